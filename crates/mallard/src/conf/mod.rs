@@ -1,0 +1,50 @@
+//! The options: what they are, and how a process gets its settings.
+//!
+//! [`read`] runs once, inside the first allocation of a process: before `main`, perhaps before
+//! libc has initialised itself. So this floor allocates nothing, takes no lock, keeps `errno`,
+//! speaks by raw system calls, and cannot panic, whatever bytes it is given. It uses nothing of the
+//! other floors; they look at the [`Options`] it returns.
+//!
+//! A reading goes through these rooms:
+//!
+//! 1. `system` finds the strings: the one compiled in, the program's symbol `malloc_conf`, the name
+//!    in the symbolic link `/etc/malloc.conf`, the variables `MALLOC_CONF` and `MALLARD_CONF` (these
+//!    two not where the process has more rights than its caller).
+//! 2. `reader` takes them apart in this order, `key:value,key:value`, later ones winning.
+//! 3. `options` holds the one table of all options; it finds the key's row, and the row's format
+//!    (`value`) reads the value into its field.
+//! 4. A mistake becomes one line (`line`) on standard error that says what would be valid, with the
+//!    `nearest` name to an unknown one.
+
+mod line;
+mod nearest;
+mod options;
+mod reader;
+mod system;
+mod value;
+
+#[cfg(test)]
+mod tests;
+
+use core::ffi::CStr;
+
+pub use line::{Line, Sink, Stderr};
+pub use options::{Descriptor, Effect, Options, Origin, TABLE, find};
+pub use reader::{Outcome, Source, Sources, read_from};
+pub use value::{
+    BackgroundThread, DirtyMax, Dss, Junk, MetadataThp, PercpuArena, ProfFormat, Text, Thp,
+    ZeroRealloc,
+};
+
+/// The options that this library was built with: the variable `MALLARD_BUILD_CONF` at build time.
+const COMPILED_IN: Option<&str> = option_env!("MALLARD_BUILD_CONF");
+
+/// Reads the options of this process; `symbol` is what its symbol `malloc_conf` points at.
+///
+/// Messages go to standard error. Where the outcome says `must_abort`, the reason is already there.
+pub fn read(symbol: Option<&CStr>) -> Outcome {
+    let _errno = system::KeptErrno::new();
+    system::with_sources(COMPILED_IN.map(str::as_bytes), symbol, |sources| {
+        read_from(sources, &mut Stderr)
+    })
+}

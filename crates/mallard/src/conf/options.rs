@@ -1,0 +1,267 @@
+//! Every option, once.
+//!
+//! [`options!`] makes three things of the list at the end of this file: the struct [`Options`] that
+//! the allocator looks at, its compiled-in [`Options::DEFAULT`], and [`TABLE`], through which the
+//! reader, `confirm_conf` and the user's reference (`docs/options.md`) know the same options by
+//! name. A new option is one more row.
+
+use super::line::Line;
+use super::value::*;
+
+/// What one option is, and how to read and show it in an [`Options`].
+pub struct Descriptor {
+    pub name: &'static str,
+    /// The section of the reference it stands in.
+    pub group: &'static str,
+    /// One line for the reference.
+    pub meaning: &'static str,
+    pub origin: Origin,
+    pub effect: Effect,
+    /// For a second spelling, the option it really sets.
+    pub alias_of: Option<&'static str>,
+    set: fn(&mut Options, &[u8]) -> bool,
+    show: fn(&Options, &mut Line),
+    valid: fn(&mut Line),
+}
+
+impl Descriptor {
+    /// Sets the option to what `text` says; false, and nothing changed, where that is no valid value.
+    #[must_use]
+    pub fn set(&self, options: &mut Options, text: &[u8]) -> bool {
+        (self.set)(options, text)
+    }
+
+    /// Appends the option's value as it would be written in an option string.
+    pub fn show(&self, options: &Options, out: &mut Line) {
+        (self.show)(options, out);
+    }
+
+    /// Appends what values are valid.
+    pub fn valid(&self, out: &mut Line) {
+        (self.valid)(out);
+    }
+}
+
+/// Whose option it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// jemalloc's, with its meaning.
+    Jemalloc,
+    /// jemalloc's name, with more values than it knows there or another default.
+    Extended,
+    /// Mallard's own.
+    Mallard,
+}
+
+/// Whether the allocator heeds the option yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    Now,
+    /// Accepted so that strings that name it are valid.
+    NotYet,
+}
+
+/// The option called `name`, aliases included.
+pub fn find(name: &[u8]) -> Option<&'static Descriptor> {
+    TABLE.iter().find(|option| option.name.as_bytes() == name)
+}
+
+macro_rules! options {
+    (
+        $($group:literal {
+            $($name:ident: $type:ty = $default:expr, $format:expr, $origin:ident, $effect:ident, $meaning:literal;)*
+        })*
+        aliases {
+            $($alias_group:literal $alias:ident => $target:ident: $alias_format:expr, $alias_origin:ident, $alias_effect:ident, $alias_meaning:literal;)*
+        }
+    ) => {
+        /// The settings of a process. Plain data: it lives in a static and is copied freely.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct Options {
+            $($(#[doc = $meaning] pub $name: $type,)*)*
+        }
+
+        impl Options {
+            /// What holds where no source says otherwise.
+            pub const DEFAULT: Options = Options { $($($name: $default,)*)* };
+        }
+
+        /// All options in the order of the reference, second spellings last.
+        pub static TABLE: &[Descriptor] = &[
+            $($(options!(@row $group, $name => $name, None, $format, $origin, $effect, $meaning),)*)*
+            $(options!(@row $alias_group, $alias => $target, Some(stringify!($target)), $alias_format,
+                $alias_origin, $alias_effect, $alias_meaning),)*
+        ];
+    };
+    (@row $group:literal, $name:ident => $field:ident, $alias_of:expr, $format:expr,
+        $origin:ident, $effect:ident, $meaning:literal) => {
+        Descriptor {
+            name: stringify!($name),
+            group: $group,
+            meaning: $meaning,
+            origin: Origin::$origin,
+            effect: Effect::$effect,
+            alias_of: $alias_of,
+            set: |options, text| match format_of(|options| &options.$field, $format).read(text) {
+                Some(value) => {
+                    options.$field = value;
+                    true
+                }
+                None => false,
+            },
+            show: |options, out| $format.show(&options.$field, out),
+            valid: |out| format_of(|options| &options.$field, $format).valid(out),
+        }
+    };
+}
+
+/// `format` as it is: only ties its type to that of the field, which a bare number in the table
+/// leaves open.
+fn format_of<F: Format>(_field: fn(&Options) -> &F::Value, format: F) -> F {
+    format
+}
+
+/// The longest `prof_prefix`, its closing NUL included.
+const PREFIX: usize = 256;
+/// All letters of `malloc_stats_print`, with room for the closing NUL.
+const LETTERS: usize = 16;
+/// The letters that `malloc_stats_print` understands.
+const STATS_LETTERS: Letters<LETTERS> = Letters("Jgmdablxeh");
+/// jemalloc's bound on decay times: what its seconds can count, in milliseconds.
+const DECAY_MAX: i64 = 18_446_744_072_000;
+/// The largest size that a size class of jemalloc's table has.
+const LARGEST_CLASS: usize = 7 << 60;
+/// The largest size a thread cache can be told to keep: 8 MiB, as in jemalloc.
+const LG_TCACHE_MAX: u32 = 23;
+
+const fn text<const N: usize>(text: &str) -> Text<N> {
+    match Text::new(text.as_bytes()) {
+        Some(text) => text,
+        None => panic!("a default that does not fit its option"),
+    }
+}
+
+options! {
+    "Reading of options" {
+        abort_conf: bool = false, Switch, Jemalloc, Now,
+            "Abort when an option string has an error, once all sources have been read.";
+        confirm_conf: bool = false, Switch, Jemalloc, Now,
+            "At start, print the string of each source and the settings that result, on standard error.";
+    }
+    "Arenas" {
+        narenas: Option<u32> = None, OrDefault(number(1, 1024)), Jemalloc, Now,
+            "Number of arenas that threads are spread over; `default` goes by the number of CPUs.";
+        percpu_arena: PercpuArena = PercpuArena::Disabled, one_of(), Jemalloc, NotYet,
+            "Give arenas to CPUs instead of threads: one for each CPU (`percpu`) or each physical core (`phycpu`).";
+        oversize_threshold: usize = 8 << 20, bytes(0, LARGEST_CLASS), Jemalloc, NotYet,
+            "Requests from this size on are served from an arena of their own; 0 turns that off.";
+        cache_oblivious: bool = true, Switch, Jemalloc, NotYet,
+            "Start large blocks at varying cache lines, so that they do not fight for the same cache sets.";
+        disable_large_size_classes: bool = true, Switch, Jemalloc, NotYet,
+            "Round large requests up to whole pages only, not to a size class.";
+        lg_extent_max_active_fit: u32 = 6, number(0, 64), Jemalloc, NotYet,
+            "Largest ratio (base-2 logarithm) between a free run that is split and the request it is split for.";
+    }
+    "Thread caches" {
+        tcache: bool = true, Switch, Jemalloc, Now,
+            "Give each thread a cache of free blocks.";
+        tcache_max: usize = 32 << 10, clipped_bytes(0, 1 << LG_TCACHE_MAX), Jemalloc, Now,
+            "Largest size of a block that thread caches keep.";
+    }
+    "Giving memory back" {
+        dirty_decay_ms: i64 = 10_000, number(-1, DECAY_MAX), Jemalloc, Now,
+            "Milliseconds over which freed pages are offered to the kernel (made muzzy); 0 at once, -1 never.";
+        muzzy_decay_ms: i64 = 0, number(-1, DECAY_MAX), Jemalloc, Now,
+            "Milliseconds over which offered pages are taken back for good; 0 at once, -1 never.";
+        dirty_max: DirtyMax = DirtyMax::None, DirtyCap, Mallard, NotYet,
+            "Cap on freed memory that is not given back yet, whatever the decay times say.";
+        background_thread: BackgroundThread = BackgroundThread::Auto, one_of(), Extended, NotYet,
+            "Purge from a thread of its own; `auto` starts it once the process has several threads and something to purge.";
+        max_background_threads: u32 = 4, clipped(1, 4095), Jemalloc, NotYet,
+            "Most background threads at a time.";
+        retain: bool = true, Switch, Jemalloc, Now,
+            "Keep unused address space for reuse instead of unmapping it.";
+        trust_madvise: bool = false, Switch, Jemalloc, NotYet,
+            "Do not check at start that `MADV_DONTNEED` really clears pages.";
+        process_madvise_max_batch: usize = 0, clipped(0, 1024), Jemalloc, NotYet,
+            "Most regions purged by one `process_madvise` call; 0 purges with `madvise`, one by one.";
+    }
+    "Address space and huge pages" {
+        reserve: Option<usize> = None, OrDefault(bytes(2 << 20, 1 << 47)), Mallard, Now,
+            "Size of the address-space reservation; `default` takes what the system gives, up to 1 TiB.";
+        thp: Thp = Thp::Auto, one_of(), Extended, Now,
+            "Transparent huge pages: where they pay (`auto`), as the system has it (`default`), for all memory or for none.";
+        metadata_thp: MetadataThp = MetadataThp::Disabled, one_of(), Jemalloc, NotYet,
+            "Transparent huge pages for the allocator's own records; `auto` once there are many.";
+        hpa: bool = false, Switch, Jemalloc, NotYet,
+            "jemalloc's allocator of huge pages. Mallard packs every heap into huge pages.";
+        dss: Dss = Dss::Secondary, one_of(), Jemalloc, NotYet,
+            "Use of `sbrk` beside `mmap`: not at all, before it, or after it.";
+    }
+    "Faults and debugging" {
+        abort: bool = false, Switch, Jemalloc, Now,
+            "Abort on warnings too.";
+        xmalloc: bool = false, Switch, Jemalloc, Now,
+            "Abort with a message when memory runs out, instead of returning null.";
+        zero: bool = false, Switch, Jemalloc, Now,
+            "Clear memory that is handed out.";
+        junk: Junk = Junk::Off, one_of(), Jemalloc, Now,
+            "Fill memory with 0xa5 when it is handed out (`alloc`), with 0x5a when it is freed (`free`), or both (`true`).";
+        zero_realloc: ZeroRealloc = ZeroRealloc::Free, one_of(), Jemalloc, Now,
+            "What `realloc(p, 0)` does: allocate a block of no bytes, free `p` and return null, or abort.";
+        hardened: bool = false, Switch, Mallard, NotYet,
+            "Check every free, place blocks at random, delay reuse, guard pages.";
+        guard_sample: u64 = 0, number(0, u64::MAX), Mallard, NotYet,
+            "Put one allocation in so many between two guard pages; 0 for none.";
+        debug_double_free_max_scan: u32 = 32, number(0, u32::MAX), Jemalloc, NotYet,
+            "How many cached blocks a debug build compares with a freed one; 0 for none.";
+        utrace: bool = false, Switch, Jemalloc, NotYet,
+            "Trace allocations with `utrace(2)`, which Linux does not have.";
+    }
+    "Statistics" {
+        stats_print: bool = false, Switch, Jemalloc, NotYet,
+            "Print statistics on standard error at exit.";
+        stats_print_opts: Text<LETTERS> = text(""), STATS_LETTERS, Jemalloc, NotYet,
+            "Letters for that report, as for `malloc_stats_print`.";
+        stats_interval: i64 = -1, number(-1, i64::MAX), Jemalloc, NotYet,
+            "Print statistics every so many allocated bytes; -1 for never.";
+        stats_interval_opts: Text<LETTERS> = text(""), STATS_LETTERS, Jemalloc, NotYet,
+            "Letters for that report, as for `malloc_stats_print`.";
+        export_stats: bool = false, Switch, Mallard, NotYet,
+            "Keep a page of statistics that other processes can read.";
+    }
+    "Heap profiling" {
+        prof: bool = false, Switch, Jemalloc, NotYet,
+            "Profile allocations by sampling.";
+        prof_active: bool = true, Switch, Jemalloc, NotYet,
+            "Sample from the start; a program can switch sampling by the control `prof.active`.";
+        prof_thread_active_init: bool = true, Switch, Jemalloc, NotYet,
+            "Sample in new threads, each of which can switch it for itself.";
+        lg_prof_sample: u32 = 19, clipped(0, 63), Jemalloc, NotYet,
+            "Mean distance between samples in allocated bytes (base-2 logarithm).";
+        prof_accum: bool = false, Switch, Jemalloc, NotYet,
+            "Count what was ever allocated beside what is live.";
+        prof_prefix: Text<PREFIX> = text("jeprof"), AnyText, Jemalloc, NotYet,
+            "Start of the names of profile files; empty for no automatic dumps.";
+        lg_prof_interval: i64 = -1, number(-1, 63), Jemalloc, NotYet,
+            "Mean distance between dumps in allocated bytes (base-2 logarithm); -1 for no such dumps.";
+        prof_gdump: bool = false, Switch, Jemalloc, NotYet,
+            "Dump a profile each time the mapped memory reaches a new maximum.";
+        prof_final: bool = false, Switch, Jemalloc, NotYet,
+            "Dump a profile at exit.";
+        prof_leak: bool = false, Switch, Jemalloc, NotYet,
+            "With `prof_final`, report leaks at exit.";
+        prof_leak_error: bool = false, Switch, Jemalloc, NotYet,
+            "With `prof_final`, report leaks at exit and exit with status 1 if there are any.";
+        prof_bt_max: u32 = 128, clipped(1, 256), Jemalloc, NotYet,
+            "Most stack frames kept of a sample.";
+        prof_pid_namespace: bool = false, Switch, Jemalloc, NotYet,
+            "Put the process namespace into the names of profile files.";
+        prof_format: ProfFormat = ProfFormat::HeapV2, one_of(), Mallard, NotYet,
+            "Format of profiles: jemalloc's text form or pprof's.";
+    }
+    aliases {
+        "Thread caches" lg_tcache_max => tcache_max: Log2 { max: LG_TCACHE_MAX }, Jemalloc, Now,
+            "The same as a base-2 logarithm.";
+    }
+}

@@ -1,0 +1,273 @@
+//! Reading option strings: `key:value,key:value`, from several sources, each overriding those
+//! before it.
+//!
+//! A mistake costs one message and one item: the rest of the string still counts. Whatever the
+//! bytes are, the reader ends in time linear in their number, with at most [`MESSAGES`] messages.
+
+use super::line::{Line, Sink};
+use super::nearest::nearest;
+use super::options::{Descriptor, Options, TABLE, find};
+
+/// Messages about mistakes before the rest is only counted.
+pub(super) const MESSAGES: u32 = 16;
+
+/// How much of a mistaken key or value a message repeats.
+const EXCERPT: usize = 64;
+
+/// Where option strings come from; a later one overrides an earlier one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The string that Mallard was built with.
+    CompiledIn,
+    /// What the program's symbol `malloc_conf` points at.
+    Symbol,
+    /// The name that the symbolic link `/etc/malloc.conf` holds.
+    Link,
+    /// The environment variable `MALLOC_CONF`.
+    MallocConf,
+    /// The environment variable `MALLARD_CONF`.
+    MallardConf,
+}
+
+impl Source {
+    pub const ALL: [Source; 5] = [
+        Source::CompiledIn,
+        Source::Symbol,
+        Source::Link,
+        Source::MallocConf,
+        Source::MallardConf,
+    ];
+
+    /// What messages call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Source::CompiledIn => "compiled-in options",
+            Source::Symbol => "symbol malloc_conf",
+            Source::Link => "/etc/malloc.conf",
+            Source::MallocConf => "MALLOC_CONF",
+            Source::MallardConf => "MALLARD_CONF",
+        }
+    }
+}
+
+/// One string, or none, for each [`Source`].
+#[derive(Clone, Copy)]
+pub struct Sources<'a>([Option<&'a [u8]>; Source::ALL.len()]);
+
+impl<'a> Sources<'a> {
+    pub const NONE: Sources<'static> = Sources([None; Source::ALL.len()]);
+
+    pub fn set(&mut self, source: Source, string: Option<&'a [u8]>) {
+        self.0[source as usize] = string;
+    }
+
+    pub fn get(&self, source: Source) -> Option<&'a [u8]> {
+        self.0[source as usize]
+    }
+}
+
+/// What came of reading the options.
+#[derive(Clone, Copy, Debug)]
+pub struct Outcome {
+    pub options: Options,
+    /// Items that could not be used, each of which had its message (up to a limit).
+    pub errors: u32,
+    /// There was an error and `abort_conf:true` holds: the caller must abort. The reason has been
+    /// printed.
+    pub must_abort: bool,
+}
+
+/// Reads the options from the given sources. Messages, and what `confirm_conf` prints, go to `sink`.
+pub fn read_from(sources: &Sources<'_>, sink: &mut dyn Sink) -> Outcome {
+    let mut reader = Reader {
+        options: Options::DEFAULT,
+        set_by: [None; TABLE.len()],
+        errors: 0,
+        sink,
+    };
+    for source in Source::ALL {
+        if let Some(string) = sources.get(source) {
+            reader.string(source, string);
+        }
+    }
+    reader.check_dependencies();
+    if reader.options.confirm_conf {
+        reader.confirm(sources);
+    }
+    let must_abort = reader.options.abort_conf && reader.errors > 0;
+    if must_abort {
+        reader.say_abort();
+    }
+    Outcome {
+        options: reader.options,
+        errors: reader.errors,
+        must_abort,
+    }
+}
+
+struct Reader<'s> {
+    options: Options,
+    /// For each row of the table, the source that set it last.
+    set_by: [Option<Source>; TABLE.len()],
+    errors: u32,
+    sink: &'s mut dyn Sink,
+}
+
+impl Reader<'_> {
+    fn string(&mut self, source: Source, string: &[u8]) {
+        if string.is_empty() {
+            return;
+        }
+        for item in string.split(|&byte| byte == b',') {
+            self.item(source, item);
+        }
+    }
+
+    fn item(&mut self, source: Source, item: &[u8]) {
+        let Some(colon) = item.iter().position(|&byte| byte == b':') else {
+            return self.no_colon(source, item);
+        };
+        let (key, value) = (&item[..colon], &item[colon + 1..]);
+        let Some(option) = find(key) else {
+            return self.unknown(source, key, value);
+        };
+        if !option.set(&mut self.options, value) {
+            return self.bad_value(source, option, value);
+        }
+        let field = option.alias_of.unwrap_or(option.name);
+        for (row, set_by) in TABLE.iter().zip(&mut self.set_by) {
+            if row.name == field {
+                *set_by = Some(source);
+            }
+        }
+    }
+
+    #[cold]
+    fn no_colon(&mut self, source: Source, item: &[u8]) {
+        self.error(source, |line| {
+            if item.is_empty() {
+                line.text("empty item: a comma at the start, at the end or after another comma");
+                return;
+            }
+            line.text("no value in ")
+                .quoted(item, EXCERPT)
+                .text("; valid: option:value");
+            if let Some(option) = find(item) {
+                line.text(", here ").text(option.name).text(" with ");
+                option.valid(line);
+            }
+        });
+    }
+
+    #[cold]
+    fn unknown(&mut self, source: Source, key: &[u8], value: &[u8]) {
+        // As in jemalloc, strings may name experiments of other versions without being fatal.
+        let tolerated = key.starts_with(b"experimental_");
+        let errors = self.errors;
+        self.error(source, |line| {
+            if key.is_empty() {
+                line.text("no option named before the value ")
+                    .quoted(value, EXCERPT);
+                line.text("; valid: option:value");
+                return;
+            }
+            line.text("unknown option ").quoted(key, EXCERPT);
+            match nearest(key) {
+                Some(name) => line.text("; did you mean \"").text(name).text("\"?"),
+                None => line.text("; no option has a similar name"),
+            };
+        });
+        if tolerated {
+            self.errors = errors;
+        }
+    }
+
+    #[cold]
+    fn bad_value(&mut self, source: Source, option: &Descriptor, value: &[u8]) {
+        self.error(source, |line| {
+            line.text("option \"")
+                .text(option.name)
+                .text("\" cannot be ")
+                .quoted(value, EXCERPT);
+            line.text("; valid: ");
+            option.valid(line);
+        });
+    }
+
+    /// Settings that are each valid but not together.
+    fn check_dependencies(&mut self) {
+        let Some(source) = self.source_of("prof_leak_error") else {
+            return;
+        };
+        if self.options.prof_leak_error && !self.options.prof_final {
+            self.error(source, |line| {
+                line.text("option \"prof_leak_error\" has no effect; valid: with prof_final:true");
+            });
+        }
+    }
+
+    fn source_of(&self, name: &str) -> Option<Source> {
+        let row = TABLE
+            .iter()
+            .zip(self.set_by)
+            .find(|(row, _)| row.name == name);
+        row.and_then(|(_, set_by)| set_by)
+    }
+
+    fn error(&mut self, source: Source, describe: impl FnOnce(&mut Line)) {
+        self.errors = self.errors.saturating_add(1);
+        if self.errors <= MESSAGES {
+            let mut line = Line::new();
+            line.text("mallard: ").text(source.name()).text(": ");
+            describe(&mut line);
+            self.sink.line(line.as_bytes());
+        } else if self.errors == MESSAGES + 1 {
+            self.sink
+                .line(b"mallard: further errors in options not shown");
+        }
+    }
+
+    /// The answer to `confirm_conf:true`.
+    #[cold]
+    fn confirm(&mut self, sources: &Sources<'_>) {
+        for (i, source) in Source::ALL.into_iter().enumerate() {
+            let mut line = Line::new();
+            line.text("mallard: options #")
+                .number(i as i128 + 1)
+                .text(" (")
+                .text(source.name());
+            line.text("): ");
+            match sources.get(source) {
+                Some(string) => line.quoted(string, usize::MAX),
+                None => line.text("not set"),
+            };
+            self.sink.line(line.as_bytes());
+        }
+        for (option, set_by) in TABLE.iter().zip(self.set_by) {
+            if option.alias_of.is_some() {
+                continue;
+            }
+            let mut line = Line::new();
+            line.text("mallard: -- ").text(option.name).text(":");
+            option.show(&self.options, &mut line);
+            if let Some(source) = set_by {
+                line.text(" (").text(source.name()).text(")");
+            }
+            self.sink.line(line.as_bytes());
+        }
+    }
+
+    #[cold]
+    fn say_abort(&mut self) {
+        let mut line = Line::new();
+        line.text("mallard: abort_conf:true: aborting after ")
+            .number(i128::from(self.errors));
+        line.text(if self.errors == 1 {
+            " error"
+        } else {
+            " errors"
+        })
+        .text(" in options, see above");
+        self.sink.line(line.as_bytes());
+    }
+}

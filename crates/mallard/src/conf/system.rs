@@ -1,0 +1,247 @@
+//! What the option reader asks of the system: the sources of option strings and the standard error
+//! stream.
+//!
+//! All of it must work before `main`, before libc has initialised itself, and inside the first call
+//! of `malloc`. So it allocates nothing, takes no lock (`getenv` may), and makes raw system calls
+//! (`write` and its like are cancellation points: a thread could be cancelled inside `malloc`).
+
+use core::ffi::{CStr, c_char, c_int};
+use core::ptr;
+
+use super::reader::{Source, Sources};
+
+unsafe extern "C" {
+    /// libc's pointer to the environment; null until libc has initialised itself.
+    static mut environ: *const *const c_char;
+}
+
+const LINK: &CStr = c"/etc/malloc.conf";
+
+/// Calls `use_them` with the option strings of this process.
+///
+/// They are lent for the call alone: the name of the link lies on this stack, the environment may
+/// be changed by the program later.
+pub(super) fn with_sources<R>(
+    compiled_in: Option<&[u8]>,
+    symbol: Option<&CStr>,
+    use_them: impl FnOnce(&Sources<'_>) -> R,
+) -> R {
+    let mut link = [0u8; libc::PATH_MAX as usize];
+    let mut sources = Sources::NONE;
+    sources.set(Source::CompiledIn, compiled_in);
+    sources.set(Source::Symbol, symbol.map(CStr::to_bytes));
+    sources.set(Source::Link, read_link(&mut link));
+    if privileged() {
+        return use_them(&sources);
+    }
+    // SAFETY: reading a pointer-sized static of libc's. A thread that calls `setenv` at this very
+    // moment would race with us as it does with every `getenv`; the options are read at the first
+    // allocation, before the program can have made a thread.
+    let environment = unsafe { environ };
+    if environment.is_null() {
+        let early = EarlyEnvironment::read();
+        sources.set(Source::MallocConf, early.variable(b"MALLOC_CONF"));
+        sources.set(Source::MallardConf, early.variable(b"MALLARD_CONF"));
+        return use_them(&sources);
+    }
+    // SAFETY: libc keeps `environ` a null-terminated array of C strings, see above.
+    unsafe {
+        sources.set(Source::MallocConf, variable(environment, b"MALLOC_CONF"));
+        sources.set(Source::MallardConf, variable(environment, b"MALLARD_CONF"));
+    }
+    use_them(&sources)
+}
+
+/// Whether the process runs with more rights than whoever started it (setuid, setgid, file
+/// capabilities): then that person's environment must not steer its memory.
+fn privileged() -> bool {
+    // SAFETY: getauxval reads the auxiliary vector and has no preconditions.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+fn read_link(buffer: &mut [u8]) -> Option<&[u8]> {
+    // SAFETY: the path is a C string, and the kernel writes at most `len` bytes into the buffer.
+    let length = unsafe {
+        libc::syscall(
+            libc::SYS_readlinkat,
+            libc::AT_FDCWD,
+            LINK.as_ptr(),
+            buffer.as_mut_ptr(),
+            buffer.len(),
+        )
+    };
+    buffer.get(..usize::try_from(length).ok()?)
+}
+
+/// The value of the first variable called `name`, as `getenv` finds it.
+///
+/// # Safety
+/// `environment` is a null-terminated array of pointers to C strings that live and stay unchanged
+/// for `'a`.
+unsafe fn variable<'a>(environment: *const *const c_char, name: &[u8]) -> Option<&'a [u8]> {
+    let mut slot = environment;
+    loop {
+        // SAFETY: `slot` has not passed the closing null, so it is within the array.
+        let entry = unsafe { *slot };
+        if entry.is_null() {
+            return None;
+        }
+        // SAFETY: every entry before the null is a C string.
+        let entry = unsafe { CStr::from_ptr(entry) }.to_bytes();
+        if let Some(value) = value_of(entry, name) {
+            return Some(value);
+        }
+        // SAFETY: the entry was not the closing null, so another one follows.
+        slot = unsafe { slot.add(1) };
+    }
+}
+
+/// The part after `name=`.
+fn value_of<'a>(entry: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    entry.strip_prefix(name)?.strip_prefix(b"=")
+}
+
+/// The environment as the kernel passed it, for the rare caller (an ifunc resolver, a library that
+/// the loader initialises before libc) that allocates before libc has set `environ`.
+///
+/// Held in a mapping of its own, since it may be megabytes long; unmapped on drop.
+struct EarlyEnvironment {
+    mapping: *mut u8,
+    length: usize,
+}
+
+impl EarlyEnvironment {
+    /// More than the kernel lets arguments and environment take (6 MiB).
+    const CAPACITY: usize = 8 << 20;
+
+    fn read() -> Self {
+        let mut this = EarlyEnvironment {
+            mapping: ptr::null_mut(),
+            length: 0,
+        };
+        // SAFETY: a fresh private mapping at an address of the kernel's choice touches no other memory.
+        let mapping = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                Self::CAPACITY,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if mapping == libc::MAP_FAILED {
+            return this;
+        }
+        this.mapping = mapping.cast();
+        this.fill(c"/proc/self/environ");
+        this
+    }
+
+    fn fill(&mut self, path: &CStr) {
+        // SAFETY: the path is a C string.
+        let file = unsafe {
+            libc::syscall(
+                libc::SYS_openat,
+                libc::AT_FDCWD,
+                path.as_ptr(),
+                libc::O_RDONLY | libc::O_CLOEXEC,
+            )
+        };
+        if file < 0 {
+            return;
+        }
+        while self.length < Self::CAPACITY {
+            // SAFETY: the mapping has CAPACITY bytes, of which `length` are filled.
+            let got = unsafe {
+                libc::syscall(
+                    libc::SYS_read,
+                    file,
+                    self.mapping.add(self.length),
+                    Self::CAPACITY - self.length,
+                )
+            };
+            match usize::try_from(got) {
+                Ok(0) => break,
+                Ok(got) => self.length += got,
+                Err(_) if errno() == libc::EINTR => {}
+                Err(_) => break,
+            }
+        }
+        // SAFETY: the descriptor was opened above and is used nowhere else.
+        unsafe { libc::syscall(libc::SYS_close, file) };
+    }
+
+    fn variable(&self, name: &[u8]) -> Option<&[u8]> {
+        if self.mapping.is_null() {
+            return None;
+        }
+        // SAFETY: the first `length` bytes of the mapping are filled, and nothing writes to them
+        // while `self` is borrowed.
+        let text = unsafe { core::slice::from_raw_parts(self.mapping, self.length) };
+        text.split(|&byte| byte == 0)
+            .find_map(|entry| value_of(entry, name))
+    }
+}
+
+impl Drop for EarlyEnvironment {
+    fn drop(&mut self) {
+        if !self.mapping.is_null() {
+            // SAFETY: the mapping is ours, and borrows of it ended with `self`.
+            unsafe { libc::munmap(self.mapping.cast(), Self::CAPACITY) };
+        }
+    }
+}
+
+/// Writes one line to standard error, in a single system call where the kernel takes it whole, so
+/// that lines of several processes do not mix.
+pub(super) fn write_line(line: &[u8]) {
+    let parts = [
+        libc::iovec {
+            iov_base: line.as_ptr().cast_mut().cast(),
+            iov_len: line.len(),
+        },
+        libc::iovec {
+            iov_base: c"\n".as_ptr().cast_mut().cast(),
+            iov_len: 1,
+        },
+    ];
+    let mut written = 0;
+    while written <= line.len() {
+        // What a short write left over: the rest of the line, if any, then the line feed.
+        let mut rest = parts;
+        rest[0].iov_base = line.as_ptr().wrapping_add(written).cast_mut().cast();
+        rest[0].iov_len = line.len() - written;
+        // SAFETY: both parts lie within `line` and the literal, which outlive the call; writev only
+        // reads them.
+        let got = unsafe { libc::syscall(libc::SYS_writev, 2 as c_int, rest.as_ptr(), 2 as c_int) };
+        match usize::try_from(got) {
+            Ok(0) => return,
+            Ok(got) => written += got,
+            Err(_) if errno() == libc::EINTR => {}
+            // Standard error is closed or full: there is nobody to tell.
+            Err(_) => return,
+        }
+    }
+}
+
+fn errno() -> c_int {
+    // SAFETY: libc gives each thread a valid errno location.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Puts `errno` back on drop: the first `malloc` of a program must not change it.
+pub(super) struct KeptErrno(c_int);
+
+impl KeptErrno {
+    pub(super) fn new() -> Self {
+        KeptErrno(errno())
+    }
+}
+
+impl Drop for KeptErrno {
+    fn drop(&mut self) {
+        // SAFETY: as in `errno`.
+        unsafe { *libc::__errno_location() = self.0 };
+    }
+}

@@ -1,0 +1,474 @@
+//! The kinds of values an option can have: how each is read from text, shown again, and described
+//! to a person who got it wrong.
+//!
+//! A row of the option table (`options.rs`) pairs a field with one of the [`Format`]s below. What
+//! `show` prints, `read` takes back to the same value: the configuration a process confirms can be
+//! pasted into `MALLOC_CONF` of the next.
+
+use super::line::Line;
+
+/// How one kind of value is written in an option string.
+pub(super) trait Format {
+    type Value: Copy;
+
+    /// The value that `text` stands for, or nothing where it is not a valid one.
+    fn read(&self, text: &[u8]) -> Option<Self::Value>;
+    fn show(&self, value: &Self::Value, out: &mut Line);
+    /// What `read` accepts, for an error message and for the reference.
+    fn valid(&self, out: &mut Line);
+}
+
+/// `true` or `false`.
+pub(super) struct Switch;
+
+impl Format for Switch {
+    type Value = bool;
+
+    fn read(&self, text: &[u8]) -> Option<bool> {
+        match text {
+            b"true" => Some(true),
+            b"false" => Some(false),
+            _ => None,
+        }
+    }
+
+    fn show(&self, value: &bool, out: &mut Line) {
+        out.text(if *value { "true" } else { "false" });
+    }
+
+    fn valid(&self, out: &mut Line) {
+        out.text("true or false");
+    }
+}
+
+/// The integers that options are made of.
+pub(super) trait Integer: Copy {
+    const MAX: i128;
+    fn widen(self) -> i128;
+    fn narrow(wide: i128) -> Option<Self>;
+}
+
+macro_rules! integers {
+    ($($type:ty)*) => {$(
+        impl Integer for $type {
+            const MAX: i128 = <$type>::MAX as i128;
+            fn widen(self) -> i128 {
+                self as i128
+            }
+            fn narrow(wide: i128) -> Option<Self> {
+                Self::try_from(wide).ok()
+            }
+        }
+    )*};
+}
+integers!(u32 u64 usize i64);
+
+/// What becomes of a number above the maximum.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Above {
+    Refused,
+    /// Taken as the maximum, without a word: what jemalloc does for some options, so that strings
+    /// written for it keep working.
+    Clipped,
+}
+
+/// A whole number between two bounds.
+pub(super) struct Number<T> {
+    pub min: T,
+    pub max: T,
+    pub above: Above,
+    /// Counts bytes, so that `64k` and `2m` are welcome.
+    pub bytes: bool,
+}
+
+pub(super) const fn number<T>(min: T, max: T) -> Number<T> {
+    Number {
+        min,
+        max,
+        above: Above::Refused,
+        bytes: false,
+    }
+}
+
+pub(super) const fn clipped<T>(min: T, max: T) -> Number<T> {
+    Number {
+        min,
+        max,
+        above: Above::Clipped,
+        bytes: false,
+    }
+}
+
+pub(super) const fn bytes<T>(min: T, max: T) -> Number<T> {
+    Number {
+        min,
+        max,
+        above: Above::Refused,
+        bytes: true,
+    }
+}
+
+pub(super) const fn clipped_bytes<T>(min: T, max: T) -> Number<T> {
+    Number {
+        min,
+        max,
+        above: Above::Clipped,
+        bytes: true,
+    }
+}
+
+impl<T: Integer> Format for Number<T> {
+    type Value = T;
+
+    fn read(&self, text: &[u8]) -> Option<T> {
+        let wide = integer(text, self.bytes)?;
+        if wide < self.min.widen() {
+            None
+        } else if wide <= self.max.widen() {
+            T::narrow(wide)
+        } else {
+            (self.above == Above::Clipped).then_some(self.max)
+        }
+    }
+
+    fn show(&self, value: &T, out: &mut Line) {
+        out.number(value.widen());
+    }
+
+    fn valid(&self, out: &mut Line) {
+        out.number(self.min.widen());
+        if self.max.widen() == T::MAX {
+            out.text(" or more");
+        } else {
+            out.text(" to ").number(self.max.widen());
+        }
+        if self.bytes {
+            out.text(" bytes");
+        }
+        if self.above == Above::Clipped {
+            out.text(" (more is taken as that)");
+        }
+    }
+}
+
+/// Reads a number as C's `strtoimax` with base 0 does (`0x` hexadecimal, a leading `0` octal), and
+/// with `bytes` the suffixes `k m g t` for powers of 1024. The magnitude fits 64 bits.
+fn integer(text: &[u8], bytes: bool) -> Option<i128> {
+    let (negative, text) = match text {
+        [b'-', rest @ ..] => (true, rest),
+        [b'+', rest @ ..] => (false, rest),
+        _ => (false, text),
+    };
+    let (shift, text) = match text {
+        [rest @ .., last] if bytes => match last {
+            b'k' | b'K' => (10, rest),
+            b'm' | b'M' => (20, rest),
+            b'g' | b'G' => (30, rest),
+            b't' | b'T' => (40, rest),
+            _ => (0, text),
+        },
+        _ => (0, text),
+    };
+    let (base, digits) = match text {
+        [b'0', b'x' | b'X', rest @ ..] => (16, rest),
+        [b'0', rest @ ..] if !rest.is_empty() => (8, rest),
+        _ => (10, text),
+    };
+    if digits.is_empty() {
+        return None;
+    }
+    let mut magnitude: u64 = 0;
+    for &digit in digits {
+        let digit = char::from(digit).to_digit(base)?;
+        magnitude = magnitude
+            .checked_mul(u64::from(base))?
+            .checked_add(u64::from(digit))?;
+    }
+    let magnitude = i128::from(magnitude.checked_mul(1 << shift)?);
+    Some(if negative { -magnitude } else { magnitude })
+}
+
+/// A value given as its base-2 logarithm: the `lg_` spelling of an option that counts bytes.
+pub(super) struct Log2 {
+    pub max: u32,
+}
+
+impl Format for Log2 {
+    type Value = usize;
+
+    fn read(&self, text: &[u8]) -> Option<usize> {
+        let exponent = clipped(0, self.max).read(text)?;
+        1usize.checked_shl(exponent)
+    }
+
+    fn show(&self, value: &usize, out: &mut Line) {
+        out.number(i128::from(value.checked_ilog2().unwrap_or(0)));
+    }
+
+    fn valid(&self, out: &mut Line) {
+        clipped(0, self.max).valid(out);
+    }
+}
+
+/// `default`, for Mallard's own choice at run time, or a value.
+pub(super) struct OrDefault<F>(pub F);
+
+impl<F: Format> Format for OrDefault<F> {
+    type Value = Option<F::Value>;
+
+    fn read(&self, text: &[u8]) -> Option<Option<F::Value>> {
+        match text {
+            b"default" => Some(None),
+            _ => self.0.read(text).map(Some),
+        }
+    }
+
+    fn show(&self, value: &Option<F::Value>, out: &mut Line) {
+        match value {
+            Some(value) => self.0.show(value, out),
+            None => {
+                out.text("default");
+            }
+        }
+    }
+
+    fn valid(&self, out: &mut Line) {
+        out.text("default or ");
+        self.0.valid(out);
+    }
+}
+
+/// An enumeration whose values each have one spelling.
+pub(super) trait Keyword: Copy + PartialEq + 'static {
+    const ALL: &'static [(Self, &'static str)];
+}
+
+/// One of an enumeration's words.
+pub(super) struct OneOf<T>(core::marker::PhantomData<T>);
+
+pub(super) const fn one_of<T: Keyword>() -> OneOf<T> {
+    OneOf(core::marker::PhantomData)
+}
+
+impl<T: Keyword> Format for OneOf<T> {
+    type Value = T;
+
+    fn read(&self, text: &[u8]) -> Option<T> {
+        T::ALL
+            .iter()
+            .find(|(_, word)| word.as_bytes() == text)
+            .map(|(value, _)| *value)
+    }
+
+    fn show(&self, value: &T, out: &mut Line) {
+        if let Some((_, word)) = T::ALL.iter().find(|(each, _)| each == value) {
+            out.text(word);
+        }
+    }
+
+    fn valid(&self, out: &mut Line) {
+        for (i, (_, word)) in T::ALL.iter().enumerate() {
+            out.text(match i {
+                0 => "",
+                _ if i + 1 == T::ALL.len() => " or ",
+                _ => ", ",
+            });
+            out.text(word);
+        }
+    }
+}
+
+macro_rules! keywords {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal),* $(,)? })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name { $($(#[$variant_doc])* $variant),* }
+
+        impl Keyword for $name {
+            const ALL: &'static [(Self, &'static str)] = &[$(($name::$variant, $word)),*];
+        }
+    )*};
+}
+
+keywords! {
+    /// Whether arenas follow CPUs instead of threads.
+    PercpuArena { Disabled = "disabled", PerCpu = "percpu", PerPhysicalCpu = "phycpu" }
+    /// When purging moves to a thread of its own.
+    BackgroundThread {
+        /// Once the process has a second thread and something to decay.
+        Auto = "auto",
+        On = "true",
+        Off = "false",
+    }
+    /// What is done about transparent huge pages for user memory.
+    Thp { Auto = "auto", Default = "default", Always = "always", Never = "never" }
+    /// What is done about transparent huge pages for the allocator's own records.
+    MetadataThp { Disabled = "disabled", Auto = "auto", Always = "always" }
+    /// Whether `sbrk` is used, before or after `mmap`.
+    Dss { Disabled = "disabled", Primary = "primary", Secondary = "secondary" }
+    /// Which memory is filled with junk: fresh (0xa5), freed (0x5a), both or none.
+    Junk { Off = "false", On = "true", Alloc = "alloc", Free = "free" }
+    /// What `realloc(p, 0)` does.
+    ZeroRealloc { Alloc = "alloc", Free = "free", Abort = "abort" }
+    /// The format of heap profiles.
+    ProfFormat { HeapV2 = "heap_v2", Pprof = "pprof" }
+}
+
+impl Junk {
+    /// Fresh memory is filled.
+    pub const fn on_alloc(self) -> bool {
+        matches!(self, Junk::On | Junk::Alloc)
+    }
+
+    /// Freed memory is filled.
+    pub const fn on_free(self) -> bool {
+        matches!(self, Junk::On | Junk::Free)
+    }
+}
+
+/// The cap on memory that is free but not yet given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DirtyMax {
+    None,
+    Bytes(usize),
+    /// Hundredths of the heap's size.
+    Percent(u32),
+}
+
+/// A size, a share of the heap, or `none`.
+pub(super) struct DirtyCap;
+
+impl DirtyCap {
+    const SIZE: Number<usize> = bytes(0, usize::MAX);
+    const SHARE: Number<u32> = number(0, 100);
+}
+
+impl Format for DirtyCap {
+    type Value = DirtyMax;
+
+    fn read(&self, text: &[u8]) -> Option<DirtyMax> {
+        match text {
+            b"none" | b"-1" => Some(DirtyMax::None),
+            [share @ .., b'%'] => Self::SHARE.read(share).map(DirtyMax::Percent),
+            _ => Self::SIZE.read(text).map(DirtyMax::Bytes),
+        }
+    }
+
+    fn show(&self, value: &DirtyMax, out: &mut Line) {
+        match value {
+            DirtyMax::None => {
+                out.text("none");
+            }
+            DirtyMax::Bytes(size) => Self::SIZE.show(size, out),
+            DirtyMax::Percent(share) => {
+                Self::SHARE.show(share, out);
+                out.text("%");
+            }
+        }
+    }
+
+    fn valid(&self, out: &mut Line) {
+        out.text("none, a size such as 64m, or a share of the heap from 0% to 100%");
+    }
+}
+
+/// A short string kept inside the options themselves, since the environment it came from may change
+/// under the program. Invariant: all bytes from `len` on are zero, and `len < N`, so that the text
+/// is also a C string.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Text<const N: usize> {
+    len: u16,
+    bytes: [u8; N],
+}
+
+impl<const N: usize> Text<N> {
+    /// The text, cut at the first NUL, or nothing where it does not fit.
+    pub const fn new(text: &[u8]) -> Option<Self> {
+        let mut new = Text {
+            len: 0,
+            bytes: [0; N],
+        };
+        let mut i = 0;
+        while i < text.len() && text[i] != 0 {
+            if i + 1 >= N || i >= u16::MAX as usize {
+                return None;
+            }
+            new.bytes[i] = text[i];
+            i += 1;
+        }
+        new.len = i as u16;
+        Some(new)
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.len)).unwrap_or(&[])
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub fn as_c_str(&self) -> &core::ffi::CStr {
+        core::ffi::CStr::from_bytes_until_nul(&self.bytes).unwrap_or_default()
+    }
+}
+
+impl<const N: usize> core::fmt::Debug for Text<N> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "\"{}\"", self.as_bytes().escape_ascii())
+    }
+}
+
+/// Any text that fits; empty is allowed.
+pub(super) struct AnyText<const N: usize>;
+
+impl<const N: usize> Format for AnyText<N> {
+    type Value = Text<N>;
+
+    fn read(&self, text: &[u8]) -> Option<Text<N>> {
+        if text.contains(&0) {
+            return None;
+        }
+        Text::new(text)
+    }
+
+    fn show(&self, value: &Text<N>, out: &mut Line) {
+        out.raw(value.as_bytes());
+    }
+
+    fn valid(&self, out: &mut Line) {
+        out.text("a text of at most ")
+            .number(N as i128 - 1)
+            .text(" bytes");
+    }
+}
+
+/// Letters out of a set, each kept once.
+pub(super) struct Letters<const N: usize>(pub &'static str);
+
+impl<const N: usize> Format for Letters<N> {
+    type Value = Text<N>;
+
+    fn read(&self, text: &[u8]) -> Option<Text<N>> {
+        let mut kept = [0u8; N];
+        let mut used = 0;
+        for letter in text {
+            if !self.0.as_bytes().contains(letter) {
+                return None;
+            }
+            if !kept.contains(letter) {
+                *kept.get_mut(used)? = *letter;
+                used += 1;
+            }
+        }
+        Text::new(&kept)
+    }
+
+    fn show(&self, value: &Text<N>, out: &mut Line) {
+        out.raw(value.as_bytes());
+    }
+
+    fn valid(&self, out: &mut Line) {
+        out.text("letters out of ").text(self.0);
+    }
+}
