@@ -7,9 +7,14 @@
 //! file system; the caller opens what it wants written.
 use std::io::{self, Write};
 
+mod export;
 pub mod model;
+pub mod stats;
+pub mod units;
 
-use model::{Experiment, Results};
+pub use export::{read_json, write_csv, write_json};
+
+use model::Results;
 
 /// How [`terminal`] lays out its tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,25 +27,11 @@ pub struct TerminalOptions {
 
 impl Default for TerminalOptions {
     fn default() -> Self {
-        TerminalOptions { width: 120, color: false }
+        TerminalOptions {
+            width: 120,
+            color: false,
+        }
     }
-}
-
-/// Writes one experiment as CSV: a header, then one line per row of the axis and allocator.
-pub fn write_csv(e: &Experiment, out: &mut dyn Write) -> io::Result<()> {
-    let _ = (e, out);
-    Ok(())
-}
-
-/// Writes everything as JSON, exactly the structure of [`model`].
-pub fn write_json(r: &Results, out: &mut dyn Write) -> io::Result<()> {
-    let _ = (r, out);
-    Ok(())
-}
-
-/// Reads what [`write_json`] wrote.
-pub fn read_json(input: &mut dyn io::Read) -> io::Result<Results> {
-    serde_json::from_reader(input).map_err(io::Error::from)
 }
 
 /// Writes the report as one HTML file that needs no network.

@@ -1,0 +1,333 @@
+//! The arithmetic behind every table and plot: medians, spreads, ratios and who is ahead.
+//!
+//! All outputs take their figures from here, so the same cell shows the same median, the same
+//! ratio and the same mark everywhere. The rules that a reader has to be able to rely on:
+//!
+//! * A cell's figure is the median of its runs; its spread is the distance from the median to the
+//!   run furthest from it, so every run lies within `median ± spread`.
+//! * A cell that failed has no figure, whatever its runs before the failure said.
+//! * Ratios compare medians within one row. Where glibc has no figure in a row (it lacks the
+//!   setting that the row varies), its row `default` of the same threads stands in.
+//! * The overall ranking counts only the rows that every available allocator took part in;
+//!   otherwise an allocator with many settings would be judged by rows that others do not have.
+
+use crate::model::{Cell, Experiment, Results, Row, Run};
+
+/// The allocator that every ratio refers to.
+pub const BASELINE: &str = "glibc";
+
+/// The label of the row in which nothing is tuned.
+pub const DEFAULT_ROW: &str = "default";
+
+/// The middle and the ends of some repeated measurement.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Spread {
+    pub median: f64,
+    pub min: f64,
+    pub max: f64,
+}
+
+impl Spread {
+    /// Summarises the finite values; none if there are none.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
+        let mut values: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
+        values.sort_by(f64::total_cmp);
+        Some(Spread {
+            median: median_of_sorted(&values)?,
+            min: *values.first()?,
+            max: *values.last()?,
+        })
+    }
+
+    /// Distance from the median to the value furthest from it.
+    pub fn deviation(&self) -> f64 {
+        (self.max - self.median).max(self.median - self.min)
+    }
+
+    /// [`Spread::deviation`] as a share of the median; zero where the median is zero.
+    pub fn relative(&self) -> f64 {
+        if self.median == 0.0 {
+            0.0
+        } else {
+            self.deviation() / self.median.abs()
+        }
+    }
+}
+
+/// The median of the finite values; the mean of the middle two where their number is even.
+pub fn median(values: &[f64]) -> Option<f64> {
+    Spread::of(values.iter().copied()).map(|s| s.median)
+}
+
+fn median_of_sorted(sorted: &[f64]) -> Option<f64> {
+    let middle = sorted.len() / 2;
+    let upper = *sorted.get(middle)?;
+    if sorted.len() % 2 == 1 {
+        return Some(upper);
+    }
+    let lower = sorted[middle - 1];
+    Some(lower + (upper - lower) / 2.0)
+}
+
+/// The geometric mean of the positive finite values: the mean for ratios, since it does not
+/// depend on which side is the denominator.
+pub fn geometric_mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let (mut sum, mut count) = (0.0, 0usize);
+    for v in values.into_iter().filter(|v| v.is_finite() && *v > 0.0) {
+        sum += v.ln();
+        count += 1;
+    }
+    (count > 0).then(|| (sum / count as f64).exp())
+}
+
+/// `value / reference`, where that says something.
+pub fn ratio(value: f64, reference: f64) -> Option<f64> {
+    let r = value / reference;
+    (reference > 0.0 && r.is_finite()).then_some(r)
+}
+
+/// What one cell's runs amount to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Figures {
+    pub runs: usize,
+    /// The figure compared.
+    pub seconds: Spread,
+    pub ops_per_second: Option<Spread>,
+    pub wall: Spread,
+    pub user: Spread,
+    pub system: Spread,
+    pub rss: Spread,
+    pub minor_faults: Spread,
+    pub major_faults: Spread,
+}
+
+impl Figures {
+    /// The figures of a cell; none if it failed or was not run.
+    pub fn of(cell: &Cell) -> Option<Figures> {
+        if cell.failure.is_some() {
+            return None;
+        }
+        let over = |figure: fn(&Run) -> f64| Spread::of(cell.runs.iter().map(figure));
+        Some(Figures {
+            runs: cell.runs.len(),
+            seconds: over(|r| r.seconds)?,
+            ops_per_second: Spread::of(cell.runs.iter().filter_map(|r| r.ops_per_second)),
+            wall: over(|r| r.wall_seconds)?,
+            user: over(|r| r.user_seconds)?,
+            system: over(|r| r.system_seconds)?,
+            rss: over(|r| r.peak_rss_bytes as f64)?,
+            minor_faults: over(|r| r.minor_faults as f64)?,
+            major_faults: over(|r| r.major_faults as f64)?,
+        })
+    }
+}
+
+/// Whether a cell was attempted at all: an allocator without the row's setting is not.
+pub fn took_part(cell: &Cell) -> bool {
+    !cell.runs.is_empty() || cell.failure.is_some()
+}
+
+/// One allocator's figures in one row, beside the others'.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Standing<'a> {
+    pub allocator: &'a str,
+    pub figures: Figures,
+    pub time_to_glibc: Option<f64>,
+    pub time_to_best: Option<f64>,
+    pub rss_to_glibc: Option<f64>,
+    pub rss_to_best: Option<f64>,
+    /// Has the row's smallest median time.
+    pub fastest: bool,
+    /// Has the row's smallest median peak RSS.
+    pub smallest: bool,
+}
+
+/// The standings of a row, one per cell with a figure, in the order of the cells.
+pub fn standings<'a>(e: &'a Experiment, row: &'a Row) -> Vec<Standing<'a>> {
+    let base = baseline(e, row);
+    let figures: Vec<(&str, Figures)> = row
+        .cells
+        .iter()
+        .filter_map(|c| Some((c.allocator.as_str(), Figures::of(c)?)))
+        .collect();
+    let least = |value: fn(&Figures) -> f64| {
+        figures
+            .iter()
+            .map(|(_, f)| value(f))
+            .fold(f64::INFINITY, f64::min)
+    };
+    let (best_time, best_rss) = (least(|f| f.seconds.median), least(|f| f.rss.median));
+    // A mark says "ahead of others": a row with a single contestant has none.
+    let contest = figures.len() > 1;
+    figures
+        .into_iter()
+        .map(|(allocator, figures)| {
+            let (time, rss) = (figures.seconds.median, figures.rss.median);
+            Standing {
+                allocator,
+                figures,
+                time_to_glibc: base.and_then(|b| ratio(time, b.seconds.median)),
+                time_to_best: ratio(time, best_time),
+                rss_to_glibc: base.and_then(|b| ratio(rss, b.rss.median)),
+                rss_to_best: ratio(rss, best_rss),
+                fastest: contest && time == best_time,
+                smallest: contest && rss == best_rss,
+            }
+        })
+        .collect()
+}
+
+/// glibc's figures to compare a row with; see the module's rules.
+pub fn baseline(e: &Experiment, row: &Row) -> Option<Figures> {
+    let of = |row: &Row| {
+        row.cells
+            .iter()
+            .find(|c| c.allocator == BASELINE)
+            .and_then(Figures::of)
+    };
+    of(row).or_else(|| {
+        let attempted = row
+            .cells
+            .iter()
+            .any(|c| c.allocator == BASELINE && took_part(c));
+        if attempted {
+            return None;
+        }
+        e.rows
+            .iter()
+            .filter(|r| r.label == DEFAULT_ROW && r.threads == row.threads)
+            .find_map(of)
+    })
+}
+
+/// One allocator over all rows that count.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Overall {
+    pub allocator: String,
+    /// Rows with a figure.
+    pub rows: usize,
+    pub time_to_glibc: Option<f64>,
+    pub time_to_best: Option<f64>,
+    pub rss_to_glibc: Option<f64>,
+    pub rss_to_best: Option<f64>,
+    /// Rows in which it has the smallest time.
+    pub fastest: usize,
+    /// Rows in which it has the smallest peak RSS.
+    pub smallest: usize,
+}
+
+/// Geometric means over the rows, best first.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ranking {
+    /// Rows that count.
+    pub rows: usize,
+    /// Rows of the whole session.
+    pub of_rows: usize,
+    /// Whether the rows that count are those that every available allocator took part in.
+    pub common: bool,
+    /// By time to the best of the row; allocators that miss rows come after those that do not.
+    pub allocators: Vec<Overall>,
+}
+
+/// Ranks the allocators of a session.
+pub fn ranking(r: &Results) -> Ranking {
+    let names: Vec<&str> = r
+        .allocators
+        .iter()
+        .filter(|a| a.unavailable.is_none())
+        .map(|a| a.name.as_str())
+        .collect();
+    let all: Vec<(&Experiment, &Row)> = r
+        .experiments
+        .iter()
+        .flat_map(|e| e.rows.iter().map(move |row| (e, row)))
+        .collect();
+    let everyone = |row: &Row| {
+        names.iter().all(|name| {
+            row.cells
+                .iter()
+                .any(|c| c.allocator == *name && took_part(c))
+        })
+    };
+    let shared: Vec<_> = all
+        .iter()
+        .copied()
+        .filter(|(_, row)| everyone(row))
+        .collect();
+    let common = !shared.is_empty();
+    let counted = if common { shared } else { all.clone() };
+    let rows: Vec<Vec<Standing>> = counted.iter().map(|(e, row)| standings(e, row)).collect();
+
+    let mut allocators: Vec<Overall> = names.iter().map(|name| overall(name, &rows)).collect();
+    allocators.sort_by(|a, b| {
+        let key = |o: &Overall| o.time_to_best.unwrap_or(f64::INFINITY);
+        b.rows.cmp(&a.rows).then(key(a).total_cmp(&key(b)))
+    });
+    Ranking {
+        rows: rows.len(),
+        of_rows: all.len(),
+        common,
+        allocators,
+    }
+}
+
+fn overall(name: &str, rows: &[Vec<Standing>]) -> Overall {
+    let mine: Vec<&Standing> = rows
+        .iter()
+        .flatten()
+        .filter(|s| s.allocator == name)
+        .collect();
+    let mean =
+        |value: fn(&Standing) -> Option<f64>| geometric_mean(mine.iter().filter_map(|s| value(s)));
+    Overall {
+        allocator: name.to_owned(),
+        rows: mine.len(),
+        time_to_glibc: mean(|s| s.time_to_glibc),
+        time_to_best: mean(|s| s.time_to_best),
+        rss_to_glibc: mean(|s| s.rss_to_glibc),
+        rss_to_best: mean(|s| s.rss_to_best),
+        fastest: mine.iter().filter(|s| s.fastest).count(),
+        smallest: mine.iter().filter(|s| s.smallest).count(),
+    }
+}
+
+/// How a cell's standard output compares with glibc's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Output {
+    /// Every run wrote what glibc's runs wrote.
+    Same,
+    /// The runs agree with each other, but not with glibc's.
+    Differs,
+    /// This allocator's or glibc's runs do not agree among themselves: nothing can be said.
+    Varies,
+    /// Not recorded, or there is nothing to compare with.
+    Unknown,
+}
+
+/// Compares the recorded output of a cell with glibc's in the same row.
+pub fn output(row: &Row, cell: &Cell) -> Output {
+    let Some(glibc) = row.cells.iter().find(|c| c.allocator == BASELINE) else {
+        return Output::Unknown;
+    };
+    match (hashes(glibc), hashes(cell)) {
+        (Hashes::One(a), Hashes::One(b)) if a == b => Output::Same,
+        (Hashes::One(_), Hashes::One(_)) => Output::Differs,
+        (Hashes::None, _) | (_, Hashes::None) => Output::Unknown,
+        _ => Output::Varies,
+    }
+}
+
+enum Hashes<'a> {
+    None,
+    One(&'a str),
+    Several,
+}
+
+fn hashes(cell: &Cell) -> Hashes<'_> {
+    let mut found = cell.runs.iter().filter_map(|r| r.output_hash.as_deref());
+    match found.next() {
+        None => Hashes::None,
+        Some(first) if found.all(|h| h == first) => Hashes::One(first),
+        Some(_) => Hashes::Several,
+    }
+}

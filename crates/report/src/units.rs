@@ -1,0 +1,187 @@
+//! Figures as text: three significant digits, one unit per table, names for exits.
+//!
+//! A table that mixes `41 ms` with `2.1 s` invites a misreading, so a [`TimeUnit`] is chosen once
+//! for all the values that stand beside each other.
+
+use crate::model::Exit;
+
+/// The unit of all times in a table or plot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimeUnit {
+    Seconds,
+    Milliseconds,
+    Microseconds,
+}
+
+impl TimeUnit {
+    /// The unit in which the largest of these values has a digit before the point.
+    pub fn fit(seconds: impl IntoIterator<Item = f64>) -> TimeUnit {
+        match seconds.into_iter().fold(0.0, f64::max) {
+            max if max >= 1.0 || max == 0.0 => TimeUnit::Seconds,
+            max if max >= 1e-3 => TimeUnit::Milliseconds,
+            _ => TimeUnit::Microseconds,
+        }
+    }
+
+    pub fn symbol(self) -> &'static str {
+        match self {
+            TimeUnit::Seconds => "s",
+            TimeUnit::Milliseconds => "ms",
+            TimeUnit::Microseconds => "µs",
+        }
+    }
+
+    /// Seconds in this unit.
+    pub fn scale(self, seconds: f64) -> f64 {
+        match self {
+            TimeUnit::Seconds => seconds,
+            TimeUnit::Milliseconds => seconds * 1e3,
+            TimeUnit::Microseconds => seconds * 1e6,
+        }
+    }
+
+    /// The number alone, for a column whose head names the unit.
+    pub fn number(self, seconds: f64) -> String {
+        significant(self.scale(seconds))
+    }
+}
+
+/// A duration by itself, with the unit that suits it: `412 ms`.
+pub fn seconds(value: f64) -> String {
+    let unit = TimeUnit::fit([value]);
+    format!("{} {}", unit.number(value), unit.symbol())
+}
+
+/// A length of time that a person waits: `48 s`, `12 min 5 s`, `2 h 3 min`.
+pub fn elapsed(value: f64) -> String {
+    let whole = value.max(0.0).round() as u64;
+    match (whole / 3600, whole / 60 % 60, whole % 60) {
+        (0, 0, s) => format!("{s} s"),
+        (0, m, s) => format!("{m} min {s} s"),
+        (h, m, _) => format!("{h} h {m} min"),
+    }
+}
+
+/// At least three significant digits, never an exponent: `1840`, `12.3`, `0.0412`.
+pub fn significant(value: f64) -> String {
+    if !value.is_finite() {
+        return "–".to_owned();
+    }
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    let decimals = |v: f64| (2 - v.abs().log10().floor() as i32).clamp(0, 9) as usize;
+    // Rounding can carry into another digit (9.999 is 10.0, not 10.00), so look at what it gives.
+    let rounded: f64 = format!("{value:.*}", decimals(value))
+        .parse()
+        .unwrap_or(value);
+    let places = if rounded == 0.0 {
+        decimals(value)
+    } else {
+        decimals(rounded)
+    };
+    format!("{value:.places$}")
+}
+
+/// A ratio: `0.51`, `1.00`, `12.3`.
+pub fn ratio(value: f64) -> String {
+    if value.is_finite() && value < 10.0 {
+        format!("{value:.2}")
+    } else {
+        significant(value)
+    }
+}
+
+/// A share as `±3%`.
+pub fn plus_minus(share: f64) -> String {
+    let percent = share * 100.0;
+    if percent > 0.0 && percent < 0.5 {
+        "±<1%".to_owned()
+    } else {
+        format!("±{percent:.0}%")
+    }
+}
+
+const MIB: f64 = 1024.0 * 1024.0;
+
+/// Bytes as a number of MiB, for a column whose head names the unit.
+pub fn mib(bytes: f64) -> String {
+    let mib = bytes / MIB;
+    if mib < 10.0 {
+        format!("{mib:.1}")
+    } else {
+        format!("{mib:.0}")
+    }
+}
+
+/// Bytes with the unit that suits them: `3.1 MiB`, `1.80 GiB`.
+pub fn bytes(value: f64) -> String {
+    const KIB: f64 = 1024.0;
+    match value {
+        v if v >= 1024.0 * MIB => format!("{:.2} GiB", v / MIB / 1024.0),
+        v if v >= MIB => format!("{} MiB", mib(v)),
+        v if v >= KIB => format!("{:.0} KiB", v / KIB),
+        v => format!("{v:.0} B"),
+    }
+}
+
+/// A count with separators: `1,234,567`.
+pub fn count(value: f64) -> String {
+    let digits = format!("{:.0}", value.abs());
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    if value < 0.0 && digits != "0" {
+        format!("-{text}")
+    } else {
+        text
+    }
+}
+
+/// A rate: `12.3 M/s`.
+pub fn rate(per_second: f64) -> String {
+    match per_second {
+        v if v >= 1e9 => format!("{} G/s", significant(v / 1e9)),
+        v if v >= 1e6 => format!("{} M/s", significant(v / 1e6)),
+        v if v >= 1e3 => format!("{} k/s", significant(v / 1e3)),
+        v => format!("{} /s", significant(v)),
+    }
+}
+
+/// How a process ended: `0`, `3`, `SIGSEGV (11)`.
+pub fn exit(exit: Exit) -> String {
+    match exit {
+        Exit::Code(code) => code.to_string(),
+        Exit::Signal(number) => match signal_name(number) {
+            Some(name) => format!("{name} ({number})"),
+            None => format!("signal {number}"),
+        },
+    }
+}
+
+/// The signals that end processes, by Linux's common numbering.
+fn signal_name(number: i32) -> Option<&'static str> {
+    Some(match number {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL",
+        5 => "SIGTRAP",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        11 => "SIGSEGV",
+        13 => "SIGPIPE",
+        14 => "SIGALRM",
+        15 => "SIGTERM",
+        24 => "SIGXCPU",
+        25 => "SIGXFSZ",
+        31 => "SIGSYS",
+        _ => return None,
+    })
+}
