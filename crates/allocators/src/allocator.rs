@@ -1,0 +1,161 @@
+//! An allocator that is ready to use, and the environment that puts it under a program.
+
+use std::path::PathBuf;
+
+/// An allocator that was found, built where need be, and seen serving `malloc`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Allocator {
+    /// The name used on the command line and in every table, such as `jemalloc`.
+    pub name: String,
+    pub kind: Kind,
+    /// What the library says of itself where it does, else the version of its package.
+    pub version: String,
+    /// The library to preload; none for glibc, which needs none.
+    pub file: Option<PathBuf>,
+    /// What a measured process needs besides `LD_PRELOAD`.
+    pub environment: Vec<(String, String)>,
+    /// The variable from which it reads an option string; none when it reads none.
+    pub conf_variable: Option<String>,
+}
+
+/// Where an allocator comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The C library's own.
+    Glibc,
+    /// Ours, carried inside the lab.
+    Mallard,
+    /// Built from `bench/peers`, or the system's package.
+    Peer,
+    /// Named by the user as `NAME=/path/lib.so`.
+    Custom,
+}
+
+impl Allocator {
+    /// Whether an option string such as `narenas:4` means anything to it.
+    pub fn reads_conf(&self) -> bool {
+        self.conf_variable.is_some()
+    }
+}
+
+/// The variables to set for a process that shall run on `allocator`, with the option string `conf`
+/// where the allocator reads one.
+///
+/// The library is put before whatever `LD_PRELOAD` already holds, because the first one to define
+/// `malloc` serves it.
+pub fn environment(allocator: &Allocator, conf: Option<&str>) -> Vec<(String, String)> {
+    let present = std::env::var("LD_PRELOAD").ok();
+    let tunables = std::env::var("GLIBC_TUNABLES").ok();
+    environment_over(allocator, conf, present.as_deref(), tunables.as_deref())
+}
+
+/// [`environment`] over given values of the two variables that are lists and are added to.
+fn environment_over(
+    allocator: &Allocator,
+    conf: Option<&str>,
+    present_preload: Option<&str>,
+    present_tunables: Option<&str>,
+) -> Vec<(String, String)> {
+    let mut variables = Vec::new();
+    if let Some(file) = &allocator.file {
+        let file = file.display();
+        let preload = match present_preload.filter(|present| !present.is_empty()) {
+            Some(present) => format!("{file}:{present}"),
+            None => file.to_string(),
+        };
+        variables.push(("LD_PRELOAD".to_owned(), preload));
+    }
+    for (name, value) in &allocator.environment {
+        let value = match present_tunables.filter(|present| !present.is_empty()) {
+            // The last setting of a tunable wins, so ours goes behind.
+            Some(present) if name == "GLIBC_TUNABLES" => format!("{present}:{value}"),
+            _ => value.clone(),
+        };
+        variables.push((name.clone(), value));
+    }
+    if let (Some(variable), Some(conf)) = (&allocator.conf_variable, conf) {
+        variables.push((variable.clone(), conf.to_owned()));
+    }
+    variables
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(file: Option<&str>, environment: &[(&str, &str)], conf: Option<&str>) -> Allocator {
+        Allocator {
+            name: "peer".to_owned(),
+            kind: Kind::Peer,
+            version: "1".to_owned(),
+            file: file.map(PathBuf::from),
+            environment: environment
+                .iter()
+                .map(|(n, v)| (n.to_string(), v.to_string()))
+                .collect(),
+            conf_variable: conf.map(str::to_owned),
+        }
+    }
+
+    fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
+        expected
+            .iter()
+            .map(|(n, v)| (n.to_string(), v.to_string()))
+            .collect()
+    }
+
+    #[test]
+    fn the_library_goes_before_what_is_preloaded_already() {
+        let peer = peer(Some("/lib/a.so"), &[], None);
+        assert_eq!(
+            environment_over(&peer, None, None, None),
+            pairs(&[("LD_PRELOAD", "/lib/a.so")])
+        );
+        assert_eq!(
+            environment_over(&peer, None, Some("/lib/b.so"), None),
+            pairs(&[("LD_PRELOAD", "/lib/a.so:/lib/b.so")])
+        );
+    }
+
+    #[test]
+    fn an_empty_preload_adds_no_separator() {
+        let peer = peer(Some("/lib/a.so"), &[], None);
+        let variables = environment_over(&peer, None, Some(""), None);
+        assert_eq!(variables, pairs(&[("LD_PRELOAD", "/lib/a.so")]));
+    }
+
+    #[test]
+    fn glibc_needs_nothing_and_ignores_an_option_string() {
+        let glibc = peer(None, &[], None);
+        assert_eq!(
+            environment_over(&glibc, Some("narenas:4"), Some("/x.so"), None),
+            pairs(&[])
+        );
+    }
+
+    #[test]
+    fn an_option_string_goes_to_the_variable_that_the_allocator_reads() {
+        let peer = peer(None, &[], Some("MALLOC_CONF"));
+        let variables = environment_over(&peer, Some("narenas:4"), None, None);
+        assert_eq!(variables, pairs(&[("MALLOC_CONF", "narenas:4")]));
+        assert_eq!(environment_over(&peer, None, None, None), pairs(&[]));
+    }
+
+    #[test]
+    fn tunables_already_set_are_kept_and_ours_come_last() {
+        let ours = "glibc.pthread.rseq=0";
+        let peer = peer(None, &[("GLIBC_TUNABLES", ours)], None);
+        let theirs = "glibc.malloc.check=1";
+        assert_eq!(
+            environment_over(&peer, None, None, Some(theirs)),
+            pairs(&[(
+                "GLIBC_TUNABLES",
+                "glibc.malloc.check=1:glibc.pthread.rseq=0"
+            )])
+        );
+        assert_eq!(
+            environment_over(&peer, None, None, None),
+            pairs(&[("GLIBC_TUNABLES", ours)])
+        );
+    }
+}

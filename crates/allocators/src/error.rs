@@ -1,0 +1,38 @@
+//! What can go wrong here, in sentences that name what was tried and what would be valid.
+
+use std::path::PathBuf;
+
+/// A request that cannot be met however often it is tried: a wrong name, a wrong file, a program
+/// that no library can be preloaded into. An allocator that merely cannot be had here is not an
+/// error but [`crate::Unavailable`].
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("unknown allocator `{name}`{}; known are {}", suggest(.nearest), .known.join(", "))]
+    UnknownAllocator {
+        name: String,
+        nearest: Option<String>,
+        known: Vec<String>,
+    },
+
+    #[error("`{spec}` does not name an allocator: expected NAME=/path/to/library.so")]
+    CustomSyntax { spec: String },
+
+    #[error("an allocator named `{name}` exists already; give yours another name")]
+    NameTaken { name: String },
+
+    #[error("{}: {problem}", .file.display())]
+    Library { file: PathBuf, problem: String },
+
+    #[error("program `{name}` not found: {looked}")]
+    ProgramNotFound { name: String, looked: String },
+
+    #[error("cannot run {} on another allocator: {problem}", .program.display())]
+    Program { program: PathBuf, problem: String },
+}
+
+fn suggest(nearest: &Option<String>) -> String {
+    match nearest {
+        Some(nearest) => format!(" (did you mean `{nearest}`?)"),
+        None => String::new(),
+    }
+}
