@@ -129,8 +129,6 @@ const LETTERS: usize = 16;
 const STATS_LETTERS: Letters<LETTERS> = Letters("Jgmdablxeh");
 /// jemalloc's bound on decay times: what its seconds can count, in milliseconds.
 const DECAY_MAX: i64 = 18_446_744_072_000;
-/// The largest size that a size class of jemalloc's table has.
-const LARGEST_CLASS: usize = 7 << 60;
 /// The largest size a thread cache can be told to keep: 8 MiB, as in jemalloc.
 const LG_TCACHE_MAX: u32 = 23;
 
@@ -153,7 +151,7 @@ options! {
             "Number of arenas that threads are spread over; `default` goes by the number of CPUs.";
         percpu_arena: PercpuArena = PercpuArena::Disabled, one_of(), Jemalloc, NotYet,
             "Give arenas to CPUs instead of threads: one for each CPU (`percpu`) or each physical core (`phycpu`).";
-        oversize_threshold: usize = 8 << 20, bytes(0, LARGEST_CLASS), Jemalloc, NotYet,
+        oversize_threshold: usize = 8 << 20, bytes(0, usize::MAX), Jemalloc, NotYet,
             "Requests from this size on are served from an arena of their own; 0 turns that off.";
         cache_oblivious: bool = true, Switch, Jemalloc, NotYet,
             "Start large blocks at varying cache lines, so that they do not fight for the same cache sets.";
@@ -194,7 +192,7 @@ options! {
         metadata_thp: MetadataThp = MetadataThp::Disabled, one_of(), Jemalloc, NotYet,
             "Transparent huge pages for the allocator's own records; `auto` once there are many.";
         hpa: bool = false, Switch, Jemalloc, NotYet,
-            "jemalloc's allocator of huge pages. Mallard packs every heap into huge pages.";
+            "jemalloc's page allocator that is built around huge pages.";
         dss: Dss = Dss::Secondary, one_of(), Jemalloc, NotYet,
             "Use of `sbrk` beside `mmap`: not at all, before it, or after it.";
     }
@@ -262,6 +260,6 @@ options! {
     }
     aliases {
         "Thread caches" lg_tcache_max => tcache_max: Log2 { max: LG_TCACHE_MAX }, Jemalloc, Now,
-            "The same as a base-2 logarithm.";
+            "`tcache_max` given as its base-2 logarithm.";
     }
 }

@@ -83,6 +83,7 @@ pub fn read_from(sources: &Sources<'_>, sink: &mut dyn Sink) -> Outcome {
         options: Options::DEFAULT,
         set_by: [None; TABLE.len()],
         errors: 0,
+        messages: 0,
         sink,
     };
     for source in Source::ALL {
@@ -110,6 +111,8 @@ struct Reader<'s> {
     /// For each row of the table, the source that set it last.
     set_by: [Option<Source>; TABLE.len()],
     errors: u32,
+    /// Mistakes so far, those included that do not count as errors.
+    messages: u32,
     sink: &'s mut dyn Sink,
 }
 
@@ -161,10 +164,11 @@ impl Reader<'_> {
 
     #[cold]
     fn unknown(&mut self, source: Source, key: &[u8], value: &[u8]) {
-        // As in jemalloc, strings may name experiments of other versions without being fatal.
-        let tolerated = key.starts_with(b"experimental_");
-        let errors = self.errors;
-        self.error(source, |line| {
+        // As in jemalloc, a string may name experiments of other versions without being fatal.
+        if !key.starts_with(b"experimental_") {
+            self.errors = self.errors.saturating_add(1);
+        }
+        self.message(source, |line| {
             if key.is_empty() {
                 line.text("no option named before the value ")
                     .quoted(value, EXCERPT);
@@ -177,9 +181,6 @@ impl Reader<'_> {
                 None => line.text("; no option has a similar name"),
             };
         });
-        if tolerated {
-            self.errors = errors;
-        }
     }
 
     #[cold]
@@ -216,12 +217,17 @@ impl Reader<'_> {
 
     fn error(&mut self, source: Source, describe: impl FnOnce(&mut Line)) {
         self.errors = self.errors.saturating_add(1);
-        if self.errors <= MESSAGES {
+        self.message(source, describe);
+    }
+
+    fn message(&mut self, source: Source, describe: impl FnOnce(&mut Line)) {
+        self.messages = self.messages.saturating_add(1);
+        if self.messages <= MESSAGES {
             let mut line = Line::new();
             line.text("mallard: ").text(source.name()).text(": ");
             describe(&mut line);
             self.sink.line(line.as_bytes());
-        } else if self.errors == MESSAGES + 1 {
+        } else if self.messages == MESSAGES + 1 {
             self.sink
                 .line(b"mallard: further errors in options not shown");
         }

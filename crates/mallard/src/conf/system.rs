@@ -30,7 +30,7 @@ pub(super) fn with_sources<R>(
     let mut sources = Sources::NONE;
     sources.set(Source::CompiledIn, compiled_in);
     sources.set(Source::Symbol, symbol.map(CStr::to_bytes));
-    sources.set(Source::Link, read_link(&mut link));
+    sources.set(Source::Link, read_link(LINK, &mut link));
     if privileged() {
         return use_them(&sources);
     }
@@ -59,13 +59,14 @@ fn privileged() -> bool {
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-fn read_link(buffer: &mut [u8]) -> Option<&[u8]> {
+/// The name that the symbolic link `path` holds, where it is one.
+pub(super) fn read_link<'a>(path: &CStr, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
     // SAFETY: the path is a C string, and the kernel writes at most `len` bytes into the buffer.
     let length = unsafe {
         libc::syscall(
             libc::SYS_readlinkat,
             libc::AT_FDCWD,
-            LINK.as_ptr(),
+            path.as_ptr(),
             buffer.as_mut_ptr(),
             buffer.len(),
         )
@@ -78,7 +79,10 @@ fn read_link(buffer: &mut [u8]) -> Option<&[u8]> {
 /// # Safety
 /// `environment` is a null-terminated array of pointers to C strings that live and stay unchanged
 /// for `'a`.
-unsafe fn variable<'a>(environment: *const *const c_char, name: &[u8]) -> Option<&'a [u8]> {
+pub(super) unsafe fn variable<'a>(
+    environment: *const *const c_char,
+    name: &[u8],
+) -> Option<&'a [u8]> {
     let mut slot = environment;
     loop {
         // SAFETY: `slot` has not passed the closing null, so it is within the array.
@@ -105,7 +109,7 @@ fn value_of<'a>(entry: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
 /// the loader initialises before libc) that allocates before libc has set `environ`.
 ///
 /// Held in a mapping of its own, since it may be megabytes long; unmapped on drop.
-struct EarlyEnvironment {
+pub(super) struct EarlyEnvironment {
     mapping: *mut u8,
     length: usize,
 }
@@ -114,7 +118,7 @@ impl EarlyEnvironment {
     /// More than the kernel lets arguments and environment take (6 MiB).
     const CAPACITY: usize = 8 << 20;
 
-    fn read() -> Self {
+    pub(super) fn read() -> Self {
         let mut this = EarlyEnvironment {
             mapping: ptr::null_mut(),
             length: 0,
@@ -172,7 +176,7 @@ impl EarlyEnvironment {
         unsafe { libc::syscall(libc::SYS_close, file) };
     }
 
-    fn variable(&self, name: &[u8]) -> Option<&[u8]> {
+    pub(super) fn variable(&self, name: &[u8]) -> Option<&[u8]> {
         if self.mapping.is_null() {
             return None;
         }

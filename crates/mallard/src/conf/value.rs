@@ -136,14 +136,27 @@ impl<T: Integer> Format for Number<T> {
     }
 
     fn valid(&self, out: &mut Line) {
-        out.number(self.min.widen());
-        if self.max.widen() == T::MAX {
+        let bound = |out: &mut Line, value: T| {
+            if self.bytes {
+                size(out, value.widen());
+            } else {
+                out.number(value.widen());
+            }
+        };
+        let unbounded = self.max.widen() == T::MAX;
+        if self.bytes {
+            out.text(if unbounded {
+                "a size of "
+            } else {
+                "a size from "
+            });
+        }
+        bound(out, self.min);
+        if unbounded {
             out.text(" or more");
         } else {
-            out.text(" to ").number(self.max.widen());
-        }
-        if self.bytes {
-            out.text(" bytes");
+            out.text(" to ");
+            bound(out, self.max);
         }
         if self.above == Above::Clipped {
             out.text(" (more is taken as that)");
@@ -186,6 +199,20 @@ fn integer(text: &[u8], bytes: bool) -> Option<i128> {
     }
     let magnitude = i128::from(magnitude.checked_mul(1 << shift)?);
     Some(if negative { -magnitude } else { magnitude })
+}
+
+/// Appends a number of bytes with the largest suffix that loses nothing.
+fn size(out: &mut Line, bytes: i128) {
+    let mut rest = bytes;
+    let mut suffix = "";
+    for larger in ["k", "m", "g", "t"] {
+        if rest == 0 || rest % 1024 != 0 {
+            break;
+        }
+        rest /= 1024;
+        suffix = larger;
+    }
+    out.number(rest).text(suffix);
 }
 
 /// A value given as its base-2 logarithm: the `lg_` spelling of an option that counts bytes.

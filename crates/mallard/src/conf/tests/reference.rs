@@ -1,0 +1,120 @@
+//! `docs/options.md`, the user's reference, is written from the table. This test fails when the
+//! file is stale; run it with `MALLARD_BLESS=1` to write the file anew.
+
+extern crate std;
+
+use std::string::String;
+use std::{env, format, fs, path::Path};
+
+use crate::conf::*;
+
+const INTRODUCTION: &str = "\
+# Options
+
+<!-- Written from the option table in crates/mallard/src/conf/options.rs. To change it, change the
+     table or crates/mallard/src/conf/tests/reference.rs, then:
+     MALLARD_BLESS=1 cargo test -p mallard conf::tests::reference -->
+
+Mallard takes jemalloc's options by jemalloc's names, and has a few of its own. They are read once,
+when a program allocates for the first time, from these sources; a later one wins:
+
+1. the string Mallard was built with (the variable `MALLARD_BUILD_CONF` at build time),
+2. the program's own: `const char *malloc_conf = \"…\";`,
+3. the name that the symbolic link `/etc/malloc.conf` holds (`ln -s 'narenas:8' /etc/malloc.conf`),
+4. the environment variable `MALLOC_CONF`,
+5. the environment variable `MALLARD_CONF`, for options that jemalloc would not know.
+
+A program that runs with more rights than its caller (setuid, setgid, file capabilities) does not
+look at the two variables.
+
+## Writing options
+
+```
+MALLOC_CONF=narenas:8,dirty_decay_ms:5000,tcache_max:64k program
+```
+
+`option:value` items with commas between them and no spaces. Numbers may be decimal, hexadecimal
+(`0x10`) or octal (`010`). A size is a number of bytes and may carry a suffix: `k`, `m`, `g` or `t`,
+in either case, for powers of 1024.
+
+A mistake is one line on standard error that says what would be valid, and costs its own item only:
+
+```
+mallard: MALLOC_CONF: unknown option \"narenass\"; did you mean \"narenas\"?
+mallard: MALLOC_CONF: option \"narenas\" cannot be \"x\"; valid: default or 1 to 1024
+```
+
+After 16 such lines the rest is not shown. With `abort_conf:true`, in whichever source, the program
+aborts once everything has been read, if there was a mistake. (Options called `experimental_…` are
+reported but never fatal.) With `confirm_conf:true` the program prints each source's string and the
+settings that result, with the source that each was set by.
+
+## All options
+
+\"Not yet\" in the column of effects means that the option is accepted, so that strings written for
+jemalloc work, but changes nothing in this version. Names marked ⁺ take more values than in
+jemalloc; those marked * are Mallard's own.
+";
+
+fn reference() -> String {
+    let mut text = String::from(INTRODUCTION);
+    let mut groups: std::vec::Vec<&str> = TABLE.iter().map(|option| option.group).collect();
+    groups.dedup();
+    // Second spellings come last in the table, and each belongs to a group seen before.
+    let mut seen = std::collections::BTreeSet::new();
+    groups.retain(|group| seen.insert(*group));
+    for group in groups {
+        text.push_str(&format!(
+            "\n### {group}\n\n| option | values | default | effect | meaning |\n| --- | --- | --- | --- | --- |\n"
+        ));
+        for option in TABLE.iter().filter(|option| option.group == group) {
+            text.push_str(&row(option));
+        }
+    }
+    text
+}
+
+fn row(option: &Descriptor) -> String {
+    let (mut default, mut valid) = (Line::new(), Line::new());
+    option.show(&Options::DEFAULT, &mut default);
+    option.valid(&mut valid);
+    let default = default.as_bytes().escape_ascii();
+    let mark = match option.origin {
+        Origin::Jemalloc => "",
+        Origin::Extended => "⁺",
+        Origin::Mallard => "*",
+    };
+    let effect = match option.effect {
+        Effect::Now => "yes",
+        Effect::NotYet => "not yet",
+    };
+    let default = format!("`{default}`").replace("``", "(empty)");
+    format!(
+        "| `{}`{mark} | {} | {default} | {effect} | {} |\n",
+        option.name,
+        valid.as_bytes().escape_ascii(),
+        option.meaning,
+    )
+}
+
+#[test]
+fn the_reference_is_up_to_date() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/options.md");
+    let expected = reference();
+    if env::var_os("MALLARD_BLESS").is_some() {
+        fs::write(&path, &expected).expect("docs/options.md can be written");
+    }
+    let found = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        found == expected,
+        "docs/options.md is not what the option table says; \
+         write it anew with: MALLARD_BLESS=1 cargo test -p mallard conf::tests::reference"
+    );
+}
+
+#[test]
+fn no_text_of_the_table_breaks_its_markdown() {
+    for line in reference().lines().filter(|line| line.starts_with("| `")) {
+        assert_eq!(line.matches('|').count(), 6, "{line}");
+    }
+}

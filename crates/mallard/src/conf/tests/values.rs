@@ -1,0 +1,277 @@
+//! Each kind of value: what it takes, what it refuses, and the table as a whole.
+
+extern crate std;
+
+use std::collections::BTreeSet;
+use std::string::String;
+
+use super::read;
+use crate::conf::nearest::LONGEST;
+use crate::conf::*;
+
+fn narenas(value: &str) -> Option<Option<u32>> {
+    set("narenas", value).map(|options| options.narenas)
+}
+
+fn tcache_max(value: &str) -> Option<usize> {
+    set("tcache_max", value).map(|options| options.tcache_max)
+}
+
+/// The options after one setting, or nothing where the value was refused.
+fn set(name: &str, value: &str) -> Option<Options> {
+    let mut options = Options::DEFAULT;
+    let option = find(name.as_bytes()).expect("an option of that name");
+    let accepted = option.set(&mut options, value.as_bytes());
+    if !accepted {
+        assert_eq!(options, Options::DEFAULT, "a refused value changes nothing");
+    }
+    accepted.then_some(options)
+}
+
+#[test]
+fn numbers_are_read_as_c_reads_them() {
+    assert_eq!(narenas("1"), Some(Some(1)));
+    assert_eq!(narenas("+16"), Some(Some(16)));
+    assert_eq!(narenas("0x10"), Some(Some(16)));
+    assert_eq!(narenas("0X1f"), Some(Some(31)));
+    assert_eq!(narenas("010"), Some(Some(8)));
+    assert_eq!(narenas("1024"), Some(Some(1024)));
+    assert_eq!(narenas("default"), Some(None));
+    for refused in [
+        "", "0", "1025", "-1", "--1", "x", "4x", "4 ", "1.5", "08", "0x", "4k", "Default", "١",
+    ] {
+        assert_eq!(narenas(refused), None, "{refused:?}");
+    }
+}
+
+#[test]
+fn numbers_beyond_64_bits_are_refused() {
+    assert_eq!(
+        set("guard_sample", "18446744073709551615").map(|o| o.guard_sample),
+        Some(u64::MAX)
+    );
+    for refused in [
+        "18446744073709551616",
+        "99999999999999999999999999999999999999999",
+    ] {
+        assert_eq!(set("guard_sample", refused), None);
+        assert_eq!(
+            tcache_max(refused),
+            None,
+            "clipping is for numbers that are numbers"
+        );
+    }
+    assert_eq!(set("dirty_max", "16777216t"), None, "2^64 by its suffix");
+    assert_eq!(
+        set("stats_interval", "9223372036854775807").map(|o| o.stats_interval),
+        Some(i64::MAX)
+    );
+    assert_eq!(set("stats_interval", "9223372036854775808"), None);
+    assert_eq!(set("stats_interval", "-9223372036854775808"), None);
+}
+
+#[test]
+fn sizes_take_suffixes() {
+    assert_eq!(tcache_max("4096"), Some(4096));
+    assert_eq!(tcache_max("4k"), Some(4096));
+    assert_eq!(tcache_max("4K"), Some(4096));
+    assert_eq!(tcache_max("1m"), Some(1 << 20));
+    assert_eq!(tcache_max("0x10k"), Some(16 << 10));
+    assert_eq!(set("reserve", "2G").map(|o| o.reserve), Some(Some(2 << 30)));
+    assert_eq!(set("reserve", "1t").map(|o| o.reserve), Some(Some(1 << 40)));
+    for refused in ["k", "4kb", "4 k", "-1k", "kk"] {
+        assert_eq!(tcache_max(refused), None, "{refused:?}");
+    }
+}
+
+#[test]
+fn jemallocs_clipped_options_clip() {
+    assert_eq!(tcache_max("1g"), Some(8 << 20));
+    assert_eq!(
+        set("lg_tcache_max", "40").map(|o| o.tcache_max),
+        Some(8 << 20)
+    );
+    assert_eq!(
+        set("lg_prof_sample", "64").map(|o| o.lg_prof_sample),
+        Some(63)
+    );
+    assert_eq!(
+        set("max_background_threads", "100000").map(|o| o.max_background_threads),
+        Some(4095)
+    );
+    assert_eq!(set("max_background_threads", "0"), None, "below is refused");
+}
+
+#[test]
+fn decay_times_include_never_and_at_once() {
+    for name in ["dirty_decay_ms", "muzzy_decay_ms"] {
+        for accepted in ["-1", "0", "10000", "18446744072000"] {
+            assert!(set(name, accepted).is_some(), "{name}:{accepted}");
+        }
+        for refused in ["-2", "18446744072001", "10s", "never"] {
+            assert!(set(name, refused).is_none(), "{name}:{refused}");
+        }
+    }
+}
+
+#[test]
+fn the_dirty_cap_is_a_size_a_share_or_nothing() {
+    let cap = |value| set("dirty_max", value).map(|o| o.dirty_max);
+    assert_eq!(cap("64m"), Some(DirtyMax::Bytes(64 << 20)));
+    assert_eq!(cap("10%"), Some(DirtyMax::Percent(10)));
+    assert_eq!(cap("0%"), Some(DirtyMax::Percent(0)));
+    assert_eq!(cap("none"), Some(DirtyMax::None));
+    assert_eq!(cap("-1"), Some(DirtyMax::None));
+    for refused in ["", "%", "101%", "10k%", "-1%", "10 %", "all"] {
+        assert_eq!(cap(refused), None, "{refused:?}");
+    }
+}
+
+#[test]
+fn words_are_taken_whole_and_in_their_case() {
+    assert_eq!(set("thp", "never").map(|o| o.thp), Some(Thp::Never));
+    assert_eq!(
+        set("background_thread", "auto").map(|o| o.background_thread),
+        Some(BackgroundThread::Auto)
+    );
+    assert_eq!(
+        set("background_thread", "true").map(|o| o.background_thread),
+        Some(BackgroundThread::On)
+    );
+    for refused in ["", "nev", "nevere", "Never"] {
+        assert_eq!(set("thp", refused), None, "{refused:?}");
+    }
+    for refused in ["1", "yes", "on", "True", "t"] {
+        assert_eq!(set("tcache", refused), None, "{refused:?}");
+    }
+}
+
+#[test]
+fn junk_says_which_memory_it_fills() {
+    let filled = |value| set("junk", value).map(|o| (o.junk.on_alloc(), o.junk.on_free()));
+    assert_eq!(filled("true"), Some((true, true)));
+    assert_eq!(filled("alloc"), Some((true, false)));
+    assert_eq!(filled("free"), Some((false, true)));
+    assert_eq!(filled("false"), Some((false, false)));
+}
+
+#[test]
+fn texts_fit_or_are_refused() {
+    let prefix = |value: &str| set("prof_prefix", value).map(|o| o.prof_prefix);
+    assert!(prefix("").expect("empty is allowed").is_empty());
+    let longest: String = "p".repeat(255);
+    let kept = prefix(&longest).expect("255 bytes fit");
+    assert_eq!(kept.as_bytes(), longest.as_bytes());
+    assert_eq!(
+        kept.as_c_str().to_bytes(),
+        longest.as_bytes(),
+        "its NUL still fits"
+    );
+    assert_eq!(prefix(&"p".repeat(256)), None);
+    assert_eq!(prefix("a\0b"), None);
+    assert_eq!(
+        prefix("/tmp/a:b")
+            .expect("colons belong to the value")
+            .as_bytes(),
+        b"/tmp/a:b"
+    );
+}
+
+#[test]
+fn report_letters_are_kept_once() {
+    let letters = |value| set("stats_print_opts", value).map(|o| o.stats_print_opts);
+    assert_eq!(
+        letters("JJmJ").expect("letters of the report").as_bytes(),
+        b"Jm"
+    );
+    assert_eq!(
+        letters("Jgmdablxeh").expect("all of them").as_bytes().len(),
+        10
+    );
+    assert_eq!(letters("Jq"), None);
+}
+
+#[test]
+fn the_second_spelling_sets_the_first() {
+    assert_eq!(
+        set("lg_tcache_max", "14").map(|o| o.tcache_max),
+        Some(1 << 14)
+    );
+    assert_eq!(set("lg_tcache_max", "0").map(|o| o.tcache_max), Some(1));
+    assert_eq!(set("lg_tcache_max", "-1"), None);
+}
+
+#[test]
+fn the_table_is_sound() {
+    let names: BTreeSet<&str> = TABLE.iter().map(|option| option.name).collect();
+    assert_eq!(names.len(), TABLE.len(), "every name once");
+    for option in TABLE {
+        assert!(
+            option.name.len() <= LONGEST,
+            "{} is longer than LONGEST",
+            option.name
+        );
+        assert!(
+            option
+                .name
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || b == b'_'),
+            "{}",
+            option.name
+        );
+        assert!(option.meaning.ends_with('.'), "{}", option.name);
+        if let Some(target) = option.alias_of {
+            assert!(names.contains(target));
+        }
+    }
+}
+
+/// The options that the interface promises, each of which must be in the table.
+#[test]
+fn every_promised_option_exists() {
+    let promised = "narenas percpu_arena dirty_decay_ms muzzy_decay_ms dirty_max background_thread \
+        max_background_threads tcache tcache_max lg_tcache_max retain oversize_threshold dss \
+        trust_madvise cache_oblivious thp metadata_thp hpa abort abort_conf confirm_conf xmalloc zero \
+        junk zero_realloc stats_print stats_print_opts stats_interval stats_interval_opts prof \
+        prof_active prof_thread_active_init lg_prof_sample prof_accum prof_prefix lg_prof_interval \
+        prof_gdump prof_final prof_leak prof_leak_error prof_bt_max prof_pid_namespace prof_format \
+        lg_extent_max_active_fit debug_double_free_max_scan utrace disable_large_size_classes \
+        process_madvise_max_batch hardened guard_sample reserve export_stats";
+    for name in promised.split_whitespace() {
+        assert!(find(name.as_bytes()).is_some(), "no option {name}");
+    }
+    assert_eq!(
+        TABLE.len(),
+        promised.split_whitespace().count(),
+        "and no other"
+    );
+}
+
+#[test]
+fn every_default_is_valid_by_its_own_rules() {
+    for option in TABLE {
+        let mut shown = Line::new();
+        option.show(&Options::DEFAULT, &mut shown);
+        let mut options = Options::DEFAULT;
+        assert!(
+            option.set(&mut options, shown.as_bytes()),
+            "{}",
+            option.name
+        );
+        assert_eq!(options, Options::DEFAULT, "{}", option.name);
+    }
+}
+
+#[test]
+fn the_options_that_programs_write_today_are_accepted() {
+    for string in [
+        "background_thread:true,metadata_thp:auto,dirty_decay_ms:5000,muzzy_decay_ms:5000",
+        "prof:true,prof_active:false,lg_prof_sample:19,prof_prefix:/tmp/jeprof.out",
+        "narenas:1,tcache:false,dirty_decay_ms:0,muzzy_decay_ms:0,abort_conf:true",
+        "percpu_arena:percpu,oversize_threshold:0,lg_tcache_max:16,thp:never",
+        "stats_print:true,stats_print_opts:Jmdablxg,prof_leak:true,lg_prof_interval:30",
+    ] {
+        let (outcome, messages) = read(string);
+        assert_eq!(outcome.errors, 0, "{string}: {messages:?}");
+    }
+}

@@ -1,0 +1,230 @@
+//! The option reader in real processes: this test runs its own binary again with an environment,
+//! and looks at what the child prints.
+
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::{env, fs};
+
+use mallard::conf::{self, Source};
+
+/// The arguments that make a child of this binary run [`child`].
+const CHILD: [&str; 5] = [
+    "child",
+    "--exact",
+    "--ignored",
+    "--nocapture",
+    "--test-threads=1",
+];
+
+/// Not a test by itself: reads the options and prints what came of it.
+#[test]
+#[ignore = "the other tests run it, in processes of its own"]
+fn child() {
+    // SAFETY: errno is this thread's own; getauxval has no preconditions.
+    let (outcome, errno, privileged) = unsafe {
+        *libc::__errno_location() = 77;
+        let outcome = conf::read(Some(c"narenas:2,tcache:false"));
+        (
+            outcome,
+            *libc::__errno_location(),
+            libc::getauxval(libc::AT_SECURE),
+        )
+    };
+    println!(
+        "narenas={:?} tcache={} zero={} errors={} abort={} errno={errno} privileged={privileged}",
+        outcome.options.narenas,
+        outcome.options.tcache,
+        outcome.options.zero,
+        outcome.errors,
+        outcome.must_abort,
+    );
+}
+
+fn run_child(program: &Path, environment: &[(&str, &[u8])]) -> Output {
+    let mut command = Command::new(program);
+    command.args(CHILD).env_clear();
+    for (name, value) in environment {
+        command.env(name, std::ffi::OsStr::from_bytes(value));
+    }
+    command.output().expect("the test binary runs")
+}
+
+fn this_binary() -> PathBuf {
+    env::current_exe().expect("the path of this test")
+}
+
+/// Whether the machine has an `/etc/malloc.conf` of its own, which would change what children see.
+fn machine_has_options() -> bool {
+    fs::symlink_metadata("/etc/malloc.conf").is_ok()
+}
+
+fn outcome(output: &Output) -> String {
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let line = stdout
+        .lines()
+        .find_map(|line| line.find("narenas=").map(|at| line[at..].to_string()));
+    line.unwrap_or_else(|| panic!("the child printed no outcome: {output:?}"))
+}
+
+fn errors(output: &Output) -> Vec<String> {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    stderr
+        .lines()
+        .filter(|line| line.starts_with("mallard: "))
+        .map(String::from)
+        .collect()
+}
+
+#[test]
+fn the_symbol_counts_where_nothing_else_is_set() {
+    let output = run_child(&this_binary(), &[]);
+    if machine_has_options() {
+        return;
+    }
+    assert_eq!(
+        outcome(&output),
+        "narenas=Some(2) tcache=false zero=false errors=0 abort=false errno=77 privileged=0"
+    );
+    assert!(errors(&output).is_empty(), "{output:?}");
+}
+
+#[test]
+fn the_variables_override_the_symbol_and_each_other_in_order() {
+    let environment: [(&str, &[u8]); 2] = [
+        ("MALLARD_CONF", b"narenas:9"),
+        ("MALLOC_CONF", b"narenas:5,zero:true"),
+    ];
+    let output = run_child(&this_binary(), &environment);
+    let outcome = outcome(&output);
+    assert!(
+        outcome.starts_with("narenas=Some(9) tcache=false zero=true errors=0"),
+        "{outcome}"
+    );
+}
+
+#[test]
+fn mistakes_are_whole_lines_on_standard_error_and_errno_is_kept() {
+    let output = run_child(
+        &this_binary(),
+        &[("MALLOC_CONF", b"narenass:1,zero:\xff,zero:true")],
+    );
+    assert_eq!(
+        errors(&output),
+        [
+            r#"mallard: MALLOC_CONF: unknown option "narenass"; did you mean "narenas"?"#,
+            r#"mallard: MALLOC_CONF: option "zero" cannot be "\xff"; valid: true or false"#,
+        ]
+    );
+    assert!(outcome(&output).contains("zero=true errors=2 abort=false errno=77"));
+}
+
+#[test]
+fn a_string_as_long_as_the_kernel_allows_is_read() {
+    // MAX_ARG_STRLEN is 128 KiB, name and NUL included.
+    let mut string = b"abort_conf:true,".to_vec();
+    while string.len() < 120 << 10 {
+        string.extend_from_slice(b"nonsense,");
+    }
+    string.extend_from_slice(b"narenas:33");
+    let output = run_child(&this_binary(), &[("MALLARD_CONF", &string)]);
+    assert!(
+        outcome(&output).starts_with("narenas=Some(33)"),
+        "{}",
+        outcome(&output)
+    );
+    assert!(outcome(&output).contains("abort=true"));
+    assert_eq!(
+        errors(&output).len(),
+        18,
+        "16 messages, that there are more, and the reason to abort"
+    );
+}
+
+#[test]
+fn confirm_conf_shows_every_source() {
+    let output = run_child(&this_binary(), &[("MALLOC_CONF", b"confirm_conf:true")]);
+    let lines = errors(&output);
+    for (i, source) in Source::ALL.into_iter().enumerate() {
+        let start = format!("mallard: options #{} ({}): ", i + 1, source.name());
+        assert!(
+            lines[i].starts_with(&start),
+            "{:?} instead of {start}",
+            lines[i]
+        );
+    }
+    assert!(
+        lines.contains(&"mallard: -- narenas:2 (symbol malloc_conf)".to_string()),
+        "{lines:#?}"
+    );
+}
+
+#[test]
+fn standard_error_may_be_closed() {
+    let script = "exec 2>&-; exec \"$@\"";
+    let output = Command::new("/bin/sh")
+        .args(["-c", script, "sh"])
+        .arg(this_binary())
+        .args(CHILD)
+        .env("MALLOC_CONF", "nonsense")
+        .output()
+        .expect("a shell");
+    assert!(outcome(&output).contains("errors=1"), "{output:?}");
+}
+
+/// A copy of this test that is setuid to `nobody`, where the machine lets us make and use one.
+struct SetuidCopy(PathBuf);
+
+impl SetuidCopy {
+    fn make() -> Option<Self> {
+        let folder = env::temp_dir().join(format!("mallard-conf-setuid-{}", std::process::id()));
+        fs::create_dir_all(&folder).ok()?;
+        let copy = SetuidCopy(folder);
+        let program = copy.program();
+        fs::copy(this_binary(), &program).ok()?;
+        fs::set_permissions(&copy.0, fs::Permissions::from_mode(0o755)).ok()?;
+        const NOBODY: u32 = 65534;
+        chown(&program, Some(NOBODY), None).ok()?;
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).ok()?;
+        Some(copy)
+    }
+
+    fn program(&self) -> PathBuf {
+        self.0.join("program")
+    }
+}
+
+impl Drop for SetuidCopy {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_privileged_process_does_not_heed_the_variables() {
+    let Some(copy) = SetuidCopy::make() else {
+        eprintln!("skipped: a setuid program can be made by root only");
+        return;
+    };
+    let environment: [(&str, &[u8]); 2] = [
+        ("MALLOC_CONF", b"narenas:5,nonsense"),
+        ("MALLARD_CONF", b"narenas:6"),
+    ];
+    let output = run_child(&copy.program(), &environment);
+    let outcome = outcome(&output);
+    if !outcome.ends_with("privileged=1") {
+        eprintln!(
+            "skipped: this machine does not honour setuid in {}",
+            copy.0.display()
+        );
+        return;
+    }
+    if !machine_has_options() {
+        assert!(
+            outcome.starts_with("narenas=Some(2)"),
+            "the symbol still counts: {outcome}"
+        );
+    }
+    assert!(errors(&output).is_empty(), "{output:?}");
+}
