@@ -22,6 +22,27 @@ const CHILD: [&str; 5] = [
 #[test]
 #[ignore = "the other tests run it, in processes of its own"]
 fn child() {
+    print_outcome();
+}
+
+/// As [`child`], but in the state in which the first allocation may find a process: libc has not
+/// set `environ` yet.
+#[test]
+#[ignore = "the other tests run it, in processes of its own"]
+fn child_before_libc_is_ready() {
+    unsafe extern "C" {
+        static mut environ: *const *const std::ffi::c_char;
+    }
+    // SAFETY: the harness runs this test alone, so no other thread looks at the environment.
+    unsafe {
+        let kept = environ;
+        environ = std::ptr::null();
+        print_outcome();
+        environ = kept;
+    }
+}
+
+fn print_outcome() {
     // SAFETY: errno is this thread's own; getauxval has no preconditions.
     let (outcome, errno, privileged) = unsafe {
         *libc::__errno_location() = 77;
@@ -158,6 +179,21 @@ fn confirm_conf_shows_every_source() {
         lines.contains(&"mallard: -- narenas:2 (symbol malloc_conf)".to_string()),
         "{lines:#?}"
     );
+}
+
+#[test]
+fn the_variables_count_before_libc_is_ready() {
+    let output = Command::new(this_binary())
+        .args(EARLY_CHILD)
+        .env_clear()
+        .env("MALLOC_CONF", "narenas:5,zero:true")
+        .env("MALLARD_CONF", "narenas:9,nonsense")
+        .output()
+        .expect("the test binary runs");
+    let outcome = outcome(&output);
+    let expected = "narenas=Some(9) tcache=false zero=true errors=1 abort=false errno=77";
+    assert!(outcome.starts_with(expected), "{outcome}");
+    assert_eq!(errors(&output).len(), 1);
 }
 
 #[test]

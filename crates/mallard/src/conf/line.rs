@@ -38,6 +38,8 @@ impl Line {
     }
 
     /// Appends bytes as they are: for values of options, whose readers have vetted them.
+    // Not inlined: messages are made of dozens of calls, and none is in a hurry.
+    #[inline(never)]
     pub fn raw(&mut self, bytes: &[u8]) -> &mut Self {
         for &byte in bytes {
             self.push(byte);
@@ -45,6 +47,7 @@ impl Line {
         self
     }
 
+    #[inline(never)]
     pub fn number(&mut self, value: i128) -> &mut Self {
         if value < 0 {
             self.push(b'-');
@@ -52,20 +55,21 @@ impl Line {
         let mut rest = value.unsigned_abs();
         // 39 digits are enough for any u128.
         let mut digits = [0u8; 39];
-        let mut used = 0;
+        let mut start = digits.len();
         for slot in digits.iter_mut().rev() {
             *slot = b'0' + (rest % 10) as u8;
             rest /= 10;
-            used += 1;
+            start -= 1;
             if rest == 0 {
                 break;
             }
         }
-        self.raw(&digits[digits.len() - used..])
+        self.raw(digits.get(start..).unwrap_or(&[]))
     }
 
     /// Appends `bytes` in double quotes, at most `limit` of them, with everything but printable
     /// ASCII escaped.
+    #[inline(never)]
     pub fn quoted(&mut self, bytes: &[u8], limit: usize) -> &mut Self {
         self.push(b'"');
         let shown = bytes.get(..limit).unwrap_or(bytes);

@@ -39,31 +39,56 @@ pub(super) fn distance(a: &[u8], b: &[u8]) -> Option<usize> {
     if a.len() > LONGEST || b.len() > LONGEST {
         return None;
     }
-    // Rows of the usual table: `previous[j]` is the distance from the letters of `a` read before
-    // this one to the first `j` of `b`, `before` the row above that one.
-    let mut before = [0u8; LONGEST + 1];
-    let mut previous = [0u8; LONGEST + 1];
-    for (j, cell) in previous.iter_mut().enumerate() {
-        *cell = j as u8;
+    // `previous.at(j)` is the distance from the letters of `a` before this one to the first `j`
+    // letters of `b`; `before` is the row above that one.
+    let mut before = Row::EMPTY;
+    let mut previous = Row::EMPTY;
+    for j in 0..=b.len() {
+        previous.set(j, j as u8);
     }
-    for i in 1..=a.len() {
-        let mut current = [0u8; LONGEST + 1];
-        current[0] = i as u8;
-        for j in 1..=b.len() {
-            let same = a[i - 1].eq_ignore_ascii_case(&b[j - 1]);
-            let mut best = (previous[j - 1] + u8::from(!same)).min(previous[j] + 1);
-            best = best.min(current[j - 1] + 1);
-            let swapped = i > 1
-                && j > 1
-                && a[i - 1].eq_ignore_ascii_case(&b[j - 2])
-                && a[i - 2].eq_ignore_ascii_case(&b[j - 1]);
-            if swapped {
-                best = best.min(before[j - 2] + 1);
+    for (i, x) in a.iter().enumerate() {
+        let mut current = Row::EMPTY;
+        current.set(0, i as u8 + 1);
+        for (j, y) in b.iter().enumerate() {
+            let changed = previous.at(j) + u8::from(!x.eq_ignore_ascii_case(y));
+            let mut best = changed.min(previous.at(j + 1) + 1).min(current.at(j) + 1);
+            if swapped(a.get(..=i), b.get(..=j)) {
+                best = best.min(before.at(j - 1) + 1);
             }
-            current[j] = best;
+            current.set(j + 1, best);
         }
         before = previous;
         previous = current;
     }
-    Some(usize::from(previous[b.len()]))
+    Some(usize::from(previous.at(b.len())))
+}
+
+/// Whether the two words end in the same two letters in opposite order.
+fn swapped(a: Option<&[u8]>, b: Option<&[u8]>) -> bool {
+    match (a, b) {
+        (Some([.., a0, a1]), Some([.., b0, b1])) => {
+            a0.eq_ignore_ascii_case(b1) && a1.eq_ignore_ascii_case(b0)
+        }
+        _ => false,
+    }
+}
+
+/// A row of distances, none of which exceeds `LONGEST`.
+#[derive(Clone, Copy)]
+struct Row([u8; LONGEST + 1]);
+
+impl Row {
+    const EMPTY: Row = Row([0; LONGEST + 1]);
+
+    /// The cell at `j`. Beyond the row, which no caller reaches, it is as far as can be: the code
+    /// of this module has no way to panic.
+    fn at(&self, j: usize) -> u8 {
+        self.0.get(j).copied().unwrap_or(LONGEST as u8)
+    }
+
+    fn set(&mut self, j: usize, value: u8) {
+        if let Some(cell) = self.0.get_mut(j) {
+            *cell = value;
+        }
+    }
 }

@@ -127,10 +127,10 @@ impl Reader<'_> {
     }
 
     fn item(&mut self, source: Source, item: &[u8]) {
-        let Some(colon) = item.iter().position(|&byte| byte == b':') else {
+        let mut parts = item.splitn(2, |&byte| byte == b':');
+        let (Some(key), Some(value)) = (parts.next(), parts.next()) else {
             return self.no_colon(source, item);
         };
-        let (key, value) = (&item[..colon], &item[colon + 1..]);
         let Some(option) = find(key) else {
             return self.unknown(source, key, value);
         };

@@ -117,18 +117,24 @@ pub(super) const fn clipped_bytes<T>(min: T, max: T) -> Number<T> {
     }
 }
 
+impl<T: Integer> Number<T> {
+    fn range(&self) -> Range {
+        let max = self.max.widen();
+        Range {
+            min: self.min.widen(),
+            max,
+            unbounded: max == T::MAX,
+            above: self.above,
+            bytes: self.bytes,
+        }
+    }
+}
+
 impl<T: Integer> Format for Number<T> {
     type Value = T;
 
     fn read(&self, text: &[u8]) -> Option<T> {
-        let wide = integer(text, self.bytes)?;
-        if wide < self.min.widen() {
-            None
-        } else if wide <= self.max.widen() {
-            T::narrow(wide)
-        } else {
-            (self.above == Above::Clipped).then_some(self.max)
-        }
+        T::narrow(self.range().read(text)?)
     }
 
     fn show(&self, value: &T, out: &mut Line) {
@@ -136,31 +142,68 @@ impl<T: Integer> Format for Number<T> {
     }
 
     fn valid(&self, out: &mut Line) {
-        let bound = |out: &mut Line, value: T| {
-            if self.bytes {
-                size(out, value.widen());
-            } else {
-                out.number(value.widen());
-            }
-        };
-        let unbounded = self.max.widen() == T::MAX;
+        self.range().valid(out);
+    }
+}
+
+/// A [`Number`] without its type, so that there is one copy of the code.
+struct Range {
+    min: i128,
+    max: i128,
+    /// The maximum is that of the type: no bound worth a word.
+    unbounded: bool,
+    above: Above,
+    bytes: bool,
+}
+
+impl Range {
+    #[inline(never)]
+    fn read(&self, text: &[u8]) -> Option<i128> {
+        let value = integer(text, self.bytes)?;
+        if value < self.min {
+            None
+        } else if value <= self.max {
+            Some(value)
+        } else {
+            (self.above == Above::Clipped).then_some(self.max)
+        }
+    }
+
+    #[inline(never)]
+    fn valid(&self, out: &mut Line) {
         if self.bytes {
-            out.text(if unbounded {
+            out.text(if self.unbounded {
                 "a size of "
             } else {
                 "a size from "
             });
         }
-        bound(out, self.min);
-        if unbounded {
+        self.bound(self.min, out);
+        if self.unbounded {
             out.text(" or more");
         } else {
             out.text(" to ");
-            bound(out, self.max);
+            self.bound(self.max, out);
         }
         if self.above == Above::Clipped {
             out.text(" (more is taken as that)");
         }
+    }
+
+    /// A bound, with the largest suffix that loses nothing where it counts bytes.
+    fn bound(&self, value: i128, out: &mut Line) {
+        let mut rest = value;
+        let mut suffix = "";
+        if self.bytes {
+            for larger in ["k", "m", "g", "t"] {
+                if rest == 0 || rest % 1024 != 0 {
+                    break;
+                }
+                rest /= 1024;
+                suffix = larger;
+            }
+        }
+        out.number(rest).text(suffix);
     }
 }
 
@@ -199,20 +242,6 @@ fn integer(text: &[u8], bytes: bool) -> Option<i128> {
     }
     let magnitude = i128::from(magnitude.checked_mul(1 << shift)?);
     Some(if negative { -magnitude } else { magnitude })
-}
-
-/// Appends a number of bytes with the largest suffix that loses nothing.
-fn size(out: &mut Line, bytes: i128) {
-    let mut rest = bytes;
-    let mut suffix = "";
-    for larger in ["k", "m", "g", "t"] {
-        if rest == 0 || rest % 1024 != 0 {
-            break;
-        }
-        rest /= 1024;
-        suffix = larger;
-    }
-    out.number(rest).text(suffix);
 }
 
 /// A value given as its base-2 logarithm: the `lg_` spelling of an option that counts bytes.
