@@ -1,0 +1,233 @@
+//! What the build scripts of the peers share.
+//!
+//! Each peer comes from a crate that carries its C or C++ sources. Such a crate builds a static
+//! library for Rust programs, with other flags and other symbols than the library that upstream
+//! gives people to preload; measuring that would be unfair to the peer. So a peer's build script
+//! finds the crate's sources ([`Sources::of`]), compiles them with upstream's own flags for its
+//! shared library and links that library itself: rustc's `cdylib` would hide every C symbol.
+//!
+//! The result is `lib<name>.so` in the script's output folder, from where the lab takes it.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The allocation functions and operators that a library to preload has to serve, as patterns of a
+/// linker's version script: the C family, and `operator new` and `operator delete` in all forms
+/// (`_Znw`, `_Zna`, `_Zdl`, `_Zda`). `mallard_peer_*` is what the lab asks for the version.
+const EXPORTS: &str = "malloc; calloc; realloc; reallocarray; free; free_sized; \
+    free_aligned_sized; cfree; posix_memalign; aligned_alloc; memalign; valloc; pvalloc; \
+    malloc_usable_size; malloc_trim; mallinfo; mallinfo2; mallopt; malloc_stats; \
+    _Znw*; _Zna*; _Zdl*; _Zda*; mallard_peer_*;";
+
+/// The sources of a crate as the lock file pins it.
+pub struct Sources {
+    /// The crate's root folder.
+    pub root: PathBuf,
+    /// The crate's version, with what stands behind its `+`.
+    pub version: String,
+}
+
+impl Sources {
+    /// Finds the sources of the dependency `package`. Panics, as build scripts do, with a sentence.
+    pub fn of(package: &str) -> Sources {
+        let manifest = PathBuf::from(variable("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+        let output = Command::new(variable("CARGO"))
+            .args([
+                "metadata",
+                "--format-version=1",
+                "--locked",
+                "--all-features",
+            ])
+            .arg("--manifest-path")
+            .arg(&manifest)
+            .output()
+            .unwrap_or_else(|error| panic!("cannot run `cargo metadata`: {error}"));
+        if !output.status.success() {
+            let message = String::from_utf8_lossy(&output.stderr);
+            panic!(
+                "`cargo metadata` on {} failed:\n{message}",
+                manifest.display()
+            );
+        }
+        let metadata: serde_json::Value =
+            serde_json::from_slice(&output.stdout).expect("`cargo metadata` prints JSON");
+        let packages = metadata["packages"]
+            .as_array()
+            .expect("the metadata lists packages");
+        let found = packages
+            .iter()
+            .find(|candidate| candidate["name"] == package)
+            .unwrap_or_else(|| panic!("{package} is not a dependency of {}", manifest.display()));
+        let text = |key: &str| {
+            found[key]
+                .as_str()
+                .expect("a package has this key")
+                .to_owned()
+        };
+        let manifest_path = PathBuf::from(text("manifest_path"));
+        Sources {
+            root: manifest_path
+                .parent()
+                .expect("a manifest lies in a folder")
+                .to_owned(),
+            version: text("version"),
+        }
+    }
+
+    /// A file or folder of the sources; panics when it is not there.
+    pub fn path(&self, relative: &str) -> PathBuf {
+        let path = self.root.join(relative);
+        assert!(
+            path.exists(),
+            "{} is missing: has the crate changed?",
+            path.display()
+        );
+        path
+    }
+}
+
+/// The output folder of the running build script.
+pub fn out_dir() -> PathBuf {
+    PathBuf::from(variable("OUT_DIR"))
+}
+
+/// An environment variable that cargo sets for every build script.
+pub fn variable(name: &str) -> String {
+    env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run this through cargo"))
+}
+
+/// A compiler set up as every peer needs it: optimised, position independent, no assertions, thread
+/// locals in the initial-exec model (all upstream preload libraries use it), warnings kept quiet
+/// (they are not ours to fix).
+pub fn compiler() -> cc::Build {
+    let mut build = cc::Build::new();
+    build
+        .opt_level(3)
+        .pic(true)
+        .warnings(false)
+        .cargo_metadata(false)
+        .define("NDEBUG", None)
+        .flag("-ftls-model=initial-exec")
+        .flag_if_supported("-fno-plt");
+    build
+}
+
+/// A library to be linked.
+pub struct Library {
+    name: String,
+    version: Option<String>,
+    arguments: Vec<String>,
+    further_exports: String,
+    symbols_chosen: bool,
+}
+
+impl Library {
+    pub fn new(name: &str) -> Library {
+        Library {
+            name: name.to_owned(),
+            version: None,
+            arguments: Vec::new(),
+            further_exports: String::new(),
+            symbols_chosen: true,
+        }
+    }
+
+    /// Lets the library answer `mallard_peer_version()`, for peers that cannot say their version.
+    pub fn version(&mut self, version: &str) -> &mut Library {
+        self.version = Some(version.to_owned());
+        self
+    }
+
+    /// A further argument of the linking compiler.
+    pub fn argument(&mut self, argument: &str) -> &mut Library {
+        self.arguments.push(argument.to_owned());
+        self
+    }
+
+    /// Further symbols to export, in the syntax of a version script: `mi_*;`.
+    pub fn export(&mut self, patterns: &str) -> &mut Library {
+        self.further_exports.push_str(patterns);
+        self
+    }
+
+    /// Exports what the sources mark as visible, nothing less: for peers that do this right.
+    pub fn export_visible(&mut self) -> &mut Library {
+        self.symbols_chosen = false;
+        self
+    }
+
+    /// Compiles the sources of `build` and links them into `lib<name>.so`.
+    pub fn link(&self, build: &cc::Build) {
+        let mut objects = build.compile_intermediates();
+        if let Some(version) = &self.version {
+            objects.extend(compile_version(version));
+        }
+        let library = out_dir().join(format!("lib{}.so", self.name));
+        let mut command = build.get_compiler().to_command();
+        command
+            .arg("-shared")
+            .arg("-o")
+            .arg(&library)
+            .args(&objects)
+            .args([
+                "-Wl,-O1",
+                "-Wl,-Bsymbolic",
+                "-Wl,--no-undefined",
+                "-Wl,--as-needed",
+                "-Wl,-z,now",
+            ]);
+        if self.symbols_chosen {
+            let script = out_dir().join("exports.map");
+            let text = format!(
+                "{{ global: {EXPORTS} {} local: *; }};\n",
+                self.further_exports
+            );
+            fs::write(&script, text).expect("the output folder is writable");
+            command.arg(format!("-Wl,--version-script={}", script.display()));
+        }
+        command.args(&self.arguments).args(["-lpthread", "-ldl"]);
+        run(&mut command);
+    }
+}
+
+/// Compiles a function that tells the version.
+fn compile_version(version: &str) -> Vec<PathBuf> {
+    let file = out_dir().join("version.c");
+    let text = format!(
+        "__attribute__((visibility(\"default\"))) const char *mallard_peer_version(void) {{ \
+         return \"{version}\"; }}\n"
+    );
+    fs::write(&file, text).expect("the output folder is writable");
+    cc::Build::new()
+        .cargo_metadata(false)
+        .pic(true)
+        .file(file)
+        .compile_intermediates()
+}
+
+/// Runs a command of the build and panics with its command line when it fails.
+pub fn run(command: &mut Command) {
+    println!("running {command:?}");
+    match command.status() {
+        Ok(status) if status.success() => {}
+        Ok(status) => panic!("{command:?} failed: {status}"),
+        Err(error) => panic!("cannot run {command:?}: {error}"),
+    }
+}
+
+/// Copies a folder with everything in it.
+pub fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_folder(&entry.path(), &target)?;
+        } else {
+            fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
+}

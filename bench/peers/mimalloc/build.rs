@@ -1,0 +1,22 @@
+//! mimalloc 3, as upstream's CMake builds its shared library in release mode.
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    let sources = peer_build::Sources::of("libmimalloc-sys2").path("c_src/mimalloc3");
+    // The single file that upstream offers for one translation unit: everything can be inlined.
+    let mut build = peer_build::compiler();
+    build
+        .std("gnu11")
+        .include(sources.join("include"))
+        .include(sources.join("src"))
+        .file(sources.join("src/static.c"))
+        .flag("-fvisibility=hidden")
+        .flag("-fno-builtin-malloc")
+        .define("MI_SHARED_LIB", None)
+        .define("MI_SHARED_LIB_EXPORT", None)
+        .define("MI_MALLOC_OVERRIDE", None)
+        .define("MI_BUILD_RELEASE", None);
+    peer_build::Library::new("mimalloc")
+        .export_visible()
+        .link(&build);
+}

@@ -1,0 +1,63 @@
+//! google/tcmalloc, which upstream only builds for static linking: all of its translation units
+//! in one library, with `malloc` and the operators as the aliases that upstream itself defines.
+//!
+//! The crate compiles the same files with `TCMALLOC_INTERNAL_METHODS_ONLY`, under which none of
+//! these aliases exist; its list of files is what is taken from it.
+
+use peer_build::{Library, Sources};
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    let sources = Sources::of("libtcmalloc-sys");
+    let mut build = peer_build::compiler();
+    build
+        .cpp(true)
+        .std("c++17")
+        // Bazel's `-c opt`, which upstream's own figures are made with.
+        .opt_level(2)
+        .include(sources.path("c_src/abseil-cpp"))
+        .include(sources.path("c_src/tcmalloc"))
+        .files(files(&sources))
+        .file(sources.path("c_src/tcmalloc/tcmalloc/tcmalloc.cc"))
+        .define("TCMALLOC_INTERNAL_8K_PAGES", None)
+        .flag("-fno-omit-frame-pointer")
+        .flag("-w");
+    Library::new("tcmalloc")
+        .version(&version(&sources))
+        .export("MallocExtension_Internal_GetPerCpuCachesActive;")
+        .argument("-static-libstdc++")
+        .link(&build);
+}
+
+/// The files named in the crate's build script, less its bridges to Rust.
+fn files(sources: &Sources) -> Vec<std::path::PathBuf> {
+    let script = std::fs::read_to_string(sources.path("build.rs")).expect("a build script");
+    let files: Vec<_> = script
+        .split('"')
+        .filter(|literal| literal.ends_with(".cc") || literal.ends_with(".S"))
+        .filter(|literal| !literal.contains("bridge"))
+        .map(|literal| sources.path(literal))
+        .collect();
+    assert!(
+        files.len() > 100,
+        "the crate's build script names {} files only",
+        files.len()
+    );
+    files
+}
+
+/// tcmalloc has no releases: the crate's version, and the day of it from the change log.
+fn version(sources: &Sources) -> String {
+    let log = std::fs::read_to_string(sources.path("CHANGELOG.md")).unwrap_or_default();
+    let heading = format!("## [{}]", sources.version);
+    let day = log
+        .lines()
+        .find(|line| line.starts_with(&heading))
+        .and_then(|line| line.rsplit(" - ").next())
+        .map(|day| format!("{day}, "));
+    format!(
+        "{}libtcmalloc-sys {}",
+        day.unwrap_or_default(),
+        sources.version
+    )
+}
