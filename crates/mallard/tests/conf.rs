@@ -9,14 +9,19 @@ use std::{env, fs};
 
 use mallard::conf::{self, Source};
 
-/// The arguments that make a child of this binary run [`child`].
-const CHILD: [&str; 5] = [
-    "child",
-    "--exact",
-    "--ignored",
-    "--nocapture",
-    "--test-threads=1",
-];
+const CHILD: &str = "child";
+const EARLY_CHILD: &str = "child_before_libc_is_ready";
+
+/// The arguments with which a child of this binary runs the ignored test of that name alone.
+fn only(test: &str) -> [&str; 5] {
+    [
+        test,
+        "--exact",
+        "--ignored",
+        "--nocapture",
+        "--test-threads=1",
+    ]
+}
 
 /// Not a test by itself: reads the options and prints what came of it.
 #[test]
@@ -30,10 +35,13 @@ fn child() {
 #[test]
 #[ignore = "the other tests run it, in processes of its own"]
 fn child_before_libc_is_ready() {
+    if !env::args().any(|argument| argument == EARLY_CHILD) {
+        return; // `--include-ignored`: other tests run beside this one and need the environment
+    }
     unsafe extern "C" {
         static mut environ: *const *const std::ffi::c_char;
     }
-    // SAFETY: the harness runs this test alone, so no other thread looks at the environment.
+    // SAFETY: the harness was told to run this test alone, so no other thread looks at the environment.
     unsafe {
         let kept = environ;
         environ = std::ptr::null();
@@ -65,7 +73,7 @@ fn print_outcome() {
 
 fn run_child(program: &Path, environment: &[(&str, &[u8])]) -> Output {
     let mut command = Command::new(program);
-    command.args(CHILD).env_clear();
+    command.args(only(CHILD)).env_clear();
     for (name, value) in environment {
         command.env(name, std::ffi::OsStr::from_bytes(value));
     }
@@ -184,7 +192,7 @@ fn confirm_conf_shows_every_source() {
 #[test]
 fn the_variables_count_before_libc_is_ready() {
     let output = Command::new(this_binary())
-        .args(EARLY_CHILD)
+        .args(only(EARLY_CHILD))
         .env_clear()
         .env("MALLOC_CONF", "narenas:5,zero:true")
         .env("MALLARD_CONF", "narenas:9,nonsense")
@@ -202,7 +210,7 @@ fn standard_error_may_be_closed() {
     let output = Command::new("/bin/sh")
         .args(["-c", script, "sh"])
         .arg(this_binary())
-        .args(CHILD)
+        .args(only(CHILD))
         .env("MALLOC_CONF", "nonsense")
         .output()
         .expect("a shell");
@@ -218,7 +226,16 @@ impl SetuidCopy {
         fs::create_dir_all(&folder).ok()?;
         let copy = SetuidCopy(folder);
         let program = copy.program();
-        fs::copy(this_binary(), &program).ok()?;
+        // By `cp`, not by `fs::copy`: a child that another test starts meanwhile would inherit the
+        // open file, and a file that is open for writing cannot be executed.
+        let copied = Command::new("cp")
+            .arg(this_binary())
+            .arg(&program)
+            .status()
+            .ok()?;
+        if !copied.success() {
+            return None;
+        }
         fs::set_permissions(&copy.0, fs::Permissions::from_mode(0o755)).ok()?;
         const NOBODY: u32 = 65534;
         chown(&program, Some(NOBODY), None).ok()?;
