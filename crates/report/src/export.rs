@@ -6,7 +6,7 @@
 
 use std::io::{self, Read, Write};
 
-use crate::model::{Cell, Experiment, Failure, Results, Row};
+use crate::model::{Cell, Exit, Experiment, Failure, Results, Row};
 use crate::stats::{self, Figures};
 use crate::units;
 
@@ -127,11 +127,18 @@ fn wide_figures(
     ]
 }
 
-/// A failure in one line: the reason and how the process ended.
+/// A failure in one line: the reason, and how the process ended where the reason leaves it open.
 pub(crate) fn failure_line(f: &Failure) -> String {
-    match f.exit {
-        Some(exit) => format!("{} (exit {})", f.reason, units::exit(exit)),
-        None => f.reason.clone(),
+    let Some(exit) = f.exit else {
+        return f.reason.clone();
+    };
+    let end = units::exit(exit);
+    if f.reason.contains(&end) {
+        return f.reason.clone();
+    }
+    match exit {
+        Exit::Code(_) => format!("{} (exit code {end})", f.reason),
+        Exit::Signal(_) => format!("{} ({end})", f.reason),
     }
 }
 

@@ -10,9 +10,11 @@ use std::io::{self, Write};
 mod export;
 pub mod model;
 pub mod stats;
+mod terminal;
 pub mod units;
 
 pub use export::{read_json, write_csv, write_json};
+pub use terminal::terminal;
 
 use model::Results;
 
@@ -42,11 +44,5 @@ pub fn write_html(r: &Results, out: &mut dyn Write) -> io::Result<()> {
 /// The report as one HTML file that needs no network.
 pub fn html(r: &Results) -> String {
     let _ = r;
-    String::new()
-}
-
-/// The tables and the summary for the end of a run in a terminal.
-pub fn terminal(r: &Results, options: TerminalOptions) -> String {
-    let _ = (r, options);
     String::new()
 }

@@ -150,28 +150,25 @@ pub fn standings<'a>(e: &'a Experiment, row: &'a Row) -> Vec<Standing<'a>> {
         .iter()
         .filter_map(|c| Some((c.allocator.as_str(), Figures::of(c)?)))
         .collect();
-    let least = |value: fn(&Figures) -> f64| {
-        figures
-            .iter()
-            .map(|(_, f)| value(f))
-            .fold(f64::INFINITY, f64::min)
+    let time = Spread::of(figures.iter().map(|(_, f)| f.seconds.median));
+    let rss = Spread::of(figures.iter().map(|(_, f)| f.rss.median));
+    // A mark says "ahead of others": where all are level, or there is only one, none is.
+    let ahead = |value: f64, all: Option<Spread>| {
+        all.is_some_and(|all| value == all.min && all.max > all.min)
     };
-    let (best_time, best_rss) = (least(|f| f.seconds.median), least(|f| f.rss.median));
-    // A mark says "ahead of others": a row with a single contestant has none.
-    let contest = figures.len() > 1;
     figures
         .into_iter()
         .map(|(allocator, figures)| {
-            let (time, rss) = (figures.seconds.median, figures.rss.median);
+            let (my_time, my_rss) = (figures.seconds.median, figures.rss.median);
             Standing {
                 allocator,
                 figures,
-                time_to_glibc: base.and_then(|b| ratio(time, b.seconds.median)),
-                time_to_best: ratio(time, best_time),
-                rss_to_glibc: base.and_then(|b| ratio(rss, b.rss.median)),
-                rss_to_best: ratio(rss, best_rss),
-                fastest: contest && time == best_time,
-                smallest: contest && rss == best_rss,
+                time_to_glibc: base.and_then(|b| ratio(my_time, b.seconds.median)),
+                time_to_best: time.and_then(|all| ratio(my_time, all.min)),
+                rss_to_glibc: base.and_then(|b| ratio(my_rss, b.rss.median)),
+                rss_to_best: rss.and_then(|all| ratio(my_rss, all.min)),
+                fastest: ahead(my_time, time),
+                smallest: ahead(my_rss, rss),
             }
         })
         .collect()

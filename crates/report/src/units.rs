@@ -152,14 +152,13 @@ pub fn rate(per_second: f64) -> String {
     }
 }
 
-/// How a process ended: `0`, `3`, `SIGSEGV (11)`.
+/// How a process ended: `0`, `3`, `SIGSEGV`.
 pub fn exit(exit: Exit) -> String {
     match exit {
         Exit::Code(code) => code.to_string(),
-        Exit::Signal(number) => match signal_name(number) {
-            Some(name) => format!("{name} ({number})"),
-            None => format!("signal {number}"),
-        },
+        Exit::Signal(number) => {
+            signal_name(number).map_or(format!("signal {number}"), str::to_owned)
+        }
     }
 }
 
