@@ -2,8 +2,8 @@
 //!
 //! The option reader speaks before anything can be allocated, so every message and every formatted
 //! value is put together in a [`Line`]: a kilobyte on the stack that cuts off with `...` what does
-//! not fit. Bytes that came from outside enter through [`Line::quoted`], which escapes whatever
-//! would garble a terminal; nothing here assumes UTF-8.
+//! not fit. What came from outside enters a message through [`Line::quoted`] or [`Line::escaped`],
+//! which escape whatever would garble a terminal; nothing here assumes UTF-8.
 
 /// What a line holds before it is cut off. Long enough for any message of this module; only the
 /// strings that `confirm_conf` repeats can be longer.
@@ -37,7 +37,7 @@ impl Line {
         self.raw(text.as_bytes())
     }
 
-    /// Appends bytes as they are: for values of options, whose readers have vetted them.
+    /// Appends bytes as they are.
     // Not inlined: messages are made of dozens of calls, and none is in a hurry.
     #[inline(never)]
     pub fn raw(&mut self, bytes: &[u8]) -> &mut Self {
@@ -73,9 +73,7 @@ impl Line {
     pub fn quoted(&mut self, bytes: &[u8], limit: usize) -> &mut Self {
         self.push(b'"');
         let shown = bytes.get(..limit).unwrap_or(bytes);
-        for &byte in shown {
-            self.escaped(byte);
-        }
+        self.escaped(shown);
         if shown.len() < bytes.len() {
             self.raw(ELLIPSIS);
         }
@@ -83,7 +81,16 @@ impl Line {
         self
     }
 
-    fn escaped(&mut self, byte: u8) {
+    /// Appends `bytes` with everything but printable ASCII escaped.
+    #[inline(never)]
+    pub fn escaped(&mut self, bytes: &[u8]) -> &mut Self {
+        for &byte in bytes {
+            self.escape(byte);
+        }
+        self
+    }
+
+    fn escape(&mut self, byte: u8) {
         const HEX: &[u8; 16] = b"0123456789abcdef";
         match byte {
             b'"' | b'\\' => {

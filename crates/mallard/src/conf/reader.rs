@@ -253,9 +253,10 @@ impl Reader<'_> {
             if option.alias_of.is_some() {
                 continue;
             }
-            let mut line = Line::new();
+            let (mut line, mut value) = (Line::new(), Line::new());
+            option.show(&self.options, &mut value);
             line.text("mallard: -- ").text(option.name).text(":");
-            option.show(&self.options, &mut line);
+            line.escaped(value.as_bytes());
             if let Some(source) = set_by {
                 line.text(" (").text(source.name()).text(")");
             }

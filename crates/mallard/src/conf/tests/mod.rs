@@ -335,6 +335,17 @@ fn confirm_conf_prints_the_sources_and_every_setting() {
 }
 
 #[test]
+fn confirmed_values_are_escaped_as_well() {
+    let (outcome, lines) = read_all(&[(
+        Source::MallocConf,
+        b"confirm_conf:true,prof_prefix:/tmp/\x1b[31m\xff",
+    )]);
+    assert_eq!(outcome.options.prof_prefix.as_bytes(), b"/tmp/\x1b[31m\xff");
+    let expected = r"mallard: -- prof_prefix:/tmp/\x1b[31m\xff (MALLOC_CONF)";
+    assert!(lines.iter().any(|line| line == expected), "{lines:#?}");
+}
+
+#[test]
 fn a_confirmed_string_longer_than_a_line_is_cut() {
     let string = format!("confirm_conf:true,prof_prefix:{}", "p".repeat(65_536));
     let (_, lines) = read(&string);

@@ -65,6 +65,10 @@ fn check_output(outcome: &Outcome, lines: &[String]) {
     for line in lines {
         assert!(line.starts_with("mallard: "), "{line:?}");
         assert!(line.len() <= 1024, "{} bytes", line.len());
+        assert!(
+            line.bytes().all(|byte| matches!(byte, b' '..=b'~')),
+            "{line:?}"
+        );
     }
     let confirmed = if outcome.options.confirm_conf {
         5 + TABLE.len() - 1
