@@ -203,7 +203,7 @@ options! {
             "Abort with a message when memory runs out, instead of returning null.";
         zero: bool = false, Switch, Jemalloc, Now,
             "Clear memory that is handed out.";
-        junk: Junk = Junk::Off, one_of(), Jemalloc, Now,
+        junk: Junk = Junk::False, one_of(), Jemalloc, Now,
             "Fill memory with 0xa5 when it is handed out (`alloc`), with 0x5a when it is freed (`free`), or both (`true`).";
         zero_realloc: ZeroRealloc = ZeroRealloc::Free, one_of(), Jemalloc, Now,
             "What `realloc(p, 0)` does: allocate a block of no bytes, free `p` and return null, or abort.";

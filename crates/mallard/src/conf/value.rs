@@ -353,8 +353,8 @@ keywords! {
     BackgroundThread {
         /// Once the process has a second thread and something to decay.
         Auto = "auto",
-        On = "true",
-        Off = "false",
+        True = "true",
+        False = "false",
     }
     /// What is done about transparent huge pages for user memory.
     Thp { Auto = "auto", Default = "default", Always = "always", Never = "never" }
@@ -363,7 +363,7 @@ keywords! {
     /// Whether `sbrk` is used, before or after `mmap`.
     Dss { Disabled = "disabled", Primary = "primary", Secondary = "secondary" }
     /// Which memory is filled with junk: fresh (0xa5), freed (0x5a), both or none.
-    Junk { Off = "false", On = "true", Alloc = "alloc", Free = "free" }
+    Junk { False = "false", True = "true", Alloc = "alloc", Free = "free" }
     /// What `realloc(p, 0)` does.
     ZeroRealloc { Alloc = "alloc", Free = "free", Abort = "abort" }
     /// The format of heap profiles.
@@ -373,12 +373,12 @@ keywords! {
 impl Junk {
     /// Fresh memory is filled.
     pub const fn on_alloc(self) -> bool {
-        matches!(self, Junk::On | Junk::Alloc)
+        matches!(self, Junk::True | Junk::Alloc)
     }
 
     /// Freed memory is filled.
     pub const fn on_free(self) -> bool {
-        matches!(self, Junk::On | Junk::Free)
+        matches!(self, Junk::True | Junk::Free)
     }
 }
 

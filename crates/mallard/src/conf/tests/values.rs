@@ -136,7 +136,7 @@ fn words_are_taken_whole_and_in_their_case() {
     );
     assert_eq!(
         set("background_thread", "true").map(|o| o.background_thread),
-        Some(BackgroundThread::On)
+        Some(BackgroundThread::True)
     );
     for refused in ["", "nev", "nevere", "Never"] {
         assert_eq!(set("thp", refused), None, "{refused:?}");
