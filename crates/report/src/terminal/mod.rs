@@ -70,11 +70,12 @@ impl Page {
 
     fn bench(&self, r: &Results, e: &Experiment) -> String {
         let names = columns(r, e);
-        let inline = bench_sheet(e, &names, Ends::Inline);
+        let widest_label = (self.options.width / 3).max(12);
+        let inline = bench_sheet(e, &names, widest_label, Ends::Inline);
         let sheet = if inline.width() <= self.options.width {
             inline
         } else {
-            bench_sheet(e, &names, Ends::OwnLine)
+            bench_sheet(e, &names, widest_label, Ends::OwnLine)
         };
         self.title(e) + &self.sheet(&sheet) + &self.notes(e)
     }
@@ -272,7 +273,7 @@ fn bench_sheet(e: &Experiment, names: &[&str], widest_label: usize, ends: Ends) 
             Field::figure(text, s.fastest)
         };
         line(
-            Field::new(&row.label, Tone::Strong),
+            Field::new(clipped(&row.label, widest_label), Tone::Strong),
             &format!("time {}", unit.symbol()),
             &time,
             true,
