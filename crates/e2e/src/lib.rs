@@ -1,1 +1,58 @@
-//! Placeholder.
+//! The workbench of the end-to-end tests: it builds the library under test, compiles the tests' own
+//! C and C++ programs, runs programs with and without the library, and asks each process who really
+//! served its `malloc`.
+//!
+//! | module | its noun |
+//! | --- | --- |
+//! | [`library`] | the library under test in its two profiles, and where a run takes its `malloc` from |
+//! | [`sandbox`] | an empty folder and a clean environment to run one program in |
+//! | [`process`] | one finished run: status, output; nothing outlives its time limit |
+//! | [`witness`] | what each process of a run said about its allocator |
+//! | [`compiler`] | C and C++ programs of `programs/`, compiled once per test process |
+//!
+//! The tests are in `tests/`: `real_programs` (other people's programs), `c_face` (the exported
+//! symbols, one by one), `options`, `misuse`, `budgets` and `stress`.
+//!
+//! Two variables steer them. `MALLARD_LIBRARY=/path/lib.so` tests another library in place of the
+//! one built here, which is how the tests themselves are proved: on another allocator those about
+//! standard behaviour pass, and on a broken one they fail. `MALLARD_REQUIRE_PROGRAMS=1` turns the
+//! absence of a real program from a skip into a failure.
+
+pub mod compiler;
+pub mod library;
+pub mod process;
+pub mod sandbox;
+pub mod witness;
+
+use std::path::{Path, PathBuf};
+
+pub use library::{Allocator, Library};
+pub use process::Outcome;
+pub use sandbox::Sandbox;
+
+/// The root of the repository.
+pub fn repository() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// Cargo's target folder of the running test, wherever the user has put it.
+pub fn target_dir() -> PathBuf {
+    let executable = std::env::current_exe().expect("the test knows its own path");
+    // <target>/<profile>/deps/<test>
+    executable
+        .ancestors()
+        .nth(3)
+        .expect("a test lies in target/<profile>/deps")
+        .to_path_buf()
+}
+
+/// A number from the environment, or the default; a value that is no number is an error, because a
+/// typing mistake must not shorten a test in silence.
+pub fn number_from_env(variable: &str, default: u64) -> u64 {
+    match std::env::var(variable) {
+        Ok(text) => text
+            .parse()
+            .unwrap_or_else(|_| panic!("{variable} must be a whole number, but is '{text}'")),
+        Err(_) => default,
+    }
+}

@@ -1,0 +1,52 @@
+/* Preloaded behind the library under test: at the start of each process, writes to the file named by
+ * MALLARD_E2E_WITNESS one line with the program's name and the files that the allocation functions
+ * are bound to. One write() in append mode, so that lines of different processes stay whole. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const functions[] = {"malloc", "calloc", "realloc", "free", "posix_memalign"};
+
+/* The file of the definition at the address, or NULL when there is only a reference. */
+static const char *definer(void *address) {
+    Dl_info info;
+    const ElfW(Sym) *symbol = NULL;
+    if (address == NULL || dladdr1(address, &info, (void **)&symbol, RTLD_DL_SYMENT) == 0) return NULL;
+    return symbol == NULL || symbol->st_shndx != SHN_UNDEF ? info.dli_fname : NULL;
+}
+
+/* A program that is not position independent and takes a function's address gives the function an
+ * address inside itself, a jump to the real one, which is what dlsym finds then. In that case the
+ * objects are asked one by one in the loader's order, as the jump does. */
+static const char *provider(const char *function) {
+    const char *file = definer(dlsym(RTLD_DEFAULT, function));
+    struct link_map *program = dlopen(NULL, RTLD_LAZY);
+    for (struct link_map *object = program; file == NULL && object != NULL; object = object->l_next) {
+        if (object == program) continue;
+        void *handle = dlopen(object->l_name, RTLD_LAZY | RTLD_NOLOAD);
+        if (handle != NULL) file = definer(dlsym(handle, function));
+    }
+    return file != NULL ? file : "nobody";
+}
+
+__attribute__((constructor)) static void testify(void) {
+    const char *path = getenv("MALLARD_E2E_WITNESS");
+    if (path == NULL) return;
+    char line[4096];
+    size_t length = (size_t)snprintf(line, sizeof line, "%s", program_invocation_short_name);
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        length += (size_t)snprintf(line + length, sizeof line - length, "\t%s", provider(functions[i]));
+        if (length >= sizeof line - 1) return;
+    }
+    line[length++] = '\n';
+    int descriptor = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (descriptor < 0) return;
+    if (write(descriptor, line, length) != (ssize_t)length) abort();
+    close(descriptor);
+}

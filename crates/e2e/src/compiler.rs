@@ -1,0 +1,123 @@
+//! The tests' own C and C++ programs, from `programs/`. Each combination of source and flags is
+//! compiled once per test process, always without an allocator of ours under the compiler.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// A program to compile: its source and how.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Source {
+    file: String,
+    flags: Vec<String>,
+    /// Objects and libraries, which go behind the source.
+    inputs: Vec<PathBuf>,
+}
+
+/// The cell of one program: the lock on the map is not held while a compiler runs.
+type Slot = Arc<OnceLock<Result<PathBuf, String>>>;
+
+impl Source {
+    /// A file of `programs/`.
+    pub fn new(file: &str) -> Source {
+        Source {
+            file: file.to_owned(),
+            flags: Vec::new(),
+            inputs: Vec::new(),
+        }
+    }
+
+    pub fn flags(mut self, flags: &[&str]) -> Source {
+        self.flags.extend(flags.iter().map(|&flag| flag.to_owned()));
+        self
+    }
+
+    pub fn link(mut self, input: &Path) -> Source {
+        self.inputs.push(input.to_path_buf());
+        self
+    }
+
+    /// The compiled program.
+    ///
+    /// # Panics
+    /// The compiler refused it; the message is the compiler's.
+    pub fn compile(self) -> PathBuf {
+        self.try_compile()
+            .unwrap_or_else(|message| panic!("{message}"))
+    }
+
+    /// The compiled program, or what the compiler said.
+    ///
+    /// # Errors
+    /// The compiler is missing or refused the source.
+    pub fn try_compile(self) -> Result<PathBuf, String> {
+        static COMPILED: OnceLock<Mutex<HashMap<Source, Slot>>> = OnceLock::new();
+        let slot = {
+            let mut compiled = COMPILED
+                .get_or_init(Default::default)
+                .lock()
+                .expect("no compile panics under the lock");
+            Arc::clone(compiled.entry(self.clone()).or_default())
+        };
+        slot.get_or_init(|| self.invoke()).clone()
+    }
+
+    fn invoke(&self) -> Result<PathBuf, String> {
+        static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let stem = self.file.replace('.', "-");
+        let program = output_dir().join(format!("{stem}-{number}"));
+        let is_cpp = self.file.ends_with(".cpp");
+        let (compiler, standard) = if is_cpp {
+            ("c++", "-std=c++17")
+        } else {
+            ("cc", "-std=gnu11")
+        };
+        let output = Command::new(compiler)
+            .args([standard, "-Wall", "-Wextra", "-Werror", "-g", "-pthread"])
+            // The programs test the functions themselves: the compiler must neither know what they
+            // do nor drop a pair whose result nobody uses.
+            .args(["-fno-builtin", "-Wno-free-nonheap-object"])
+            .args(&self.flags)
+            .arg("-o")
+            .arg(&program)
+            .arg(
+                Path::new(env!("CARGO_MANIFEST_DIR"))
+                    .join("programs")
+                    .join(&self.file),
+            )
+            .args(&self.inputs)
+            .arg("-ldl")
+            .env_remove("LD_PRELOAD")
+            .output()
+            .map_err(|error| format!("cannot start {compiler}: {error}"))?;
+        if output.status.success() {
+            Ok(program)
+        } else {
+            Err(format!(
+                "{compiler} refused {}:\n{}",
+                self.file,
+                String::from_utf8_lossy(&output.stderr)
+            ))
+        }
+    }
+}
+
+/// The folder of this test's programs. It stays for a look after a failure; the next run overwrites
+/// it, and `cargo clean` removes it.
+fn output_dir() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let test = std::env::current_exe().expect("the test knows its own path");
+        let name = test
+            .file_name()
+            .expect("a test has a name")
+            .to_string_lossy()
+            .into_owned();
+        let folder = crate::target_dir().join("e2e").join(name);
+        std::fs::create_dir_all(&folder)
+            .unwrap_or_else(|error| panic!("cannot make {}: {error}", folder.display()));
+        folder
+    })
+}

@@ -1,0 +1,132 @@
+//! The library under test. Each test process asks cargo for it once per profile: an up-to-date
+//! build answers in a fraction of a second, and cargo's own lock on the target folder makes test
+//! processes that run at the same time wait for each other.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// One build of the library.
+#[derive(Debug, Clone)]
+pub struct Library {
+    /// How test output calls it: `release`, `debug`, or the file name of a library that was given.
+    pub name: String,
+    /// The shared library, canonical, as a process sees it in its own map.
+    pub shared: PathBuf,
+    /// The static library; absent for a library that was given by `MALLARD_LIBRARY`.
+    archive: Option<PathBuf>,
+}
+
+/// Where a run takes its `malloc` from.
+#[derive(Debug, Clone, Copy)]
+pub enum Allocator<'a> {
+    /// Whatever the program uses by itself: glibc for most.
+    System,
+    /// The library, preloaded.
+    Preload(&'a Library),
+}
+
+impl Allocator<'_> {
+    pub fn name(&self) -> &str {
+        match self {
+            Allocator::System => "system",
+            Allocator::Preload(library) => &library.name,
+        }
+    }
+
+    /// The value of `LD_PRELOAD` for it, with the other objects to preload behind it.
+    pub fn preload(&self, others: &[&Path]) -> OsString {
+        let own = match self {
+            Allocator::System => None,
+            Allocator::Preload(library) => Some(library.shared.as_path()),
+        };
+        let mut value = OsString::new();
+        for path in own.iter().chain(others) {
+            if !value.is_empty() {
+                value.push(":");
+            }
+            value.push(path);
+        }
+        value
+    }
+}
+
+impl Library {
+    /// The builds that every test runs on: the one users get and the one with all internal checks.
+    pub fn under_test() -> &'static [Library] {
+        static BUILDS: OnceLock<Vec<Library>> = OnceLock::new();
+        BUILDS.get_or_init(|| match std::env::var_os("MALLARD_LIBRARY") {
+            Some(path) => vec![given(Path::new(&path))],
+            None => vec![build("release"), build("debug")],
+        })
+    }
+
+    /// The build that users get; budgets are held against this one.
+    pub fn release() -> &'static Library {
+        &Library::under_test()[0]
+    }
+
+    /// Whether the library was built here, so that what is Mallard's own can be asked of it.
+    pub fn is_mallard(&self) -> bool {
+        self.archive.is_some()
+    }
+
+    /// The static library of this build.
+    pub fn archive(&self) -> &Path {
+        self.archive
+            .as_deref()
+            .expect("MALLARD_LIBRARY gives no static library; unset it for this test")
+    }
+}
+
+fn given(path: &Path) -> Library {
+    let shared = path
+        .canonicalize()
+        .unwrap_or_else(|error| panic!("MALLARD_LIBRARY={}: {error}", path.display()));
+    let name = shared
+        .file_name()
+        .expect("a file has a name")
+        .to_string_lossy()
+        .into_owned();
+    Library {
+        name,
+        shared,
+        archive: None,
+    }
+}
+
+fn build(profile: &str) -> Library {
+    let target = crate::target_dir().join("mallard-c");
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo
+        .arg("build")
+        .arg("--quiet")
+        .arg("--manifest-path")
+        .arg(crate::repository().join("crates/mallard-c/Cargo.toml"))
+        .arg("--target-dir")
+        .arg(&target)
+        .env_remove("LD_PRELOAD");
+    if profile == "release" {
+        cargo.arg("--release");
+    }
+    let output = cargo
+        .output()
+        .unwrap_or_else(|error| panic!("cannot start cargo: {error}"));
+    assert!(
+        output.status.success(),
+        "the {profile} build of crates/mallard-c failed:\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let folder = target.join(profile);
+    let file = |name: &str| {
+        let path = folder.join(name);
+        path.canonicalize()
+            .unwrap_or_else(|error| panic!("cargo built no {}: {error}", path.display()))
+    };
+    Library {
+        name: profile.to_owned(),
+        shared: file("libmallard.so"),
+        archive: Some(file("libmallard.a")),
+    }
+}

@@ -1,0 +1,154 @@
+//! One run of a program, from start to the end of its whole process group. A run that is not over
+//! in its time is killed with everything it started and reported as such, so that a deadlock in the
+//! allocator is a failed test with the output up to there, never a hanging one.
+
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use wait_timeout::ChildExt;
+
+/// What a program left when it ended.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// The command line, for messages.
+    pub command: String,
+    pub status: ExitStatus,
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+}
+
+impl Outcome {
+    pub fn stdout_text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    pub fn stderr_text(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).into_owned()
+    }
+
+    /// The signal that ended the program, if one did.
+    pub fn signal(&self) -> Option<i32> {
+        self.status.signal()
+    }
+
+    /// Itself, if the program exited with 0; else an account of how it failed.
+    pub fn success(self) -> Result<Outcome, String> {
+        if self.status.success() {
+            Ok(self)
+        } else {
+            Err(self.account())
+        }
+    }
+
+    /// Command, status and the last lines of both streams.
+    pub fn account(&self) -> String {
+        format!(
+            "`{}` ended with {}\n--- its standard output ends:\n{}\n--- its standard error ends:\n{}",
+            self.command,
+            self.status,
+            last_lines(&self.stdout),
+            last_lines(&self.stderr)
+        )
+    }
+}
+
+/// Runs the command to its end. Output goes through files rather than pipes, so that a descendant
+/// that keeps a stream open cannot hold the test.
+///
+/// # Errors
+/// The program cannot be started, or it ran past its limit.
+pub fn run(command: &mut Command, limit: Duration) -> Result<Outcome, String> {
+    let name = describe(command);
+    let scratch =
+        || tempfile::tempfile().map_err(|error| format!("cannot make a file for output: {error}"));
+    let (mut stdout, mut stderr) = (scratch()?, scratch()?);
+    let copy = |file: &File| {
+        file.try_clone()
+            .map_err(|error| format!("cannot share a file: {error}"))
+    };
+    command
+        .stdout(copy(&stdout)?)
+        .stderr(copy(&stderr)?)
+        .process_group(0);
+    let mut child = command
+        .spawn()
+        .map_err(|error| format!("cannot start `{name}`: {error}"))?;
+    let waited = child
+        .wait_timeout(limit)
+        .map_err(|error| format!("cannot wait for `{name}`: {error}"))?;
+    // Also after a clean exit: nothing that a test started may outlive it.
+    let group = rustix::process::Pid::from_child(&child);
+    let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    let status = match waited {
+        Some(status) => status,
+        None => child
+            .wait()
+            .map_err(|error| format!("cannot wait for `{name}`: {error}"))?,
+    };
+    let outcome = Outcome {
+        command: name,
+        status,
+        stdout: contents(&mut stdout)?,
+        stderr: contents(&mut stderr)?,
+    };
+    match waited {
+        Some(_) => Ok(outcome),
+        None => Err(format!(
+            "not over after {} s and killed: {}",
+            limit.as_secs(),
+            outcome.account()
+        )),
+    }
+}
+
+/// As [`run`], with the text as the program's standard input.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_with_input(
+    command: &mut Command,
+    input: &[u8],
+    limit: Duration,
+) -> Result<Outcome, String> {
+    use std::io::Write;
+    let file = || -> std::io::Result<File> {
+        let mut file = tempfile::tempfile()?;
+        file.write_all(input)?;
+        file.rewind()?;
+        Ok(file)
+    };
+    let file = file().map_err(|error| format!("cannot make a file for input: {error}"))?;
+    run(command.stdin(Stdio::from(file)), limit)
+}
+
+fn contents(file: &mut File) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    file.rewind()
+        .and_then(|()| file.read_to_end(&mut bytes))
+        .map_err(|error| format!("cannot read a program's output back: {error}"))?;
+    Ok(bytes)
+}
+
+fn describe(command: &Command) -> String {
+    let mut words = vec![command.get_program().to_string_lossy().into_owned()];
+    words.extend(
+        command
+            .get_args()
+            .map(|word| word.to_string_lossy().into_owned()),
+    );
+    let line = words.join(" ");
+    match line.char_indices().nth(300) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+fn last_lines(bytes: &[u8]) -> String {
+    const LINES: usize = 40;
+    let text = String::from_utf8_lossy(bytes);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
+}

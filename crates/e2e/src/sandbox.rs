@@ -1,0 +1,144 @@
+//! The place one program runs in: an empty folder of its own and an environment that holds only
+//! what is named here, so that a run depends on neither the user's shell nor the surrounding
+//! `cargo test`, and two runs of the same program can be compared byte for byte.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::library::Allocator;
+use crate::process::{self, Outcome};
+use crate::witness::{self, Testimony};
+
+/// What toolchains need to find themselves; everything else is left out.
+const PASSED_ON: &[&str] = &[
+    "PATH",
+    "RUSTUP_HOME",
+    "RUSTUP_TOOLCHAIN",
+    "CARGO_HOME",
+    "PYENV_ROOT",
+    "PYENV_VERSION",
+    "JAVA_HOME",
+    "GOROOT",
+];
+
+/// No test program works for more than some seconds; the debug build on a busy machine for longer.
+const LIMIT: Duration = Duration::from_secs(240);
+
+/// An empty folder and an allocator.
+#[derive(Debug)]
+pub struct Sandbox<'a> {
+    folder: PathBuf,
+    witness_log: PathBuf,
+    pub allocator: Allocator<'a>,
+}
+
+impl<'a> Sandbox<'a> {
+    /// Makes the folder afresh. The caller gives the same path for each allocator, because paths
+    /// find their way into what programs write.
+    pub fn new(root: &Path, allocator: Allocator<'a>) -> Sandbox<'a> {
+        let folder = root.join("work");
+        let witness_log = root.join(format!("witness-{}", allocator.name()));
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder)
+                .unwrap_or_else(|error| panic!("cannot empty {}: {error}", folder.display()));
+        }
+        std::fs::create_dir_all(folder.join("tmp"))
+            .unwrap_or_else(|error| panic!("cannot make {}: {error}", folder.display()));
+        let _ = std::fs::remove_file(&witness_log);
+        Sandbox {
+            folder,
+            witness_log,
+            allocator,
+        }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Writes a file into the folder and gives its path.
+    pub fn write(&self, name: &str, contents: &str) -> PathBuf {
+        let path = self.path(name);
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent)
+                .unwrap_or_else(|error| panic!("cannot make {}: {error}", parent.display()));
+        }
+        std::fs::write(&path, contents)
+            .unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
+        path
+    }
+
+    /// A file that a program wrote into the folder.
+    ///
+    /// # Errors
+    /// The program did not write it.
+    pub fn read(&self, name: &str) -> Result<Vec<u8>, String> {
+        let path = self.path(name);
+        std::fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))
+    }
+
+    /// The program on this sandbox's allocator, in its folder.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = self.plain_command(program);
+        command
+            .env("LD_PRELOAD", self.allocator.preload(&[&witness::object()]))
+            .env(witness::VARIABLE, &self.witness_log);
+        command
+    }
+
+    /// The program without a preloaded allocator, for preparations that are not under test.
+    pub fn plain_command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command
+            .current_dir(&self.folder)
+            .stdin(Stdio::null())
+            .env_clear();
+        for variable in PASSED_ON {
+            if let Some(value) = std::env::var_os(variable) {
+                command.env(variable, value);
+            }
+        }
+        // rustup and pyenv find their defaults in the user's home; everything else keeps out of it.
+        if let Some(home) = std::env::var_os("HOME") {
+            for (variable, folder) in [
+                ("RUSTUP_HOME", ".rustup"),
+                ("CARGO_HOME", ".cargo"),
+                ("PYENV_ROOT", ".pyenv"),
+            ] {
+                let folder = Path::new(&home).join(folder);
+                if std::env::var_os(variable).is_none() && folder.is_dir() {
+                    command.env(variable, folder);
+                }
+            }
+        }
+        command
+            .env("HOME", &self.folder)
+            .env("TMPDIR", self.path("tmp"))
+            .env("LC_ALL", "C.UTF-8")
+            .env("TZ", "UTC");
+        command
+    }
+
+    /// Runs the command to its end.
+    ///
+    /// # Errors
+    /// It cannot be started, takes too long, or does not exit with 0.
+    pub fn run(&self, command: &mut Command) -> Result<Outcome, String> {
+        process::run(command, LIMIT)?.success()
+    }
+
+    /// As [`Sandbox::run`], with standard input.
+    ///
+    /// # Errors
+    /// As [`Sandbox::run`].
+    pub fn run_with_input(&self, command: &mut Command, input: &[u8]) -> Result<Outcome, String> {
+        process::run_with_input(command, input, LIMIT)?.success()
+    }
+
+    /// What the processes of all runs so far said about their allocator.
+    pub fn testimonies(&self) -> Vec<Testimony> {
+        witness::read(&self.witness_log)
+    }
+}

@@ -1,0 +1,61 @@
+//! Who served `malloc`? A tiny object is preloaded behind the library, and at the start of every
+//! process of a run it asks the loader which file the allocation functions are bound to, and writes
+//! one line. Tests read the lines afterwards: a program that fell back to glibc unnoticed would pass
+//! every comparison with glibc.
+
+use std::path::{Path, PathBuf};
+
+use crate::compiler::Source;
+use crate::library::Library;
+
+/// The variable that names the file the witness writes to.
+pub const VARIABLE: &str = "MALLARD_E2E_WITNESS";
+
+/// What one process said at its start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Testimony {
+    /// The program's short name, as the C library knows it.
+    pub program: String,
+    /// The files that `malloc`, `calloc`, `realloc`, `free` and `posix_memalign` come from.
+    pub providers: Vec<PathBuf>,
+}
+
+impl Testimony {
+    /// Whether every one of the functions comes from the library.
+    pub fn served_by(&self, library: &Library) -> bool {
+        !self.providers.is_empty()
+            && self
+                .providers
+                .iter()
+                .all(|provider| is_same_file(provider, &library.shared))
+    }
+}
+
+/// The object to preload.
+pub fn object() -> PathBuf {
+    Source::new("witness.c")
+        .flags(&["-shared", "-fPIC", "-O1"])
+        .compile()
+}
+
+/// Everything that was said in the file; empty when no process started with the witness.
+pub fn read(path: &Path) -> Vec<Testimony> {
+    let text = std::fs::read(path).unwrap_or_default();
+    String::from_utf8_lossy(&text).lines().map(parse).collect()
+}
+
+fn parse(line: &str) -> Testimony {
+    let mut fields = line.split('\t');
+    let program = fields
+        .next()
+        .expect("split gives one part at least")
+        .to_owned();
+    Testimony {
+        program,
+        providers: fields.map(PathBuf::from).collect(),
+    }
+}
+
+fn is_same_file(a: &Path, b: &Path) -> bool {
+    a == b || a.canonicalize().is_ok_and(|a| a == b)
+}
