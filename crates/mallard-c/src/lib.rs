@@ -1,7 +1,33 @@
-//! The C face (skeleton).
+//! The C and C++ face of Mallard: `libmallard.so` and `libmallard.a`.
+//!
+//! Thin: every function here turns its language's conventions (null, `errno`, exceptions, overflow
+//! of a product) into a call of `mallard_core::api`. `c` has the C and POSIX functions, `glibc` those
+//! that the GNU C library has besides, `cxx` the operators of C++. `mallard.h` declares them.
+
 #![no_std]
+
+mod c;
+mod cxx;
+mod glibc;
+
+use core::ffi::c_char;
+use core::panic::PanicInfo;
+
+/// The program's options, as one string: a program sets them by defining this symbol itself.
+#[unsafe(no_mangle)]
+pub static mut malloc_conf: *const c_char = core::ptr::null();
+
+/// A failed internal check: a fault of ours.
 #[panic_handler]
-fn panic(_: &core::panic::PanicInfo) -> ! {
-    // SAFETY: abort has no preconditions.
-    unsafe { libc::abort() }
+fn panic(info: &PanicInfo) -> ! {
+    mallard_core::sys::fault::die(format_args!("internal error: {info}"))
 }
+
+// The precompiled core library refers to the personality routine of unwinding, although nothing
+// here unwinds; it is never called.
+core::arch::global_asm!(
+    ".weak rust_eh_personality",
+    ".hidden rust_eh_personality",
+    "rust_eh_personality:",
+    "ud2",
+);

@@ -1,0 +1,168 @@
+//! The functions of the C and POSIX standards, and a few old names.
+//!
+//! `malloc` and `free` are the core's fast paths and nothing else. A failed request gives null and
+//! sets `errno` to `ENOMEM`; success and `free` leave `errno` alone.
+
+use core::ffi::{c_int, c_void};
+use core::ptr::null_mut;
+use mallard_core::api;
+use mallard_core::conf::ZeroRealloc;
+use mallard_core::die;
+use mallard_core::sys::errno;
+use mallard_core::sys::mem::os_page;
+
+#[unsafe(no_mangle)]
+pub extern "C" fn malloc(size: usize) -> *mut c_void {
+    api::alloc(size).cast()
+}
+
+/// # Safety
+/// `p` is null or a block of ours that is not used any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free(p: *mut c_void) {
+    // SAFETY: the caller's promise.
+    unsafe { api::dealloc(p.cast()) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
+    match count.checked_mul(size) {
+        Some(bytes) => api::alloc_zeroed(bytes).cast(),
+        None => no_memory(),
+    }
+}
+
+/// # Safety
+/// `p` is null or a block of ours.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn realloc(p: *mut c_void, size: usize) -> *mut c_void {
+    if size == 0 && !p.is_null() {
+        // SAFETY: the caller's promise.
+        return unsafe { realloc_to_nothing(p) };
+    }
+    // SAFETY: the caller's promise.
+    let block = unsafe { api::realloc(p.cast(), size) };
+    if block.is_null() {
+        no_memory()
+    } else {
+        block.cast()
+    }
+}
+
+/// What `realloc(p, 0)` does is one of the C standard's open questions, and an option of ours.
+#[cold]
+unsafe fn realloc_to_nothing(p: *mut c_void) -> *mut c_void {
+    match api::options().zero_realloc {
+        ZeroRealloc::Free => {
+            // SAFETY: the caller's promise.
+            unsafe { api::dealloc(p.cast()) };
+            null_mut()
+        }
+        // SAFETY: the caller's promise.
+        ZeroRealloc::Alloc => unsafe { api::realloc(p.cast(), 1).cast() },
+        ZeroRealloc::Abort => die!("realloc({p:p}, 0), and the option zero_realloc is abort"),
+    }
+}
+
+/// # Safety
+/// `p` is null or a block of ours.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn reallocarray(p: *mut c_void, count: usize, size: usize) -> *mut c_void {
+    match count.checked_mul(size) {
+        // SAFETY: the caller's promise.
+        Some(bytes) => unsafe { realloc(p, bytes) },
+        None => no_memory(),
+    }
+}
+
+/// # Safety
+/// `out` points to a pointer that may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, size: usize) -> c_int {
+    if !align.is_power_of_two() || align % size_of::<*mut c_void>() != 0 {
+        return libc::EINVAL;
+    }
+    let keep = errno::KeepErrno::new();
+    let block = api::alloc_aligned(size, align);
+    drop(keep);
+    if block.is_null() {
+        return libc::ENOMEM;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { *out = block.cast() };
+    0
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
+    if !align.is_power_of_two() {
+        errno::set(libc::EINVAL);
+        return null_mut();
+    }
+    api::alloc_aligned(size, align).cast()
+}
+
+/// As in the GNU C library, an alignment that is no power of two is rounded up to one.
+#[unsafe(no_mangle)]
+pub extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
+    match align.checked_next_power_of_two() {
+        Some(align) => aligned_alloc(align, size),
+        None => {
+            errno::set(libc::EINVAL);
+            null_mut()
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn valloc(size: usize) -> *mut c_void {
+    aligned_alloc(os_page(), size)
+}
+
+/// As `valloc`, of whole pages.
+#[unsafe(no_mangle)]
+pub extern "C" fn pvalloc(size: usize) -> *mut c_void {
+    match size.checked_next_multiple_of(os_page()) {
+        Some(size) => valloc(size.max(os_page())),
+        None => no_memory(),
+    }
+}
+
+/// # Safety
+/// `p` is null or a block of ours.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn malloc_usable_size(p: *mut c_void) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { api::usable_size(p.cast()) }
+}
+
+/// # Safety
+/// `p` is null or a block of ours, asked for with this size and no special alignment, and not used
+/// any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free_sized(p: *mut c_void, size: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { api::dealloc_sized(p.cast(), size) }
+}
+
+/// # Safety
+/// `p` is null or a block of ours, asked for with this alignment and size, and not used any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free_aligned_sized(p: *mut c_void, _align: usize, _size: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { free(p) }
+}
+
+/// # Safety
+/// As for `free`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cfree(p: *mut c_void) {
+    // SAFETY: the caller's promise.
+    unsafe { free(p) }
+}
+
+#[cold]
+fn no_memory() -> *mut c_void {
+    errno::set(libc::ENOMEM);
+    null_mut()
+}

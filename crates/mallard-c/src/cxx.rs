@@ -1,0 +1,315 @@
+//! The operators `new` and `delete` of C++, every replaceable form.
+//!
+//! A request that fails calls the program's new-handler and tries again, until there is none: then
+//! the throwing forms throw `std::bad_alloc`, the others give null, also when the handler itself
+//! throws. Exceptions pass through code that Rust knows nothing of: a few lines of assembly with
+//! their own unwinding tables. The C++ runtime is not linked to: its three functions are looked up
+//! in the running program (weak references, else the loader is asked), so that the library can be
+//! put under programs without it.
+
+use core::arch::{global_asm, naked_asm};
+use core::ffi::{CStr, c_void};
+use mallard_core::api;
+use mallard_core::die;
+
+/// Asked for without a special alignment.
+const PLAIN: usize = 0;
+
+macro_rules! throwing {
+    ($($name:ident)*) => { $(
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name(size: usize) -> *mut c_void {
+            let block = api::alloc(size);
+            if block.is_null() { new_failed(size, PLAIN) } else { block.cast() }
+        }
+    )* };
+}
+
+macro_rules! throwing_aligned {
+    ($($name:ident)*) => { $(
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name(size: usize, align: usize) -> *mut c_void {
+            let block = api::alloc_aligned(size, align);
+            if block.is_null() { new_failed(size, align) } else { block.cast() }
+        }
+    )* };
+}
+
+macro_rules! nothrow {
+    ($($name:ident)*) => { $(
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name(size: usize, _nothrow: *const c_void) -> *mut c_void {
+            let block = api::alloc(size);
+            if block.is_null() { new_failed_nothrow(size, PLAIN) } else { block.cast() }
+        }
+    )* };
+}
+
+macro_rules! nothrow_aligned {
+    ($($name:ident)*) => { $(
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name(size: usize, align: usize, _nothrow: *const c_void) -> *mut c_void {
+            let block = api::alloc_aligned(size, align);
+            if block.is_null() { new_failed_nothrow(size, align) } else { block.cast() }
+        }
+    )* };
+}
+
+macro_rules! delete {
+    ($($name:ident($($arg:ident: $type:ty),*);)*) => { $(
+        /// # Safety
+        /// The block is null or ours and not used any more.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(p: *mut c_void $(, $arg: $type)*) {
+            // SAFETY: the caller's promise.
+            unsafe { api::dealloc(p.cast()) }
+        }
+    )* };
+}
+
+macro_rules! delete_sized {
+    ($($name:ident)*) => { $(
+        /// # Safety
+        /// The block is null or ours, asked for with this size, and not used any more.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(p: *mut c_void, size: usize) {
+            // SAFETY: the caller's promise.
+            unsafe { api::dealloc_sized(p.cast(), size) }
+        }
+    )* };
+}
+
+throwing! { _Znwm _Znam }
+throwing_aligned! { _ZnwmSt11align_val_t _ZnamSt11align_val_t }
+nothrow! { _ZnwmRKSt9nothrow_t _ZnamRKSt9nothrow_t }
+nothrow_aligned! {
+    _ZnwmSt11align_val_tRKSt9nothrow_t _ZnamSt11align_val_tRKSt9nothrow_t
+}
+delete_sized! { _ZdlPvm _ZdaPvm }
+delete! {
+    _ZdlPv();
+    _ZdaPv();
+    _ZdlPvRKSt9nothrow_t(_nothrow: *const c_void);
+    _ZdaPvRKSt9nothrow_t(_nothrow: *const c_void);
+    _ZdlPvSt11align_val_t(_align: usize);
+    _ZdaPvSt11align_val_t(_align: usize);
+    _ZdlPvSt11align_val_tRKSt9nothrow_t(_align: usize, _nothrow: *const c_void);
+    _ZdaPvSt11align_val_tRKSt9nothrow_t(_align: usize, _nothrow: *const c_void);
+    _ZdlPvmSt11align_val_t(_size: usize, _align: usize);
+    _ZdaPvmSt11align_val_t(_size: usize, _align: usize);
+}
+
+/// One more try after a handler ran.
+extern "C" fn retry(size: usize, align: usize) -> *mut u8 {
+    if align == PLAIN {
+        api::alloc(size)
+    } else {
+        api::alloc_aligned(size, align)
+    }
+}
+
+global_asm!(
+    ".weak _ZSt15get_new_handlerv",
+    ".weak _ZSt17__throw_bad_allocv",
+    ".weak __cxa_begin_catch",
+    ".weak __cxa_end_catch",
+    ".weak __gxx_personality_v0",
+);
+
+/// The address of a function of the C++ runtime: null where the program has none.
+macro_rules! runtime_function {
+    ($weak:literal, $name:literal) => {{
+        let address: usize;
+        // SAFETY: reads the address that the loader wrote, 0 for a weak symbol it did not find.
+        unsafe {
+            core::arch::asm!(
+                concat!("mov {a}, qword ptr [rip + ", $weak, "@GOTPCREL]"),
+                a = out(reg) address,
+                options(readonly, nostack, preserves_flags),
+            );
+        }
+        if address != 0 { address } else { look_up($name) }
+    }};
+}
+
+/// Asks the loader: the runtime may have come with a library that was loaded later.
+#[cold]
+fn look_up(name: &CStr) -> usize {
+    // SAFETY: both strings are terminated; no library is loaded that is not loaded already.
+    unsafe {
+        let found = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
+        if !found.is_null() {
+            return found.addr();
+        }
+        let flags = libc::RTLD_NOLOAD | libc::RTLD_LAZY;
+        let runtime = libc::dlopen(c"libstdc++.so.6".as_ptr(), flags);
+        if runtime.is_null() {
+            0
+        } else {
+            libc::dlsym(runtime, name.as_ptr()).addr()
+        }
+    }
+}
+
+/// The program's new-handler, or 0.
+extern "C" fn handler() -> usize {
+    let get = runtime_function!("_ZSt15get_new_handlerv", c"_ZSt15get_new_handlerv");
+    if get == 0 {
+        return 0;
+    }
+    // SAFETY: std::get_new_handler takes nothing and returns the handler's address.
+    let get: extern "C" fn() -> usize = unsafe { core::mem::transmute(get) };
+    get()
+}
+
+/// The function that throws `std::bad_alloc`.
+extern "C" fn thrower() -> usize {
+    match runtime_function!("_ZSt17__throw_bad_allocv", c"_ZSt17__throw_bad_allocv") {
+        0 => die!("operator new: out of memory, and the program has no C++ runtime to throw with"),
+        address => address,
+    }
+}
+
+/// Ends the exception that a handler threw.
+extern "C" fn swallow(exception: *mut c_void) {
+    let begin = runtime_function!("__cxa_begin_catch", c"__cxa_begin_catch");
+    let end = runtime_function!("__cxa_end_catch", c"__cxa_end_catch");
+    if begin == 0 || end == 0 {
+        die!(
+            "operator new: the new-handler threw, and the program has no C++ runtime to catch with"
+        );
+    }
+    // SAFETY: the functions of the C++ ABI with these names have these types.
+    unsafe {
+        let begin: extern "C" fn(*mut c_void) -> *mut c_void = core::mem::transmute(begin);
+        let end: extern "C" fn() = core::mem::transmute(end);
+        begin(exception);
+        end();
+    }
+}
+
+/// Calls the handler until there is memory, or no handler; then throws. The handler may throw too:
+/// its exception passes through this frame as through any.
+#[unsafe(naked)]
+extern "C" fn new_failed(size: usize, align: usize) -> *mut c_void {
+    naked_asm!(
+        ".cfi_startproc",
+        "push rbx",
+        ".cfi_def_cfa_offset 16",
+        ".cfi_offset rbx, -16",
+        "push r12",
+        ".cfi_def_cfa_offset 24",
+        ".cfi_offset r12, -24",
+        "sub rsp, 8",
+        ".cfi_def_cfa_offset 32",
+        "mov rbx, rdi",
+        "mov r12, rsi",
+        "2:",
+        "call {handler}",
+        "test rax, rax",
+        "jz 3f",
+        "call rax",
+        "mov rdi, rbx",
+        "mov rsi, r12",
+        "call {retry}",
+        "test rax, rax",
+        "jz 2b",
+        "add rsp, 8",
+        ".cfi_remember_state",
+        ".cfi_def_cfa_offset 24",
+        "pop r12",
+        ".cfi_def_cfa_offset 16",
+        "pop rbx",
+        ".cfi_def_cfa_offset 8",
+        "ret",
+        "3:",
+        ".cfi_restore_state",
+        "call {thrower}",
+        "call rax",
+        "ud2",
+        ".cfi_endproc",
+        handler = sym handler,
+        retry = sym retry,
+        thrower = sym thrower,
+    )
+}
+
+/// As [`new_failed`], but null where that throws, and where the handler throws.
+#[unsafe(naked)]
+extern "C" fn new_failed_nothrow(size: usize, align: usize) -> *mut c_void {
+    naked_asm!(
+        ".cfi_startproc",
+        ".cfi_personality 0x9b, .Lmallard_personality",
+        ".cfi_lsda 0x1b, .Lmallard_lsda",
+        ".Lmallard_nothrow_begin:",
+        "push rbx",
+        ".cfi_def_cfa_offset 16",
+        ".cfi_offset rbx, -16",
+        "push r12",
+        ".cfi_def_cfa_offset 24",
+        ".cfi_offset r12, -24",
+        "sub rsp, 8",
+        ".cfi_def_cfa_offset 32",
+        "mov rbx, rdi",
+        "mov r12, rsi",
+        "2:",
+        "call {handler}",
+        "test rax, rax",
+        "jz 3f",
+        ".Lmallard_try_begin:",
+        "call rax",
+        ".Lmallard_try_end:",
+        "mov rdi, rbx",
+        "mov rsi, r12",
+        "call {retry}",
+        "test rax, rax",
+        "jz 2b",
+        "3:",
+        "add rsp, 8",
+        ".cfi_remember_state",
+        ".cfi_def_cfa_offset 24",
+        "pop r12",
+        ".cfi_def_cfa_offset 16",
+        "pop rbx",
+        ".cfi_def_cfa_offset 8",
+        "ret",
+        ".Lmallard_catch:",
+        ".cfi_restore_state",
+        "mov rdi, rax",
+        "call {swallow}",
+        "xor eax, eax",
+        "jmp 3b",
+        ".cfi_endproc",
+        // The table that tells the C++ personality routine: an exception of any type out of the
+        // handler's call is caught at `.Lmallard_catch`; nothing else here throws.
+        ".pushsection .gcc_except_table.mallard,\"a\",@progbits",
+        ".p2align 2",
+        ".Lmallard_lsda:",
+        ".byte 0xff",
+        ".byte 0x00",
+        ".uleb128 .Lmallard_types - .Lmallard_sites_start",
+        ".Lmallard_sites_start:",
+        ".byte 0x01",
+        ".uleb128 .Lmallard_sites_end - .Lmallard_sites",
+        ".Lmallard_sites:",
+        ".uleb128 .Lmallard_try_begin - .Lmallard_nothrow_begin",
+        ".uleb128 .Lmallard_try_end - .Lmallard_try_begin",
+        ".uleb128 .Lmallard_catch - .Lmallard_nothrow_begin",
+        ".uleb128 1",
+        ".Lmallard_sites_end:",
+        ".byte 0x01",
+        ".byte 0x00",
+        ".p2align 2",
+        ".quad 0",
+        ".Lmallard_types:",
+        ".popsection",
+        ".pushsection .data.rel.mallard,\"aw\",@progbits",
+        ".p2align 3",
+        ".Lmallard_personality:",
+        ".quad __gxx_personality_v0",
+        ".popsection",
+        handler = sym handler,
+        retry = sym retry,
+        swallow = sym swallow,
+    )
+}

@@ -1,0 +1,168 @@
+//! Allocation.
+//!
+//! Up to [`TABLE_MAX`] bytes: one table look-up for the stack's place, one load of the thread's
+//! pointer, one comparison, one load of the block. Above, up to what caches hold, the class comes
+//! from the position of the leading bit. `docs/design/fast-path.md` shows the instructions.
+
+use super::start::{self, JUNK_ALLOC, XMALLOC, ZERO, extras, start};
+use crate::arena::{self, large};
+use crate::cache::{self, life};
+use crate::class::{self, CACHED_MAX, Class, MAX, PAGE, STRIDE, TABLE_MAX};
+use crate::die;
+use crate::sys::errno;
+use core::ptr::null_mut;
+
+/// A block of at least `size` bytes, aligned for its size (to 16 bytes from 16 bytes on). A block
+/// for 0 bytes is a block like another. Null when memory is out or `size` exceeds [`super::MAX`].
+#[inline(always)]
+pub fn alloc(size: usize) -> *mut u8 {
+    if size <= TABLE_MAX {
+        let offset = class::offset_of_small(size);
+        match cache::stack_at(offset).pop() {
+            Some(block) => block as *mut u8,
+            None => alloc_slow(offset),
+        }
+    } else {
+        alloc_medium(size)
+    }
+}
+
+#[inline(never)]
+fn alloc_medium(size: usize) -> *mut u8 {
+    if size > CACHED_MAX {
+        return alloc_large(size, PAGE, false);
+    }
+    pop(Class::of(size))
+}
+
+#[inline(always)]
+fn pop(class: Class) -> *mut u8 {
+    let offset = class.index() * STRIDE;
+    match cache::stack_at(offset).pop() {
+        Some(block) => block as *mut u8,
+        None => alloc_slow(offset),
+    }
+}
+
+/// The stack at `offset` has nothing to give.
+#[cold]
+#[inline(never)]
+fn alloc_slow(offset: usize) -> *mut u8 {
+    start();
+    let class = Class((offset / STRIDE) as u8);
+    if extras() & !XMALLOC != 0 {
+        return alloc_uncached(class);
+    }
+    if let Some(block) = take(class) {
+        return block as *mut u8;
+    }
+    reclaim();
+    take(class).map_or_else(|| out_of_memory(class.size()), |block| block as *mut u8)
+}
+
+/// A block from the thread's cache, or straight from an arena for a thread that has none.
+fn take(class: Class) -> Option<usize> {
+    match life::current_or_new() {
+        Some(cache) => cache.refill(class),
+        None => take_from_arena(class),
+    }
+}
+
+fn take_from_arena(class: Class) -> Option<usize> {
+    let mut one = [0];
+    (arena::any()?.fill(class, &mut one) == 1).then_some(one[0])
+}
+
+/// Allocation in a process whose options ask that every block be filled.
+#[cold]
+fn alloc_uncached(class: Class) -> *mut u8 {
+    let block = take_from_arena(class).or_else(|| {
+        reclaim();
+        take_from_arena(class)
+    });
+    match block {
+        Some(block) => prepared(block as *mut u8, class.size()),
+        None => out_of_memory(class.size()),
+    }
+}
+
+/// Fills a new block as the options ask.
+fn prepared(block: *mut u8, size: usize) -> *mut u8 {
+    let e = extras();
+    if e & (ZERO | JUNK_ALLOC) != 0 {
+        let value = if e & ZERO != 0 { 0 } else { 0xa5 };
+        // SAFETY: the block is new, `size` bytes long and nobody's yet.
+        unsafe { core::ptr::write_bytes(block, value, size) };
+    }
+    block
+}
+
+/// A block of whole pages that caches do not hold.
+#[cold]
+#[inline(never)]
+fn alloc_large(size: usize, align: usize, zeroed: bool) -> *mut u8 {
+    start();
+    if size > MAX {
+        return out_of_memory(size);
+    }
+    let class = Class::of(size.max(class::SLAB_MAX + 1));
+    let run = large::alloc(class, align, 0).or_else(|| {
+        reclaim();
+        large::alloc(class, align, 0)
+    });
+    cache::tick_for(class.size());
+    let Some(run) = run else {
+        return out_of_memory(size);
+    };
+    let block = run.addr as *mut u8;
+    if zeroed {
+        if !run.zeroed {
+            // SAFETY: the block is new and at least `size` bytes long.
+            unsafe { core::ptr::write_bytes(block, 0, size) };
+        }
+        return block;
+    }
+    prepared(block, class.size())
+}
+
+/// As [`alloc`], with the first `size` bytes zero.
+#[inline]
+pub fn alloc_zeroed(size: usize) -> *mut u8 {
+    if size > CACHED_MAX {
+        return alloc_large(size, PAGE, true);
+    }
+    let block = alloc(size);
+    if !block.is_null() {
+        // SAFETY: the block is new and at least `size` bytes long.
+        unsafe { core::ptr::write_bytes(block, 0, size) };
+    }
+    block
+}
+
+/// As [`alloc`], at a multiple of `align`, which must be a power of two.
+#[inline]
+pub fn alloc_aligned(size: usize, align: usize) -> *mut u8 {
+    debug_assert!(align.is_power_of_two());
+    if align <= PAGE && size <= CACHED_MAX - PAGE {
+        pop(Class::of_aligned(size, align))
+    } else {
+        alloc_large(size, align.max(PAGE), false)
+    }
+}
+
+/// Gathers what lies free in caches and stores, so that a second try may succeed.
+#[cold]
+fn reclaim() {
+    life::flush_current();
+    arena::drain(true);
+}
+
+/// Tells the caller that there is none, in the C library's way too.
+#[cold]
+fn out_of_memory(size: usize) -> *mut u8 {
+    if extras() & XMALLOC != 0 && start::options().xmalloc {
+        die!("out of memory: {size} bytes wanted, and the option xmalloc is on");
+    }
+    errno::set(libc::ENOMEM);
+    null_mut()
+}

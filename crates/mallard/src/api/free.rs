@@ -1,0 +1,121 @@
+//! Freeing, and the size of a block.
+//!
+//! The page map says by one byte which stack a block belongs on; a page that no cache may hold says
+//! 0, whose stack is always full, so that the slow path sorts it out.
+
+use super::start::{JUNK_FREE, XMALLOC, extras, start};
+use crate::arena::{self, large};
+use crate::cache::{self, life};
+use crate::class::{self, Class, PAGE, STRIDE, TABLE_MAX};
+use crate::die;
+use crate::space::Region;
+use crate::space::region::fast_lookup;
+
+/// Frees a block; null is nothing to free. What is no block ends the process, at once or when its
+/// stack is given back.
+///
+/// # Safety
+/// The block came from this allocator and is not used any more.
+#[inline(always)]
+pub unsafe fn dealloc(p: *mut u8) {
+    if let Some(class) = fast_lookup(p.addr())
+        && cache::stack_at(class * STRIDE).push(p.addr())
+    {
+        return;
+    }
+    dealloc_slow(p);
+}
+
+/// Frees a block whose request is known, without asking the page map.
+///
+/// # Safety
+/// As for [`dealloc`], and the block was asked for with this size by [`super::alloc`].
+#[inline(always)]
+pub unsafe fn dealloc_sized(p: *mut u8, size: usize) {
+    if size <= TABLE_MAX && !p.is_null() {
+        if !cache::stack_at(class::offset_of_small(size)).push(p.addr()) {
+            dealloc_slow(p);
+        }
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { dealloc(p) }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn dealloc_slow(p: *mut u8) {
+    let at = p.addr();
+    if at == 0 {
+        return;
+    }
+    let Some(region) = Region::find(at) else {
+        die!("free of {at:#x}, which this allocator never gave out");
+    };
+    start();
+    let class = region.class_of(at);
+    if extras() & !XMALLOC != 0 {
+        dealloc_uncached(at, class);
+        return;
+    }
+    if class == Class::NONE {
+        let size = large::pages_of(at).0 * PAGE;
+        large::free(at);
+        cache::tick_for(size);
+        return;
+    }
+    match life::current_or_new() {
+        Some(cache) => cache.push_full(class, at),
+        None => give_to_arena(class, at),
+    }
+}
+
+fn give_to_arena(class: Class, block: usize) {
+    match arena::any() {
+        Some(arena) => arena.flush(class, &mut [block]),
+        None => die!("free of {block:#x} before anything was allocated"),
+    }
+}
+
+#[cold]
+fn dealloc_uncached(block: usize, class: Class) {
+    if extras() & JUNK_FREE != 0 {
+        let size = size_at(block);
+        // SAFETY: the caller gave the block up, which is this long.
+        unsafe { core::ptr::write_bytes(block as *mut u8, 0x5a, size) };
+    }
+    if class == Class::NONE {
+        large::free(block)
+    } else {
+        give_to_arena(class, block)
+    }
+}
+
+/// The bytes that may be used of a block, which is at least what was asked for; 0 for null.
+///
+/// # Safety
+/// The block came from this allocator and has not been freed.
+#[inline]
+pub unsafe fn usable_size(p: *mut u8) -> usize {
+    if p.is_null() { 0 } else { size_at(p.addr()) }
+}
+
+#[inline]
+pub(super) fn size_at(p: usize) -> usize {
+    match class_at(p) {
+        Class::NONE => large::pages_of(p).0 * PAGE,
+        class => class.size(),
+    }
+}
+
+/// The class that caches file the block under.
+#[inline]
+pub(super) fn class_at(p: usize) -> Class {
+    match fast_lookup(p) {
+        Some(class) => Class(class as u8),
+        None => match Region::find(p) {
+            Some(region) => region.class_of(p),
+            None => die!("{p:#x} is no block of this allocator"),
+        },
+    }
+}

@@ -1,0 +1,78 @@
+//! The Rust front.
+
+use super::{alloc, alloc_aligned, alloc_zeroed, dealloc, dealloc_sized, realloc};
+use core::alloc::{GlobalAlloc, Layout};
+
+/// Mallard as a Rust program's allocator:
+///
+/// ```
+/// #[global_allocator]
+/// static ALLOCATOR: mallard::Mallard = mallard::Mallard;
+/// ```
+///
+/// Options come from `/etc/malloc.conf` and the variables `MALLOC_CONF` and `MALLARD_CONF`. All
+/// methods may be called from any thread.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Mallard;
+
+/// Whether blocks for this layout are aligned without asking.
+#[inline(always)]
+fn plain(layout: &Layout) -> bool {
+    layout.align() <= 8 || layout.align() == 16 && layout.size() > 8
+}
+
+// SAFETY: blocks are disjoint, as long and as aligned as their layout says, and stay until freed
+// (the property tests of this crate hold this); nothing here unwinds.
+unsafe impl GlobalAlloc for Mallard {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if plain(&layout) {
+            alloc(layout.size())
+        } else {
+            alloc_aligned(layout.size(), layout.align())
+        }
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise; a plain layout's block came from `alloc` with its size.
+        unsafe {
+            if plain(&layout) {
+                dealloc_sized(p, layout.size())
+            } else {
+                dealloc(p)
+            }
+        }
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if plain(&layout) {
+            return alloc_zeroed(layout.size());
+        }
+        let p = alloc_aligned(layout.size(), layout.align());
+        if !p.is_null() {
+            // SAFETY: the block is new and at least this long.
+            unsafe { core::ptr::write_bytes(p, 0, layout.size()) };
+        }
+        p
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, p: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        let new = Layout::from_size_align(size, layout.align());
+        if plain(&layout) && new.is_ok_and(|n| plain(&n)) {
+            // SAFETY: the caller's promise.
+            return unsafe { realloc(p, size) };
+        }
+        let to = alloc_aligned(size, layout.align());
+        if !to.is_null() {
+            // SAFETY: both blocks are at least this long and different; the old one is given up.
+            unsafe {
+                core::ptr::copy_nonoverlapping(p, to, layout.size().min(size));
+                self.dealloc(p, layout);
+            }
+        }
+        to
+    }
+}

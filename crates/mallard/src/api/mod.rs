@@ -1,0 +1,39 @@
+//! The functions that every front (C, C++, Rust) is made of.
+//!
+//! `alloc` and `free` hold the fast paths: a class, a stack, a pop or a push. `resize` changes
+//! blocks. `start` reads the options at the first call. `global` is the Rust front. All take and give
+//! plain pointers; null means that memory is out. Any thread may call them at any time, before
+//! `main` and in the destructors of thread-specific data included, but not a signal handler that
+//! interrupted one of them.
+
+mod alloc;
+mod free;
+pub mod global;
+mod resize;
+mod start;
+
+pub use alloc::{alloc, alloc_aligned, alloc_zeroed};
+pub use free::{dealloc, dealloc_sized, usable_size};
+pub use resize::realloc;
+pub use start::{options, start};
+
+use crate::arena;
+use crate::cache;
+use crate::heap::HEAP;
+
+/// The largest request; larger ones get null.
+pub const MAX: usize = crate::class::MAX;
+
+/// Gives all free memory back to the system: what this thread's cache and all stores hold, and all
+/// dirty and muzzy pages. Tells whether anything went back.
+pub fn trim() -> bool {
+    cache::life::flush_current();
+    arena::drain(true);
+    HEAP.purge_all(true)
+}
+
+/// Sets the decay times in milliseconds (0 at once, negative never) from now on.
+pub fn set_decay(dirty_ms: i64, muzzy_ms: i64) {
+    start();
+    HEAP.set_decay(dirty_ms, muzzy_ms);
+}

@@ -1,0 +1,56 @@
+//! Changing the size of a block: in place where that is possible, by moving its pages where it is
+//! large, by copying otherwise.
+
+use super::alloc::alloc;
+use super::free::{class_at, dealloc, size_at};
+use crate::arena::large;
+use crate::class::{Class, MAX, SLAB_MAX};
+use core::ptr::null_mut;
+
+/// The block with its contents, now of at least `size` bytes, perhaps elsewhere. Null when memory is
+/// out; the block is then as it was. With null for the block as [`alloc`].
+///
+/// # Safety
+/// The block came from this allocator and has not been freed; unless null is given back, it is not
+/// used any more at its old place.
+pub unsafe fn realloc(p: *mut u8, size: usize) -> *mut u8 {
+    if p.is_null() {
+        return alloc(size);
+    }
+    if size > MAX {
+        return null_mut();
+    }
+    let (old, new) = (class_at(p.addr()), Class::of(size));
+    if old == new {
+        return p;
+    }
+    let was_large = old == Class::NONE || !old.is_slab();
+    if was_large && size > SLAB_MAX {
+        let bytes = size_at(p.addr());
+        if new.size() == bytes || large::resize_in_place(p.addr(), new, false) {
+            return p;
+        }
+        if let Some(moved) = large::relocate(p.addr(), new) {
+            return moved as *mut u8;
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { copy(p, size) }
+}
+
+/// Moves the block by copying.
+unsafe fn copy(p: *mut u8, size: usize) -> *mut u8 {
+    let old = size_at(p.addr());
+    let to = alloc(size);
+    if to.is_null() {
+        // A block that was to shrink can stay as it is.
+        return if size <= old { p } else { null_mut() };
+    }
+    // SAFETY: both blocks are at least this long, and they are different blocks; the old one is the
+    // caller's to give up.
+    unsafe {
+        core::ptr::copy_nonoverlapping(p, to, old.min(size));
+        dealloc(p);
+    }
+    to
+}

@@ -1,0 +1,120 @@
+//! The first call: options are read and told to the floors.
+//!
+//! Nothing here allocates: the first call may come from the loader, long before `main`.
+
+use crate::cache;
+use crate::conf::{self, Options};
+use crate::heap::{HEAP, huge_pages};
+use crate::sys::atomic::{AtomicBool, AtomicU8, Ordering};
+use crate::sys::lock::RawLock;
+use crate::sys::mem;
+use crate::{arena, fork};
+use core::cell::UnsafeCell;
+use core::ffi::CStr;
+
+static STARTED: AtomicBool = AtomicBool::new(false);
+static STARTING: RawLock = RawLock::new();
+
+struct Settings(UnsafeCell<Options>);
+
+// SAFETY: written once under `STARTING` before `STARTED` is set, read only after that.
+unsafe impl Sync for Settings {}
+
+static OPTIONS: Settings = Settings(UnsafeCell::new(Options::DEFAULT));
+
+/// Bits of [`extras`].
+pub const JUNK_ALLOC: u8 = 1;
+pub const JUNK_FREE: u8 = 2;
+pub const ZERO: u8 = 4;
+pub const XMALLOC: u8 = 8;
+
+static EXTRAS: AtomicU8 = AtomicU8::new(0);
+
+/// What is to be done besides at every call: any of the bits above. The first three keep all
+/// threads without caches, so that every call takes the slow path, which looks here.
+pub fn extras() -> u8 {
+    EXTRAS.load(Ordering::Relaxed)
+}
+
+/// The options in force.
+pub fn options() -> &'static Options {
+    start();
+    // SAFETY: `start` has returned, so nobody writes them any more.
+    unsafe { &*OPTIONS.0.get() }
+}
+
+/// Makes the allocator ready. Every slow path calls this; it costs one load when that is done.
+#[inline]
+pub fn start() {
+    if !STARTED.load(Ordering::Acquire) {
+        first();
+    }
+}
+
+/// What the program's symbol `malloc_conf` points at, where a front has that symbol.
+fn conf_symbol() -> Option<&'static CStr> {
+    #[cfg(feature = "malloc-conf-symbol")]
+    {
+        let symbol: *const *const core::ffi::c_char;
+        // The program's own `malloc_conf`, if it has one, takes the place of the front's; going
+        // through the global offset table finds it also when it is only there once all is loaded.
+        // SAFETY: reads the address that the loader wrote.
+        unsafe {
+            core::arch::asm!(
+                "mov {s}, qword ptr [rip + malloc_conf@GOTPCREL]",
+                s = out(reg) symbol,
+                options(readonly, nostack, preserves_flags),
+            );
+        }
+        // SAFETY: the symbol is a pointer to a constant string or null, by its documentation.
+        unsafe { symbol.read().as_ref().map(|text| CStr::from_ptr(text)) }
+    }
+    #[cfg(not(feature = "malloc-conf-symbol"))]
+    None
+}
+
+#[cold]
+fn first() {
+    STARTING.lock();
+    if !STARTED.load(Ordering::Relaxed) {
+        let outcome = conf::read(conf_symbol());
+        if outcome.must_abort {
+            // SAFETY: abort has no preconditions; the reader has said why.
+            unsafe { libc::abort() };
+        }
+        let options = outcome.options;
+        // SAFETY: under the lock, and nobody reads before `STARTED`.
+        unsafe { *OPTIONS.0.get() = options };
+        apply(&options);
+        cache::life::initialise();
+        fork::initialise();
+        STARTED.store(true, Ordering::Release);
+    }
+    STARTING.unlock();
+}
+
+fn apply(o: &Options) {
+    use conf::Thp;
+    let mut extras = 0;
+    extras |= if o.junk.on_alloc() { JUNK_ALLOC } else { 0 };
+    extras |= if o.junk.on_free() { JUNK_FREE } else { 0 };
+    extras |= if o.zero { ZERO } else { 0 };
+    extras |= if o.xmalloc { XMALLOC } else { 0 };
+    EXTRAS.store(extras, Ordering::Relaxed);
+    huge_pages::set_policy(match o.thp {
+        Thp::Auto => huge_pages::Policy::Auto,
+        Thp::Default => huge_pages::Policy::Default,
+        Thp::Always => huge_pages::Policy::Always,
+        Thp::Never => huge_pages::Policy::Never,
+    });
+    HEAP.configure(o.dirty_decay_ms, o.muzzy_decay_ms, o.reserve.unwrap_or(0));
+    arena::configure(o.narenas.map_or_else(default_arenas, |n| n as usize));
+    let cached = o.tcache && extras & !XMALLOC == 0;
+    cache::configure(if cached { o.tcache_max } else { 0 });
+}
+
+/// Arenas where the options name no number: four, or one per CPU where there are more CPUs than
+/// that, up to 16 (see `docs/design/arenas.md`).
+fn default_arenas() -> usize {
+    mem::cpus().clamp(4, 16)
+}

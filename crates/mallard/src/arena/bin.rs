@@ -1,0 +1,144 @@
+//! A bin: everything of one class in one arena, behind one lock.
+//!
+//! Blocks come from the transfer store, else from slabs, the fullest first: sparse slabs drain and
+//! their pages return. One empty slab is kept against thrashing at the boundary. Classes above the
+//! slabs' have a store only; their blocks are runs of the page heap.
+
+use super::slab::{LEVELS, NO_LEVEL, Slab};
+use super::store::Store;
+use crate::sys::lock::Mutex;
+
+#[repr(align(128))]
+pub struct Bin(pub Mutex<BinState>);
+
+pub struct BinState {
+    pub store: Store,
+    /// Slabs with free and used regions, by fullness.
+    heads: [Option<&'static Slab>; LEVELS],
+    /// An empty slab.
+    spare: Option<&'static Slab>,
+    pub counts: BinCounts,
+}
+
+/// What a bin has done and holds; blocks in caches and in the store count as taken.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct BinCounts {
+    pub taken: u64,
+    pub given: u64,
+    pub fills: u64,
+    pub flushes: u64,
+    pub slabs: u32,
+    pub slabs_ever: u64,
+}
+
+// SAFETY: slab records live for ever and are touched under the lock that guards this state.
+unsafe impl Send for BinState {}
+
+impl Bin {
+    pub const fn new() -> Self {
+        Bin(Mutex::new(BinState {
+            store: Store::new(),
+            heads: [None; LEVELS],
+            spare: None,
+            counts: BinCounts {
+                taken: 0,
+                given: 0,
+                fills: 0,
+                flushes: 0,
+                slabs: 0,
+                slabs_ever: 0,
+            },
+        }))
+    }
+}
+
+impl BinState {
+    /// Takes regions from the bin's slabs, ascending within each slab.
+    pub fn take_regions(&mut self, out: &mut [usize]) -> usize {
+        let mut n = 0;
+        while n < out.len() {
+            let Some(slab) = self.fullest() else { break };
+            n += slab.take(&mut out[n..]);
+            self.file(slab);
+        }
+        self.counts.taken += n as u64;
+        n
+    }
+
+    fn fullest(&mut self) -> Option<&'static Slab> {
+        self.heads
+            .iter()
+            .rev()
+            .find_map(|h| *h)
+            .or_else(|| self.spare.take())
+    }
+
+    /// Takes a new slab into the bin.
+    pub fn adopt(&mut self, slab: &'static Slab) {
+        self.counts.slabs += 1;
+        self.counts.slabs_ever += 1;
+        self.file(slab);
+    }
+
+    /// Gives a region back to its slab. A slab that became empty beside the spare one leaves the
+    /// bin: it is the caller's, to be unmade once the lock is free.
+    #[inline]
+    pub fn give_region(&mut self, slab: &'static Slab, p: usize) -> Option<&'static Slab> {
+        slab.give(p);
+        self.counts.given += 1;
+        if slab.level.get() == slab.fitting_level() && !slab.is_empty() {
+            return None;
+        }
+        if !slab.is_empty() {
+            self.file(slab);
+            return None;
+        }
+        self.unlink(slab);
+        if self.spare.is_none() {
+            self.spare = Some(slab);
+            return None;
+        }
+        self.counts.slabs -= 1;
+        Some(slab)
+    }
+
+    /// Gives up the spare slab.
+    pub fn take_spare(&mut self) -> Option<&'static Slab> {
+        let spare = self.spare.take()?;
+        self.counts.slabs -= 1;
+        Some(spare)
+    }
+
+    fn file(&mut self, slab: &'static Slab) {
+        let level = slab.fitting_level();
+        if level == slab.level.get() {
+            return;
+        }
+        self.unlink(slab);
+        if level == NO_LEVEL {
+            return;
+        }
+        let head = self.heads[level as usize].replace(slab);
+        slab.level.set(level);
+        slab.prev.set(None);
+        slab.next.set(head);
+        if let Some(head) = head {
+            head.prev.set(Some(slab));
+        }
+    }
+
+    fn unlink(&mut self, slab: &'static Slab) {
+        let level = slab.level.replace(NO_LEVEL);
+        if level == NO_LEVEL {
+            return;
+        }
+        let (prev, next) = (slab.prev.take(), slab.next.take());
+        if let Some(next) = next {
+            next.prev.set(prev);
+        }
+        match prev {
+            Some(prev) => prev.next.set(next),
+            None => self.heads[level as usize] = next,
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Blocks of whole pages, straight from the page heap.
+//!
+//! The page map's record of the first page describes the block; there is no other. Such a block is
+//! as long as its class says, so that all blocks of a class are alike and can be kept in caches up
+//! to [`crate::class::CACHED_MAX`]. Blocks of a chunk or more are moved by remapping their pages.
+
+use crate::class::{Class, PAGE};
+use crate::die;
+use crate::heap::{Backing, HEAP, Run};
+use crate::space::Region;
+use crate::space::chunk::CHUNK;
+use crate::space::region::PageRecord;
+use crate::sys::atomic::{AtomicUsize, Ordering};
+use crate::sys::mem;
+
+/// Pages of all large blocks, those in caches and stores included.
+static PAGES: AtomicUsize = AtomicUsize::new(0);
+
+/// Bytes of all large blocks, those in caches and stores included.
+pub fn bytes() -> usize {
+    PAGES.load(Ordering::Relaxed) * PAGE
+}
+
+/// A block of `class` at a multiple of `align` bytes.
+pub fn alloc(class: Class, align: usize, arena: u16) -> Option<Run> {
+    let pages = class.pages();
+    let run = HEAP.alloc(pages, align.max(PAGE))?;
+    describe(run.addr, class, pages, arena);
+    PAGES.fetch_add(pages, Ordering::Relaxed);
+    Some(run)
+}
+
+fn describe(p: usize, class: Class, pages: usize, arena: u16) {
+    if let Some(region) = Region::find(p) {
+        let filed = if class.is_cachable() {
+            class
+        } else {
+            Class::NONE
+        };
+        region.describe(
+            p,
+            1,
+            filed,
+            PageRecord::Large {
+                pages,
+                arena: arena as usize,
+            },
+        );
+    }
+}
+
+/// The pages of the large block at `p` and its arena; ends the process when there is none.
+pub fn pages_of(p: usize) -> (usize, u16) {
+    let record = Region::find(p).map(|r| r.record_of(p));
+    match record {
+        Some(PageRecord::Large { pages, arena }) if p.is_multiple_of(PAGE) => (pages, arena as u16),
+        Some(PageRecord::Large { pages, .. }) => {
+            die!(
+                "free of {p:#x}, which points inside a block of {} bytes",
+                pages * PAGE
+            )
+        }
+        _ => die!("free of {p:#x}, which is not an allocated block"),
+    }
+}
+
+/// Takes the block out of the page map; what is left to do is to free its pages.
+fn forget(p: usize) -> (usize, usize) {
+    let (pages, _) = pages_of(p);
+    if let Some(region) = Region::find(p) {
+        region.describe(p, 1, Class::NONE, PageRecord::None);
+    }
+    PAGES.fetch_sub(pages, Ordering::Relaxed);
+    (p, pages)
+}
+
+/// Frees the block.
+pub fn free(p: usize) {
+    let (p, pages) = forget(p);
+    HEAP.free(p, pages);
+}
+
+/// Frees many blocks under one lock.
+pub fn free_many(blocks: &[usize]) {
+    HEAP.free_many(blocks.iter().map(|&p| forget(p)));
+}
+
+/// Changes the block's length without moving it; tells whether it did. A longer block's new part
+/// is whatever was there: pass `zero` to have it cleared.
+pub fn resize_in_place(p: usize, class: Class, zero: bool) -> bool {
+    let (old, arena) = pages_of(p);
+    let new = class.pages();
+    if new > old {
+        let Some(zeroed) = HEAP.grow_in_place(p, old, new) else {
+            return false;
+        };
+        if zero && !zeroed {
+            // SAFETY: the added pages are the block's now.
+            unsafe { core::ptr::write_bytes((p + old * PAGE) as *mut u8, 0, (new - old) * PAGE) };
+        }
+    }
+    describe(p, class, new, arena);
+    PAGES.fetch_add(new.wrapping_sub(old), Ordering::Relaxed);
+    if new < old {
+        HEAP.free(p + new * PAGE, old - new);
+    }
+    true
+}
+
+/// Moves the block's contents to a new block of `class` by remapping, frees the old one and gives
+/// the new one's address. None when the block is small enough to copy, when memory is out or when
+/// the system cannot: the old block is then as it was.
+pub fn relocate(p: usize, class: Class) -> Option<usize> {
+    let (old, arena) = pages_of(p);
+    if old * PAGE < CHUNK || class.pages() <= old || (old * PAGE) % mem::os_page() != 0 {
+        return None;
+    }
+    let run = alloc(class, CHUNK, arena)?;
+    if !mem::move_pages(p, old * PAGE, run.addr) {
+        free(run.addr);
+        return None;
+    }
+    let (p, pages) = forget(p);
+    HEAP.free_as(p, pages, Backing::Clean);
+    Some(run.addr)
+}

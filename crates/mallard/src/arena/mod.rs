@@ -1,0 +1,292 @@
+//! Arenas: where thread caches fill up and give back.
+//!
+//! An arena has a bin for each class that a cache can hold. Threads are spread over the arenas so
+//! that few meet at a lock. `bin` holds one class's slabs (`slab`) and its transfer store (`store`);
+//! `large` are blocks that no bin serves. An arena is made when its first thread arrives and lives
+//! for ever.
+//!
+//! A block freed by a thread of another arena goes into that thread's own arena's store, and to its
+//! slab's bin only when the store overflows or drains: memory wanders to where it is used.
+
+mod bin;
+pub mod large;
+mod slab;
+mod store;
+
+use crate::class::{CACHED_CLASSES, Class, PAGE};
+use crate::space::meta;
+use crate::sys::atomic::{AtomicPtr, AtomicU32, Ordering};
+use crate::sys::lock::Mutex;
+pub use bin::BinCounts;
+use bin::{Bin, BinState};
+use slab::Slab;
+
+/// The most automatic arenas there can be.
+pub const MOST: usize = 1024;
+
+pub struct Arena {
+    index: u16,
+    threads: AtomicU32,
+    bins: [Bin; CACHED_CLASSES + 1],
+}
+
+static ARENAS: [AtomicPtr<Arena>; MOST] = [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST];
+/// How many arenas threads are spread over.
+static AUTOMATIC: AtomicU32 = AtomicU32::new(1);
+/// Held while an arena is made.
+static MAKING: Mutex<()> = Mutex::new(());
+
+/// Sets the number of arenas, before the first is used.
+pub fn configure(narenas: usize) {
+    AUTOMATIC.store(narenas.clamp(1, MOST) as u32, Ordering::Relaxed);
+}
+
+/// The number of arenas that threads are spread over.
+pub fn automatic() -> usize {
+    AUTOMATIC.load(Ordering::Relaxed) as usize
+}
+
+/// The arenas made so far.
+pub fn made() -> impl Iterator<Item = &'static Arena> {
+    (0..automatic()).filter_map(|i| existing(i))
+}
+
+fn existing(index: usize) -> Option<&'static Arena> {
+    let at = ARENAS.get(index)?.load(Ordering::Acquire);
+    // SAFETY: a published arena is initialised and lives for ever.
+    unsafe { at.as_ref() }
+}
+
+/// The arena with this index, made if need be. None when memory is out.
+fn get(index: usize) -> Option<&'static Arena> {
+    existing(index).or_else(|| make(index))
+}
+
+#[cold]
+fn make(index: usize) -> Option<&'static Arena> {
+    let _making = MAKING.lock();
+    if let Some(arena) = existing(index) {
+        return Some(arena);
+    }
+    // A record is aligned to half a bin's alignment only; take room to align it.
+    let room = meta::take(size_of::<Arena>() + align_of::<Arena>())?;
+    let at = room
+        .as_ptr()
+        .wrapping_add(room.as_ptr().align_offset(align_of::<Arena>()));
+    let arena = at.cast::<Arena>();
+    // SAFETY: the room holds an arena at this address and is nobody else's; each field is written
+    // before a reference is made.
+    unsafe {
+        (&raw mut (*arena).index).write(index as u16);
+        (&raw mut (*arena).threads).write(AtomicU32::new(0));
+        for i in 0..=CACHED_CLASSES {
+            (&raw mut (*arena).bins[i]).write(Bin::new());
+        }
+    }
+    ARENAS[index].store(arena, Ordering::Release);
+    // SAFETY: initialised above, lives for ever.
+    unsafe { arena.as_ref() }
+}
+
+/// Gives a new thread its arena: the one with the fewest threads, the first of equals. None when
+/// memory is out.
+pub fn join() -> Option<&'static Arena> {
+    let threads = |i: usize| existing(i).map_or(0, |a| a.threads.load(Ordering::Relaxed));
+    let index = (0..automatic()).min_by_key(|&i| threads(i))?;
+    let arena = get(index).or_else(|| made().next())?;
+    arena.threads.fetch_add(1, Ordering::Relaxed);
+    Some(arena)
+}
+
+/// The arena for a thread without a cache.
+pub fn any() -> Option<&'static Arena> {
+    get(0)
+}
+
+/// Has every arena's stores give back: what was idle since the last call, or everything.
+pub fn drain(all: bool) {
+    made().for_each(|a| a.drain(all));
+}
+
+impl Arena {
+    pub fn index(&self) -> u16 {
+        self.index
+    }
+
+    /// A thread of this arena has ended.
+    pub fn leave(&self) {
+        self.threads.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// In the child of a fork: only the calling thread is left.
+    pub fn after_fork(&self, threads: u32) {
+        self.threads.store(threads, Ordering::Relaxed);
+    }
+
+    fn bin(&self, class: Class) -> &Bin {
+        &self.bins[class.index()]
+    }
+
+    /// Fills `out` with blocks of a class, from its start; tells how many came. None at all come
+    /// only when memory is out.
+    pub fn fill(&self, class: Class, out: &mut [usize]) -> usize {
+        let bin = self.bin(class);
+        {
+            let mut b = bin.0.lock();
+            b.counts.fills += 1;
+            let mut n = b.store.take(out);
+            if n == 0 && class.is_slab() {
+                n = b.take_regions(out);
+                // A cache pops from the end: have it touch ascending addresses.
+                out[..n].reverse();
+            }
+            if n > 0 {
+                return n;
+            }
+        }
+        if class.is_slab() {
+            self.fill_from_new_slab(class, out)
+        } else {
+            self.fill_runs(class, out)
+        }
+    }
+
+    #[cold]
+    fn fill_from_new_slab(&self, class: Class, out: &mut [usize]) -> usize {
+        // Made without the bin's lock: this may call the system.
+        let Some(slab) = Slab::make(class, self.index) else {
+            return 0;
+        };
+        let mut b = self.bin(class).0.lock();
+        b.adopt(slab);
+        let n = b.take_regions(out);
+        drop(b);
+        out[..n].reverse();
+        n
+    }
+
+    fn fill_runs(&self, class: Class, out: &mut [usize]) -> usize {
+        let mut n = 0;
+        for slot in out {
+            let Some(run) = large::alloc(class, PAGE, self.index) else {
+                break;
+            };
+            *slot = run.addr;
+            n += 1;
+        }
+        n
+    }
+
+    /// Takes blocks of a class back. The slice is used as working space.
+    pub fn flush(&self, class: Class, blocks: &mut [usize]) {
+        let kept = {
+            let mut b = self.bin(class).0.lock();
+            b.counts.flushes += 1;
+            b.store.put(class, blocks)
+        };
+        if kept < blocks.len() {
+            give_back(class, &mut blocks[kept..]);
+        }
+    }
+
+    /// Has the stores give idle blocks, or all, back to slabs and page heap, and the bins their
+    /// spare slabs.
+    fn drain(&self, all: bool) {
+        for class in Class::cachable() {
+            let mut blocks = [0; 128];
+            loop {
+                let mut b = self.bin(class).0.lock();
+                let n = b.store.idle(&mut blocks, all);
+                if n < blocks.len() {
+                    b.store.mark();
+                }
+                let spare = if n == 0 { b.take_spare() } else { None };
+                drop(b);
+                if let Some(slab) = spare {
+                    // SAFETY: empty, in no list, and taken out of its bin.
+                    unsafe { slab.unmake() };
+                }
+                if n == 0 {
+                    break;
+                }
+                give_back(class, &mut blocks[..n]);
+            }
+        }
+    }
+
+    /// Counts of a class, and how many blocks of it lie in the store.
+    pub fn counts(&self, class: Class) -> (BinCounts, usize) {
+        let b = self.bin(class).0.lock();
+        (b.counts, b.store.len())
+    }
+
+    /// The locks of this arena, for `fork`.
+    pub fn locks(&self) -> impl DoubleEndedIterator<Item = &crate::sys::lock::RawLock> {
+        self.bins.iter().map(|b| b.0.raw())
+    }
+}
+
+/// The lock under which arenas are made, for `fork`.
+pub fn lock() -> &'static crate::sys::lock::RawLock {
+    MAKING.raw()
+}
+
+/// Gives blocks back to where they came from: regions to their slabs, with one lock for each arena
+/// that owns some, runs to the page heap.
+fn give_back(class: Class, blocks: &mut [usize]) {
+    if !class.is_slab() {
+        large::free_many(blocks);
+        return;
+    }
+    for group in blocks.chunks_mut(GROUP) {
+        give_back_group(class, group);
+    }
+}
+
+/// Blocks handled together: their slab records are looked up and fetched ahead.
+const GROUP: usize = 64;
+
+fn give_back_group(class: Class, blocks: &mut [usize]) {
+    let mut slabs = [None; GROUP];
+    for (slab, &p) in slabs.iter_mut().zip(blocks.iter()) {
+        *slab = Some(Slab::of(p, class));
+    }
+    let mut left = blocks.len();
+    let mut retired = [None; GROUP];
+    let mut retiring = 0;
+    while let Some(first) = slabs[..left].first().copied().flatten() {
+        let owner = first.arena();
+        let Some(arena) = existing(owner as usize) else {
+            break;
+        };
+        let mut b = arena.bin(class).0.lock();
+        let mut kept = 0;
+        for i in 0..left {
+            let Some(slab) = slabs[i] else { continue };
+            if slab.arena() == owner {
+                if let Some(empty) = b.give_region(slab, blocks[i]) {
+                    retired[retiring] = Some(empty);
+                    retiring += 1;
+                }
+            } else {
+                slabs[kept] = slabs[i];
+                blocks[kept] = blocks[i];
+                kept += 1;
+            }
+        }
+        left = kept;
+    }
+    for slab in retired.into_iter().flatten() {
+        // SAFETY: empty, in no list, and out of its bin; every block of it was in this group or
+        // given before, so nobody refers to it.
+        unsafe { slab.unmake() };
+    }
+}
+
+// An arena's bins are reached through shared references by all threads.
+const _: () = {
+    const fn shared<T: Sync>() {}
+    shared::<Arena>();
+    const fn sent<T: Send>() {}
+    sent::<BinState>();
+};

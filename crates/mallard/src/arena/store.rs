@@ -1,0 +1,103 @@
+//! The transfer store of a bin: blocks on their way from one thread cache to another.
+//!
+//! What a cache gives back is kept here as it came, an array of pointers, and the next cache that
+//! asks is served from it: two copies of a batch instead of a bit cleared and a bit set for every
+//! block. A store is bounded in bytes, and what has not been asked for during a while drains into
+//! the slabs ([`Store::idle`]), so that it cannot keep slabs from becoming empty.
+
+use crate::class::Class;
+use crate::space::meta;
+
+/// Bytes of blocks that a store holds at most, in classes that slabs serve and in larger ones.
+const SLAB_BYTES: usize = 256 * 1024;
+const RUN_BYTES: usize = 1024 * 1024;
+/// Blocks that it holds at most.
+const MOST: usize = 2048;
+
+pub struct Store {
+    /// Array of `cap` addresses in metadata memory, made when first needed.
+    blocks: *mut usize,
+    cap: u16,
+    len: u16,
+    /// The least `len` since the last [`Store::idle`].
+    low: u16,
+}
+
+// SAFETY: the array is the store's own, and the store is guarded by its bin's lock.
+unsafe impl Send for Store {}
+
+impl Store {
+    pub const fn new() -> Self {
+        Store {
+            blocks: core::ptr::null_mut(),
+            cap: 0,
+            len: 0,
+            low: 0,
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Takes as many of the blocks as there is room for, from the start; tells how many.
+    pub fn put(&mut self, class: Class, blocks: &[usize]) -> usize {
+        if self.cap == 0 {
+            let bytes = if class.is_slab() {
+                SLAB_BYTES
+            } else {
+                RUN_BYTES
+            };
+            let cap = (bytes / class.size()).clamp(1, MOST);
+            let Some(array) = meta::take(cap * 8) else {
+                return 0;
+            };
+            self.blocks = array.as_ptr().cast();
+            self.cap = cap as u16;
+        }
+        let n = blocks.len().min((self.cap - self.len) as usize);
+        // SAFETY: `len + n` is at most `cap`, the length of the array.
+        unsafe {
+            let to = self.blocks.add(self.len as usize);
+            core::ptr::copy_nonoverlapping(blocks.as_ptr(), to, n);
+        }
+        self.len += n as u16;
+        n
+    }
+
+    /// Hands out the blocks that came last.
+    pub fn take(&mut self, out: &mut [usize]) -> usize {
+        let n = out.len().min(self.len as usize);
+        self.len -= n as u16;
+        self.low = self.low.min(self.len);
+        // SAFETY: `len + n` was at most `cap`.
+        unsafe {
+            let from = self.blocks.add(self.len as usize);
+            core::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), n);
+        }
+        n
+    }
+
+    /// Hands out blocks that nobody asked for since the last call, at most as many as `out` holds;
+    /// with `all`, any blocks.
+    pub fn idle(&mut self, out: &mut [usize], all: bool) -> usize {
+        let n = out
+            .len()
+            .min(if all { self.len } else { self.low } as usize);
+        // The oldest lie at the bottom.
+        // SAFETY: `n` is at most `len`, which is at most `cap`; the ranges may overlap, and `copy`
+        // allows that.
+        unsafe {
+            core::ptr::copy_nonoverlapping(self.blocks, out.as_mut_ptr(), n);
+            core::ptr::copy(self.blocks.add(n), self.blocks, self.len as usize - n);
+        }
+        self.len -= n as u16;
+        self.low = self.low.saturating_sub(n as u16);
+        n
+    }
+
+    /// Begins another while.
+    pub fn mark(&mut self) {
+        self.low = self.len;
+    }
+}

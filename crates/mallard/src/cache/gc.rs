@@ -1,0 +1,85 @@
+//! What a cache gives back while its thread runs, and the turn that decay gets.
+//!
+//! No timer and no counter on the fast path: the slow events of a thread drive this. Every
+//! [`EVENTS`] of them, the next few classes are looked at. A mark is set below which a stack may not
+//! be popped without a slow event; if at the next look the mark still stands, what lies below it was
+//! of no use in between and goes back to the arena.
+
+use super::{ThreadCache, life};
+use crate::arena;
+use crate::class::{CACHED_CLASSES, Class};
+use crate::heap::HEAP;
+use crate::sys::atomic::{AtomicU64, Ordering};
+use crate::sys::time;
+
+/// Slow events from one look to the next.
+pub const EVENTS: u32 = 64;
+/// Classes at a look.
+const CLASSES: usize = 6;
+/// Milliseconds after which what lies unused in the stores goes back.
+const STORES_MS: u64 = 1000;
+
+/// When the stores were last looked at.
+static STORES_SEEN: AtomicU64 = AtomicU64::new(0);
+
+impl ThreadCache {
+    /// Counts a slow event.
+    #[inline]
+    pub(super) fn event(&self) {
+        let left = self.countdown.get();
+        if left > 0 {
+            self.countdown.set(left - 1);
+        } else {
+            self.countdown.set(EVENTS);
+            self.look();
+        }
+    }
+
+    #[cold]
+    fn look(&self) {
+        for _ in 0..CLASSES {
+            let class = Class(self.next_look.get().max(1));
+            self.next_look.set(class.0 % CACHED_CLASSES as u8 + 1);
+            self.look_at(class);
+        }
+        life::adopt_orphan();
+        tick();
+    }
+
+    fn look_at(&self, class: Class) {
+        let stack = self.stack(class);
+        let unused = stack.mark();
+        if unused > 0 {
+            self.give_lowest(class, unused);
+        }
+        stack.set_mark(stack.len() / 2);
+    }
+}
+
+/// Gives time its due: pages that have decayed, blocks that lay idle in the stores.
+pub fn tick() {
+    let now = time::now_ms();
+    let seen = STORES_SEEN.load(Ordering::Relaxed);
+    if now.wrapping_sub(seen) >= STORES_MS
+        && STORES_SEEN
+            .compare_exchange(seen, now, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+        && seen != 0
+    {
+        arena::drain(false);
+    }
+    HEAP.tick();
+}
+
+/// Bytes of large blocks allocated or freed since time last got its due.
+static LARGE: AtomicU64 = AtomicU64::new(0);
+/// So many of them are an event.
+const LARGE_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Counts a large block that was allocated or freed past the caches.
+pub fn tick_for(bytes: usize) {
+    if LARGE.fetch_add(bytes as u64, Ordering::Relaxed) >= LARGE_BYTES {
+        LARGE.store(0, Ordering::Relaxed);
+        tick();
+    }
+}

@@ -1,0 +1,219 @@
+//! How a cache begins and ends.
+//!
+//! It is made at its thread's first slow call and entered in the registry, and the thread is asked
+//! to call [`ended`] when it ends: a destructor of thread-specific data, because that runs in every
+//! thread of the C library, whoever made it. Destructors that run later may still allocate and free:
+//! they find no cache and deal with the arena directly.
+//!
+//! In the child of a fork, the caches of the threads that are no more are kept aside, and given back
+//! little by little, unless the fork caught their owner in the middle of a change: then they stay.
+
+use super::{ThreadCache, gc};
+use crate::arena::{self, Arena};
+use crate::class::CACHED_CLASSES;
+use crate::space::meta;
+use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use crate::sys::lock::{Mutex, RawLock};
+use crate::sys::tls;
+use core::cell::Cell;
+use core::ptr::NonNull;
+
+/// The caches of all threads, and those of threads that a fork left behind.
+struct Registry {
+    live: Option<&'static ThreadCache>,
+    orphans: Option<&'static ThreadCache>,
+}
+
+// SAFETY: caches may be referred to from any thread; see `Sync` of ThreadCache.
+unsafe impl Send for Registry {}
+
+static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
+    live: None,
+    orphans: None,
+});
+/// Whether a fork has left caches to give back.
+static ORPHANS: AtomicBool = AtomicBool::new(false);
+/// The key of the thread-specific data whose destructor ends caches, plus one; 0 when there is none.
+static KEY: AtomicUsize = AtomicUsize::new(0);
+/// Caches that live.
+static THREADS: AtomicU32 = AtomicU32::new(0);
+
+/// Prepares the end of threads; called once.
+pub fn initialise() {
+    let mut key = 0;
+    // SAFETY: `key` is a valid out-pointer, and `ended` has a destructor's signature.
+    if unsafe { libc::pthread_key_create(&mut key, Some(ended)) } == 0 {
+        KEY.store(key as usize + 1, Ordering::Relaxed);
+    }
+}
+
+/// The calling thread's cache, if it has one.
+#[inline]
+pub fn current() -> Option<&'static ThreadCache> {
+    let at = tls::get();
+    if at == tls::address_of(&tls::EMPTY) || at == tls::address_of(&tls::ENDED) {
+        return None;
+    }
+    // SAFETY: any other value was set by `begin`, and the cache lives until its thread has ended.
+    Some(unsafe { &*(at as *const ThreadCache) })
+}
+
+/// The calling thread's cache, made if the thread never had one. None when the thread has ended or
+/// memory is out.
+pub fn current_or_new() -> Option<&'static ThreadCache> {
+    if tls::get() == tls::address_of(&tls::EMPTY) {
+        begin()
+    } else {
+        current()
+    }
+}
+
+#[cold]
+fn begin() -> Option<&'static ThreadCache> {
+    // Without a key the thread's end would go unseen, and the cache be lost with all it holds.
+    let key = KEY.load(Ordering::Relaxed).checked_sub(1)?;
+    let arena = arena::join()?;
+    let Some(cache) = make(arena) else {
+        arena.leave();
+        return None;
+    };
+    enrol(cache);
+    tls::set(core::ptr::from_ref(cache).addr());
+    // This may allocate: the cache is in place already.
+    // SAFETY: the key exists; the value is only handed to `ended`.
+    if unsafe { libc::pthread_setspecific(key as _, core::ptr::from_ref(cache).cast()) } != 0 {
+        end(cache);
+        return None;
+    }
+    Some(cache)
+}
+
+fn make(arena: &'static Arena) -> Option<&'static ThreadCache> {
+    let room = meta::take(size_of::<ThreadCache>())?.cast::<ThreadCache>();
+    // SAFETY: the record has the size and alignment of a cache and is nobody else's. The stacks are
+    // zero bytes, which is a valid stack without memory.
+    unsafe {
+        let cache = room.as_ptr();
+        (&raw mut (*cache).stacks).write([const { super::Stack::new() }; CACHED_CLASSES + 1]);
+        (&raw mut (*cache).arena).write(arena);
+        (&raw mut (*cache).room).write(Cell::new(0));
+        (&raw mut (*cache).countdown).write(Cell::new(gc::EVENTS));
+        (&raw mut (*cache).next_look).write(Cell::new(1));
+        (&raw mut (*cache).busy).write(AtomicBool::new(false));
+        (&raw mut (*cache).next).write(Cell::new(None));
+        (&raw mut (*cache).prev).write(Cell::new(None));
+        Some(room.as_ref())
+    }
+}
+
+fn enrol(cache: &'static ThreadCache) {
+    let mut registry = REGISTRY.lock();
+    if let Some(first) = registry.live {
+        first.prev.set(Some(cache));
+    }
+    cache.next.set(registry.live);
+    registry.live = Some(cache);
+    THREADS.fetch_add(1, Ordering::Relaxed);
+}
+
+fn strike_off(cache: &'static ThreadCache) {
+    let mut registry = REGISTRY.lock();
+    let (prev, next) = (cache.prev.take(), cache.next.take());
+    if let Some(next) = next {
+        next.prev.set(prev);
+    }
+    match prev {
+        Some(prev) => prev.next.set(next),
+        None => registry.live = next,
+    }
+    THREADS.fetch_sub(1, Ordering::Relaxed);
+}
+
+extern "C" fn ended(cache: *mut libc::c_void) {
+    if cache.addr() == tls::get() {
+        // SAFETY: the value given to pthread_setspecific, this thread's own cache.
+        end(unsafe { &*cache.cast::<ThreadCache>() });
+    }
+}
+
+/// Ends the calling thread's cache.
+fn end(cache: &'static ThreadCache) {
+    tls::set(tls::address_of(&tls::ENDED));
+    strike_off(cache);
+    cache.arena.leave();
+    dissolve(cache);
+}
+
+/// Gives back all that a cache holds, and then itself.
+fn dissolve(cache: &'static ThreadCache) {
+    cache.flush_all();
+    let record = NonNull::from(cache).cast();
+    // SAFETY: taken with this size by `make`; it is in no list, and its thread is past using it.
+    unsafe { meta::give(record, size_of::<ThreadCache>()) };
+}
+
+/// Threads with a cache.
+pub fn threads() -> u32 {
+    THREADS.load(Ordering::Relaxed)
+}
+
+/// Calls `f` with every live cache. Its thread may run meanwhile: only what the cache says may be
+/// asked from outside may be asked.
+pub fn each(mut f: impl FnMut(&ThreadCache)) {
+    let registry = REGISTRY.lock();
+    let mut at = registry.live;
+    while let Some(cache) = at {
+        f(cache);
+        at = cache.next.get();
+    }
+}
+
+/// The lock of the registry, for `fork`.
+pub fn lock() -> &'static RawLock {
+    REGISTRY.raw()
+}
+
+/// In the child of a fork: keeps aside the caches of all threads but the calling one.
+pub fn after_fork() {
+    let mine = current();
+    let mut registry = REGISTRY.lock();
+    let mut at = registry.live.take();
+    arena::made().for_each(|a| a.after_fork(0));
+    while let Some(cache) = at {
+        at = cache.next.take();
+        cache.prev.set(None);
+        if mine.is_some_and(|m| core::ptr::eq(m, cache)) {
+            cache.arena.after_fork(1);
+            registry.live = Some(cache);
+        } else if !cache.busy.load(Ordering::Acquire) {
+            cache.next.set(registry.orphans);
+            registry.orphans = Some(cache);
+        }
+    }
+    THREADS.store(mine.is_some() as u32, Ordering::Relaxed);
+    ORPHANS.store(registry.orphans.is_some(), Ordering::Relaxed);
+}
+
+/// Gives back one of the caches that a fork left behind, if there are any.
+pub fn adopt_orphan() {
+    if !ORPHANS.load(Ordering::Relaxed) {
+        return;
+    }
+    let orphan = {
+        let mut registry = REGISTRY.lock();
+        let orphan = registry.orphans.take();
+        registry.orphans = orphan.and_then(|o| o.next.take());
+        ORPHANS.store(registry.orphans.is_some(), Ordering::Relaxed);
+        orphan
+    };
+    if let Some(orphan) = orphan {
+        dissolve(orphan);
+    }
+}
+
+/// Empties the calling thread's cache.
+pub fn flush_current() {
+    if let Some(cache) = current() {
+        cache.flush_all();
+    }
+}

@@ -1,0 +1,247 @@
+//! Thread caches: the floor that almost every call gets no further than.
+//!
+//! A [`ThreadCache`] is a row of pointer stacks (`stack`), one per class, in metadata memory; the
+//! thread's one pointer in thread-local storage leads to it. An allocation pops, a free pushes.
+//! What happens otherwise is here:
+//! - an empty stack takes half its capacity from the thread's arena, a full one gives its older half
+//!   there ([`ThreadCache::refill`], [`ThreadCache::push_full`]); both first let the stack grow, as
+//!   long as the thread's budget of bytes lasts;
+//! - every so many such events, a few stacks are looked at, and what lay unused in them since the
+//!   last look goes back, the page heap's decay gets its turn, and the stores' as well (`gc`);
+//! - `life` makes a cache at a thread's first call and empties it when the thread ends.
+//!
+//! A thread has no cache before its first slow call, after its end, and when memory for one cannot
+//! be had. Its pointer then leads to a block of zeros, in which every stack is both empty and full.
+
+mod gc;
+pub mod life;
+mod stack;
+
+use crate::arena::Arena;
+use crate::class::{CACHED_CLASSES, Class};
+use crate::space::meta;
+use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use crate::sys::tls;
+use core::cell::Cell;
+use core::ptr::NonNull;
+pub use gc::tick_for;
+pub use stack::Stack;
+
+/// Bytes of blocks of one class that a stack may have room for, and blocks at most and at least.
+const CLASS_BYTES: usize = 64 * 1024;
+const MOST_BLOCKS: usize = 512;
+const LEAST_BLOCKS: usize = 8;
+/// Bytes of room over all stacks of a thread, and of the process.
+const THREAD_BYTES: usize = 2 * 1024 * 1024;
+const PROCESS_BYTES: usize = 256 * 1024 * 1024;
+/// Room in bytes with which a stack begins.
+const FIRST_BYTES: usize = 4 * 1024;
+const FIRST_BLOCKS: usize = 32;
+
+/// The largest class that caches hold, by the options; 0 when there are no caches.
+static LARGEST: AtomicU8 = AtomicU8::new(0);
+/// Room over all stacks of all threads, in bytes.
+static ROOM: AtomicUsize = AtomicUsize::new(0);
+
+#[repr(C, align(64))]
+pub struct ThreadCache {
+    stacks: [Stack; CACHED_CLASSES + 1],
+    arena: &'static Arena,
+    /// Room over all stacks, in bytes.
+    room: Cell<usize>,
+    /// Slow events until the next look.
+    countdown: Cell<u32>,
+    /// The class at which the next look begins.
+    next_look: Cell<u8>,
+    /// Whether the thread is changing its stacks in more than one step. A fork sees this, and the
+    /// child leaves such a cache alone.
+    busy: AtomicBool,
+    next: Cell<Option<&'static ThreadCache>>,
+    prev: Cell<Option<&'static ThreadCache>>,
+}
+
+// The block of zeros that a thread without a cache reads must hold all stacks.
+const _: () = assert!(size_of::<[Stack; CACHED_CLASSES + 1]>() <= tls::EMPTY_SIZE);
+
+// SAFETY: the stacks are changed by the owning thread alone; others read their atomic `top` and
+// `base`, links are touched under the registry's lock, and what is left by a thread that is no more
+// is touched by the one that cleans up after it.
+unsafe impl Sync for ThreadCache {}
+
+/// Sets the largest cached request in bytes, 0 for no caches, before the first is made.
+pub fn configure(largest: usize) {
+    let class = if largest == 0 {
+        0
+    } else {
+        let class = Class::of(largest.min(crate::class::CACHED_MAX));
+        // The limit need not be a class: one that holds larger blocks is out.
+        if class.size() > largest {
+            class.0 - 1
+        } else {
+            class.0
+        }
+    };
+    LARGEST.store(class, Ordering::Relaxed);
+}
+
+/// The stack of the calling thread for a class given by its offset, class times the stride.
+#[inline(always)]
+pub fn stack_at(offset: usize) -> &'static Stack {
+    debug_assert!(offset <= CACHED_CLASSES * crate::class::STRIDE);
+    // SAFETY: the thread's pointer leads to a cache, which begins with its stacks, or to a block of
+    // zeros that is as large; a zeroed stack is valid. Both live as long as the thread runs our code.
+    unsafe { &*((tls::get() + offset) as *const Stack) }
+}
+
+/// The most blocks that a stack of this class may hold.
+fn most(class: Class) -> usize {
+    (CLASS_BYTES / class.size()).clamp(LEAST_BLOCKS, MOST_BLOCKS)
+}
+
+/// Blocks that a stack of this class begins with room for.
+fn first(class: Class) -> usize {
+    (FIRST_BYTES / class.size()).clamp(2, FIRST_BLOCKS)
+}
+
+impl ThreadCache {
+    /// The thread's arena.
+    pub fn arena(&self) -> &'static Arena {
+        self.arena
+    }
+
+    #[inline]
+    fn stack(&self, class: Class) -> &Stack {
+        &self.stacks[class.index()]
+    }
+
+    /// Whether blocks of this class are kept at all.
+    fn keeps(class: Class) -> bool {
+        class.0 <= LARGEST.load(Ordering::Relaxed)
+    }
+
+    /// Blocks on the stack of a class.
+    pub fn len(&self, class: Class) -> usize {
+        self.stack(class).len()
+    }
+
+    /// A block of a class whose stack has none to give. None when memory is out.
+    pub fn refill(&self, class: Class) -> Option<usize> {
+        let _busy = Busy::new(self);
+        self.event();
+        let stack = self.stack(class);
+        if stack.mark() > 0 {
+            // The blocks below the mark are wanted after all.
+            stack.set_mark(0);
+            if let Some(block) = stack.pop() {
+                return Some(block);
+            }
+        }
+        if !Self::keeps(class) || !self.grow(class) {
+            let mut one = [0];
+            return (self.arena.fill(class, &mut one) == 1).then_some(one[0]);
+        }
+        let want = (stack.capacity() / 2).max(1);
+        // SAFETY: this is the owning thread, and the stack is empty.
+        let n = self.arena.fill(class, unsafe { stack.words(0, want) });
+        stack.set_len(n);
+        stack.pop()
+    }
+
+    /// Takes back a block of a class whose stack is full.
+    pub fn push_full(&self, class: Class, block: usize) {
+        let _busy = Busy::new(self);
+        self.event();
+        let stack = self.stack(class);
+        if !Self::keeps(class) || stack.capacity() == 0 && !self.grow(class) {
+            self.arena.flush(class, &mut [block]);
+            return;
+        }
+        if stack.push(block) {
+            return;
+        }
+        self.grow(class);
+        if !stack.push(block) {
+            self.give_lowest(class, (stack.len() / 2).max(1));
+            stack.push(block);
+        }
+    }
+
+    /// Gives the lowest blocks of a stack, those that lay there longest, to the arena.
+    fn give_lowest(&self, class: Class, n: usize) {
+        let stack = self.stack(class);
+        // SAFETY: this is the owning thread; the blocks are dropped right after.
+        self.arena.flush(class, unsafe { stack.words(0, n) });
+        stack.drop_lowest(n);
+    }
+
+    /// Doubles the room of a stack, within the budgets; tells whether the stack has any room.
+    fn grow(&self, class: Class) -> bool {
+        let stack = self.stack(class);
+        let old = stack.capacity();
+        let new = if old == 0 {
+            first(class)
+        } else {
+            (old * 2).min(most(class))
+        };
+        let more = (new - old.min(new)) * class.size();
+        if more == 0 || !self.afford(more, old == 0) {
+            return old > 0;
+        }
+        let Some(array) = meta::take(new * 8) else {
+            return old > 0;
+        };
+        // SAFETY: the array was just taken for this stack.
+        let previous = unsafe { stack.set_array(array.as_ptr().addr(), new) };
+        if let Some(previous) = NonNull::new(previous as *mut u8) {
+            // SAFETY: taken with this size when it was made; the stack has left it.
+            unsafe { meta::give(previous, old * 8) };
+        }
+        self.room.set(self.room.get() + more);
+        ROOM.fetch_add(more, Ordering::Relaxed);
+        true
+    }
+
+    /// Whether the budgets allow so many more bytes; a stack's first blocks they always do.
+    fn afford(&self, more: usize, first: bool) -> bool {
+        first
+            || self.room.get() + more <= THREAD_BYTES
+                && ROOM.load(Ordering::Relaxed) + more <= PROCESS_BYTES
+    }
+
+    /// Empties the stack of a class and gives up its memory.
+    fn close(&self, class: Class) {
+        let stack = self.stack(class);
+        if stack.len() > 0 {
+            self.give_lowest(class, stack.len());
+        }
+        let (array, capacity) = stack.forget();
+        if let Some(array) = NonNull::new(array as *mut u8) {
+            // SAFETY: taken with this size when it was made; the stack has forgotten it.
+            unsafe { meta::give(array, capacity * 8) };
+            self.room.set(self.room.get() - capacity * class.size());
+            ROOM.fetch_sub(capacity * class.size(), Ordering::Relaxed);
+        }
+    }
+
+    /// Gives all blocks to the arena.
+    pub fn flush_all(&self) {
+        let _busy = Busy::new(self);
+        Class::cachable().for_each(|class| self.close(class));
+    }
+}
+
+/// Marks a cache as being changed.
+struct Busy<'a>(&'a ThreadCache);
+
+impl<'a> Busy<'a> {
+    fn new(cache: &'a ThreadCache) -> Self {
+        cache.busy.store(true, Ordering::Release);
+        Busy(cache)
+    }
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.busy.store(false, Ordering::Release);
+    }
+}

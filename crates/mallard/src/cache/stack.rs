@@ -1,0 +1,188 @@
+//! A stack of pointers to free blocks of one class: what makes an allocation a dozen instructions.
+//!
+//! `top` is where the next push goes. `empty` is where a pop gives up, `full` where a push does: both
+//! then take the slow path, which knows better. `empty` may stand above the real bottom, `base`: a
+//! pop that reaches it tells the slow path that the blocks below it are needed after all (see
+//! `gc`). In a stack without memory all four are null, so that both operations take the slow path
+//! without a test for it. Blocks themselves are never touched.
+//!
+//! Only the owning thread changes a stack. `top` is atomic because the statistics of other threads
+//! read it; on its thread it is as cheap as a plain word.
+
+use crate::class::STRIDE;
+use crate::sys::atomic::{AtomicUsize, Ordering};
+use core::cell::Cell;
+
+#[repr(C)]
+pub struct Stack {
+    top: AtomicUsize,
+    empty: Cell<usize>,
+    full: Cell<usize>,
+    base: Cell<usize>,
+}
+
+const _: () = assert!(size_of::<Stack>() == STRIDE);
+const WORD: usize = size_of::<usize>();
+
+impl Stack {
+    pub const fn new() -> Self {
+        Stack {
+            top: AtomicUsize::new(0),
+            empty: Cell::new(0),
+            full: Cell::new(0),
+            base: Cell::new(0),
+        }
+    }
+
+    #[inline(always)]
+    fn top(&self) -> usize {
+        self.top.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn set_top(&self, top: usize) {
+        self.top.store(top, Ordering::Relaxed);
+    }
+
+    /// The block pushed last, unless the stack is down to its mark.
+    #[inline(always)]
+    pub fn pop(&self) -> Option<usize> {
+        let top = self.top();
+        if top == self.empty.get() {
+            return None;
+        }
+        self.set_top(top - WORD);
+        // SAFETY: above `empty`, hence above `base`: the word below `top` was written by a push or a
+        // fill and belongs to this stack's array.
+        Some(unsafe { *((top - WORD) as *const usize) })
+    }
+
+    /// Pushes a block, unless the stack is full.
+    #[inline(always)]
+    pub fn push(&self, block: usize) -> bool {
+        let top = self.top();
+        if top == self.full.get() {
+            return false;
+        }
+        // SAFETY: below `full`: the word at `top` belongs to this stack's array.
+        unsafe { *(top as *mut usize) = block };
+        self.set_top(top + WORD);
+        true
+    }
+
+    /// Blocks on the stack. Any thread may ask; of a running thread the answer is of the moment.
+    pub fn len(&self) -> usize {
+        self.top().saturating_sub(self.base.get()) / WORD
+    }
+
+    /// Blocks that fit.
+    pub fn capacity(&self) -> usize {
+        (self.full.get() - self.base.get()) / WORD
+    }
+
+    /// Has pops give up when only `n` blocks are left.
+    pub fn set_mark(&self, n: usize) {
+        debug_assert!(n <= self.len());
+        self.empty.set(self.base.get() + n * WORD);
+    }
+
+    /// The number of blocks below the mark.
+    pub fn mark(&self) -> usize {
+        (self.empty.get() - self.base.get()) / WORD
+    }
+
+    /// Moves to another array of `capacity` words, with its blocks; gives the address of the old
+    /// one. The blocks fit.
+    ///
+    /// # Safety
+    /// The array belongs to nobody else until it is replaced in turn.
+    pub unsafe fn set_array(&self, array: usize, capacity: usize) -> usize {
+        let (old, len) = (self.base.get(), self.len());
+        debug_assert!(len <= capacity);
+        // SAFETY: the old array holds `len` words, the new one `capacity`, which is no less; they
+        // are different arrays.
+        unsafe { core::ptr::copy_nonoverlapping(old as *const usize, array as *mut usize, len) };
+        self.base.set(array);
+        self.empty.set(array);
+        self.full.set(array + capacity * WORD);
+        self.set_top(array + len * WORD);
+        old
+    }
+
+    /// Gives up the array; the blocks on it are the caller's to have saved.
+    pub fn forget(&self) -> (usize, usize) {
+        let old = (self.base.get(), self.capacity());
+        self.set_top(0);
+        self.empty.set(0);
+        self.full.set(0);
+        self.base.set(0);
+        old
+    }
+
+    /// The words from `from` to `to` of the array.
+    ///
+    /// # Safety
+    /// Called on the owning thread, with `from <= to <= capacity`, and the stack is not changed
+    /// while the slice is in use.
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "the stack is one thread's, which the caller vouches for"
+    )]
+    pub unsafe fn words(&self, from: usize, to: usize) -> &mut [usize] {
+        debug_assert!(from <= to && to <= self.capacity());
+        let first = (self.base.get() + from * WORD) as *mut usize;
+        // SAFETY: inside the array, which is this stack's alone.
+        unsafe { core::slice::from_raw_parts_mut(first, to - from) }
+    }
+
+    /// Sets the number of blocks, after words were filled in or taken away at the end.
+    pub fn set_len(&self, len: usize) {
+        debug_assert!(len <= self.capacity());
+        self.set_top(self.base.get() + len * WORD);
+    }
+
+    /// Drops the lowest `n` blocks, which the caller has passed on; the others move down.
+    pub fn drop_lowest(&self, n: usize) {
+        let len = self.len();
+        debug_assert!(n <= len);
+        let base = self.base.get() as *mut usize;
+        // SAFETY: both ranges lie inside the array; `copy` allows that they overlap.
+        unsafe { core::ptr::copy(base.add(n), base, len - n) };
+        self.empty.set(self.base.get());
+        self.set_len(len - n);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_without_memory_neither_gives_nor_takes() {
+        let s = Stack::new();
+        assert_eq!(
+            (s.pop(), s.push(8), s.len(), s.capacity()),
+            (None, false, 0, 0)
+        );
+    }
+
+    #[test]
+    fn blocks_come_back_last_first_through_growth_marks_and_drops() {
+        let (mut a, mut b) = ([0usize; 4], [0usize; 8]);
+        let s = Stack::new();
+        // SAFETY: the arrays outlive the stack and are used by it alone.
+        unsafe { s.set_array(a.as_mut_ptr().addr(), 4) };
+        assert!((1..=4).all(|i| s.push(i * 8)) && !s.push(40));
+        // SAFETY: as above.
+        unsafe { s.set_array(b.as_mut_ptr().addr(), 8) };
+        assert!(s.push(40));
+        s.set_mark(3);
+        assert_eq!((s.pop(), s.pop(), s.pop()), (Some(40), Some(32), None));
+        s.set_mark(0);
+        s.drop_lowest(1);
+        assert_eq!(
+            (s.len(), s.pop(), s.pop(), s.pop()),
+            (2, Some(24), Some(16), None)
+        );
+    }
+}

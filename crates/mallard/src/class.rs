@@ -1,0 +1,313 @@
+//! Size classes: which block a request gets.
+//!
+//! jemalloc's table: 8; the multiples of 16 up to 128; then four steps to each doubling, so that
+//! above 128 bytes no more than a fifth of a block is waste. Requests up to [`SLAB_MAX`] are regions
+//! of a slab; those above are runs of whole pages. Classes up to [`CACHED_MAX`] can be kept in thread
+//! caches. Everything here is computed when the library is compiled.
+//!
+//! A [`Class`] is a byte, 1 for the smallest. 0 stands for "none", which is what the page map says
+//! of a page that is not ours to cache: the cache's stack number 0 is never filled, so a free of such
+//! a page finds it full and takes the slow path without a test of its own.
+
+/// The page: the unit of slabs, runs and the page map. The system's own page may be larger.
+pub const PAGE: usize = 4096;
+/// log2 of [`PAGE`].
+pub const PAGE_SHIFT: u32 = 12;
+/// Largest request that a slab serves.
+pub const SLAB_MAX: usize = 14 * 1024;
+/// Number of classes that slabs serve.
+pub const SLAB_CLASSES: usize = 36;
+/// Largest class that a thread cache can hold.
+pub const CACHED_MAX: usize = 256 * 1024;
+/// Number of classes that a thread cache can hold.
+pub const CACHED_CLASSES: usize = 53;
+/// Largest request at all: beyond, sizes and differences of addresses would not fit their types.
+pub const MAX: usize = isize::MAX as usize;
+/// Requests up to this size find their class in a table.
+pub const TABLE_MAX: usize = 1024;
+
+/// A size class; 0 is none.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Class(pub u8);
+
+/// The class of a request of `n` bytes, by arithmetic.
+const fn compute(n: usize) -> u8 {
+    if n <= 8 {
+        return 1;
+    }
+    if n <= 128 {
+        return 1 + n.div_ceil(16) as u8;
+    }
+    let m = n - 1;
+    let doubling = usize::BITS - 1 - m.leading_zeros();
+    let step = (m >> (doubling - 2)) & 3;
+    (10 + (doubling as usize - 7) * 4 + step) as u8
+}
+
+/// The size of a class, by arithmetic.
+const fn size(class: u8) -> usize {
+    match class {
+        0 => 0,
+        1 => 8,
+        2..=9 => 16 * (class as usize - 1),
+        _ => {
+            let (doubling, step) = ((class as usize - 10) / 4, (class as usize - 10) % 4);
+            let base = 128usize << doubling;
+            base + base / 4 * (step + 1)
+        }
+    }
+}
+
+/// How many bytes apart two bins stand in a thread cache; the table holds classes times this, so
+/// that the fast path needs no multiplication.
+pub const STRIDE: usize = 32;
+
+const TABLE: [u16; TABLE_MAX / 8 + 1] = {
+    let mut t = [0; TABLE_MAX / 8 + 1];
+    let mut i = 0;
+    while i < t.len() {
+        t[i] = compute(i * 8) as u16 * STRIDE as u16;
+        i += 1;
+    }
+    t
+};
+
+/// Class times [`STRIDE`] of a request of up to [`TABLE_MAX`] bytes.
+#[inline(always)]
+pub fn offset_of_small(n: usize) -> usize {
+    debug_assert!(n <= TABLE_MAX);
+    static SMALL: [u16; TABLE_MAX / 8 + 1] = TABLE;
+    // SAFETY: n is at most TABLE_MAX, so the index is inside the table.
+    unsafe { *SMALL.get_unchecked((n + 7) >> 3) as usize }
+}
+
+impl Class {
+    pub const NONE: Class = Class(0);
+
+    /// The class of a request of `n` bytes, `n` at most [`MAX`].
+    #[inline(always)]
+    pub const fn of(n: usize) -> Class {
+        Class(compute(n))
+    }
+
+    /// The class for `n` bytes at a multiple of `align`, a power of two up to [`PAGE`]: the first
+    /// that is large enough and whose size is a multiple of the alignment (blocks of a class stand
+    /// at multiples of its size from a page boundary).
+    #[inline]
+    pub const fn of_aligned(n: usize, align: usize) -> Class {
+        debug_assert!(align <= PAGE);
+        let n = if n == 0 { 1 } else { n };
+        let mut c = compute((n + align - 1) & !(align - 1));
+        while size(c) & (align - 1) != 0 {
+            c += 1;
+        }
+        Class(c)
+    }
+
+    /// Bytes of a block of this class.
+    #[inline]
+    pub const fn size(self) -> usize {
+        if (self.0 as usize) < SIZES.len() {
+            SIZES[self.0 as usize]
+        } else {
+            size(self.0)
+        }
+    }
+
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Whether slabs serve this class.
+    #[inline]
+    pub const fn is_slab(self) -> bool {
+        self.0 as usize <= SLAB_CLASSES
+    }
+
+    /// Whether a thread cache can hold this class.
+    #[inline]
+    pub const fn is_cachable(self) -> bool {
+        self.0 as usize <= CACHED_CLASSES
+    }
+
+    /// Pages of a block of a class above the slabs'.
+    #[inline]
+    pub const fn pages(self) -> usize {
+        self.size().div_ceil(PAGE)
+    }
+
+    /// How slabs of this class are made.
+    #[inline]
+    pub fn shape(self) -> &'static SlabShape {
+        static SHAPES: [SlabShape; SLAB_CLASSES + 1] = shapes();
+        &SHAPES[self.index()]
+    }
+
+    /// All classes that a thread cache can hold.
+    pub fn cachable() -> impl DoubleEndedIterator<Item = Class> {
+        (1..=CACHED_CLASSES as u8).map(Class)
+    }
+}
+
+static SIZES: [usize; CACHED_CLASSES + 1] = {
+    let mut t = [0; CACHED_CLASSES + 1];
+    let mut c = 0;
+    while c < t.len() {
+        t[c] = size(c as u8);
+        c += 1;
+    }
+    t
+};
+
+/// How slabs of a class are made.
+#[derive(Clone, Copy)]
+pub struct SlabShape {
+    /// Pages of a slab.
+    pub pages: u16,
+    /// Regions in a slab.
+    pub regions: u16,
+    /// ⌈2³² / size⌉: the multiplier of [`SlabShape::region_at`].
+    reciprocal: u32,
+    /// Bytes of a region.
+    pub size: u32,
+    /// ⌊2¹⁹ / regions⌋: the multiplier of [`SlabShape::eighths`].
+    eighth: u32,
+}
+
+impl SlabShape {
+    /// How full a slab with `used` regions in use is, from 0 to 7; `used` is below `regions`.
+    #[inline]
+    pub fn eighths(&self, used: usize) -> usize {
+        (used * self.eighth as usize) >> 16
+    }
+
+    /// The region that begins `offset` bytes into the slab; none when no region begins there.
+    ///
+    /// Exact division by multiplication (Granlund and Montgomery 1994): the error of the reciprocal
+    /// is below `size`, and offset × size < 2³² for every slab, which a test holds.
+    #[inline]
+    pub fn region_at(&self, offset: usize) -> Option<usize> {
+        let i = ((offset as u64 * self.reciprocal as u64) >> 32) as usize;
+        (i * self.size as usize == offset && i < self.regions as usize).then_some(i)
+    }
+}
+
+/// Slabs aim at 32 KiB for the smallest classes, 64 KiB up to 1 KiB and 128 KiB above: large enough
+/// that a lock taken for a new one is rare, small enough that a class used once costs little. The
+/// pages that a slab's last region does not reach are left out.
+const fn shapes() -> [SlabShape; SLAB_CLASSES + 1] {
+    let mut t = [SlabShape {
+        pages: 0,
+        regions: 0,
+        reciprocal: 0,
+        size: 0,
+        eighth: 0,
+    }; SLAB_CLASSES + 1];
+    let mut c = 1;
+    while c < t.len() {
+        let s = size(c as u8);
+        let aim = if s <= 8 {
+            16 << 10
+        } else if s <= 128 {
+            32 << 10
+        } else if s <= 1024 {
+            64 << 10
+        } else {
+            128 << 10
+        };
+        let regions = aim / s;
+        let pages = (regions * s).div_ceil(PAGE);
+        t[c] = SlabShape {
+            pages: pages as u16,
+            regions: regions as u16,
+            reciprocal: (1u64 << 32).div_ceil(s as u64) as u32,
+            size: s as u32,
+            eighth: (8 << 16) / regions as u32,
+        };
+        c += 1;
+    }
+    t
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_agrees_with_the_arithmetic() {
+        for n in 0..=TABLE_MAX {
+            assert_eq!(
+                offset_of_small(n),
+                Class::of(n).index() * STRIDE,
+                "{n} bytes"
+            );
+        }
+    }
+
+    #[test]
+    fn a_class_holds_its_request_and_the_one_below_does_not() {
+        let mut sizes: Vec<usize> = (0..=70_000).collect();
+        for shift in 17..62 {
+            sizes.extend([
+                (1 << shift) - 1,
+                1 << shift,
+                (1 << shift) + 1,
+                (5 << shift) / 4 + 1,
+            ]);
+        }
+        for n in sizes {
+            let c = Class::of(n);
+            assert!(c.size() >= n, "{n} bytes in {}", c.size());
+            assert!(
+                c.0 == 1 || Class(c.0 - 1).size() < n,
+                "{n} bytes fit the class below"
+            );
+        }
+    }
+
+    #[test]
+    fn waste_stays_within_a_fifth_above_128_bytes() {
+        for n in 129..200_000 {
+            let s = Class::of(n).size();
+            assert!((s - n) * 5 <= s, "{n} bytes in a block of {s}");
+        }
+    }
+
+    #[test]
+    fn the_named_limits_are_classes() {
+        assert_eq!(Class::of(SLAB_MAX), Class(SLAB_CLASSES as u8));
+        assert_eq!(Class(SLAB_CLASSES as u8).size(), SLAB_MAX);
+        assert_eq!(Class::of(CACHED_MAX), Class(CACHED_CLASSES as u8));
+        assert!(Class::of(MAX).0 < u8::MAX);
+    }
+
+    #[test]
+    fn an_aligned_class_holds_size_and_alignment() {
+        for shift in 0..=12 {
+            let align = 1 << shift;
+            for n in 0..40_000 {
+                let s = Class::of_aligned(n, align).size();
+                assert!(s >= n && s % align == 0, "{n} bytes at {align}: {s}");
+            }
+        }
+    }
+
+    #[test]
+    fn slabs_waste_less_than_a_page_and_division_is_exact() {
+        for c in (1..=SLAB_CLASSES as u8).map(Class) {
+            let shape = c.shape();
+            let (bytes, used) = (
+                shape.pages as usize * PAGE,
+                shape.regions as usize * shape.size as usize,
+            );
+            assert!(used <= bytes && bytes - used < PAGE, "{c:?}");
+            for offset in 0..bytes {
+                let expected = (offset % c.size() == 0
+                    && offset / c.size() < shape.regions as usize)
+                    .then_some(offset / c.size());
+                assert_eq!(shape.region_at(offset), expected, "{c:?} at {offset}");
+            }
+        }
+    }
+}

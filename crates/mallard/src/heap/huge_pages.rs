@@ -1,0 +1,65 @@
+//! Which chunks are backed by huge pages.
+//!
+//! Touching a fresh 4 KiB page costs over a microsecond, and a 2 MiB page at once a fifth of that
+//! per 4 KiB, so a heap that grows wants huge pages. A small program does not: one huge page would
+//! be more than all it needs. Hence `auto`, the default: the first [`PLAIN_CHUNKS`] chunks of the
+//! process never get huge pages, whatever the system's policy, and all later ones ask for them
+//! before they are first touched.
+
+use crate::space::chunk::{CHUNK, Chunk};
+use crate::sys::atomic::{AtomicU8, AtomicUsize, Ordering};
+use crate::sys::mem;
+
+/// Chunks at the start of a process that stay with small pages under [`Policy::Auto`].
+const PLAIN_CHUNKS: usize = 2;
+
+/// The option `thp`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Policy {
+    /// Small pages for small processes, huge ones for growing heaps.
+    Auto = 0,
+    /// As the system decides.
+    Default = 1,
+    Always = 2,
+    Never = 3,
+}
+
+static POLICY: AtomicU8 = AtomicU8::new(Policy::Auto as u8);
+static CHUNKS: AtomicUsize = AtomicUsize::new(0);
+
+pub fn set_policy(policy: Policy) {
+    POLICY.store(policy as u8, Ordering::Relaxed);
+}
+
+fn policy() -> Policy {
+    match POLICY.load(Ordering::Relaxed) {
+        0 => Policy::Auto,
+        1 => Policy::Default,
+        2 => Policy::Always,
+        _ => Policy::Never,
+    }
+}
+
+/// Whether a fresh reservation is to be closed to huge pages.
+pub fn forbid_at_first() -> bool {
+    matches!(policy(), Policy::Auto | Policy::Never)
+}
+
+/// Asks for huge pages in fresh neighbouring chunks, those that should have them.
+pub fn prepare(fresh: impl ExactSizeIterator<Item = &'static Chunk> + Clone) {
+    let before = CHUNKS.fetch_add(fresh.len(), Ordering::Relaxed);
+    let plain = match policy() {
+        Policy::Auto => PLAIN_CHUNKS.saturating_sub(before),
+        Policy::Always => 0,
+        Policy::Default | Policy::Never => return,
+    };
+    let mut huge = fresh.skip(plain);
+    let Some(first) = huge.clone().next() else {
+        return;
+    };
+    let count = huge.clone().count();
+    if mem::want_huge_pages(first.addr(), count * CHUNK) {
+        huge.by_ref().for_each(|c| c.huge.set(true));
+    }
+}

@@ -1,0 +1,312 @@
+//! The page heap: runs of pages out of 2 MiB chunks.
+//!
+//! - A request of less than a chunk takes the lowest sufficient run of the fullest chunk that has
+//!   one (`filler`), else a vacant chunk (`pool`); a larger one takes neighbouring vacant chunks, and
+//!   the rest of the last of them serves smaller requests.
+//! - A run freed becomes dirty pages of its chunk. Dirty pages go back to the system along a curve
+//!   (`decay`), in an order and with system calls that `purge` chooses, outside the lock.
+//! - `huge_pages` decides which chunks ask for huge pages.
+//!
+//! All state is behind one lock. Chunk records are touched only under it. This floor knows nothing
+//! of classes and blocks: who asks for a run describes its pages in the region's maps.
+
+mod decay;
+mod filler;
+pub mod huge_pages;
+mod pool;
+mod purge;
+
+use crate::class::PAGE;
+use crate::space::Region;
+use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
+use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sys::lock::{Mutex, RawLock};
+use crate::sys::time;
+use decay::Decay;
+use filler::Filler;
+
+/// Consecutive pages that are the holder's.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    pub addr: usize,
+    pub pages: usize,
+    /// Whether every byte is known to be zero.
+    pub zeroed: bool,
+}
+
+/// What the memory behind free pages is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Backing {
+    /// Old contents.
+    Dirty,
+    /// Old contents or zeros, as the system pleases.
+    Muzzy,
+    /// None: reads as zeros.
+    Clean,
+}
+
+/// What the heap holds, in pages, and what it has done.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Totals {
+    pub used: usize,
+    pub dirty: usize,
+    pub muzzy: usize,
+    /// Committed address space.
+    pub committed: usize,
+    /// Times that pages were returned, and system calls and pages that took.
+    pub purges: u64,
+    pub advices: u64,
+    pub purged: u64,
+}
+
+/// The page heap. One per process so far.
+pub struct PageHeap {
+    state: Mutex<State>,
+    /// Whether a thread is purging: a second would only wait for the first.
+    purging: AtomicBool,
+    reserve: AtomicUsize,
+    /// Whether freed pages go back at once, so that `free` need not ask for the time.
+    at_once: AtomicBool,
+}
+
+struct State {
+    filler: Filler,
+    totals: Totals,
+    dirty: Decay,
+    muzzy: Decay,
+}
+
+// SAFETY: the chunk records that the lists refer to live for ever and are touched under the lock
+// that holds this state, by whichever thread has it.
+unsafe impl Send for State {}
+
+/// The process's page heap.
+pub static HEAP: PageHeap = PageHeap {
+    state: Mutex::new(State {
+        filler: Filler::new(),
+        totals: Totals {
+            used: 0,
+            dirty: 0,
+            muzzy: 0,
+            committed: 0,
+            purges: 0,
+            advices: 0,
+            purged: 0,
+        },
+        dirty: Decay::new(10_000),
+        muzzy: Decay::new(0),
+    }),
+    purging: AtomicBool::new(false),
+    reserve: AtomicUsize::new(0),
+    at_once: AtomicBool::new(false),
+};
+
+impl PageHeap {
+    /// Takes the options before first use.
+    pub fn configure(&self, dirty_ms: i64, muzzy_ms: i64, reserve: usize) {
+        self.reserve.store(reserve, Ordering::Relaxed);
+        self.set_decay(dirty_ms, muzzy_ms);
+    }
+
+    /// Sets both decay times in milliseconds: 0 at once, negative never.
+    pub fn set_decay(&self, dirty_ms: i64, muzzy_ms: i64) {
+        let now = time::now_ms();
+        let mut s = self.state.lock();
+        let (dirty, muzzy) = (s.totals.dirty, s.totals.muzzy);
+        s.dirty.set_time(dirty_ms, now, dirty);
+        s.muzzy.set_time(muzzy_ms, now, muzzy);
+        self.at_once.store(dirty_ms == 0, Ordering::Relaxed);
+    }
+
+    /// A run of `pages` pages at a multiple of `align` bytes (at least a page, a power of two).
+    /// None when the system gives no memory or no addresses.
+    pub fn alloc(&self, pages: usize, align: usize) -> Option<Run> {
+        debug_assert!(pages > 0 && align.is_power_of_two() && align >= PAGE);
+        if pages > isize::MAX as usize / PAGE {
+            return None;
+        }
+        let mut s = self.state.lock();
+        s.alloc(pages, align, self.reserve.load(Ordering::Relaxed))
+    }
+
+    /// Takes the run back.
+    pub fn free(&self, addr: usize, pages: usize) {
+        self.free_as(addr, pages, Backing::Dirty);
+        if self.at_once.load(Ordering::Relaxed) {
+            self.purge_all(false);
+        }
+    }
+
+    /// Takes back a run whose memory is no longer there, or is old contents.
+    pub fn free_as(&self, addr: usize, pages: usize, backing: Backing) {
+        let mut s = self.state.lock();
+        s.span(addr, pages, |s, chunk, start, len| {
+            s.give(chunk, start, len, backing)
+        });
+    }
+
+    /// Takes many runs back under one lock.
+    pub fn free_many(&self, runs: impl Iterator<Item = (usize, usize)>) {
+        let mut s = self.state.lock();
+        for (addr, pages) in runs {
+            s.span(addr, pages, |s, chunk, start, len| {
+                s.give(chunk, start, len, Backing::Dirty)
+            });
+        }
+        drop(s);
+        if self.at_once.load(Ordering::Relaxed) {
+            self.purge_all(false);
+        }
+    }
+
+    /// Adds to the run at `addr` of `old` pages the pages behind it, up to `new` pages, when they
+    /// are free; tells whether the added ones are zero.
+    pub fn grow_in_place(&self, addr: usize, old: usize, new: usize) -> Option<bool> {
+        let mut s = self.state.lock();
+        let (more, count) = (addr + old * PAGE, new - old);
+        if !s.is_free(addr, more, count) {
+            return None;
+        }
+        let mut zeroed = true;
+        s.span(more, count, |s, chunk, start, len| {
+            zeroed &= s.take(chunk, start, len)
+        });
+        Some(zeroed)
+    }
+
+    /// What the heap holds now.
+    pub fn totals(&self) -> Totals {
+        let s = self.state.lock();
+        Totals {
+            committed: Region::all().iter().map(|r| r.chunks() * CHUNK_PAGES).sum(),
+            ..s.totals
+        }
+    }
+
+    /// The lock of this floor, for `fork`.
+    pub fn lock(&self) -> &RawLock {
+        self.state.raw()
+    }
+
+    /// In the child of a fork: the thread that was purging, if any, is not here.
+    pub fn after_fork(&self) {
+        self.purging.store(false, Ordering::Relaxed);
+    }
+}
+
+impl State {
+    fn alloc(&mut self, pages: usize, align: usize, reserve: usize) -> Option<Run> {
+        if pages >= CHUNK_PAGES || align > CHUNK {
+            let chunk = pool::take(pages.div_ceil(CHUNK_PAGES), align, reserve)?;
+            let mut zeroed = true;
+            self.span(chunk.addr(), pages, |s, c, start, len| {
+                zeroed &= s.take(c, start, len)
+            });
+            return Some(Run {
+                addr: chunk.addr(),
+                pages,
+                zeroed,
+            });
+        }
+        let align_pages = align / PAGE;
+        // A run of this length surely holds an aligned one; a shorter one may.
+        let chunk = match self.filler.find(pages + align_pages - 1) {
+            Some(chunk) => chunk,
+            None => pool::take(1, CHUNK, reserve)?,
+        };
+        let start = chunk.free.find_run(pages, align_pages)?;
+        let zeroed = self.take(chunk, start, pages);
+        Some(Run {
+            addr: chunk.addr() + start * PAGE,
+            pages,
+            zeroed,
+        })
+    }
+
+    /// Calls `f` for each chunk's part of the pages.
+    fn span(
+        &mut self,
+        addr: usize,
+        pages: usize,
+        mut f: impl FnMut(&mut Self, &'static Chunk, usize, usize),
+    ) {
+        let Some(region) = Region::find(addr) else {
+            return;
+        };
+        let (mut at, end) = (addr, addr + pages * PAGE);
+        while at < end {
+            let chunk = region.chunk_of(at);
+            let start = (at - chunk.addr()) / PAGE;
+            let len = (CHUNK_PAGES - start).min((end - at) / PAGE);
+            f(self, chunk, start, len);
+            at += len * PAGE;
+        }
+    }
+
+    /// Whether the pages at `more`, behind a run that begins at `addr`, are free; commits further
+    /// chunks for that when they are the heap's next.
+    fn is_free(&mut self, addr: usize, more: usize, pages: usize) -> bool {
+        let Some(region) = Region::find(addr) else {
+            return false;
+        };
+        let committed = || region.heap() + region.chunks() * CHUNK;
+        let end = more + pages * PAGE;
+        let known = committed().min(end).saturating_sub(more) / PAGE;
+        let mut free = true;
+        self.span(more, known, |_, chunk, start, len| {
+            free &= chunk.free.all_in(start, len)
+        });
+        if !free {
+            return false;
+        }
+        let missing = end.saturating_sub(committed()).div_ceil(CHUNK);
+        missing == 0 || pool::commit(region, missing).is_some()
+    }
+
+    /// Makes free pages of a chunk allocated; tells whether they are zero.
+    fn take(&mut self, chunk: &'static Chunk, start: usize, len: usize) -> bool {
+        debug_assert!(chunk.free.all_in(start, len));
+        if chunk.is_vacant() {
+            pool::unfile(chunk);
+        }
+        let dirty = chunk.dirty.count_in(start, len);
+        let muzzy = chunk.muzzy.count_in(start, len);
+        chunk.dirty.clear(start, len);
+        chunk.muzzy.clear(start, len);
+        chunk.free.clear(start, len);
+        self.totals.dirty -= dirty;
+        self.totals.muzzy -= muzzy;
+        self.totals.used += len;
+        self.refile(chunk, chunk.used.get() + len as u16);
+        dirty + muzzy == 0
+    }
+
+    /// Makes allocated pages of a chunk free.
+    fn give(&mut self, chunk: &'static Chunk, start: usize, len: usize, backing: Backing) {
+        debug_assert_eq!(chunk.free.count_in(start, len), 0);
+        chunk.free.set(start, len);
+        match backing {
+            Backing::Dirty => {
+                chunk.dirty.set(start, len);
+                self.totals.dirty += len;
+            }
+            Backing::Muzzy => {
+                chunk.muzzy.set(start, len);
+                self.totals.muzzy += len;
+            }
+            Backing::Clean => {}
+        }
+        self.totals.used -= len;
+        self.refile(chunk, chunk.used.get() - len as u16);
+        if chunk.is_vacant() {
+            pool::file(chunk);
+        }
+    }
+
+    /// Files the chunk anew after its free pages changed.
+    fn refile(&mut self, chunk: &'static Chunk, used: u16) {
+        chunk.used.set(used);
+        chunk.longest.set(chunk.free.longest_run() as u16);
+        self.filler.file(chunk);
+    }
+}

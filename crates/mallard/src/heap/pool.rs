@@ -1,0 +1,107 @@
+//! Vacant chunks: found, made, and put together into long runs.
+//!
+//! Every region keeps the set of its chunks that hold no allocated page, and of those the ones that
+//! hold memory. A single chunk is taken from the latter first (memory that is already there costs no
+//! page fault), lowest address first; a row of chunks where it fits best. When there is none, the
+//! last region's heap grows, or another region is made. The functions here are called under the
+//! page heap's lock.
+
+use super::huge_pages;
+use crate::space::chunk::{CHUNK, Chunk};
+use crate::space::region::{self, Region};
+
+/// The heap is committed in steps of a quarter of what it is, within these bounds, in chunks.
+const LEAST_STEP: usize = 2;
+const LARGEST_STEP: usize = 256;
+
+/// Neighbouring vacant chunks, now the caller's, the first at a multiple of `align` bytes.
+pub fn take(n: usize, align: usize, reserve: usize) -> Option<&'static Chunk> {
+    find(n, align).or_else(|| grow(n, align, reserve))
+}
+
+/// Files a chunk whose last page was freed.
+pub fn file(chunk: &'static Chunk) {
+    let region = chunk.region();
+    let i = region.index_of(chunk);
+    region.vacant().insert(i);
+    if !(chunk.dirty.is_empty() && chunk.muzzy.is_empty()) {
+        region.resident().insert(i);
+    }
+}
+
+/// Takes a chunk out of the sets, because a page of it is about to be allocated.
+pub fn unfile(chunk: &'static Chunk) {
+    let region = chunk.region();
+    let i = region.index_of(chunk);
+    region.vacant().remove(i);
+    region.resident().remove(i);
+}
+
+fn find(n: usize, align: usize) -> Option<&'static Chunk> {
+    if n == 1 && align <= CHUNK {
+        let resident = || {
+            Region::all()
+                .iter()
+                .find_map(|r| Some(r.chunk(r.resident().first()?)))
+        };
+        let any = || {
+            Region::all()
+                .iter()
+                .find_map(|r| Some(r.chunk(r.vacant().first()?)))
+        };
+        return resident().or_else(any);
+    }
+    Region::all().iter().find_map(|r| {
+        let start = r.vacant().best_fit(n, |i| aligned(r, i, align))?;
+        Some(r.chunk(start))
+    })
+}
+
+/// The first chunk index at or after `i` that stands at a multiple of `align`.
+fn aligned(region: &Region, i: usize, align: usize) -> usize {
+    if align <= CHUNK {
+        return i;
+    }
+    let heap = region.heap();
+    ((heap + i * CHUNK).next_multiple_of(align) - heap) / CHUNK
+}
+
+fn grow(n: usize, align: usize, reserve: usize) -> Option<&'static Chunk> {
+    if let Some(last) = Region::all().last()
+        && let Some(chunk) = grow_region(last, n, align)
+    {
+        return Some(chunk);
+    }
+    let size = region::preferred_size(reserve);
+    let made = Region::make(size, n, align, huge_pages::forbid_at_first())?;
+    grow_region(made, n, align)
+}
+
+/// Commits what is missing at the region's end for `n` chunks, using the vacant ones there.
+fn grow_region(region: &'static Region, n: usize, align: usize) -> Option<&'static Chunk> {
+    let chunks = region.chunks();
+    let start = aligned(region, chunks - region.vacant().trailing(), align);
+    let missing = (start + n).checked_sub(chunks)?;
+    commit(region, missing)?;
+    Some(region.chunk(start))
+}
+
+/// Commits at least `least` chunks at the region's end; they are vacant and clean.
+pub fn commit(region: &'static Region, least: usize) -> Option<()> {
+    if region.room() < least {
+        return None;
+    }
+    let step = (region.chunks() / 4)
+        .clamp(LEAST_STEP, LARGEST_STEP)
+        .max(least);
+    let count = step.min(region.room());
+    let (first, count) = match region.grow(count) {
+        Some(first) => (first, count),
+        None => (region.grow(least)?, least),
+    };
+    huge_pages::prepare((first..first + count).map(|i| region.chunk(i)));
+    for i in first..first + count {
+        region.vacant().insert(i);
+    }
+    Some(())
+}

@@ -1,0 +1,70 @@
+//! The record of a chunk: 2 MiB of the heap, 512 pages, the size and alignment of a huge page.
+//!
+//! A page is allocated (no bit set), or free: *dirty* (memory behind it that holds old contents),
+//! *muzzy* (memory that the system may take at any time) or *clean* (neither bit: it reads as zeros).
+//! Dirty and muzzy pages are free pages; no page is both. All cells are touched under the lock of
+//! the page heap that owns the chunk, which keeps these invariants; `used` is the number of pages
+//! that are not free, `longest` the longest run of free ones.
+
+use super::region::Region;
+use crate::sys::bits::Bits512;
+use core::cell::Cell;
+
+/// Bytes of a chunk.
+pub const CHUNK: usize = 2 * 1024 * 1024;
+/// Pages of a chunk.
+pub const CHUNK_PAGES: usize = CHUNK / crate::class::PAGE;
+
+#[repr(align(64))]
+pub struct Chunk {
+    addr: usize,
+    region: &'static Region,
+    pub free: Bits512,
+    pub dirty: Bits512,
+    pub muzzy: Bits512,
+    pub used: Cell<u16>,
+    pub longest: Cell<u16>,
+    /// The list of the filler that it is in, or [`NO_LIST`].
+    pub list: Cell<u16>,
+    /// Whether huge pages were asked for.
+    pub huge: Cell<bool>,
+    pub next: Cell<Option<&'static Chunk>>,
+    pub prev: Cell<Option<&'static Chunk>>,
+}
+
+/// The value of `list` of a chunk in none.
+pub const NO_LIST: u16 = u16::MAX;
+
+impl Chunk {
+    /// A chunk that nobody has touched.
+    pub fn vacant(addr: usize, region: &'static Region) -> Chunk {
+        let chunk = Chunk {
+            addr,
+            region,
+            free: Bits512::empty(),
+            dirty: Bits512::empty(),
+            muzzy: Bits512::empty(),
+            used: Cell::new(0),
+            longest: Cell::new(CHUNK_PAGES as u16),
+            list: Cell::new(NO_LIST),
+            huge: Cell::new(false),
+            next: Cell::new(None),
+            prev: Cell::new(None),
+        };
+        chunk.free.set(0, CHUNK_PAGES);
+        chunk
+    }
+
+    pub fn addr(&self) -> usize {
+        self.addr
+    }
+
+    pub fn region(&self) -> &'static Region {
+        self.region
+    }
+
+    /// Whether no page is allocated.
+    pub fn is_vacant(&self) -> bool {
+        self.used.get() == 0
+    }
+}

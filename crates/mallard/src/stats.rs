@@ -1,0 +1,80 @@
+//! What the allocator holds, derived from what the floors count anyway.
+//!
+//! The fast paths count nothing: blocks in use are those that left the slabs, less those on the
+//! stacks of caches and in the stores. While other threads run, the figures are of slightly
+//! different moments.
+
+use crate::arena::{self, large};
+use crate::cache::life;
+use crate::class::{CACHED_CLASSES, Class, PAGE};
+use crate::heap::HEAP;
+use crate::space::meta;
+
+/// All in bytes but the counts.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Stats {
+    /// Blocks in the program's hands, as long as their classes.
+    pub allocated: usize,
+    /// Blocks in thread caches and transfer stores.
+    pub cached: usize,
+    /// Pages that hold blocks or slabs.
+    pub active: usize,
+    /// Free pages whose memory has not been returned.
+    pub dirty: usize,
+    /// Free pages whose memory the system may take.
+    pub muzzy: usize,
+    /// Committed heap.
+    pub mapped: usize,
+    /// Mapped for our own records, and in use of it.
+    pub metadata_mapped: usize,
+    pub metadata: usize,
+    pub arenas: usize,
+    pub threads: usize,
+    /// Times that pages were returned, system calls that took, and pages returned.
+    pub purges: u64,
+    pub advices: u64,
+    pub purged_pages: u64,
+}
+
+/// Counts blocks of each class that lie in caches and stores.
+fn cached_blocks() -> [usize; CACHED_CLASSES + 1] {
+    let mut blocks = [0; CACHED_CLASSES + 1];
+    life::each(|cache| Class::cachable().for_each(|c| blocks[c.index()] += cache.len(c)));
+    for arena in arena::made() {
+        Class::cachable().for_each(|c| blocks[c.index()] += arena.counts(c).1);
+    }
+    blocks
+}
+
+/// The figures of now.
+pub fn now() -> Stats {
+    let blocks = cached_blocks();
+    let cached = Class::cachable()
+        .map(|c| blocks[c.index()] * c.size())
+        .sum();
+    let regions: usize = (arena::made())
+        .flat_map(|a| {
+            Class::cachable()
+                .filter(|c| c.is_slab())
+                .map(move |c| (a.counts(c).0, c))
+        })
+        .map(|(n, c)| (n.taken.saturating_sub(n.given)) as usize * c.size())
+        .sum();
+    let heap = HEAP.totals();
+    let (metadata_mapped, metadata) = meta::totals();
+    Stats {
+        allocated: (regions + large::bytes()).saturating_sub(cached),
+        cached,
+        active: heap.used * PAGE,
+        dirty: heap.dirty * PAGE,
+        muzzy: heap.muzzy * PAGE,
+        mapped: heap.committed * PAGE,
+        metadata_mapped,
+        metadata,
+        arenas: arena::made().count(),
+        threads: life::threads() as usize,
+        purges: heap.purges,
+        advices: heap.advices,
+        purged_pages: heap.purged,
+    }
+}

@@ -1,0 +1,149 @@
+//! Memory system calls. Every function keeps `errno` and tells failure by its result.
+//!
+//! Address ranges are plain numbers here: the layers above own the ranges they pass, and that
+//! ownership is what makes these calls safe. All ranges are multiples of the system's page.
+
+use super::atomic::{AtomicUsize, Ordering};
+use super::errno::KeepErrno;
+
+/// The system's page size: 4, 16 or 64 KiB. Read once; the C library has it from the kernel's
+/// auxiliary vector, so this costs no system call.
+pub fn os_page() -> usize {
+    static SIZE: AtomicUsize = AtomicUsize::new(0);
+    let known = SIZE.load(Ordering::Relaxed);
+    if known != 0 {
+        return known;
+    }
+    // SAFETY: getauxval has no preconditions.
+    let told = unsafe { libc::getauxval(libc::AT_PAGESZ) } as usize;
+    let size = if told.is_power_of_two() && told >= 4096 {
+        told
+    } else {
+        4096
+    };
+    SIZE.store(size, Ordering::Relaxed);
+    size
+}
+
+/// `n` rounded up to a multiple of the power of two `to`.
+pub const fn round_up(n: usize, to: usize) -> usize {
+    (n + (to - 1)) & !(to - 1)
+}
+
+/// Reserves addresses without memory behind them: they cannot be touched, and cost nothing but
+/// address space, until [`commit`].
+pub fn reserve(len: usize) -> Option<usize> {
+    let _keep = KeepErrno::new();
+    // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing.
+    let at = unsafe {
+        libc::mmap(
+            core::ptr::null_mut(),
+            len,
+            libc::PROT_NONE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    (at != libc::MAP_FAILED).then_some(at as usize)
+}
+
+/// Gives the addresses back to the system altogether.
+pub fn release(at: usize, len: usize) {
+    let _keep = KeepErrno::new();
+    // SAFETY: the caller owns the range, and nothing refers to it any more.
+    unsafe { libc::munmap(at as *mut _, len) };
+}
+
+/// Makes a reserved range readable and writable; it reads as zeros.
+pub fn commit(at: usize, len: usize) -> bool {
+    let _keep = KeepErrno::new();
+    // SAFETY: the caller owns the reserved range.
+    unsafe { libc::mprotect(at as *mut _, len, libc::PROT_READ | libc::PROT_WRITE) == 0 }
+}
+
+fn advise(at: usize, len: usize, advice: i32) -> bool {
+    let _keep = KeepErrno::new();
+    // SAFETY: the caller owns the range, and knows what the advice does to its contents.
+    unsafe { libc::madvise(at as *mut _, len, advice) == 0 }
+}
+
+/// Returns the memory behind the range to the system now; it reads as zeros afterwards.
+/// False when the kernel refused (locked memory), and then nothing has changed.
+pub fn discard(at: usize, len: usize) -> bool {
+    advise(at, len, libc::MADV_DONTNEED)
+}
+
+/// Lets the system take the memory behind the range when it needs some; the contents are
+/// afterwards either unchanged or zero.
+pub fn discard_lazily(at: usize, len: usize) -> bool {
+    advise(at, len, libc::MADV_FREE)
+}
+
+/// Asks for huge pages in the range.
+pub fn want_huge_pages(at: usize, len: usize) -> bool {
+    advise(at, len, libc::MADV_HUGEPAGE)
+}
+
+/// Forbids huge pages in the range.
+pub fn forbid_huge_pages(at: usize, len: usize) -> bool {
+    advise(at, len, libc::MADV_NOHUGEPAGE)
+}
+
+/// Moves the memory behind `from` to `to` without copying; afterwards `from` is still mapped and
+/// reads as zeros. False where the kernel cannot (before Linux 5.7), and then nothing has changed.
+pub fn move_pages(from: usize, len: usize, to: usize) -> bool {
+    const MREMAP_DONTUNMAP: i32 = 4;
+    let _keep = KeepErrno::new();
+    // SAFETY: the caller owns both ranges, of equal length and disjoint; nothing refers to the
+    // contents of `to`.
+    let at = unsafe {
+        libc::mremap(
+            from as *mut _,
+            len,
+            len,
+            libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | MREMAP_DONTUNMAP,
+            to as *mut libc::c_void,
+        )
+    };
+    at != libc::MAP_FAILED
+}
+
+/// The limit on the process's address space, `usize::MAX` when there is none.
+pub fn address_space_limit() -> usize {
+    let _keep = KeepErrno::new();
+    let mut limit = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: `limit` is a valid out-pointer.
+    let ok = unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) } == 0;
+    if ok && limit.rlim_cur != libc::RLIM_INFINITY {
+        limit.rlim_cur as usize
+    } else {
+        usize::MAX
+    }
+}
+
+/// CPUs this process may run on, at least one.
+pub fn cpus() -> usize {
+    let _keep = KeepErrno::new();
+    let mut mask = [0u64; 128];
+    // SAFETY: the kernel writes at most the given number of bytes. The plain system call is used
+    // because the C library's sysconf may allocate.
+    let n = unsafe {
+        libc::syscall(
+            libc::SYS_sched_getaffinity,
+            0,
+            size_of_val(&mask),
+            mask.as_mut_ptr(),
+        )
+    };
+    if n <= 0 {
+        return 1;
+    }
+    mask.iter()
+        .map(|w| w.count_ones() as usize)
+        .sum::<usize>()
+        .max(1)
+}

@@ -1,0 +1,78 @@
+//! One pointer per thread, read with two instructions.
+//!
+//! Thread-local storage in the initial-exec model: the pointer's offset from the thread pointer is
+//! a constant that the loader writes once, so reading it is a load of the offset and a load through
+//! the segment register, with no call to `__tls_get_addr` (which may itself allocate). Stable Rust
+//! has no `#[thread_local]`, hence the assembly. The pointer starts out in every thread, before any
+//! code of ours runs in it, as the address of [`EMPTY`], so that its reader needs no null test.
+//! Eight bytes of static TLS are all we take: the library can be loaded by `dlopen`.
+
+use core::cell::UnsafeCell;
+
+/// Bytes of the block that every thread's pointer starts at: all zero, never written.
+pub const EMPTY_SIZE: usize = 4096;
+
+/// A block of zeros that is only read, whatever type its reader gives it.
+#[repr(C, align(64))]
+pub struct Zeros(UnsafeCell<[u8; EMPTY_SIZE]>);
+
+// SAFETY: nothing ever writes the block (the cache's protocol: a stack whose marks are all equal is
+// never pushed to or popped from), so threads may share it.
+unsafe impl Sync for Zeros {}
+
+/// Where the pointer of a thread without a cache points.
+pub static EMPTY: Zeros = Zeros(UnsafeCell::new([0; EMPTY_SIZE]));
+/// Where the pointer of a thread points whose cache is gone for good.
+pub static ENDED: Zeros = Zeros(UnsafeCell::new([0; EMPTY_SIZE]));
+
+#[cfg(not(target_arch = "x86_64"))]
+compile_error!("Mallard's thread-local access is written for x86-64 only so far");
+
+core::arch::global_asm!(
+    ".pushsection .tdata.mallard,\"awT\",@progbits",
+    ".p2align 3",
+    ".globl mallard_thread_slot",
+    ".hidden mallard_thread_slot",
+    ".type mallard_thread_slot, @object",
+    ".size mallard_thread_slot, 8",
+    "mallard_thread_slot:",
+    ".quad {empty}",
+    ".popsection",
+    empty = sym EMPTY,
+);
+
+/// The calling thread's pointer.
+#[inline(always)]
+pub fn get() -> usize {
+    let value;
+    // SAFETY: reads this thread's own slot, which the loader set up before any code of ours ran.
+    unsafe {
+        core::arch::asm!(
+            "mov {v}, qword ptr [rip + mallard_thread_slot@GOTTPOFF]",
+            "mov {v}, qword ptr fs:[{v}]",
+            v = out(reg) value,
+            options(readonly, nostack, preserves_flags, pure),
+        );
+    }
+    value
+}
+
+/// Sets the calling thread's pointer.
+#[inline]
+pub fn set(value: usize) {
+    // SAFETY: writes this thread's own slot; no reference to it exists.
+    unsafe {
+        core::arch::asm!(
+            "mov {t}, qword ptr [rip + mallard_thread_slot@GOTTPOFF]",
+            "mov qword ptr fs:[{t}], {v}",
+            v = in(reg) value,
+            t = out(reg) _,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+/// The address of a block of zeros.
+pub fn address_of(zeros: &'static Zeros) -> usize {
+    core::ptr::from_ref(zeros).addr()
+}
