@@ -1,8 +1,11 @@
 //! The names of all allocators and the way from a name to an allocator that is ready to use.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use crate::{Allocator, Error, Kind, Progress};
+use crate::elf::Elf;
+use crate::peers::{Peer, Workshop};
+use crate::probe::{Served, probe};
+use crate::{Allocator, Error, Kind, Progress, State, carried, peers};
 
 /// Where things are looked for; every field has a default.
 #[derive(Debug, Clone, Default)]
@@ -19,7 +22,24 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct Catalog {
     settings: Settings,
-    entries: Vec<(String, Kind)>,
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    name: String,
+    origin: Origin,
+}
+
+#[derive(Debug)]
+enum Origin {
+    Glibc,
+    Mallard,
+    Peer(&'static Peer),
+    Custom {
+        file: PathBuf,
+        conf_variable: Option<&'static str>,
+    },
 }
 
 /// Why an allocator cannot be had here, and what to do about it.
@@ -45,40 +65,121 @@ pub enum Standing {
     Unavailable(Unavailable),
 }
 
+/// Other names that people type.
+const ALIASES: [(&str, &str); 4] = [
+    ("mimalloc3", "mimalloc"),
+    ("libc", "glibc"),
+    ("google-tcmalloc", "tcmalloc"),
+    ("tcmalloc_minimal", "gperftools"),
+];
+
+/// Stands for every name.
+const ALL: &str = "all";
+
 impl Catalog {
     pub fn new(settings: Settings) -> Catalog {
-        let _ = &settings.cache;
-        Catalog {
-            settings,
-            entries: Vec::new(),
-        }
+        let mut entries = vec![
+            Entry {
+                name: "glibc".to_owned(),
+                origin: Origin::Glibc,
+            },
+            Entry {
+                name: "mallard".to_owned(),
+                origin: Origin::Mallard,
+            },
+        ];
+        entries.extend(peers::PEERS.iter().map(|peer| Entry {
+            name: peer.name.to_owned(),
+            origin: Origin::Peer(peer),
+        }));
+        Catalog { settings, entries }
     }
 
     /// Adds the user's own library, given as `NAME=/path/lib.so`: the file must be a shared object
     /// for this machine that defines `malloc` and `free`. Returns the name.
     pub fn add_custom(&mut self, spec: &str) -> Result<String, Error> {
-        Err(Error::CustomSyntax {
+        let syntax = || Error::CustomSyntax {
             spec: spec.to_owned(),
-        })
+        };
+        let (name, file) = spec.split_once('=').ok_or_else(syntax)?;
+        let fit = |c: char| c.is_ascii_alphanumeric() || "._-+".contains(c);
+        if name.is_empty() || file.is_empty() || !name.chars().all(fit) {
+            return Err(syntax());
+        }
+        if name == ALL || self.position(name).is_some() {
+            return Err(Error::NameTaken {
+                name: name.to_owned(),
+            });
+        }
+        let file = std::path::absolute(file).map_err(|_| syntax())?;
+        let problem = |problem: String| Error::Library {
+            file: file.clone(),
+            problem,
+        };
+        let elf = check_library(&file).map_err(problem)?;
+        let conf_variable = elf.defines("mallctl").then_some("MALLOC_CONF");
+        let origin = Origin::Custom {
+            file,
+            conf_variable,
+        };
+        self.entries.push(Entry {
+            name: name.to_owned(),
+            origin,
+        });
+        Ok(name.to_owned())
     }
 
     /// Every name, in the order of the tables: glibc, mallard, the peers, the user's own.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        let _ = &self.settings.peers;
-        self.entries.iter().map(|(name, _)| name.as_str())
+        self.entries.iter().map(|entry| entry.name.as_str())
     }
 
     /// Checks names given by the user and puts them in the order of the tables, each once. The
     /// word `all` stands for every name.
     pub fn select<S: AsRef<str>>(&self, words: &[S]) -> Result<Vec<String>, Error> {
-        let _ = words;
-        Ok(self.names().map(str::to_owned).collect())
+        let mut wanted = vec![false; self.entries.len()];
+        for word in words.iter().map(AsRef::as_ref) {
+            if word == ALL {
+                wanted.fill(true);
+            } else {
+                wanted[self.position(word).ok_or_else(|| self.unknown(word))?] = true;
+            }
+        }
+        let chosen = self.names().zip(wanted).filter(|(_, wanted)| *wanted);
+        Ok(chosen.map(|(name, _)| name.to_owned()).collect())
     }
 
-    /// What is known of `name` without building anything. Runs the probe on a library that is there.
+    /// What is known of `name` without building anything. Runs the probe on a library that is
+    /// there.
     pub fn look(&self, name: &str) -> Result<Standing, Error> {
-        Err(Error::CustomSyntax {
-            spec: name.to_owned(),
+        let entry = self.entry(name)?;
+        let Origin::Peer(peer) = entry.origin else {
+            return Ok(match self.prepare_ready(entry) {
+                Ok(allocator) => Standing::Ready(allocator),
+                Err(unavailable) => Standing::Unavailable(unavailable),
+            });
+        };
+        let workshop = self.workshop(peer);
+        let found = match &workshop {
+            Ok(workshop) => match (workshop.find_built(peer), peer.sources) {
+                (Some(built), _) => Some(built),
+                (None, Some(sources)) => {
+                    let version = workshop.sources_version(peer).unwrap_or_default();
+                    let version = version.split('+').next().unwrap_or_default();
+                    let from = format!("builds on first use from {sources} {version}");
+                    return Ok(Standing::Buildable(from.trim_end().to_owned()));
+                }
+                (None, None) => peer.find_in_system(),
+            },
+            Err(_) => peer.find_in_system(),
+        };
+        let outcome = match found {
+            Some(file) => self.probed(entry, Some(file)),
+            None => Err(missing(peer, workshop.err().unwrap_or_else(not_installed))),
+        };
+        Ok(match outcome {
+            Ok(allocator) => Standing::Ready(allocator),
+            Err(reason) => Standing::Unavailable(reason),
         })
     }
 
@@ -89,9 +190,374 @@ impl Catalog {
         name: &str,
         progress: &mut dyn FnMut(&Progress<'_>),
     ) -> Result<Result<Allocator, Unavailable>, Error> {
-        let _ = progress;
-        Err(Error::CustomSyntax {
-            spec: name.to_owned(),
-        })
+        let entry = self.entry(name)?;
+        let allocator = entry.name.as_str();
+        let mut tell = |state, line: &str| {
+            progress(&Progress {
+                allocator,
+                state,
+                line,
+            })
+        };
+        let outcome = match entry.origin {
+            Origin::Peer(peer) => self.prepare_peer(entry, peer, &mut tell),
+            _ => {
+                tell(State::Probing, "");
+                self.prepare_ready(entry)
+            }
+        };
+        match &outcome {
+            Ok(allocator) => tell(State::Ready, &allocator.version),
+            Err(unavailable) => tell(State::Unavailable, &unavailable.reason),
+        }
+        Ok(outcome)
+    }
+
+    /// The peer as built, else the system's; the reasons of both when neither is to be had.
+    fn prepare_peer(
+        &self,
+        entry: &Entry,
+        peer: &Peer,
+        tell: &mut dyn FnMut(State, &str),
+    ) -> Result<Allocator, Unavailable> {
+        let built = self
+            .workshop(peer)
+            .map_err(|reason| missing(peer, reason))
+            .and_then(|shop| {
+                if let Some(built) = shop.find_built(peer) {
+                    return Ok(built);
+                }
+                shop.build(peer, &mut |line| tell(State::Building, line))
+                    .map_err(|failure| Unavailable {
+                        log: failure.log,
+                        ..missing(peer, failure.reason)
+                    })
+            });
+        let probed = built.and_then(|file| {
+            tell(State::Probing, "");
+            self.probed(entry, Some(file))
+        });
+        match (probed, peer.find_in_system()) {
+            (Err(_), Some(file)) => {
+                tell(State::Probing, "");
+                self.probed(entry, Some(file))
+            }
+            (outcome, _) => outcome,
+        }
+    }
+
+    /// The allocators for which nothing has to be built.
+    fn prepare_ready(&self, entry: &Entry) -> Result<Allocator, Unavailable> {
+        let file = match &entry.origin {
+            Origin::Glibc => None,
+            Origin::Mallard => Some(self.mallard_library().map_err(|reason| Unavailable {
+                name: entry.name.clone(),
+                reason,
+                advice: "name a library by MALLARD_LIBRARY".to_owned(),
+                log: None,
+            })?),
+            Origin::Custom { file, .. } => Some(file.clone()),
+            Origin::Peer(_) => unreachable!("peers are prepared by prepare_peer"),
+        };
+        self.probed(entry, file)
+    }
+
+    /// The library named by `MALLARD_LIBRARY`, else the one that the lab carries.
+    fn mallard_library(&self) -> Result<PathBuf, String> {
+        match std::env::var_os("MALLARD_LIBRARY") {
+            Some(file) if !file.is_empty() => {
+                let file = std::path::absolute(&file).map_err(|error| error.to_string())?;
+                check_library(&file)
+                    .map_err(|problem| format!("MALLARD_LIBRARY {}: {problem}", file.display()))?;
+                Ok(file)
+            }
+            _ => carried::library(self.settings.cache.as_deref()),
+        }
+    }
+
+    /// Runs the probe under the library `file` and makes an allocator of what it tells.
+    fn probed(&self, entry: &Entry, file: Option<PathBuf>) -> Result<Allocator, Unavailable> {
+        let mut allocator = entry.allocator(file);
+        match probe(&allocator, self.settings.cache.as_deref()) {
+            Ok(served) => {
+                allocator.version = version(&allocator, served);
+                Ok(allocator)
+            }
+            Err(reason) => {
+                let advice = match entry.origin {
+                    Origin::Glibc => "take other allocators out of LD_PRELOAD".to_owned(),
+                    _ => String::new(),
+                };
+                Err(Unavailable {
+                    name: entry.name.clone(),
+                    reason,
+                    advice,
+                    log: None,
+                })
+            }
+        }
+    }
+
+    fn workshop(&self, peer: &Peer) -> Result<Workshop, String> {
+        if peer.sources.is_none() {
+            return Err(not_installed());
+        }
+        Workshop::open(
+            self.settings.peers.as_deref(),
+            self.settings.cache.as_deref(),
+        )
+    }
+
+    fn entry(&self, name: &str) -> Result<&Entry, Error> {
+        self.position(name)
+            .map(|index| &self.entries[index])
+            .ok_or_else(|| self.unknown(name))
+    }
+
+    fn position(&self, name: &str) -> Option<usize> {
+        let alias = ALIASES.iter().find(|(alias, _)| *alias == name);
+        let name = alias.map_or(name, |(_, name)| name);
+        self.entries.iter().position(|entry| entry.name == name)
+    }
+
+    fn unknown(&self, name: &str) -> Error {
+        let distance = |known: &&str| strsim::damerau_levenshtein(name, known);
+        let nearest = self.names().min_by_key(distance);
+        // Half the letters wrong is no typing error.
+        let near = nearest.filter(|known| distance(known) <= known.len() / 2);
+        Error::UnknownAllocator {
+            name: name.to_owned(),
+            nearest: near.map(str::to_owned),
+            known: self.names().map(str::to_owned).collect(),
+        }
+    }
+}
+
+impl Entry {
+    /// The allocator in all but its version, which only the probe tells.
+    fn allocator(&self, file: Option<PathBuf>) -> Allocator {
+        let (kind, environment, conf_variable) = match &self.origin {
+            Origin::Glibc => (Kind::Glibc, &[][..], None),
+            Origin::Mallard => (Kind::Mallard, &[][..], Some("MALLARD_CONF")),
+            Origin::Peer(peer) => (Kind::Peer, peer.environment, peer.conf_variable),
+            Origin::Custom { conf_variable, .. } => (Kind::Custom, &[][..], *conf_variable),
+        };
+        Allocator {
+            name: self.name.clone(),
+            kind,
+            version: String::new(),
+            file,
+            environment: environment
+                .iter()
+                .map(|(name, value)| (name.to_string(), value.to_string()))
+                .collect(),
+            conf_variable: conf_variable.map(str::to_owned),
+        }
+    }
+}
+
+/// What the tables call the version.
+fn version(allocator: &Allocator, served: Served) -> String {
+    let mut version = match allocator.kind {
+        Kind::Glibc => served.libc_version,
+        Kind::Mallard => env!("CARGO_PKG_VERSION").to_owned(),
+        Kind::Peer | Kind::Custom => served.library_version.unwrap_or_else(|| {
+            // A library's real name often ends in its version.
+            let real = served.object.canonicalize().unwrap_or(served.object);
+            real.file_name()
+                .map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+        }),
+    };
+    // jemalloc tells its commit behind the number of its release.
+    if let Some((release, _)) = version.split_once("-0-g") {
+        version = release.to_owned();
+    }
+    match served.per_cpu {
+        Some(true) => version + ", per-CPU caches",
+        Some(false) => version + ", per-thread caches",
+        None => version,
+    }
+}
+
+/// Checks that `file` is a library that could serve `malloc`.
+fn check_library(file: &Path) -> Result<Elf, String> {
+    carried::preloadable(file)?;
+    let elf = Elf::read(file)?;
+    if !elf.shared_object {
+        return Err("is not a shared library".to_owned());
+    }
+    match ["malloc", "free"]
+        .into_iter()
+        .find(|function| !elf.defines(function))
+    {
+        Some(function) => Err(format!("does not define `{function}`")),
+        None => Ok(elf),
+    }
+}
+
+fn missing(peer: &Peer, reason: String) -> Unavailable {
+    Unavailable {
+        name: peer.name.to_owned(),
+        reason,
+        advice: peer.advice(),
+        log: None,
+    }
+}
+
+fn not_installed() -> String {
+    "it is not installed".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn catalog() -> Catalog {
+        Catalog::new(Settings::default())
+    }
+
+    /// A library that surely exists and surely serves `malloc`: the C library itself.
+    fn libc() -> PathBuf {
+        let served = probe(&catalog().entries[0].allocator(None), None).unwrap();
+        served.object
+    }
+
+    #[test]
+    fn glibc_and_mallard_come_first() {
+        let names: Vec<_> = catalog().names().map(str::to_owned).collect();
+        assert_eq!(names[..2], ["glibc", "mallard"]);
+        for peer in ["jemalloc", "tcmalloc", "mimalloc", "snmalloc", "rpmalloc"] {
+            assert!(names.iter().any(|name| name == peer), "{peer}");
+        }
+    }
+
+    #[test]
+    fn a_selection_is_in_the_order_of_the_tables_and_without_repetition() {
+        let chosen = catalog()
+            .select(&["rpmalloc", "mallard", "glibc", "mallard"])
+            .unwrap();
+        assert_eq!(chosen, ["glibc", "mallard", "rpmalloc"]);
+        let all = catalog().select(&["all"]).unwrap();
+        assert_eq!(all, catalog().names().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn mimalloc_can_be_asked_for_with_its_number() {
+        assert_eq!(catalog().select(&["mimalloc3"]).unwrap(), ["mimalloc"]);
+        assert_eq!(catalog().select(&["mimalloc2"]).unwrap(), ["mimalloc2"]);
+    }
+
+    #[test]
+    fn a_mistyped_name_is_answered_with_the_nearest() {
+        let message = catalog().select(&["jemaloc"]).unwrap_err().to_string();
+        assert!(message.contains("did you mean `jemalloc`?"), "{message}");
+        let message = catalog().select(&["postgres"]).unwrap_err().to_string();
+        assert!(!message.contains("did you mean"), "{message}");
+        assert!(message.contains("glibc, mallard, jemalloc"), "{message}");
+    }
+
+    #[test]
+    fn a_library_of_the_user_is_added_behind_the_others() {
+        let mut catalog = catalog();
+        let spec = format!("mine={}", libc().display());
+        assert_eq!(catalog.add_custom(&spec).unwrap(), "mine");
+        assert_eq!(catalog.names().last(), Some("mine"));
+        assert!(matches!(
+            catalog.add_custom(&spec),
+            Err(Error::NameTaken { .. })
+        ));
+    }
+
+    #[test]
+    fn a_library_that_cannot_serve_is_refused_with_the_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = folder.path().join("text.so");
+        std::fs::write(&text, "text").unwrap();
+        let program = std::env::current_exe().unwrap();
+        for (file, expected) in [
+            (text.as_path(), "not an ELF file"),
+            (Path::new("/nowhere/lib.so"), "cannot be read"),
+            (program.as_path(), "does not define `malloc`"),
+        ] {
+            let error = catalog()
+                .add_custom(&format!("mine={}", file.display()))
+                .unwrap_err();
+            assert!(error.to_string().contains(expected), "{error}");
+            assert!(
+                error.to_string().contains(&file.display().to_string()),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_specification_without_a_name_or_a_path_is_refused() {
+        for spec in ["", "mine", "=/lib/a.so", "mine=", "my lib=/lib/a.so"] {
+            let error = catalog().add_custom(spec).unwrap_err();
+            assert!(
+                matches!(error, Error::CustomSyntax { .. }),
+                "{spec}: {error}"
+            );
+        }
+        let error = catalog().add_custom("glibc=/lib/a.so").unwrap_err();
+        assert!(matches!(error, Error::NameTaken { .. }), "{error}");
+    }
+
+    #[test]
+    fn glibc_is_always_ready() {
+        let cache = tempfile::tempdir().unwrap();
+        let settings = Settings {
+            cache: Some(cache.path().to_owned()),
+            ..Settings::default()
+        };
+        let mut states = Vec::new();
+        let glibc = Catalog::new(settings)
+            .prepare("glibc", &mut |progress| states.push(progress.state))
+            .unwrap()
+            .unwrap();
+        assert_eq!((glibc.kind, glibc.file), (Kind::Glibc, None));
+        assert!(glibc.version.starts_with("2."), "{}", glibc.version);
+        assert_eq!(states, [State::Probing, State::Ready]);
+    }
+
+    #[test]
+    fn a_peer_without_sources_or_package_is_unavailable_with_advice() {
+        let cache = tempfile::tempdir().unwrap();
+        let settings = Settings {
+            peers: Some(cache.path().join("nowhere")),
+            cache: Some(cache.path().to_owned()),
+        };
+        // No system has a package of google/tcmalloc.
+        let catalog = Catalog::new(settings);
+        let unavailable = catalog
+            .prepare("tcmalloc", &mut |_| {})
+            .unwrap()
+            .unwrap_err();
+        assert!(unavailable.reason.contains("nowhere"), "{unavailable:?}");
+        assert!(
+            unavailable.advice.contains("MALLARD_PEERS"),
+            "{unavailable:?}"
+        );
+        assert_eq!(
+            catalog.look("tcmalloc").unwrap(),
+            Standing::Unavailable(unavailable)
+        );
+    }
+
+    #[test]
+    fn a_peer_whose_sources_are_here_says_from_what_it_is_built() {
+        let cache = tempfile::tempdir().unwrap();
+        let settings = Settings {
+            cache: Some(cache.path().to_owned()),
+            ..Settings::default()
+        };
+        let standing = Catalog::new(settings).look("jemalloc").unwrap();
+        let Standing::Buildable(from) = standing else {
+            panic!("{standing:?}")
+        };
+        assert!(
+            from.starts_with("builds on first use from tikv-jemalloc-sys 0."),
+            "{from}"
+        );
     }
 }

@@ -17,6 +17,7 @@
 mod allocator;
 mod carried;
 mod catalog;
+mod clean;
 mod elf;
 mod error;
 mod peers;

@@ -1,14 +1,390 @@
-//! Asks the loader who serves `malloc`.
+//! Asks the loader who serves `malloc`, in a small program of ours and in the program to be measured.
+//!
+//! Hope is not enough: the loader passes over a library that it cannot preload with a line on
+//! standard error and goes on with glibc's allocator, and a front that exports `malloc` may still
+//! hand each request to glibc. The probe program (`probe/probe.c`) asks the loader for the object
+//! behind every function and asks glibc how many bytes it has given out meanwhile.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
-use crate::{Allocator, program::Program};
+use crate::elf::Elf;
+use crate::program::Program;
+use crate::{Allocator, Kind, carried, environment};
+
+/// An allocator that needs longer than this for a few megabytes hangs.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The functions that have to come from the allocator; a mixture would free one's block with
+/// another's `free`.
+const FAMILY: [&str; 8] = [
+    "malloc",
+    "calloc",
+    "realloc",
+    "free",
+    "posix_memalign",
+    "aligned_alloc",
+    "memalign",
+    "malloc_usable_size",
+];
+
+/// What the probe program found out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Served {
+    /// The object that serves `malloc` and its family.
+    pub object: PathBuf,
+    /// What the library says of its version, where it does.
+    pub library_version: Option<String>,
+    pub libc_version: String,
+    /// Whether per-CPU caches are active; none for allocators that have no such thing.
+    pub per_cpu: Option<bool>,
+}
+
+/// Runs the probe program under `allocator`. The error is a sentence that says what serves `malloc`
+/// instead, or what went wrong. `cache` is where the probe program is kept, see
+/// [`crate::Settings::cache`].
+pub fn probe(allocator: &Allocator, cache: Option<&Path>) -> Result<Served, String> {
+    let program = carried::probe(cache)?;
+    let mut command = Command::new(&program);
+    command.envs(environment(allocator, None));
+    let (status, output, complaints) = finish(&mut command)?;
+    if !status.success() {
+        return Err(format!(
+            "a probe program failed under it: {}",
+            told(status, &complaints)
+        ));
+    }
+    judge(allocator, &output, &complaints)
+}
+
+/// Reads the probe's answers.
+fn judge(allocator: &Allocator, output: &str, complaints: &str) -> Result<Served, String> {
+    let answers: BTreeMap<&str, &str> = output
+        .lines()
+        .filter_map(|line| line.split_once('='))
+        .collect();
+    let answer = |key: &str| {
+        answers
+            .get(key)
+            .copied()
+            .ok_or_else(|| format!("the probe program did not tell `{key}`"))
+    };
+    let object = PathBuf::from(answer("malloc")?);
+    check_object(allocator, &object).map_err(|problem| with_complaints(problem, complaints))?;
+    for function in FAMILY {
+        let theirs = Path::new(answer(function)?);
+        if !same_file(theirs, &object) {
+            return Err(format!(
+                "it serves `malloc`, but `{function}` comes from {}",
+                theirs.display()
+            ));
+        }
+    }
+    if let (Some(grown), Some(served)) =
+        (number(&answers, "glibc_bytes"), number(&answers, "served"))
+    {
+        let from_glibc = grown * 2 > served;
+        if from_glibc && allocator.kind != Kind::Glibc {
+            return Err("it exports `malloc` but takes the memory from glibc's".to_owned());
+        }
+        if !from_glibc && allocator.kind == Kind::Glibc {
+            return Err("glibc's `malloc` does not hand out glibc's memory here".to_owned());
+        }
+    }
+    match answer("exercise")? {
+        "ok" => {}
+        problem => {
+            return Err(format!(
+                "it failed in a probe program of four threads: {problem}"
+            ));
+        }
+    }
+    Ok(Served {
+        object,
+        library_version: answers.get("library").map(|version| version.to_string()),
+        libc_version: answer("libc")?.to_owned(),
+        per_cpu: answers.get("per_cpu").map(|active| *active == "1"),
+    })
+}
+
+fn number(answers: &BTreeMap<&str, &str>, key: &str) -> Option<i64> {
+    answers.get(key)?.parse().ok()
+}
+
+/// Whether `object`, which serves `malloc`, is the one wanted.
+fn check_object(allocator: &Allocator, object: &Path) -> Result<(), String> {
+    match &allocator.file {
+        Some(file) if same_file(file, object) => Ok(()),
+        None if is_libc(object) => Ok(()),
+        _ => Err(format!(
+            "`malloc` is served by {} instead",
+            object.display()
+        )),
+    }
+}
+
+fn is_libc(object: &Path) -> bool {
+    object.file_name().is_some_and(|name| name == "libc.so.6")
+}
+
+fn same_file(one: &Path, other: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    real(one) == real(other)
+}
 
 /// Checks that the loader binds `program`'s calls of `malloc` and its family to `allocator`,
 /// without running any of the program's own code. Returns the object that serves `malloc`.
 ///
-/// The error is a sentence for the user, such as a program that brings its own `malloc`.
+/// This is the loader's trace mode (what `ldd -r` uses), in which it loads and links everything
+/// and then exits, together with its own record of each binding. The error is a sentence for the
+/// user, such as a program that brings its own `malloc`.
 pub fn verify_in_target(program: &Program, allocator: &Allocator) -> Result<PathBuf, String> {
-    let _ = (program, allocator);
-    Ok(PathBuf::new())
+    let mut command = Command::new(&program.executable);
+    command
+        .envs(environment(allocator, None))
+        .env("LD_TRACE_LOADED_OBJECTS", "1")
+        .env("LD_WARN", "1")
+        .env("LD_BIND_NOW", "1")
+        .env("LD_DEBUG", "bindings")
+        .env_remove("LD_DEBUG_OUTPUT");
+    let (status, _, record) = finish(&mut command)?;
+    if !status.success() {
+        return Err(format!(
+            "the loader cannot load it: {}",
+            told(status, &last_lines(&record))
+        ));
+    }
+    let own = Elf::read(&program.executable)?;
+    let brings_its_own = |function: &str| own.defines(function);
+    let mut serves = None;
+    for binding in record.lines().filter_map(Binding::read) {
+        if !FAMILY.contains(&binding.symbol) {
+            continue;
+        }
+        let object = PathBuf::from(binding.to);
+        if same_file(&object, &program.executable) {
+            if brings_its_own(binding.symbol) {
+                return Err(format!(
+                    "the program brings its own `{}`, which no library can replace",
+                    binding.symbol
+                ));
+            }
+            // A program at a fixed address lends its own entry to those who take the function's
+            // address; where that leads is a binding of its own.
+            continue;
+        }
+        check_object(allocator, &object).map_err(|_| {
+            let object = object.display();
+            format!(
+                "in this program the loader takes `{}` from {object}",
+                binding.symbol
+            )
+        })?;
+        if binding.symbol == "malloc" {
+            serves = Some(object);
+        }
+    }
+    serves.ok_or_else(|| {
+        with_complaints(
+            "nothing in this program calls `malloc`".to_owned(),
+            &complaints_in(&record),
+        )
+    })
+}
+
+/// One line of the loader's record.
+struct Binding<'a> {
+    to: &'a str,
+    symbol: &'a str,
+}
+
+impl<'a> Binding<'a> {
+    /// Reads ``PID: binding file A [0] to B [0]: normal symbol `malloc' [VERSION]``.
+    fn read(line: &'a str) -> Option<Binding<'a>> {
+        let (_, rest) = line.split_once("binding file ")?;
+        let (_, rest) = rest.split_once("] to ")?;
+        let (to, rest) = rest.split_once(" [")?;
+        let (_, rest) = rest.split_once("symbol `")?;
+        let (symbol, _) = rest.split_once('\'')?;
+        Some(Binding { to, symbol })
+    }
+}
+
+/// Runs a command to its end and returns its status, output and complaints; one that hangs is
+/// killed.
+fn finish(command: &mut Command) -> Result<(ExitStatus, String, String), String> {
+    let shown = command.get_program().to_string_lossy().into_owned();
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("cannot run {shown}: {error}"))?;
+    let output = drain(child.stdout.take());
+    let complaints = drain(child.stderr.take());
+    let status = wait(&mut child).map_err(|error| format!("cannot wait for {shown}: {error}"))?;
+    let text = |reader: Option<std::thread::JoinHandle<String>>| {
+        reader
+            .and_then(|reader| reader.join().ok())
+            .unwrap_or_default()
+    };
+    match status {
+        Some(status) => Ok((status, text(output), text(complaints))),
+        None => Err(format!(
+            "{shown} hung under it for {} s",
+            PATIENCE.as_secs()
+        )),
+    }
+}
+
+fn drain(pipe: Option<impl Read + Send + 'static>) -> Option<std::thread::JoinHandle<String>> {
+    let mut pipe = pipe?;
+    Some(std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What was read until an error is still worth showing.
+        let _ = pipe.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }))
+}
+
+/// Waits for the end; none when patience ended first and the child was killed.
+fn wait(child: &mut Child) -> std::io::Result<Option<ExitStatus>> {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if start.elapsed() > PATIENCE {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// How a process ended, with what it said.
+fn told(status: ExitStatus, complaints: &str) -> String {
+    let end = match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("killed by signal {signal}"),
+        (None, None) => status.to_string(),
+    };
+    with_complaints(end, &last_lines(complaints))
+}
+
+fn with_complaints(problem: String, complaints: &str) -> String {
+    match complaints.trim() {
+        "" => problem,
+        complaints => format!(
+            "{problem} ({})",
+            complaints.lines().collect::<Vec<_>>().join("; ")
+        ),
+    }
+}
+
+fn last_lines(text: &str) -> String {
+    let lines: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .collect();
+    lines[lines.len().saturating_sub(3)..].join("\n")
+}
+
+/// What the loader complained of in between its record.
+fn complaints_in(record: &str) -> String {
+    record
+        .lines()
+        .filter(|line| line.contains("ERROR: ld.so"))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allocator(kind: Kind, file: Option<&str>) -> Allocator {
+        Allocator {
+            name: "test".to_owned(),
+            kind,
+            version: String::new(),
+            file: file.map(PathBuf::from),
+            environment: Vec::new(),
+            conf_variable: None,
+        }
+    }
+
+    /// A probe's output in which `object` serves everything and glibc's count grew by `grown`.
+    fn answers(object: &str, grown: i64) -> String {
+        let family: String = FAMILY
+            .iter()
+            .map(|name| format!("{name}={object}\n"))
+            .collect();
+        format!("{family}glibc_bytes={grown}\nserved=1000\nlibc=2.36\nexercise=ok\n")
+    }
+
+    #[test]
+    fn a_peer_that_serves_everything_is_accepted() {
+        let peer = allocator(Kind::Peer, Some("/peer.so"));
+        let output = answers("/peer.so", 0) + "library=1.2\nper_cpu=1\n";
+        let served = judge(&peer, &output, "").unwrap();
+        assert_eq!(served.object, Path::new("/peer.so"));
+        assert_eq!(served.library_version.as_deref(), Some("1.2"));
+        assert_eq!(served.per_cpu, Some(true));
+    }
+
+    #[test]
+    fn a_peer_that_the_loader_passed_over_is_refused_with_the_loader_s_words() {
+        let peer = allocator(Kind::Peer, Some("/peer.so"));
+        let reason = judge(&peer, &answers("/lib/libc.so.6", 1000), "ld.so: ignored.").unwrap_err();
+        assert!(reason.contains("/lib/libc.so.6"), "{reason}");
+        assert!(reason.contains("ignored"), "{reason}");
+    }
+
+    #[test]
+    fn a_front_that_takes_its_memory_from_glibc_is_refused() {
+        let peer = allocator(Kind::Peer, Some("/peer.so"));
+        let reason = judge(&peer, &answers("/peer.so", 1000), "").unwrap_err();
+        assert!(reason.contains("from glibc"), "{reason}");
+    }
+
+    #[test]
+    fn a_front_that_lacks_a_function_is_refused_by_its_name() {
+        let peer = allocator(Kind::Peer, Some("/peer.so"));
+        let output = answers("/peer.so", 0).replace("memalign=/peer.so", "memalign=/libc.so.6");
+        let reason = judge(&peer, &output, "").unwrap_err();
+        assert!(reason.contains("memalign"), "{reason}");
+    }
+
+    #[test]
+    fn an_allocator_that_damages_memory_is_refused() {
+        let peer = allocator(Kind::Peer, Some("/peer.so"));
+        let output = answers("/peer.so", 0).replace("exercise=ok", "exercise=realloc lost bytes");
+        assert!(
+            judge(&peer, &output, "")
+                .unwrap_err()
+                .contains("realloc lost bytes")
+        );
+    }
+
+    #[test]
+    fn glibc_is_refused_when_something_else_is_preloaded() {
+        let glibc = allocator(Kind::Glibc, None);
+        assert!(judge(&glibc, &answers("/lib/libc.so.6", 1000), "").is_ok());
+        assert!(judge(&glibc, &answers("/lib/libjemalloc.so.2", 0), "").is_err());
+    }
+
+    #[test]
+    fn a_line_of_the_loader_s_record_is_read() {
+        let line = "  28480:\tbinding file /lib/libc.so.6 [0] to /x/liba.so [0]: normal symbol \
+                    `malloc' [GLIBC_2.2.5]";
+        let binding = Binding::read(line).unwrap();
+        assert_eq!((binding.to, binding.symbol), ("/x/liba.so", "malloc"));
+        assert!(Binding::read("\tlibc.so.6 => /lib/libc.so.6 (0x00007f)").is_none());
+    }
 }

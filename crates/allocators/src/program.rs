@@ -1,8 +1,23 @@
 //! Whether a library can be preloaded into a program.
+//!
+//! `LD_PRELOAD` is a request to the dynamic loader. A statically linked program has none, a program
+//! of another word size or machine loads other libraries, one that runs with other rights than its
+//! caller ignores the request: each would run on glibc's allocator, or its own, and be measured as
+//! something else. [`check`] finds all of these before anything runs. What cannot be seen from
+//! outside (a program that brings its own `malloc`) is found by [`crate::probe::verify_in_target`].
 
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
 
 use crate::Error;
+use crate::elf::Elf;
 
 /// A program into which a library can be preloaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,12 +28,156 @@ pub struct Program {
     pub executable: PathBuf,
 }
 
+/// As many scripts may name scripts as their interpreters, in Linux.
+const MOST_INTERPRETERS: u32 = 4;
+
 /// Finds `name` in `PATH` (a name with a slash is a path) and checks that a library can be
 /// preloaded into it: executable, a dynamically linked 64-bit program of this machine, neither
 /// setuid nor setgid nor with file capabilities. Of a script the interpreter is checked.
 pub fn check(name: &str) -> Result<Program, Error> {
-    Err(Error::ProgramNotFound {
+    let path = find(name)?;
+    let executable = executable_of(&path, MOST_INTERPRETERS).map_err(|problem| Error::Program {
+        program: path.clone(),
+        problem,
+    })?;
+    Ok(Program { path, executable })
+}
+
+/// Looks `name` up as the shell does.
+fn find(name: &str) -> Result<PathBuf, Error> {
+    let not_found = |looked: String| Error::ProgramNotFound {
         name: name.to_owned(),
-        looked: String::new(),
-    })
+        looked,
+    };
+    if name.contains('/') {
+        let path = PathBuf::from(name);
+        return match fs::metadata(&path) {
+            Ok(_) => Ok(path),
+            Err(error) => Err(not_found(error.to_string())),
+        };
+    }
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let mut passed_over = None;
+    for folder in std::env::split_paths(&folders) {
+        let path = folder.join(name);
+        if path.is_file() {
+            if access(&path, Access::EXEC_OK).is_ok() {
+                return Ok(path);
+            }
+            passed_over.get_or_insert(path);
+        }
+    }
+    Err(not_found(match passed_over {
+        Some(path) => format!("{} is there but is not executable", path.display()),
+        None if Path::new(name).exists() => {
+            format!("not in PATH; for the file in this folder write ./{name}")
+        }
+        None => "no folder of PATH has it".to_owned(),
+    }))
+}
+
+/// Follows scripts to the program that runs them and checks that. The error is half a sentence
+/// about the file.
+fn executable_of(path: &Path, interpreters_left: u32) -> Result<PathBuf, String> {
+    let found = fs::metadata(path).map_err(|error| format!("it cannot be read: {error}"))?;
+    if found.is_dir() {
+        return Err("it is a folder".to_owned());
+    }
+    match access(path, Access::EXEC_OK) {
+        Ok(()) => {}
+        Err(Errno::ACCESS) => return Err("it is not executable (chmod +x)".to_owned()),
+        Err(error) => return Err(format!("it cannot be executed: {error}")),
+    }
+    if let Some(line) = script_line(path).map_err(|error| format!("it cannot be read: {error}"))? {
+        if interpreters_left == 0 {
+            return Err("too many scripts name scripts as their interpreters".to_owned());
+        }
+        let interpreter = interpreter_of(&line)?;
+        return executable_of(&interpreter, interpreters_left - 1)
+            .map_err(|problem| format!("of its interpreter {}: {problem}", interpreter.display()));
+    }
+    check_rights(path, &found)?;
+    check_loader(path)?;
+    Ok(path.to_owned())
+}
+
+/// What stands behind `#!`, when the file begins with it.
+fn script_line(path: &Path) -> std::io::Result<Option<Vec<u8>>> {
+    let mut head = Vec::new();
+    fs::File::open(path)?.take(4096).read_to_end(&mut head)?;
+    let Some(rest) = head.strip_prefix(b"#!") else {
+        return Ok(None);
+    };
+    let end = rest
+        .iter()
+        .position(|&byte| byte == b'\n')
+        .unwrap_or(rest.len());
+    Ok(Some(rest[..end].to_vec()))
+}
+
+/// The program that a `#!` line names; behind `env` the one that it will start.
+fn interpreter_of(line: &[u8]) -> Result<PathBuf, String> {
+    let mut words = line
+        .split(|byte| byte.is_ascii_whitespace())
+        .filter(|word| !word.is_empty())
+        .map(OsStr::from_bytes);
+    let Some(interpreter) = words.next().map(PathBuf::from) else {
+        return Err("its first line names no interpreter".to_owned());
+    };
+    if interpreter.file_name() != Some(OsStr::new("env")) {
+        return Ok(interpreter);
+    }
+    let started = words.find(|word| {
+        let bytes = word.as_bytes();
+        !bytes.starts_with(b"-") && !bytes.contains(&b'=')
+    });
+    match started.and_then(OsStr::to_str) {
+        Some(name) => find(name).map_err(|error| format!("of its interpreter: {error}")),
+        None => Ok(interpreter),
+    }
+}
+
+/// Refuses programs that run with other rights than their caller.
+fn check_rights(path: &Path, found: &fs::Metadata) -> Result<(), String> {
+    let ignores = "the loader ignores LD_PRELOAD in such a program; measure a copy without it";
+    if found.mode() & 0o4000 != 0 {
+        return Err(format!("it is setuid, and {ignores}"));
+    }
+    if found.mode() & 0o2000 != 0 {
+        return Err(format!("it is setgid, and {ignores}"));
+    }
+    let mut value = [0_u8; 64];
+    match rustix::fs::getxattr(path, c"security.capability", &mut value) {
+        Ok(length) if length > 0 => Err(format!("it has file capabilities, and {ignores}")),
+        // No such attribute, or a file system without attributes.
+        _ => Ok(()),
+    }
+}
+
+/// Refuses what no loader loads, or not glibc's.
+fn check_loader(path: &Path) -> Result<(), String> {
+    let elf = Elf::read(path).map_err(|problem| match problem.as_str() {
+        "is not an ELF file" => "it is neither an ELF program nor a script with #!".to_owned(),
+        problem if problem.contains("32-bit") => {
+            "it is a 32-bit program; the allocators here are 64-bit libraries".to_owned()
+        }
+        problem => format!("it {problem}"),
+    })?;
+    if !elf.loadable {
+        return Err("it is an object file, not a program".to_owned());
+    }
+    match elf.interpreter {
+        None if elf.shared_object && elf.defines("_init") => {
+            Err("it is a library, not a program".to_owned())
+        }
+        None => Err(
+            "it is statically linked, so that no library can be preloaded into it; \
+                     link it dynamically, or with libmallard.a"
+                .to_owned(),
+        ),
+        Some(loader) if loader.contains("musl") => Err(format!(
+            "its loader is musl's ({loader}); the allocators here are built for glibc"
+        )),
+        Some(_) => Ok(()),
+    }
 }

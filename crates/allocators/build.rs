@@ -1,0 +1,91 @@
+//! Builds what this crate carries inside itself: `libmallard.so`, by a cargo of its own because it
+//! is a workspace of its own (`no_std`, `panic = "abort"`), and the probe program.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+#[path = "src/clean.rs"]
+mod clean;
+
+fn main() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("the crate lies in crates/");
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=src/clean.rs");
+
+    let library = mallard(crates, &out);
+    println!(
+        "cargo::rustc-env=MALLARD_CARRIED_LIBRARY={}",
+        library.display()
+    );
+    let probe = probe(&out);
+    println!("cargo::rustc-env=MALLARD_CARRIED_PROBE={}", probe.display());
+}
+
+/// Builds the C face in release mode, whatever the mode of the lab: it is what gets measured.
+fn mallard(crates: &Path, out: &Path) -> PathBuf {
+    for part in ["src", "Cargo.toml", "Cargo.lock", "build.rs"] {
+        for package in ["mallard", "mallard-c"] {
+            let path = crates.join(package).join(part);
+            if path.exists() {
+                println!("cargo::rerun-if-changed={}", path.display());
+            }
+        }
+    }
+    let workspace = crates.parent().expect("crates/ lies in the workspace");
+    println!(
+        "cargo::rerun-if-changed={}",
+        workspace.join("Cargo.toml").display()
+    );
+
+    let manifest = crates.join("mallard-c/Cargo.toml");
+    let target_folder = out.join("mallard-c");
+    let target = env::var("TARGET").expect("cargo sets TARGET");
+    let mut command = clean::cargo();
+    command
+        .args(["build", "--release", "--manifest-path"])
+        .arg(&manifest);
+    command
+        .arg("--target-dir")
+        .arg(&target_folder)
+        .args(["--target", &target]);
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
+    if !output.status.success() {
+        let message = String::from_utf8_lossy(&output.stderr);
+        panic!("building {} failed:\n{message}", manifest.display());
+    }
+    let library = target_folder.join(target).join("release/libmallard.so");
+    assert!(
+        library.exists(),
+        "{} is missing although cargo succeeded",
+        library.display()
+    );
+    library
+}
+
+fn probe(out: &Path) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("probe/probe.c");
+    println!("cargo::rerun-if-changed={}", source.display());
+    let program = out.join("probe");
+    let compiler = cc::Build::new()
+        .warnings(true)
+        .opt_level(1)
+        .debug(false)
+        .get_compiler();
+    let mut command = compiler.to_command();
+    // Without the builtins a compiler cannot delete an allocation whose memory it sees unused.
+    command
+        .args(["-std=gnu11", "-fno-builtin", "-pthread", "-s", "-o"])
+        .arg(&program)
+        .arg(&source);
+    command.args(["-ldl"]);
+    match command.status() {
+        Ok(status) if status.success() => program,
+        Ok(status) => panic!("{command:?} failed: {status}"),
+        Err(error) => panic!("cannot run {command:?}: {error}; is a C compiler installed?"),
+    }
+}

@@ -1,0 +1,61 @@
+//! The environment for a cargo that is run from within another program.
+//!
+//! Cargo hands its build scripts, and `cargo run` its program, dozens of variables that describe
+//! *this* build: flags, target folder, profile, wrapper, job server. An inner cargo that inherited
+//! them would build something else, or lock itself out. This file is part of the library and of
+//! its build script.
+
+use std::process::Command;
+
+/// Variables beginning with `CARGO` that say how cargo works here, not what is being built.
+const KEPT: [&str; 6] = [
+    "CARGO_HOME",
+    "CARGO_HTTP_",
+    "CARGO_NET_",
+    "CARGO_REGISTR",
+    "CARGO_SOURCE_",
+    "CARGO_TERM_COLOR",
+];
+
+/// Variables that steer compilers or describe the outer build.
+const DROPPED: [&str; 21] = [
+    "RUSTFLAGS",
+    "RUSTDOCFLAGS",
+    "RUSTC_WORKSPACE_WRAPPER",
+    "CLIPPY_ARGS",
+    "CLIPPY_CONF_DIR",
+    "MAKEFLAGS",
+    "MFLAGS",
+    "CFLAGS",
+    "CXXFLAGS",
+    "CPPFLAGS",
+    "LDFLAGS",
+    "TARGET",
+    "HOST",
+    "OUT_DIR",
+    "NUM_JOBS",
+    "OPT_LEVEL",
+    "DEBUG",
+    "PROFILE",
+    "LD_PRELOAD",
+    "MALLOC_CONF",
+    "MALLARD_CONF",
+];
+
+/// Whether an inner cargo must not see the variable `name`.
+pub fn is_dropped(name: &str) -> bool {
+    let cargos = name == "CARGO" || name.starts_with("CARGO_");
+    let kept = KEPT.iter().any(|prefix| name.starts_with(prefix));
+    (cargos && !kept) || name.starts_with("DEP_") || DROPPED.contains(&name)
+}
+
+/// A cargo to be run with nothing of the surrounding build in its environment.
+pub fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(is_dropped) {
+            command.env_remove(name);
+        }
+    }
+    command
+}
