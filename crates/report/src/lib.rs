@@ -5,18 +5,16 @@
 //! [`terminal`] ends a run on the screen, [`write_csv`] feeds a spreadsheet, and [`html`] is one file
 //! to keep or to send: it needs no network and no other file. Nothing here measures or touches the
 //! file system; the caller opens what it wants written.
-use std::io::{self, Write};
-
 mod export;
+mod html;
 pub mod model;
 pub mod stats;
 mod terminal;
 pub mod units;
 
 pub use export::{read_json, write_csv, write_json};
+pub use html::{html, write_html};
 pub use terminal::terminal;
-
-use model::Results;
 
 /// How [`terminal`] lays out its tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,15 +32,4 @@ impl Default for TerminalOptions {
             color: false,
         }
     }
-}
-
-/// Writes the report as one HTML file that needs no network.
-pub fn write_html(r: &Results, out: &mut dyn Write) -> io::Result<()> {
-    out.write_all(html(r).as_bytes())
-}
-
-/// The report as one HTML file that needs no network.
-pub fn html(r: &Results) -> String {
-    let _ = r;
-    String::new()
 }

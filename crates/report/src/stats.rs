@@ -328,3 +328,44 @@ fn hashes(cell: &Cell) -> Hashes<'_> {
         Some(_) => Hashes::Several,
     }
 }
+
+/// A row in which another allocator is faster than the one asked about.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Behind {
+    pub experiment: String,
+    pub axis: String,
+    pub label: String,
+    /// The fastest of the row.
+    pub leader: String,
+    /// Its own time as a multiple of the leader's, above 1.
+    pub times: f64,
+}
+
+/// How many rows an allocator has a figure in together with others, and in which it is behind.
+pub fn behind(r: &Results, allocator: &str) -> (usize, Vec<Behind>) {
+    let (mut rows, mut found) = (0, Vec::new());
+    for (e, row) in r
+        .experiments
+        .iter()
+        .flat_map(|e| e.rows.iter().map(move |row| (e, row)))
+    {
+        let standings = standings(e, row);
+        let Some(own) = standings.iter().find(|s| s.allocator == allocator) else {
+            continue;
+        };
+        rows += usize::from(standings.len() > 1);
+        let leader = standings
+            .iter()
+            .find(|s| s.fastest && s.allocator != allocator);
+        if let (Some(leader), Some(times), false) = (leader, own.time_to_best, own.fastest) {
+            found.push(Behind {
+                experiment: e.name.clone(),
+                axis: e.axis.clone(),
+                label: row.label.clone(),
+                leader: leader.allocator.to_owned(),
+                times,
+            });
+        }
+    }
+    (rows, found)
+}

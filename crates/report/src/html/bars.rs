@@ -1,0 +1,118 @@
+//! The plot of an experiment whose axis is not numeric: a bar per allocator, grouped by row.
+//!
+//! Bars lie, so that names and settings of any length stand upright beside them, and each is
+//! labelled with its name and value. On a logarithmic axis the length of a bar says nothing; there
+//! it is a thin stem that leads to a point, from the reference value where there is one.
+
+use maud::{Markup, html};
+
+use super::chart::{Chart, Point, Series};
+use super::marks::{self, WIDTH, clip, num};
+
+const LEFT: f64 = 92.0;
+const RIGHT: f64 = 50.0;
+const TOP: f64 = 6.0;
+const BOTTOM: f64 = 24.0;
+/// From one bar to the next.
+const PITCH: f64 = 17.0;
+const THICK: f64 = 11.0;
+/// Height of a group's head.
+const HEAD: f64 = 20.0;
+const NAME_LENGTH: usize = 14;
+const HEAD_LENGTH: usize = 62;
+
+/// Draws the chart.
+pub fn draw(chart: &Chart) -> Markup {
+    let groups = groups(chart);
+    let headed = groups.len() > 1;
+    let head = if headed { HEAD } else { 0.0 };
+    let bars: usize = groups.iter().map(|(_, bars)| bars.len()).sum();
+    let base = TOP + groups.len() as f64 * head + bars as f64 * PITCH;
+    let mut next = TOP;
+    let mut placed = Vec::new();
+    for (label, bars) in &groups {
+        let first = next + head;
+        let bars: Vec<_> = bars
+            .iter()
+            .enumerate()
+            .map(|(i, bar)| (first + i as f64 * PITCH, bar))
+            .collect();
+        placed.push((next, *label, bars));
+        next = first + groups[placed.len() - 1].1.len() as f64 * PITCH;
+    }
+    html! {
+        svg class="plot" viewBox=(format!("0 0 {WIDTH} {}", num(base + BOTTOM))) role="img" aria-label=(marks::label(chart)) {
+            (grid(chart, base))
+            @for (top, label, bars) in &placed {
+                @if headed {
+                    text class="head" x="2" y=(num(top + 14.0)) { (clip(label, HEAD_LENGTH)) }
+                }
+                @for (y, (series, point)) in bars { (bar(chart, series, point, *y)) }
+            }
+        }
+    }
+}
+
+type Bar<'a> = (&'a Series<'a>, &'a Point);
+
+/// The bars of each row that has any, by row.
+fn groups<'a>(chart: &'a Chart) -> Vec<(&'a str, Vec<Bar<'a>>)> {
+    let rows = chart.rows.iter().enumerate().map(|(i, row)| {
+        let bars: Vec<Bar> = chart
+            .series
+            .iter()
+            .filter_map(|s| Some((s, s.points.iter().find(|p| p.row == i)?)))
+            .collect();
+        (row.label.as_str(), bars)
+    });
+    rows.filter(|(_, bars)| !bars.is_empty()).collect()
+}
+
+fn x(chart: &Chart, value: f64) -> f64 {
+    LEFT + chart.scale.place(value) * (WIDTH - RIGHT - LEFT)
+}
+
+fn grid(chart: &Chart, base: f64) -> Markup {
+    let (top, bottom) = (num(TOP), num(base));
+    html! {
+        g class="grid" {
+            @for tick in chart.scale.ticks(4) {
+                @let x = num(x(chart, tick));
+                line x1=(x) x2=(x) y1=(top) y2=(bottom) {}
+                text class="tick" x=(x) y=(num(base + 14.0)) text-anchor="middle" { ((chart.format)(tick)) }
+            }
+            @if let Some(value) = chart.reference {
+                @let x = num(x(chart, value));
+                line class="reference" x1=(x) x2=(x) y1=(top) y2=(bottom) {}
+            }
+        }
+    }
+}
+
+fn bar(chart: &Chart, series: &Series, point: &Point, top: f64) -> Markup {
+    let middle = top + PITCH / 2.0;
+    let end = x(chart, point.value);
+    let start = if chart.scale.is_log() {
+        chart.reference.map_or(LEFT, |r| x(chart, r))
+    } else {
+        LEFT
+    };
+    let (low, high) = (x(chart, point.low), x(chart, point.high));
+    html! {
+        g class={"series bar " (series.look.class)} data-a=(series.look.name) {
+            title { (point.tip) }
+            rect class="field" x="0" y=(num(top)) width=(num(WIDTH)) height=(num(PITCH)) {}
+            text class="name" x=(num(LEFT - 6.0)) y=(num(middle + 3.5)) text-anchor="end" { (clip(&series.look.name, NAME_LENGTH)) }
+            @if chart.scale.is_log() {
+                line class="stem" x1=(num(start)) x2=(num(end)) y1=(num(middle)) y2=(num(middle)) {}
+                path class="mark" transform=(format!("translate({} {})", num(end), num(middle))) d=(marks::shape(series.look.shape)) {}
+            } @else {
+                rect class="body" x=(num(start)) y=(num(middle - THICK / 2.0)) width=(num((end - start).max(0.5))) height=(num(THICK)) rx="1.5" {}
+            }
+            @if high - low > 1.0 {
+                line class="whisker" x1=(num(low)) x2=(num(high)) y1=(num(middle)) y2=(num(middle)) {}
+            }
+            text class="value" x=(num(end.max(high) + 7.0)) y=(num(middle + 3.5)) { ((chart.format)(point.value)) }
+        }
+    }
+}

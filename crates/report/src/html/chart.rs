@@ -1,0 +1,218 @@
+//! What a plot shows, apart from how: series of points over the rows of an experiment.
+//!
+//! [`figures`] turns an experiment into its three charts (time, speed-up over glibc, peak RSS);
+//! [`super::lines`] and [`super::bars`] draw them. The choice between the two is made here: lines
+//! where the axis is numeric, bars otherwise.
+
+use super::palette::{Look, Palette};
+use super::scale::Scale;
+use crate::model::{Experiment, Kind, Row};
+use crate::stats::{self, Standing};
+use crate::units::{self, TimeUnit};
+
+/// One plot.
+pub struct Chart<'a> {
+    /// `time`, `speedup` or `rss`: tells the plots of an experiment apart in the document.
+    pub id: &'static str,
+    pub title: String,
+    /// Unit, and which direction is good.
+    pub note: String,
+    pub rows: &'a [Row],
+    /// The name of the axis that the rows vary.
+    pub axis: &'a str,
+    pub series: Vec<Series<'a>>,
+    pub scale: Scale,
+    /// A value worth a line of its own: glibc's 1 in a speed-up.
+    pub reference: Option<f64>,
+    /// A value as the axis and the bars name it.
+    pub format: Box<dyn Fn(f64) -> String + 'a>,
+}
+
+/// One allocator's points, in the order of the rows.
+pub struct Series<'a> {
+    pub look: &'a Look,
+    pub points: Vec<Point>,
+}
+
+/// A figure with the ends of its spread.
+pub struct Point {
+    /// Index of the row.
+    pub row: usize,
+    pub value: f64,
+    pub low: f64,
+    pub high: f64,
+    /// What a person learns who points at it.
+    pub tip: String,
+}
+
+impl Chart<'_> {
+    /// The row besides the numeric ones (`default`), for an axis on which all others are numbers.
+    pub fn aside(&self) -> Option<usize> {
+        self.rows.iter().position(|r| r.x.is_none())
+    }
+
+    /// Whether the rows can be drawn along a numeric axis.
+    pub fn is_numeric(&self) -> bool {
+        let mut xs: Vec<f64> = self.rows.iter().filter_map(|r| r.x).collect();
+        let numeric = xs.len();
+        xs.sort_by(f64::total_cmp);
+        xs.dedup();
+        xs.len() >= 2 && xs.len() == numeric && numeric + 1 >= self.rows.len()
+    }
+}
+
+/// The three plots of an experiment; those without any figure are left out.
+pub fn figures<'a>(
+    kind: Kind,
+    e: &'a Experiment,
+    names: &[&str],
+    palette: &'a Palette,
+) -> Vec<Chart<'a>> {
+    let unit = crate::terminal::time_unit(e);
+    let what = if kind == Kind::Compare {
+        "Wall time"
+    } else {
+        "Time"
+    };
+    let tip = |row: &Row, s: &Standing| tip(e, row, s, unit);
+
+    let time = Measure {
+        id: "time",
+        title: what.to_owned(),
+        note: format!("{}, lower is better", unit.symbol()),
+        value: |s| {
+            let t = s.figures.seconds;
+            Some((t.median, t.min, t.max))
+        },
+        reference: None,
+        format: Box::new(move |v| unit.number(v)),
+    };
+    let speedup = Measure {
+        id: "speedup",
+        title: "Speed-up over glibc".to_owned(),
+        note: "×, higher is better".to_owned(),
+        value: |s| {
+            s.time_to_glibc
+                .filter(|r| *r > 0.0)
+                .map(|r| (1.0 / r, 1.0 / r, 1.0 / r))
+        },
+        reference: Some(1.0),
+        format: Box::new(units::ratio),
+    };
+    let rss = Measure {
+        id: "rss",
+        title: "Peak RSS".to_owned(),
+        note: "MiB, lower is better".to_owned(),
+        value: |s| {
+            let m = s.figures.rss;
+            Some((m.median, m.min, m.max))
+        },
+        reference: None,
+        format: Box::new(units::mib),
+    };
+    [time, speedup, rss]
+        .into_iter()
+        .filter_map(|m| m.chart(e, names, palette, &tip))
+        .collect()
+}
+
+/// How one of the plots reads its value from a standing.
+struct Measure<'a> {
+    id: &'static str,
+    title: String,
+    note: String,
+    value: fn(&Standing) -> Option<(f64, f64, f64)>,
+    reference: Option<f64>,
+    format: Box<dyn Fn(f64) -> String + 'a>,
+}
+
+impl<'a> Measure<'a> {
+    fn chart(
+        self,
+        e: &'a Experiment,
+        names: &[&str],
+        palette: &'a Palette,
+        tip: &dyn Fn(&Row, &Standing) -> String,
+    ) -> Option<Chart<'a>> {
+        let standings: Vec<Vec<Standing>> =
+            e.rows.iter().map(|row| stats::standings(e, row)).collect();
+        let points = |name: &str| -> Vec<Point> {
+            let mine = standings.iter().enumerate().filter_map(|(row, all)| {
+                let standing = all.iter().find(|s| s.allocator == name)?;
+                let (value, low, high) = (self.value)(standing)?;
+                Some(Point {
+                    row,
+                    value,
+                    low,
+                    high,
+                    tip: tip(&e.rows[row], standing),
+                })
+            });
+            mine.collect()
+        };
+        let series: Vec<Series> = names
+            .iter()
+            .map(|name| Series {
+                look: palette.look(name),
+                points: points(name),
+            })
+            .filter(|s| !s.points.is_empty())
+            .collect();
+        if series.is_empty() {
+            return None;
+        }
+        let ends = series
+            .iter()
+            .flat_map(|s| &s.points)
+            .flat_map(|p| [p.low, p.high]);
+        let scale = Scale::fit(ends.chain(self.reference));
+        let note = if scale.is_log() {
+            format!("{}, log scale", self.note)
+        } else {
+            self.note
+        };
+        Some(Chart {
+            id: self.id,
+            title: self.title,
+            note,
+            rows: &e.rows,
+            axis: &e.axis,
+            series,
+            scale,
+            reference: self.reference,
+            format: self.format,
+        })
+    }
+}
+
+/// All of a cell's figures in a few lines.
+pub fn tip(e: &Experiment, row: &Row, s: &Standing, unit: TimeUnit) -> String {
+    let f = &s.figures;
+    let mut lines = vec![format!("{} · {} {}", s.allocator, e.axis, row.label)];
+    let time = |v: f64| unit.number(v);
+    lines.push(format!(
+        "{} {} ({} … {}, {} runs)",
+        time(f.seconds.median),
+        unit.symbol(),
+        time(f.seconds.min),
+        time(f.seconds.max),
+        f.runs
+    ));
+    if let Some(ratio) = s.time_to_glibc {
+        lines.push(format!("{} of glibc's time", units::ratio(ratio)));
+    }
+    if let Some(ops) = f.ops_per_second {
+        lines.push(format!("{} operations", units::rate(ops.median)));
+    }
+    lines.push(format!("peak RSS {}", units::bytes(f.rss.median)));
+    lines.push(format!(
+        "user {}, system {}",
+        units::seconds(f.user.median),
+        units::seconds(f.system.median)
+    ));
+    lines.push(format!(
+        "{} page faults",
+        units::count(f.minor_faults.median + f.major_faults.median)
+    ));
+    lines.join("\n")
+}

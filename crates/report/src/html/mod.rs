@@ -1,0 +1,249 @@
+//! The report: one HTML file with everything in it, for a browser without a network.
+//!
+//! From the top: what was measured and where; who is ahead; each experiment with its plots, its
+//! table and every run; what is needed to repeat it. [`chart`] decides what the plots show,
+//! [`lines`] and [`bars`] draw them as SVG with classes instead of colours, and the style sheet
+//! colours them for light and dark pages and for paper. The markup is written here rather than by
+//! a plotting library, since those fix colours and text in the picture: no theme, no tips, nothing
+//! that the script can light up. The script only adds to a page that is complete without it.
+//!
+//! A policy in the page's head forbids every request, so a mistake here cannot call the network.
+
+mod bars;
+mod chart;
+mod lines;
+mod marks;
+mod palette;
+mod scale;
+mod tables;
+
+use std::io::{self, Write};
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use crate::model::{Experiment, Kind, Results};
+use crate::stats::{self, Overall, Ranking};
+use crate::terminal::{columns, machine_line};
+use crate::units;
+use palette::{Palette, SUBJECT};
+
+const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("script.js");
+const POLICY: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
+
+/// Writes the report as one HTML file that needs no network.
+pub fn write_html(r: &Results, out: &mut dyn Write) -> io::Result<()> {
+    out.write_all(html(r).as_bytes())
+}
+
+/// The report as one HTML file that needs no network.
+pub fn html(r: &Results) -> String {
+    let palette = Palette::new(r);
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                meta name="generator" content={"mallard " (env!("CARGO_PKG_VERSION"))};
+                title { (r.title) " · mallard" }
+                link rel="icon" href="data:,";
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                (head(r))
+                main {
+                    (summary(r, &palette))
+                    (legend(r, &palette))
+                    @for e in &r.experiments { (experiment(r, e, &palette)) }
+                    (setup(r, &palette))
+                }
+                footer { "Written by mallard " (env!("CARGO_PKG_VERSION")) ". Every run is also in the JSON file beside this report." }
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    };
+    page.into_string()
+}
+
+fn head(r: &Results) -> Markup {
+    html! {
+        header {
+            p class="brand" { "mallard " @if r.kind == Kind::Bench { "bench" } @else { "compare" } }
+            h1 { (r.title) }
+            p class="machine" { (machine_line(r)) }
+            p class="when" { time datetime=(r.started) { (r.started.replace('T', " ")) } " · took " (units::elapsed(r.elapsed_seconds)) }
+            nav {
+                @for e in &r.experiments { a href={"#" (anchor(e))} { (e.name) } }
+                a href="#setup" { "set-up" }
+            }
+        }
+    }
+}
+
+/// An experiment's place in the page; names of a user's own experiments may hold anything.
+fn anchor(e: &Experiment) -> String {
+    let plain = e
+        .name
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
+    format!("experiment-{}", plain.collect::<String>())
+}
+
+fn summary(r: &Results, palette: &Palette) -> Markup {
+    let ranking = stats::ranking(r);
+    html! {
+        section class="summary" {
+            h2 { "Who is ahead" }
+            div class="cards" { (cards(&ranking, palette)) (subject_card(r, palette)) }
+            @if ranking.rows > 1 {
+                p class="about" { (about(&ranking)) }
+                (tables::ranking(&ranking, palette))
+            }
+        }
+    }
+}
+
+fn about(ranking: &Ranking) -> String {
+    if ranking.common && ranking.rows < ranking.of_rows {
+        format!(
+            "Geometric means over the {} of {} rows that every allocator takes part in; the others vary a setting that not all have. Lower is better.",
+            ranking.rows, ranking.of_rows
+        )
+    } else {
+        format!(
+            "Geometric means over {} rows. Lower is better.",
+            ranking.rows
+        )
+    }
+}
+
+/// The fastest and the smallest, among the allocators that have all rows.
+fn cards(ranking: &Ranking, palette: &Palette) -> Markup {
+    let full = ranking.allocators.iter().map(|o| o.rows).max().unwrap_or(0);
+    let least = |value: fn(&Overall) -> Option<f64>| {
+        let with = ranking
+            .allocators
+            .iter()
+            .filter(|o| o.rows == full && full > 0);
+        with.filter_map(|o| Some((o, value(o)?)))
+            .min_by(|a, b| a.1.total_cmp(&b.1))
+            .map(|(o, _)| o)
+    };
+    let card = |title: &str, o: &Overall, ratio: Option<f64>, what: &str, won: usize| {
+        html! {
+            div class={"card " (palette.look(&o.allocator).class)} {
+                h3 { (title) }
+                p class="winner" { (tables::name(palette, &o.allocator)) }
+                @if let Some(ratio) = ratio { p { b { (units::ratio(ratio)) } " of glibc’s " (what) } }
+                @if ranking.rows > 1 { p class="faint" { "best in " (won) " of " (ranking.rows) " rows" } }
+            }
+        }
+    };
+    html! {
+        @if let Some(o) = least(|o| o.time_to_best) { (card("Fastest", o, o.time_to_glibc, "time", o.fastest)) }
+        @if let Some(o) = least(|o| o.rss_to_best) { (card("Smallest", o, o.rss_to_glibc, "peak RSS", o.smallest)) }
+    }
+}
+
+/// Where Mallard is behind: what its authors should read first.
+fn subject_card(r: &Results, palette: &Palette) -> Markup {
+    let (rows, behind) = stats::behind(r, SUBJECT);
+    html! {
+        @if rows > 0 {
+            div class="card k-subject wide" {
+                h3 { "Where " (SUBJECT) " is behind" }
+                @if behind.is_empty() {
+                    p { "Nowhere: it is the fastest in all " (rows) " rows that it shares with others." }
+                } @else {
+                    p { (behind.len()) " of " (rows) " rows" }
+                    ul {
+                        @for b in &behind {
+                            li {
+                                (b.experiment) ", " (b.axis) " " (b.label) ": "
+                                b { (units::ratio(b.times)) "×" } " the time of " (tables::name(palette, &b.leader))
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn legend(r: &Results, palette: &Palette) -> Markup {
+    html! {
+        div class="legend" aria-label="Allocators" {
+            @for a in r.allocators.iter().filter(|a| a.unavailable.is_none()) {
+                button type="button" data-a=(a.name) aria-pressed="false" { (tables::name(palette, &a.name)) }
+            }
+        }
+    }
+}
+
+fn experiment(r: &Results, e: &Experiment, palette: &Palette) -> Markup {
+    let names = columns(r, e);
+    html! {
+        section class="experiment" id=(anchor(e)) data-experiment=(e.name) {
+            h2 { span class="short" { (e.name) } " " (e.title) }
+            @if !e.description.is_empty() { p class="what" { (e.description) } }
+            @if !e.claim.is_empty() { p class="claim" { b { "Claimed: " } (e.claim) } }
+            @if !e.parameters.is_empty() {
+                (tables::list(e.parameters.iter().map(|(k, v)| (k.as_str(), v.clone()))))
+            }
+            div class="plots" {
+                @for chart in chart::figures(r.kind, e, &names, palette) {
+                    figure data-plot=(chart.id) {
+                        figcaption { b { (chart.title) } " " span { (chart.note) } }
+                        @if chart.is_numeric() { (lines::draw(&chart)) } @else { (bars::draw(&chart)) }
+                    }
+                }
+            }
+            (tables::experiment(r.kind, e, &names, palette))
+            (tables::failures(e, palette))
+            (tables::every_run(e, palette))
+        }
+    }
+}
+
+fn setup(r: &Results, palette: &Palette) -> Markup {
+    let m = &r.machine;
+    let machine = [
+        ("processor", m.cpu.clone()),
+        ("CPUs", m.cpus.to_string()),
+        ("memory", units::bytes(m.memory_bytes as f64)),
+        ("distribution", m.distribution.clone()),
+        ("kernel", m.kernel.clone()),
+        ("C library", m.libc.clone()),
+        ("transparent huge pages", m.thp.clone()),
+        ("page size", units::bytes(m.page_size as f64)),
+    ];
+    html! {
+        section id="setup" {
+            h2 { "Set-up" }
+            h3 { "To repeat it" }
+            pre class="command" { (command_line(&r.command)) }
+            h3 { "Machine" }
+            (tables::list(machine))
+            h3 { "Settings" }
+            (tables::list(r.settings.iter().map(|(k, v)| (k.as_str(), v.clone()))))
+            h3 { "Allocators" }
+            (tables::allocators(r, palette))
+        }
+    }
+}
+
+/// The command as a shell takes it.
+fn command_line(command: &[String]) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%^".contains(c);
+    let quoted = command.iter().map(|word| {
+        if !word.is_empty() && word.chars().all(plain) {
+            return word.clone();
+        }
+        format!("'{}'", word.replace('\'', r"'\''"))
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}

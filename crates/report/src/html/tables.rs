@@ -1,0 +1,314 @@
+//! The tables of the report: the ranking, an experiment's figures, every single run.
+//!
+//! A table wider than the page scrolls by itself, its first column staying in sight.
+
+use maud::{Markup, html};
+
+use super::palette::Palette;
+use crate::export::failure_line;
+use crate::model::{Cell, Experiment, Kind, Results, Row};
+use crate::stats::{self, Output, Overall, Ranking, Standing};
+use crate::units::{self, TimeUnit};
+
+/// An allocator's name with its colour.
+pub fn name(palette: &Palette, allocator: &str) -> Markup {
+    let look = palette.look(allocator);
+    html! {
+        span class={"tag " (look.class)} {
+            svg class="swatch" viewBox="-5 -5 10 10" aria-hidden="true" { path d=(super::marks::shape(look.shape)) {} }
+            (allocator)
+        }
+    }
+}
+
+/// Geometric means per allocator, with bars to compare by eye.
+pub fn ranking(ranking: &Ranking, palette: &Palette) -> Markup {
+    let full = ranking.allocators.iter().map(|o| o.rows).max().unwrap_or(0);
+    let complete = || ranking.allocators.iter().filter(move |o| o.rows == full);
+    let ends = |value: fn(&Overall) -> Option<f64>| {
+        let least = complete().filter_map(value).fold(f64::INFINITY, f64::min);
+        let most = ranking
+            .allocators
+            .iter()
+            .filter_map(value)
+            .fold(0.0, f64::max);
+        (least, most)
+    };
+    let mean = |o: &Overall, value: fn(&Overall) -> Option<f64>| {
+        let (least, most) = ends(value);
+        html! {
+            @if let Some(v) = value(o) {
+                td class={"meter " (palette.look(&o.allocator).class) @if o.rows == full && v == least { " best" }}
+                    style=(format!("--share:{:.1}%", v / most * 100.0)) { (units::ratio(v)) }
+            } @else {
+                td class="none" { "–" }
+            }
+        }
+    };
+    html! {
+        div class="scroll" {
+            table class="ranking" {
+                thead {
+                    tr {
+                        th rowspan="2" { "allocator" }
+                        th colspan="3" { "time" }
+                        th colspan="3" { "peak RSS" }
+                        th rowspan="2" { "rows" }
+                    }
+                    tr { th { "× glibc" } th { "× best" } th { "rows won" } th { "× glibc" } th { "× best" } th { "rows won" } }
+                }
+                tbody {
+                    @for o in &ranking.allocators {
+                        tr data-a=(o.allocator) {
+                            th { (name(palette, &o.allocator)) }
+                            (mean(o, |o| o.time_to_glibc)) (mean(o, |o| o.time_to_best)) td { (o.fastest) }
+                            (mean(o, |o| o.rss_to_glibc)) (mean(o, |o| o.rss_to_best)) td { (o.smallest) }
+                            td class=[(o.rows < full).then_some("bad")] { (o.rows) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The figures of an experiment: rows of the axis by allocators, or allocators by figures for a
+/// user's own program.
+pub fn experiment(kind: Kind, e: &Experiment, names: &[&str], palette: &Palette) -> Markup {
+    match kind {
+        Kind::Bench => bench(e, names, palette),
+        Kind::Compare => html! { @for row in &e.rows { (compare(e, row, palette)) } },
+    }
+}
+
+fn bench(e: &Experiment, names: &[&str], palette: &Palette) -> Markup {
+    let unit = crate::terminal::time_unit(e);
+    html! {
+        div class="scroll" {
+            table class="figures" {
+                caption {
+                    "Median time in " (unit.symbol()) " ± furthest run, multiple of glibc’s time, peak RSS in MiB. "
+                    span class="best" { "Best of the row" } "."
+                }
+                thead { tr { th { (e.axis) } @for n in names { th data-a=(n) { (name(palette, n)) } } } }
+                tbody {
+                    @for row in &e.rows {
+                        @let standings = stats::standings(e, row);
+                        tr {
+                            th { (row.label) }
+                            @for n in names { (figure(row, n, standings.iter().find(|s| s.allocator == *n), unit)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn figure(row: &Row, allocator: &str, standing: Option<&Standing>, unit: TimeUnit) -> Markup {
+    let Some(s) = standing else {
+        let failure = row
+            .cells
+            .iter()
+            .find(|c| c.allocator == allocator)
+            .and_then(|c| c.failure.as_ref());
+        return match failure {
+            Some(f) => html! { td class="bad" title=(failure_line(f)) { "failed" } },
+            None => html! { td class="none" { "–" } },
+        };
+    };
+    html! {
+        td data-a=(allocator) {
+            span class={"main" @if s.fastest { " best" }} { (unit.number(s.figures.seconds.median)) }
+            @if s.figures.runs > 1 { " " small { (units::plus_minus(s.figures.seconds.relative())) } }
+            span class="more" {
+                @if let Some(r) = s.time_to_glibc { span { (units::ratio(r)) "×" } }
+                span class={@if s.smallest { "best" }} { (units::mib(s.figures.rss.median)) }
+            }
+        }
+    }
+}
+
+fn compare(e: &Experiment, row: &Row, palette: &Palette) -> Markup {
+    let standings = stats::standings(e, row);
+    let heads = [
+        "allocator",
+        "wall",
+        "× glibc",
+        "user",
+        "system",
+        "peak RSS",
+        "× glibc",
+        "page faults",
+        "exit",
+        "output",
+    ];
+    html! {
+        div class="scroll" {
+            table class="compare" {
+                @if e.rows.len() > 1 { caption { (e.axis) " " (row.label) } }
+                thead { tr { @for head in heads { th { (head) } } } }
+                tbody {
+                    @for cell in row.cells.iter().filter(|c| stats::took_part(c)) {
+                        tr data-a=(cell.allocator) {
+                            th { (name(palette, &cell.allocator)) }
+                            (compare_figures(row, cell, standings.iter().find(|s| s.allocator == cell.allocator)))
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn compare_figures(row: &Row, cell: &Cell, standing: Option<&Standing>) -> Markup {
+    let Some(s) = standing else {
+        let exit = cell.failure.as_ref().and_then(|f| f.exit);
+        return html! {
+            td class="bad" { "failed" }
+            @for _ in 0..6 { td class="none" {} }
+            td class="bad" { @if let Some(exit) = exit { (units::exit(exit)) } }
+            td class="none" {}
+        };
+    };
+    let f = &s.figures;
+    let optional = |v: Option<f64>| v.map_or("–".to_owned(), units::ratio);
+    html! {
+        td {
+            span class={@if s.fastest { "best" }} { (units::seconds(f.seconds.median)) }
+            @if f.runs > 1 { " " small { (units::plus_minus(f.seconds.relative())) } }
+        }
+        td { (optional(s.time_to_glibc)) }
+        td { (units::seconds(f.user.median)) }
+        td { (units::seconds(f.system.median)) }
+        td { span class={@if s.smallest { "best" }} { (units::bytes(f.rss.median)) } }
+        td { (optional(s.rss_to_glibc)) }
+        td { (units::count(f.minor_faults.median + f.major_faults.median)) }
+        td { @if let Some(run) = cell.runs.last() { (units::exit(run.exit)) } }
+        (output(stats::output(row, cell), cell))
+    }
+}
+
+fn output(output: Output, cell: &Cell) -> Markup {
+    match output {
+        Output::Same if cell.allocator == stats::BASELINE => html! { td { "reference" } },
+        Output::Same => html! { td { "same" } },
+        Output::Differs => html! { td class="bad" { "differs" } },
+        Output::Varies => html! { td title="The runs do not agree among themselves" { "varies" } },
+        Output::Unknown => html! { td class="none" { "–" } },
+    }
+}
+
+/// Every run of an experiment, folded away.
+pub fn every_run(e: &Experiment, palette: &Palette) -> Markup {
+    let cells = || {
+        e.rows
+            .iter()
+            .flat_map(|row| row.cells.iter().map(move |cell| (row, cell)))
+    };
+    let count: usize = cells().map(|(_, cell)| cell.runs.len()).sum();
+    let hashed = cells()
+        .flat_map(|(_, c)| &c.runs)
+        .any(|run| run.output_hash.is_some());
+    let counted = cells()
+        .flat_map(|(_, c)| &c.runs)
+        .any(|run| run.ops_per_second.is_some());
+    html! {
+        details {
+            summary { "Every run (" (count) ")" }
+            div class="scroll" {
+                table class="runs" {
+                    thead {
+                        tr {
+                            th { (e.axis) } th { "allocator" } th { "run" } th { "seconds" }
+                            @if counted { th { "operations" } }
+                            th { "wall s" } th { "user s" } th { "system s" } th { "peak RSS" }
+                            th { "minor faults" } th { "major faults" } th { "exit" }
+                            @if hashed { th { "output" } }
+                        }
+                    }
+                    tbody {
+                        @for (row, cell) in cells() {
+                            @for (i, run) in cell.runs.iter().enumerate() {
+                                tr {
+                                    th { (row.label) } td class="left" { (name(palette, &cell.allocator)) } td { (i + 1) }
+                                    td { (format!("{:.6}", run.seconds)) }
+                                    @if counted { td { @if let Some(ops) = run.ops_per_second { (units::rate(ops)) } } }
+                                    td { (format!("{:.3}", run.wall_seconds)) }
+                                    td { (format!("{:.3}", run.user_seconds)) }
+                                    td { (format!("{:.3}", run.system_seconds)) }
+                                    td { (units::bytes(run.peak_rss_bytes as f64)) }
+                                    td { (units::count(run.minor_faults as f64)) }
+                                    td { (units::count(run.major_faults as f64)) }
+                                    td { (units::exit(run.exit)) }
+                                    @if hashed {
+                                        td title=[run.output_hash.as_deref()] {
+                                            code { (run.output_hash.as_deref().unwrap_or_default().chars().take(12).collect::<String>()) }
+                                        }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What failed in an experiment, with the last words of each process.
+pub fn failures(e: &Experiment, palette: &Palette) -> Markup {
+    let failed: Vec<_> = e
+        .rows
+        .iter()
+        .flat_map(|row| {
+            row.cells
+                .iter()
+                .filter_map(move |c| Some((row, c, c.failure.as_ref()?)))
+        })
+        .collect();
+    html! {
+        @for (row, cell, failure) in failed {
+            div class="failure" {
+                p { (name(palette, &cell.allocator)) " failed at " (e.axis) " " (row.label) ": " (failure_line(failure)) }
+                @if !failure.last_lines.is_empty() { pre { (failure.last_lines.join("\n")) } }
+            }
+        }
+    }
+}
+
+/// Names and values.
+pub fn list<'a>(pairs: impl IntoIterator<Item = (&'a str, String)>) -> Markup {
+    html! {
+        dl {
+            @for (key, value) in pairs.into_iter().filter(|(_, value)| !value.is_empty()) {
+                div { dt { (key) } dd { (value) } }
+            }
+        }
+    }
+}
+
+/// The allocators with what is needed to have the same ones.
+pub fn allocators(r: &Results, palette: &Palette) -> Markup {
+    html! {
+        div class="scroll" {
+            table class="allocators" {
+                thead { tr { th { "allocator" } th { "version" } th { "library" } th { "environment" } } }
+                tbody {
+                    @for a in &r.allocators {
+                        tr {
+                            th { (name(palette, &a.name)) }
+                            @if let Some(why) = &a.unavailable {
+                                td class="bad left" colspan="3" { "not measured: " (why) }
+                            } @else {
+                                td class="left" { (a.version) }
+                                td class="left" { @if let Some(file) = &a.file { code { (file) } } @else { "the C library itself" } }
+                                td class="left" { @for (k, v) in &a.environment { code { (k) "=" (v) } " " } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! A headless Chromium, spoken to over its DevTools protocol: opens a page as a reader would have
+//! it (width, theme), and tells what the console said, what was requested and what is drawn.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use base64::Engine as _;
+use serde_json::{Value, json};
+use tungstenite::stream::MaybeTlsStream;
+use tungstenite::{Message, WebSocket};
+
+/// Long enough for a loaded machine; reaching it means that the browser hangs.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The browser of this machine, if it has one.
+pub fn find() -> Option<PathBuf> {
+    let folders: Vec<PathBuf> = std::env::split_paths(&std::env::var_os("PATH")?).collect();
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    names
+        .iter()
+        .flat_map(|name| folders.iter().map(move |f| f.join(name)))
+        .find(|path| path.is_file())
+}
+
+pub struct Browser {
+    process: Child,
+    socket: WebSocket<MaybeTlsStream<std::net::TcpStream>>,
+    /// The page that commands go to, once there is one.
+    session: Option<String>,
+    next_id: u64,
+    /// Events that arrived while an answer was awaited.
+    events: Vec<Value>,
+    _profile: tempfile::TempDir,
+}
+
+/// What a page did while it loaded.
+#[derive(Debug)]
+pub struct Visit {
+    /// Uncaught exceptions, `console.error`, and what the browser itself logs as an error.
+    pub errors: Vec<String>,
+    /// Everything the page asked for besides itself.
+    pub requests: Vec<String>,
+}
+
+impl Browser {
+    pub fn start(program: &Path) -> Browser {
+        let profile = tempfile::tempdir().expect("a folder for the browser's profile");
+        let mut process = Command::new(program)
+            .args([
+                "--headless=new",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+            ])
+            .args([
+                "--no-first-run",
+                "--disable-background-networking",
+                "--disable-component-update",
+            ])
+            .args([
+                "--remote-debugging-port=0",
+                "--force-device-scale-factor=1",
+                "about:blank",
+            ])
+            .arg(format!("--user-data-dir={}", profile.path().display()))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|e| panic!("cannot start {}: {e}", program.display()));
+        let address = page_address(&mut process);
+        let (socket, _) = tungstenite::connect(&address).expect("the browser's debugging socket");
+        if let MaybeTlsStream::Plain(stream) = socket.get_ref() {
+            stream
+                .set_read_timeout(Some(PATIENCE))
+                .expect("a time limit on the socket");
+        }
+        let mut browser = Browser {
+            process,
+            socket,
+            session: None,
+            next_id: 1,
+            events: Vec::new(),
+            _profile: profile,
+        };
+        browser.attach();
+        browser
+    }
+
+    /// From here on every command goes to a page instead of the browser.
+    fn attach(&mut self) {
+        let target = self.call("Target.createTarget", json!({"url": "about:blank"}));
+        let attach = json!({"targetId": target["targetId"], "flatten": true});
+        let answer = self.call("Target.attachToTarget", attach);
+        self.session = Some(
+            answer["sessionId"]
+                .as_str()
+                .expect("a session id")
+                .to_owned(),
+        );
+        for domain in ["Page", "Runtime", "Log", "Network"] {
+            self.call(&format!("{domain}.enable"), json!({}));
+        }
+    }
+
+    /// Opens a page at a width in a theme (`light` or `dark`) and waits until it has settled.
+    pub fn visit(&mut self, page: &Path, width: u32, theme: &str) -> Visit {
+        let metrics =
+            json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false});
+        self.call("Emulation.setDeviceMetricsOverride", metrics);
+        let features = json!([{"name": "prefers-color-scheme", "value": theme}]);
+        self.call(
+            "Emulation.setEmulatedMedia",
+            json!({"media": "", "features": features}),
+        );
+        self.call("Page.navigate", json!({"url": "about:blank"}));
+        self.wait_for("Page.loadEventFired");
+        self.events.clear();
+        let url = format!("file://{}", page.display());
+        self.call("Page.navigate", json!({"url": url}));
+        self.wait_for("Page.loadEventFired");
+        // Two frames later the first layout is done and whatever it caused has been reported.
+        self.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))");
+        let events = std::mem::take(&mut self.events);
+        let requests = events
+            .iter()
+            .filter(|e| e["method"] == "Network.requestWillBeSent");
+        let requests = requests.filter_map(|e| e["params"]["request"]["url"].as_str());
+        let requests = requests.filter(|u| *u != url).map(str::to_owned).collect();
+        Visit {
+            errors: events.iter().filter_map(console_error).collect(),
+            requests,
+        }
+    }
+
+    /// The value of an expression in the page.
+    pub fn evaluate(&mut self, expression: &str) -> Value {
+        let what = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
+        let answer = self.call("Runtime.evaluate", what);
+        assert!(
+            answer.get("exceptionDetails").is_none(),
+            "{expression}: {answer}"
+        );
+        answer["result"]["value"].clone()
+    }
+
+    /// A picture of the whole page as PNG.
+    pub fn picture(&mut self) -> Vec<u8> {
+        let answer = self.call(
+            "Page.captureScreenshot",
+            json!({"format": "png", "captureBeyondViewport": true}),
+        );
+        let data = answer["data"].as_str().expect("a picture");
+        base64::engine::general_purpose::STANDARD
+            .decode(data)
+            .expect("base64")
+    }
+
+    /// The page as it would be printed.
+    pub fn pdf(&mut self) -> Vec<u8> {
+        let answer = self.call("Page.printToPDF", json!({"printBackground": true}));
+        base64::engine::general_purpose::STANDARD
+            .decode(answer["data"].as_str().expect("a PDF"))
+            .expect("base64")
+    }
+
+    fn call(&mut self, method: &str, params: Value) -> Value {
+        let id = self.next_id;
+        self.next_id += 1;
+        let mut message = json!({"id": id, "method": method, "params": params});
+        if let Some(session) = &self.session {
+            message["sessionId"] = json!(session);
+        }
+        self.socket
+            .send(Message::text(message.to_string()))
+            .expect("the browser listens");
+        loop {
+            let answer = self.receive();
+            if answer["id"] == json!(id) {
+                assert!(answer.get("error").is_none(), "{message}: {answer}");
+                return answer["result"].clone();
+            }
+            self.events.push(answer);
+        }
+    }
+
+    fn wait_for(&mut self, event: &str) {
+        while !self.events.iter().any(|e| e["method"] == event) {
+            let received = self.receive();
+            self.events.push(received);
+        }
+    }
+
+    fn receive(&mut self) -> Value {
+        loop {
+            match self
+                .socket
+                .read()
+                .expect("an answer of the browser in time")
+            {
+                Message::Text(text) => return serde_json::from_str(&text).expect("JSON"),
+                Message::Close(_) => panic!("the browser went away"),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The address that the browser prints once it listens.
+fn page_address(process: &mut Child) -> String {
+    let mut lines = BufReader::new(process.stderr.take().expect("its standard error"));
+    let (mut seen, mut line) = (String::new(), String::new());
+    while lines.read_line(&mut line).expect("text") > 0 {
+        if let Some((_, address)) = line.split_once("DevTools listening on ") {
+            let address = address.trim().to_owned();
+            // Keep reading, so that the browser never blocks on a full pipe.
+            std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
+            return address;
+        }
+        seen.push_str(&line);
+        line.clear();
+    }
+    panic!("the browser ended before it listened:\n{seen}");
+}
+
+fn console_error(event: &Value) -> Option<String> {
+    let params = &event["params"];
+    match event["method"].as_str()? {
+        "Runtime.exceptionThrown" => Some(params["exceptionDetails"].to_string()),
+        "Runtime.consoleAPICalled" if params["type"] == "error" => Some(params["args"].to_string()),
+        "Log.entryAdded" if params["entry"]["level"] == "error" => {
+            Some(params["entry"].to_string())
+        }
+        _ => None,
+    }
+}
