@@ -383,7 +383,7 @@ fn version(allocator: &Allocator, served: Served) -> String {
 fn check_library(file: &Path) -> Result<Elf, String> {
     carried::preloadable(file)?;
     let elf = Elf::read(file)?;
-    if !elf.shared_object {
+    if !elf.library {
         return Err("is not a shared library".to_owned());
     }
     match ["malloc", "free"]
@@ -477,7 +477,7 @@ mod tests {
         for (file, expected) in [
             (text.as_path(), "not an ELF file"),
             (Path::new("/nowhere/lib.so"), "cannot be read"),
-            (program.as_path(), "does not define `malloc`"),
+            (program.as_path(), "is not a shared library"),
         ] {
             let error = catalog()
                 .add_custom(&format!("mine={}", file.display()))

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use object::read::elf::{FileHeader, ProgramHeader};
+use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use object::{Architecture, Endianness, FileKind, Object, ObjectKind, ObjectSymbol, elf};
 
 /// The facts about one ELF file of this machine.
@@ -12,8 +12,8 @@ pub(crate) struct Elf {
     pub(crate) interpreter: Option<String>,
     /// Whether it can be loaded as a library or run as a program, as opposed to an object file.
     pub(crate) loadable: bool,
-    /// Whether it has a dynamic section and is no fixed-address program.
-    pub(crate) shared_object: bool,
+    /// Whether it is a library: it may be loaded anywhere and is not marked as a program.
+    pub(crate) library: bool,
     /// The functions that it gives to others.
     defined: Vec<String>,
 }
@@ -43,9 +43,18 @@ impl Elf {
         let header = elf::FileHeader64::<Endianness>::parse(data).map_err(broken)?;
         let endian = header.endian().map_err(broken)?;
         let mut interpreter = None;
+        let mut marked_as_program = false;
         for segment in header.program_headers(endian, data).map_err(broken)? {
             if let Some(path) = segment.interpreter(endian, data).map_err(broken)? {
                 interpreter = Some(String::from_utf8_lossy(path).into_owned());
+            }
+            for entry in segment
+                .dynamic(endian, data)
+                .map_err(broken)?
+                .unwrap_or_default()
+            {
+                marked_as_program |= entry.tag(endian) == elf::DT_FLAGS_1
+                    && entry.val(endian) & elf::DF_1_PIE.0 != 0;
             }
         }
         let defined = file
@@ -56,7 +65,7 @@ impl Elf {
         Ok(Elf {
             interpreter,
             loadable: matches!(file.kind(), ObjectKind::Dynamic | ObjectKind::Executable),
-            shared_object: file.kind() == ObjectKind::Dynamic,
+            library: file.kind() == ObjectKind::Dynamic && !marked_as_program,
             defined,
         })
     }
@@ -92,13 +101,14 @@ mod tests {
     fn this_program_is_read() {
         let elf = Elf::parse(&own()).unwrap();
         assert!(elf.loadable);
+        assert!(!elf.library);
         assert!(elf.interpreter.unwrap().contains("ld"));
     }
 
     #[test]
     fn the_carried_library_is_a_shared_object_without_a_loader() {
         let elf = Elf::parse(crate::carried::LIBRARY).unwrap();
-        assert!(elf.shared_object);
+        assert!(elf.library);
         assert_eq!(elf.interpreter, None);
     }
 

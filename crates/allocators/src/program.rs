@@ -167,9 +167,7 @@ fn check_loader(path: &Path) -> Result<(), String> {
         return Err("it is an object file, not a program".to_owned());
     }
     match elf.interpreter {
-        None if elf.shared_object && elf.defines("_init") => {
-            Err("it is a library, not a program".to_owned())
-        }
+        None if elf.library => Err("it is a library, not a program".to_owned()),
         None => Err(
             "it is statically linked, so that no library can be preloaded into it; \
                      link it dynamically, or with libmallard.a"
