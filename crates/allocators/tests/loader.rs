@@ -173,7 +173,8 @@ fn a_front_that_crashes_is_unavailable_with_the_signal() {
 fn a_front_whose_calloc_does_not_clear_is_unavailable() {
     let dirty = BUMP.replace(
         "return malloc(count * size);",
-        "return memset(malloc(count * size), 1, count * size);",
+        // Only requests that the probe makes: the loader's own would not survive this.
+        "return memset(malloc(count * size), count == 1 && size % 2, count * size);",
     );
     assert_ne!(dirty, BUMP);
     let reason = Lab::new().front(&dirty).unwrap_err().reason;
