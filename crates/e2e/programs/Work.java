@@ -23,7 +23,7 @@ public class Work {
         Map<String, List<Integer>> map = new HashMap<>();
         List<ByteBuffer> buffers = new ArrayList<>();
         StringBuilder text = new StringBuilder();
-        for (int i = 0; i < 20000; i++) {
+        for (int i = 0; i < 12000; i++) {
             state = state * 6364136223846793005L + 1442695040888963407L;
             int value = (int) (state >>> 40);
             map.computeIfAbsent(Integer.toString(value % 900, 36), k -> new ArrayList<>()).add(value);
@@ -65,10 +65,10 @@ public class Work {
     }
 
     public static void main(String[] arguments) throws Exception {
-        for (int round = 0; round < 3; round++) {
+        for (int round = 0; round < 2; round++) {
             ExecutorService pool = Executors.newFixedThreadPool(8);
             List<Future<String>> answers = new ArrayList<>();
-            for (int n = 0; n < 16; n++) {
+            for (int n = 0; n < 10; n++) {
                 int seed = round * 100 + n;
                 answers.add(pool.submit(() -> work(seed)));
             }

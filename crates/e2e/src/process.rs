@@ -34,6 +34,15 @@ impl Outcome {
         self.status.signal()
     }
 
+    /// The text, if the program exited with 0.
+    ///
+    /// # Panics
+    /// It did not.
+    pub fn expect_success(&self) -> String {
+        assert!(self.status.success(), "{}", self.account());
+        self.stdout_text()
+    }
+
     /// Itself, if the program exited with 0; else an account of how it failed.
     pub fn success(self) -> Result<Outcome, String> {
         if self.status.success() {

@@ -32,6 +32,8 @@ pub struct Sandbox<'a> {
     folder: PathBuf,
     witness_log: PathBuf,
     pub allocator: Allocator<'a>,
+    /// The folder around a temporary sandbox, removed with it.
+    _root: Option<tempfile::TempDir>,
 }
 
 impl<'a> Sandbox<'a> {
@@ -51,6 +53,22 @@ impl<'a> Sandbox<'a> {
             folder,
             witness_log,
             allocator,
+            _root: None,
+        }
+    }
+
+    /// A sandbox somewhere, for runs that are not compared with others.
+    pub fn temporary(allocator: Allocator<'a>) -> Sandbox<'a> {
+        let parent = crate::target_dir().join("e2e");
+        std::fs::create_dir_all(&parent)
+            .unwrap_or_else(|error| panic!("cannot make {}: {error}", parent.display()));
+        let root = tempfile::tempdir_in(&parent).unwrap_or_else(|error| {
+            panic!("cannot make a folder in {}: {error}", parent.display())
+        });
+        let sandbox = Sandbox::new(root.path(), allocator);
+        Sandbox {
+            _root: Some(root),
+            ..sandbox
         }
     }
 
@@ -135,6 +153,41 @@ impl<'a> Sandbox<'a> {
     /// As [`Sandbox::run`].
     pub fn run_with_input(&self, command: &mut Command, input: &[u8]) -> Result<Outcome, String> {
         process::run_with_input(command, input, LIMIT)?.success()
+    }
+
+    /// Runs the command to its end, whatever that end is.
+    ///
+    /// # Errors
+    /// It cannot be started or takes too long.
+    pub fn run_to_any_end(&self, command: &mut Command) -> Result<Outcome, String> {
+        process::run(command, LIMIT)
+    }
+
+    /// Runs one of the tests' own programs, and makes sure that the allocator served it.
+    ///
+    /// # Panics
+    /// It cannot be started, takes too long, or was served by somebody else.
+    pub fn run_own(&self, command: &mut Command) -> Outcome {
+        let outcome = self
+            .run_to_any_end(command)
+            .unwrap_or_else(|error| panic!("on {}: {error}", self.allocator.name()));
+        if let Allocator::Preload(library) = self.allocator {
+            let testimonies = self.testimonies();
+            assert!(
+                !testimonies.is_empty(),
+                "no process said who serves it: {}",
+                outcome.account()
+            );
+            for testimony in testimonies {
+                assert!(
+                    testimony.served_by(library),
+                    "{} was served by {:?}",
+                    testimony.program,
+                    testimony.providers
+                );
+            }
+        }
+        outcome
     }
 
     /// What the processes of all runs so far said about their allocator.

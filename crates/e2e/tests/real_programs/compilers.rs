@@ -39,7 +39,7 @@ const RUSTC: &[&str] = &["rustc"];
 /// A C file of many functions that call each other, each with loops to unroll and tables to lay out.
 fn large_c_source() -> String {
     let mut source = String::from("#include <stdio.h>\n#include <string.h>\n#include <math.h>\n");
-    for n in 0..900 {
+    for n in 0..350 {
         write!(
             source,
             "struct s{n} {{ int a[{len}]; double d; struct s{n} *next; }};\n\
@@ -121,7 +121,7 @@ int main() {
     std::regex pattern("[a-z]+");
     int at = 0;
     for (std::sregex_iterator i(text.begin(), text.end(), pattern), end; i != end; ++i) words[i->str()].push_back(at++);
-    std::cout << sum(std::make_integer_sequence<int, 700>{}) << ' ' << build<60>() << ' ' << words.size() << '\n';
+    std::cout << sum(std::make_integer_sequence<int, 400>{}) << ' ' << build<14>() << ' ' << words.size() << '\n';
 }
 "#;
 

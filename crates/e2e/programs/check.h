@@ -1,0 +1,18 @@
+/* The checks of the test programs: a failed one says where and what, and ends the program at once.
+ * Nothing here allocates, because the allocator is what is under test. */
+#ifndef MALLARD_E2E_CHECK_H
+#define MALLARD_E2E_CHECK_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define CHECK(condition)                                                                              \
+    do {                                                                                              \
+        if (!(condition)) {                                                                           \
+            dprintf(STDERR_FILENO, "CHECK failed: %s:%d: %s\n", __FILE__, __LINE__, #condition);      \
+            _exit(99);                                                                                \
+        }                                                                                             \
+    } while (0)
+
+#endif

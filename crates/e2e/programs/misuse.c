@@ -1,0 +1,82 @@
+/* One misuse per sub-command. The address goes to standard output first; then the misuse; and
+ * surviving it is an exit with 0, which the test does not want to see.
+ *
+ * Small blocks go to the thread's cache unseen, and are looked at when the cache gives them back: at
+ * the latest when the thread ends. */
+#include <malloc.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "check.h"
+
+static void *volatile victim;
+
+static void announce(void *address) {
+    victim = address;
+    printf("%p\n", address);
+    fflush(stdout);
+}
+
+static void *free_once(void *address) {
+    free(address);
+    return NULL;
+}
+
+static void *free_twice(void *address) {
+    free(address);
+    free(address);
+    return NULL;
+}
+
+static void in_thread(void *(*body)(void *), void *address) {
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, body, address) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+}
+
+static char static_bytes[4096] __attribute__((aligned(4096)));
+
+int main(int count, char **arguments) {
+    CHECK(count == 2);
+    const char *name = arguments[1];
+    free(malloc(100));
+    if (strcmp(name, "foreign_static") == 0) {
+        announce(static_bytes + 64);
+        in_thread(free_once, victim);
+    } else if (strcmp(name, "foreign_mapping") == 0) {
+        announce(mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+        in_thread(free_once, victim);
+    } else if (strcmp(name, "foreign_stack") == 0) {
+        char bytes[256];
+        announce(bytes);
+        in_thread(free_once, victim);
+    } else if (strcmp(name, "foreign_realloc") == 0) {
+        announce(static_bytes + 128);
+        victim = realloc(victim, 500);
+    } else if (strcmp(name, "inside_small") == 0) {
+        announce((char *)malloc(1000) + 16);
+        in_thread(free_once, victim);
+    } else if (strcmp(name, "inside_large") == 0) {
+        announce((char *)malloc(1 << 20) + 8192);
+        in_thread(free_once, victim);
+    } else if (strcmp(name, "inside_huge") == 0) {
+        announce((char *)malloc(64 << 20) + (5 << 20));
+        in_thread(free_once, victim);
+    } else if (strcmp(name, "double_small") == 0) {
+        announce(malloc(200));
+        in_thread(free_twice, victim);
+    } else if (strcmp(name, "double_large") == 0) {
+        announce(malloc(1 << 20));
+        in_thread(free_twice, victim);
+    } else if (strcmp(name, "double_across_threads") == 0) {
+        announce(malloc(200));
+        in_thread(free_once, victim);
+        in_thread(free_once, victim);
+    } else {
+        fprintf(stderr, "misuse: no misuse named %s\n", name);
+        return 2;
+    }
+    return 0;
+}

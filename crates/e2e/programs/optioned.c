@@ -1,0 +1,88 @@
+/* Shows the effect of an option: `optioned NAME`. With -DCONF=..., the program carries options of its
+ * own, as programs written for jemalloc do. */
+#include <errno.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "check.h"
+
+#ifdef CONF
+const char *malloc_conf = CONF;
+#endif
+
+static size_t resident(void) {
+    FILE *file = fopen("/proc/self/statm", "r");
+    CHECK(file != NULL);
+    size_t total, pages;
+    CHECK(fscanf(file, "%zu %zu", &total, &pages) == 2);
+    fclose(file);
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* The first bytes of a block that was used, freed and taken again. */
+static void show_contents(size_t n) {
+    for (int i = 0; i < 50; i++) {
+        unsigned char *p = malloc(n);
+        CHECK(p != NULL);
+        memset(p, 0x77, n);
+        free(p);
+    }
+    unsigned char *p = malloc(n);
+    CHECK(p != NULL);
+    unsigned char first = p[0];
+    int same = 1;
+    for (size_t i = 0; i < n; i++) same &= p[i] == first;
+    printf("%zu: %s 0x%02x\n", n, same ? "all" : "mixed", first);
+    free(p);
+}
+
+static void *thread_work(void *argument) {
+    unsigned char *blocks[200];
+    for (int round = 0; round < 30; round++) {
+        for (unsigned i = 0; i < 200; i++) {
+            size_t n = (i * 7919u * (unsigned)(round + 1) + (unsigned)(uintptr_t)argument) % 50000 + 1;
+            blocks[i] = malloc(n);
+            CHECK(blocks[i] != NULL);
+            blocks[i][0] = (unsigned char)i, blocks[i][n - 1] = (unsigned char)i;
+        }
+        for (unsigned i = 0; i < 200; i++) {
+            CHECK(blocks[i][0] == (unsigned char)i);
+            free(blocks[i]);
+        }
+    }
+    return NULL;
+}
+
+int main(int count, char **arguments) {
+    const char *name = count > 1 ? arguments[1] : "nothing";
+    if (strcmp(name, "nothing") == 0) {
+        free(malloc(100));
+    } else if (strcmp(name, "contents") == 0) {
+        show_contents(64), show_contents(5000), show_contents(300000);
+    } else if (strcmp(name, "zero_realloc") == 0) {
+        void *p = realloc(malloc(100), 0);
+        printf("%s\n", p == NULL ? "null" : "block");
+        free(p);
+    } else if (strcmp(name, "exhaust") == 0) {
+        volatile size_t n = SIZE_MAX / 4;
+        void *volatile p = malloc(n);
+        printf("%s\n", p == NULL ? "null" : "block");
+    } else if (strcmp(name, "freed_resident") == 0) {
+        enum { COUNT = 2000 };
+        static void *blocks[COUNT];
+        for (int i = 0; i < COUNT; i++) blocks[i] = memset(malloc(60000), 1, 60000);
+        size_t full = resident();
+        for (int i = 0; i < COUNT; i++) free(blocks[i]);
+        printf("%s\n", resident() > full / 2 ? "kept" : "returned");
+    } else if (strcmp(name, "threads") == 0) {
+        pthread_t threads[24];
+        for (size_t i = 0; i < 24; i++) CHECK(pthread_create(&threads[i], NULL, thread_work, (void *)i) == 0);
+        for (size_t i = 0; i < 24; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+        printf("threads ok\n");
+    } else {
+        return 2;
+    }
+    return 0;
+}

@@ -1,0 +1,258 @@
+//! The budgets that concern the built library: what it exports and needs, how large it is, and what
+//! it adds to a trivial program. Held against the release build, which is the one users get.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use mallard_e2e::compiler::Source;
+use mallard_e2e::{Allocator, Library, Sandbox};
+use object::elf;
+use object::read::elf::{Dyn, ElfFile64, FileHeader, ProgramHeader, Sym};
+
+/// The C library's functions that the library takes over.
+const C: &str = "malloc calloc realloc free posix_memalign aligned_alloc memalign valloc pvalloc malloc_usable_size \
+    reallocarray free_sized free_aligned_sized cfree mallinfo mallinfo2 malloc_info malloc_trim mallopt malloc_stats";
+
+/// Every replaceable operator new and delete: plain, array, nothrow, aligned, sized, combined.
+const CPP: &str = "_Znwm _Znam _ZnwmRKSt9nothrow_t _ZnamRKSt9nothrow_t \
+    _ZnwmSt11align_val_t _ZnamSt11align_val_t _ZnwmSt11align_val_tRKSt9nothrow_t _ZnamSt11align_val_tRKSt9nothrow_t \
+    _ZdlPv _ZdaPv _ZdlPvm _ZdaPvm _ZdlPvRKSt9nothrow_t _ZdaPvRKSt9nothrow_t \
+    _ZdlPvSt11align_val_t _ZdaPvSt11align_val_t _ZdlPvmSt11align_val_t _ZdaPvmSt11align_val_t \
+    _ZdlPvSt11align_val_tRKSt9nothrow_t _ZdaPvSt11align_val_tRKSt9nothrow_t";
+
+/// jemalloc's names, which may be there, each also with the prefix `je_`.
+const JEMALLOC: &str = "mallocx rallocx xallocx sallocx dallocx sdallocx nallocx smallocx mallctl mallctlnametomib \
+    mallctlbymib malloc_stats_print malloc_message malloc_conf";
+
+fn words(list: &str) -> BTreeSet<String> {
+    list.split_whitespace().map(str::to_owned).collect()
+}
+
+/// What the loader reads of a shared object.
+struct SharedObject {
+    exported: BTreeSet<String>,
+    soname: Option<String>,
+    needed: Vec<String>,
+    static_tls: u64,
+}
+
+fn inspect(path: &Path) -> SharedObject {
+    let data = std::fs::read(path)
+        .unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
+    let file = ElfFile64::<object::Endianness>::parse(&*data).expect("a 64-bit ELF file");
+    let endian = file.endian();
+    let sections = file.elf_section_table();
+    let (dynamic, link) = sections
+        .dynamic(endian, &*data)
+        .expect("readable")
+        .expect("a dynamic section");
+    let strings = sections
+        .strings(endian, &*data, link)
+        .expect("readable strings");
+    let text = |entry: &elf::Dyn64<object::Endianness>| {
+        let name = entry.string(endian, strings).expect("a string");
+        String::from_utf8_lossy(name).into_owned()
+    };
+    let tagged = |tag: u32| {
+        dynamic
+            .iter()
+            .filter(move |entry| entry.tag32(endian) == Some(tag))
+            .map(text)
+    };
+    let symbols = sections
+        .symbols(endian, &*data, elf::SHT_DYNSYM)
+        .expect("readable symbols");
+    let exported = symbols
+        .iter()
+        .filter(|symbol| !symbol.is_undefined(endian) && symbol.st_bind() != elf::STB_LOCAL)
+        .map(|symbol| {
+            String::from_utf8_lossy(symbol.name(endian, symbols.strings()).expect("a name"))
+                .into_owned()
+        })
+        .collect();
+    let header = file.elf_header();
+    let segments = header
+        .program_headers(endian, &*data)
+        .expect("readable segments");
+    let static_tls = segments
+        .iter()
+        .filter(|s| s.p_type(endian) == elf::PT_TLS)
+        .map(|s| s.p_memsz(endian))
+        .sum();
+    SharedObject {
+        exported,
+        soname: tagged(elf::DT_SONAME).next(),
+        needed: tagged(elf::DT_NEEDED).collect(),
+        static_tls,
+    }
+}
+
+#[test]
+fn every_symbol_is_exported_and_nothing_else() {
+    for library in Library::under_test() {
+        let exported = inspect(&library.shared).exported;
+        let required: BTreeSet<String> = words(C).union(&words(CPP)).cloned().collect();
+        let mut allowed = required.clone();
+        for name in words(JEMALLOC) {
+            allowed.insert(format!("je_{name}"));
+            allowed.insert(name);
+        }
+        allowed.extend(words(C).iter().map(|name| format!("je_{name}")));
+        let missing: Vec<_> = required.difference(&exported).collect();
+        let excess: Vec<_> = exported.difference(&allowed).collect();
+        assert!(
+            missing.is_empty() && excess.is_empty(),
+            "{}: missing {missing:?}, in excess {excess:?}",
+            library.name
+        );
+    }
+}
+
+#[test]
+fn the_soname_carries_a_version() {
+    let soname = inspect(&Library::release().shared)
+        .soname
+        .expect("a soname");
+    let version = soname
+        .strip_prefix("libmallard.so.")
+        .unwrap_or_else(|| panic!("libmallard.so.N, not {soname}"));
+    assert!(
+        !version.is_empty() && version.bytes().all(|b| b.is_ascii_digit()),
+        "libmallard.so.N, not {soname}"
+    );
+}
+
+#[test]
+fn it_needs_the_c_library_alone() {
+    let needed = inspect(&Library::release().shared).needed;
+    let is_c_library = |name: &String| name.starts_with("libc.so") || name.starts_with("ld-linux");
+    assert!(
+        !needed.is_empty() && needed.iter().all(is_c_library),
+        "it needs {needed:?}"
+    );
+}
+
+#[test]
+fn static_tls_is_64_bytes_at_most() {
+    let size = inspect(&Library::release().shared).static_tls;
+    assert!(size <= 64, "{size} bytes");
+}
+
+#[test]
+fn the_stripped_library_is_400_kib_at_most() {
+    let sandbox = Sandbox::temporary(Allocator::System);
+    let stripped = sandbox.path("stripped.so");
+    let mut strip = sandbox.plain_command("strip");
+    sandbox
+        .run(
+            strip
+                .arg("-o")
+                .arg(&stripped)
+                .arg(&Library::release().shared),
+        )
+        .expect("strip works");
+    let size = std::fs::metadata(&stripped)
+        .expect("strip wrote a file")
+        .len();
+    assert!(size > 0 && size <= 400 * 1024, "{size} bytes");
+}
+
+/// The system calls of a run, counted by strace.
+fn system_calls(sandbox: &Sandbox, program: &Path, preload: Option<&Path>) -> Vec<String> {
+    let log = sandbox.path("strace.log");
+    let mut strace = sandbox.plain_command("strace");
+    if let Some(library) = preload {
+        strace
+            .arg("-E")
+            .arg(format!("LD_PRELOAD={}", library.display()));
+    }
+    sandbox
+        .run(strace.arg("-o").arg(&log).arg(program))
+        .expect("the program runs under strace");
+    let text = std::fs::read_to_string(&log).expect("strace wrote its log");
+    text.lines()
+        .filter(|line| !line.starts_with("+++"))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Loading any library costs the loader nine calls; the budget is for what the allocator adds. A
+/// static program shows it without a loader, a preloaded one beside a library with nothing in it.
+#[test]
+fn a_program_s_start_takes_ten_more_system_calls_at_most() {
+    let sandbox = Sandbox::temporary(Allocator::System);
+    if sandbox
+        .run(sandbox.plain_command("strace").arg("-V"))
+        .is_err()
+    {
+        let required = std::env::var("MALLARD_REQUIRE_PROGRAMS").is_ok_and(|value| value == "1");
+        assert!(
+            !required,
+            "strace is not installed; scripts/setup-tests.sh installs it"
+        );
+        eprintln!("SKIPPED: strace is not installed");
+        return;
+    }
+    let library = Library::release();
+    let check = |with: Vec<String>, without: Vec<String>| {
+        assert!(without.len() > 3, "strace saw a program: {without:?}");
+        let added = with.len().saturating_sub(without.len());
+        assert!(
+            added <= 10,
+            "{added} calls added; with the allocator:\n{}",
+            with.join("\n")
+        );
+    };
+    let program = Source::new("trivial.c").compile();
+    let empty = Source::new("empty.c")
+        .flags(&["-shared", "-fPIC"])
+        .compile();
+    check(
+        system_calls(&sandbox, &program, Some(&library.shared)),
+        system_calls(&sandbox, &program, Some(&empty)),
+    );
+    if library.is_mallard() {
+        let without = Source::new("trivial.c").flags(&["-static"]).compile();
+        let with = Source::new("trivial.c")
+            .flags(&["-static"])
+            .link(library.archive())
+            .compile();
+        check(
+            system_calls(&sandbox, &with, None),
+            system_calls(&sandbox, &without, None),
+        );
+    }
+}
+
+/// Resident memory in KiB of the trivial program at its end, the median of several runs.
+fn resident(allocator: Allocator) -> u64 {
+    let program = Source::new("trivial.c").compile();
+    let sandbox = Sandbox::temporary(allocator);
+    let mut samples: Vec<u64> = (0..9)
+        .map(|_| {
+            let text = sandbox
+                .run_own(sandbox.command(&program).arg("show"))
+                .expect_success();
+            let line = text
+                .lines()
+                .find(|line| line.starts_with("Rss:"))
+                .expect("a line with Rss");
+            line.split_whitespace()
+                .nth(1)
+                .and_then(|kib| kib.parse().ok())
+                .expect("a number of KiB")
+        })
+        .collect();
+    samples.sort_unstable();
+    samples[samples.len() / 2]
+}
+
+#[test]
+fn a_trivial_program_holds_half_a_mebibyte_more_at_most() {
+    let without = resident(Allocator::System);
+    let with = resident(Allocator::Preload(Library::release()));
+    assert!(
+        with <= without + 512,
+        "{with} KiB resident, {without} KiB on the system's allocator"
+    );
+}

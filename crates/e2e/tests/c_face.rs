@@ -1,0 +1,262 @@
+//! The C and C++ symbols do what their manuals say: each test runs one sub-command of a test program
+//! (`programs/face.c`, `programs/operators.cpp`), preloaded under the release build and under the
+//! debug build with all internal checks. What the standards and glibc's manual promise is also run
+//! on the system's allocator, which proves the checks.
+
+mod common;
+
+use common::{face, operators};
+use mallard_e2e::compiler::Source;
+use mallard_e2e::{Allocator, Library, Sandbox};
+
+/// Runs the sub-command on the allocator and expects it to say "NAME ok".
+fn passes(program: &std::path::Path, name: &str, allocator: Allocator) {
+    let sandbox = Sandbox::temporary(allocator);
+    let outcome = sandbox.run_own(sandbox.command(program).arg(name));
+    assert_eq!(
+        outcome.expect_success(),
+        format!("{name} ok\n"),
+        "on {}",
+        allocator.name()
+    );
+    assert_eq!(
+        outcome.stderr_text(),
+        "",
+        "{name} on {}: nothing is printed unasked",
+        allocator.name()
+    );
+}
+
+fn passes_everywhere(program: &std::path::Path, name: &str) {
+    passes(program, name, Allocator::System);
+    passes_on_library(program, name);
+}
+
+fn passes_on_library(program: &std::path::Path, name: &str) {
+    for library in Library::under_test() {
+        passes(program, name, Allocator::Preload(library));
+    }
+}
+
+#[test]
+fn malloc_gives_aligned_blocks_that_keep_their_bytes_up_to_the_usable_size() {
+    passes_everywhere(&face(), "malloc");
+}
+
+#[test]
+fn requests_for_nothing_give_distinct_blocks() {
+    passes_everywhere(&face(), "zero_size");
+}
+
+#[test]
+fn calloc_gives_zeroes_where_others_wrote() {
+    passes_everywhere(&face(), "calloc");
+}
+
+#[test]
+fn products_that_overflow_give_enomem_and_leave_the_block() {
+    passes_everywhere(&face(), "overflow");
+}
+
+#[test]
+fn impossible_sizes_give_enomem_from_every_function() {
+    passes_everywhere(&face(), "exhaustion");
+}
+
+#[test]
+fn realloc_keeps_the_bytes_and_frees_at_zero() {
+    passes_everywhere(&face(), "realloc");
+}
+
+#[test]
+fn posix_memalign_refuses_bad_alignments_and_keeps_good_ones() {
+    passes_everywhere(&face(), "posix_memalign");
+}
+
+#[test]
+fn aligned_forms_reach_a_gibibyte() {
+    passes_everywhere(&face(), "aligned");
+}
+
+#[test]
+fn success_leaves_errno_alone() {
+    // Not on the system's allocator: glibc's mmap-backed realloc may set it.
+    passes_on_library(&face(), "errno_kept");
+}
+
+#[test]
+fn sized_frees_and_cfree_free() {
+    // Not on the system's allocator: glibc has none of the three.
+    passes_on_library(&face(), "sized_frees");
+}
+
+#[test]
+fn mallinfo_counts_what_is_live() {
+    passes_everywhere(&face(), "mallinfo");
+}
+
+#[test]
+fn malloc_info_writes_xml_and_refuses_options() {
+    passes_everywhere(&face(), "malloc_info");
+}
+
+#[test]
+fn malloc_trim_returns_freed_memory_to_the_system() {
+    passes_everywhere(&face(), "malloc_trim");
+}
+
+#[test]
+fn mallopt_accepts_glibcs_parameters() {
+    passes_everywhere(&face(), "mallopt");
+}
+
+#[test]
+fn malloc_stats_reports_on_standard_error() {
+    for library in Library::under_test() {
+        let sandbox = Sandbox::temporary(Allocator::Preload(library));
+        let outcome = sandbox.run_own(sandbox.command(face()).arg("malloc_stats"));
+        assert_eq!(outcome.expect_success(), "malloc_stats ok\n");
+        let report = outcome.stderr_text();
+        assert!(
+            report.lines().count() >= 3,
+            "a report of a few lines at least: {report}"
+        );
+        assert!(
+            report.contains(|c: char| c.is_ascii_digit()),
+            "a report with figures: {report}"
+        );
+    }
+}
+
+#[test]
+fn threads_come_and_go() {
+    passes_everywhere(&face(), "threads");
+}
+
+#[test]
+fn every_operator_new_pairs_with_every_delete() {
+    passes_everywhere(&operators(), "forms");
+}
+
+#[test]
+fn operators_throw_bad_alloc_or_give_null() {
+    passes_everywhere(&operators(), "bad_alloc");
+}
+
+#[test]
+fn operators_run_the_new_handler_until_it_gives_up() {
+    passes_everywhere(&operators(), "new_handler");
+}
+
+#[test]
+fn cpp_library_types_live_on_it_in_threads() {
+    passes_everywhere(&operators(), "library");
+}
+
+/// Under `ulimit -v 65536`: the reservation must shrink, exhaustion must be reported, and memory that
+/// is freed must serve again. (Strict overcommit is a setting of the whole system, so no test sets
+/// it; it refuses the large reservation the same way.)
+#[test]
+fn works_within_64_mib_of_address_space() {
+    for library in Library::under_test() {
+        for (program, name) in [(face(), "limited"), (operators(), "handler_frees")] {
+            let sandbox = Sandbox::temporary(Allocator::Preload(library));
+            let mut shell = sandbox.command("sh");
+            shell
+                .args(["-c", "ulimit -v 65536 && exec \"$0\" \"$1\""])
+                .arg(program)
+                .arg(name);
+            let outcome = sandbox.run_own(&mut shell);
+            assert_eq!(
+                outcome.expect_success(),
+                format!("{name} ok\n"),
+                "on the {} build",
+                library.name
+            );
+            assert_eq!(outcome.stderr_text(), "", "on the {} build", library.name);
+        }
+    }
+}
+
+#[test]
+fn loads_into_a_running_program() {
+    let program = Source::new("loaded.c").compile();
+    for library in Library::under_test() {
+        let sandbox = Sandbox::temporary(Allocator::System);
+        let outcome = sandbox.run_own(sandbox.command(&program).arg(&library.shared));
+        assert_eq!(outcome.expect_success(), "loaded ok\n");
+        assert_eq!(outcome.stderr_text(), "");
+    }
+}
+
+/// Static and static-pie programs with the archive, every function strongly referenced.
+#[test]
+fn static_programs_run_on_the_archive() {
+    for library in Library::under_test()
+        .iter()
+        .filter(|library| library.is_mallard())
+    {
+        for form in ["-static", "-static-pie"] {
+            let c = Source::new("face.c")
+                .flags(&[form, "-DALL_SYMBOLS"])
+                .link(library.archive())
+                .compile();
+            let cpp = Source::new("operators.cpp")
+                .flags(&[form])
+                .link(library.archive())
+                .compile();
+            for (program, name) in [
+                (&c, "malloc"),
+                (&c, "sized_frees"),
+                (&c, "threads"),
+                (&c, "mallinfo"),
+                (&cpp, "forms"),
+                (&cpp, "new_handler"),
+                (&cpp, "library"),
+            ] {
+                let sandbox = Sandbox::temporary(Allocator::System);
+                let outcome = sandbox.run_to_any_end(sandbox.plain_command(program).arg(name));
+                let outcome = outcome.unwrap_or_else(|error| panic!("{form}: {error}"));
+                assert_eq!(
+                    outcome.expect_success(),
+                    format!("{name} ok\n"),
+                    "{form} on the {} build",
+                    library.name
+                );
+                assert_eq!(
+                    outcome.stderr_text(),
+                    "",
+                    "{form} on the {} build",
+                    library.name
+                );
+            }
+        }
+    }
+}
+
+/// What static_programs_run_on_the_archive cannot see by itself: that the program's malloc is ours
+/// and not the C library's. `sized_frees` above would not link without the archive, and options are
+/// read by nobody else.
+#[test]
+fn static_programs_read_the_options() {
+    for library in Library::under_test()
+        .iter()
+        .filter(|library| library.is_mallard())
+    {
+        let program = Source::new("optioned.c")
+            .flags(&["-static"])
+            .link(library.archive())
+            .compile();
+        let sandbox = Sandbox::temporary(Allocator::System);
+        let mut command = sandbox.plain_command(&program);
+        let outcome = sandbox
+            .run_to_any_end(command.env("MALLOC_CONF", "narena:1"))
+            .expect("it runs");
+        outcome.expect_success();
+        assert!(
+            outcome.stderr_text().contains("narenas"),
+            "advice about the option: {}",
+            outcome.account()
+        );
+    }
+}

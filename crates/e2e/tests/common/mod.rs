@@ -1,0 +1,28 @@
+//! The programs that several test files run.
+
+// Each test file is a crate of its own and uses its part of these.
+#![allow(dead_code)]
+
+use std::path::PathBuf;
+
+use mallard_e2e::compiler::Source;
+use mallard_e2e::{Allocator, Library, Outcome, Sandbox};
+
+pub fn face() -> PathBuf {
+    Source::new("face.c").flags(&["-O1"]).compile()
+}
+
+pub fn operators() -> PathBuf {
+    Source::new("operators.cpp").flags(&["-O1"]).compile()
+}
+
+pub fn optioned() -> PathBuf {
+    Source::new("optioned.c").compile()
+}
+
+/// Runs `optioned` on the library with the variables set.
+pub fn run_optioned(library: &Library, variables: &[(&str, &str)], name: &str) -> Outcome {
+    let sandbox = Sandbox::temporary(Allocator::Preload(library));
+    let mut command = sandbox.command(optioned());
+    sandbox.run_own(command.envs(variables.iter().copied()).arg(name))
+}
