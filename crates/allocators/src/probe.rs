@@ -61,41 +61,19 @@ pub fn probe(allocator: &Allocator, cache: Option<&Path>) -> Result<Served, Stri
     judge(allocator, &output, &complaints)
 }
 
+type Answers<'a> = BTreeMap<&'a str, &'a str>;
+
 /// Reads the probe's answers.
 fn judge(allocator: &Allocator, output: &str, complaints: &str) -> Result<Served, String> {
-    let answers: BTreeMap<&str, &str> = output
+    let answers: Answers = output
         .lines()
         .filter_map(|line| line.split_once('='))
         .collect();
-    let answer = |key: &str| {
-        answers
-            .get(key)
-            .copied()
-            .ok_or_else(|| format!("the probe program did not tell `{key}`"))
-    };
-    let object = PathBuf::from(answer("malloc")?);
+    let object = PathBuf::from(answer(&answers, "malloc")?);
     check_object(allocator, &object).map_err(|problem| with_complaints(problem, complaints))?;
-    for function in FAMILY {
-        let theirs = Path::new(answer(function)?);
-        if !same_file(theirs, &object) {
-            return Err(format!(
-                "it serves `malloc`, but `{function}` comes from {}",
-                theirs.display()
-            ));
-        }
-    }
-    if let (Some(grown), Some(served)) =
-        (number(&answers, "glibc_bytes"), number(&answers, "served"))
-    {
-        let from_glibc = grown * 2 > served;
-        if from_glibc && allocator.kind != Kind::Glibc {
-            return Err("it exports `malloc` but takes the memory from glibc's".to_owned());
-        }
-        if !from_glibc && allocator.kind == Kind::Glibc {
-            return Err("glibc's `malloc` does not hand out glibc's memory here".to_owned());
-        }
-    }
-    match answer("exercise")? {
+    check_functions(&answers, &object)?;
+    check_memory(&answers, allocator.kind)?;
+    match answer(&answers, "exercise")? {
         "ok" => {}
         problem => {
             return Err(format!(
@@ -106,13 +84,53 @@ fn judge(allocator: &Allocator, output: &str, complaints: &str) -> Result<Served
     Ok(Served {
         object,
         library_version: answers.get("library").map(|version| version.to_string()),
-        libc_version: answer("libc")?.to_owned(),
+        libc_version: answer(&answers, "libc")?.to_owned(),
         per_cpu: answers.get("per_cpu").map(|active| *active == "1"),
     })
 }
 
-fn number(answers: &BTreeMap<&str, &str>, key: &str) -> Option<i64> {
-    answers.get(key)?.parse().ok()
+/// Whether everything comes from `object`, which serves `malloc`.
+fn check_functions(answers: &Answers, object: &Path) -> Result<(), String> {
+    let elsewhere = |what: &str, theirs: &Path| {
+        Err(format!(
+            "it serves `malloc`, but `{what}` comes from {}",
+            theirs.display()
+        ))
+    };
+    for function in FAMILY {
+        let theirs = Path::new(answer(answers, function)?);
+        if !same_file(theirs, object) {
+            return elsewhere(function, theirs);
+        }
+    }
+    for operator in ["new", "delete"] {
+        let Some(theirs) = answers.get(operator).map(Path::new) else {
+            continue;
+        };
+        // libstdc++'s own call `malloc` and `free`, so that they do not lead elsewhere.
+        if !same_file(theirs, object) && !is_libstdcxx(theirs) {
+            return elsewhere(&format!("operator {operator}"), theirs);
+        }
+    }
+    Ok(())
+}
+
+/// Whether the memory came from glibc exactly when it should have.
+fn check_memory(answers: &Answers, kind: Kind) -> Result<(), String> {
+    let number = |key| answers.get(key).and_then(|text| text.parse::<i64>().ok());
+    let (Some(grown), Some(served)) = (number("glibc_bytes"), number("served")) else {
+        return Ok(());
+    };
+    match (grown * 2 > served, kind == Kind::Glibc) {
+        (true, false) => Err("it exports `malloc` but takes the memory from glibc's".to_owned()),
+        (false, true) => Err("glibc's `malloc` does not hand out glibc's memory here".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+fn answer<'a>(answers: &Answers<'a>, key: &str) -> Result<&'a str, String> {
+    let found = answers.get(key).copied();
+    found.ok_or_else(|| format!("the probe program did not tell `{key}`"))
 }
 
 /// Whether `object`, which serves `malloc`, is the one wanted.
@@ -129,6 +147,12 @@ fn check_object(allocator: &Allocator, object: &Path) -> Result<(), String> {
 
 fn is_libc(object: &Path) -> bool {
     object.file_name().is_some_and(|name| name == "libc.so.6")
+}
+
+fn is_libstdcxx(object: &Path) -> bool {
+    object
+        .file_name()
+        .is_some_and(|name| name == "libstdc++.so.6")
 }
 
 fn same_file(one: &Path, other: &Path) -> bool {
@@ -359,6 +383,21 @@ mod tests {
         let output = answers("/peer.so", 0).replace("memalign=/peer.so", "memalign=/libc.so.6");
         let reason = judge(&peer, &output, "").unwrap_err();
         assert!(reason.contains("memalign"), "{reason}");
+    }
+
+    #[test]
+    fn operators_may_be_the_peer_s_or_libstdcxx_s_and_no_others() {
+        let peer = allocator(Kind::Peer, Some("/peer.so"));
+        for good in ["/peer.so", "/usr/lib/libstdc++.so.6"] {
+            let output = answers("/peer.so", 0) + &format!("new={good}\ndelete={good}\n");
+            assert!(judge(&peer, &output, "").is_ok(), "{good}");
+        }
+        let output = answers("/peer.so", 0) + "new=/other.so\ndelete=/peer.so\n";
+        let reason = judge(&peer, &output, "").unwrap_err();
+        assert!(
+            reason.contains("operator new") && reason.contains("/other.so"),
+            "{reason}"
+        );
     }
 
     #[test]
