@@ -19,8 +19,10 @@ macro_rules! throwing {
     ($($name:ident)*) => { $(
         #[unsafe(no_mangle)]
         pub extern "C" fn $name(size: usize) -> *mut c_void {
-            let block = api::alloc(size);
-            if block.is_null() { new_failed(size, PLAIN) } else { block.cast() }
+            match api::alloc_cached(size) {
+                Some(block) => block.cast(),
+                None => new_slow(size),
+            }
         }
     )* };
 }
@@ -97,6 +99,13 @@ delete! {
     _ZdaPvSt11align_val_tRKSt9nothrow_t(_align: usize, _nothrow: *const c_void);
     _ZdlPvmSt11align_val_t(_size: usize, _align: usize);
     _ZdaPvmSt11align_val_t(_size: usize, _align: usize);
+}
+
+#[cold]
+#[inline(never)]
+extern "C" fn new_slow(size: usize) -> *mut c_void {
+    let block = api::alloc(size);
+    if block.is_null() { new_failed(size, PLAIN) } else { block.cast() }
 }
 
 /// One more try after a handler ran.

@@ -27,6 +27,17 @@ pub fn alloc(size: usize) -> *mut u8 {
     }
 }
 
+/// A block from the thread's cache, if it has one at hand: the fast path alone, for fronts with a
+/// slow path of their own.
+#[inline(always)]
+pub fn alloc_cached(size: usize) -> Option<*mut u8> {
+    if size > TABLE_MAX {
+        return None;
+    }
+    let block = cache::stack_at(class::offset_of_small(size)).pop()?;
+    Some(block as *mut u8)
+}
+
 #[inline(never)]
 fn alloc_medium(size: usize) -> *mut u8 {
     if size > CACHED_MAX {

@@ -32,13 +32,12 @@ pub unsafe fn dealloc(p: *mut u8) {
 /// As for [`dealloc`], and the block was asked for with this size by [`super::alloc`].
 #[inline(always)]
 pub unsafe fn dealloc_sized(p: *mut u8, size: usize) {
-    if size <= TABLE_MAX && !p.is_null() {
-        if !cache::stack_at(class::offset_of_small(size)).push(p.addr()) {
-            dealloc_slow(p);
-        }
-    } else {
+    if size > TABLE_MAX {
         // SAFETY: the caller's promise.
-        unsafe { dealloc(p) }
+        return unsafe { dealloc(p) };
+    }
+    if p.is_null() || !cache::stack_at(class::offset_of_small(size)).push(p.addr()) {
+        dealloc_slow(p);
     }
 }
 

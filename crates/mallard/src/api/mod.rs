@@ -12,7 +12,7 @@ pub mod global;
 mod resize;
 mod start;
 
-pub use alloc::{alloc, alloc_aligned, alloc_zeroed};
+pub use alloc::{alloc, alloc_aligned, alloc_cached, alloc_zeroed};
 pub use free::{dealloc, dealloc_sized, usable_size};
 pub use resize::realloc;
 pub use start::{options, start};

@@ -168,7 +168,8 @@ impl<T> Mutex<T> {
 
     #[inline]
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
-        self.raw.try_lock().then_some(Guard { mutex: self })
+        // Not `then_some`: a guard made in vain would free somebody else's lock when dropped.
+        self.raw.try_lock().then(|| Guard { mutex: self })
     }
 
     /// The bare lock, for `fork`, which holds every lock across two calls.
@@ -203,5 +204,20 @@ impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         self.mutex.raw.unlock();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_held_stays_held_when_another_tries() {
+        let m = Mutex::new(1);
+        let held = m.lock();
+        assert!(m.try_lock().is_none());
+        assert!(m.try_lock().is_none(), "the first try must not have freed the lock");
+        drop(held);
+        assert!(m.try_lock().is_some());
     }
 }

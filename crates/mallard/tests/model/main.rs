@@ -1,0 +1,242 @@
+//! The allocator beside a model of what an allocator promises.
+//!
+//! Random histories (`ops`) run against the real functions and against a map of live blocks
+//! (`blocks`), each filled with bytes of its own (`pattern`): no overlap, no lost byte, alignment,
+//! usable size, zeros where zeros were asked for, null and nothing changed where a request cannot
+//! be met, and nothing left over when all is freed.
+//!
+//! Once in this process as it is, by one thread after the other and by several at once; then in
+//! processes of their own under options that take other paths. A failure names the seed that
+//! repeats it, an abort or a fault too: `MALLARD_SEED=n cargo test -p mallard --test model`.
+
+mod blocks;
+mod ops;
+mod pattern;
+
+use std::collections::hash_map::RandomState;
+use std::env;
+use std::fmt::Write as _;
+use std::hash::BuildHasher;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use mallard::{api, stats};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+use blocks::{Block, Blocks};
+use ops::Op;
+
+/// The figures are the process's: one history at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A number from the environment.
+fn number(variable: &str) -> Option<u64> {
+    env::var(variable).ok()?.parse().ok()
+}
+
+static SEED: AtomicU64 = AtomicU64::new(0);
+
+/// Says the seed when the allocator ends the process, or the kernel does, then lets it end.
+extern "C" fn say_seed(signal: i32) {
+    let mut line = mallard::sys::fault::Line::new();
+    let seed = SEED.load(Ordering::Relaxed);
+    let _ = write!(line, "MALLARD_SEED={seed} repeats this");
+    line.emit();
+    // SAFETY: both may be called in a handler.
+    unsafe {
+        libc::signal(signal, libc::SIG_DFL);
+        libc::raise(signal);
+    }
+}
+
+/// Runs a property on `cases` histories (or `MALLARD_CASES`).
+fn check<T: std::fmt::Debug>(
+    cases: u32,
+    histories: impl Strategy<Value = T>,
+    property: impl Fn(&T),
+) {
+    let _alone = alone();
+    let seed = number("MALLARD_SEED").unwrap_or_else(|| RandomState::new().hash_one(0));
+    SEED.store(seed, Ordering::Relaxed);
+    for signal in [libc::SIGABRT, libc::SIGSEGV, libc::SIGBUS] {
+        // SAFETY: the handler does only what a handler may.
+        unsafe { libc::signal(signal, say_seed as *const () as usize) };
+    }
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let config = Config {
+        cases: number("MALLARD_CASES").map_or(cases, |n| n as u32),
+        failure_persistence: None,
+        max_shrink_iters: 2000,
+        ..Config::default()
+    };
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let outcome = TestRunner::new_with_rng(config, rng).run(&histories, |history| {
+        property(&history);
+        Ok(())
+    });
+    if let Err(error) = outcome {
+        panic!("{error}\nMALLARD_SEED={seed} repeats this");
+    }
+}
+
+/// Runs what must leave no block behind, and asserts that it does not.
+fn leaving_nothing(body: impl FnOnce()) {
+    let before = stats::now().allocated;
+    body();
+    api::trim();
+    assert_eq!(
+        stats::now().allocated,
+        before,
+        "allocated bytes after all was freed"
+    );
+}
+
+/// As at the start of a process, whatever the last history set.
+fn reset_decay() {
+    let options = api::options();
+    api::set_decay(options.dirty_decay_ms, options.muzzy_decay_ms);
+}
+
+/// One history by one thread at a time.
+fn run_history(history: &[Op]) {
+    reset_decay();
+    leaving_nothing(|| {
+        let mut blocks = Blocks::default();
+        history.iter().for_each(|op| op.run(&mut blocks));
+        blocks.assert_all_intact();
+        blocks.free_all();
+    });
+}
+
+#[test]
+fn a_history_leaves_every_block_whole_and_nothing_behind() {
+    check(160, ops::ops_with_threads(150), |history| {
+        run_history(history)
+    });
+}
+
+/// One thread of several: every few steps it hands a block to its neighbour, who goes on with it.
+fn work(history: &[Op], to: Sender<Block>, from: Receiver<Block>) {
+    let mut blocks = Blocks::default();
+    for (i, op) in history.iter().enumerate() {
+        op.run(&mut blocks);
+        if i % 3 == 0
+            && let Some(block) = blocks.part_with(i)
+        {
+            // A neighbour who is done already leaves the block here.
+            if let Err(back) = to.send(block) {
+                blocks.receive(back.0);
+            }
+        }
+        from.try_iter().for_each(|block| blocks.receive(block));
+    }
+    drop(to);
+    // Until the neighbour is done.
+    from.iter().for_each(|block| blocks.receive(block));
+    blocks.assert_all_intact();
+    blocks.free_all();
+}
+
+fn run_together(histories: &[Vec<Op>]) {
+    reset_decay();
+    leaving_nothing(|| {
+        let done = AtomicBool::new(false);
+        thread::scope(|s| {
+            let purger = s.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    api::trim();
+                    thread::yield_now();
+                }
+            });
+            let (mut ends, mut starts): (Vec<_>, Vec<_>) =
+                histories.iter().map(|_| channel()).unzip();
+            ends.rotate_left(1);
+            let workers: Vec<_> = histories
+                .iter()
+                .map(|history| {
+                    let (to, from) = (ends.remove(0), starts.remove(0));
+                    s.spawn(move || work(history, to, from))
+                })
+                .collect();
+            let outcomes: Vec<_> = workers.into_iter().map(|w| w.join()).collect();
+            done.store(true, Ordering::Relaxed);
+            let _ = purger.join();
+            for outcome in outcomes {
+                outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            }
+        });
+    });
+}
+
+#[test]
+fn histories_at_once_disturb_each_other_in_nothing() {
+    let histories = prop::collection::vec(ops::ops(120), 2..=4);
+    check(40, histories, |histories| run_together(histories));
+}
+
+/// The two tests above, as a child process runs them.
+const IN_CHILDREN: [&str; 2] = [
+    "a_history_leaves_every_block_whole_and_nothing_behind",
+    "histories_at_once_disturb_each_other_in_nothing",
+];
+
+/// Not a test by itself: says under which options its process runs.
+#[test]
+#[ignore = "run in processes of its own"]
+fn options_in_force() {
+    println!("{:?}", api::options());
+}
+
+/// Runs tests of this binary in a process of its own with these options; gives its output.
+fn child(conf: &str, tests: &[&str], cases: &str) -> String {
+    let output = Command::new(env::current_exe().unwrap())
+        .args(tests)
+        .args(["--exact", "--include-ignored", "--nocapture"])
+        .arg("--test-threads=1")
+        .env_remove("MALLARD_CONF")
+        .env("MALLOC_CONF", conf)
+        .env("MALLARD_CASES", cases)
+        .output()
+        .expect("the test binary runs");
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "under MALLOC_CONF={conf}: {}\n{text}",
+        output.status
+    );
+    text.into_owned()
+}
+
+#[test]
+fn the_promises_hold_under_options_that_take_other_paths() {
+    // Each with how the options then print, so that none runs without having been heard.
+    let confs = [
+        ("tcache:false", "tcache: false"),
+        ("narenas:1", "narenas: Some(1)"),
+        ("junk:true", "junk: "),
+        ("zero:true", "zero: true"),
+        ("dirty_decay_ms:0", "dirty_decay_ms: 0"),
+        ("muzzy_decay_ms:1000", "muzzy_decay_ms: 1000"),
+        ("tcache_max:1024", "tcache_max: 1024"),
+        ("thp:never", "thp: Never"),
+        ("thp:always", "thp: Always"),
+        (
+            "narenas:1,tcache:false,dirty_decay_ms:0,reserve:64M",
+            "reserve: Some(67108864)",
+        ),
+    ];
+    for (conf, shown) in confs {
+        let options = child(conf, &["options_in_force"], "1");
+        assert!(options.contains(shown), "{conf}: {options}");
+        let text = child(conf, &IN_CHILDREN, "12");
+        assert!(text.contains("2 passed"), "{conf}: {text}");
+    }
+}
