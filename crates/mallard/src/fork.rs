@@ -9,11 +9,11 @@ use crate::cache::life;
 use crate::heap::HEAP;
 use crate::space::{meta, region};
 
-/// Has the C library call us around forks.
-pub fn initialise() {
+/// Has the C library call us around forks; tells whether it will.
+pub fn initialise() -> bool {
     // SAFETY: the three handlers may be called in any thread that forks. On failure (no memory for
     // the C library's list) forks go unprepared, as for any program without handlers.
-    unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+    unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) == 0 }
 }
 
 extern "C" fn prepare() {

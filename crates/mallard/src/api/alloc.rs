@@ -97,8 +97,8 @@ fn alloc_uncached(class: Class) -> *mut u8 {
     }
 }
 
-/// Fills a new block as the options ask.
-fn prepared(block: *mut u8, size: usize) -> *mut u8 {
+/// Fills a new block, or what one grew by, as the options ask.
+pub(super) fn prepared(block: *mut u8, size: usize) -> *mut u8 {
     let e = extras();
     if e & (ZERO | JUNK_ALLOC) != 0 {
         let value = if e & ZERO != 0 { 0 } else { 0xa5 };

@@ -1,7 +1,7 @@
 //! Changing the size of a block: in place where that is possible, by moving its pages where it is
 //! large, by copying otherwise.
 
-use super::alloc::alloc;
+use super::alloc::{alloc, prepared};
 use super::free::{class_at, dealloc, size_at};
 use crate::arena::large;
 use crate::class::{Class, MAX, SLAB_MAX};
@@ -28,14 +28,22 @@ pub unsafe fn realloc(p: *mut u8, size: usize) -> *mut u8 {
     if was_large && size > SLAB_MAX {
         let bytes = size_at(p.addr());
         if new.size() == bytes || large::resize_in_place(p.addr(), new, false) {
-            return p;
+            return grown(p, bytes, new.size());
         }
         if let Some(moved) = large::relocate(p.addr(), new) {
-            return moved as *mut u8;
+            return grown(moved as *mut u8, bytes, new.size());
         }
     }
     // SAFETY: the caller's promise.
     unsafe { copy(p, size) }
+}
+
+/// Fills what a block grew by as the options ask of new memory.
+fn grown(p: *mut u8, old: usize, new: usize) -> *mut u8 {
+    if new > old {
+        prepared(p.wrapping_add(old), new - old);
+    }
+    p
 }
 
 /// Moves the block by copying.

@@ -4,6 +4,7 @@
 
 use crate::cache;
 use crate::conf::{self, Options};
+use crate::die;
 use crate::heap::{HEAP, huge_pages};
 use crate::sys::atomic::{AtomicBool, AtomicU8, Ordering};
 use crate::sys::lock::RawLock;
@@ -86,8 +87,10 @@ fn first() {
         // SAFETY: under the lock, and nobody reads before `STARTED`.
         unsafe { *OPTIONS.0.get() = options };
         apply(&options);
-        cache::life::initialise();
-        fork::initialise();
+        let whole = cache::life::initialise() & fork::initialise();
+        if !whole && options.abort {
+            die!("the C library cannot tell of threads' ends and forks, and the option abort is on");
+        }
         STARTED.store(true, Ordering::Release);
     }
     STARTING.unlock();
@@ -107,7 +110,7 @@ fn apply(o: &Options) {
         Thp::Always => huge_pages::Policy::Always,
         Thp::Never => huge_pages::Policy::Never,
     });
-    HEAP.configure(o.dirty_decay_ms, o.muzzy_decay_ms, o.reserve.unwrap_or(0));
+    HEAP.configure(o.dirty_decay_ms, o.muzzy_decay_ms, o.reserve.unwrap_or(0), o.retain);
     arena::configure(o.narenas.map_or_else(default_arenas, |n| n as usize));
     let cached = o.tcache && extras & !XMALLOC == 0;
     cache::configure(if cached { o.tcache_max } else { 0 });

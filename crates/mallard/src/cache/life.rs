@@ -38,13 +38,16 @@ static KEY: AtomicUsize = AtomicUsize::new(0);
 /// Caches that live.
 static THREADS: AtomicU32 = AtomicU32::new(0);
 
-/// Prepares the end of threads; called once.
-pub fn initialise() {
+/// Prepares the end of threads; called once. Tells whether it could; without, threads go without
+/// caches.
+pub fn initialise() -> bool {
     let mut key = 0;
     // SAFETY: `key` is a valid out-pointer, and `ended` has a destructor's signature.
-    if unsafe { libc::pthread_key_create(&mut key, Some(ended)) } == 0 {
+    let made = unsafe { libc::pthread_key_create(&mut key, Some(ended)) } == 0;
+    if made {
         KEY.store(key as usize + 1, Ordering::Relaxed);
     }
+    made
 }
 
 /// The calling thread's cache, if it has one.

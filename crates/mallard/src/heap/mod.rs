@@ -67,6 +67,8 @@ pub struct PageHeap {
     reserve: AtomicUsize,
     /// Whether freed pages go back at once, so that `free` need not ask for the time.
     at_once: AtomicBool,
+    /// Whether addresses stay committed when their memory goes back.
+    retain: AtomicBool,
 }
 
 struct State {
@@ -99,12 +101,14 @@ pub static HEAP: PageHeap = PageHeap {
     purging: AtomicBool::new(false),
     reserve: AtomicUsize::new(0),
     at_once: AtomicBool::new(false),
+    retain: AtomicBool::new(true),
 };
 
 impl PageHeap {
     /// Takes the options before first use.
-    pub fn configure(&self, dirty_ms: i64, muzzy_ms: i64, reserve: usize) {
+    pub fn configure(&self, dirty_ms: i64, muzzy_ms: i64, reserve: usize, retain: bool) {
         self.reserve.store(reserve, Ordering::Relaxed);
+        self.retain.store(retain, Ordering::Relaxed);
         self.set_decay(dirty_ms, muzzy_ms);
     }
 
@@ -260,7 +264,11 @@ impl State {
             return false;
         }
         let missing = end.saturating_sub(committed()).div_ceil(CHUNK);
-        missing == 0 || pool::commit(region, missing).is_some()
+        if missing > 0 && pool::commit(region, missing).is_none() {
+            return false;
+        }
+        let first = region.chunk_of(more);
+        pool::recommit(first, region.index_of(region.chunk_of(end - PAGE)) - region.index_of(first) + 1)
     }
 
     /// Makes free pages of a chunk allocated; tells whether they are zero.

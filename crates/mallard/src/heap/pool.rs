@@ -3,12 +3,15 @@
 //! Every region keeps the set of its chunks that hold no allocated page, and of those the ones that
 //! hold memory. A single chunk is taken from the latter first (memory that is already there costs no
 //! page fault), lowest address first; a row of chunks where it fits best. When there is none, the
-//! last region's heap grows, or another region is made. The functions here are called under the
+//! last region's heap grows, or another region is made. Addresses stay committed when their memory
+//! goes back, unless the option `retain` is off: then vacant chunks are given up whole, and committed
+//! anew when they are needed. The functions here are called under the
 //! page heap's lock.
 
 use super::huge_pages;
 use crate::space::chunk::{CHUNK, Chunk};
 use crate::space::region::{self, Region};
+use crate::sys::mem;
 
 /// The heap is committed in steps of a quarter of what it is, within these bounds, in chunks.
 const LEAST_STEP: usize = 2;
@@ -16,7 +19,43 @@ const LARGEST_STEP: usize = 256;
 
 /// Neighbouring vacant chunks, now the caller's, the first at a multiple of `align` bytes.
 pub fn take(n: usize, align: usize, reserve: usize) -> Option<&'static Chunk> {
-    find(n, align).or_else(|| grow(n, align, reserve))
+    let first = find(n, align).or_else(|| grow(n, align, reserve))?;
+    recommit(first, n).then_some(first)
+}
+
+/// Makes sure that neighbouring vacant chunks can be touched; false when the system has no memory.
+pub fn recommit(first: &'static Chunk, n: usize) -> bool {
+    let region = first.region();
+    let i = region.index_of(first);
+    (i..i + n).map(|i| region.chunk(i)).filter(|c| !c.committed.get()).all(|c| {
+        let done = mem::commit(c.addr(), CHUNK);
+        if done && c.huge.get() {
+            mem::want_huge_pages(c.addr(), CHUNK);
+        } else if done && huge_pages::forbid_at_first() {
+            mem::forbid_huge_pages(c.addr(), CHUNK);
+        }
+        c.committed.set(done);
+        done
+    })
+}
+
+/// Gives up the vacant chunks that hold no memory, down to their addresses' being usable.
+pub fn decommit_vacant() {
+    for region in Region::all() {
+        let (vacant, resident) = (region.vacant(), region.resident());
+        for i in vacant.descending().filter(|&i| !resident.contains(i)) {
+            let chunk = region.chunk(i);
+            if chunk.committed.get() && mem::decommit(chunk.addr(), CHUNK) {
+                chunk.committed.set(false);
+            }
+        }
+    }
+}
+
+/// Vacant chunks that are given up.
+pub fn decommitted() -> usize {
+    let chunks = |r: &'static Region| (0..r.chunks()).map(|i| r.chunk(i));
+    Region::all().iter().flat_map(chunks).filter(|c| !c.committed.get()).count()
 }
 
 /// Files a chunk whose last page was freed.

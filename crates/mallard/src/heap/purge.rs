@@ -118,6 +118,10 @@ impl PageHeap {
                 break;
             }
         }
+        if any && !self.retain.load(Ordering::Relaxed) {
+            let _s = self.state.lock();
+            super::pool::decommit_vacant();
+        }
         self.purging.store(false, Ordering::Release);
         any
     }

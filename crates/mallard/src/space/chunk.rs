@@ -28,6 +28,8 @@ pub struct Chunk {
     pub list: Cell<u16>,
     /// Whether huge pages were asked for.
     pub huge: Cell<bool>,
+    /// Whether its addresses may be touched; only a vacant chunk's may not.
+    pub committed: Cell<bool>,
     pub next: Cell<Option<&'static Chunk>>,
     pub prev: Cell<Option<&'static Chunk>>,
 }
@@ -48,6 +50,7 @@ impl Chunk {
             longest: Cell::new(CHUNK_PAGES as u16),
             list: Cell::new(NO_LIST),
             huge: Cell::new(false),
+            committed: Cell::new(true),
             next: Cell::new(None),
             prev: Cell::new(None),
         };

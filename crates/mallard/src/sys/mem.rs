@@ -62,6 +62,25 @@ pub fn commit(at: usize, len: usize) -> bool {
     unsafe { libc::mprotect(at as *mut _, len, libc::PROT_READ | libc::PROT_WRITE) == 0 }
 }
 
+/// The opposite of [`commit`]: the range goes back to being reserved only, and what the system
+/// counts against its limits for it is given up. False when the kernel refused.
+pub fn decommit(at: usize, len: usize) -> bool {
+    let _keep = KeepErrno::new();
+    // SAFETY: the caller owns the range, whose contents nobody needs any more; replacing the mapping
+    // in one call leaves no moment in which the addresses are anybody's.
+    let got = unsafe {
+        libc::mmap(
+            at as *mut libc::c_void,
+            len,
+            libc::PROT_NONE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED,
+            -1,
+            0,
+        )
+    };
+    got != libc::MAP_FAILED
+}
+
 fn advise(at: usize, len: usize, advice: i32) -> bool {
     let _keep = KeepErrno::new();
     // SAFETY: the caller owns the range, and knows what the advice does to its contents.

@@ -217,9 +217,8 @@ impl Blocks {
         assert!(!p.is_null(), "no memory to resize {block:?} to {size}");
         // SAFETY: the new block is at least `kept` bytes long.
         unsafe { pattern::assert_kept(p, block.usable, kept, block.id) };
-        if api::options().zero {
-            self.check_options(p, block.usable);
-        }
+        // The front copies what was asked for, not what was there besides.
+        self.check_options(p, block.usable);
         self.enter(p, size, align, made);
     }
 
