@@ -16,6 +16,9 @@ use crate::model::{Cell, Experiment, Results, Row, Run};
 /// The allocator that every ratio refers to.
 pub const BASELINE: &str = "glibc";
 
+/// The allocator that the lab is about.
+pub const SUBJECT: &str = "mallard";
+
 /// The label of the row in which nothing is tuned.
 pub const DEFAULT_ROW: &str = "default";
 
@@ -332,13 +335,14 @@ fn hashes(cell: &Cell) -> Hashes<'_> {
 /// A row in which another allocator is faster than the one asked about.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Behind {
-    pub experiment: String,
-    pub axis: String,
-    pub label: String,
+    /// The experiment, and the row where it has several: `pairs, threads 16`.
+    pub place: String,
     /// The fastest of the row.
     pub leader: String,
     /// Its own time as a multiple of the leader's, above 1.
     pub times: f64,
+    /// Its fastest run is no slower than the leader's slowest: more runs may turn the two around.
+    pub overlaps: bool,
 }
 
 /// How many rows an allocator has a figure in together with others, and in which it is behind.
@@ -354,18 +358,23 @@ pub fn behind(r: &Results, allocator: &str) -> (usize, Vec<Behind>) {
             continue;
         };
         rows += usize::from(standings.len() > 1);
-        let leader = standings
-            .iter()
-            .find(|s| s.fastest && s.allocator != allocator);
+        let leader = standings.iter().find(|s| s.fastest);
         if let (Some(leader), Some(times), false) = (leader, own.time_to_best, own.fastest) {
             found.push(Behind {
-                experiment: e.name.clone(),
-                axis: e.axis.clone(),
-                label: row.label.clone(),
+                place: place(e, row, ", "),
                 leader: leader.allocator.to_owned(),
                 times,
+                overlaps: own.figures.seconds.min <= leader.figures.seconds.max,
             });
         }
     }
     (rows, found)
+}
+
+/// A row's name for a text about it; the experiment's name alone where it has no other row.
+pub fn place(e: &Experiment, row: &Row, between: &str) -> String {
+    if e.rows.len() == 1 {
+        return e.name.clone();
+    }
+    format!("{}{between}{} {}", e.name, e.axis, row.label)
 }

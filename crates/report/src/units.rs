@@ -83,6 +83,15 @@ pub fn significant(value: f64) -> String {
     format!("{value:.places$}")
 }
 
+/// A round value on an axis, without digits that say nothing: `0.5`, `20`, `2000`.
+pub fn tick(value: f64) -> String {
+    let text = significant(value);
+    if !text.contains('.') {
+        return text;
+    }
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
 /// A ratio: `0.51`, `1.00`, `12.3`.
 pub fn ratio(value: f64) -> String {
     if value.is_finite() && value < 10.0 {
@@ -102,11 +111,15 @@ pub fn plus_minus(share: f64) -> String {
     }
 }
 
-const MIB: f64 = 1024.0 * 1024.0;
+pub const MIB: f64 = 1024.0 * 1024.0;
 
 /// Bytes as a number of MiB, for a column whose head names the unit.
 pub fn mib(bytes: f64) -> String {
-    let mib = bytes / MIB;
+    in_mib(bytes / MIB)
+}
+
+/// A number of MiB with the digits that memory deserves.
+pub fn in_mib(mib: f64) -> String {
     if mib < 10.0 {
         format!("{mib:.1}")
     } else {

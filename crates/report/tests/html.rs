@@ -1,9 +1,13 @@
 //! The HTML report in a real browser: nothing in the console, nothing requested, every plot drawn.
+//!
+//! A change of the looks has to be looked at: with `MALLARD_PICTURES=folder` the pages are left
+//! there as PNG for both themes and several widths, and as they would be printed.
 
 #[path = "common/browser.rs"]
 mod browser;
 mod common;
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use browser::Browser;
@@ -19,7 +23,12 @@ fn browser(test: &str) -> Option<Browser> {
         !insists,
         "{test}: no chromium in PATH, and MALLARD_REQUIRE_PROGRAMS=1 asks for it"
     );
-    eprintln!("SKIPPED {test}: no chromium in PATH (install the package `chromium` to run it)");
+    // Not `eprintln!`, which the test harness keeps to itself when a test passes.
+    let said = writeln!(
+        std::io::stderr(),
+        "SKIPPED {test}: no chromium in PATH (install the package `chromium` to run it)"
+    );
+    said.expect("standard error takes a line");
     None
 }
 
@@ -40,6 +49,17 @@ fn plots(browser: &mut Browser) -> Vec<String> {
         }).map(svg => svg.closest('[data-experiment]').dataset.experiment + '/' + svg.closest('[data-plot]').dataset.plot)",
     );
     serde_json::from_value(found).expect("a list of names")
+}
+
+/// Leaves the page as a reader sees it where somebody wants to look at it.
+fn keep_picture(browser: &mut Browser, name: &str) {
+    let Some(folder) = std::env::var_os("MALLARD_PICTURES").map(PathBuf::from) else {
+        return;
+    };
+    std::fs::create_dir_all(&folder).expect("the folder for pictures");
+    std::fs::write(folder.join(format!("{name}.png")), browser.picture())
+        .expect("a picture is written");
+    std::fs::write(folder.join(format!("{name}.pdf")), browser.pdf()).expect("a print is written");
 }
 
 fn expected_plots(results: &Results) -> Vec<String> {
@@ -118,6 +138,91 @@ fn every_plot_is_drawn_without_an_error_or_a_request() {
                 overflow.as_f64().unwrap() <= 0.0,
                 "the page scrolls sideways by {overflow} at {width}"
             );
+            let kind = format!("{:?}", results.kind).to_lowercase();
+            keep_picture(&mut browser, &format!("{kind}-{width}-{theme}"));
         }
+    }
+}
+
+#[test]
+fn pointing_at_a_mark_explains_it_and_the_legend_lights_up_one_allocator() {
+    let Some(mut browser) =
+        browser("pointing_at_a_mark_explains_it_and_the_legend_lights_up_one_allocator")
+    else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = page(folder.path(), &common::bench());
+    let visit = browser.visit(&path, 1440, "light");
+    let tip = browser.evaluate(
+        "(() => {
+            const mark = document.querySelector('[data-experiment=pairs] .k-subject .point');
+            mark.dispatchEvent(new PointerEvent('pointermove', { bubbles: true, clientX: 300, clientY: 300 }));
+            const tip = document.getElementById('tip');
+            return tip.hidden ? null : tip.textContent;
+        })()",
+    );
+    let tip = tip.as_str().expect("the tip is shown");
+    assert!(
+        tip.starts_with("mallard · threads 1\n0.0441 s") && tip.contains("peak RSS"),
+        "{tip}"
+    );
+    let dimmed = browser.evaluate(
+        "(() => {
+            document.querySelector('.legend [data-a=mimalloc]').click();
+            const names = all => [...new Set([...all].map(e => e.dataset.a))];
+            return names(document.querySelectorAll('.plot .dim')).includes('mimalloc') ||
+                !names(document.querySelectorAll('.plot .dim')).includes('glibc');
+        })()",
+    );
+    assert_eq!(dimmed, false, "all but the chosen one are dimmed");
+    assert!(visit.errors.is_empty(), "{visit:?}");
+}
+
+#[test]
+fn text_from_outside_is_shown_and_not_run() {
+    let page = mallard_report::html(&common::bench());
+    assert!(
+        !page.contains("<script>console"),
+        "markup from a label or an output reached the page"
+    );
+    assert!(page.contains("&lt;script&gt;console.error(&quot;escaped?&quot;)&lt;/script&gt;"));
+}
+
+#[test]
+fn the_report_names_no_address_to_fetch() {
+    for results in [common::bench(), common::compare()] {
+        let page = mallard_report::html(&results);
+        for forbidden in ["http:", "https:", "src=", "@import", "url("] {
+            assert!(!page.contains(forbidden), "{forbidden} in the report");
+        }
+    }
+}
+
+#[test]
+fn the_report_holds_every_run_and_all_that_is_needed_to_repeat_it() {
+    let results = common::bench();
+    let page = mallard_report::html(&results);
+    let runs: usize = results
+        .experiments
+        .iter()
+        .flat_map(|e| &e.rows)
+        .flat_map(|r| &r.cells)
+        .map(|c| c.runs.len())
+        .sum();
+    let rows = page.matches("<td>0</td></tr>").count();
+    assert_eq!(rows, runs, "a line per run, each ending with its exit code");
+    for needed in [
+        "AMD EPYC 9R45",
+        "Linux 6.18.4",
+        "madvise",
+        "mallard bench --runs 5 --out 'my results'",
+        "glibc.pthread.rseq=0",
+        "5.3.0-220-g81034ce1",
+        "/usr/lib/mallard/peers/libjemalloc.so",
+        "not installed; build it",
+        "memory warmed before each run",
+    ] {
+        assert!(page.contains(needed), "{needed} is missing");
     }
 }

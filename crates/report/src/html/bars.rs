@@ -8,6 +8,7 @@ use maud::{Markup, html};
 
 use super::chart::{Chart, Point, Series};
 use super::marks::{self, WIDTH, clip, num};
+use crate::units;
 
 const LEFT: f64 = 92.0;
 const RIGHT: f64 = 50.0;
@@ -79,7 +80,7 @@ fn grid(chart: &Chart, base: f64) -> Markup {
             @for tick in chart.scale.ticks(4) {
                 @let x = num(x(chart, tick));
                 line x1=(x) x2=(x) y1=(top) y2=(bottom) {}
-                text class="tick" x=(x) y=(num(base + 14.0)) text-anchor="middle" { ((chart.format)(tick)) }
+                text class="tick" x=(x) y=(num(base + 14.0)) text-anchor="middle" { (units::tick(tick)) }
             }
             @if let Some(value) = chart.reference {
                 @let x = num(x(chart, value));

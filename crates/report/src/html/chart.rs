@@ -7,7 +7,7 @@
 use super::palette::{Look, Palette};
 use super::scale::Scale;
 use crate::model::{Experiment, Kind, Row};
-use crate::stats::{self, Standing};
+use crate::stats::{self, Spread, Standing};
 use crate::units::{self, TimeUnit};
 
 /// One plot.
@@ -24,8 +24,8 @@ pub struct Chart<'a> {
     pub scale: Scale,
     /// A value worth a line of its own: glibc's 1 in a speed-up.
     pub reference: Option<f64>,
-    /// A value as the axis and the bars name it.
-    pub format: Box<dyn Fn(f64) -> String + 'a>,
+    /// A value as the bars name it.
+    pub format: fn(f64) -> String,
 }
 
 /// One allocator's points, in the order of the rows.
@@ -34,7 +34,7 @@ pub struct Series<'a> {
     pub points: Vec<Point>,
 }
 
-/// A figure with the ends of its spread.
+/// A figure with the ends of its spread, in the unit of its chart.
 pub struct Point {
     /// Index of the row.
     pub row: usize,
@@ -80,12 +80,10 @@ pub fn figures<'a>(
         id: "time",
         title: what.to_owned(),
         note: format!("{}, lower is better", unit.symbol()),
-        value: |s| {
-            let t = s.figures.seconds;
-            Some((t.median, t.min, t.max))
-        },
+        value: |s| Some(s.figures.seconds),
+        scale: unit.scale(1.0),
         reference: None,
-        format: Box::new(move |v| unit.number(v)),
+        format: units::significant,
     };
     let speedup = Measure {
         id: "speedup",
@@ -94,21 +92,20 @@ pub fn figures<'a>(
         value: |s| {
             s.time_to_glibc
                 .filter(|r| *r > 0.0)
-                .map(|r| (1.0 / r, 1.0 / r, 1.0 / r))
+                .map(|r| Spread::of([1.0 / r]))?
         },
+        scale: 1.0,
         reference: Some(1.0),
-        format: Box::new(units::ratio),
+        format: units::ratio,
     };
     let rss = Measure {
         id: "rss",
         title: "Peak RSS".to_owned(),
         note: "MiB, lower is better".to_owned(),
-        value: |s| {
-            let m = s.figures.rss;
-            Some((m.median, m.min, m.max))
-        },
+        value: |s| Some(s.figures.rss),
+        scale: 1.0 / units::MIB,
         reference: None,
-        format: Box::new(units::mib),
+        format: units::in_mib,
     };
     [time, speedup, rss]
         .into_iter()
@@ -117,17 +114,19 @@ pub fn figures<'a>(
 }
 
 /// How one of the plots reads its value from a standing.
-struct Measure<'a> {
+struct Measure {
     id: &'static str,
     title: String,
     note: String,
-    value: fn(&Standing) -> Option<(f64, f64, f64)>,
+    value: fn(&Standing) -> Option<Spread>,
+    /// From the figure to the unit of the chart.
+    scale: f64,
     reference: Option<f64>,
-    format: Box<dyn Fn(f64) -> String + 'a>,
+    format: fn(f64) -> String,
 }
 
-impl<'a> Measure<'a> {
-    fn chart(
+impl Measure {
+    fn chart<'a>(
         self,
         e: &'a Experiment,
         names: &[&str],
@@ -139,12 +138,12 @@ impl<'a> Measure<'a> {
         let points = |name: &str| -> Vec<Point> {
             let mine = standings.iter().enumerate().filter_map(|(row, all)| {
                 let standing = all.iter().find(|s| s.allocator == name)?;
-                let (value, low, high) = (self.value)(standing)?;
+                let figure = (self.value)(standing)?;
                 Some(Point {
                     row,
-                    value,
-                    low,
-                    high,
+                    value: figure.median * self.scale,
+                    low: figure.min * self.scale,
+                    high: figure.max * self.scale,
                     tip: tip(&e.rows[row], standing),
                 })
             });

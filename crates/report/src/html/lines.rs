@@ -9,10 +9,11 @@ use maud::{Markup, html};
 
 use super::chart::{Chart, Point, Series};
 use super::marks::{self, WIDTH, clip, num, points};
+use crate::units;
 
 const HEIGHT: f64 = 292.0;
 const LEFT: f64 = 46.0;
-const RIGHT: f64 = 92.0;
+const RIGHT: f64 = 98.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 42.0;
 /// Width of the strip for the row that is not on the axis.
@@ -20,7 +21,7 @@ const STRIP: f64 = 44.0;
 /// Least distance between two names at the right.
 const NAME_PITCH: f64 = 13.0;
 /// Characters of a name that fit at the right.
-const NAME_LENGTH: usize = 13;
+const NAME_LENGTH: usize = 12;
 
 /// Draws the chart.
 pub fn draw(chart: &Chart) -> Markup {
@@ -73,7 +74,7 @@ impl Frame {
                 @for tick in chart.scale.ticks(5) {
                     @let y = self.y(chart, tick);
                     line x1=(left) x2=(right) y1=(num(y)) y2=(num(y)) {}
-                    text class="tick" x=(num(LEFT - 6.0)) y=(num(y + 3.5)) text-anchor="end" { ((chart.format)(tick)) }
+                    text class="tick" x=(num(LEFT - 6.0)) y=(num(y + 3.5)) text-anchor="end" { (units::tick(tick)) }
                 }
                 line class="base" x1=(left) x2=(right) y1=(num(base)) y2=(num(base)) {}
                 @if self.aside.is_some() {

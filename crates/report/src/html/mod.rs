@@ -22,10 +22,10 @@ use std::io::{self, Write};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::model::{Experiment, Kind, Results};
-use crate::stats::{self, Overall, Ranking};
+use crate::stats::{self, Overall, Ranking, SUBJECT};
 use crate::terminal::{columns, machine_line};
 use crate::units;
-use palette::{Palette, SUBJECT};
+use palette::Palette;
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
@@ -163,8 +163,9 @@ fn subject_card(r: &Results, palette: &Palette) -> Markup {
                     ul {
                         @for b in &behind {
                             li {
-                                (b.experiment) ", " (b.axis) " " (b.label) ": "
+                                (b.place) ": "
                                 b { (units::ratio(b.times)) "×" } " the time of " (tables::name(palette, &b.leader))
+                                @if b.overlaps { span class="faint" { " (the runs overlap)" } }
                             }
                         }
                     }

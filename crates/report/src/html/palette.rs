@@ -7,10 +7,7 @@
 //! others take theirs in the order in which they were asked for.
 
 use crate::model::Results;
-use crate::stats::{BASELINE, took_part};
-
-/// The allocator that the report is about.
-pub const SUBJECT: &str = "mallard";
+use crate::stats::{BASELINE, SUBJECT, took_part};
 
 /// Colour slots in the style sheet besides those of the subject and the reference.
 const SLOTS: usize = 10;

@@ -84,12 +84,12 @@ pub fn experiment(kind: Kind, e: &Experiment, names: &[&str], palette: &Palette)
 fn bench(e: &Experiment, names: &[&str], palette: &Palette) -> Markup {
     let unit = crate::terminal::time_unit(e);
     html! {
+        p class="reading" {
+            "Median time in " (unit.symbol()) " ± the run furthest from it; below it the multiple of glibc’s time and the peak RSS in MiB. "
+            span class="best" { "Best of the row" }
+        }
         div class="scroll" {
             table class="figures" {
-                caption {
-                    "Median time in " (unit.symbol()) " ± furthest run, multiple of glibc’s time, peak RSS in MiB. "
-                    span class="best" { "Best of the row" } "."
-                }
                 thead { tr { th { (e.axis) } @for n in names { th data-a=(n) { (name(palette, n)) } } } }
                 tbody {
                     @for row in &e.rows {
@@ -270,7 +270,7 @@ pub fn failures(e: &Experiment, palette: &Palette) -> Markup {
     html! {
         @for (row, cell, failure) in failed {
             div class="failure" {
-                p { (name(palette, &cell.allocator)) " failed at " (e.axis) " " (row.label) ": " (failure_line(failure)) }
+                p { (name(palette, &cell.allocator)) " failed in " (stats::place(e, row, ", ")) ": " (failure_line(failure)) }
                 @if !failure.last_lines.is_empty() { pre { (failure.last_lines.join("\n")) } }
             }
         }

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use crate::TerminalOptions;
 use crate::export::failure_line;
 use crate::model::{Cell, Experiment, Kind, Results, Row};
-use crate::stats::{self, Output, Standing};
+use crate::stats::{self, Output, SUBJECT, Standing};
 use crate::units::{self, TimeUnit};
 use sheet::{Field, Sheet, Tone};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
@@ -106,7 +106,34 @@ impl Page {
             format!("geometric means over {} rows", ranking.rows)
         };
         let text = self.strong("Summary") + "\n" + &self.paragraph(&about, 2);
-        Some(text + &self.sheet(&summary_sheet(&ranking)))
+        Some(text + &self.sheet(&summary_sheet(&ranking)) + &self.behind(r))
+    }
+
+    /// Where Mallard is behind: what its authors should read first.
+    fn behind(&self, r: &Results) -> String {
+        let (rows, behind) = stats::behind(r, SUBJECT);
+        if behind.is_empty() {
+            return String::new();
+        }
+        let mut text = self.paragraph(
+            &format!("{SUBJECT} is behind in {} of {rows} rows:", behind.len()),
+            2,
+        );
+        for b in behind {
+            let overlap = if b.overlaps {
+                " (the runs overlap)"
+            } else {
+                ""
+            };
+            let line = format!(
+                "{}: {}× the time of {}{overlap}",
+                b.place,
+                units::ratio(b.times),
+                b.leader
+            );
+            text.push_str(&self.paragraph(&line, 4));
+        }
+        text
     }
 
     fn unavailable(&self, r: &Results) -> Option<String> {

@@ -56,6 +56,7 @@ impl Browser {
             ])
             .args([
                 "--no-first-run",
+                "--hide-scrollbars",
                 "--disable-background-networking",
                 "--disable-component-update",
             ])

@@ -1,0 +1,310 @@
+//! The arithmetic: what must hold for any figures, and the rules about who is compared with whom.
+
+mod common;
+
+use common::{cell, empty, failed};
+use mallard_report::model::*;
+use mallard_report::stats::{
+    self, Output, Spread, behind, geometric_mean, median, ranking, standings,
+};
+use mallard_report::units;
+use proptest::prelude::*;
+
+fn figures() -> impl Strategy<Value = Vec<f64>> {
+    prop::collection::vec(1e-6..1e6f64, 1..12)
+}
+
+fn near(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1e-300)
+}
+
+proptest! {
+    #[test]
+    fn half_of_the_values_lie_on_each_side_of_the_median(values in figures()) {
+        let m = median(&values).unwrap();
+        let below = values.iter().filter(|v| **v < m).count();
+        let above = values.iter().filter(|v| **v > m).count();
+        prop_assert!(below <= values.len() / 2 && above <= values.len() / 2);
+    }
+
+    #[test]
+    fn the_median_does_not_depend_on_the_order(mut values in figures()) {
+        let before = median(&values);
+        values.reverse();
+        prop_assert_eq!(before, median(&values));
+    }
+
+    #[test]
+    fn every_run_lies_within_the_spread(values in figures()) {
+        let s = Spread::of(values.iter().copied()).unwrap();
+        for v in &values {
+            prop_assert!((v - s.median).abs() <= s.deviation() * (1.0 + 1e-12));
+        }
+        prop_assert!(values.contains(&s.min) && values.contains(&s.max));
+    }
+
+    #[test]
+    fn the_geometric_mean_turns_around_with_its_ratios(values in figures()) {
+        let mean = geometric_mean(values.iter().copied()).unwrap();
+        let inverse = geometric_mean(values.iter().map(|v| 1.0 / v)).unwrap();
+        prop_assert!(near(mean * inverse, 1.0), "{mean} {inverse}");
+        let s = Spread::of(values).unwrap();
+        prop_assert!(mean >= s.min * (1.0 - 1e-9) && mean <= s.max * (1.0 + 1e-9));
+    }
+
+    #[test]
+    fn in_any_row_the_fastest_is_at_one_and_no_other_is_below(times in prop::collection::vec(1e-3..1e3f64, 2..9)) {
+        let e = experiment(vec![row("1", times.iter().enumerate().map(|(i, t)| cell(&format!("a{i}"), *t, 1 << 20)).collect())]);
+        let all = standings(&e, &e.rows[0]);
+        prop_assert!(all.iter().all(|s| s.time_to_best.unwrap() >= 1.0));
+        prop_assert!(all.iter().filter(|s| s.fastest).all(|s| s.time_to_best == Some(1.0)));
+        prop_assert!(all.iter().all(|s| !s.smallest), "equal memory has no winner");
+        prop_assert!(all.iter().all(|s| s.time_to_glibc.is_none()), "no glibc, no ratio to it");
+    }
+
+    #[test]
+    fn numbers_keep_three_digits(value in 1e-4..1e7f64) {
+        let text = units::significant(value);
+        let back: f64 = text.parse().unwrap();
+        prop_assert!((back - value).abs() <= value * 0.0051, "{value} as {text}");
+        prop_assert!(text.len() <= 8, "{text}");
+    }
+}
+
+fn row(label: &str, cells: Vec<Cell>) -> Row {
+    Row {
+        label: label.to_owned(),
+        x: None,
+        threads: 4,
+        cells,
+    }
+}
+
+fn experiment(rows: Vec<Row>) -> Experiment {
+    Experiment {
+        rows,
+        ..common::bench().experiments.remove(3)
+    }
+}
+
+fn session(names: &[&str], rows: Vec<Row>) -> Results {
+    let allocators = names.iter().map(|n| common::allocator(n, "1")).collect();
+    Results {
+        allocators,
+        experiments: vec![experiment(rows)],
+        ..common::bench()
+    }
+}
+
+#[test]
+fn the_median_of_an_even_number_is_the_middle_of_two() {
+    assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), Some(2.5));
+    assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
+    assert_eq!(median(&[]), None);
+    assert_eq!(
+        median(&[f64::NAN, 1.0]),
+        Some(1.0),
+        "what is no number is no figure"
+    );
+}
+
+#[test]
+fn a_failed_cell_has_no_figure_even_after_good_runs() {
+    let mut c = cell("mallard", 1.0, 1 << 20);
+    assert!(stats::Figures::of(&c).is_some());
+    c.failure = failed("mallard", "killed", Exit::Signal(11), &[]).failure;
+    assert!(stats::Figures::of(&c).is_none());
+}
+
+#[test]
+fn glibc_without_the_setting_is_represented_by_its_default_row() {
+    let e = experiment(vec![
+        row(
+            "default",
+            vec![cell("glibc", 2.0, 4 << 20), cell("mallard", 1.0, 1 << 20)],
+        ),
+        row(
+            "narenas:1",
+            vec![empty("glibc"), cell("mallard", 3.0, 2 << 20)],
+        ),
+    ]);
+    let tuned = standings(&e, &e.rows[1]);
+    assert_eq!(tuned.len(), 1);
+    assert!(near(tuned[0].time_to_glibc.unwrap(), 1.5));
+    assert!(!tuned[0].fastest, "alone in a row nobody wins");
+}
+
+#[test]
+fn a_failed_glibc_is_not_replaced_by_its_default_row() {
+    let e = experiment(vec![
+        row("default", vec![cell("glibc", 2.0, 1 << 20)]),
+        row(
+            "other",
+            vec![
+                failed("glibc", "killed", Exit::Signal(9), &[]),
+                cell("mallard", 3.0, 1 << 20),
+            ],
+        ),
+    ]);
+    assert_eq!(standings(&e, &e.rows[1])[0].time_to_glibc, None);
+}
+
+#[test]
+fn only_rows_that_everyone_takes_part_in_decide_the_ranking() {
+    let r = session(
+        &["glibc", "mallard"],
+        vec![
+            row(
+                "default",
+                vec![cell("glibc", 1.0, 1 << 20), cell("mallard", 0.5, 1 << 20)],
+            ),
+            row(
+                "narenas:1",
+                vec![empty("glibc"), cell("mallard", 50.0, 1 << 20)],
+            ),
+        ],
+    );
+    let ranked = ranking(&r);
+    assert_eq!((ranked.rows, ranked.of_rows, ranked.common), (1, 2, true));
+    assert_eq!(ranked.allocators[0].allocator, "mallard");
+    assert!(near(ranked.allocators[0].time_to_glibc.unwrap(), 0.5));
+}
+
+#[test]
+fn a_crash_does_not_help_in_the_ranking() {
+    let r = session(
+        &["quick", "glibc"],
+        vec![
+            row(
+                "a",
+                vec![cell("quick", 0.1, 1 << 20), cell("glibc", 1.0, 1 << 20)],
+            ),
+            row(
+                "b",
+                vec![
+                    failed("quick", "killed", Exit::Signal(11), &[]),
+                    cell("glibc", 1.0, 1 << 20),
+                ],
+            ),
+        ],
+    );
+    let order: Vec<(String, usize)> = ranking(&r)
+        .allocators
+        .into_iter()
+        .map(|o| (o.allocator, o.rows))
+        .collect();
+    assert_eq!(order, [("glibc".to_owned(), 2), ("quick".to_owned(), 1)]);
+}
+
+#[test]
+fn the_rows_in_which_an_allocator_is_behind_name_the_leader() {
+    let r = session(
+        &["mallard", "glibc", "peer"],
+        vec![
+            row(
+                "a",
+                vec![
+                    cell("mallard", 1.0, 1 << 20),
+                    cell("glibc", 3.0, 1 << 20),
+                    cell("peer", 0.5, 1 << 20),
+                ],
+            ),
+            row(
+                "b",
+                vec![
+                    cell("mallard", 1.0, 1 << 20),
+                    cell("glibc", 3.0, 1 << 20),
+                    cell("peer", 2.0, 1 << 20),
+                ],
+            ),
+            row(
+                "c",
+                vec![cell("mallard", 1.001, 1 << 20), cell("peer", 1.0, 1 << 20)],
+            ),
+        ],
+    );
+    let (rows, found) = behind(&r, "mallard");
+    let said: Vec<(&str, &str, bool)> = found
+        .iter()
+        .map(|b| (b.place.as_str(), b.leader.as_str(), b.overlaps))
+        .collect();
+    assert_eq!(rows, 3);
+    assert_eq!(
+        said,
+        [
+            ("tune, setting a", "peer", false),
+            ("tune, setting c", "peer", true)
+        ]
+    );
+    assert!(near(found[0].times, 2.0));
+}
+
+#[test]
+fn output_is_judged_against_glibc_only_where_runs_agree() {
+    let with = |name: &str, hashes: &[&str]| {
+        let mut c = cell(name, 1.0, 1 << 20);
+        for (run, hash) in c.runs.iter_mut().zip(hashes.iter().cycle()) {
+            run.output_hash = Some((*hash).to_owned());
+        }
+        c
+    };
+    let r = row(
+        "p",
+        vec![
+            with("glibc", &["a"]),
+            with("same", &["a"]),
+            with("other", &["b"]),
+            with("mixed", &["a", "b"]),
+            cell("none", 1.0, 1),
+        ],
+    );
+    let said: Vec<Output> = r.cells.iter().map(|c| stats::output(&r, c)).collect();
+    assert_eq!(
+        said,
+        [
+            Output::Same,
+            Output::Same,
+            Output::Differs,
+            Output::Varies,
+            Output::Unknown
+        ]
+    );
+    let unstable = row("p", vec![with("glibc", &["a", "b"]), with("same", &["a"])]);
+    assert_eq!(stats::output(&unstable, &unstable.cells[1]), Output::Varies);
+}
+
+#[test]
+fn figures_read_as_a_person_writes_them() {
+    let said = [0.0, 0.04123, 0.9999, 9.999, 12.345, 999.6, 1840.2].map(units::significant);
+    assert_eq!(
+        said,
+        ["0", "0.0412", "1.00", "10.0", "12.3", "1000", "1840"]
+    );
+    assert_eq!(
+        [0.0, 0.004, 0.03, 1.5].map(units::plus_minus),
+        ["±0%", "±<1%", "±3%", "±150%"]
+    );
+    assert_eq!(
+        [512.0, 4096.0, 3.25e6, 2e9].map(units::bytes),
+        ["512 B", "4 KiB", "3.1 MiB", "1.86 GiB"]
+    );
+    assert_eq!(
+        [0.0, 999.0, 1000.0, 1234567.0].map(units::count),
+        ["0", "999", "1,000", "1,234,567"]
+    );
+    assert_eq!(
+        [0.4, 65.0, 7380.0].map(units::elapsed),
+        ["0 s", "1 min 5 s", "2 h 3 min"]
+    );
+    assert_eq!(
+        [2.5, 0.0412, 3e-5].map(units::seconds),
+        ["2.50 s", "41.2 ms", "30.0 µs"]
+    );
+    assert_eq!(
+        [0.5, 20.0, 2000.0, 0.05].map(units::tick),
+        ["0.5", "20", "2000", "0.05"]
+    );
+    assert_eq!(units::exit(Exit::Code(3)), "3");
+    assert_eq!(units::exit(Exit::Signal(11)), "SIGSEGV");
+    assert_eq!(units::exit(Exit::Signal(40)), "signal 40");
+}
