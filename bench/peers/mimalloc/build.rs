@@ -3,20 +3,20 @@
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let sources = peer_build::Sources::of("libmimalloc-sys2").path("c_src/mimalloc3");
-    // The single file that upstream offers for one translation unit: everything can be inlined.
     let mut build = peer_build::compiler();
     build
         .std("gnu11")
         .include(sources.join("include"))
         .include(sources.join("src"))
-        .file(sources.join("src/static.c"))
         .flag("-fvisibility=hidden")
         .flag("-fno-builtin-malloc")
         .define("MI_SHARED_LIB", None)
         .define("MI_SHARED_LIB_EXPORT", None)
         .define("MI_MALLOC_OVERRIDE", None)
         .define("MI_BUILD_RELEASE", None);
+    // The single file that upstream offers for one translation unit: everything can be inlined.
     peer_build::Library::new("mimalloc")
+        .files([sources.join("src/static.c")])
         .export_visible()
         .link(&build);
 }

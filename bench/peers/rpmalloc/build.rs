@@ -6,7 +6,6 @@ fn main() {
     let mut build = peer_build::compiler();
     build
         .std("gnu11")
-        .file(sources.path("rpmalloc/rpmalloc/rpmalloc.c"))
         .flag("-fstrict-aliasing")
         .flag("-funroll-loops")
         .flag("-ffast-math")
@@ -23,6 +22,7 @@ fn main() {
         .split_once('+')
         .map_or("", |(_, commit)| commit);
     peer_build::Library::new("rpmalloc")
+        .files([sources.path("rpmalloc/rpmalloc/rpmalloc.c")])
         .version(&format!("{release}+{commit}"))
         .link(&build);
 }

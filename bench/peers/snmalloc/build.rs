@@ -9,8 +9,6 @@ fn main() {
         .cpp(true)
         .std("c++20")
         .include(&upstream)
-        .file(sources.path("upstream/src/snmalloc/override/malloc.cc"))
-        .file(sources.path("upstream/src/snmalloc/override/new.cc"))
         .flag("-fvisibility=hidden")
         .flag("-fomit-frame-pointer")
         .flag("-ffunction-sections")
@@ -30,6 +28,7 @@ fn main() {
         .define("SNMALLOC_CHECK_LOADS", "false")
         .define("SNMALLOC_PAGEID", "false");
     peer_build::Library::new("snmalloc")
+        .files(["malloc.cc", "new.cc"].map(|file| upstream.join("snmalloc/override").join(file)))
         .version(&sources.version)
         .export_visible()
         .argument("-static-libstdc++")

@@ -259,7 +259,8 @@ impl Workshop {
                 "--locked",
                 "--message-format=json-render-diagnostics",
             ])
-            .args(["--package", &package, "--target-dir"])
+            // Twice verbose, cargo shows what a build script says while it says it.
+            .args(["-vv", "--package", &package, "--target-dir"])
             .arg(self.cache.join("target"))
             .current_dir(&self.workspace);
         let mut log_file = fs::File::create(log)
@@ -303,7 +304,9 @@ fn run_logged(
         if line.trim_start().starts_with("error") {
             error_lines.push(line.trim().to_owned());
         }
-        progress(line.trim());
+        if let Some(line) = worth_telling(line.trim()) {
+            progress(line);
+        }
     }
     let status = child
         .wait()
@@ -316,6 +319,23 @@ fn run_logged(
         .first()
         .map_or_else(|| status.to_string(), String::clone);
     Err(format!("it could not be built: {said}"))
+}
+
+/// The part of a line of cargo's that says how far the build is; none for the command lines that
+/// cargo shows in between.
+fn worth_telling(line: &str) -> Option<&str> {
+    // `[peer-tcmalloc 0.1.0] compiled 8 of 170 files`
+    let line = match line
+        .strip_prefix('[')
+        .and_then(|rest| rest.split_once("] "))
+    {
+        Some((_, said)) => said.trim(),
+        None => line,
+    };
+    let command_line = ["Running ", "Fresh ", "Dirty "]
+        .iter()
+        .any(|word| line.starts_with(word));
+    (!command_line && !line.is_empty()).then_some(line)
 }
 
 /// The output folder of the build script of `package`, when `message` tells it.
@@ -513,6 +533,22 @@ mod tests {
     fn sources_that_are_not_there_are_named() {
         let reason = Workshop::open(Some(Path::new("/nowhere/at/all")), None).unwrap_err();
         assert!(reason.contains("/nowhere/at/all"), "{reason}");
+    }
+
+    #[test]
+    fn progress_is_told_without_cargo_s_command_lines() {
+        let compiled = "[peer-tcmalloc 0.1.0] compiled 8 of 170 files";
+        assert_eq!(worth_telling(compiled), Some("compiled 8 of 170 files"));
+        assert_eq!(
+            worth_telling("Compiling cc v1.0.0"),
+            Some("Compiling cc v1.0.0")
+        );
+        assert_eq!(
+            worth_telling("Running `/usr/bin/rustc --crate-name cc`"),
+            None
+        );
+        assert_eq!(worth_telling("[peer-tcmalloc 0.1.0] "), None);
+        assert_eq!(worth_telling(""), None);
     }
 
     #[test]

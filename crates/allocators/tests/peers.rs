@@ -27,6 +27,7 @@ fn every_peer_builds_from_clean_and_carries_real_programs() {
     let python = program::check("python3").ok();
     for name in catalog.names() {
         let mut built = false;
+        let mut told = 0;
         let outcome = catalog
             .prepare(name, &mut |progress| {
                 built |= progress.state == State::Building

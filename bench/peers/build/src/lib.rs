@@ -117,6 +117,7 @@ pub fn compiler() -> cc::Build {
 /// A library to be linked.
 pub struct Library {
     name: String,
+    files: Vec<PathBuf>,
     version: Option<String>,
     arguments: Vec<String>,
     further_exports: String,
@@ -127,11 +128,18 @@ impl Library {
     pub fn new(name: &str) -> Library {
         Library {
             name: name.to_owned(),
+            files: Vec::new(),
             version: None,
             arguments: Vec::new(),
             further_exports: String::new(),
             symbols_chosen: true,
         }
+    }
+
+    /// The sources to compile.
+    pub fn files(&mut self, files: impl IntoIterator<Item = PathBuf>) -> &mut Library {
+        self.files.extend(files);
+        self
     }
 
     /// Lets the library answer `mallard_peer_version()`, for peers that cannot say their version.
@@ -158,9 +166,9 @@ impl Library {
         self
     }
 
-    /// Compiles the sources of `build` and links them into `lib<name>.so`.
+    /// Compiles the sources with the flags of `build` and links them into `lib<name>.so`.
     pub fn link(&self, build: &cc::Build) {
-        let mut objects = build.compile_intermediates();
+        let mut objects = self.compile(build);
         if let Some(version) = &self.version {
             objects.extend(compile_version(version));
         }
@@ -190,6 +198,18 @@ impl Library {
         command.args(&self.arguments).args(["-lpthread", "-ldl"]);
         run(&mut command);
     }
+
+    /// Compiles a few files at a time, to tell between them how far it is: cargo shows a build
+    /// script's standard error while it runs (`-vv`), and one of the peers has 170 files.
+    fn compile(&self, build: &cc::Build) -> Vec<PathBuf> {
+        let at_once = 4 * variable("NUM_JOBS").parse().unwrap_or(1);
+        let mut objects = Vec::new();
+        for files in self.files.chunks(at_once) {
+            objects.extend(build.clone().files(files).compile_intermediates());
+            eprintln!("compiled {} of {} files", objects.len(), self.files.len());
+        }
+        objects
+    }
 }
 
 /// Compiles a function that tells the version.
@@ -207,10 +227,11 @@ fn compile_version(version: &str) -> Vec<PathBuf> {
         .compile_intermediates()
 }
 
-/// Runs a command of the build and panics with its command line when it fails.
+/// Runs a command of the build, its output shown while it runs, and panics with its command line
+/// when it fails.
 pub fn run(command: &mut Command) {
     println!("running {command:?}");
-    match command.status() {
+    match command.stdout(std::io::stderr()).status() {
         Ok(status) if status.success() => {}
         Ok(status) => panic!("{command:?} failed: {status}"),
         Err(error) => panic!("cannot run {command:?}: {error}"),
