@@ -182,8 +182,31 @@ fn histories_at_once_disturb_each_other_in_nothing() {
     check(40, histories, |histories| run_together(histories));
 }
 
-/// The two tests above, as a child process runs them.
-const IN_CHILDREN: [&str; 2] = [
+/// Growth over used memory: in place, by moving pages, by copying. What is promised of new bytes
+/// holds for the added ones.
+#[test]
+fn a_block_that_grows_over_used_memory_keeps_its_bytes_and_the_options() {
+    const KIB: usize = 1024;
+    check(1, Just(()), |()| {
+        leaving_nothing(|| {
+            api::set_decay(-1, -1);
+            for size in [16 * KIB, 320 * KIB, 1024 * KIB, 5000 * KIB] {
+                let mut blocks = Blocks::default();
+                blocks.alloc(40_000 * KIB);
+                blocks.free_all();
+                blocks.alloc(size);
+                for factor in [2, 3, 5] {
+                    blocks.resize(0, size * factor);
+                }
+                blocks.free_all();
+            }
+        });
+    });
+}
+
+/// The tests above, as a child process runs them.
+const IN_CHILDREN: [&str; 3] = [
+    "a_block_that_grows_over_used_memory_keeps_its_bytes_and_the_options",
     "a_history_leaves_every_block_whole_and_nothing_behind",
     "histories_at_once_disturb_each_other_in_nothing",
 ];
@@ -237,6 +260,6 @@ fn the_promises_hold_under_options_that_take_other_paths() {
         let options = child(conf, &["options_in_force"], "1");
         assert!(options.contains(shown), "{conf}: {options}");
         let text = child(conf, &IN_CHILDREN, "12");
-        assert!(text.contains("2 passed"), "{conf}: {text}");
+        assert!(text.contains("3 passed"), "{conf}: {text}");
     }
 }
