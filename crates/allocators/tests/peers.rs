@@ -30,7 +30,12 @@ fn every_peer_builds_from_clean_and_carries_real_programs() {
         let mut told = 0;
         let outcome = catalog
             .prepare(name, &mut |progress| {
-                built |= progress.state == State::Building
+                built |= progress.state == State::Building;
+                told += 1;
+                // A taste of it: make alone says hundreds of lines.
+                if told % 16 == 1 {
+                    println!("{name:12} … {}", progress.line);
+                }
             })
             .unwrap();
         let allocator = match outcome {
