@@ -101,6 +101,15 @@ pub fn ratio(value: f64) -> String {
     }
 }
 
+/// By how much something falls behind: `1.11×`, and never a `1.00×` that says it does not.
+pub fn times(value: f64) -> String {
+    if value < 1.005 {
+        "less than 1.01×".to_owned()
+    } else {
+        format!("{}×", ratio(value))
+    }
+}
+
 /// A share as `±3%`.
 pub fn plus_minus(share: f64) -> String {
     let percent = share * 100.0;

@@ -164,7 +164,7 @@ fn subject_card(r: &Results, palette: &Palette) -> Markup {
                         @for b in &behind {
                             li {
                                 (b.place) ": "
-                                b { (units::ratio(b.times)) "×" } " the time of " (tables::name(palette, &b.leader))
+                                b { (units::times(b.times)) } " the time of " (tables::name(palette, &b.leader))
                                 @if b.overlaps { span class="faint" { " (the runs overlap)" } }
                             }
                         }

@@ -126,9 +126,9 @@ impl Page {
                 ""
             };
             let line = format!(
-                "{}: {}× the time of {}{overlap}",
+                "{}: {} the time of {}{overlap}",
                 b.place,
-                units::ratio(b.times),
+                units::times(b.times),
                 b.leader
             );
             text.push_str(&self.paragraph(&line, 4));
