@@ -226,3 +226,27 @@ fn the_report_holds_every_run_and_all_that_is_needed_to_repeat_it() {
         assert!(page.contains(needed), "{needed} is missing");
     }
 }
+
+#[test]
+fn a_session_with_little_or_nothing_in_it_is_still_a_page() {
+    let mut alone = common::bench();
+    alone.allocators.retain(|a| a.name == "mallard");
+    for row in alone.experiments.iter_mut().flat_map(|e| &mut e.rows) {
+        row.cells.retain(|c| c.allocator == "mallard");
+        for run in row.cells.iter_mut().flat_map(|c| &mut c.runs) {
+            (run.seconds, run.peak_rss_bytes) = (0.0, 0);
+        }
+    }
+    let mut unlisted = common::compare();
+    unlisted.allocators.clear();
+    let mut empty = common::bench();
+    empty.experiments.iter_mut().for_each(|e| e.rows.clear());
+    for results in [alone, unlisted, empty] {
+        let page = mallard_report::html(&results);
+        assert!(page.ends_with("</html>") && page.contains("Set-up"));
+        assert!(
+            !page.contains("NaN") && !page.contains("inf\""),
+            "a coordinate is no number"
+        );
+    }
+}
