@@ -8,7 +8,6 @@ use crate::die;
 use crate::heap::{HEAP, huge_pages};
 use crate::sys::atomic::{AtomicBool, AtomicU8, Ordering};
 use crate::sys::lock::RawLock;
-use crate::sys::mem;
 use crate::{arena, fork};
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
@@ -111,13 +110,7 @@ fn apply(o: &Options) {
         Thp::Never => huge_pages::Policy::Never,
     });
     HEAP.configure(o.dirty_decay_ms, o.muzzy_decay_ms, o.reserve.unwrap_or(0), o.retain);
-    arena::configure(o.narenas.map_or_else(default_arenas, |n| n as usize));
+    arena::configure(o.narenas.map(|n| n as usize));
     let cached = o.tcache && extras & !XMALLOC == 0;
     cache::configure(if cached { o.tcache_max } else { 0 });
-}
-
-/// Arenas where the options name no number: four, or one per CPU where there are more CPUs than
-/// that, up to 16 (see `docs/design/arenas.md`).
-fn default_arenas() -> usize {
-    mem::cpus().clamp(4, 16)
 }

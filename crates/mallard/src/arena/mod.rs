@@ -17,6 +17,7 @@ use crate::class::{CACHED_CLASSES, Class, PAGE};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicPtr, AtomicU32, Ordering};
 use crate::sys::lock::Mutex;
+use crate::sys::mem;
 pub use bin::BinCounts;
 use bin::{Bin, BinState};
 use slab::Slab;
@@ -31,24 +32,40 @@ pub struct Arena {
 }
 
 static ARENAS: [AtomicPtr<Arena>; MOST] = [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST];
-/// How many arenas threads are spread over.
-static AUTOMATIC: AtomicU32 = AtomicU32::new(1);
+/// How many arenas threads are spread over; 0 until somebody has to know.
+static AUTOMATIC: AtomicU32 = AtomicU32::new(0);
 /// Held while an arena is made.
 static MAKING: Mutex<()> = Mutex::new(());
 
-/// Sets the number of arenas, before the first is used.
-pub fn configure(narenas: usize) {
-    AUTOMATIC.store(narenas.clamp(1, MOST) as u32, Ordering::Relaxed);
+/// Sets the number of arenas, before the first is used; none for the default.
+pub fn configure(narenas: Option<usize>) {
+    AUTOMATIC.store(narenas.map_or(0, |n| n.clamp(1, MOST)) as u32, Ordering::Relaxed);
 }
 
 /// The number of arenas that threads are spread over.
 pub fn automatic() -> usize {
-    AUTOMATIC.load(Ordering::Relaxed) as usize
+    match AUTOMATIC.load(Ordering::Relaxed) {
+        0 => {
+            let n = default_number();
+            AUTOMATIC.store(n as u32, Ordering::Relaxed);
+            n
+        }
+        n => n as usize,
+    }
 }
 
-/// The arenas made so far.
+/// Four arenas, or one per CPU where there are more CPUs than that, up to 16: see
+/// `docs/design/arenas.md`.
+fn default_number() -> usize {
+    mem::cpus().clamp(4, 16)
+}
+
+/// The arenas made so far. They are made in the order of their numbers.
 pub fn made() -> impl Iterator<Item = &'static Arena> {
-    (0..automatic()).filter_map(|i| existing(i))
+    ARENAS.iter().map_while(|a| {
+        // SAFETY: a published arena is initialised and lives for ever.
+        unsafe { a.load(Ordering::Acquire).as_ref() }
+    })
 }
 
 fn existing(index: usize) -> Option<&'static Arena> {
@@ -92,7 +109,8 @@ fn make(index: usize) -> Option<&'static Arena> {
 /// memory is out.
 pub fn join() -> Option<&'static Arena> {
     let threads = |i: usize| existing(i).map_or(0, |a| a.threads.load(Ordering::Relaxed));
-    let index = (0..automatic()).min_by_key(|&i| threads(i))?;
+    // The first thread of a process need not know how many arenas there are to be.
+    let index = if threads(0) == 0 { 0 } else { (0..automatic()).min_by_key(|&i| threads(i))? };
     let arena = get(index).or_else(|| made().next())?;
     arena.threads.fetch_add(1, Ordering::Relaxed);
     Some(arena)

@@ -106,7 +106,10 @@ impl Meta {
             return None;
         }
         // Records are small and many: huge pages here would cost a small program two megabytes.
-        mem::forbid_huge_pages(at + page, len);
+        // A block below their size cannot get any.
+        if len >= crate::space::chunk::CHUNK {
+            mem::forbid_huge_pages(at + page, len);
+        }
         self.at = at + page;
         self.end = self.at + len;
         self.mapped += len;

@@ -10,7 +10,8 @@
 //!   a large block ([`PageRecord`]).
 //!
 //! and for every chunk a [`Chunk`] record, and a bit in each of two sets (`vacant`, `resident`) that
-//! the page heap keeps.
+//! the page heap keeps. The record map and the chunk records are one array, a [`ChunkTable`] for each
+//! chunk, and the sets stand before it: beginning a heap takes three calls of the system.
 //!
 //! The first region is what the fast path knows ([`fast_lookup`]): two words, its base and the
 //! length committed so far. When it is full, or when the system gave less than was asked for, more
@@ -47,8 +48,7 @@ struct Table([Region; MAX_REGIONS]);
 pub struct Region {
     base: AtomicUsize,
     heap: AtomicUsize,
-    records: AtomicUsize,
-    chunk_records: AtomicUsize,
+    tables: AtomicUsize,
     vacant: AtomicUsize,
     resident: AtomicUsize,
     /// Chunks that fit.
@@ -59,12 +59,18 @@ pub struct Region {
     mapped_chunks: AtomicUsize,
 }
 
-/// Where the parts of a reservation lie, as offsets from its base.
+/// All that is recorded of one chunk: its part of the record map, and its own record.
+#[repr(C)]
+struct ChunkTable {
+    pages: [AtomicU64; PAGES_PER_CHUNK],
+    chunk: Chunk,
+}
+
+/// Where the parts of a reservation lie, as offsets from its base. The class map comes first.
 struct Layout {
-    records: usize,
-    chunk_records: usize,
     vacant: usize,
     resident: usize,
+    tables: usize,
     heap: usize,
     chunks: usize,
 }
@@ -74,7 +80,7 @@ impl Layout {
     /// boundary wherever the reservation lies, and the maps end right before it.
     fn of(len: usize) -> Option<Layout> {
         let page = mem::os_page();
-        let per_chunk = CHUNK + PAGES_PER_CHUNK * 9 + size_of::<Chunk>() + 1;
+        let per_chunk = CHUNK + PAGES_PER_CHUNK + size_of::<ChunkTable>() + 1;
         let mut chunks = len.checked_sub(CHUNK)? / per_chunk;
         while chunks > 0 {
             let layout = Self::with(chunks, page);
@@ -87,23 +93,14 @@ impl Layout {
     }
 
     fn with(chunks: usize, page: usize) -> Layout {
-        let mut at = 0;
-        let mut part = |bytes: usize| {
-            let here = at;
-            at += round_up(bytes, page) + page;
-            here
-        };
         // The class map covers the maps as well as the heap; they take less than a 64th of it.
-        let _class_map = part((chunks * CHUNK / 64 * 65 + CHUNK) >> PAGE_SHIFT);
+        let class_map = (chunks * CHUNK / 64 * 65 + CHUNK) >> PAGE_SHIFT;
         let set = chunks.div_ceil(64) * 8;
-        Layout {
-            records: part(chunks * PAGES_PER_CHUNK * 8),
-            chunk_records: part(chunks * size_of::<Chunk>()),
-            vacant: part(set),
-            resident: part(set),
-            heap: at,
-            chunks,
-        }
+        let vacant = round_up(class_map, page) + page;
+        let resident = vacant + set;
+        let tables = round_up(resident + set, align_of::<ChunkTable>());
+        let heap = round_up(tables + chunks * size_of::<ChunkTable>(), page) + page;
+        Layout { vacant, resident, tables, heap, chunks }
     }
 }
 
@@ -157,8 +154,7 @@ impl Region {
         Region {
             base: AtomicUsize::new(0),
             heap: AtomicUsize::new(0),
-            records: AtomicUsize::new(0),
-            chunk_records: AtomicUsize::new(0),
+            tables: AtomicUsize::new(0),
             vacant: AtomicUsize::new(0),
             resident: AtomicUsize::new(0),
             max_chunks: AtomicUsize::new(0),
@@ -210,9 +206,24 @@ impl Region {
 
     fn record_at(&self, p: usize) -> &'static AtomicU64 {
         debug_assert!(self.contains(p));
-        let i = (p - self.heap()) >> PAGE_SHIFT;
-        // SAFETY: as for the class map.
-        unsafe { &*((self.records.load(Ordering::Relaxed) + i * 8) as *const AtomicU64) }
+        let offset = p - self.heap();
+        &self.table(offset / CHUNK).pages[offset % CHUNK / PAGE]
+    }
+
+    /// Where the table of the `i`-th chunk lies.
+    #[inline]
+    fn table_at(&self, i: usize) -> *mut ChunkTable {
+        (self.tables.load(Ordering::Relaxed) + i * size_of::<ChunkTable>()) as *mut ChunkTable
+    }
+
+    /// The table of the `i`-th chunk, which is committed.
+    #[inline]
+    fn table(&self, i: usize) -> &'static ChunkTable {
+        debug_assert!(i < self.chunks());
+        // SAFETY: tables of committed chunks are committed and were initialised by `grow`; they live
+        // for ever. Of a table, the pages' words are atomics, and the chunk's cells are touched
+        // under the page heap's lock only.
+        unsafe { &*self.table_at(i) }
     }
 
     /// The class a cache may file the block at `p` under.
@@ -248,11 +259,7 @@ impl Region {
     /// The record of the `i`-th chunk.
     #[inline]
     pub fn chunk(&self, i: usize) -> &'static Chunk {
-        debug_assert!(i < self.chunks());
-        let at = self.chunk_records.load(Ordering::Relaxed) + i * size_of::<Chunk>();
-        // SAFETY: records of committed chunks are committed and were initialised by `grow`; they
-        // live for ever, and their cells are touched under the page heap's lock only.
-        unsafe { &*(at as *const Chunk) }
+        &self.table(i).chunk
     }
 
     /// The index of a chunk of this region.
@@ -286,13 +293,15 @@ impl Region {
         if !mem::commit(self.heap() + first * CHUNK, n * CHUNK) {
             return None;
         }
-        self.chunks.store(first + n, Ordering::Relaxed);
         for i in first..first + n {
-            let at = self.chunk_records.load(Ordering::Relaxed) + i * size_of::<Chunk>();
-            // SAFETY: the record's memory was committed by `map_up_to` and is referred to from here
-            // on only.
-            unsafe { (at as *mut Chunk).write(Chunk::vacant(self.heap() + i * CHUNK, self)) };
+            // SAFETY: the table's memory was committed by `map_up_to` and nobody refers to it yet;
+            // fresh memory is zero, which is an empty part of the record map.
+            unsafe {
+                let chunk = &raw mut (*self.table_at(i)).chunk;
+                chunk.write(Chunk::vacant(self.heap() + i * CHUNK, self));
+            }
         }
+        self.chunks.store(first + n, Ordering::Release);
         if core::ptr::eq(self, &REGIONS.0[0]) {
             let end = self.heap() + (first + n) * CHUNK;
             LIMIT.store(end - BASE.load(Ordering::Relaxed), Ordering::Release);
@@ -328,21 +337,12 @@ impl Region {
         };
         let classes = |chunks: usize| (self.heap() + chunks * CHUNK - base) >> PAGE_SHIFT;
         let old_classes = if from == 0 { 0 } else { classes(from) };
-        let set = |chunks: usize| chunks.div_ceil(64) * 8;
-        let at = |part: &AtomicUsize| part.load(Ordering::Relaxed);
+        // The sets stand right before the tables: they are committed with the first of them, whole.
+        let vacant = self.vacant.load(Ordering::Relaxed);
+        let tables = self.tables.load(Ordering::Relaxed) - vacant;
+        let end = |chunks: usize| tables + chunks * size_of::<ChunkTable>();
         commit(base, old_classes, classes(to))
-            && commit(
-                at(&self.records),
-                from * PAGES_PER_CHUNK * 8,
-                to * PAGES_PER_CHUNK * 8,
-            )
-            && commit(
-                at(&self.chunk_records),
-                from * size_of::<Chunk>(),
-                to * size_of::<Chunk>(),
-            )
-            && commit(at(&self.vacant), set(from), set(to))
-            && commit(at(&self.resident), set(from), set(to))
+            && commit(vacant, if from == 0 { 0 } else { end(from) }, end(to))
     }
 
     /// Makes another region, with room for at least `chunks` chunks at a multiple of `align` (at
@@ -357,9 +357,9 @@ impl Region {
         let _making = MAKING.lock();
         let index = COUNT.load(Ordering::Relaxed);
         let region = REGIONS.0.get(index)?;
-        // What the maps of the least acceptable region take, generously, besides its heap.
-        let least = chunks.checked_mul(CHUNK)?.checked_add(align)?;
-        let least = least.checked_add(least / 128)?.checked_add(4 * CHUNK)?;
+        let least = Layout::with(chunks, mem::os_page()).heap.checked_add(CHUNK)?;
+        let least = chunks.checked_mul(CHUNK)?.checked_add(least)?;
+        let least = if align > CHUNK { least.checked_add(align)? } else { least };
         let mut len = size.max(least);
         let at = loop {
             if let Some(at) = mem::reserve(len) {
@@ -368,7 +368,7 @@ impl Region {
             if len == least {
                 return None;
             }
-            len = (len / 2).max(least);
+            len = smaller(len).max(least);
         };
         let Some(layout) = Layout::of(len) else {
             mem::release(at, len);
@@ -378,8 +378,7 @@ impl Region {
         let set = |field: &AtomicUsize, value: usize| field.store(value, Ordering::Relaxed);
         set(&region.base, base);
         set(&region.heap, base + layout.heap);
-        set(&region.records, base + layout.records);
-        set(&region.chunk_records, base + layout.chunk_records);
+        set(&region.tables, base + layout.tables);
         set(&region.vacant, base + layout.vacant);
         set(&region.resident, base + layout.resident);
         set(&region.max_chunks, layout.chunks);
@@ -396,22 +395,18 @@ impl Region {
     }
 }
 
-/// How much the next region should reserve.
-///
-/// Without a limit, 1 TiB. Under a limit on address space, an eighth of it: the program has other
-/// uses for its addresses, and further regions can follow.
+/// How much the next region should reserve: 1 TiB, or what the option says, and as much again as all
+/// regions before it, so that their number stays small.
 pub fn preferred_size(option: usize) -> usize {
-    let limit = mem::address_space_limit();
-    let wanted = if option != 0 {
-        option.max(4 * CHUNK)
-    } else {
-        PREFERRED
-    };
-    if limit == usize::MAX {
-        wanted
-    } else {
-        wanted.min((limit / 8).max(4 * CHUNK))
-    }
+    let before: usize = Region::all().iter().map(|r| (r.chunks() + r.room()) * CHUNK).sum();
+    let first = if option != 0 { option.max(4 * CHUNK) } else { PREFERRED };
+    first.max(before)
+}
+
+/// What to try when the system refuses `size`. Under a limit on address space a quarter of that: the
+/// program has other uses for its addresses, and further regions can follow.
+fn smaller(size: usize) -> usize {
+    (size / 2).min(mem::address_space_limit() / 4)
 }
 
 /// The lock of this floor, for `fork`.
