@@ -1,8 +1,8 @@
 /* One misuse per sub-command. The address goes to standard output first; then the misuse; and
  * surviving it is an exit with 0, which the test does not want to see.
  *
- * Small blocks go to the thread's cache unseen, and are looked at when the cache gives them back: at
- * the latest when the thread ends. */
+ * Small blocks go to the thread's cache unseen. It is given back when the thread ends, and whatever
+ * an allocator keeps between caches and heap it must look at when it is told to trim. */
 #include <malloc.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -78,5 +78,6 @@ int main(int count, char **arguments) {
         fprintf(stderr, "misuse: no misuse named %s\n", name);
         return 2;
     }
+    malloc_trim(0);
     return 0;
 }

@@ -81,7 +81,7 @@ impl Drop for Server {
 }
 
 const REDIS_CONF: &str = "port 0\nunixsocket redis.sock\nsave \"\"\ndaemonize no\nlogfile redis.log\n\
-                          enable-debug-command yes\nio-threads 4\nio-threads-do-reads yes\nlazyfree-lazy-user-del yes\n\
+                          enable-debug-command yes\nlazyfree-lazy-user-del yes\n\
                           lazyfree-lazy-user-flush yes\nappendonly no\n";
 
 /// Fills the store with every type from a script that runs inside the server.
@@ -179,11 +179,7 @@ fn cli(sandbox: &Sandbox, arguments: &[&str]) -> Result<String, String> {
 
 fn benchmark(sandbox: &Sandbox, arguments: &[&str]) -> Result<(), String> {
     let mut command: Command = sandbox.command("redis-benchmark");
-    let output = sandbox.run(
-        command
-            .args(["-s", "redis.sock", "-q", "--threads", "2"])
-            .args(arguments),
-    )?;
+    let output = sandbox.run(command.args(["-s", "redis.sock", "-q"]).args(arguments))?;
     if output.stdout_text().contains("requests per second") {
         Ok(())
     } else {

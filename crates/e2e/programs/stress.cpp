@@ -1,0 +1,431 @@
+// The stress program: `stress SEED SECONDS WORKERS`.
+//
+// Workers live for some thousand operations and die; others are born in their place. Each takes,
+// resizes, checks and gives back blocks by every function and operator, hands blocks to others over
+// a shared table, and now and then forks, trims, or asks for figures. What a worker still holds at
+// its end goes to the table, or to a pthread key's destructor, or to a C++ thread_local's, which
+// give it back when the thread is almost gone. A timer interrupts them all with signals.
+//
+// Every block is filled with a pattern made from its tag, and the pattern is verified before each
+// resize and free: a block that overlaps another, or loses a byte, is seen. A child of a fork
+// verifies what it inherited, gives it back, works, starts threads of its own and exits.
+//
+// The seed fixes what each worker does, not how they interleave. Ends with one line of counts.
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdint>
+#include <cstring>
+#include <ctime>
+#include <malloc.h>
+#include <mutex>
+#include <new>
+#include <pthread.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <vector>
+
+#include "check.h"
+
+extern "C" {
+void free_sized(void *, std::size_t) __attribute__((weak));
+void free_aligned_sized(void *, std::size_t, std::size_t) __attribute__((weak));
+}
+
+namespace {
+
+std::uint64_t seed;
+std::atomic<bool> over{false};
+std::atomic<std::uint64_t> operations{0}, births{0}, forks{0}, handed_over{0}, freed_by_destructors{0}, signals{0}, trims{0};
+
+/// xorshift64*: small, fast, good enough to choose with.
+class Random {
+  public:
+    explicit Random(std::uint64_t start) : state(start * 0x9E3779B97F4A7C15u + 0x1234567u) {
+        if (state == 0) state = 1;
+        for (int i = 0; i < 4; i++) next();
+    }
+    std::uint64_t next() {
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        return state * 0x2545F4914F6CDD1Du;
+    }
+    std::uint64_t below(std::uint64_t bound) { return (next() >> 20) % bound; }
+    bool one_in(std::uint64_t n) { return below(n) == 0; }
+
+  private:
+    std::uint64_t state;
+};
+
+enum class Kind : std::uint8_t { Malloc, Aligned, New, NewArray, NewAligned };
+
+struct Block {
+    unsigned char *bytes = nullptr;
+    std::size_t size = 0;
+    std::size_t alignment = 0;
+    std::uint32_t tag = 0;
+    Kind kind = Kind::Malloc;
+};
+
+/// Calls the body for each byte that carries the pattern: all of a small block; of a large one the
+/// ends and a byte per half KiB, so that each of its pages is looked at.
+template <class Body> void each_marked_byte(const Block &block, Body body) {
+    constexpr std::size_t WHOLE = 8192, STRIDE = 509;
+    const auto mark = [&](std::size_t i) { body(i, static_cast<unsigned char>(block.tag + i * 31 + (i >> 8))); };
+    if (block.size <= WHOLE) {
+        for (std::size_t i = 0; i < block.size; i++) mark(i);
+        return;
+    }
+    for (std::size_t i = 0; i < 64; i++) mark(i);
+    for (std::size_t i = 64; i < block.size - 64; i += STRIDE) mark(i);
+    for (std::size_t i = block.size - 64; i < block.size; i++) mark(i);
+}
+
+void fill(const Block &block) {
+    each_marked_byte(block, [&](std::size_t i, unsigned char value) { block.bytes[i] = value; });
+}
+
+void verify(const Block &block) {
+    each_marked_byte(block, [&](std::size_t i, unsigned char value) {
+        if (block.bytes[i] != value) {
+            dprintf(STDERR_FILENO, "stress: byte %zu of a block of %zu at %p is 0x%02x instead of 0x%02x\n", i, block.size,
+                    static_cast<void *>(block.bytes), block.bytes[i], value);
+            abort();
+        }
+    });
+}
+
+std::size_t random_size(Random &random) {
+    const std::uint64_t kind = random.below(1000);
+    if (kind < 500) return random.below(257);
+    if (kind < 800) return random.below(4096);
+    if (kind < 950) return random.below(40000);
+    if (kind < 995) return random.below(300000);
+    if (kind < 999) return random.below(5000000);
+    return random.below(40000000);
+}
+
+void check_zero(const unsigned char *bytes, std::size_t size) {
+    for (std::size_t i = 0; i < size; i += size > 8192 ? 61 : 1) CHECK(bytes[i] == 0);
+}
+
+void take_plain(Random &random, Block &block) {
+    block.kind = Kind::Malloc;
+    if (random.one_in(3)) {
+        block.bytes = static_cast<unsigned char *>(calloc(1, block.size));
+        CHECK(block.bytes != nullptr);
+        check_zero(block.bytes, block.size);
+    } else {
+        block.bytes = static_cast<unsigned char *>(malloc(block.size));
+    }
+}
+
+void take_aligned(Random &random, Block &block) {
+    block.kind = Kind::Aligned;
+    const unsigned most = random.one_in(50) ? 22 : 13;
+    block.alignment = std::size_t{8} << random.below(most - 2);
+    void *p = nullptr;
+    switch (random.below(3)) {
+    case 0:
+        CHECK(posix_memalign(&p, block.alignment, block.size) == 0);
+        break;
+    case 1:
+        block.size = (block.size + block.alignment - 1) & ~(block.alignment - 1);
+        p = aligned_alloc(block.alignment, block.size);
+        break;
+    default:
+        p = memalign(block.alignment, block.size);
+    }
+    block.bytes = static_cast<unsigned char *>(p);
+}
+
+void take_new(Random &random, Block &block) {
+    switch (random.below(3)) {
+    case 0:
+        block.kind = Kind::New;
+        block.bytes = static_cast<unsigned char *>(::operator new(block.size));
+        break;
+    case 1:
+        block.kind = Kind::NewArray;
+        block.bytes = static_cast<unsigned char *>(::operator new[](block.size, std::nothrow));
+        break;
+    default:
+        block.kind = Kind::NewAligned;
+        block.alignment = std::size_t{16} << random.below(9);
+        block.bytes = static_cast<unsigned char *>(::operator new(block.size, std::align_val_t(block.alignment)));
+    }
+}
+
+Block take(Random &random) {
+    Block block;
+    block.size = random_size(random);
+    block.tag = static_cast<std::uint32_t>(random.next());
+    const std::uint64_t kind = random.below(10);
+    if (kind < 6) take_plain(random, block);
+    else if (kind < 8) take_aligned(random, block);
+    else take_new(random, block);
+    CHECK(block.bytes != nullptr);
+    if (block.alignment != 0) CHECK((reinterpret_cast<std::uintptr_t>(block.bytes) & (block.alignment - 1)) == 0);
+    CHECK(malloc_usable_size(block.bytes) >= block.size);
+    fill(block);
+    return block;
+}
+
+void give_back(Random &random, Block &block) {
+    verify(block);
+    switch (block.kind) {
+    case Kind::Malloc:
+        if (free_sized != nullptr && random.one_in(2)) free_sized(block.bytes, block.size);
+        else free(block.bytes);
+        break;
+    case Kind::Aligned:
+        if (free_aligned_sized != nullptr && random.one_in(2)) free_aligned_sized(block.bytes, block.alignment, block.size);
+        else free(block.bytes);
+        break;
+    case Kind::New:
+        if (random.one_in(2)) ::operator delete(block.bytes, block.size);
+        else ::operator delete(block.bytes);
+        break;
+    case Kind::NewArray:
+        ::operator delete[](block.bytes);
+        break;
+    case Kind::NewAligned:
+        ::operator delete(block.bytes, std::align_val_t(block.alignment));
+        break;
+    }
+    block = Block{};
+}
+
+void resize(Random &random, Block &block) {
+    if (block.kind != Kind::Malloc && block.kind != Kind::Aligned) return;
+    verify(block);
+    const std::size_t size = random.one_in(3) ? block.size + random.below(64) : random_size(random);
+    auto *moved = static_cast<unsigned char *>(realloc(block.bytes, size + 1));
+    CHECK(moved != nullptr);
+    // Only what lies in both sizes must be as it was; and the pattern depends on the size.
+    Block kept = block;
+    kept.bytes = moved;
+    const std::size_t common = size + 1 < block.size ? size + 1 : block.size;
+    each_marked_byte(block, [&](std::size_t i, unsigned char value) {
+        if (i < common) CHECK(kept.bytes[i] == value);
+    });
+    block.bytes = moved;
+    block.size = size + 1;
+    block.alignment = 0;
+    block.kind = Kind::Malloc;
+    fill(block);
+}
+
+/// The shared table over which blocks change hands.
+constexpr std::size_t SLOTS = 1024;
+struct Slot {
+    std::mutex lock;
+    Block block;
+};
+Slot table[SLOTS];
+
+Block exchange(Random &random, Block block) {
+    Slot &slot = table[random.below(SLOTS)];
+    std::lock_guard<std::mutex> guard(slot.lock);
+    std::swap(slot.block, block);
+    handed_over++;
+    return block;
+}
+
+/// What a thread leaves to its destructors. They also allocate, as destructors of programs do.
+struct Estate {
+    std::vector<Block> blocks;
+    std::uint64_t seed = 0;
+    void settle() {
+        Random random(seed);
+        for (Block &block : blocks) {
+            Block other = take(random);
+            give_back(random, block);
+            give_back(random, other);
+            freed_by_destructors++;
+        }
+        blocks.clear();
+    }
+};
+
+pthread_key_t key;
+
+/// glibc runs a key's destructor again when it has set the key again: so this one's blocks go in two
+/// rounds, the second after other destructors.
+void key_destructor(void *pointer) {
+    auto *estate = static_cast<Estate *>(pointer);
+    if (estate->seed % 2 == 0) {
+        estate->seed++;
+        CHECK(pthread_setspecific(key, estate) == 0);
+        return;
+    }
+    estate->settle();
+    delete estate;
+}
+
+struct LocalEstate : Estate {
+    ~LocalEstate() { settle(); }
+};
+thread_local LocalEstate local_estate;
+
+void churn(Random &random, std::vector<Block> &held, unsigned steps, std::size_t most) {
+    for (unsigned i = 0; i < steps; i++) {
+        if (held.size() < most && !random.one_in(3)) {
+            held.push_back(take(random));
+            continue;
+        }
+        if (held.empty()) continue;
+        const std::size_t at = random.below(held.size());
+        if (random.one_in(4)) {
+            resize(random, held[at]);
+        } else {
+            give_back(random, held[at]);
+            held[at] = held.back();
+            held.pop_back();
+        }
+    }
+}
+
+void *child_thread(void *argument) {
+    Random random(reinterpret_cast<std::uintptr_t>(argument));
+    std::vector<Block> held;
+    churn(random, held, 300, 50);
+    for (Block &block : held) give_back(random, block);
+    return nullptr;
+}
+
+[[noreturn]] void be_child(Random &random, std::vector<Block> &held) {
+    // A child that waits for a lock nobody holds any more is ended by this, and its parent tells.
+    signal(SIGALRM, SIG_DFL);
+    alarm(60);
+    for (Block &block : held) give_back(random, block);
+    held.clear();
+    churn(random, held, 500, 100);
+    pthread_t threads[3];
+    for (auto &thread : threads) {
+        CHECK(pthread_create(&thread, nullptr, child_thread, reinterpret_cast<void *>(random.next())) == 0);
+    }
+    for (auto &thread : threads) CHECK(pthread_join(thread, nullptr) == 0);
+    malloc_trim(0);
+    if (random.one_in(4)) {
+        // Forked again, by the one thread there is.
+        const pid_t grandchild = fork();
+        CHECK(grandchild >= 0);
+        if (grandchild == 0) {
+            churn(random, held, 200, 100);
+            _exit(0);
+        }
+        int status;
+        CHECK(waitpid(grandchild, &status, 0) == grandchild && status == 0);
+    }
+    for (Block &block : held) give_back(random, block);
+    _exit(0);
+}
+
+void fork_here(Random &random, std::vector<Block> &held) {
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) be_child(random, held);
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0) CHECK(errno == EINTR);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+        dprintf(STDERR_FILENO, "stress: a child of fork ended with status 0x%x (0xe: it hung for a minute)\n", status);
+        abort();
+    }
+    forks++;
+}
+
+void ask_for_figures(Random &random) {
+    if (random.one_in(2)) {
+        malloc_trim(random.below(1 << 20));
+        trims++;
+    } else {
+        CHECK(mallinfo2().arena + mallinfo2().hblkhd > 0);
+    }
+}
+
+void *worker(void *argument) {
+    Random random(reinterpret_cast<std::uintptr_t>(argument));
+    births++;
+    std::vector<Block> held;
+    const std::size_t most = 10 + random.below(400);
+    const std::uint64_t life = 5 + random.below(60);
+    for (std::uint64_t turn = 0; turn < life && !over; turn++) {
+        errno = 4711;
+        churn(random, held, 100, most);
+        CHECK(errno == 4711);
+        for (int i = 0; i < 20 && !held.empty(); i++) {
+            Block &block = held[random.below(held.size())];
+            block = exchange(random, block);
+            if (block.bytes == nullptr) {
+                block = held.back();
+                held.pop_back();
+            }
+        }
+        operations += 120;
+        if (random.one_in(150)) fork_here(random, held);
+        if (random.one_in(300)) ask_for_figures(random);
+    }
+    // The estate: a third each to the key's destructor, to the thread_local's, to the table.
+    auto *estate = new Estate;
+    estate->seed = random.next();
+    local_estate.seed = random.next();
+    for (std::size_t i = 0; i < held.size(); i++) {
+        if (i % 3 == 0) estate->blocks.push_back(held[i]);
+        else if (i % 3 == 1) local_estate.blocks.push_back(held[i]);
+        else if (Block other = exchange(random, held[i]); other.bytes != nullptr) give_back(random, other);
+    }
+    CHECK(pthread_setspecific(key, estate) == 0);
+    return nullptr;
+}
+
+void on_signal(int) { signals++; }
+
+void start_signals() {
+    struct sigaction action = {};
+    action.sa_handler = on_signal;
+    action.sa_flags = SA_RESTART;
+    CHECK(sigaction(SIGALRM, &action, nullptr) == 0);
+    struct itimerval interval = {{0, 2000}, {0, 2000}};
+    CHECK(setitimer(ITIMER_REAL, &interval, nullptr) == 0);
+}
+
+time_t now() {
+    struct timespec time;
+    CHECK(clock_gettime(CLOCK_MONOTONIC, &time) == 0);
+    return time.tv_sec;
+}
+
+} // namespace
+
+int main(int count, char **arguments) {
+    CHECK(count == 4);
+    seed = strtoull(arguments[1], nullptr, 10);
+    const time_t end = now() + atoi(arguments[2]);
+    const int workers = atoi(arguments[3]);
+    CHECK(pthread_key_create(&key, key_destructor) == 0);
+    start_signals();
+    Random random(seed);
+    std::vector<pthread_t> threads(workers);
+    const auto start = [&](pthread_t &thread) {
+        CHECK(pthread_create(&thread, nullptr, worker, reinterpret_cast<void *>(random.next())) == 0);
+    };
+    for (pthread_t &thread : threads) start(thread);
+    // Each joined worker is replaced by a newborn one; all get their turn, whoever is slow.
+    for (std::size_t turn = 0; now() < end; turn++) {
+        pthread_t &thread = threads[turn % threads.size()];
+        CHECK(pthread_join(thread, nullptr) == 0);
+        start(thread);
+    }
+    over = true;
+    for (pthread_t &thread : threads) CHECK(pthread_join(thread, nullptr) == 0);
+    for (Slot &slot : table) {
+        if (slot.block.bytes != nullptr) give_back(random, slot.block);
+    }
+    std::printf("operations=%llu births=%llu forks=%llu handed_over=%llu freed_by_destructors=%llu signals=%llu trims=%llu\n",
+                static_cast<unsigned long long>(operations), static_cast<unsigned long long>(births),
+                static_cast<unsigned long long>(forks), static_cast<unsigned long long>(handed_over),
+                static_cast<unsigned long long>(freed_by_destructors), static_cast<unsigned long long>(signals),
+                static_cast<unsigned long long>(trims));
+}
