@@ -97,12 +97,12 @@ void verify(const Block &block) {
 }
 
 std::size_t random_size(Random &random) {
-    const std::uint64_t kind = random.below(1000);
-    if (kind < 500) return random.below(257);
-    if (kind < 800) return random.below(4096);
-    if (kind < 950) return random.below(40000);
-    if (kind < 995) return random.below(300000);
-    if (kind < 999) return random.below(5000000);
+    const std::uint64_t kind = random.below(10000);
+    if (kind < 6500) return random.below(257);
+    if (kind < 9000) return random.below(4096);
+    if (kind < 9850) return random.below(40000);
+    if (kind < 9980) return random.below(300000);
+    if (kind < 9998) return random.below(5000000);
     return random.below(40000000);
 }
 
@@ -350,7 +350,7 @@ void *worker(void *argument) {
     births++;
     std::vector<Block> held;
     const std::size_t most = 10 + random.below(400);
-    const std::uint64_t life = 5 + random.below(60);
+    const std::uint64_t life = 2 + random.below(25);
     for (std::uint64_t turn = 0; turn < life && !over; turn++) {
         errno = 4711;
         churn(random, held, 100, most);
