@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use crate::elf::Elf;
-use crate::peers::{Peer, Workshop};
+use crate::peers::Peer;
 use crate::probe::{Served, probe};
+use crate::workshop::Workshop;
 use crate::{Allocator, Error, Kind, Progress, State, carried, peers};
 
 /// Where things are looked for; every field has a default.

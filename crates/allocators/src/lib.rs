@@ -23,8 +23,9 @@ mod error;
 mod peers;
 pub mod probe;
 pub mod program;
+mod workshop;
 
 pub use allocator::{Allocator, Kind, environment};
 pub use catalog::{Catalog, Settings, Standing, Unavailable};
 pub use error::Error;
-pub use peers::{Progress, State};
+pub use workshop::{Progress, State};

@@ -1,0 +1,437 @@
+//! Builds the peers of `bench/peers`.
+//!
+//! A peer is built by a cargo of its own into the cache, where the library then lies under a name
+//! with the hash of everything it was made from. The same hash finds it again; changed sources
+//! or another lock file make another one. What a build says is kept in a log beside it.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use sha2::{Digest, Sha256};
+
+use crate::peers::Peer;
+use crate::{carried, clean};
+
+/// A step on the way from a name to an allocator, for a line on the terminal.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress<'a> {
+    pub allocator: &'a str,
+    pub state: State,
+    /// The latest line of the build's output, or the reason of a failure; may be empty.
+    pub line: &'a str,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    Building,
+    Probing,
+    Ready,
+    Unavailable,
+}
+
+/// A build of a peer that did not give a library.
+#[derive(Debug)]
+pub(crate) struct BuildFailure {
+    pub(crate) reason: String,
+    pub(crate) log: Option<PathBuf>,
+}
+
+/// The workspace `bench/peers` and the folder for what is built from it.
+#[derive(Debug)]
+pub(crate) struct Workshop {
+    workspace: PathBuf,
+    cache: PathBuf,
+}
+
+impl Workshop {
+    /// Opens the workspace at `chosen`, else at `MALLARD_PEERS`, else in the checkout that the lab
+    /// was built from.
+    pub(crate) fn open(chosen: Option<&Path>, cache: Option<&Path>) -> Result<Workshop, String> {
+        let workspace = chosen
+            .map(Path::to_owned)
+            .or_else(|| std::env::var_os("MALLARD_PEERS").map(PathBuf::from))
+            .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/peers"));
+        if !workspace.join("Cargo.toml").is_file() {
+            return Err(format!(
+                "its sources are not here ({})",
+                workspace.display()
+            ));
+        }
+        let workspace = workspace
+            .canonicalize()
+            .map_err(|error| format!("{}: {error}", workspace.display()))?;
+        Ok(Workshop {
+            workspace,
+            cache: carried::cache_folder(cache)?.join("peers"),
+        })
+    }
+
+    /// The version of the crate that carries the peer's sources, from the lock file.
+    pub(crate) fn sources_version(&self, peer: &Peer) -> Option<String> {
+        let lock = fs::read_to_string(self.workspace.join("Cargo.lock")).ok()?;
+        let (_, rest) = lock.split_once(&format!("name = \"{}\"\nversion = \"", peer.sources?))?;
+        rest.split_once('"').map(|(version, _)| version.to_owned())
+    }
+
+    /// The library, when it has been built from the sources as they are now.
+    pub(crate) fn find_built(&self, peer: &Peer) -> Option<PathBuf> {
+        peer.sources?;
+        let library = self.library(peer).ok()?;
+        library.is_file().then_some(library)
+    }
+
+    /// Builds the library, telling each line of cargo's progress.
+    pub(crate) fn build(
+        &self,
+        peer: &Peer,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<PathBuf, BuildFailure> {
+        let failed = |reason: String| BuildFailure { reason, log: None };
+        let library = self.library(peer).map_err(failed)?;
+        let folder = library.parent().expect("a library lies in a folder");
+        fs::create_dir_all(folder)
+            .map_err(|error| failed(format!("cannot make {}: {error}", folder.display())))?;
+        let log = folder.join("build.log");
+        let with_log = |reason: String| BuildFailure {
+            reason,
+            log: Some(log.clone()),
+        };
+
+        let built = self.run_cargo(peer, &log, progress).map_err(with_log)?;
+        let content = fs::read(&built)
+            .map_err(|error| with_log(format!("cannot read {}: {error}", built.display())))?;
+        carried::replace(&library, &content)
+            .map_err(|error| with_log(format!("cannot write {}: {error}", library.display())))?;
+        Ok(library)
+    }
+
+    /// Where the library lies once it is built.
+    fn library(&self, peer: &Peer) -> Result<PathBuf, String> {
+        let stamp = self
+            .stamp(peer)
+            .map_err(|error| format!("cannot read {}: {error}", self.workspace.display()))?;
+        Ok(self
+            .cache
+            .join(format!("{}-{stamp}", peer.name))
+            .join(peer.file_name()))
+    }
+
+    /// A hash of everything that the library is made from.
+    fn stamp(&self, peer: &Peer) -> std::io::Result<String> {
+        let mut files = vec![
+            self.workspace.join("Cargo.toml"),
+            self.workspace.join("Cargo.lock"),
+        ];
+        for folder in ["build", peer.name] {
+            list_files(&self.workspace.join(folder), &mut files)?;
+        }
+        files.sort();
+        let mut hash = Sha256::new();
+        for file in files {
+            let name = file.strip_prefix(&self.workspace).unwrap_or(&file);
+            let content = fs::read(&file)?;
+            hash.update(name.as_os_str().as_encoded_bytes());
+            hash.update([0]);
+            hash.update(content.len().to_le_bytes());
+            hash.update(content);
+        }
+        Ok(carried::hex(&hash.finalize()[..6]))
+    }
+
+    /// Runs the build and returns the library in the output folder of the peer's build script.
+    fn run_cargo(
+        &self,
+        peer: &Peer,
+        log: &Path,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<PathBuf, String> {
+        let package = format!("peer-{}", peer.name);
+        let mut command = clean::cargo();
+        command
+            .args([
+                "build",
+                "--release",
+                "--locked",
+                "--message-format=json-render-diagnostics",
+            ])
+            // Twice verbose, cargo shows what a build script says while it says it.
+            .args(["-vv", "--package", &package, "--target-dir"])
+            .arg(self.cache.join("target"))
+            .current_dir(&self.workspace);
+        let mut log_file = fs::File::create(log)
+            .map_err(|error| format!("cannot write {}: {error}", log.display()))?;
+        let messages = run_logged(&mut command, &mut log_file, progress)?;
+        messages
+            .lines()
+            .filter_map(|line| output_folder(line, &package))
+            .map(|folder| folder.join(peer.file_name()))
+            .find(|library| library.is_file())
+            .ok_or_else(|| format!("its build succeeded but left no {}", peer.file_name()))
+    }
+}
+
+/// Runs cargo, sending its progress to the log and to `progress`; returns its messages.
+fn run_logged(
+    command: &mut Command,
+    log: &mut fs::File,
+    progress: &mut dyn FnMut(&str),
+) -> Result<String, String> {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("it has to be built, but cargo cannot be run: {error}"))?;
+    let mut stdout = child.stdout.take().expect("stdout is piped");
+    let stderr = child.stderr.take().expect("stderr is piped");
+    // Both pipes have to be drained at once, or the one left alone fills and cargo stops.
+    let messages = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = stdout.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    });
+    let mut error_lines = Vec::new();
+    for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
+        let line = String::from_utf8_lossy(&line);
+        let line = line.trim_end();
+        // A log that cannot be written to (a full disk) must not stop the build.
+        let _ = writeln!(log, "{line}");
+        if line.trim_start().starts_with("error") {
+            error_lines.push(line.trim().to_owned());
+        }
+        if let Some(line) = worth_telling(line.trim()) {
+            progress(&line);
+        }
+    }
+    let status = child
+        .wait()
+        .map_err(|error| format!("cannot wait for cargo: {error}"))?;
+    let messages = messages.join().unwrap_or_default();
+    if status.success() {
+        return Ok(messages);
+    }
+    let said = error_lines
+        .first()
+        .map_or_else(|| status.to_string(), String::clone);
+    Err(format!("it could not be built: {said}"))
+}
+
+/// The part of a line of cargo's that says how far the build is: its own steps, and what the build
+/// scripts say, in short; none for command lines and for warnings in other people's code.
+fn worth_telling(line: &str) -> Option<String> {
+    // `[peer-tcmalloc 0.1.0] compiled 8 of 170 files`
+    if let Some((_, said)) = line
+        .strip_prefix('[')
+        .and_then(|rest| rest.split_once("] "))
+    {
+        let (first, last) = (said.split(' ').next()?, said.rsplit(' ').next()?);
+        let compiles = ["cc", "gcc", "c++", "g++", "clang", "clang++"].contains(&first)
+            && [".c", ".cc", ".cpp"]
+                .iter()
+                .any(|ending| last.ends_with(ending));
+        let told = if compiles {
+            format!("Compiling {last}")
+        } else {
+            said.trim().to_owned()
+        };
+        return (!told.is_empty()).then_some(told);
+    }
+    const STEPS: [&str; 8] = [
+        "error",
+        "Updating",
+        "Locking",
+        "Downloading",
+        "Downloaded",
+        "Compiling",
+        "Blocking",
+        "Finished",
+    ];
+    let step = STEPS.iter().any(|step| line.starts_with(step));
+    step.then(|| line.to_owned())
+}
+
+/// The output folder of the build script of `package`, when `message` tells it.
+fn output_folder(message: &str, package: &str) -> Option<PathBuf> {
+    let message: serde_json::Value = serde_json::from_str(message).ok()?;
+    if message["reason"] != "build-script-executed" {
+        return None;
+    }
+    // `path+file:///…/bench/peers/jemalloc#peer-jemalloc@0.1.0`
+    let (_, id) = message["package_id"].as_str()?.rsplit_once('#')?;
+    let (name, _) = id.split_once('@')?;
+    (name == package).then(|| PathBuf::from(message["out_dir"].as_str().unwrap_or_default()))
+}
+
+fn list_files(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            if entry.file_name() != OsStr::new("target") {
+                list_files(&entry.path(), files)?;
+            }
+        } else {
+            files.push(entry.path());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peers::PEERS;
+
+    fn workspace() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (file, content) in [
+            ("Cargo.toml", "[workspace]\n"),
+            (
+                "Cargo.lock",
+                "[[package]]\nname = \"rpmalloc-sys\"\nversion = \"0.2.3+b0\"\n",
+            ),
+            ("build/lib.rs", "shared"),
+            ("rpmalloc/build.rs", "one"),
+            ("snmalloc/build.rs", "other"),
+        ] {
+            let path = folder.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+        folder
+    }
+
+    fn workshop(workspace: &Path) -> Workshop {
+        Workshop::open(Some(workspace), Some(&workspace.join("cache"))).unwrap()
+    }
+
+    fn peer(name: &str) -> &'static Peer {
+        PEERS.iter().find(|peer| peer.name == name).unwrap()
+    }
+
+    fn rpmalloc() -> &'static Peer {
+        peer("rpmalloc")
+    }
+
+    #[test]
+    fn every_peer_with_sources_is_a_member_of_the_repository_s_workspace() {
+        let workshop = Workshop::open(None, None).unwrap();
+        for peer in PEERS.iter().filter(|peer| peer.sources.is_some()) {
+            assert!(
+                workshop
+                    .workspace
+                    .join(peer.name)
+                    .join("build.rs")
+                    .is_file(),
+                "{}",
+                peer.name
+            );
+            assert!(workshop.sources_version(peer).is_some(), "{}", peer.name);
+        }
+    }
+
+    #[test]
+    fn the_stamp_follows_the_peer_s_sources_and_the_shared_ones_alone() {
+        let folder = workspace();
+        let workshop = workshop(folder.path());
+        let before = workshop.stamp(rpmalloc()).unwrap();
+        assert_eq!(workshop.stamp(rpmalloc()).unwrap(), before);
+
+        fs::write(folder.path().join("snmalloc/build.rs"), "changed").unwrap();
+        assert_eq!(workshop.stamp(rpmalloc()).unwrap(), before);
+        for file in ["rpmalloc/build.rs", "build/lib.rs", "Cargo.lock"] {
+            let last = workshop.stamp(rpmalloc()).unwrap();
+            fs::write(folder.path().join(file), "changed").unwrap();
+            assert_ne!(workshop.stamp(rpmalloc()).unwrap(), last, "{file}");
+        }
+    }
+
+    #[test]
+    fn a_built_library_is_found_until_its_sources_change() {
+        let folder = workspace();
+        let workshop = workshop(folder.path());
+        assert_eq!(workshop.find_built(rpmalloc()), None);
+        let library = workshop.library(rpmalloc()).unwrap();
+        fs::create_dir_all(library.parent().unwrap()).unwrap();
+        fs::write(&library, "").unwrap();
+        assert_eq!(workshop.find_built(rpmalloc()), Some(library));
+        fs::write(folder.path().join("rpmalloc/build.rs"), "changed").unwrap();
+        assert_eq!(workshop.find_built(rpmalloc()), None);
+    }
+
+    #[test]
+    fn the_crate_s_version_is_read_from_the_lock_file() {
+        let folder = workspace();
+        let workshop = workshop(folder.path());
+        assert_eq!(
+            workshop.sources_version(rpmalloc()).as_deref(),
+            Some("0.2.3+b0")
+        );
+        assert_eq!(workshop.sources_version(peer("snmalloc")), None);
+    }
+
+    #[test]
+    fn a_build_that_fails_says_why_and_keeps_its_log() {
+        let folder = workspace();
+        let mut lines = Vec::new();
+        let failure = workshop(folder.path())
+            .build(rpmalloc(), &mut |line| lines.push(line.to_owned()))
+            .unwrap_err();
+        assert!(
+            failure.reason.contains("could not be built"),
+            "{}",
+            failure.reason
+        );
+        let log = fs::read_to_string(failure.log.unwrap()).unwrap();
+        assert!(log.contains("error"), "{log}");
+        assert!(!lines.is_empty());
+    }
+
+    #[test]
+    fn sources_that_are_not_there_are_named() {
+        let reason = Workshop::open(Some(Path::new("/nowhere/at/all")), None).unwrap_err();
+        assert!(reason.contains("/nowhere/at/all"), "{reason}");
+    }
+
+    #[test]
+    fn progress_is_told_in_short_and_without_noise() {
+        let told = |line| worth_telling(line);
+        let script = |said: &str| worth_telling(&format!("[peer-tcmalloc 0.1.0] {said}"));
+        assert_eq!(
+            script("compiled 8 of 170 files").unwrap(),
+            "compiled 8 of 170 files"
+        );
+        assert_eq!(
+            script("gcc -O3 -c -o src/pa.o src/pa.c").unwrap(),
+            "Compiling src/pa.c"
+        );
+        assert_eq!(
+            script("checking for gcc... gcc").unwrap(),
+            "checking for gcc... gcc"
+        );
+        assert_eq!(told("Compiling cc v1.0.0").unwrap(), "Compiling cc v1.0.0");
+        for noise in [
+            "Running `/usr/bin/rustc --crate-name cc`",
+            "warning: unused",
+            "| ^^^",
+            "",
+        ] {
+            assert_eq!(told(noise), None, "{noise}");
+        }
+    }
+
+    #[test]
+    fn the_output_folder_is_read_from_the_right_message() {
+        let message = r#"{"reason":"build-script-executed","out_dir":"/o/out",
+            "package_id":"path+file:///p/rpmalloc#peer-rpmalloc@0.1.0"}"#
+            .replace('\n', "");
+        assert_eq!(
+            output_folder(&message, "peer-rpmalloc"),
+            Some(PathBuf::from("/o/out"))
+        );
+        assert_eq!(output_folder(&message, "peer-snmalloc"), None);
+        assert_eq!(output_folder("not json", "peer-rpmalloc"), None);
+    }
+}
