@@ -369,6 +369,10 @@ fn version(allocator: &Allocator, served: Served) -> String {
                 .map_or_else(String::new, |name| name.to_string_lossy().into_owned())
         }),
     };
+    // gperftools tells its name before the number of its release.
+    if let Some(release) = version.strip_prefix("gperftools ") {
+        version = release.to_owned();
+    }
     // jemalloc tells its commit behind the number of its release.
     if let Some((release, _)) = version.split_once("-0-g") {
         version = release.to_owned();
