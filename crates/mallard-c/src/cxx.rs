@@ -3,12 +3,12 @@
 //! A request that fails calls the program's new-handler and tries again, until there is none: then
 //! the throwing forms throw `std::bad_alloc`, the others give null, also when the handler itself
 //! throws. Exceptions pass through code that Rust knows nothing of: a few lines of assembly with
-//! their own unwinding tables. The C++ runtime is not linked to: its three functions are looked up
+//! their own unwinding tables. The C++ runtime is not linked to: its few functions are looked up
 //! in the running program (weak references, else the loader is asked), so that the library can be
 //! put under programs without it.
 
 use core::arch::{global_asm, naked_asm};
-use core::ffi::{CStr, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use mallard_core::api;
 use mallard_core::die;
 
@@ -105,7 +105,11 @@ delete! {
 #[inline(never)]
 extern "C" fn new_slow(size: usize) -> *mut c_void {
     let block = api::alloc(size);
-    if block.is_null() { new_failed(size, PLAIN) } else { block.cast() }
+    if block.is_null() {
+        new_failed(size, PLAIN)
+    } else {
+        block.cast()
+    }
 }
 
 /// One more try after a handler ran.
@@ -123,39 +127,70 @@ global_asm!(
     ".weak __cxa_begin_catch",
     ".weak __cxa_end_catch",
     ".weak __gxx_personality_v0",
+    ".weak __cxa_allocate_exception",
+    ".weak __cxa_throw",
+    ".weak _ZTVSt9bad_alloc",
+    ".weak _ZTISt9bad_alloc",
+    ".weak _ZNSt9bad_allocD1Ev",
+    ".weak dlsym",
 );
 
-/// The address of a function of the C++ runtime: null where the program has none.
-macro_rules! runtime_function {
-    ($weak:literal, $name:literal) => {{
+/// The address of a weak symbol: 0 where the program has none.
+macro_rules! weak {
+    ($name:literal) => {{
         let address: usize;
-        // SAFETY: reads the address that the loader wrote, 0 for a weak symbol it did not find.
+        // SAFETY: reads the address that the linker or loader wrote, 0 for what it did not find.
         unsafe {
             core::arch::asm!(
-                concat!("mov {a}, qword ptr [rip + ", $weak, "@GOTPCREL]"),
+                concat!("mov {a}, qword ptr [rip + ", $name, "@GOTPCREL]"),
                 a = out(reg) address,
                 options(readonly, nostack, preserves_flags),
             );
         }
-        if address != 0 { address } else { look_up($name) }
+        address
     }};
 }
 
-/// Asks the loader: the runtime may have come with a library that was loaded later.
+/// The address of a function of the C++ runtime: 0 where the program has none.
+macro_rules! runtime_function {
+    ($weak:literal, $name:literal) => {
+        match weak!($weak) {
+            0 => look_up($name),
+            address => address,
+        }
+    };
+}
+
+/// Asks the loader: the runtime may have come with a library that was loaded later. A static program
+/// has no loader to ask.
 #[cold]
 fn look_up(name: &CStr) -> usize {
-    // SAFETY: both strings are terminated; no library is loaded that is not loaded already.
+    type Find = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+    type Open = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
+    let find = weak!("dlsym");
+    if find == 0 {
+        return 0;
+    }
+    // SAFETY: the functions have these types; both strings are terminated; no library is loaded that
+    // is not loaded already.
     unsafe {
-        let found = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
+        let find: Find = core::mem::transmute(find);
+        let found = find(libc::RTLD_DEFAULT, name.as_ptr());
         if !found.is_null() {
             return found.addr();
         }
         let flags = libc::RTLD_NOLOAD | libc::RTLD_LAZY;
-        let runtime = libc::dlopen(c"libstdc++.so.6".as_ptr(), flags);
+        // Not referred to by name: the linker would warn of it in every static program.
+        let open = find(libc::RTLD_DEFAULT, c"dlopen".as_ptr());
+        if open.is_null() {
+            return 0;
+        }
+        let open: Open = core::mem::transmute(open);
+        let runtime = open(c"libstdc++.so.6".as_ptr(), flags);
         if runtime.is_null() {
             0
         } else {
-            libc::dlsym(runtime, name.as_ptr()).addr()
+            find(runtime, name.as_ptr()).addr()
         }
     }
 }
@@ -171,12 +206,45 @@ extern "C" fn handler() -> usize {
     get()
 }
 
-/// The function that throws `std::bad_alloc`.
+/// The function that throws `std::bad_alloc`: the runtime's own. A static program may be without
+/// that, having no other use for it, but with all that it is made of.
 extern "C" fn thrower() -> usize {
-    match runtime_function!("_ZSt17__throw_bad_allocv", c"_ZSt17__throw_bad_allocv") {
-        0 => die!("operator new: out of memory, and the program has no C++ runtime to throw with"),
-        address => address,
+    let whole = runtime_function!("_ZSt17__throw_bad_allocv", c"_ZSt17__throw_bad_allocv");
+    if whole != 0 {
+        return whole;
     }
+    let parts = [
+        weak!("__cxa_allocate_exception"),
+        weak!("__cxa_throw"),
+        weak!("_ZTVSt9bad_alloc"),
+        weak!("_ZTISt9bad_alloc"),
+    ];
+    if parts.contains(&0) {
+        die!("operator new: out of memory, and the program has no C++ runtime to throw with");
+    }
+    (throw_bad_alloc as extern "C" fn() -> !) as usize
+}
+
+/// `throw std::bad_alloc()`, as a compiler would write it.
+#[unsafe(naked)]
+extern "C" fn throw_bad_alloc() -> ! {
+    naked_asm!(
+        ".cfi_startproc",
+        "push rbx",
+        ".cfi_def_cfa_offset 16",
+        ".cfi_offset rbx, -16",
+        "mov edi, 8",
+        "call qword ptr [rip + __cxa_allocate_exception@GOTPCREL]",
+        "mov rcx, qword ptr [rip + _ZTVSt9bad_alloc@GOTPCREL]",
+        "add rcx, 16",
+        "mov qword ptr [rax], rcx",
+        "mov rdi, rax",
+        "mov rsi, qword ptr [rip + _ZTISt9bad_alloc@GOTPCREL]",
+        "mov rdx, qword ptr [rip + _ZNSt9bad_allocD1Ev@GOTPCREL]",
+        "call qword ptr [rip + __cxa_throw@GOTPCREL]",
+        "ud2",
+        ".cfi_endproc",
+    )
 }
 
 /// Ends the exception that a handler threw.

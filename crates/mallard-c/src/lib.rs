@@ -13,7 +13,8 @@ mod glibc;
 use core::ffi::c_char;
 use core::panic::PanicInfo;
 
-/// The program's options, as one string: a program sets them by defining this symbol itself.
+/// The program's options, as one string: a program sets them by defining this symbol itself. (In
+/// the archive that the Makefile makes it is weak.)
 #[unsafe(no_mangle)]
 pub static mut malloc_conf: *const c_char = core::ptr::null();
 

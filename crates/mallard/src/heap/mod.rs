@@ -181,8 +181,10 @@ impl PageHeap {
     /// What the heap holds now.
     pub fn totals(&self) -> Totals {
         let s = self.state.lock();
+        let chunks: usize = Region::all().iter().map(|r| r.chunks()).sum();
+        let committed = (chunks - pool::decommitted()) * CHUNK_PAGES;
         Totals {
-            committed: Region::all().iter().map(|r| r.chunks() * CHUNK_PAGES).sum(),
+            committed,
             ..s.totals
         }
     }
@@ -267,8 +269,8 @@ impl State {
         if missing > 0 && pool::commit(region, missing).is_none() {
             return false;
         }
-        let first = region.chunk_of(more);
-        pool::recommit(first, region.index_of(region.chunk_of(end - PAGE)) - region.index_of(first) + 1)
+        let (first, last) = (region.chunk_of(more), region.chunk_of(end - PAGE));
+        pool::recommit(first, region.index_of(last) - region.index_of(first) + 1)
     }
 
     /// Makes free pages of a chunk allocated; tells whether they are zero.

@@ -27,16 +27,19 @@ pub fn take(n: usize, align: usize, reserve: usize) -> Option<&'static Chunk> {
 pub fn recommit(first: &'static Chunk, n: usize) -> bool {
     let region = first.region();
     let i = region.index_of(first);
-    (i..i + n).map(|i| region.chunk(i)).filter(|c| !c.committed.get()).all(|c| {
-        let done = mem::commit(c.addr(), CHUNK);
-        if done && c.huge.get() {
-            mem::want_huge_pages(c.addr(), CHUNK);
-        } else if done && huge_pages::forbid_at_first() {
-            mem::forbid_huge_pages(c.addr(), CHUNK);
-        }
-        c.committed.set(done);
-        done
-    })
+    (i..i + n)
+        .map(|i| region.chunk(i))
+        .filter(|c| !c.committed.get())
+        .all(|c| {
+            let done = mem::commit(c.addr(), CHUNK);
+            if done && c.huge.get() {
+                mem::want_huge_pages(c.addr(), CHUNK);
+            } else if done && huge_pages::forbid_at_first() {
+                mem::forbid_huge_pages(c.addr(), CHUNK);
+            }
+            c.committed.set(done);
+            done
+        })
 }
 
 /// Gives up the vacant chunks that hold no memory, down to their addresses' being usable.
@@ -55,7 +58,11 @@ pub fn decommit_vacant() {
 /// Vacant chunks that are given up.
 pub fn decommitted() -> usize {
     let chunks = |r: &'static Region| (0..r.chunks()).map(|i| r.chunk(i));
-    Region::all().iter().flat_map(chunks).filter(|c| !c.committed.get()).count()
+    Region::all()
+        .iter()
+        .flat_map(chunks)
+        .filter(|c| !c.committed.get())
+        .count()
 }
 
 /// Files a chunk whose last page was freed.

@@ -55,7 +55,7 @@ pub fn usable(size: usize) -> usize {
 }
 
 /// Memory for a record, aligned to a cache line; its contents are unspecified. None when the system
-/// gives no more, or for more than 32 MiB.
+/// gives no more, or for more than 64 MiB.
 pub fn take(size: usize) -> Option<NonNull<u8>> {
     let (size, list) = fit(size);
     let mut meta = META.lock();
@@ -150,7 +150,7 @@ mod tests {
         }
         assert!(usable(5000) == 8192 && usable(65) == 128);
         assert!(
-            take(64 << 20).is_none(),
+            take(65 << 20).is_none(),
             "more than the largest list is refused"
         );
     }

@@ -100,7 +100,13 @@ impl Layout {
         let resident = vacant + set;
         let tables = round_up(resident + set, align_of::<ChunkTable>());
         let heap = round_up(tables + chunks * size_of::<ChunkTable>(), page) + page;
-        Layout { vacant, resident, tables, heap, chunks }
+        Layout {
+            vacant,
+            resident,
+            tables,
+            heap,
+            chunks,
+        }
     }
 }
 
@@ -357,9 +363,15 @@ impl Region {
         let _making = MAKING.lock();
         let index = COUNT.load(Ordering::Relaxed);
         let region = REGIONS.0.get(index)?;
-        let least = Layout::with(chunks, mem::os_page()).heap.checked_add(CHUNK)?;
+        let least = Layout::with(chunks, mem::os_page())
+            .heap
+            .checked_add(CHUNK)?;
         let least = chunks.checked_mul(CHUNK)?.checked_add(least)?;
-        let least = if align > CHUNK { least.checked_add(align)? } else { least };
+        let least = if align > CHUNK {
+            least.checked_add(align)?
+        } else {
+            least
+        };
         let mut len = size.max(least);
         let at = loop {
             if let Some(at) = mem::reserve(len) {
@@ -398,8 +410,15 @@ impl Region {
 /// How much the next region should reserve: 1 TiB, or what the option says, and as much again as all
 /// regions before it, so that their number stays small.
 pub fn preferred_size(option: usize) -> usize {
-    let before: usize = Region::all().iter().map(|r| (r.chunks() + r.room()) * CHUNK).sum();
-    let first = if option != 0 { option.max(4 * CHUNK) } else { PREFERRED };
+    let before: usize = Region::all()
+        .iter()
+        .map(|r| (r.chunks() + r.room()) * CHUNK)
+        .sum();
+    let first = if option != 0 {
+        option.max(4 * CHUNK)
+    } else {
+        PREFERRED
+    };
     first.max(before)
 }
 
