@@ -1,0 +1,185 @@
+/* What the workloads share: reading their parameters, the clock, random numbers, starting threads,
+ * and telling the result.
+ *
+ * A workload is one small program per experiment. It takes `name=value` parameters, does its work
+ * on plain malloc and free (whichever allocator the process was started on), and prints lines of
+ * `name value` that the lab reads:
+ *
+ *     seconds 0.123456789       by its own monotonic clock, around the work alone
+ *     operations 20000000       allocations plus frees
+ *     malloc /path/to/lib.so    the file that `malloc` came from, as the loader sees it
+ *     free /path/to/lib.so
+ *
+ * Everything here is `static`, so that each program stays one translation unit. It is valid C11 and
+ * C++17. The programs are compiled with -fno-builtin, so that no allocation is optimised away. */
+#ifndef MALLARD_WORKLOAD_H
+#define MALLARD_WORKLOAD_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+/* ---- parameters ------------------------------------------------------------------------------ */
+
+typedef struct {
+    const char *name;
+    uint64_t value; /* the default before parsing */
+    uint64_t min, max;
+} Param;
+
+__attribute__((noreturn)) static void fail(const char *what, const char *detail) {
+    fprintf(stderr, "workload: %s: %s\n", what, detail);
+    exit(2);
+}
+
+static void parse_params(int argc, char **argv, Param *params, size_t count) {
+    for (int i = 1; i < argc; i++) {
+        const char *equals = strchr(argv[i], '=');
+        size_t length = equals ? (size_t)(equals - argv[i]) : 0;
+        Param *found = NULL;
+        for (size_t k = 0; k < count && equals; k++)
+            if (strlen(params[k].name) == length && memcmp(params[k].name, argv[i], length) == 0)
+                found = &params[k];
+        if (!found) {
+            fprintf(stderr, "workload: unknown parameter '%s'; valid:", argv[i]);
+            for (size_t k = 0; k < count; k++)
+                fprintf(stderr, " %s=%llu", params[k].name, (unsigned long long)params[k].value);
+            fputc('\n', stderr);
+            exit(2);
+        }
+        char *end = NULL;
+        errno = 0;
+        unsigned long long value = strtoull(equals + 1, &end, 10);
+        if (errno || end == equals + 1 || *end || equals[1] == '-')
+            fail("not a whole number", argv[i]);
+        if (value < found->min || value > found->max)
+            fail("out of range", argv[i]);
+        found->value = value;
+    }
+}
+
+/* ---- clock and random numbers ---------------------------------------------------------------- */
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* rand() takes a lock in glibc; a generator per thread leaves the allocator the only shared thing.
+ * splitmix64 spreads the thread's number into a seed, xorshift64 then costs three shifts a draw. */
+static inline uint64_t random_seed(uint64_t thread) {
+    uint64_t z = (thread + 1) * UINT64_C(0x9E3779B97F4A7C15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return (z ^ (z >> 31)) | 1;
+}
+
+static inline uint64_t random_next(uint64_t *state) {
+    uint64_t x = *state;
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+    return *state = x;
+}
+
+/* Uniform enough in [low, high]: the high half of a 32 by 32 bit product, no division. */
+static inline size_t random_size(uint64_t *state, uint64_t low, uint64_t high) {
+    uint64_t draw = random_next(state) >> 32;
+    return (size_t)(low + ((draw * (high - low + 1)) >> 32));
+}
+
+/* A block that does not exist is the end of a measurement, never a number in a table. */
+static inline void *must(void *block) {
+    if (__builtin_expect(block == NULL, 0))
+        fail("malloc returned NULL", strerror(errno));
+    return block;
+}
+
+/* ---- threads --------------------------------------------------------------------------------- */
+
+typedef struct {
+    void (*work)(uint64_t thread);
+    uint64_t number;
+    pthread_barrier_t *gate; /* NULL: start at once */
+} Thread;
+
+static void *thread_main(void *argument) {
+    Thread *thread = (Thread *)argument;
+    if (thread->gate)
+        pthread_barrier_wait(thread->gate);
+    thread->work(thread->number);
+    return NULL;
+}
+
+/* Runs `work` in `threads` threads and returns the seconds it took.
+ *
+ * Plainly, as the seeds do it: the clock runs from before the first thread is made until the last
+ * has ended, so a thread may be done before the last one starts. With `together`, all threads wait
+ * at a barrier first and the clock starts when it opens: every thread's live blocks then coexist. */
+static double run_threads(uint64_t threads, int together, void (*work)(uint64_t)) {
+    /* Not from malloc: the bookkeeping must not be part of the measured heap. */
+    size_t bytes = (size_t)threads * (sizeof(Thread) + sizeof(pthread_t));
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        fail("mmap", strerror(errno));
+    Thread *thread = (Thread *)memory;
+    pthread_t *handle = (pthread_t *)(thread + threads);
+    pthread_barrier_t gate;
+    if (together)
+        pthread_barrier_init(&gate, NULL, (unsigned)threads + 1);
+
+    double start = now();
+    for (uint64_t i = 0; i < threads; i++) {
+        thread[i].work = work;
+        thread[i].number = i;
+        thread[i].gate = together ? &gate : NULL;
+        int error = pthread_create(&handle[i], NULL, thread_main, &thread[i]);
+        if (error)
+            fail("cannot start a thread", strerror(error));
+    }
+    if (together) {
+        /* Taken before the gate opens: afterwards the workers may run first and hide their work. */
+        start = now();
+        pthread_barrier_wait(&gate);
+    }
+    for (uint64_t i = 0; i < threads; i++)
+        pthread_join(handle[i], NULL);
+    double seconds = now() - start;
+
+    if (together)
+        pthread_barrier_destroy(&gate);
+    munmap(memory, bytes);
+    return seconds;
+}
+
+/* ---- the result ------------------------------------------------------------------------------ */
+
+static void print_provider(const char *symbol) {
+    Dl_info info;
+    void *address = dlsym(RTLD_DEFAULT, symbol);
+    if (address && dladdr(address, &info) && info.dli_fname)
+        printf("%s %s\n", symbol, info.dli_fname);
+    else
+        printf("%s ?\n", symbol);
+}
+
+static void print_result(double seconds, uint64_t operations) {
+    printf("seconds %.9f\n", seconds);
+    printf("operations %llu\n", (unsigned long long)operations);
+    print_provider("malloc");
+    print_provider("free");
+    if (fflush(stdout) != 0)
+        fail("cannot write the result", strerror(errno));
+}
+
+#endif

@@ -1,0 +1,142 @@
+//! A set of CPUs as people write it: `0-3,8`.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+/// More than any Linux machine has; a larger number is a typing error.
+const MOST: usize = 8192;
+
+/// A set of CPUs that is never empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cpus(BTreeSet<usize>);
+
+/// Why a text is no set of CPUs, or not one that can be used here.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CpusError {
+    #[error("`{0}` is not a list of CPUs such as 0-3,8")]
+    Syntax(String),
+    #[error("CPU {missing} cannot be used here; this process may run on {allowed}")]
+    NotAllowed { missing: usize, allowed: Cpus },
+}
+
+impl Cpus {
+    /// The CPUs that this process may run on.
+    pub fn allowed() -> Cpus {
+        let set = rustix::thread::sched_getaffinity(None);
+        let found = set.map(|set| {
+            (0..rustix::thread::CpuSet::MAX_CPU)
+                .filter(|&cpu| set.is_set(cpu))
+                .collect::<BTreeSet<_>>()
+        });
+        match found {
+            Ok(cpus) if !cpus.is_empty() => Cpus(cpus),
+            // Machines beyond the size of the set that could be asked with.
+            _ => Cpus((0..std::thread::available_parallelism().map_or(1, |n| n.get())).collect()),
+        }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Itself, if this process may run on all of them.
+    pub fn usable(self) -> Result<Cpus, CpusError> {
+        let allowed = Cpus::allowed();
+        match self.0.difference(&allowed.0).next() {
+            Some(&missing) => Err(CpusError::NotAllowed { missing, allowed }),
+            None => Ok(self),
+        }
+    }
+
+    /// As the launcher reads it: `0,1,2,8`.
+    pub(crate) fn spelled_out(&self) -> String {
+        let numbers: Vec<String> = self.0.iter().map(usize::to_string).collect();
+        numbers.join(",")
+    }
+}
+
+impl FromStr for Cpus {
+    type Err = CpusError;
+
+    fn from_str(text: &str) -> Result<Cpus, CpusError> {
+        let wrong = || CpusError::Syntax(text.to_owned());
+        let number = |word: &str| match word.trim().parse() {
+            Ok(cpu) if cpu < MOST => Ok(cpu),
+            _ => Err(wrong()),
+        };
+        let mut cpus = BTreeSet::new();
+        for part in text.split(',') {
+            match part.split_once('-') {
+                Some((first, last)) => {
+                    let (first, last) = (number(first)?, number(last)?);
+                    if first > last {
+                        return Err(wrong());
+                    }
+                    cpus.extend(first..=last);
+                }
+                None => {
+                    cpus.insert(number(part)?);
+                }
+            }
+        }
+        Ok(Cpus(cpus))
+    }
+}
+
+/// Ranges where numbers follow each other.
+impl fmt::Display for Cpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rest = self.0.iter().copied().peekable();
+        let mut separator = "";
+        while let Some(first) = rest.next() {
+            let mut last = first;
+            while rest.next_if_eq(&(last + 1)).is_some() {
+                last += 1;
+            }
+            match last - first {
+                0 => write!(f, "{separator}{first}")?,
+                _ => write!(f, "{separator}{first}-{last}")?,
+            }
+            separator = ",";
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_and_single_cpus_are_read_and_shown_in_their_shortest_form() {
+        for (text, shown, spelled) in [
+            ("0", "0", "0"),
+            ("0-3,8", "0-3,8", "0,1,2,3,8"),
+            ("5,4,4,3", "3-5", "3,4,5"),
+            ("1, 3", "1,3", "1,3"),
+        ] {
+            let cpus: Cpus = text.parse().unwrap();
+            assert_eq!(cpus.to_string(), shown);
+            assert_eq!(cpus.spelled_out(), spelled);
+        }
+    }
+
+    #[test]
+    fn what_is_no_list_is_refused_with_the_text() {
+        for text in ["", ",", "a", "3-1", "-1", "0-", "99999", "1,,2"] {
+            let error = text.parse::<Cpus>().unwrap_err();
+            assert!(error.to_string().contains(&format!("`{text}`")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_cpu_that_is_not_there_is_named_with_those_that_are() {
+        let allowed = Cpus::allowed();
+        assert_eq!(allowed.clone().usable(), Ok(allowed.clone()));
+        let error = "8000".parse::<Cpus>().unwrap().usable().unwrap_err();
+        assert!(error.to_string().contains("CPU 8000"), "{error}");
+        assert!(error.to_string().contains(&allowed.to_string()), "{error}");
+    }
+}

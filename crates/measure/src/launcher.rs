@@ -1,0 +1,293 @@
+//! One measured process: how it is started, and what it cost.
+//!
+//! The work is done by `launcher.c`, a small static program that this crate carries inside itself
+//! (its head says why a small parent is needed and how the two talk).
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::{Cpus, Output, Stop};
+
+const LAUNCHER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/launcher"));
+
+/// What to run.
+#[derive(Debug, Clone, Default)]
+pub struct Spec {
+    /// A path, or a name to be looked up in `PATH`.
+    pub program: OsString,
+    pub arguments: Vec<OsString>,
+    /// Set for this process on top of what it inherits.
+    pub environment: Vec<(String, String)>,
+    /// Inherited variables that it shall not have.
+    pub without: Vec<String>,
+    /// CPUs to pin it to; none: wherever the lab may run.
+    pub cpus: Option<Cpus>,
+    /// Kills it after this time.
+    pub timeout: Option<Duration>,
+    /// What it reads from standard input; none: nothing.
+    pub input: Option<PathBuf>,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    Code(i32),
+    Signal(i32),
+    /// Killed because its time was over.
+    TimedOut,
+    /// Killed because of a [`Stop`].
+    Stopped,
+}
+
+/// What one process cost, together with those it waited for.
+#[derive(Debug)]
+pub struct Measurement {
+    pub end: End,
+    /// From just before its start to just after its end.
+    pub wall: Duration,
+    pub user: Duration,
+    pub system: Duration,
+    pub peak_rss_bytes: u64,
+    pub minor_faults: u64,
+    pub major_faults: u64,
+    pub stdout: Output,
+    pub stderr: Output,
+}
+
+/// Why nothing was measured. How a measured program itself ended is [`End`], not an error.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("cannot start `{program}`: {source}")]
+    Start { program: String, source: io::Error },
+    #[error("cannot read {} as standard input: {source}", .file.display())]
+    Input { file: PathBuf, source: io::Error },
+    #[error("stopped")]
+    Stopped,
+    #[error("the launcher of measured processes failed: {0}")]
+    Launcher(String),
+    #[error(
+        "no folder for temporary files from which programs can be started: {0}; set TMPDIR to one"
+    )]
+    Scratch(String),
+    #[error("cannot keep what the program writes: {0}")]
+    Output(#[from] io::Error),
+}
+
+/// Starts measured processes. Owns a temporary folder for itself and their output, which goes when
+/// it is dropped.
+#[derive(Debug)]
+pub struct Launcher {
+    folder: TempDir,
+    path: PathBuf,
+    stop: Stop,
+}
+
+impl Launcher {
+    /// Puts the launcher into a temporary folder. `stop` ends what it is running.
+    pub fn new(stop: Stop) -> Result<Launcher, Error> {
+        let variable = |name| std::env::var_os(name).map(PathBuf::from);
+        let candidates = [
+            Some(std::env::temp_dir()),
+            variable("XDG_RUNTIME_DIR"),
+            variable("XDG_CACHE_HOME"),
+            variable("HOME"),
+        ];
+        let mut refusals = Vec::new();
+        // A temporary folder may be mounted `noexec`.
+        for parent in candidates.into_iter().flatten() {
+            match Launcher::in_folder(&parent, &stop) {
+                Ok(launcher) => return Ok(launcher),
+                Err(error) => refusals.push(format!("{}: {error}", parent.display())),
+            }
+        }
+        Err(Error::Scratch(refusals.join("; ")))
+    }
+
+    fn in_folder(parent: &Path, stop: &Stop) -> io::Result<Launcher> {
+        let folder = tempfile::Builder::new()
+            .prefix("mallard-")
+            .tempdir_in(parent)?;
+        let path = folder.path().join("launcher");
+        install(&path, LAUNCHER)?;
+        let launcher = Launcher {
+            folder,
+            path,
+            stop: stop.clone(),
+        };
+        launcher.warm(4096)?;
+        Ok(launcher)
+    }
+
+    /// A folder for files that are needed as long as this launcher is; programs can be started
+    /// from it.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Has `bytes` of memory touched and given back.
+    pub fn warm(&self, bytes: u64) -> io::Result<()> {
+        let output = Command::new(&self.path)
+            .args(["warm", &bytes.to_string()])
+            .stdin(Stdio::null())
+            .output()?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(io::Error::other(match said.trim() {
+            "" => format!("the helper that warms memory ended with {}", output.status),
+            said => said.to_owned(),
+        }))
+    }
+
+    /// Runs a program to its end.
+    pub fn run(&self, spec: &Spec) -> Result<Measurement, Error> {
+        let report = tempfile::Builder::new()
+            .prefix("report-")
+            .tempfile_in(self.folder())?;
+        let (stdout, stderr) = (Output::file(self.folder())?, Output::file(self.folder())?);
+        let mut command = Command::new(&self.path);
+        command.arg("run").arg(report.path());
+        command.args(settings(spec));
+        command.arg("--").arg(&spec.program).args(&spec.arguments);
+        command.stdin(input(spec)?);
+        command
+            .stdout(stdout.try_clone()?)
+            .stderr(stderr.try_clone()?);
+
+        let start = || {
+            command
+                .spawn()
+                .map(|child| (child.id(), child))
+                .map(|(id, c)| (c, id))
+        };
+        let child = self.stop.started(start)?;
+        let mut child = child.ok_or(Error::Stopped)?;
+        let status = child.wait();
+        self.stop.ended();
+        let status = status?;
+
+        let stderr = Output::written(stderr)?;
+        let report = fs::read_to_string(report.path())?;
+        let report = Report::read(&report).filter(|_| status.success());
+        let Some(report) = report else {
+            let said = stderr.last_lines(1)?.pop();
+            return Err(Error::Launcher(said.unwrap_or_else(|| status.to_string())));
+        };
+        report.measurement(spec, Output::written(stdout)?, stderr)
+    }
+}
+
+/// Writes an executable file.
+fn install(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o700);
+    options.open(path)?.write_all(content)
+}
+
+fn input(spec: &Spec) -> Result<Stdio, Error> {
+    let Some(path) = &spec.input else {
+        return Ok(Stdio::null());
+    };
+    let file = File::open(path).map_err(|source| Error::Input {
+        file: path.clone(),
+        source,
+    })?;
+    Ok(file.into())
+}
+
+/// The launcher's arguments between the report and the program.
+fn settings(spec: &Spec) -> Vec<OsString> {
+    // A timeout below its resolution must not become none.
+    let timeout = spec.timeout.map_or(0, |time| time.as_millis().max(1));
+    let cpus = spec.cpus.as_ref().map_or("-".to_owned(), Cpus::spelled_out);
+    let mut settings = vec![timeout.to_string().into(), cpus.into()];
+    settings.extend(spec.without.iter().map(|name| format!("-{name}").into()));
+    let set = spec.environment.iter();
+    settings.extend(set.map(|(name, value)| format!("+{name}={value}").into()));
+    settings
+}
+
+/// The line that the launcher writes.
+#[derive(Debug, Default, PartialEq)]
+struct Report {
+    exit: i32,
+    signal: i32,
+    error: i32,
+    timed_out: bool,
+    stopped: bool,
+    wall_ns: u64,
+    user_us: u64,
+    system_us: u64,
+    peak_kib: u64,
+    minor: u64,
+    major: u64,
+}
+
+impl Report {
+    /// None when the line is not whole.
+    fn read(line: &str) -> Option<Report> {
+        let field = |name: &str| -> Option<u64> {
+            line.split_ascii_whitespace()
+                .filter_map(|word| word.split_once('='))
+                .find_map(|(key, value)| (key == name).then(|| value.parse().ok())?)
+        };
+        let small = |name| field(name).and_then(|value| i32::try_from(value).ok());
+        Some(Report {
+            exit: small("exit")?,
+            signal: small("signal")?,
+            error: small("error")?,
+            timed_out: field("timed_out")? != 0,
+            stopped: field("stopped")? != 0,
+            wall_ns: field("wall_ns")?,
+            user_us: field("user_us")?,
+            system_us: field("system_us")?,
+            peak_kib: field("peak_kib")?,
+            minor: field("minor")?,
+            major: field("major")?,
+        })
+    }
+
+    fn measurement(
+        self,
+        spec: &Spec,
+        stdout: Output,
+        stderr: Output,
+    ) -> Result<Measurement, Error> {
+        if self.error != 0 {
+            return Err(Error::Start {
+                program: lossy(&spec.program),
+                source: io::Error::from_raw_os_error(self.error),
+            });
+        }
+        let end = match (self.timed_out, self.stopped, self.signal) {
+            (true, _, _) => End::TimedOut,
+            (_, true, _) => End::Stopped,
+            (_, _, 0) => End::Code(self.exit),
+            (_, _, signal) => End::Signal(signal),
+        };
+        Ok(Measurement {
+            end,
+            wall: Duration::from_nanos(self.wall_ns),
+            user: Duration::from_micros(self.user_us),
+            system: Duration::from_micros(self.system_us),
+            peak_rss_bytes: self.peak_kib * 1024,
+            minor_faults: self.minor,
+            major_faults: self.major,
+            stdout,
+            stderr,
+        })
+    }
+}
+
+fn lossy(text: &OsStr) -> String {
+    String::from_utf8_lossy(text.as_bytes()).into_owned()
+}

@@ -1,0 +1,107 @@
+//! How much memory may be warmed before a measured run.
+//!
+//! In a virtual machine the host backs memory lazily: the first process to touch a page pays the
+//! host's fault, the next one does not. A helper that touches as much as the workload will, and
+//! exits right before it, takes that away from all candidates alike. It must never take so much that
+//! the machine, or the control group that the lab runs in, kills somebody.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const MIB: u64 = 1 << 20;
+
+/// Below this it is not worth thinking: touching it takes milliseconds.
+const LEAST: u64 = 64 * MIB;
+
+/// How much to warm for a workload whose peak is about `peak` bytes: more than that, but at most
+/// two thirds of what is available.
+pub fn warm_up(peak: u64) -> u64 {
+    let wanted = (peak + peak / 4).max(LEAST);
+    wanted.min(available() / 3 * 2)
+}
+
+/// What can be taken without pushing anybody else out: the machine's estimate, or what the limits
+/// of the control groups leave where that is less.
+pub fn available() -> u64 {
+    let machine = fs::read_to_string("/proc/meminfo")
+        .ok()
+        .and_then(|text| meminfo(&text, "MemAvailable"))
+        .unwrap_or(0);
+    let limits = fs::read_to_string("/proc/self/cgroup")
+        .map(|text| group_limits(&text, Path::new("/sys/fs/cgroup")))
+        .unwrap_or_default();
+    limits.into_iter().fold(machine, u64::min)
+}
+
+/// The machine's memory in bytes.
+pub fn total() -> u64 {
+    fs::read_to_string("/proc/meminfo")
+        .ok()
+        .and_then(|text| meminfo(&text, "MemTotal"))
+        .unwrap_or(0)
+}
+
+/// A line such as `MemAvailable:   23680 kB`, in bytes.
+fn meminfo(text: &str, field: &str) -> Option<u64> {
+    let line = text.lines().find(|line| {
+        line.strip_prefix(field)
+            .is_some_and(|rest| rest.starts_with(':'))
+    })?;
+    let kib: u64 = line.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// What each control group around this process still has, of those with a limit (version 2).
+fn group_limits(own: &str, mount: &Path) -> Vec<u64> {
+    let Some(path) = own.lines().find_map(|line| line.strip_prefix("0::/")) else {
+        return Vec::new();
+    };
+    let read =
+        |file: PathBuf| -> Option<u64> { fs::read_to_string(file).ok()?.trim().parse().ok() };
+    Path::new(path)
+        .ancestors()
+        .filter_map(|group| {
+            let folder = mount.join(group);
+            let limit = read(folder.join("memory.max"))?;
+            let used = read(folder.join("memory.current"))?;
+            Some(limit.saturating_sub(used))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_of_meminfo_is_read_in_bytes() {
+        let text = "MemTotal:       24683880 kB\nMemAvailable:   100 kB\nMem: 3 kB\n";
+        assert_eq!(meminfo(text, "MemAvailable"), Some(102_400));
+        assert_eq!(meminfo(text, "Mem"), Some(3072));
+        assert_eq!(meminfo(text, "MemFree"), None);
+    }
+
+    #[test]
+    fn the_warm_up_exceeds_the_peak_and_stays_within_what_is_there() {
+        let there = available();
+        assert!(there > 0 && there <= total());
+        assert!(warm_up(u64::MAX / 2) <= there);
+        if there > 1 << 30 {
+            assert_eq!(warm_up(0), LEAST);
+            assert_eq!(warm_up(400 * MIB), 500 * MIB);
+        }
+    }
+
+    #[test]
+    fn limits_of_all_groups_above_count_where_they_are_set() {
+        let mount = tempfile::tempdir().unwrap();
+        let inner = mount.path().join("user/lab");
+        fs::create_dir_all(&inner).unwrap();
+        fs::write(inner.join("memory.max"), "max\n").unwrap();
+        fs::write(inner.join("memory.current"), "5\n").unwrap();
+        fs::write(mount.path().join("user/memory.max"), "100\n").unwrap();
+        fs::write(mount.path().join("user/memory.current"), "30\n").unwrap();
+        assert_eq!(group_limits("0::/user/lab\n", mount.path()), [70]);
+        assert_eq!(group_limits("4:memory:/user/lab\n", mount.path()), []);
+    }
+}

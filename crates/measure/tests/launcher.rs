@@ -1,0 +1,196 @@
+//! What is told of a measured process is true of that process and of no other.
+
+use std::time::Duration;
+
+use mallard_measure::{Cpus, End, Error, Launcher, Measurement, Spec, Stop};
+
+const MIB: u64 = 1 << 20;
+
+fn launcher() -> Launcher {
+    Launcher::new(Stop::default()).unwrap()
+}
+
+fn shell(script: &str) -> Spec {
+    Spec {
+        program: "sh".into(),
+        arguments: vec!["-c".into(), script.into()],
+        ..Spec::default()
+    }
+}
+
+fn run(spec: &Spec) -> Measurement {
+    launcher().run(spec).unwrap()
+}
+
+fn said(measurement: &Measurement) -> String {
+    measurement.stdout.head(1000).unwrap()
+}
+
+/// Whether the process is gone, or only not yet reaped by whoever inherited it. It has been killed,
+/// which takes a moment.
+fn ends(process: &str) -> bool {
+    let stat = format!("/proc/{}/stat", process.trim());
+    (0..1000).any(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        std::fs::read_to_string(&stat)
+            .map_or(true, |stat| stat.contains(") Z ") || stat.contains(") X "))
+    })
+}
+
+#[test]
+fn the_peak_of_a_small_program_is_its_own_and_not_that_of_a_large_parent() {
+    // Given a lab that holds much memory itself.
+    let ballast = std::hint::black_box(vec![1_u8; 200 * MIB as usize]);
+    let measured = run(&Spec {
+        program: "true".into(),
+        ..Spec::default()
+    });
+    assert_eq!(measured.end, End::Code(0));
+    let peak = measured.peak_rss_bytes;
+    assert!((MIB / 4..4 * MIB).contains(&peak), "{peak} bytes");
+    assert_eq!(ballast.len() as u64, 200 * MIB);
+}
+
+#[test]
+fn the_peak_of_a_large_program_is_seen() {
+    // dd's buffer is of the size that it is told.
+    let measured = run(&shell("exec dd if=/dev/zero of=/dev/null bs=100M count=1"));
+    let peak = measured.peak_rss_bytes;
+    assert!((100 * MIB..150 * MIB).contains(&peak), "{peak} bytes");
+    assert!(measured.minor_faults > 0);
+}
+
+#[test]
+fn exit_codes_and_signals_are_told_apart() {
+    assert_eq!(run(&shell("exit 0")).end, End::Code(0));
+    assert_eq!(run(&shell("exit 143")).end, End::Code(143));
+    assert_eq!(run(&shell("kill -SEGV $$")).end, End::Signal(11));
+    assert_eq!(run(&shell("kill -KILL $$")).end, End::Signal(9));
+}
+
+#[test]
+fn both_streams_are_kept_apart_and_hashed() {
+    let measured = run(&shell("printf abc; echo problem >&2"));
+    assert_eq!(said(&measured), "abc");
+    assert_eq!(measured.stderr.last_lines(5).unwrap(), ["problem"]);
+    assert!(measured.stdout.sha256.starts_with("ba7816bf"));
+    assert_eq!(measured.stdout.bytes, 3);
+}
+
+#[test]
+fn the_environment_is_set_and_cleared_for_the_program_alone() {
+    let spec = Spec {
+        environment: vec![("MALLARD_TEST".to_owned(), "a=b c".to_owned())],
+        without: vec!["PATH".to_owned()],
+        program: "/bin/sh".into(),
+        ..shell("echo \"$MALLARD_TEST|$(/usr/bin/env | /usr/bin/grep -c ^HOME=)\"; /usr/bin/env")
+    };
+    let text = said(&run(&spec));
+    assert!(text.starts_with("a=b c|"), "{text}");
+    assert!(
+        !text.lines().any(|line| line.starts_with("PATH=/")),
+        "{text}"
+    );
+    assert!(std::env::var_os("MALLARD_TEST").is_none());
+}
+
+#[test]
+fn a_program_is_pinned_where_it_is_told() {
+    let first = Cpus::allowed().to_string();
+    let first = first.split([',', '-']).next().unwrap();
+    let spec = Spec {
+        cpus: Some(first.parse().unwrap()),
+        ..shell("grep Cpus_allowed_list /proc/self/status")
+    };
+    let text = said(&run(&spec));
+    assert_eq!(text.split_ascii_whitespace().last(), Some(first), "{text}");
+}
+
+#[test]
+fn a_program_that_does_not_end_is_killed_with_its_children() {
+    let spec = Spec {
+        timeout: Some(Duration::from_millis(200)),
+        ..shell("sleep 1000 & echo $!; wait")
+    };
+    let measured = run(&spec);
+    assert_eq!(measured.end, End::TimedOut);
+    let child = said(&measured);
+    assert!(ends(&child), "sleep {child} still runs");
+}
+
+#[test]
+fn what_a_program_leaves_behind_does_not_run_beside_the_next() {
+    let measured = run(&shell("sleep 1000 & echo $!"));
+    assert_eq!(measured.end, End::Code(0));
+    let child = said(&measured);
+    assert!(ends(&child), "sleep {child} still runs");
+}
+
+#[test]
+fn a_stop_ends_what_runs_and_lets_nothing_start() {
+    let stop = Stop::default();
+    let launcher = Launcher::new(stop.clone()).unwrap();
+    let marker = launcher.folder().join("started");
+    let script = format!("touch {}; exec sleep 1000", marker.display());
+    let measured = std::thread::scope(|scope| {
+        let runner = scope.spawn(|| launcher.run(&shell(&script)));
+        while !marker.exists() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        stop.request();
+        runner.join().unwrap()
+    });
+    assert_eq!(measured.unwrap().end, End::Stopped);
+    assert!(matches!(
+        launcher.run(&shell("exit 0")),
+        Err(Error::Stopped)
+    ));
+}
+
+#[test]
+fn a_program_that_is_not_there_is_an_error_with_its_name() {
+    let spec = Spec {
+        program: "/nowhere/program".into(),
+        ..Spec::default()
+    };
+    let error = launcher().run(&spec).unwrap_err();
+    assert!(matches!(error, Error::Start { .. }), "{error:?}");
+    assert!(error.to_string().contains("/nowhere/program"), "{error}");
+    assert!(error.to_string().contains("No such file"), "{error}");
+}
+
+#[test]
+fn a_program_reads_the_file_that_it_is_given_and_nothing_else() {
+    let launcher = launcher();
+    let file = launcher.folder().join("input");
+    std::fs::write(&file, "hello").unwrap();
+    let given = Spec {
+        input: Some(file.clone()),
+        ..shell("cat")
+    };
+    assert_eq!(said(&launcher.run(&given).unwrap()), "hello");
+    assert_eq!(said(&launcher.run(&shell("cat")).unwrap()), "");
+    let missing = Spec {
+        input: Some(file.with_file_name("missing")),
+        ..shell("cat")
+    };
+    let error = launcher.run(&missing).unwrap_err().to_string();
+    assert!(
+        error.contains("missing") && error.contains("No such file"),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_folder_goes_with_the_launcher() {
+    let launcher = launcher();
+    let folder = launcher.folder().to_owned();
+    launcher.run(&shell("exit 0")).unwrap();
+    assert_eq!(
+        std::fs::read_dir(&folder).unwrap().count(),
+        1,
+        "only the launcher stays"
+    );
+    drop(launcher);
+    assert!(!folder.exists());
+}
