@@ -79,7 +79,7 @@ pub unsafe extern "C" fn reallocarray(p: *mut c_void, count: usize, size: usize)
 /// `out` points to a pointer that may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, size: usize) -> c_int {
-    if !align.is_power_of_two() || align % size_of::<*mut c_void>() != 0 {
+    if !align.is_power_of_two() || !align.is_multiple_of(size_of::<*mut c_void>()) {
         return libc::EINVAL;
     }
     let keep = errno::KeepErrno::new();

@@ -88,7 +88,9 @@ fn first() {
         apply(&options);
         let whole = cache::life::initialise() & fork::initialise();
         if !whole && options.abort {
-            die!("the C library cannot tell of threads' ends and forks, and the option abort is on");
+            die!(
+                "the C library cannot tell of threads' ends and forks, and the option abort is on"
+            );
         }
         STARTED.store(true, Ordering::Release);
     }
@@ -109,7 +111,12 @@ fn apply(o: &Options) {
         Thp::Always => huge_pages::Policy::Always,
         Thp::Never => huge_pages::Policy::Never,
     });
-    HEAP.configure(o.dirty_decay_ms, o.muzzy_decay_ms, o.reserve.unwrap_or(0), o.retain);
+    HEAP.configure(
+        o.dirty_decay_ms,
+        o.muzzy_decay_ms,
+        o.reserve.unwrap_or(0),
+        o.retain,
+    );
     arena::configure(o.narenas.map(|n| n as usize));
     let cached = o.tcache && extras & !XMALLOC == 0;
     cache::configure(if cached { o.tcache_max } else { 0 });

@@ -112,7 +112,7 @@ pub fn resize_in_place(p: usize, class: Class, zero: bool) -> bool {
 /// the system cannot: the old block is then as it was.
 pub fn relocate(p: usize, class: Class) -> Option<usize> {
     let (old, arena) = pages_of(p);
-    if old * PAGE < CHUNK || class.pages() <= old || (old * PAGE) % mem::os_page() != 0 {
+    if old * PAGE < CHUNK || class.pages() <= old || !(old * PAGE).is_multiple_of(mem::os_page()) {
         return None;
     }
     let run = alloc(class, CHUNK, arena)?;

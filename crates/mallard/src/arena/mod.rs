@@ -39,7 +39,10 @@ static MAKING: Mutex<()> = Mutex::new(());
 
 /// Sets the number of arenas, before the first is used; none for the default.
 pub fn configure(narenas: Option<usize>) {
-    AUTOMATIC.store(narenas.map_or(0, |n| n.clamp(1, MOST)) as u32, Ordering::Relaxed);
+    AUTOMATIC.store(
+        narenas.map_or(0, |n| n.clamp(1, MOST)) as u32,
+        Ordering::Relaxed,
+    );
 }
 
 /// The number of arenas that threads are spread over.
@@ -110,7 +113,11 @@ fn make(index: usize) -> Option<&'static Arena> {
 pub fn join() -> Option<&'static Arena> {
     let threads = |i: usize| existing(i).map_or(0, |a| a.threads.load(Ordering::Relaxed));
     // The first thread of a process need not know how many arenas there are to be.
-    let index = if threads(0) == 0 { 0 } else { (0..automatic()).min_by_key(|&i| threads(i))? };
+    let index = if threads(0) == 0 {
+        0
+    } else {
+        (0..automatic()).min_by_key(|&i| threads(i))?
+    };
     let arena = get(index).or_else(|| made().next())?;
     arena.threads.fetch_add(1, Ordering::Relaxed);
     Some(arena)
@@ -127,10 +134,6 @@ pub fn drain(all: bool) {
 }
 
 impl Arena {
-    pub fn index(&self) -> u16 {
-        self.index
-    }
-
     /// A thread of this arena has ended.
     pub fn leave(&self) {
         self.threads.fetch_sub(1, Ordering::Relaxed);

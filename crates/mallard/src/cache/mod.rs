@@ -104,11 +104,6 @@ fn first(class: Class) -> usize {
 }
 
 impl ThreadCache {
-    /// The thread's arena.
-    pub fn arena(&self) -> &'static Arena {
-        self.arena
-    }
-
     #[inline]
     fn stack(&self, class: Class) -> &Stack {
         &self.stacks[class.index()]

@@ -29,7 +29,6 @@ use filler::Filler;
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     pub addr: usize,
-    pub pages: usize,
     /// Whether every byte is known to be zero.
     pub zeroed: bool,
 }
@@ -210,7 +209,6 @@ impl State {
             });
             return Some(Run {
                 addr: chunk.addr(),
-                pages,
                 zeroed,
             });
         }
@@ -224,7 +222,6 @@ impl State {
         let zeroed = self.take(chunk, start, pages);
         Some(Run {
             addr: chunk.addr() + start * PAGE,
-            pages,
             zeroed,
         })
     }

@@ -49,11 +49,6 @@ fn fit(size: usize) -> (usize, usize) {
     }
 }
 
-/// The bytes that a request of `size` really gets.
-pub fn usable(size: usize) -> usize {
-    fit(size).0
-}
-
 /// Memory for a record, aligned to a cache line; its contents are unspecified. None when the system
 /// gives no more, or for more than 64 MiB.
 pub fn take(size: usize) -> Option<NonNull<u8>> {
@@ -148,7 +143,6 @@ mod tests {
             // SAFETY: taken above with this size, unused.
             unsafe { give(r, s) };
         }
-        assert!(usable(5000) == 8192 && usable(65) == 128);
         assert!(
             take(65 << 20).is_none(),
             "more than the largest list is refused"

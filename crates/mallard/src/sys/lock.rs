@@ -10,7 +10,8 @@
 //! the cache registry; the making of
 //! an arena; a bin (one at a time); the page heap; the regions; the metadata arena.
 
-use super::atomic::{AtomicU32, Ordering};
+use super::atomic::Ordering;
+use super::futex::Futex;
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 
@@ -22,17 +23,17 @@ const WAITED_FOR: u32 = 2;
 const LOOKS: u32 = if cfg!(loom) { 1 } else { 60 };
 
 /// The lock itself, without data.
-pub struct RawLock(AtomicU32);
+pub struct RawLock(Futex);
 
 impl RawLock {
     #[cfg(not(loom))]
     pub const fn new() -> Self {
-        RawLock(AtomicU32::new(FREE))
+        RawLock(Futex::new(FREE))
     }
 
     #[cfg(loom)]
     pub fn new() -> Self {
-        RawLock(AtomicU32::new(FREE))
+        RawLock(Futex::new(FREE))
     }
 
     #[inline]
@@ -55,10 +56,10 @@ impl RawLock {
             if self.0.load(Ordering::Relaxed) == FREE && self.try_lock() {
                 return;
             }
-            pause();
+            core::hint::spin_loop();
         }
         while self.0.swap(WAITED_FOR, Ordering::Acquire) != FREE {
-            wait(&self.0, WAITED_FOR);
+            self.0.wait(WAITED_FOR);
         }
     }
 
@@ -66,7 +67,7 @@ impl RawLock {
     #[inline]
     pub fn unlock(&self) {
         if self.0.swap(FREE, Ordering::Release) == WAITED_FOR {
-            wake(&self.0);
+            self.0.wake_one();
         }
     }
 
@@ -81,57 +82,6 @@ impl Default for RawLock {
         Self::new()
     }
 }
-
-#[cfg(not(loom))]
-fn pause() {
-    core::hint::spin_loop();
-}
-
-#[cfg(loom)]
-fn pause() {
-    loom::thread::yield_now();
-}
-
-#[cfg(not(loom))]
-#[cold]
-fn wait(word: &AtomicU32, expected: u32) {
-    let _keep = super::errno::KeepErrno::new();
-    let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: the word outlives the call; a spurious return is fine, the caller looks again.
-    unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            op,
-            expected,
-            core::ptr::null::<libc::timespec>(),
-        )
-    };
-}
-
-#[cfg(not(loom))]
-#[cold]
-fn wake(word: &AtomicU32) {
-    let _keep = super::errno::KeepErrno::new();
-    // SAFETY: waking touches nothing but the kernel's queue for this address.
-    unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
-            1,
-        )
-    };
-}
-
-// The model checker explores every interleaving, so a waiter that merely yields sees each of them.
-#[cfg(loom)]
-fn wait(_: &AtomicU32, _: u32) {
-    loom::thread::yield_now();
-}
-
-#[cfg(loom)]
-fn wake(_: &AtomicU32) {}
 
 /// Data and the lock that guards it.
 pub struct Mutex<T> {
@@ -216,8 +166,101 @@ mod tests {
         let m = Mutex::new(1);
         let held = m.lock();
         assert!(m.try_lock().is_none());
-        assert!(m.try_lock().is_none(), "the first try must not have freed the lock");
+        assert!(
+            m.try_lock().is_none(),
+            "the first try must not have freed the lock"
+        );
         drop(held);
         assert!(m.try_lock().is_some());
+    }
+}
+
+/// Every interleaving of a few threads, by the model checker:
+/// `RUSTFLAGS="--cfg loom" cargo test -p mallard --lib --release` (see `futex`).
+#[cfg(all(test, loom))]
+mod tests {
+    use super::*;
+    use loom::cell::UnsafeCell as Watched;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// A mutex whose data the model checker watches: two threads in it at once, or one that does
+    /// not see what the other wrote, fail the test.
+    fn guarded(futex: Futex) -> Arc<Mutex<Watched<u32>>> {
+        Arc::new(Mutex {
+            raw: RawLock(futex),
+            data: UnsafeCell::new(Watched::new(0)),
+        })
+    }
+
+    fn add_one(counter: &Mutex<Watched<u32>>) {
+        // SAFETY: the guard is held, which is what is tested.
+        counter.lock().with_mut(|n| unsafe { *n += 1 });
+    }
+
+    fn value(counter: &Mutex<Watched<u32>>) -> u32 {
+        // SAFETY: as in `add_one`.
+        counter.lock().with(|n| unsafe { *n })
+    }
+
+    /// `threads` threads, this one among them, add one `times` times each.
+    fn count(futex: fn(u32) -> Futex, threads: u32, times: u32) {
+        let counter = guarded(futex(FREE));
+        let others: Vec<_> = (1..threads)
+            .map(|_| {
+                let counter = counter.clone();
+                thread::spawn(move || (0..times).for_each(|_| add_one(&counter)))
+            })
+            .collect();
+        (0..times).for_each(|_| add_one(&counter));
+        others.into_iter().for_each(|t| t.join().unwrap());
+        assert_eq!(value(&counter), threads * times);
+    }
+
+    #[test]
+    fn two_threads_exclude_each_other_and_none_sleeps_for_good() {
+        loom::model(|| count(Futex::new, 2, 2));
+    }
+
+    #[test]
+    fn three_threads_exclude_each_other_and_none_sleeps_for_good() {
+        let mut model = loom::model::Builder::new();
+        // All schedules with up to three preemptions.
+        model.preemption_bound = Some(3);
+        model.check(|| count(Futex::new, 3, 1));
+    }
+
+    /// The model checker does not survive a deadlock: hence a process of its own.
+    #[test]
+    fn a_lock_that_wakes_nobody_is_found_out() {
+        const CHILD: &str = "MALLARD_DEAF_FUTEX";
+        if std::env::var_os(CHILD).is_some() {
+            return loom::model(|| count(Futex::deaf, 2, 1));
+        }
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["a_lock_that_wakes_nobody_is_found_out", "--nocapture"])
+            .env(CHILD, "1")
+            .output()
+            .expect("the test binary runs");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            !output.status.success() && text.contains("deadlock"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_try_never_waits_and_never_shares() {
+        loom::model(|| {
+            let counter = guarded(Futex::new(FREE));
+            let other = counter.clone();
+            let thread = thread::spawn(move || add_one(&other));
+            let mine = counter.try_lock().map(|guard| {
+                // SAFETY: the guard is held.
+                guard.with_mut(|n| unsafe { *n += 1 })
+            });
+            thread.join().unwrap();
+            assert_eq!(value(&counter), 1 + mine.is_some() as u32);
+        });
     }
 }

@@ -1,7 +1,7 @@
 //! The floor that everything stands on: what the kernel, the C library and the processor give.
 //!
 //! `mem` wraps the memory system calls, `tls` finds the calling thread's cache, `lock` is the one
-//! kind of lock, `bits` the 512-bit maps, `time` the clock, `errno` keeps the caller's `errno`,
+//! kind of lock (over `futex`), `bits` the 512-bit maps, `time` the clock, `errno` keeps the caller's `errno`,
 //! `fault` ends the process with one line. Nothing here knows what an allocation is, and nothing
 //! here allocates.
 
@@ -12,6 +12,7 @@ pub mod bits;
 pub mod errno;
 #[cfg(not(loom))]
 pub mod fault;
+mod futex;
 pub mod lock;
 #[cfg(not(loom))]
 pub mod mem;
