@@ -163,7 +163,11 @@ impl Blocks {
         let p = self.block_at(block.at);
         // SAFETY: a live block.
         unsafe {
-            assert_eq!(api::usable_size(p), block.usable, "usable size of {block:?}");
+            assert_eq!(
+                api::usable_size(p),
+                block.usable,
+                "usable size of {block:?}"
+            );
             pattern::assert_kept(p, block.usable, block.usable, block.id);
         }
     }
@@ -211,7 +215,13 @@ impl Blocks {
                 let new = Layout::from_size_align(size, layout.align()).unwrap();
                 // SAFETY: as above; the new layout is valid.
                 let p = unsafe { Mallard.realloc(old, layout, size) };
-                (p, size, block.size.min(size), layout.align(), Made::Front(new))
+                (
+                    p,
+                    size,
+                    block.size.min(size),
+                    layout.align(),
+                    Made::Front(new),
+                )
             }
         };
         assert!(!p.is_null(), "no memory to resize {block:?} to {size}");
@@ -225,7 +235,10 @@ impl Blocks {
     /// Asks for a block that cannot be had; `pick` is a block that is to become one.
     pub fn ask_the_impossible(&mut self, pick: usize, size: usize) {
         for align in [1, 16, 4096, 4 << 20, 1 << 62] {
-            assert!(api::alloc_aligned(size, align).is_null(), "{size} at {align}");
+            assert!(
+                api::alloc_aligned(size, align).is_null(),
+                "{size} at {align}"
+            );
         }
         assert!(api::alloc(size).is_null(), "{size} bytes");
         assert!(api::alloc_zeroed(size).is_null(), "{size} zeroed bytes");

@@ -65,8 +65,8 @@ pub unsafe fn assert_all(p: *const u8, from: usize, to: usize, value: u8, what: 
     let word = u64::from_ne_bytes([value; 8]);
     // SAFETY: any bytes are a valid u64.
     let (head, words, tail) = unsafe { bytes.align_to::<u64>() };
-    let same = words.iter().all(|&w| w == word)
-        && [head, tail].into_iter().flatten().all(|&b| b == value);
+    let same =
+        words.iter().all(|&w| w == word) && [head, tail].into_iter().flatten().all(|&b| b == value);
     if !same {
         let at = from + bytes.iter().position(|&b| b != value).unwrap_or(0);
         panic!("{what}: byte {at} at {p:p} is not {value:#04x} ({from} to {to} should be)");
@@ -86,9 +86,8 @@ fn a_filling_is_recognised_and_every_damage_that_counts_is_seen() {
             let mut damaged = block.clone();
             damaged[at] ^= 0x10;
             // SAFETY: the vector's own bytes.
-            let seen = std::panic::catch_unwind(|| unsafe {
-                assert_kept(damaged.as_ptr(), len, len, 7)
-            });
+            let seen =
+                std::panic::catch_unwind(|| unsafe { assert_kept(damaged.as_ptr(), len, len, 7) });
             assert!(seen.is_err(), "damage at {at} of {len} went unseen");
         }
     }

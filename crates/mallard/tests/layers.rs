@@ -1,0 +1,283 @@
+//! The order of the floors: each folder of `src` uses only the ones under it.
+//!
+//! `src/lib.rs` draws the house. Here every source file is read as tokens (so that comments and
+//! strings do not count, and macros do), and every path that leads to another floor, through
+//! `crate::` or through enough `super::`s, is held against the order.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+
+/// The floors, from the ground up; those of one row do not use each other.
+const HOUSE: &[&[&str]] = &[
+    &["sys"],
+    &["class"],
+    &["space"],
+    &["heap"],
+    &["arena"],
+    &["cache"],
+    &["stats", "fork"],
+    &["api"],
+];
+/// Uses no floor, so that it can run before any is ready; only the start uses it.
+const APART: &str = "conf";
+/// What `conf` and `fork` are for.
+const START: &str = "api/start.rs";
+/// Names at the crate's root that stand for something on a floor.
+const ALIASES: &[(&str, &str)] = &[("die", "sys"), ("Mallard", "api")];
+/// Exists in unit tests only, for all of them.
+const TESTING: &str = "testing";
+
+/// A path in a source that leads to a floor.
+#[derive(Debug, PartialEq)]
+struct Use {
+    floor: String,
+    line: usize,
+}
+
+#[derive(Debug, PartialEq)]
+struct Breach {
+    file: String,
+    used: Use,
+    reason: String,
+}
+
+impl fmt::Display for Breach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Breach { file, used, reason } = self;
+        write!(
+            f,
+            "src/{file}:{} uses `{}`: {reason}",
+            used.line, used.floor
+        )
+    }
+}
+
+/// The paths to the crate's root modules in a source whose module is `depth` levels below the root.
+fn uses(source: &str, depth: usize) -> Vec<Use> {
+    let tokens: TokenStream = source.parse().expect("a source file consists of tokens");
+    let mut found = Vec::new();
+    scan(&tokens.into_iter().collect::<Vec<_>>(), depth, &mut found);
+    found
+}
+
+fn scan(tokens: &[TokenTree], depth: usize, found: &mut Vec<Use>) {
+    let mut at = 0;
+    while let Some(token) = tokens.get(at) {
+        match token {
+            TokenTree::Ident(word) if *word == "mod" => {
+                // `mod name { … }` is one level further down; `mod name;` is another file.
+                if let Some(TokenTree::Group(body)) = tokens.get(at + 2) {
+                    scan(&inside(body.stream()), depth + 1, found);
+                    at += 2;
+                }
+            }
+            TokenTree::Ident(word) if *word == "crate" => {
+                if let Some(rest) = after_colons(&tokens[at + 1..]) {
+                    names(rest, 0, found);
+                }
+            }
+            TokenTree::Ident(word) if *word == "super" && !follows_colons(tokens, at) => {
+                names(&tokens[at..], depth, found);
+            }
+            TokenTree::Group(group) => scan(&inside(group.stream()), depth, found),
+            _ => {}
+        }
+        at += 1;
+    }
+}
+
+/// Notes what a path names that goes on from a module `at` levels below the root.
+fn names(path: &[TokenTree], at: usize, found: &mut Vec<Use>) {
+    match path.first() {
+        Some(TokenTree::Ident(word)) if *word == "super" => {
+            if let Some(rest) = after_colons(&path[1..]) {
+                names(rest, at.saturating_sub(1), found);
+            }
+        }
+        Some(TokenTree::Ident(word)) if at == 0 && *word != "self" => found.push(Use {
+            floor: word.to_string(),
+            line: word.span().start().line,
+        }),
+        Some(TokenTree::Group(list)) if list.delimiter() == Delimiter::Brace => {
+            let list = inside(list.stream());
+            list.split(|token| matches!(token, TokenTree::Punct(p) if p.as_char() == ','))
+                .for_each(|path| names(path, at, found));
+        }
+        Some(TokenTree::Punct(star)) if at == 0 && star.as_char() == '*' => found.push(Use {
+            floor: "*".into(),
+            line: star.span().start().line,
+        }),
+        _ => {}
+    }
+}
+
+fn inside(stream: TokenStream) -> Vec<TokenTree> {
+    stream.into_iter().collect()
+}
+
+/// What comes after a `::` at the start.
+fn after_colons(tokens: &[TokenTree]) -> Option<&[TokenTree]> {
+    match tokens {
+        [TokenTree::Punct(a), TokenTree::Punct(b), rest @ ..]
+            if a.as_char() == ':' && b.as_char() == ':' =>
+        {
+            Some(rest)
+        }
+        _ => None,
+    }
+}
+
+/// Whether the token is the continuation of a path.
+fn follows_colons(tokens: &[TokenTree], at: usize) -> bool {
+    at >= 2 && after_colons(&tokens[at - 2..at]).is_some()
+}
+
+fn height(floor: &str) -> Option<usize> {
+    HOUSE.iter().position(|row| row.contains(&floor))
+}
+
+/// Why a file of floor `from` may not use floor `to`; none when it may.
+fn objection(file: &str, from: &str, to: &str) -> Option<String> {
+    let to = (ALIASES.iter().find(|alias| alias.0 == to)).map_or(to, |alias| alias.1);
+    if to == from || to == TESTING {
+        return None;
+    }
+    if from == APART {
+        return Some(format!("`{APART}` uses no other floor"));
+    }
+    if to == APART || to == "fork" {
+        return (file != START).then(|| format!("only {START} uses `{to}`"));
+    }
+    match (height(from), height(to)) {
+        (Some(from), Some(to)) if to < from => None,
+        (Some(_), Some(_)) => Some(format!("`{to}` does not stand under `{from}`")),
+        (None, _) => Some(format!(
+            "`{from}` has no place in HOUSE (this test's table)"
+        )),
+        (_, None) => Some(format!("`{to}` has no place in HOUSE (this test's table)")),
+    }
+}
+
+/// What breaks the order in one file, given by its path below `src`.
+fn breaches(file: &str, source: &str) -> Vec<Breach> {
+    let mut modules: Vec<&str> = file.trim_end_matches(".rs").split('/').collect();
+    if modules.last() == Some(&"mod") {
+        modules.pop();
+    }
+    uses(source, modules.len())
+        .into_iter()
+        .filter_map(|used| {
+            let reason = objection(file, modules[0], &used.floor)?;
+            Some(Breach {
+                file: file.into(),
+                used,
+                reason,
+            })
+        })
+        .collect()
+}
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).expect("the sources are here") {
+        let path = entry.expect("a folder can be read").path();
+        if path.is_dir() {
+            files.extend(sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}
+
+#[test]
+fn every_floor_uses_only_those_under_it() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut broken = Vec::new();
+    let mut crossings = 0;
+    for path in sources(&src) {
+        let file = path.strip_prefix(&src).unwrap().to_str().unwrap();
+        if file == "lib.rs" || file == "testing.rs" {
+            continue;
+        }
+        let source = fs::read_to_string(&path).expect("a source file can be read");
+        crossings += uses(&source, 1).len();
+        broken.extend(breaches(file, &source).iter().map(Breach::to_string));
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+    assert!(
+        crossings > 50,
+        "only {crossings} paths were found: is the search broken?"
+    );
+}
+
+#[test]
+fn a_floor_that_reaches_up_is_caught_however_it_writes_the_path() {
+    let reach_up = [
+        ("heap/pool.rs", "use crate::arena::Arena;", 1),
+        (
+            "heap/pool.rs",
+            "use crate::{class::PAGE, cache::{self, life}};",
+            1,
+        ),
+        ("heap/pool.rs", "fn f() {\n    crate::api::trim();\n}", 2),
+        ("heap/mod.rs", "use super::stats;", 1),
+        ("heap/pool.rs", "use super::super::stats;", 1),
+        (
+            "heap/pool.rs",
+            "mod tests { use super::super::super::api; }",
+            1,
+        ),
+        (
+            "sys/fault.rs",
+            "macro_rules! m { () => { $crate::space::f() }; }",
+            1,
+        ),
+        ("class.rs", "use super::{sys, heap};", 1),
+        ("stats.rs", "use crate::fork;", 1),
+        ("cache/mod.rs", "use crate::conf::Options;", 1),
+        ("api/free.rs", "use crate::conf::Options;", 1),
+        ("conf/line.rs", "use crate::sys::errno;", 1),
+        ("heap/mod.rs", "use crate::attic::Old;", 1),
+        ("heap/mod.rs", "use crate::*;", 1),
+        ("attic.rs", "use crate::sys::mem;", 1),
+    ];
+    for (file, source, line) in reach_up {
+        let found = breaches(file, source);
+        assert_eq!(found.len(), 1, "{file}: {source}: {found:?}");
+        assert_eq!(found[0].used.line, line, "{source}");
+    }
+}
+
+#[test]
+fn a_floor_that_reaches_down_or_within_itself_is_let_be() {
+    let fine = [
+        (
+            "heap/pool.rs",
+            "use super::huge_pages; use crate::space::Region;",
+        ),
+        (
+            "heap/mod.rs",
+            "mod tests { use super::Totals; use super::super::sys; }",
+        ),
+        (
+            "cache/life.rs",
+            "use super::{ThreadCache, gc}; use crate::{arena, die};",
+        ),
+        (
+            "arena/bin.rs",
+            "// crate::api\nconst S: &str = \"crate::api\";",
+        ),
+        ("api/start.rs", "use crate::{conf, fork};"),
+        ("fork.rs", "use crate::cache::life;"),
+        ("heap/mod.rs", "mod tests { use crate::testing::alone; }"),
+        ("conf/reader.rs", "use super::value; use crate::conf::Line;"),
+        ("heap/mod.rs", "pub(crate) mod decay; pub(super) fn f() {}"),
+    ];
+    for (file, source) in fine {
+        assert_eq!(breaches(file, source), [], "{file}: {source}");
+    }
+}
