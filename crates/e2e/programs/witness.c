@@ -35,11 +35,22 @@ static const char *provider(const char *function) {
     return file != NULL ? file : "nobody";
 }
 
+/* The name the program was started by. Some start themselves again as /proc/self/exe; those go by
+ * the name of their file. */
+static const char *program_name(char *space, size_t size) {
+    if (strcmp(program_invocation_short_name, "exe") != 0) return program_invocation_short_name;
+    ssize_t length = readlink("/proc/self/exe", space, size - 1);
+    if (length <= 0) return program_invocation_short_name;
+    space[length] = '\0';
+    char *slash = strrchr(space, '/');
+    return slash != NULL ? slash + 1 : space;
+}
+
 __attribute__((constructor)) static void testify(void) {
     const char *path = getenv("MALLARD_E2E_WITNESS");
     if (path == NULL) return;
-    char line[4096];
-    size_t length = (size_t)snprintf(line, sizeof line, "%s", program_invocation_short_name);
+    char line[4096], name[4096];
+    size_t length = (size_t)snprintf(line, sizeof line, "%s", program_name(name, sizeof name));
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         length += (size_t)snprintf(line + length, sizeof line - length, "\t%s", provider(functions[i]));
         if (length >= sizeof line - 1) return;

@@ -130,7 +130,6 @@ fn gxx(sandbox: &Sandbox) -> Result<Transcript, String> {
     sandbox.run(sandbox.command("g++").args([
         "-std=c++17",
         "-O1",
-        "-g",
         "-c",
         "heavy.cpp",
         "-o",

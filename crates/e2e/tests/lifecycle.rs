@@ -1,0 +1,45 @@
+//! The edges of a program's life (`programs/lifecycle.cpp`): before `main`, thread and program
+//! destructors, handlers, plugins, children, threads that still allocate while the program ends. The
+//! output must be what it is on the system's allocator.
+
+use mallard_e2e::compiler::Source;
+use mallard_e2e::{Allocator, Library, Sandbox};
+
+#[test]
+fn a_program_lives_and_ends_as_on_the_system_s_allocator() {
+    let program = Source::new("lifecycle.cpp").flags(&["-O1"]).compile();
+    let plugin = Source::new("plugin.cpp")
+        .flags(&["-O1", "-shared", "-fPIC"])
+        .compile();
+    let run = |allocator: Allocator| {
+        let sandbox = Sandbox::temporary(allocator);
+        let outcome = sandbox.run_own(sandbox.command(&program).arg(&plugin));
+        let text = outcome.expect_success();
+        assert_eq!(outcome.stderr_text(), "", "on {}", allocator.name());
+        text
+    };
+    let expected = run(Allocator::System);
+    for line in [
+        "key destructors: 2000",
+        "cancelled: 20",
+        "forks: 60 of 60",
+        "atexit: 5000",
+        "static destructor: 132600",
+    ] {
+        assert!(
+            expected.lines().any(|found| found == line),
+            "'{line}' is not in:\n{expected}"
+        );
+    }
+    for library in Library::under_test() {
+        // The end of the program is a race with its own threads, so it ends several times.
+        for _ in 0..5 {
+            assert_eq!(
+                run(Allocator::Preload(library)),
+                expected,
+                "on the {} build",
+                library.name
+            );
+        }
+    }
+}
