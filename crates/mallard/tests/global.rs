@@ -1,0 +1,265 @@
+//! A Rust program that lives on Mallard: its collections, its threads, their ends, its forks.
+//!
+//! The test harness allocates here too, from threads of its own, so figures are compared only where
+//! the difference is larger than anything the harness does.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, mpsc};
+use std::thread;
+
+#[global_allocator]
+static ALLOCATOR: mallard::Mallard = mallard::Mallard;
+
+/// A few numbers that look random, the same for the same seed.
+fn numbers(seed: u64, count: usize) -> impl Iterator<Item = u64> {
+    let mut state = seed;
+    (0..count).map(move |_| {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed ^ (mixed >> 27)
+    })
+}
+
+/// A little world of collections, all of whose contents follow from its seed.
+struct World {
+    seed: u64,
+    names: HashMap<String, Vec<u64>>,
+    tree: BTreeMap<u64, Box<str>>,
+    queue: VecDeque<Arc<[u8]>>,
+    heap: BinaryHeap<u64>,
+    page: Box<Aligned>,
+}
+
+#[repr(align(4096))]
+struct Aligned([u64; 600]);
+
+const SIZE: usize = 400;
+
+impl World {
+    fn new(seed: u64) -> World {
+        let mut world = World {
+            seed,
+            names: HashMap::new(),
+            tree: BTreeMap::new(),
+            queue: VecDeque::new(),
+            heap: BinaryHeap::new(),
+            page: Box::new(Aligned([seed; 600])),
+        };
+        for n in numbers(seed, SIZE) {
+            let list = world.names.entry(format!("name {}", n % 50)).or_default();
+            list.push(n);
+            world.tree.insert(n, "x".repeat(n as usize % 300).into());
+            world
+                .queue
+                .push_back(vec![n as u8; n as usize % 3000].into());
+            world.heap.push(n);
+        }
+        world
+    }
+
+    fn is_whole(&self) -> bool {
+        let mut lists: HashMap<String, Vec<u64>> = HashMap::new();
+        for n in numbers(self.seed, SIZE) {
+            lists.entry(format!("name {}", n % 50)).or_default().push(n);
+        }
+        let mut sorted: Vec<u64> = numbers(self.seed, SIZE).collect();
+        sorted.sort_unstable();
+        lists == self.names
+            && self
+                .tree
+                .iter()
+                .all(|(&n, text)| text.len() == n as usize % 300 && text.bytes().all(|b| b == b'x'))
+            && self
+                .queue
+                .iter()
+                .zip(numbers(self.seed, SIZE))
+                .all(|(bytes, n)| {
+                    bytes.len() == n as usize % 3000 && bytes.iter().all(|&b| b == n as u8)
+                })
+            && self.queue.len() == SIZE
+            && self.heap.clone().into_sorted_vec() == sorted
+            && self.page.0.iter().all(|&n| n == self.seed)
+            && (&raw const *self.page).addr().is_multiple_of(4096)
+    }
+}
+
+#[test]
+fn the_program_s_blocks_come_from_here() {
+    const BYTES: usize = 256 << 20;
+    let before = mallard::stats::now().allocated;
+    let zeros = vec![0u8; BYTES];
+    let after = mallard::stats::now().allocated;
+    assert!(
+        after >= before + BYTES / 2,
+        "{before} before, {after} after"
+    );
+    assert!(zeros.iter().step_by(4096).all(|&b| b == 0));
+}
+
+#[test]
+fn worlds_stay_whole_while_threads_build_hand_over_and_drop_them() {
+    const THREADS: u64 = 6;
+    const WORLDS: u64 = 12;
+    let (senders, receivers): (Vec<_>, Vec<_>) =
+        (0..THREADS).map(|_| mpsc::channel::<World>()).unzip();
+    let threads: Vec<_> = receivers
+        .into_iter()
+        .zip(0..)
+        .map(|(from, me)| {
+            let to = senders[(me as usize + 1) % senders.len()].clone();
+            thread::spawn(move || {
+                for i in 0..WORLDS {
+                    let world = World::new(me * 1000 + i);
+                    let _dropped_here = World::new(i);
+                    to.send(world)
+                        .expect("the neighbour listens until all came");
+                }
+                drop(to);
+                let mut seen = 0;
+                // Each neighbour's world is checked and dropped far from where it was made.
+                for world in from.iter().take(WORLDS as usize) {
+                    assert!(world.is_whole(), "world {}", world.seed);
+                    seen += 1;
+                }
+                seen
+            })
+        })
+        .collect();
+    // Or a thread that fails would leave its neighbour waiting.
+    drop(senders);
+    let seen: u64 = threads.into_iter().map(|t| t.join().unwrap()).sum();
+    assert_eq!(seen, THREADS * WORLDS);
+}
+
+/// Ends with its thread, when Mallard's own end of the thread may have come already.
+struct Last {
+    kept: RefCell<Vec<World>>,
+    ended: Arc<AtomicUsize>,
+}
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        let fresh = World::new(7);
+        let whole = self.kept.get_mut().drain(..).all(|world| world.is_whole());
+        self.ended
+            .fetch_add((whole && fresh.is_whole()) as usize, Ordering::Relaxed);
+    }
+}
+
+/// A destructor of thread-specific data that sets its value again, so that the C library comes
+/// back for another round: some of these rounds come after Mallard's own.
+extern "C" fn round(left: *mut libc::c_void) {
+    let world = World::new(left.addr() as u64);
+    ROUNDS.fetch_add(world.is_whole() as usize, Ordering::Relaxed);
+    let left = left.addr() - 1;
+    if left > 0 {
+        // SAFETY: the key was made before any thread used it.
+        unsafe {
+            libc::pthread_setspecific(
+                KEY.load(Ordering::Relaxed) as libc::pthread_key_t,
+                std::ptr::without_provenance(left),
+            )
+        };
+    }
+}
+
+static KEY: AtomicUsize = AtomicUsize::new(0);
+static ROUNDS: AtomicUsize = AtomicUsize::new(0);
+
+#[test]
+fn destructors_at_a_thread_s_end_free_and_allocate() {
+    thread_local!(static LAST: RefCell<Option<Last>> = const { RefCell::new(None) });
+    let mut key = 0;
+    // SAFETY: `key` is an out-pointer.
+    assert_eq!(
+        unsafe { libc::pthread_key_create(&mut key, Some(round)) },
+        0
+    );
+    KEY.store(key as usize, Ordering::Relaxed);
+    let ended = Arc::new(AtomicUsize::new(0));
+    for seed in 0..20 {
+        let ended = ended.clone();
+        let thread = thread::spawn(move || {
+            let kept = RefCell::new(vec![World::new(seed), World::new(seed + 1)]);
+            LAST.set(Some(Last { kept, ended }));
+            // SAFETY: the key is valid; the value is a number.
+            unsafe { libc::pthread_setspecific(key, std::ptr::without_provenance(3)) };
+        });
+        thread.join().unwrap();
+    }
+    assert_eq!(ended.load(Ordering::Relaxed), 20);
+    assert_eq!(ROUNDS.load(Ordering::Relaxed), 20 * 3);
+}
+
+/// What the child of a fork does; gives its exit status. It must not panic nor print: whatever
+/// locks the standard library's own threads held are held for ever here.
+fn live_on(inherited: World) -> i32 {
+    if !inherited.is_whole() {
+        return 1;
+    }
+    drop(inherited);
+    if !(0..5).all(|seed| World::new(seed).is_whole()) {
+        return 2;
+    }
+    // Many more blocks than the thread's cache holds, of the classes that others were using.
+    let lists: Vec<Vec<u8>> = (0..20_000).map(|i| vec![i as u8; i % 700]).collect();
+    if !(lists.iter().zip(0..)).all(|(list, i)| list.iter().all(|&b| b == i as u8)) {
+        return 3;
+    }
+    drop(lists);
+    mallard::api::trim();
+    let thread = thread::Builder::new().spawn(|| World::new(9));
+    match thread.map(|t| t.join()) {
+        Ok(Ok(world)) if world.is_whole() => 0,
+        _ => 4,
+    }
+}
+
+#[test]
+fn a_child_forked_amid_threads_that_allocate_lives_on() {
+    const FORKS: u64 = 30;
+    let done = Arc::new(AtomicBool::new(false));
+    let ready = Arc::new(Barrier::new(4));
+    let others: Vec<_> = (0..3)
+        .map(|seed| {
+            let (done, ready) = (done.clone(), ready.clone());
+            thread::spawn(move || {
+                ready.wait();
+                let mut made = 0;
+                while !done.load(Ordering::Relaxed) {
+                    assert!(World::new(seed).is_whole());
+                    mallard::api::trim();
+                    made += 1;
+                }
+                made
+            })
+        })
+        .collect();
+    ready.wait();
+    let mut statuses = Vec::new();
+    for seed in 0..FORKS {
+        let world = World::new(seed);
+        // SAFETY: the child runs `live_on` alone and leaves by `_exit`.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: ends a child that hangs, with a signal that the parent sees.
+            unsafe { libc::alarm(120) };
+            let status = live_on(world);
+            // SAFETY: leaves without the harness's own endings.
+            unsafe { libc::_exit(status) };
+        }
+        assert!(child > 0, "fork failed");
+        let mut status = -1;
+        // SAFETY: `status` is an out-pointer; the child is ours.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert!(world.is_whole());
+        statuses.push(status);
+    }
+    done.store(true, Ordering::Relaxed);
+    let made: u64 = others.into_iter().map(|t| t.join().unwrap()).sum();
+    assert!(made > 0, "the other threads allocated");
+    // 0 is exit(0); else bits 8.. are the exit status, bits 0..7 the signal.
+    assert!(statuses.iter().all(|&s| s == 0), "statuses {statuses:x?}");
+}
