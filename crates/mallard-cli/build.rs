@@ -1,0 +1,72 @@
+//! Compiles the workloads of the experiments, which the lab carries inside itself.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const C: [&str; 4] = ["pairs", "batch", "arenas", "tune"];
+const CPP: [&str; 1] = ["map"];
+
+fn main() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/workloads");
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed={}", folder.display());
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+
+    let c = compiler(false);
+    for name in C {
+        let source = folder.join(name).with_extension("c");
+        let mut command = c.to_command();
+        command
+            .arg("-std=gnu11")
+            .arg(source)
+            .arg("-o")
+            .arg(out.join(name));
+        run(command.args(["-pthread", "-ldl"]));
+    }
+    let cpp = compiler(true);
+    for name in CPP {
+        let source = folder.join(name).with_extension("cpp");
+        let object = out.join(name).with_extension("o");
+        let mut command = cpp.to_command();
+        run(command
+            .args(["-std=gnu++17", "-c"])
+            .arg(source)
+            .arg("-o")
+            .arg(&object));
+        let mut command = cpp.to_command();
+        command.arg(&object).arg("-o").arg(out.join(name));
+        run(command.args(["-pthread", "-ldl"]));
+    }
+    // Linking a workload with an allocator happens when the lab runs, by the same compiler.
+    println!("cargo::rustc-env=MALLARD_CXX={}", cpp.path().display());
+    let version = Command::new(cpp.path()).arg("--version").output();
+    let version = version.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let version = version.unwrap_or_default();
+    let version = version.lines().next().unwrap_or("unknown");
+    println!("cargo::rustc-env=MALLARD_CXX_VERSION={version}");
+}
+
+/// Optimised whatever the mode of the lab, and with no allocation optimised away.
+fn compiler(cpp: bool) -> cc::Tool {
+    let mut build = cc::Build::new();
+    build
+        .cpp(cpp)
+        .opt_level(2)
+        .debug(false)
+        .flag("-fno-builtin");
+    build.try_get_compiler().unwrap_or_else(|error| {
+        panic!("building the lab needs a C and a C++ compiler (such as gcc and g++): {error}")
+    })
+}
+
+fn run(command: &mut Command) {
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
+    assert!(
+        output.status.success(),
+        "{command:?} failed:\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}

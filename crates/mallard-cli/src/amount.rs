@@ -1,0 +1,130 @@
+//! Counts and sizes as people type them: one for all experiments or one for each.
+
+use std::str::FromStr;
+
+use crate::experiments;
+
+/// `[EXPERIMENT=]VALUE`: what `--count` and `--size` take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct For<T> {
+    /// None: all experiments.
+    pub experiment: Option<&'static str>,
+    pub value: T,
+}
+
+/// A size in bytes, or the range that random ones are drawn from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sizes {
+    pub min: u64,
+    pub max: u64,
+}
+
+/// A whole number above zero; `_` may group the digits, `k` and `M` stand for thousands and
+/// millions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Count(pub u64);
+
+impl<T: Copy> For<T> {
+    /// The value for an experiment: the last one that names it, else the last one for all.
+    pub fn pick(given: &[For<T>], experiment: &str) -> Option<T> {
+        let last = |wanted: &dyn Fn(&For<T>) -> bool| given.iter().rev().find(|g| wanted(g));
+        last(&|g| g.experiment == Some(experiment))
+            .or_else(|| last(&|g| g.experiment.is_none()))
+            .map(|g| g.value)
+    }
+}
+
+impl<T: FromStr<Err = String>> FromStr for For<T> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<For<T>, String> {
+        let (experiment, value) = match text.split_once('=') {
+            Some((name, value)) => (Some(experiments::find(name)?.name), value),
+            None => (None, text),
+        };
+        let value = value.parse()?;
+        Ok(For { experiment, value })
+    }
+}
+
+impl FromStr for Count {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Count, String> {
+        let digits: String = text.chars().filter(|c| *c != '_').collect();
+        let (digits, factor) = match digits.strip_suffix(['k', 'K', 'm', 'M']) {
+            Some(rest) if digits.ends_with(['k', 'K']) => (rest, 1_000),
+            Some(rest) => (rest, 1_000_000),
+            None => (digits.as_str(), 1),
+        };
+        let number = digits.parse().ok().and_then(|n: u64| n.checked_mul(factor));
+        match number {
+            Some(count @ 1..) => Ok(Count(count)),
+            _ => Err("expected a number such as 500000, 500_000, 500k or 10M".to_owned()),
+        }
+    }
+}
+
+impl FromStr for Sizes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Sizes, String> {
+        let (min, max) = text.split_once('-').unwrap_or((text, text));
+        match (min.trim().parse(), max.trim().parse()) {
+            (Ok(min @ 1..), Ok(max)) if min <= max => Ok(Sizes { min, max }),
+            _ => Err("expected bytes such as 128, or a range such as 16-4096".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_read_with_their_units() {
+        let count = |text: &str| text.parse::<Count>().map(|count| count.0).ok();
+        assert_eq!(count("500000"), Some(500_000));
+        assert_eq!(count("500_000"), Some(500_000));
+        assert_eq!(count("500k"), Some(500_000));
+        assert_eq!(count("10M"), Some(10_000_000));
+        for wrong in [
+            "",
+            "0",
+            "-1",
+            "k",
+            "1.5k",
+            "99999999999999999999",
+            "99999999999999999M",
+        ] {
+            assert_eq!(count(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_one_or_a_range() {
+        let sizes = |text: &str| text.parse::<Sizes>().map(|s| (s.min, s.max)).ok();
+        assert_eq!(sizes("128"), Some((128, 128)));
+        assert_eq!(sizes("16-4096"), Some((16, 4096)));
+        for wrong in ["", "0", "9-8", "-8", "8-", "a"] {
+            assert_eq!(sizes(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_value_for_one_experiment_goes_before_one_for_all() {
+        let given: Vec<For<Count>> = ["7", "pairs=8", "9"]
+            .iter()
+            .map(|text| text.parse().unwrap())
+            .collect();
+        assert_eq!(For::pick(&given, "pairs"), Some(Count(8)));
+        assert_eq!(For::pick(&given, "batch"), Some(Count(9)));
+        assert_eq!(For::pick(&[], "batch"), None::<Count>);
+    }
+
+    #[test]
+    fn a_value_for_an_unknown_experiment_is_refused_with_the_nearest() {
+        let error = "pair=8".parse::<For<Count>>().unwrap_err();
+        assert!(error.contains("did you mean `pairs`?"), "{error}");
+    }
+}

@@ -1,0 +1,253 @@
+//! The command line: what can be asked for, and the help that says so.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::{Parser, Subcommand};
+use mallard_measure::Cpus;
+
+use crate::amount::{Count, For, Sizes};
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default().bold())
+    .placeholder(AnsiColor::Cyan.on_default());
+
+/// Runs programs and experiments on Mallard and its peers, side by side
+#[derive(Debug, Parser)]
+#[command(name = "mallard", version, styles = STYLES, after_help = EXAMPLES, max_term_width = 100)]
+pub struct Args {
+    #[command(subcommand)]
+    pub command: Command,
+
+    /// Add an allocator of your own: a name and the library that serves malloc (may be repeated)
+    #[arg(long = "allocator", value_name = "NAME=/PATH/LIB.SO", global = true)]
+    pub own: Vec<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Bench(Bench),
+    Compare(Compare),
+    Run(Run),
+    /// Show which allocators are available here, their versions and files, and how to get the others
+    #[command(after_help = ALLOCATORS_EXAMPLES)]
+    Allocators,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  mallard bench --quick                    all experiments on all allocators, in two minutes
+  mallard compare -- sort big.txt          your own program on all allocators
+  mallard run -- redis-server              a program on Mallard
+  mallard allocators                       what is available here
+
+`mallard COMMAND --help` says more.";
+
+const ALLOCATORS_EXAMPLES: &str = "\
+Examples:
+  mallard allocators
+  mallard allocators --allocator mine=/opt/lib/libmine.so";
+
+/// Run the experiments on every allocator, taking turns, and report
+///
+/// Every experiment is a small C or C++ program. Each of its rows is run several times on each
+/// allocator, interleaved, with the machine's memory warmed before each run; the figures are
+/// medians. Results are written as one CSV per experiment, results.json with every run, and
+/// report.html.
+#[derive(Debug, clap::Args)]
+#[command(after_help = BENCH_EXAMPLES)]
+pub struct Bench {
+    /// The experiments to run: pairs, batch, arenas, tune, map [default: all]
+    #[arg(value_name = "EXPERIMENT")]
+    pub experiments: Vec<String>,
+
+    /// The same, as a list
+    #[arg(
+        short,
+        long = "experiments",
+        value_name = "LIST",
+        value_delimiter = ','
+    )]
+    pub listed: Vec<String>,
+
+    /// Threads of pairs, batch, arenas and tune [default: pairs 1,4,16,32,64; batch 32; arenas and tune 16]
+    #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub threads: Vec<u32>,
+
+    /// A short version of everything: fewer and smaller runs, under two minutes
+    #[arg(short, long)]
+    pub quick: bool,
+
+    /// Blocks that each thread allocates, for all experiments or for one [default: as in the seeds]
+    #[arg(long, value_name = "[EXPERIMENT=]N")]
+    pub count: Vec<For<Count>>,
+
+    /// Block size in bytes, or the range of random sizes [default: as in the seeds]
+    #[arg(long, value_name = "[EXPERIMENT=]BYTES[-BYTES]")]
+    pub size: Vec<For<Sizes>>,
+
+    /// Numbers of arenas to try in arenas and tune
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4095))]
+    pub narenas: Vec<u32>,
+
+    /// Values of dirty_decay_ms to try in tune
+    #[arg(long, value_name = "LIST", value_delimiter = ',', allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..))]
+    pub decay: Vec<i64>,
+
+    /// Values of background_thread to try in tune
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub background_thread: Vec<bool>,
+
+    /// Let all threads wait for each other before they begin, so that their blocks coexist
+    #[arg(long)]
+    pub together: bool,
+
+    /// Write a byte into every block of batch (the seeds do not)
+    #[arg(long)]
+    pub touch: bool,
+
+    #[command(flatten)]
+    pub common: Common,
+}
+
+const BENCH_EXAMPLES: &str = "\
+Examples:
+  mallard bench                                       everything, with the seeds' own parameters
+  mallard bench --quick                               a first impression
+  mallard bench pairs -t 1,2,4 -a glibc,mallard       one experiment, two allocators
+  mallard bench tune --decay 0,-1 --narenas 1,16      chosen settings
+  mallard bench map --count 1M --allocator mine=/opt/lib/libmine.so";
+
+/// Run a program of your own on every allocator, taking turns, and report
+///
+/// Tells wall, user and system time, peak memory, page faults, exit status and whether the program
+/// wrote the same to standard output as under glibc. Results are written as compare.csv,
+/// compare.json and compare.html.
+#[derive(Debug, clap::Args)]
+#[command(after_help = COMPARE_EXAMPLES)]
+pub struct Compare {
+    /// Option string for the allocators that read one (Mallard, jemalloc)
+    #[arg(long, value_name = "STRING")]
+    pub conf: Option<String>,
+
+    /// Unmeasured runs on each allocator before the first measured one
+    #[arg(short, long, value_name = "N", default_value_t = 1)]
+    pub warmup: u32,
+
+    /// File to give to the program as standard input [default: nothing]
+    #[arg(short, long, value_name = "FILE")]
+    pub input: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub common: Common,
+
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM ARGS")]
+    pub program: Vec<OsString>,
+}
+
+const COMPARE_EXAMPLES: &str = "\
+Examples:
+  mallard compare -- sort big.txt
+  mallard compare -a glibc,mallard,jemalloc -r 10 -- python3 script.py
+  mallard compare --input queries.sql -- sqlite3 data.db
+  mallard compare --allocator mine=/opt/lib/libmine.so -- ./server --self-test";
+
+/// What `bench` and `compare` share.
+#[derive(Debug, clap::Args)]
+pub struct Common {
+    /// Allocators to race, or `all` [default: all]; see `mallard allocators`
+    #[arg(short, long, value_name = "LIST", value_delimiter = ',')]
+    pub allocators: Vec<String>,
+
+    /// Measured runs of each row on each allocator [default: 5; with --quick 3]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub runs: Option<u32>,
+
+    /// Folder for the results; made if it is not there
+    #[arg(short, long, value_name = "FOLDER", default_value = "mallard-results")]
+    pub output: PathBuf,
+
+    /// CPUs to run on, such as 0-3,8 [default: all]
+    #[arg(short, long, value_name = "LIST")]
+    pub cpus: Option<Cpus>,
+
+    /// Kill a run that takes longer; 0 for never [default: bench 600, compare never]
+    #[arg(long, value_name = "SECONDS")]
+    pub timeout: Option<u64>,
+
+    /// Do not have the machine's memory touched before each run
+    #[arg(long)]
+    pub no_warm: bool,
+}
+
+impl Common {
+    /// The limit of one run.
+    pub fn limit(&self, default: Option<u64>) -> Option<Duration> {
+        let seconds = self.timeout.or(default).filter(|seconds| *seconds > 0);
+        seconds.map(Duration::from_secs)
+    }
+}
+
+/// Run a program on Mallard
+///
+/// The program takes the place of this command: its input, output, signals and exit code are its
+/// own.
+#[derive(Debug, clap::Args)]
+#[command(after_help = RUN_EXAMPLES)]
+pub struct Run {
+    /// Options for Mallard, such as narenas:4,dirty_decay_ms:1000
+    #[arg(long, value_name = "STRING")]
+    pub conf: Option<String>,
+
+    /// Run it on another allocator instead
+    #[arg(long, value_name = "ALLOCATOR", default_value = "mallard")]
+    pub on: String,
+
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM ARGS")]
+    pub program: Vec<OsString>,
+}
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  mallard run -- redis-server
+  mallard run --conf narenas:4,dirty_decay_ms:1000 -- ./server
+  mallard run --on jemalloc -- ./server";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn lists_and_negative_numbers_are_read() {
+        let args = Args::parse_from(["mallard", "bench", "--decay", "-1,0", "-t", "1,4", "pairs"]);
+        let Command::Bench(bench) = args.command else {
+            panic!("{args:?}")
+        };
+        assert_eq!((bench.decay, bench.threads), (vec![-1, 0], vec![1, 4]));
+        assert_eq!(bench.experiments, ["pairs"]);
+    }
+
+    #[test]
+    fn what_stands_behind_the_dashes_is_the_program_s() {
+        let args = Args::parse_from([
+            "mallard", "compare", "-r", "2", "--", "sort", "-r", "--", "x",
+        ]);
+        let Command::Compare(compare) = args.command else {
+            panic!("{args:?}")
+        };
+        assert_eq!(compare.program, ["sort", "-r", "--", "x"]);
+        assert_eq!(compare.common.runs, Some(2));
+    }
+}

@@ -1,0 +1,273 @@
+//! `mallard bench`: the experiments on every allocator.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, anyhow};
+use mallard_allocators::Allocator;
+use mallard_measure::{Cpus, End, Measurement, Spec};
+use mallard_report::model::{Experiment, Failure, Kind, Row, Run};
+use mallard_report::units;
+
+use crate::args::Bench;
+use crate::experiments::{self, Plan, PlannedRow, Setting};
+use crate::progress::Progress;
+use crate::race::{self, Entry, Race, Start};
+use crate::session::{self, Session};
+use crate::workloads::{self, Answer, Workloads};
+
+const RUNS: u32 = 5;
+const QUICK_RUNS: u32 = 3;
+/// A workload that takes longer than this hangs.
+const LIMIT_SECONDS: u64 = 600;
+/// A workload prints a few lines; more is not its answer.
+const MOST_ANSWER: usize = 64 * 1024;
+
+pub fn run(own: &[String], options: &Bench) -> Result<ExitCode> {
+    let names = [&options.experiments[..], &options.listed[..]].concat();
+    let chosen = experiments::select(&names).map_err(|error| anyhow!(error))?;
+    let cpus = options.common.cpus.clone().unwrap_or_else(Cpus::allowed);
+    let mut plans = Vec::new();
+    for experiment in chosen {
+        plans.extend(
+            experiment
+                .plans(options, cpus.count())
+                .map_err(|error| anyhow!(error))?,
+        );
+    }
+    let session = Session::open(own, &options.common)?;
+    let workloads = Workloads::install(session.launcher.folder())?;
+    let ignored = foreign_settings();
+
+    let mut bench = Runner {
+        options,
+        allocators: session.allocators(),
+        workloads: &workloads,
+        cpus: session.cpus.clone(),
+        without: &ignored,
+        race: Race {
+            launcher: &session.launcher,
+            stop: &session.stop,
+            warm_up_runs: 0,
+            runs: runs(options) as usize,
+            warm: !options.common.no_warm,
+            progress: Progress::new(1.0),
+        },
+    };
+    let experiments = bench.all(&plans);
+    let settings = settings(options, &cpus, &ignored);
+    session.close(Kind::Bench, title(options), settings, experiments)
+}
+
+fn runs(options: &Bench) -> u32 {
+    let default = if options.quick { QUICK_RUNS } else { RUNS };
+    options.common.runs.unwrap_or(default)
+}
+
+fn title(options: &Bench) -> String {
+    match options.quick {
+        true => "The seeds' experiments, in short".to_owned(),
+        false => "The seeds' experiments".to_owned(),
+    }
+}
+
+/// Everything that a reader needs to repeat the session, besides the parameters of experiments.
+fn settings(options: &Bench, cpus: &Cpus, ignored: &[String]) -> Vec<(String, String)> {
+    let common = &options.common;
+    let limit = common.limit(Some(LIMIT_SECONDS));
+    let mut settings = vec![
+        ("runs", runs(options).to_string()),
+        (
+            "order",
+            "allocators take turns, rotated every round".to_owned(),
+        ),
+        ("CPUs", cpus.to_string()),
+        (
+            "memory warmed before each run",
+            if common.no_warm { "no" } else { "yes" }.to_owned(),
+        ),
+        (
+            "time limit of a run",
+            limit.map_or("none".to_owned(), |limit| {
+                units::elapsed(limit.as_secs_f64())
+            }),
+        ),
+        ("workloads compiled by", workloads::CXX_VERSION.to_owned()),
+        ("workloads compiled with", "-O2 -fno-builtin".to_owned()),
+    ];
+    if !ignored.is_empty() {
+        settings.push(("removed from the environment", ignored.join(", ")));
+    }
+    let owned = settings.into_iter();
+    owned
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
+}
+
+/// Variables of this environment that would tune one allocator or another behind our back.
+fn foreign_settings() -> Vec<String> {
+    const PREFIXES: [&str; 6] = [
+        "MALLOC_",
+        "MALLARD_CONF",
+        "_RJEM_MALLOC_CONF",
+        "TCMALLOC_",
+        "MIMALLOC_",
+        "RPMALLOC_",
+    ];
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    names
+        .filter(|name| PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
+        .collect()
+}
+
+struct Runner<'a> {
+    options: &'a Bench,
+    allocators: Vec<Allocator>,
+    workloads: &'a Workloads,
+    cpus: Option<Cpus>,
+    without: &'a [String],
+    race: Race<'a>,
+}
+
+impl Runner<'_> {
+    /// Runs the plans until the end or a stop; experiments of which nothing was run are left out.
+    fn all(&mut self, plans: &[Plan]) -> Vec<Experiment> {
+        let entries: Vec<Vec<Vec<Entry>>> = plans
+            .iter()
+            .map(|plan| {
+                plan.rows
+                    .iter()
+                    .map(|row| self.entries(plan, row))
+                    .collect()
+            })
+            .collect();
+        let weights = plans.iter().zip(&entries).flat_map(|(plan, entries)| {
+            let rows = plan.rows.iter().zip(entries);
+            rows.map(|(row, entries)| self.race.weight(row.weight, entries))
+        });
+        self.race.progress = Progress::new(weights.sum());
+        self.announce(plans, &entries);
+
+        let mut experiments = Vec::new();
+        for (plan, entries) in plans.iter().zip(&entries) {
+            if self.race.stop.requested() {
+                break;
+            }
+            experiments.push(self.experiment(plan, entries));
+        }
+        self.race.progress.finish();
+        experiments
+    }
+
+    fn announce(&self, plans: &[Plan], entries: &[Vec<Vec<Entry>>]) {
+        let processes: usize = entries.iter().flatten().map(|row| race::runners(row)).sum();
+        let names: Vec<&str> = plans.iter().map(|plan| plan.name.as_str()).collect();
+        self.race.progress.say(&format!(
+            "{} on {} allocators, {} runs each: {} processes",
+            names.join(", "),
+            self.allocators.len(),
+            self.race.runs,
+            processes * self.race.runs,
+        ));
+    }
+
+    fn experiment(&mut self, plan: &Plan, entries: &[Vec<Entry>]) -> Experiment {
+        let about = plan.experiment;
+        let mut experiment = Experiment {
+            name: plan.name.clone(),
+            title: about.title.to_owned(),
+            description: about.description.to_owned(),
+            claim: about.claim.to_owned(),
+            parameters: plan.parameters.clone(),
+            axis: about.axis.to_owned(),
+            rows: Vec::new(),
+        };
+        for (row, entries) in plan.rows.iter().zip(entries) {
+            if self.race.stop.requested() {
+                break;
+            }
+            let what = match row.setting {
+                Setting::Narenas(n) if about.axis == "narenas" => {
+                    format!("{} · {n} arenas", plan.name)
+                }
+                _ if about.axis == "threads" && row.threads == 1 => {
+                    format!("{} · 1 thread", plan.name)
+                }
+                _ if about.axis == "threads" => format!("{} · {} threads", plan.name, row.threads),
+                _ => format!("{} · {}", plan.name, row.label),
+            };
+            let race_row = race::Row {
+                what: &what,
+                entries,
+                peak_bytes: row.peak_bytes,
+                weight: row.weight,
+            };
+            let allocators = &self.allocators;
+            let cells = self.race.row(&race_row, &mut |name, measured| {
+                let allocator = allocators.iter().find(|allocator| allocator.name == name);
+                judge(allocator.expect("only these were entered"), measured)
+            });
+            experiment.rows.push(Row {
+                label: row.label.clone(),
+                x: row.x,
+                threads: row.threads,
+                cells,
+            });
+            if let Some(line) = session::row_line(&what, &experiment) {
+                self.race.progress.say(&line);
+            }
+        }
+        experiment
+    }
+
+    fn entries(&self, plan: &Plan, row: &PlannedRow) -> Vec<Entry> {
+        let entry = |allocator: &Allocator| Entry {
+            allocator: allocator.name.clone(),
+            start: self.start(plan, row, allocator),
+        };
+        self.allocators.iter().map(entry).collect()
+    }
+
+    fn start(&self, plan: &Plan, row: &PlannedRow, allocator: &Allocator) -> Start {
+        let Some(environment) = row.setting.environment(allocator) else {
+            return Start::Absent;
+        };
+        let program = match row.setting {
+            Setting::Linked => match self.workloads.linked_map(allocator) {
+                Ok(program) => program,
+                Err(reason) => return Start::Impossible(reason),
+            },
+            _ => self.workloads.program(plan.experiment.name),
+        };
+        Start::Run(Box::new(Spec {
+            program: program.into(),
+            arguments: row.arguments.iter().map(Into::into).collect(),
+            environment,
+            without: self.without.to_vec(),
+            cpus: self.cpus.clone(),
+            timeout: self.options.common.limit(Some(LIMIT_SECONDS)),
+            input: None,
+        }))
+    }
+}
+
+/// A workload's run counts when it ended well, answered, and was served by its allocator.
+fn judge(allocator: &Allocator, measured: &Measurement) -> Result<Run, Failure> {
+    let fail = |reason: String| Err(race::failure(reason, measured));
+    match measured.end {
+        End::Code(0) => {}
+        End::TimedOut => return fail("it did not end within the time limit".to_owned()),
+        _ => return fail("the workload failed".to_owned()),
+    }
+    let text = measured.stdout.head(MOST_ANSWER).unwrap_or_default();
+    let Some(answer) = Answer::read(&text) else {
+        return fail("the workload did not tell its result".to_owned());
+    };
+    if let Err(reason) = answer.check_served_by(allocator) {
+        return fail(reason);
+    }
+    Ok(Run {
+        seconds: answer.seconds,
+        ops_per_second: Some(answer.operations / answer.seconds),
+        ..race::figures(measured)
+    })
+}

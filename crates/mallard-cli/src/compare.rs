@@ -1,0 +1,198 @@
+//! `mallard compare`: the user's own program on every allocator.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use mallard_allocators::program::{self, Program};
+use mallard_allocators::{Allocator, environment, probe};
+use mallard_measure::{Cpus, End, Measurement, Spec};
+use mallard_report::model::{Exit, Experiment, Failure, Kind, Row, Run};
+use mallard_report::{stats, units};
+
+use crate::args::Compare;
+use crate::progress::Progress;
+use crate::race::{self, Entry, Race, Start};
+use crate::session::Session;
+
+const RUNS: u32 = 5;
+
+pub fn run(own: &[String], options: &Compare) -> Result<ExitCode> {
+    let [name, arguments @ ..] = &options.program[..] else {
+        unreachable!("the command line asks for a program")
+    };
+    let program = program::check(&name.to_string_lossy())?;
+    if let Some(input) = &options.input {
+        std::fs::File::open(input)
+            .with_context(|| format!("cannot read {} as standard input", input.display()))?;
+    }
+    let session = Session::open(own, &options.common)?;
+    let entries: Vec<Entry> = session
+        .allocators()
+        .iter()
+        .map(|allocator| entry(options, &session, &program, arguments, allocator))
+        .collect();
+    let mut race = Race {
+        launcher: &session.launcher,
+        stop: &session.stop,
+        warm_up_runs: options.warmup as usize,
+        runs: options.common.runs.unwrap_or(RUNS) as usize,
+        warm: !options.common.no_warm,
+        progress: Progress::new(1.0),
+    };
+    race.progress = Progress::new(race.weight(1.0, &entries));
+    let shown = command_line(&options.program);
+    race.progress.say(&format!(
+        "{shown} on {} allocators, {} runs each",
+        race::runners(&entries),
+        race.runs
+    ));
+    let label = Path::new(name)
+        .file_name()
+        .unwrap_or(name)
+        .to_string_lossy();
+    let row = race::Row {
+        what: &label,
+        entries: &entries,
+        peak_bytes: 0,
+        weight: 1.0,
+    };
+    let mut glibc_ended = None;
+    let cells = race.row(&row, &mut |allocator, measured| {
+        if allocator == stats::BASELINE {
+            glibc_ended.get_or_insert(measured.end);
+        }
+        judge(allocator, glibc_ended, measured)
+    });
+    race.progress.finish();
+
+    let experiment = Experiment {
+        name: "compare".to_owned(),
+        title: shown.clone(),
+        description: description(glibc_ended),
+        claim: String::new(),
+        parameters: Vec::new(),
+        axis: "program".to_owned(),
+        rows: vec![Row {
+            label: label.into_owned(),
+            x: None,
+            threads: 1,
+            cells,
+        }],
+    };
+    let settings = settings(options, &program);
+    session.close(Kind::Compare, shown, settings, vec![experiment])
+}
+
+fn entry(
+    options: &Compare,
+    session: &Session,
+    program: &Program,
+    arguments: &[OsString],
+    allocator: &Allocator,
+) -> Entry {
+    let start = match probe::verify_in_target(program, allocator) {
+        Err(reason) => Start::Impossible(format!("not measured: {reason}")),
+        Ok(_) => Start::Run(Box::new(Spec {
+            program: program.path.clone().into(),
+            arguments: arguments.to_vec(),
+            environment: environment(allocator, options.conf.as_deref()),
+            without: Vec::new(),
+            cpus: session.cpus.clone(),
+            timeout: options.common.limit(None),
+            input: options.input.clone(),
+        })),
+    };
+    Entry {
+        allocator: allocator.name.clone(),
+        start,
+    }
+}
+
+/// A run counts when the program ended as it does under glibc: with the same exit code, whatever
+/// that is. Where glibc does not take part, only success counts.
+fn judge(allocator: &str, glibc: Option<End>, measured: &Measurement) -> Result<Run, Failure> {
+    let fail = |reason: String| Err(race::failure(reason, measured));
+    match (measured.end, glibc) {
+        (End::TimedOut, _) => return fail("it did not end within the time limit".to_owned()),
+        (End::Code(_), _) if allocator == stats::BASELINE => {}
+        (end @ End::Code(_), Some(glibc)) if end == glibc => {}
+        (End::Code(0), None) => {}
+        (_, Some(End::Code(code))) => {
+            return fail(format!(
+                "the program failed (under glibc it exits with {code})"
+            ));
+        }
+        _ => return fail("the program failed".to_owned()),
+    }
+    Ok(Run {
+        output_hash: Some(measured.stdout.sha256.clone()),
+        ..race::figures(measured)
+    })
+}
+
+fn description(glibc: Option<End>) -> String {
+    match glibc.and_then(race::exit) {
+        Some(exit @ Exit::Code(1..)) => format!(
+            "Under glibc the program exits with {}; the same counts as success under the others.",
+            units::exit(exit)
+        ),
+        _ => String::new(),
+    }
+}
+
+fn settings(options: &Compare, program: &Program) -> Vec<(String, String)> {
+    let common = &options.common;
+    let cpus = common.cpus.clone().unwrap_or_else(Cpus::allowed);
+    let mut settings = vec![
+        ("program", program.path.display().to_string()),
+        ("runs", common.runs.unwrap_or(RUNS).to_string()),
+        ("warm-up runs", options.warmup.to_string()),
+        (
+            "order",
+            "allocators take turns, rotated every round".to_owned(),
+        ),
+        ("CPUs", cpus.to_string()),
+        (
+            "memory warmed before each run",
+            if common.no_warm { "no" } else { "yes" }.to_owned(),
+        ),
+        (
+            "standard input",
+            options
+                .input
+                .as_ref()
+                .map_or("nothing".to_owned(), |file| file.display().to_string()),
+        ),
+    ];
+    if let Some(conf) = &options.conf {
+        settings.push(("option string", conf.clone()));
+    }
+    let owned = settings.into_iter();
+    owned
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
+}
+
+/// The program as it would be typed.
+fn command_line(words: &[OsString]) -> String {
+    let words = words.iter().map(|word| word.to_string_lossy());
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+    let quoted = words.map(|word| match word.chars().all(plain) && !word.is_empty() {
+        true => word.into_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_line_is_shown_as_it_would_be_typed() {
+        let words = ["sh", "-c", "echo it's", ""].map(OsString::from);
+        assert_eq!(command_line(&words), r"sh -c 'echo it'\''s' ''");
+    }
+}

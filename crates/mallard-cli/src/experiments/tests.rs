@@ -1,0 +1,208 @@
+//! The rows that follow from the options.
+
+use clap::Parser;
+
+use super::*;
+use crate::args::{Args, Command};
+
+fn options(words: &[&str]) -> Bench {
+    let words = ["mallard", "bench"].iter().chain(words);
+    match Args::parse_from(words).command {
+        Command::Bench(bench) => bench,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn plans(name: &str, words: &[&str]) -> Vec<Plan> {
+    find(name).unwrap().plans(&options(words), 2).unwrap()
+}
+
+fn labels(plan: &Plan) -> Vec<&str> {
+    plan.rows.iter().map(|row| row.label.as_str()).collect()
+}
+
+fn allocator(kind: Kind, conf_variable: Option<&str>) -> Allocator {
+    Allocator {
+        name: "a".to_owned(),
+        kind,
+        version: String::new(),
+        file: None,
+        environment: vec![("OWN".to_owned(), "1".to_owned())],
+        conf_variable: conf_variable.map(str::to_owned),
+    }
+}
+
+#[test]
+fn by_default_everything_is_as_in_the_seeds() {
+    let pairs = &plans("pairs", &[])[0];
+    assert_eq!(labels(pairs), ["1", "4", "16", "32", "64"]);
+    assert_eq!(
+        pairs.rows[1].arguments,
+        ["count=10000000", "size=128", "threads=4", "together=0"]
+    );
+    let batch = &plans("batch", &[])[0];
+    assert_eq!(labels(batch), ["32"]);
+    assert_eq!(
+        batch.rows[0].arguments,
+        [
+            "count=500000",
+            "min=16",
+            "max=255",
+            "threads=32",
+            "together=0",
+            "touch=0"
+        ]
+    );
+    let arenas = &plans("arenas", &[])[0];
+    assert_eq!(labels(arenas), ["default", "1", "4", "8", "16", "32", "64"]);
+    assert_eq!(arenas.rows[0].x, None);
+    assert_eq!(arenas.rows[6].x, Some(64.0));
+    assert!(arenas.rows.iter().all(|row| row.threads == 16));
+    assert_eq!(
+        labels(&plans("tune", &[])[0]),
+        [
+            "default",
+            "narenas:1",
+            "narenas:4",
+            "narenas:8",
+            "narenas:16",
+            "narenas:32",
+            "dirty_decay_ms:0",
+            "dirty_decay_ms:1000",
+            "dirty_decay_ms:5000",
+            "dirty_decay_ms:30000",
+            "dirty_decay_ms:-1",
+            "background_thread:true",
+            "background_thread:false",
+        ]
+    );
+    let map = &plans("map", &[])[0];
+    assert_eq!(labels(map), ["preloaded", "linked"]);
+    assert_eq!(map.rows[0].arguments, ["count=10000000"]);
+}
+
+#[test]
+fn options_replace_the_defaults() {
+    let words = [
+        "-t",
+        "4,2,4",
+        "--count",
+        "7",
+        "--size",
+        "pairs=64",
+        "--together",
+    ];
+    let pairs = &plans("pairs", &words)[0];
+    assert_eq!(labels(pairs), ["2", "4"]);
+    assert_eq!(
+        pairs.rows[0].arguments,
+        ["count=7", "size=64", "threads=2", "together=1"]
+    );
+    let tune = &plans(
+        "tune",
+        &[
+            "--narenas",
+            "3",
+            "--decay",
+            "-1",
+            "--background-thread",
+            "false",
+        ],
+    );
+    assert_eq!(
+        labels(&tune[0]),
+        [
+            "default",
+            "narenas:3",
+            "dirty_decay_ms:-1",
+            "background_thread:false"
+        ]
+    );
+}
+
+#[test]
+fn several_thread_counts_are_several_tables_where_the_rows_are_settings() {
+    let plans = plans("arenas", &["-t", "2,4", "--narenas", "8"]);
+    let names: Vec<&str> = plans.iter().map(|plan| plan.name.as_str()).collect();
+    assert_eq!(names, ["arenas-2-threads", "arenas-4-threads"]);
+    assert_eq!(labels(&plans[1]), ["default", "8"]);
+    assert!(plans[1].rows.iter().all(|row| row.threads == 4));
+}
+
+#[test]
+fn quick_runs_are_smaller_in_every_experiment() {
+    let weight = |words: &[&str]| -> Vec<f64> {
+        let total = |plan: &Plan| plan.rows.iter().map(|row| row.weight).sum::<f64>();
+        ALL.iter()
+            .map(|e| total(&plans(e.name, words)[0]))
+            .collect()
+    };
+    for (quick, whole) in weight(&["--quick"]).into_iter().zip(weight(&[])) {
+        assert!(quick < whole / 2.0, "{quick} of {whole}");
+    }
+}
+
+#[test]
+fn a_range_of_sizes_for_an_experiment_of_one_size_is_refused() {
+    let options = options(&["--size", "16-32"]);
+    let error = find("pairs").unwrap().plans(&options, 2).unwrap_err();
+    assert!(
+        error.contains("`pairs`") && error.contains("batch=16-32"),
+        "{error}"
+    );
+    assert!(find("batch").unwrap().plans(&options, 2).is_ok());
+}
+
+#[test]
+fn a_mistyped_experiment_is_answered_with_the_nearest() {
+    let error = select(&["pairs", "arena"]).unwrap_err();
+    assert!(error.contains("did you mean `arenas`?"), "{error}");
+    let error = select(&["everything"]).unwrap_err();
+    assert!(
+        !error.contains("did you mean") && error.contains("pairs, batch"),
+        "{error}"
+    );
+}
+
+#[test]
+fn experiments_come_in_their_own_order_each_once() {
+    let names =
+        |words: &[&str]| -> Vec<&str> { select(words).unwrap().iter().map(|e| e.name).collect() };
+    assert_eq!(names(&["map", "pairs", "map"]), ["pairs", "map"]);
+    assert_eq!(names(&[]).len(), ALL.len());
+    assert_eq!(names(&["all"]).len(), ALL.len());
+}
+
+#[test]
+fn a_setting_reaches_only_those_who_have_it() {
+    let reader = allocator(Kind::Peer, Some("MALLOC_CONF"));
+    let other = allocator(Kind::Peer, None);
+    let glibc = allocator(Kind::Glibc, None);
+    let variable = |setting: Setting, allocator: &Allocator, name: &str| {
+        let found = setting.environment(allocator)?;
+        found
+            .into_iter()
+            .find_map(|(n, value)| (n == name).then_some(value))
+    };
+    let decay = Setting::DirtyDecay(-1);
+    assert_eq!(
+        variable(decay, &reader, "MALLOC_CONF").as_deref(),
+        Some("dirty_decay_ms:-1")
+    );
+    assert_eq!(decay.environment(&other), None);
+    assert_eq!(decay.environment(&glibc), None);
+    let narenas = Setting::Narenas(8);
+    assert_eq!(
+        variable(narenas, &reader, "MALLOC_CONF").as_deref(),
+        Some("narenas:8")
+    );
+    assert_eq!(
+        variable(narenas, &glibc, "MALLOC_ARENA_MAX").as_deref(),
+        Some("8")
+    );
+    assert_eq!(narenas.environment(&other), None);
+    assert_eq!(
+        variable(Setting::Default, &other, "OWN").as_deref(),
+        Some("1")
+    );
+}

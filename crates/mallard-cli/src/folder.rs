@@ -1,0 +1,61 @@
+//! The folder that results are written to.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use mallard_report::model::{Kind, Results};
+
+/// A folder that was seen to take files.
+#[derive(Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// Makes the folder and tries to write to it, so that nobody waits for results that then have
+    /// no place.
+    pub fn open(path: &Path) -> Result<Folder> {
+        let advice = || {
+            let shown = path.display();
+            format!("cannot write results to the folder {shown}; choose another with --output")
+        };
+        fs::create_dir_all(path).with_context(advice)?;
+        let trial = path.join(format!(".trial-{}", std::process::id()));
+        File::create_new(&trial)
+            .and_then(|mut file| file.write_all(b"x"))
+            .and_then(|()| fs::remove_file(&trial))
+            .with_context(advice)?;
+        Ok(Folder(path.to_owned()))
+    }
+
+    /// Writes every form of the results and returns the files, the one for a person first.
+    pub fn write(&self, results: &Results) -> Result<Vec<PathBuf>> {
+        let (json, html) = match results.kind {
+            Kind::Bench => ("results.json", "report.html"),
+            Kind::Compare => ("compare.json", "compare.html"),
+        };
+        let mut files = vec![
+            self.file(html, |out| mallard_report::write_html(results, out))?,
+            self.file(json, |out| mallard_report::write_json(results, out))?,
+        ];
+        for experiment in &results.experiments {
+            let name = format!("{}.csv", experiment.name);
+            files.push(self.file(&name, |out| mallard_report::write_csv(experiment, out))?);
+        }
+        Ok(files)
+    }
+
+    fn file(
+        &self,
+        name: &str,
+        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<PathBuf> {
+        let path = self.0.join(name);
+        let written = File::create(&path).map(BufWriter::new).and_then(|mut out| {
+            write(&mut out)?;
+            out.flush()
+        });
+        written.with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(path)
+    }
+}

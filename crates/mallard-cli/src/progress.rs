@@ -1,0 +1,140 @@
+//! What a person sees while the lab runs: what is running, how far it is, how long it will take.
+//!
+//! On a terminal one line is redrawn and a line stays for everything that is done. Elsewhere (a
+//! log, a pipe) only those lines are written. All of it goes to standard error.
+
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// The bar has this many steps; weights are scaled to them.
+const STEPS: u64 = 1000;
+
+/// The progress of a session whose pieces of work have weights: rough seconds, of which only the
+/// proportions count.
+#[derive(Debug)]
+pub struct Progress {
+    bar: ProgressBar,
+    total: f64,
+    done: f64,
+    started: Instant,
+}
+
+impl Progress {
+    pub fn new(total: f64) -> Progress {
+        let bar = ProgressBar::new(STEPS);
+        let template = "{bar:24.cyan/dim} {percent:>3}%  {msg}";
+        let style = ProgressStyle::with_template(template).expect("the template is constant");
+        bar.set_style(style.progress_chars("━━─"));
+        Progress {
+            bar,
+            total,
+            done: 0.0,
+            started: Instant::now(),
+        }
+    }
+
+    /// Says what is running now.
+    pub fn running(&self, what: &str) {
+        self.bar.set_message(format!("{what}{}", self.left()));
+    }
+
+    /// So much of the work is done, or will not be done at all.
+    pub fn advance(&mut self, weight: f64) {
+        self.done += weight;
+        let share = (self.done / self.total).clamp(0.0, 1.0);
+        self.bar.set_position((share * STEPS as f64) as u64);
+    }
+
+    /// A line that stays.
+    pub fn say(&self, line: &str) {
+        if self.bar.is_hidden() {
+            eprintln!("{line}");
+        } else {
+            self.bar.println(line);
+        }
+    }
+
+    /// The line that is redrawn goes away.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    fn left(&self) -> String {
+        match remaining(self.started.elapsed(), self.done / self.total) {
+            Some(left) => format!(" · {}", about(left)),
+            None => String::new(),
+        }
+    }
+}
+
+/// The time left after `elapsed` for a `share` of the work; none while it is a mere guess.
+fn remaining(elapsed: Duration, share: f64) -> Option<Duration> {
+    let known = share > 0.02 && share <= 1.0 && elapsed > Duration::from_secs(2);
+    known.then(|| elapsed.mul_f64((1.0 - share) / share))
+}
+
+fn about(left: Duration) -> String {
+    match left.as_secs() {
+        0..=9 => "a few seconds left".to_owned(),
+        s @ 10..=89 => format!("about {} s left", s.div_ceil(10) * 10),
+        s @ 90..=5399 => format!("about {} min left", (s + 30) / 60),
+        s => format!("about {:.1} h left", s as f64 / 3600.0),
+    }
+}
+
+/// A line that is redrawn while something of unknown length goes on.
+#[derive(Debug)]
+pub struct Spinner(ProgressBar);
+
+impl Spinner {
+    pub fn new() -> Spinner {
+        let bar = ProgressBar::new_spinner();
+        let style = ProgressStyle::with_template("{spinner:.cyan} {wide_msg}");
+        bar.set_style(style.expect("the template is constant"));
+        bar.enable_steady_tick(Duration::from_millis(100));
+        Spinner(bar)
+    }
+
+    pub fn show(&self, line: String) {
+        self.0.set_message(line);
+    }
+
+    /// A line that stays.
+    pub fn say(&self, line: &str) {
+        if self.0.is_hidden() {
+            eprintln!("{line}");
+        } else {
+            self.0.println(line);
+        }
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_follows_from_the_share_that_is_done() {
+        let minute = Duration::from_secs(60);
+        assert_eq!(remaining(minute, 0.25), Some(minute * 3));
+        assert_eq!(remaining(minute, 1.0), Some(Duration::ZERO));
+        assert_eq!(remaining(minute, 0.001), None);
+        assert_eq!(remaining(Duration::ZERO, 0.5), None);
+    }
+
+    #[test]
+    fn it_is_told_no_more_precisely_than_it_is_known() {
+        let told = |seconds| about(Duration::from_secs(seconds));
+        assert_eq!(told(3), "a few seconds left");
+        assert_eq!(told(41), "about 50 s left");
+        assert_eq!(told(125), "about 2 min left");
+        assert_eq!(told(9000), "about 2.5 h left");
+    }
+}

@@ -1,0 +1,279 @@
+//! One row of measurements: allocators take turns on the same work.
+//!
+//! [`Race::row`] is the whole protocol of `bench` and `compare`: in every round each allocator has
+//! one run, memory is warmed before each, an allocator that fails is out for the rest of the row
+//! and the others go on.
+
+use mallard_measure::{End, Launcher, Measurement, Spec, Stop, memory, schedule};
+use mallard_report::model::{Cell, Exit, Failure, Run};
+
+use crate::progress::Progress;
+
+/// Lines of a failed program's output that are kept.
+const LAST_LINES: usize = 10;
+
+/// One allocator's part in a row.
+#[derive(Debug)]
+pub struct Entry {
+    pub allocator: String,
+    pub start: Start,
+}
+
+#[derive(Debug)]
+pub enum Start {
+    Run(Box<Spec>),
+    /// It lacks the setting that the row varies.
+    Absent,
+    /// It cannot be run at all, for this reason.
+    Impossible(String),
+}
+
+/// Turns a measurement into a figure, or says why it is none. Called in the order of the runs.
+pub type Judge<'a> = dyn FnMut(&str, &Measurement) -> Result<Run, Failure> + 'a;
+
+/// What stays the same over the rows of a session.
+pub struct Race<'a> {
+    pub launcher: &'a Launcher,
+    pub stop: &'a Stop,
+    /// Runs before those that count.
+    pub warm_up_runs: usize,
+    pub runs: usize,
+    /// Whether memory is warmed before each run.
+    pub warm: bool,
+    pub progress: Progress,
+}
+
+/// A row as far as the protocol has to know it.
+pub struct Row<'a> {
+    /// For the progress line.
+    pub what: &'a str,
+    pub entries: &'a [Entry],
+    /// A guess at the peak RSS, until one is known.
+    pub peak_bytes: u64,
+    /// The weight of one run in the progress.
+    pub weight: f64,
+}
+
+impl Race<'_> {
+    /// Runs a row and returns its cells in the order of the entries. After a stop they hold what
+    /// there is.
+    pub fn row(&mut self, row: &Row<'_>, judge: &mut Judge<'_>) -> Vec<Cell> {
+        let mut cells: Vec<Cell> = row.entries.iter().map(cell).collect();
+        let mut peak = row.peak_bytes;
+        let rounds = self.warm_up_runs + self.runs;
+        for (round, turn) in schedule::turns(rounds, row.entries.len()) {
+            if self.stop.requested() {
+                break;
+            }
+            let (entry, cell) = (&row.entries[turn], &mut cells[turn]);
+            let Start::Run(spec) = &entry.start else {
+                continue;
+            };
+            if cell.failure.is_none() {
+                let counted = round.checked_sub(self.warm_up_runs);
+                self.announce(row, entry, counted);
+                match self.once(spec, &mut peak) {
+                    Some(Ok(measured)) => match judge(&entry.allocator, &measured) {
+                        Ok(run) if counted.is_some() => cell.runs.push(run),
+                        Ok(_) => {}
+                        Err(failure) => cell.failure = Some(failure),
+                    },
+                    Some(Err(failure)) => cell.failure = Some(failure),
+                    None => break,
+                }
+                if let Some(failure) = &cell.failure {
+                    let name = &entry.allocator;
+                    self.progress
+                        .say(&format!("{}: {name} failed: {}", row.what, failure.reason));
+                }
+            }
+            self.progress.advance(row.weight);
+        }
+        cells
+    }
+
+    /// The weight of a row in the progress.
+    pub fn weight(&self, row_weight: f64, entries: &[Entry]) -> f64 {
+        row_weight * ((self.warm_up_runs + self.runs) * runners(entries)) as f64
+    }
+
+    fn announce(&self, row: &Row<'_>, entry: &Entry, counted: Option<usize>) {
+        let run = match counted {
+            Some(run) => format!("run {} of {}", run + 1, self.runs),
+            None => "warm-up".to_owned(),
+        };
+        self.progress
+            .running(&format!("{} · {} · {run}", row.what, entry.allocator));
+    }
+
+    /// One process; none when a stop ended it.
+    fn once(&self, spec: &Spec, peak: &mut u64) -> Option<Result<Measurement, Failure>> {
+        if self.warm {
+            // Without it the figures are merely worse, and a machine that has not even this much
+            // memory will show it in the run itself.
+            let _ = self.launcher.warm(memory::warm_up(*peak));
+        }
+        match self.launcher.run(spec) {
+            Ok(measured) if measured.end == End::Stopped => None,
+            Ok(measured) => {
+                *peak = measured.peak_rss_bytes.max(*peak);
+                Some(Ok(measured))
+            }
+            Err(mallard_measure::Error::Stopped) => None,
+            Err(error) => Some(Err(Failure {
+                reason: error.to_string(),
+                exit: None,
+                last_lines: Vec::new(),
+            })),
+        }
+    }
+}
+
+/// How many of the entries will run.
+pub fn runners(entries: &[Entry]) -> usize {
+    let runs = |entry: &&Entry| matches!(entry.start, Start::Run(_));
+    entries.iter().filter(runs).count()
+}
+
+fn cell(entry: &Entry) -> Cell {
+    let failure = match &entry.start {
+        Start::Impossible(reason) => Some(Failure {
+            reason: reason.clone(),
+            exit: None,
+            last_lines: Vec::new(),
+        }),
+        Start::Run(_) | Start::Absent => None,
+    };
+    Cell {
+        allocator: entry.allocator.clone(),
+        runs: Vec::new(),
+        failure,
+    }
+}
+
+/// The figures of a measurement, compared by its wall time.
+pub fn figures(measured: &Measurement) -> Run {
+    Run {
+        seconds: measured.wall.as_secs_f64(),
+        ops_per_second: None,
+        wall_seconds: measured.wall.as_secs_f64(),
+        user_seconds: measured.user.as_secs_f64(),
+        system_seconds: measured.system.as_secs_f64(),
+        peak_rss_bytes: measured.peak_rss_bytes,
+        minor_faults: measured.minor_faults,
+        major_faults: measured.major_faults,
+        exit: exit(measured.end).unwrap_or_default(),
+        output_hash: None,
+    }
+}
+
+/// How the process ended, where it ended by itself.
+pub fn exit(end: End) -> Option<Exit> {
+    match end {
+        End::Code(code) => Some(Exit::Code(code)),
+        End::Signal(signal) => Some(Exit::Signal(signal)),
+        End::TimedOut | End::Stopped => None,
+    }
+}
+
+/// A failure with the last that the process said.
+pub fn failure(reason: String, measured: &Measurement) -> Failure {
+    let said = |output: &mallard_measure::Output| output.last_lines(LAST_LINES).unwrap_or_default();
+    let mut last_lines = said(&measured.stderr);
+    if last_lines.is_empty() {
+        last_lines = said(&measured.stdout);
+    }
+    Failure {
+        reason,
+        exit: exit(measured.end),
+        last_lines,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(allocator: &str, start: Start) -> Entry {
+        Entry {
+            allocator: allocator.to_owned(),
+            start,
+        }
+    }
+
+    fn shell(script: &str) -> Start {
+        Start::Run(Box::new(Spec {
+            program: "sh".into(),
+            arguments: vec!["-c".into(), script.into()],
+            ..Spec::default()
+        }))
+    }
+
+    fn race<'a>(launcher: &'a Launcher, stop: &'a Stop) -> Race<'a> {
+        Race {
+            launcher,
+            stop,
+            warm_up_runs: 1,
+            runs: 3,
+            warm: false,
+            progress: Progress::new(1.0),
+        }
+    }
+
+    fn row(entries: &[Entry]) -> Row<'_> {
+        Row {
+            what: "test",
+            entries,
+            peak_bytes: 0,
+            weight: 1.0,
+        }
+    }
+
+    #[test]
+    fn all_take_turns_and_one_that_fails_is_out_while_the_others_go_on() {
+        let stop = Stop::default();
+        let launcher = Launcher::new(stop.clone()).unwrap();
+        let entries = [
+            entry("a", shell("echo a")),
+            entry("bad", shell("echo last words >&2; exit 3")),
+            entry("absent", Start::Absent),
+            entry("none", Start::Impossible("it is not there".to_owned())),
+            entry("b", shell("echo b")),
+        ];
+        let mut order = Vec::new();
+        let cells = race(&launcher, &stop).row(&row(&entries), &mut |allocator, measured| {
+            order.push(allocator.to_owned());
+            match measured.end {
+                End::Code(0) => Ok(figures(measured)),
+                _ => Err(failure("it failed".to_owned(), measured)),
+            }
+        });
+        // The warm-up, then rounds that begin with another one each.
+        assert_eq!(order.join(" "), "a bad b b a b a b a");
+        let runs: Vec<usize> = cells.iter().map(|cell| cell.runs.len()).collect();
+        assert_eq!(runs, [3, 0, 0, 0, 3]);
+        let bad = cells[1].failure.as_ref().unwrap();
+        assert_eq!(bad.exit, Some(Exit::Code(3)));
+        assert_eq!(bad.last_lines, ["last words"]);
+        assert_eq!(cells[2].failure, None);
+        assert_eq!(cells[3].failure.as_ref().unwrap().reason, "it is not there");
+    }
+
+    #[test]
+    fn after_a_stop_there_is_what_was_measured_until_then() {
+        let stop = Stop::default();
+        let launcher = Launcher::new(stop.clone()).unwrap();
+        let entries = [entry("a", shell("exit 0")), entry("b", shell("exit 0"))];
+        let mut seen = 0;
+        let cells = race(&launcher, &stop).row(&row(&entries), &mut |_, measured| {
+            seen += 1;
+            if seen == 4 {
+                stop.request();
+            }
+            Ok(figures(measured))
+        });
+        let runs: Vec<usize> = cells.iter().map(|cell| cell.runs.len()).collect();
+        assert_eq!(runs, [1, 1]);
+        assert!(cells.iter().all(|cell| cell.failure.is_none()));
+    }
+}

@@ -1,0 +1,266 @@
+//! What surrounds the measurements of `bench` and `compare`: the allocators made ready, the way to
+//! stop, the description of the whole, and the end on the screen and on disk.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Instant, SystemTime};
+
+use anyhow::{Context, Result, bail};
+use console::style;
+use mallard_allocators::{Allocator, Catalog, Settings, State, Unavailable};
+use mallard_measure::{Cpus, Launcher, Stop};
+use mallard_report::model::{AllocatorInfo, Experiment, Kind, Results};
+use mallard_report::{TerminalOptions, terminal, units};
+
+use crate::args::Common;
+use crate::folder::Folder;
+use crate::machine;
+use crate::progress::Spinner;
+
+/// The exit code of a session that was interrupted, as the shell has it for Ctrl-C.
+const INTERRUPTED: u8 = 130;
+
+/// An `allocator` that was asked for, or why there is none.
+type Prepared = Result<Allocator, Unavailable>;
+
+/// Everything that has been checked and made ready before the first measurement.
+pub struct Session {
+    pub launcher: Launcher,
+    pub stop: Stop,
+    pub cpus: Option<Cpus>,
+    prepared: Vec<Prepared>,
+    folder: Folder,
+    started: SystemTime,
+    clock: Instant,
+}
+
+/// All allocators by name, the user's own among them.
+pub fn catalog(own: &[String]) -> Result<Catalog> {
+    let mut catalog = Catalog::new(Settings::default());
+    for spec in own {
+        let added = catalog.add_custom(spec);
+        added.with_context(|| format!("--allocator {spec}"))?;
+    }
+    Ok(catalog)
+}
+
+/// Makes one allocator ready, with a line on the terminal while that takes time.
+pub fn prepare(catalog: &Catalog, name: &str) -> Result<Prepared> {
+    let spinner = Spinner::new();
+    prepare_beside(catalog, name, &spinner)
+}
+
+fn prepare_beside(catalog: &Catalog, name: &str, spinner: &Spinner) -> Result<Prepared> {
+    let mut announced = false;
+    let prepared = catalog.prepare(name, &mut |progress| match progress.state {
+        State::Building => {
+            if !announced {
+                announced = true;
+                spinner.say(&format!(
+                    "Building {} (only the first time)",
+                    progress.allocator
+                ));
+            }
+            spinner.show(format!("{}: {}", progress.allocator, progress.line));
+        }
+        State::Probing => spinner.show(format!("{}: looking", progress.allocator)),
+        State::Ready | State::Unavailable => {}
+    })?;
+    Ok(prepared)
+}
+
+impl Session {
+    /// Checks everything that can be wrong before anything runs.
+    pub fn open(own: &[String], common: &Common) -> Result<Session> {
+        let (started, clock) = (SystemTime::now(), Instant::now());
+        let catalog = catalog(own)?;
+        let names = chosen(&catalog, own, &common.allocators)?;
+        let cpus = common.cpus.clone().map(Cpus::usable).transpose();
+        let cpus = cpus.context("--cpus")?;
+        let folder = Folder::open(&common.output)?;
+        let stop = stop_on_signals()?;
+        let launcher = Launcher::new(stop.clone())?;
+        let prepared = prepare_all(&catalog, &names, &stop)?;
+        Ok(Session {
+            launcher,
+            stop,
+            cpus,
+            prepared,
+            folder,
+            started,
+            clock,
+        })
+    }
+
+    /// The allocators that can be measured, in the order of the tables.
+    pub fn allocators(&self) -> Vec<Allocator> {
+        self.prepared.iter().flatten().cloned().collect()
+    }
+
+    /// Shows and writes what was measured. `failures` is how many cells have no figure because of a
+    /// failure.
+    pub fn close(
+        self,
+        kind: Kind,
+        title: String,
+        settings: Vec<(String, String)>,
+        experiments: Vec<Experiment>,
+    ) -> Result<ExitCode> {
+        let measured = experiments
+            .iter()
+            .flat_map(|experiment| &experiment.rows)
+            .flat_map(|row| &row.cells)
+            .any(|cell| !cell.runs.is_empty() && cell.failure.is_none());
+        let results = self.results(kind, title, settings, experiments);
+        print!("{}", terminal(&results, terminal_options()));
+        let files = self.folder.write(&results)?;
+        println!();
+        print_files(&files);
+        if self.stop.requested() {
+            eprintln!("Interrupted: the results hold what was measured until then.");
+            return Ok(ExitCode::from(INTERRUPTED));
+        }
+        if !measured {
+            bail!("nothing could be measured; see above");
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn results(
+        &self,
+        kind: Kind,
+        title: String,
+        settings: Vec<(String, String)>,
+        experiments: Vec<Experiment>,
+    ) -> Results {
+        let cpus = self.cpus.clone().unwrap_or_else(Cpus::allowed);
+        let mut machine = machine::describe(&cpus);
+        let ready = self.prepared.iter().flatten();
+        if let Some(glibc) = ready.clone().find(|allocator| allocator.file.is_none()) {
+            machine.libc = format!("glibc {}", glibc.version);
+        }
+        Results {
+            kind,
+            title,
+            started: humantime::format_rfc3339_seconds(self.started).to_string(),
+            elapsed_seconds: self.clock.elapsed().as_secs_f64(),
+            command: std::env::args_os()
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect(),
+            settings,
+            machine,
+            allocators: self.prepared.iter().map(info).collect(),
+            experiments,
+        }
+    }
+}
+
+/// The names to race. The user's own are always among them: why else add them.
+fn chosen(catalog: &Catalog, own: &[String], listed: &[String]) -> Result<Vec<String>> {
+    let mut words: Vec<&str> = listed.iter().map(|word| word.trim()).collect();
+    if words.is_empty() {
+        words.push("all");
+    }
+    let added = own.iter().filter_map(|spec| spec.split_once('='));
+    words.extend(added.map(|(name, _)| name));
+    Ok(catalog.select(&words)?)
+}
+
+fn prepare_all(catalog: &Catalog, names: &[String], stop: &Stop) -> Result<Vec<Prepared>> {
+    let spinner = Spinner::new();
+    let mut prepared = Vec::new();
+    for name in names {
+        let outcome = prepare_beside(catalog, name, &spinner)?;
+        if stop.requested() {
+            bail!("interrupted before anything was measured");
+        }
+        if let Err(missing) = &outcome {
+            spinner.say(&format!("{name} is left out: {}", missing.reason));
+            if !missing.advice.is_empty() {
+                spinner.say(&format!("  to get it: {}", missing.advice));
+            }
+            if let Some(log) = &missing.log {
+                spinner.say(&format!("  log: {}", log.display()));
+            }
+        }
+        prepared.push(outcome);
+    }
+    if prepared.iter().all(Result::is_err) {
+        bail!("none of the allocators is available here; see `mallard allocators`");
+    }
+    Ok(prepared)
+}
+
+/// The first signal ends the measurements, the second this process.
+fn stop_on_signals() -> Result<Stop> {
+    let stop = Stop::default();
+    let (request, seen) = (stop.clone(), AtomicBool::new(false));
+    ctrlc::set_handler(move || {
+        if seen.swap(true, Ordering::Relaxed) {
+            std::process::exit(i32::from(INTERRUPTED));
+        }
+        request.request();
+    })
+    .context("cannot listen for signals")?;
+    Ok(stop)
+}
+
+fn info(prepared: &Prepared) -> AllocatorInfo {
+    match prepared {
+        Ok(allocator) => AllocatorInfo {
+            name: allocator.name.clone(),
+            version: allocator.version.clone(),
+            file: allocator
+                .file
+                .as_ref()
+                .map(|file| file.display().to_string()),
+            environment: allocator.environment.clone(),
+            unavailable: None,
+        },
+        Err(missing) => AllocatorInfo {
+            name: missing.name.clone(),
+            version: String::new(),
+            file: None,
+            environment: Vec::new(),
+            unavailable: Some(match missing.advice.as_str() {
+                "" => missing.reason.clone(),
+                advice => format!("{} (to get it: {advice})", missing.reason),
+            }),
+        },
+    }
+}
+
+fn terminal_options() -> TerminalOptions {
+    let term = console::Term::stdout();
+    let width = term.size_checked().map(|(_, columns)| usize::from(columns));
+    TerminalOptions {
+        width: width.unwrap_or(TerminalOptions::default().width),
+        color: console::colors_enabled(),
+    }
+}
+
+fn print_files(files: &[PathBuf]) {
+    let [report, rest @ ..] = files else { return };
+    println!("Report: {}", style(report.display()).bold());
+    let rest: Vec<String> = rest.iter().map(|file| file.display().to_string()).collect();
+    println!("Data:   {}", rest.join(", "));
+}
+
+/// One line on a row that is done: who was fastest.
+pub fn row_line(what: &str, experiment: &Experiment) -> Option<String> {
+    let row = experiment.rows.last()?;
+    let standings = mallard_report::stats::standings(experiment, row);
+    let best = standings.iter().min_by(|a, b| {
+        let seconds = |s: &mallard_report::stats::Standing| s.figures.seconds.median;
+        seconds(a).total_cmp(&seconds(b))
+    })?;
+    let ratio = match best.time_to_glibc {
+        Some(ratio) if best.allocator != mallard_report::stats::BASELINE => {
+            format!(", {} × glibc", units::ratio(ratio))
+        }
+        _ => String::new(),
+    };
+    let time = units::seconds(best.figures.seconds.median);
+    Some(format!("{what}: {} {time}{ratio}", best.allocator))
+}

@@ -1,0 +1,235 @@
+//! The programs of the experiments: carried inside the lab, written out when they are needed, and
+//! their answers read.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{OpenOptionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use mallard_allocators::{Allocator, Kind};
+use object::Endianness;
+use object::elf::{DT_SONAME, FileHeader64};
+use object::read::elf::{Dyn, ElfFile, FileHeader};
+
+macro_rules! carried {
+    ($($name:literal),*) => {
+        [$(($name, include_bytes!(concat!(env!("OUT_DIR"), "/", $name)) as &[u8])),*]
+    };
+}
+
+const FILES: [(&str, &[u8]); 6] = carried!("pairs", "batch", "arenas", "tune", "map", "map.o");
+
+/// The compiler that the workloads were built by.
+const CXX: &str = env!("MALLARD_CXX");
+pub const CXX_VERSION: &str = env!("MALLARD_CXX_VERSION");
+
+/// The programs, written to a folder.
+#[derive(Debug)]
+pub struct Workloads {
+    folder: PathBuf,
+}
+
+impl Workloads {
+    /// Writes all of them to `folder`, from which programs can be started.
+    pub fn install(folder: &Path) -> Result<Workloads> {
+        for (name, content) in FILES {
+            let path = folder.join(name);
+            fs::OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o700)
+                .open(&path)
+                .and_then(|mut file| file.write_all(content))
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        Ok(Workloads {
+            folder: folder.to_owned(),
+        })
+    }
+
+    pub fn program(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// The program `map` linked with an allocator's library instead of having it preloaded; for
+    /// glibc the program as it is. The error is a sentence.
+    pub fn linked_map(&self, allocator: &Allocator) -> Result<PathBuf, String> {
+        let Some(library) = &allocator.file else {
+            return Ok(self.program("map"));
+        };
+        let folder = self.folder.join(format!("linked-{}", allocator.name));
+        let program = folder.join("map");
+        if program.exists() {
+            return Ok(program);
+        }
+        fs::create_dir_all(&folder)
+            .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+        // The program will ask for the library by the name that it calls itself by, whatever its
+        // file is called.
+        let name = match soname(library) {
+            Some(name) => name,
+            None => format!("lib{}.so", allocator.name),
+        };
+        let link = folder.join(name);
+        symlink(library, &link)
+            .map_err(|error| format!("cannot make the link {}: {error}", link.display()))?;
+
+        let mut search = std::ffi::OsString::from("-Wl,--no-as-needed,-rpath,");
+        search.push(&folder);
+        let mut command = Command::new(CXX);
+        command.arg(self.program("map.o")).arg("-o").arg(&program);
+        command.arg(search).arg(&link).args(["-pthread", "-ldl"]);
+        match command.output() {
+            Ok(output) if output.status.success() => Ok(program),
+            Ok(output) => {
+                let said = String::from_utf8_lossy(&output.stderr);
+                let last = said.trim().lines().last().unwrap_or("it does not say why");
+                Err(format!("{CXX} cannot link the program with it: {last}"))
+            }
+            Err(error) => Err(format!("linking needs the C++ compiler {CXX}: {error}")),
+        }
+    }
+}
+
+/// The name that a library calls itself by.
+fn soname(library: &Path) -> Option<String> {
+    let content = fs::read(library).ok()?;
+    let elf = ElfFile::<FileHeader64<Endianness>>::parse(&*content).ok()?;
+    let (endian, data) = (elf.endian(), elf.data());
+    let sections = elf.elf_header().sections(endian, data).ok()?;
+    let (dynamic, strings) = sections.dynamic(endian, data).ok()??;
+    let strings = sections.strings(endian, data, strings).ok()?;
+    let entry = dynamic
+        .iter()
+        .find(|entry| entry.d_tag(endian) == DT_SONAME)?;
+    let name = entry.string(endian, strings).ok()?;
+    String::from_utf8(name.to_vec()).ok()
+}
+
+/// What a workload tells of its run.
+#[derive(Debug, PartialEq)]
+pub struct Answer {
+    pub seconds: f64,
+    pub operations: f64,
+    malloc: PathBuf,
+    free: PathBuf,
+}
+
+impl Answer {
+    /// Reads the lines `name value` that a workload prints; none when one is missing.
+    pub fn read(text: &str) -> Option<Answer> {
+        let field = |name: &str| {
+            text.lines()
+                .filter_map(|line| line.split_once(' '))
+                .find_map(|(key, value)| (key == name).then_some(value))
+        };
+        let number = |name| field(name)?.parse().ok().filter(|n: &f64| n.is_finite());
+        Some(Answer {
+            seconds: number("seconds").filter(|seconds| *seconds > 0.0)?,
+            operations: number("operations")?,
+            malloc: field("malloc")?.into(),
+            free: field("free")?.into(),
+        })
+    }
+
+    /// Checks that the process's `malloc` and `free` came from `allocator`. The error is a
+    /// sentence that names who served instead.
+    pub fn check_served_by(&self, allocator: &Allocator) -> Result<(), String> {
+        for (function, object) in [("malloc", &self.malloc), ("free", &self.free)] {
+            let right = match &allocator.file {
+                Some(file) => same_file(file, object),
+                None => {
+                    allocator.kind == Kind::Glibc
+                        && object.file_name().is_some_and(|name| name == "libc.so.6")
+                }
+            };
+            if !right {
+                return Err(format!(
+                    "not measured: in the process `{function}` was served by {} instead",
+                    object.display()
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn same_file(one: &Path, other: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    real(one) == real(other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str =
+        "seconds 0.25\noperations 1000\nmalloc /lib/my lib.so\nfree /lib/my lib.so\n";
+
+    fn allocator(file: Option<&str>) -> Allocator {
+        Allocator {
+            name: "a".to_owned(),
+            kind: if file.is_some() {
+                Kind::Peer
+            } else {
+                Kind::Glibc
+            },
+            version: String::new(),
+            file: file.map(PathBuf::from),
+            environment: Vec::new(),
+            conf_variable: None,
+        }
+    }
+
+    #[test]
+    fn a_whole_answer_is_read_and_half_of_one_is_none() {
+        let answer = Answer::read(TEXT).unwrap();
+        assert_eq!((answer.seconds, answer.operations), (0.25, 1000.0));
+        for line in TEXT.lines() {
+            assert_eq!(
+                Answer::read(&TEXT.replace(line, "")),
+                None,
+                "without {line}"
+            );
+        }
+        assert_eq!(Answer::read(&TEXT.replace("0.25", "nan")), None);
+    }
+
+    #[test]
+    fn a_process_that_was_served_by_another_does_not_count() {
+        let answer = Answer::read(TEXT).unwrap();
+        assert_eq!(
+            answer.check_served_by(&allocator(Some("/lib/my lib.so"))),
+            Ok(())
+        );
+        let error = answer
+            .check_served_by(&allocator(Some("/lib/other.so")))
+            .unwrap_err();
+        assert!(error.contains("/lib/my lib.so"), "{error}");
+        assert!(answer.check_served_by(&allocator(None)).is_err());
+
+        let mixed =
+            Answer::read(&TEXT.replace("free /lib/my lib.so", "free /lib/libc.so.6")).unwrap();
+        let error = mixed
+            .check_served_by(&allocator(Some("/lib/my lib.so")))
+            .unwrap_err();
+        assert!(
+            error.contains("`free`") && error.contains("libc.so.6"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn libraries_tell_what_they_call_themselves() {
+        let libc = fs::read_to_string("/proc/self/maps").unwrap();
+        let libc = libc
+            .lines()
+            .find(|line| line.ends_with("/libc.so.6"))
+            .unwrap();
+        let libc = &libc[libc.find('/').unwrap()..];
+        assert_eq!(soname(Path::new(libc)).as_deref(), Some("libc.so.6"));
+        assert_eq!(soname(&std::env::current_exe().unwrap()), None);
+    }
+}
