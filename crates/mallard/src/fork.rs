@@ -8,45 +8,66 @@ use crate::arena;
 use crate::cache::life;
 use crate::heap::HEAP;
 use crate::space::{meta, region};
+use crate::sys::atomic::{AtomicPtr, Ordering};
+use crate::sys::lock::RawLock;
 
-/// Has the C library call us around forks; tells whether it will.
-pub fn initialise() -> bool {
+/// The lock under which the first call makes the allocator ready; null before that.
+static STARTING: AtomicPtr<RawLock> = AtomicPtr::new(core::ptr::null_mut());
+
+fn starting() -> &'static RawLock {
+    static NONE: RawLock = RawLock::new();
+    // SAFETY: set to a lock that lives for ever, or null.
+    unsafe { STARTING.load(Ordering::Relaxed).as_ref() }.unwrap_or(&NONE)
+}
+
+/// Has the C library call us around forks; tells whether it will. The lock is the one that the first
+/// call holds.
+pub fn initialise(starting: &'static RawLock) -> bool {
+    STARTING.store(core::ptr::from_ref(starting).cast_mut(), Ordering::Relaxed);
     // SAFETY: the three handlers may be called in any thread that forks. On failure (no memory for
     // the C library's list) forks go unprepared, as for any program without handlers.
     unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) == 0 }
 }
 
 extern "C" fn prepare() {
+    let [purging, heap] = HEAP.locks();
+    starting().lock();
+    purging.lock();
     life::lock().lock();
     arena::lock().lock();
     for arena in arena::made() {
         arena.locks().for_each(|l| l.lock());
     }
-    HEAP.lock().lock();
+    heap.lock();
     region::lock().lock();
     meta::lock().lock();
 }
 
 extern "C" fn parent() {
+    let [purging, heap] = HEAP.locks();
     meta::lock().unlock();
     region::lock().unlock();
-    HEAP.lock().unlock();
+    heap.unlock();
     for arena in arena::made() {
         arena.locks().for_each(|l| l.unlock());
     }
     arena::lock().unlock();
     life::lock().unlock();
+    purging.unlock();
+    starting().unlock();
 }
 
 extern "C" fn child() {
+    let [purging, heap] = HEAP.locks();
     meta::lock().reset();
     region::lock().reset();
-    HEAP.lock().reset();
-    HEAP.after_fork();
+    heap.reset();
     for arena in arena::made() {
         arena.locks().for_each(|l| l.reset());
     }
     arena::lock().reset();
     life::lock().reset();
+    purging.reset();
+    starting().reset();
     life::after_fork();
 }

@@ -9,6 +9,7 @@ use crate::arena::{self, large};
 use crate::cache::{self, life};
 use crate::class::{self, CACHED_MAX, Class, MAX, PAGE, STRIDE, TABLE_MAX};
 use crate::die;
+use crate::heap::HEAP;
 use crate::sys::errno;
 use core::ptr::null_mut;
 
@@ -118,6 +119,10 @@ fn alloc_large(size: usize, align: usize, zeroed: bool) -> *mut u8 {
     }
     let class = Class::of(size.max(class::SLAB_MAX + 1));
     let run = large::alloc(class, align, 0).or_else(|| {
+        // What lies in caches and stores is a part of the heap: it cannot help a larger request.
+        if class.size() > HEAP.totals().used * PAGE {
+            return None;
+        }
         reclaim();
         large::alloc(class, align, 0)
     });

@@ -70,6 +70,7 @@ fn dealloc_slow(p: *mut u8) {
 }
 
 fn give_to_arena(class: Class, block: usize) {
+    cache::tick_uncached();
     match arena::any() {
         Some(arena) => arena.flush(class, &mut [block]),
         None => die!("free of {block:#x} before anything was allocated"),
@@ -78,6 +79,11 @@ fn give_to_arena(class: Class, block: usize) {
 
 #[cold]
 fn dealloc_uncached(block: usize, class: Class) {
+    if class == Class::NONE {
+        large::pages_of(block);
+    } else {
+        arena::expect_block(class, block);
+    }
     if extras() & JUNK_FREE != 0 {
         let size = size_at(block);
         // SAFETY: the caller gave the block up, which is this long.

@@ -1,6 +1,7 @@
 //! The Rust front.
 
 use super::{alloc, alloc_aligned, alloc_zeroed, dealloc, dealloc_sized, realloc};
+use crate::class::{PAGE, SLAB_MAX};
 use core::alloc::{GlobalAlloc, Layout};
 
 /// Mallard as a Rust program's allocator:
@@ -62,6 +63,12 @@ unsafe impl GlobalAlloc for Mallard {
     unsafe fn realloc(&self, p: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let new = Layout::from_size_align(size, layout.align());
         if plain(&layout) && new.is_ok_and(|n| plain(&n)) {
+            // SAFETY: the caller's promise.
+            return unsafe { realloc(p, size) };
+        }
+        // Runs of pages are aligned to pages however they are resized.
+        let runs = layout.align() <= PAGE && layout.size().min(size) > SLAB_MAX;
+        if runs {
             // SAFETY: the caller's promise.
             return unsafe { realloc(p, size) };
         }

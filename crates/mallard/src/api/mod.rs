@@ -29,7 +29,7 @@ pub const MAX: usize = crate::class::MAX;
 pub fn trim() -> bool {
     cache::life::flush_current();
     arena::drain(true);
-    HEAP.purge_all(true)
+    HEAP.purge_all()
 }
 
 /// Sets the decay times in milliseconds (0 at once, negative never) from now on.

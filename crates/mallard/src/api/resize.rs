@@ -51,8 +51,8 @@ unsafe fn copy(p: *mut u8, size: usize) -> *mut u8 {
     let old = size_at(p.addr());
     let to = alloc(size);
     if to.is_null() {
-        // A block that was to shrink can stay as it is.
-        return if size <= old { p } else { null_mut() };
+        // Also when the block was to shrink: it would be of another class than its size says.
+        return null_mut();
     }
     // SAFETY: both blocks are at least this long, and they are different blocks; the old one is the
     // caller's to give up.

@@ -86,7 +86,7 @@ fn first() {
         // SAFETY: under the lock, and nobody reads before `STARTED`.
         unsafe { *OPTIONS.0.get() = options };
         apply(&options);
-        let whole = cache::life::initialise() & fork::initialise();
+        let whole = cache::life::initialise() & fork::initialise(&STARTING);
         if !whole && options.abort {
             die!(
                 "the C library cannot tell of threads' ends and forks, and the option abort is on"

@@ -4,7 +4,7 @@
 //! their pages return. One empty slab is kept against thrashing at the boundary. Classes above the
 //! slabs' have a store only; their blocks are runs of the page heap.
 
-use super::slab::{LEVELS, NO_LEVEL, Slab};
+use super::slab::{LEVELS, Misuse, NO_LEVEL, Slab};
 use super::store::Store;
 use crate::sys::lock::Mutex;
 
@@ -17,6 +17,8 @@ pub struct BinState {
     heads: [Option<&'static Slab>; LEVELS],
     /// An empty slab.
     spare: Option<&'static Slab>,
+    /// `counts.fills` when `idle_spare` last looked.
+    fills_seen: u64,
     pub counts: BinCounts,
 }
 
@@ -40,6 +42,7 @@ impl Bin {
             store: Store::new(),
             heads: [None; LEVELS],
             spare: None,
+            fills_seen: 0,
             counts: BinCounts {
                 taken: 0,
                 given: 0,
@@ -73,37 +76,44 @@ impl BinState {
             .or_else(|| self.spare.take())
     }
 
-    /// Takes a new slab into the bin.
-    pub fn adopt(&mut self, slab: &'static Slab) {
-        self.counts.slabs += 1;
+    /// Takes a new slab into the bin, as its spare one; gives back the one it had.
+    pub fn adopt(&mut self, slab: &'static Slab) -> Option<&'static Slab> {
         self.counts.slabs_ever += 1;
-        self.file(slab);
+        let before = self.spare.replace(slab);
+        self.counts.slabs += before.is_none() as u32;
+        before
     }
 
     /// Gives a region back to its slab. A slab that became empty beside the spare one leaves the
     /// bin: it is the caller's, to be unmade once the lock is free.
     #[inline]
-    pub fn give_region(&mut self, slab: &'static Slab, p: usize) -> Option<&'static Slab> {
-        slab.give(p);
+    pub fn give_region(
+        &mut self,
+        slab: &'static Slab,
+        p: usize,
+    ) -> Result<Option<&'static Slab>, Misuse> {
+        slab.give(p)?;
         self.counts.given += 1;
-        if slab.level.get() == slab.fitting_level() && !slab.is_empty() {
-            return None;
-        }
         if !slab.is_empty() {
             self.file(slab);
-            return None;
+            return Ok(None);
         }
         self.unlink(slab);
         if self.spare.is_none() {
             self.spare = Some(slab);
-            return None;
+            return Ok(None);
         }
         self.counts.slabs -= 1;
-        Some(slab)
+        Ok(Some(slab))
     }
 
-    /// Gives up the spare slab.
-    pub fn take_spare(&mut self) -> Option<&'static Slab> {
+    /// Gives up the spare slab, if nobody wanted it since the last call; with `all`, at any rate.
+    pub fn idle_spare(&mut self, all: bool) -> Option<&'static Slab> {
+        let idle = all || self.fills_seen == self.counts.fills;
+        self.fills_seen = self.counts.fills;
+        if !idle {
+            return None;
+        }
         let spare = self.spare.take()?;
         self.counts.slabs -= 1;
         Some(spare)

@@ -11,14 +11,18 @@ use crate::space::Region;
 use crate::space::chunk::CHUNK;
 use crate::space::region::PageRecord;
 use crate::sys::atomic::{AtomicUsize, Ordering};
-use crate::sys::mem;
+use crate::sys::mem::{self, Moved};
+
+/// A counter in a cache line of its own.
+#[repr(align(64))]
+struct Counter(AtomicUsize);
 
 /// Pages of all large blocks, those in caches and stores included.
-static PAGES: AtomicUsize = AtomicUsize::new(0);
+static PAGES: Counter = Counter(AtomicUsize::new(0));
 
 /// Bytes of all large blocks, those in caches and stores included.
 pub fn bytes() -> usize {
-    PAGES.load(Ordering::Relaxed) * PAGE
+    PAGES.0.load(Ordering::Relaxed) * PAGE
 }
 
 /// A block of `class` at a multiple of `align` bytes.
@@ -26,7 +30,7 @@ pub fn alloc(class: Class, align: usize, arena: u16) -> Option<Run> {
     let pages = class.pages();
     let run = HEAP.alloc(pages, align.max(PAGE))?;
     describe(run.addr, class, pages, arena);
-    PAGES.fetch_add(pages, Ordering::Relaxed);
+    PAGES.0.fetch_add(pages, Ordering::Relaxed);
     Some(run)
 }
 
@@ -70,7 +74,7 @@ fn forget(p: usize) -> (usize, usize) {
     if let Some(region) = Region::find(p) {
         region.describe(p, 1, Class::NONE, PageRecord::None);
     }
-    PAGES.fetch_sub(pages, Ordering::Relaxed);
+    PAGES.0.fetch_sub(pages, Ordering::Relaxed);
     (p, pages)
 }
 
@@ -100,7 +104,7 @@ pub fn resize_in_place(p: usize, class: Class, zero: bool) -> bool {
         }
     }
     describe(p, class, new, arena);
-    PAGES.fetch_add(new.wrapping_sub(old), Ordering::Relaxed);
+    PAGES.0.fetch_add(new.wrapping_sub(old), Ordering::Relaxed);
     if new < old {
         HEAP.free(p + new * PAGE, old - new);
     }
@@ -109,18 +113,56 @@ pub fn resize_in_place(p: usize, class: Class, zero: bool) -> bool {
 
 /// Moves the block's contents to a new block of `class` by remapping, frees the old one and gives
 /// the new one's address. None when the block is small enough to copy, when memory is out or when
-/// the system cannot: the old block is then as it was.
+/// the system cannot remap: the old block is then as it was.
+///
+/// Pages move a chunk at a time: before Linux 6.17 one call cannot move what is more than one mapping
+/// to the kernel, and borders of mappings lie between chunks. What is left is copied.
 pub fn relocate(p: usize, class: Class) -> Option<usize> {
     let (old, arena) = pages_of(p);
-    if old * PAGE < CHUNK || class.pages() <= old || !(old * PAGE).is_multiple_of(mem::os_page()) {
+    let bytes = old * PAGE;
+    if bytes < CHUNK || !p.is_multiple_of(CHUNK) || class.pages() <= old {
         return None;
     }
     let run = alloc(class, CHUNK, arena)?;
-    if !mem::move_pages(p, old * PAGE, run.addr) {
-        free(run.addr);
-        return None;
+    let mut moved = 0;
+    while bytes - moved >= CHUNK {
+        match mem::move_pages(p + moved, CHUNK, run.addr + moved) {
+            Moved::Yes => moved += CHUNK,
+            Moved::No if moved == 0 => {
+                free(run.addr);
+                return None;
+            }
+            Moved::No => break,
+            Moved::Lost => {
+                // The new block has a hole now that may be somebody else's: nobody may get it.
+                return if moved == 0 {
+                    None
+                } else {
+                    rescue(p, bytes, run.addr, moved)
+                };
+            }
+        }
     }
+    // SAFETY: both blocks are at least this long and disjoint.
+    unsafe { copy_bytes(p + moved, run.addr + moved, bytes - moved) };
     let (p, pages) = forget(p);
-    HEAP.free_as(p, pages, Backing::Clean);
+    HEAP.free_as(p, moved / PAGE, Backing::Clean);
+    if pages > moved / PAGE {
+        HEAP.free(p + moved, pages - moved / PAGE);
+    }
     Some(run.addr)
+}
+
+/// Moves the first part of a block back after a move was given up in the middle.
+#[cold]
+fn rescue(p: usize, bytes: usize, to: usize, moved: usize) -> Option<usize> {
+    debug_assert!(moved < bytes);
+    // SAFETY: both blocks are at least this long and disjoint; the old one's addresses are mapped.
+    unsafe { copy_bytes(to, p, moved) };
+    None
+}
+
+unsafe fn copy_bytes(from: usize, to: usize, len: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { core::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, len) };
 }

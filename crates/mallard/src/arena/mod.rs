@@ -179,9 +179,14 @@ impl Arena {
             return 0;
         };
         let mut b = self.bin(class).0.lock();
-        b.adopt(slab);
+        let unused = b.adopt(slab);
         let n = b.take_regions(out);
         drop(b);
+        if let Some(slab) = unused {
+            // Another thread made one at the same time.
+            // SAFETY: a spare slab is empty and in no list, and it has been taken out of its bin.
+            unsafe { slab.unmake() };
+        }
         out[..n].reverse();
         n
     }
@@ -218,19 +223,20 @@ impl Arena {
             loop {
                 let mut b = self.bin(class).0.lock();
                 let n = b.store.idle(&mut blocks, all);
-                if n < blocks.len() {
+                let last = n < blocks.len();
+                if last {
                     b.store.mark();
                 }
-                let spare = if n == 0 { b.take_spare() } else { None };
+                let spare = if last { b.idle_spare(all) } else { None };
                 drop(b);
                 if let Some(slab) = spare {
                     // SAFETY: empty, in no list, and taken out of its bin.
                     unsafe { slab.unmake() };
                 }
-                if n == 0 {
+                give_back(class, &mut blocks[..n]);
+                if last {
                     break;
                 }
-                give_back(class, &mut blocks[..n]);
             }
         }
     }
@@ -244,6 +250,16 @@ impl Arena {
     /// The locks of this arena, for `fork`.
     pub fn locks(&self) -> impl DoubleEndedIterator<Item = &crate::sys::lock::RawLock> {
         self.bins.iter().map(|b| b.0.raw())
+    }
+}
+
+/// Ends the process unless a block of this class, as the page map says, begins at `p`.
+pub fn expect_block(class: Class, p: usize) {
+    if class.is_slab() && !Slab::of(p, class).begins_region(p) {
+        slab::Misuse::Inside(p, class).die();
+    }
+    if !class.is_slab() {
+        large::pages_of(p);
     }
 }
 
@@ -264,7 +280,8 @@ fn give_back(class: Class, blocks: &mut [usize]) {
     }
 }
 
-/// Blocks handled together: their slab records are looked up and fetched ahead.
+/// Blocks handled together: all their slab records are looked up first, so that the processor has
+/// many of these loads under way at once.
 const GROUP: usize = 64;
 
 fn give_back_group(class: Class, blocks: &mut [usize]) {
@@ -285,9 +302,16 @@ fn give_back_group(class: Class, blocks: &mut [usize]) {
         for i in 0..left {
             let Some(slab) = slabs[i] else { continue };
             if slab.arena() == owner {
-                if let Some(empty) = b.give_region(slab, blocks[i]) {
-                    retired[retiring] = Some(empty);
-                    retiring += 1;
+                match b.give_region(slab, blocks[i]) {
+                    Ok(None) => {}
+                    Ok(empty) => {
+                        retired[retiring] = empty;
+                        retiring += 1;
+                    }
+                    Err(misuse) => {
+                        drop(b);
+                        misuse.die();
+                    }
                 }
             } else {
                 slabs[kept] = slabs[i];

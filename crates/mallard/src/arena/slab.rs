@@ -32,6 +32,34 @@ pub struct Slab {
     pub prev: Cell<Option<&'static Slab>>,
 }
 
+/// A pointer that cannot be given back. Who finds out holds a lock: the process is ended after that
+/// is free, because a handler of the signal may want to allocate.
+#[derive(Clone, Copy, Debug)]
+pub enum Misuse {
+    /// Points inside a block of the class.
+    Inside(usize, Class),
+    /// A block of the class that is free already.
+    Double(usize, Class),
+}
+
+impl Misuse {
+    /// Ends the process.
+    #[cold]
+    pub fn die(self) -> ! {
+        match self {
+            Misuse::Inside(p, class) => {
+                die!(
+                    "free of {p:#x}, which points inside a block of {} bytes",
+                    class.size()
+                )
+            }
+            Misuse::Double(p, class) => {
+                die!("double free of {p:#x}, a block of {} bytes", class.size())
+            }
+        }
+    }
+}
+
 /// The value of `level` of a slab in no list.
 pub const NO_LEVEL: u8 = u8::MAX;
 
@@ -168,28 +196,27 @@ impl Slab {
         n
     }
 
-    /// Takes the region back; ends the process when `p` is not the start of one, or when it is
-    /// free already.
+    /// Whether `p` is the start of a region.
+    pub fn begins_region(&self, p: usize) -> bool {
+        self.shape.region_at(p - self.addr).is_some()
+    }
+
+    /// Takes the region back.
     #[inline]
-    pub fn give(&self, p: usize) {
+    pub fn give(&self, p: usize) -> Result<(), Misuse> {
         let Some(i) = self.shape.region_at(p - self.addr) else {
-            die!(
-                "free of {p:#x}, which points inside a block of {} bytes",
-                self.class.size()
-            );
+            return Err(Misuse::Inside(p, self.class));
         };
         let (word, bit) = (i / 64, 1u64 << (i % 64));
         let bits = self.bits[word].get();
         if bits & bit != 0 {
-            die!(
-                "double free of {p:#x}, a block of {} bytes",
-                self.class.size()
-            );
+            return Err(Misuse::Double(p, self.class));
         }
         self.bits[word].set(bits | bit);
         self.free.set(self.free.get() + 1);
         if (word as u16) < self.hint.get() {
             self.hint.set(word as u16);
         }
+        Ok(())
     }
 }

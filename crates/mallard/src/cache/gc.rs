@@ -16,6 +16,8 @@ use crate::sys::time;
 pub const EVENTS: u32 = 64;
 /// Classes at a look.
 const CLASSES: usize = 6;
+/// Calls of threads without a cache from one look at the clock to the next.
+const UNCACHED_CALLS: u64 = 1024;
 /// Milliseconds after which what lies unused in the stores goes back.
 const STORES_MS: u64 = 1000;
 
@@ -51,6 +53,7 @@ impl ThreadCache {
         let unused = stack.mark();
         if unused > 0 {
             self.give_lowest(class, unused);
+            self.shrink(class);
         }
         stack.set_mark(stack.len() / 2);
     }
@@ -75,6 +78,14 @@ pub fn tick() {
 static LARGE: AtomicU64 = AtomicU64::new(0);
 /// So many of them are an event.
 const LARGE_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Counts a call past the caches.
+pub fn tick_uncached() {
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    if CALLS.fetch_add(1, Ordering::Relaxed) % UNCACHED_CALLS == 0 {
+        tick();
+    }
+}
 
 /// Counts a large block that was allocated or freed past the caches.
 pub fn tick_for(bytes: usize) {

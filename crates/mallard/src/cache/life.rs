@@ -145,6 +145,9 @@ fn end(cache: &'static ThreadCache) {
     strike_off(cache);
     cache.arena.leave();
     dissolve(cache);
+    // Threads that live too briefly to do so otherwise give time its due here.
+    adopt_orphan();
+    gc::tick();
 }
 
 /// Gives back all that a cache holds, and then itself.

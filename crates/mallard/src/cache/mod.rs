@@ -20,11 +20,11 @@ mod stack;
 use crate::arena::Arena;
 use crate::class::{CACHED_CLASSES, Class};
 use crate::space::meta;
-use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, compiler_fence};
 use crate::sys::tls;
 use core::cell::Cell;
 use core::ptr::NonNull;
-pub use gc::tick_for;
+pub use gc::{tick_for, tick_uncached};
 pub use stack::Stack;
 
 /// Bytes of blocks of one class that a stack may have room for, and blocks at most and at least.
@@ -116,7 +116,8 @@ impl ThreadCache {
 
     /// Blocks on the stack of a class.
     pub fn len(&self, class: Class) -> usize {
-        self.stack(class).len()
+        // A running thread may be moving its stack: no figure may be absurd.
+        self.stack(class).len().min(most(class))
     }
 
     /// A block of a class whose stack has none to give. None when memory is out.
@@ -196,6 +197,27 @@ impl ThreadCache {
         true
     }
 
+    /// Halves the room of a stack of which half was not used for a while, down to what it began with.
+    fn shrink(&self, class: Class) {
+        let stack = self.stack(class);
+        let (old, new) = (stack.capacity(), stack.capacity() / 2);
+        if new < first(class) || stack.len() > new {
+            return;
+        }
+        let Some(array) = meta::take(new * 8) else {
+            return;
+        };
+        // SAFETY: the array was just taken for this stack, and the blocks fit.
+        let previous = unsafe { stack.set_array(array.as_ptr().addr(), new) };
+        if let Some(previous) = NonNull::new(previous as *mut u8) {
+            // SAFETY: taken with this size when it was made; the stack has left it.
+            unsafe { meta::give(previous, old * 8) };
+        }
+        let less = (old - new) * class.size();
+        self.room.set(self.room.get() - less);
+        ROOM.fetch_sub(less, Ordering::Relaxed);
+    }
+
     /// Whether the budgets allow so many more bytes; a stack's first blocks they always do.
     fn afford(&self, more: usize, first: bool) -> bool {
         first
@@ -230,7 +252,9 @@ struct Busy<'a>(&'a ThreadCache);
 
 impl<'a> Busy<'a> {
     fn new(cache: &'a ThreadCache) -> Self {
-        cache.busy.store(true, Ordering::Release);
+        cache.busy.store(true, Ordering::Relaxed);
+        // A fork sees this thread's stores in their order: none of those to come may go before.
+        compiler_fence(Ordering::SeqCst);
         Busy(cache)
     }
 }

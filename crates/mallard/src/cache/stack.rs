@@ -6,8 +6,8 @@
 //! `gc`). In a stack without memory all four are null, so that both operations take the slow path
 //! without a test for it. Blocks themselves are never touched.
 //!
-//! Only the owning thread changes a stack. `top` is atomic because the statistics of other threads
-//! read it; on its thread it is as cheap as a plain word.
+//! Only the owning thread changes a stack. `top` and `base` are atomic because the statistics of
+//! other threads read them; on their own thread they are as cheap as plain words.
 
 use crate::class::STRIDE;
 use crate::sys::atomic::{AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ pub struct Stack {
     top: AtomicUsize,
     empty: Cell<usize>,
     full: Cell<usize>,
-    base: Cell<usize>,
+    base: AtomicUsize,
 }
 
 const _: () = assert!(size_of::<Stack>() == STRIDE);
@@ -30,7 +30,7 @@ impl Stack {
             top: AtomicUsize::new(0),
             empty: Cell::new(0),
             full: Cell::new(0),
-            base: Cell::new(0),
+            base: AtomicUsize::new(0),
         }
     }
 
@@ -42,6 +42,14 @@ impl Stack {
     #[inline(always)]
     fn set_top(&self, top: usize) {
         self.top.store(top, Ordering::Relaxed);
+    }
+
+    fn base(&self) -> usize {
+        self.base.load(Ordering::Relaxed)
+    }
+
+    fn set_base(&self, base: usize) {
+        self.base.store(base, Ordering::Relaxed);
     }
 
     /// The block pushed last, unless the stack is down to its mark.
@@ -66,29 +74,30 @@ impl Stack {
         }
         // SAFETY: below `full`: the word at `top` belongs to this stack's array.
         unsafe { *(top as *mut usize) = block };
-        self.set_top(top + WORD);
+        // The block first: a fork may come in between.
+        self.top.store(top + WORD, Ordering::Release);
         true
     }
 
     /// Blocks on the stack. Any thread may ask; of a running thread the answer is of the moment.
     pub fn len(&self) -> usize {
-        self.top().saturating_sub(self.base.get()) / WORD
+        self.top().saturating_sub(self.base()) / WORD
     }
 
     /// Blocks that fit.
     pub fn capacity(&self) -> usize {
-        (self.full.get() - self.base.get()) / WORD
+        (self.full.get() - self.base()) / WORD
     }
 
     /// Has pops give up when only `n` blocks are left.
     pub fn set_mark(&self, n: usize) {
         debug_assert!(n <= self.len());
-        self.empty.set(self.base.get() + n * WORD);
+        self.empty.set(self.base() + n * WORD);
     }
 
     /// The number of blocks below the mark.
     pub fn mark(&self) -> usize {
-        (self.empty.get() - self.base.get()) / WORD
+        (self.empty.get() - self.base()) / WORD
     }
 
     /// Moves to another array of `capacity` words, with its blocks; gives the address of the old
@@ -97,12 +106,12 @@ impl Stack {
     /// # Safety
     /// The array belongs to nobody else until it is replaced in turn.
     pub unsafe fn set_array(&self, array: usize, capacity: usize) -> usize {
-        let (old, len) = (self.base.get(), self.len());
+        let (old, len) = (self.base(), self.len());
         debug_assert!(len <= capacity);
         // SAFETY: the old array holds `len` words, the new one `capacity`, which is no less; they
         // are different arrays.
         unsafe { core::ptr::copy_nonoverlapping(old as *const usize, array as *mut usize, len) };
-        self.base.set(array);
+        self.set_base(array);
         self.empty.set(array);
         self.full.set(array + capacity * WORD);
         self.set_top(array + len * WORD);
@@ -111,11 +120,11 @@ impl Stack {
 
     /// Gives up the array; the blocks on it are the caller's to have saved.
     pub fn forget(&self) -> (usize, usize) {
-        let old = (self.base.get(), self.capacity());
+        let old = (self.base(), self.capacity());
         self.set_top(0);
         self.empty.set(0);
         self.full.set(0);
-        self.base.set(0);
+        self.set_base(0);
         old
     }
 
@@ -130,7 +139,7 @@ impl Stack {
     )]
     pub unsafe fn words(&self, from: usize, to: usize) -> &mut [usize] {
         debug_assert!(from <= to && to <= self.capacity());
-        let first = (self.base.get() + from * WORD) as *mut usize;
+        let first = (self.base() + from * WORD) as *mut usize;
         // SAFETY: inside the array, which is this stack's alone.
         unsafe { core::slice::from_raw_parts_mut(first, to - from) }
     }
@@ -138,17 +147,17 @@ impl Stack {
     /// Sets the number of blocks, after words were filled in or taken away at the end.
     pub fn set_len(&self, len: usize) {
         debug_assert!(len <= self.capacity());
-        self.set_top(self.base.get() + len * WORD);
+        self.set_top(self.base() + len * WORD);
     }
 
     /// Drops the lowest `n` blocks, which the caller has passed on; the others move down.
     pub fn drop_lowest(&self, n: usize) {
         let len = self.len();
         debug_assert!(n <= len);
-        let base = self.base.get() as *mut usize;
+        let base = self.base() as *mut usize;
         // SAFETY: both ranges lie inside the array; `copy` allows that they overlap.
         unsafe { core::ptr::copy(base.add(n), base, len - n) };
-        self.empty.set(self.base.get());
+        self.empty.set(self.base());
         self.set_len(len - n);
     }
 }

@@ -61,13 +61,19 @@ pub struct Totals {
 /// The page heap. One per process so far.
 pub struct PageHeap {
     state: Mutex<State>,
-    /// Whether a thread is purging: a second would only wait for the first.
-    purging: AtomicBool,
+    /// Held by the thread that purges, outside all other locks.
+    purging: Mutex<Purging>,
     reserve: AtomicUsize,
     /// Whether freed pages go back at once, so that `free` need not ask for the time.
     at_once: AtomicBool,
     /// Whether addresses stay committed when their memory goes back.
     retain: AtomicBool,
+}
+
+/// What the purging thread keeps.
+struct Purging {
+    /// Rounds so far.
+    round: u32,
 }
 
 struct State {
@@ -97,7 +103,7 @@ pub static HEAP: PageHeap = PageHeap {
         dirty: Decay::new(10_000),
         muzzy: Decay::new(0),
     }),
-    purging: AtomicBool::new(false),
+    purging: Mutex::new(Purging { round: 0 }),
     reserve: AtomicUsize::new(0),
     at_once: AtomicBool::new(false),
     retain: AtomicBool::new(true),
@@ -136,7 +142,7 @@ impl PageHeap {
     pub fn free(&self, addr: usize, pages: usize) {
         self.free_as(addr, pages, Backing::Dirty);
         if self.at_once.load(Ordering::Relaxed) {
-            self.purge_all(false);
+            self.purge_due();
         }
     }
 
@@ -158,7 +164,7 @@ impl PageHeap {
         }
         drop(s);
         if self.at_once.load(Ordering::Relaxed) {
-            self.purge_all(false);
+            self.purge_due();
         }
     }
 
@@ -188,14 +194,9 @@ impl PageHeap {
         }
     }
 
-    /// The lock of this floor, for `fork`.
-    pub fn lock(&self) -> &RawLock {
-        self.state.raw()
-    }
-
-    /// In the child of a fork: the thread that was purging, if any, is not here.
-    pub fn after_fork(&self) {
-        self.purging.store(false, Ordering::Relaxed);
+    /// The locks of this floor, for `fork`: of purging, which is outside all others, and of the state.
+    pub fn locks(&self) -> [&RawLock; 2] {
+        [self.purging.raw(), self.state.raw()]
     }
 }
 

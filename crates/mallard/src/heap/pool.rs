@@ -11,6 +11,7 @@
 use super::huge_pages;
 use crate::space::chunk::{CHUNK, Chunk};
 use crate::space::region::{self, Region};
+use crate::sys::atomic::{AtomicUsize, Ordering};
 use crate::sys::mem;
 
 /// The heap is committed in steps of a quarter of what it is, within these bounds, in chunks.
@@ -38,6 +39,7 @@ pub fn recommit(first: &'static Chunk, n: usize) -> bool {
                 mem::forbid_huge_pages(c.addr(), CHUNK);
             }
             c.committed.set(done);
+            DECOMMITTED.fetch_sub(done as usize, Ordering::Relaxed);
             done
         })
 }
@@ -46,23 +48,28 @@ pub fn recommit(first: &'static Chunk, n: usize) -> bool {
 pub fn decommit_vacant() {
     for region in Region::all() {
         let (vacant, resident) = (region.vacant(), region.resident());
-        for i in vacant.descending().filter(|&i| !resident.contains(i)) {
-            let chunk = region.chunk(i);
-            if chunk.committed.get() && mem::decommit(chunk.addr(), CHUNK) {
-                chunk.committed.set(false);
+        let idle = |i: usize| {
+            vacant.contains(i) && !resident.contains(i) && region.chunk(i).committed.get()
+        };
+        let mut at = 0;
+        while let Some(start) = (at..region.chunks()).find(|&i| idle(i)) {
+            at = (start..region.chunks())
+                .find(|&i| !idle(i))
+                .unwrap_or(region.chunks());
+            if mem::decommit(region.chunk(start).addr(), (at - start) * CHUNK) {
+                (start..at).for_each(|i| region.chunk(i).committed.set(false));
+                DECOMMITTED.fetch_add(at - start, Ordering::Relaxed);
             }
         }
     }
 }
 
 /// Vacant chunks that are given up.
+static DECOMMITTED: AtomicUsize = AtomicUsize::new(0);
+
+/// The number of vacant chunks that are given up.
 pub fn decommitted() -> usize {
-    let chunks = |r: &'static Region| (0..r.chunks()).map(|i| r.chunk(i));
-    Region::all()
-        .iter()
-        .flat_map(chunks)
-        .filter(|c| !c.committed.get())
-        .count()
+    DECOMMITTED.load(Ordering::Relaxed)
 }
 
 /// Files a chunk whose last page was freed.
@@ -70,6 +77,7 @@ pub fn file(chunk: &'static Chunk) {
     let region = chunk.region();
     let i = region.index_of(chunk);
     region.vacant().insert(i);
+    chunk.broken.set(false);
     if !(chunk.dirty.is_empty() && chunk.muzzy.is_empty()) {
         region.resident().insert(i);
     }
@@ -113,22 +121,34 @@ fn aligned(region: &Region, i: usize, align: usize) -> usize {
 }
 
 fn grow(n: usize, align: usize, reserve: usize) -> Option<&'static Chunk> {
-    if let Some(last) = Region::all().last()
-        && let Some(chunk) = grow_region(last, n, align)
-    {
-        return Some(chunk);
+    for region in Region::all().iter().rev() {
+        if let Some(missing) = missing(region, n, align)
+            && missing <= region.room()
+        {
+            // There is room: if the system has no memory for it, it has none elsewhere either.
+            return grow_region(region, n, align);
+        }
     }
     let size = region::preferred_size(reserve);
-    let made = Region::make(size, n, align, huge_pages::forbid_at_first())?;
-    grow_region(made, n, align)
+    let forbid = huge_pages::forbid_at_first();
+    Region::make(size, n, align, forbid, |made| grow_region(made, n, align))
 }
 
-/// Commits what is missing at the region's end for `n` chunks, using the vacant ones there.
+/// Where `n` chunks would begin at the region's end, using the vacant ones there.
+fn start_at_end(region: &Region, align: usize) -> usize {
+    aligned(region, region.chunks() - region.vacant().trailing(), align)
+}
+
+/// How many chunks are to be committed for that.
+fn missing(region: &Region, n: usize, align: usize) -> Option<usize> {
+    start_at_end(region, align)
+        .checked_add(n)?
+        .checked_sub(region.chunks())
+}
+
 fn grow_region(region: &'static Region, n: usize, align: usize) -> Option<&'static Chunk> {
-    let chunks = region.chunks();
-    let start = aligned(region, chunks - region.vacant().trailing(), align);
-    let missing = (start + n).checked_sub(chunks)?;
-    commit(region, missing)?;
+    let start = start_at_end(region, align);
+    commit(region, missing(region, n, align)?)?;
     Some(region.chunk(start))
 }
 

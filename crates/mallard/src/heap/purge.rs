@@ -7,15 +7,18 @@
 //! allocated for the time that the system calls take, which happen outside the lock; then they are
 //! freed again, as clean or muzzy.
 
-use super::{Backing, PageHeap, State};
+use super::{Backing, PageHeap, Purging, State};
 use crate::class::PAGE;
 use crate::space::Region;
 use crate::space::chunk::{CHUNK_PAGES, Chunk};
 use crate::sys::atomic::Ordering;
+use crate::sys::bits::Bits512;
 use crate::sys::{mem, time};
 
 /// Ranges handled in one round.
 const BATCH: usize = 32;
+/// Pages tried at once where a larger range was refused: a multiple of any system's page.
+const PIECE: usize = 64;
 /// A chunk with huge pages and more pages in use than this keeps its free ones.
 const NEARLY_FULL: u16 = (CHUNK_PAGES - CHUNK_PAGES / 8) as u16;
 
@@ -68,97 +71,164 @@ impl Batch {
 }
 
 impl PageHeap {
-    /// Looks at the clock, and returns what is due.
+    /// Looks at the clock, and returns what is due, unless another thread has the heap in its hands.
     pub fn tick(&self) {
         let now = time::now_ms();
-        let (dirty, muzzy, lazily) = {
-            let Some(mut s) = self.state.try_lock() else {
-                return;
-            };
-            let totals = s.totals;
-            let dirty = s.dirty.advance(now, totals.dirty);
-            let muzzy = s.muzzy.advance(now, totals.muzzy);
-            (dirty, muzzy, s.muzzy.time_ms() != 0)
-        };
-        if let Some(limit) = dirty {
-            let step = if lazily {
+        if let Some(mut s) = self.state.try_lock() {
+            let due = s.due(now);
+            drop(s);
+            self.purge(due);
+        }
+    }
+
+    /// Looks at the clock, and returns what is due.
+    pub(super) fn purge_due(&self) {
+        let due = self.state.lock().due(time::now_ms());
+        self.purge(due);
+    }
+
+    fn purge(&self, due: Due) {
+        if let Some(limit) = due.dirty {
+            let step = if due.lazily {
                 Step::DirtyToMuzzy
             } else {
                 Step::DirtyToClean
             };
-            self.purge_to(limit, step, false);
+            self.purge_to(limit, step);
         }
-        if let Some(limit) = muzzy {
-            self.purge_to(limit, Step::MuzzyToClean, false);
+        if let Some(limit) = due.muzzy {
+            self.purge_to(limit, Step::MuzzyToClean);
         }
     }
 
-    /// Returns all free memory now; with `thorough`, also the few free pages of nearly full chunks.
-    /// Tells whether anything was returned.
-    pub fn purge_all(&self, thorough: bool) -> bool {
-        let dirty = self.purge_to(0, Step::DirtyToClean, thorough);
-        let muzzy = self.purge_to(0, Step::MuzzyToClean, thorough);
+    fn purge_to(&self, limit: usize, step: Step) {
+        // Who purges already does this thread's part too.
+        if let Some(mut purging) = self.purging.try_lock() {
+            self.purge_round(&mut purging, limit, step, false);
+        }
+    }
+
+    /// Returns all free memory now, also the few free pages of nearly full chunks. Tells whether
+    /// anything was returned.
+    pub fn purge_all(&self) -> bool {
+        let mut purging = self.purging.lock();
+        let dirty = self.purge_round(&mut purging, 0, Step::DirtyToClean, true);
+        let muzzy = self.purge_round(&mut purging, 0, Step::MuzzyToClean, true);
         dirty | muzzy
     }
 
-    fn purge_to(&self, limit: usize, step: Step, thorough: bool) -> bool {
-        if self.purging.swap(true, Ordering::Acquire) {
-            return false;
-        }
+    fn purge_round(&self, purging: &mut Purging, limit: usize, step: Step, thorough: bool) -> bool {
+        purging.round = purging.round.wrapping_add(1).max(1);
         let mut any = false;
         loop {
-            let batch = self.state.lock().choose(limit, step, thorough);
+            let batch = self
+                .state
+                .lock()
+                .choose(limit, step, thorough, purging.round);
             if batch.len == 0 {
                 break;
             }
-            let done = self.advise(&batch, step);
-            any |= done;
-            // Locked memory cannot be returned: trying again at once would go on for ever.
-            if !done {
-                break;
-            }
+            any |= self.advise(&batch, step, purging.round);
         }
         if any && !self.retain.load(Ordering::Relaxed) {
             let _s = self.state.lock();
             super::pool::decommit_vacant();
         }
-        self.purging.store(false, Ordering::Release);
         any
     }
 
-    /// Makes the system calls for a batch, then frees its pages; false when one was refused.
-    fn advise(&self, batch: &Batch, step: Step) -> bool {
-        let mut done = [false; BATCH];
-        for (range, done) in batch.ranges[..batch.len].iter().zip(&mut done) {
-            let bytes = range.pages * PAGE;
-            *done = match step {
-                Step::DirtyToMuzzy => mem::discard_lazily(range.addr, bytes),
-                Step::DirtyToClean | Step::MuzzyToClean => mem::discard(range.addr, bytes),
-            };
+    /// Makes the system calls for a batch, then frees its pages; tells whether any went back.
+    fn advise(&self, batch: &Batch, step: Step, round: u32) -> bool {
+        let mut backings = [None; BATCH];
+        for (range, backing) in batch.ranges[..batch.len].iter().zip(&mut backings) {
+            *backing = range.advise(step);
         }
         let mut s = self.state.lock();
         s.totals.purges += 1;
-        for (range, done) in batch.ranges[..batch.len].iter().zip(done) {
-            let backing = match (done, step) {
-                (true, Step::DirtyToMuzzy) => Backing::Muzzy,
-                (true, _) => Backing::Clean,
-                (false, Step::MuzzyToClean) => Backing::Muzzy,
-                (false, _) => Backing::Dirty,
-            };
-            s.totals.advices += 1;
-            s.totals.purged += if done { range.pages as u64 } else { 0 };
-            s.span(range.addr, range.pages, |s, c, start, len| {
-                s.give(c, start, len, backing)
-            });
+        for (range, backing) in batch.ranges[..batch.len].iter().zip(backings) {
+            if backing.is_some() {
+                s.give_purged(range, backing, step, round);
+            }
         }
-        done[..batch.len].iter().all(|d| *d)
+        drop(s);
+        // A locked page spoils its range: try again in pieces.
+        let mut any = backings[..batch.len].iter().any(Option::is_some);
+        for (range, _) in (batch.ranges[..batch.len].iter())
+            .zip(backings)
+            .filter(|r| r.1.is_none())
+        {
+            for piece in range.pieces() {
+                let backing = piece.advise(step);
+                any |= backing.is_some();
+                self.state.lock().give_purged(&piece, backing, step, round);
+            }
+        }
+        any
     }
 }
 
+impl Range {
+    /// Makes the system call; tells what the pages are then, none when it was refused.
+    fn advise(&self, step: Step) -> Option<Backing> {
+        let bytes = self.pages * PAGE;
+        if step == Step::DirtyToMuzzy && mem::discard_lazily(self.addr, bytes) {
+            return Some(Backing::Muzzy);
+        }
+        mem::discard(self.addr, bytes).then_some(Backing::Clean)
+    }
+
+    fn pieces(self) -> impl Iterator<Item = Range> {
+        (0..self.pages).step_by(PIECE).map(move |at| Range {
+            addr: self.addr + at * PAGE,
+            pages: PIECE.min(self.pages - at),
+        })
+    }
+}
+
+/// How many pages of each kind may stay; none where nothing is to be done yet.
+struct Due {
+    dirty: Option<usize>,
+    muzzy: Option<usize>,
+    /// Whether dirty pages become muzzy first.
+    lazily: bool,
+}
+
 impl State {
+    /// Frees pages that were chosen. Chunks with pages that the system refused to take are left
+    /// alone for the rest of the round.
+    fn give_purged(&mut self, range: &Range, backing: Option<Backing>, step: Step, round: u32) {
+        let before = if step == Step::MuzzyToClean {
+            Backing::Muzzy
+        } else {
+            Backing::Dirty
+        };
+        self.totals.advices += 1;
+        self.totals.purged += if backing.is_some() {
+            range.pages as u64
+        } else {
+            0
+        };
+        self.span(range.addr, range.pages, |s, chunk, start, len| {
+            match backing {
+                None => chunk.refused.set(round),
+                Some(_) => chunk.broken.set(len < CHUNK_PAGES),
+            }
+            s.give(chunk, start, len, backing.unwrap_or(before));
+        });
+    }
+
+    fn due(&mut self, now: u64) -> Due {
+        let totals = self.totals;
+        Due {
+            dirty: self.dirty.advance(now, totals.dirty),
+            muzzy: self.muzzy.advance(now, totals.muzzy),
+            lazily: self.muzzy.time_ms() != 0,
+        }
+    }
+
     /// Chooses pages to return so that no more than `limit` of their kind stay, as many as fit into
     /// a batch, and marks them allocated.
-    fn choose(&mut self, limit: usize, step: Step, thorough: bool) -> Batch {
+    fn choose(&mut self, limit: usize, step: Step, thorough: bool, round: u32) -> Batch {
         let mut batch = Batch {
             ranges: [Range::default(); BATCH],
             len: 0,
@@ -175,27 +245,42 @@ impl State {
         }
         for region in Region::all().iter().rev() {
             for i in region.resident().descending() {
+                self.choose_from(region.chunk(i), step, round, excess, &mut batch);
                 if batch.is_full() || batch.pages >= excess {
                     return batch;
                 }
-                self.choose_from(region.chunk(i), step, excess, &mut batch);
             }
         }
-        // Taking pages files the chunk anew, so the list is looked at again from the start.
-        while !batch.is_full() && batch.pages < excess {
-            let candidate = self.filler.sparsest_first().find(|c| {
-                let broken_for_little = c.huge.get() && c.used.get() > NEARLY_FULL;
-                (thorough || !broken_for_little) && !purgeable(c, step).is_empty()
-            });
-            let Some(chunk) = candidate else { break };
-            self.choose_from(chunk, step, excess, &mut batch);
+        // Taking pages files a chunk anew: the chunks are picked before any is touched.
+        let worth_it = |c: &&'static Chunk| {
+            let breaks_much_for_little =
+                c.huge.get() && !c.broken.get() && c.used.get() > NEARLY_FULL;
+            (thorough || !breaks_much_for_little) && !purgeable(c, step, round).is_empty()
+        };
+        let mut picked = [None; BATCH];
+        let candidates = self.filler.sparsest_first().filter(worth_it);
+        picked
+            .iter_mut()
+            .zip(candidates)
+            .for_each(|(slot, chunk)| *slot = Some(chunk));
+        for chunk in picked.into_iter().flatten() {
+            if batch.is_full() || batch.pages >= excess {
+                break;
+            }
+            self.choose_from(chunk, step, round, excess, &mut batch);
         }
         batch
     }
 
-    fn choose_from(&mut self, chunk: &'static Chunk, step: Step, excess: usize, batch: &mut Batch) {
-        let pages = purgeable(chunk, step);
-        for run in pages.runs() {
+    fn choose_from(
+        &mut self,
+        chunk: &'static Chunk,
+        step: Step,
+        round: u32,
+        excess: usize,
+        batch: &mut Batch,
+    ) {
+        for run in purgeable(chunk, step, round).runs() {
             if batch.is_full() || batch.pages >= excess {
                 return;
             }
@@ -205,8 +290,12 @@ impl State {
     }
 }
 
-/// The pages of the chunk that the step concerns, in whole pages of the system.
-fn purgeable(chunk: &Chunk, step: Step) -> crate::sys::bits::Bits512 {
+/// The pages of the chunk that the step concerns, in whole pages of the system; none when the system
+/// refused to take pages of it in this round.
+fn purgeable(chunk: &Chunk, step: Step, round: u32) -> Bits512 {
+    if chunk.refused.get() == round {
+        return Bits512::empty();
+    }
     let kind = if step == Step::MuzzyToClean {
         &chunk.muzzy
     } else {

@@ -28,6 +28,10 @@ pub struct Chunk {
     pub list: Cell<u16>,
     /// Whether huge pages were asked for.
     pub huge: Cell<bool>,
+    /// Whether a part of it was returned, so that no huge page backs it, until it is vacant again.
+    pub broken: Cell<bool>,
+    /// The round of purging in which the system refused to take pages of it.
+    pub refused: Cell<u32>,
     /// Whether its addresses may be touched; only a vacant chunk's may not.
     pub committed: Cell<bool>,
     pub next: Cell<Option<&'static Chunk>>,
@@ -50,6 +54,8 @@ impl Chunk {
             longest: Cell::new(CHUNK_PAGES as u16),
             list: Cell::new(NO_LIST),
             huge: Cell::new(false),
+            broken: Cell::new(false),
+            refused: Cell::new(0),
             committed: Cell::new(true),
             next: Cell::new(None),
             prev: Cell::new(None),

@@ -32,9 +32,18 @@ pub const PREFERRED: usize = 1 << 40;
 const MAX_REGIONS: usize = 512;
 const PAGES_PER_CHUNK: usize = CHUNK / PAGE;
 
-/// Base and committed length of the first region: all that the fast path reads.
-static BASE: AtomicUsize = AtomicUsize::new(0);
-static LIMIT: AtomicUsize = AtomicUsize::new(0);
+/// Base and committed length of the first region: all that the fast path reads. In a cache line of
+/// its own, because it is read always and written almost never.
+#[repr(align(64))]
+struct Fast {
+    base: AtomicUsize,
+    limit: AtomicUsize,
+}
+
+static FAST: Fast = Fast {
+    base: AtomicUsize::new(0),
+    limit: AtomicUsize::new(0),
+};
 
 static REGIONS: Table = Table([const { Region::none() }; MAX_REGIONS]);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -146,9 +155,11 @@ impl PageRecord {
 /// block; none for what the first region's committed part does not hold, null included.
 #[inline(always)]
 pub fn fast_lookup(p: usize) -> Option<usize> {
-    let base = BASE.load(Ordering::Relaxed);
+    // The limit first: whoever sees one sees the base that was set before it.
+    let limit = FAST.limit.load(Ordering::Acquire);
+    let base = FAST.base.load(Ordering::Relaxed);
     let offset = p.wrapping_sub(base);
-    if offset >= LIMIT.load(Ordering::Relaxed) {
+    if offset >= limit {
         return None;
     }
     // SAFETY: the class map begins at the base and is committed for every page below the limit.
@@ -308,11 +319,18 @@ impl Region {
             }
         }
         self.chunks.store(first + n, Ordering::Release);
-        if core::ptr::eq(self, &REGIONS.0[0]) {
-            let end = self.heap() + (first + n) * CHUNK;
-            LIMIT.store(end - BASE.load(Ordering::Relaxed), Ordering::Release);
-        }
+        self.tell_fast_path();
         Some(first)
+    }
+
+    /// The first region's committed length is what the fast path looks at, once it is published.
+    fn tell_fast_path(&self) {
+        if core::ptr::eq(self, &REGIONS.0[0]) && COUNT.load(Ordering::Relaxed) > 0 {
+            let base = self.base.load(Ordering::Relaxed);
+            let end = self.heap() + self.chunks() * CHUNK;
+            FAST.base.store(base, Ordering::Relaxed);
+            FAST.limit.store(end - base, Ordering::Release);
+        }
     }
 
     /// Commits the maps for the first `chunks` chunks. Maps are small: they run well ahead of the
@@ -352,14 +370,17 @@ impl Region {
     }
 
     /// Makes another region, with room for at least `chunks` chunks at a multiple of `align` (at
-    /// least a chunk), and as much more as `size` allows. None when the table is full or the system
-    /// gives no addresses. Where huge pages are forbidden, the page heap allows them chunk by chunk.
-    pub fn make(
+    /// least a chunk), and as much more as `size` allows, and has `begin` commit its first ones. Only
+    /// when that went well is the region published; else its addresses are given up again. None, too,
+    /// when the table is full or the system gives no addresses. Where huge pages are forbidden, the
+    /// page heap allows them chunk by chunk.
+    pub fn make<T>(
         size: usize,
         chunks: usize,
         align: usize,
         forbid_huge_pages: bool,
-    ) -> Option<&'static Region> {
+        begin: impl FnOnce(&'static Region) -> Option<T>,
+    ) -> Option<T> {
         let _making = MAKING.lock();
         let index = COUNT.load(Ordering::Relaxed);
         let region = REGIONS.0.get(index)?;
@@ -399,11 +420,13 @@ impl Region {
         if forbid_huge_pages {
             mem::forbid_huge_pages(base, layout.heap + layout.chunks * CHUNK);
         }
-        if index == 0 {
-            BASE.store(base, Ordering::Relaxed);
-        }
+        let Some(begun) = begin(region) else {
+            mem::release(at, len);
+            return None;
+        };
         COUNT.store(index + 1, Ordering::Release);
-        Some(region)
+        region.tell_fast_path();
+        Some(begun)
     }
 }
 

@@ -6,8 +6,8 @@
 //! than threads the holder gets to run. After Drepper, *Futexes Are Tricky* (2011), the mutex with
 //! states 0 free, 1 taken, 2 taken with sleepers.
 //!
-//! Order, outermost first; a thread may take a lock only when it holds none from this line on:
-//! the cache registry; the making of
+//! Order, outermost first; a thread may take a lock only when it holds none from this line on: the
+//! first call; purging; //! the cache registry; the making of
 //! an arena; a bin (one at a time); the page heap; the regions; the metadata arena.
 
 use super::atomic::Ordering;

@@ -109,9 +109,19 @@ pub fn forbid_huge_pages(at: usize, len: usize) -> bool {
     advise(at, len, libc::MADV_NOHUGEPAGE)
 }
 
+/// How moving pages went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Moved {
+    Yes,
+    /// Nothing was moved, and both ranges are as they were, the destination perhaps emptied.
+    No,
+    /// Nothing was moved, and the destination may not be ours any more.
+    Lost,
+}
+
 /// Moves the memory behind `from` to `to` without copying; afterwards `from` is still mapped and
-/// reads as zeros. False where the kernel cannot (before Linux 5.7), and then nothing has changed.
-pub fn move_pages(from: usize, len: usize, to: usize) -> bool {
+/// reads as zeros. Needs Linux 5.7.
+pub fn move_pages(from: usize, len: usize, to: usize) -> Moved {
     const MREMAP_DONTUNMAP: i32 = 4;
     let _keep = KeepErrno::new();
     // SAFETY: the caller owns both ranges, of equal length and disjoint; nothing refers to the
@@ -125,7 +135,34 @@ pub fn move_pages(from: usize, len: usize, to: usize) -> bool {
             to as *mut libc::c_void,
         )
     };
-    at != libc::MAP_FAILED
+    if at != libc::MAP_FAILED {
+        return Moved::Yes;
+    }
+    if super::errno::get() == libc::EINVAL {
+        // The kernel does not know the flag, which it says before it does anything.
+        return Moved::No;
+    }
+    // The kernel unmaps the destination before it finds that it cannot move. Map it again, unless
+    // somebody else was quicker.
+    // SAFETY: with MAP_FIXED_NOREPLACE nothing that is mapped is touched.
+    let at = unsafe {
+        libc::mmap(
+            to as *mut libc::c_void,
+            len,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE
+                | libc::MAP_ANONYMOUS
+                | libc::MAP_NORESERVE
+                | libc::MAP_FIXED_NOREPLACE,
+            -1,
+            0,
+        )
+    };
+    if at.addr() == to {
+        Moved::No
+    } else {
+        Moved::Lost
+    }
 }
 
 /// The limit on the process's address space, `usize::MAX` when there is none.
