@@ -8,10 +8,11 @@
 //! | [`sandbox`] | an empty folder and a clean environment to run one program in |
 //! | [`process`] | one finished run: status, output; nothing outlives its time limit |
 //! | [`witness`] | what each process of a run said about its allocator |
+//! | [`installed`] | programs that may be missing, and what then |
 //! | [`compiler`] | C and C++ programs of `programs/`, compiled once per test process |
 //!
 //! The tests are in `tests/`: `real_programs` (other people's programs), `c_face` (the exported
-//! symbols, one by one), `options`, `misuse`, `budgets` and `stress`.
+//! symbols, one by one), `options`, `misuse`, `lifecycle`, `budgets` and `stress`.
 //!
 //! Two variables steer them. `MALLARD_LIBRARY=/path/lib.so` tests another library in place of the
 //! one built here, which is how the tests themselves are proved: on another allocator those about
@@ -19,6 +20,7 @@
 //! absence of a real program from a skip into a failure.
 
 pub mod compiler;
+pub mod installed;
 pub mod library;
 pub mod process;
 pub mod sandbox;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use mallard_e2e::compiler::Source;
-use mallard_e2e::{Allocator, Library, Sandbox};
+use mallard_e2e::{Allocator, Library, Sandbox, installed};
 use object::elf;
 use object::read::elf::{Dyn, ElfFile64, FileHeader, ProgramHeader, Sym};
 
@@ -180,19 +180,17 @@ fn system_calls(sandbox: &Sandbox, program: &Path, preload: Option<&Path>) -> Ve
 /// static program shows it without a loader, a preloaded one beside a library with nothing in it.
 #[test]
 fn a_program_s_start_takes_ten_more_system_calls_at_most() {
-    let sandbox = Sandbox::temporary(Allocator::System);
-    if sandbox
-        .run(sandbox.plain_command("strace").arg("-V"))
-        .is_err()
-    {
-        let required = std::env::var("MALLARD_REQUIRE_PROGRAMS").is_ok_and(|value| value == "1");
+    let missing = installed::missing(&["strace"]);
+    if !missing.is_empty() {
         assert!(
-            !required,
-            "strace is not installed; scripts/setup-tests.sh installs it"
+            !installed::are_required(),
+            "{}",
+            installed::advice(&missing)
         );
-        eprintln!("SKIPPED: strace is not installed");
+        installed::announce_skip("the budget of system calls", &missing);
         return;
     }
+    let sandbox = Sandbox::temporary(Allocator::System);
     let library = Library::release();
     let check = |with: Vec<String>, without: Vec<String>| {
         assert!(without.len() > 3, "strace saw a program: {without:?}");

@@ -20,6 +20,9 @@ const SETTINGS: &[&str] = &[
     "narenas:64,tcache_max:1024,junk:true",
 ];
 
+/// Threads at a time: more than cores, so that they are interrupted anywhere.
+const WORKERS: u64 = 12;
+
 fn stress() -> PathBuf {
     Source::new("stress.cpp").flags(&["-O1"]).compile()
 }
@@ -31,9 +34,15 @@ fn random_seed() -> u64 {
     since.as_micros() as u64 % 1_000_000_000
 }
 
-fn stress_command(sandbox: &Sandbox, program: &Path, seed: u64, seconds: u64) -> Command {
+fn stress_command(
+    sandbox: &Sandbox,
+    program: &Path,
+    seed: u64,
+    seconds: u64,
+    child_seconds: u64,
+) -> Command {
     let mut command = sandbox.command(program);
-    command.args([seed.to_string(), seconds.to_string(), "12".to_owned()]);
+    command.args([seed, seconds, WORKERS, child_seconds].map(|number| number.to_string()));
     command
 }
 
@@ -52,7 +61,7 @@ fn run_on(library: &Library, conf: &str, seed: u64, seconds: u64) {
         library.name
     );
     let sandbox = Sandbox::temporary(Allocator::Preload(library));
-    let mut command = stress_command(&sandbox, &stress(), seed, seconds);
+    let mut command = stress_command(&sandbox, &stress(), seed, seconds, 60);
     command.env("MALLOC_CONF", conf);
     let outcome = process::run(&mut command, Duration::from_secs(seconds + 180))
         .unwrap_or_else(|error| panic!("seed {seed}, '{conf}', {} build: {error}", library.name));
@@ -91,7 +100,10 @@ fn run_on(library: &Library, conf: &str, seed: u64, seconds: u64) {
             "no {what} happened: {counts:?}"
         );
     }
-    assert!(counts["births"] > 12, "threads were replaced: {counts:?}");
+    assert!(
+        counts["births"] > WORKERS,
+        "threads were replaced: {counts:?}"
+    );
 }
 
 #[test]
@@ -117,19 +129,27 @@ fn the_stress_program_passes_on_a_sound_allocator_and_finds_faults() {
     let broken = Source::new("broken.c")
         .flags(&["-shared", "-fPIC", "-O1"])
         .compile();
-    let run = |fault: &str| {
+    let run = |fault: &str, seconds: u64| {
         let sandbox = Sandbox::temporary(Allocator::System);
-        let mut command = stress_command(&sandbox, &stress(), 42, 1);
+        let mut command = stress_command(&sandbox, &stress(), 42, seconds, 5);
         command
             .env("LD_PRELOAD", &broken)
             .env("MALLARD_E2E_FAULT", fault);
         process::run(&mut command, Duration::from_secs(240))
             .unwrap_or_else(|error| panic!("{fault}: {error}"))
     };
-    let sound = run("none");
+    let sound = run("none", 1);
     assert!(sound.status.success(), "{}", sound.account());
-    for fault in ["calloc", "realloc", "misaligned", "overlap", "errno"] {
-        let outcome = run(fault);
+    for fault in [
+        "calloc",
+        "realloc",
+        "misaligned",
+        "overlap",
+        "errno",
+        "fork",
+    ] {
+        // Chance decides when a fault is met; the run ends then.
+        let outcome = run(fault, 20);
         assert!(
             !outcome.status.success(),
             "the fault '{fault}' went unseen: {}",

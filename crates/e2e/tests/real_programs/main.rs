@@ -18,7 +18,7 @@ mod vcs;
 use std::path::Path;
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use mallard_e2e::{Allocator, Library, Sandbox, target_dir};
+use mallard_e2e::{Allocator, Library, Sandbox, installed, target_dir};
 
 /// What a run left behind that must not depend on the allocator: labelled pieces of output.
 type Transcript = Vec<(String, Vec<u8>)>;
@@ -53,36 +53,18 @@ fn cases() -> Vec<Case> {
 }
 
 fn trial(case: Case) -> Trial {
-    let missing: Vec<&str> = case
-        .needs
-        .iter()
-        .copied()
-        .filter(|program| !is_installed(program))
-        .collect();
-    let required = std::env::var("MALLARD_REQUIRE_PROGRAMS").is_ok_and(|value| value == "1");
-    let skipped = !missing.is_empty() && !required;
+    let missing = installed::missing(case.needs);
+    let skipped = !missing.is_empty() && !installed::are_required();
     if skipped {
-        eprintln!(
-            "SKIPPED {}: not installed: {} (scripts/setup-tests.sh installs it)",
-            case.name,
-            missing.join(", ")
-        );
+        installed::announce_skip(case.name, &missing);
     }
-    let missing = missing.join(", ");
     Trial::test(case.name, move || {
         if !missing.is_empty() {
-            return Err(Failed::from(format!(
-                "not installed: {missing}; scripts/setup-tests.sh installs it"
-            )));
+            return Err(Failed::from(installed::advice(&missing)));
         }
         compare(&case).map_err(Failed::from)
     })
     .with_ignored_flag(skipped)
-}
-
-fn is_installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
 /// Runs the case on the system's allocator and on each build of the library, and compares.

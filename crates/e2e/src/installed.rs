@@ -1,0 +1,36 @@
+//! Programs that may be missing on a machine. A test that lacks one is skipped by name, on the
+//! standard error that `cargo test` does not capture; where the surroundings promise to have them
+//! all (`MALLARD_REQUIRE_PROGRAMS=1`), it fails instead.
+
+use std::io::Write;
+
+/// Those of the programs that are not found on `PATH`.
+pub fn missing<'a>(programs: &[&'a str]) -> Vec<&'a str> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_installed =
+        |program: &str| std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
+    programs
+        .iter()
+        .copied()
+        .filter(|program| !is_installed(program))
+        .collect()
+}
+
+/// Whether a missing program is a failure.
+pub fn are_required() -> bool {
+    std::env::var("MALLARD_REQUIRE_PROGRAMS").is_ok_and(|value| value == "1")
+}
+
+/// What to say about a test that lacks programs.
+pub fn advice(missing: &[&str]) -> String {
+    format!(
+        "not installed: {} (scripts/setup-tests.sh installs it)",
+        missing.join(", ")
+    )
+}
+
+/// Says on the uncaptured standard error that the test is skipped.
+pub fn announce_skip(test: &str, missing: &[&str]) {
+    // The test goes on without its message where standard error is closed.
+    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {}", advice(missing));
+}
