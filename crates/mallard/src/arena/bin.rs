@@ -84,16 +84,16 @@ impl BinState {
         before
     }
 
-    /// Gives a region back to its slab. A slab that became empty beside the spare one leaves the
+    /// Gives regions back to their slab. A slab that became empty beside the spare one leaves the
     /// bin: it is the caller's, to be unmade once the lock is free.
     #[inline]
-    pub fn give_region(
+    pub fn give_regions(
         &mut self,
         slab: &'static Slab,
-        p: usize,
+        blocks: &[usize],
     ) -> Result<Option<&'static Slab>, Misuse> {
-        slab.give(p)?;
-        self.counts.given += 1;
+        slab.give(blocks)?;
+        self.counts.given += blocks.len() as u64;
         if !slab.is_empty() {
             self.file(slab);
             return Ok(None);

@@ -14,6 +14,7 @@ mod slab;
 mod store;
 
 use crate::class::{CACHED_CLASSES, Class, PAGE};
+use crate::die;
 use crate::space::meta;
 use crate::sys::atomic::{AtomicPtr, AtomicU32, Ordering};
 use crate::sys::lock::Mutex;
@@ -282,50 +283,73 @@ fn give_back(class: Class, blocks: &mut [usize]) {
 
 /// Blocks handled together: all their slab records are looked up first, so that the processor has
 /// many of these loads under way at once.
-const GROUP: usize = 64;
+const GROUP: usize = 128;
 
 fn give_back_group(class: Class, blocks: &mut [usize]) {
-    let mut slabs = [None; GROUP];
-    for (slab, &p) in slabs.iter_mut().zip(blocks.iter()) {
-        *slab = Some(Slab::of(p, class));
+    let Some(&first) = blocks.first() else { return };
+    let mut slab = Slab::of(first, class);
+    let mut slabs = [slab; GROUP];
+    for (i, &p) in blocks.iter().enumerate() {
+        // Blocks that are freed together often lie together.
+        if !slab.covers(p) {
+            slab = Slab::of(p, class);
+        }
+        slabs[i] = slab;
     }
     let mut left = blocks.len();
-    let mut retired = [None; GROUP];
-    let mut retiring = 0;
-    while let Some(first) = slabs[..left].first().copied().flatten() {
-        let owner = first.arena();
-        let Some(arena) = existing(owner as usize) else {
-            break;
-        };
-        let mut b = arena.bin(class).0.lock();
-        let mut kept = 0;
-        for i in 0..left {
-            let Some(slab) = slabs[i] else { continue };
-            if slab.arena() == owner {
-                match b.give_region(slab, blocks[i]) {
-                    Ok(None) => {}
-                    Ok(empty) => {
-                        retired[retiring] = empty;
-                        retiring += 1;
-                    }
-                    Err(misuse) => {
-                        drop(b);
-                        misuse.die();
-                    }
-                }
-            } else {
-                slabs[kept] = slabs[i];
-                blocks[kept] = blocks[i];
-                kept += 1;
-            }
-        }
-        left = kept;
+    let mut retired = None;
+    while left > 0 {
+        left = give_back_to_owner(class, &mut slabs[..left], &mut blocks[..left], &mut retired);
     }
-    for slab in retired.into_iter().flatten() {
-        // SAFETY: empty, in no list, and out of its bin; every block of it was in this group or
-        // given before, so nobody refers to it.
+    while let Some(slab) = retired {
+        let slab: &'static Slab = slab;
+        retired = slab.next.take();
+        // SAFETY: empty, in no list of a bin, and out of its bin; every block of it was in this
+        // group or given before, so nobody refers to it.
         unsafe { slab.unmake() };
     }
+}
+
+/// Gives back, of blocks and their slabs, those of the first slab's arena, under one lock; moves the
+/// others to the front and tells how many they are. Slabs that are to be unmade join a list.
+fn give_back_to_owner(
+    class: Class,
+    slabs: &mut [&'static Slab],
+    blocks: &mut [usize],
+    retired: &mut Option<&'static Slab>,
+) -> usize {
+    let owner = slabs[0].arena();
+    let Some(arena) = existing(owner as usize) else {
+        die!("slab of arena {owner}, which does not exist");
+    };
+    let mut b = arena.bin(class).0.lock();
+    let (mut kept, mut start) = (0, 0);
+    while start < blocks.len() {
+        let slab = slabs[start];
+        let same = slabs[start..]
+            .iter()
+            .take_while(|s| core::ptr::eq(**s, slab))
+            .count();
+        let end = start + same;
+        if slab.arena() == owner {
+            match b.give_regions(slab, &blocks[start..end]) {
+                Ok(None) => {}
+                Ok(Some(empty)) => {
+                    empty.next.set(retired.replace(empty));
+                }
+                Err(misuse) => {
+                    drop(b);
+                    misuse.die();
+                }
+            }
+        } else {
+            slabs.copy_within(start..end, kept);
+            blocks.copy_within(start..end, kept);
+            kept += same;
+        }
+        start = end;
+    }
+    kept
 }
 
 // An arena's bins are reached through shared references by all threads.

@@ -201,22 +201,30 @@ impl Slab {
         self.shape.region_at(p - self.addr).is_some()
     }
 
-    /// Takes the region back.
+    /// Whether `p` points into the slab.
     #[inline]
-    pub fn give(&self, p: usize) -> Result<(), Misuse> {
-        let Some(i) = self.shape.region_at(p - self.addr) else {
-            return Err(Misuse::Inside(p, self.class));
-        };
-        let (word, bit) = (i / 64, 1u64 << (i % 64));
-        let bits = self.bits[word].get();
-        if bits & bit != 0 {
-            return Err(Misuse::Double(p, self.class));
+    pub fn covers(&self, p: usize) -> bool {
+        p.wrapping_sub(self.addr) < self.shape.pages as usize * PAGE
+    }
+
+    /// Takes regions back, all of this slab.
+    #[inline]
+    pub fn give(&self, blocks: &[usize]) -> Result<(), Misuse> {
+        let mut lowest = self.hint.get();
+        for &p in blocks {
+            let Some(i) = self.shape.region_at(p - self.addr) else {
+                return Err(Misuse::Inside(p, self.class));
+            };
+            let (word, bit) = (i / 64, 1u64 << (i % 64));
+            let bits = self.bits[word].get();
+            if bits & bit != 0 {
+                return Err(Misuse::Double(p, self.class));
+            }
+            self.bits[word].set(bits | bit);
+            lowest = lowest.min(word as u16);
         }
-        self.bits[word].set(bits | bit);
-        self.free.set(self.free.get() + 1);
-        if (word as u16) < self.hint.get() {
-            self.hint.set(word as u16);
-        }
+        self.hint.set(lowest);
+        self.free.set(self.free.get() + blocks.len() as u16);
         Ok(())
     }
 }

@@ -183,7 +183,11 @@ impl Region {
     /// The region that holds `p` in its committed heap.
     #[inline]
     pub fn find(p: usize) -> Option<&'static Region> {
-        Self::all().iter().find(|r| r.contains(p))
+        let first = &REGIONS.0[0];
+        if first.contains(p) {
+            return Some(first);
+        }
+        Self::all().iter().skip(1).find(|r| r.contains(p))
     }
 
     /// All regions so far.
