@@ -38,7 +38,7 @@ count() { # function, size, pairs
     "$work/pairs" "$3" "$2" >/dev/null 2>&1
   # The function's own instructions: free goes by the name of an operator that is the same code.
   callgrind_annotate --threshold=100 --show-percs=no "$work/out" 2>/dev/null |
-    awk -v f=":($1)( |\$)" '$0 ~ f && $0 !~ /worker|main/ { gsub(",", "", $1); s += $1 } END { print s + 0 }'
+    awk -v f=":($1)( |\$)" '$0 ~ f && $0 !~ /=>|main/ { gsub(",", "", $1); s += $1 } END { print s + 0 }'
 }
 
 pairs=100000

@@ -23,8 +23,10 @@ pub const CACHED_MAX: usize = 256 * 1024;
 pub const CACHED_CLASSES: usize = 53;
 /// Largest request at all: beyond, sizes and differences of addresses would not fit their types.
 pub const MAX: usize = isize::MAX as usize;
-/// Requests up to this size find their class in a table.
+/// Requests up to this size find their class in a table of steps of 8 bytes.
 pub const TABLE_MAX: usize = 1024;
+/// Larger ones up to this size find it in a table of coarser steps.
+pub const MEDIUM_MAX: usize = 32 * 1024;
 
 /// A size class; 0 is none.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -62,23 +64,36 @@ const fn size(class: u8) -> usize {
 /// that the fast path needs no multiplication.
 pub const STRIDE: usize = 32;
 
-const TABLE: [u16; TABLE_MAX / 8 + 1] = {
-    let mut t = [0; TABLE_MAX / 8 + 1];
+/// Classes times [`STRIDE`] of the multiples of `GRAIN`.
+const fn table<const GRAIN: usize, const N: usize>() -> [u16; N] {
+    let mut t = [0; N];
     let mut i = 0;
-    while i < t.len() {
-        t[i] = compute(i * 8) as u16 * STRIDE as u16;
+    while i < N {
+        t[i] = compute(i * GRAIN) as u16 * STRIDE as u16;
         i += 1;
     }
     t
-};
+}
+
+/// The table of larger requests has steps of so many bytes: the least distance of classes there.
+const MEDIUM_GRAIN: usize = 256;
 
 /// Class times [`STRIDE`] of a request of up to [`TABLE_MAX`] bytes.
 #[inline(always)]
 pub fn offset_of_small(n: usize) -> usize {
     debug_assert!(n <= TABLE_MAX);
-    static SMALL: [u16; TABLE_MAX / 8 + 1] = TABLE;
+    static SMALL: [u16; TABLE_MAX / 8 + 1] = table::<8, _>();
     // SAFETY: n is at most TABLE_MAX, so the index is inside the table.
     unsafe { *SMALL.get_unchecked((n + 7) >> 3) as usize }
+}
+
+/// Class times [`STRIDE`] of a request above [`TABLE_MAX`], up to [`MEDIUM_MAX`] bytes.
+#[inline(always)]
+pub fn offset_of_medium(n: usize) -> usize {
+    debug_assert!((TABLE_MAX..=MEDIUM_MAX).contains(&n));
+    static MEDIUM: [u16; MEDIUM_MAX / MEDIUM_GRAIN + 1] = table::<MEDIUM_GRAIN, _>();
+    // SAFETY: n is at most MEDIUM_MAX, so the index is inside the table.
+    unsafe { *MEDIUM.get_unchecked(n.div_ceil(MEDIUM_GRAIN)) as usize }
 }
 
 impl Class {
@@ -239,6 +254,13 @@ mod tests {
         for n in 0..=TABLE_MAX {
             assert_eq!(
                 offset_of_small(n),
+                Class::of(n).index() * STRIDE,
+                "{n} bytes"
+            );
+        }
+        for n in TABLE_MAX..=MEDIUM_MAX {
+            assert_eq!(
+                offset_of_medium(n),
                 Class::of(n).index() * STRIDE,
                 "{n} bytes"
             );

@@ -1,13 +1,13 @@
 //! Allocation.
 //!
 //! Up to [`TABLE_MAX`] bytes: one table look-up for the stack's place, one load of the thread's
-//! pointer, one comparison, one load of the block. Above, up to what caches hold, the class comes
-//! from the position of the leading bit. `docs/design/fast-path.md` shows the instructions.
+//! pointer, one comparison, one load of the block. Above, a second table, and from 32 KiB up to what
+//! caches hold, the position of the leading bit. `docs/design/fast-path.md` shows the instructions.
 
 use super::start::{self, JUNK_ALLOC, XMALLOC, ZERO, extras, start};
 use crate::arena::{self, large};
 use crate::cache::{self, life};
-use crate::class::{self, CACHED_MAX, Class, MAX, PAGE, STRIDE, TABLE_MAX};
+use crate::class::{self, CACHED_MAX, Class, MAX, MEDIUM_MAX, PAGE, STRIDE, TABLE_MAX};
 use crate::die;
 use crate::heap::HEAP;
 use crate::sys::errno;
@@ -18,11 +18,7 @@ use core::ptr::null_mut;
 #[inline(always)]
 pub fn alloc(size: usize) -> *mut u8 {
     if size <= TABLE_MAX {
-        let offset = class::offset_of_small(size);
-        match cache::stack_at(offset).pop() {
-            Some(block) => block as *mut u8,
-            None => alloc_slow(offset),
-        }
+        pop(class::offset_of_small(size))
     } else {
         alloc_medium(size)
     }
@@ -41,15 +37,18 @@ pub fn alloc_cached(size: usize) -> Option<*mut u8> {
 
 #[inline(never)]
 fn alloc_medium(size: usize) -> *mut u8 {
-    if size > CACHED_MAX {
-        return alloc_large(size, PAGE, false);
+    if size <= MEDIUM_MAX {
+        pop(class::offset_of_medium(size))
+    } else if size <= CACHED_MAX {
+        pop(Class::of(size).index() * STRIDE)
+    } else {
+        alloc_large(size, PAGE, false)
     }
-    pop(Class::of(size))
 }
 
+/// A block from the thread's stack at `offset`.
 #[inline(always)]
-fn pop(class: Class) -> *mut u8 {
-    let offset = class.index() * STRIDE;
+fn pop(offset: usize) -> *mut u8 {
     match cache::stack_at(offset).pop() {
         Some(block) => block as *mut u8,
         None => alloc_slow(offset),
@@ -160,7 +159,7 @@ pub fn alloc_zeroed(size: usize) -> *mut u8 {
 pub fn alloc_aligned(size: usize, align: usize) -> *mut u8 {
     debug_assert!(align.is_power_of_two());
     if align <= PAGE && size <= CACHED_MAX - PAGE {
-        pop(Class::of_aligned(size, align))
+        pop(Class::of_aligned(size, align).index() * STRIDE)
     } else {
         alloc_large(size, align.max(PAGE), false)
     }
