@@ -52,6 +52,8 @@ mod space;
 #[cfg(not(loom))]
 pub mod stats;
 pub mod sys;
+#[cfg(all(test, not(loom)))]
+mod testing;
 
 #[cfg(not(loom))]
 pub use api::global::Mallard;

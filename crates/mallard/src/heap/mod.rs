@@ -15,6 +15,8 @@ mod filler;
 pub mod huge_pages;
 mod pool;
 mod purge;
+#[cfg(test)]
+mod tests;
 
 use crate::class::PAGE;
 use crate::space::Region;

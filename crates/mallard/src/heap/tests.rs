@@ -1,0 +1,311 @@
+//! The page heap beside a model: a list of runs, each page with a mark of its own.
+
+use super::*;
+use crate::sys::mem;
+use crate::testing::alone;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::vec::Vec;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Alloc {
+        pages: usize,
+        align: usize,
+    },
+    Free(usize),
+    FreeMany(usize),
+    /// Returned by its holder before it is freed, as a block that was moved away is.
+    FreeClean(usize),
+    Grow(usize, usize),
+    /// Frees the end of a run, as a block that shrinks does.
+    Shrink(usize),
+    PurgeAll,
+    /// The decay times, in effect at the next free.
+    SetDecay(i64, i64),
+    Tick,
+    Retain(bool),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let pages = prop_oneof![8 => 1usize..40, 3 => 40usize..600, 1 => 600usize..2000];
+    let align = prop_oneof![6 => Just(0u32), 2 => 1u32..10, 1 => 10u32..12];
+    let times = prop::sample::select(std::vec![-1i64, 0, 1, 1000]);
+    prop_oneof![
+        30 => (pages, align).prop_map(|(pages, shift)| Op::Alloc { pages, align: PAGE << shift }),
+        20 => any::<usize>().prop_map(Op::Free),
+        3 => (1usize..20).prop_map(Op::FreeMany),
+        2 => any::<usize>().prop_map(Op::FreeClean),
+        8 => (any::<usize>(), 1usize..700).prop_map(|(pick, more)| Op::Grow(pick, more)),
+        5 => any::<usize>().prop_map(Op::Shrink),
+        2 => Just(Op::PurgeAll),
+        2 => (times.clone(), times).prop_map(|(dirty, muzzy)| Op::SetDecay(dirty, muzzy)),
+        4 => Just(Op::Tick),
+        1 => any::<bool>().prop_map(Op::Retain),
+    ]
+}
+
+/// The runs that are held. Every page of one begins with its own address and the run's number.
+#[derive(Default)]
+struct Model {
+    runs: Vec<(usize, usize, usize)>,
+    ends: BTreeMap<usize, usize>,
+    number: usize,
+}
+
+fn page_words(addr: usize, pages: usize) -> impl Iterator<Item = *mut usize> {
+    (0..pages).map(move |i| (addr + i * PAGE) as *mut usize)
+}
+
+fn assert_zero(addr: usize, pages: usize) {
+    // SAFETY: the pages are held.
+    let words = unsafe { std::slice::from_raw_parts(addr as *const usize, pages * PAGE / 8) };
+    assert!(words.iter().all(|&w| w == 0), "{addr:#x} is not all zero");
+}
+
+fn write(addr: usize, pages: usize, number: usize) {
+    for at in page_words(addr, pages) {
+        // SAFETY: the pages are held.
+        unsafe { at.write(at.addr() ^ number) };
+    }
+}
+
+impl Model {
+    fn pages(&self) -> usize {
+        self.runs.iter().map(|run| run.1).sum()
+    }
+
+    fn pick(&mut self, pick: usize) -> Option<(usize, usize, usize)> {
+        let run = self.runs.swap_remove(pick.checked_rem(self.runs.len())?);
+        self.ends.remove(&run.0);
+        for at in page_words(run.0, run.1) {
+            // SAFETY: the run is held.
+            assert_eq!(
+                unsafe { at.read() },
+                at.addr() ^ run.2,
+                "page {at:p} was lost"
+            );
+        }
+        Some(run)
+    }
+
+    fn enter(&mut self, addr: usize, pages: usize, number: usize) {
+        let end = addr + pages * PAGE;
+        if let Some((other, other_end)) = self.ends.range(..end).next_back() {
+            assert!(
+                *other_end <= addr,
+                "{addr:#x} overlaps the run at {other:#x}"
+            );
+        }
+        self.ends.insert(addr, end);
+        self.runs.push((addr, pages, number));
+    }
+
+    fn run(&mut self, op: &Op) {
+        match *op {
+            Op::Alloc { pages, align } => {
+                let run = HEAP.alloc(pages, align).expect("there is memory");
+                assert_eq!(run.addr % align, 0);
+                if run.zeroed {
+                    assert_zero(run.addr, pages);
+                }
+                self.number += 1;
+                write(run.addr, pages, self.number);
+                self.enter(run.addr, pages, self.number);
+            }
+            Op::Free(pick) => {
+                if let Some((addr, pages, _)) = self.pick(pick) {
+                    HEAP.free(addr, pages);
+                }
+            }
+            Op::FreeMany(count) => {
+                let runs: Vec<_> = (0..count).map_while(|i| self.pick(i)).collect();
+                HEAP.free_many(runs.into_iter().map(|run| (run.0, run.1)));
+            }
+            Op::FreeClean(pick) => {
+                if let Some((addr, pages, _)) = self.pick(pick) {
+                    assert!(mem::discard(addr, pages * PAGE));
+                    HEAP.free_as(addr, pages, Backing::Clean);
+                }
+            }
+            Op::Grow(pick, more) => {
+                if let Some((addr, pages, number)) = self.pick(pick) {
+                    let grown = HEAP.grow_in_place(addr, pages, pages + more);
+                    let tail = addr + pages * PAGE;
+                    if grown == Some(true) {
+                        assert_zero(tail, more);
+                    }
+                    let more = if grown.is_some() { more } else { 0 };
+                    write(tail, more, number);
+                    self.enter(addr, pages + more, number);
+                }
+            }
+            Op::Shrink(pick) => {
+                if let Some((addr, pages, number)) = self.pick(pick) {
+                    let kept = pages.div_ceil(2);
+                    if kept < pages {
+                        HEAP.free(addr + kept * PAGE, pages - kept);
+                    }
+                    self.enter(addr, kept, number);
+                }
+            }
+            Op::PurgeAll => {
+                HEAP.purge_all();
+                let totals = HEAP.totals();
+                assert_eq!((totals.dirty, totals.muzzy), (0, 0), "after all was purged");
+            }
+            Op::SetDecay(dirty, muzzy) => HEAP.set_decay(dirty, muzzy),
+            Op::Tick => HEAP.tick(),
+            Op::Retain(retain) => HEAP.retain.store(retain, Ordering::Relaxed),
+        }
+    }
+}
+
+/// What must hold of every chunk record and of their sums.
+fn assert_consistent(held: usize) {
+    let state = HEAP.state.lock();
+    let (mut used, mut dirty, mut muzzy) = (0, 0, 0);
+    for region in Region::all() {
+        for i in 0..region.chunks() {
+            let c = region.chunk(i);
+            let free = c.free.count();
+            assert_eq!(
+                c.used.get() as usize,
+                CHUNK_PAGES - free,
+                "used of {:#x}",
+                c.addr()
+            );
+            assert_eq!(c.longest.get() as usize, c.free.longest_run());
+            assert_eq!(
+                c.dirty.and(&c.free).count(),
+                c.dirty.count(),
+                "dirty pages are free"
+            );
+            assert_eq!(
+                c.muzzy.and(&c.free).count(),
+                c.muzzy.count(),
+                "muzzy pages are free"
+            );
+            assert!(
+                c.dirty.and(&c.muzzy).is_empty(),
+                "no page is dirty and muzzy"
+            );
+            let filed = c.list.get() != crate::space::chunk::NO_LIST;
+            assert_eq!(
+                filed,
+                free > 0 && free < CHUNK_PAGES,
+                "filed when partly used"
+            );
+            let memory = !(c.dirty.is_empty() && c.muzzy.is_empty());
+            assert_eq!(region.vacant().contains(i), c.is_vacant());
+            assert_eq!(region.resident().contains(i), c.is_vacant() && memory);
+            assert!(
+                c.committed.get() || c.is_vacant() && !memory,
+                "only idle chunks are given up"
+            );
+            used += c.used.get() as usize;
+            dirty += c.dirty.count();
+            muzzy += c.muzzy.count();
+        }
+    }
+    let totals = state.totals;
+    assert_eq!(
+        (totals.used, totals.dirty, totals.muzzy),
+        (used, dirty, muzzy)
+    );
+    assert_eq!(used, held, "pages in use");
+}
+
+/// Leaves the heap as other tests expect it.
+fn restore() {
+    HEAP.retain.store(true, Ordering::Relaxed);
+    HEAP.set_decay(10_000, 0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn runs_stay_whole_and_the_books_balance(ops in prop::collection::vec(op(), 1..120)) {
+        let _alone = alone();
+        restore();
+        let before = HEAP.totals().used;
+        let mut model = Model::default();
+        for op in &ops {
+            model.run(op);
+            assert_consistent(before + model.pages());
+        }
+        while let Some((addr, pages, _)) = model.pick(0) {
+            HEAP.free(addr, pages);
+        }
+        assert_consistent(before);
+        restore();
+    }
+}
+
+#[test]
+fn memory_that_was_freed_serves_before_the_heap_grows() {
+    let _alone = alone();
+    restore();
+    let take = || -> Vec<Run> { (0..100).map(|_| HEAP.alloc(37, PAGE).unwrap()).collect() };
+    let give = |runs: Vec<Run>| runs.into_iter().for_each(|run| HEAP.free(run.addr, 37));
+    give(take());
+    let committed = HEAP.totals().committed;
+    let again = take();
+    assert_eq!(HEAP.totals().committed, committed);
+    give(again);
+}
+
+#[test]
+fn a_request_that_cannot_be_met_changes_nothing() {
+    let _alone = alone();
+    let before = HEAP.totals();
+    let most = isize::MAX as usize / PAGE;
+    for (pages, align) in [
+        (most + 1, PAGE),
+        (usize::MAX, PAGE),
+        (most, PAGE),
+        (1 << 40, PAGE),
+        (1, 1 << 62),
+        (1 << 20, 1 << 50),
+    ] {
+        assert!(
+            HEAP.alloc(pages, align).is_none(),
+            "{pages} pages at {align}"
+        );
+    }
+    let run = HEAP.alloc(3, PAGE).unwrap();
+    assert_eq!(HEAP.grow_in_place(run.addr, 3, 1 << 40), None);
+    HEAP.free(run.addr, 3);
+    let after = HEAP.totals();
+    assert_eq!(after.used, before.used);
+    assert_consistent(before.used);
+}
+
+#[test]
+fn what_is_freed_decays_at_once_in_time_or_never_as_was_set() {
+    let _alone = alone();
+    HEAP.purge_all();
+    let free_some = || {
+        let run = HEAP.alloc(100, PAGE).unwrap();
+        write(run.addr, 100, 1);
+        HEAP.free(run.addr, 100);
+    };
+    HEAP.set_decay(-1, -1);
+    free_some();
+    HEAP.tick();
+    assert_eq!(HEAP.totals().dirty, 100, "never");
+    HEAP.set_decay(0, -1);
+    free_some();
+    let totals = HEAP.totals();
+    assert_eq!(
+        (totals.dirty, totals.muzzy),
+        (0, 100),
+        "at once, to muzzy, which stay"
+    );
+    HEAP.set_decay(0, 0);
+    free_some();
+    let totals = HEAP.totals();
+    assert_eq!((totals.dirty, totals.muzzy), (0, 0), "at once and for good");
+    restore();
+}
