@@ -55,6 +55,12 @@ static void *thread_work(void *argument) {
     return NULL;
 }
 
+static void *live_together(void *barrier) {
+    free(malloc(100));
+    pthread_barrier_wait(barrier);
+    return NULL;
+}
+
 int main(int count, char **arguments) {
     const char *name = count > 1 ? arguments[1] : "nothing";
     if (strcmp(name, "nothing") == 0) {
@@ -81,6 +87,14 @@ int main(int count, char **arguments) {
         for (size_t i = 0; i < 24; i++) CHECK(pthread_create(&threads[i], NULL, thread_work, (void *)i) == 0);
         for (size_t i = 0; i < 24; i++) CHECK(pthread_join(threads[i], NULL) == 0);
         printf("threads ok\n");
+    } else if (strcmp(name, "arenas") == 0) {
+        /* All threads live at once, so that they are spread over all arenas there are. */
+        pthread_t threads[24];
+        pthread_barrier_t together;
+        CHECK(pthread_barrier_init(&together, NULL, 24) == 0);
+        for (size_t i = 0; i < 24; i++) CHECK(pthread_create(&threads[i], NULL, live_together, &together) == 0);
+        for (size_t i = 0; i < 24; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+        malloc_stats();
     } else {
         return 2;
     }

@@ -215,6 +215,29 @@ fn decay_times_of_nothing_and_never() {
 }
 
 #[test]
+fn narenas_is_the_number_of_arenas() {
+    on_each(|library| {
+        for narenas in [1, 2, 7, 24, 1024] {
+            let conf = format!("narenas:{narenas}");
+            let outcome = run_optioned(library, &[("MALLOC_CONF", &conf)], "arenas");
+            outcome.expect_success();
+            let report = outcome.stderr_text();
+            let told = report
+                .lines()
+                .find_map(|l| l.strip_prefix("arenas")?.split_once('='));
+            let arenas: usize = told
+                .expect("a line of arenas")
+                .1
+                .trim()
+                .parse()
+                .expect("a number");
+            // The main thread is in an arena too; there are no more of them than threads.
+            assert_eq!(arenas, narenas.min(25), "with {conf}: {report}");
+        }
+    });
+}
+
+#[test]
 fn programs_run_under_every_setting() {
     let settings = [
         "narenas:1",
