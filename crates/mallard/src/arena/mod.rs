@@ -12,12 +12,14 @@ mod bin;
 pub mod large;
 mod slab;
 mod store;
+#[cfg(test)]
+mod tests;
 
 use crate::class::{CACHED_CLASSES, Class, PAGE};
 use crate::die;
 use crate::space::meta;
 use crate::sys::atomic::{AtomicPtr, AtomicU32, Ordering};
-use crate::sys::lock::Mutex;
+use crate::sys::lock::{Guard, Mutex};
 use crate::sys::mem;
 pub use bin::BinCounts;
 use bin::{Bin, BinState};
@@ -35,7 +37,7 @@ pub struct Arena {
 static ARENAS: [AtomicPtr<Arena>; MOST] = [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST];
 /// How many arenas threads are spread over; 0 until somebody has to know.
 static AUTOMATIC: AtomicU32 = AtomicU32::new(0);
-/// Held while an arena is made.
+/// Held while an arena is made or chosen.
 static MAKING: Mutex<()> = Mutex::new(());
 
 /// Sets the number of arenas, before the first is used; none for the default.
@@ -85,7 +87,11 @@ fn get(index: usize) -> Option<&'static Arena> {
 
 #[cold]
 fn make(index: usize) -> Option<&'static Arena> {
-    let _making = MAKING.lock();
+    let making = MAKING.lock();
+    make_under(&making, index)
+}
+
+fn make_under(_: &Guard<'_, ()>, index: usize) -> Option<&'static Arena> {
     if let Some(arena) = existing(index) {
         return Some(arena);
     }
@@ -112,6 +118,8 @@ fn make(index: usize) -> Option<&'static Arena> {
 /// Gives a new thread its arena: the one with the fewest threads, the first of equals. None when
 /// memory is out.
 pub fn join() -> Option<&'static Arena> {
+    // One thread at a time, or two would see the same arena with the fewest.
+    let making = MAKING.lock();
     let threads = |i: usize| existing(i).map_or(0, |a| a.threads.load(Ordering::Relaxed));
     // The first thread of a process need not know how many arenas there are to be.
     let index = if threads(0) == 0 {
@@ -119,7 +127,7 @@ pub fn join() -> Option<&'static Arena> {
     } else {
         (0..automatic()).min_by_key(|&i| threads(i))?
     };
-    let arena = get(index).or_else(|| made().next())?;
+    let arena = make_under(&making, index).or_else(|| made().next())?;
     arena.threads.fetch_add(1, Ordering::Relaxed);
     Some(arena)
 }

@@ -82,7 +82,10 @@ const LARGE_BYTES: u64 = 16 * 1024 * 1024;
 /// Counts a call past the caches.
 pub fn tick_uncached() {
     static CALLS: AtomicU64 = AtomicU64::new(0);
-    if CALLS.fetch_add(1, Ordering::Relaxed).is_multiple_of(UNCACHED_CALLS) {
+    if CALLS
+        .fetch_add(1, Ordering::Relaxed)
+        .is_multiple_of(UNCACHED_CALLS)
+    {
         tick();
     }
 }

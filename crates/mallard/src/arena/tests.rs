@@ -1,0 +1,362 @@
+//! Slabs, bins, stores and arenas, each beside the plainest thing that does the same.
+
+use super::slab::{LEVELS, Misuse, NO_LEVEL};
+use super::store::Store;
+use super::*;
+use crate::class::{CACHED_MAX, SLAB_CLASSES};
+use crate::heap::HEAP;
+use crate::space::Region;
+use crate::space::chunk::CHUNK;
+use crate::testing::alone;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use std::vec;
+use std::vec::Vec;
+
+fn slab_classes() -> impl Iterator<Item = Class> {
+    (1..=SLAB_CLASSES as u8).map(Class)
+}
+
+/// A slab of its own, with where its regions are.
+fn make_slab(class: Class) -> (&'static Slab, Vec<usize>) {
+    let slab = Slab::make(class, 0).expect("there is memory");
+    let mut all = vec![0; class.shape().regions as usize];
+    assert_eq!(slab.take(&mut all), all.len());
+    slab.give(&all).expect("they were just taken");
+    (slab, all)
+}
+
+fn unmake(slab: &'static Slab) {
+    assert!(slab.is_empty());
+    // SAFETY: empty, in no list; the callers drop their references here.
+    unsafe { slab.unmake() };
+}
+
+#[test]
+fn regions_of_a_slab_are_disjoint_inside_it_and_in_the_page_map() {
+    let _alone = alone();
+    for class in slab_classes() {
+        let (slab, all) = make_slab(class);
+        let pages = class.shape().pages as usize;
+        assert!(
+            all.windows(2).all(|w| w[0] + class.size() <= w[1]),
+            "{class:?}"
+        );
+        assert!(all[all.len() - 1] + class.size() <= all[0] + pages * PAGE);
+        for &p in &all {
+            assert!(
+                core::ptr::eq(Slab::of(p, class), slab),
+                "{class:?} at {p:#x}"
+            );
+            assert!(slab.covers(p) && slab.begins_region(p) && !slab.begins_region(p + 1));
+        }
+        unmake(slab);
+        let region = Region::find(all[0]).expect("the heap is committed");
+        for page in 0..pages {
+            assert_eq!(region.class_of(all[0] + page * PAGE), Class::NONE);
+        }
+    }
+}
+
+#[test]
+fn a_block_given_twice_or_by_its_middle_is_told_and_changes_nothing_else() {
+    let _alone = alone();
+    for class in slab_classes() {
+        let (slab, all) = make_slab(class);
+        let mut taken = [0; 2];
+        slab.take(&mut taken);
+        slab.give(&taken[..1]).expect("it was taken");
+        assert!(matches!(
+            slab.give(&taken[..1]),
+            Err(Misuse::Double(p, c)) if p == taken[0] && c == class
+        ));
+        assert!(matches!(
+            slab.give(&[taken[1] + 4]),
+            Err(Misuse::Inside(p, c)) if p == taken[1] + 4 && c == class
+        ));
+        slab.give(&taken[1..]).expect("it is taken still");
+        // All are there again, once each.
+        let mut again = vec![0; all.len() + 1];
+        assert_eq!(slab.take(&mut again), all.len());
+        assert_eq!(again[..all.len()], all);
+        slab.give(&all).expect("all were taken");
+        unmake(slab);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn a_slab_behaves_like_a_set_of_its_regions(
+        class in (1..=SLAB_CLASSES as u8).prop_map(Class),
+        steps in prop::collection::vec((any::<bool>(), 1usize..300, any::<usize>()), 1..60),
+    ) {
+        let _alone = alone();
+        let (slab, all) = make_slab(class);
+        let mut free: BTreeSet<usize> = all.iter().copied().collect();
+        let mut taken: Vec<usize> = Vec::new();
+        for (take, count, pick) in steps {
+            if take {
+                let mut out = vec![0; count];
+                let n = slab.take(&mut out);
+                let lowest: Vec<usize> = free.iter().take(count).copied().collect();
+                prop_assert_eq!(&out[..n], &lowest[..], "the lowest free ones, ascending");
+                lowest.iter().for_each(|p| { free.remove(p); });
+                taken.extend(lowest);
+            } else if !taken.is_empty() {
+                taken.rotate_left(pick % taken.len());
+                let given: Vec<usize> = taken.drain(..count.min(taken.len())).collect();
+                prop_assert!(slab.give(&given).is_ok());
+                free.extend(given);
+            }
+            prop_assert_eq!(slab.is_empty(), taken.is_empty());
+            let level = slab.fitting_level();
+            prop_assert_eq!(level == NO_LEVEL, free.is_empty());
+            prop_assert!(level == NO_LEVEL || (level as usize) < LEVELS);
+        }
+        slab.give(&taken).expect("they are taken");
+        unmake(slab);
+    }
+
+    #[test]
+    fn a_store_is_a_bounded_stack_whose_idle_bottom_drains(
+        class in (1..=CACHED_CLASSES as u8).prop_map(Class),
+        steps in prop::collection::vec((0..4, 0usize..200), 1..80),
+    ) {
+        let (mut store, mut model, mut low) = (Store::new(), Vec::new(), 0);
+        let mut next = 0;
+        for (what, count) in steps {
+            match what {
+                0 => {
+                    let blocks: Vec<usize> = (next..next + count).collect();
+                    let n = store.put(class, &blocks);
+                    prop_assert!(n <= count);
+                    prop_assert!(n > 0 || count == 0 || !model.is_empty(), "an empty one has room");
+                    model.extend_from_slice(&blocks[..n]);
+                    next += count;
+                }
+                1 => {
+                    let mut out = vec![0; count];
+                    let n = store.take(&mut out);
+                    let expected = model.split_off(model.len() - count.min(model.len()));
+                    prop_assert_eq!(&out[..n], &expected[..]);
+                    low = low.min(model.len());
+                }
+                all => {
+                    let mut out = vec![0; count];
+                    let n = store.idle(&mut out, all == 3);
+                    let most = if all == 3 { model.len() } else { low };
+                    let expected: Vec<usize> = model.drain(..count.min(most)).collect();
+                    prop_assert_eq!(&out[..n], &expected[..]);
+                    low = low.saturating_sub(n);
+                    if n < count {
+                        store.mark();
+                        low = model.len();
+                    }
+                }
+            }
+            prop_assert_eq!(store.len(), model.len());
+            prop_assert!(model.len() * class.size() <= 1 << 20, "a store is bounded");
+        }
+    }
+}
+
+#[test]
+fn a_bin_fills_its_fullest_slab_first_and_keeps_one_empty_slab() {
+    let _alone = alone();
+    let class = Class::of(1024);
+    let per_slab = class.shape().regions as usize;
+    let bin = Bin::new();
+    let mut b = bin.0.lock();
+    // Two slabs: one nearly full, one nearly empty.
+    let mut blocks = vec![0; 2 * per_slab];
+    assert!(b.adopt(Slab::make(class, 0).unwrap()).is_none());
+    assert_eq!(b.take_regions(&mut blocks), per_slab);
+    assert!(b.adopt(Slab::make(class, 0).unwrap()).is_none());
+    assert_eq!(b.take_regions(&mut blocks[per_slab..]), per_slab);
+    let (dense, sparse) = blocks.split_at(per_slab);
+    let slab_of = |p: usize| Slab::of(p, class);
+    assert!(!core::ptr::eq(slab_of(dense[0]), slab_of(sparse[0])));
+    assert!(
+        b.give_regions(slab_of(dense[0]), &dense[..2])
+            .unwrap()
+            .is_none()
+    );
+    assert!(
+        b.give_regions(slab_of(sparse[0]), &sparse[1..])
+            .unwrap()
+            .is_none()
+    );
+    let mut out = [0; 3];
+    assert_eq!(b.take_regions(&mut out), 3);
+    assert_eq!(out[..2], dense[..2], "the fullest first");
+    assert!(sparse[1..].contains(&out[2]), "then the other");
+    assert_eq!(b.counts.taken - b.counts.given, per_slab as u64 + 2);
+    // Both become empty: one stays, the other is the caller's.
+    assert!(
+        b.give_regions(slab_of(sparse[0]), &[sparse[0], out[2]])
+            .unwrap()
+            .is_none()
+    );
+    let left = b.give_regions(slab_of(dense[0]), dense).unwrap();
+    assert!(left.is_some_and(|slab| slab.is_empty()));
+    assert_eq!((b.counts.slabs, b.counts.taken), (1, b.counts.given));
+    unmake(left.unwrap());
+    unmake(b.idle_spare(true).expect("one is kept"));
+    assert_eq!(b.counts.slabs, 0);
+    assert!(b.idle_spare(true).is_none());
+}
+
+#[test]
+fn a_spare_slab_that_was_wanted_meanwhile_stays() {
+    let _alone = alone();
+    let class = Class::of(512);
+    let bin = Bin::new();
+    let mut b = bin.0.lock();
+    assert!(b.adopt(Slab::make(class, 0).unwrap()).is_none());
+    b.counts.fills += 1;
+    assert!(
+        b.idle_spare(false).is_none(),
+        "there was a fill since the last look"
+    );
+    unmake(b.idle_spare(false).expect("nobody came since"));
+}
+
+/// Blocks of a class that are out, by the counts of all arenas.
+fn out(class: Class) -> u64 {
+    let counts = || made().map(|a| a.counts(class).0);
+    counts().map(|c| c.taken).sum::<u64>() - counts().map(|c| c.given).sum::<u64>()
+}
+
+#[test]
+fn blocks_filled_in_one_arena_and_flushed_in_another_all_return() {
+    const ARENAS: usize = 5;
+    let _alone = alone();
+    configure(ARENAS);
+    let arenas: Vec<_> = (0..ARENAS).map(|i| get(i).unwrap()).collect();
+    drain(true);
+    let used = HEAP.totals().used;
+    for class in Class::cachable() {
+        let before = out(class);
+        let each = (256 * 1024 / class.size()).clamp(2, 1000);
+        let mut blocks = vec![0; each * ARENAS];
+        for (arena, mut blocks) in arenas.iter().zip(blocks.chunks_mut(each)) {
+            while !blocks.is_empty() {
+                let n = arena.fill(class, blocks);
+                assert!(n > 0, "{class:?}: there is memory");
+                blocks = &mut blocks[n..];
+            }
+        }
+        let distinct: BTreeSet<usize> = blocks.iter().copied().collect();
+        assert_eq!(
+            distinct.len(),
+            blocks.len(),
+            "{class:?}: a block came twice"
+        );
+        // Every arena gets some of each other's.
+        let (stride, len) = (7, blocks.len());
+        let mut mixed: Vec<usize> = (0..len).map(|i| blocks[i * stride % len]).collect();
+        mixed.sort_unstable();
+        mixed.dedup();
+        let missing = blocks
+            .iter()
+            .copied()
+            .filter(|p| mixed.binary_search(p).is_err());
+        mixed = missing.chain(mixed.iter().copied()).collect();
+        mixed.rotate_left(each / 2);
+        for (arena, blocks) in arenas.iter().zip(mixed.chunks_mut(each)) {
+            arena.flush(class, blocks);
+        }
+        drain(true);
+        if class.is_slab() {
+            assert_eq!(out(class), before, "{class:?}: blocks out");
+        }
+        assert!(
+            made().all(|a| a.counts(class).1 == 0),
+            "{class:?}: stores are empty"
+        );
+    }
+    assert_eq!(HEAP.totals().used, used, "pages in use");
+}
+
+#[test]
+fn what_a_store_was_asked_for_stays_when_it_drains() {
+    let _alone = alone();
+    let (arena, class) = (any().unwrap(), Class::of(64));
+    drain(true);
+    let mut blocks = [0; 40];
+    let mut filled = 0;
+    while filled < blocks.len() {
+        filled += arena.fill(class, &mut blocks[filled..]);
+    }
+    let stored = || arena.counts(class).1;
+    arena.flush(class, &mut blocks);
+    drain(false);
+    assert_eq!(stored(), 40, "it has not lain there for a while yet");
+    // Half of them are wanted meanwhile, and come back.
+    let mut some = [0; 20];
+    assert_eq!(arena.fill(class, &mut some), 20);
+    arena.flush(class, &mut some);
+    drain(false);
+    assert_eq!(stored(), 20, "the half that nobody wanted went back");
+    drain(true);
+    assert_eq!(stored(), 0);
+}
+
+#[test]
+fn a_new_thread_joins_the_arena_with_the_fewest() {
+    let _alone = alone();
+    configure(3);
+    let joined: Vec<_> = (0..7).map(|_| join().unwrap()).collect();
+    let threads = |i: usize| existing(i).map_or(0, |a| a.threads.load(Ordering::Relaxed));
+    let spread: Vec<u32> = (0..3).map(threads).collect();
+    let (least, most) = (spread.iter().min().unwrap(), spread.iter().max().unwrap());
+    assert!(most - least <= 1, "{spread:?}");
+    joined[0].leave();
+    let next = join().unwrap();
+    assert!(threads(next.index as usize) <= *most);
+    joined[1..].iter().for_each(|a| a.leave());
+    next.leave();
+}
+
+#[test]
+fn a_large_block_grows_shrinks_and_moves_with_its_bytes_and_its_pages() {
+    let _alone = alone();
+    let (pages, used) = (large::bytes(), HEAP.totals().used);
+    let class = |bytes| Class::of(bytes);
+    let run = large::alloc(class(CHUNK), CHUNK, 0).unwrap();
+    let first = run.addr as *mut u64;
+    // SAFETY: the block is ours and a chunk long.
+    unsafe {
+        first.write(1);
+        first.add(CHUNK / 8 - 1).write(2);
+    }
+    let bytes = |p: *const u64| unsafe {
+        // SAFETY: as above, wherever the block is by now.
+        (p.read(), p.add(CHUNK / 8 - 1).read())
+    };
+    if large::resize_in_place(run.addr, class(3 * CHUNK), true) {
+        // SAFETY: the block is three chunks long.
+        let tail = unsafe { std::slice::from_raw_parts(first.add(CHUNK / 8), 2 * CHUNK / 8) };
+        assert!(tail.iter().all(|&w| w == 0), "asked to be zero");
+        assert_eq!(large::bytes(), pages + 3 * CHUNK);
+    }
+    assert!(
+        large::resize_in_place(run.addr, class(CHUNK), false),
+        "shrinking always works"
+    );
+    assert_eq!(large::bytes(), pages + CHUNK);
+    assert_eq!(bytes(first), (1, 2));
+    let last = match large::relocate(run.addr, class(4 * CHUNK)) {
+        Some(moved) => {
+            assert_eq!(bytes(moved as *const u64), (1, 2));
+            assert_eq!(large::bytes(), pages + 4 * CHUNK);
+            moved
+        }
+        None => run.addr,
+    };
+    large::free(last);
+    assert_eq!((large::bytes(), HEAP.totals().used), (pages, used));
+    const { assert!(CHUNK > CACHED_MAX) };
+}
