@@ -24,7 +24,12 @@ pub struct Args {
     pub command: Command,
 
     /// Add an allocator of your own: a name and the library that serves malloc (may be repeated)
-    #[arg(long = "allocator", value_name = "NAME=/PATH/LIB.SO", global = true)]
+    #[arg(
+        long = "allocator",
+        value_name = "NAME=/PATH/LIB.SO",
+        global = true,
+        display_order = 900
+    )]
     pub own: Vec<String>,
 }
 
@@ -67,7 +72,7 @@ pub struct Bench {
 
     /// The same, as a list
     #[arg(
-        short,
+        short = 'e',
         long = "experiments",
         value_name = "LIST",
         value_delimiter = ','
@@ -78,7 +83,7 @@ pub struct Bench {
     #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub threads: Vec<u32>,
 
-    /// A short version of everything: fewer and smaller runs, under two minutes
+    /// A short version of everything: three runs of smaller work, under two minutes
     #[arg(short, long)]
     pub quick: bool,
 
@@ -95,11 +100,16 @@ pub struct Bench {
     pub narenas: Vec<u32>,
 
     /// Values of dirty_decay_ms to try in tune
-    #[arg(long, value_name = "LIST", value_delimiter = ',', allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..))]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', allow_hyphen_values = true, value_parser = clap::value_parser!(i64).range(-1..))]
     pub decay: Vec<i64>,
 
-    /// Values of background_thread to try in tune
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    /// Values of background_thread to try in tune: true, false
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        hide_possible_values = true
+    )]
     pub background_thread: Vec<bool>,
 
     /// Let all threads wait for each other before they begin, so that their blocks coexist
@@ -128,7 +138,7 @@ Examples:
 /// wrote the same to standard output as under glibc. Results are written as compare.csv,
 /// compare.json and compare.html.
 #[derive(Debug, clap::Args)]
-#[command(after_help = COMPARE_EXAMPLES)]
+#[command(after_help = COMPARE_EXAMPLES, override_usage = "mallard compare [OPTIONS] -- <PROGRAM> [ARGS]...")]
 pub struct Compare {
     /// Option string for the allocators that read one (Mallard, jemalloc)
     #[arg(long, value_name = "STRING")]
@@ -146,7 +156,7 @@ pub struct Compare {
     pub common: Common,
 
     /// The program and its arguments
-    #[arg(last = true, required = true, value_name = "PROGRAM ARGS")]
+    #[arg(required = true, trailing_var_arg = true, value_names = ["PROGRAM", "ARGS"])]
     pub program: Vec<OsString>,
 }
 
@@ -164,7 +174,7 @@ pub struct Common {
     #[arg(short, long, value_name = "LIST", value_delimiter = ',')]
     pub allocators: Vec<String>,
 
-    /// Measured runs of each row on each allocator [default: 5; with --quick 3]
+    /// Measured runs of each row on each allocator [default: 5]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub runs: Option<u32>,
 
@@ -198,7 +208,7 @@ impl Common {
 /// The program takes the place of this command: its input, output, signals and exit code are its
 /// own.
 #[derive(Debug, clap::Args)]
-#[command(after_help = RUN_EXAMPLES)]
+#[command(after_help = RUN_EXAMPLES, override_usage = "mallard run [OPTIONS] -- <PROGRAM> [ARGS]...")]
 pub struct Run {
     /// Options for Mallard, such as narenas:4,dirty_decay_ms:1000
     #[arg(long, value_name = "STRING")]
@@ -209,7 +219,7 @@ pub struct Run {
     pub on: String,
 
     /// The program and its arguments
-    #[arg(last = true, required = true, value_name = "PROGRAM ARGS")]
+    #[arg(required = true, trailing_var_arg = true, value_names = ["PROGRAM", "ARGS"])]
     pub program: Vec<OsString>,
 }
 
@@ -249,5 +259,10 @@ mod tests {
         };
         assert_eq!(compare.program, ["sort", "-r", "--", "x"]);
         assert_eq!(compare.common.runs, Some(2));
+        let args = Args::parse_from(["mallard", "run", "ls", "--conf", "x"]);
+        let Command::Run(run) = args.command else {
+            panic!("{args:?}")
+        };
+        assert_eq!(run.program, ["ls", "--conf", "x"]);
     }
 }

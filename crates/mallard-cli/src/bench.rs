@@ -185,16 +185,7 @@ impl Runner<'_> {
             if self.race.stop.requested() {
                 break;
             }
-            let what = match row.setting {
-                Setting::Narenas(n) if about.axis == "narenas" => {
-                    format!("{} · {n} arenas", plan.name)
-                }
-                _ if about.axis == "threads" && row.threads == 1 => {
-                    format!("{} · 1 thread", plan.name)
-                }
-                _ if about.axis == "threads" => format!("{} · {} threads", plan.name, row.threads),
-                _ => format!("{} · {}", plan.name, row.label),
-            };
+            let what = row_name(plan, row);
             let race_row = race::Row {
                 what: &what,
                 entries,
@@ -248,6 +239,20 @@ impl Runner<'_> {
             input: None,
         }))
     }
+}
+
+/// A row for the eyes of somebody who waits.
+fn row_name(plan: &Plan, row: &PlannedRow) -> String {
+    let plural = |n: u32, noun: &str| match n {
+        1 => format!("1 {noun}"),
+        n => format!("{n} {noun}s"),
+    };
+    let what = match (plan.experiment.axis, row.setting) {
+        ("threads", _) => plural(row.threads, "thread"),
+        ("narenas", Setting::Narenas(n)) => plural(n, "arena"),
+        _ => row.label.clone(),
+    };
+    format!("{} · {what}", plan.name)
 }
 
 /// A workload's run counts when it ended well, answered, and was served by its allocator.

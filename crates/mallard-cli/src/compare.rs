@@ -114,17 +114,22 @@ fn entry(
 /// that is. Where glibc does not take part, only success counts.
 fn judge(allocator: &str, glibc: Option<End>, measured: &Measurement) -> Result<Run, Failure> {
     let fail = |reason: String| Err(race::failure(reason, measured));
-    match (measured.end, glibc) {
-        (End::TimedOut, _) => return fail("it did not end within the time limit".to_owned()),
-        (End::Code(_), _) if allocator == stats::BASELINE => {}
-        (end @ End::Code(_), Some(glibc)) if end == glibc => {}
-        (End::Code(0), None) => {}
-        (_, Some(End::Code(code))) => {
-            return fail(format!(
-                "the program failed (under glibc it exits with {code})"
-            ));
-        }
-        _ => return fail("the program failed".to_owned()),
+    let Some(exit) = race::exit(measured.end) else {
+        return fail("it did not end within the time limit".to_owned());
+    };
+    let as_wanted = match (exit, glibc) {
+        (Exit::Code(_), _) if allocator == stats::BASELINE => true,
+        (Exit::Code(_), Some(glibc)) => measured.end == glibc,
+        (exit, _) => exit == Exit::Code(0),
+    };
+    if !as_wanted {
+        let under_glibc = match glibc.and_then(race::exit) {
+            Some(Exit::Code(code)) if allocator != stats::BASELINE => {
+                format!("; under glibc it exits with code {code}")
+            }
+            _ => String::new(),
+        };
+        return fail(format!("the program {}{under_glibc}", ended(exit)));
     }
     Ok(Run {
         output_hash: Some(measured.stdout.sha256.clone()),
@@ -132,10 +137,17 @@ fn judge(allocator: &str, glibc: Option<End>, measured: &Measurement) -> Result<
     })
 }
 
+fn ended(exit: Exit) -> String {
+    match exit {
+        Exit::Code(code) => format!("exits with code {code}"),
+        Exit::Signal(_) => format!("was killed by {}", units::exit(exit)),
+    }
+}
+
 fn description(glibc: Option<End>) -> String {
     match glibc.and_then(race::exit) {
         Some(exit @ Exit::Code(1..)) => format!(
-            "Under glibc the program exits with {}; the same counts as success under the others.",
+            "Under glibc the program exits with code {}; the same counts as success under the others.",
             units::exit(exit)
         ),
         _ => String::new(),

@@ -39,6 +39,11 @@ pub struct Session {
 pub fn catalog(own: &[String]) -> Result<Catalog> {
     let mut catalog = Catalog::new(Settings::default());
     for spec in own {
+        if catalog.names().any(|name| name == spec) {
+            bail!(
+                "--allocator adds NAME=/path/to/library.so; to choose {spec} write --allocators {spec}"
+            );
+        }
         let added = catalog.add_custom(spec);
         added.with_context(|| format!("--allocator {spec}"))?;
     }

@@ -1,0 +1,170 @@
+//! What is wrong is said before anything runs, with what was tried and what would be valid.
+
+use crate::place::{Place, told};
+
+/// Runs a command that has to fail with `code`, and returns what it said.
+#[track_caller]
+fn refusal(place: &Place, words: &[&str], code: i32) -> String {
+    let (ended, stdout, stderr) = told(&mut place.mallard(words));
+    assert_eq!(ended, Some(code), "{words:?}: {stdout}{stderr}");
+    assert!(!place.path().join("mallard-results").exists() || words.contains(&"-a"));
+    assert!(stderr.starts_with("error: "), "{stderr}");
+    stderr
+}
+
+#[track_caller]
+fn says(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "`{part}` is missing in: {text}");
+    }
+}
+
+#[test]
+fn an_unknown_experiment_is_answered_with_the_nearest() {
+    let place = Place::new();
+    let known = "pairs, batch, arenas, tune, map";
+    says(
+        &refusal(&place, &["bench", "arena"], 1),
+        &["`arena`", "did you mean `arenas`?", known],
+    );
+    says(
+        &refusal(&place, &["bench", "-e", "pairs,mop"], 1),
+        &["did you mean `map`?"],
+    );
+}
+
+#[test]
+fn an_unknown_allocator_is_answered_with_the_nearest() {
+    let place = Place::new();
+    let expected = ["`jemaloc`", "did you mean `jemalloc`?", "glibc, mallard"];
+    says(
+        &refusal(&place, &["bench", "-a", "glibc,jemaloc"], 1),
+        &expected,
+    );
+    says(
+        &refusal(&place, &["compare", "-a", "jemaloc", "--", "true"], 1),
+        &expected,
+    );
+    says(
+        &refusal(&place, &["run", "--on", "jemaloc", "--", "true"], 1),
+        &expected,
+    );
+}
+
+#[test]
+fn a_library_that_cannot_be_added_is_refused_by_every_command() {
+    let place = Place::new();
+    for rest in [
+        &["bench"][..],
+        &["compare", "true"],
+        &["run", "true"],
+        &["allocators"],
+    ] {
+        let words = [&["--allocator", "mine=/nowhere/lib.so"], rest].concat();
+        says(
+            &refusal(&place, &words, 1),
+            &["/nowhere/lib.so", "No such file"],
+        );
+    }
+    let hint = refusal(&place, &["bench", "--allocator", "glibc"], 1);
+    says(&hint, &["--allocators glibc"]);
+}
+
+#[test]
+fn a_program_that_is_not_there_or_cannot_be_run_has_the_shell_s_exit_code() {
+    let place = Place::new();
+    for command in ["compare", "run"] {
+        let text = refusal(&place, &[command, "--", "no-such-program"], 127);
+        says(&text, &["`no-such-program`", "PATH"]);
+        says(
+            &refusal(&place, &[command, "--", "/etc/passwd"], 126),
+            &["not executable"],
+        );
+        says(&refusal(&place, &[command, "--", "/"], 126), &["folder"]);
+    }
+}
+
+#[test]
+fn a_program_into_which_nothing_can_be_preloaded_is_refused() {
+    let place = Place::new();
+    let fixed = place.compile("fixed", "int main(void) { return 0; }", &["-static"]);
+    for command in ["compare", "run"] {
+        let text = refusal(&place, &[command, "--", fixed.to_str().unwrap()], 126);
+        says(&text, &["statically linked"]);
+    }
+
+    let raised = place.compile("raised", "int main(void) { return 0; }", &[]);
+    let mut rights = std::fs::metadata(&raised).unwrap().permissions();
+    std::os::unix::fs::PermissionsExt::set_mode(&mut rights, 0o4755);
+    std::fs::set_permissions(&raised, rights).unwrap();
+    says(
+        &refusal(&place, &["compare", "--", "./raised"], 126),
+        &["setuid"],
+    );
+
+    // The head of a 32-bit program is enough to see that it is one.
+    let mut head = std::fs::read(&fixed).unwrap();
+    head[4] = 1;
+    let small = place.path().join("small");
+    std::fs::write(&small, head).unwrap();
+    std::fs::set_permissions(&small, std::fs::metadata(&fixed).unwrap().permissions()).unwrap();
+    says(
+        &refusal(&place, &["compare", "--", "./small"], 126),
+        &["32-bit"],
+    );
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_to_is_refused_before_anything_runs() {
+    let place = Place::new();
+    std::fs::write(place.path().join("file"), "").unwrap();
+    for words in [
+        &["bench", "-o", "file/results"][..],
+        &["compare", "-o", "file/results", "--", "true"],
+        &["bench", "-o", "/proc/results"],
+    ] {
+        let text = refusal(&place, words, 1);
+        says(&text, &["cannot write results", "--output"]);
+    }
+}
+
+#[test]
+fn numbers_out_of_range_are_refused_with_the_range() {
+    let place = Place::new();
+    for (words, expected) in [
+        (&["bench", "-t", "0"][..], "1..=4096"),
+        (&["bench", "-r", "0"], "1..=10000"),
+        (&["bench", "--cpus", "0-"], "0-3,8"),
+        (&["bench", "--count", "many"], "500k"),
+        (&["bench", "--count", "map=0"], "500k"),
+        (&["bench", "--size", "9-8"], "16-4096"),
+    ] {
+        says(&refusal(&place, words, 2), &[expected]);
+    }
+    says(
+        &refusal(&place, &["bench", "--cpus", "8000"], 1),
+        &["CPU 8000", "may run on"],
+    );
+    says(
+        &refusal(&place, &["bench", "--size", "16-32"], 1),
+        &["one size", "batch=16-32"],
+    );
+}
+
+#[test]
+fn standard_input_from_a_file_that_is_not_there_is_refused() {
+    let place = Place::new();
+    let text = refusal(&place, &["compare", "--input", "nothing", "--", "cat"], 1);
+    says(&text, &["nothing", "No such file"]);
+}
+
+#[test]
+fn an_option_string_for_an_allocator_that_reads_none_is_refused() {
+    let place = Place::new();
+    let text = refusal(
+        &place,
+        &["run", "--on", "glibc", "--conf", "narenas:1", "--", "true"],
+        1,
+    );
+    says(&text, &["glibc", "--conf"]);
+}

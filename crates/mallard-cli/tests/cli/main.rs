@@ -1,0 +1,6 @@
+//! The lab as a person uses it: the command itself, its output and its files.
+
+mod bench;
+mod errors;
+mod place;
+mod programs;

@@ -1,0 +1,113 @@
+//! The lab as a test starts it: in a folder of its own, and without the settings of whoever runs
+//! the tests.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use assert_cmd::Command;
+use tempfile::TempDir;
+
+/// A folder to run the lab in.
+pub struct Place(TempDir);
+
+impl Place {
+    pub fn new() -> Place {
+        Place(tempfile::tempdir().unwrap())
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// `mallard`, to be run here.
+    pub fn mallard(&self, words: &[&str]) -> Command {
+        let mut command = Command::cargo_bin("mallard").unwrap();
+        command.current_dir(self.path()).args(words);
+        for (name, _) in std::env::vars() {
+            if name.starts_with("MALLOC_") || name == "MALLARD_CONF" || name == "LD_PRELOAD" {
+                command.env_remove(name);
+            }
+        }
+        command
+    }
+
+    /// The text of a file here.
+    pub fn text(&self, file: &str) -> String {
+        let path = self.path().join(file);
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    /// Compiles a C program or library.
+    pub fn compile(&self, name: &str, source: &str, flags: &[&str]) -> PathBuf {
+        let file = self.path().join(format!("{name}.c"));
+        fs::write(&file, source).unwrap();
+        let program = self.path().join(name);
+        let output = std::process::Command::new("cc")
+            .arg(&file)
+            .arg("-o")
+            .arg(&program)
+            .args(flags)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        program
+    }
+}
+
+/// What a command printed, both streams apart.
+pub fn told(command: &mut Command) -> (Option<i32>, String, String) {
+    let output = command.output().unwrap();
+    (
+        output.status.code(),
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    )
+}
+
+/// An allocator of our own that never frees: small, and surely not glibc's.
+pub const BUMP: &str = r#"
+    #include <errno.h>
+    #include <stddef.h>
+    #include <stdint.h>
+    #include <string.h>
+    #include <sys/mman.h>
+    static char *memory;
+    static size_t used;
+    static const size_t all = (size_t)1 << 36;
+    static void *take(size_t align, size_t size) {
+        if (!memory) {
+            char *fresh = mmap(0, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+            char *none = 0;
+            if (!__atomic_compare_exchange_n(&memory, &none, fresh, 0, 5, 5)) munmap(fresh, all);
+        }
+        if (align < 16) align = 16;
+        size_t need = size + align + 16;
+        uintptr_t at = (uintptr_t)memory + __atomic_fetch_add(&used, (need + 15) & ~(size_t)15, 5);
+        uintptr_t block = (at + 16 + align - 1) & ~(uintptr_t)(align - 1);
+        ((size_t *)block)[-1] = size;
+        return (void *)block;
+    }
+    void *malloc(size_t n) { return take(16, n); }
+    void free(void *p) { (void)p; }
+    size_t malloc_usable_size(void *p) { return p ? ((size_t *)p)[-1] : 0; }
+    void *calloc(size_t n, size_t m) {
+        size_t size;
+        if (__builtin_mul_overflow(n, m, &size)) { errno = ENOMEM; return 0; }
+        return take(16, size);
+    }
+    void *realloc(void *p, size_t n) {
+        void *q = take(16, n);
+        size_t old = malloc_usable_size(p);
+        if (p) memcpy(q, p, old < n ? old : n);
+        return q;
+    }
+    void *memalign(size_t a, size_t n) { return take(a, n); }
+    void *aligned_alloc(size_t a, size_t n) { return take(a, n); }
+    int posix_memalign(void **p, size_t a, size_t n) { *p = take(a, n); return 0; }
+    void *valloc(size_t n) { return take(4096, n); }
+    void *pvalloc(size_t n) { return take(4096, (n + 4095) & ~(size_t)4095); }
+"#;
+
+/// Flags that make a library of it.
+pub const LIBRARY: [&str; 4] = ["-shared", "-fPIC", "-O1", "-fno-builtin"];

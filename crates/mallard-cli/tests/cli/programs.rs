@@ -1,0 +1,272 @@
+//! `mallard compare` and `mallard run`: programs of the user.
+
+use std::fs;
+
+use crate::place::{BUMP, LIBRARY, Place, told};
+use mallard_report::model::{Exit, Results};
+
+fn compared(place: &Place) -> Results {
+    mallard_report::read_json(&mut place.text("mallard-results/compare.json").as_bytes()).unwrap()
+}
+
+#[test]
+fn a_program_is_compared_by_its_costs_and_its_output() {
+    let place = Place::new();
+    let lines: String = (0..20_000)
+        .map(|n| format!("{}\n", n * 7919 % 20_011))
+        .collect();
+    fs::write(place.path().join("numbers"), &lines).unwrap();
+    let words = [
+        "compare",
+        "-a",
+        "glibc,mallard",
+        "-r",
+        "2",
+        "--input",
+        "numbers",
+        "--",
+        "sort",
+        "-n",
+    ];
+    let (code, stdout, stderr) = told(&mut place.mallard(&words));
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(
+        stdout.contains("sort -n") && stdout.contains("reference"),
+        "{stdout}"
+    );
+    assert!(
+        stdout.contains("same") && !stdout.contains("DIFFERS"),
+        "{stdout}"
+    );
+
+    let row = &compared(&place).experiments[0].rows[0];
+    for cell in &row.cells {
+        assert_eq!(cell.runs.len(), 2, "the warm-up does not count: {cell:?}");
+        for run in &cell.runs {
+            assert_eq!(run.exit, Exit::Code(0));
+            assert!(run.seconds > 0.0 && run.seconds == run.wall_seconds);
+            assert!(run.peak_rss_bytes > 1 << 20 && run.minor_faults > 0);
+        }
+    }
+    let hash = |cell: usize| row.cells[cell].runs[0].output_hash.clone().unwrap();
+    assert_eq!(hash(0), hash(1));
+    assert!(
+        place
+            .text("mallard-results/compare.csv")
+            .contains("median_seconds")
+    );
+    assert!(
+        place
+            .text("mallard-results/compare.html")
+            .starts_with("<!DOCTYPE html>")
+    );
+}
+
+#[test]
+fn a_program_that_fails_under_one_allocator_is_told_with_its_last_words() {
+    let place = Place::new();
+    let library = place.compile("bump.so", BUMP, &LIBRARY);
+    let script = place.path().join("script");
+    fs::write(
+        &script,
+        "#!/bin/sh\ncase $LD_PRELOAD in *bump*) echo help >&2; kill -SEGV $$;; esac\necho fine\n",
+    )
+    .unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let spec = format!("bump={}", library.display());
+    let words = [
+        "compare",
+        "-a",
+        "glibc",
+        "--allocator",
+        &spec,
+        "-r",
+        "2",
+        "--",
+        "./script",
+    ];
+    let (code, stdout, stderr) = told(&mut place.mallard(&words));
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(
+        stdout.contains("SIGSEGV") && stdout.contains("| help"),
+        "{stdout}"
+    );
+    let cells = &compared(&place).experiments[0].rows[0].cells;
+    assert_eq!(cells[0].runs.len(), 2);
+    let failure = cells[1].failure.as_ref().unwrap();
+    assert_eq!(failure.exit, Some(Exit::Signal(11)));
+    assert_eq!(failure.last_lines, ["help"]);
+}
+
+#[test]
+fn another_output_and_another_exit_code_are_seen() {
+    let place = Place::new();
+    let library = place.compile("bump.so", BUMP, &LIBRARY);
+    let spec = format!("bump={}", library.display());
+    let start = [
+        "compare",
+        "-a",
+        "glibc",
+        "--allocator",
+        &spec,
+        "-r",
+        "1",
+        "--",
+        "sh",
+        "-c",
+    ];
+
+    let output = [&start[..], &["echo ${LD_PRELOAD:+other}; exit 3"]].concat();
+    let (code, stdout, stderr) = told(&mut place.mallard(&output));
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(stdout.contains("DIFFERS"), "{stdout}");
+    // That it exits with 3 everywhere is its way, not a failure.
+    assert!(
+        !stdout.contains("failed") && stdout.contains("exits with code 3"),
+        "{stdout}"
+    );
+
+    let exit = [&start[..], &["test -z \"$LD_PRELOAD\""]].concat();
+    let (code, stdout, stderr) = told(&mut place.mallard(&exit));
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(
+        stdout.contains("exits with code 1; under glibc it exits with code 0"),
+        "{stdout}"
+    );
+}
+
+#[test]
+fn a_program_that_brings_its_own_malloc_is_not_measured_as_something_else() {
+    let place = Place::new();
+    let source = format!("{BUMP}\nint main(void) {{ return malloc(1) == 0; }}");
+    place.compile("own", &source, &["-fno-builtin", "-rdynamic"]);
+    let (code, stdout, _) =
+        told(&mut place.mallard(&["compare", "-a", "glibc,mallard", "--", "./own"]));
+    assert_eq!(code, Some(1), "{stdout}");
+    assert!(stdout.contains("brings its own"), "{stdout}");
+}
+
+#[test]
+fn a_program_that_hangs_is_killed_at_the_limit() {
+    let place = Place::new();
+    let words = [
+        "compare",
+        "-a",
+        "glibc",
+        "--timeout",
+        "1",
+        "--",
+        "sleep",
+        "1000",
+    ];
+    let (code, stdout, stderr) = told(&mut place.mallard(&words));
+    assert_eq!(code, Some(1), "{stdout}{stderr}");
+    assert!(
+        stdout.contains("did not end within the time limit"),
+        "{stdout}"
+    );
+}
+
+#[test]
+fn run_passes_everything_through() {
+    let place = Place::new();
+    let run = |words: &[&str]| place.mallard(&[&["run", "--"], words].concat());
+    run(&["true"]).assert().code(0).stdout("").stderr("");
+    run(&["sh", "-c", "exit 42"]).assert().code(42);
+    run(&["cat"])
+        .write_stdin("through")
+        .assert()
+        .code(0)
+        .stdout("through");
+    run(&["sh", "-c", "echo out; echo err >&2"])
+        .assert()
+        .stdout("out\n")
+        .stderr("err\n");
+    let ended = run(&["sh", "-c", "kill -TERM $$"]).output().unwrap().status;
+    assert_eq!(
+        std::os::unix::process::ExitStatusExt::signal(&ended),
+        Some(15)
+    );
+}
+
+#[test]
+fn run_puts_mallard_under_the_program_with_its_options() {
+    let place = Place::new();
+    let show = "grep -o '[^ ]*libmallard.so$' /proc/self/maps | head -1; echo $MALLARD_CONF";
+    let words = ["run", "--conf", "narenas:2", "--", "sh", "-c", show];
+    let (code, stdout, stderr) = told(&mut place.mallard(&words));
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let lines: Vec<&str> = stdout.lines().collect();
+    assert!(
+        lines[0].starts_with('/') && lines[0].ends_with("/libmallard.so"),
+        "{stdout}"
+    );
+    assert_eq!(lines[1], "narenas:2");
+}
+
+#[test]
+fn run_can_use_another_allocator_and_needs_no_dashes() {
+    let place = Place::new();
+    let library = place.compile("bump.so", BUMP, &LIBRARY);
+    let spec = format!("bump={}", library.display());
+    let words = [
+        "run",
+        "--allocator",
+        &spec,
+        "--on",
+        "bump",
+        "sh",
+        "-c",
+        "echo $LD_PRELOAD",
+    ];
+    let (code, stdout, stderr) = told(&mut place.mallard(&words));
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert_eq!(stdout.trim(), library.to_str().unwrap());
+}
+
+#[test]
+fn allocators_are_listed_with_their_files_and_the_way_to_the_others() {
+    let place = Place::new();
+    let library = place.compile("bump.so", BUMP, &LIBRARY);
+    let spec = format!("bump={}", library.display());
+    let (code, stdout, stderr) = told(&mut place.mallard(&["allocators", "--allocator", &spec]));
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    for expected in [
+        "✓ glibc",
+        "✓ mallard",
+        "libmallard.so",
+        "jemalloc",
+        "tcmalloc",
+        "mimalloc",
+        "snmalloc",
+        "rpmalloc",
+        "✓ bump",
+        library.to_str().unwrap(),
+        "--allocator NAME=",
+    ] {
+        assert!(
+            stdout.contains(expected),
+            "`{expected}` is missing in: {stdout}"
+        );
+    }
+}
+
+#[test]
+fn the_help_of_every_command_has_examples() {
+    let place = Place::new();
+    for words in [
+        &["--help"][..],
+        &["bench", "--help"],
+        &["compare", "--help"],
+        &["run", "--help"],
+    ] {
+        let (code, stdout, _) = told(&mut place.mallard(words));
+        assert_eq!(code, Some(0));
+        assert!(stdout.contains("Examples:\n  mallard "), "{stdout}");
+    }
+    let (code, stdout, _) = told(&mut place.mallard(&["--version"]));
+    assert_eq!(
+        (code, stdout.trim()),
+        (Some(0), concat!("mallard ", env!("CARGO_PKG_VERSION")))
+    );
+}
