@@ -16,6 +16,8 @@
 mod gc;
 pub mod life;
 mod stack;
+#[cfg(test)]
+mod tests;
 
 use crate::arena::Arena;
 use crate::class::{CACHED_CLASSES, Class};

@@ -1,0 +1,197 @@
+//! What a thread's cache takes, keeps, gives back, and leaves behind.
+//!
+//! Each test runs its thread: a cache begins with one and ends with it.
+
+use super::*;
+use crate::arena;
+use crate::class::CACHED_MAX;
+use crate::testing::alone;
+use std::collections::BTreeSet;
+use std::sync::Once;
+use std::thread;
+use std::vec::Vec;
+
+/// Runs `body` in a thread of its own with a cache of its own.
+fn in_a_thread(body: impl FnOnce(&'static ThreadCache) + Send) {
+    static READY: Once = Once::new();
+    READY.call_once(|| assert!(life::initialise()));
+    configure(CACHED_MAX);
+    thread::scope(|s| {
+        let thread = s.spawn(|| body(life::current_or_new().expect("there is memory")));
+        if let Err(panic) = thread.join() {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
+
+/// Allocates as the fast path and its slow exit do.
+fn take(cache: &ThreadCache, class: Class) -> usize {
+    let block = cache.stack(class).pop().or_else(|| cache.refill(class));
+    block.expect("there is memory")
+}
+
+/// Frees in the same way.
+fn give(cache: &ThreadCache, class: Class, block: usize) {
+    if !cache.stack(class).push(block) {
+        cache.push_full(class, block);
+    }
+}
+
+/// A look at a class (and at a few others), as comes about after some slow events.
+fn look(cache: &ThreadCache, class: Class) {
+    cache.next_look.set(class.0);
+    cache.countdown.set(0);
+    cache.event();
+}
+
+/// Fills the stack of a class, as a thread does that frees many blocks; tells how many are on it.
+fn fill_stack(cache: &ThreadCache, class: Class) -> usize {
+    let blocks: Vec<usize> = (0..most(class)).map(|_| take(cache, class)).collect();
+    blocks
+        .into_iter()
+        .for_each(|block| give(cache, class, block));
+    assert!(cache.len(class) > 1);
+    cache.len(class)
+}
+
+/// Blocks of a class that are in the hands of nobody but caches: filled, less flushed and stored.
+fn out(class: Class) -> i64 {
+    arena::made()
+        .map(|a| a.counts(class))
+        .map(|(counts, stored)| counts.taken as i64 - counts.given as i64 - stored as i64)
+        .sum()
+}
+
+#[test]
+fn blocks_are_distinct_while_they_are_out_and_stacks_stay_within_bounds() {
+    let _alone = alone();
+    in_a_thread(|cache| {
+        for class in Class::cachable() {
+            let blocks: Vec<usize> = (0..2 * most(class)).map(|_| take(cache, class)).collect();
+            let distinct: BTreeSet<usize> = blocks.iter().copied().collect();
+            assert_eq!(distinct.len(), blocks.len(), "{class:?}");
+            blocks
+                .into_iter()
+                .for_each(|block| give(cache, class, block));
+            assert!(cache.stack(class).capacity() <= most(class), "{class:?}");
+            cache.flush_all();
+        }
+        assert_eq!(cache.room.get(), 0, "room that is accounted for");
+    });
+}
+
+#[test]
+fn what_lies_unused_goes_back_by_halves_until_nothing_is_left() {
+    let _alone = alone();
+    let class = Class::of(64);
+    in_a_thread(|cache| {
+        let mut len = fill_stack(cache, class);
+        look(cache, class);
+        assert_eq!(cache.len(class), len, "a first look only sets a mark");
+        assert_eq!(cache.stack(class).mark(), len / 2);
+        let blocks = out(class);
+        while len > 1 {
+            look(cache, class);
+            assert_eq!(
+                cache.len(class),
+                len - len / 2,
+                "what lay below the mark went back"
+            );
+            len -= len / 2;
+            assert_eq!(cache.stack(class).mark(), len / 2);
+        }
+        assert!(out(class) < blocks, "they are the arena's again");
+    });
+}
+
+#[test]
+fn blocks_below_a_mark_that_are_wanted_stay() {
+    let _alone = alone();
+    let class = Class::of(64);
+    in_a_thread(|cache| {
+        let len = fill_stack(cache, class);
+        look(cache, class);
+        // The thread goes through all of its blocks, below the mark too, and frees them again.
+        let fills = || arena::made().map(|a| a.counts(class).0.fills).sum::<u64>();
+        let before = fills();
+        let blocks: Vec<usize> = (0..len).map(|_| take(cache, class)).collect();
+        assert_eq!(fills(), before, "all came from the stack");
+        assert_eq!((cache.len(class), cache.stack(class).mark()), (0, 0));
+        blocks
+            .into_iter()
+            .for_each(|block| give(cache, class, block));
+        look(cache, class);
+        assert_eq!(cache.len(class), len, "no block was idle");
+    });
+}
+
+#[test]
+fn a_stack_that_is_not_used_gives_up_its_room_too() {
+    let _alone = alone();
+    let class = Class::of(64);
+    in_a_thread(|cache| {
+        fill_stack(cache, class);
+        assert!(cache.stack(class).capacity() > first(class));
+        (0..20).for_each(|_| look(cache, class));
+        assert_eq!(cache.stack(class).capacity(), first(class));
+        assert_eq!(cache.room.get(), first(class) * class.size());
+    });
+}
+
+#[test]
+fn slow_events_come_round_to_every_class() {
+    let _alone = alone();
+    in_a_thread(|cache| {
+        Class::cachable().for_each(|class| {
+            fill_stack(cache, class);
+        });
+        Class::cachable().for_each(|class| cache.stack(class).set_mark(0));
+        // One block has no lower half to mark.
+        let marked: Vec<Class> = Class::cachable().filter(|c| cache.len(*c) > 2).collect();
+        assert!(marked.len() > CACHED_CLASSES / 2);
+        let looks = CACHED_CLASSES.div_ceil(6) as u32;
+        (0..looks * (gc::EVENTS + 1)).for_each(|_| cache.event());
+        for class in marked {
+            assert!(cache.stack(class).mark() > 0, "{class:?} was passed over");
+        }
+    });
+}
+
+#[test]
+fn a_class_above_the_limit_is_not_kept() {
+    let _alone = alone();
+    in_a_thread(|cache| {
+        configure(1000);
+        let (kept, not) = (Class::of(896), Class::of(1000));
+        for class in [kept, not] {
+            let block = take(cache, class);
+            give(cache, class, block);
+        }
+        assert!(cache.len(kept) > 0);
+        assert_eq!(cache.stack(not).capacity(), 0);
+        configure(CACHED_MAX);
+    });
+}
+
+#[test]
+fn a_thread_that_ends_leaves_nothing_in_caches() {
+    let _alone = alone();
+    let before: Vec<i64> = Class::cachable().map(out).collect();
+    let (threads, room) = (life::threads(), ROOM.load(Ordering::Relaxed));
+    for _ in 0..3 {
+        in_a_thread(|cache| {
+            Class::cachable().for_each(|class| {
+                fill_stack(cache, class);
+            });
+            assert_eq!(life::threads(), threads + 1);
+        });
+    }
+    let slab_classes = Class::cachable().filter(|class| class.is_slab());
+    for (class, before) in slab_classes.zip(before) {
+        assert_eq!(out(class), before, "{class:?}: blocks that are nobody's");
+    }
+    assert_eq!(
+        (life::threads(), ROOM.load(Ordering::Relaxed)),
+        (threads, room)
+    );
+}
