@@ -87,11 +87,11 @@ pub struct Bench {
     #[arg(short, long)]
     pub quick: bool,
 
-    /// Blocks that each thread allocates, for all experiments or for one [default: as in the seeds]
+    /// Blocks that each thread allocates, for all experiments or for one [default: pairs and map 10M, batch 500k, arenas 100k, tune 50k; less with --quick]
     #[arg(long, value_name = "[EXPERIMENT=]N")]
     pub count: Vec<For<Count>>,
 
-    /// Block size in bytes, or the range of random sizes [default: as in the seeds]
+    /// Block size in bytes, or the range of random sizes [default: pairs 128, batch 16-255, arenas 256, tune 16-4096]
     #[arg(long, value_name = "[EXPERIMENT=]BYTES[-BYTES]")]
     pub size: Vec<For<Sizes>>,
 
@@ -116,7 +116,7 @@ pub struct Bench {
     #[arg(long)]
     pub together: bool,
 
-    /// Write a byte into every block of batch (the seeds do not)
+    /// Write a byte into every block of batch, which otherwise leaves them untouched
     #[arg(long)]
     pub touch: bool,
 
@@ -126,7 +126,7 @@ pub struct Bench {
 
 const BENCH_EXAMPLES: &str = "\
 Examples:
-  mallard bench                                       everything, with the seeds' own parameters
+  mallard bench                                       everything, at full length
   mallard bench --quick                               a first impression
   mallard bench pairs -t 1,2,4 -a glibc,mallard       one experiment, two allocators
   mallard bench tune --decay 0,-1 --narenas 1,16      chosen settings

@@ -19,6 +19,9 @@ const RUNS: u32 = 5;
 const QUICK_RUNS: u32 = 3;
 /// A workload that takes longer than this hangs.
 const LIMIT_SECONDS: u64 = 600;
+/// `cargo run` sets it; the workloads need none, and in it another library of the same name might
+/// come before the one that a program is linked with.
+const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 /// A workload prints a few lines; more is not its answer.
 const MOST_ANSWER: usize = 64 * 1024;
 
@@ -233,7 +236,7 @@ impl Runner<'_> {
             program: program.into(),
             arguments: row.arguments.iter().map(Into::into).collect(),
             environment,
-            without: self.without.to_vec(),
+            without: [self.without, &[LIBRARY_PATH.to_owned()]].concat(),
             cpus: self.cpus.clone(),
             timeout: self.options.common.limit(Some(LIMIT_SECONDS)),
             input: None,

@@ -92,6 +92,16 @@ impl Race<'_> {
         cells
     }
 
+    /// Figures without it are merely worse, so that a machine that cannot is told and measured.
+    fn warm_memory(&mut self, peak: u64) {
+        let warmed = self.launcher.warm(memory::warm_up(peak));
+        if let (Err(error), false) = (warmed, self.stop.requested()) {
+            let line = format!("memory could not be warmed, here and from now on: {error}");
+            self.progress.say(&line);
+            self.warm = false;
+        }
+    }
+
     /// The weight of a row in the progress.
     pub fn weight(&self, row_weight: f64, entries: &[Entry]) -> f64 {
         row_weight * ((self.warm_up_runs + self.runs) * runners(entries)) as f64
@@ -107,14 +117,16 @@ impl Race<'_> {
     }
 
     /// One process; none when a stop ended it.
-    fn once(&self, spec: &Spec, peak: &mut u64) -> Option<Result<Measurement, Failure>> {
+    fn once(&mut self, spec: &Spec, peak: &mut u64) -> Option<Result<Measurement, Failure>> {
         if self.warm {
-            // Without it the figures are merely worse, and a machine that has not even this much
-            // memory will show it in the run itself.
-            let _ = self.launcher.warm(memory::warm_up(*peak));
+            self.warm_memory(*peak);
         }
         match self.launcher.run(spec) {
-            Ok(measured) if measured.end == End::Stopped => None,
+            Ok(measured) if measured.end == End::Stopped => {
+                // Ctrl-C reaches the launcher too, and may have done so before the lab.
+                self.stop.request();
+                None
+            }
             Ok(measured) => {
                 *peak = measured.peak_rss_bytes.max(*peak);
                 Some(Ok(measured))

@@ -21,7 +21,7 @@ use crate::progress::Spinner;
 /// The exit code of a session that was interrupted, as the shell has it for Ctrl-C.
 const INTERRUPTED: u8 = 130;
 
-/// An `allocator` that was asked for, or why there is none.
+/// An allocator that was asked for, or why there is none.
 type Prepared = Result<Allocator, Unavailable>;
 
 /// Everything that has been checked and made ready before the first measurement.
@@ -103,8 +103,7 @@ impl Session {
         self.prepared.iter().flatten().cloned().collect()
     }
 
-    /// Shows and writes what was measured. `failures` is how many cells have no figure because of a
-    /// failure.
+    /// Shows and writes what was measured.
     pub fn close(
         self,
         kind: Kind,
@@ -245,11 +244,13 @@ fn terminal_options() -> TerminalOptions {
     }
 }
 
+/// The report with its path, for it will be opened; the others by name.
 fn print_files(files: &[PathBuf]) {
     let [report, rest @ ..] = files else { return };
     println!("Report: {}", style(report.display()).bold());
-    let rest: Vec<String> = rest.iter().map(|file| file.display().to_string()).collect();
-    println!("Data:   {}", rest.join(", "));
+    let names = rest.iter().filter_map(|file| file.file_name());
+    let names: Vec<_> = names.map(|name| name.to_string_lossy()).collect();
+    println!("Data:   {} beside it", names.join(", "));
 }
 
 /// One line on a row that is done: who was fastest.
