@@ -310,7 +310,10 @@ mod tests {
             let align = 1 << shift;
             for n in 0..40_000 {
                 let s = Class::of_aligned(n, align).size();
-                assert!(s >= n && s % align == 0, "{n} bytes at {align}: {s}");
+                assert!(
+                    s >= n && s.is_multiple_of(align),
+                    "{n} bytes at {align}: {s}"
+                );
             }
         }
     }

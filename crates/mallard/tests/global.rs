@@ -173,10 +173,8 @@ fn destructors_at_a_thread_s_end_free_and_allocate() {
     thread_local!(static LAST: RefCell<Option<Last>> = const { RefCell::new(None) });
     let mut key = 0;
     // SAFETY: `key` is an out-pointer.
-    assert_eq!(
-        unsafe { libc::pthread_key_create(&mut key, Some(round)) },
-        0
-    );
+    let failed = unsafe { libc::pthread_key_create(&mut key, Some(round)) };
+    assert_eq!(failed, 0);
     KEY.store(key as usize, Ordering::Relaxed);
     let ended = Arc::new(AtomicUsize::new(0));
     for seed in 0..20 {

@@ -80,11 +80,8 @@ impl Model {
         self.ends.remove(&run.0);
         for at in page_words(run.0, run.1) {
             // SAFETY: the run is held.
-            assert_eq!(
-                unsafe { at.read() },
-                at.addr() ^ run.2,
-                "page {at:p} was lost"
-            );
+            let mark = unsafe { at.read() };
+            assert_eq!(mark, at.addr() ^ run.2, "page {at:p} was lost");
         }
         Some(run)
     }
