@@ -88,7 +88,7 @@ fn a_block_given_twice_or_by_its_middle_is_told_and_changes_nothing_else() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn a_slab_behaves_like_a_set_of_its_regions(

@@ -220,7 +220,7 @@ fn restore() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
     fn runs_stay_whole_and_the_books_balance(ops in prop::collection::vec(op(), 1..120)) {

@@ -554,3 +554,6 @@ impl ChunkSet {
             .count()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,89 @@
+//! The layout of a reservation, what the maps can say, and sets of chunks beside arrays of flags.
+
+use super::*;
+use proptest::prelude::*;
+use std::vec;
+use std::vec::Vec;
+
+#[test]
+fn the_parts_of_a_reservation_of_any_size_fit_into_it_one_after_the_other() {
+    assert!(Layout::of(0).is_none() && Layout::of(CHUNK).is_none());
+    for shift in 22..=47 {
+        for len in [1 << shift, (1 << shift) + 4096, 3 << (shift - 1)] {
+            let Some(l) = Layout::of(len) else {
+                assert!(len < 4 * CHUNK, "{len} bytes hold no chunk");
+                continue;
+            };
+            let set = l.chunks.div_ceil(64) * 8;
+            let pages = (l.heap + l.chunks * CHUNK) / PAGE;
+            assert!(
+                l.chunks > 0 && pages < l.vacant,
+                "{len}: a byte for every page"
+            );
+            assert!(l.vacant + set <= l.resident && l.resident + set <= l.tables);
+            assert!(l.tables + l.chunks * size_of::<ChunkTable>() < l.heap);
+            // Wherever the reservation begins, its heap begins at a chunk's boundary.
+            assert!(l.heap + l.chunks * CHUNK + CHUNK <= len, "{len}");
+            assert!(
+                (len - l.heap) / CHUNK <= l.chunks + 2,
+                "{len}: chunks go unused"
+            );
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_page_record_is_read_as_it_was_written(
+        at in (1usize..1 << 41).prop_map(|n| n * 64),
+        pages in 1usize..1 << 47,
+        arena in 0usize..1024,
+    ) {
+        for record in [
+            PageRecord::None,
+            PageRecord::Slab(at),
+            PageRecord::Large { pages, arena },
+        ] {
+            prop_assert_eq!(PageRecord::unpack(record.pack()), record);
+        }
+    }
+
+    #[test]
+    fn a_set_of_chunks_behaves_like_an_array_of_flags(
+        len in 1usize..300,
+        changes in prop::collection::vec((any::<bool>(), any::<usize>(), 0usize..90), 0..20),
+        want in 1usize..80,
+        align in 1usize..9,
+    ) {
+        let mut words = vec![0u64; len.div_ceil(64)];
+        let set = ChunkSet { words: words.as_mut_ptr().expose_provenance(), len };
+        let mut model = vec![false; len];
+        for (insert, first, count) in changes {
+            let first = first % len;
+            for i in first..len.min(first + count) {
+                if insert { set.insert(i) } else { set.remove(i) }
+                model[i] = insert;
+            }
+        }
+        let members: Vec<usize> = (0..len).filter(|&i| model[i]).collect();
+        prop_assert!((0..len).all(|i| set.contains(i) == model[i]));
+        prop_assert_eq!(set.first(), members.first().copied());
+        prop_assert_eq!(set.descending().collect::<Vec<_>>(),
+            members.iter().rev().copied().collect::<Vec<_>>());
+        prop_assert_eq!(set.trailing(), model.iter().rev().take_while(|m| **m).count());
+
+        // The smallest maximal run that holds `want` chunks from an aligned one on.
+        let mut best: Option<(usize, usize)> = None;
+        let mut at = 0;
+        for run in model.split_inclusive(|m| !m) {
+            let (start, length) = (at, run.iter().filter(|m| **m).count());
+            at += run.len();
+            let aligned = start.next_multiple_of(align);
+            if aligned + want <= start + length && best.is_none_or(|b| length < b.1) {
+                best = Some((aligned, length));
+            }
+        }
+        let found = set.best_fit(want, |i| i.next_multiple_of(align));
+        prop_assert_eq!(found, best.map(|b| b.0));
+    }
+}
