@@ -60,10 +60,9 @@ proptest! {
         let mut model = vec![false; len];
         for (insert, first, count) in changes {
             let first = first % len;
-            for i in first..len.min(first + count) {
-                if insert { set.insert(i) } else { set.remove(i) }
-                model[i] = insert;
-            }
+            let range = first..len.min(first + count);
+            model[range.clone()].fill(insert);
+            range.for_each(|i| if insert { set.insert(i) } else { set.remove(i) });
         }
         let members: Vec<usize> = (0..len).filter(|&i| model[i]).collect();
         prop_assert!((0..len).all(|i| set.contains(i) == model[i]));
