@@ -6,8 +6,8 @@
 
 use super::start::{self, JUNK_ALLOC, XMALLOC, ZERO, extras, start};
 use crate::arena::{self, large};
-use crate::cache::{self, life};
-use crate::class::{self, CACHED_MAX, Class, MAX, MEDIUM_MAX, PAGE, STRIDE, TABLE_MAX};
+use crate::cache::{self, ThreadCache, life};
+use crate::class::{self, CACHED_MAX, Class, MAX, MEDIUM_MAX, PAGE, SLAB_MAX, STRIDE, TABLE_MAX};
 use crate::die;
 use crate::heap::HEAP;
 use crate::sys::errno;
@@ -143,15 +143,36 @@ fn alloc_large(size: usize, align: usize, zeroed: bool) -> *mut u8 {
 /// As [`alloc`], with the first `size` bytes zero.
 #[inline]
 pub fn alloc_zeroed(size: usize) -> *mut u8 {
-    if size > CACHED_MAX {
-        return alloc_large(size, PAGE, true);
+    if size > SLAB_MAX {
+        return alloc_zeroed_run(size);
     }
-    let block = alloc(size);
+    zeroed(alloc(size), size)
+}
+
+/// Clears a new block of at least `size` bytes, unless it is null.
+#[inline]
+fn zeroed(block: *mut u8, size: usize) -> *mut u8 {
     if !block.is_null() {
         // SAFETY: the block is new and at least `size` bytes long.
         unsafe { core::ptr::write_bytes(block, 0, size) };
     }
     block
+}
+
+/// A block of whole pages. Pages that come from the system are zero already, so they are asked for
+/// where no cache would keep the block; a block that lies in the store is used before new memory is.
+fn alloc_zeroed_run(size: usize) -> *mut u8 {
+    if size > CACHED_MAX {
+        return alloc_large(size, PAGE, true);
+    }
+    let class = Class::of(size);
+    match life::current() {
+        Some(cache) if !ThreadCache::keeps(class) => match cache.take_stored(class) {
+            Some(block) => zeroed(block as *mut u8, size),
+            None => alloc_large(size, PAGE, true),
+        },
+        _ => zeroed(alloc(size), size),
+    }
 }
 
 /// As [`alloc`], at a multiple of `align`, which must be a power of two.

@@ -200,6 +200,13 @@ impl Arena {
         n
     }
 
+    /// A block of a class from the transfer store alone.
+    pub fn take_stored(&self, class: Class) -> Option<usize> {
+        let mut one = [0];
+        let n = self.bin(class).0.lock().store.take(&mut one);
+        (n == 1).then_some(one[0])
+    }
+
     fn fill_runs(&self, class: Class, out: &mut [usize]) -> usize {
         let mut n = 0;
         for slot in out {

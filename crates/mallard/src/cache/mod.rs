@@ -112,7 +112,7 @@ impl ThreadCache {
     }
 
     /// Whether blocks of this class are kept at all.
-    fn keeps(class: Class) -> bool {
+    pub fn keeps(class: Class) -> bool {
         class.0 <= LARGEST.load(Ordering::Relaxed)
     }
 
@@ -143,6 +143,11 @@ impl ThreadCache {
         let n = self.arena.fill(class, unsafe { stack.words(0, want) });
         stack.set_len(n);
         stack.pop()
+    }
+
+    /// A block of a class that caches do not keep, if one lies in the arena's store.
+    pub fn take_stored(&self, class: Class) -> Option<usize> {
+        self.arena.take_stored(class)
     }
 
     /// Takes back a block of a class whose stack is full.
