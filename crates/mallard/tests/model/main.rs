@@ -251,6 +251,7 @@ fn the_promises_hold_under_options_that_take_other_paths() {
         ("tcache_max:1024", "tcache_max: 1024"),
         ("thp:never", "thp: Never"),
         ("thp:always", "thp: Always"),
+        ("retain:false", "retain: false"),
         (
             "narenas:1,tcache:false,dirty_decay_ms:0,reserve:64M",
             "reserve: Some(67108864)",
