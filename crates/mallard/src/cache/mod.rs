@@ -190,39 +190,45 @@ impl ThreadCache {
         if more == 0 || !self.afford(more, old == 0) {
             return old > 0;
         }
-        let Some(array) = meta::take(new * 8) else {
-            return old > 0;
-        };
-        // SAFETY: the array was just taken for this stack.
-        let previous = unsafe { stack.set_array(array.as_ptr().addr(), new) };
-        if let Some(previous) = NonNull::new(previous as *mut u8) {
-            // SAFETY: taken with this size when it was made; the stack has left it.
-            unsafe { meta::give(previous, old * 8) };
-        }
-        self.room.set(self.room.get() + more);
-        ROOM.fetch_add(more, Ordering::Relaxed);
-        true
+        self.set_room(class, new) || old > 0
     }
 
     /// Halves the room of a stack of which half was not used for a while, down to what it began with.
     fn shrink(&self, class: Class) {
         let stack = self.stack(class);
-        let (old, new) = (stack.capacity(), stack.capacity() / 2);
-        if new < first(class) || stack.len() > new {
-            return;
+        let new = stack.capacity() / 2;
+        if new >= first(class) && stack.len() <= new {
+            self.set_room(class, new);
         }
+    }
+
+    /// Gives a stack room for `new` blocks, which holds those on it; false when memory is out.
+    fn set_room(&self, class: Class, new: usize) -> bool {
+        let stack = self.stack(class);
+        let old = stack.capacity();
         let Some(array) = meta::take(new * 8) else {
-            return;
+            return false;
         };
         // SAFETY: the array was just taken for this stack, and the blocks fit.
         let previous = unsafe { stack.set_array(array.as_ptr().addr(), new) };
-        if let Some(previous) = NonNull::new(previous as *mut u8) {
-            // SAFETY: taken with this size when it was made; the stack has left it.
-            unsafe { meta::give(previous, old * 8) };
+        self.give_array(previous, old);
+        self.count_room(class, old, new);
+        true
+    }
+
+    /// Gives back an array of so many words, if there is one.
+    fn give_array(&self, array: usize, capacity: usize) {
+        if let Some(array) = NonNull::new(array as *mut u8) {
+            // SAFETY: taken with this size when it was made; its stack has left it.
+            unsafe { meta::give(array, capacity * 8) };
         }
-        let less = (old - new) * class.size();
-        self.room.set(self.room.get() - less);
-        ROOM.fetch_sub(less, Ordering::Relaxed);
+    }
+
+    /// Keeps the sums of room when a stack's room changes.
+    fn count_room(&self, class: Class, old: usize, new: usize) {
+        let more = (new * class.size()).wrapping_sub(old * class.size());
+        self.room.set(self.room.get().wrapping_add(more));
+        ROOM.fetch_add(more, Ordering::Relaxed);
     }
 
     /// Whether the budgets allow so many more bytes; a stack's first blocks they always do.
@@ -239,12 +245,8 @@ impl ThreadCache {
             self.give_lowest(class, stack.len());
         }
         let (array, capacity) = stack.forget();
-        if let Some(array) = NonNull::new(array as *mut u8) {
-            // SAFETY: taken with this size when it was made; the stack has forgotten it.
-            unsafe { meta::give(array, capacity * 8) };
-            self.room.set(self.room.get() - capacity * class.size());
-            ROOM.fetch_sub(capacity * class.size(), Ordering::Relaxed);
-        }
+        self.give_array(array, capacity);
+        self.count_room(class, capacity, 0);
     }
 
     /// Gives all blocks to the arena.
