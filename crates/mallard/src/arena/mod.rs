@@ -61,7 +61,7 @@ pub fn automatic() -> usize {
 }
 
 /// Four arenas, or one per CPU where there are more CPUs than that, up to 16: see
-/// `docs/design/arenas.md`.
+/// `docs/design/caches.md`.
 fn default_number() -> usize {
     mem::cpus().clamp(4, 16)
 }
