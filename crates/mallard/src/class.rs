@@ -208,9 +208,18 @@ impl SlabShape {
     }
 }
 
+/// Bytes left at the end of slabs of regions up to [`DRIFT_MAX`]: some cache lines, below 1 % of all
+/// but the smallest slabs.
+const DRIFT: usize = 256;
+const DRIFT_MAX: usize = 512;
+
 /// Slabs aim at 32 KiB for the smallest classes, 64 KiB up to 1 KiB and 128 KiB above: large enough
 /// that a lock taken for a new one is rare, small enough that a class used once costs little. The
 /// pages that a slab's last region does not reach are left out.
+///
+/// In slabs of small regions [`DRIFT`] bytes at least stay unused at the end, so that regions a power
+/// of two apart do not all fall into the same cache sets: `docs/design/caches.md` has what that is
+/// worth.
 const fn shapes() -> [SlabShape; SLAB_CLASSES + 1] {
     let mut t = [SlabShape {
         pages: 0,
@@ -231,8 +240,9 @@ const fn shapes() -> [SlabShape; SLAB_CLASSES + 1] {
         } else {
             128 << 10
         };
-        let regions = aim / s;
-        let pages = (regions * s).div_ceil(PAGE);
+        let drift = if s <= DRIFT_MAX { DRIFT } else { 0 };
+        let regions = (aim - drift) / s;
+        let pages = (regions * s + drift).div_ceil(PAGE);
         t[c] = SlabShape {
             pages: pages as u16,
             regions: regions as u16,
@@ -327,6 +337,7 @@ mod tests {
                 shape.regions as usize * shape.size as usize,
             );
             assert!(used <= bytes && bytes - used < PAGE, "{c:?}");
+            assert!(c.size() > DRIFT_MAX || bytes - used >= DRIFT, "{c:?}");
             for offset in 0..bytes {
                 let expected = (offset % c.size() == 0
                     && offset / c.size() < shape.regions as usize)
