@@ -164,7 +164,7 @@ options! {
         tcache: bool = true, Switch, Jemalloc, Now,
             "Give each thread a cache of free blocks.";
         tcache_max: usize = 32 << 10, clipped_bytes(0, 1 << LG_TCACHE_MAX), Jemalloc, Now,
-            "Largest size of a block that thread caches keep.";
+            "Largest size of a block that thread caches keep; beyond 256 KiB a larger value changes nothing.";
     }
     "Giving memory back" {
         dirty_decay_ms: i64 = 10_000, number(-1, DECAY_MAX), Jemalloc, Now,
@@ -178,7 +178,7 @@ options! {
         max_background_threads: u32 = 4, clipped(1, 4095), Jemalloc, NotYet,
             "Most background threads at a time.";
         retain: bool = true, Switch, Jemalloc, Now,
-            "Keep unused address space for reuse instead of unmapping it.";
+            "Keep addresses usable when their memory goes back; else whole free chunks of 2 MiB are only reserved until they are needed.";
         trust_madvise: bool = false, Switch, Jemalloc, NotYet,
             "Do not check at start that `MADV_DONTNEED` really clears pages.";
         process_madvise_max_batch: usize = 0, clipped(0, 1024), Jemalloc, NotYet,
@@ -198,13 +198,13 @@ options! {
     }
     "Faults and debugging" {
         abort: bool = false, Switch, Jemalloc, Now,
-            "Abort on warnings too.";
+            "Abort where Mallard would silently do without: when the C library cannot tell it of threads' ends and of forks.";
         xmalloc: bool = false, Switch, Jemalloc, Now,
             "Abort with a message when memory runs out, instead of returning null.";
         zero: bool = false, Switch, Jemalloc, Now,
-            "Clear memory that is handed out.";
+            "Clear memory that is handed out; threads then go without caches.";
         junk: Junk = Junk::False, one_of(), Jemalloc, Now,
-            "Fill memory with 0xa5 when it is handed out (`alloc`), with 0x5a when it is freed (`free`), or both (`true`).";
+            "Fill memory with 0xa5 when it is handed out (`alloc`), with 0x5a when it is freed (`free`), or both (`true`); threads then go without caches.";
         zero_realloc: ZeroRealloc = ZeroRealloc::Free, one_of(), Jemalloc, Now,
             "What `realloc(p, 0)` does: allocate a block of no bytes, free `p` and return null, or abort.";
         hardened: bool = false, Switch, Mallard, NotYet,
