@@ -6,7 +6,7 @@
 
 use crate::arena::{self, large};
 use crate::cache::life;
-use crate::class::{CACHED_CLASSES, Class, PAGE};
+use crate::class::{Class, PAGE};
 use crate::heap::HEAP;
 use crate::space::meta;
 
@@ -36,30 +36,25 @@ pub struct Stats {
     pub purged_pages: u64,
 }
 
-/// Counts blocks of each class that lie in caches and stores.
-fn cached_blocks() -> [usize; CACHED_CLASSES + 1] {
-    let mut blocks = [0; CACHED_CLASSES + 1];
-    life::each(|cache| Class::cachable().for_each(|c| blocks[c.index()] += cache.len(c)));
-    for arena in arena::made() {
-        Class::cachable().for_each(|c| blocks[c.index()] += arena.counts(c).1);
-    }
-    blocks
-}
-
 /// The figures of now.
 pub fn now() -> Stats {
-    let blocks = cached_blocks();
-    let cached = Class::cachable()
-        .map(|c| blocks[c.index()] * c.size())
-        .sum();
-    let regions: usize = (arena::made())
-        .flat_map(|a| {
-            Class::cachable()
-                .filter(|c| c.is_slab())
-                .map(move |c| (a.counts(c).0, c))
-        })
-        .map(|(n, c)| (n.taken.saturating_sub(n.given)) as usize * c.size())
-        .sum();
+    let mut cached = 0;
+    life::each(|cache| {
+        cached += Class::cachable()
+            .map(|c| cache.len(c) * c.size())
+            .sum::<usize>();
+    });
+    let mut regions = 0;
+    for arena in arena::made() {
+        for class in Class::cachable() {
+            let (counts, stored) = arena.counts(class);
+            cached += stored * class.size();
+            // Of the other classes, whose blocks are runs of pages, `large` keeps the sum.
+            if class.is_slab() {
+                regions += counts.taken.saturating_sub(counts.given) as usize * class.size();
+            }
+        }
+    }
     let heap = HEAP.totals();
     let (metadata_mapped, metadata) = meta::totals();
     Stats {
