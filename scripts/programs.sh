@@ -1,0 +1,91 @@
+# Shared by setup-tests.sh and setup-bench.sh, which source it: finds which programs of a list are
+# missing and installs the packages that bring them.
+#
+# The caller names itself in `name`, fills `programs` with lines "COMMAND PACKAGE", and ends with
+# `install_missing "one line for when all are there" "$@"`.
+
+# Commands whose package also asks for a service at the next boot, with that service.
+declare -A services=([redis-server]=redis-server.service [nginx]=nginx.service)
+
+restore_policy() {
+  if [ "$own_policy" = yes ]; then
+    "${as_root[@]}" rm -f "$policy"
+  fi
+}
+
+apt_get() {
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 "$@" </dev/null
+}
+
+# Debian keeps servers in /usr/sbin, which is not on everybody's PATH.
+is_there() {
+  PATH="$PATH:/usr/sbin" command -v "$1" >/dev/null 2>&1
+}
+
+install_missing() {
+  local all_there=$1
+  shift
+  local missing_commands=() missing_packages=() line command package
+  for line in "${programs[@]}"; do
+    read -r command package <<<"$line"
+    if ! is_there "$command"; then
+      missing_commands+=("$command")
+      missing_packages+=("$package")
+    fi
+  done
+
+  if [ ${#missing_packages[@]} -eq 0 ]; then
+    echo "$name: $all_there"
+    exit 0
+  fi
+  echo "$name: missing: ${missing_commands[*]}"
+
+  case "${1:-}" in
+    "") ;;
+    --check) exit 1 ;;
+    *)
+      echo "$name: unknown option '$1'; the only one is --check" >&2
+      exit 2
+      ;;
+  esac
+
+  if ! command -v apt-get >/dev/null 2>&1; then
+    echo "$name: apt-get not found; install these by your system's own means:" >&2
+    echo "  ${missing_commands[*]}" >&2
+    exit 1
+  fi
+  as_root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    if ! sudo -n true 2>/dev/null; then
+      echo "$name: not root, and sudo asks for a password; run this yourself:" >&2
+      echo "  sudo apt-get install ${missing_packages[*]}" >&2
+      exit 1
+    fi
+    as_root=(sudo -n)
+  fi
+
+  # Debian starts a server as soon as its package is installed, unless this file says no. What is
+  # installed here is started on a socket in a scratch folder, by those who need it.
+  policy=/usr/sbin/policy-rc.d
+  own_policy=no
+  if [ ! -e "$policy" ]; then
+    printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null
+    "${as_root[@]}" chmod 755 "$policy"
+    own_policy=yes
+  fi
+  trap restore_policy EXIT
+
+  apt_get update -qq
+  apt_get install -y -qq --no-install-recommends "${missing_packages[@]}"
+
+  for command in "${missing_commands[@]}"; do
+    if ! is_there "$command"; then
+      echo "$name: $command is still missing after its package was installed" >&2
+      exit 1
+    fi
+    if [ -n "${services[$command]:-}" ] && [ -d /run/systemd/system ]; then
+      "${as_root[@]}" systemctl disable --now "${services[$command]}" || true
+    fi
+  done
+  echo "$name: installed ${missing_packages[*]}"
+}
