@@ -204,6 +204,9 @@ impl Runner<'_> {
                 label: row.label.clone(),
                 x: row.x,
                 threads: row.threads,
+                seconds_are: None,
+                about: None,
+                settings: Vec::new(),
                 cells,
             });
             if let Some(line) = session::row_line(&what, &experiment) {

@@ -78,6 +78,9 @@ pub fn run(own: &[String], options: &Compare) -> Result<ExitCode> {
             label: label.into_owned(),
             x: None,
             threads: 1,
+            seconds_are: None,
+            about: None,
+            settings: Vec::new(),
             cells,
         }],
     };

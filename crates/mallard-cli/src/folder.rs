@@ -31,7 +31,7 @@ impl Folder {
     /// Writes every form of the results and returns the files, the one for a person first.
     pub fn write(&self, results: &Results) -> Result<Vec<PathBuf>> {
         let (json, html) = match results.kind {
-            Kind::Bench => ("results.json", "report.html"),
+            Kind::Bench | Kind::Suite => ("results.json", "report.html"),
             Kind::Compare => ("compare.json", "compare.html"),
         };
         let mut files = vec![

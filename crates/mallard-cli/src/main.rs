@@ -19,6 +19,7 @@ mod machine;
 mod progress;
 mod race;
 mod session;
+mod suite;
 mod workloads;
 
 use std::process::ExitCode;

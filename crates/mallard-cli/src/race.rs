@@ -175,7 +175,7 @@ pub fn figures(measured: &Measurement) -> Run {
         minor_faults: measured.minor_faults,
         major_faults: measured.major_faults,
         exit: exit(measured.end).unwrap_or_default(),
-        output_hash: None,
+        ..Run::default()
     }
 }
 

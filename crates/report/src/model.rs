@@ -32,6 +32,8 @@ pub struct Results {
 pub enum Kind {
     Bench,
     Compare,
+    /// `bench --suite full`: one experiment whose rows are all different work.
+    Suite,
 }
 
 /// The machine the figures were taken on.
@@ -87,7 +89,30 @@ pub struct Row {
     pub x: Option<f64>,
     /// Threads that the workload ran.
     pub threads: u32,
+    /// What `seconds` are of, where it is not the time of the work: `per 1,000 requests`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds_are: Option<String>,
+    /// What the row does, where rows are all different work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub about: Option<About>,
+    /// Variables that this row sets for some allocators: the allocator, and `NAME=value`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub settings: Vec<(String, String)>,
     pub cells: Vec<Cell>,
+}
+
+/// A row of the suite to a reader.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct About {
+    /// Rows of a kind stand together: `threads`, `real programs`.
+    pub group: String,
+    pub title: String,
+    pub description: String,
+    /// The program with its arguments, as a shell takes it.
+    pub command: String,
+    /// What the system calls were counted in, where that was less work than the timed runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub syscalls_of: Option<String>,
 }
 
 /// One allocator in one row.
@@ -117,6 +142,35 @@ pub struct Run {
     pub exit: Exit,
     /// SHA-256 of standard output, where it is compared (`compare`).
     pub output_hash: Option<String>,
+    /// RSS when the work is done and the process still there, in the state that the row is about:
+    /// mostly with everything freed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_rss_bytes: Option<u64>,
+    /// Memory in huge pages: the most that was seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub huge_bytes: Option<u64>,
+    /// System calls of all its threads and children, counted in a run of its own that is not timed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub syscalls: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<Latency>,
+    /// RSS over time as pairs of seconds and bytes, where the row is about that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub curve: Vec<(f64, u64)>,
+}
+
+/// How long single calls, or single requests of a server, took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    pub p50_ns: f64,
+    pub p99_ns: f64,
+    /// Not every driver of a server tells it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p999_ns: Option<f64>,
+    pub max_ns: f64,
+    /// Calls that took more than 200 µs without a page fault or another thread on the CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slow_calls: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

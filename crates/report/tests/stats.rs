@@ -76,6 +76,9 @@ fn row(label: &str, cells: Vec<Cell>) -> Row {
         label: label.to_owned(),
         x: None,
         threads: 4,
+        seconds_are: None,
+        about: None,
+        settings: Vec::new(),
         cells,
     }
 }

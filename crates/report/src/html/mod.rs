@@ -72,7 +72,7 @@ pub fn html(r: &Results) -> String {
 fn head(r: &Results) -> Markup {
     html! {
         header {
-            p class="brand" { "mallard " @if r.kind == Kind::Bench { "bench" } @else { "compare" } }
+            p class="brand" { "mallard " @if r.kind == Kind::Compare { "compare" } @else { "bench" } }
             h1 { (r.title) }
             p class="machine" { (machine_line(r)) }
             p class="when" { time datetime=(r.started) { (r.started.replace('T', " ")) } " · took " (units::elapsed(r.elapsed_seconds)) }

@@ -76,7 +76,7 @@ pub fn ranking(ranking: &Ranking, palette: &Palette) -> Markup {
 /// user's own program.
 pub fn experiment(kind: Kind, e: &Experiment, names: &[&str], palette: &Palette) -> Markup {
     match kind {
-        Kind::Bench => bench(e, names, palette),
+        Kind::Bench | Kind::Suite => bench(e, names, palette),
         Kind::Compare => html! { @for row in &e.rows { (compare(e, row, palette)) } },
     }
 }

@@ -35,7 +35,7 @@ pub fn terminal(r: &Results, options: TerminalOptions) -> String {
     let mut blocks = vec![page.head(r)];
     for e in &r.experiments {
         blocks.push(match r.kind {
-            Kind::Bench => page.bench(r, e),
+            Kind::Bench | Kind::Suite => page.bench(r, e),
             Kind::Compare => page.compare(e),
         });
     }

@@ -55,7 +55,7 @@ pub fn runs(seconds: f64, rss: u64, spread: f64) -> Vec<Run> {
         minor_faults: rss / 4096,
         major_faults: 0,
         exit: Exit::Code(0),
-        output_hash: None,
+        ..Run::default()
     };
     around.iter().map(run).collect()
 }
@@ -112,6 +112,9 @@ fn row(label: &str, x: Option<f64>, threads: u32, cells: Vec<Cell>) -> Row {
         label: label.to_owned(),
         x,
         threads,
+        seconds_are: None,
+        about: None,
+        settings: Vec::new(),
         cells,
     }
 }

@@ -1,0 +1,188 @@
+//! The full suite: rows that are all different work, synthetic ones and real programs.
+//!
+//! A [`SuiteRow`] says what runs and what its figures mean; [`workloads`] lists the rows made of
+//! the programs in `bench/workloads`, [`programs`] those of programs that people use. Nothing here
+//! knows an allocator beyond the settings that a row gives it: who takes part, in which order and
+//! how often is the runner's business.
+
+// Until the command reads them.
+#![allow(dead_code)]
+
+pub mod programs;
+pub mod workloads;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use mallard_report::model::Latency;
+
+/// One row of the suite.
+#[derive(Debug)]
+pub struct SuiteRow {
+    /// What it is selected by, and its name in every table: `larson-8`, `redis`.
+    pub name: &'static str,
+    pub group: Group,
+    pub title: &'static str,
+    /// What it does, in a sentence or two, with the source of its pattern where it has one.
+    pub description: &'static str,
+    /// What the seconds are of, where they are not the time of the work: `per 100,000 requests`.
+    pub seconds_are: Option<&'static str>,
+    pub program: Program,
+    /// Threads of the measured process that are busy.
+    pub threads: u32,
+    /// Seconds that a run takes on a good allocator, on two slow CPUs: in full and with `--quick`.
+    pub seconds: [f64; 2],
+    /// The peak RSS to be expected, in full and with `--quick`.
+    pub peak_bytes: [u64; 2],
+    /// Variables for some allocators, in this row alone.
+    pub settings: &'static [Setting],
+}
+
+/// Rows of a group stand together in lists and tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Group {
+    /// The seeds' experiments.
+    Seeds,
+    /// One pattern of allocations each, in loops.
+    Patterns,
+    /// Several threads that share, hand over, come and go.
+    Threads,
+    /// What stays resident, when, and for how long.
+    Memory,
+    /// How long single calls take.
+    Latency,
+    /// Programs that people use.
+    Programs,
+}
+
+impl Group {
+    pub fn title(self) -> &'static str {
+        match self {
+            Group::Seeds => "the seeds' experiments",
+            Group::Patterns => "patterns",
+            Group::Threads => "threads",
+            Group::Memory => "memory over time",
+            Group::Latency => "latency",
+            Group::Programs => "real programs",
+        }
+    }
+}
+
+/// A variable that a row sets for one allocator.
+#[derive(Debug)]
+pub struct Setting {
+    /// By the allocator's name in the catalog: `mallard`, `jemalloc`.
+    pub allocator: &'static str,
+    pub variable: &'static str,
+    pub value: &'static str,
+}
+
+/// What a row runs.
+#[derive(Debug, Clone, Copy)]
+pub enum Program {
+    /// A program of `bench/workloads`, which tells its figures itself.
+    Workload {
+        name: &'static str,
+        arguments: &'static [&'static str],
+        /// The arguments with `--quick`.
+        quick: &'static [&'static str],
+    },
+    Real(&'static dyn Real),
+}
+
+/// Where a real program finds its files, and how much it is to do.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The row's own folder; it goes when the lab ends.
+    pub folder: PathBuf,
+    pub quick: bool,
+}
+
+/// The process to be measured.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Command {
+    /// A path, or a name to be looked up in `PATH`.
+    pub program: OsString,
+    pub arguments: Vec<OsString>,
+    /// Set besides what the allocator needs.
+    pub environment: Vec<(String, String)>,
+    /// What it reads from standard input; none: nothing.
+    pub input: Option<PathBuf>,
+}
+
+/// A measured process while it runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Running {
+    /// The id of the program that [`Real::command`] named.
+    pub pid: u32,
+}
+
+/// The figures of one run as far as the program or its driver tells them. Peak RSS, faults and CPU
+/// times come from the measurement.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Told {
+    /// None: the wall time of the process is the row's figure.
+    pub seconds: Option<f64>,
+    /// Operations that were done, where they are worth a rate.
+    pub operations: Option<f64>,
+    pub latency: Option<Latency>,
+    pub end_rss_bytes: Option<u64>,
+    pub huge_bytes: Option<u64>,
+}
+
+/// A program that people use, with work for it.
+///
+/// For one row the order is: [`missing`](Real::missing) and [`prepare`](Real::prepare) once, then
+/// for each run [`reset`](Real::reset), the process of [`command`](Real::command) on the allocator
+/// with, where the program [is a server](Real::is_server), [`drive`](Real::drive) beside it, and
+/// [`judge`](Real::judge) on what it wrote. Every error is a sentence for the row's cell.
+pub trait Real: Sync + std::fmt::Debug {
+    /// Why it cannot run here, with how to get it: `redis-server is not installed (apt install …)`.
+    fn missing(&self) -> Option<String>;
+
+    /// Writes the files that the runs need into the row's folder; not on the measured allocator.
+    fn prepare(&self, _place: &Place) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Removes what the run before left behind.
+    fn reset(&self, _place: &Place) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn command(&self, place: &Place) -> Command;
+
+    /// Whether somebody else has to keep it busy and end it.
+    fn is_server(&self) -> bool {
+        false
+    }
+
+    /// Waits until the server is there, keeps it busy, takes the figures and asks it to end. Runs
+    /// on a thread of the lab while the server runs; whatever it starts runs on glibc. An error
+    /// ends the server. It must come back by itself when the server ends early.
+    fn drive(&self, _place: &Place, _server: Running) -> Result<Told, String> {
+        Ok(Told::default())
+    }
+
+    /// Checks what a program that is no server wrote to standard output, and reads figures from it.
+    fn judge(&self, _place: &Place, _stdout: &str) -> Result<Told, String> {
+        Ok(Told::default())
+    }
+
+    /// Whether every run must write the same to standard output as on glibc.
+    fn same_output(&self) -> bool {
+        !self.is_server()
+    }
+}
+
+/// RSS of a running process now, for drivers; none once it has ended.
+pub fn rss_now(pid: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("statm"));
+    let pages: u64 = text.ok()?.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}
+
+/// All rows besides the seeds', in the order of the tables.
+pub fn rows() -> impl Iterator<Item = &'static SuiteRow> {
+    workloads::ROWS.iter().chain(programs::ROWS)
+}

@@ -1,0 +1,5 @@
+//! Rows of real programs.
+
+use super::SuiteRow;
+
+pub const ROWS: &[SuiteRow] = &[];
