@@ -5,13 +5,15 @@
  * linked statically, takes well under a MiB, and therefore never shows.
  *
  *     launcher run REPORT TIMEOUT_MS CPUS SETTING… -- PROGRAM ARGUMENT…
+ *     launcher count REPORT TIMEOUT_MS CPUS SETTING… -- PROGRAM ARGUMENT…
  *     launcher warm BYTES
  *
  * `run` starts PROGRAM (looked up in PATH if it has no slash) in a session of its own on the CPUs
  * `0,1,5` (or `-` for all), with each SETTING applied to its environment alone: `+NAME=VALUE` sets,
  * `-NAME` removes. It waits, kills the whole process group after TIMEOUT_MS (0: never) or when it is
- * told to stop itself, and writes one line of `name=value` to the file REPORT. Its own exit code is
- * 0 whenever the report was written. Standard input, output and error are the program's.
+ * told to stop itself, and writes `name=value` to the file REPORT: a line with the process id at the
+ * start, one with everything else at the end. Its own exit code is 0 whenever the report was written.
+ * Standard input, output and error are the program's.
  *
  * `warm` makes the machine back BYTES of memory and gives them back by exiting: the next process
  * then does not pay for what the host of a virtual machine has to provide.
@@ -26,7 +28,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -62,8 +66,9 @@ static int pin(const char *list) {
     return sched_setaffinity(0, size, set);
 }
 
-/* Only returns with errno of the step that failed. */
-static void become(const char *cpus, char **settings, char **program, const sigset_t *mask) {
+/* Only returns with errno of the step that failed. `gate`, where there is one, holds it back until
+ * somebody closes the other end. */
+static void become(const char *cpus, char **settings, char **program, const sigset_t *mask, int gate) {
     setsid();
     if (pin(cpus) != 0)
         return;
@@ -73,11 +78,137 @@ static void become(const char *cpus, char **settings, char **program, const sigs
         else
             putenv(*settings + 1);
     }
+    char end;
+    if (gate >= 0 && read(gate, &end, 1) != 0)
+        return;
     sigprocmask(SIG_SETMASK, mask, NULL);
     execvp(program[0], program);
 }
 
-static int run(char **arguments, int count) {
+/* What becomes of the program. */
+typedef struct {
+    int status, timed_out, stopped;
+    struct rusage usage;
+    long long calls;
+} Outcome;
+
+static void kill_all(pid_t child) {
+    kill(-child, SIGKILL);
+    kill(child, SIGKILL); /* it may not have reached setsid yet */
+}
+
+/* Waits for the program's end, or for one of the blocked `events`. */
+static int await(pid_t child, long long deadline, const sigset_t *events, Outcome *outcome) {
+    for (;;) {
+        pid_t ended = wait4(child, &outcome->status, WNOHANG, &outcome->usage);
+        if (ended == child)
+            return 0;
+        if (ended < 0 && errno != EINTR)
+            return -1;
+        if (outcome->timed_out || outcome->stopped) { /* already killed: only its end is left to wait for */
+            while (wait4(child, &outcome->status, 0, &outcome->usage) < 0 && errno == EINTR)
+                ;
+            return 0;
+        }
+        int event;
+        if (deadline) {
+            long long left = deadline - now_ns();
+            if (left < 0)
+                left = 0;
+            struct timespec wait = {left / 1000000000, left % 1000000000};
+            event = sigtimedwait(events, NULL, &wait);
+        } else {
+            event = sigwaitinfo(events, NULL);
+        }
+        if (event < 0 && errno == EAGAIN)
+            outcome->timed_out = 1;
+        else if (event == SIGTERM || event == SIGINT || event == SIGHUP)
+            outcome->stopped = 1;
+        if (outcome->timed_out || outcome->stopped)
+            kill_all(child);
+    }
+}
+
+/* ---- counting system calls ------------------------------------------------------------------- */
+
+static volatile sig_atomic_t asked_to_stop;
+
+static void on_stop(int signal) {
+    if (signal != SIGALRM)
+        asked_to_stop = 1;
+}
+
+/* The signals that end the waiting interrupt it; the alarm repeats, so that one which comes just
+ * before a wait is only late and not lost. */
+static void listen_for_stops(void) {
+    struct sigaction action = {.sa_handler = on_stop};
+    const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGALRM};
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+        sigaction(signals[i], &action, NULL);
+        sigaddset(&set, signals[i]);
+    }
+    sigprocmask(SIG_UNBLOCK, &set, NULL);
+    const struct itimerval often = {{0, 100000}, {0, 100000}};
+    setitimer(ITIMER_REAL, &often, NULL);
+}
+
+/* Lets a thread go on that was stopped, counting if it stopped at the door of a system call. */
+static void go_on(pid_t thread, int status, int *begun, long long *calls) {
+    const int signal = WSTOPSIG(status), event = status >> 16;
+    int deliver = 0;
+    if (signal == (SIGTRAP | 0x80)) {
+        struct __ptrace_syscall_info info;
+        long size = ptrace(PTRACE_GET_SYSCALL_INFO, thread, sizeof info, &info);
+        /* What the launcher's own child does before it is the program is not the program's. */
+        if (size > 0 && info.op == PTRACE_SYSCALL_INFO_ENTRY && *begun)
+            ++*calls;
+    } else if (event == PTRACE_EVENT_EXEC) {
+        *begun = 1;
+    } else if (event == PTRACE_EVENT_STOP) {
+        /* A new thread's first stop, or a group's: it stays stopped in the latter. */
+        if (signal != SIGTRAP) {
+            ptrace(PTRACE_LISTEN, thread, 0, 0);
+            return;
+        }
+    } else if (event == 0) {
+        deliver = signal;
+    }
+    ptrace(PTRACE_SYSCALL, thread, 0, deliver);
+}
+
+/* Follows the program and everything it starts until it has ended itself. */
+static int follow(pid_t child, long long deadline, Outcome *outcome) {
+    int begun = 0;
+    listen_for_stops();
+    for (;;) {
+        int status;
+        struct rusage usage;
+        pid_t thread = wait4(-1, &status, __WALL, &usage);
+        if (thread < 0 && errno != EINTR)
+            return -1;
+        if (!outcome->stopped && !outcome->timed_out) {
+            outcome->stopped = asked_to_stop;
+            outcome->timed_out = !asked_to_stop && deadline && now_ns() > deadline;
+            if (outcome->stopped || outcome->timed_out)
+                kill_all(child);
+        }
+        if (thread < 0)
+            continue;
+        if (WIFSTOPPED(status)) {
+            go_on(thread, status, &begun, &outcome->calls);
+        } else if (thread == child) {
+            outcome->status = status;
+            outcome->usage = usage;
+            return 0;
+        }
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------- */
+
+static int run(char **arguments, int count, int counting) {
     if (count < 5)
         return errno = EINVAL, die("usage");
     const char *report = arguments[0];
@@ -106,7 +237,8 @@ static int run(char **arguments, int count) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
 
     int failure[2]; /* carries errno out of a child that could not become the program */
-    if (pipe2(failure, O_CLOEXEC) != 0)
+    int gate[2] = {-1, -1};
+    if (pipe2(failure, O_CLOEXEC) != 0 || (counting && pipe2(gate, O_CLOEXEC) != 0))
         return die("pipe");
 
     const long long start = now_ns();
@@ -114,45 +246,32 @@ static int run(char **arguments, int count) {
     if (child < 0)
         return die("fork");
     if (child == 0) {
-        become(arguments[2], settings, program, &before);
+        if (counting)
+            close(gate[1]);
+        become(arguments[2], settings, program, &before, gate[0]);
         int error = errno;
         _exit(write(failure[1], &error, sizeof error) == sizeof error ? 127 : 126);
     }
     close(failure[1]);
 
-    int status = 0, timed_out = 0, stopped = 0;
-    struct rusage usage;
-    const long long deadline = start + timeout_ms * 1000000;
-    for (;;) {
-        pid_t ended = wait4(child, &status, WNOHANG, &usage);
-        if (ended == child)
-            break;
-        if (ended < 0 && errno != EINTR)
-            return die("wait4");
-        if (timed_out || stopped) { /* already killed: only its end is left to wait for */
-            while (wait4(child, &status, 0, &usage) < 0 && errno == EINTR)
-                ;
-            break;
+    const long long deadline = timeout_ms > 0 ? start + timeout_ms * 1000000 : 0;
+    Outcome outcome = {0};
+    if (counting) {
+        close(gate[0]);
+        const long options = PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACEEXEC | PTRACE_O_TRACECLONE |
+                             PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK | PTRACE_O_EXITKILL;
+        if (ptrace(PTRACE_SEIZE, child, 0, options) != 0) {
+            kill_all(child);
+            dprintf(out, "permitted=0\n");
+            return 0;
         }
-        int event;
-        if (timeout_ms > 0) {
-            long long left = deadline - now_ns();
-            if (left < 0)
-                left = 0;
-            struct timespec wait = {left / 1000000000, left % 1000000000};
-            event = sigtimedwait(&events, NULL, &wait);
-        } else {
-            event = sigwaitinfo(&events, NULL);
-        }
-        if (event < 0 && errno == EAGAIN)
-            timed_out = 1;
-        else if (event == SIGTERM || event == SIGINT || event == SIGHUP)
-            stopped = 1;
-        if (timed_out || stopped) {
-            kill(-child, SIGKILL);
-            kill(child, SIGKILL); /* it may not have reached setsid yet */
-        }
+        /* Only a thread that is stopped can be told to stop at its system calls. */
+        ptrace(PTRACE_INTERRUPT, child, 0, 0);
+        close(gate[1]);
     }
+    dprintf(out, "pid=%d ", (int)child);
+    if ((counting ? follow(child, deadline, &outcome) : await(child, deadline, &events, &outcome)) != 0)
+        return die("wait4");
     const long long wall = now_ns() - start;
     /* What the program left behind must not run beside the next measurement. */
     kill(-child, SIGKILL);
@@ -160,13 +279,18 @@ static int run(char **arguments, int count) {
     int error = 0;
     if (read(failure[0], &error, sizeof error) != sizeof error)
         error = 0;
+    const int status = outcome.status;
+    const struct rusage *usage = &outcome.usage;
+    if (counting)
+        dprintf(out, "permitted=1 calls=%lld ", outcome.calls);
     dprintf(out,
             "exit=%d signal=%d error=%d timed_out=%d stopped=%d wall_ns=%lld user_us=%lld system_us=%lld "
             "peak_kib=%ld minor=%ld major=%ld\n",
             WIFEXITED(status) ? WEXITSTATUS(status) : 0, WIFSIGNALED(status) ? WTERMSIG(status) : 0, error,
-            timed_out, stopped, wall, (long long)usage.ru_utime.tv_sec * 1000000 + usage.ru_utime.tv_usec,
-            (long long)usage.ru_stime.tv_sec * 1000000 + usage.ru_stime.tv_usec, usage.ru_maxrss,
-            usage.ru_minflt, usage.ru_majflt);
+            outcome.timed_out, outcome.stopped, wall,
+            (long long)usage->ru_utime.tv_sec * 1000000 + usage->ru_utime.tv_usec,
+            (long long)usage->ru_stime.tv_sec * 1000000 + usage->ru_stime.tv_usec, usage->ru_maxrss,
+            usage->ru_minflt, usage->ru_majflt);
     return 0;
 }
 
@@ -184,9 +308,11 @@ static int warm(const char *text) {
 
 int main(int argc, char **argv) {
     if (argc >= 2 && strcmp(argv[1], "run") == 0)
-        return run(argv + 2, argc - 2);
+        return run(argv + 2, argc - 2, 0);
+    if (argc >= 2 && strcmp(argv[1], "count") == 0)
+        return run(argv + 2, argc - 2, 1);
     if (argc == 3 && strcmp(argv[1], "warm") == 0)
         return warm(argv[2]);
     errno = EINVAL;
-    return die("usage: launcher run … | launcher warm BYTES");
+    return die("usage: launcher run … | launcher count … | launcher warm BYTES");
 }

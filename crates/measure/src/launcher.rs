@@ -9,10 +9,11 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use tempfile::TempDir;
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::{NamedTempFile, TempDir};
 
 use crate::{Cpus, Output, Stop};
 
@@ -58,8 +59,20 @@ pub struct Measurement {
     pub peak_rss_bytes: u64,
     pub minor_faults: u64,
     pub major_faults: u64,
+    /// System calls with those of its threads and children, where they were counted and counting is
+    /// permitted here.
+    pub syscalls: Option<u64>,
     pub stdout: Output,
     pub stderr: Output,
+}
+
+/// What a run is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// To tell its times and its memory.
+    Cost,
+    /// To count its system calls, which makes them so dear that the times mean nothing.
+    Syscalls,
 }
 
 /// Why nothing was measured. How a measured program itself ended is [`End`], not an error.
@@ -71,6 +84,8 @@ pub enum Error {
     Input { file: PathBuf, source: io::Error },
     #[error("stopped")]
     Stopped,
+    #[error("counting system calls is not permitted here (ptrace)")]
+    NotPermitted,
     #[error("the launcher of measured processes failed: {0}")]
     Launcher(String),
     #[error(
@@ -150,13 +165,30 @@ impl Launcher {
 
     /// Runs a program to its end.
     pub fn run(&self, spec: &Spec) -> Result<Measurement, Error> {
+        let nothing = |_| Ok::<(), String>(());
+        let (measured, _) = self.run_beside(spec, Purpose::Cost, nothing)?;
+        Ok(measured)
+    }
+
+    /// Runs a program to its end while `beside`, which is given the program's id, runs on a thread
+    /// of its own: a server and whoever keeps it busy. The server is killed where `beside` fails;
+    /// `beside` has to end when the program does.
+    pub fn run_beside<T: Send, E: Send>(
+        &self,
+        spec: &Spec,
+        purpose: Purpose,
+        beside: impl FnOnce(u32) -> Result<T, E> + Send,
+    ) -> Result<(Measurement, Result<T, E>), Error> {
         let report = tempfile::Builder::new()
             .prefix("report-")
             .tempfile_in(self.folder())?;
         let (stdout, stderr) = (Output::file(self.folder())?, Output::file(self.folder())?);
         let mut command = Command::new(&self.path);
-        command.arg("run").arg(report.path());
-        command.args(settings(spec));
+        command.arg(match purpose {
+            Purpose::Cost => "run",
+            Purpose::Syscalls => "count",
+        });
+        command.arg(report.path()).args(settings(spec));
         command.arg("--").arg(&spec.program).args(&spec.arguments);
         command.stdin(input(spec)?);
         command
@@ -171,18 +203,66 @@ impl Launcher {
         };
         let child = self.stop.started(start)?;
         let mut child = child.ok_or(Error::Stopped)?;
-        let status = child.wait();
+        let launcher = child.id();
+        let (status, aside) = std::thread::scope(|scope| {
+            let aside = scope.spawn(|| {
+                let pid = started(report.path(), launcher)?;
+                let outcome = beside(pid);
+                if outcome.is_err() {
+                    terminate(launcher);
+                }
+                Some(outcome)
+            });
+            let status = child.wait();
+            (status, aside.join())
+        });
         self.stop.ended();
         let status = status?;
+        let aside = aside.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 
         let stderr = Output::written(stderr)?;
         let report = fs::read_to_string(report.path())?;
+        if report.contains(NOT_PERMITTED) {
+            return Err(Error::NotPermitted);
+        }
         let report = Report::read(&report).filter(|_| status.success());
-        let Some(report) = report else {
+        let (Some(report), Some(aside)) = (report, aside) else {
             let said = stderr.last_lines(1)?.pop();
             return Err(Error::Launcher(said.unwrap_or_else(|| status.to_string())));
         };
-        report.measurement(spec, Output::written(stdout)?, stderr)
+        let measured = report.measurement(spec, Output::written(stdout)?, stderr)?;
+        Ok((measured, aside))
+    }
+}
+
+/// What the launcher writes when it may not look into other processes.
+const NOT_PERMITTED: &str = "permitted=0";
+
+/// The id of the program that a launcher has started; none where it ended before it could.
+fn started(report: &Path, launcher: u32) -> Option<u32> {
+    let alive =
+        || fs::read_to_string(format!("/proc/{launcher}/stat")).is_ok_and(|s| !s.contains(") Z "));
+    loop {
+        // Asked before the report is read: its last words are then not missed.
+        let alive = alive();
+        let text = fs::read_to_string(report).ok()?;
+        let word = text.split_once(' ').map(|(first, _)| first);
+        if let Some(id) = word.and_then(|word| word.strip_prefix("pid=")) {
+            return id.parse().ok();
+        }
+        if !alive {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Has a launcher kill what it runs. It is not reaped before, so that its id is still its own.
+fn terminate(launcher: u32) {
+    let id = i32::try_from(launcher).ok().and_then(Pid::from_raw);
+    if let Some(id) = id {
+        // It may have ended by itself.
+        let _ = kill_process(id, Signal::TERM);
     }
 }
 
@@ -216,7 +296,15 @@ fn settings(spec: &Spec) -> Vec<OsString> {
     settings
 }
 
-/// The line that the launcher writes.
+/// The number behind `name=` in a report.
+fn field(report: &str, name: &str) -> Option<u64> {
+    report
+        .split_ascii_whitespace()
+        .filter_map(|word| word.split_once('='))
+        .find_map(|(key, value)| (key == name).then(|| value.parse().ok())?)
+}
+
+/// What the launcher writes at the end.
 #[derive(Debug, Default, PartialEq)]
 struct Report {
     exit: i32,
@@ -230,16 +318,13 @@ struct Report {
     peak_kib: u64,
     minor: u64,
     major: u64,
+    calls: Option<u64>,
 }
 
 impl Report {
-    /// None when the line is not whole.
-    fn read(line: &str) -> Option<Report> {
-        let field = |name: &str| -> Option<u64> {
-            line.split_ascii_whitespace()
-                .filter_map(|word| word.split_once('='))
-                .find_map(|(key, value)| (key == name).then(|| value.parse().ok())?)
-        };
+    /// None when it is not whole.
+    fn read(report: &str) -> Option<Report> {
+        let field = |name| field(report, name);
         let small = |name| field(name).and_then(|value| i32::try_from(value).ok());
         Some(Report {
             exit: small("exit")?,
@@ -253,18 +338,19 @@ impl Report {
             peak_kib: field("peak_kib")?,
             minor: field("minor")?,
             major: field("major")?,
+            calls: field("calls"),
         })
     }
 
     fn measurement(
         self,
-        spec: &Spec,
+        program: &OsStr,
         stdout: Output,
         stderr: Output,
     ) -> Result<Measurement, Error> {
         if self.error != 0 {
             return Err(Error::Start {
-                program: lossy(&spec.program),
+                program: lossy(program),
                 source: io::Error::from_raw_os_error(self.error),
             });
         }
@@ -282,6 +368,7 @@ impl Report {
             peak_rss_bytes: self.peak_kib * 1024,
             minor_faults: self.minor,
             major_faults: self.major,
+            syscalls: self.calls,
             stdout,
             stderr,
         })

@@ -1,8 +1,9 @@
 //! What is told of a measured process is true of that process and of no other.
 
+use std::process::Command;
 use std::time::Duration;
 
-use mallard_measure::{Cpus, End, Error, Launcher, Measurement, Spec, Stop};
+use mallard_measure::{Cpus, End, Error, Launcher, Measurement, Purpose, Spec, Stop};
 
 const MIB: u64 = 1 << 20;
 
@@ -148,6 +149,43 @@ fn a_stop_ends_what_runs_and_lets_nothing_start() {
 }
 
 #[test]
+fn a_program_is_known_by_its_id_while_it_runs_and_measured_when_it_has_ended() {
+    let launcher = launcher();
+    let mut running = launcher.start(&shell("echo $$; exec sleep 1000")).unwrap();
+    let id = loop {
+        match running.id().unwrap() {
+            Some(id) => break id,
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    };
+    assert!(running.is_running().unwrap());
+    // Its name says that it has become the program.
+    let name = format!("/proc/{id}/comm");
+    while std::fs::read_to_string(&name).unwrap() != "sleep\n" {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let killed = Command::new("kill").arg(id.to_string()).status().unwrap();
+    assert!(killed.success());
+    let measured = running.finish().unwrap();
+    assert_eq!(measured.end, End::Signal(15));
+    assert_eq!(said(&measured).trim(), id.to_string());
+}
+
+#[test]
+fn a_program_that_nobody_waits_for_is_killed() {
+    let launcher = launcher();
+    let running = launcher.start(&shell("exec sleep 1000")).unwrap();
+    let id = loop {
+        match running.id().unwrap() {
+            Some(id) => break id,
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    };
+    drop(running);
+    assert!(ends(&id.to_string()), "sleep {id} still runs");
+}
+
+#[test]
 fn a_program_that_is_not_there_is_an_error_with_its_name() {
     let spec = Spec {
         program: "/nowhere/program".into(),
@@ -193,4 +231,84 @@ fn the_folder_goes_with_the_launcher() {
     );
     drop(launcher);
     assert!(!folder.exists());
+}
+
+/// System calls of a script; none where the test may not look.
+fn calls(script: &str) -> Option<u64> {
+    match launcher().run_beside(&shell(script), Purpose::Syscalls, |_| Ok::<(), ()>(())) {
+        Ok((measured, _)) => {
+            assert_eq!(measured.end, End::Code(0), "{script}");
+            Some(measured.syscalls.expect("they were counted"))
+        }
+        Err(Error::NotPermitted) => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn system_calls_are_counted_with_those_of_children() {
+    let (Some(none), Some(some)) = (calls("exit 0"), calls("umask; umask; exit 0")) else {
+        eprintln!("skipped: ptrace is not permitted here");
+        return;
+    };
+    // Nothing but the two calls and the two lines written.
+    assert!((none + 2..none + 12).contains(&some), "{none} and {some}");
+    let blocks = |count: u32| {
+        calls(&format!(
+            "dd if=/dev/zero of=/dev/null bs=1 count={count} 2>&1; true"
+        ))
+        .unwrap()
+    };
+    // Each is a read and a write of a child.
+    let (few, many) = (blocks(100), blocks(1100));
+    assert!((2000..2010).contains(&(many - few)), "{few} and {many}");
+}
+
+#[test]
+fn counting_does_not_change_how_a_program_ends() {
+    let outcome = |script: &str| {
+        let spec = Spec {
+            timeout: Some(Duration::from_millis(300)),
+            ..shell(script)
+        };
+        let nothing = |_| Ok::<(), ()>(());
+        let run = launcher().run_beside(&spec, Purpose::Syscalls, nothing);
+        match run {
+            Ok((measured, _)) => Some(measured.end),
+            Err(Error::NotPermitted) => None,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    if outcome("exit 0").is_none() {
+        eprintln!("skipped: ptrace is not permitted here");
+        return;
+    }
+    assert_eq!(outcome("(exit 3) || exit 4"), Some(End::Code(4)));
+    assert_eq!(outcome("kill -SEGV $$"), Some(End::Signal(11)));
+    assert_eq!(outcome("trap 'exit 5' TERM; kill $$"), Some(End::Code(5)));
+    assert_eq!(outcome("sleep 60"), Some(End::TimedOut));
+    let missing = Spec {
+        program: "no-such-program".into(),
+        ..Spec::default()
+    };
+    let error = launcher()
+        .run_beside(&missing, Purpose::Syscalls, |_| Ok::<(), ()>(()))
+        .unwrap_err();
+    assert!(error.to_string().contains("no-such-program"), "{error}");
+}
+
+#[test]
+fn what_runs_beside_a_program_knows_its_id_and_may_end_it() {
+    let (measured, driven) = launcher()
+        .run_beside(&shell("echo $$; sleep 60"), Purpose::Cost, |pid| {
+            let alive = std::path::Path::new(&format!("/proc/{pid}")).exists();
+            Err::<(), _>((pid, alive))
+        })
+        .unwrap();
+    let (pid, alive) = driven.unwrap_err();
+    assert!(alive);
+    assert_eq!(measured.end, End::Stopped);
+    let told = said(&measured);
+    assert!(told.is_empty() || told.trim() == pid.to_string(), "{told}");
+    assert!(ends(&pid.to_string()));
 }
