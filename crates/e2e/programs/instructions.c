@@ -1,0 +1,279 @@
+/* What the gate of instructions counts (tests/instructions.rs): each scenario prepares a state and
+ * then calls the allocator from within `counted`, the function whose time callgrind collects; only
+ * the library's own instructions are summed, so neither this program nor the C library count.
+ *
+ *     instructions SCENARIO        prints how many operations were counted
+ *     instructions                 lists the scenarios
+ *
+ * Everything is deterministic: one thread, random numbers of our own, and a clock of our own, below,
+ * which moves only when the program says so. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "check.h"
+
+#include <dlfcn.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- the clock ------------------------------------------------------------------------------- */
+
+/* Time drives what caches and stores give back and how pages decay. The program's own function is
+ * found before the C library's, also by a preloaded library. */
+static uint64_t clock_ms = 1000 * 1000;
+
+int clock_gettime(clockid_t clock, struct timespec *t) {
+    (void)clock;
+    t->tv_sec = (time_t)(clock_ms / 1000);
+    t->tv_nsec = (long)(clock_ms % 1000) * 1000000;
+    return 0;
+}
+
+/* ---- what is counted ------------------------------------------------------------------------- */
+
+static uint64_t operations;
+
+/* The instructions of the library within this function are counted. */
+__attribute__((noinline)) void counted(void (*work)(size_t), size_t n) {
+    work(n);
+    /* No tail call: the function would have ended before its work began. */
+    __asm__ volatile("" ::: "memory");
+}
+
+static void count(void (*work)(size_t), size_t n) {
+    counted(work, n);
+    operations += n;
+}
+
+enum { MOST = 200 * 1000 };
+static void *blocks[MOST];
+static size_t size;
+static void *(*allocate)(size_t);
+static void (*release)(void *);
+
+static void take(size_t n) {
+    for (size_t i = 0; i < n; i++)
+        blocks[i] = allocate(size);
+}
+
+static void give(size_t n) {
+    for (size_t i = 0; i < n; i++)
+        release(blocks[i]);
+}
+
+static void check_all(size_t n) {
+    for (size_t i = 0; i < n; i++)
+        CHECK(blocks[i] != NULL);
+}
+
+static void *cleared(size_t n) { return calloc(1, n); }
+
+static void *aligned(size_t n) {
+    void *block = NULL;
+    return posix_memalign(&block, 64, n) == 0 ? block : NULL;
+}
+
+static void reallocate_in_place(size_t n) {
+    /* Between two sizes of one class, back and forth. */
+    for (size_t i = 0; i < n; i++)
+        blocks[0] = realloc(blocks[0], size - (i & 1));
+}
+
+/* ---- the fast paths -------------------------------------------------------------------------- */
+
+/* A few blocks at a time, which the thread's cache holds once it is warm; counted are the takings
+ * or the givings. */
+enum { FEW = 4, ROUNDS = 2500 };
+
+static void cached(int taking) {
+    for (int i = 0; i < 200; i++) {
+        take(FEW);
+        check_all(FEW);
+        give(FEW);
+    }
+    for (int i = 0; i < ROUNDS; i++) {
+        taking ? count(take, FEW) : take(FEW);
+        taking ? give(FEW) : count(give, FEW);
+    }
+}
+
+static void cached_operators(int taking) {
+    /* Looked up, so that no C++ library is needed, whose start allocates. */
+    allocate = (void *(*)(size_t))dlsym(RTLD_DEFAULT, "_Znwm");
+    release = (void (*)(void *))dlsym(RTLD_DEFAULT, "_ZdlPv");
+    CHECK(allocate != NULL && release != NULL);
+    cached(taking);
+}
+
+static void cached_zeroed(int taking) {
+    allocate = cleared;
+    cached(taking);
+}
+
+static void cached_aligned(int taking) {
+    allocate = aligned;
+    cached(taking);
+}
+
+static void resized(int unused) {
+    (void)unused;
+    take(1);
+    check_all(1);
+    count(reallocate_in_place, FEW * ROUNDS);
+    CHECK(blocks[0] != NULL);
+}
+
+/* ---- the floors below ------------------------------------------------------------------------ */
+
+/* Many blocks taken, then given: nothing a cache or a store could serve. */
+static void bulk(size_t n, int taking) {
+    taking ? count(take, n) : take(n);
+    check_all(n);
+    taking ? give(n) : count(give, n);
+}
+
+static void bulk_small(int taking) { bulk(100 * 1000, taking); }
+
+/* The largest blocks that slabs serve: few fit one, so that slabs come and go. */
+static void bulk_slabs(int taking) { bulk(4000, taking); }
+
+/* More blocks than a cache holds, but few enough for the store behind it, given and taken again. */
+static void stored(int taking) {
+    enum { SOME = 1500 };
+    for (int i = 0; i < 100; i++) {
+        taking ? count(take, SOME) : take(SOME);
+        check_all(SOME);
+        taking ? give(SOME) : count(give, SOME);
+    }
+}
+
+/* Blocks past the caches, in an order that leaves holes and closes them again. */
+static void take_scattered(size_t n) {
+    for (size_t i = 0; i < n; i++)
+        blocks[i * 37 % n] = malloc(size + i % 7 * size / 4);
+}
+
+static void large(int taking) {
+    enum { SOME = 64 };
+    for (int i = 0; i < 60; i++) {
+        taking ? count(take_scattered, SOME) : take_scattered(SOME);
+        check_all(SOME);
+        taking ? give(SOME) : count(give, SOME);
+    }
+}
+
+/* ---- the mixed trace ------------------------------------------------------------------------- */
+
+static uint64_t draws = UINT64_C(0x9E3779B97F4A7C15);
+
+static uint64_t draw(uint64_t below) {
+    draws ^= draws << 13;
+    draws ^= draws >> 7;
+    draws ^= draws << 17;
+    return ((draws >> 32) * below) >> 32;
+}
+
+/* Mostly small, now and then large: a size class for each power of two, sizes even within it. */
+static size_t mixed_size(void) {
+    static const unsigned char bits[32] = {4, 4, 4, 5, 5, 5, 5, 5, 5, 6, 6, 6, 6, 6, 7, 7,
+                                           7, 7, 8, 8, 8, 9, 9, 9, 10, 10, 11, 11, 12, 12, 13, 14};
+    size_t top = (size_t)1 << bits[draw(32)];
+    if (draw(512) == 0)
+        top = (size_t)1 << (15 + draw(6));
+    return 1 + (size_t)draw(top);
+}
+
+static void replace(void **slot) {
+    free(*slot);
+    *slot = malloc(mixed_size());
+}
+
+/* Blocks of three lifetimes: short in a ring of 16, medium in 1,000 slots, long in 8,000. Every eighth
+ * operation changes a block's size, every eleventh asks for zeros, every 256th frees 500 blocks in a
+ * row. A millisecond passes every 50 operations. */
+static void mix(size_t n) {
+    enum { RING = 16, MEDIUM = 1000, LONG = 8000 };
+    void **ring = blocks, **medium = ring + RING, **longer = medium + MEDIUM;
+    for (size_t i = 0; i < n; i++) {
+        uint64_t kind = draw(16);
+        void **slot = kind < 9    ? &ring[i % RING]
+                      : kind < 14 ? &medium[draw(MEDIUM)]
+                                  : &longer[draw(LONG)];
+        if (i % 8 == 0) {
+            *slot = realloc(*slot, mixed_size());
+        } else if (i % 11 == 0) {
+            free(*slot);
+            *slot = calloc(1, mixed_size());
+        } else {
+            replace(slot);
+        }
+        CHECK(*slot != NULL);
+        if (i % 256 == 0) {
+            size_t first = (size_t)draw(LONG - 500);
+            for (size_t k = first; k < first + 500; k++) {
+                free(longer[k]);
+                longer[k] = NULL;
+            }
+        }
+        if (i % 50 == 0)
+            clock_ms++;
+    }
+}
+
+static void trace(int unused) {
+    (void)unused;
+    count(mix, 200 * 1000);
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    void (*run)(int);
+    size_t size;
+    int taking;
+} SCENARIOS[] = {
+    {"malloc-8", cached, 8, 1},
+    {"malloc-128", cached, 128, 1},
+    {"malloc-1024", cached, 1024, 1},
+    {"malloc-4096", cached, 4096, 1},
+    {"malloc-32768", cached, 32768, 1},
+    {"free-8", cached, 8, 0},
+    {"free-128", cached, 128, 0},
+    {"free-1024", cached, 1024, 0},
+    {"free-4096", cached, 4096, 0},
+    {"free-32768", cached, 32768, 0},
+    {"new-128", cached_operators, 128, 1},
+    {"delete-128", cached_operators, 128, 0},
+    {"calloc-128", cached_zeroed, 128, 1},
+    {"realloc-in-place", resized, 128, 0},
+    {"memalign-128", cached_aligned, 128, 1},
+    {"fill-from-slabs", bulk_small, 64, 1},
+    {"flush-to-slabs", bulk_small, 64, 0},
+    {"fill-from-store", stored, 64, 1},
+    {"flush-to-store", stored, 64, 0},
+    {"make-slabs", bulk_slabs, 14336, 1},
+    {"unmake-slabs", bulk_slabs, 14336, 0},
+    {"large-malloc", large, 1 << 20, 1},
+    {"large-free", large, 1 << 20, 0},
+    {"trace", trace, 0, 0},
+};
+
+int main(int argc, char **argv) {
+    allocate = malloc;
+    release = free;
+    /* The first call reads options and environment, which no count may depend on. */
+    free(malloc(1));
+    for (size_t i = 0; i < sizeof SCENARIOS / sizeof *SCENARIOS; i++) {
+        if (argc < 2) {
+            puts(SCENARIOS[i].name);
+        } else if (strcmp(argv[1], SCENARIOS[i].name) == 0) {
+            size = SCENARIOS[i].size;
+            SCENARIOS[i].run(SCENARIOS[i].taking);
+            printf("operations %llu\n", (unsigned long long)operations);
+            return 0;
+        }
+    }
+    return argc < 2 ? 0 : 2;
+}

@@ -1,0 +1,151 @@
+//! Counting: one scenario of `programs/instructions.c` under callgrind, and the instructions that
+//! the library's own functions took in it.
+//!
+//! Collected is what happens within the program's function `counted`; summed is what callgrind files
+//! under the library's object. The C library's part (copying, clearing, system calls) stays out: it
+//! differs from one processor and one glibc to the next.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use mallard_e2e::compiler::Source;
+use mallard_e2e::{Allocator, Library, Sandbox};
+
+/// What counting one scenario told.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Count {
+    pub operations: u64,
+    pub instructions: u64,
+}
+
+impl Count {
+    pub fn per_operation(&self) -> f64 {
+        self.instructions as f64 / self.operations as f64
+    }
+}
+
+/// The program that holds the scenarios. Its functions stand in the dynamic symbol table, so that
+/// the library finds the program's clock.
+pub fn program() -> PathBuf {
+    Source::new("instructions.c")
+        .flags(&["-O2", "-fno-plt", "-rdynamic"])
+        .compile()
+}
+
+/// The names of all scenarios, in their order.
+pub fn scenarios(program: &Path) -> Vec<String> {
+    let sandbox = Sandbox::temporary(Allocator::System);
+    let outcome = sandbox
+        .run(&mut sandbox.plain_command(program))
+        .expect("the program lists its scenarios");
+    let text = String::from_utf8(outcome.stdout).expect("names are text");
+    text.lines().map(str::to_owned).collect()
+}
+
+/// Counts a scenario, with further variables in its environment.
+pub fn count(
+    program: &Path,
+    scenario: &str,
+    library: &Library,
+    variables: &[(&str, &str)],
+) -> Count {
+    let sandbox = Sandbox::temporary(Allocator::System);
+    let profile = sandbox.path("profile");
+    let mut valgrind = sandbox.plain_command("valgrind");
+    valgrind
+        .envs(variables.iter().copied())
+        .env("LD_PRELOAD", &library.shared)
+        .args(["--tool=callgrind", "--toggle-collect=counted", "--quiet"])
+        .arg(format!("--callgrind-out-file={}", profile.display()))
+        .arg(program)
+        .arg(scenario);
+    let outcome = sandbox
+        .run(&mut valgrind)
+        .unwrap_or_else(|error| panic!("{scenario} under callgrind: {error}"));
+    let said = String::from_utf8_lossy(&outcome.stdout).into_owned();
+    let operations = said
+        .strip_prefix("operations ")
+        .and_then(|number| number.trim().parse().ok())
+        .unwrap_or_else(|| panic!("{scenario} did not tell its operations: {said:?}"));
+    let text = std::fs::read_to_string(&profile)
+        .unwrap_or_else(|error| panic!("cannot read {}: {error}", profile.display()));
+    let instructions = own_instructions(&text, &library.shared.to_string_lossy());
+    assert!(
+        operations > 0 && instructions > 0,
+        "{scenario}: {operations} operations took {instructions} instructions of {}",
+        library.shared.display()
+    );
+    Count {
+        operations,
+        instructions,
+    }
+}
+
+/// The instructions that functions of `object` took themselves, from the text of a profile in
+/// callgrind's format: `ob=` lines say whose the following cost lines are, a name is given with its
+/// number once and goes by the number later, and the cost line after `calls=` belongs to who is
+/// called.
+pub fn own_instructions(profile: &str, object: &str) -> u64 {
+    let mut names: HashMap<&str, &str> = HashMap::new();
+    let (mut inside, mut callee_s, mut sum) = (false, false, 0);
+    for line in profile.lines() {
+        let named = line
+            .strip_prefix("ob=")
+            .map(|rest| (rest, true))
+            .or_else(|| line.strip_prefix("cob=").map(|rest| (rest, false)));
+        if let Some((rest, caller)) = named {
+            let (number, name) = rest.split_once(' ').unwrap_or((rest, ""));
+            if !name.is_empty() {
+                names.insert(number, name);
+            }
+            if caller {
+                inside = names.get(number) == Some(&object);
+            }
+        } else if line.starts_with("calls=") {
+            callee_s = true;
+        } else if line.starts_with(|c: char| c.is_ascii_digit() || "+-*".contains(c)) {
+            if inside && !callee_s {
+                let cost = line.split_whitespace().nth(1);
+                sum += cost.and_then(|cost| cost.parse().ok()).unwrap_or(0);
+            }
+            callee_s = false;
+        }
+    }
+    sum
+}
+
+#[test]
+fn only_the_object_s_own_cost_lines_are_summed() {
+    let profile = "\
+events: Ir
+
+ob=(1) /usr/bin/program
+fl=(1) ???
+fn=(1) main
+10 5
+cob=(2) /lib/ours.so
+cfn=(2) malloc
+calls=3 20
+10 45
++1 2
+
+ob=(2)
+fn=(2)
+20 40
+cob=(3) /lib/libc.so.6
+cfn=(3) memcpy
+calls=1 7
+* 900
+-2 5
+
+ob=(3)
+fn=(3)
+7 900
+
+totals: 952
+";
+    assert_eq!(own_instructions(profile, "/lib/ours.so"), 45);
+    assert_eq!(own_instructions(profile, "/usr/bin/program"), 7);
+    assert_eq!(own_instructions(profile, "/lib/libc.so.6"), 900);
+    assert_eq!(own_instructions(profile, "/lib/other.so"), 0);
+}

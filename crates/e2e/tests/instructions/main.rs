@@ -1,0 +1,166 @@
+//! The gate that no noise can open or shut: instructions of the release build per operation, on the
+//! fast paths and on each floor below them, held against recorded counts.
+//!
+//! Instructions are not time. But where code and data stay what they are, more of them are slower, and
+//! unlike time they are the same in every run, in every folder and on every machine. `callgrind`
+//! counts, `record` knows what is recorded. `scripts/instructions.sh` shows all of it.
+
+mod callgrind;
+mod record;
+
+use std::io::Write;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+use callgrind::Count;
+use mallard_e2e::{Library, installed};
+use record::Record;
+
+/// Set to 1, it has the counts of now recorded.
+const RECORD: &str = "MALLARD_RECORD_INSTRUCTIONS";
+
+/// Whether the test can be run here; says so where it cannot.
+fn can_count(what: &str) -> bool {
+    let missing = installed::missing(&["valgrind"]);
+    if missing.is_empty() {
+        return true;
+    }
+    assert!(
+        !installed::are_required(),
+        "{}",
+        installed::advice(&missing)
+    );
+    installed::announce_skip(what, &missing);
+    false
+}
+
+fn compiler() -> String {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let output = Command::new(&rustc)
+        .arg("--version")
+        .output()
+        .unwrap_or_else(|error| panic!("cannot run {}: {error}", rustc.display()));
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+/// All scenarios on the release build, counted once for all tests, as many at a time as there are
+/// CPUs.
+fn counts() -> &'static Record {
+    static COUNTS: OnceLock<Record> = OnceLock::new();
+    COUNTS.get_or_init(|| {
+        let (program, library) = (callgrind::program(), Library::release());
+        let names = callgrind::scenarios(&program);
+        let (next, done) = (AtomicUsize::new(0), Mutex::new(vec![None; names.len()]));
+        let work = || {
+            while let Some((at, name)) = take(&next, &names) {
+                let count = callgrind::count(&program, name, library, &[]);
+                done.lock().expect("no count panics under the lock")[at] = Some(count);
+            }
+        };
+        let workers = std::thread::available_parallelism().map_or(1, usize::from);
+        std::thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work))));
+        let done = done.into_inner().expect("all workers are done");
+        let per_operation = |count: Option<Count>| count.expect("counted").per_operation();
+        Record {
+            compiler: compiler(),
+            counts: names
+                .into_iter()
+                .zip(done.into_iter().map(per_operation))
+                .collect(),
+        }
+    })
+}
+
+fn take<'a>(next: &AtomicUsize, names: &'a [String]) -> Option<(usize, &'a str)> {
+    let at = next.fetch_add(1, Ordering::Relaxed);
+    Some((at, names.get(at)?))
+}
+
+/// Past the capture of `cargo test`: what passes is to be seen too.
+fn say(text: &str) {
+    // The test goes on without its message where standard error is closed.
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+#[test]
+fn no_count_rises_unseen() {
+    if !can_count("the gate of instructions") {
+        return;
+    }
+    let now = counts();
+    let path = record::path();
+    if std::env::var(RECORD).is_ok_and(|value| value == "1") {
+        std::fs::write(&path, now.text())
+            .unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
+    }
+    let recorded = std::fs::read_to_string(&path)
+        .map_err(|error| error.to_string())
+        .and_then(|text| Record::parse(&text))
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    println!("{}", recorded.table(now));
+    if !Library::release().is_mallard() {
+        return;
+    }
+    let verdict = recorded.compare(now);
+    for remark in &verdict.remarks {
+        say(&format!("bench/instructions.txt: {remark}"));
+    }
+    assert!(
+        verdict.failures.is_empty(),
+        "bench/instructions.txt:\n{}",
+        verdict.failures.join("\n")
+    );
+}
+
+/// The budgets of the design, whatever is recorded.
+#[test]
+fn the_fast_paths_keep_to_their_budgets() {
+    if !can_count("the budget of instructions") || !Library::release().is_mallard() {
+        return;
+    }
+    let mut checked = 0;
+    for (name, count) in &counts().counts {
+        let Some((function, Ok(size))) = name.split_once('-').map(|(f, s)| (f, s.parse::<usize>()))
+        else {
+            continue;
+        };
+        let budget = match (function, size) {
+            ("malloc" | "new", ..=1024) => 16.0,
+            // One more comparison and jump.
+            ("malloc", _) => 18.0,
+            ("free" | "delete", _) => 19.0,
+            _ => continue,
+        };
+        checked += 1;
+        // Less than ten would be a call that was not counted.
+        assert!(
+            (10.0..=budget + 0.05).contains(count),
+            "{name} takes {count} instructions, {budget} are allowed"
+        );
+    }
+    assert_eq!(checked, 12, "five sizes of malloc and free, new, delete");
+}
+
+/// Another folder, a long environment and other options of the C library change nothing: a count that
+/// depended on them would be noise.
+#[test]
+fn a_count_depends_on_neither_place_nor_environment() {
+    if !can_count("the steadiness of counts") || !Library::release().is_mallard() {
+        return;
+    }
+    let (program, library) = (callgrind::program(), Library::release());
+    let long = "x".repeat(5000);
+    let first = callgrind::count(&program, "trace", library, &[]);
+    let second = callgrind::count(
+        &program,
+        "trace",
+        library,
+        &[
+            ("PADDING", &long),
+            ("MALLOC_CONF", "dirty_decay_ms:10000"),
+            ("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-AVX2,-ERMS"),
+        ],
+    );
+    assert_eq!(first, second);
+}
