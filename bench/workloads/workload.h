@@ -69,7 +69,7 @@ static void parse_params(int argc, char **argv, Param *params, size_t count) {
 
 /* ---- clock and random numbers ---------------------------------------------------------------- */
 
-static double now(void) {
+static inline double now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
@@ -126,7 +126,7 @@ static void *thread_main(void *argument) {
  * Plainly, as the seeds do it: the clock runs from before the first thread is made until the last
  * has ended, so a thread may be done before the last one starts. With `together`, all threads wait
  * at a barrier first and the clock starts when it opens: every thread's live blocks then coexist. */
-static double run_threads(uint64_t threads, int together, void (*work)(uint64_t)) {
+static inline double run_threads(uint64_t threads, int together, void (*work)(uint64_t)) {
     /* Not from malloc: the bookkeeping must not be part of the measured heap. */
     size_t bytes = (size_t)threads * (sizeof(Thread) + sizeof(pthread_t));
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

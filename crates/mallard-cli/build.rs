@@ -4,7 +4,10 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const C: [&str; 4] = ["pairs", "batch", "arenas", "tune"];
+const C: [&str; 11] = [
+    "pairs", "batch", "arenas", "tune", "larson", "handoff", "replace", "burst", "same", "mixed",
+    "large",
+];
 const CPP: [&str; 1] = ["map"];
 
 fn main() {

@@ -1,0 +1,45 @@
+/* large: buffers far above the small classes, replaced in random order, as image and database
+ * programs do. What tells allocators apart is whether freed memory is used again, and how much of it
+ * stays resident; writing to every page keeps the kernel's part honest.
+ *
+ *     threads   (1)      slots   buffers live in each thread (16)
+ *     count     replacements by each thread (150)
+ *     min, max   log-uniform sizes (32768, 67108864) */
+#include "distribution.h"
+#include "memory.h"
+
+enum { THREADS, COUNT, SLOTS, MIN, MAX, PARAMS };
+static Param params[PARAMS] = {
+    {"threads", 1, 1, 1024},
+    {"count", 150, 1, UINT64_C(1) << 40},
+    {"slots", 16, 1, 4096},
+    {"min", 32768, LEAST_BLOCK, UINT32_MAX / 2},
+    {"max", 67108864, LEAST_BLOCK, UINT32_MAX / 2},
+};
+
+static void work(uint64_t thread) {
+    const uint64_t count = params[COUNT].value, slots = params[SLOTS].value;
+    const uint64_t low = params[MIN].value, high = params[MAX].value;
+    uint64_t state = random_seed(thread);
+    void *block[4096] = {NULL};
+    for (uint64_t i = 0; i < count; i++) {
+        void **slot = &block[random_size(&state, 0, slots - 1)];
+        if (*slot)
+            drop(*slot);
+        *slot = make(random_log(&state, low, high));
+    }
+    if (thread == 0)
+        note_huge();
+    for (uint64_t i = 0; i < slots; i++)
+        if (block[i])
+            drop(block[i]);
+}
+
+int main(int argc, char **argv) {
+    parse_params(argc, argv, params, PARAMS);
+    check_range(params[MIN].value, params[MAX].value);
+    const uint64_t threads = params[THREADS].value;
+    const double seconds = run_threads(threads, 1, work);
+    print_all(seconds, 2 * threads * params[COUNT].value);
+    return 0;
+}
