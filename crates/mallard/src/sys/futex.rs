@@ -46,6 +46,19 @@ mod kernel {
             unsafe { libc::syscall(libc::SYS_futex, self.word.as_ptr(), op, expected, for_ever) };
         }
 
+        /// As [`Futex::wait`], for so many milliseconds at most.
+        #[cold]
+        pub fn wait_for(&self, expected: u32, ms: u64) {
+            let _keep = KeepErrno::new();
+            let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+            let at_most = libc::timespec {
+                tv_sec: (ms / 1000).min(i64::MAX as u64) as i64,
+                tv_nsec: (ms % 1000 * 1_000_000) as i64,
+            };
+            // SAFETY: the word outlives the call, and the time is read before it returns.
+            unsafe { libc::syscall(libc::SYS_futex, self.word.as_ptr(), op, expected, &at_most) };
+        }
+
         /// Wakes one of the threads that sleep here.
         #[cold]
         pub fn wake_one(&self) {
@@ -108,6 +121,11 @@ mod model {
                 queue = self.woken.wait(queue).unwrap();
             }
             queue.called -= 1;
+        }
+
+        /// Time passes quickly in the model: every wait is over at once.
+        pub fn wait_for(&self, _: u32, _: u64) {
+            loom::thread::yield_now();
         }
 
         pub fn wake_one(&self) {

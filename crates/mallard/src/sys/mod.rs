@@ -1,11 +1,12 @@
 //! The floor that everything stands on: what the kernel, the C library and the processor give.
 //!
 //! `mem` wraps the memory system calls, `tls` finds the calling thread's cache, `lock` is the one
-//! kind of lock (over `futex`), `bits` the 512-bit maps, `time` the clock, `errno` keeps the caller's `errno`,
+//! kind of lock and `bell` what a sleeping thread is woken by (both over `futex`), `bits` the 512-bit maps, `time` the clock, `errno` keeps the caller's `errno`,
 //! `fault` ends the process with one line. Nothing here knows what an allocation is, and nothing
 //! here allocates.
 
 pub mod atomic;
+pub mod bell;
 #[cfg(not(loom))]
 pub mod bits;
 #[cfg(not(loom))]
