@@ -9,11 +9,11 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use tempfile::{NamedTempFile, TempDir};
+use tempfile::TempDir;
 
 use crate::{Cpus, Output, Stop};
 
@@ -230,7 +230,7 @@ impl Launcher {
             let said = stderr.last_lines(1)?.pop();
             return Err(Error::Launcher(said.unwrap_or_else(|| status.to_string())));
         };
-        let measured = report.measurement(spec, Output::written(stdout)?, stderr)?;
+        let measured = report.measurement(&spec.program, Output::written(stdout)?, stderr)?;
         Ok((measured, aside))
     }
 }

@@ -1,6 +1,5 @@
 //! What is told of a measured process is true of that process and of no other.
 
-use std::process::Command;
 use std::time::Duration;
 
 use mallard_measure::{Cpus, End, Error, Launcher, Measurement, Purpose, Spec, Stop};
@@ -146,43 +145,6 @@ fn a_stop_ends_what_runs_and_lets_nothing_start() {
         launcher.run(&shell("exit 0")),
         Err(Error::Stopped)
     ));
-}
-
-#[test]
-fn a_program_is_known_by_its_id_while_it_runs_and_measured_when_it_has_ended() {
-    let launcher = launcher();
-    let mut running = launcher.start(&shell("echo $$; exec sleep 1000")).unwrap();
-    let id = loop {
-        match running.id().unwrap() {
-            Some(id) => break id,
-            None => std::thread::sleep(Duration::from_millis(1)),
-        }
-    };
-    assert!(running.is_running().unwrap());
-    // Its name says that it has become the program.
-    let name = format!("/proc/{id}/comm");
-    while std::fs::read_to_string(&name).unwrap() != "sleep\n" {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    let killed = Command::new("kill").arg(id.to_string()).status().unwrap();
-    assert!(killed.success());
-    let measured = running.finish().unwrap();
-    assert_eq!(measured.end, End::Signal(15));
-    assert_eq!(said(&measured).trim(), id.to_string());
-}
-
-#[test]
-fn a_program_that_nobody_waits_for_is_killed() {
-    let launcher = launcher();
-    let running = launcher.start(&shell("exec sleep 1000")).unwrap();
-    let id = loop {
-        match running.id().unwrap() {
-            Some(id) => break id,
-            None => std::thread::sleep(Duration::from_millis(1)),
-        }
-    };
-    drop(running);
-    assert!(ends(&id.to_string()), "sleep {id} still runs");
 }
 
 #[test]
