@@ -11,9 +11,13 @@
  * `run` starts PROGRAM (looked up in PATH if it has no slash) in a session of its own on the CPUs
  * `0,1,5` (or `-` for all), with each SETTING applied to its environment alone: `+NAME=VALUE` sets,
  * `-NAME` removes. It waits, kills the whole process group after TIMEOUT_MS (0: never) or when it is
- * told to stop itself, and writes `name=value` to the file REPORT: a line with the process id at the
- * start, one with everything else at the end. Its own exit code is 0 whenever the report was written.
- * Standard input, output and error are the program's.
+ * told to stop itself, and writes `name=value` to the file REPORT: the process id at the start,
+ * everything else at the end. Its own exit code is 0 whenever the report was written. Standard input,
+ * output and error are the program's.
+ *
+ * `count` does the same and counts the system calls that the program makes, with all its threads and
+ * children, as a debugger sees them (ptrace). That makes each of them many times as dear, so its times
+ * mean nothing. Where it is not permitted to look, the report says `permitted=0` and nothing was run.
  *
  * `warm` makes the machine back BYTES of memory and gives them back by exiting: the next process
  * then does not pay for what the host of a virtual machine has to provide.
