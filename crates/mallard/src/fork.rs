@@ -30,44 +30,44 @@ pub fn initialise(starting: &'static RawLock) -> bool {
 }
 
 extern "C" fn prepare() {
-    let [purging, heap] = HEAP.locks();
     starting().lock();
-    purging.lock();
+    HEAP.making().lock();
+    HEAP.all().for_each(|h| h.purging().lock());
     life::lock().lock();
     arena::lock().lock();
     for arena in arena::made() {
         arena.locks().for_each(|l| l.lock());
     }
-    heap.lock();
+    HEAP.all().for_each(|h| h.lock().lock());
     region::lock().lock();
     meta::lock().lock();
 }
 
 extern "C" fn parent() {
-    let [purging, heap] = HEAP.locks();
     meta::lock().unlock();
     region::lock().unlock();
-    heap.unlock();
+    HEAP.all().for_each(|h| h.lock().unlock());
     for arena in arena::made() {
         arena.locks().for_each(|l| l.unlock());
     }
     arena::lock().unlock();
     life::lock().unlock();
-    purging.unlock();
+    HEAP.all().for_each(|h| h.purging().unlock());
+    HEAP.making().unlock();
     starting().unlock();
 }
 
 extern "C" fn child() {
-    let [purging, heap] = HEAP.locks();
     meta::lock().reset();
     region::lock().reset();
-    heap.reset();
+    HEAP.all().for_each(|h| h.lock().reset());
     for arena in arena::made() {
         arena.locks().for_each(|l| l.reset());
     }
     arena::lock().reset();
     life::lock().reset();
-    purging.reset();
+    HEAP.all().for_each(|h| h.purging().reset());
+    HEAP.making().reset();
     starting().reset();
     life::after_fork();
 }

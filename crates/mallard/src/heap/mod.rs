@@ -6,12 +6,15 @@
 //! - A run freed becomes dirty pages of its chunk. Dirty pages go back to the system along a curve
 //!   (`decay`), in an order and with system calls that `purge` chooses, outside the lock.
 //! - `huge_pages` decides which chunks ask for huge pages.
+//! - There can be several page heaps (`heaps`), each with chunks of its own.
 //!
-//! All state is behind one lock. Chunk records are touched only under it. This floor knows nothing
-//! of classes and blocks: who asks for a run describes its pages in the region's maps.
+//! All state of a page heap is behind one lock. The records of its chunks are touched only under it.
+//! This floor knows nothing of classes and blocks: who asks for a run describes its pages in the
+//! region's maps.
 
 mod decay;
 mod filler;
+mod heaps;
 pub mod huge_pages;
 mod pool;
 mod purge;
@@ -19,13 +22,15 @@ mod purge;
 mod tests;
 
 use crate::class::PAGE;
-use crate::space::Region;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
+use crate::space::{HeapId, Region};
 use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sys::lock::{Mutex, RawLock};
 use crate::sys::time;
 use decay::Decay;
 use filler::Filler;
+pub use heaps::{FIRST, HEAP};
+use pool::Pool;
 
 /// Consecutive pages that are the holder's.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +52,7 @@ pub enum Backing {
 }
 
 /// What the heap holds, in pages, and what it has done.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Totals {
     pub used: usize,
     pub dirty: usize,
@@ -60,16 +65,43 @@ pub struct Totals {
     pub purged: u64,
 }
 
-/// The page heap. One per process so far.
+impl Totals {
+    const ZERO: Totals = Totals {
+        used: 0,
+        dirty: 0,
+        muzzy: 0,
+        committed: 0,
+        purges: 0,
+        advices: 0,
+        purged: 0,
+    };
+
+    fn plus(&self, other: &Totals) -> Totals {
+        Totals {
+            used: self.used + other.used,
+            dirty: self.dirty + other.dirty,
+            muzzy: self.muzzy + other.muzzy,
+            committed: self.committed + other.committed,
+            purges: self.purges + other.purges,
+            advices: self.advices + other.advices,
+            purged: self.purged + other.purged,
+        }
+    }
+}
+
+/// What the first region is to reserve, 0 for the default: an option.
+static RESERVE: AtomicUsize = AtomicUsize::new(0);
+/// Whether addresses stay committed when their memory goes back: an option.
+static RETAIN: AtomicBool = AtomicBool::new(true);
+
+/// A page heap.
 pub struct PageHeap {
+    id: HeapId,
     state: Mutex<State>,
     /// Held by the thread that purges, outside all other locks.
     purging: Mutex<Purging>,
-    reserve: AtomicUsize,
     /// Whether freed pages go back at once, so that `free` need not ask for the time.
     at_once: AtomicBool,
-    /// Whether addresses stay committed when their memory goes back.
-    retain: AtomicBool,
 }
 
 /// What the purging thread keeps.
@@ -79,6 +111,7 @@ struct Purging {
 }
 
 struct State {
+    pool: Pool,
     filler: Filler,
     totals: Totals,
     dirty: Decay,
@@ -89,44 +122,41 @@ struct State {
 // that holds this state, by whichever thread has it.
 unsafe impl Send for State {}
 
-/// The process's page heap.
-pub static HEAP: PageHeap = PageHeap {
-    state: Mutex::new(State {
-        filler: Filler::new(),
-        totals: Totals {
-            used: 0,
-            dirty: 0,
-            muzzy: 0,
-            committed: 0,
-            purges: 0,
-            advices: 0,
-            purged: 0,
-        },
-        dirty: Decay::new(10_000),
-        muzzy: Decay::new(0),
-    }),
-    purging: Mutex::new(Purging { round: 0 }),
-    reserve: AtomicUsize::new(0),
-    at_once: AtomicBool::new(false),
-    retain: AtomicBool::new(true),
-};
-
 impl PageHeap {
-    /// Takes the options before first use.
-    pub fn configure(&self, dirty_ms: i64, muzzy_ms: i64, reserve: usize, retain: bool) {
-        self.reserve.store(reserve, Ordering::Relaxed);
-        self.retain.store(retain, Ordering::Relaxed);
-        self.set_decay(dirty_ms, muzzy_ms);
+    const fn new(id: HeapId) -> PageHeap {
+        PageHeap {
+            id,
+            state: Mutex::new(State {
+                pool: Pool::new(id),
+                filler: Filler::new(),
+                totals: Totals::ZERO,
+                dirty: Decay::new(10_000),
+                muzzy: Decay::new(0),
+            }),
+            purging: Mutex::new(Purging { round: 0 }),
+            at_once: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether the run is of this page heap.
+    fn owns(&self, addr: usize) -> bool {
+        Region::find(addr).is_some_and(|r| r.chunk_of(addr).heap() == self.id)
     }
 
     /// Sets both decay times in milliseconds: 0 at once, negative never.
-    pub fn set_decay(&self, dirty_ms: i64, muzzy_ms: i64) {
+    fn set_decay(&self, dirty_ms: i64, muzzy_ms: i64) {
         let now = time::now_ms();
         let mut s = self.state.lock();
         let (dirty, muzzy) = (s.totals.dirty, s.totals.muzzy);
         s.dirty.set_time(dirty_ms, now, dirty);
         s.muzzy.set_time(muzzy_ms, now, muzzy);
         self.at_once.store(dirty_ms == 0, Ordering::Relaxed);
+    }
+
+    /// Both decay times in milliseconds.
+    fn decay_times(&self) -> (i64, i64) {
+        let s = self.state.lock();
+        (s.dirty.time_ms(), s.muzzy.time_ms())
     }
 
     /// A run of `pages` pages at a multiple of `align` bytes (at least a page, a power of two).
@@ -137,11 +167,11 @@ impl PageHeap {
             return None;
         }
         let mut s = self.state.lock();
-        s.alloc(pages, align, self.reserve.load(Ordering::Relaxed))
+        s.alloc(pages, align)
     }
 
-    /// Takes the run back.
-    pub fn free(&self, addr: usize, pages: usize) {
+    /// Takes a run of this page heap back.
+    fn free(&self, addr: usize, pages: usize) {
         self.free_as(addr, pages, Backing::Dirty);
         if self.at_once.load(Ordering::Relaxed) {
             self.purge_due();
@@ -149,7 +179,7 @@ impl PageHeap {
     }
 
     /// Takes back a run whose memory is no longer there, or is old contents.
-    pub fn free_as(&self, addr: usize, pages: usize, backing: Backing) {
+    fn free_as(&self, addr: usize, pages: usize, backing: Backing) {
         let mut s = self.state.lock();
         s.span(addr, pages, |s, chunk, start, len| {
             s.give(chunk, start, len, backing)
@@ -157,7 +187,7 @@ impl PageHeap {
     }
 
     /// Takes many runs back under one lock.
-    pub fn free_many(&self, runs: impl Iterator<Item = (usize, usize)>) {
+    fn free_many(&self, runs: impl Iterator<Item = (usize, usize)>) {
         let mut s = self.state.lock();
         for (addr, pages) in runs {
             s.span(addr, pages, |s, chunk, start, len| {
@@ -172,10 +202,10 @@ impl PageHeap {
 
     /// Adds to the run at `addr` of `old` pages the pages behind it, up to `new` pages, when they
     /// are free; tells whether the added ones are zero.
-    pub fn grow_in_place(&self, addr: usize, old: usize, new: usize) -> Option<bool> {
+    fn grow_in_place(&self, addr: usize, old: usize, new: usize) -> Option<bool> {
         let mut s = self.state.lock();
         let (more, count) = (addr + old * PAGE, new - old);
-        if !s.is_free(addr, more, count) {
+        if !s.is_free(more, count) {
             return None;
         }
         let mut zeroed = true;
@@ -188,24 +218,30 @@ impl PageHeap {
     /// What the heap holds now.
     pub fn totals(&self) -> Totals {
         let s = self.state.lock();
-        let chunks: usize = Region::all().iter().map(|r| r.chunks()).sum();
-        let committed = (chunks - pool::decommitted()) * CHUNK_PAGES;
         Totals {
-            committed,
+            committed: s.pool.committed() * CHUNK_PAGES,
             ..s.totals
         }
     }
 
-    /// The locks of this floor, for `fork`: of purging, which is outside all others, and of the state.
-    pub fn locks(&self) -> [&RawLock; 2] {
-        [self.purging.raw(), self.state.raw()]
+    /// The lock of purging, for `fork`.
+    pub fn purging(&self) -> &RawLock {
+        self.purging.raw()
+    }
+
+    /// The lock of all else, for `fork`.
+    pub fn lock(&self) -> &RawLock {
+        self.state.raw()
     }
 }
 
 impl State {
-    fn alloc(&mut self, pages: usize, align: usize, reserve: usize) -> Option<Run> {
+    fn alloc(&mut self, pages: usize, align: usize) -> Option<Run> {
+        let reserve = RESERVE.load(Ordering::Relaxed);
         if pages >= CHUNK_PAGES || align > CHUNK {
-            let chunk = pool::take(pages.div_ceil(CHUNK_PAGES), align, reserve)?;
+            let chunk = self
+                .pool
+                .take(pages.div_ceil(CHUNK_PAGES), align, reserve)?;
             let mut zeroed = true;
             self.span(chunk.addr(), pages, |s, c, start, len| {
                 zeroed &= s.take(c, start, len)
@@ -219,7 +255,7 @@ impl State {
         // A run of this length surely holds an aligned one; a shorter one may.
         let chunk = match self.filler.find(pages + align_pages - 1) {
             Some(chunk) => chunk,
-            None => pool::take(1, CHUNK, reserve)?,
+            None => self.pool.take(1, CHUNK, reserve)?,
         };
         let start = chunk.free.find_run(pages, align_pages)?;
         let zeroed = self.take(chunk, start, pages);
@@ -249,35 +285,33 @@ impl State {
         }
     }
 
-    /// Whether the pages at `more`, behind a run that begins at `addr`, are free; commits further
-    /// chunks for that when they are the heap's next.
-    fn is_free(&mut self, addr: usize, more: usize, pages: usize) -> bool {
-        let Some(region) = Region::find(addr) else {
+    /// Whether the pages at `more`, behind a run of this page heap, are free; commits further chunks
+    /// for that when they are the heap's next.
+    fn is_free(&mut self, more: usize, pages: usize) -> bool {
+        let Some(region) = Region::find(more - PAGE) else {
             return false;
         };
-        let committed = || region.heap() + region.chunks() * CHUNK;
         let end = more + pages * PAGE;
-        let known = committed().min(end).saturating_sub(more) / PAGE;
+        let upto = region.index_at(end - PAGE) + 1;
+        // The chunks from the run's last one on that are this heap's.
+        let mine = region.row_end(region.index_at(more - PAGE), self.pool.heap(), upto);
+        let known = (region.heap() + mine * CHUNK).min(end) - more;
         let mut free = true;
-        self.span(more, known, |_, chunk, start, len| {
+        self.span(more, known / PAGE, |_, chunk, start, len| {
             free &= chunk.free.all_in(start, len)
         });
-        if !free {
+        if !free || mine < upto && self.pool.extend(region, mine, upto).is_none() {
             return false;
         }
-        let missing = end.saturating_sub(committed()).div_ceil(CHUNK);
-        if missing > 0 && pool::commit(region, missing).is_none() {
-            return false;
-        }
-        let (first, last) = (region.chunk_of(more), region.chunk_of(end - PAGE));
-        pool::recommit(first, region.index_of(last) - region.index_of(first) + 1)
+        let first = region.index_at(more);
+        self.pool.recommit(region.chunk(first), upto - first)
     }
 
     /// Makes free pages of a chunk allocated; tells whether they are zero.
     fn take(&mut self, chunk: &'static Chunk, start: usize, len: usize) -> bool {
         debug_assert!(chunk.free.all_in(start, len));
         if chunk.is_vacant() {
-            pool::unfile(chunk);
+            self.pool.unfile(chunk);
         }
         let dirty = chunk.dirty.count_in(start, len);
         let muzzy = chunk.muzzy.count_in(start, len);
@@ -309,7 +343,7 @@ impl State {
         self.totals.used -= len;
         self.refile(chunk, chunk.used.get() - len as u16);
         if chunk.is_vacant() {
-            pool::file(chunk);
+            self.pool.file(chunk);
         }
     }
 

@@ -7,7 +7,7 @@
 //! allocated for the time that the system calls take, which happen outside the lock; then they are
 //! freed again, as clean or muzzy.
 
-use super::{Backing, PageHeap, Purging, State};
+use super::{Backing, PageHeap, Purging, RETAIN, State};
 use crate::class::PAGE;
 use crate::space::Region;
 use crate::space::chunk::{CHUNK_PAGES, Chunk};
@@ -72,7 +72,7 @@ impl Batch {
 
 impl PageHeap {
     /// Looks at the clock, and returns what is due, unless another thread has the heap in its hands.
-    pub fn tick(&self) {
+    pub(super) fn tick(&self) {
         let now = time::now_ms();
         if let Some(mut s) = self.state.try_lock() {
             let due = s.due(now);
@@ -110,7 +110,7 @@ impl PageHeap {
 
     /// Returns all free memory now, also the few free pages of nearly full chunks. Tells whether
     /// anything was returned.
-    pub fn purge_all(&self) -> bool {
+    pub(super) fn purge_all(&self) -> bool {
         let mut purging = self.purging.lock();
         let dirty = self.purge_round(&mut purging, 0, Step::DirtyToClean, true);
         let muzzy = self.purge_round(&mut purging, 0, Step::MuzzyToClean, true);
@@ -130,9 +130,8 @@ impl PageHeap {
             }
             any |= self.advise(&batch, step, purging.round);
         }
-        if any && !self.retain.load(Ordering::Relaxed) {
-            let _s = self.state.lock();
-            super::pool::decommit_vacant();
+        if any && !RETAIN.load(Ordering::Relaxed) {
+            self.state.lock().pool.decommit_vacant();
         }
         any
     }
@@ -244,7 +243,7 @@ impl State {
             return batch;
         }
         for region in Region::all().iter().rev() {
-            for i in region.resident().descending() {
+            for i in region.resident(self.pool.heap()).descending() {
                 self.choose_from(region.chunk(i), step, round, excess, &mut batch);
                 if batch.is_full() || batch.pages >= excess {
                     return batch;

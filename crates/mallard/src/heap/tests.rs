@@ -1,4 +1,5 @@
-//! The page heap beside a model: a list of runs, each page with a mark of its own.
+//! Page heaps beside a model: a list of runs, each page with a mark of its own. Two of them take
+//! turns, each with a model, so that their slices lie between one another.
 
 use super::*;
 use crate::sys::mem;
@@ -45,9 +46,15 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+/// The page heap beside the first.
+fn second() -> &'static PageHeap {
+    static MADE: std::sync::OnceLock<&'static PageHeap> = std::sync::OnceLock::new();
+    MADE.get_or_init(|| heaps::make().expect("there is memory"))
+}
+
 /// The runs that are held. Every page of one begins with its own address and the run's number.
-#[derive(Default)]
 struct Model {
+    heap: &'static PageHeap,
     runs: Vec<(usize, usize, usize)>,
     ends: BTreeMap<usize, usize>,
     number: usize,
@@ -71,6 +78,15 @@ fn write(addr: usize, pages: usize, number: usize) {
 }
 
 impl Model {
+    fn of(heap: &'static PageHeap) -> Model {
+        Model {
+            heap,
+            runs: Vec::new(),
+            ends: BTreeMap::new(),
+            number: 0,
+        }
+    }
+
     fn pages(&self) -> usize {
         self.runs.iter().map(|run| run.1).sum()
     }
@@ -101,7 +117,8 @@ impl Model {
     fn run(&mut self, op: &Op) {
         match *op {
             Op::Alloc { pages, align } => {
-                let run = HEAP.alloc(pages, align).expect("there is memory");
+                let run = self.heap.alloc(pages, align).expect("there is memory");
+                assert!(self.heap.owns(run.addr));
                 assert_eq!(run.addr % align, 0);
                 if run.zeroed {
                     assert_zero(run.addr, pages);
@@ -147,24 +164,26 @@ impl Model {
                 }
             }
             Op::PurgeAll => {
-                HEAP.purge_all();
-                let totals = HEAP.totals();
+                self.heap.purge_all();
+                let totals = self.heap.totals();
                 assert_eq!((totals.dirty, totals.muzzy), (0, 0), "after all was purged");
             }
-            Op::SetDecay(dirty, muzzy) => HEAP.set_decay(dirty, muzzy),
+            Op::SetDecay(dirty, muzzy) => self.heap.set_decay(dirty, muzzy),
             Op::Tick => HEAP.tick(),
-            Op::Retain(retain) => HEAP.retain.store(retain, Ordering::Relaxed),
+            Op::Retain(retain) => RETAIN.store(retain, Ordering::Relaxed),
         }
     }
 }
 
-/// What must hold of every chunk record and of their sums.
-fn assert_consistent(held: usize) {
-    let state = HEAP.state.lock();
-    let (mut used, mut dirty, mut muzzy) = (0, 0, 0);
+/// What must hold of every chunk record of a page heap and of their sums.
+fn assert_consistent(heap: &PageHeap, held: usize) {
+    let state = heap.state.lock();
+    let (mut used, mut dirty, mut muzzy, mut committed) = (0, 0, 0, 0);
     for region in Region::all() {
-        for i in 0..region.chunks() {
+        let (vacant, resident) = (region.vacant(heap.id), region.resident(heap.id));
+        for i in region.chunks_of(heap.id) {
             let c = region.chunk(i);
+            assert_eq!(c.heap(), heap.id);
             let free = c.free.count();
             assert_eq!(
                 c.used.get() as usize,
@@ -194,8 +213,8 @@ fn assert_consistent(held: usize) {
                 "filed when partly used"
             );
             let memory = !(c.dirty.is_empty() && c.muzzy.is_empty());
-            assert_eq!(region.vacant().contains(i), c.is_vacant());
-            assert_eq!(region.resident().contains(i), c.is_vacant() && memory);
+            assert_eq!(vacant.contains(i), c.is_vacant());
+            assert_eq!(resident.contains(i), c.is_vacant() && memory);
             assert!(
                 c.committed.get() || c.is_vacant() && !memory,
                 "only idle chunks are given up"
@@ -203,6 +222,7 @@ fn assert_consistent(held: usize) {
             used += c.used.get() as usize;
             dirty += c.dirty.count();
             muzzy += c.muzzy.count();
+            committed += c.committed.get() as usize;
         }
     }
     let totals = state.totals;
@@ -211,11 +231,12 @@ fn assert_consistent(held: usize) {
         (used, dirty, muzzy)
     );
     assert_eq!(used, held, "pages in use");
+    assert_eq!(committed, state.pool.committed(), "chunks to be touched");
 }
 
 /// Leaves the heap as other tests expect it.
 fn restore() {
-    HEAP.retain.store(true, Ordering::Relaxed);
+    RETAIN.store(true, Ordering::Relaxed);
     HEAP.set_decay(10_000, 0);
 }
 
@@ -223,19 +244,23 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn runs_stay_whole_and_the_books_balance(ops in prop::collection::vec(op(), 1..120)) {
+    fn runs_stay_whole_and_the_books_balance(
+        ops in prop::collection::vec((op(), any::<bool>()), 1..120),
+    ) {
         let _alone = alone();
         restore();
-        let before = HEAP.totals().used;
-        let mut model = Model::default();
-        for op in &ops {
+        let mut models = [&FIRST, second()].map(|heap| (Model::of(heap), heap.totals().used));
+        for (op, second) in &ops {
+            let (model, before) = &mut models[*second as usize];
             model.run(op);
-            assert_consistent(before + model.pages());
+            assert_consistent(model.heap, *before + model.pages());
         }
-        while let Some((addr, pages, _)) = model.pick(0) {
-            HEAP.free(addr, pages);
+        for (mut model, before) in models {
+            while let Some((addr, pages, _)) = model.pick(0) {
+                HEAP.free(addr, pages);
+            }
+            assert_consistent(model.heap, before);
         }
-        assert_consistent(before);
         restore();
     }
 }
@@ -244,7 +269,7 @@ proptest! {
 fn memory_that_was_freed_serves_before_the_heap_grows() {
     let _alone = alone();
     restore();
-    let take = || -> Vec<Run> { (0..100).map(|_| HEAP.alloc(37, PAGE).unwrap()).collect() };
+    let take = || -> Vec<Run> { (0..100).map(|_| FIRST.alloc(37, PAGE).unwrap()).collect() };
     let give = |runs: Vec<Run>| runs.into_iter().for_each(|run| HEAP.free(run.addr, 37));
     give(take());
     let committed = HEAP.totals().committed;
@@ -256,7 +281,7 @@ fn memory_that_was_freed_serves_before_the_heap_grows() {
 #[test]
 fn a_request_that_cannot_be_met_changes_nothing() {
     let _alone = alone();
-    let before = HEAP.totals();
+    let before = FIRST.totals();
     let most = isize::MAX as usize / PAGE;
     for (pages, align) in [
         (most + 1, PAGE),
@@ -267,16 +292,16 @@ fn a_request_that_cannot_be_met_changes_nothing() {
         (1 << 20, 1 << 50),
     ] {
         assert!(
-            HEAP.alloc(pages, align).is_none(),
+            FIRST.alloc(pages, align).is_none(),
             "{pages} pages at {align}"
         );
     }
-    let run = HEAP.alloc(3, PAGE).unwrap();
+    let run = FIRST.alloc(3, PAGE).unwrap();
     assert_eq!(HEAP.grow_in_place(run.addr, 3, 1 << 40), None);
     HEAP.free(run.addr, 3);
-    let after = HEAP.totals();
+    let after = FIRST.totals();
     assert_eq!(after.used, before.used);
-    assert_consistent(before.used);
+    assert_consistent(&FIRST, before.used);
 }
 
 #[test]
@@ -284,7 +309,7 @@ fn what_is_freed_decays_at_once_in_time_or_never_as_was_set() {
     let _alone = alone();
     HEAP.purge_all();
     let free_some = || {
-        let run = HEAP.alloc(100, PAGE).unwrap();
+        let run = FIRST.alloc(100, PAGE).unwrap();
         write(run.addr, 100, 1);
         HEAP.free(run.addr, 100);
     };
@@ -305,4 +330,59 @@ fn what_is_freed_decays_at_once_in_time_or_never_as_was_set() {
     let totals = HEAP.totals();
     assert_eq!((totals.dirty, totals.muzzy), (0, 0), "at once and for good");
     restore();
+}
+
+#[test]
+fn memory_goes_back_to_the_page_heap_that_it_came_from() {
+    let _alone = alone();
+    restore();
+    let used = || [&FIRST, second()].map(|heap| heap.totals().used);
+    let before = used();
+    let runs: Vec<_> = (0..60)
+        .map(|i| {
+            let heap = if i % 3 == 0 { &FIRST } else { second() };
+            (heap.alloc(1 + i, PAGE).unwrap().addr, 1 + i)
+        })
+        .collect();
+    let sum = |second: bool| {
+        let those = (0..60).filter(|i| (i % 3 != 0) == second);
+        those.map(|i| i + 1).sum::<usize>()
+    };
+    assert_eq!(used(), [before[0] + sum(false), before[1] + sum(true)]);
+    HEAP.free_many(runs.into_iter());
+    assert_eq!(used(), before);
+    assert_eq!(HEAP.totals().used, before[0] + before[1], "the sum");
+}
+
+#[test]
+fn no_run_reaches_over_the_border_of_two_page_heaps() {
+    let _alone = alone();
+    restore();
+    // More than a slice, so that each heap's slices lie among the other's.
+    let many = crate::space::region::SLICE_CHUNKS * CHUNK_PAGES * 3 / 2;
+    let runs: Vec<_> = (0..6)
+        .map(|i| [&FIRST, second()][i % 2])
+        .map(|heap| (heap, heap.alloc(many, PAGE).unwrap().addr))
+        .collect();
+    for &(heap, addr) in &runs {
+        let region = Region::find(addr).unwrap();
+        let all = (region.index_at(addr)..).take(many / CHUNK_PAGES);
+        assert!(all.clone().all(|i| region.chunk(i).heap() == heap.id));
+    }
+    // All but the first are free again: the first grows as far as its heap's chunks go.
+    HEAP.free_many(runs[1..].iter().map(|&(_, addr)| (addr, many)));
+    let (heap, addr) = runs[0];
+    let mut pages = many;
+    while pages < 8 * many
+        && HEAP
+            .grow_in_place(addr, pages, pages + CHUNK_PAGES)
+            .is_some()
+    {
+        pages += CHUNK_PAGES;
+        let region = Region::find(addr).unwrap();
+        let last = region.chunk_of(addr + (pages - 1) * PAGE);
+        assert_eq!(last.heap(), heap.id, "it grew into the other's");
+    }
+    assert!(pages < 8 * many, "nothing stopped it");
+    HEAP.free(addr, pages);
 }

@@ -6,7 +6,7 @@
 //! the page heap that owns the chunk, which keeps these invariants; `used` is the number of pages
 //! that are not free, `longest` the longest run of free ones.
 
-use super::region::Region;
+use super::region::{HeapId, Region};
 use crate::sys::bits::Bits512;
 use core::cell::Cell;
 
@@ -19,6 +19,7 @@ pub const CHUNK_PAGES: usize = CHUNK / crate::class::PAGE;
 pub struct Chunk {
     addr: usize,
     region: &'static Region,
+    heap: HeapId,
     pub free: Bits512,
     pub dirty: Bits512,
     pub muzzy: Bits512,
@@ -43,10 +44,11 @@ pub const NO_LIST: u16 = u16::MAX;
 
 impl Chunk {
     /// A chunk that nobody has touched.
-    pub fn vacant(addr: usize, region: &'static Region) -> Chunk {
+    pub fn vacant(addr: usize, region: &'static Region, heap: HeapId) -> Chunk {
         let chunk = Chunk {
             addr,
             region,
+            heap,
             free: Bits512::empty(),
             dirty: Bits512::empty(),
             muzzy: Bits512::empty(),
@@ -70,6 +72,11 @@ impl Chunk {
 
     pub fn region(&self) -> &'static Region {
         self.region
+    }
+
+    /// The page heap that the chunk belongs to.
+    pub fn heap(&self) -> HeapId {
+        self.heap
     }
 
     /// Whether no page is allocated.

@@ -1,7 +1,7 @@
 //! Where addresses come from, and what is known about each page.
 //!
 //! `region` holds the reservations and, in front of each one's heap, the maps that say for every
-//! page which class it belongs to and who keeps its record. `chunk` is the record of 2 MiB of it. `meta` gives memory to records, apart
+//! page which class it belongs to and who keeps its record, and which page heap has which part. `chunk` is the record of 2 MiB of it. `meta` gives memory to records, apart
 //! from all user memory. This floor uses `sys` and the size classes; the page heap above decides
 //! which pages are used for what.
 
@@ -9,4 +9,4 @@ pub mod chunk;
 pub mod meta;
 pub mod region;
 
-pub use region::Region;
+pub use region::{HeapId, Region};

@@ -9,9 +9,17 @@
 //! - in the *record map*, a word: nothing, the address of the slab's record, or the description of
 //!   a large block ([`PageRecord`]).
 //!
-//! and for every chunk a [`Chunk`] record, and a bit in each of two sets (`vacant`, `resident`) that
-//! the page heap keeps. The record map and the chunk records are one array, a [`ChunkTable`] for each
-//! chunk, and the sets stand before it: beginning a heap takes three calls of the system.
+//! and for every chunk a [`Chunk`] record. The record map and the chunk records are one array, a
+//! [`ChunkTable`] for each chunk.
+//!
+//! Page heaps share regions. The heap part is cut into *slices* of 64 chunks, and a [`Slice`] record
+//! says which page heap a slice belongs to, how many chunks of it are committed, and which of them
+//! are vacant and which hold memory, a bit each: what a page heap writes stands in words of its own.
+//! A slice is claimed by the page heap that first commits a chunk of it, and stays with it for ever.
+//! Slices are claimed from the bottom of a region up; the chunks of a slice are committed likewise. So
+//! there are gaps, of addresses alone, below the committed end of a region, where several page heaps
+//! share it. The slice records stand before the chunk tables: beginning a region takes three calls of
+//! the system.
 //!
 //! The first region is what the fast path knows ([`fast_lookup`]): two words, its base and the
 //! length committed so far. When it is full, or when the system gave less than was asked for, more
@@ -23,14 +31,16 @@
 
 use super::chunk::{CHUNK, Chunk};
 use crate::class::{Class, PAGE, PAGE_SHIFT};
-use crate::sys::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use crate::sys::lock::{Mutex, RawLock};
+use crate::sys::atomic::{AtomicU8, AtomicU16, AtomicU64, AtomicUsize, Ordering};
+use crate::sys::lock::{Guard, Mutex, RawLock};
 use crate::sys::mem::{self, round_up};
 
 /// What the first region tries to reserve; halved until the system agrees.
 pub const PREFERRED: usize = 1 << 40;
 const MAX_REGIONS: usize = 512;
 const PAGES_PER_CHUNK: usize = CHUNK / PAGE;
+/// Chunks that page heaps claim together: as many as a word has bits.
+pub const SLICE_CHUNKS: usize = 64;
 
 /// Base and committed length of the first region: all that the fast path reads. In a cache line of
 /// its own, because it is read always and written almost never.
@@ -47,22 +57,29 @@ static FAST: Fast = Fast {
 
 static REGIONS: Table = Table([const { Region::none() }; MAX_REGIONS]);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// Held while a region is made.
-static MAKING: Mutex<()> = Mutex::new(());
+/// Held while a region is made or grows.
+static GROWING: Mutex<()> = Mutex::new(());
+
+/// The right to make regions and to have them grow.
+pub type Growing = Guard<'static, ()>;
+
+/// Waits for the right to make regions and to have them grow.
+pub fn growing() -> Growing {
+    GROWING.lock()
+}
 
 struct Table([Region; MAX_REGIONS]);
 
-/// One reservation. All fields are written once, before `COUNT` covers the region, but `chunks`,
-/// which grows under the page heap's lock.
+/// One reservation. All fields are written once, before `COUNT` covers the region, but `chunks` and
+/// `mapped_chunks`, which grow under `GROWING`.
 pub struct Region {
     base: AtomicUsize,
     heap: AtomicUsize,
     tables: AtomicUsize,
-    vacant: AtomicUsize,
-    resident: AtomicUsize,
+    slices: AtomicUsize,
     /// Chunks that fit.
     max_chunks: AtomicUsize,
-    /// Chunks committed.
+    /// The chunk behind the last that is committed.
     chunks: AtomicUsize,
     /// Chunks that the maps are committed for.
     mapped_chunks: AtomicUsize,
@@ -75,10 +92,33 @@ struct ChunkTable {
     chunk: Chunk,
 }
 
+/// What is recorded of a slice. All zero, as fresh memory is, it is one that nobody has claimed.
+#[repr(C)]
+#[derive(Default)]
+struct Slice {
+    /// The chunks without an allocated page, and those of them that hold memory: kept under the lock
+    /// of the page heap.
+    vacant: AtomicU64,
+    resident: AtomicU64,
+    /// The page heap's number plus one. Written once, under `GROWING`.
+    heap: AtomicU16,
+    /// Committed chunks, the slice's first. Grows under `GROWING`.
+    chunks: AtomicU16,
+}
+
+impl Slice {
+    fn is(&self, heap: HeapId) -> bool {
+        self.heap.load(Ordering::Relaxed) == heap.0 + 1
+    }
+
+    fn chunks(&self) -> usize {
+        self.chunks.load(Ordering::Relaxed) as usize
+    }
+}
+
 /// Where the parts of a reservation lie, as offsets from its base. The class map comes first.
 struct Layout {
-    vacant: usize,
-    resident: usize,
+    slices: usize,
     tables: usize,
     heap: usize,
     chunks: usize,
@@ -104,14 +144,12 @@ impl Layout {
     fn with(chunks: usize, page: usize) -> Layout {
         // The class map covers the maps as well as the heap; they take less than a 64th of it.
         let class_map = (chunks * CHUNK / 64 * 65 + CHUNK) >> PAGE_SHIFT;
-        let set = chunks.div_ceil(64) * 8;
-        let vacant = round_up(class_map, page) + page;
-        let resident = vacant + set;
-        let tables = round_up(resident + set, align_of::<ChunkTable>());
+        let slices = round_up(class_map, page) + page;
+        let length = chunks.div_ceil(SLICE_CHUNKS) * size_of::<Slice>();
+        let tables = round_up(slices + length, align_of::<ChunkTable>());
         let heap = round_up(tables + chunks * size_of::<ChunkTable>(), page) + page;
         Layout {
-            vacant,
-            resident,
+            slices,
             tables,
             heap,
             chunks,
@@ -172,8 +210,7 @@ impl Region {
             base: AtomicUsize::new(0),
             heap: AtomicUsize::new(0),
             tables: AtomicUsize::new(0),
-            vacant: AtomicUsize::new(0),
-            resident: AtomicUsize::new(0),
+            slices: AtomicUsize::new(0),
             max_chunks: AtomicUsize::new(0),
             chunks: AtomicUsize::new(0),
             mapped_chunks: AtomicUsize::new(0),
@@ -206,15 +243,15 @@ impl Region {
         self.heap.load(Ordering::Relaxed)
     }
 
-    /// Chunks committed so far.
+    /// The chunk behind the last that is committed.
     #[inline]
-    pub fn chunks(&self) -> usize {
+    fn chunks(&self) -> usize {
         self.chunks.load(Ordering::Relaxed)
     }
 
-    /// Chunks that could still be committed.
-    pub fn room(&self) -> usize {
-        self.max_chunks.load(Ordering::Relaxed) - self.chunks()
+    /// Chunks that fit.
+    fn max_chunks(&self) -> usize {
+        self.max_chunks.load(Ordering::Relaxed)
     }
 
     fn class_at(&self, p: usize) -> &'static AtomicU8 {
@@ -228,23 +265,17 @@ impl Region {
     fn record_at(&self, p: usize) -> &'static AtomicU64 {
         debug_assert!(self.contains(p));
         let offset = p - self.heap();
-        &self.table(offset / CHUNK).pages[offset % CHUNK / PAGE]
+        let table = self.table_at(offset / CHUNK);
+        // SAFETY: the tables of all chunks below the committed end are committed, for ever, and the
+        // pages' words of those in gaps are zero. No reference is made to the chunk's own record,
+        // which a gap has none of.
+        unsafe { &(*table).pages[offset % CHUNK / PAGE] }
     }
 
     /// Where the table of the `i`-th chunk lies.
     #[inline]
     fn table_at(&self, i: usize) -> *mut ChunkTable {
         (self.tables.load(Ordering::Relaxed) + i * size_of::<ChunkTable>()) as *mut ChunkTable
-    }
-
-    /// The table of the `i`-th chunk, which is committed.
-    #[inline]
-    fn table(&self, i: usize) -> &'static ChunkTable {
-        debug_assert!(i < self.chunks());
-        // SAFETY: tables of committed chunks are committed and were initialised by `grow`; they live
-        // for ever. Of a table, the pages' words are atomics, and the chunk's cells are touched
-        // under the page heap's lock only.
-        unsafe { &*self.table_at(i) }
     }
 
     /// The class a cache may file the block at `p` under.
@@ -270,17 +301,20 @@ impl Region {
         }
     }
 
-    /// The record of the chunk that holds `p`.
+    /// The record of the committed chunk that holds `p`.
     #[inline]
     pub fn chunk_of(&self, p: usize) -> &'static Chunk {
         debug_assert!(self.contains(p));
         self.chunk((p - self.heap()) / CHUNK)
     }
 
-    /// The record of the `i`-th chunk.
+    /// The record of the `i`-th chunk, which is committed.
     #[inline]
     pub fn chunk(&self, i: usize) -> &'static Chunk {
-        &self.table(i).chunk
+        debug_assert!(i % SLICE_CHUNKS < self.slices()[i / SLICE_CHUNKS].chunks());
+        // SAFETY: tables of committed chunks are committed and were initialised by `grow`; they live
+        // for ever. The chunk's cells are touched under its page heap's lock only.
+        unsafe { &(*self.table_at(i)).chunk }
     }
 
     /// The index of a chunk of this region.
@@ -288,43 +322,114 @@ impl Region {
         (chunk.addr() - self.heap()) / CHUNK
     }
 
-    /// The set of chunks without an allocated page.
-    pub fn vacant(&self) -> ChunkSet {
+    /// The index of the chunk that holds the address.
+    pub fn index_at(&self, p: usize) -> usize {
+        (p - self.heap()) / CHUNK
+    }
+
+    fn slices(&self) -> &'static [Slice] {
+        let at = self.slices.load(Ordering::Relaxed) as *const Slice;
+        // SAFETY: the records of the slices up to the committed end are committed, for ever, and
+        // consist of atomics; `chunks` exceeds 0 only after that.
+        unsafe { core::slice::from_raw_parts(at, self.chunks().div_ceil(SLICE_CHUNKS)) }
+    }
+
+    /// The page heap's chunks without an allocated page.
+    pub fn vacant(&self, heap: HeapId) -> ChunkSet<'static> {
         ChunkSet {
-            words: self.vacant.load(Ordering::Relaxed),
-            len: self.chunks(),
+            slices: self.slices(),
+            resident: false,
+            heap,
         }
     }
 
-    /// The subset of them that hold memory.
-    pub fn resident(&self) -> ChunkSet {
+    /// Those of them that hold memory.
+    pub fn resident(&self, heap: HeapId) -> ChunkSet<'static> {
         ChunkSet {
-            words: self.resident.load(Ordering::Relaxed),
-            len: self.chunks(),
+            slices: self.slices(),
+            resident: true,
+            heap,
         }
     }
 
-    /// Commits `n` more chunks and gives the index of the first. The caller holds the page heap's
-    /// lock. None when the region has no room or the system no memory for it.
-    pub fn grow(&'static self, n: usize) -> Option<usize> {
-        let first = self.chunks();
-        if n > self.room() || !self.map_up_to(first + n) {
-            return None;
+    /// The indices of the page heap's committed chunks.
+    #[cfg(test)]
+    pub fn chunks_of(&self, heap: HeapId) -> impl Iterator<Item = usize> {
+        let slices = self.slices().iter().enumerate();
+        slices
+            .filter(move |(_, slice)| slice.is(heap))
+            .flat_map(|(i, slice)| (0..slice.chunks()).map(move |c| i * SLICE_CHUNKS + c))
+    }
+
+    /// The chunk behind the row of committed chunks of one page heap that begins with the `i`-th;
+    /// `upto` if the row is longer than that.
+    pub fn row_end(&self, i: usize, heap: HeapId, upto: usize) -> usize {
+        let slices = self.slices();
+        let mut at = i;
+        while let Some(slice) = slices.get(at / SLICE_CHUNKS).filter(|s| s.is(heap)) {
+            let first = at / SLICE_CHUNKS * SLICE_CHUNKS;
+            let full = slice.chunks() == SLICE_CHUNKS;
+            at = first + slice.chunks();
+            if !full || at >= upto {
+                break;
+            }
         }
-        if !mem::commit(self.heap() + first * CHUNK, n * CHUNK) {
-            return None;
+        at.min(upto)
+    }
+
+    /// Where the page heap can commit chunks: behind its last one, and where no slice is claimed.
+    /// Each is the first such chunk, and how many there are.
+    pub fn ends(&self, heap: HeapId) -> [Option<End>; 2] {
+        let slices = self.slices();
+        let last = slices.iter().rposition(|slice| slice.is(heap));
+        let own = last.map(|i| self.end_at(i * SLICE_CHUNKS + slices[i].chunks()));
+        let top = slices.len() * SLICE_CHUNKS;
+        let free = End {
+            at: top,
+            room: self.max_chunks().saturating_sub(top),
+        };
+        [own, Some(free)]
+    }
+
+    /// How much room there is behind a page heap's last committed chunk in a row.
+    pub fn end_at(&self, at: usize) -> End {
+        let claimed = at.next_multiple_of(SLICE_CHUNKS);
+        let limit = if claimed >= self.chunks() {
+            self.max_chunks()
+        } else {
+            claimed
+        };
+        End {
+            at,
+            room: limit - at,
         }
-        for i in first..first + n {
+    }
+
+    /// Commits `n` more chunks for a page heap, whose lock the caller holds; `first` and the room for
+    /// them are what [`Region::ends`] or [`Region::end_at`] says. False when the system has no memory
+    /// for them.
+    pub fn grow(&'static self, _: &Growing, heap: HeapId, first: usize, n: usize) -> bool {
+        let end = first + n;
+        if !self.map_up_to(end) || !mem::commit(self.heap() + first * CHUNK, n * CHUNK) {
+            return false;
+        }
+        for i in first..end {
             // SAFETY: the table's memory was committed by `map_up_to` and nobody refers to it yet;
             // fresh memory is zero, which is an empty part of the record map.
             unsafe {
                 let chunk = &raw mut (*self.table_at(i)).chunk;
-                chunk.write(Chunk::vacant(self.heap() + i * CHUNK, self));
+                chunk.write(Chunk::vacant(self.heap() + i * CHUNK, self, heap));
             }
         }
-        self.chunks.store(first + n, Ordering::Release);
+        self.chunks.store(end.max(self.chunks()), Ordering::Release);
+        for i in first / SLICE_CHUNKS..end.div_ceil(SLICE_CHUNKS) {
+            let slice = &self.slices()[i];
+            let chunks = (end - i * SLICE_CHUNKS).min(SLICE_CHUNKS);
+            slice.heap.store(heap.0 + 1, Ordering::Relaxed);
+            slice.chunks.store(chunks as u16, Ordering::Relaxed);
+        }
         self.tell_fast_path();
-        Some(first)
+        true
     }
 
     /// The first region's committed length is what the fast path looks at, once it is published.
@@ -365,12 +470,12 @@ impl Region {
         };
         let classes = |chunks: usize| (self.heap() + chunks * CHUNK - base) >> PAGE_SHIFT;
         let old_classes = if from == 0 { 0 } else { classes(from) };
-        // The sets stand right before the tables: they are committed with the first of them, whole.
-        let vacant = self.vacant.load(Ordering::Relaxed);
-        let tables = self.tables.load(Ordering::Relaxed) - vacant;
+        // The slices stand right before the tables: they are committed with the first of them, whole.
+        let slices = self.slices.load(Ordering::Relaxed);
+        let tables = self.tables.load(Ordering::Relaxed) - slices;
         let end = |chunks: usize| tables + chunks * size_of::<ChunkTable>();
         commit(base, old_classes, classes(to))
-            && commit(vacant, if from == 0 { 0 } else { end(from) }, end(to))
+            && commit(slices, if from == 0 { 0 } else { end(from) }, end(to))
     }
 
     /// Makes another region, with room for at least `chunks` chunks at a multiple of `align` (at
@@ -379,13 +484,13 @@ impl Region {
     /// when the table is full or the system gives no addresses. Where huge pages are forbidden, the
     /// page heap allows them chunk by chunk.
     pub fn make<T>(
+        _: &Growing,
         size: usize,
         chunks: usize,
         align: usize,
         forbid_huge_pages: bool,
         begin: impl FnOnce(&'static Region) -> Option<T>,
     ) -> Option<T> {
-        let _making = MAKING.lock();
         let index = COUNT.load(Ordering::Relaxed);
         let region = REGIONS.0.get(index)?;
         let least = Layout::with(chunks, mem::os_page())
@@ -416,8 +521,7 @@ impl Region {
         set(&region.base, base);
         set(&region.heap, base + layout.heap);
         set(&region.tables, base + layout.tables);
-        set(&region.vacant, base + layout.vacant);
-        set(&region.resident, base + layout.resident);
+        set(&region.slices, base + layout.slices);
         set(&region.max_chunks, layout.chunks);
         set(&region.chunks, 0);
         set(&region.mapped_chunks, 0);
@@ -437,10 +541,7 @@ impl Region {
 /// How much the next region should reserve: 1 TiB, or what the option says, and as much again as all
 /// regions before it, so that their number stays small.
 pub fn preferred_size(option: usize) -> usize {
-    let before: usize = Region::all()
-        .iter()
-        .map(|r| (r.chunks() + r.room()) * CHUNK)
-        .sum();
+    let before: usize = Region::all().iter().map(|r| r.max_chunks() * CHUNK).sum();
     let first = if option != 0 {
         option.max(4 * CHUNK)
     } else {
@@ -457,24 +558,47 @@ fn smaller(size: usize) -> usize {
 
 /// The lock of this floor, for `fork`.
 pub fn lock() -> &'static RawLock {
-    MAKING.raw()
+    GROWING.raw()
 }
 
-/// A set of chunks of a region, one bit each, kept under the page heap's lock.
-pub struct ChunkSet {
-    words: usize,
-    len: usize,
+/// The number of a page heap.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HeapId(pub u16);
+
+/// Where chunks can be committed: from which on, and how many.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct End {
+    pub at: usize,
+    pub room: usize,
 }
 
-impl ChunkSet {
+/// A set of a page heap's chunks in a region, one bit each, kept under the page heap's lock. Chunks
+/// of other page heaps are no members, whatever their bits.
+pub struct ChunkSet<'a> {
+    slices: &'a [Slice],
+    resident: bool,
+    heap: HeapId,
+}
+
+impl ChunkSet<'_> {
     fn word(&self, i: usize) -> &AtomicU64 {
-        debug_assert!(i * 64 < self.len.next_multiple_of(64));
-        // SAFETY: the set's memory is committed for all chunks below `len` and never unmapped.
-        unsafe { &*((self.words + i * 8) as *const AtomicU64) }
+        debug_assert!(self.slices[i].is(self.heap));
+        if self.resident {
+            &self.slices[i].resident
+        } else {
+            &self.slices[i].vacant
+        }
     }
 
     fn get(&self, i: usize) -> u64 {
-        self.word(i).load(Ordering::Relaxed)
+        match self.slices.get(i) {
+            Some(slice) if slice.is(self.heap) => self.word(i).load(Ordering::Relaxed),
+            _ => 0,
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.slices.len() * SLICE_CHUNKS
     }
 
     pub fn insert(&self, chunk: usize) {
@@ -498,9 +622,14 @@ impl ChunkSet {
         self.next(0, true)
     }
 
+    /// The first member at or after `from`.
+    pub fn next_member(&self, from: usize) -> Option<usize> {
+        self.next(from, true)
+    }
+
     /// The members, highest first; members may be removed meanwhile.
     pub fn descending(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..self.len.div_ceil(64)).rev().flat_map(|i| {
+        (0..self.slices.len()).rev().flat_map(|i| {
             let mut w = self.get(i);
             core::iter::from_fn(move || {
                 let bit = 63u32.checked_sub(w.leading_zeros())?;
@@ -513,11 +642,10 @@ impl ChunkSet {
     /// The first chunk at or after `from` whose membership is `member`.
     fn next(&self, from: usize, member: bool) -> Option<usize> {
         let mut mask = u64::MAX << (from % 64);
-        for i in from / 64..self.len.div_ceil(64) {
+        for i in from / 64..self.slices.len() {
             let w = if member { self.get(i) } else { !self.get(i) } & mask;
             if w != 0 {
-                let at = i * 64 + w.trailing_zeros() as usize;
-                return (at < self.len).then_some(at);
+                return Some(i * 64 + w.trailing_zeros() as usize);
             }
             mask = u64::MAX;
         }
@@ -530,7 +658,7 @@ impl ChunkSet {
         let mut best: Option<(usize, usize)> = None;
         let mut from = 0;
         while let Some(start) = self.next(from, true) {
-            let end = self.next(start, false).unwrap_or(self.len);
+            let end = self.next(start, false).unwrap_or(self.len());
             let at = aligned(start);
             if at + n <= end && best.is_none_or(|(_, len)| end - start < len) {
                 best = Some((at, end - start));
@@ -539,19 +667,16 @@ impl ChunkSet {
                 }
             }
             from = end;
-            if from >= self.len {
+            if from >= self.len() {
                 break;
             }
         }
         best.map(|(at, _)| at)
     }
 
-    /// Members at the very end, consecutive up to the last chunk.
-    pub fn trailing(&self) -> usize {
-        (0..self.len)
-            .rev()
-            .take_while(|&c| self.contains(c))
-            .count()
+    /// Members right before a chunk, consecutive.
+    pub fn before(&self, chunk: usize) -> usize {
+        (0..chunk).rev().take_while(|&c| self.contains(c)).count()
     }
 }
 

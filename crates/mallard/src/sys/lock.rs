@@ -7,8 +7,8 @@
 //! states 0 free, 1 taken, 2 taken with sleepers.
 //!
 //! Order, outermost first; a thread may take a lock only when it holds none from this line on: the
-//! first call; purging; //! the cache registry; the making of
-//! an arena; a bin (one at a time); the page heap; the regions; the metadata arena.
+//! first call; the making of a page heap; purging (of one page heap); the cache registry; the making
+//! of an arena; a bin (one at a time); a page heap (one at a time); the regions; the metadata arena.
 
 use super::atomic::Ordering;
 use super::futex::Futex;

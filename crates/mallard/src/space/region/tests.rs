@@ -14,13 +14,14 @@ fn the_parts_of_a_reservation_of_any_size_fit_into_it_one_after_the_other() {
                 assert!(len < 4 * CHUNK, "{len} bytes hold no chunk");
                 continue;
             };
-            let set = l.chunks.div_ceil(64) * 8;
+            let slices = l.chunks.div_ceil(SLICE_CHUNKS) * size_of::<Slice>();
             let pages = (l.heap + l.chunks * CHUNK) / PAGE;
             assert!(
-                l.chunks > 0 && pages < l.vacant,
+                l.chunks > 0 && pages < l.slices,
                 "{len}: a byte for every page"
             );
-            assert!(l.vacant + set <= l.resident && l.resident + set <= l.tables);
+            assert!(l.slices + slices <= l.tables);
+            assert_eq!(l.slices % align_of::<Slice>(), 0);
             assert!(l.tables + l.chunks * size_of::<ChunkTable>() < l.heap);
             // Wherever the reservation begins, its heap begins at a chunk's boundary.
             assert!(l.heap + l.chunks * CHUNK + CHUNK <= len, "{len}");
@@ -50,26 +51,38 @@ proptest! {
 
     #[test]
     fn a_set_of_chunks_behaves_like_an_array_of_flags(
-        len in 1usize..300,
+        mine in prop::collection::vec(any::<bool>(), 1..6),
+        resident: bool,
         changes in prop::collection::vec((any::<bool>(), any::<usize>(), 0usize..90), 0..20),
         want in 1usize..80,
         align in 1usize..9,
     ) {
-        let mut words = vec![0u64; len.div_ceil(64)];
-        let set = ChunkSet { words: words.as_mut_ptr().expose_provenance(), len };
+        // What other page heaps keep in their slices is no concern of this one.
+        let heap = HeapId(9);
+        let slices: Vec<Slice> = (mine.iter().enumerate())
+            .map(|(i, mine)| Slice {
+                vacant: AtomicU64::new(if *mine { 0 } else { u64::MAX }),
+                resident: AtomicU64::new(if *mine { 0 } else { u64::MAX }),
+                heap: AtomicU16::new(if *mine { heap.0 + 1 } else { i as u16 }),
+                chunks: AtomicU16::new(SLICE_CHUNKS as u16),
+            })
+            .collect();
+        let set = ChunkSet { slices: &slices, resident, heap };
+        let len = mine.len() * SLICE_CHUNKS;
         let mut model = vec![false; len];
         for (insert, first, count) in changes {
             let first = first % len;
-            let range = first..len.min(first + count);
-            model[range.clone()].fill(insert);
-            range.for_each(|i| if insert { set.insert(i) } else { set.remove(i) });
+            for i in (first..len.min(first + count)).filter(|i| mine[i / SLICE_CHUNKS]) {
+                model[i] = insert;
+                if insert { set.insert(i) } else { set.remove(i) }
+            }
         }
         let members: Vec<usize> = (0..len).filter(|&i| model[i]).collect();
         prop_assert!((0..len).all(|i| set.contains(i) == model[i]));
         prop_assert_eq!(set.first(), members.first().copied());
         prop_assert_eq!(set.descending().collect::<Vec<_>>(),
             members.iter().rev().copied().collect::<Vec<_>>());
-        prop_assert_eq!(set.trailing(), model.iter().rev().take_while(|m| **m).count());
+        prop_assert_eq!(set.before(len), model.iter().rev().take_while(|m| **m).count());
 
         // The smallest maximal run that holds `want` chunks from an aligned one on.
         let mut best: Option<(usize, usize)> = None;

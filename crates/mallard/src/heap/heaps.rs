@@ -1,0 +1,138 @@
+//! The page heaps of the process: how they come to be, and what concerns all of them.
+//!
+//! There is always one, the first. Others are made at run time, and are never unmade: the chunks that
+//! a page heap has claimed stay with it, and so does its number. Memory goes back to the page heap of
+//! its chunk, whoever frees it. [`HEAP`] is the way in for those who have an address, or who mean
+//! all page heaps; who wants memory asks a [`PageHeap`].
+
+use super::{Backing, PageHeap, RESERVE, RETAIN, Totals};
+use crate::space::{HeapId, Region, meta};
+use crate::sys::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use crate::sys::lock::{Mutex, RawLock};
+
+/// The most page heaps there can be.
+pub const MOST: usize = 1024;
+
+/// The page heap that every process has.
+pub static FIRST: PageHeap = PageHeap::new(HeapId(0));
+
+/// The others, in the order of their numbers.
+static OTHERS: [AtomicPtr<PageHeap>; MOST - 1] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST - 1];
+/// How many others there are.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// Held while a page heap is made.
+static MAKING: Mutex<()> = Mutex::new(());
+
+/// All page heaps together.
+pub struct Heaps;
+
+/// The process's page heaps.
+pub static HEAP: Heaps = Heaps;
+
+/// The page heap with this number, which exists.
+fn get(id: HeapId) -> &'static PageHeap {
+    let Some(other) = (id.0 as usize).checked_sub(1) else {
+        return &FIRST;
+    };
+    // SAFETY: numbers are those of published page heaps, which are initialised and live for ever.
+    unsafe { &*OTHERS[other].load(Ordering::Acquire) }
+}
+
+/// The page heap that a run belongs to; none for what is no address of ours.
+fn owner(addr: usize) -> Option<&'static PageHeap> {
+    let region = Region::find(addr)?;
+    Some(get(region.chunk_of(addr).heap()))
+}
+
+/// Makes another page heap, with the decay times of the first. None when there are too many or
+/// memory is out. The caller holds no lock from that of the making of page heaps on.
+#[cfg_attr(not(test), expect(dead_code, reason = "nobody makes any yet"))]
+pub fn make() -> Option<&'static PageHeap> {
+    let _making = MAKING.lock();
+    let index = COUNT.load(Ordering::Relaxed);
+    let slot = OTHERS.get(index)?;
+    let room = meta::take(size_of::<PageHeap>())?.cast::<PageHeap>();
+    const { assert!(align_of::<PageHeap>() <= 64) };
+    // SAFETY: the record is large and aligned enough, and nobody else's.
+    let heap: &'static PageHeap = unsafe {
+        room.write(PageHeap::new(HeapId(index as u16 + 1)));
+        room.as_ref()
+    };
+    let (dirty, muzzy) = FIRST.decay_times();
+    heap.set_decay(dirty, muzzy);
+    slot.store(room.as_ptr(), Ordering::Release);
+    COUNT.store(index + 1, Ordering::Release);
+    Some(heap)
+}
+
+impl Heaps {
+    /// All page heaps, in the order of their numbers.
+    pub fn all(&self) -> impl DoubleEndedIterator<Item = &'static PageHeap> {
+        (0..=COUNT.load(Ordering::Acquire)).map(|i| get(HeapId(i as u16)))
+    }
+
+    /// Takes the options before first use.
+    pub fn configure(&self, dirty_ms: i64, muzzy_ms: i64, reserve: usize, retain: bool) {
+        RESERVE.store(reserve, Ordering::Relaxed);
+        RETAIN.store(retain, Ordering::Relaxed);
+        self.set_decay(dirty_ms, muzzy_ms);
+    }
+
+    /// Sets both decay times in milliseconds: 0 at once, negative never.
+    pub fn set_decay(&self, dirty_ms: i64, muzzy_ms: i64) {
+        self.all().for_each(|h| h.set_decay(dirty_ms, muzzy_ms));
+    }
+
+    /// Takes the run back.
+    pub fn free(&self, addr: usize, pages: usize) {
+        if let Some(heap) = owner(addr) {
+            heap.free(addr, pages);
+        }
+    }
+
+    /// Takes back a run whose memory is no longer there, or is old contents.
+    pub fn free_as(&self, addr: usize, pages: usize, backing: Backing) {
+        if let Some(heap) = owner(addr) {
+            heap.free_as(addr, pages, backing);
+        }
+    }
+
+    /// Takes many runs back, with one lock for each row of them that belongs to one page heap.
+    pub fn free_many(&self, runs: impl Iterator<Item = (usize, usize)>) {
+        let mut runs = runs.peekable();
+        while let Some(&(addr, _)) = runs.peek() {
+            let Some(heap) = owner(addr) else { return };
+            heap.free_many(core::iter::from_fn(|| {
+                runs.next_if(|&(addr, _)| heap.owns(addr))
+            }));
+        }
+    }
+
+    /// Adds to the run at `addr` of `old` pages the pages behind it, up to `new` pages, when they
+    /// are free; tells whether the added ones are zero.
+    pub fn grow_in_place(&self, addr: usize, old: usize, new: usize) -> Option<bool> {
+        owner(addr)?.grow_in_place(addr, old, new)
+    }
+
+    /// Looks at the clock, and returns what is due.
+    pub fn tick(&self) {
+        self.all().for_each(PageHeap::tick);
+    }
+
+    /// Returns all free memory now. Tells whether anything was returned.
+    pub fn purge_all(&self) -> bool {
+        self.all().fold(false, |any, heap| heap.purge_all() | any)
+    }
+
+    /// What they hold now, together.
+    pub fn totals(&self) -> Totals {
+        self.all()
+            .fold(Totals::ZERO, |sum, heap| sum.plus(&heap.totals()))
+    }
+
+    /// The lock under which page heaps are made, for `fork`.
+    pub fn making(&self) -> &'static RawLock {
+        MAKING.raw()
+    }
+}
