@@ -4,11 +4,12 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const C: [&str; 11] = [
+const C: [&str; 22] = [
     "pairs", "batch", "arenas", "tune", "larson", "handoff", "replace", "burst", "same", "mixed",
-    "large",
+    "large", "grow", "calloc", "aligned", "threads", "sharing", "scan", "fragment", "idle", "many",
+    "latency", "start",
 ];
-const CPP: [&str; 1] = ["map"];
+const CPP: [&str; 3] = ["map", "containers", "strings"];
 
 fn main() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/workloads");

@@ -1,0 +1,61 @@
+/* calloc: zeroed blocks in a ring, a random one replaced at each step. Every block is verified to
+ * be zero and then written to in the same places, so that memory given out again has to be cleared.
+ * Small blocks show the cost of clearing itself; large ones (min=65536 max=4194304 count=6000
+ * ring=16) whether an allocator knows which of its memory the kernel has already cleared.
+ *
+ *     threads   (1)      ring   blocks live at most (256)
+ *     count     replacements by each thread (9000000)   min, max   log-uniform sizes (16, 1024)
+ *
+ * Verified and written are the words of blocks up to 1 KiB, and one word in each 512 bytes above. */
+#include "distribution.h"
+#include "memory.h"
+
+enum { THREADS, COUNT, RING, MIN, MAX, PARAMS };
+static Param params[PARAMS] = {
+    {"threads", 1, 1, 4096},
+    {"count", 9000000, 1, UINT64_C(1) << 40},
+    {"ring", 256, 1, 4096},
+    {"min", 16, LEAST_BLOCK, UINT32_MAX / 2},
+    {"max", 1024, LEAST_BLOCK, UINT32_MAX / 2},
+};
+
+static void *zeroed(size_t size) {
+    uint64_t *words = (uint64_t *)must(calloc(1, size));
+    const size_t step = size <= 1024 ? 1 : 64, count = size / sizeof(uint64_t);
+    uint64_t found = 0;
+    for (size_t i = 0; i < count; i += step) {
+        found |= words[i];
+        words[i] = ~UINT64_C(0);
+    }
+    if (found)
+        fail("calloc gave memory that is not zero", "a word of it was written before");
+    stamp(words, sizeof(uint64_t));
+    return words;
+}
+
+static void work(uint64_t thread) {
+    const uint64_t count = params[COUNT].value, ring = params[RING].value;
+    const uint64_t low = params[MIN].value, high = params[MAX].value;
+    uint64_t state = random_seed(thread);
+    void *block[4096] = {NULL};
+    for (uint64_t i = 0; i < count; i++) {
+        void **slot = &block[random_size(&state, 0, ring - 1)];
+        if (*slot)
+            drop(*slot);
+        *slot = zeroed(random_log(&state, low, high));
+    }
+    if (thread == 0)
+        note_huge();
+    for (uint64_t i = 0; i < ring; i++)
+        if (block[i])
+            drop(block[i]);
+}
+
+int main(int argc, char **argv) {
+    parse_params(argc, argv, params, PARAMS);
+    check_range(params[MIN].value, params[MAX].value);
+    const uint64_t threads = params[THREADS].value;
+    const double seconds = run_threads(threads, 1, work);
+    print_all(seconds, 2 * threads * params[COUNT].value);
+    return 0;
+}

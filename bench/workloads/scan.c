@@ -1,0 +1,75 @@
+/* scan: a long list built once, never freed by its program, and walked again and again, as parsers
+ * and compilers do that leave the clean-up to the kernel. What counts is how densely and how much in
+ * order an allocator lays blocks out, and on how large pages. After every eighth node comes a
+ * block of another size, as in real programs.
+ *
+ *     threads   each with a list of its own (1)      count   nodes of each list (1000000)
+ *     walks     along the whole list (50)            min, max   uniform sizes of the nodes (16, 64)
+ *
+ * The clock covers building and walking; the end state is the list alive. It is freed afterwards,
+ * off the clock. */
+#include "memory.h"
+
+enum { THREADS, COUNT, WALKS, MIN, MAX, PARAMS };
+static Param params[PARAMS] = {
+    {"threads", 1, 1, 64},
+    {"count", 1000000, 1, 1 << 30},
+    {"walks", 50, 1, 1000000},
+    {"min", 16, sizeof(uint64_t) * 2, UINT32_MAX - 1},
+    {"max", 64, sizeof(uint64_t) * 2, UINT32_MAX - 1},
+};
+
+typedef struct Node {
+    struct Node *next;
+    uint64_t number;
+} Node;
+
+static Node *lists[64], *others[64];
+
+static Node *new_node(Node *next, uint64_t number, size_t size) {
+    Node *node = (Node *)must(malloc(size));
+    node->next = next;
+    node->number = number;
+    return node;
+}
+
+static void work(uint64_t thread) {
+    const uint64_t count = params[COUNT].value, low = params[MIN].value, high = params[MAX].value;
+    uint64_t state = random_seed(thread);
+    Node **last = &lists[thread];
+    for (uint64_t i = 0; i < count; i++) {
+        *last = new_node(NULL, i, random_size(&state, low, high));
+        last = &(*last)->next;
+        if (i % 8 == 0)
+            others[thread] = new_node(others[thread], i, high * 4);
+    }
+    for (uint64_t walk = 0; walk < params[WALKS].value; walk++) {
+        uint64_t sum = 0;
+        for (volatile Node *node = lists[thread]; node; node = node->next)
+            sum += node->number;
+        if (sum != count * (count - 1) / 2)
+            fail("the list has lost its content", "the numbers of its nodes have another sum");
+    }
+}
+
+static void free_list(Node *list) {
+    while (list) {
+        Node *next = list->next;
+        free(list);
+        list = next;
+    }
+}
+
+int main(int argc, char **argv) {
+    parse_params(argc, argv, params, PARAMS);
+    check_range(params[MIN].value, params[MAX].value);
+    const uint64_t threads = params[THREADS].value, count = params[COUNT].value;
+    const double seconds = run_threads(threads, 1, work);
+    note_end();
+    for (uint64_t i = 0; i < threads; i++) {
+        free_list(lists[i]);
+        free_list(others[i]);
+    }
+    print_all(seconds, threads * (count + (count + 7) / 8));
+    return 0;
+}

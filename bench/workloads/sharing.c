@@ -1,0 +1,58 @@
+/* sharing: false sharing of cache lines, after Berger et al., "Hoard: A Scalable Memory Allocator
+ * for Multithreaded Applications" (ASPLOS 2000). Each thread allocates a small block, writes to it
+ * many times and frees it, over and over. If blocks of two threads lie in one line, it travels
+ * between their processors at each write, and the program is many times slower.
+ *
+ *     mode=1   passive: the main thread allocates the first block of each thread, side by side,
+ *              and every thread frees its own: an allocator that gives it back to the same thread
+ *              keeps the line shared. Threads are made anew, with new blocks, in each round.
+ *     mode=2   active: the threads allocate all blocks; sharing is of the allocator's making.
+ *
+ *     threads  (2)      rounds  (80)      count   blocks taken by each thread in a round (3000)
+ *     size     of the blocks (8)          writes  to each of them (1000)
+ *
+ * With one processor nothing is shared, and the figure means nothing. */
+#include "memory.h"
+
+enum { MODE, THREADS, ROUNDS, COUNT, SIZE, WRITES, PARAMS };
+static Param params[PARAMS] = {
+    {"mode", 1, 1, 2},
+    {"threads", 2, 1, 1024},
+    {"rounds", 80, 1, 1000000},
+    {"count", 3000, 1, UINT64_C(1) << 40},
+    {"size", 8, LEAST_BLOCK, 1 << 20},
+    {"writes", 1000, 1, UINT64_C(1) << 32},
+};
+
+static void *first[1024];
+
+static void work(uint64_t thread) {
+    const uint64_t count = params[COUNT].value, writes = params[WRITES].value;
+    const size_t size = params[SIZE].value;
+    if (first[thread])
+        drop(first[thread]);
+    for (uint64_t i = 0; i < count; i++) {
+        volatile char *block = (volatile char *)make(size);
+        /* Counted up, as in the published programs: each step reads what the one before wrote. */
+        volatile char *byte = &block[size - 1];
+        const char before = *byte;
+        for (uint64_t k = 0; k < writes; k++)
+            *byte = (char)(*byte + 1);
+        *byte = before; /* with a size of eight it belongs to the stamp */
+        drop((void *)block);
+    }
+}
+
+int main(int argc, char **argv) {
+    parse_params(argc, argv, params, PARAMS);
+    const uint64_t threads = params[THREADS].value, rounds = params[ROUNDS].value;
+    const uint64_t passive = params[MODE].value == 1;
+    double seconds = 0;
+    for (uint64_t round = 0; round < rounds; round++) {
+        for (uint64_t i = 0; i < threads && passive; i++)
+            first[i] = make(params[SIZE].value);
+        seconds += run_threads(threads, 1, work);
+    }
+    print_all(seconds, 2 * rounds * threads * (params[COUNT].value + passive));
+    return 0;
+}
