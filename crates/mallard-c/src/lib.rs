@@ -2,11 +2,13 @@
 //!
 //! Thin: every function here turns its language's conventions (null, `errno`, exceptions, overflow
 //! of a product) into a call of `mallard_core::api`. `c` has the C and POSIX functions, `glibc` those
-//! that the GNU C library has besides, `cxx` the operators of C++. `mallard.h` declares them.
+//! that the GNU C library has besides, `cxx` the operators of C++. `mallard.h` declares them. `counters` is in the lab's build alone.
 
 #![no_std]
 
 mod c;
+#[cfg(feature = "counters")]
+mod counters;
 mod cxx;
 mod glibc;
 

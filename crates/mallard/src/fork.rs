@@ -9,13 +9,14 @@ use crate::cache::life;
 use crate::heap::HEAP;
 use crate::space::{meta, region};
 use crate::sys::atomic::{AtomicPtr, Ordering};
+use crate::sys::count::Kind;
 use crate::sys::lock::RawLock;
 
 /// The lock under which the first call makes the allocator ready; null before that.
 static STARTING: AtomicPtr<RawLock> = AtomicPtr::new(core::ptr::null_mut());
 
 fn starting() -> &'static RawLock {
-    static NONE: RawLock = RawLock::new();
+    static NONE: RawLock = RawLock::named(Kind::Start);
     // SAFETY: set to a lock that lives for ever, or null.
     unsafe { STARTING.load(Ordering::Relaxed).as_ref() }.unwrap_or(&NONE)
 }

@@ -7,13 +7,14 @@ use crate::conf::{self, Options};
 use crate::die;
 use crate::heap::{HEAP, huge_pages};
 use crate::sys::atomic::{AtomicBool, AtomicU8, Ordering};
+use crate::sys::count::Kind;
 use crate::sys::lock::RawLock;
 use crate::{arena, fork};
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
 
 static STARTED: AtomicBool = AtomicBool::new(false);
-static STARTING: RawLock = RawLock::new();
+static STARTING: RawLock = RawLock::named(Kind::Start);
 
 struct Settings(UnsafeCell<Options>);
 

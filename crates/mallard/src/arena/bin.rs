@@ -6,6 +6,7 @@
 
 use super::slab::{LEVELS, Misuse, NO_LEVEL, Slab};
 use super::store::Store;
+use crate::sys::count::Kind;
 use crate::sys::lock::Mutex;
 
 #[repr(align(128))]
@@ -38,20 +39,23 @@ unsafe impl Send for BinState {}
 
 impl Bin {
     pub const fn new() -> Self {
-        Bin(Mutex::new(BinState {
-            store: Store::new(),
-            heads: [None; LEVELS],
-            spare: None,
-            fills_seen: 0,
-            counts: BinCounts {
-                taken: 0,
-                given: 0,
-                fills: 0,
-                flushes: 0,
-                slabs: 0,
-                slabs_ever: 0,
+        Bin(Mutex::named(
+            Kind::Bin,
+            BinState {
+                store: Store::new(),
+                heads: [None; LEVELS],
+                spare: None,
+                fills_seen: 0,
+                counts: BinCounts {
+                    taken: 0,
+                    given: 0,
+                    fills: 0,
+                    flushes: 0,
+                    slabs: 0,
+                    slabs_ever: 0,
+                },
             },
-        }))
+        ))
     }
 }
 

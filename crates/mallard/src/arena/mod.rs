@@ -19,6 +19,7 @@ use crate::class::{CACHED_CLASSES, Class, PAGE};
 use crate::die;
 use crate::space::meta;
 use crate::sys::atomic::{AtomicPtr, AtomicU32, Ordering};
+use crate::sys::count::Kind;
 use crate::sys::lock::{Guard, Mutex};
 use crate::sys::mem;
 pub use bin::BinCounts;
@@ -38,7 +39,7 @@ static ARENAS: [AtomicPtr<Arena>; MOST] = [const { AtomicPtr::new(core::ptr::nul
 /// How many arenas threads are spread over; 0 until somebody has to know.
 static AUTOMATIC: AtomicU32 = AtomicU32::new(0);
 /// Held while an arena is made or chosen.
-static MAKING: Mutex<()> = Mutex::new(());
+static MAKING: Mutex<()> = Mutex::named(Kind::Arenas, ());
 
 /// Sets the number of arenas, before the first is used; none for the default.
 pub fn configure(narenas: Option<usize>) {

@@ -13,6 +13,7 @@ use crate::arena::{self, Arena};
 use crate::class::CACHED_CLASSES;
 use crate::space::meta;
 use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use crate::sys::count::Kind;
 use crate::sys::lock::{Mutex, RawLock};
 use crate::sys::tls;
 use core::cell::Cell;
@@ -27,10 +28,13 @@ struct Registry {
 // SAFETY: caches may be referred to from any thread; see `Sync` of ThreadCache.
 unsafe impl Send for Registry {}
 
-static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
-    live: None,
-    orphans: None,
-});
+static REGISTRY: Mutex<Registry> = Mutex::named(
+    Kind::Registry,
+    Registry {
+        live: None,
+        orphans: None,
+    },
+);
 /// Whether a fork has left caches to give back.
 static ORPHANS: AtomicBool = AtomicBool::new(false);
 /// The key of the thread-specific data whose destructor ends caches, plus one; 0 when there is none.

@@ -25,6 +25,7 @@ use crate::class::PAGE;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::{HeapId, Region};
 use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sys::count::Kind;
 use crate::sys::lock::{Mutex, RawLock};
 use crate::sys::time;
 use decay::Decay;
@@ -126,14 +127,17 @@ impl PageHeap {
     const fn new(id: HeapId) -> PageHeap {
         PageHeap {
             id,
-            state: Mutex::new(State {
-                pool: Pool::new(id),
-                filler: Filler::new(),
-                totals: Totals::ZERO,
-                dirty: Decay::new(10_000),
-                muzzy: Decay::new(0),
-            }),
-            purging: Mutex::new(Purging { round: 0 }),
+            state: Mutex::named(
+                Kind::Heap,
+                State {
+                    pool: Pool::new(id),
+                    filler: Filler::new(),
+                    totals: Totals::ZERO,
+                    dirty: Decay::new(10_000),
+                    muzzy: Decay::new(0),
+                },
+            ),
+            purging: Mutex::named(Kind::Purging, Purging { round: 0 }),
             at_once: AtomicBool::new(false),
         }
     }

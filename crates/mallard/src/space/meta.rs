@@ -6,6 +6,7 @@
 //! reference to a record therefore stays valid (as memory of that type, where the type is always
 //! the same) for the life of the process.
 
+use crate::sys::count::Kind;
 use crate::sys::lock::Mutex;
 use crate::sys::mem;
 use core::ptr::NonNull;
@@ -28,14 +29,17 @@ struct Meta {
     free: usize,
 }
 
-static META: Mutex<Meta> = Mutex::new(Meta {
-    at: 0,
-    end: 0,
-    next_block: FIRST_BLOCK,
-    lists: [0; FINE_LISTS + COARSE_LISTS],
-    mapped: 0,
-    free: 0,
-});
+static META: Mutex<Meta> = Mutex::named(
+    Kind::Meta,
+    Meta {
+        at: 0,
+        end: 0,
+        next_block: FIRST_BLOCK,
+        lists: [0; FINE_LISTS + COARSE_LISTS],
+        mapped: 0,
+        free: 0,
+    },
+);
 
 /// The size that a request takes, and its list.
 fn fit(size: usize) -> (usize, usize) {

@@ -32,6 +32,7 @@
 use super::chunk::{CHUNK, Chunk};
 use crate::class::{Class, PAGE, PAGE_SHIFT};
 use crate::sys::atomic::{AtomicU8, AtomicU16, AtomicU64, AtomicUsize, Ordering};
+use crate::sys::count::Kind;
 use crate::sys::lock::{Guard, Mutex, RawLock};
 use crate::sys::mem::{self, round_up};
 
@@ -58,7 +59,7 @@ static FAST: Fast = Fast {
 static REGIONS: Table = Table([const { Region::none() }; MAX_REGIONS]);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Held while a region is made or grows.
-static GROWING: Mutex<()> = Mutex::new(());
+static GROWING: Mutex<()> = Mutex::named(Kind::Regions, ());
 
 /// The right to make regions and to have them grow.
 pub type Growing = Guard<'static, ()>;

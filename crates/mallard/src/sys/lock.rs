@@ -11,6 +11,7 @@
 //! of an arena; a bin (one at a time); a page heap (one at a time); the regions; the metadata arena.
 
 use super::atomic::Ordering;
+use super::count::{Kind, Tag};
 use super::futex::Futex;
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
@@ -23,63 +24,78 @@ const WAITED_FOR: u32 = 2;
 const LOOKS: u32 = if cfg!(loom) { 1 } else { 60 };
 
 /// The lock itself, without data.
-pub struct RawLock(Futex);
+pub struct RawLock {
+    word: Futex,
+    tag: Tag,
+}
 
 impl RawLock {
     #[cfg(not(loom))]
-    pub const fn new() -> Self {
-        RawLock(Futex::new(FREE))
+    pub const fn named(kind: Kind) -> Self {
+        RawLock {
+            word: Futex::new(FREE),
+            tag: Tag::new(kind),
+        }
     }
 
     #[cfg(loom)]
-    pub fn new() -> Self {
-        RawLock(Futex::new(FREE))
-    }
-
-    #[inline]
-    pub fn lock(&self) {
-        if !self.try_lock() {
-            self.lock_contended();
+    pub fn named(kind: Kind) -> Self {
+        RawLock {
+            word: Futex::new(FREE),
+            tag: Tag::new(kind),
         }
     }
 
     #[inline]
+    pub fn lock(&self) {
+        if !self.attempt() {
+            self.lock_contended();
+        }
+        self.tag.acquired();
+    }
+
+    #[inline]
     pub fn try_lock(&self) -> bool {
-        self.0
+        let taken = self.attempt();
+        if taken {
+            self.tag.acquired();
+        }
+        taken
+    }
+
+    #[inline]
+    fn attempt(&self) -> bool {
+        self.word
             .compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
     }
 
     #[cold]
     fn lock_contended(&self) {
+        self.tag.contended();
         for _ in 0..LOOKS {
-            if self.0.load(Ordering::Relaxed) == FREE && self.try_lock() {
+            if self.word.load(Ordering::Relaxed) == FREE && self.attempt() {
                 return;
             }
             core::hint::spin_loop();
         }
-        while self.0.swap(WAITED_FOR, Ordering::Acquire) != FREE {
-            self.0.wait(WAITED_FOR);
+        while self.word.swap(WAITED_FOR, Ordering::Acquire) != FREE {
+            self.tag.waited();
+            self.word.wait(WAITED_FOR);
         }
     }
 
     /// Only the thread that holds the lock may call this.
     #[inline]
     pub fn unlock(&self) {
-        if self.0.swap(FREE, Ordering::Release) == WAITED_FOR {
-            self.0.wake_one();
+        if self.word.swap(FREE, Ordering::Release) == WAITED_FOR {
+            self.word.wake_one();
         }
     }
 
     /// Makes the lock free whatever it was: for the child of a fork, where no other thread exists.
     pub fn reset(&self) {
-        self.0.store(FREE, Ordering::Relaxed);
-    }
-}
-
-impl Default for RawLock {
-    fn default() -> Self {
-        Self::new()
+        self.word.store(FREE, Ordering::Relaxed);
     }
 }
 
@@ -94,18 +110,30 @@ pub struct Mutex<T> {
 unsafe impl<T: Send> Sync for Mutex<T> {}
 
 impl<T> Mutex<T> {
+    /// As [`Mutex::named`], for a lock that is not counted apart.
     #[cfg(not(loom))]
     pub const fn new(data: T) -> Self {
+        Self::named(Kind::Other, data)
+    }
+
+    #[cfg(loom)]
+    pub fn new(data: T) -> Self {
+        Self::named(Kind::Other, data)
+    }
+
+    /// Guards `data`; the kind is for the build that counts ([`super::count`]).
+    #[cfg(not(loom))]
+    pub const fn named(kind: Kind, data: T) -> Self {
         Mutex {
-            raw: RawLock::new(),
+            raw: RawLock::named(kind),
             data: UnsafeCell::new(data),
         }
     }
 
     #[cfg(loom)]
-    pub fn new(data: T) -> Self {
+    pub fn named(kind: Kind, data: T) -> Self {
         Mutex {
-            raw: RawLock::new(),
+            raw: RawLock::named(kind),
             data: UnsafeCell::new(data),
         }
     }
@@ -163,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_lock_that_is_held_stays_held_when_another_tries() {
-        let m = Mutex::new(1);
+        let m = Mutex::named(Kind::Meta, 1);
         let held = m.lock();
         assert!(m.try_lock().is_none());
         assert!(
@@ -188,7 +216,10 @@ mod tests {
     /// not see what the other wrote, fail the test.
     fn guarded(futex: Futex) -> Arc<Mutex<Watched<u32>>> {
         Arc::new(Mutex {
-            raw: RawLock(futex),
+            raw: RawLock {
+                word: futex,
+                tag: Tag::new(Kind::Meta),
+            },
             data: UnsafeCell::new(Watched::new(0)),
         })
     }

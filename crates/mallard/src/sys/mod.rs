@@ -2,13 +2,14 @@
 //!
 //! `mem` wraps the memory system calls, `tls` finds the calling thread's cache, `lock` is the one
 //! kind of lock and `bell` what a sleeping thread is woken by (both over `futex`), `bits` the 512-bit maps, `time` the clock, `errno` keeps the caller's `errno`,
-//! `fault` ends the process with one line. Nothing here knows what an allocation is, and nothing
+//! `fault` ends the process with one line, `count` is for builds that count what threads do to each other. Nothing here knows what an allocation is, and nothing
 //! here allocates.
 
 pub mod atomic;
 pub mod bell;
 #[cfg(not(loom))]
 pub mod bits;
+pub mod count;
 #[cfg(not(loom))]
 pub mod errno;
 #[cfg(not(loom))]
