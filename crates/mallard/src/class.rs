@@ -213,8 +213,8 @@ impl SlabShape {
 const DRIFT: usize = 256;
 const DRIFT_MAX: usize = 512;
 
-/// Slabs aim at 32 KiB for the smallest classes, 64 KiB up to 1 KiB and 128 KiB above: large enough
-/// that a lock taken for a new one is rare, small enough that a class used once costs little. The
+/// Slabs aim at 32 KiB up to 1 KiB and at 64 KiB above: large enough that a lock taken for a new one
+/// is rare, small enough that a class used once costs little and that sparse ones drain. The
 /// pages that a slab's last region does not reach are left out.
 ///
 /// In slabs of small regions [`DRIFT`] bytes at least stay unused at the end, so that regions a power
@@ -233,12 +233,10 @@ const fn shapes() -> [SlabShape; SLAB_CLASSES + 1] {
         let s = size(c as u8);
         let aim = if s <= 8 {
             16 << 10
-        } else if s <= 128 {
-            32 << 10
         } else if s <= 1024 {
-            64 << 10
+            32 << 10
         } else {
-            128 << 10
+            64 << 10
         };
         let drift = if s <= DRIFT_MAX { DRIFT } else { 0 };
         let regions = (aim - drift) / s;

@@ -61,10 +61,11 @@ pub fn automatic() -> usize {
     }
 }
 
-/// Four arenas, or one per CPU where there are more CPUs than that, up to 16: see
+/// One arena for four CPUs, up to 16: blocks that one thread frees and another needs meet in the
+/// store of their arena, and threads of one arena meet at a lock once in a batch. See
 /// `docs/design/caches.md`.
 fn default_number() -> usize {
-    mem::cpus().clamp(4, 16)
+    mem::cpus().div_ceil(4).clamp(1, 16)
 }
 
 /// The arenas made so far. They are made in the order of their numbers.
@@ -136,6 +137,11 @@ pub fn join() -> Option<&'static Arena> {
 /// The arena for a thread without a cache.
 pub fn any() -> Option<&'static Arena> {
     get(0)
+}
+
+/// Bytes of pages that hold blocks, slabs in whole.
+pub fn footprint() -> usize {
+    slab::bytes() + large::bytes()
 }
 
 /// Has every arena's stores give back: what was idle since the last call, or everything.
@@ -222,13 +228,16 @@ impl Arena {
 
     /// Takes blocks of a class back. The slice is used as working space.
     pub fn flush(&self, class: Class, blocks: &mut [usize]) {
-        let kept = {
+        let (kept, due) = {
             let mut b = self.bin(class).0.lock();
             b.counts.flushes += 1;
-            b.store.put(class, blocks)
+            (b.store.put(class, blocks), b.store.is_due())
         };
         if kept < blocks.len() {
             give_back(class, &mut blocks[kept..]);
+        }
+        if due {
+            self.drain_bin(class, false);
         }
     }
 
@@ -236,24 +245,31 @@ impl Arena {
     /// spare slabs.
     fn drain(&self, all: bool) {
         for class in Class::cachable() {
-            let mut blocks = [0; 128];
-            loop {
+            self.drain_bin(class, all);
+            let spare = self.bin(class).0.lock().idle_spare(all);
+            if let Some(slab) = spare {
+                // SAFETY: empty, in no list, and taken out of its bin.
+                unsafe { slab.unmake() };
+            }
+        }
+    }
+
+    /// Has a store give idle blocks, or all, back, and begins another while.
+    #[cold]
+    fn drain_bin(&self, class: Class, all: bool) {
+        let mut blocks = [0; GROUP];
+        loop {
+            let n = {
                 let mut b = self.bin(class).0.lock();
                 let n = b.store.idle(&mut blocks, all);
-                let last = n < blocks.len();
-                if last {
+                if n < GROUP {
                     b.store.mark();
                 }
-                let spare = if last { b.idle_spare(all) } else { None };
-                drop(b);
-                if let Some(slab) = spare {
-                    // SAFETY: empty, in no list, and taken out of its bin.
-                    unsafe { slab.unmake() };
-                }
-                give_back(class, &mut blocks[..n]);
-                if last {
-                    break;
-                }
+                n
+            };
+            give_back(class, &mut blocks[..n]);
+            if n < GROUP {
+                break;
             }
         }
     }

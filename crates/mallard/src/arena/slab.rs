@@ -9,8 +9,21 @@ use crate::die;
 use crate::heap::{FIRST, HEAP};
 use crate::space::region::PageRecord;
 use crate::space::{Region, meta};
+use crate::sys::atomic::{AtomicUsize, Ordering};
 use core::cell::Cell;
 use core::ptr::NonNull;
+
+/// A counter in a cache line of its own.
+#[repr(align(64))]
+struct Counter(AtomicUsize);
+
+/// Pages of all slabs.
+static PAGES: Counter = Counter(AtomicUsize::new(0));
+
+/// Bytes of all slabs.
+pub fn bytes() -> usize {
+    PAGES.0.load(Ordering::Relaxed) * PAGE
+}
 
 /// Steps of fullness that a bin's lists distinguish.
 pub const LEVELS: usize = 8;
@@ -106,6 +119,7 @@ impl Slab {
             });
             slab.as_ref()
         };
+        PAGES.0.fetch_add(pages, Ordering::Relaxed);
         let at = core::ptr::from_ref(slab).addr();
         slab.home()
             .describe(run.addr, pages, class, PageRecord::Slab(at));
@@ -131,6 +145,7 @@ impl Slab {
         let record = NonNull::from(self).cast::<u8>();
         // SAFETY: the record was taken with this size, and the caller gives up the last reference.
         unsafe { meta::give(record, Self::record_size(shape)) };
+        PAGES.0.fetch_sub(shape.pages as usize, Ordering::Relaxed);
         HEAP.free(addr, shape.pages as usize);
     }
 

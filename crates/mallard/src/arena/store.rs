@@ -2,8 +2,9 @@
 //!
 //! What a cache gives back is kept here as it came, an array of pointers, and the next cache that
 //! asks is served from it: two copies of a batch instead of a bit cleared and a bit set for every
-//! block. A store is bounded in bytes, and what has not been asked for during a while drains into
-//! the slabs ([`Store::idle`]), so that it cannot keep slabs from becoming empty.
+//! block. A store is bounded in bytes, and what has not been asked for during a while (a second, or
+//! [`LOOK`] batches that came) drains into the slabs ([`Store::idle`]), so that it cannot keep slabs
+//! from becoming empty.
 
 use crate::class::Class;
 use crate::space::meta;
@@ -14,13 +15,18 @@ const RUN_BYTES: usize = 1024 * 1024;
 /// Blocks that it holds at most.
 const MOST: usize = 2048;
 
+/// Batches that come between one look for what nobody asks for and the next.
+const LOOK: u16 = 16;
+
 pub struct Store {
     /// Array of `cap` addresses in metadata memory, made when first needed.
     blocks: *mut usize,
     cap: u16,
     len: u16,
-    /// The least `len` since the last [`Store::idle`].
+    /// The least `len` since the last [`Store::mark`]: what was of no use since then.
     low: u16,
+    /// Batches that came since then.
+    puts: u16,
 }
 
 // SAFETY: the array is the store's own, and the store is guarded by its bin's lock.
@@ -33,6 +39,7 @@ impl Store {
             cap: 0,
             len: 0,
             low: 0,
+            puts: 0,
         }
     }
 
@@ -62,7 +69,13 @@ impl Store {
             core::ptr::copy_nonoverlapping(blocks.as_ptr(), to, n);
         }
         self.len += n as u16;
+        self.puts += 1;
         n
+    }
+
+    /// Whether so many batches came that it is time to see what nobody asks for.
+    pub fn is_due(&self) -> bool {
+        self.puts >= LOOK
     }
 
     /// Hands out the blocks that came last.
@@ -99,5 +112,6 @@ impl Store {
     /// Begins another while.
     pub fn mark(&mut self) {
         self.low = self.len;
+        self.puts = 0;
     }
 }

@@ -19,7 +19,7 @@ mod stack;
 #[cfg(test)]
 mod tests;
 
-use crate::arena::Arena;
+use crate::arena::{self, Arena};
 use crate::class::{CACHED_CLASSES, Class};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, compiler_fence};
@@ -33,8 +33,13 @@ pub use stack::Stack;
 const CLASS_BYTES: usize = 64 * 1024;
 const MOST_BLOCKS: usize = 512;
 const LEAST_BLOCKS: usize = 8;
-/// Bytes of room over all stacks of a thread, and of the process.
+/// Bytes of room over all stacks that a thread may have at most, and that it may have whatever the
+/// size of the heap.
 const THREAD_BYTES: usize = 2 * 1024 * 1024;
+const THREAD_SURE: usize = 1024 * 1024;
+/// Beyond that, the room of all threads together is one part in so many of the heap, so that caches
+/// cannot hold a large share of a small heap; and never more than so many bytes.
+const HEAP_SHARE: usize = 16;
 const PROCESS_BYTES: usize = 256 * 1024 * 1024;
 /// Room in bytes with which a stack begins.
 const FIRST_BYTES: usize = 4 * 1024;
@@ -233,9 +238,10 @@ impl ThreadCache {
 
     /// Whether the budgets allow so many more bytes; a stack's first blocks they always do.
     fn afford(&self, more: usize, first: bool) -> bool {
+        let (room, all) = (self.room.get() + more, ROOM.load(Ordering::Relaxed) + more);
         first
-            || self.room.get() + more <= THREAD_BYTES
-                && ROOM.load(Ordering::Relaxed) + more <= PROCESS_BYTES
+            || room <= THREAD_SURE && all <= PROCESS_BYTES
+            || room <= THREAD_BYTES && all <= (arena::footprint() / HEAP_SHARE).min(PROCESS_BYTES)
     }
 
     /// Empties the stack of a class and gives up its memory.

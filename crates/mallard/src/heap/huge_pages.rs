@@ -11,7 +11,7 @@ use crate::sys::atomic::{AtomicU8, AtomicUsize, Ordering};
 use crate::sys::mem;
 
 /// Chunks at the start of a process that stay with small pages under [`Policy::Auto`].
-const PLAIN_CHUNKS: usize = 2;
+const PLAIN_CHUNKS: usize = 8;
 
 /// The option `thp`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
