@@ -7,7 +7,7 @@
  *              eighth is written, a byte in each page, and the rest is left alone: 128 MiB are
  *              resident at the end unless the allocator copies, which fills the gigabyte.
  *
- *     count     mode 1: steps of each thread (2000000)     rounds   mode 2: buffers grown (12)
+ *     count     mode 1: steps of each thread (2000000)     rounds   mode 2: buffers grown (8)
  *     vectors   mode 1: alive at a time (1000)             limit    mode 1: bytes (262144)
  *     threads   each with its own vectors or buffer (1)
  *
@@ -22,7 +22,7 @@ static Param params[PARAMS] = {
     {"count", 2000000, 1, UINT64_C(1) << 40},
     {"vectors", 1000, 1, 1 << 24},
     {"limit", 262144, 32, 1 << 30},
-    {"rounds", 12, 1, 1000000},
+    {"rounds", 8, 1, 1000000},
 };
 
 typedef struct {

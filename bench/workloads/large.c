@@ -3,7 +3,7 @@
  * stays resident; writing to every page keeps the kernel's part honest.
  *
  *     threads   (1)      slots   buffers live in each thread (16)
- *     count     replacements by each thread (150)
+ *     count     replacements by each thread (100)
  *     min, max   log-uniform sizes (32768, 67108864) */
 #include "distribution.h"
 #include "memory.h"
@@ -11,7 +11,7 @@
 enum { THREADS, COUNT, SLOTS, MIN, MAX, PARAMS };
 static Param params[PARAMS] = {
     {"threads", 1, 1, 1024},
-    {"count", 150, 1, UINT64_C(1) << 40},
+    {"count", 100, 1, UINT64_C(1) << 40},
     {"slots", 16, 1, 4096},
     {"min", 32768, LEAST_BLOCK, UINT32_MAX / 2},
     {"max", 67108864, LEAST_BLOCK, UINT32_MAX / 2},
