@@ -152,6 +152,12 @@ pub trait Real: Sync + std::fmt::Debug {
 
     fn command(&self, place: &Place) -> Command;
 
+    /// The programs that must be served by the allocator for a figure to count: the one of the
+    /// command, and what that starts to do the work. [`programs::preloaded`] sees to it.
+    fn served(&self, place: &Place) -> Vec<OsString> {
+        vec![self.command(place).program]
+    }
+
     /// Whether somebody else has to keep it busy and end it.
     fn is_server(&self) -> bool {
         false

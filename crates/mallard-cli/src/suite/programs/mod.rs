@@ -1,5 +1,169 @@
-//! Rows of real programs.
+//! Rows of programs that people use: interpreters, a compiler, a solver, a database, two servers.
+//!
+//! [`once`] has the programs that do their work and end, [`redis`] and [`nginx`] the servers with
+//! those who keep them busy, on top of what [`server`] knows of any of them. What each one works on
+//! is our own text in `bench/programs`, carried inside the lab and written to the row's folder.
+//! Only the program itself runs on the allocator, never who drives it; that the loader really
+//! gives it to the program is checked in [`served`] before the first run.
 
-use super::SuiteRow;
+mod installed;
+mod nginx;
+mod once;
+mod redis;
+mod served;
+mod server;
 
-pub const ROWS: &[SuiteRow] = &[];
+pub use served::preloaded;
+
+use super::{Group, Program, SuiteRow};
+
+const MIB: u64 = 1 << 20;
+
+/// What the rows below have in common.
+const ROW: SuiteRow = SuiteRow {
+    name: "",
+    group: Group::Programs,
+    title: "",
+    description: "",
+    seconds_are: None,
+    program: Program::Real(&once::LUA),
+    threads: 1,
+    seconds: [1.0, 0.3],
+    peak_bytes: [0, 0],
+    settings: &[],
+};
+
+pub const ROWS: &[SuiteRow] = &[
+    SuiteRow {
+        name: "redis",
+        title: "redis under redis-benchmark",
+        description: "A store in memory on a unix socket, sixteen clients: strings that are written, \
+            read and overwritten by longer ones, lists, hashes and sets. The latency is that of the \
+            command with the highest P99. The RSS at the end is that one second after FLUSHALL.",
+        seconds_are: Some(redis::SECONDS_ARE),
+        program: Program::Real(&redis::REDIS),
+        peak_bytes: [64 * MIB, 32 * MIB],
+        seconds: [2.5, 1.6],
+        ..ROW
+    },
+    SuiteRow {
+        name: "nginx",
+        title: "nginx under wrk",
+        description: "One process that puts pages together and compresses each anew, 32 connections. \
+            The RSS at the end is that one second after the last request.",
+        seconds_are: Some(nginx::SECONDS_ARE),
+        program: Program::Real(&nginx::NGINX),
+        peak_bytes: [32 * MIB, 32 * MIB],
+        seconds: [2.2, 1.5],
+        ..ROW
+    },
+    SuiteRow {
+        name: "sqlite3",
+        title: "sqlite3, a database in memory",
+        description: "A table filled, indexed, joined, grouped, sorted, changed and emptied again, \
+            with JSON and long strings.",
+        program: Program::Real(&once::SQLITE),
+        peak_bytes: [64 * MIB, 32 * MIB],
+        ..ROW
+    },
+    SuiteRow {
+        name: "lua",
+        title: "Lua 5.4, nested tables",
+        description: "Documents of nested tables built, copied, printed, read back and searched; a \
+            window of them lives on.",
+        program: Program::Real(&once::LUA),
+        peak_bytes: [16 * MIB, 16 * MIB],
+        ..ROW
+    },
+    SuiteRow {
+        name: "python3",
+        title: "python3, PYTHONMALLOC=malloc",
+        description: "Records made, grouped, written as JSON, read back, counted and sorted. Python's \
+            own pools are switched off, as its manual has it, so that every object comes from malloc.",
+        program: Program::Real(&once::PYTHON),
+        peak_bytes: [32 * MIB, 32 * MIB],
+        ..ROW
+    },
+    SuiteRow {
+        name: "ruby",
+        title: "Ruby, text",
+        description: "Lines taken apart, indexed, sorted, formatted and rewritten. Ruby keeps objects \
+            on its own heap and takes what is behind them from malloc.",
+        program: Program::Real(&once::RUBY),
+        peak_bytes: [32 * MIB, 32 * MIB],
+        ..ROW
+    },
+    SuiteRow {
+        name: "perl",
+        title: "Perl, records",
+        description: "Lines split into records, grouped in hashes of lists, sorted, printed and \
+            rewritten by a regular expression.",
+        program: Program::Real(&once::PERL),
+        peak_bytes: [32 * MIB, 32 * MIB],
+        ..ROW
+    },
+    SuiteRow {
+        name: "cxx",
+        title: "g++ on templates",
+        description: "A C++17 file of templates and containers compiled to assembly without \
+            optimization; the compiler proper, cc1plus, runs on the allocator.",
+        program: Program::Real(&once::CXX),
+        peak_bytes: [256 * MIB, 128 * MIB],
+        seconds: [1.2, 0.6],
+        ..ROW
+    },
+    SuiteRow {
+        name: "z3",
+        title: "z3, plans and factors",
+        description: "Shortest plans of a job shop, as arithmetic, and the factors of products, as \
+            bit-vectors.",
+        program: Program::Real(&once::Z3),
+        peak_bytes: [64 * MIB, 64 * MIB],
+        ..ROW
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::suite::Place;
+
+    #[test]
+    fn every_row_can_write_its_files_and_says_what_it_runs() {
+        for row in ROWS {
+            let Program::Real(real) = row.program else {
+                panic!("{} is no real program", row.name);
+            };
+            for quick in [false, true] {
+                let folder = tempfile::tempdir().unwrap();
+                let place = Place {
+                    folder: folder.path().to_owned(),
+                    quick,
+                };
+                real.prepare(&place).unwrap();
+                real.reset(&place).unwrap();
+                let command = real.command(&place);
+                assert!(!command.program.is_empty(), "{}", row.name);
+                for entry in std::fs::read_dir(folder.path()).unwrap() {
+                    let path = entry.unwrap().path();
+                    if path.is_file() {
+                        let text = std::fs::read_to_string(&path).unwrap();
+                        assert!(
+                            !text.contains("@ROWS@") && !text.contains("@PORT@"),
+                            "{path:?}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_unique_and_descriptions_there() {
+        let mut names: Vec<&str> = ROWS.iter().map(|row| row.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), ROWS.len());
+        assert!(ROWS.iter().all(|row| row.description.ends_with('.')));
+    }
+}

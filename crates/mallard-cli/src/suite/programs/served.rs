@@ -1,0 +1,46 @@
+//! Sees to it that a program is served by the allocator that the figures will be told of.
+//!
+//! Preloading a library mostly does it. A program may be linked with an allocator of its own
+//! choice, as Debian's redis is with jemalloc: a preloaded library goes before that one, but glibc
+//! preloads none and would lend its name to the other's figures. There the C library itself is
+//! preloaded, which puts its `malloc` first.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use mallard_allocators::program;
+use mallard_allocators::{Allocator, Kind, probe};
+
+/// The allocator as it has to be put under `programs`, after the loader was asked whether it then
+/// binds them to it. The error is a sentence for the row's cell.
+pub fn preloaded(programs: &[OsString], allocator: &Allocator) -> Result<Allocator, String> {
+    let Err(refused) = verify(programs, allocator) else {
+        return Ok(allocator.clone());
+    };
+    let first = match allocator.kind {
+        Kind::Glibc => libc().map(|file| Allocator {
+            file: Some(file),
+            ..allocator.clone()
+        }),
+        _ => None,
+    };
+    let first = first.filter(|allocator| verify(programs, allocator).is_ok());
+    first.ok_or(format!("not measured: {refused}"))
+}
+
+fn verify(programs: &[OsString], allocator: &Allocator) -> Result<(), String> {
+    for program in programs {
+        let shown = program.to_string_lossy();
+        let found = program::check(&shown).map_err(|error| error.to_string())?;
+        probe::verify_in_target(&found, allocator)
+            .map_err(|reason| format!("{shown}: {reason}"))?;
+    }
+    Ok(())
+}
+
+/// The C library that this process runs on, and every other on this machine.
+fn libc() -> Option<PathBuf> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let line = maps.lines().find(|line| line.ends_with("/libc.so.6"))?;
+    line.find('/').map(|start| PathBuf::from(&line[start..]))
+}

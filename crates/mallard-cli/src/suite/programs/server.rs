@@ -1,0 +1,170 @@
+//! What driving a server takes, whichever it is: waiting until it answers, running its driver to
+//! the end, and looking at its memory.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::installed;
+
+/// A server that does not answer for so long will not.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a server is left alone before its memory at the end is read: an allocator that gives
+/// memory back a little later shall have had the time.
+pub const PAUSE: Duration = Duration::from_secs(1);
+
+/// Asks until the answer is yes. The error is a sentence.
+pub fn wait_until(pid: u32, mut answers: impl FnMut() -> bool) -> Result<(), String> {
+    let start = Instant::now();
+    loop {
+        if answers() {
+            return Ok(());
+        }
+        if !is_alive(pid) {
+            return Err("the server ended before it answered".to_owned());
+        }
+        if start.elapsed() > PATIENCE {
+            let seconds = PATIENCE.as_secs();
+            return Err(format!("the server did not answer within {seconds} s"));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether the process runs: one that has ended stays listed until its parent has noticed.
+fn is_alive(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| !stat.contains(") Z ") && !stat.contains(") X "))
+}
+
+/// A program that speaks to a server, in the row's folder, so that its socket has a short name.
+pub fn driver(name: &str, folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(installed::path_or_name(name));
+    command.args(arguments).current_dir(folder);
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Runs a driver to its end and returns what it wrote. The error is a sentence.
+pub fn answer(name: &str, folder: &Path, arguments: &[&str]) -> Result<String, String> {
+    answer_within(name, folder, arguments, None)
+}
+
+/// As [`answer`]; after `limit` the driver is interrupted, as by Ctrl-C, and still tells what it
+/// has.
+pub fn answer_within(
+    name: &str,
+    folder: &Path,
+    arguments: &[&str],
+    limit: Option<Duration>,
+) -> Result<String, String> {
+    let mut command = driver(name, folder, arguments);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command
+        .spawn()
+        .map_err(|error| format!("cannot start {name}: {error}"))?;
+    if let Some(limit) = limit {
+        std::thread::sleep(limit);
+        interrupt(child.id());
+    }
+    let output = child
+        .wait_with_output()
+        .map_err(|error| format!("cannot wait for {name}: {error}"))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let last = said.trim().lines().last().unwrap_or("it does not say why");
+    Err(format!("{name} ended with {}: {last}", output.status))
+}
+
+fn interrupt(id: u32) {
+    signal(id, Signal::INT);
+}
+
+/// Asks a server to end when it has served what it is serving.
+pub fn quit(pid: u32) {
+    signal(pid, Signal::QUIT);
+}
+
+fn signal(id: u32, signal: Signal) {
+    let id = i32::try_from(id).ok().and_then(Pid::from_raw);
+    if let Some(id) = id {
+        // It may have ended by itself.
+        let _ = kill_process(id, signal);
+    }
+}
+
+/// The memory of a process at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    pub rss_bytes: u64,
+    /// Of it in huge pages.
+    pub huge_bytes: u64,
+}
+
+impl Memory {
+    /// Reads it. The error is a sentence.
+    pub fn of(pid: u32) -> Result<Memory, String> {
+        let path = format!("/proc/{pid}/smaps_rollup");
+        let text = fs::read_to_string(&path)
+            .map_err(|error| format!("the server's memory cannot be read from {path}: {error}"))?;
+        Memory::read(&text).ok_or_else(|| format!("{path} does not tell the server's memory"))
+    }
+
+    fn read(text: &str) -> Option<Memory> {
+        let field = |name: &str| -> Option<u64> {
+            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+            let kib: u64 = line.split_ascii_whitespace().next()?.parse().ok()?;
+            Some(kib * 1024)
+        };
+        Some(Memory {
+            rss_bytes: field("Rss:")?,
+            huge_bytes: field("AnonHugePages:")?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_read_in_bytes() {
+        let text =
+            "7ffe-7fff ---p [rollup]\nRss:     1200 kB\nPss: 9 kB\nAnonHugePages:   2048 kB\n";
+        let expected = Memory {
+            rss_bytes: 1200 * 1024,
+            huge_bytes: 2048 * 1024,
+        };
+        assert_eq!(Memory::read(text), Some(expected));
+        assert_eq!(Memory::read("Rss: 1 kB\n"), None);
+        assert!(Memory::of(std::process::id()).unwrap().rss_bytes > 1 << 20);
+    }
+
+    #[test]
+    fn waiting_ends_with_the_server() {
+        let mut server = Command::new("true").spawn().unwrap();
+        let error = wait_until(server.id(), || false).unwrap_err();
+        assert!(error.contains("ended before"), "{error}");
+        server.wait().unwrap();
+    }
+
+    #[test]
+    fn what_a_driver_says_when_it_fails_is_told() {
+        let script = "echo first >&2; echo the reason >&2; exit 3";
+        let error = answer("sh", Path::new("/"), &["-c", script]).unwrap_err();
+        assert!(
+            error.contains("exit status: 3") && error.ends_with("the reason"),
+            "{error}"
+        );
+        let script = "trap 'echo done; exit 0' INT; while :; do sleep 0.01; done";
+        let limit = Some(Duration::from_millis(200));
+        let told = answer_within("sh", Path::new("/"), &["-c", script], limit).unwrap();
+        assert_eq!(told, "done\n");
+    }
+}
