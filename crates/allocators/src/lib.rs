@@ -18,6 +18,7 @@ mod allocator;
 mod carried;
 mod catalog;
 mod clean;
+pub mod counting;
 mod elf;
 mod error;
 mod peers;

@@ -112,6 +112,10 @@ pub struct Bench {
     )]
     pub background_thread: Vec<bool>,
 
+    /// Count instead how often threads meet at Mallard's locks: of batch, larson, handoff, mixed, many
+    #[arg(long, conflicts_with_all = ["count", "size", "narenas", "decay", "background_thread", "together", "touch", "allocators", "own"])]
+    pub contention: bool,
+
     /// Let all threads wait for each other before they begin, so that their blocks coexist
     #[arg(long)]
     pub together: bool,

@@ -11,6 +11,7 @@ mod amount;
 mod args;
 mod bench;
 mod compare;
+mod contention;
 mod exec;
 mod experiments;
 mod folder;
@@ -31,6 +32,7 @@ use args::{Args, Command};
 fn main() -> ExitCode {
     let args = Args::parse();
     let outcome = match args.command {
+        Command::Bench(options) if options.contention => contention::run(&options),
         Command::Bench(options) => bench::run(&args.own, &options),
         Command::Compare(options) => compare::run(&args.own, &options),
         Command::Run(options) => exec::run(&args.own, &options),

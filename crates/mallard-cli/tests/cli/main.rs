@@ -1,6 +1,7 @@
 //! The lab as a person uses it: the command itself, its output and its files.
 
 mod bench;
+mod contention;
 mod errors;
 mod place;
 mod programs;

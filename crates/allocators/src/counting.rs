@@ -1,0 +1,45 @@
+//! The build of Mallard that counts where threads meet, made from the sources when it is asked for.
+//!
+//! It is not carried: only who works on Mallard wants it, and has the sources.
+
+use std::path::{Path, PathBuf};
+
+use crate::{carried, clean};
+
+/// The variable that names the file to which such a build appends its counts when a process ends.
+pub const VARIABLE: &str = "MALLARD_COUNTERS";
+
+/// Builds `libmallard.so` with the feature `counters`; an up-to-date build answers at once. The
+/// error is a sentence.
+pub fn counting_library(cache: Option<&Path>) -> Result<PathBuf, String> {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../mallard-c/Cargo.toml");
+    if !manifest.is_file() {
+        return Err(format!(
+            "the build that counts is made from Mallard's sources, which are not here ({})",
+            manifest.display()
+        ));
+    }
+    let target = carried::cache_folder(cache)?.join("counting");
+    let mut command = clean::cargo();
+    command
+        .args(["build", "--release", "--locked", "--quiet"])
+        .args(["--features", "counters", "--manifest-path"])
+        .arg(&manifest)
+        .arg("--target-dir")
+        .arg(&target);
+    let output = command
+        .output()
+        .map_err(|error| format!("cannot run cargo to make the build that counts: {error}"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(format!(
+            "the build that counts failed ({}):\n{said}",
+            manifest.display()
+        ));
+    }
+    let library = target.join("release/libmallard.so");
+    carried::preloadable(&library).map_err(|reason| format!("{} {reason}", library.display()))?;
+    library
+        .canonicalize()
+        .map_err(|error| format!("cargo built no {}: {error}", library.display()))
+}

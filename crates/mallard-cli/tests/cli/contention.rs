@@ -1,0 +1,46 @@
+//! `mallard bench --contention`: counts on the build that counts.
+
+use crate::place::{Place, told};
+
+#[test]
+fn locks_and_atomics_are_counted_and_written() {
+    let place = Place::new();
+    let words = ["bench", "--contention", "--quick", "-t", "1,4", "batch"];
+    let (code, stdout, stderr) = told(&mut place.mallard(&words));
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(stdout.contains("batch, per million operations"), "{stdout}");
+
+    let csv = place.text("mallard-results/contention.csv");
+    let count = |threads: &str, lock: &str, event: &str| -> f64 {
+        let row = csv
+            .lines()
+            .map(|line| line.split(',').collect::<Vec<_>>())
+            .find(|row| row[1] == threads && row[3] == lock && row[4] == event)
+            .unwrap_or_else(|| panic!("{threads} {lock} {event}: {csv}"));
+        row[5].parse().expect("a count")
+    };
+    for threads in ["1", "4"] {
+        let acquired = count(threads, "bin", "acquired");
+        assert!(acquired > 0.0, "caches fill from bins");
+        assert!(count(threads, "bin", "contended") <= acquired);
+        let atomics = count(threads, "atomics", "all");
+        // Two for each time that a lock is taken and given up; far fewer than there are calls.
+        assert!(atomics >= 2.0 * acquired, "{atomics} of {acquired}");
+        assert!(atomics < 0.5 * 200_000.0, "{atomics}: on the fast paths?");
+    }
+}
+
+#[test]
+fn what_cannot_be_counted_is_refused_before_anything_runs() {
+    let place = Place::new();
+    let (code, _, stderr) = told(&mut place.mallard(&["bench", "--contention", "map"]));
+    assert_ne!(code, Some(0));
+    assert!(
+        stderr.contains("`map`") && stderr.contains("larson"),
+        "{stderr}"
+    );
+    let words = ["bench", "--contention", "-a", "glibc"];
+    let (code, _, stderr) = told(&mut place.mallard(&words));
+    assert_ne!(code, Some(0));
+    assert!(stderr.contains("--allocators"), "{stderr}");
+}
