@@ -56,7 +56,7 @@ const PLAIN: Once = Once {
 pub static LUA: Once = Once {
     file: "documents.lua",
     content: input!("documents.lua"),
-    arguments: [&["@FILE@", "30"], &["@FILE@", "6"]],
+    arguments: [&["@FILE@", "80"], &["@FILE@", "16"]],
     ..PLAIN
 };
 
