@@ -1,6 +1,7 @@
 //! Compiles the workloads of the experiments, which the lab carries inside itself.
 
 use std::env;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -42,6 +43,14 @@ fn main() {
         command.arg(&object).arg("-o").arg(out.join(name));
         run(command.args(["-pthread", "-ldl"]));
     }
+    let objects = CPP.map(|name| format!("{name}.o"));
+    write_list(
+        &out,
+        C.iter()
+            .chain(&CPP)
+            .copied()
+            .chain(objects.iter().map(String::as_str)),
+    );
     // Linking a workload with an allocator happens when the lab runs, by the same compiler.
     println!("cargo::rustc-env=MALLARD_CXX={}", cpp.path().display());
     let version = Command::new(cpp.path()).arg("--version").output();
@@ -49,6 +58,17 @@ fn main() {
     let version = version.unwrap_or_default();
     let version = version.lines().next().unwrap_or("unknown");
     println!("cargo::rustc-env=MALLARD_CXX_VERSION={version}");
+}
+
+/// Writes what was compiled as Rust: names and contents, for `src/workloads.rs`.
+fn write_list<'a>(out: &Path, names: impl Iterator<Item = &'a str>) {
+    let mut text = String::from("&[\n");
+    for name in names {
+        text += &format!("    ({name:?}, include_bytes!({:?})),\n", out.join(name));
+    }
+    text += "]\n";
+    let list = out.join("workloads.rs");
+    fs::write(&list, text).unwrap_or_else(|error| panic!("cannot write {list:?}: {error}"));
 }
 
 /// Optimised whatever the mode of the lab, and with no allocation optimised away.

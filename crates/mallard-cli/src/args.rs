@@ -66,7 +66,23 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = BENCH_EXAMPLES)]
 pub struct Bench {
-    /// The experiments to run: pairs, batch, arenas, tune, map [default: all]
+    /// What to run: the seeds' experiments with their options, or `full`: those and some fifty other
+    /// rows, real programs among them
+    #[arg(
+        short,
+        long,
+        value_enum,
+        default_value = "seeds",
+        hide_possible_values = true,
+        value_name = "seeds|full"
+    )]
+    pub suite: Suite,
+
+    /// Show the experiments or rows with what they do, and run nothing
+    #[arg(long)]
+    pub list: bool,
+
+    /// The experiments to run: pairs, batch, arenas, tune, map; or rows of the full suite [default: all]
     #[arg(value_name = "EXPERIMENT")]
     pub experiments: Vec<String>,
 
@@ -128,11 +144,21 @@ pub struct Bench {
     pub common: Common,
 }
 
+/// The sets of rows that `bench` has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Suite {
+    Seeds,
+    Full,
+}
+
 const BENCH_EXAMPLES: &str = "\
 Examples:
   mallard bench                                       everything, at full length
   mallard bench --quick                               a first impression
   mallard bench pairs -t 1,2,4 -a glibc,mallard       one experiment, two allocators
+  mallard bench --suite full                          everything there is, in forty minutes
+  mallard bench --suite full larson redis             some of its rows
+  mallard bench --suite full --list                   what its rows are
   mallard bench tune --decay 0,-1 --narenas 1,16      chosen settings
   mallard bench map --count 1M --allocator mine=/opt/lib/libmine.so";
 

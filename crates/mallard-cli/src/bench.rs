@@ -1,31 +1,41 @@
-//! `mallard bench`: the experiments on every allocator.
+//! `mallard bench`: the experiments on every allocator; [`suite`] has the full suite.
 
 use std::process::ExitCode;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use mallard_allocators::Allocator;
 use mallard_measure::{Cpus, End, Measurement, Spec};
 use mallard_report::model::{Experiment, Failure, Kind, Row, Run};
 use mallard_report::units;
 
-use crate::args::Bench;
+use crate::args::{Bench, Suite};
 use crate::experiments::{self, Plan, PlannedRow, Setting};
 use crate::progress::Progress;
 use crate::race::{self, Entry, Race, Start};
 use crate::session::{self, Session};
+use crate::suite;
 use crate::workloads::{self, Answer, Workloads};
 
 const RUNS: u32 = 5;
 const QUICK_RUNS: u32 = 3;
 /// A workload that takes longer than this hangs.
-const LIMIT_SECONDS: u64 = 600;
+pub const LIMIT_SECONDS: u64 = 600;
 /// `cargo run` sets it; the workloads need none, and in it another library of the same name might
 /// come before the one that a program is linked with.
-const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+pub const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 /// A workload prints a few lines; more is not its answer.
-const MOST_ANSWER: usize = 64 * 1024;
+pub const MOST_ANSWER: usize = 64 * 1024;
 
 pub fn run(own: &[String], options: &Bench) -> Result<ExitCode> {
+    match (options.suite, options.list) {
+        (Suite::Full, true) => return suite::list(options),
+        (Suite::Full, false) => {
+            only_for_seeds(options)?;
+            return suite::run(own, options);
+        }
+        (Suite::Seeds, true) => return list(options),
+        (Suite::Seeds, false) => {}
+    }
     let names = [&options.experiments[..], &options.listed[..]].concat();
     let chosen = experiments::select(&names).map_err(|error| anyhow!(error))?;
     let cpus = options.common.cpus.clone().unwrap_or_else(Cpus::allowed);
@@ -57,8 +67,39 @@ pub fn run(own: &[String], options: &Bench) -> Result<ExitCode> {
         },
     };
     let experiments = bench.all(&plans);
-    let settings = settings(options, &cpus, &ignored);
+    let settings = settings(options, runs(options), &cpus, &ignored);
     session.close(Kind::Bench, title(options), settings, experiments)
+}
+
+/// Prints the experiments with what they do.
+fn list(options: &Bench) -> Result<ExitCode> {
+    let names = [&options.experiments[..], &options.listed[..]].concat();
+    for experiment in experiments::select(&names).map_err(|error| anyhow!(error))? {
+        println!("{:<8} {}", experiment.name, experiment.title);
+        println!("{:<8} {}", "", experiment.description);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The rows of the full suite have their own parameters: one that is given and has no effect would
+/// deceive.
+fn only_for_seeds(options: &Bench) -> Result<()> {
+    let given = [
+        ("--threads", !options.threads.is_empty()),
+        ("--count", !options.count.is_empty()),
+        ("--size", !options.size.is_empty()),
+        ("--narenas", !options.narenas.is_empty()),
+        ("--decay", !options.decay.is_empty()),
+        ("--background-thread", !options.background_thread.is_empty()),
+        ("--together", options.together),
+        ("--touch", options.touch),
+    ];
+    match given.iter().find(|(_, given)| *given) {
+        Some((name, _)) => bail!(
+            "{name} belongs to the seeds' experiments; the rows of `--suite full` have their own parameters"
+        ),
+        None => Ok(()),
+    }
 }
 
 fn runs(options: &Bench) -> u32 {
@@ -74,11 +115,16 @@ fn title(options: &Bench) -> String {
 }
 
 /// Everything that a reader needs to repeat the session, besides the parameters of experiments.
-fn settings(options: &Bench, cpus: &Cpus, ignored: &[String]) -> Vec<(String, String)> {
+pub fn settings(
+    options: &Bench,
+    runs: u32,
+    cpus: &Cpus,
+    ignored: &[String],
+) -> Vec<(String, String)> {
     let common = &options.common;
     let limit = common.limit(Some(LIMIT_SECONDS));
     let mut settings = vec![
-        ("runs", runs(options).to_string()),
+        ("runs", runs.to_string()),
         (
             "order",
             "allocators take turns, rotated every round".to_owned(),
@@ -107,7 +153,7 @@ fn settings(options: &Bench, cpus: &Cpus, ignored: &[String]) -> Vec<(String, St
 }
 
 /// Variables of this environment that would tune one allocator or another behind our back.
-fn foreign_settings() -> Vec<String> {
+pub fn foreign_settings() -> Vec<String> {
     const PREFIXES: [&str; 6] = [
         "MALLOC_",
         "MALLARD_CONF",
@@ -194,6 +240,8 @@ impl Runner<'_> {
                 entries,
                 peak_bytes: row.peak_bytes,
                 weight: row.weight,
+                beside: None,
+                counting_weight: 0.0,
             };
             let allocators = &self.allocators;
             let cells = self.race.row(&race_row, &mut |name, measured| {
@@ -220,6 +268,7 @@ impl Runner<'_> {
         let entry = |allocator: &Allocator| Entry {
             allocator: allocator.name.clone(),
             start: self.start(plan, row, allocator),
+            counted: None,
         };
         self.allocators.iter().map(entry).collect()
     }
@@ -262,7 +311,7 @@ fn row_name(plan: &Plan, row: &PlannedRow) -> String {
 }
 
 /// A workload's run counts when it ended well, answered, and was served by its allocator.
-fn judge(allocator: &Allocator, measured: &Measurement) -> Result<Run, Failure> {
+pub fn judge(allocator: &Allocator, measured: &Measurement) -> Result<Run, Failure> {
     let fail = |reason: String| Err(race::failure(reason, measured));
     match measured.end {
         End::Code(0) => {}
@@ -279,6 +328,11 @@ fn judge(allocator: &Allocator, measured: &Measurement) -> Result<Run, Failure> 
     Ok(Run {
         seconds: answer.seconds,
         ops_per_second: Some(answer.operations / answer.seconds),
+        latency: answer.latency,
+        // A program that starts others tells of one of them.
+        end_rss_bytes: answer.child_rss_bytes.or(answer.end_rss_bytes),
+        huge_bytes: answer.huge_bytes,
+        curve: answer.curve,
         ..race::figures(measured)
     })
 }

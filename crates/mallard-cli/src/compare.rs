@@ -57,6 +57,8 @@ pub fn run(own: &[String], options: &Compare) -> Result<ExitCode> {
         entries: &entries,
         peak_bytes: 0,
         weight: 1.0,
+        beside: None,
+        counting_weight: 0.0,
     };
     let mut glibc_ended = None;
     let cells = race.row(&row, &mut |allocator, measured| {
@@ -110,6 +112,7 @@ fn entry(
     Entry {
         allocator: allocator.name.clone(),
         start,
+        counted: None,
     }
 }
 

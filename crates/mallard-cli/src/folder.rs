@@ -50,11 +50,15 @@ impl Folder {
         name: &str,
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<PathBuf> {
-        let path = self.0.join(name);
-        let written = File::create(&path).map(BufWriter::new).and_then(|mut out| {
-            write(&mut out)?;
-            out.flush()
-        });
+        let (path, part) = (self.0.join(name), self.0.join(format!(".{name}.part")));
+        // Whoever looks meanwhile, and whatever ends this process, sees a whole file.
+        let written = File::create(&part)
+            .map(BufWriter::new)
+            .and_then(|mut out| {
+                write(&mut out)?;
+                out.flush()
+            })
+            .and_then(|()| fs::rename(&part, &path));
         written.with_context(|| format!("cannot write {}", path.display()))?;
         Ok(path)
     }

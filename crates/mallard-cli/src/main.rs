@@ -1,6 +1,6 @@
 //! `mallard`, the lab: runs programs and experiments on Mallard and its peers, side by side.
 //!
-//! Each command is a module: [`bench`] (the seeds' experiments), [`compare`] (the user's own
+//! Each command is a module: [`bench`] (the seeds' experiments, and the full [`suite`]), [`compare`] (the user's own
 //! program), [`exec`] (`mallard run`), [`list`] (`mallard allocators`). The first two share the
 //! [`race`], which lets allocators take turns on rows of measurements, the [`folder`] that their
 //! results are written to, and the [`session`] around both: allocators made ready, progress, a way

@@ -4,7 +4,7 @@
 //! one run, memory is warmed before each, an allocator that fails is out for the rest of the row
 //! and the others go on.
 
-use mallard_measure::{End, Launcher, Measurement, Spec, Stop, memory, schedule};
+use mallard_measure::{End, Launcher, Measurement, Purpose, Spec, Stop, memory, schedule};
 use mallard_report::model::{Cell, Exit, Failure, Run};
 
 use crate::progress::Progress;
@@ -17,7 +17,22 @@ const LAST_LINES: usize = 10;
 pub struct Entry {
     pub allocator: String,
     pub start: Start,
+    /// What to run once more at the end of the row, to count its system calls; none: nothing.
+    pub counted: Option<Box<Spec>>,
 }
+
+/// What runs beside each process of a row, where one of its own is not enough: whoever keeps a
+/// server busy.
+pub trait Beside: Sync {
+    /// Before each process. An error is a sentence and ends the allocator's part in the row.
+    fn before(&self, purpose: Purpose) -> Result<(), String>;
+
+    /// While the process runs. Where it fails the process is killed; the judge is then to say why.
+    fn drive(&self, pid: u32, purpose: Purpose) -> Result<(), Failed>;
+}
+
+/// The reason is kept by who drives.
+pub struct Failed;
 
 #[derive(Debug)]
 pub enum Start {
@@ -52,6 +67,9 @@ pub struct Row<'a> {
     pub peak_bytes: u64,
     /// The weight of one run in the progress.
     pub weight: f64,
+    pub beside: Option<&'a dyn Beside>,
+    /// The weight of counting the system calls of one allocator.
+    pub counting_weight: f64,
 }
 
 impl Race<'_> {
@@ -72,7 +90,7 @@ impl Race<'_> {
             if cell.failure.is_none() {
                 let counted = round.checked_sub(self.warm_up_runs);
                 self.announce(row, entry, counted);
-                match self.once(spec, &mut peak) {
+                match self.once(row, spec, &mut peak) {
                     Some(Ok(measured)) => match judge(&entry.allocator, &measured) {
                         Ok(run) if counted.is_some() => cell.runs.push(run),
                         Ok(_) => {}
@@ -89,7 +107,27 @@ impl Race<'_> {
             }
             self.progress.advance(row.weight);
         }
+        for (entry, cell) in row.entries.iter().zip(&mut cells) {
+            self.count(row, entry, cell);
+        }
         cells
+    }
+
+    /// Counts the system calls of an allocator that has figures. Where that fails they are unknown;
+    /// the figures stay.
+    fn count(&mut self, row: &Row<'_>, entry: &Entry, cell: &mut Cell) {
+        let Some(spec) = &entry.counted else { return };
+        if !cell.runs.is_empty() && cell.failure.is_none() && !self.stop.requested() {
+            let name = &entry.allocator;
+            self.progress
+                .running(&format!("{} · {name} · counting system calls", row.what));
+            if let Some(Ok(measured)) = self.process(row, spec, Purpose::Syscalls) {
+                let well = matches!(measured.end, End::Code(0));
+                let calls = measured.syscalls.filter(|_| well);
+                cell.runs.iter_mut().for_each(|run| run.syscalls = calls);
+            }
+        }
+        self.progress.advance(row.counting_weight);
     }
 
     /// Figures without it are merely worse, so that a machine that cannot is told and measured.
@@ -116,27 +154,54 @@ impl Race<'_> {
             .running(&format!("{} · {} · {run}", row.what, entry.allocator));
     }
 
-    /// One process; none when a stop ended it.
-    fn once(&mut self, spec: &Spec, peak: &mut u64) -> Option<Result<Measurement, Failure>> {
+    /// One measured process; none when a stop ended it.
+    fn once(
+        &mut self,
+        row: &Row<'_>,
+        spec: &Spec,
+        peak: &mut u64,
+    ) -> Option<Result<Measurement, Failure>> {
         if self.warm {
             self.warm_memory(*peak);
         }
-        match self.launcher.run(spec) {
-            Ok(measured) if measured.end == End::Stopped => {
+        let measured = self.process(row, spec, Purpose::Cost)?;
+        if let Ok(measured) = &measured {
+            *peak = measured.peak_rss_bytes.max(*peak);
+        }
+        Some(measured)
+    }
+
+    fn process(
+        &self,
+        row: &Row<'_>,
+        spec: &Spec,
+        purpose: Purpose,
+    ) -> Option<Result<Measurement, Failure>> {
+        let failure = |reason: String| {
+            Some(Err(Failure {
+                reason,
+                exit: None,
+                last_lines: Vec::new(),
+            }))
+        };
+        if let Some(Err(reason)) = row.beside.map(|beside| beside.before(purpose)) {
+            return failure(reason);
+        }
+        let drive = |pid| match row.beside {
+            Some(beside) => beside.drive(pid, purpose),
+            None => Ok(()),
+        };
+        match self.launcher.run_beside(spec, purpose, drive) {
+            Ok((measured, driven)) if measured.end == End::Stopped && driven.is_ok() => {
                 // Ctrl-C reaches the launcher too, and may have done so before the lab.
                 self.stop.request();
                 None
             }
-            Ok(measured) => {
-                *peak = measured.peak_rss_bytes.max(*peak);
-                Some(Ok(measured))
-            }
+            // Its driver fails when a server is stopped.
+            Ok((_, Err(Failed))) if self.stop.requested() => None,
+            Ok((measured, _)) => Some(Ok(measured)),
             Err(mallard_measure::Error::Stopped) => None,
-            Err(error) => Some(Err(Failure {
-                reason: error.to_string(),
-                exit: None,
-                last_lines: Vec::new(),
-            })),
+            Err(error) => failure(error.to_string()),
         }
     }
 }
@@ -210,6 +275,7 @@ mod tests {
         Entry {
             allocator: allocator.to_owned(),
             start,
+            counted: None,
         }
     }
 
@@ -238,6 +304,8 @@ mod tests {
             entries,
             peak_bytes: 0,
             weight: 1.0,
+            beside: None,
+            counting_weight: 0.0,
         }
     }
 

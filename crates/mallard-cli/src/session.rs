@@ -103,6 +103,18 @@ impl Session {
         self.prepared.iter().flatten().cloned().collect()
     }
 
+    /// Writes what was measured so far, silently: whatever happens, that is kept.
+    pub fn keep(
+        &self,
+        kind: Kind,
+        title: String,
+        settings: Vec<(String, String)>,
+        experiments: Vec<Experiment>,
+    ) -> Result<()> {
+        let results = self.results(kind, title, settings, experiments);
+        self.folder.write(&results).map(drop)
+    }
+
     /// Shows and writes what was measured.
     pub fn close(
         self,

@@ -9,17 +9,13 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use mallard_allocators::{Allocator, Kind};
+use mallard_report::model::Latency;
 use object::Endianness;
 use object::elf::{DT_SONAME, FileHeader64};
 use object::read::elf::{Dyn, ElfFile, FileHeader};
 
-macro_rules! carried {
-    ($($name:literal),*) => {
-        [$(($name, include_bytes!(concat!(env!("OUT_DIR"), "/", $name)) as &[u8])),*]
-    };
-}
-
-const FILES: [(&str, &[u8]); 6] = carried!("pairs", "batch", "arenas", "tune", "map", "map.o");
+/// What the build compiled: programs, and the objects of those that can be linked with a library.
+const FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/workloads.rs"));
 
 /// The compiler that the workloads were built by.
 const CXX: &str = env!("MALLARD_CXX");
@@ -108,13 +104,25 @@ fn soname(library: &Path) -> Option<String> {
     String::from_utf8(name.to_vec()).ok()
 }
 
+/// Whether the lab carries a program of this name.
+#[cfg(test)]
+pub fn is_carried(name: &str) -> bool {
+    FILES.iter().any(|(file, _)| *file == name)
+}
+
 /// What a workload tells of its run.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Default, PartialEq)]
 pub struct Answer {
     pub seconds: f64,
     pub operations: f64,
     malloc: PathBuf,
     free: PathBuf,
+    pub latency: Option<Latency>,
+    pub end_rss_bytes: Option<u64>,
+    pub huge_bytes: Option<u64>,
+    /// The peak of a child, for a program whose work is to start some.
+    pub child_rss_bytes: Option<u64>,
+    pub curve: Vec<(f64, u64)>,
 }
 
 impl Answer {
@@ -126,11 +134,30 @@ impl Answer {
                 .find_map(|(key, value)| (key == name).then_some(value))
         };
         let number = |name| field(name)?.parse().ok().filter(|n: &f64| n.is_finite());
+        let whole = |name| field(name)?.parse::<u64>().ok();
+        let latency = || {
+            Some(Latency {
+                p50_ns: number("p50_ns")?,
+                p99_ns: number("p99_ns")?,
+                p999_ns: number("p999_ns"),
+                max_ns: number("max_ns")?,
+                slow_calls: whole("slow_calls"),
+            })
+        };
+        let point = |line: &str| {
+            let (at, bytes) = line.strip_prefix("curve ")?.split_once(' ')?;
+            Some((at.parse().ok()?, bytes.trim().parse().ok()?))
+        };
         Some(Answer {
             seconds: number("seconds").filter(|seconds| *seconds > 0.0)?,
             operations: number("operations")?,
             malloc: field("malloc")?.into(),
             free: field("free")?.into(),
+            latency: latency(),
+            end_rss_bytes: whole("end_rss_bytes"),
+            huge_bytes: whole("huge_bytes"),
+            child_rss_bytes: whole("child_rss_bytes"),
+            curve: text.lines().filter_map(point).collect(),
         })
     }
 
@@ -195,6 +222,25 @@ mod tests {
             );
         }
         assert_eq!(Answer::read(&TEXT.replace("0.25", "nan")), None);
+    }
+
+    #[test]
+    fn what_only_some_workloads_tell_is_read_where_it_is_whole() {
+        let told = "p50_ns 20\np99_ns 90.5\np999_ns 400\nmax_ns 9000\nslow_calls 3\n\
+                    end_rss_bytes 4096\nhuge_bytes 0\ncurve 0.0 800\ncurve 0.5 400\n";
+        let answer = Answer::read(&format!("{told}{TEXT}")).unwrap();
+        let latency = answer.latency.unwrap();
+        assert_eq!((latency.p99_ns, latency.slow_calls), (90.5, Some(3)));
+        assert_eq!(
+            (answer.end_rss_bytes, answer.huge_bytes),
+            (Some(4096), Some(0))
+        );
+        assert_eq!(answer.curve, [(0.0, 800), (0.5, 400)]);
+        let half = told.replace("max_ns 9000\n", "");
+        assert_eq!(
+            Answer::read(&format!("{half}{TEXT}")).unwrap().latency,
+            None
+        );
     }
 
     #[test]

@@ -5,14 +5,15 @@
 //! knows an allocator beyond the settings that a row gives it: who takes part, in which order and
 //! how often is the runner's business.
 
-// Until the command reads them.
-#![allow(dead_code)]
-
 pub mod programs;
-pub mod workloads;
+mod run;
+mod seeds;
+mod workloads;
+
+pub use run::{list, run};
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use mallard_report::model::Latency;
 
@@ -68,7 +69,8 @@ impl Group {
     }
 }
 
-/// A variable that a row sets for one allocator.
+/// A variable that a row sets for one allocator. `MALLOC_CONF` stands for whatever variable it
+/// reads its option string from.
 #[derive(Debug)]
 pub struct Setting {
     /// By the allocator's name in the catalog: `mallard`, `jemalloc`.
@@ -85,6 +87,11 @@ pub enum Program {
         name: &'static str,
         arguments: &'static [&'static str],
         /// The arguments with `--quick`.
+        quick: &'static [&'static str],
+    },
+    /// The workload `map`, linked with the allocator's library instead of having it preloaded.
+    LinkedMap {
+        arguments: &'static [&'static str],
         quick: &'static [&'static str],
     },
     Real(&'static dyn Real),
@@ -181,14 +188,93 @@ pub trait Real: Sync + std::fmt::Debug {
     }
 }
 
-/// RSS of a running process now, for drivers; none once it has ended.
-pub fn rss_now(pid: u32) -> Option<u64> {
-    let text = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("statm"));
-    let pages: u64 = text.ok()?.split_ascii_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * rustix::param::page_size() as u64)
+/// All rows, in the order of the tables.
+pub fn rows() -> impl Iterator<Item = &'static SuiteRow> {
+    seeds::ROWS
+        .iter()
+        .chain(workloads::ROWS)
+        .chain(programs::ROWS)
 }
 
-/// All rows besides the seeds', in the order of the tables.
-pub fn rows() -> impl Iterator<Item = &'static SuiteRow> {
-    workloads::ROWS.iter().chain(programs::ROWS)
+/// The rows asked for, each once, in the order of the tables; all where none is named. A name also
+/// stands for the rows that begin with it and a dash: `pairs` for `pairs-1`, `pairs-4`, …. The
+/// error is a sentence.
+pub fn select<S: AsRef<str>>(names: &[S]) -> Result<Vec<&'static SuiteRow>, String> {
+    let covers = |name: &str, row: &SuiteRow| {
+        let rest = row.name.strip_prefix(name);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    };
+    let names: Vec<&str> = names.iter().map(|name| name.as_ref().trim()).collect();
+    let mut named = names.iter().filter(|name| **name != "all");
+    if let Some(unknown) = named.find(|name| !rows().any(|row| covers(name, row))) {
+        return Err(unknown_row(unknown));
+    }
+    let everything = names.iter().all(|name| *name == "all");
+    let wanted = |row: &&SuiteRow| everything || names.iter().any(|name| covers(name, row));
+    Ok(rows().filter(wanted).collect())
+}
+
+fn unknown_row(name: &str) -> String {
+    let family = |row: &'static SuiteRow| row.name.split('-').next().unwrap_or(row.name);
+    let known = || rows().flat_map(|row| [row.name, family(row)]);
+    let distance = |known: &&str| strsim::damerau_levenshtein(name, known);
+    let near = known().min_by_key(distance);
+    let near = near.filter(|known| distance(known) <= known.len() / 2);
+    let hint = near.map_or(String::new(), |near| format!(" (did you mean `{near}`?)"));
+    format!(
+        "the full suite has no row `{name}`{hint}; `mallard bench --suite full --list` shows all"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_has_a_name_of_its_own_and_a_program_that_the_lab_carries() {
+        let mut seen = std::collections::BTreeSet::new();
+        for row in rows() {
+            assert!(seen.insert(row.name), "{} is there twice", row.name);
+            assert!(
+                row.name
+                    .chars()
+                    .all(|c| c.is_ascii_alphanumeric() || c == '-'),
+                "{}",
+                row.name
+            );
+            assert!(
+                row.seconds[1] <= row.seconds[0] && row.seconds[1] > 0.0,
+                "{}",
+                row.name
+            );
+            assert!(
+                !row.title.is_empty() && !row.description.is_empty(),
+                "{}",
+                row.name
+            );
+            if let Program::Workload { name, .. } = row.program {
+                assert!(
+                    crate::workloads::is_carried(name),
+                    "{} runs {name}",
+                    row.name
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_stands_for_itself_and_for_the_rows_that_continue_it() {
+        let names = |words: &[&str]| -> Vec<&str> {
+            let rows = select(words).unwrap();
+            rows.iter().map(|row| row.name).collect()
+        };
+        assert_eq!(names(&["map", "pairs-4"]), ["pairs-4", "map", "map-linked"]);
+        assert_eq!(names(&["pairs"]).len(), 5);
+        assert_eq!(names(&[]), names(&["all"]));
+        let error = select(&["pairs", "bach"]).unwrap_err();
+        assert!(
+            error.contains("`bach`") && error.contains("did you mean `batch`?"),
+            "{error}"
+        );
+    }
 }

@@ -1,0 +1,495 @@
+//! `mallard bench --suite full`: the rows of the suite on every allocator.
+//!
+//! Each row is one row of a [`crate::race`]. What has been measured is written after every row, so
+//! that whatever ends the session leaves what it had.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Mutex;
+
+use anyhow::{Result, anyhow};
+use mallard_allocators::{Allocator, environment};
+use mallard_measure::{Cpus, End, Measurement, Purpose, Spec};
+use mallard_report::model::{About, Experiment, Failure, Kind, Row, Run};
+use mallard_report::{stats, units};
+
+use super::{Command, Place, Program, Real, Running, SuiteRow, Told, programs};
+use crate::args::Bench;
+use crate::bench::{self, LIBRARY_PATH, LIMIT_SECONDS, MOST_ANSWER};
+use crate::progress::Progress;
+use crate::race::{self, Beside, Entry, Failed, Race, Start};
+use crate::session::{self, Session};
+use crate::workloads::Workloads;
+
+const RUNS: u32 = 3;
+const QUICK_RUNS: u32 = 1;
+/// The peers' mean time as a multiple of a good allocator's, for the expected time.
+const OTHERS: f64 = 1.5;
+/// Seconds that starting a process, and warming a GiB before it, take.
+const PROCESS_SECONDS: f64 = 0.03;
+const WARM_SECONDS_PER_GIB: f64 = 0.35;
+
+/// Prints the rows with what they do.
+pub fn list(options: &Bench) -> Result<ExitCode> {
+    let mut group = None;
+    for row in chosen(options)? {
+        if group.replace(row.group) != Some(row.group) {
+            println!("\n{}", console::style(row.group.title()).bold());
+        }
+        println!("  {:<18} {}", row.name, row.title);
+        let indent = " ".repeat(21);
+        let width = usize::from(console::Term::stdout().size().1).clamp(60, 120);
+        let wrapping = textwrap::Options::new(width)
+            .initial_indent(&indent)
+            .subsequent_indent(&indent);
+        println!("{}", textwrap::fill(row.description, wrapping));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn chosen(options: &Bench) -> Result<Vec<&'static SuiteRow>> {
+    let names = [&options.experiments[..], &options.listed[..]].concat();
+    super::select(&names).map_err(|error| anyhow!(error))
+}
+
+pub fn run(own: &[String], options: &Bench) -> Result<ExitCode> {
+    let rows = chosen(options)?;
+    let session = Session::open(own, &options.common)?;
+    let workloads = Workloads::install(session.launcher.folder())?;
+    let ignored = bench::foreign_settings();
+    let runs = options
+        .common
+        .runs
+        .unwrap_or(if options.quick { QUICK_RUNS } else { RUNS });
+    let suite = Suite {
+        options,
+        session: &session,
+        allocators: session.allocators(),
+        workloads: &workloads,
+        without: [&ignored[..], &[LIBRARY_PATH.to_owned()]].concat(),
+    };
+    let cpus = options.common.cpus.clone().unwrap_or_else(Cpus::allowed);
+    let settings = bench::settings(options, runs, &cpus, &ignored);
+    let title = match options.quick {
+        true => "The full suite, in short",
+        false => "The full suite",
+    };
+    let keep = |experiment: &Experiment| {
+        let all = vec![experiment.clone()];
+        session.keep(Kind::Suite, title.to_owned(), settings.clone(), all)
+    };
+    let experiment = suite.all(&rows, runs, &keep)?;
+    session.close(
+        Kind::Suite,
+        title.to_owned(),
+        settings.clone(),
+        vec![experiment],
+    )
+}
+
+struct Suite<'a> {
+    options: &'a Bench,
+    session: &'a Session,
+    allocators: Vec<Allocator>,
+    workloads: &'a Workloads,
+    without: Vec<String>,
+}
+
+impl Suite<'_> {
+    /// Runs the rows until the end or a stop.
+    fn all(
+        &self,
+        rows: &[&'static SuiteRow],
+        runs: u32,
+        keep: &dyn Fn(&Experiment) -> Result<()>,
+    ) -> Result<Experiment> {
+        let mut race = Race {
+            launcher: &self.session.launcher,
+            stop: &self.session.stop,
+            warm_up_runs: 0,
+            runs: runs as usize,
+            warm: !self.options.common.no_warm,
+            progress: Progress::new(1.0),
+        };
+        let whole = |row: &&SuiteRow| self.weight(row) * f64::from(runs) + self.counting(row);
+        let expected = rows.iter().map(whole).sum::<f64>() * self.allocators.len() as f64;
+        race.progress = Progress::new(expected);
+        race.progress.say(&format!(
+            "{} rows on {} allocators, {runs} {} each: about {}",
+            rows.len(),
+            self.allocators.len(),
+            if runs == 1 { "run" } else { "runs" },
+            units::elapsed(expected),
+        ));
+        let mut experiment = Experiment {
+            name: "suite".to_owned(),
+            title: "all rows".to_owned(),
+            description: String::new(),
+            claim: String::new(),
+            parameters: Vec::new(),
+            axis: "row".to_owned(),
+            rows: Vec::new(),
+        };
+        for row in rows {
+            if self.session.stop.requested() {
+                break;
+            }
+            experiment.rows.push(self.row(&mut race, row));
+            if let Some(line) = session::row_line(row.name, &experiment) {
+                race.progress.say(&line);
+            }
+            keep(&experiment)?;
+        }
+        race.progress.finish();
+        Ok(experiment)
+    }
+
+    /// Seconds that a run of the row takes on one allocator.
+    fn weight(&self, row: &SuiteRow) -> f64 {
+        let size = usize::from(self.options.quick);
+        let gib = row.peak_bytes[size] as f64 / f64::from(1 << 30);
+        let warming = match self.options.common.no_warm {
+            true => 0.0,
+            false => (2.0 * gib).max(1.0 / 16.0) * WARM_SECONDS_PER_GIB,
+        };
+        row.seconds[size] * OTHERS + warming + PROCESS_SECONDS
+    }
+
+    /// Seconds that counting its system calls takes. It is always done with the little work.
+    fn counting(&self, row: &SuiteRow) -> f64 {
+        row.seconds[1] * 2.0 + PROCESS_SECONDS
+    }
+
+    fn row(&self, race: &mut Race<'_>, row: &'static SuiteRow) -> Row {
+        let (work, entries) = match self.prepare(row) {
+            Ok(prepared) => prepared,
+            Err(reason) => (None, self.impossible(&reason)),
+        };
+        let race_row = race::Row {
+            what: row.name,
+            entries: &entries,
+            peak_bytes: row.peak_bytes[usize::from(self.options.quick)],
+            weight: self.weight(row),
+            beside: work.as_ref().map(|work| work as &dyn Beside),
+            counting_weight: self.counting(row),
+        };
+        let mut cells = race.row(&race_row, &mut |name, measured| match &work {
+            Some(work) => work.judge(measured),
+            None => {
+                let allocator = self
+                    .allocators
+                    .iter()
+                    .find(|allocator| allocator.name == name);
+                bench::judge(allocator.expect("only these were entered"), measured)
+            }
+        });
+        if row.name == "start" {
+            // Nothing is live in between: what counts is what one child takes.
+            let runs = cells.iter_mut().flat_map(|cell| &mut cell.runs);
+            runs.for_each(|run| {
+                run.peak_rss_bytes = run.end_rss_bytes.unwrap_or(run.peak_rss_bytes)
+            });
+        }
+        let mut described = self.described(row, &entries);
+        described.cells = cells;
+        if work.as_ref().is_some_and(|work| work.real.same_output()) {
+            require_same_output(&mut described);
+        }
+        described
+    }
+
+    /// Why no allocator can run the row.
+    fn impossible(&self, reason: &str) -> Vec<Entry> {
+        let entry = |allocator: &Allocator| Entry {
+            allocator: allocator.name.clone(),
+            start: Start::Impossible(reason.to_owned()),
+            counted: None,
+        };
+        self.allocators.iter().map(entry).collect()
+    }
+
+    fn described(&self, row: &SuiteRow, entries: &[Entry]) -> Row {
+        let spec = entries.iter().find_map(|entry| match &entry.start {
+            Start::Run(spec) => Some((spec, entry.counted.as_ref())),
+            _ => None,
+        });
+        let shorter = spec.is_some_and(|(timed, counted)| {
+            counted.is_some_and(|counted| counted.arguments != timed.arguments)
+        });
+        let present = |name: &str| entries.iter().any(|entry| entry.allocator == name);
+        let settings = row.settings.iter().filter(|set| present(set.allocator));
+        Row {
+            label: row.name.to_owned(),
+            x: None,
+            threads: row.threads,
+            seconds_are: row.seconds_are.map(str::to_owned),
+            about: Some(About {
+                group: row.group.title().to_owned(),
+                title: row.title.to_owned(),
+                description: row.description.to_owned(),
+                command: spec.map(|(spec, _)| self.shown(spec)).unwrap_or_default(),
+                syscalls_of: shorter.then(|| "a short run".to_owned()),
+            }),
+            settings: settings
+                .map(|set| {
+                    (
+                        set.allocator.to_owned(),
+                        format!("{}={}", set.variable, set.value),
+                    )
+                })
+                .collect(),
+            cells: Vec::new(),
+        }
+    }
+
+    /// The command without the folder that it was started from, which is gone when it is read.
+    fn shown(&self, spec: &Spec) -> String {
+        let folder = format!("{}/", self.session.launcher.folder().display());
+        let words = std::iter::once(&spec.program).chain(&spec.arguments);
+        let words = words.map(|word| word.to_string_lossy().replace(&folder, ""));
+        words.collect::<Vec<_>>().join(" ")
+    }
+
+    /// The row's processes, and what runs beside them. The error is a sentence.
+    fn prepare(&self, row: &'static SuiteRow) -> Result<(Option<Work>, Vec<Entry>), String> {
+        let Program::Real(real) = row.program else {
+            let entries = self
+                .allocators
+                .iter()
+                .map(|allocator| self.workload(row, allocator));
+            return Ok((None, entries.collect()));
+        };
+        if let Some(reason) = real.missing() {
+            return Err(format!("not measured: {reason}"));
+        }
+        let work = Work::new(
+            real,
+            self.place(row, self.options.quick)?,
+            self.place(row, true)?,
+        )?;
+        let entries = self.allocators.iter().map(|allocator| {
+            let (start, counted) = match self.real(row, real, &work, allocator) {
+                Ok([timed, counted]) => (Start::Run(timed), Some(counted)),
+                Err(reason) => (Start::Impossible(reason), None),
+            };
+            Entry {
+                allocator: allocator.name.clone(),
+                start,
+                counted,
+            }
+        });
+        let entries = entries.collect();
+        Ok((Some(work), entries))
+    }
+
+    /// The processes of a real program on an allocator: to be timed, and to be counted. The error
+    /// is a sentence.
+    fn real(
+        &self,
+        row: &SuiteRow,
+        real: &dyn Real,
+        work: &Work,
+        allocator: &Allocator,
+    ) -> Result<[Box<Spec>; 2], String> {
+        let allocator = programs::preloaded(&real.served(&work.timed), allocator)?;
+        let environment = self.environment(row, &allocator);
+        let spec = |place| Box::new(self.spec(real.command(place), environment.clone()));
+        Ok([spec(&work.timed), spec(&work.counted)])
+    }
+
+    /// A folder for a real program's files.
+    fn place(&self, row: &SuiteRow, quick: bool) -> Result<Place, String> {
+        let size = if quick { "short" } else { "long" };
+        let folder: PathBuf = self
+            .session
+            .launcher
+            .folder()
+            .join("real")
+            .join(row.name)
+            .join(size);
+        std::fs::create_dir_all(&folder)
+            .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+        Ok(Place { folder, quick })
+    }
+
+    fn workload(&self, row: &SuiteRow, allocator: &Allocator) -> Entry {
+        let (program, arguments) = match row.program {
+            Program::LinkedMap { arguments, quick } => {
+                (self.workloads.linked_map(allocator), [arguments, quick])
+            }
+            Program::Workload {
+                name,
+                arguments,
+                quick,
+            } => (Ok(self.workloads.program(name)), [arguments, quick]),
+            Program::Real(_) => unreachable!("a real program has no workload"),
+        };
+        let mut environment = self.environment(row, allocator);
+        if let Program::LinkedMap { .. } = row.program {
+            environment.clone_from(&allocator.environment);
+        }
+        let spec = |program: PathBuf, arguments: &[&str]| {
+            Box::new(Spec {
+                arguments: arguments.iter().map(Into::into).collect(),
+                ..self.spec(
+                    Command {
+                        program: program.into(),
+                        ..Command::default()
+                    },
+                    environment.clone(),
+                )
+            })
+        };
+        let timed = arguments[usize::from(self.options.quick)];
+        let (start, counted) = match program {
+            Ok(program) => (
+                Start::Run(spec(program.clone(), timed)),
+                Some(spec(program, arguments[1])),
+            ),
+            Err(reason) => (Start::Impossible(reason), None),
+        };
+        Entry {
+            allocator: allocator.name.clone(),
+            start,
+            counted,
+        }
+    }
+
+    fn spec(&self, command: Command, mut environment: Vec<(String, String)>) -> Spec {
+        environment.extend(command.environment);
+        Spec {
+            program: command.program,
+            arguments: command.arguments,
+            environment,
+            without: self.without.clone(),
+            cpus: self.session.cpus.clone(),
+            timeout: self.options.common.limit(Some(LIMIT_SECONDS)),
+            input: command.input,
+        }
+    }
+
+    /// The variables that put an allocator under a process, with the row's settings.
+    fn environment(&self, row: &SuiteRow, allocator: &Allocator) -> Vec<(String, String)> {
+        let mine = || {
+            row.settings
+                .iter()
+                .filter(|set| set.allocator == allocator.name)
+        };
+        let conf = mine().find(|set| set.variable == "MALLOC_CONF");
+        let mut all = environment(allocator, conf.map(|set| set.value));
+        let others = mine().filter(|set| set.variable != "MALLOC_CONF");
+        all.extend(others.map(|set| (set.variable.to_owned(), set.value.to_owned())));
+        all
+    }
+}
+
+/// A real program wrote something else than on glibc: then its time is not of the same work.
+fn require_same_output(row: &mut Row) {
+    let differs: Vec<bool> = row
+        .cells
+        .iter()
+        .map(|cell| stats::output(row, cell) == stats::Output::Differs)
+        .collect();
+    for (cell, differs) in row.cells.iter_mut().zip(differs) {
+        if differs && cell.failure.is_none() {
+            cell.failure = Some(Failure {
+                reason: "it wrote something else than on glibc".to_owned(),
+                exit: None,
+                last_lines: Vec::new(),
+            });
+        }
+    }
+}
+
+/// A real program at work: its places, and what its driver said last.
+struct Work {
+    real: &'static dyn Real,
+    timed: Place,
+    counted: Place,
+    driven: Mutex<Result<Told, String>>,
+}
+
+impl Work {
+    fn new(real: &'static dyn Real, timed: Place, counted: Place) -> Result<Work, String> {
+        real.prepare(&timed)?;
+        if counted.folder != timed.folder {
+            real.prepare(&counted)?;
+        }
+        Ok(Work {
+            real,
+            timed,
+            counted,
+            driven: Mutex::new(Ok(Told::default())),
+        })
+    }
+
+    fn place(&self, purpose: Purpose) -> &Place {
+        match purpose {
+            Purpose::Cost => &self.timed,
+            Purpose::Syscalls => &self.counted,
+        }
+    }
+
+    fn judge(&self, measured: &Measurement) -> Result<Run, Failure> {
+        let fail = |reason: String| Err(race::failure(reason, measured));
+        let driven = std::mem::replace(&mut *self.lock(), Ok(Told::default()));
+        if measured.end == End::TimedOut {
+            return fail("it did not end within the time limit".to_owned());
+        }
+        let driven = match driven {
+            Ok(told) => told,
+            Err(reason) => return fail(reason),
+        };
+        match measured.end {
+            End::Code(0) => {}
+            // What a server is asked to end with may be a signal.
+            End::Signal(15) if self.real.is_server() => {}
+            _ => return fail("the program failed".to_owned()),
+        }
+        let told = match self.real.is_server() {
+            true => driven,
+            false => {
+                let text = measured.stdout.head(MOST_ANSWER).unwrap_or_default();
+                match self.real.judge(&self.timed, &text) {
+                    Ok(told) => told,
+                    Err(reason) => return fail(reason),
+                }
+            }
+        };
+        let figures = race::figures(measured);
+        let seconds = told.seconds.unwrap_or(figures.seconds);
+        let hash = || measured.stdout.sha256.clone();
+        Ok(Run {
+            seconds,
+            ops_per_second: told.operations.map(|operations| operations / seconds),
+            latency: told.latency,
+            end_rss_bytes: told.end_rss_bytes,
+            huge_bytes: told.huge_bytes,
+            output_hash: self.real.same_output().then(hash),
+            ..figures
+        })
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Result<Told, String>> {
+        // Written whole or not at all.
+        self.driven
+            .lock()
+            .unwrap_or_else(|poison| poison.into_inner())
+    }
+}
+
+impl Beside for Work {
+    fn before(&self, purpose: Purpose) -> Result<(), String> {
+        self.real.reset(self.place(purpose))
+    }
+
+    fn drive(&self, pid: u32, purpose: Purpose) -> Result<(), Failed> {
+        if !self.real.is_server() {
+            return Ok(());
+        }
+        let told = self.real.drive(self.place(purpose), Running { pid });
+        let failed = told.is_err();
+        *self.lock() = told;
+        if failed { Err(Failed) } else { Ok(()) }
+    }
+}
