@@ -117,13 +117,14 @@ fn alloc_large(size: usize, align: usize, zeroed: bool) -> *mut u8 {
         return out_of_memory(size);
     }
     let class = Class::of(size.max(class::SLAB_MAX + 1));
-    let run = large::alloc(class, align, 0).or_else(|| {
+    let arena = life::arena();
+    let run = large::alloc(class, align, arena).or_else(|| {
         // What lies in caches and stores is a part of the heap: it cannot help a larger request.
         if class.size() > HEAP.totals().used * PAGE {
             return None;
         }
         reclaim();
-        large::alloc(class, align, 0)
+        large::alloc(class, align, arena)
     });
     cache::tick_for(class.size());
     let Some(run) = run else {

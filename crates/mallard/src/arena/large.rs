@@ -6,7 +6,7 @@
 
 use crate::class::{Class, PAGE};
 use crate::die;
-use crate::heap::{Backing, FIRST, HEAP, Run};
+use crate::heap::{Backing, HEAP, Run};
 use crate::space::Region;
 use crate::space::chunk::CHUNK;
 use crate::space::region::PageRecord;
@@ -28,7 +28,7 @@ pub fn bytes() -> usize {
 /// A block of `class` at a multiple of `align` bytes.
 pub fn alloc(class: Class, align: usize, arena: u16) -> Option<Run> {
     let pages = class.pages();
-    let run = FIRST.alloc(pages, align.max(PAGE))?;
+    let run = super::heap_of(arena).alloc(pages, align.max(PAGE))?;
     describe(run.addr, class, pages, arena);
     PAGES.0.fetch_add(pages, Ordering::Relaxed);
     Some(run)

@@ -17,6 +17,7 @@ mod tests;
 
 use crate::class::{CACHED_CLASSES, Class, PAGE};
 use crate::die;
+use crate::heap::{self, PageHeap, nodes};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicPtr, AtomicU32, Ordering};
 use crate::sys::count::Kind;
@@ -31,6 +32,8 @@ pub const MOST: usize = 1024;
 
 pub struct Arena {
     index: u16,
+    /// Where the arena's slabs and large blocks come from.
+    heap: &'static PageHeap,
     threads: AtomicU32,
     bins: [Bin; CACHED_CLASSES + 1],
 }
@@ -90,10 +93,10 @@ fn get(index: usize) -> Option<&'static Arena> {
 #[cold]
 fn make(index: usize) -> Option<&'static Arena> {
     let making = MAKING.lock();
-    make_under(&making, index)
+    make_under(&making, index, &heap::FIRST)
 }
 
-fn make_under(_: &Guard<'_, ()>, index: usize) -> Option<&'static Arena> {
+fn make_under(_: &Guard<'_, ()>, index: usize, heap: &'static PageHeap) -> Option<&'static Arena> {
     if let Some(arena) = existing(index) {
         return Some(arena);
     }
@@ -107,6 +110,7 @@ fn make_under(_: &Guard<'_, ()>, index: usize) -> Option<&'static Arena> {
     // before a reference is made.
     unsafe {
         (&raw mut (*arena).index).write(index as u16);
+        (&raw mut (*arena).heap).write(heap);
         (&raw mut (*arena).threads).write(AtomicU32::new(0));
         for i in 0..=CACHED_CLASSES {
             (&raw mut (*arena).bins[i]).write(Bin::new());
@@ -117,21 +121,54 @@ fn make_under(_: &Guard<'_, ()>, index: usize) -> Option<&'static Arena> {
     unsafe { arena.as_ref() }
 }
 
-/// Gives a new thread its arena: the one with the fewest threads, the first of equals. None when
-/// memory is out.
+/// Gives a new thread its arena: the one with the fewest threads, the first of equals; where there
+/// are several nodes of memory, of those that are of the thread's node. None when memory is out.
 pub fn join() -> Option<&'static Arena> {
+    // The first thread of a process need not know of how many arenas and nodes there are to be.
+    let first = existing(0).filter(|_| threads(0) > 0 || nodes::are_several());
+    let near = first.and_then(|a| nodes::here(core::ptr::from_ref(a).addr()));
     // One thread at a time, or two would see the same arena with the fewest.
     let making = MAKING.lock();
-    let threads = |i: usize| existing(i).map_or(0, |a| a.threads.load(Ordering::Relaxed));
-    // The first thread of a process need not know how many arenas there are to be.
-    let index = if threads(0) == 0 {
-        0
-    } else {
-        (0..automatic()).min_by_key(|&i| threads(i))?
+    let index = match near {
+        Some(heap) => of_node(heap),
+        None if threads(0) == 0 => 0,
+        None => (0..automatic()).min_by_key(|&i| threads(i))?,
     };
-    let arena = make_under(&making, index).or_else(|| made().next())?;
+    let heap = near.unwrap_or(&heap::FIRST);
+    let arena = make_under(&making, index, heap).or_else(|| made().next())?;
     arena.threads.fetch_add(1, Ordering::Relaxed);
     Some(arena)
+}
+
+fn threads(index: usize) -> u32 {
+    existing(index).map_or(0, |a| a.threads.load(Ordering::Relaxed))
+}
+
+/// The arena for a thread near this page heap: one that nobody is in, a new one while the page heap
+/// has less than its share, or the one with the fewest threads. Shares are equal, of those page heaps
+/// that have arenas; each has one arena at least.
+fn of_node(heap: &'static PageHeap) -> usize {
+    let is_near = |a: &Arena| core::ptr::eq(a.heap, heap);
+    let mine = || made().filter(|a| is_near(a));
+    let leads = |a: &Arena| {
+        made()
+            .find(|b| core::ptr::eq(a.heap, b.heap))
+            .is_some_and(|b| a.index == b.index)
+    };
+    let heaps = made().filter(|a| leads(a)).count() + mine().next().is_none() as usize;
+    let (share, next) = ((automatic() / heaps).max(1), made().count());
+    let fewest = mine().min_by_key(|a| threads(a.index as usize));
+    match fewest {
+        Some(arena) if threads(arena.index as usize) == 0 => arena.index as usize,
+        _ if mine().count() < share && next < MOST => next,
+        Some(arena) => arena.index as usize,
+        None => 0,
+    }
+}
+
+/// The page heap that the arena with this index takes memory from.
+fn heap_of(index: u16) -> &'static PageHeap {
+    existing(index as usize).map_or(&heap::FIRST, |a| a.heap)
 }
 
 /// The arena for a thread without a cache.
@@ -150,6 +187,11 @@ pub fn drain(all: bool) {
 }
 
 impl Arena {
+    /// The arena's number.
+    pub fn index(&self) -> u16 {
+        self.index
+    }
+
     /// A thread of this arena has ended.
     pub fn leave(&self) {
         self.threads.fetch_sub(1, Ordering::Relaxed);

@@ -6,7 +6,7 @@
 
 use crate::class::{Class, PAGE, SlabShape};
 use crate::die;
-use crate::heap::{FIRST, HEAP};
+use crate::heap::HEAP;
 use crate::space::region::PageRecord;
 use crate::space::{Region, meta};
 use crate::sys::atomic::{AtomicUsize, Ordering};
@@ -86,7 +86,7 @@ impl Slab {
         let shape = class.shape();
         let (regions, pages) = (shape.regions as usize, shape.pages as usize);
         let record = meta::take(Self::record_size(shape))?;
-        let Some(run) = FIRST.alloc(pages, PAGE) else {
+        let Some(run) = super::heap_of(arena).alloc(pages, PAGE) else {
             // SAFETY: taken above with this size, unused.
             unsafe { meta::give(record, Self::record_size(shape)) };
             return None;

@@ -7,6 +7,7 @@ use crate::class::{CACHED_MAX, SLAB_CLASSES};
 use crate::heap::HEAP;
 use crate::space::Region;
 use crate::space::chunk::CHUNK;
+use crate::sys::numa;
 use crate::testing::alone;
 use proptest::prelude::{
     ProptestConfig, any as anything, prop, prop_assert, prop_assert_eq, proptest,
@@ -357,4 +358,119 @@ fn a_large_block_grows_shrinks_and_moves_with_its_bytes_and_its_pages() {
     large::free(last);
     assert_eq!((large::bytes(), HEAP.totals().used), (pages, used));
     const { assert!(CHUNK > CACHED_MAX) };
+}
+
+/// Runs `f` on a machine with two nodes; the process's first thread has worked on node 0.
+fn on_two_nodes(f: impl FnOnce()) {
+    let _alone = alone();
+    any()
+        .expect("there is memory")
+        .threads
+        .fetch_add(1, Ordering::Relaxed);
+    numa::fake::set_two(true);
+    nodes::forget();
+    f();
+    numa::fake::move_to(0);
+    numa::fake::set_two(false);
+    nodes::forget();
+    any().unwrap().leave();
+}
+
+fn join_on(node: usize) -> &'static Arena {
+    numa::fake::move_to(node);
+    join().expect("there is memory")
+}
+
+#[test]
+fn blocks_of_arenas_of_different_nodes_come_from_different_page_heaps_and_go_back_there() {
+    on_two_nodes(|| {
+        let arenas = [0, 1].map(join_on);
+        let heaps = arenas.map(|a| a.heap);
+        assert!(
+            core::ptr::eq(heaps[0], &heap::FIRST),
+            "the first thread's node"
+        );
+        assert!(!core::ptr::eq(heaps[0], heaps[1]));
+        drain(true);
+        let used = || heaps.map(|h| h.totals().used);
+        let before = used();
+        for class in [Class::of(64), Class::of(5000), Class::of(40 * 1024)] {
+            // More than lie in stores and in slabs that are there already.
+            let mut blocks = arenas.map(|arena| {
+                let mut blocks = vec![0; (4 << 20) / class.size()];
+                let mut filled = 0;
+                while filled < blocks.len() {
+                    let n = arena.fill(class, &mut blocks[filled..]);
+                    assert!(n > 0);
+                    filled += n;
+                }
+                blocks
+            });
+            for (heap, blocks) in heaps.iter().zip(&blocks) {
+                assert!(blocks.iter().all(|&p| heap.owns(p)), "{class:?}");
+            }
+            assert!(used()[0] > before[0] && used()[1] > before[1]);
+            // Each node's are freed by a thread of the other.
+            arenas[1].flush(class, &mut blocks[0]);
+            arenas[0].flush(class, &mut blocks[1]);
+            // Once for the stores, and once for slabs that this has emptied.
+            drain(true);
+            drain(true);
+            assert_eq!(used(), before, "{class:?}");
+        }
+        arenas.iter().for_each(|a| a.leave());
+    });
+}
+
+#[test]
+fn large_blocks_stay_with_the_page_heap_of_their_arena() {
+    on_two_nodes(|| {
+        let arena = join_on(1);
+        let run = large::alloc(Class::of(CHUNK), CHUNK, arena.index()).unwrap();
+        assert!(arena.heap.owns(run.addr));
+        let class = Class::of(4 * CHUNK);
+        let grown = large::resize_in_place(run.addr, class, false);
+        let at = if grown {
+            Some(run.addr)
+        } else {
+            large::relocate(run.addr, class)
+        };
+        let at = at.unwrap_or(run.addr);
+        let last = at + large::pages_of(at).0 * PAGE - 1;
+        assert!(arena.heap.owns(at) && arena.heap.owns(last));
+        large::free(at);
+        arena.leave();
+    });
+}
+
+#[test]
+fn each_node_has_its_share_of_the_arenas_and_threads_join_one_of_their_node() {
+    on_two_nodes(|| {
+        configure(Some(4));
+        let joined: Vec<_> = (0..12).map(|i| (i % 2, join_on(i % 2))).collect();
+        let heap = |node: usize| joined[node].1.heap;
+        assert!(
+            joined
+                .iter()
+                .all(|(node, a)| core::ptr::eq(a.heap, heap(*node)))
+        );
+        let mut of_second: Vec<_> = joined
+            .iter()
+            .filter(|j| j.0 == 1)
+            .map(|j| j.1.index())
+            .collect();
+        of_second.sort_unstable();
+        of_second.dedup();
+        // Arenas of two page heaps there are at least; other tests may have made more.
+        assert!((1..=2).contains(&of_second.len()), "{of_second:?}");
+        let spread = of_second.iter().map(|&i| threads(i as usize));
+        assert!(spread.clone().max().unwrap() - spread.min().unwrap() <= 1);
+
+        // However few there are to be, a node has one.
+        configure(Some(1));
+        let more = [0, 1].map(join_on);
+        assert!((0..2).all(|node| core::ptr::eq(more[node].heap, heap(node))));
+        joined.iter().for_each(|j| j.1.leave());
+        more.iter().for_each(|a| a.leave());
+    });
 }

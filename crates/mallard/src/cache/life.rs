@@ -65,6 +65,11 @@ pub fn current() -> Option<&'static ThreadCache> {
     Some(unsafe { &*(at as *const ThreadCache) })
 }
 
+/// The number of the calling thread's arena; that of the first for a thread without a cache.
+pub fn arena() -> u16 {
+    current().map_or(0, |cache| cache.arena.index())
+}
+
 /// The calling thread's cache, made if the thread never had one. None when the thread has ended or
 /// memory is out.
 pub fn current_or_new() -> Option<&'static ThreadCache> {

@@ -8,7 +8,7 @@
 use super::{Backing, PageHeap, RESERVE, RETAIN, Totals};
 use crate::space::{HeapId, Region, meta};
 use crate::sys::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use crate::sys::lock::{Mutex, RawLock};
+use crate::sys::lock::{Guard, Mutex, RawLock};
 
 /// The most page heaps there can be.
 pub const MOST: usize = 1024;
@@ -23,6 +23,9 @@ static OTHERS: [AtomicPtr<PageHeap>; MOST - 1] =
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Held while a page heap is made.
 static MAKING: Mutex<()> = Mutex::new(());
+
+/// The right to make page heaps, and to change what concerns all of them.
+pub type Making = Guard<'static, ()>;
 
 /// All page heaps together.
 pub struct Heaps;
@@ -45,11 +48,14 @@ fn owner(addr: usize) -> Option<&'static PageHeap> {
     Some(get(region.chunk_of(addr).heap()))
 }
 
+/// Waits for the right to make page heaps. The caller holds no lock from this one on.
+pub fn making() -> Making {
+    MAKING.lock()
+}
+
 /// Makes another page heap, with the decay times of the first. None when there are too many or
-/// memory is out. The caller holds no lock from that of the making of page heaps on.
-#[cfg_attr(not(test), expect(dead_code, reason = "nobody makes any yet"))]
-pub fn make() -> Option<&'static PageHeap> {
-    let _making = MAKING.lock();
+/// memory is out.
+pub fn make(_: &Making) -> Option<&'static PageHeap> {
     let index = COUNT.load(Ordering::Relaxed);
     let slot = OTHERS.get(index)?;
     let room = meta::take(size_of::<PageHeap>())?.cast::<PageHeap>();
@@ -59,10 +65,10 @@ pub fn make() -> Option<&'static PageHeap> {
         room.write(PageHeap::new(HeapId(index as u16 + 1)));
         room.as_ref()
     };
-    let (dirty, muzzy) = FIRST.decay_times();
-    heap.set_decay(dirty, muzzy);
     slot.store(room.as_ptr(), Ordering::Release);
     COUNT.store(index + 1, Ordering::Release);
+    let (dirty, muzzy) = FIRST.decay_times();
+    heap.set_decay(dirty, muzzy);
     Some(heap)
 }
 
@@ -81,6 +87,8 @@ impl Heaps {
 
     /// Sets both decay times in milliseconds: 0 at once, negative never.
     pub fn set_decay(&self, dirty_ms: i64, muzzy_ms: i64) {
+        // One that is made at this moment is to have them too.
+        let _making = making();
         self.all().for_each(|h| h.set_decay(dirty_ms, muzzy_ms));
     }
 

@@ -6,7 +6,8 @@
 //! - A run freed becomes dirty pages of its chunk. Dirty pages go back to the system along a curve
 //!   (`decay`), in an order and with system calls that `purge` chooses, outside the lock.
 //! - `huge_pages` decides which chunks ask for huge pages.
-//! - There can be several page heaps (`heaps`), each with chunks of its own.
+//! - There can be several page heaps (`heaps`), each with chunks of its own: one for every node of
+//!   memory where a machine has several (`nodes`). One that has no memory left takes from another.
 //!
 //! All state of a page heap is behind one lock. The records of its chunks are touched only under it.
 //! This floor knows nothing of classes and blocks: who asks for a run describes its pages in the
@@ -16,6 +17,7 @@ mod decay;
 mod filler;
 mod heaps;
 pub mod huge_pages;
+pub mod nodes;
 mod pool;
 mod purge;
 #[cfg(test)]
@@ -143,7 +145,7 @@ impl PageHeap {
     }
 
     /// Whether the run is of this page heap.
-    fn owns(&self, addr: usize) -> bool {
+    pub fn owns(&self, addr: usize) -> bool {
         Region::find(addr).is_some_and(|r| r.chunk_of(addr).heap() == self.id)
     }
 
@@ -170,8 +172,21 @@ impl PageHeap {
         if pages > isize::MAX as usize / PAGE {
             return None;
         }
-        let mut s = self.state.lock();
-        s.alloc(pages, align)
+        let run = self.state.lock().alloc(pages, align);
+        run.or_else(|| self.alloc_elsewhere(pages, align))
+    }
+
+    /// A run of another page heap, because this one can get no memory.
+    #[cold]
+    fn alloc_elsewhere(&self, pages: usize, align: usize) -> Option<Run> {
+        HEAP.all()
+            .filter(|heap| heap.id != self.id)
+            .find_map(|heap| heap.state.lock().alloc(pages, align))
+    }
+
+    /// Has memory for chunks that are committed from now on come from the node.
+    fn bind(&self, node: usize) {
+        self.state.lock().pool.bind(node);
     }
 
     /// Takes a run of this page heap back.

@@ -11,7 +11,7 @@
 use super::huge_pages;
 use crate::space::chunk::{CHUNK, Chunk};
 use crate::space::region::{self, ChunkSet, End, Growing, HeapId, Region};
-use crate::sys::mem;
+use crate::sys::{mem, numa};
 
 /// The heap is committed in steps of a quarter of what it is, within these bounds, in chunks.
 const LEAST_STEP: usize = 2;
@@ -23,6 +23,8 @@ pub struct Pool {
     chunks: usize,
     /// Vacant ones of them that are given up.
     decommitted: usize,
+    /// The node that memory is to come from.
+    node: Option<usize>,
 }
 
 impl Pool {
@@ -31,6 +33,18 @@ impl Pool {
             heap,
             chunks: 0,
             decommitted: 0,
+            node: None,
+        }
+    }
+
+    /// Has memory for chunks that are committed from now on come from the node.
+    pub fn bind(&mut self, node: usize) {
+        self.node = Some(node);
+    }
+
+    fn prefer_node(&self, at: usize, chunks: usize) {
+        if let Some(node) = self.node {
+            numa::prefer(at, chunks * CHUNK, node);
         }
     }
 
@@ -64,6 +78,9 @@ impl Pool {
                     mem::want_huge_pages(c.addr(), CHUNK);
                 } else if done && huge_pages::forbid_at_first() {
                     mem::forbid_huge_pages(c.addr(), CHUNK);
+                }
+                if done {
+                    self.prefer_node(c.addr(), 1);
                 }
                 c.committed.set(done);
                 self.decommitted -= done as usize;
@@ -186,6 +203,7 @@ impl Pool {
         let grow = |n: usize| region.grow(growing, self.heap, end.at, n).then_some(n);
         let count = grow(step).or_else(|| grow(least))?;
         let fresh = end.at..end.at + count;
+        self.prefer_node(region.heap() + end.at * CHUNK, count);
         huge_pages::prepare(fresh.clone().map(|i| region.chunk(i)));
         let vacant = region.vacant(self.heap);
         fresh.for_each(|i| vacant.insert(i));

@@ -49,7 +49,7 @@ fn op() -> impl Strategy<Value = Op> {
 /// The page heap beside the first.
 fn second() -> &'static PageHeap {
     static MADE: std::sync::OnceLock<&'static PageHeap> = std::sync::OnceLock::new();
-    MADE.get_or_init(|| heaps::make().expect("there is memory"))
+    MADE.get_or_init(|| heaps::make(&heaps::making()).expect("there is memory"))
 }
 
 /// The runs that are held. Every page of one begins with its own address and the run's number.
@@ -385,4 +385,28 @@ fn no_run_reaches_over_the_border_of_two_page_heaps() {
     }
     assert!(pages < 8 * many, "nothing stopped it");
     HEAP.free(addr, pages);
+}
+
+#[test]
+fn a_page_heap_without_memory_takes_from_another_to_which_it_goes_back() {
+    let _alone = alone();
+    restore();
+    let before = FIRST.totals().used;
+    // What it does when the system gives it none.
+    let run = second().alloc_elsewhere(3, PAGE).unwrap();
+    assert!(FIRST.owns(run.addr));
+    assert_eq!(FIRST.totals().used, before + 3);
+    HEAP.free(run.addr, 3);
+    assert_eq!(FIRST.totals().used, before);
+}
+
+#[test]
+fn a_new_page_heap_decays_as_the_first_does() {
+    let _alone = alone();
+    HEAP.set_decay(123, -1);
+    let heap = heaps::make(&heaps::making()).unwrap();
+    assert_eq!(heap.decay_times(), (123, -1));
+    HEAP.set_decay(456, 7);
+    assert_eq!(heap.decay_times(), (456, 7));
+    restore();
 }
