@@ -5,3 +5,4 @@ mod contention;
 mod errors;
 mod place;
 mod programs;
+mod real;

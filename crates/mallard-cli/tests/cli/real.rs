@@ -1,0 +1,99 @@
+//! Real programs in `mallard bench --suite full`: that rows run, tell what they should, and are left
+//! out by name where a program is missing.
+
+use std::io::Write;
+
+use mallard_report::model::Row;
+
+use crate::place::{Place, told};
+
+/// Whether a test cannot run for want of a program. It is skipped with a line on the standard error
+/// that `cargo test` does not capture; where all programs are promised, it fails.
+fn lacks(test: &str, programs: &[&str]) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = |program: &&&str| {
+        let mut folders = std::env::split_paths(&path);
+        folders.any(|folder| folder.join(program).is_file())
+    };
+    let missing: Vec<&&str> = programs.iter().filter(|name| !is_there(name)).collect();
+    if missing.is_empty() {
+        return false;
+    }
+    let line = format!("{test}: not installed: {missing:?} (scripts/setup-bench.sh)");
+    let required = std::env::var("MALLARD_REQUIRE_PROGRAMS").is_ok_and(|value| value == "1");
+    assert!(!required, "{line}");
+    let _ = writeln!(std::io::stderr(), "SKIPPED {line}");
+    true
+}
+
+/// The row, run once in short on glibc and mallard.
+fn run(row: &str) -> Row {
+    let place = Place::new();
+    let words = ["bench", "--suite", "full", "--quick", "-r", "1"];
+    let words = [&words[..], &["-a", "glibc,mallard", row]].concat();
+    let (code, stdout, stderr) = told(&mut place.mallard(&words));
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let text = place.text("mallard-results/results.json");
+    let mut results = mallard_report::read_json(&mut text.as_bytes()).unwrap();
+    let mut rows = results.experiments.remove(0).rows;
+    assert_eq!(rows.len(), 1, "{stdout}");
+    let row = rows.remove(0);
+    assert_eq!(row.cells.len(), 2, "{stdout}");
+    for cell in &row.cells {
+        assert_eq!(cell.failure, None, "{}", cell.allocator);
+        assert_eq!(cell.runs.len(), 1, "{}", cell.allocator);
+        assert!(cell.runs[0].seconds > 0.0);
+    }
+    row
+}
+
+#[test]
+fn an_interpreter_writes_the_same_on_both() {
+    if lacks("an_interpreter_writes_the_same_on_both", &["perl"]) {
+        return;
+    }
+    let row = run("perl");
+    let [glibc, mallard] = [&row.cells[0].runs[0], &row.cells[1].runs[0]];
+    assert!(glibc.output_hash.is_some());
+    assert_eq!(glibc.output_hash, mallard.output_hash);
+    // Interpreter and data; what the process takes, not its launcher.
+    assert!(glibc.peak_rss_bytes > 4 << 20, "{}", glibc.peak_rss_bytes);
+}
+
+#[test]
+fn redis_is_driven_and_its_memory_read_after_everything_was_deleted() {
+    let programs = ["redis-server", "redis-benchmark", "redis-cli"];
+    if lacks("redis_is_driven", &programs) {
+        return;
+    }
+    let row = run("redis");
+    assert_eq!(row.seconds_are.as_deref(), Some("per 100,000 requests"));
+    for cell in &row.cells {
+        let run = &cell.runs[0];
+        let latency = run.latency.as_ref().expect("redis-benchmark tells it");
+        assert!(
+            latency.p50_ns > 0.0 && latency.p50_ns <= latency.p99_ns,
+            "{latency:?}"
+        );
+        assert!(latency.p99_ns <= latency.max_ns, "{latency:?}");
+        let end = run.end_rss_bytes.expect("it is read");
+        assert!(end > 1 << 20 && end <= run.peak_rss_bytes, "{end}");
+        assert!(run.huge_bytes.is_some());
+        // The pause is no part of the figure, but of the process.
+        assert!(run.wall_seconds > 1.0, "{}", run.wall_seconds);
+    }
+}
+
+#[test]
+fn a_row_without_its_program_says_which_package_brings_it() {
+    let place = Place::new();
+    let empty = place.path().join("empty");
+    std::fs::create_dir(&empty).unwrap();
+    let words = [
+        "bench", "--suite", "full", "--quick", "-r", "1", "-a", "glibc", "lua",
+    ];
+    let (_, stdout, stderr) = told(place.mallard(&words).env("PATH", &empty));
+    let all = stdout + &stderr;
+    assert!(all.contains("lua5.4 is not installed"), "{all}");
+    assert!(all.contains("apt-get install lua5.4"), "{all}");
+}
