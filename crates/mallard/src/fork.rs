@@ -5,7 +5,7 @@
 //! that it does not have.
 
 use crate::arena;
-use crate::cache::life;
+use crate::cache::{keeper, life};
 use crate::heap::HEAP;
 use crate::space::{meta, region};
 use crate::sys::atomic::{AtomicPtr, Ordering};
@@ -70,5 +70,6 @@ extern "C" fn child() {
     HEAP.all().for_each(|h| h.purging().reset());
     HEAP.making().reset();
     starting().reset();
+    keeper::leave();
     life::after_fork();
 }

@@ -16,7 +16,8 @@
 //!
 //! Each folder is one of these floors and uses only the ones under it; `class` (the table of sizes)
 //! belongs to all. On top: `api`, the Rust functions that every front uses, `conf`, the options,
-//! `stats`, `fork`. A test holds the order (`tests/layers.rs`).
+//! `stats`, `fork`, and `background`, a thread of our own where the program's sleep. A test holds the
+//! order (`tests/layers.rs`).
 //!
 //! As a Rust program's allocator:
 //!
@@ -37,6 +38,8 @@
 pub mod api;
 #[cfg(not(loom))]
 mod arena;
+#[cfg(not(loom))]
+mod background;
 #[cfg(not(loom))]
 mod cache;
 #[cfg(not(loom))]

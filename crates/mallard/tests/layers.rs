@@ -18,7 +18,7 @@ const HOUSE: &[&[&str]] = &[
     &["heap"],
     &["arena"],
     &["cache"],
-    &["stats", "fork"],
+    &["stats", "fork", "background"],
     &["api"],
 ];
 /// Uses no floor, so that it can run before any is ready; only the start uses it.

@@ -6,6 +6,7 @@
 
 use super::start::{self, JUNK_ALLOC, XMALLOC, ZERO, extras, start};
 use crate::arena::{self, large};
+use crate::background;
 use crate::cache::{self, ThreadCache, life};
 use crate::class::{self, CACHED_MAX, Class, MAX, MEDIUM_MAX, PAGE, SLAB_MAX, STRIDE, TABLE_MAX};
 use crate::die;
@@ -65,6 +66,7 @@ fn alloc_slow(offset: usize) -> *mut u8 {
         return alloc_uncached(class);
     }
     if let Some(block) = take(class) {
+        background::start_if_wanted();
         return block as *mut u8;
     }
     reclaim();
@@ -127,6 +129,7 @@ fn alloc_large(size: usize, align: usize, zeroed: bool) -> *mut u8 {
         large::alloc(class, align, arena)
     });
     cache::tick_for(class.size());
+    background::start_if_wanted();
     let Some(run) = run else {
         return out_of_memory(size);
     };

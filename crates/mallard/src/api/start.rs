@@ -2,10 +2,11 @@
 //!
 //! Nothing here allocates: the first call may come from the loader, long before `main`.
 
-use crate::cache;
+use crate::cache::{self, keeper};
+use crate::class::PAGE;
 use crate::conf::{self, Options};
 use crate::die;
-use crate::heap::{HEAP, huge_pages};
+use crate::heap::{Cap, HEAP, huge_pages};
 use crate::sys::atomic::{AtomicBool, AtomicU8, Ordering};
 use crate::sys::count::Kind;
 use crate::sys::lock::RawLock;
@@ -99,7 +100,7 @@ fn first() {
 }
 
 fn apply(o: &Options) {
-    use conf::Thp;
+    use conf::{BackgroundThread, DirtyMax, Thp};
     let mut extras = 0;
     extras |= if o.junk.on_alloc() { JUNK_ALLOC } else { 0 };
     extras |= if o.junk.on_free() { JUNK_FREE } else { 0 };
@@ -118,7 +119,25 @@ fn apply(o: &Options) {
         o.reserve.unwrap_or(0),
         o.retain,
     );
+    HEAP.set_cap(match o.dirty_max {
+        DirtyMax::None => Cap::NONE,
+        DirtyMax::Bytes(bytes) => Cap {
+            pages: bytes / PAGE,
+            share: None,
+        },
+        DirtyMax::Percent(share) => Cap {
+            share: Some(share),
+            ..Cap::NONE
+        },
+    });
     arena::configure(o.narenas.map(|n| n as usize));
     let cached = o.tcache && extras & !XMALLOC == 0;
     cache::configure(if cached { o.tcache_max } else { 0 });
+    keeper::configure(match o.background_thread {
+        // Threads without caches are not counted.
+        _ if extras & !XMALLOC != 0 => keeper::Mode::Never,
+        BackgroundThread::False => keeper::Mode::Never,
+        BackgroundThread::Auto => keeper::Mode::Auto,
+        BackgroundThread::True => keeper::Mode::Always,
+    });
 }

@@ -181,9 +181,10 @@ pub fn footprint() -> usize {
     slab::bytes() + large::bytes()
 }
 
-/// Has every arena's stores give back: what was idle since the last call, or everything.
-pub fn drain(all: bool) {
-    made().for_each(|a| a.drain(all));
+/// Has every arena's stores give back: what was idle since the last call, or everything. Tells
+/// whether they had anything.
+pub fn drain(all: bool) -> bool {
+    made().fold(false, |any, a| a.drain(all) | any)
 }
 
 impl Arena {
@@ -284,25 +285,31 @@ impl Arena {
     }
 
     /// Has the stores give idle blocks, or all, back to slabs and page heap, and the bins their
-    /// spare slabs.
-    fn drain(&self, all: bool) {
+    /// spare slabs. Tells whether there was anything to give, now or later.
+    fn drain(&self, all: bool) -> bool {
+        let mut any = false;
         for class in Class::cachable() {
-            self.drain_bin(class, all);
+            any |= self.drain_bin(class, all);
             let spare = self.bin(class).0.lock().idle_spare(all);
             if let Some(slab) = spare {
+                any = true;
                 // SAFETY: empty, in no list, and taken out of its bin.
                 unsafe { slab.unmake() };
             }
         }
+        any
     }
 
-    /// Has a store give idle blocks, or all, back, and begins another while.
+    /// Has a store give idle blocks, or all, back, and begins another while. Tells whether it held
+    /// any.
     #[cold]
-    fn drain_bin(&self, class: Class, all: bool) {
+    fn drain_bin(&self, class: Class, all: bool) -> bool {
         let mut blocks = [0; GROUP];
+        let mut any = false;
         loop {
             let n = {
                 let mut b = self.bin(class).0.lock();
+                any |= b.store.len() > 0;
                 let n = b.store.idle(&mut blocks, all);
                 if n < GROUP {
                     b.store.mark();
@@ -311,7 +318,7 @@ impl Arena {
             };
             give_back(class, &mut blocks[..n]);
             if n < GROUP {
-                break;
+                return any;
             }
         }
     }

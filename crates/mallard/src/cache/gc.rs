@@ -4,8 +4,13 @@
 //! [`EVENTS`] of them, the next few classes are looked at. A mark is set below which a stack may not
 //! be popped without a slow event; if at the next look the mark still stands, what lies below it was
 //! of no use in between and goes back to the arena.
+//!
+//! Pages and stores are a background thread's business where there is one (`keeper`): then a slow event
+//! costs a load for that, and no request waits for a purge. A stack can be emptied by its own thread
+//! alone; what a thread that sleeps for long keeps on its stacks stays there, within the stacks'
+//! bounds.
 
-use super::{ThreadCache, life};
+use super::{ThreadCache, keeper, life};
 use crate::arena;
 use crate::class::{CACHED_CLASSES, Class};
 use crate::heap::HEAP;
@@ -59,8 +64,18 @@ impl ThreadCache {
     }
 }
 
-/// Gives time its due: pages that have decayed, blocks that lay idle in the stores.
+/// Gives time its due, unless a thread of ours does.
 pub fn tick() {
+    if keeper::is_there() {
+        keeper::tell();
+    } else {
+        keeper::consider();
+        give_due();
+    }
+}
+
+/// Returns pages that have decayed, and blocks that lay idle in the stores.
+fn give_due() {
     let now = time::now_ms();
     let seen = STORES_SEEN.load(Ordering::Relaxed);
     if now.wrapping_sub(seen) >= STORES_MS

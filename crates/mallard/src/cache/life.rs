@@ -8,7 +8,7 @@
 //! In the child of a fork, the caches of the threads that are no more are kept aside, and given back
 //! little by little, unless the fork caught their owner in the middle of a change: then they stay.
 
-use super::{ThreadCache, gc};
+use super::{ThreadCache, gc, keeper};
 use crate::arena::{self, Arena};
 use crate::class::CACHED_CLASSES;
 use crate::space::meta;
@@ -90,6 +90,7 @@ fn begin() -> Option<&'static ThreadCache> {
         return None;
     };
     enrol(cache);
+    keeper::consider();
     tls::set(core::ptr::from_ref(cache).addr());
     // This may allocate: the cache is in place already.
     // SAFETY: the key exists; the value is only handed to `ended`.
@@ -138,7 +139,6 @@ fn strike_off(cache: &'static ThreadCache) {
         Some(prev) => prev.next.set(next),
         None => registry.live = next,
     }
-    THREADS.fetch_sub(1, Ordering::Relaxed);
 }
 
 extern "C" fn ended(cache: *mut libc::c_void) {
@@ -154,6 +154,8 @@ fn end(cache: &'static ThreadCache) {
     strike_off(cache);
     cache.arena.leave();
     dissolve(cache);
+    // Who counts the threads sees what they gave back.
+    THREADS.fetch_sub(1, Ordering::Release);
     // Threads that live too briefly to do so otherwise give time its due here.
     adopt_orphan();
     gc::tick();
@@ -169,7 +171,7 @@ fn dissolve(cache: &'static ThreadCache) {
 
 /// Threads with a cache.
 pub fn threads() -> u32 {
-    THREADS.load(Ordering::Relaxed)
+    THREADS.load(Ordering::Acquire)
 }
 
 /// Calls `f` with every live cache. Its thread may run meanwhile: only what the cache says may be
@@ -209,10 +211,10 @@ pub fn after_fork() {
     ORPHANS.store(registry.orphans.is_some(), Ordering::Relaxed);
 }
 
-/// Gives back one of the caches that a fork left behind, if there are any.
-pub fn adopt_orphan() {
+/// Gives back one of the caches that a fork left behind; tells whether there was one.
+pub fn adopt_orphan() -> bool {
     if !ORPHANS.load(Ordering::Relaxed) {
-        return;
+        return false;
     }
     let orphan = {
         let mut registry = REGISTRY.lock();
@@ -221,9 +223,7 @@ pub fn adopt_orphan() {
         ORPHANS.store(registry.orphans.is_some(), Ordering::Relaxed);
         orphan
     };
-    if let Some(orphan) = orphan {
-        dissolve(orphan);
-    }
+    orphan.map(dissolve).is_some()
 }
 
 /// Empties the calling thread's cache.

@@ -14,6 +14,7 @@
 //! be had. Its pointer then leads to a block of zeros, in which every stack is both empty and full.
 
 mod gc;
+pub mod keeper;
 pub mod life;
 mod stack;
 #[cfg(test)]

@@ -171,12 +171,12 @@ options! {
             "Milliseconds over which freed pages are offered to the kernel (made muzzy); 0 at once, -1 never.";
         muzzy_decay_ms: i64 = 0, number(-1, DECAY_MAX), Jemalloc, Now,
             "Milliseconds over which offered pages are taken back for good; 0 at once, -1 never.";
-        dirty_max: DirtyMax = DirtyMax::None, DirtyCap, Mallard, NotYet,
-            "Cap on freed memory that is not given back yet, whatever the decay times say.";
-        background_thread: BackgroundThread = BackgroundThread::Auto, one_of(), Extended, NotYet,
+        dirty_max: DirtyMax = DirtyMax::None, DirtyCap, Mallard, Now,
+            "Cap on freed memory that is not given back yet, whatever the decay times say; a share is one of the memory in use.";
+        background_thread: BackgroundThread = BackgroundThread::Auto, one_of(), Extended, Now,
             "Purge from a thread of its own; `auto` starts it once the process has several threads and something to purge.";
-        max_background_threads: u32 = 4, clipped(1, 4095), Jemalloc, NotYet,
-            "Most background threads at a time.";
+        max_background_threads: u32 = 4, clipped(1, 4095), Jemalloc, Now,
+            "Most background threads at a time; one does it all so far.";
         retain: bool = true, Switch, Jemalloc, Now,
             "Keep addresses usable when their memory goes back; else whole free chunks of 2 MiB are only reserved until they are needed.";
         trust_madvise: bool = false, Switch, Jemalloc, NotYet,

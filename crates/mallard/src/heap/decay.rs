@@ -8,6 +8,12 @@
 
 /// Epochs in a decay time.
 const EPOCHS: usize = 200;
+/// Pages whose return is worth a look of the thread that does nothing else, and the part of what may
+/// stay that is: an idle process wakes up some twenty times until it has returned everything.
+const WORTH: usize = 256;
+const WORTH_PART: usize = 16;
+/// The most epochs between two looks, so that what became unused in between ages from about then.
+const LONGEST: usize = EPOCHS / 2;
 /// Weights are fixed-point numbers with so many fractional bits.
 const FRACTION: u32 = 24;
 
@@ -89,10 +95,49 @@ impl Decay {
     }
 
     fn limit(&self) -> usize {
-        let sum: u64 = (self.backlog.iter().zip(&CURVE[1..]))
+        self.limit_after(0)
+    }
+
+    /// How many pages may stay when so many more epochs have passed.
+    fn limit_after(&self, epochs: usize) -> usize {
+        let sum: u64 = (self.backlog[epochs..].iter().zip(&CURVE[1..]))
             .map(|(&n, &w)| n as u64 * w as u64)
             .sum();
         (sum >> FRACTION) as usize
+    }
+
+    /// Takes note that the unused pages which are left cannot be returned, so that they are not
+    /// taken for new ones.
+    pub fn settle(&mut self, unused: usize) {
+        self.settled = unused;
+    }
+
+    /// When it is worth it to look again, if nothing else becomes unused; none when nothing is going
+    /// to be due.
+    pub fn next_look(&self, unused: usize) -> Option<u64> {
+        if self.time_ms <= 0 || unused == 0 {
+            return None;
+        }
+        let at = |epochs| self.epoch_start + epochs as u64 * self.epoch_ms();
+        if unused > self.settled {
+            // They enter the backlog when the epoch is over.
+            return Some(at(1));
+        }
+        let stay = self.limit().min(unused);
+        if stay == 0 {
+            return None;
+        }
+        let worth = stay.saturating_sub(WORTH.max(stay / WORTH_PART));
+        let (mut least, mut most) = (1, LONGEST);
+        while least < most {
+            let middle = (least + most) / 2;
+            if self.limit_after(middle) <= worth {
+                most = middle;
+            } else {
+                least = middle + 1;
+            }
+        }
+        Some(at(least))
     }
 }
 
@@ -127,6 +172,63 @@ mod tests {
         assert!(at(1_000) > 980, "{}", at(1_000));
         assert!((400..600).contains(&at(5_000)), "{}", at(5_000));
         assert_eq!(at(10_100), 0);
+    }
+
+    /// Looks only when told to, from a moment at which `pages` become unused; tells the moments, in
+    /// milliseconds from then.
+    fn looks(
+        decay: &mut Decay,
+        pages: usize,
+        mut purge: impl FnMut(usize, usize) -> usize,
+    ) -> Vec<u64> {
+        const START: u64 = 1_000;
+        decay.advance(START, 0);
+        let (mut now, mut unused, mut at) = (START, pages, vec![]);
+        while let Some(next) = decay.next_look(unused) {
+            assert!(next > now, "{next} after {now}");
+            now = next;
+            at.push(now - START);
+            assert!(at.len() < 1000, "looks without end: {at:?}");
+            if let Some(limit) = decay.advance(now, unused) {
+                unused = purge(unused, limit);
+                if unused > limit {
+                    decay.settle(unused);
+                }
+            }
+        }
+        at
+    }
+
+    #[test]
+    fn who_looks_when_told_returns_all_in_few_looks_and_then_never_looks_again() {
+        for (pages, most) in [(1, 4), (200, 4), (10_000, 50), (1 << 20, 120)] {
+            let mut left = pages;
+            let at = looks(&mut Decay::new(10_000), pages, |unused, limit| {
+                left = unused.min(limit);
+                left
+            });
+            assert_eq!(left, 0, "{pages} pages");
+            assert!(at.len() <= most, "{pages} pages: {at:?}");
+            assert!(at.last() <= Some(&10_100), "{pages} pages: {at:?}");
+        }
+    }
+
+    #[test]
+    fn pages_that_cannot_be_returned_are_not_looked_at_for_ever() {
+        let mut decay = Decay::new(1_000);
+        let at = looks(&mut decay, 5_000, |unused, limit| {
+            unused.min(limit.max(300))
+        });
+        assert!(at.last() <= Some(&1_010), "{at:?}");
+        assert_eq!(decay.next_look(300), None);
+        assert!(decay.next_look(301).is_some(), "one more is new");
+    }
+
+    #[test]
+    fn where_pages_stay_for_ever_or_go_at_once_there_is_nothing_to_look_for() {
+        assert_eq!(looks(&mut Decay::new(-1), 1000, |u, _| u), []);
+        assert_eq!(looks(&mut Decay::new(0), 1000, |u, _| u), []);
+        assert_eq!(looks(&mut Decay::new(1000), 0, |u, _| u), []);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! its chunk, whoever frees it. [`HEAP`] is the way in for those who have an address, or who mean
 //! all page heaps; who wants memory asks a [`PageHeap`].
 
-use super::{Backing, PageHeap, RESERVE, RETAIN, Totals};
+use super::{Backing, Cap, PageHeap, RESERVE, RETAIN, Totals};
 use crate::space::{HeapId, Region, meta};
 use crate::sys::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use crate::sys::lock::{Guard, Mutex, RawLock};
@@ -53,8 +53,8 @@ pub fn making() -> Making {
     MAKING.lock()
 }
 
-/// Makes another page heap, with the decay times of the first. None when there are too many or
-/// memory is out.
+/// Makes another page heap, with the decay times and the cap of the first. None when there are too
+/// many or memory is out.
 pub fn make(_: &Making) -> Option<&'static PageHeap> {
     let index = COUNT.load(Ordering::Relaxed);
     let slot = OTHERS.get(index)?;
@@ -69,6 +69,7 @@ pub fn make(_: &Making) -> Option<&'static PageHeap> {
     COUNT.store(index + 1, Ordering::Release);
     let (dirty, muzzy) = FIRST.decay_times();
     heap.set_decay(dirty, muzzy);
+    heap.set_cap(FIRST.cap());
     Some(heap)
 }
 
@@ -90,6 +91,16 @@ impl Heaps {
         // One that is made at this moment is to have them too.
         let _making = making();
         self.all().for_each(|h| h.set_decay(dirty_ms, muzzy_ms));
+    }
+
+    /// Sets the cap on dirty pages of each, in effect from the next pages freed on.
+    pub fn set_cap(&self, cap: Cap) {
+        self.all().for_each(|h| h.set_cap(cap));
+    }
+
+    /// The decay time of dirty pages, of the first.
+    pub fn dirty_ms(&self) -> i64 {
+        FIRST.decay_times().0
     }
 
     /// Takes the run back.
@@ -126,6 +137,12 @@ impl Heaps {
     /// Looks at the clock, and returns what is due.
     pub fn tick(&self) {
         self.all().for_each(PageHeap::tick);
+    }
+
+    /// Returns what is due, for the thread that does so in the others' stead; see
+    /// [`PageHeap::attend`].
+    pub fn attend(&self) -> Option<u64> {
+        self.all().filter_map(PageHeap::attend).min()
     }
 
     /// Returns all free memory now. Tells whether anything was returned.

@@ -5,6 +5,8 @@
 //!   the rest of the last of them serves smaller requests.
 //! - A run freed becomes dirty pages of its chunk. Dirty pages go back to the system along a curve
 //!   (`decay`), in an order and with system calls that `purge` chooses, outside the lock.
+//! - `watch` tells the thread that sleeps until there is something to return, and the one that frees
+//!   more than may stay.
 //! - `huge_pages` decides which chunks ask for huge pages.
 //! - There can be several page heaps (`heaps`), each with chunks of its own: one for every node of
 //!   memory where a machine has several (`nodes`). One that has no memory left takes from another.
@@ -22,18 +24,21 @@ mod pool;
 mod purge;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use crate::class::PAGE;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::{HeapId, Region};
 use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sys::count::Kind;
-use crate::sys::lock::{Mutex, RawLock};
+use crate::sys::lock::{Guard, Mutex, RawLock};
 use crate::sys::time;
 use decay::Decay;
 use filler::Filler;
 pub use heaps::{FIRST, HEAP};
 use pool::Pool;
+use watch::Watch;
+pub use watch::{BELL, Cap};
 
 /// Consecutive pages that are the holder's.
 #[derive(Clone, Copy, Debug)]
@@ -119,6 +124,7 @@ struct State {
     totals: Totals,
     dirty: Decay,
     muzzy: Decay,
+    watch: Watch,
 }
 
 // SAFETY: the chunk records that the lists refer to live for ever and are touched under the lock
@@ -137,6 +143,7 @@ impl PageHeap {
                     totals: Totals::ZERO,
                     dirty: Decay::new(10_000),
                     muzzy: Decay::new(0),
+                    watch: Watch::new(),
                 },
             ),
             purging: Mutex::named(Kind::Purging, Purging { round: 0 }),
@@ -149,6 +156,16 @@ impl PageHeap {
         Region::find(addr).is_some_and(|r| r.chunk_of(addr).heap() == self.id)
     }
 
+    /// Sets the cap on dirty pages, in effect from the next pages freed on.
+    fn set_cap(&self, cap: Cap) {
+        self.state.lock().watch.set_cap(cap);
+    }
+
+    /// The cap on dirty pages.
+    fn cap(&self) -> Cap {
+        self.state.lock().watch.cap()
+    }
+
     /// Sets both decay times in milliseconds: 0 at once, negative never.
     fn set_decay(&self, dirty_ms: i64, muzzy_ms: i64) {
         let now = time::now_ms();
@@ -157,6 +174,9 @@ impl PageHeap {
         s.dirty.set_time(dirty_ms, now, dirty);
         s.muzzy.set_time(muzzy_ms, now, muzzy);
         self.at_once.store(dirty_ms == 0, Ordering::Relaxed);
+        drop(s);
+        // Who sleeps does so by the old times.
+        BELL.ring();
     }
 
     /// Both decay times in milliseconds.
@@ -192,9 +212,6 @@ impl PageHeap {
     /// Takes a run of this page heap back.
     fn free(&self, addr: usize, pages: usize) {
         self.free_as(addr, pages, Backing::Dirty);
-        if self.at_once.load(Ordering::Relaxed) {
-            self.purge_due();
-        }
     }
 
     /// Takes back a run whose memory is no longer there, or is old contents.
@@ -203,6 +220,7 @@ impl PageHeap {
         s.span(addr, pages, |s, chunk, start, len| {
             s.give(chunk, start, len, backing)
         });
+        self.freed(s);
     }
 
     /// Takes many runs back under one lock.
@@ -213,7 +231,17 @@ impl PageHeap {
                 s.give(chunk, start, len, Backing::Dirty)
             });
         }
+        self.freed(s);
+    }
+
+    /// Pages became free: tells who is to hear at once.
+    fn freed(&self, mut s: Guard<'_, State>) {
+        let totals = s.totals;
+        let alarm = s.watch.look(totals.dirty, totals.used);
         drop(s);
+        if !alarm.is_silent() {
+            self.answer(alarm);
+        }
         if self.at_once.load(Ordering::Relaxed) {
             self.purge_due();
         }

@@ -6,7 +6,11 @@
 //! the little it would return, except when everything is asked for. The pages chosen are marked
 //! allocated for the time that the system calls take, which happen outside the lock; then they are
 //! freed again, as clean or muzzy.
+//!
+//! Who purges when: any thread at its slow events ([`PageHeap::tick`]), or, where there is a background
+//! thread, that one alone ([`PageHeap::attend`]); and whoever frees more than the cap allows.
 
+use super::watch::{Alarm, BELL, Plan};
 use super::{Backing, PageHeap, Purging, RETAIN, State};
 use crate::class::PAGE;
 use crate::space::Region;
@@ -79,6 +83,56 @@ impl PageHeap {
             drop(s);
             self.purge(due);
         }
+    }
+
+    /// Returns what is due, for the thread that does so in the others' stead. Tells when it is to look
+    /// again; none when there is nothing to wait for. It is rung for when that changes: the bell must
+    /// be ready.
+    pub fn attend(&self) -> Option<u64> {
+        self.purge_due();
+        let s = self.state.lock();
+        let near = s.watch.near(s.totals.dirty, s.totals.used);
+        drop(s);
+        if let Some(limit) = near {
+            self.make_room(limit);
+        }
+        let mut s = self.state.lock();
+        let totals = s.totals;
+        let looks = [
+            s.dirty.next_look(totals.dirty),
+            s.muzzy.next_look(totals.muzzy),
+        ];
+        let next = looks.into_iter().flatten().min();
+        let plan = match next {
+            Some(_) => Plan::Look,
+            None if s.dirty.time_ms() > 0 => Plan::Nothing,
+            None => Plan::Never,
+        };
+        s.watch.sleep(totals.dirty, totals.used, plan);
+        next
+    }
+
+    /// Does what freed pages were found to ask for.
+    #[cold]
+    pub(super) fn answer(&self, alarm: Alarm) {
+        if alarm.rouse {
+            BELL.ring();
+        }
+        if let Some(limit) = alarm.limit {
+            self.make_room(limit);
+        }
+    }
+
+    /// Comes down to a limit because of the cap.
+    fn make_room(&self, limit: usize) {
+        // Waits for who purges already: were it not to, freeing would outrun the cap.
+        let mut purging = self.purging.lock();
+        // The cap holds for nearly full chunks too, and what it is about is memory in use.
+        self.purge_round(&mut purging, limit, Step::DirtyToClean, true);
+        drop(purging);
+        let mut s = self.state.lock();
+        let totals = s.totals;
+        s.watch.give_up(totals.dirty, totals.used);
     }
 
     /// Looks at the clock, and returns what is due.
@@ -267,6 +321,14 @@ impl State {
                 break;
             }
             self.choose_from(chunk, step, round, excess, &mut batch);
+        }
+        if batch.len == 0 {
+            // All that is left stays: it is not to be taken for new at every look.
+            let decay = match step {
+                Step::MuzzyToClean => &mut self.muzzy,
+                _ => &mut self.dirty,
+            };
+            decay.settle(there);
         }
         batch
     }

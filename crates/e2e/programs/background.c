@@ -1,0 +1,272 @@
+/* The background thread as a program sees it: when it is there, what it gives back, that it sleeps,
+ * and that a fork or the end of the program does not mind it. The argument says which. Whatever takes
+ * time is waited for, up to a limit that only a failure reaches; nothing here allocates unasked. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "check.h"
+
+enum { THREADS = 4, BLOCK = 256, BLOCKS = 128 * 1024, KEPT = BLOCKS / 8, LIMIT_MS = 30000 };
+
+static void pause_ms(int ms) {
+    struct timespec t = {ms / 1000, ms % 1000 * 1000000L};
+    nanosleep(&t, NULL);
+}
+
+/* The text of a file, in a buffer that the next call overwrites; empty when there is none. */
+static const char *text_of(const char *path) {
+    static char text[4096];
+    ssize_t n = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        n = read(fd, text, sizeof text - 1);
+        close(fd);
+    }
+    text[n > 0 ? n : 0] = 0;
+    return text;
+}
+
+static long resident_kib(void) {
+    long size, resident;
+    CHECK(sscanf(text_of("/proc/self/statm"), "%ld %ld", &size, &resident) == 2);
+    return resident * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+/* The number of the process's threads; the id of the background thread, 0 when there is none. */
+static int tasks(long *background) {
+    char entries[8192];
+    int count = 0, fd = open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    long n;
+    CHECK(fd >= 0);
+    *background = 0;
+    while ((n = syscall(SYS_getdents64, fd, entries, sizeof entries)) > 0) {
+        for (long at = 0; at < n; at += *(unsigned short *)(entries + at + 16)) {
+            long id = atol(entries + at + 19);
+            char path[64];
+            if (id == 0) continue;
+            count++;
+            snprintf(path, sizeof path, "/proc/self/task/%ld/comm", id);
+            if (strcmp(text_of(path), "mallard\n") == 0) *background = id;
+        }
+    }
+    close(fd);
+    return count;
+}
+
+static long background(void) {
+    long id;
+    tasks(&id);
+    return id;
+}
+
+static long switches(long id) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/task/%ld/status", id);
+    const char *at = strstr(text_of(path), "\nvoluntary_ctxt_switches:");
+    CHECK(at != NULL);
+    return atol(at + strlen("\nvoluntary_ctxt_switches:"));
+}
+
+#define WAIT_FOR(condition)                                 \
+    do {                                                    \
+        int waited = 0;                                     \
+        while (!(condition)) {                              \
+            CHECK(#condition && (waited += 20) < LIMIT_MS); \
+            pause_ms(20);                                   \
+        }                                                   \
+    } while (0)
+
+/* Threads that hold much, then an eighth of it, and then sleep until they are let go. */
+static pthread_barrier_t full, freed, over;
+
+static void *hold(void *unused) {
+    char **blocks = malloc(BLOCKS * sizeof *blocks);
+    CHECK(blocks);
+    for (int i = 0; i < BLOCKS; i++) {
+        CHECK(blocks[i] = malloc(BLOCK));
+        memset(blocks[i], 1, BLOCK);
+    }
+    pthread_barrier_wait(&full);
+    for (int i = KEPT; i < BLOCKS; i++) free(blocks[i]);
+    pthread_barrier_wait(&freed);
+    pthread_barrier_wait(&over);
+    for (int i = 0; i < KEPT; i++) free(blocks[i]);
+    free(blocks);
+    return unused;
+}
+
+static pthread_t threads[THREADS];
+
+static void peak(void) {
+    pthread_barrier_init(&full, NULL, THREADS + 1);
+    pthread_barrier_init(&freed, NULL, THREADS + 1);
+    pthread_barrier_init(&over, NULL, THREADS + 1);
+    for (int i = 0; i < THREADS; i++) CHECK(pthread_create(&threads[i], NULL, hold, NULL) == 0);
+    pthread_barrier_wait(&full);
+    pthread_barrier_wait(&freed);
+}
+
+static void join(void) {
+    pthread_barrier_wait(&over);
+    for (int i = 0; i < THREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+}
+
+/* What the program itself holds: the arrays of pointers and the blocks, and room for the pages of
+ * stacks and records and for what a few caches may keep. */
+static long expected_kib(long before) {
+    const long live = THREADS * (KEPT * (long)BLOCK + BLOCKS * (long)sizeof(char *)) / 1024;
+    return before + live + live / 10 + 1536;
+}
+
+static void print_curve(long before) {
+    struct timespec start, now;
+    long peak_kib = resident_kib();
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    dprintf(1, "%ld KiB before, %ld at the peak, %ld expected\n", before, peak_kib, expected_kib(before));
+    for (int step = 0; step < 30; step++) {
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        dprintf(1, "%5.2f s %8ld KiB\n",
+               (double)(now.tv_sec - start.tv_sec) + (double)(now.tv_nsec - start.tv_nsec) / 1e9,
+               resident_kib());
+        pause_ms(100);
+    }
+}
+
+/* All threads sleep after the peak: the memory goes, and then nothing wakes up any more. */
+static void idle(void) {
+    long before = resident_kib();
+    peak();
+    CHECK(background() != 0);
+    if (getenv("CURVE")) print_curve(before);
+    WAIT_FOR(resident_kib() <= expected_kib(before));
+    long id = background();
+    for (int tries = 0;; tries++) {
+        long then = switches(id);
+        pause_ms(1500);
+        if (switches(id) == then) break;
+        CHECK(tries < 20);
+    }
+    /* It hears when there is something again. */
+    join();
+    WAIT_FOR(resident_kib() <= before + 8192);
+}
+
+/* The process becomes single-threaded again, for the kernel too. */
+static void ends(void) {
+    long id;
+    peak();
+    CHECK(background() != 0);
+    join();
+    WAIT_FOR(tasks(&id) == 1);
+    CHECK(unshare(CLONE_FS) == 0);
+    peak();
+    CHECK(background() != 0);
+    join();
+}
+
+static void forks(void) {
+    long id;
+    peak();
+    CHECK(background() != 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        CHECK(tasks(&id) == 1 && id == 0);
+        void *block = malloc(100);
+        CHECK(block != NULL);
+        free(block);
+        /* One of its own, when it has threads of its own. */
+        peak();
+        CHECK(background() != 0);
+        join();
+        WAIT_FOR(tasks(&id) == 1);
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(background() != 0);
+    join();
+}
+
+/* No thread, whatever is freed. */
+static void alone(void) {
+    long id;
+    for (int i = 0; i < 2000; i++) {
+        char *block = malloc(i % 100 ? 1 << 16 : 32 << 20);
+        CHECK(block);
+        memset(block, 1, 1 << 16);
+        free(block);
+    }
+    CHECK(tasks(&id) == 1 && id == 0);
+}
+
+/* A thread although the program has one only; and the program ends with it. */
+static void always(void) {
+    long id;
+    for (int i = 0; i < 200; i++) free(malloc(32 << 20));
+    WAIT_FOR(tasks(&id) == 2 && id != 0);
+}
+
+/* Other threads, but no thread of the allocator's. */
+static void off(void) {
+    long id;
+    peak();
+    CHECK(tasks(&id) == THREADS + 1 && id == 0);
+    join();
+}
+
+/* No more than the cap of 16 MiB stays, at any moment, whatever is freed; and what caches hold. */
+static void cap(void) {
+    enum { COUNT = 4096, SIZE = 64 * 1024, ALLOWED = (16 + 8) * 1024 };
+    static char *blocks[COUNT];
+    long before = resident_kib();
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < COUNT; i++) {
+            CHECK(blocks[i] = malloc(SIZE));
+            memset(blocks[i], 1, SIZE);
+        }
+        for (int i = 0; i < COUNT; i++) {
+            free(blocks[i]);
+            long live = (long)(COUNT - 1 - i) * (SIZE / 1024);
+            if (i % 16 == 0) CHECK(resident_kib() <= before + live + ALLOWED);
+        }
+    }
+}
+
+/* The first thread leaves: the process ends when the last one of the program's does. */
+static void *outlive(void *unused) {
+    pause_ms(200);
+    free(malloc(100));
+    return unused;
+}
+
+static void leaves(void) {
+    pthread_t last;
+    peak();
+    CHECK(background() != 0);
+    join();
+    CHECK(pthread_create(&last, NULL, outlive, NULL) == 0);
+    pthread_exit(NULL);
+}
+
+int main(int argc, char **argv) {
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } parts[] = {{"idle", idle},     {"ends", ends}, {"forks", forks}, {"alone", alone},
+                 {"always", always}, {"off", off},   {"cap", cap},     {"leaves", leaves}};
+    CHECK(argc == 2);
+    for (unsigned i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (strcmp(argv[1], parts[i].name) == 0) {
+            parts[i].run();
+            return 0;
+        }
+    }
+    CHECK(!"a part that there is");
+}

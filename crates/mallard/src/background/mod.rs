@@ -1,0 +1,208 @@
+//! The background thread: gives time its due in a process whose own threads sleep, or are to answer
+//! without doing so.
+//!
+//! - `cache::keeper` holds whether it is wanted; [`start_if_wanted`] makes it, in a thread that came
+//!   for memory and already has it. Never in one that frees: the C library frees while it holds the
+//!   lock of its list of stacks, which making a thread takes.
+//! - Each round (the heap's decay, the stores' idle blocks, caches that a fork left) tells when the next
+//!   is due. It sleeps until then on the heap's bell, and without an end when nothing is left.
+//! - `pressure` asks the kernel whether the machine is short of memory: then all goes back at once.
+//!
+//! It is a thread of the C library's, so that `setuid` and the like reach it; it is detached, takes no
+//! signals, has no cache and never allocates. It ends when the process has no other thread (which
+//! may wait for it to end), and, unless the options want it always, when there is one other thread
+//! and nothing to return: a process that has become single-threaded is so for the kernel too. In the
+//! child of a fork it is gone, and made again when it is wanted.
+
+mod pressure;
+
+use crate::arena;
+use crate::cache::{keeper, life};
+use crate::class::PAGE;
+use crate::heap::{BELL, HEAP};
+use crate::sys::bell::Sleep;
+use crate::sys::errno::KeepErrno;
+use crate::sys::{time, tls};
+use core::ffi::c_void;
+use core::mem::MaybeUninit;
+use core::ptr::null_mut;
+use pressure::Pressure;
+
+/// Sizes of its stack that are tried: thread-local data lie there too, and can be large. Memory is
+/// behind the pages that are touched alone, which are two or three. It is not the smallest possible,
+/// because the end of a program may run on it (see above), with all its handlers.
+const STACKS: [usize; 3] = [256 * 1024, 2 * 1024 * 1024, 16 * 1024 * 1024];
+/// Milliseconds between looks at the stores: a quarter of the time that dirty pages stay, within these.
+const STORES_MS: (u64, u64) = (50, 1000);
+/// Rounds in which the stores were empty until they are believed to be.
+const QUIET_ROUNDS: u32 = 2;
+/// Added to every time to sleep, because the clock of decay is so coarse.
+const CLOCK_MS: u64 = 5;
+/// Pages for whose sake the kernel is asked how short of memory it is, and how often, in milliseconds.
+const PRESSING: usize = 16 * 1024 * 1024 / PAGE;
+const PRESSURE_MS: u64 = 1000;
+
+/// Makes the thread if it is wanted. For a thread that holds no lock and is in the middle of nothing;
+/// this may allocate.
+#[inline]
+pub fn start_if_wanted() {
+    if keeper::is_wanted() {
+        start();
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn start() {
+    if !keeper::claim() {
+        return;
+    }
+    let _keep = KeepErrno::new();
+    if !STACKS.iter().any(|&stack| create(stack)) {
+        keeper::refused();
+    }
+}
+
+/// Makes the thread with a stack of that size; false when the system or the C library refused.
+fn create(stack: usize) -> bool {
+    let (mut own, mut none) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    let mut attributes = MaybeUninit::uninit();
+    let mut thread = MaybeUninit::uninit();
+    // SAFETY: every call gets what the ones before it initialised. The thread begins with all signals
+    // blocked, so that no handler of the program's ever runs in it; those that tell of its own faults
+    // (and of system calls that a filter traps) it could not survive blocked.
+    unsafe {
+        if libc::pthread_attr_init(attributes.as_mut_ptr()) != 0 {
+            return false;
+        }
+        let attributes = attributes.as_mut_ptr();
+        libc::sigfillset(none.as_mut_ptr());
+        for signal in [
+            libc::SIGSYS,
+            libc::SIGSEGV,
+            libc::SIGBUS,
+            libc::SIGILL,
+            libc::SIGFPE,
+            libc::SIGTRAP,
+        ] {
+            libc::sigdelset(none.as_mut_ptr(), signal);
+        }
+        let mut made = libc::pthread_attr_setstacksize(attributes, stack) == 0
+            && libc::pthread_attr_setdetachstate(attributes, libc::PTHREAD_CREATE_DETACHED) == 0
+            && libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), own.as_mut_ptr()) == 0;
+        if made {
+            made = libc::pthread_create(thread.as_mut_ptr(), attributes, run, null_mut()) == 0;
+            libc::pthread_sigmask(libc::SIG_SETMASK, own.as_ptr(), null_mut());
+        }
+        libc::pthread_attr_destroy(attributes);
+        made
+    }
+}
+
+extern "C" fn run(_: *mut c_void) -> *mut c_void {
+    // What the C library may free when this thread ends goes by an arena.
+    tls::set(tls::address_of(&tls::ENDED));
+    // SAFETY: the name is a C string of less than 16 bytes.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"mallard".as_ptr()) };
+    keeper::arrive();
+    let mut rounds = Rounds::new();
+    let mut sleep = Sleep::Light;
+    loop {
+        BELL.get_ready(sleep);
+        // Counted first: what the threads that ended gave back is in the round.
+        let others = life::threads();
+        let next = rounds.round();
+        if others == 0 || others == 1 && next.is_none() && !keeper::is_always() {
+            break;
+        }
+        match next {
+            Some(at) => {
+                let now = time::now_ms();
+                if sleep == Sleep::Light {
+                    BELL.sleep(sleep, Some(at.saturating_sub(now) + CLOCK_MS));
+                }
+                sleep = Sleep::Light;
+            }
+            // Light sleepers do not hear all: look again, hearing all, before sleeping without end.
+            None if sleep == Sleep::Light => sleep = Sleep::Deep,
+            None => {
+                BELL.sleep(sleep, None);
+                rounds.disturbed();
+                sleep = Sleep::Light;
+            }
+        }
+    }
+    keeper::leave();
+    null_mut()
+}
+
+/// What the thread remembers from one round to the next.
+struct Rounds {
+    /// When the stores are looked at next.
+    stores_at: u64,
+    /// Looks at the stores that found them empty.
+    quiet: u32,
+    pressure: Pressure,
+    pressure_at: u64,
+}
+
+impl Rounds {
+    fn new() -> Self {
+        Rounds {
+            stores_at: 0,
+            quiet: 0,
+            pressure: Pressure::new(),
+            pressure_at: 0,
+        }
+    }
+
+    /// Does what is due; tells when the next round is, none when nothing is left.
+    fn round(&mut self) -> Option<u64> {
+        let now = time::now_ms();
+        let stores = self.stores(now);
+        let pages = HEAP.attend();
+        let pressure = pages.and_then(|_| self.look_for_pressure(now));
+        [stores, pages, pressure].into_iter().flatten().min()
+    }
+
+    /// After a sleep without end: the stores may hold something again.
+    fn disturbed(&mut self) {
+        self.quiet = 0;
+        self.stores_at = time::now_ms() + stores_ms();
+    }
+
+    fn stores(&mut self, now: u64) -> Option<u64> {
+        if self.quiet < QUIET_ROUNDS && now >= self.stores_at {
+            let any = arena::drain(false) | life::adopt_orphan();
+            self.quiet = if any { 0 } else { self.quiet + 1 };
+            self.stores_at = now + stores_ms();
+        }
+        (self.quiet < QUIET_ROUNDS).then_some(self.stores_at)
+    }
+
+    /// Returns everything when the kernel is short of memory.
+    fn look_for_pressure(&mut self, now: u64) -> Option<u64> {
+        let totals = HEAP.totals();
+        if totals.dirty + totals.muzzy < PRESSING {
+            self.pressure.forget();
+            return None;
+        }
+        if now >= self.pressure_at {
+            if self.pressure.is_high(now)? {
+                arena::drain(true);
+                HEAP.purge_all();
+            }
+            self.pressure_at = now + PRESSURE_MS;
+        }
+        Some(self.pressure_at)
+    }
+}
+
+/// Milliseconds between two looks at the stores.
+fn stores_ms() -> u64 {
+    let (least, most) = STORES_MS;
+    match HEAP.dirty_ms() {
+        ..0 => most,
+        ms => (ms as u64 / 4).clamp(least, most),
+    }
+}

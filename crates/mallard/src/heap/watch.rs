@@ -1,0 +1,231 @@
+//! Who is to hear at once that memory became free: the sleeping background thread, when it is more
+//! than it reckoned with, and the freeing thread itself, when it is more than the option `dirty_max`
+//! allows.
+//!
+//! Both are comparisons under the page heap's lock, where pages are freed anyway.
+
+use crate::sys::bell::Bell;
+
+/// What wakes the background thread, whichever heap has news.
+pub static BELL: Bell = Bell::new();
+
+/// The cap on dirty pages: a number, and a share in hundredths of the pages in use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cap {
+    pub pages: usize,
+    pub share: Option<u32>,
+}
+
+impl Cap {
+    pub const NONE: Cap = Cap {
+        pages: usize::MAX,
+        share: None,
+    };
+
+    fn of(self, used: usize) -> usize {
+        let share = self
+            .share
+            .map(|s| (used as u128 * s as u128 / 100) as usize);
+        self.pages.min(share.unwrap_or(usize::MAX))
+    }
+}
+
+pub struct Watch {
+    /// Dirty pages at which the bell rings, once.
+    rouse_at: usize,
+    cap: Cap,
+    /// Dirty pages up to which the system refused to take enough of them back; 0 usually.
+    refused: usize,
+}
+
+/// What is to be done once the lock is free.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Alarm {
+    pub rouse: bool,
+    /// Dirty pages to come down to.
+    pub limit: Option<usize>,
+}
+
+impl Alarm {
+    pub fn is_silent(self) -> bool {
+        self == Alarm::default()
+    }
+}
+
+impl Watch {
+    pub const fn new() -> Self {
+        Watch {
+            rouse_at: usize::MAX,
+            cap: Cap::NONE,
+            refused: 0,
+        }
+    }
+
+    pub fn set_cap(&mut self, cap: Cap) {
+        self.cap = cap;
+        self.refused = 0;
+    }
+
+    pub fn cap(&self) -> Cap {
+        self.cap
+    }
+
+    /// Pages became free: who is to hear?
+    pub fn look(&mut self, dirty: usize, used: usize) -> Alarm {
+        let mut alarm = Alarm::default();
+        if dirty >= self.rouse_at {
+            self.rouse_at = usize::MAX;
+            alarm.rouse = true;
+        }
+        let cap = self.cap.of(used);
+        if dirty > cap.max(self.refused) {
+            alarm.limit = Some(room_under(cap));
+        } else if dirty <= cap {
+            self.refused = 0;
+        }
+        alarm
+    }
+
+    /// What the background thread is to come down to, so that nobody else has to.
+    pub fn near(&self, dirty: usize, used: usize) -> Option<usize> {
+        let cap = self.cap.of(used);
+        (dirty >= near(cap).max(self.refused)).then_some(room_under(cap))
+    }
+
+    /// So many pages stayed where fewer were wanted: not to be tried again before there are more.
+    pub fn give_up(&mut self, dirty: usize, used: usize) {
+        if dirty > near(self.cap.of(used)) {
+            self.refused = dirty + dirty / 8;
+        }
+    }
+
+    /// The background thread lies down. With nothing to look for, any page is news; else what makes
+    /// its plan wrong, or brings the cap near.
+    pub fn sleep(&mut self, dirty: usize, used: usize, plan: Plan) {
+        let news = match plan {
+            Plan::Look => (2 * dirty).max(dirty + NEWS),
+            Plan::Nothing => dirty + 1,
+            Plan::Never => usize::MAX,
+        };
+        let cap = self.cap.of(used);
+        let near = near(cap).max(self.refused);
+        self.rouse_at = if near > dirty { news.min(near) } else { news };
+    }
+}
+
+/// Where the cap is near.
+fn near(cap: usize) -> usize {
+    if cap == usize::MAX {
+        cap
+    } else {
+        cap - cap / 8
+    }
+}
+
+/// A quarter below the cap, so that not every page freed makes a system call.
+fn room_under(cap: usize) -> usize {
+    cap - cap / 4
+}
+
+/// Pages that make a plan wrong.
+const NEWS: usize = 1024;
+
+/// What the background thread goes to sleep with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Plan {
+    /// It is going to look again by itself.
+    Look,
+    /// There is nothing to return.
+    Nothing,
+    /// Decay is off, or happens at once: there never is.
+    Never,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limit(watch: &mut Watch, dirty: usize, used: usize) -> Option<usize> {
+        watch.look(dirty, used).limit
+    }
+
+    #[test]
+    fn without_a_cap_and_a_thread_nobody_hears() {
+        assert!(Watch::new().look(1 << 40, 0).is_silent());
+    }
+
+    #[test]
+    fn over_the_cap_a_quarter_of_it_is_made_room_for() {
+        let mut watch = Watch::new();
+        watch.set_cap(Cap {
+            pages: 1000,
+            share: None,
+        });
+        assert_eq!(limit(&mut watch, 1000, 0), None);
+        assert_eq!(limit(&mut watch, 1001, 0), Some(750));
+        watch.set_cap(Cap {
+            pages: 0,
+            share: None,
+        });
+        assert_eq!(limit(&mut watch, 1, 0), Some(0));
+    }
+
+    #[test]
+    fn a_share_is_one_of_what_is_in_use_now() {
+        let mut watch = Watch::new();
+        watch.set_cap(Cap {
+            pages: usize::MAX,
+            share: Some(10),
+        });
+        assert_eq!(limit(&mut watch, 100, 1000), None);
+        assert_eq!(limit(&mut watch, 101, 1000), Some(75));
+        assert_eq!(limit(&mut watch, 100, 999), Some(75));
+        assert_eq!(limit(&mut watch, 1, 0), Some(0));
+    }
+
+    #[test]
+    fn what_the_system_refuses_is_not_asked_for_at_every_free() {
+        let mut watch = Watch::new();
+        watch.set_cap(Cap {
+            pages: 100,
+            share: None,
+        });
+        watch.give_up(800, 0);
+        assert_eq!(limit(&mut watch, 900, 0), None);
+        assert_eq!(limit(&mut watch, 901, 0), Some(75));
+        assert_eq!(limit(&mut watch, 100, 0), None, "back under the cap");
+        assert_eq!(
+            limit(&mut watch, 101, 0),
+            Some(75),
+            "as if nothing had been"
+        );
+    }
+
+    #[test]
+    fn the_sleeper_is_roused_once_for_a_sleep() {
+        let mut watch = Watch::new();
+        watch.sleep(5, 0, Plan::Nothing);
+        assert!(!watch.look(5, 0).rouse);
+        assert!(watch.look(6, 0).rouse);
+        assert!(!watch.look(7, 0).rouse);
+        watch.sleep(5000, 0, Plan::Look);
+        assert!(!watch.look(9999, 0).rouse);
+        assert!(watch.look(10_000, 0).rouse);
+        watch.sleep(0, 0, Plan::Never);
+        assert!(watch.look(1 << 40, 0).is_silent());
+    }
+
+    #[test]
+    fn the_sleeper_is_roused_before_the_cap_is_reached() {
+        let mut watch = Watch::new();
+        watch.set_cap(Cap {
+            pages: 8000,
+            share: None,
+        });
+        watch.sleep(6900, 0, Plan::Look);
+        assert!(!watch.look(6999, 0).rouse);
+        assert_eq!(watch.near(6999, 0), None);
+        assert!(watch.look(7000, 0).rouse);
+        assert_eq!(watch.near(7000, 0), Some(6000));
+    }
+}
