@@ -8,6 +8,7 @@
 
 use crate::class::Class;
 use crate::space::meta;
+use crate::sys::tls;
 
 /// Bytes of blocks that a store holds at most, in classes that slabs serve and in larger ones.
 const SLAB_BYTES: usize = 256 * 1024;
@@ -17,6 +18,10 @@ const MOST: usize = 2048;
 
 /// Batches that come between one look for what nobody asks for and the next.
 const LOOK: u16 = 16;
+/// Blocks that a store holds that has not passed any from one thread to another for a while, and the
+/// looks that such a while takes.
+const LEAST: usize = 32;
+const SHARED_LOOKS: u8 = 4;
 
 pub struct Store {
     /// Array of `cap` addresses in metadata memory, made when first needed.
@@ -27,6 +32,10 @@ pub struct Store {
     low: u16,
     /// Batches that came since then.
     puts: u16,
+    /// Who put blocks here last.
+    putter: usize,
+    /// Looks until the store shrinks to its least, unless blocks pass from thread to thread again.
+    shared: u8,
 }
 
 // SAFETY: the array is the store's own, and the store is guarded by its bin's lock.
@@ -40,11 +49,24 @@ impl Store {
             len: 0,
             low: 0,
             puts: 0,
+            putter: 0,
+            shared: 0,
         }
     }
 
     pub fn len(&self) -> usize {
         self.len as usize
+    }
+
+    /// Blocks that may be kept. A store of a class that slabs serve earns its full size by passing
+    /// blocks from one thread to another: what lies in it keeps slabs from becoming empty, and a
+    /// thread that alone uses a class is served as well by the slabs.
+    fn limit(&self, class: Class) -> usize {
+        if self.shared > 0 || !class.is_slab() {
+            self.cap as usize
+        } else {
+            (self.cap as usize).min(LEAST)
+        }
     }
 
     /// Takes as many of the blocks as there is room for, from the start; tells how many.
@@ -62,7 +84,9 @@ impl Store {
             self.blocks = array.as_ptr().cast();
             self.cap = cap as u16;
         }
-        let n = blocks.len().min((self.cap - self.len) as usize);
+        let room = self.limit(class).saturating_sub(self.len as usize);
+        let n = blocks.len().min(room);
+        self.putter = tls::thread();
         // SAFETY: `len + n` is at most `cap`, the length of the array.
         unsafe {
             let to = self.blocks.add(self.len as usize);
@@ -81,6 +105,9 @@ impl Store {
     /// Hands out the blocks that came last.
     pub fn take(&mut self, out: &mut [usize]) -> usize {
         let n = out.len().min(self.len as usize);
+        if n > 0 && self.putter != tls::thread() {
+            self.shared = SHARED_LOOKS;
+        }
         self.len -= n as u16;
         self.low = self.low.min(self.len);
         // SAFETY: `len + n` was at most `cap`.
@@ -94,9 +121,8 @@ impl Store {
     /// Hands out blocks that nobody asked for since the last call, at most as many as `out` holds;
     /// with `all`, any blocks.
     pub fn idle(&mut self, out: &mut [usize], all: bool) -> usize {
-        let n = out
-            .len()
-            .min(if all { self.len } else { self.low } as usize);
+        let unwanted = if all { self.len } else { self.low };
+        let n = out.len().min(unwanted as usize);
         // The oldest lie at the bottom.
         // SAFETY: `n` is at most `len`, which is at most `cap`; the ranges may overlap, and `copy`
         // allows that.
@@ -113,5 +139,6 @@ impl Store {
     pub fn mark(&mut self) {
         self.low = self.len;
         self.puts = 0;
+        self.shared = self.shared.saturating_sub(1);
     }
 }

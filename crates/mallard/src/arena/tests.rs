@@ -279,28 +279,61 @@ fn blocks_filled_in_one_arena_and_flushed_in_another_all_return() {
     assert_eq!(HEAP.totals().used, used, "pages in use");
 }
 
+/// So many blocks of a class.
+fn fill_all(arena: &Arena, class: Class, blocks: &mut [usize]) {
+    let mut filled = 0;
+    while filled < blocks.len() {
+        filled += arena.fill(class, &mut blocks[filled..]);
+    }
+}
+
 #[test]
 fn what_a_store_was_asked_for_stays_when_it_drains() {
     let _alone = alone();
     let (arena, class) = (any().unwrap(), Class::of(64));
     drain(true);
-    let mut blocks = [0; 40];
-    let mut filled = 0;
-    while filled < blocks.len() {
-        filled += arena.fill(class, &mut blocks[filled..]);
-    }
+    let mut blocks = [0; 20];
+    fill_all(arena, class, &mut blocks);
     let stored = || arena.counts(class).1;
     arena.flush(class, &mut blocks);
     drain(false);
-    assert_eq!(stored(), 40, "it has not lain there for a while yet");
+    assert_eq!(stored(), 20, "it has not lain there for a while yet");
     // Half of them are wanted meanwhile, and come back.
-    let mut some = [0; 20];
-    assert_eq!(arena.fill(class, &mut some), 20);
+    let mut some = [0; 10];
+    assert_eq!(arena.fill(class, &mut some), 10);
     arena.flush(class, &mut some);
     drain(false);
-    assert_eq!(stored(), 20, "the half that nobody wanted went back");
+    assert_eq!(stored(), 10, "the half that nobody wanted went back");
     drain(true);
     assert_eq!(stored(), 0);
+}
+
+#[test]
+fn a_store_holds_much_only_while_it_passes_blocks_between_threads() {
+    let _alone = alone();
+    let (arena, class) = (any().unwrap(), Class::of(64));
+    drain(true);
+    let stored = || arena.counts(class).1;
+    let mut blocks = [0; 500];
+    let exchange = |blocks: &mut [usize]| {
+        fill_all(arena, class, blocks);
+        arena.flush(class, blocks);
+    };
+    exchange(&mut blocks);
+    let alone = stored();
+    assert!(alone < 100, "{alone} blocks for one thread's sake");
+    std::thread::scope(|s| {
+        s.spawn(|| exchange(&mut [0; 500]));
+    });
+    exchange(&mut blocks);
+    assert_eq!(stored(), 500, "blocks came from another thread");
+    // Nobody takes any for a while.
+    (0..20).for_each(|_| {
+        drain(false);
+    });
+    exchange(&mut blocks);
+    assert_eq!(stored(), alone);
+    drain(true);
 }
 
 #[test]

@@ -3,7 +3,8 @@
 //! No timer and no counter on the fast path: the slow events of a thread drive this. Every
 //! [`EVENTS`] of them, the next few classes are looked at. A mark is set below which a stack may not
 //! be popped without a slow event; if at the next look the mark still stands, what lies below it was
-//! of no use in between and goes back to the arena.
+//! of no use in between and goes back to the arena. A stack that nothing was put on either goes back
+//! with its room: one block that lies idle keeps a whole slab.
 //!
 //! Pages and stores are a background thread's business where there is one (`keeper`): then a slow event
 //! costs a load for that, and no request waits for a purge. A stack can be emptied by its own thread
@@ -18,9 +19,9 @@ use crate::sys::atomic::{AtomicU64, Ordering};
 use crate::sys::time;
 
 /// Slow events from one look to the next.
-pub const EVENTS: u32 = 64;
+pub const EVENTS: u32 = 16;
 /// Classes at a look.
-const CLASSES: usize = 6;
+pub(super) const CLASSES: usize = 4;
 /// Calls of threads without a cache from one look at the clock to the next.
 const UNCACHED_CALLS: u64 = 1024;
 /// Milliseconds after which what lies unused in the stores goes back.
@@ -55,13 +56,23 @@ impl ThreadCache {
 
     fn look_at(&self, class: Class) {
         let stack = self.stack(class);
-        let unused = stack.mark();
-        if unused > 0 {
+        let (len, unused) = (stack.len(), stack.mark());
+        let seen = &self.seen[class.index()];
+        if unused > 0 && len == seen.get() as usize {
+            // As long as it was, and not touched below the mark: most likely not at all.
+            self.close(class);
+        } else if unused > 0 {
             self.give_lowest(class, unused);
             self.shrink(class);
         }
-        stack.set_mark(stack.len() / 2);
+        seen.set(stack.len() as u8);
+        stack.set_mark(mark_for(stack.len()));
     }
+}
+
+/// The mark of a stack of so many blocks: half of them, and the last one too.
+pub(super) fn mark_for(len: usize) -> usize {
+    len.div_ceil(2)
 }
 
 /// Gives time its due, unless a thread of ours does.

@@ -112,6 +112,7 @@ fn make(arena: &'static Arena) -> Option<&'static ThreadCache> {
         (&raw mut (*cache).room).write(Cell::new(0));
         (&raw mut (*cache).countdown).write(Cell::new(gc::EVENTS));
         (&raw mut (*cache).next_look).write(Cell::new(1));
+        (&raw mut (*cache).seen).write([const { Cell::new(0) }; CACHED_CLASSES + 1]);
         (&raw mut (*cache).busy).write(AtomicBool::new(false));
         (&raw mut (*cache).next).write(Cell::new(None));
         (&raw mut (*cache).prev).write(Cell::new(None));

@@ -32,8 +32,9 @@ pub use stack::Stack;
 
 /// Bytes of blocks of one class that a stack may have room for, and blocks at most and at least.
 const CLASS_BYTES: usize = 64 * 1024;
-const MOST_BLOCKS: usize = 512;
+const MOST_BLOCKS: usize = 128;
 const LEAST_BLOCKS: usize = 8;
+const _: () = assert!(MOST_BLOCKS <= u8::MAX as usize);
 /// Bytes of room over all stacks that a thread may have at most, and that it may have whatever the
 /// size of the heap.
 const THREAD_BYTES: usize = 2 * 1024 * 1024;
@@ -61,6 +62,8 @@ pub struct ThreadCache {
     countdown: Cell<u32>,
     /// The class at which the next look begins.
     next_look: Cell<u8>,
+    /// The length of each stack when it was last looked at.
+    seen: [Cell<u8>; CACHED_CLASSES + 1],
     /// Whether the thread is changing its stacks in more than one step. A fork sees this, and the
     /// child leaves such a cache alone.
     busy: AtomicBool,

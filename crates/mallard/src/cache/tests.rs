@@ -81,26 +81,49 @@ fn blocks_are_distinct_while_they_are_out_and_stacks_stay_within_bounds() {
 }
 
 #[test]
-fn what_lies_unused_goes_back_by_halves_until_nothing_is_left() {
+fn what_lies_unused_goes_back_by_halves_while_the_rest_is_in_use() {
     let _alone = alone();
     let class = Class::of(64);
     in_a_thread(|cache| {
         let mut len = fill_stack(cache, class);
         look(cache, class);
         assert_eq!(cache.len(class), len, "a first look only sets a mark");
-        assert_eq!(cache.stack(class).mark(), len / 2);
+        assert_eq!(cache.stack(class).mark(), gc::mark_for(len));
         let blocks = out(class);
-        while len > 1 {
+        let mut taken = vec![];
+        while len > 4 {
+            taken.push(take(cache, class));
             look(cache, class);
-            assert_eq!(
-                cache.len(class),
-                len - len / 2,
-                "what lay below the mark went back"
-            );
-            len -= len / 2;
-            assert_eq!(cache.stack(class).mark(), len / 2);
+            let kept = len - 1 - gc::mark_for(len);
+            assert_eq!(cache.len(class), kept, "what lay below the mark went back");
+            len = kept;
+            assert_eq!(cache.stack(class).mark(), gc::mark_for(len));
         }
         assert!(out(class) < blocks, "they are the arena's again");
+        taken
+            .into_iter()
+            .for_each(|block| give(cache, class, block));
+    });
+}
+
+#[test]
+fn a_stack_that_nobody_touches_goes_back_with_its_room() {
+    let _alone = alone();
+    let class = Class::of(64);
+    in_a_thread(|cache| {
+        fill_stack(cache, class);
+        let (held, room) = (out(class), cache.room.get());
+        look(cache, class);
+        assert_eq!(out(class), held, "a first look only sets a mark");
+        look(cache, class);
+        assert_eq!((cache.len(class), cache.stack(class).capacity()), (0, 0));
+        assert!(out(class) < held && cache.room.get() < room);
+        // The last block as well.
+        let block = take(cache, class);
+        look(cache, class);
+        give(cache, class, block);
+        (0..2).for_each(|_| look(cache, class));
+        assert_eq!(cache.len(class), 0);
     });
 }
 
@@ -126,33 +149,24 @@ fn blocks_below_a_mark_that_are_wanted_stay() {
 }
 
 #[test]
-fn a_stack_that_is_not_used_gives_up_its_room_too() {
-    let _alone = alone();
-    let class = Class::of(64);
-    in_a_thread(|cache| {
-        fill_stack(cache, class);
-        assert!(cache.stack(class).capacity() > first(class));
-        (0..20).for_each(|_| look(cache, class));
-        assert_eq!(cache.stack(class).capacity(), first(class));
-        assert_eq!(cache.room.get(), first(class) * class.size());
-    });
-}
-
-#[test]
 fn slow_events_come_round_to_every_class() {
     let _alone = alone();
     in_a_thread(|cache| {
         Class::cachable().for_each(|class| {
+            cache.countdown.set(u32::MAX);
             fill_stack(cache, class);
         });
-        Class::cachable().for_each(|class| cache.stack(class).set_mark(0));
-        // One block has no lower half to mark.
+        cache.countdown.set(gc::EVENTS);
         let marked: Vec<Class> = Class::cachable().filter(|c| cache.len(*c) > 2).collect();
         assert!(marked.len() > 12, "one or two looks would do");
-        let looks = CACHED_CLASSES.div_ceil(6) as u32;
+        let looks = CACHED_CLASSES.div_ceil(gc::CLASSES) as u32;
         (0..looks * (gc::EVENTS + 1)).for_each(|_| cache.event());
         for class in marked {
-            assert!(cache.stack(class).mark() > 0, "{class:?} was passed over");
+            let stack = cache.stack(class);
+            assert!(
+                stack.mark() > 0 || stack.len() == 0,
+                "{class:?} was passed over"
+            );
         }
     });
 }
