@@ -164,7 +164,7 @@ fn end(cache: &'static ThreadCache) {
 
 /// Gives back all that a cache holds, and then itself.
 fn dissolve(cache: &'static ThreadCache) {
-    cache.flush_all();
+    cache.dissolve();
     let record = NonNull::from(cache).cast();
     // SAFETY: taken with this size by `make`; it is in no list, and its thread is past using it.
     unsafe { meta::give(record, size_of::<ThreadCache>()) };

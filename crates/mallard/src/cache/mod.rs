@@ -127,7 +127,7 @@ impl ThreadCache {
 
     /// Blocks on the stack of a class.
     pub fn len(&self, class: Class) -> usize {
-        // A running thread may be moving its stack: no figure may be absurd.
+        // A running thread may be making its stack: no figure may be absurd.
         self.stack(class).len().min(most(class))
     }
 
@@ -211,26 +211,22 @@ impl ThreadCache {
         }
     }
 
-    /// Gives a stack room for `new` blocks, which holds those on it; false when memory is out.
+    /// Gives a stack room for `new` blocks, which holds those on it; false when memory is out. Its
+    /// array is made once, as long as it may ever have to be: 1 KiB at most.
     fn set_room(&self, class: Class, new: usize) -> bool {
         let stack = self.stack(class);
+        if !stack.has_array() {
+            let Some(array) = meta::take(most(class) * 8) else {
+                return false;
+            };
+            // SAFETY: the array was just taken for this stack.
+            unsafe { stack.set_array(array.as_ptr().addr()) };
+        }
         let old = stack.capacity();
-        let Some(array) = meta::take(new * 8) else {
-            return false;
-        };
-        // SAFETY: the array was just taken for this stack, and the blocks fit.
-        let previous = unsafe { stack.set_array(array.as_ptr().addr(), new) };
-        self.give_array(previous, old);
+        // SAFETY: the array is `most` words long, and `new` is no more.
+        unsafe { stack.set_capacity(new) };
         self.count_room(class, old, new);
         true
-    }
-
-    /// Gives back an array of so many words, if there is one.
-    fn give_array(&self, array: usize, capacity: usize) {
-        if let Some(array) = NonNull::new(array as *mut u8) {
-            // SAFETY: taken with this size when it was made; its stack has left it.
-            unsafe { meta::give(array, capacity * 8) };
-        }
     }
 
     /// Keeps the sums of room when a stack's room changes.
@@ -248,21 +244,32 @@ impl ThreadCache {
             || room <= THREAD_BYTES && all <= (arena::footprint() / HEAP_SHARE).min(PROCESS_BYTES)
     }
 
-    /// Empties the stack of a class and gives up its memory.
+    /// Empties the stack of a class and takes its room away.
     fn close(&self, class: Class) {
         let stack = self.stack(class);
         if stack.len() > 0 {
             self.give_lowest(class, stack.len());
         }
-        let (array, capacity) = stack.forget();
-        self.give_array(array, capacity);
-        self.count_room(class, capacity, 0);
+        if stack.capacity() > 0 {
+            self.set_room(class, 0);
+        }
     }
 
     /// Gives all blocks to the arena.
     pub fn flush_all(&self) {
         let _busy = Busy::new(self);
         Class::cachable().for_each(|class| self.close(class));
+    }
+
+    /// Gives all blocks to the arena, and back the memory that they were listed in.
+    fn dissolve(&self) {
+        self.flush_all();
+        for class in Class::cachable() {
+            if let Some(array) = NonNull::new(self.stack(class).forget() as *mut u8) {
+                // SAFETY: taken with this size by `set_room`; the stack has left it.
+                unsafe { meta::give(array, most(class) * 8) };
+            }
+        }
     }
 }
 

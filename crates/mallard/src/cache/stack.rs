@@ -100,32 +100,42 @@ impl Stack {
         (self.empty.get() - self.base()) / WORD
     }
 
-    /// Moves to another array of `capacity` words, with its blocks; gives the address of the old
-    /// one. The blocks fit.
-    ///
-    /// # Safety
-    /// The array belongs to nobody else until it is replaced in turn.
-    pub unsafe fn set_array(&self, array: usize, capacity: usize) -> usize {
-        let (old, len) = (self.base(), self.len());
-        debug_assert!(len <= capacity);
-        // SAFETY: the old array holds `len` words, the new one `capacity`, which is no less; they
-        // are different arrays.
-        unsafe { core::ptr::copy_nonoverlapping(old as *const usize, array as *mut usize, len) };
-        self.set_base(array);
-        self.empty.set(array);
-        self.full.set(array + capacity * WORD);
-        self.set_top(array + len * WORD);
-        old
+    /// Whether it has memory for blocks.
+    pub fn has_array(&self) -> bool {
+        self.base() != 0
     }
 
-    /// Gives up the array; the blocks on it are the caller's to have saved.
-    pub fn forget(&self) -> (usize, usize) {
-        let old = (self.base(), self.capacity());
-        self.set_top(0);
+    /// Gives an empty stack without memory an array, with no capacity at first.
+    ///
+    /// # Safety
+    /// The array belongs to nobody else until [`Stack::forget`] gives it back.
+    pub unsafe fn set_array(&self, array: usize) {
+        debug_assert!(!self.has_array());
+        // The top first: whoever asks for the length must never see one.
+        self.set_top(array);
+        self.set_base(array);
+        self.empty.set(array);
+        self.full.set(array);
+    }
+
+    /// Sets how many blocks may be on the stack, which are no fewer than there are.
+    ///
+    /// # Safety
+    /// The array is at least so many words long.
+    pub unsafe fn set_capacity(&self, n: usize) {
+        debug_assert!(n >= self.len() && (n == 0 || self.has_array()));
+        self.full.set(self.base() + n * WORD);
+    }
+
+    /// Gives up the array, whose address this is; 0 for none. The stack is empty.
+    pub fn forget(&self) -> usize {
+        let array = self.base();
+        debug_assert_eq!(self.len(), 0);
+        self.set_base(0);
         self.empty.set(0);
         self.full.set(0);
-        self.set_base(0);
-        old
+        self.set_top(0);
+        array
     }
 
     /// The words from `from` to `to` of the array.
@@ -177,13 +187,16 @@ mod tests {
 
     #[test]
     fn blocks_come_back_last_first_through_growth_marks_and_drops() {
-        let (mut a, mut b) = ([0usize; 4], [0usize; 8]);
+        let mut array = [0usize; 8];
         let s = Stack::new();
-        // SAFETY: the arrays outlive the stack and are used by it alone.
-        unsafe { s.set_array(a.as_mut_ptr().addr(), 4) };
+        // SAFETY: the array outlives the stack, is used by it alone, and eight words long.
+        unsafe {
+            s.set_array(array.as_mut_ptr().addr());
+            s.set_capacity(4);
+        }
         assert!((1..=4).all(|i| s.push(i * 8)) && !s.push(40));
         // SAFETY: as above.
-        unsafe { s.set_array(b.as_mut_ptr().addr(), 8) };
+        unsafe { s.set_capacity(8) };
         assert!(s.push(40));
         s.set_mark(3);
         assert_eq!((s.pop(), s.pop(), s.pop()), (Some(40), Some(32), None));
@@ -193,5 +206,6 @@ mod tests {
             (s.len(), s.pop(), s.pop(), s.pop()),
             (2, Some(24), Some(16), None)
         );
+        assert_eq!((s.forget(), s.has_array()), (array.as_ptr().addr(), false));
     }
 }
