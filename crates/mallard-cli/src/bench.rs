@@ -325,14 +325,16 @@ pub fn judge(allocator: &Allocator, measured: &Measurement) -> Result<Run, Failu
     if let Err(reason) = answer.check_served_by(allocator) {
         return fail(reason);
     }
+    let figures = race::figures(measured);
     Ok(Run {
         seconds: answer.seconds,
+        // Where the work is to start processes, what counts is what one of them takes.
+        peak_rss_bytes: answer.child_rss_bytes.unwrap_or(figures.peak_rss_bytes),
         ops_per_second: Some(answer.operations / answer.seconds),
         latency: answer.latency,
-        // A program that starts others tells of one of them.
-        end_rss_bytes: answer.child_rss_bytes.or(answer.end_rss_bytes),
+        end_rss_bytes: answer.end_rss_bytes,
         huge_bytes: answer.huge_bytes,
         curve: answer.curve,
-        ..race::figures(measured)
+        ..figures
     })
 }

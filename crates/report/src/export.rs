@@ -8,20 +8,27 @@ use std::io::{self, Read, Write};
 
 use crate::model::{Cell, Exit, Experiment, Failure, Results, Row};
 use crate::stats::{self, Figures};
+use crate::suite::{self, Figure};
 use crate::units;
 
 /// The experiment whose CSV has the three columns that the seeds' scripts read.
 const PAIRS: &str = "pairs";
+
+/// The experiment that holds the rows of the full suite.
+const SUITE: &str = "suite";
 
 /// Writes one experiment as CSV: a header, then one line per row of the axis and allocator.
 ///
 /// `pairs` has exactly the columns `threads,allocator,median_seconds` and leaves out what has no
 /// figure, so that every line parses as numbers. The others have a column named for the axis (left
 /// out where the axis is the threads themselves) and all medians; a failed allocator keeps its line,
-/// with its reason in the last column and the figures empty.
+/// with its reason in the last column and the figures empty. `suite` has the median, the least and the
+/// most of every figure.
 pub fn write_csv(e: &Experiment, out: &mut dyn Write) -> io::Result<()> {
     let mut csv = csv::Writer::from_writer(out);
-    if e.name == PAIRS {
+    if e.name == SUITE {
+        write_suite(e, &mut csv)
+    } else if e.name == PAIRS {
         write_pairs(e, &mut csv)
     } else {
         write_wide(e, &mut csv)
@@ -85,6 +92,81 @@ fn write_wide(e: &Experiment, csv: &mut csv::Writer<&mut dyn Write>) -> csv::Res
             csv.write_field(&cell.allocator)?;
             csv.write_record(wide_figures(row, cell, standing))?;
         }
+    }
+    Ok(())
+}
+
+/// The figures of the suite with their columns.
+const SUITE_FIGURES: [(&str, Figure); 17] = [
+    ("seconds", suite::TIME),
+    ("ops_per_second", |run| run.ops_per_second),
+    ("wall_seconds", |run| Some(run.wall_seconds)),
+    ("user_seconds", |run| Some(run.user_seconds)),
+    ("system_seconds", |run| Some(run.system_seconds)),
+    ("peak_rss_bytes", suite::PEAK_RSS),
+    ("end_rss_bytes", suite::END_RSS),
+    ("huge_bytes", suite::HUGE),
+    ("minor_faults", |run| Some(run.minor_faults as f64)),
+    ("major_faults", |run| Some(run.major_faults as f64)),
+    ("syscalls", suite::SYSCALLS),
+    ("p50_ns", suite::P50),
+    ("p99_ns", suite::P99),
+    ("p999_ns", suite::P999),
+    ("max_ns", suite::MAX),
+    ("slow_calls", suite::SLOW_CALLS),
+    ("page_faults", suite::FAULTS),
+];
+
+const SUITE_RATIOS: [(&str, Figure); 3] = [
+    ("time_to_best_peer", suite::TIME),
+    ("peak_rss_to_best_peer", suite::PEAK_RSS),
+    ("end_rss_to_best_peer", suite::END_RSS),
+];
+
+fn write_suite(e: &Experiment, csv: &mut csv::Writer<&mut dyn Write>) -> csv::Result<()> {
+    let mut header = ["row", "group", "threads", "allocator", "runs"]
+        .map(str::to_owned)
+        .to_vec();
+    for (name, _) in SUITE_FIGURES {
+        header.extend([
+            name.to_owned(),
+            format!("{name}_min"),
+            format!("{name}_max"),
+        ]);
+    }
+    header.extend(SUITE_RATIOS.map(|(name, _)| name.to_owned()));
+    header.push("failure".to_owned());
+    csv.write_record(&header)?;
+    for (row, cell) in cells(e).filter(|(_, cell)| stats::took_part(cell)) {
+        let group = row.about.as_ref().map_or("", |about| &about.group);
+        let runs = if cell.failure.is_some() {
+            0
+        } else {
+            cell.runs.len()
+        };
+        let mut record = vec![
+            row.label.clone(),
+            group.to_owned(),
+            row.threads.to_string(),
+            cell.allocator.clone(),
+            runs.to_string(),
+        ];
+        for (_, figure) in SUITE_FIGURES {
+            record.extend(match suite::spread(cell, figure) {
+                Some(s) => [s.median, s.min, s.max].map(|value| value.to_string()),
+                None => Default::default(),
+            });
+        }
+        for (_, figure) in SUITE_RATIOS {
+            let places = suite::places(row, figure);
+            let mine = places
+                .iter()
+                .find(|place| place.allocator == cell.allocator);
+            let ratio = mine.and_then(|place| place.to_best_peer);
+            record.push(ratio.map(|ratio| ratio.to_string()).unwrap_or_default());
+        }
+        record.push(cell.failure.as_ref().map(failure_line).unwrap_or_default());
+        csv.write_record(&record)?;
     }
     Ok(())
 }

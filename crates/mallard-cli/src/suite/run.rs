@@ -173,7 +173,7 @@ impl Suite<'_> {
             beside: work.as_ref().map(|work| work as &dyn Beside),
             counting_weight: self.counting(row),
         };
-        let mut cells = race.row(&race_row, &mut |name, measured| match &work {
+        let cells = race.row(&race_row, &mut |name, measured| match &work {
             Some(work) => work.judge(measured),
             None => {
                 let allocator = self
@@ -183,13 +183,6 @@ impl Suite<'_> {
                 bench::judge(allocator.expect("only these were entered"), measured)
             }
         });
-        if row.name == "start" {
-            // Nothing is live in between: what counts is what one child takes.
-            let runs = cells.iter_mut().flat_map(|cell| &mut cell.runs);
-            runs.for_each(|run| {
-                run.peak_rss_bytes = run.end_rss_bytes.unwrap_or(run.peak_rss_bytes)
-            });
-        }
         let mut described = self.described(row, &entries);
         described.cells = cells;
         if work.as_ref().is_some_and(|work| work.real.same_output()) {

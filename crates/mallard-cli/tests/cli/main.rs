@@ -6,3 +6,4 @@ mod errors;
 mod place;
 mod programs;
 mod real;
+mod suite;

@@ -15,6 +15,7 @@ mod lines;
 mod marks;
 mod palette;
 mod scale;
+mod suite;
 mod tables;
 
 use std::io::{self, Write};
@@ -56,7 +57,7 @@ pub fn html(r: &Results) -> String {
             body {
                 (head(r))
                 main {
-                    (summary(r, &palette))
+                    @if r.kind == Kind::Suite { (suite::summary(r, &palette)) } @else { (summary(r, &palette)) }
                     (legend(r, &palette))
                     @for e in &r.experiments { (experiment(r, e, &palette)) }
                     (setup(r, &palette))
@@ -195,17 +196,27 @@ fn experiment(r: &Results, e: &Experiment, palette: &Palette) -> Markup {
             @if !e.parameters.is_empty() {
                 (tables::list(e.parameters.iter().map(|(k, v)| (k.as_str(), v.clone()))))
             }
-            div class="plots" {
-                @for chart in chart::figures(r.kind, e, &names, palette) {
-                    figure data-plot=(chart.id) {
-                        figcaption { b { (chart.title) } " " span { (chart.note) } }
-                        @if chart.is_numeric() { (lines::draw(&chart)) } @else { (bars::draw(&chart)) }
-                    }
-                }
+            @if r.kind == Kind::Suite {
+                (suite::experiment(e, &names, palette))
+            } @else {
+                (plots(r, e, &names, palette))
+                (tables::experiment(r.kind, e, &names, palette))
             }
-            (tables::experiment(r.kind, e, &names, palette))
             (tables::failures(e, palette))
             (tables::every_run(e, palette))
+        }
+    }
+}
+
+fn plots(r: &Results, e: &Experiment, names: &[&str], palette: &Palette) -> Markup {
+    html! {
+        div class="plots" {
+            @for chart in chart::figures(r.kind, e, names, palette) {
+                figure data-plot=(chart.id) {
+                    figcaption { b { (chart.title) } " " span { (chart.note) } }
+                    @if chart.is_numeric() { (lines::draw(&chart)) } @else { (bars::draw(&chart)) }
+                }
+            }
         }
     }
 }

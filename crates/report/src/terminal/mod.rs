@@ -5,6 +5,7 @@
 //! row carries a star whether or not there are colours. Widths are [`sheet`]'s business.
 
 mod sheet;
+mod suite;
 
 use std::fmt::Write as _;
 
@@ -33,6 +34,11 @@ pub fn terminal(r: &Results, options: TerminalOptions) -> String {
         },
     };
     let mut blocks = vec![page.head(r)];
+    if r.kind == Kind::Suite {
+        blocks.push(suite::suite(&page, r));
+        blocks.extend(page.unavailable(r));
+        return blocks.join("\n");
+    }
     for e in &r.experiments {
         blocks.push(match r.kind {
             Kind::Bench | Kind::Suite => page.bench(r, e),

@@ -1,0 +1,200 @@
+//! `mallard bench --suite full` on a few of its rows: what runs, what is written, what is refused.
+
+use mallard_report::model::{Kind, Results};
+
+use crate::place::{BUMP, LIBRARY, Place, told};
+
+fn results(place: &Place) -> Results {
+    let text = place.text("mallard-results/results.json");
+    mallard_report::read_json(&mut text.as_bytes()).unwrap()
+}
+
+#[test]
+fn rows_run_on_every_allocator_and_every_figure_is_told() {
+    let place = Place::new();
+    let words = [
+        "bench",
+        "--suite",
+        "full",
+        "--quick",
+        "-r",
+        "2",
+        "-a",
+        "glibc,mallard",
+    ];
+    let words = [&words[..], &["pairs-4", "map-linked", "start", "latency"]].concat();
+    let (code, stdout, stderr) = told(&mut place.mallard(&words));
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(
+        stderr.contains("rows on 2 allocators, 2 runs each: about"),
+        "{stderr}"
+    );
+    for part in ["Time, as a multiple", "Peak RSS", "P99.9", "Summary"] {
+        assert!(stdout.contains(part), "`{part}` is missing in {stdout}");
+    }
+
+    let results = results(&place);
+    assert_eq!(results.kind, Kind::Suite);
+    let rows = &results.experiments[0].rows;
+    let names: Vec<&str> = rows.iter().map(|row| row.label.as_str()).collect();
+    assert_eq!(
+        names,
+        ["pairs-4", "map-linked", "start", "latency", "latency-16"]
+    );
+    for row in rows {
+        assert!(
+            !row.about.as_ref().unwrap().command.contains("/tmp"),
+            "{row:?}"
+        );
+        for cell in &row.cells {
+            assert_eq!(
+                (cell.runs.len(), &cell.failure),
+                (2, &None),
+                "{} {}",
+                row.label,
+                cell.allocator
+            );
+            let run = &cell.runs[0];
+            assert!(run.seconds > 0.0 && run.peak_rss_bytes > 1 << 19, "{run:?}");
+            assert_eq!(run.latency.is_some(), row.label.starts_with("latency"));
+            // Not every machine lets the lab look; where it does, starting 80 programs shows.
+            let least = if row.label == "start" { 80 * 20 } else { 20 };
+            assert!(run.syscalls.is_none_or(|calls| calls > least), "{run:?}");
+        }
+    }
+    let csv = place.text("mallard-results/suite.csv");
+    assert_eq!(csv.lines().count(), 1 + 2 * rows.len(), "{csv}");
+    assert!(
+        place
+            .text("mallard-results/report.html")
+            .contains("What the rows do")
+    );
+}
+
+#[test]
+fn an_allocator_that_crashes_in_a_row_is_told_there_and_is_in_the_others() {
+    let place = Place::new();
+    // Blocks that only one of the rows asks for are its end.
+    let source = BUMP.replace(
+        "void *malloc(size_t n) {",
+        "#include <stdlib.h>\nvoid *malloc(size_t n) { if (n == 32768) abort();",
+    );
+    let library = place.compile("bump.so", &source, &LIBRARY);
+    let spec = format!("bump={}", library.display());
+    let words = [
+        "bench",
+        "--suite",
+        "full",
+        "--quick",
+        "-a",
+        "glibc",
+        "--allocator",
+        &spec,
+    ];
+    let words = [&words[..], &["start", "same-32768"]].concat();
+    let (code, stdout, stderr) = told(&mut place.mallard(&words));
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(stdout.contains("SIGABRT"), "{stdout}");
+    let results = results(&place);
+    let [same, start] = &results.experiments[0].rows[..] else {
+        panic!("{stdout}")
+    };
+    assert_eq!(start.cells[1].failure, None);
+    assert_eq!(start.cells[1].runs.len(), 1);
+    assert!(same.cells[1].failure.is_some() && same.cells[0].failure.is_none());
+}
+
+#[test]
+fn what_is_measured_is_kept_when_the_lab_is_killed() {
+    let place = Place::new();
+    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("mallard"));
+    command.args([
+        "bench", "--suite", "full", "--quick", "-a", "glibc", "pairs-1", "idle",
+    ]);
+    command
+        .current_dir(place.path())
+        .stderr(std::process::Stdio::piped());
+    let mut child = command.stdout(std::process::Stdio::null()).spawn().unwrap();
+    let mut stderr = std::io::BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.starts_with("pairs-1:") {
+        line.clear();
+        let read = std::io::BufRead::read_line(&mut stderr, &mut line).unwrap();
+        assert_ne!(read, 0, "it ended before the first row was done");
+    }
+    // The files are written right after the line; the second row sleeps for two seconds.
+    let report = place.path().join("mallard-results/report.html");
+    while !report.exists() || !place.path().join("mallard-results/suite.csv").exists() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(results(&place).experiments[0].rows[0].label, "pairs-1");
+}
+
+#[test]
+fn a_row_s_settings_reach_its_allocators_and_are_told() {
+    let place = Place::new();
+    let words = [
+        "bench", "--suite", "full", "--quick", "-a", "mallard", "idle",
+    ];
+    let (code, stdout, stderr) = told(&mut place.mallard(&words));
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let row = results(&place).experiments.remove(0).rows.remove(0);
+    let run = &row.cells[0].runs[0];
+    assert!(run.curve.len() > 10, "{run:?}");
+    let settings = &row.settings;
+    assert!(
+        settings.iter().all(|(name, _)| name == "mallard"),
+        "{settings:?}"
+    );
+    assert!(
+        settings[0].1.contains("dirty_decay_ms:1000"),
+        "{settings:?}"
+    );
+    assert!(
+        place
+            .text("mallard-results/report.html")
+            .contains("RSS over time in idle")
+    );
+}
+
+#[test]
+fn the_list_says_what_there_is_and_runs_nothing() {
+    let place = Place::new();
+    let (code, stdout, _) = told(&mut place.mallard(&["bench", "--suite", "full", "--list"]));
+    assert_eq!(code, Some(0));
+    for part in [
+        "larson-8",
+        "a server, 8 threads",
+        "Larson and Krishnan",
+        "real programs",
+        "pairs-64",
+    ] {
+        assert!(stdout.contains(part), "`{part}` is missing in {stdout}");
+    }
+    let (code, stdout, _) = told(&mut place.mallard(&["bench", "--list"]));
+    assert!(code == Some(0) && stdout.contains("std::map"), "{stdout}");
+    assert!(!place.path().join("mallard-results").exists());
+}
+
+#[test]
+fn an_unknown_row_and_options_of_the_seeds_are_refused() {
+    let place = Place::new();
+    let refused = |words: &[&str]| {
+        let (code, _, stderr) =
+            told(&mut place.mallard(&[&["bench", "-s", "full"], words].concat()));
+        assert_eq!(code, Some(1), "{stderr}");
+        stderr
+    };
+    let text = refused(&["larsen"]);
+    assert!(
+        text.contains("`larsen`") && text.contains("did you mean `larson`?"),
+        "{text}"
+    );
+    let text = refused(&["pairs", "--threads", "3"]);
+    assert!(
+        text.contains("--threads") && text.contains("seeds"),
+        "{text}"
+    );
+}

@@ -1,0 +1,295 @@
+//! The full suite in the report: the means and what needs work, a table of ratios for time and each
+//! kind of memory, latencies, what the kernel was asked for, and memory over time as a plot.
+
+use std::collections::BTreeMap;
+
+use maud::{Markup, html};
+
+use super::chart::{Chart, Point, Series};
+use super::palette::Palette;
+use super::scale::Scale;
+use super::{lines, tables};
+use crate::export::failure_line;
+use crate::model::{Experiment, Results, Row};
+use crate::stats::SUBJECT;
+use crate::suite::{self, Place, Plain, Ratios};
+use crate::units;
+
+/// Points of a curve are drawn this many to a second.
+const POINTS_PER_SECOND: f64 = 10.0;
+
+/// Who is ahead over all rows, and where the subject is not.
+pub fn summary(r: &Results, palette: &Palette) -> Markup {
+    let means = suite::means(r);
+    let lags = suite::lags(r);
+    let ratio = |value: Option<f64>| value.map_or("–".to_owned(), units::ratio);
+    html! {
+        section class="summary" {
+            h2 { "Who is ahead" }
+            p class="about" {
+                "Geometric means over all rows, each against the best of all other allocators in that row. Below 1 an allocator beats, on average, whoever is best at each thing."
+            }
+            div class="scroll" {
+                table class="means" {
+                    thead { tr {
+                        th { "allocator" } th { "time" } th { "rows won" } th { "peak RSS" } th { "rows won" } th { "RSS at the end" } th { "rows" }
+                    } }
+                    tbody {
+                        @for mean in &means {
+                            tr data-a=(mean.allocator) {
+                                th { (tables::name(palette, &mean.allocator)) }
+                                td { (ratio(mean.time)) } td { (mean.fastest) }
+                                td { (ratio(mean.peak_rss)) } td { (mean.smallest) }
+                                td { (ratio(mean.end_rss)) } td { (mean.rows) }
+                            }
+                        }
+                    }
+                }
+            }
+            div class="card k-subject lags" {
+                h3 { "Where " (SUBJECT) " is above " (units::ratio(suite::TIME_LIMIT)) " in time or " (units::ratio(suite::RSS_LIMIT)) " in peak RSS" }
+                @if lags.is_empty() { p { "Nowhere." } }
+                ul { @for lag in &lags { li { b { (lag.row) } ": " (suite::lag_line(lag)) } } }
+            }
+        }
+    }
+}
+
+/// Everything of the suite's experiment below its title.
+pub fn experiment(e: &Experiment, names: &[&str], palette: &Palette) -> Markup {
+    html! {
+        @for row in e.rows.iter().filter(|row| has_curve(row)) { (curve(row, names, palette)) }
+        @for table in suite::RATIOS.iter().filter(|table| suite::is_told(e, table.figure)) {
+            h3 { (table.title) ", as a multiple of the best peer’s" }
+            (ratios(e, names, table, palette))
+        }
+        @for table in &suite::PLAIN {
+            @if table.lines.iter().any(|(_, figure, _)| suite::is_told(e, *figure)) {
+                h3 { (table.title) }
+                (plain(e, names, table, palette))
+            }
+        }
+        h3 { "What the rows do" }
+        (about(e))
+    }
+}
+
+/// The rows with a heading before each group.
+fn grouped(e: &Experiment) -> Vec<(Option<&str>, &Row)> {
+    let mut last = None;
+    let rows = e.rows.iter().map(|row| {
+        let group = row.about.as_ref().map(|about| about.group.as_str());
+        let changed = group != last;
+        last = group;
+        (group.filter(|_| changed), row)
+    });
+    rows.collect()
+}
+
+fn ratios(e: &Experiment, names: &[&str], table: &Ratios, palette: &Palette) -> Markup {
+    html! {
+        div class="scroll" {
+            table class="suite" {
+                thead { tr { th { "row" } th { "best peer" } @for n in names { th data-a=(n) { (tables::name(palette, n)) } } } }
+                tbody {
+                    @for (group, row) in grouped(e) {
+                        @let places = suite::places(row, table.figure);
+                        @if let Some(group) = group { tr class="group" { th colspan=(names.len() + 2) { (group) } } }
+                        tr {
+                            th title=[row.about.as_ref().map(|about| &about.description)] {
+                                (row.label)
+                                @if let Some(of) = &row.seconds_are { " " small { (of) } }
+                            }
+                            td class="none" {
+                                @if let Some((_, best)) = suite::best_peer(row, table.figure) { ((table.absolute)(best)) }
+                            }
+                            @for n in names { (ratio(row, n, places.iter().find(|place| place.allocator == *n), table)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn ratio(row: &Row, allocator: &str, place: Option<&Place>, table: &Ratios) -> Markup {
+    let Some(place) = place else {
+        let cell = row.cells.iter().find(|cell| cell.allocator == allocator);
+        return match cell.and_then(|cell| cell.failure.as_ref()) {
+            Some(failure) => html! { td class="bad" title=(failure_line(failure)) { "failed" } },
+            None => html! { td class="none" { "–" } },
+        };
+    };
+    let spread = &place.spread;
+    let tip = format!(
+        "{} ({} … {})",
+        (table.absolute)(spread.median),
+        (table.absolute)(spread.min),
+        (table.absolute)(spread.max)
+    );
+    html! {
+        td data-a=(allocator) title=(tip) {
+            span class=[place.best.then_some("best")] {
+                (place.to_best_peer.map_or_else(|| (table.absolute)(spread.median), units::ratio))
+            }
+        }
+    }
+}
+
+fn plain(e: &Experiment, names: &[&str], table: &Plain, palette: &Palette) -> Markup {
+    html! {
+        div class="scroll" {
+            table class="suite" {
+                thead { tr { th { "row" } th {} @for n in names { th data-a=(n) { (tables::name(palette, n)) } } } }
+                tbody {
+                    @for row in &e.rows {
+                        @for (what, figure, shown) in table.lines.iter().filter(|line| suite::is_told_in(row, line.1)) {
+                            @let places = suite::places(row, *figure);
+                            tr {
+                                th { (row.label) }
+                                td class="left none" { (what) (counted_in(row, what)) }
+                                @for n in names {
+                                    @if let Some(place) = places.iter().find(|place| place.allocator == *n) {
+                                        td data-a=(n) { (shown(place.spread.median)) }
+                                    } @else {
+                                        td class="none" { "–" }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// System calls may be those of less work than was timed.
+fn counted_in(row: &Row, what: &str) -> String {
+    let of = row
+        .about
+        .as_ref()
+        .and_then(|about| about.syscalls_of.as_ref());
+    match of.filter(|_| what == "system calls") {
+        Some(of) => format!(", {of}"),
+        None => String::new(),
+    }
+}
+
+fn about(e: &Experiment) -> Markup {
+    html! {
+        div class="scroll" {
+            table class="allocators" {
+                thead { tr { th { "row" } th { "what it does" } th { "threads" } th { "command" } th { "settings" } } }
+                tbody {
+                    @for row in &e.rows {
+                        @if let Some(about) = &row.about {
+                            tr {
+                                th { (row.label) }
+                                td class="left" { b { (about.title) } ". " (about.description) }
+                                td { (row.threads) }
+                                td class="left" { code { (about.command) } }
+                                td class="left" { @for (allocator, setting) in &row.settings { (allocator) ": " code { (setting) } br; } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn has_curve(row: &Row) -> bool {
+    row.cells
+        .iter()
+        .any(|cell| cell.failure.is_none() && cell.runs.iter().any(|run| run.curve.len() > 1))
+}
+
+/// RSS over time: of each allocator the run with the median end.
+fn curve(row: &Row, names: &[&str], palette: &Palette) -> Markup {
+    let mut all: Vec<(&str, &[(f64, u64)])> = Vec::new();
+    for name in names {
+        let cell = row
+            .cells
+            .iter()
+            .find(|cell| cell.allocator == *name && cell.failure.is_none());
+        let mut runs: Vec<_> = cell
+            .iter()
+            .flat_map(|cell| &cell.runs)
+            .filter(|run| !run.curve.is_empty())
+            .collect();
+        runs.sort_by_key(|run| run.curve.last().map(|point| point.1));
+        if let Some(run) = runs.get(runs.len() / 2) {
+            all.push((name, &run.curve));
+        }
+    }
+    // Looked at in the same rhythm, but not at the same instants.
+    let moment = |at: f64| (at * POINTS_PER_SECOND).round() as i64;
+    let mut moments: BTreeMap<i64, usize> = BTreeMap::new();
+    for point in all.iter().flat_map(|(_, curve)| curve.iter()) {
+        moments.insert(moment(point.0), 0);
+    }
+    for (index, slot) in moments.values_mut().enumerate() {
+        *slot = index;
+    }
+    let rows: Vec<Row> = moments
+        .keys()
+        .map(|moment| {
+            let at = *moment as f64 / POINTS_PER_SECOND;
+            Row {
+                label: format!("{at}"),
+                x: Some(at),
+                threads: row.threads,
+                seconds_are: None,
+                about: None,
+                settings: Vec::new(),
+                cells: Vec::new(),
+            }
+        })
+        .collect();
+    let point = |name: &str, at: f64, bytes: u64| {
+        let value = bytes as f64 / units::MIB;
+        let tip = format!("{name} · after {at:.1} s\n{}", units::bytes(bytes as f64));
+        Point {
+            row: moments[&moment(at)],
+            value,
+            low: value,
+            high: value,
+            tip,
+        }
+    };
+    let series = all.iter().map(|(name, curve)| {
+        let mut points: Vec<Point> = curve
+            .iter()
+            .map(|(at, bytes)| point(name, *at, *bytes))
+            .collect();
+        points.dedup_by_key(|point| point.row);
+        Series {
+            look: palette.look(name),
+            points,
+        }
+    });
+    let chart = Chart {
+        id: "curve",
+        title: format!("RSS over time in {}", row.label),
+        note: "MiB; from the moment in which everything was freed that is not kept".to_owned(),
+        rows: &rows,
+        axis: "seconds",
+        series: series.collect(),
+        scale: Scale::fit(
+            all.iter()
+                .flat_map(|(_, curve)| curve.iter())
+                .map(|(_, bytes)| *bytes as f64 / units::MIB),
+        ),
+        reference: None,
+        format: units::in_mib,
+    };
+    html! {
+        div class="plots" {
+            figure data-plot=(chart.id) {
+                figcaption { b { (chart.title) } " " span { (chart.note) } }
+                (lines::draw(&chart))
+            }
+        }
+    }
+}

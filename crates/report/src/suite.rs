@@ -1,0 +1,261 @@
+//! The arithmetic of the full suite, whose rows are all different work.
+//!
+//! What counts in a row is the best of the others: the *peers* are all allocators but the subject,
+//! glibc among them. The rules, beside those of [`crate::stats`]:
+//!
+//! * A table's ratio is a median over that of the row's best peer, in every column, so that columns
+//!   of a row compare with each other.
+//! * A mean is over an allocator's ratios to the best of all others in each row: for the subject
+//!   that is the best peer; a peer is measured against the subject and the other peers. Below 1 says
+//!   that it beats, on average, whoever is best at each thing.
+//! * A cell that failed is absent: it counts neither for nor against anybody.
+
+use crate::model::{Cell, Experiment, Results, Row, Run};
+use crate::stats::{self, SUBJECT, Spread};
+
+/// Above these multiples of the best peer a row is on the list of what is to be done.
+pub const TIME_LIMIT: f64 = 1.05;
+pub const RSS_LIMIT: f64 = 1.15;
+
+/// One figure of a run.
+pub type Figure = fn(&Run) -> Option<f64>;
+
+pub const TIME: Figure = |run| Some(run.seconds);
+pub const PEAK_RSS: Figure = |run| Some(run.peak_rss_bytes as f64);
+pub const END_RSS: Figure = |run| run.end_rss_bytes.map(|bytes| bytes as f64);
+pub const HUGE: Figure = |run| run.huge_bytes.map(|bytes| bytes as f64);
+pub const FAULTS: Figure = |run| Some((run.minor_faults + run.major_faults) as f64);
+pub const SYSCALLS: Figure = |run| run.syscalls.map(|calls| calls as f64);
+pub const P50: Figure = |run| Some(run.latency?.p50_ns);
+pub const P99: Figure = |run| Some(run.latency?.p99_ns);
+pub const P999: Figure = |run| run.latency?.p999_ns;
+pub const MAX: Figure = |run| Some(run.latency?.max_ns);
+pub const SLOW_CALLS: Figure = |run| run.latency?.slow_calls.map(|calls| calls as f64);
+
+/// The figure over the runs of a cell; none if it failed or nobody told it.
+pub fn spread(cell: &Cell, figure: Figure) -> Option<Spread> {
+    match cell.failure {
+        Some(_) => None,
+        None => Spread::of(cell.runs.iter().filter_map(figure)),
+    }
+}
+
+/// One allocator's figure in a row, beside the others'.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Place<'a> {
+    pub allocator: &'a str,
+    pub spread: Spread,
+    pub to_best_peer: Option<f64>,
+    /// Ahead of all others; where all are level, none is.
+    pub best: bool,
+}
+
+/// A figure of all allocators that have it in a row.
+pub fn places(row: &Row, figure: Figure) -> Vec<Place<'_>> {
+    let best_peer = best_peer(row, figure);
+    let figures: Vec<(&str, Spread)> = row
+        .cells
+        .iter()
+        .filter_map(|cell| Some((cell.allocator.as_str(), spread(cell, figure)?)))
+        .collect();
+    let all = Spread::of(figures.iter().map(|(_, spread)| spread.median));
+    figures
+        .into_iter()
+        .map(|(allocator, spread)| Place {
+            allocator,
+            spread,
+            to_best_peer: best_peer.and_then(|(_, best)| stats::ratio(spread.median, best)),
+            best: all.is_some_and(|all| spread.median == all.min && all.max > all.min),
+        })
+        .collect()
+}
+
+/// The peer with the smallest median, and that median.
+pub fn best_peer(row: &Row, figure: Figure) -> Option<(&str, f64)> {
+    best_but(row, figure, &[SUBJECT])
+}
+
+fn best_but<'a>(row: &'a Row, figure: Figure, without: &[&str]) -> Option<(&'a str, f64)> {
+    let others = row
+        .cells
+        .iter()
+        .filter(|cell| !without.contains(&cell.allocator.as_str()));
+    let medians =
+        others.filter_map(|cell| Some((cell.allocator.as_str(), spread(cell, figure)?.median)));
+    medians.min_by(|a, b| a.1.total_cmp(&b.1))
+}
+
+/// An allocator's figure over that of the best of all others in the row.
+pub fn to_best_other(row: &Row, allocator: &str, figure: Figure) -> Option<f64> {
+    let cell = row.cells.iter().find(|cell| cell.allocator == allocator)?;
+    let (_, best) = best_but(row, figure, &[allocator])?;
+    stats::ratio(spread(cell, figure)?.median, best)
+}
+
+/// One allocator over the whole suite.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Mean {
+    pub allocator: String,
+    /// Rows in which it has figures.
+    pub rows: usize,
+    /// Geometric means of its ratios to the best of all others.
+    pub time: Option<f64>,
+    pub peak_rss: Option<f64>,
+    pub end_rss: Option<f64>,
+    /// Rows in which it is ahead of all others.
+    pub fastest: usize,
+    pub smallest: usize,
+}
+
+/// All allocators that were measured, by their mean time.
+pub fn means(r: &Results) -> Vec<Mean> {
+    let rows: Vec<&Row> = r.experiments.iter().flat_map(|e| &e.rows).collect();
+    let available = r.allocators.iter().filter(|a| a.unavailable.is_none());
+    let mut means: Vec<Mean> = available.map(|a| mean(&a.name, &rows)).collect();
+    let key = |mean: &Mean| mean.time.unwrap_or(f64::INFINITY);
+    means.sort_by(|a, b| key(a).total_cmp(&key(b)));
+    means
+}
+
+fn mean(allocator: &str, rows: &[&Row]) -> Mean {
+    let over = |figure| {
+        stats::geometric_mean(
+            rows.iter()
+                .filter_map(|row| to_best_other(row, allocator, figure)),
+        )
+    };
+    let won = |figure| {
+        let ahead = |place: &Place| place.allocator == allocator && place.best;
+        rows.iter()
+            .filter(|row| places(row, figure).iter().any(ahead))
+            .count()
+    };
+    let has_figures = |row: &&&Row| {
+        let mut cells = row.cells.iter();
+        cells.any(|cell| cell.allocator == allocator && spread(cell, TIME).is_some())
+    };
+    Mean {
+        allocator: allocator.to_owned(),
+        rows: rows.iter().filter(has_figures).count(),
+        time: over(TIME),
+        peak_rss: over(PEAK_RSS),
+        end_rss: over(END_RSS),
+        fastest: won(TIME),
+        smallest: won(PEAK_RSS),
+    }
+}
+
+/// A row in which the subject is further behind the best peer than it should be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Lag {
+    pub row: String,
+    /// The best peer and the subject's multiple of it, where above the limit.
+    pub time: Option<(String, f64)>,
+    pub rss: Option<(String, f64)>,
+}
+
+/// The rows above a limit, the worst time first.
+pub fn lags(r: &Results) -> Vec<Lag> {
+    let above = |row: &Row, figure, limit: f64| {
+        let ratio = to_best_other(row, SUBJECT, figure)?;
+        let (leader, _) = best_peer(row, figure)?;
+        (ratio > limit).then(|| (leader.to_owned(), ratio))
+    };
+    let rows = r.experiments.iter().flat_map(|e| &e.rows);
+    let mut lags: Vec<Lag> = rows
+        .map(|row| Lag {
+            row: row.label.clone(),
+            time: above(row, TIME, TIME_LIMIT),
+            rss: above(row, PEAK_RSS, RSS_LIMIT),
+        })
+        .filter(|lag| lag.time.is_some() || lag.rss.is_some())
+        .collect();
+    let key = |lag: &Lag| lag.time.as_ref().map_or(0.0, |(_, ratio)| *ratio);
+    lags.sort_by(|a, b| key(b).total_cmp(&key(a)));
+    lags
+}
+
+/// A lag in words: `1.20× the time of jemalloc, 1.31× the memory of glibc`.
+pub fn lag_line(lag: &Lag) -> String {
+    let part = |what: &str, behind: &Option<(String, f64)>| {
+        let (leader, ratio) = behind.as_ref()?;
+        Some(format!(
+            "{} the {what} of {leader}",
+            crate::units::times(*ratio)
+        ))
+    };
+    let parts = [part("time", &lag.time), part("peak RSS", &lag.rss)];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    parts.join(", ")
+}
+
+/// Whether any run of the experiment tells a figure.
+pub fn is_told(e: &Experiment, figure: Figure) -> bool {
+    e.rows.iter().any(|row| is_told_in(row, figure))
+}
+
+pub fn is_told_in(row: &Row, figure: Figure) -> bool {
+    row.cells.iter().any(|cell| spread(cell, figure).is_some())
+}
+
+/// A table of ratios to the best peer: what it compares, and how the peer's own figure is written.
+pub struct Ratios {
+    pub title: &'static str,
+    pub figure: Figure,
+    pub absolute: fn(f64) -> String,
+}
+
+pub const RATIOS: [Ratios; 3] = [
+    Ratios {
+        title: "Time",
+        figure: TIME,
+        absolute: crate::units::seconds,
+    },
+    Ratios {
+        title: "Peak RSS",
+        figure: PEAK_RSS,
+        absolute: crate::units::bytes,
+    },
+    Ratios {
+        title: "RSS at the end",
+        figure: END_RSS,
+        absolute: crate::units::bytes,
+    },
+];
+
+/// A table of figures as they are, several lines a row.
+pub struct Plain {
+    pub title: &'static str,
+    pub lines: &'static [Line],
+}
+
+/// What a line is of, and how it is written.
+pub type Line = (&'static str, Figure, fn(f64) -> String);
+
+fn nanoseconds(value: f64) -> String {
+    match value {
+        v if v < 1e3 => format!("{v:.0} ns"),
+        v => crate::units::seconds(v / 1e9),
+    }
+}
+
+pub const PLAIN: [Plain; 2] = [
+    Plain {
+        title: "Latency",
+        lines: &[
+            ("P50", P50, nanoseconds),
+            ("P99", P99, nanoseconds),
+            ("P99.9", P999, nanoseconds),
+            ("max", MAX, nanoseconds),
+            ("slow calls", SLOW_CALLS, crate::units::count),
+        ],
+    },
+    Plain {
+        title: "Page faults, huge pages, system calls",
+        lines: &[
+            ("page faults", FAULTS, crate::units::count),
+            ("huge pages", HUGE, crate::units::bytes),
+            ("system calls", SYSCALLS, crate::units::count),
+        ],
+    },
+];

@@ -1,0 +1,166 @@
+//! The full suite on the screen: ratios to the best peer of each row, latencies, what the kernel was
+//! asked for, the means, and the rows that need work.
+
+use super::sheet::{Field, Sheet, Tone};
+use super::{ABSENT, Page, columns, no_figure};
+use crate::model::{Experiment, Results, Row};
+use crate::stats::SUBJECT;
+use crate::suite::{self, Mean, Plain, Ratios};
+use crate::units;
+
+pub fn suite(page: &Page, r: &Results) -> String {
+    let mut text = String::new();
+    for e in &r.experiments {
+        let names = columns(r, e);
+        for ratios in suite::RATIOS.iter().filter(|t| suite::is_told(e, t.figure)) {
+            let about = format!("{}, as a multiple of the best peer's", ratios.title);
+            text.push_str(&page.strong(&about));
+            text.push('\n');
+            text.push_str(&page.sheet(&ratio_sheet(e, &names, ratios)));
+            text.push('\n');
+        }
+        for plain in &suite::PLAIN {
+            let sheet = plain_sheet(e, &names, plain);
+            if !sheet.rows.is_empty() {
+                text.push_str(&page.strong(plain.title));
+                text.push('\n');
+                text.push_str(&page.sheet(&sheet));
+                text.push('\n');
+            }
+        }
+        text.push_str(&page.notes(e));
+    }
+    text.push_str(&page.strong("Summary"));
+    text.push('\n');
+    let about =
+        "geometric means over the rows, each against the best of all other allocators there";
+    text.push_str(&page.paragraph(about, 2));
+    text.push_str(&page.sheet(&means_sheet(&suite::means(r))));
+    text + &lags(page, r)
+}
+
+fn ratio_sheet(e: &Experiment, names: &[&str], ratios: &Ratios) -> Sheet {
+    let mut header = vec![
+        Field::new("row", Tone::Strong),
+        Field::new("best peer", Tone::Strong),
+    ];
+    header.extend(names.iter().map(|name| Field::new(*name, Tone::Strong)));
+    let rows = e.rows.iter().filter(|row| shown(row, ratios));
+    let rows = rows.map(|row| {
+        let places = suite::places(row, ratios.figure);
+        let best = suite::best_peer(row, ratios.figure);
+        let best = best.map_or(ABSENT.to_owned(), |(_, figure)| (ratios.absolute)(figure));
+        let mut fields = vec![
+            Field::new(super::clipped(&row.label, 24), Tone::Strong),
+            Field::new(best, Tone::Faint),
+        ];
+        fields.extend(names.iter().map(|name| {
+            let place = places.iter().find(|place| place.allocator == *name);
+            match place {
+                Some(place) => match place.to_best_peer {
+                    Some(ratio) => Field::figure(units::ratio(ratio), place.best),
+                    None => Field::plain((ratios.absolute)(place.spread.median)),
+                },
+                None => no_figure(row, name, true),
+            }
+        }));
+        fields
+    });
+    Sheet {
+        leading: 2,
+        header,
+        rows: rows.collect(),
+    }
+}
+
+/// A row in which everybody failed stays in the first table, which all rows are in.
+fn shown(row: &Row, ratios: &Ratios) -> bool {
+    std::ptr::fn_addr_eq(ratios.figure, suite::TIME) || suite::is_told_in(row, ratios.figure)
+}
+
+fn plain_sheet(e: &Experiment, names: &[&str], plain: &Plain) -> Sheet {
+    let mut header = vec![Field::new("row", Tone::Strong), Field::plain("")];
+    header.extend(names.iter().map(|name| Field::new(*name, Tone::Strong)));
+    let mut rows = Vec::new();
+    for row in &e.rows {
+        let mut label = Field::new(super::clipped(&row.label, 24), Tone::Strong);
+        for (what, figure, shown) in plain.lines {
+            if !suite::is_told_in(row, *figure) {
+                continue;
+            }
+            let places = suite::places(row, *figure);
+            let mut fields = vec![
+                std::mem::replace(&mut label, Field::plain("")),
+                Field::new(*what, Tone::Faint),
+            ];
+            fields.extend(names.iter().map(|name| {
+                match places.iter().find(|place| place.allocator == *name) {
+                    Some(place) => Field::figure(shown(place.spread.median), false),
+                    None => Field::new(ABSENT, Tone::Faint),
+                }
+            }));
+            rows.push(fields);
+        }
+    }
+    Sheet {
+        leading: 2,
+        header,
+        rows,
+    }
+}
+
+fn means_sheet(means: &[Mean]) -> Sheet {
+    let heads = [
+        "allocator",
+        "time",
+        "fastest",
+        "peak RSS",
+        "smallest",
+        "end RSS",
+        "rows",
+    ];
+    let full = means.iter().map(|mean| mean.rows).max().unwrap_or(0);
+    let ratio = |value: Option<f64>| Field::plain(value.map_or(ABSENT.to_owned(), units::ratio));
+    let rows = means.iter().map(|mean| {
+        vec![
+            Field::new(&mean.allocator, Tone::Strong),
+            ratio(mean.time),
+            Field::plain(mean.fastest.to_string()),
+            ratio(mean.peak_rss),
+            Field::plain(mean.smallest.to_string()),
+            ratio(mean.end_rss),
+            Field::new(
+                mean.rows.to_string(),
+                if mean.rows == full {
+                    Tone::Plain
+                } else {
+                    Tone::Bad
+                },
+            ),
+        ]
+    });
+    Sheet {
+        leading: 1,
+        header: heads.map(|head| Field::new(head, Tone::Strong)).to_vec(),
+        rows: rows.collect(),
+    }
+}
+
+fn lags(page: &Page, r: &Results) -> String {
+    let lags = suite::lags(r);
+    let limits = format!(
+        "above {} in time or {} in peak RSS",
+        units::ratio(suite::TIME_LIMIT),
+        units::ratio(suite::RSS_LIMIT)
+    );
+    if lags.is_empty() {
+        return page.paragraph(&format!("{SUBJECT} is in no row {limits}."), 2);
+    }
+    let head = format!("{SUBJECT} is {limits} in {} rows:", lags.len());
+    let mut text = page.paragraph(&head, 2);
+    for lag in &lags {
+        let line = format!("{}: {}", lag.row, suite::lag_line(lag));
+        text.push_str(&page.paragraph(&line, 4));
+    }
+    text
+}
