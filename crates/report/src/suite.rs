@@ -232,6 +232,17 @@ pub struct Plain {
 /// What a line is of, and how it is written.
 pub type Line = (&'static str, Figure, fn(f64) -> String);
 
+/// What a line is called in a row: system calls may be those of less work than was timed.
+pub fn line_name(row: &Row, what: &str) -> String {
+    let about = row.about.as_ref();
+    match about.and_then(|about| about.syscalls_of.as_ref()) {
+        Some(of) if what == SYSTEM_CALLS => format!("{what}, {of}"),
+        _ => what.to_owned(),
+    }
+}
+
+const SYSTEM_CALLS: &str = "system calls";
+
 fn nanoseconds(value: f64) -> String {
     match value {
         v if v < 1e3 => format!("{v:.0} ns"),
@@ -255,7 +266,7 @@ pub const PLAIN: [Plain; 2] = [
         lines: &[
             ("page faults", FAULTS, crate::units::count),
             ("huge pages", HUGE, crate::units::bytes),
-            ("system calls", SYSCALLS, crate::units::count),
+            (SYSTEM_CALLS, SYSCALLS, crate::units::count),
         ],
     },
 ];

@@ -228,7 +228,7 @@ fn the_terminal_has_the_tables_the_failure_the_means_and_what_needs_work() {
         "RSS at the end, as a multiple",
         "P99.9",
         "2.50 µs",
-        "system calls",
+        "system calls, a short run",
         "jemalloc at row larson failed: it did not end",
         "| last words",
         "mallard is above 1.05 in time or 1.15 in peak RSS in 2 rows:",

@@ -157,7 +157,7 @@ impl Suite<'_> {
 
     /// Seconds that counting its system calls takes. It is always done with the little work.
     fn counting(&self, row: &SuiteRow) -> f64 {
-        row.seconds[1] * 2.0 + PROCESS_SECONDS
+        row.seconds[1] * 1.3 + PROCESS_SECONDS
     }
 
     fn row(&self, race: &mut Race<'_>, row: &'static SuiteRow) -> Row {

@@ -156,7 +156,7 @@ pub const ROWS: &[SuiteRow] = &[
     row!("scan", Memory, 1 threads, [0.6, 0.2], [70, 70], "a list that is walked",
         "A million small nodes are allocated and linked, and the list is walked many times.",
         "scan" [], quick ["walks=4"]),
-    row!("idle", Memory, 4 threads, [6.6, 3.0], [520, 520], "a peak, then nothing",
+    row!("idle", Memory, 4 threads, [6.6, 2.4], [520, 520], "a peak, then nothing",
         "Threads allocate 400 MiB, free nine tenths of it and sleep, while the memory is looked at.",
         "idle" [], quick ["seconds=2", "total=200"], SOON),
 

@@ -147,7 +147,7 @@ fn plain(e: &Experiment, names: &[&str], table: &Plain, palette: &Palette) -> Ma
                             @let places = suite::places(row, *figure);
                             tr {
                                 th { (row.label) }
-                                td class="left none" { (what) (counted_in(row, what)) }
+                                td class="left none" { (suite::line_name(row, what)) }
                                 @for n in names {
                                     @if let Some(place) = places.iter().find(|place| place.allocator == *n) {
                                         td data-a=(n) { (shown(place.spread.median)) }
@@ -161,18 +161,6 @@ fn plain(e: &Experiment, names: &[&str], table: &Plain, palette: &Palette) -> Ma
                 }
             }
         }
-    }
-}
-
-/// System calls may be those of less work than was timed.
-fn counted_in(row: &Row, what: &str) -> String {
-    let of = row
-        .about
-        .as_ref()
-        .and_then(|about| about.syscalls_of.as_ref());
-    match of.filter(|_| what == "system calls") {
-        Some(of) => format!(", {of}"),
-        None => String::new(),
     }
 }
 

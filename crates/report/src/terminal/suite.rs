@@ -91,7 +91,7 @@ fn plain_sheet(e: &Experiment, names: &[&str], plain: &Plain) -> Sheet {
             let places = suite::places(row, *figure);
             let mut fields = vec![
                 std::mem::replace(&mut label, Field::plain("")),
-                Field::new(*what, Tone::Faint),
+                Field::new(suite::line_name(row, what), Tone::Faint),
             ];
             fields.extend(names.iter().map(|name| {
                 match places.iter().find(|place| place.allocator == *name) {
