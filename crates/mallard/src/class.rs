@@ -87,6 +87,15 @@ pub fn offset_of_small(n: usize) -> usize {
     unsafe { *SMALL.get_unchecked((n + 7) >> 3) as usize }
 }
 
+/// The least size that a block of a multiple of `align` can have for `n` bytes. Its class is of a
+/// multiple of `align` too: up to four times the alignment every multiple of it is a class, and above,
+/// classes are no closer than that.
+#[inline(always)]
+pub const fn aligned_size(n: usize, align: usize) -> usize {
+    let n = if n == 0 { 1 } else { n };
+    (n + align - 1) & !(align - 1)
+}
+
 /// Class times [`STRIDE`] of a request above [`TABLE_MAX`], up to [`MEDIUM_MAX`] bytes.
 #[inline(always)]
 pub fn offset_of_medium(n: usize) -> usize {
@@ -103,20 +112,6 @@ impl Class {
     #[inline(always)]
     pub const fn of(n: usize) -> Class {
         Class(compute(n))
-    }
-
-    /// The class for `n` bytes at a multiple of `align`, a power of two up to [`PAGE`]: the first
-    /// that is large enough and whose size is a multiple of the alignment (blocks of a class stand
-    /// at multiples of its size from a page boundary).
-    #[inline]
-    pub const fn of_aligned(n: usize, align: usize) -> Class {
-        debug_assert!(align <= PAGE);
-        let n = if n == 0 { 1 } else { n };
-        let mut c = compute((n + align - 1) & !(align - 1));
-        while size(c) & (align - 1) != 0 {
-            c += 1;
-        }
-        Class(c)
     }
 
     /// Bytes of a block of this class.
@@ -150,6 +145,17 @@ impl Class {
     #[inline]
     pub const fn pages(self) -> usize {
         self.size().div_ceil(PAGE)
+    }
+
+    /// What blocks of this class that slabs serve are aligned to, beside being multiples of their
+    /// size from a page boundary: a class of a power of two of pages to its size.
+    pub const fn slab_align(self) -> usize {
+        let size = self.size();
+        if size > PAGE && size.is_power_of_two() {
+            size
+        } else {
+            PAGE
+        }
     }
 
     /// How slabs of this class are made.
@@ -314,10 +320,10 @@ mod tests {
 
     #[test]
     fn an_aligned_class_holds_size_and_alignment() {
-        for shift in 0..=12 {
+        for shift in 0..=16 {
             let align = 1 << shift;
-            for n in 0..40_000 {
-                let s = Class::of_aligned(n, align).size();
+            for n in 0..100_000 {
+                let s = Class::of(aligned_size(n, align)).size();
                 assert!(
                     s >= n && s.is_multiple_of(align),
                     "{n} bytes at {align}: {s}"

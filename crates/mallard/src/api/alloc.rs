@@ -183,10 +183,32 @@ fn alloc_zeroed_run(size: usize) -> *mut u8 {
 #[inline]
 pub fn alloc_aligned(size: usize, align: usize) -> *mut u8 {
     debug_assert!(align.is_power_of_two());
-    if align <= PAGE && size <= CACHED_MAX - PAGE {
-        pop(Class::of_aligned(size, align).index() * STRIDE)
+    if align > ALIGN_MAX || size > CACHED_MAX - ALIGN_MAX {
+        return alloc_large(size, align.max(PAGE), false);
+    }
+    let size = class::aligned_size(size, align);
+    if align <= PAGE {
+        alloc(size)
     } else {
-        alloc_large(size, align.max(PAGE), false)
+        alloc_on_boundary(size, align)
+    }
+}
+
+/// The largest alignment that a block from a cache may have.
+const ALIGN_MAX: usize = 64 * 1024;
+
+/// A block of a multiple of `align`, which is more than a page: one that was freed before and happens
+/// to stand right, as the last of its kind does where many are wanted, or a new one.
+#[inline(never)]
+fn alloc_on_boundary(size: usize, align: usize) -> *mut u8 {
+    let class = Class::of(size);
+    if class.is_slab() {
+        debug_assert!(class.slab_align().is_multiple_of(align));
+        return pop(class.index() * STRIDE);
+    }
+    match life::current().and_then(|cache| cache.take_aligned(class, align)) {
+        Some(block) => block as *mut u8,
+        None => alloc_large(size, align, false),
     }
 }
 

@@ -250,11 +250,10 @@ impl Arena {
         n
     }
 
-    /// A block of a class from the transfer store alone.
-    pub fn take_stored(&self, class: Class) -> Option<usize> {
-        let mut one = [0];
-        let n = self.bin(class).0.lock().store.take(&mut one);
-        (n == 1).then_some(one[0])
+    /// A block of a class at a multiple of `align` from the transfer store alone, if one of those
+    /// that came last stands there.
+    pub fn take_stored(&self, class: Class, align: usize) -> Option<usize> {
+        self.bin(class).0.lock().store.take_aligned(align)
     }
 
     fn fill_runs(&self, class: Class, out: &mut [usize]) -> usize {

@@ -86,7 +86,7 @@ impl Slab {
         let shape = class.shape();
         let (regions, pages) = (shape.regions as usize, shape.pages as usize);
         let record = meta::take(Self::record_size(shape))?;
-        let Some(run) = super::heap_of(arena).alloc(pages, PAGE) else {
+        let Some(run) = super::heap_of(arena).alloc(pages, class.slab_align()) else {
             // SAFETY: taken above with this size, unused.
             unsafe { meta::give(record, Self::record_size(shape)) };
             return None;

@@ -18,6 +18,8 @@ const MOST: usize = 2048;
 
 /// Batches that come between one look for what nobody asks for and the next.
 const LOOK: u16 = 16;
+/// Blocks that are looked at for one that is aligned.
+const ALIGNED_TRIES: usize = 8;
 /// Blocks that a store holds that has not passed any from one thread to another for a while, and the
 /// looks that such a while takes.
 const LEAST: usize = 32;
@@ -116,6 +118,22 @@ impl Store {
             core::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), n);
         }
         n
+    }
+
+    /// Hands out one of the blocks that came last, if one of them is a multiple of `align`.
+    pub fn take_aligned(&mut self, align: usize) -> Option<usize> {
+        if self.len == 0 {
+            return None;
+        }
+        // SAFETY: the array holds `len` blocks, and the store is the caller's alone for now.
+        let blocks = unsafe { core::slice::from_raw_parts_mut(self.blocks, self.len as usize) };
+        let last = blocks.len() - 1;
+        let i = (0..=last).rev().take(ALIGNED_TRIES);
+        let i = { i }.find(|&i| blocks[i].is_multiple_of(align))?;
+        blocks.swap(i, last);
+        let mut one = [0];
+        self.take(&mut one);
+        Some(one[0])
     }
 
     /// Hands out blocks that nobody asked for since the last call, at most as many as `out` holds;

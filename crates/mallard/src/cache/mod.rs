@@ -156,7 +156,17 @@ impl ThreadCache {
 
     /// A block of a class that caches do not keep, if one lies in the arena's store.
     pub fn take_stored(&self, class: Class) -> Option<usize> {
-        self.arena.take_stored(class)
+        self.arena.take_stored(class, 1)
+    }
+
+    /// A block of a class whose blocks stand at page boundaries, at a multiple of `align`: one of
+    /// those that were freed last here, or in the arena.
+    pub fn take_aligned(&self, class: Class, align: usize) -> Option<usize> {
+        if !Self::keeps(class) {
+            return self.arena.take_stored(class, align);
+        }
+        let _busy = Busy::new(self);
+        self.stack(class).take_aligned(align)
     }
 
     /// Takes back a block of a class whose stack is full.

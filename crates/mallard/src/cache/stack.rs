@@ -23,6 +23,8 @@ pub struct Stack {
 
 const _: () = assert!(size_of::<Stack>() == STRIDE);
 const WORD: usize = size_of::<usize>();
+/// Blocks that are looked at for one that is aligned.
+const ALIGNED_TRIES: usize = 8;
 
 impl Stack {
     pub const fn new() -> Self {
@@ -152,6 +154,18 @@ impl Stack {
         let first = (self.base() + from * WORD) as *mut usize;
         // SAFETY: inside the array, which is this stack's alone.
         unsafe { core::slice::from_raw_parts_mut(first, to - from) }
+    }
+
+    /// Takes one of the blocks that were pushed last, if one of them is a multiple of `align`.
+    pub fn take_aligned(&self, align: usize) -> Option<usize> {
+        let (len, mark) = (self.len(), self.mark());
+        // SAFETY: this is the owning thread, and the slice is gone before the stack changes.
+        let blocks = unsafe { self.words(mark, len) };
+        let last = blocks.len().checked_sub(1)?;
+        let mut tries = (0..=last).rev().take(ALIGNED_TRIES);
+        let i = tries.find(|&i| blocks[i].is_multiple_of(align))?;
+        blocks.swap(i, last);
+        self.pop()
     }
 
     /// Sets the number of blocks, after words were filled in or taken away at the end.
