@@ -192,7 +192,13 @@ impl PageHeap {
         if pages > isize::MAX as usize / PAGE {
             return None;
         }
-        let run = self.state.lock().alloc(pages, align);
+        let mut s = self.state.lock();
+        let run = s.alloc(pages, align);
+        let limit = if pages < CHUNK_PAGES { None } else { s.grown() };
+        drop(s);
+        if let Some(limit) = limit {
+            self.shed(limit);
+        }
         run.or_else(|| self.alloc_elsewhere(pages, align))
     }
 
@@ -283,6 +289,13 @@ impl PageHeap {
 }
 
 impl State {
+    /// Whole chunks were taken: how many dirty pages may stay, if there are too many?
+    fn grown(&mut self) -> Option<usize> {
+        let totals = self.totals;
+        let limit = self.watch.grown(totals.dirty, totals.used);
+        limit.filter(|_| self.dirty.time_ms() >= 0)
+    }
+
     fn alloc(&mut self, pages: usize, align: usize) -> Option<Run> {
         let reserve = RESERVE.load(Ordering::Relaxed);
         if pages >= CHUNK_PAGES || align > CHUNK {

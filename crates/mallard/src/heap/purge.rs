@@ -23,8 +23,20 @@ use crate::sys::{mem, time};
 const BATCH: usize = 32;
 /// Pages tried at once where a larger range was refused: a multiple of any system's page.
 const PIECE: usize = 64;
-/// A chunk with huge pages and more pages in use than this keeps its free ones.
-const NEARLY_FULL: u16 = (CHUNK_PAGES - CHUNK_PAGES / 8) as u16;
+
+/// What is at stake for a chunk that huge pages back: with more pages in use than this it keeps its
+/// free ones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Spare(u16);
+
+impl Spare {
+    /// Everything is asked for.
+    const NONE: Spare = Spare(u16::MAX);
+    /// Time has passed: what a nearly full chunk would return is not worth its huge page.
+    const NEARLY_FULL: Spare = Spare((CHUNK_PAGES - CHUNK_PAGES / 8) as u16);
+    /// Vacant chunks alone are to go.
+    const PARTLY_USED: Spare = Spare(0);
+}
 
 /// What is purged, and into what.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -128,11 +140,20 @@ impl PageHeap {
         // Waits for who purges already: were it not to, freeing would outrun the cap.
         let mut purging = self.purging.lock();
         // The cap holds for nearly full chunks too, and what it is about is memory in use.
-        self.purge_round(&mut purging, limit, Step::DirtyToClean, true);
+        self.purge_round(&mut purging, limit, Step::DirtyToClean, Spare::NONE);
         drop(purging);
         let mut s = self.state.lock();
         let totals = s.totals;
         s.watch.give_up(totals.dirty, totals.used);
+    }
+
+    /// Comes down towards a limit, in whole chunks, because the heap grows past them.
+    #[cold]
+    pub(super) fn shed(&self, limit: usize) {
+        // Who purges already does this thread's part too.
+        if let Some(mut purging) = self.purging.try_lock() {
+            self.purge_round(&mut purging, limit, Step::DirtyToClean, Spare::PARTLY_USED);
+        }
     }
 
     /// Looks at the clock, and returns what is due.
@@ -158,7 +179,7 @@ impl PageHeap {
     fn purge_to(&self, limit: usize, step: Step) {
         // Who purges already does this thread's part too.
         if let Some(mut purging) = self.purging.try_lock() {
-            self.purge_round(&mut purging, limit, step, false);
+            self.purge_round(&mut purging, limit, step, Spare::NEARLY_FULL);
         }
     }
 
@@ -166,19 +187,16 @@ impl PageHeap {
     /// anything was returned.
     pub(super) fn purge_all(&self) -> bool {
         let mut purging = self.purging.lock();
-        let dirty = self.purge_round(&mut purging, 0, Step::DirtyToClean, true);
-        let muzzy = self.purge_round(&mut purging, 0, Step::MuzzyToClean, true);
+        let dirty = self.purge_round(&mut purging, 0, Step::DirtyToClean, Spare::NONE);
+        let muzzy = self.purge_round(&mut purging, 0, Step::MuzzyToClean, Spare::NONE);
         dirty | muzzy
     }
 
-    fn purge_round(&self, purging: &mut Purging, limit: usize, step: Step, thorough: bool) -> bool {
+    fn purge_round(&self, purging: &mut Purging, limit: usize, step: Step, spare: Spare) -> bool {
         purging.round = purging.round.wrapping_add(1).max(1);
         let mut any = false;
         loop {
-            let batch = self
-                .state
-                .lock()
-                .choose(limit, step, thorough, purging.round);
+            let batch = self.state.lock().choose(limit, step, spare, purging.round);
             if batch.len == 0 {
                 break;
             }
@@ -281,7 +299,7 @@ impl State {
 
     /// Chooses pages to return so that no more than `limit` of their kind stay, as many as fit into
     /// a batch, and marks them allocated.
-    fn choose(&mut self, limit: usize, step: Step, thorough: bool, round: u32) -> Batch {
+    fn choose(&mut self, limit: usize, step: Step, spare: Spare, round: u32) -> Batch {
         let mut batch = Batch {
             ranges: [Range::default(); BATCH],
             len: 0,
@@ -304,11 +322,13 @@ impl State {
                 }
             }
         }
+        if spare == Spare::PARTLY_USED {
+            return batch;
+        }
         // Taking pages files a chunk anew: the chunks are picked before any is touched.
         let worth_it = |c: &&'static Chunk| {
-            let breaks_much_for_little =
-                c.huge.get() && !c.broken.get() && c.used.get() > NEARLY_FULL;
-            (thorough || !breaks_much_for_little) && !purgeable(c, step, round).is_empty()
+            let breaks_much_for_little = c.huge.get() && !c.broken.get() && c.used.get() > spare.0;
+            !breaks_much_for_little && !purgeable(c, step, round).is_empty()
         };
         let mut picked = [None; BATCH];
         let candidates = self.filler.sparsest_first().filter(worth_it);

@@ -2,7 +2,9 @@
 //! than it reckoned with, and the freeing thread itself, when it is more than the option `dirty_max`
 //! allows.
 //!
-//! Both are comparisons under the page heap's lock, where pages are freed anyway.
+//! Both are comparisons under the page heap's lock, where pages are freed anyway. A third, where
+//! whole chunks are taken, keeps chunks that were freed and did not fit from adding to the process's
+//! peak: they go back first.
 
 use crate::sys::bell::Bell;
 
@@ -30,12 +32,18 @@ impl Cap {
     }
 }
 
+/// Pages in use and dirty ones together may exceed the most that were ever in use by one part in so
+/// many.
+const CEILING_SHARE: usize = 16;
+
 pub struct Watch {
     /// Dirty pages at which the bell rings, once.
     rouse_at: usize,
     cap: Cap,
     /// Dirty pages up to which the system refused to take enough of them back; 0 usually.
     refused: usize,
+    /// The most pages that were ever in use.
+    peak: usize,
 }
 
 /// What is to be done once the lock is free.
@@ -58,7 +66,16 @@ impl Watch {
             rouse_at: usize::MAX,
             cap: Cap::NONE,
             refused: 0,
+            peak: 0,
         }
+    }
+
+    /// Whole chunks were taken: how many dirty pages may stay, if there are too many?
+    pub fn grown(&mut self, dirty: usize, used: usize) -> Option<usize> {
+        self.peak = self.peak.max(used);
+        let ceiling = self.peak + self.peak / CEILING_SHARE;
+        let excess = (used + dirty).checked_sub(ceiling + 1)? + 1;
+        Some(dirty - excess.min(dirty))
     }
 
     pub fn set_cap(&mut self, cap: Cap) {
@@ -168,6 +185,17 @@ mod tests {
             share: None,
         });
         assert_eq!(limit(&mut watch, 1, 0), Some(0));
+    }
+
+    #[test]
+    fn freed_chunks_add_a_sixteenth_to_the_peak_at_most() {
+        let mut watch = Watch::new();
+        assert_eq!(watch.grown(60, 1600), None);
+        assert_eq!(watch.grown(100, 1600), None);
+        assert_eq!(watch.grown(101, 1600), Some(100));
+        assert_eq!(watch.grown(900, 800), None, "as it has been before");
+        assert_eq!(watch.grown(901, 800), Some(900));
+        assert_eq!(watch.grown(10, 3200), None);
     }
 
     #[test]
