@@ -12,7 +12,7 @@ use crate::sys::tls;
 
 /// Bytes of blocks that a store holds at most, in classes that slabs serve and in larger ones.
 const SLAB_BYTES: usize = 256 * 1024;
-const RUN_BYTES: usize = 1024 * 1024;
+const RUN_BYTES: usize = 2 * 1024 * 1024;
 /// Blocks that it holds at most.
 const MOST: usize = 2048;
 

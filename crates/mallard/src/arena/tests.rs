@@ -162,7 +162,7 @@ proptest! {
                 }
             }
             prop_assert_eq!(store.len(), model.len());
-            prop_assert!(model.len() * class.size() <= 1 << 20, "a store is bounded");
+            prop_assert!(model.len() * class.size() <= 2 << 20, "a store is bounded");
         }
     }
 }

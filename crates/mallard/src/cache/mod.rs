@@ -31,10 +31,12 @@ pub use gc::{tick_for, tick_uncached};
 pub use stack::Stack;
 
 /// Bytes of blocks of one class that a stack may have room for, and blocks at most and at least.
-const CLASS_BYTES: usize = 64 * 1024;
+const CLASS_BYTES: usize = 256 * 1024;
 const MOST_BLOCKS: usize = 128;
 const LEAST_BLOCKS: usize = 8;
-const _: () = assert!(MOST_BLOCKS <= u8::MAX as usize);
+/// What a thread has seen of a stack that begins with another thread's block.
+const FOREIGN: u8 = u8::MAX;
+const _: () = assert!(MOST_BLOCKS < FOREIGN as usize);
 /// Bytes of room over all stacks that a thread may have at most, and that it may have whatever the
 /// size of the heap.
 const THREAD_BYTES: usize = 2 * 1024 * 1024;
@@ -136,21 +138,28 @@ impl ThreadCache {
         let _busy = Busy::new(self);
         self.event();
         let stack = self.stack(class);
-        if stack.mark() > 0 {
+        let seen = &self.seen[class.index()];
+        let below = if seen.get() == FOREIGN {
+            stack.len()
+        } else {
+            0
+        };
+        if seen.replace(0) != FOREIGN && stack.mark() > 0 {
             // The blocks below the mark are wanted after all.
             stack.set_mark(0);
             if let Some(block) = stack.pop() {
                 return Some(block);
             }
         }
+        stack.set_mark(0);
         if !Self::keeps(class) || !self.grow(class) {
             let mut one = [0];
             return (self.arena.fill(class, &mut one) == 1).then_some(one[0]);
         }
-        let want = (stack.capacity() / 2).max(1);
-        // SAFETY: this is the owning thread, and the stack is empty.
-        let n = self.arena.fill(class, unsafe { stack.words(0, want) });
-        stack.set_len(n);
+        let want = (stack.capacity() / 2).max(below + 1);
+        // SAFETY: this is the owning thread, and the stack ends where the words begin.
+        let n = (self.arena).fill(class, unsafe { stack.words(below, want) });
+        stack.set_len(below + n);
         stack.pop()
     }
 
@@ -174,17 +183,33 @@ impl ThreadCache {
         let _busy = Busy::new(self);
         self.event();
         let stack = self.stack(class);
-        if !Self::keeps(class) || stack.capacity() == 0 && !self.grow(class) {
+        if !Self::keeps(class) {
             self.arena.flush(class, &mut [block]);
             return;
         }
-        if stack.push(block) {
+        if stack.capacity() == 0 {
+            self.push_first(class, block);
             return;
         }
         self.grow(class);
         if !stack.push(block) {
             self.give_lowest(class, (stack.len() / 2).max(1));
             stack.push(block);
+        }
+    }
+
+    /// Takes back a block of a class that this thread has allocated none of lately: another thread
+    /// did, and may hold the blocks beside it, in the same cache line. This one goes below a mark,
+    /// so that the thread's next block is not this one but its own.
+    fn push_first(&self, class: Class, block: usize) {
+        let stack = self.stack(class);
+        if !self.grow(class) || !stack.push(block) {
+            self.arena.flush(class, &mut [block]);
+            return;
+        }
+        if stack.capacity() > 1 {
+            stack.set_mark(1);
+            self.seen[class.index()].set(FOREIGN);
         }
     }
 

@@ -159,9 +159,10 @@ impl Stack {
     /// Takes one of the blocks that were pushed last, if one of them is a multiple of `align`.
     pub fn take_aligned(&self, align: usize) -> Option<usize> {
         let (len, mark) = (self.len(), self.mark());
+        // An empty stack may have no array at all.
+        let last = (len - mark).checked_sub(1)?;
         // SAFETY: this is the owning thread, and the slice is gone before the stack changes.
         let blocks = unsafe { self.words(mark, len) };
-        let last = blocks.len().checked_sub(1)?;
         let mut tries = (0..=last).rev().take(ALIGNED_TRIES);
         let i = tries.find(|&i| blocks[i].is_multiple_of(align))?;
         blocks.swap(i, last);

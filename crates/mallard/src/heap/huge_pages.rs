@@ -11,7 +11,7 @@ use crate::sys::atomic::{AtomicU8, AtomicUsize, Ordering};
 use crate::sys::mem;
 
 /// Chunks at the start of a process that stay with small pages under [`Policy::Auto`].
-const PLAIN_CHUNKS: usize = 8;
+const PLAIN_CHUNKS: usize = 4;
 
 /// The option `thp`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,5 +61,14 @@ pub fn prepare(fresh: impl ExactSizeIterator<Item = &'static Chunk> + Clone) {
     let count = huge.clone().count();
     if mem::want_huge_pages(first.addr(), count * CHUNK) {
         huge.by_ref().for_each(|c| c.huge.set(true));
+    }
+}
+
+/// A chunk without memory is about to be used: asks for a huge page where it has none because it was
+/// among the first of a small process, which this one no longer is.
+pub fn reconsider(chunk: &Chunk) {
+    let grown = CHUNKS.load(Ordering::Relaxed) > 2 * PLAIN_CHUNKS;
+    if grown && !chunk.huge.get() && policy() == Policy::Auto {
+        chunk.huge.set(mem::want_huge_pages(chunk.addr(), CHUNK));
     }
 }

@@ -377,11 +377,17 @@ impl State {
         let muzzy = chunk.muzzy.count_in(start, len);
         chunk.dirty.clear(start, len);
         chunk.muzzy.clear(start, len);
+        let run = chunk.free.run_around(start, len).len as u16;
         chunk.free.clear(start, len);
         self.totals.dirty -= dirty;
         self.totals.muzzy -= muzzy;
         self.totals.used += len;
-        self.refile(chunk, chunk.used.get() + len as u16);
+        chunk.used.set(chunk.used.get() + len as u16);
+        // Only what the longest run loses can make another the longest.
+        if run == chunk.longest.get() {
+            chunk.longest.set(chunk.free.longest_run() as u16);
+        }
+        self.filler.file(chunk);
         dirty + muzzy == 0
     }
 
@@ -401,16 +407,12 @@ impl State {
             Backing::Clean => {}
         }
         self.totals.used -= len;
-        self.refile(chunk, chunk.used.get() - len as u16);
+        chunk.used.set(chunk.used.get() - len as u16);
+        let run = chunk.free.run_around(start, len).len as u16;
+        chunk.longest.set(run.max(chunk.longest.get()));
+        self.filler.file(chunk);
         if chunk.is_vacant() {
             self.pool.file(chunk);
         }
-    }
-
-    /// Files the chunk anew after its free pages changed.
-    fn refile(&mut self, chunk: &'static Chunk, used: u16) {
-        chunk.used.set(used);
-        chunk.longest.set(chunk.free.longest_run() as u16);
-        self.filler.file(chunk);
     }
 }

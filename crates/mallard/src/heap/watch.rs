@@ -33,8 +33,9 @@ impl Cap {
 }
 
 /// Pages in use and dirty ones together may exceed the most that were ever in use by one part in so
-/// many.
+/// many, and by so many pages at any rate.
 const CEILING_SHARE: usize = 16;
+const CEILING_LEAST: usize = 1024;
 
 pub struct Watch {
     /// Dirty pages at which the bell rings, once.
@@ -73,7 +74,7 @@ impl Watch {
     /// Whole chunks were taken: how many dirty pages may stay, if there are too many?
     pub fn grown(&mut self, dirty: usize, used: usize) -> Option<usize> {
         self.peak = self.peak.max(used);
-        let ceiling = self.peak + self.peak / CEILING_SHARE;
+        let ceiling = self.peak + (self.peak / CEILING_SHARE).max(CEILING_LEAST);
         let excess = (used + dirty).checked_sub(ceiling + 1)? + 1;
         Some(dirty - excess.min(dirty))
     }
@@ -190,12 +191,13 @@ mod tests {
     #[test]
     fn freed_chunks_add_a_sixteenth_to_the_peak_at_most() {
         let mut watch = Watch::new();
-        assert_eq!(watch.grown(60, 1600), None);
-        assert_eq!(watch.grown(100, 1600), None);
-        assert_eq!(watch.grown(101, 1600), Some(100));
-        assert_eq!(watch.grown(900, 800), None, "as it has been before");
-        assert_eq!(watch.grown(901, 800), Some(900));
-        assert_eq!(watch.grown(10, 3200), None);
+        assert_eq!(watch.grown(1024, 1600), None, "a few may stay at any rate");
+        assert_eq!(watch.grown(1025, 1600), Some(1024));
+        assert_eq!(watch.grown(10_000, 160_000), None);
+        assert_eq!(watch.grown(10_001, 160_000), Some(10_000));
+        assert_eq!(watch.grown(90_000, 80_000), None, "as it has been before");
+        assert_eq!(watch.grown(90_001, 80_000), Some(90_000));
+        assert_eq!(watch.grown(10, 320_000), None);
     }
 
     #[test]

@@ -107,6 +107,31 @@ impl Bits512 {
         }
     }
 
+    /// How many consecutive bits right below `end` are set.
+    fn set_below(&self, end: usize) -> usize {
+        let mut at = end;
+        while at > 0 {
+            let (word, bits) = ((at - 1) / 64, (at - 1) % 64 + 1);
+            // The bits below `at` in its word, moved to the top.
+            let ones = ((self.0[word].get() << (64 - bits)).leading_ones() as usize).min(bits);
+            at -= ones;
+            if ones < bits {
+                break;
+            }
+        }
+        end - at
+    }
+
+    /// The maximal run of set bits that a range of set bits is a part of.
+    pub fn run_around(&self, start: usize, len: usize) -> BitRun {
+        debug_assert!(self.all_in(start, len));
+        let below = self.set_below(start);
+        BitRun {
+            start: start - below,
+            len: self.next(start + len, false) - (start - below),
+        }
+    }
+
     /// Every maximal run of set bits, lowest first.
     pub fn runs(&self) -> impl Iterator<Item = BitRun> + '_ {
         let mut at = 0;
@@ -186,6 +211,11 @@ mod tests {
             prop_assert_eq!(bits.all_in(start, len), slice.iter().all(|b| *b));
             let longest = model.split(|b| !b).map(|r| r.len()).max().unwrap_or(0);
             prop_assert_eq!(bits.longest_run(), longest);
+            for run in bits.runs() {
+                let (a, b) = (run.start + run.len / 3, run.start + run.len - run.len / 4);
+                prop_assert_eq!(bits.run_around(a, b - a), run);
+                prop_assert_eq!(bits.run_around(a, 1), run);
+            }
             let found = (0..BITS).step_by(align)
                 .find(|&s| s + want <= BITS && model[s..s + want].iter().all(|b| *b));
             prop_assert_eq!(bits.find_run(want, align), found);
