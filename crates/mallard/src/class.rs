@@ -203,6 +203,11 @@ impl SlabShape {
         (used * self.eighth as usize) >> 16
     }
 
+    /// The fewest regions in use of which [`SlabShape::eighths`] says `level`.
+    pub fn least_at(&self, level: usize) -> usize {
+        (level << 16).div_ceil(self.eighth as usize)
+    }
+
     /// The region that begins `offset` bytes into the slab; none when no region begins there.
     ///
     /// Exact division by multiplication (Granlund and Montgomery 1994): the error of the reciprocal

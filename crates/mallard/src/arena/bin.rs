@@ -6,6 +6,7 @@
 
 use super::slab::{LEVELS, Misuse, NO_LEVEL, Slab};
 use super::store::Store;
+use crate::class::SlabShape;
 use crate::sys::count::Kind;
 use crate::sys::lock::Mutex;
 
@@ -88,27 +89,35 @@ impl BinState {
         before
     }
 
-    /// Gives regions back to their slab. A slab that became empty beside the spare one leaves the
-    /// bin: it is the caller's, to be unmade once the lock is free.
-    #[inline]
-    pub fn give_regions(
+    /// Gives a region back to its slab, of this bin and of this shape. A slab that became empty beside
+    /// the spare one leaves the bin: it is the caller's, to be unmade once the lock is free.
+    #[inline(always)]
+    pub fn give_region(
         &mut self,
         slab: &'static Slab,
-        blocks: &[usize],
+        shape: &SlabShape,
+        block: usize,
     ) -> Result<Option<&'static Slab>, Misuse> {
-        slab.give(blocks)?;
-        self.counts.given += blocks.len() as u64;
-        if !slab.is_empty() {
-            self.file(slab);
-            return Ok(None);
+        slab.give(shape, block)?;
+        if slab.is_sparser_than_filed() {
+            return Ok(self.refile(slab));
         }
-        self.unlink(slab);
+        Ok(None)
+    }
+
+    /// Files a slab anew that has more free regions than its list is for.
+    #[inline(never)]
+    fn refile(&mut self, slab: &'static Slab) -> Option<&'static Slab> {
+        self.file(slab);
+        if !slab.is_empty() {
+            return None;
+        }
         if self.spare.is_none() {
             self.spare = Some(slab);
-            return Ok(None);
+            return None;
         }
         self.counts.slabs -= 1;
-        Ok(Some(slab))
+        Some(slab)
     }
 
     /// Gives up the spare slab, if nobody wanted it since the last call; with `all`, at any rate.
@@ -125,7 +134,7 @@ impl BinState {
 
     fn file(&mut self, slab: &'static Slab) {
         let level = slab.fitting_level();
-        if level == slab.level.get() {
+        if level == slab.level() {
             return;
         }
         self.unlink(slab);
@@ -133,7 +142,7 @@ impl BinState {
             return;
         }
         let head = self.heads[level as usize].replace(slab);
-        slab.level.set(level);
+        slab.set_level(level);
         slab.prev.set(None);
         slab.next.set(head);
         if let Some(head) = head {
@@ -142,10 +151,11 @@ impl BinState {
     }
 
     fn unlink(&mut self, slab: &'static Slab) {
-        let level = slab.level.replace(NO_LEVEL);
+        let level = slab.level();
         if level == NO_LEVEL {
             return;
         }
+        slab.set_level(NO_LEVEL);
         let (prev, next) = (slab.prev.take(), slab.next.take());
         if let Some(next) = next {
             next.prev.set(prev);

@@ -23,6 +23,7 @@ use crate::sys::atomic::{AtomicPtr, AtomicU32, Ordering};
 use crate::sys::count::Kind;
 use crate::sys::lock::{Guard, Mutex};
 use crate::sys::mem;
+use core::mem::MaybeUninit;
 pub use bin::BinCounts;
 use bin::{Bin, BinState};
 use slab::Slab;
@@ -283,20 +284,37 @@ impl Arena {
         }
     }
 
+    /// Takes back blocks of a class that their thread has no use for any more. Where no other thread
+    /// seems to have one either, nothing of the class stays but what is in use: a block in the store
+    /// would keep a slab from becoming empty, and a slab a chunk from becoming whole.
+    pub fn retire(&self, class: Class, blocks: &mut [usize]) {
+        if self.bin(class).0.lock().store.is_shared() {
+            return self.flush(class, blocks);
+        }
+        give_back(class, blocks);
+        self.drain_bin(class, true);
+        self.drain_spare(class, true);
+    }
+
     /// Has the stores give idle blocks, or all, back to slabs and page heap, and the bins their
     /// spare slabs. Tells whether there was anything to give, now or later.
     fn drain(&self, all: bool) -> bool {
         let mut any = false;
         for class in Class::cachable() {
             any |= self.drain_bin(class, all);
-            let spare = self.bin(class).0.lock().idle_spare(all);
-            if let Some(slab) = spare {
-                any = true;
-                // SAFETY: empty, in no list, and taken out of its bin.
-                unsafe { slab.unmake() };
-            }
+            any |= self.drain_spare(class, all);
         }
         any
+    }
+
+    /// Gives up a bin's spare slab, if nobody wanted it since the last time, or at any rate; tells
+    /// whether it had one to give.
+    fn drain_spare(&self, class: Class, all: bool) -> bool {
+        let spare = self.bin(class).0.lock().idle_spare(all);
+        let Some(slab) = spare else { return false };
+        // SAFETY: empty, in no list, and taken out of its bin.
+        unsafe { slab.unmake() };
+        true
     }
 
     /// Has a store give idle blocks, or all, back, and begins another while. Tells whether it held
@@ -367,19 +385,22 @@ const GROUP: usize = 128;
 
 fn give_back_group(class: Class, blocks: &mut [usize]) {
     let Some(&first) = blocks.first() else { return };
-    let mut slab = Slab::of(first, class);
-    let mut slabs = [slab; GROUP];
-    for (i, &p) in blocks.iter().enumerate() {
-        // Blocks that are freed together often lie together.
-        if !slab.covers(p) {
-            slab = Slab::of(p, class);
-        }
-        slabs[i] = slab;
+    let first = Slab::of(first, class);
+    // What the array holds at first does not matter, and to write it all would cost more than to look
+    // up a few blocks.
+    let mut room = [const { MaybeUninit::<&'static Slab>::uninit() }; GROUP];
+    let room = &mut room[..blocks.len()];
+    for (slab, &p) in room.iter_mut().zip(blocks.iter()) {
+        slab.write(Slab::of(p, class));
     }
-    let mut left = blocks.len();
+    // SAFETY: each of them was written.
+    let slabs = unsafe { &mut *(core::ptr::from_mut(room) as *mut [&'static Slab]) };
     let mut retired = None;
+    let mut left = give_back_to_owner(class, first.arena(), slabs, blocks, &mut retired);
     while left > 0 {
-        left = give_back_to_owner(class, &mut slabs[..left], &mut blocks[..left], &mut retired);
+        let owner = slabs[0].arena();
+        let (slabs, blocks) = (&mut slabs[..left], &mut blocks[..left]);
+        left = give_back_to_owner(class, owner, slabs, blocks, &mut retired);
     }
     while let Some(slab) = retired {
         let slab: &'static Slab = slab;
@@ -390,46 +411,39 @@ fn give_back_group(class: Class, blocks: &mut [usize]) {
     }
 }
 
-/// Gives back, of blocks and their slabs, those of the first slab's arena, under one lock; moves the
-/// others to the front and tells how many they are. Slabs that are to be unmade join a list.
+/// Gives back, of blocks and their slabs, those of one arena, under one lock; moves the others to the
+/// front and tells how many they are. Slabs that are to be unmade join a list.
 fn give_back_to_owner(
     class: Class,
+    owner: u16,
     slabs: &mut [&'static Slab],
     blocks: &mut [usize],
     retired: &mut Option<&'static Slab>,
 ) -> usize {
-    let owner = slabs[0].arena();
     let Some(arena) = existing(owner as usize) else {
         die!("slab of arena {owner}, which does not exist");
     };
+    let shape = class.shape();
     let mut b = arena.bin(class).0.lock();
-    let (mut kept, mut start) = (0, 0);
-    while start < blocks.len() {
-        let slab = slabs[start];
-        let same = slabs[start..]
-            .iter()
-            .take_while(|s| core::ptr::eq(**s, slab))
-            .count();
-        let end = start + same;
-        if slab.arena() == owner {
-            match b.give_regions(slab, &blocks[start..end]) {
-                Ok(None) => {}
-                Ok(Some(empty)) => {
-                    empty.next.set(retired.replace(empty));
-                }
-                Err(misuse) => {
-                    drop(b);
-                    misuse.die();
-                }
-            }
-        } else {
-            slabs.copy_within(start..end, kept);
-            blocks.copy_within(start..end, kept);
-            kept += same;
+    let mut others = 0;
+    for i in 0..blocks.len() {
+        let (slab, block) = (slabs[i], blocks[i]);
+        if slab.arena() != owner {
+            (slabs[others], blocks[others]) = (slab, block);
+            others += 1;
+            continue;
         }
-        start = end;
+        match b.give_region(slab, shape, block) {
+            Ok(None) => {}
+            Ok(Some(empty)) => empty.next.set(retired.replace(empty)),
+            Err(misuse) => {
+                drop(b);
+                misuse.die();
+            }
+        }
     }
-    kept
+    b.counts.given += (blocks.len() - others) as u64;
+    others
 }
 
 // An arena's bins are reached through shared references by all threads.

@@ -28,22 +28,27 @@ pub fn bytes() -> usize {
 /// Steps of fullness that a bin's lists distinguish.
 pub const LEVELS: usize = 8;
 
-#[repr(C, align(64))]
+/// Behind the record lies the bitmap, one bit per region, set when it is free. Record and bitmap begin
+/// in a cache line, so that a slab of up to 128 regions is given back to in that line alone.
+#[repr(C)]
 pub struct Slab {
     addr: usize,
     shape: &'static SlabShape,
-    /// One bit per region, set when it is free.
-    bits: &'static [Cell<u64>],
-    class: Class,
-    arena: u16,
-    free: Cell<u16>,
-    /// No word of the bitmap below this one has a bit set.
-    hint: Cell<u16>,
-    /// The list of the bin that it is in, or [`NO_LEVEL`].
-    pub level: Cell<u8>,
     pub next: Cell<Option<&'static Slab>>,
     pub prev: Cell<Option<&'static Slab>>,
+    class: Class,
+    /// The list of the bin that it is in, or [`NO_LEVEL`].
+    level: Cell<u8>,
+    arena: u16,
+    free: Cell<u16>,
+    /// The slab is in the right list as long as no more regions than this are free.
+    most_free: Cell<u16>,
+    /// No word of the bitmap below this one has a bit set.
+    hint: Cell<u16>,
 }
+
+// What is freed at random touches one line of small slabs, two of others.
+const _: () = assert!(size_of::<Slab>() + 16 <= 64);
 
 /// A pointer that cannot be given back. Who finds out holds a lock: the process is ended after that
 /// is free, because a handler of the signal may want to allocate.
@@ -108,14 +113,14 @@ impl Slab {
             slab.write(Slab {
                 addr: run.addr,
                 shape,
-                bits: core::slice::from_raw_parts(first, words),
-                class,
-                arena,
-                free: Cell::new(regions as u16),
-                hint: Cell::new(0),
-                level: Cell::new(NO_LEVEL),
                 next: Cell::new(None),
                 prev: Cell::new(None),
+                class,
+                level: Cell::new(NO_LEVEL),
+                arena,
+                free: Cell::new(regions as u16),
+                most_free: Cell::new(0),
+                hint: Cell::new(0),
             });
             slab.as_ref()
         };
@@ -169,6 +174,11 @@ impl Slab {
         }
     }
 
+    #[cfg(test)]
+    pub fn shape(&self) -> &'static SlabShape {
+        self.shape
+    }
+
     pub fn arena(&self) -> u16 {
         self.arena
     }
@@ -177,31 +187,67 @@ impl Slab {
         self.free.get() == self.shape.regions
     }
 
-    /// The list for a slab as full as this one; [`NO_LEVEL`] when no region is free.
+    /// The list for a slab as full as this one; [`NO_LEVEL`] when no region is free, or all are.
     #[inline]
     pub fn fitting_level(&self) -> u8 {
-        let free = self.free.get() as usize;
-        if free == 0 {
+        if self.free.get() == 0 || self.is_empty() {
             return NO_LEVEL;
         }
-        let used = self.shape.regions as usize - free;
-        self.shape.eighths(used) as u8
+        let used = self.shape.regions - self.free.get();
+        self.shape.eighths(used as usize) as u8
+    }
+
+    /// The list that it is in, or [`NO_LEVEL`].
+    pub fn level(&self) -> u8 {
+        self.level.get()
+    }
+
+    /// Notes the list that it is in from now on.
+    pub fn set_level(&self, level: u8) {
+        self.level.set(level);
+        self.most_free.set(if level == NO_LEVEL {
+            0
+        } else {
+            let least_used = self.shape.least_at(level as usize).max(1);
+            self.shape.regions - least_used as u16
+        });
+    }
+
+    /// Whether so many regions are free that it belongs into another list.
+    #[inline]
+    pub fn is_sparser_than_filed(&self) -> bool {
+        self.free.get() > self.most_free.get()
+    }
+
+    fn words(&self) -> usize {
+        (self.shape.regions as usize).div_ceil(64)
+    }
+
+    /// A word of the bitmap, one of [`Slab::words`].
+    #[inline]
+    fn word(&self, i: usize) -> &Cell<u64> {
+        debug_assert!(i < self.words());
+        let bitmap = core::ptr::from_ref(self).addr() + size_of::<Slab>();
+        // SAFETY: `make` put so many words behind the record, which lives as long as it; its address
+        // is known to the page map, so the integer leads to the whole of it.
+        unsafe { &*(bitmap as *const Cell<u64>).add(i) }
     }
 
     /// Takes free regions in ascending order until `out` is full or none is left.
     pub fn take(&self, out: &mut [usize]) -> usize {
         let size = self.shape.size as usize;
+        let words = self.words();
         let mut n = 0;
         let mut word = self.hint.get() as usize;
-        while n < out.len() && word < self.bits.len() {
-            let mut bits = self.bits[word].get();
+        while n < out.len() && word < words {
+            let mut bits = self.word(word).get();
             let base = self.addr + word * 64 * size;
             while bits != 0 && n < out.len() {
                 out[n] = base + bits.trailing_zeros() as usize * size;
                 bits &= bits - 1;
                 n += 1;
             }
-            self.bits[word].set(bits);
+            self.word(word).set(bits);
             if bits == 0 {
                 word += 1;
             }
@@ -216,30 +262,22 @@ impl Slab {
         self.shape.region_at(p - self.addr).is_some()
     }
 
-    /// Whether `p` points into the slab.
-    #[inline]
-    pub fn covers(&self, p: usize) -> bool {
-        p.wrapping_sub(self.addr) < self.shape.pages as usize * PAGE
-    }
-
-    /// Takes regions back, all of this slab.
-    #[inline]
-    pub fn give(&self, blocks: &[usize]) -> Result<(), Misuse> {
-        let mut lowest = self.hint.get();
-        for &p in blocks {
-            let Some(i) = self.shape.region_at(p - self.addr) else {
-                return Err(Misuse::Inside(p, self.class));
-            };
-            let (word, bit) = (i / 64, 1u64 << (i % 64));
-            let bits = self.bits[word].get();
-            if bits & bit != 0 {
-                return Err(Misuse::Double(p, self.class));
-            }
-            self.bits[word].set(bits | bit);
-            lowest = lowest.min(word as u16);
+    /// Takes a region back; `shape` is the slab's own, which the caller has at hand for many.
+    #[inline(always)]
+    pub fn give(&self, shape: &SlabShape, p: usize) -> Result<(), Misuse> {
+        let Some(i) = shape.region_at(p - self.addr) else {
+            return Err(Misuse::Inside(p, self.class));
+        };
+        let (word, bit) = (self.word(i / 64), 1u64 << (i % 64));
+        let bits = word.get();
+        if bits & bit != 0 {
+            return Err(Misuse::Double(p, self.class));
         }
-        self.hint.set(lowest);
-        self.free.set(self.free.get() + blocks.len() as u16);
+        word.set(bits | bit);
+        if i / 64 < self.hint.get() as usize {
+            self.hint.set((i / 64) as u16);
+        }
+        self.free.set(self.free.get() + 1);
         Ok(())
     }
 }

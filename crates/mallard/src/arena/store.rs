@@ -71,6 +71,11 @@ impl Store {
         }
     }
 
+    /// Whether it has passed blocks from one thread to another lately.
+    pub fn is_shared(&self) -> bool {
+        self.shared > 0
+    }
+
     /// Takes as many of the blocks as there is room for, from the start; tells how many.
     pub fn put(&mut self, class: Class, blocks: &[usize]) -> usize {
         if self.cap == 0 {

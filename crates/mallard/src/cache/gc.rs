@@ -60,7 +60,7 @@ impl ThreadCache {
         let seen = &self.seen[class.index()];
         if unused > 0 && len == seen.get() as usize {
             // As long as it was, and not touched below the mark: most likely not at all.
-            self.close(class);
+            self.retire(class);
         } else if unused > 0 {
             self.give_lowest(class, unused);
             self.shrink(class);

@@ -290,6 +290,16 @@ impl ThreadCache {
         }
     }
 
+    /// As [`ThreadCache::close`], because the thread has not used the class for a while.
+    fn retire(&self, class: Class) {
+        let stack = self.stack(class);
+        let n = stack.len();
+        // SAFETY: this is the owning thread; the blocks are dropped right after.
+        self.arena.retire(class, unsafe { stack.words(0, n) });
+        stack.drop_lowest(n);
+        self.close(class);
+    }
+
     /// Gives all blocks to the arena.
     pub fn flush_all(&self) {
         let _busy = Busy::new(self);
