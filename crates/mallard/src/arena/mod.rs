@@ -215,7 +215,7 @@ impl Arena {
         {
             let mut b = bin.0.lock();
             b.counts.fills += 1;
-            let mut n = b.store.take(out);
+            let mut n = b.store.take(class, out);
             if n == 0 && class.is_slab() {
                 n = b.take_regions(out);
                 // A cache pops from the end: have it touch ascending addresses.
@@ -254,7 +254,7 @@ impl Arena {
     /// A block of a class at a multiple of `align` from the transfer store alone, if one of those
     /// that came last stands there.
     pub fn take_stored(&self, class: Class, align: usize) -> Option<usize> {
-        self.bin(class).0.lock().store.take_aligned(align)
+        self.bin(class).0.lock().store.take_aligned(class, align)
     }
 
     fn fill_runs(&self, class: Class, out: &mut [usize]) -> usize {
@@ -327,7 +327,7 @@ impl Arena {
             let n = {
                 let mut b = self.bin(class).0.lock();
                 any |= b.store.len() > 0;
-                let n = b.store.idle(&mut blocks, all);
+                let n = b.store.idle(class, &mut blocks, all);
                 if n < GROUP {
                     b.store.mark();
                 }

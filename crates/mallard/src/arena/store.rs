@@ -8,11 +8,16 @@
 
 use crate::class::Class;
 use crate::space::meta;
+use crate::sys::atomic::{AtomicUsize, Ordering};
 use crate::sys::tls;
 
 /// Bytes of blocks that a store holds at most, in classes that slabs serve and in larger ones.
 const SLAB_BYTES: usize = 256 * 1024;
 const RUN_BYTES: usize = 2 * 1024 * 1024;
+/// Blocks of the larger ones in all stores together are no more than [`RUN_BYTES`], or one part in so
+/// many of the heap: there are many such classes, and pages that lie in one's store are not there for
+/// the others.
+const RUN_SHARE: usize = 16;
 /// Blocks that it holds at most.
 const MOST: usize = 2048;
 
@@ -24,6 +29,17 @@ const ALIGNED_TRIES: usize = 8;
 /// looks that such a while takes.
 const LEAST: usize = 32;
 const SHARED_LOOKS: u8 = 4;
+
+/// Bytes of blocks of whole pages in all stores.
+static RUNS: AtomicUsize = AtomicUsize::new(0);
+
+/// Keeps the sum when so many blocks came or went.
+fn count_runs(class: Class, came: usize, went: usize) {
+    if !class.is_slab() && came != went {
+        let more = (came * class.size()).wrapping_sub(went * class.size());
+        RUNS.fetch_add(more, Ordering::Relaxed);
+    }
+}
 
 pub struct Store {
     /// Array of `cap` addresses in metadata memory, made when first needed.
@@ -64,7 +80,11 @@ impl Store {
     /// blocks from one thread to another: what lies in it keeps slabs from becoming empty, and a
     /// thread that alone uses a class is served as well by the slabs.
     fn limit(&self, class: Class) -> usize {
-        if self.shared > 0 || !class.is_slab() {
+        if !class.is_slab() {
+            let budget = RUN_BYTES.max(super::footprint() / RUN_SHARE);
+            let left = budget.saturating_sub(RUNS.load(Ordering::Relaxed));
+            (self.cap as usize).min(self.len as usize + left / class.size())
+        } else if self.shared > 0 {
             self.cap as usize
         } else {
             (self.cap as usize).min(LEAST)
@@ -101,6 +121,7 @@ impl Store {
         }
         self.len += n as u16;
         self.puts += 1;
+        count_runs(class, n, 0);
         n
     }
 
@@ -110,13 +131,14 @@ impl Store {
     }
 
     /// Hands out the blocks that came last.
-    pub fn take(&mut self, out: &mut [usize]) -> usize {
+    pub fn take(&mut self, class: Class, out: &mut [usize]) -> usize {
         let n = out.len().min(self.len as usize);
         if n > 0 && self.putter != tls::thread() {
             self.shared = SHARED_LOOKS;
         }
         self.len -= n as u16;
         self.low = self.low.min(self.len);
+        count_runs(class, 0, n);
         // SAFETY: `len + n` was at most `cap`.
         unsafe {
             let from = self.blocks.add(self.len as usize);
@@ -126,7 +148,7 @@ impl Store {
     }
 
     /// Hands out one of the blocks that came last, if one of them is a multiple of `align`.
-    pub fn take_aligned(&mut self, align: usize) -> Option<usize> {
+    pub fn take_aligned(&mut self, class: Class, align: usize) -> Option<usize> {
         if self.len == 0 {
             return None;
         }
@@ -137,13 +159,13 @@ impl Store {
         let i = { i }.find(|&i| blocks[i].is_multiple_of(align))?;
         blocks.swap(i, last);
         let mut one = [0];
-        self.take(&mut one);
+        self.take(class, &mut one);
         Some(one[0])
     }
 
     /// Hands out blocks that nobody asked for since the last call, at most as many as `out` holds;
     /// with `all`, any blocks.
-    pub fn idle(&mut self, out: &mut [usize], all: bool) -> usize {
+    pub fn idle(&mut self, class: Class, out: &mut [usize], all: bool) -> usize {
         let unwanted = if all { self.len } else { self.low };
         let n = out.len().min(unwanted as usize);
         // The oldest lie at the bottom.
@@ -155,6 +177,7 @@ impl Store {
         }
         self.len -= n as u16;
         self.low = self.low.saturating_sub(n as u16);
+        count_runs(class, 0, n);
         n
     }
 

@@ -146,6 +146,7 @@ proptest! {
         class in (1..=CACHED_CLASSES as u8).prop_map(Class),
         steps in prop::collection::vec((0..4, 0usize..200), 1..80),
     ) {
+        let _alone = alone();
         let (mut store, mut model, mut low) = (Store::new(), Vec::new(), 0);
         let mut next = 0;
         for (what, count) in steps {
@@ -160,14 +161,14 @@ proptest! {
                 }
                 1 => {
                     let mut out = vec![0; count];
-                    let n = store.take(&mut out);
+                    let n = store.take(class, &mut out);
                     let expected = model.split_off(model.len() - count.min(model.len()));
                     prop_assert_eq!(&out[..n], &expected[..]);
                     low = low.min(model.len());
                 }
                 all => {
                     let mut out = vec![0; count];
-                    let n = store.idle(&mut out, all == 3);
+                    let n = store.idle(class, &mut out, all == 3);
                     let most = if all == 3 { model.len() } else { low };
                     let expected: Vec<usize> = model.drain(..count.min(most)).collect();
                     prop_assert_eq!(&out[..n], &expected[..]);
@@ -181,7 +182,32 @@ proptest! {
             prop_assert_eq!(store.len(), model.len());
             prop_assert!(model.len() * class.size() <= 2 << 20, "a store is bounded");
         }
+        let mut rest = vec![0; model.len()];
+        prop_assert_eq!(store.idle(class, &mut rest, true), model.len());
     }
+}
+
+#[test]
+fn stores_of_whole_pages_share_a_budget() {
+    let _alone = alone();
+    let mut stores: Vec<_> = (SLAB_CLASSES + 1..=CACHED_CLASSES)
+        .map(|class| (Class(class as u8), Store::new()))
+        .collect();
+    let blocks: Vec<usize> = (0..1000).collect();
+    let mut held = 0;
+    for (class, store) in &mut stores {
+        held += store.put(*class, &blocks) * class.size();
+    }
+    let most = (2 << 20).max(footprint() / 16);
+    assert!(held > most - CACHED_MAX && held <= most, "{held} of {most}");
+    // What leaves one store makes room in another.
+    let mut out = vec![0; 1000];
+    for (class, store) in &mut stores {
+        store.idle(*class, &mut out, true);
+    }
+    let (class, store) = stores.last_mut().expect("there are such classes");
+    assert!(store.put(*class, &blocks) * class.size() > most - 2 * CACHED_MAX);
+    store.idle(*class, &mut out, true);
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub use gc::{tick_for, tick_uncached};
 pub use stack::Stack;
 
 /// Bytes of blocks of one class that a stack may have room for, and blocks at most and at least.
-const CLASS_BYTES: usize = 256 * 1024;
+const CLASS_BYTES: usize = 128 * 1024;
 const MOST_BLOCKS: usize = 128;
 const LEAST_BLOCKS: usize = 8;
 /// What a thread has seen of a stack that begins with another thread's block.
