@@ -22,6 +22,7 @@ pub mod huge_pages;
 pub mod nodes;
 mod pool;
 mod purge;
+mod rows;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -193,8 +194,14 @@ impl PageHeap {
             return None;
         }
         let mut s = self.state.lock();
+        let held = s.totals.used + s.totals.dirty;
         let run = s.alloc(pages, align);
-        let limit = if pages < CHUNK_PAGES { None } else { s.grown() };
+        let more = s.totals.used + s.totals.dirty > held;
+        let limit = match run {
+            // Where it matters is where chunks are begun: slabs fill one bit by bit.
+            Some(run) if more && s.begins_chunk(run.addr, pages) => s.grown(),
+            _ => None,
+        };
         drop(s);
         if let Some(limit) = limit {
             self.shed(limit);
@@ -296,33 +303,58 @@ impl State {
         limit.filter(|_| self.dirty.time_ms() >= 0)
     }
 
+    /// Whether the run is the first of a chunk.
+    fn begins_chunk(&self, addr: usize, pages: usize) -> bool {
+        pages >= CHUNK_PAGES
+            || Region::find(addr).is_some_and(|r| r.chunk_of(addr).used.get() as usize == pages)
+    }
+
     fn alloc(&mut self, pages: usize, align: usize) -> Option<Run> {
+        if pages < CHUNK_PAGES && align <= CHUNK {
+            let align_pages = align / PAGE;
+            // A run of this length surely holds an aligned one; a shorter one may.
+            if let Some(chunk) = self.filler.find(pages + align_pages - 1) {
+                return self.alloc_in(chunk, pages, align_pages);
+            }
+        }
+        if (rows::LEAST..rows::MOST).contains(&pages)
+            && align == PAGE
+            && let Some(addr) = rows::find(self.pool.heap(), pages)
+        {
+            return Some(self.take_row(addr, pages));
+        }
         let reserve = RESERVE.load(Ordering::Relaxed);
         if pages >= CHUNK_PAGES || align > CHUNK {
-            let chunk = self
-                .pool
-                .take(pages.div_ceil(CHUNK_PAGES), align, reserve)?;
-            let mut zeroed = true;
-            self.span(chunk.addr(), pages, |s, c, start, len| {
-                zeroed &= s.take(c, start, len)
-            });
-            return Some(Run {
-                addr: chunk.addr(),
-                zeroed,
-            });
+            let chunks = pages.div_ceil(CHUNK_PAGES);
+            let first = self.pool.take(chunks, align, reserve)?;
+            return Some(self.take_row(first.addr(), pages));
         }
-        let align_pages = align / PAGE;
-        // A run of this length surely holds an aligned one; a shorter one may.
-        let chunk = match self.filler.find(pages + align_pages - 1) {
-            Some(chunk) => chunk,
-            None => self.pool.take(1, CHUNK, reserve)?,
-        };
+        let chunk = self.pool.take(1, CHUNK, reserve)?;
+        self.alloc_in(chunk, pages, align / PAGE)
+    }
+
+    /// A run inside a chunk that has the room.
+    fn alloc_in(
+        &mut self,
+        chunk: &'static Chunk,
+        pages: usize,
+        align_pages: usize,
+    ) -> Option<Run> {
         let start = chunk.free.find_run(pages, align_pages)?;
         let zeroed = self.take(chunk, start, pages);
         Some(Run {
             addr: chunk.addr() + start * PAGE,
             zeroed,
         })
+    }
+
+    /// A run of free pages of one or several chunks.
+    fn take_row(&mut self, addr: usize, pages: usize) -> Run {
+        let mut zeroed = true;
+        self.span(addr, pages, |s, chunk, start, len| {
+            zeroed &= s.take(chunk, start, len)
+        });
+        Run { addr, zeroed }
     }
 
     /// Calls `f` for each chunk's part of the pages.

@@ -410,3 +410,24 @@ fn a_new_page_heap_decays_as_the_first_does() {
     assert_eq!(heap.decay_times(), (456, 7));
     restore();
 }
+
+/// What is left of a chunk beside a block of more than half of one is used for the next such block.
+#[test]
+fn blocks_of_parts_of_chunks_are_packed_over_their_borders() {
+    let _alone = alone();
+    let (heap, pages) = (second(), 300);
+    let runs: Vec<usize> = (0..64)
+        .map(|_| heap.alloc(pages, PAGE).expect("there is memory").addr)
+        .collect();
+    let chunks: BTreeMap<usize, ()> = runs
+        .iter()
+        .flat_map(|&at| [at / CHUNK, (at + pages * PAGE - 1) / CHUNK])
+        .map(|chunk| (chunk, ()))
+        .collect();
+    heap.free_many(runs.iter().map(|&at| (at, pages)));
+    assert!(
+        chunks.len() <= 64 * pages / CHUNK_PAGES + 4,
+        "{} chunks",
+        chunks.len()
+    );
+}

@@ -354,7 +354,6 @@ impl Region {
     }
 
     /// The indices of the page heap's committed chunks.
-    #[cfg(test)]
     pub fn chunks_of(&self, heap: HeapId) -> impl Iterator<Item = usize> {
         let slices = self.slices().iter().enumerate();
         slices

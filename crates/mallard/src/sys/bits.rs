@@ -107,8 +107,13 @@ impl Bits512 {
         }
     }
 
+    /// How many consecutive bits from `start` on are set.
+    pub fn run_at(&self, start: usize) -> usize {
+        self.next(start, false) - start
+    }
+
     /// How many consecutive bits right below `end` are set.
-    fn set_below(&self, end: usize) -> usize {
+    pub fn set_below(&self, end: usize) -> usize {
         let mut at = end;
         while at > 0 {
             let (word, bits) = ((at - 1) / 64, (at - 1) % 64 + 1);
@@ -215,6 +220,9 @@ mod tests {
                 let (a, b) = (run.start + run.len / 3, run.start + run.len - run.len / 4);
                 prop_assert_eq!(bits.run_around(a, b - a), run);
                 prop_assert_eq!(bits.run_around(a, 1), run);
+                prop_assert_eq!(bits.run_at(run.start), run.len);
+                prop_assert_eq!(bits.set_below(run.start + run.len), run.len);
+                prop_assert_eq!(bits.set_below(run.start), 0);
             }
             let found = (0..BITS).step_by(align)
                 .find(|&s| s + want <= BITS && model[s..s + want].iter().all(|b| *b));

@@ -1,0 +1,67 @@
+//! Free runs that reach over the borders of chunks.
+//!
+//! A block of a megabyte or three leaves the rest of its last chunk free, and many such rests are more
+//! than the blocks that would fit into one: the rest of one chunk and the head of the next, with vacant
+//! chunks between them, are one run of pages all the same. They are looked for chunk by chunk, which
+//! is little beside what such a block costs to be touched, among the first [`LOOKED_AT`] of the heap.
+//! The page heap asks here, under its lock, before it breaks or commits a chunk.
+
+use crate::class::PAGE;
+use crate::space::chunk::{CHUNK, CHUNK_PAGES};
+use crate::space::region::{HeapId, Region};
+
+/// The shortest run that is worth the look, in pages, and the first that is not: longer blocks begin
+/// at a chunk, where all of their memory can be huge pages and be moved by remapping.
+pub const LEAST: usize = 64;
+pub const MOST: usize = 2 * CHUNK_PAGES;
+/// Chunks that are looked at, at the lowest addresses.
+const LOOKED_AT: usize = 128;
+
+/// The shortest of the runs seen that are long enough, the first of equals.
+struct Best {
+    pages: usize,
+    found: Option<(usize, usize)>,
+}
+
+impl Best {
+    /// Sees a run of `len` pages that ends at `end`.
+    fn see(&mut self, end: usize, len: usize) {
+        if len >= self.pages && self.found.is_none_or(|(shortest, _)| len < shortest) {
+            self.found = Some((len, end - len * PAGE));
+        }
+    }
+}
+
+/// The address of a free run of this heap that has `pages` pages at least and does not lie inside one
+/// chunk that has used pages too: the shortest there is.
+pub fn find(heap: HeapId, pages: usize) -> Option<usize> {
+    let mut best = Best { pages, found: None };
+    for region in Region::all() {
+        // Free pages right before `end`.
+        let (mut run, mut end) = (0, 0);
+        for i in region.chunks_of(heap).take(LOOKED_AT) {
+            let chunk = region.chunk(i);
+            if chunk.addr() != end || !chunk.committed.get() {
+                best.see(end, run);
+                run = 0;
+            }
+            end = chunk.addr() + CHUNK;
+            if !chunk.committed.get() {
+                continue;
+            }
+            if chunk.is_vacant() {
+                run += CHUNK_PAGES;
+                continue;
+            }
+            let head = chunk.free.run_at(0);
+            if run > 0 {
+                best.see(chunk.addr() + head * PAGE, run + head);
+            }
+            run = chunk.free.set_below(CHUNK_PAGES);
+        }
+        if run >= CHUNK_PAGES {
+            best.see(end, run);
+        }
+    }
+    best.found.map(|(_, at)| at)
+}
