@@ -19,11 +19,17 @@ use crate::sys::tls;
 use core::cell::Cell;
 use core::ptr::NonNull;
 
-/// The caches of all threads, and those of threads that a fork left behind.
+/// The caches of all threads, those of threads that a fork left behind, and empty ones of threads that
+/// have ended, for those to come.
 struct Registry {
     live: Option<&'static ThreadCache>,
     orphans: Option<&'static ThreadCache>,
+    spare: Option<&'static ThreadCache>,
+    spares: usize,
 }
+
+/// Empty caches that are kept, each with the arrays of its stacks: some KiB.
+const MOST_SPARE: usize = 8;
 
 // SAFETY: caches may be referred to from any thread; see `Sync` of ThreadCache.
 unsafe impl Send for Registry {}
@@ -33,6 +39,8 @@ static REGISTRY: Mutex<Registry> = Mutex::named(
     Registry {
         live: None,
         orphans: None,
+        spare: None,
+        spares: 0,
     },
 );
 /// Whether a fork has left caches to give back.
@@ -67,7 +75,7 @@ pub fn current() -> Option<&'static ThreadCache> {
 
 /// The number of the calling thread's arena; that of the first for a thread without a cache.
 pub fn arena() -> u16 {
-    current().map_or(0, |cache| cache.arena.index())
+    current().map_or(0, |cache| cache.arena().index())
 }
 
 /// The calling thread's cache, made if the thread never had one. None when the thread has ended or
@@ -85,7 +93,7 @@ fn begin() -> Option<&'static ThreadCache> {
     // Without a key the thread's end would go unseen, and the cache be lost with all it holds.
     let key = KEY.load(Ordering::Relaxed).checked_sub(1)?;
     let arena = arena::join()?;
-    let Some(cache) = make(arena) else {
+    let Some(cache) = recycled(arena).or_else(|| make(arena)) else {
         arena.leave();
         return None;
     };
@@ -101,6 +109,16 @@ fn begin() -> Option<&'static ThreadCache> {
     Some(cache)
 }
 
+/// The cache of a thread that has ended.
+fn recycled(arena: &'static Arena) -> Option<&'static ThreadCache> {
+    let mut registry = REGISTRY.lock();
+    let cache = registry.spare?;
+    registry.spare = cache.next.take();
+    registry.spares -= 1;
+    cache.arena.set(arena);
+    Some(cache)
+}
+
 fn make(arena: &'static Arena) -> Option<&'static ThreadCache> {
     let room = meta::take(size_of::<ThreadCache>())?.cast::<ThreadCache>();
     // SAFETY: the record has the size and alignment of a cache and is nobody else's. The stacks are
@@ -108,7 +126,7 @@ fn make(arena: &'static Arena) -> Option<&'static ThreadCache> {
     unsafe {
         let cache = room.as_ptr();
         (&raw mut (*cache).stacks).write([const { super::Stack::new() }; CACHED_CLASSES + 1]);
-        (&raw mut (*cache).arena).write(arena);
+        (&raw mut (*cache).arena).write(Cell::new(arena));
         (&raw mut (*cache).room).write(Cell::new(0));
         (&raw mut (*cache).countdown).write(Cell::new(gc::EVENTS));
         (&raw mut (*cache).next_look).write(Cell::new(1));
@@ -153,7 +171,7 @@ extern "C" fn ended(cache: *mut libc::c_void) {
 fn end(cache: &'static ThreadCache) {
     tls::set(tls::address_of(&tls::ENDED));
     strike_off(cache);
-    cache.arena.leave();
+    cache.arena().leave();
     dissolve(cache);
     // Who counts the threads sees what they gave back.
     THREADS.fetch_sub(1, Ordering::Release);
@@ -162,12 +180,27 @@ fn end(cache: &'static ThreadCache) {
     gc::tick();
 }
 
-/// Gives back all that a cache holds, and then itself.
+/// Gives back all that a cache holds, and keeps it for another thread, or gives back itself too.
 fn dissolve(cache: &'static ThreadCache) {
-    cache.dissolve();
-    let record = NonNull::from(cache).cast();
-    // SAFETY: taken with this size by `make`; it is in no list, and its thread is past using it.
-    unsafe { meta::give(record, size_of::<ThreadCache>()) };
+    cache.flush_all();
+    if !keep(cache) {
+        cache.give_arrays();
+        let record = NonNull::from(cache).cast();
+        // SAFETY: taken with this size by `make`; it is in no list, and its thread is past using it.
+        unsafe { meta::give(record, size_of::<ThreadCache>()) };
+    }
+}
+
+/// Keeps an empty cache, if there are not enough of them; tells whether it did.
+fn keep(cache: &'static ThreadCache) -> bool {
+    let mut registry = REGISTRY.lock();
+    if registry.spares == MOST_SPARE {
+        return false;
+    }
+    registry.spares += 1;
+    cache.next.set(registry.spare);
+    registry.spare = Some(cache);
+    true
 }
 
 /// Threads with a cache.
@@ -201,7 +234,7 @@ pub fn after_fork() {
         at = cache.next.take();
         cache.prev.set(None);
         if mine.is_some_and(|m| core::ptr::eq(m, cache)) {
-            cache.arena.after_fork(1);
+            cache.arena().after_fork(1);
             registry.live = Some(cache);
         } else if !cache.busy.load(Ordering::Acquire) {
             cache.next.set(registry.orphans);

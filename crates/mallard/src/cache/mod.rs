@@ -57,7 +57,7 @@ static ROOM: AtomicUsize = AtomicUsize::new(0);
 #[repr(C, align(64))]
 pub struct ThreadCache {
     stacks: [Stack; CACHED_CLASSES + 1],
-    arena: &'static Arena,
+    arena: Cell<&'static Arena>,
     /// Room over all stacks, in bytes.
     room: Cell<usize>,
     /// Slow events until the next look.
@@ -122,6 +122,10 @@ impl ThreadCache {
         &self.stacks[class.index()]
     }
 
+    fn arena(&self) -> &'static Arena {
+        self.arena.get()
+    }
+
     /// Whether blocks of this class are kept at all.
     pub fn keeps(class: Class) -> bool {
         class.0 <= LARGEST.load(Ordering::Relaxed)
@@ -154,25 +158,25 @@ impl ThreadCache {
         stack.set_mark(0);
         if !Self::keeps(class) || !self.grow(class) {
             let mut one = [0];
-            return (self.arena.fill(class, &mut one) == 1).then_some(one[0]);
+            return (self.arena().fill(class, &mut one) == 1).then_some(one[0]);
         }
         let want = (stack.capacity() / 2).max(below + 1);
         // SAFETY: this is the owning thread, and the stack ends where the words begin.
-        let n = (self.arena).fill(class, unsafe { stack.words(below, want) });
+        let n = self.arena().fill(class, unsafe { stack.words(below, want) });
         stack.set_len(below + n);
         stack.pop()
     }
 
     /// A block of a class that caches do not keep, if one lies in the arena's store.
     pub fn take_stored(&self, class: Class) -> Option<usize> {
-        self.arena.take_stored(class, 1)
+        self.arena().take_stored(class, 1)
     }
 
     /// A block of a class whose blocks stand at page boundaries, at a multiple of `align`: one of
     /// those that were freed last here, or in the arena.
     pub fn take_aligned(&self, class: Class, align: usize) -> Option<usize> {
         if !Self::keeps(class) {
-            return self.arena.take_stored(class, align);
+            return self.arena().take_stored(class, align);
         }
         let _busy = Busy::new(self);
         self.stack(class).take_aligned(align)
@@ -184,7 +188,7 @@ impl ThreadCache {
         self.event();
         let stack = self.stack(class);
         if !Self::keeps(class) {
-            self.arena.flush(class, &mut [block]);
+            self.arena().flush(class, &mut [block]);
             return;
         }
         if stack.capacity() == 0 {
@@ -204,7 +208,7 @@ impl ThreadCache {
     fn push_first(&self, class: Class, block: usize) {
         let stack = self.stack(class);
         if !self.grow(class) || !stack.push(block) {
-            self.arena.flush(class, &mut [block]);
+            self.arena().flush(class, &mut [block]);
             return;
         }
         if stack.capacity() > 1 {
@@ -217,7 +221,7 @@ impl ThreadCache {
     fn give_lowest(&self, class: Class, n: usize) {
         let stack = self.stack(class);
         // SAFETY: this is the owning thread; the blocks are dropped right after.
-        self.arena.flush(class, unsafe { stack.words(0, n) });
+        self.arena().flush(class, unsafe { stack.words(0, n) });
         stack.drop_lowest(n);
     }
 
@@ -295,7 +299,7 @@ impl ThreadCache {
         let stack = self.stack(class);
         let n = stack.len();
         // SAFETY: this is the owning thread; the blocks are dropped right after.
-        self.arena.retire(class, unsafe { stack.words(0, n) });
+        self.arena().retire(class, unsafe { stack.words(0, n) });
         stack.drop_lowest(n);
         self.close(class);
     }
@@ -306,9 +310,8 @@ impl ThreadCache {
         Class::cachable().for_each(|class| self.close(class));
     }
 
-    /// Gives all blocks to the arena, and back the memory that they were listed in.
-    fn dissolve(&self) {
-        self.flush_all();
+    /// Gives back the memory that blocks were listed in, of which there are none any more.
+    fn give_arrays(&self) {
         for class in Class::cachable() {
             if let Some(array) = NonNull::new(self.stack(class).forget() as *mut u8) {
                 // SAFETY: taken with this size by `set_room`; the stack has left it.

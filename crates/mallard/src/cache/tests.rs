@@ -209,3 +209,21 @@ fn a_thread_that_ends_leaves_nothing_in_caches() {
         (threads, room)
     );
 }
+
+#[test]
+fn a_thread_gets_the_cache_of_one_that_ended() {
+    let _alone = alone();
+    let mut seen = (0..3).map(|_| {
+        let mut at = 0;
+        in_a_thread(|cache| {
+            Class::cachable().for_each(|class| {
+                assert_eq!((cache.len(class), cache.stack(class).capacity()), (0, 0));
+                fill_stack(cache, class);
+            });
+            at = core::ptr::from_ref(cache).addr();
+        });
+        at
+    });
+    let first = seen.next();
+    assert!(seen.all(|at| Some(at) == first));
+}
