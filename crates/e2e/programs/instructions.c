@@ -5,7 +5,7 @@
  *     instructions SCENARIO        prints how many operations were counted
  *     instructions                 lists the scenarios
  *
- * Everything is deterministic: one thread, random numbers of our own, and a clock of our own, below,
+ * Everything is deterministic: one thread at a time, random numbers of our own, and a clock of our own, below,
  * which moves only when the program says so. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -13,6 +13,8 @@
 #include "check.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <stdint.h>
 #include <string.h>
 #include <time.h>
@@ -138,13 +140,41 @@ static void bulk_small(int taking) { bulk(100 * 1000, taking); }
 /* The largest blocks that slabs serve: few fit one, so that slabs come and go. */
 static void bulk_slabs(int taking) { bulk(4000, taking); }
 
-/* More blocks than a cache holds, but few enough for the store behind it, given and taken again. */
+/* More blocks than a cache holds, but few enough for the store behind it, on their way from one thread
+ * to another, which does what is not counted. The two take turns. */
+enum { PASSED = 1500 };
+static sem_t begin, done;
+
+static void *other_half(void *taking) {
+    for (;;) {
+        sem_wait(&begin);
+        taking ? give(PASSED) : take(PASSED);
+        sem_post(&done);
+    }
+    return NULL;
+}
+
+static void others_turn(void) {
+    sem_post(&begin);
+    while (sem_wait(&done) != 0)
+        ;
+}
+
 static void stored(int taking) {
-    enum { SOME = 1500 };
+    static char flag;
+    pthread_t other;
+    CHECK(sem_init(&begin, 0, 0) == 0 && sem_init(&done, 0, 0) == 0);
+    CHECK(pthread_create(&other, NULL, other_half, taking ? &flag : NULL) == 0);
     for (int i = 0; i < 100; i++) {
-        taking ? count(take, SOME) : take(SOME);
-        check_all(SOME);
-        taking ? give(SOME) : count(give, SOME);
+        if (taking) {
+            count(take, PASSED);
+            check_all(PASSED);
+            others_turn();
+        } else {
+            others_turn();
+            check_all(PASSED);
+            count(give, PASSED);
+        }
     }
 }
 

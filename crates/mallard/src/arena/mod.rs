@@ -385,18 +385,23 @@ const GROUP: usize = 128;
 
 fn give_back_group(class: Class, blocks: &mut [usize]) {
     let Some(&first) = blocks.first() else { return };
-    let first = Slab::of(first, class);
+    let (mut page, mut of_page) = (first / PAGE, Slab::of(first, class));
+    let owner = of_page.arena();
     // What the array holds at first does not matter, and to write it all would cost more than to look
     // up a few blocks.
     let mut room = [const { MaybeUninit::<&'static Slab>::uninit() }; GROUP];
     let room = &mut room[..blocks.len()];
     for (slab, &p) in room.iter_mut().zip(blocks.iter()) {
-        slab.write(Slab::of(p, class));
+        // Blocks that are freed together often lie together.
+        if p / PAGE != page {
+            (page, of_page) = (p / PAGE, Slab::of(p, class));
+        }
+        slab.write(of_page);
     }
     // SAFETY: each of them was written.
     let slabs = unsafe { &mut *(core::ptr::from_mut(room) as *mut [&'static Slab]) };
     let mut retired = None;
-    let mut left = give_back_to_owner(class, first.arena(), slabs, blocks, &mut retired);
+    let mut left = give_back_to_owner(class, owner, slabs, blocks, &mut retired);
     while left > 0 {
         let owner = slabs[0].arena();
         let (slabs, blocks) = (&mut slabs[..left], &mut blocks[..left]);
