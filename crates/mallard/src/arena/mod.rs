@@ -23,9 +23,9 @@ use crate::sys::atomic::{AtomicPtr, AtomicU32, Ordering};
 use crate::sys::count::Kind;
 use crate::sys::lock::{Guard, Mutex};
 use crate::sys::mem;
-use core::mem::MaybeUninit;
 pub use bin::BinCounts;
 use bin::{Bin, BinState};
+use core::mem::MaybeUninit;
 use slab::Slab;
 
 /// The most automatic arenas there can be.

@@ -162,7 +162,9 @@ impl ThreadCache {
         }
         let want = (stack.capacity() / 2).max(below + 1);
         // SAFETY: this is the owning thread, and the stack ends where the words begin.
-        let n = self.arena().fill(class, unsafe { stack.words(below, want) });
+        let n = self
+            .arena()
+            .fill(class, unsafe { stack.words(below, want) });
         stack.set_len(below + n);
         stack.pop()
     }

@@ -334,12 +334,7 @@ impl State {
     }
 
     /// A run inside a chunk that has the room.
-    fn alloc_in(
-        &mut self,
-        chunk: &'static Chunk,
-        pages: usize,
-        align_pages: usize,
-    ) -> Option<Run> {
+    fn alloc_in(&mut self, chunk: &'static Chunk, pages: usize, align_pages: usize) -> Option<Run> {
         let start = chunk.free.find_run(pages, align_pages)?;
         let zeroed = self.take(chunk, start, pages);
         Some(Run {
