@@ -82,13 +82,16 @@ static long switches(long id) {
         }                                                   \
     } while (0)
 
-/* Threads that hold much, then an eighth of it, and then sleep until they are let go. */
-static pthread_barrier_t full, freed, over;
+/* Threads that hold much, then an eighth of it, and then sleep until they are let go. What they keep they
+ * all allocate first: else who is ahead at that moment, which the scheduler decides, has what it will
+ * free beside what another keeps. */
+static pthread_barrier_t kept, full, freed, over;
 
 static void *hold(void *unused) {
     char **blocks = malloc(BLOCKS * sizeof *blocks);
     CHECK(blocks);
     for (int i = 0; i < BLOCKS; i++) {
+        if (i == KEPT) pthread_barrier_wait(&kept);
         CHECK(blocks[i] = malloc(BLOCK));
         memset(blocks[i], 1, BLOCK);
     }
@@ -104,6 +107,7 @@ static void *hold(void *unused) {
 static pthread_t threads[THREADS];
 
 static void peak(void) {
+    pthread_barrier_init(&kept, NULL, THREADS);
     pthread_barrier_init(&full, NULL, THREADS + 1);
     pthread_barrier_init(&freed, NULL, THREADS + 1);
     pthread_barrier_init(&over, NULL, THREADS + 1);

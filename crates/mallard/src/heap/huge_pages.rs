@@ -65,10 +65,39 @@ pub fn prepare(fresh: impl ExactSizeIterator<Item = &'static Chunk> + Clone) {
 }
 
 /// A chunk without memory is about to be used: asks for a huge page where it has none because it was
-/// among the first of a small process, which this one no longer is.
+/// among the first of a small process, which this one no longer is, or because its last one was broken.
 pub fn reconsider(chunk: &Chunk) {
     let grown = CHUNKS.load(Ordering::Relaxed) > 2 * PLAIN_CHUNKS;
     if grown && !chunk.huge.get() && policy() == Policy::Auto {
         chunk.huge.set(mem::want_huge_pages(chunk.addr(), CHUNK));
+        if chunk.kept_broken.replace(false) {
+            KEPT_BROKEN.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Chunks that huge pages were forbidden in because part of their memory went back. Each may be a
+/// mapping of its own to the system, which allows 65,530 by default.
+static KEPT_BROKEN: AtomicUsize = AtomicUsize::new(0);
+const MOST_KEPT_BROKEN: usize = 8192;
+
+/// Whether a chunk whose huge page breaks is to stay without.
+pub fn may_stay_broken() -> bool {
+    policy() == Policy::Auto && KEPT_BROKEN.load(Ordering::Relaxed) < MOST_KEPT_BROKEN
+}
+
+/// Part of a chunk's memory went back: keeps the system from putting a huge page in the place of what is
+/// left. Where huge pages are asked for, `khugepaged` does so by and by with any 2 MiB of which a single
+/// page is there (its `max_ptes_none` is 511 by default), and the memory that went back would be there
+/// again, in a process that does nothing. For a chunk that does not become vacant meanwhile.
+pub fn keep_broken(chunk: &Chunk) {
+    mem::forbid_huge_pages(chunk.addr(), CHUNK);
+}
+
+/// Notes that [`keep_broken`] was called, under the page heap's lock.
+pub fn kept_broken(chunk: &Chunk) {
+    chunk.huge.set(false);
+    if !chunk.kept_broken.replace(true) {
+        KEPT_BROKEN.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -399,6 +399,9 @@ impl State {
         debug_assert!(chunk.free.all_in(start, len));
         if chunk.is_vacant() {
             self.pool.unfile(chunk);
+            if chunk.dirty.is_empty() && chunk.muzzy.is_empty() {
+                huge_pages::reconsider(chunk);
+            }
         }
         let dirty = chunk.dirty.count_in(start, len);
         let muzzy = chunk.muzzy.count_in(start, len);

@@ -62,15 +62,7 @@ impl Pool {
     pub fn take(&mut self, n: usize, align: usize, reserve: usize) -> Option<&'static Chunk> {
         let found = self.find(n, align);
         let first = found.or_else(|| self.grow(n, align, reserve))?;
-        if !self.recommit(first, n) {
-            return None;
-        }
-        let (region, i) = (first.region(), first.region().index_of(first));
-        (i..i + n)
-            .map(|i| region.chunk(i))
-            .filter(|c| c.dirty.is_empty() && c.muzzy.is_empty())
-            .for_each(huge_pages::reconsider);
-        Some(first)
+        self.recommit(first, n).then_some(first)
     }
 
     /// Makes sure that neighbouring vacant chunks can be touched; false when the system has no memory.

@@ -10,6 +10,7 @@
 //! Who purges when: any thread at its slow events ([`PageHeap::tick`]), or, where there is a background
 //! thread, that one alone ([`PageHeap::attend`]); and whoever frees more than the cap allows.
 
+use super::huge_pages;
 use super::watch::{Alarm, BELL, Plan};
 use super::{Backing, PageHeap, Purging, RETAIN, State};
 use crate::class::PAGE;
@@ -57,11 +58,18 @@ struct Batch {
     ranges: [Range; BATCH],
     len: usize,
     pages: usize,
+    /// Chunks whose huge pages break by this.
+    broken: [Option<&'static Chunk>; BATCH],
 }
 
 impl Batch {
     fn is_full(&self) -> bool {
         self.len == BATCH
+    }
+
+    /// Enters the chunk that the next range is a part of.
+    fn breaks(&mut self, chunk: &'static Chunk) {
+        self.broken[self.len.min(BATCH - 1)] = Some(chunk);
     }
 
     /// Adds a range, joining it to the last when they touch.
@@ -214,7 +222,11 @@ impl PageHeap {
         for (range, backing) in batch.ranges[..batch.len].iter().zip(&mut backings) {
             *backing = range.advise(step);
         }
+        // Pages of these chunks are marked allocated, so that none becomes vacant meanwhile.
+        let broken = || batch.broken.iter().flatten();
+        broken().for_each(|chunk| huge_pages::keep_broken(chunk));
         let mut s = self.state.lock();
+        broken().for_each(|chunk| huge_pages::kept_broken(chunk));
         s.totals.purges += 1;
         for (range, backing) in batch.ranges[..batch.len].iter().zip(backings) {
             if backing.is_some() {
@@ -304,6 +316,7 @@ impl State {
             ranges: [Range::default(); BATCH],
             len: 0,
             pages: 0,
+            broken: [None; BATCH],
         };
         let there = if step == Step::MuzzyToClean {
             self.totals.muzzy
@@ -361,11 +374,15 @@ impl State {
         excess: usize,
         batch: &mut Batch,
     ) {
+        let breaks = chunk.huge.get() && !chunk.is_vacant() && huge_pages::may_stay_broken();
         for run in purgeable(chunk, step, round).runs() {
             if batch.is_full() || batch.pages >= excess {
                 return;
             }
             self.take(chunk, run.start, run.len);
+            if breaks {
+                batch.breaks(chunk);
+            }
             batch.push(chunk.addr() + run.start * PAGE, run.len);
         }
     }

@@ -431,3 +431,58 @@ fn blocks_of_parts_of_chunks_are_packed_over_their_borders() {
         chunks.len()
     );
 }
+
+/// The flags that the system says the mapping of an address has.
+fn mapping_flags(addr: usize) -> std::string::String {
+    let smaps = std::fs::read_to_string("/proc/self/smaps").expect("readable");
+    let mut inside = false;
+    for line in smaps.lines() {
+        if let Some((range, _)) = line.split_once(' ')
+            && let Some((start, end)) = range.split_once('-')
+        {
+            let at = |text| usize::from_str_radix(text, 16).unwrap_or(0);
+            inside = (at(start)..at(end)).contains(&addr);
+        }
+        if inside && line.starts_with("VmFlags:") {
+            return line.into();
+        }
+    }
+    panic!("{addr:#x} is not mapped")
+}
+
+/// Else the system would put a huge page in the place of what is left, and all that went back would be
+/// resident again.
+#[test]
+fn a_chunk_of_which_a_part_went_back_is_closed_to_huge_pages_until_it_is_vacant() {
+    let _alone = alone();
+    let (heap, half) = (second(), CHUNK_PAGES / 2);
+    let chunk_of = |at| Region::find(at).expect("ours").chunk_of(at);
+    // The first chunks of a process have no huge pages.
+    let held: Vec<usize> = (0..64)
+        .map(|_| heap.alloc(half, PAGE).expect("there is memory").addr)
+        .collect();
+    let pair = held.iter().find(|at| chunk_of(**at).huge.get());
+    let Some(&at) = pair else {
+        // The system has none to give.
+        return heap.free_many(held.iter().map(|&at| (at, half)));
+    };
+    let chunk = chunk_of(at);
+    let (inside, others): (Vec<usize>, Vec<usize>) = held
+        .iter()
+        .partition(|&&at| core::ptr::eq(chunk_of(at), chunk));
+    assert_eq!(inside.len(), 2);
+    assert!(mapping_flags(at).contains(" hg"));
+    heap.free(inside[0], half);
+    heap.purge_all();
+    assert!(!chunk.huge.get() && mapping_flags(at).contains(" nh"));
+    // Vacant, and used anew: huge pages are welcome again.
+    heap.free(inside[1], half);
+    heap.purge_all();
+    heap.free_many(others.iter().map(|&at| (at, half)));
+    let again: Vec<usize> = (0..64)
+        .map(|_| heap.alloc(half, PAGE).expect("there is memory").addr)
+        .collect();
+    assert!(again.contains(&inside[0]));
+    assert!(chunk.huge.get() && mapping_flags(at).contains(" hg"));
+    heap.free_many(again.iter().map(|&at| (at, half)));
+}

@@ -31,6 +31,8 @@ pub struct Chunk {
     pub huge: Cell<bool>,
     /// Whether a part of it was returned, so that no huge page backs it, until it is vacant again.
     pub broken: Cell<bool>,
+    /// Whether huge pages are forbidden until then, for that reason.
+    pub kept_broken: Cell<bool>,
     /// The round of purging in which the system refused to take pages of it.
     pub refused: Cell<u32>,
     /// Whether its addresses may be touched; only a vacant chunk's may not.
@@ -57,6 +59,7 @@ impl Chunk {
             list: Cell::new(NO_LIST),
             huge: Cell::new(false),
             broken: Cell::new(false),
+            kept_broken: Cell::new(false),
             refused: Cell::new(0),
             committed: Cell::new(true),
             next: Cell::new(None),
