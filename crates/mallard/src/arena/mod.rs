@@ -27,6 +27,7 @@ pub use bin::BinCounts;
 use bin::{Bin, BinState};
 use core::mem::MaybeUninit;
 use slab::Slab;
+pub use store::bring_aligned_last;
 
 /// The most automatic arenas there can be.
 pub const MOST: usize = 1024;

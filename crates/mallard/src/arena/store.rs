@@ -25,6 +25,18 @@ const MOST: usize = 2048;
 const LOOK: u16 = 16;
 /// Blocks that are looked at for one that is aligned.
 const ALIGNED_TRIES: usize = 8;
+
+/// Moves one of the last blocks to the end, if one of them is a multiple of `align`; tells whether.
+pub fn bring_aligned_last(blocks: &mut [usize], align: usize) -> bool {
+    let end = blocks.len();
+    let mut last = (0..end).rev().take(ALIGNED_TRIES);
+    let found = last.find(|&i| blocks[i].is_multiple_of(align));
+    if let Some(i) = found {
+        blocks.swap(i, end - 1);
+    }
+    found.is_some()
+}
+
 /// Blocks that a store holds that has not passed any from one thread to another for a while, and the
 /// looks that such a while takes.
 const LEAST: usize = 32;
@@ -154,10 +166,9 @@ impl Store {
         }
         // SAFETY: the array holds `len` blocks, and the store is the caller's alone for now.
         let blocks = unsafe { core::slice::from_raw_parts_mut(self.blocks, self.len as usize) };
-        let last = blocks.len() - 1;
-        let i = (0..=last).rev().take(ALIGNED_TRIES);
-        let i = { i }.find(|&i| blocks[i].is_multiple_of(align))?;
-        blocks.swap(i, last);
+        if !bring_aligned_last(blocks, align) {
+            return None;
+        }
         let mut one = [0];
         self.take(class, &mut one);
         Some(one[0])

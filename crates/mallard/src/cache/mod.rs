@@ -142,13 +142,9 @@ impl ThreadCache {
         let _busy = Busy::new(self);
         self.event();
         let stack = self.stack(class);
-        let seen = &self.seen[class.index()];
-        let below = if seen.get() == FOREIGN {
-            stack.len()
-        } else {
-            0
-        };
-        if seen.replace(0) != FOREIGN && stack.mark() > 0 {
+        let foreign = self.seen[class.index()].replace(0) == FOREIGN;
+        let below = if foreign { stack.len() } else { 0 };
+        if !foreign && stack.mark() > 0 {
             // The blocks below the mark are wanted after all.
             stack.set_mark(0);
             if let Some(block) = stack.pop() {

@@ -9,6 +9,7 @@
 //! Only the owning thread changes a stack. `top` and `base` are atomic because the statistics of
 //! other threads read them; on their own thread they are as cheap as plain words.
 
+use crate::arena::bring_aligned_last;
 use crate::class::STRIDE;
 use crate::sys::atomic::{AtomicUsize, Ordering};
 use core::cell::Cell;
@@ -23,8 +24,6 @@ pub struct Stack {
 
 const _: () = assert!(size_of::<Stack>() == STRIDE);
 const WORD: usize = size_of::<usize>();
-/// Blocks that are looked at for one that is aligned.
-const ALIGNED_TRIES: usize = 8;
 
 impl Stack {
     pub const fn new() -> Self {
@@ -159,13 +158,15 @@ impl Stack {
     /// Takes one of the blocks that were pushed last, if one of them is a multiple of `align`.
     pub fn take_aligned(&self, align: usize) -> Option<usize> {
         let (len, mark) = (self.len(), self.mark());
-        // An empty stack may have no array at all.
-        let last = (len - mark).checked_sub(1)?;
+        if len == mark {
+            // There may be no array at all.
+            return None;
+        }
         // SAFETY: this is the owning thread, and the slice is gone before the stack changes.
         let blocks = unsafe { self.words(mark, len) };
-        let mut tries = (0..=last).rev().take(ALIGNED_TRIES);
-        let i = tries.find(|&i| blocks[i].is_multiple_of(align))?;
-        blocks.swap(i, last);
+        if !bring_aligned_last(blocks, align) {
+            return None;
+        }
         self.pop()
     }
 

@@ -67,9 +67,9 @@ impl Batch {
         self.len == BATCH
     }
 
-    /// Enters the chunk that the next range is a part of.
+    /// Enters the chunk that the next range is a part of; there is room for one.
     fn breaks(&mut self, chunk: &'static Chunk) {
-        self.broken[self.len.min(BATCH - 1)] = Some(chunk);
+        self.broken[self.len] = Some(chunk);
     }
 
     /// Adds a range, joining it to the last when they touch.
