@@ -63,7 +63,7 @@ pub struct Row<'a> {
     /// For the progress line.
     pub what: &'a str,
     pub entries: &'a [Entry],
-    /// A guess at the peak RSS, until one is known.
+    /// A guess at the peak RSS, until that of the allocator is known.
     pub peak_bytes: u64,
     /// The weight of one run in the progress.
     pub weight: f64,
@@ -77,7 +77,7 @@ impl Race<'_> {
     /// there is.
     pub fn row(&mut self, row: &Row<'_>, judge: &mut Judge<'_>) -> Vec<Cell> {
         let mut cells: Vec<Cell> = row.entries.iter().map(cell).collect();
-        let mut peak = row.peak_bytes;
+        let mut peaks = vec![None; row.entries.len()];
         let rounds = self.warm_up_runs + self.runs;
         for (round, turn) in schedule::turns(rounds, row.entries.len()) {
             if self.stop.requested() {
@@ -90,7 +90,7 @@ impl Race<'_> {
             if cell.failure.is_none() {
                 let counted = round.checked_sub(self.warm_up_runs);
                 self.announce(row, entry, counted);
-                match self.once(row, spec, &mut peak) {
+                match self.once(row, spec, &mut peaks[turn]) {
                     Some(Ok(measured)) => match judge(&entry.allocator, &measured) {
                         Ok(run) if counted.is_some() => cell.runs.push(run),
                         Ok(_) => {}
@@ -159,14 +159,14 @@ impl Race<'_> {
         &mut self,
         row: &Row<'_>,
         spec: &Spec,
-        peak: &mut u64,
+        peak: &mut Option<u64>,
     ) -> Option<Result<Measurement, Failure>> {
         if self.warm {
-            self.warm_memory(*peak);
+            self.warm_memory(peak.unwrap_or(row.peak_bytes));
         }
         let measured = self.process(row, spec, Purpose::Cost)?;
         if let Ok(measured) = &measured {
-            *peak = measured.peak_rss_bytes.max(*peak);
+            *peak = Some(measured.peak_rss_bytes.max(peak.unwrap_or(0)));
         }
         Some(measured)
     }

@@ -17,7 +17,8 @@
  *
  * `count` does the same and counts the system calls that the program makes, with all its threads and
  * children, as a debugger sees them (ptrace). That makes each of them many times as dear, so its times
- * mean nothing. Where it is not permitted to look, the report says `permitted=0` and nothing was run.
+ * mean nothing. After MOST_CALLS it lets the program go on unwatched: that many or more is all that is
+ * told then. Where it is not permitted to look, the report says `permitted=0` and nothing was run.
  *
  * `warm` makes the machine back BYTES of memory and gives them back by exiting: the next process
  * then does not pay for what the host of a virtual machine has to provide.
@@ -158,6 +159,9 @@ static void listen_for_stops(void) {
     setitimer(ITIMER_REAL, &often, NULL);
 }
 
+/* Watched, they take a tenth of a millisecond each, and much more on some machines. */
+#define MOST_CALLS 20000
+
 /* Lets a thread go on that was stopped, counting if it stopped at the door of a system call. */
 static void go_on(pid_t thread, int status, int *begun, long long *calls) {
     const int signal = WSTOPSIG(status), event = status >> 16;
@@ -166,7 +170,7 @@ static void go_on(pid_t thread, int status, int *begun, long long *calls) {
         struct __ptrace_syscall_info info;
         long size = ptrace(PTRACE_GET_SYSCALL_INFO, thread, sizeof info, &info);
         /* What the launcher's own child does before it is the program is not the program's. */
-        if (size > 0 && info.op == PTRACE_SYSCALL_INFO_ENTRY && *begun)
+        if (size > 0 && info.op == PTRACE_SYSCALL_INFO_ENTRY && *begun && *calls < MOST_CALLS)
             ++*calls;
     } else if (event == PTRACE_EVENT_EXEC) {
         *begun = 1;
@@ -179,7 +183,7 @@ static void go_on(pid_t thread, int status, int *begun, long long *calls) {
     } else if (event == 0) {
         deliver = signal;
     }
-    ptrace(PTRACE_SYSCALL, thread, 0, deliver);
+    ptrace(*calls < MOST_CALLS ? PTRACE_SYSCALL : PTRACE_DETACH, thread, 0, deliver);
 }
 
 /* Follows the program and everything it starts until it has ended itself. */

@@ -60,11 +60,14 @@ pub struct Measurement {
     pub minor_faults: u64,
     pub major_faults: u64,
     /// System calls with those of its threads and children, where they were counted and counting is
-    /// permitted here.
+    /// permitted here; [`MOST_SYSCALLS`] is that many or more.
     pub syscalls: Option<u64>,
     pub stdout: Output,
     pub stderr: Output,
 }
+
+/// How far system calls are counted; then the program goes on unwatched, at its own speed.
+pub const MOST_SYSCALLS: u64 = 20_000;
 
 /// What a run is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

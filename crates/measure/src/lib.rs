@@ -16,6 +16,6 @@ pub mod schedule;
 mod stop;
 
 pub use cpus::{Cpus, CpusError};
-pub use launcher::{End, Error, Launcher, Measurement, Purpose, Spec};
+pub use launcher::{End, Error, Launcher, MOST_SYSCALLS, Measurement, Purpose, Spec};
 pub use output::Output;
 pub use stop::Stop;

@@ -14,14 +14,17 @@ const MIB: u64 = 1 << 20;
 /// is served from it, whatever the kernel hands out first.
 const LEAST: u64 = 64 * MIB;
 
+/// How much more than the peak is warmed, at most. A quarter of the peak proved too little: in one run of
+/// some fifteen the kernel then gave a process memory that had not been warmed, at five times its time.
+const MARGIN: u64 = 512 * MIB;
+
 /// How much to warm for a workload whose peak is about `peak` bytes: twice that where it exceeds the
-/// least, but at most two thirds of what is available. A quarter more than the peak proved too little: in one run of some
-/// fifteen the kernel then gave a process memory that had not been warmed, at five times its time.
+/// least, as far as that is not more than the margin, but at most two thirds of what is available.
 pub fn warm_up(peak: u64) -> u64 {
     let wanted = if peak <= LEAST {
         LEAST
     } else {
-        peak.saturating_mul(2)
+        peak.saturating_add(peak.min(MARGIN))
     };
     wanted.min(available() / 3 * 2)
 }

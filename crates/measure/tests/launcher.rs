@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use mallard_measure::{Cpus, End, Error, Launcher, Measurement, Purpose, Spec, Stop};
+use mallard_measure::{
+    Cpus, End, Error, Launcher, MOST_SYSCALLS, Measurement, Purpose, Spec, Stop,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -224,6 +226,7 @@ fn system_calls_are_counted_with_those_of_children() {
     // Each is a read and a write of a child.
     let (few, many) = (blocks(100), blocks(1100));
     assert!((2000..2010).contains(&(many - few)), "{few} and {many}");
+    assert_eq!(blocks(12_000), MOST_SYSCALLS);
 }
 
 #[test]

@@ -149,7 +149,8 @@ pub struct Run {
     /// Memory in huge pages: the most that was seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub huge_bytes: Option<u64>,
-    /// System calls of all its threads and children, counted in a run of its own that is not timed.
+    /// System calls of all its threads and children, counted in a run of its own that is not timed;
+    /// [`crate::suite::MOST_SYSCALLS`] is that many or more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub syscalls: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

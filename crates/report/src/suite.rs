@@ -243,6 +243,17 @@ pub fn line_name(row: &Row, what: &str) -> String {
 
 const SYSTEM_CALLS: &str = "system calls";
 
+/// How far system calls are counted.
+pub const MOST_SYSCALLS: u64 = 20_000;
+
+fn system_calls(value: f64) -> String {
+    let count = crate::units::count(value);
+    match value < MOST_SYSCALLS as f64 {
+        true => count,
+        false => format!("≥ {count}"),
+    }
+}
+
 fn nanoseconds(value: f64) -> String {
     match value {
         v if v < 1e3 => format!("{v:.0} ns"),
@@ -266,7 +277,7 @@ pub const PLAIN: [Plain; 2] = [
         lines: &[
             ("page faults", FAULTS, crate::units::count),
             ("huge pages", HUGE, crate::units::bytes),
-            (SYSTEM_CALLS, SYSCALLS, crate::units::count),
+            (SYSTEM_CALLS, SYSCALLS, system_calls),
         ],
     },
 ];

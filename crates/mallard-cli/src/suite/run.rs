@@ -21,6 +21,7 @@ use crate::race::{self, Beside, Entry, Failed, Race, Start};
 use crate::session::{self, Session};
 use crate::workloads::Workloads;
 
+const _: () = assert!(mallard_measure::MOST_SYSCALLS == mallard_report::suite::MOST_SYSCALLS);
 const RUNS: u32 = 3;
 const QUICK_RUNS: u32 = 1;
 /// The peers' mean time as a multiple of a good allocator's, for the expected time.

@@ -96,9 +96,9 @@ pub const ROWS: &[SuiteRow] = &[
     row!("aligned", Patterns, 1 threads, [0.6, 0.12], [24, 24], "aligned blocks",
         "A random block of a ring of 256 is replaced by one from posix_memalign, aligned to 16 bytes up to 64 KiB.",
         "aligned" ["count=4000000"], quick ["count=800000"]),
-    row!("start", Patterns, 1 threads, [0.5, 0.1], [2, 2], "start and end of a process",
+    row!("start", Patterns, 1 threads, [0.5, 0.05], [2, 2], "start and end of a process",
         "A trivial program is started and ended again and again; the memory is that of one such program.",
-        "start" [], quick ["count=80"]),
+        "start" [], quick ["count=30"]),
 
     row!("containers", Patterns, 1 threads, [0.8, 0.16], [64, 64], "containers of C++",
         "Trees, hash tables, lists, vectors and a deque are filled, half emptied at random, filled again and destroyed.",
