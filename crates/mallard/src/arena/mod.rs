@@ -186,7 +186,9 @@ pub fn footprint() -> usize {
 /// Has every arena's stores give back: what was idle since the last call, or everything. Tells
 /// whether they had anything.
 pub fn drain(all: bool) -> bool {
-    made().fold(false, |any, a| a.drain(all) | any)
+    // Blocks of one arena's slabs lie in another's store: spare slabs go when all stores have given.
+    let any = made().fold(false, |any, a| a.drain_stores(all) | any);
+    made().fold(any, |any, a| a.drain_spares(all) | any)
 }
 
 impl Arena {
@@ -297,15 +299,15 @@ impl Arena {
         self.drain_spare(class, true);
     }
 
-    /// Has the stores give idle blocks, or all, back to slabs and page heap, and the bins their
-    /// spare slabs. Tells whether there was anything to give, now or later.
-    fn drain(&self, all: bool) -> bool {
-        let mut any = false;
-        for class in Class::cachable() {
-            any |= self.drain_bin(class, all);
-            any |= self.drain_spare(class, all);
-        }
-        any
+    /// Has the stores give idle blocks, or all, back to slabs and page heap. Tells whether there was
+    /// anything to give, now or later.
+    fn drain_stores(&self, all: bool) -> bool {
+        Class::cachable().fold(false, |any, class| self.drain_bin(class, all) | any)
+    }
+
+    /// Has the bins give up their spare slabs; as for the stores.
+    fn drain_spares(&self, all: bool) -> bool {
+        Class::cachable().fold(false, |any, class| self.drain_spare(class, all) | any)
     }
 
     /// Gives up a bin's spare slab, if nobody wanted it since the last time, or at any rate; tells
