@@ -5,7 +5,8 @@
 # `install_missing "one line for when all are there" "$@"`.
 
 # Commands whose package also asks for a service at the next boot, with that service.
-declare -A services=([redis-server]=redis-server.service [nginx]=nginx.service)
+declare -A services=([redis-server]=redis-server.service [nginx]=nginx.service [named]=named.service
+  [varnishd]=varnish.service [nghttpx]=nghttpx.service)
 
 restore_policy() {
   if [ "$own_policy" = yes ]; then

@@ -27,5 +27,12 @@ programs=(
   "chromium chromium"
   "strace strace"
   "valgrind valgrind"
+  "cmake cmake"
+  "pkg-config pkgconf"
+  "named bind9"
+  "dig bind9-dnsutils"
+  "varnishd varnish"
+  "nghttpx nghttp2-proxy"
+  "h2load nghttp2-client"
 )
 install_missing "every program of the end-to-end tests is here" "$@"
