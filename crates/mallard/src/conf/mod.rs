@@ -12,7 +12,7 @@
 //!    two not where the process has more rights than its caller).
 //! 2. `reader` takes them apart in this order, `key:value,key:value`, later ones winning.
 //! 3. `options` holds the one table of all options; it finds the key's row, and the row's format
-//!    (`value`) reads the value into its field.
+//!    (`value`, `text`) reads the value into its field.
 //! 4. A mistake becomes one line (`line`) on standard error that says what would be valid, with the
 //!    `nearest` name to an unknown one.
 
@@ -21,6 +21,7 @@ mod nearest;
 mod options;
 mod reader;
 mod system;
+mod text;
 mod value;
 
 #[cfg(test)]
@@ -31,9 +32,10 @@ use core::ffi::CStr;
 pub use line::{Line, Sink, Stderr};
 pub use options::{Descriptor, Effect, Options, Origin, TABLE, find};
 pub use reader::{Outcome, Source, Sources, read_from};
+pub use text::Text;
 pub use value::{
-    BackgroundThread, DirtyMax, Dss, Junk, MetadataThp, PercpuArena, ProfFormat, Text, Thp,
-    ZeroRealloc,
+    BackgroundThread, DirtyMax, Dss, HugifyStyle, Junk, MetadataThp, PercpuArena, ProfFormat,
+    ProfTime, Thp, ZeroRealloc,
 };
 
 /// The options that this library was built with: the variable `MALLARD_BUILD_CONF` at build time.

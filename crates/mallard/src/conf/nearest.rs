@@ -6,7 +6,7 @@
 use super::options::TABLE;
 
 /// No option's name is longer (a test holds it), and no mistyped one longer than this is compared.
-pub(super) const LONGEST: usize = 40;
+pub(super) const LONGEST: usize = 48;
 
 /// The option that `key` was probably meant to be.
 pub(super) fn nearest(key: &[u8]) -> Option<&'static str> {

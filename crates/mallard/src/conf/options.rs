@@ -6,6 +6,7 @@
 //! name. A new option is one more row.
 
 use super::line::Line;
+use super::text::*;
 use super::value::*;
 
 /// What one option is, and how to read and show it in an [`Options`].
@@ -53,13 +54,16 @@ pub enum Origin {
     Mallard,
 }
 
-/// Whether the allocator heeds the option yet.
+/// Whether the allocator heeds the option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     Now,
     /// Accepted so that strings that name it are valid.
     NotYet,
+    /// Accepted likewise, and there is nothing here that it could change: a sentence says why.
+    Never(&'static str),
 }
+use Effect::{Never, NotYet, Now};
 
 /// The option called `name`, aliases included.
 pub fn find(name: &[u8]) -> Option<&'static Descriptor> {
@@ -69,10 +73,10 @@ pub fn find(name: &[u8]) -> Option<&'static Descriptor> {
 macro_rules! options {
     (
         $($group:literal {
-            $($name:ident: $type:ty = $default:expr, $format:expr, $origin:ident, $effect:ident, $meaning:literal;)*
+            $($name:ident: $type:ty = $default:expr, $format:expr, $origin:ident, $effect:expr, $meaning:literal;)*
         })*
         aliases {
-            $($alias_group:literal $alias:ident => $target:ident: $alias_format:expr, $alias_origin:ident, $alias_effect:ident, $alias_meaning:literal;)*
+            $($alias_group:literal $alias:ident => $target:ident: $alias_format:expr, $alias_origin:ident, $alias_effect:expr, $alias_meaning:literal;)*
         }
     ) => {
         /// The settings of a process. Plain data: it lives in a static and is copied freely.
@@ -94,13 +98,13 @@ macro_rules! options {
         ];
     };
     (@row $group:literal, $name:ident => $field:ident, $alias_of:expr, $format:expr,
-        $origin:ident, $effect:ident, $meaning:literal) => {
+        $origin:ident, $effect:expr, $meaning:literal) => {
         Descriptor {
             name: stringify!($name),
             group: $group,
             meaning: $meaning,
             origin: Origin::$origin,
-            effect: Effect::$effect,
+            effect: $effect,
             alias_of: $alias_of,
             set: |options, text| match format_of(|options| &options.$field, $format).read(text) {
                 Some(value) => {
@@ -132,6 +136,31 @@ const DECAY_MAX: i64 = 18_446_744_072_000;
 /// The largest size a thread cache can be told to keep: 8 MiB, as in jemalloc.
 const LG_TCACHE_MAX: u32 = 23;
 
+/// The longest list of classes that an option names.
+const LIST: usize = 256;
+/// A huge page, which bounds several options of jemalloc's.
+const HUGE: usize = 2 << 20;
+
+/// Why options of parts that jemalloc has and Mallard has not change nothing.
+mod why {
+    pub const BINS: &str =
+        "What is locked is held for a whole batch; `narenas` says how many threads share it.";
+    pub const CACHES: &str =
+        "Caches grow for classes that are much used and shrink for those that are not.";
+    pub const GC: &str = "Idle blocks leave a cache after so many of its own slow events.";
+    pub const HPA: &str = "The page heap is built around huge pages in any case: see `thp`.";
+    pub const FIT: &str = "Free runs end with their chunk of 2 MiB, and the fullest chunk with room serves a request.";
+    pub const SLABS: &str =
+        "The slabs of each class have one shape, fixed when the library is built.";
+    pub const GUARDS: &str =
+        "Mallard's own ways to find such errors are `hardened` and `guard_sample`.";
+    pub const OBLIVIOUS: &str = "Blocks of 16 KiB and more start at pages, by which a free finds their class; smaller ones lie at varying lines in any case.";
+    pub const DSS: &str =
+        "All memory comes from one reservation by `mmap`; `sbrk` is left to the program.";
+    pub const UTRACE: &str = "Linux has no `utrace(2)`.";
+    pub const SCAN: &str = "As in every build of jemalloc that is not for its debugging; a block freed twice ends the process when its cache gives it back.";
+}
+
 const fn text<const N: usize>(text: &str) -> Text<N> {
     match Text::new(text.as_bytes()) {
         Some(text) => text,
@@ -151,13 +180,21 @@ options! {
             "Number of arenas that threads are spread over; `default` goes by the number of CPUs.";
         percpu_arena: PercpuArena = PercpuArena::Disabled, one_of(), Jemalloc, NotYet,
             "Give arenas to CPUs instead of threads: one for each CPU (`percpu`) or each physical core (`phycpu`).";
+        narenas_ratio: Option<u64> = None, Fraction::or("default"), Jemalloc, NotYet,
+            "Arenas for each CPU where `narenas` is `default`, such as 0.5; `default` is one for four CPUs, up to 16.";
+        bin_shards: Text<LIST> = text(""), Classes, Jemalloc, Never(why::BINS),
+            "Divide the bins of classes into so many.";
         oversize_threshold: usize = 8 << 20, bytes(0, usize::MAX), Jemalloc, NotYet,
             "Requests from this size on are served from an arena of their own; 0 turns that off.";
-        cache_oblivious: bool = true, Switch, Jemalloc, NotYet,
+        huge_arena_pac_thp: bool = false, Switch, Jemalloc, Never(why::HPA),
+            "Huge pages for the arena of large requests.";
+        cache_oblivious: bool = false, Switch, Extended, Never(why::OBLIVIOUS),
             "Start large blocks at varying cache lines, so that they do not fight for the same cache sets.";
+        slab_sizes: Text<LIST> = text(""), Classes, Jemalloc, Never(why::SLABS),
+            "Pages of the slabs of classes.";
         disable_large_size_classes: bool = true, Switch, Jemalloc, NotYet,
             "Round large requests up to whole pages only, not to a size class.";
-        lg_extent_max_active_fit: u32 = 6, number(0, 64), Jemalloc, NotYet,
+        lg_extent_max_active_fit: u32 = 6, number(0, 64), Jemalloc, Never(why::FIT),
             "Largest ratio (base-2 logarithm) between a free run that is split and the request it is split for.";
     }
     "Thread caches" {
@@ -165,6 +202,26 @@ options! {
             "Give each thread a cache of free blocks.";
         tcache_max: usize = 32 << 10, clipped_bytes(0, 1 << LG_TCACHE_MAX), Jemalloc, Now,
             "Largest size of a block that thread caches keep; beyond 256 KiB a larger value changes nothing.";
+        tcache_ncached_max: Text<LIST> = text(""), Classes, Jemalloc, Never(why::CACHES),
+            "Most cached blocks of classes.";
+        lg_tcache_nslots_mul: i64 = 1, number(-16, 16), Jemalloc, Never(why::CACHES),
+            "Cached blocks for each region of a slab (base-2 logarithm).";
+        tcache_nslots_small_min: u32 = 20, clipped(0, 2048), Jemalloc, Never(why::CACHES),
+            "Fewest slots of a cache for a small class.";
+        tcache_nslots_small_max: u32 = 200, clipped(0, 2048), Jemalloc, Never(why::CACHES),
+            "Most slots of a cache for a small class.";
+        tcache_nslots_large: u32 = 20, clipped(0, 2048), Jemalloc, Never(why::CACHES),
+            "Slots of a cache for a large class.";
+        tcache_gc_incr_bytes: usize = 64 << 10, bytes(0, usize::MAX), Jemalloc, Never(why::GC),
+            "Allocated bytes between two looks for idle blocks in a cache.";
+        tcache_gc_delay_bytes: usize = 0, bytes(0, usize::MAX), Jemalloc, Never(why::GC),
+            "Bytes of a class to be allocated before its idle blocks may go.";
+        lg_tcache_flush_small_div: u32 = 1, clipped(0, 16), Jemalloc, Never(why::CACHES),
+            "Part of a full cache of a small class that goes back (base-2 logarithm).";
+        lg_tcache_flush_large_div: u32 = 1, clipped(0, 16), Jemalloc, Never(why::CACHES),
+            "Part of a full cache of a large class that goes back (base-2 logarithm).";
+        experimental_tcache_gc: bool = true, Switch, Jemalloc, Never(why::GC),
+            "jemalloc's newer way to look for idle blocks.";
     }
     "Giving memory back" {
         dirty_decay_ms: i64 = 10_000, number(-1, DECAY_MAX), Jemalloc, Now,
@@ -181,6 +238,8 @@ options! {
             "Keep addresses usable when their memory goes back; else whole free chunks of 2 MiB are only reserved until they are needed.";
         trust_madvise: bool = false, Switch, Jemalloc, NotYet,
             "Do not check at start that `MADV_DONTNEED` really clears pages.";
+        calloc_madvise_threshold: usize = usize::MAX >> 1, bytes(0, usize::MAX >> 1), Extended, NotYet,
+            "From this size on, `calloc` has the kernel clear reused memory instead of filling it.";
         process_madvise_max_batch: usize = 0, clipped(0, 1024), Jemalloc, NotYet,
             "Most regions purged by one `process_madvise` call; 0 purges with `madvise`, one by one.";
     }
@@ -191,10 +250,50 @@ options! {
             "Transparent huge pages: where they pay (`auto`), as the system has it (`default`), for all memory or for none.";
         metadata_thp: MetadataThp = MetadataThp::Disabled, one_of(), Jemalloc, NotYet,
             "Transparent huge pages for the allocator's own records; `auto` once there are many.";
-        hpa: bool = false, Switch, Jemalloc, NotYet,
-            "jemalloc's page allocator that is built around huge pages.";
-        dss: Dss = Dss::Secondary, one_of(), Jemalloc, NotYet,
+        dss: Dss = Dss::Disabled, one_of(), Extended, Never(why::DSS),
             "Use of `sbrk` beside `mmap`: not at all, before it, or after it.";
+    }
+    "jemalloc's page allocator of huge pages" {
+        hpa: bool = false, Switch, Jemalloc, Never(why::HPA),
+            "Use it.";
+        hpa_slab_max_alloc: usize = 64 << 10, clipped_bytes(0, HUGE), Jemalloc, Never(why::HPA),
+            "Largest request that it serves.";
+        hpa_hugification_threshold: usize = HUGE / 100 * 95, clipped_bytes(0, HUGE), Jemalloc, Never(why::HPA),
+            "Bytes in use from which a huge page is asked for.";
+        hpa_hugification_threshold_ratio: Option<u64> = None, Fraction::or("default"), Jemalloc, Never(why::HPA),
+            "The same as a part of a huge page.";
+        hpa_hugify_delay_ms: u64 = 10_000, number(0, u64::MAX), Jemalloc, Never(why::HPA),
+            "Milliseconds for which that must hold.";
+        hpa_hugify_sync: bool = false, Switch, Jemalloc, Never(why::HPA),
+            "Ask for huge pages by `MADV_COLLAPSE`.";
+        hpa_hugify_style: HugifyStyle = HugifyStyle::Auto, one_of(), Jemalloc, Never(why::HPA),
+            "When huge pages are asked for.";
+        hpa_min_purge_interval_ms: u64 = 5_000, number(0, u64::MAX), Jemalloc, Never(why::HPA),
+            "Milliseconds between two purges.";
+        hpa_min_purge_delay_ms: u64 = 0, number(0, u64::MAX), Jemalloc, Never(why::HPA),
+            "Milliseconds before a page may be purged.";
+        hpa_purge_threshold: usize = 4096, clipped_bytes(0, HUGE), Jemalloc, Never(why::HPA),
+            "Dirty bytes from which a huge page is purged.";
+        hpa_purge_threshold_ratio: Option<u64> = None, Fraction::or("default"), Jemalloc, Never(why::HPA),
+            "The same as a part of a huge page.";
+        hpa_dirty_mult: Option<u64> = Some(250_000), Fraction::or("-1"), Jemalloc, Never(why::HPA),
+            "Most dirty pages beside pages in use; -1 for any number.";
+        hpa_sec_nshards: usize = 2, number(0, usize::MAX), Jemalloc, Never(why::HPA),
+            "Caches in front of it.";
+        hpa_sec_max_alloc: usize = 32 << 10, bytes(0, usize::MAX), Jemalloc, Never(why::HPA),
+            "Largest request that these serve.";
+        hpa_sec_max_bytes: usize = 256 << 10, bytes(0, usize::MAX), Jemalloc, Never(why::HPA),
+            "Most bytes in one of them.";
+        hpa_sec_bytes_after_flush: usize = 128 << 10, bytes(0, usize::MAX), Jemalloc, Never(why::HPA),
+            "Bytes that stay in a full one.";
+        hpa_sec_batch_fill_extra: usize = 3, clipped(0, 512), Jemalloc, Never(why::HPA),
+            "Runs that an empty one takes beyond what was asked for.";
+        experimental_hpa_start_huge_if_thp_always: bool = true, Switch, Jemalloc, Never(why::HPA),
+            "Take huge pages for given where the system makes them unasked.";
+        experimental_hpa_enforce_hugify: bool = false, Switch, Jemalloc, Never(why::HPA),
+            "Ask for them all the same.";
+        experimental_hpa_max_purge_nhp: i64 = -1, number(-1, i64::MAX), Jemalloc, Never(why::HPA),
+            "Most huge pages in one purge; -1 for any number.";
     }
     "Faults and debugging" {
         abort: bool = false, Switch, Jemalloc, Now,
@@ -211,10 +310,20 @@ options! {
             "Check every free, place blocks at random, delay reuse, guard pages.";
         guard_sample: u64 = 0, number(0, u64::MAX), Mallard, NotYet,
             "Put one allocation in so many between two guard pages; 0 for none.";
-        debug_double_free_max_scan: u32 = 32, number(0, u32::MAX), Jemalloc, NotYet,
-            "How many cached blocks a debug build compares with a freed one; 0 for none.";
-        utrace: bool = false, Switch, Jemalloc, NotYet,
-            "Trace allocations with `utrace(2)`, which Linux does not have.";
+        experimental_infallible_new: bool = false, Switch, Jemalloc, NotYet,
+            "Abort where an operator `new` of C++ gets no memory, before any new-handler is asked.";
+        debug_double_free_max_scan: u32 = 0, number(0, u32::MAX), Extended, Never(why::SCAN),
+            "How many cached blocks a free compares with the freed one; 0 for none.";
+        san_guard_small: usize = 0, number(0, usize::MAX), Jemalloc, Never(why::GUARDS),
+            "Put guard pages around one slab in so many; 0 for none.";
+        san_guard_large: usize = 0, number(0, usize::MAX), Jemalloc, Never(why::GUARDS),
+            "Put guard pages around one large block in so many; 0 for none.";
+        lg_san_uaf_align: i64 = -1, number(-1, 63), Jemalloc, Never(why::GUARDS),
+            "Watch freed blocks at multiples of this alignment (base-2 logarithm) for writes; -1 for none.";
+        mutex_max_spin: i64 = 60, number(-1, i64::MAX), Extended, NotYet,
+            "How often a thread looks at a lock that is taken before it sleeps; -1 for no limit.";
+        utrace: bool = false, Switch, Jemalloc, Never(why::UTRACE),
+            "Trace allocations with `utrace(2)`.";
     }
     "Statistics" {
         stats_print: bool = false, Switch, Jemalloc, NotYet,
@@ -255,6 +364,18 @@ options! {
             "Most stack frames kept of a sample.";
         prof_pid_namespace: bool = false, Switch, Jemalloc, NotYet,
             "Put the process namespace into the names of profile files.";
+        prof_log: bool = false, Switch, Jemalloc, NotYet,
+            "Log the sampled allocations and frees from the start.";
+        prof_recent_alloc_max: i64 = 0, number(-1, i64::MAX), Jemalloc, NotYet,
+            "Recent samples to be kept after they were freed; -1 for all.";
+        prof_stats: bool = false, Switch, Jemalloc, NotYet,
+            "Count samples by size class.";
+        prof_sys_thread_name: bool = false, Switch, Jemalloc, NotYet,
+            "Name threads in profiles as the system names them.";
+        prof_time_resolution: ProfTime = ProfTime::Default, one_of(), Jemalloc, NotYet,
+            "Clock of the log of samples.";
+        prof_unbias: bool = true, Switch, Jemalloc, NotYet,
+            "Correct profiles for what sampling misses.";
         prof_format: ProfFormat = ProfFormat::HeapV2, one_of(), Mallard, NotYet,
             "Format of profiles: jemalloc's text form or pprof's.";
     }

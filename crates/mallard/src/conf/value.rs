@@ -209,7 +209,7 @@ impl Range {
 
 /// Reads a number as C's `strtoimax` with base 0 does (`0x` hexadecimal, a leading `0` octal), and
 /// with `bytes` the suffixes `k m g t` for powers of 1024. The magnitude fits 64 bits.
-fn integer(text: &[u8], bytes: bool) -> Option<i128> {
+pub(super) fn integer(text: &[u8], bytes: bool) -> Option<i128> {
     let (negative, text) = match text {
         [b'-', rest @ ..] => (true, rest),
         [b'+', rest @ ..] => (false, rest),
@@ -294,6 +294,73 @@ impl<F: Format> Format for OrDefault<F> {
     }
 }
 
+/// A part or a multiple such as `0.25` or `4`, in millionths, or a word for none.
+pub(super) struct Fraction {
+    none: &'static str,
+}
+
+impl Fraction {
+    const ONE: u64 = 1_000_000;
+    /// The whole numbers below this are taken, as in jemalloc.
+    const WHOLE: u64 = 1 << 16;
+
+    /// A fraction, or the word `none`.
+    pub const fn or(none: &'static str) -> Fraction {
+        Fraction { none }
+    }
+}
+
+impl Format for Fraction {
+    type Value = Option<u64>;
+
+    fn read(&self, text: &[u8]) -> Option<Option<u64>> {
+        if text == self.none.as_bytes() {
+            return Some(None);
+        }
+        let mut parts = text.splitn(2, |&byte| byte == b'.');
+        let (whole, decimals) = (parts.next()?, parts.next());
+        let digit = |byte: &u8| byte.is_ascii_digit().then(|| u64::from(byte - b'0'));
+        if decimals.is_some_and(<[u8]>::is_empty) || decimals.is_none() && whole.is_empty() {
+            return None;
+        }
+        let mut value = 0;
+        for byte in whole {
+            value = value * 10 + digit(byte)?;
+            if value >= Self::WHOLE {
+                return None;
+            }
+        }
+        value *= Self::ONE;
+        // What is less than a millionth does not count.
+        let mut unit = Self::ONE;
+        for byte in decimals.unwrap_or(&[]) {
+            unit /= 10;
+            value += digit(byte)? * unit;
+        }
+        Some(Some(value))
+    }
+
+    fn show(&self, value: &Option<u64>, out: &mut Line) {
+        let Some(value) = *value else {
+            out.text(self.none);
+            return;
+        };
+        out.number(i128::from(value / Self::ONE));
+        let (mut rest, mut unit) = (value % Self::ONE, Self::ONE / 10);
+        if rest > 0 {
+            out.text(".");
+        }
+        while rest > 0 {
+            out.number(i128::from(rest / unit));
+            (rest, unit) = (rest % unit, unit / 10);
+        }
+    }
+
+    fn valid(&self, out: &mut Line) {
+        out.text(self.none).text(" or a number such as 0.25");
+    }
+}
+
 /// An enumeration whose values each have one spelling.
 pub(super) trait Keyword: Copy + PartialEq + 'static {
     const ALL: &'static [(Self, &'static str)];
@@ -366,6 +433,10 @@ keywords! {
     Junk { False = "false", True = "true", Alloc = "alloc", Free = "free" }
     /// What `realloc(p, 0)` does.
     ZeroRealloc { Alloc = "alloc", Free = "free", Abort = "abort" }
+    /// When jemalloc's page allocator asks for huge pages.
+    HugifyStyle { Auto = "auto", None = "none", Eager = "eager", Lazy = "lazy" }
+    /// The clock of the log of samples.
+    ProfTime { Default = "default", High = "high" }
     /// The format of heap profiles.
     ProfFormat { HeapV2 = "heap_v2", Pprof = "pprof" }
 }
@@ -425,106 +496,5 @@ impl Format for DirtyCap {
 
     fn valid(&self, out: &mut Line) {
         out.text("none, a size such as 64m, or a share of the heap from 0% to 100%");
-    }
-}
-
-/// A short string kept inside the options themselves, since the environment it came from may change
-/// under the program. Invariant: all bytes from `len` on are zero, and `len < N`, so that the text
-/// is also a C string.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Text<const N: usize> {
-    len: u16,
-    bytes: [u8; N],
-}
-
-impl<const N: usize> Text<N> {
-    /// The text, cut at the first NUL, or nothing where it does not fit.
-    pub const fn new(text: &[u8]) -> Option<Self> {
-        let mut new = Text {
-            len: 0,
-            bytes: [0; N],
-        };
-        let mut i = 0;
-        while i < text.len() && text[i] != 0 {
-            if i + 1 >= N || i >= u16::MAX as usize {
-                return None;
-            }
-            new.bytes[i] = text[i];
-            i += 1;
-        }
-        new.len = i as u16;
-        Some(new)
-    }
-
-    pub fn as_bytes(&self) -> &[u8] {
-        self.bytes.get(..usize::from(self.len)).unwrap_or(&[])
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    pub fn as_c_str(&self) -> &core::ffi::CStr {
-        core::ffi::CStr::from_bytes_until_nul(&self.bytes).unwrap_or_default()
-    }
-}
-
-impl<const N: usize> core::fmt::Debug for Text<N> {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "\"{}\"", self.as_bytes().escape_ascii())
-    }
-}
-
-/// Any text that fits; empty is allowed.
-pub(super) struct AnyText<const N: usize>;
-
-impl<const N: usize> Format for AnyText<N> {
-    type Value = Text<N>;
-
-    fn read(&self, text: &[u8]) -> Option<Text<N>> {
-        if text.contains(&0) {
-            return None;
-        }
-        Text::new(text)
-    }
-
-    fn show(&self, value: &Text<N>, out: &mut Line) {
-        out.raw(value.as_bytes());
-    }
-
-    fn valid(&self, out: &mut Line) {
-        out.text("a text of at most ")
-            .number(N as i128 - 1)
-            .text(" bytes");
-    }
-}
-
-/// Letters out of a set, each kept once.
-pub(super) struct Letters<const N: usize>(pub &'static str);
-
-impl<const N: usize> Format for Letters<N> {
-    type Value = Text<N>;
-
-    fn read(&self, text: &[u8]) -> Option<Text<N>> {
-        let mut kept = [0u8; N];
-        let mut used = 0;
-        for letter in text {
-            if !self.0.as_bytes().contains(letter) {
-                return None;
-            }
-            if !kept.contains(letter) {
-                *kept.get_mut(used)? = *letter;
-                used += 1;
-            }
-        }
-        Text::new(&kept)
-    }
-
-    fn show(&self, value: &Text<N>, out: &mut Line) {
-        out.raw(value.as_bytes());
-    }
-
-    fn valid(&self, out: &mut Line) {
-        out.text("letters out of ").text(self.0);
     }
 }

@@ -149,8 +149,8 @@ fn an_unknown_option_is_named_with_the_nearest_one() {
         r#"mallard: MALLOC_CONF: unknown option "decay"; did you mean "dirty_decay_ms"?"#
     );
     assert_eq!(
-        message("bin_shards:1-64:4"),
-        r#"mallard: MALLOC_CONF: unknown option "bin_shards"; no option has a similar name"#
+        message("quarantine:4"),
+        r#"mallard: MALLOC_CONF: unknown option "quarantine"; no option has a similar name"#
     );
 }
 

@@ -51,8 +51,9 @@ settings that result, with the source that each was set by.
 
 ## All options
 
-\"Not yet\" in the column of effects means that the option is accepted, so that strings written for
-jemalloc work, but changes nothing in this version. Names marked ⁺ take more values than in
+In the column of effects, \"none\" means that the option is accepted, so that strings written for
+jemalloc work, but that there is nothing here for it to change: the last sentence says why. \"Not
+yet\" means that it changes nothing in this version. Names marked ⁺ take more values than in
 jemalloc; those marked * are Mallard's own.
 ";
 
@@ -87,10 +88,15 @@ fn row(option: &Descriptor) -> String {
     let effect = match option.effect {
         Effect::Now => "yes",
         Effect::NotYet => "not yet",
+        Effect::Never(_) => "none",
+    };
+    let why = match option.effect {
+        Effect::Never(why) => format!(" {why}"),
+        _ => String::new(),
     };
     let default = format!("`{default}`").replace("``", "(empty)");
     format!(
-        "| `{}`{mark} | {} | {default} | {effect} | {} |\n",
+        "| `{}`{mark} | {} | {default} | {effect} | {}{why} |\n",
         option.name,
         valid.as_bytes().escape_ascii(),
         option.meaning,

@@ -128,6 +128,59 @@ fn the_dirty_cap_is_a_size_a_share_or_nothing() {
 }
 
 #[test]
+fn fractions_are_decimal_and_not_negative() {
+    let ratio = |value| set("narenas_ratio", value).map(|o| o.narenas_ratio);
+    assert_eq!(ratio("default"), Some(None));
+    for (text, millionths) in [
+        ("0", 0),
+        ("4", 4_000_000),
+        ("0.25", 250_000),
+        (".5", 500_000),
+        ("1.000001", 1_000_001),
+        ("0.0000019", 1),
+        ("65535.999999", 65_535_999_999),
+    ] {
+        assert_eq!(ratio(text), Some(Some(millionths)), "{text}");
+    }
+    for refused in [
+        "",
+        ".",
+        "1.",
+        "-1",
+        "65536",
+        "1.2.3",
+        "0x1",
+        "1e3",
+        "1,5",
+        " 1",
+        "99999999999999999999999",
+    ] {
+        assert_eq!(ratio(refused), None, "{refused:?}");
+    }
+    assert_eq!(
+        set("hpa_dirty_mult", "-1").map(|o| o.hpa_dirty_mult),
+        Some(None)
+    );
+}
+
+#[test]
+fn settings_by_class_are_checked_though_nobody_heeds_them() {
+    let shards = |value: &str| set("bin_shards", value).map(|o| o.bin_shards);
+    for accepted in ["8-64:2", "8-64:2|128-160:0x10", "16-16:0"] {
+        let kept = shards(accepted).expect(accepted);
+        assert_eq!(kept.as_bytes(), accepted.as_bytes());
+    }
+    assert!(shards("default").expect("a word for none").is_empty());
+    for refused in [
+        "", "8", "8-64", "8-64:", "64-8:2", "-8-64:2", "8-64:2|", "|8-64:2", "8-64:x", "8-64:-1",
+    ] {
+        assert_eq!(shards(refused), None, "{refused:?}");
+    }
+    let too_long = ["8-64:2"; 40].join("|");
+    assert_eq!(shards(&too_long), None);
+}
+
+#[test]
 fn words_are_taken_whole_and_in_their_case() {
     assert_eq!(set("thp", "never").map(|o| o.thp), Some(Thp::Never));
     assert_eq!(
@@ -237,14 +290,28 @@ fn every_promised_option_exists() {
         prof_gdump prof_final prof_leak prof_leak_error prof_bt_max prof_pid_namespace prof_format \
         lg_extent_max_active_fit debug_double_free_max_scan utrace disable_large_size_classes \
         process_madvise_max_batch hardened guard_sample reserve export_stats";
-    for name in promised.split_whitespace() {
+    // Those of jemalloc 5.3 beyond its manual.
+    let found_in_strings = "narenas_ratio bin_shards slab_sizes huge_arena_pac_thp \
+        calloc_madvise_threshold tcache_ncached_max lg_tcache_nslots_mul tcache_nslots_small_min \
+        tcache_nslots_small_max tcache_nslots_large tcache_gc_incr_bytes tcache_gc_delay_bytes \
+        lg_tcache_flush_small_div lg_tcache_flush_large_div experimental_tcache_gc \
+        experimental_infallible_new mutex_max_spin san_guard_small san_guard_large lg_san_uaf_align \
+        hpa_slab_max_alloc hpa_hugification_threshold hpa_hugification_threshold_ratio \
+        hpa_hugify_delay_ms hpa_hugify_sync hpa_hugify_style hpa_min_purge_interval_ms \
+        hpa_min_purge_delay_ms hpa_purge_threshold hpa_purge_threshold_ratio hpa_dirty_mult \
+        hpa_sec_nshards hpa_sec_max_alloc hpa_sec_max_bytes hpa_sec_bytes_after_flush \
+        hpa_sec_batch_fill_extra experimental_hpa_start_huge_if_thp_always \
+        experimental_hpa_enforce_hugify experimental_hpa_max_purge_nhp prof_log \
+        prof_recent_alloc_max prof_stats prof_sys_thread_name prof_time_resolution prof_unbias";
+    let names = || {
+        promised
+            .split_whitespace()
+            .chain(found_in_strings.split_whitespace())
+    };
+    for name in names() {
         assert!(find(name.as_bytes()).is_some(), "no option {name}");
     }
-    assert_eq!(
-        TABLE.len(),
-        promised.split_whitespace().count(),
-        "and no other"
-    );
+    assert_eq!(TABLE.len(), names().count(), "and no other");
 }
 
 #[test]
@@ -270,6 +337,10 @@ fn the_options_that_programs_write_today_are_accepted() {
         "narenas:1,tcache:false,dirty_decay_ms:0,muzzy_decay_ms:0,abort_conf:true",
         "percpu_arena:percpu,oversize_threshold:0,lg_tcache_max:16,thp:never",
         "stats_print:true,stats_print_opts:Jmdablxg,prof_leak:true,lg_prof_interval:30",
+        "narenas_ratio:0.5,bin_shards:1-64:4|128-128:8,slab_sizes:default,mutex_max_spin:-1",
+        "hpa:true,hpa_dirty_mult:-1,hpa_hugification_threshold_ratio:0.9,hpa_hugify_style:lazy",
+        "tcache_ncached_max:8-1024:100|2048-4096:10,lg_tcache_nslots_mul:-2,tcache_gc_incr_bytes:512k",
+        "san_guard_small:64,san_guard_large:8,lg_san_uaf_align:12,experimental_infallible_new:true",
     ] {
         let (outcome, messages) = read(string);
         assert_eq!(outcome.errors, 0, "{string}: {messages:?}");

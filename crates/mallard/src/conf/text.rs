@@ -1,0 +1,148 @@
+//! The kinds of values that are texts: kept as they were given, once they are known to be sound.
+
+use super::line::Line;
+use super::value::{Format, integer};
+
+/// A short string kept inside the options themselves, since the environment it came from may change
+/// under the program. Invariant: all bytes from `len` on are zero, and `len < N`, so that the text
+/// is also a C string.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Text<const N: usize> {
+    len: u16,
+    bytes: [u8; N],
+}
+
+impl<const N: usize> Text<N> {
+    /// The text, cut at the first NUL, or nothing where it does not fit.
+    pub const fn new(text: &[u8]) -> Option<Self> {
+        let mut new = Text {
+            len: 0,
+            bytes: [0; N],
+        };
+        let mut i = 0;
+        while i < text.len() && text[i] != 0 {
+            if i + 1 >= N || i >= u16::MAX as usize {
+                return None;
+            }
+            new.bytes[i] = text[i];
+            i += 1;
+        }
+        new.len = i as u16;
+        Some(new)
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.len)).unwrap_or(&[])
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub fn as_c_str(&self) -> &core::ffi::CStr {
+        core::ffi::CStr::from_bytes_until_nul(&self.bytes).unwrap_or_default()
+    }
+}
+
+impl<const N: usize> core::fmt::Debug for Text<N> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "\"{}\"", self.as_bytes().escape_ascii())
+    }
+}
+
+/// Any text that fits; empty is allowed.
+pub(super) struct AnyText<const N: usize>;
+
+impl<const N: usize> Format for AnyText<N> {
+    type Value = Text<N>;
+
+    fn read(&self, text: &[u8]) -> Option<Text<N>> {
+        if text.contains(&0) {
+            return None;
+        }
+        Text::new(text)
+    }
+
+    fn show(&self, value: &Text<N>, out: &mut Line) {
+        out.raw(value.as_bytes());
+    }
+
+    fn valid(&self, out: &mut Line) {
+        out.text("a text of at most ")
+            .number(N as i128 - 1)
+            .text(" bytes");
+    }
+}
+
+/// Letters out of a set, each kept once.
+pub(super) struct Letters<const N: usize>(pub &'static str);
+
+impl<const N: usize> Format for Letters<N> {
+    type Value = Text<N>;
+
+    fn read(&self, text: &[u8]) -> Option<Text<N>> {
+        let mut kept = [0u8; N];
+        let mut used = 0;
+        for letter in text {
+            if !self.0.as_bytes().contains(letter) {
+                return None;
+            }
+            if !kept.contains(letter) {
+                *kept.get_mut(used)? = *letter;
+                used += 1;
+            }
+        }
+        Text::new(&kept)
+    }
+
+    fn show(&self, value: &Text<N>, out: &mut Line) {
+        out.raw(value.as_bytes());
+    }
+
+    fn valid(&self, out: &mut Line) {
+        out.text("letters out of ").text(self.0);
+    }
+}
+
+/// jemalloc's settings by size class, `8-64:2|128-128:4`, or `default`.
+pub(super) struct Classes<const N: usize>;
+
+impl<const N: usize> Classes<N> {
+    /// `SIZE-SIZE:NUMBER`, the sizes in order.
+    fn is_item(item: &[u8]) -> bool {
+        let mut parts = item.splitn(2, |&byte| byte == b':');
+        let (Some(sizes), Some(number)) = (parts.next(), parts.next()) else {
+            return false;
+        };
+        let mut ends = sizes.splitn(2, |&byte| byte == b'-');
+        let (Some(first), Some(last)) = (ends.next(), ends.next()) else {
+            return false;
+        };
+        let numbers = [first, last, number].map(|text| integer(text, false).filter(|n| *n >= 0));
+        matches!(numbers, [Some(first), Some(last), Some(_)] if first <= last)
+    }
+}
+
+impl<const N: usize> Format for Classes<N> {
+    type Value = Text<N>;
+
+    fn read(&self, text: &[u8]) -> Option<Text<N>> {
+        if text == b"default" {
+            return Text::new(b"");
+        }
+        let all = text.split(|&byte| byte == b'|').all(Self::is_item);
+        if all { Text::new(text) } else { None }
+    }
+
+    fn show(&self, value: &Text<N>, out: &mut Line) {
+        if value.is_empty() {
+            out.text("default");
+        } else {
+            out.raw(value.as_bytes());
+        }
+    }
+
+    fn valid(&self, out: &mut Line) {
+        out.text("default or SIZE-SIZE:NUMBER, several with bars between them");
+    }
+}
