@@ -1,0 +1,140 @@
+//! Builds the book: every chapter of `docs/` becomes a page of `target/book`, by mdBook as a library.
+//! Then it checks what mdBook does not: that each chapter is in the summary, that each link of the pages
+//! and of the READMEs leads somewhere, anchors included ([`links`], [`readme`]), and that the Chinese
+//! README still says what the English one says ([`translation`]). What is wrong is told line by line, and
+//! the exit code is 1.
+//!
+//! Links to other sites are not followed: the build works without a network.
+
+mod links;
+mod readme;
+mod translation;
+mod warnings;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use mdbook_driver::MDBook;
+use mdbook_driver::book::BookItem;
+
+const HELP: &str = "\
+Builds the book out of docs/ and checks its links.
+
+Usage: cargo run --manifest-path crates/book/Cargo.toml [-- OPTIONS]
+
+Options:
+  --open         show the book in the web browser
+  --out FOLDER   write it there instead of target/book
+  --help         show this";
+
+struct Args {
+    open: bool,
+    out: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("mallard-book: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<bool> {
+    let Some(args) = arguments()? else {
+        println!("{HELP}");
+        return Ok(true);
+    };
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .context("crates/book lies in the repository")?;
+    let out = match args.out {
+        Some(folder) => std::path::absolute(&folder)?,
+        None => repository.join("target/book"),
+    };
+    let warnings = warnings::listen();
+    let pages = build(&repository.join("docs"), &out)?;
+    let mut faults = warnings.taken();
+    faults.extend(links::check(&out, &pages)?);
+    for name in ["README.md", "README.zh-CN.md"] {
+        faults.extend(readme::check(repository, name)?);
+    }
+    faults.extend(translation::check(repository)?);
+    for fault in &faults {
+        eprintln!("{fault}");
+    }
+    let index = out.join("index.html");
+    println!(
+        "{} chapters, {} faults: file://{}",
+        pages.len(),
+        faults.len(),
+        index.display()
+    );
+    if args.open {
+        opener::open(&index).with_context(|| format!("cannot show {}", index.display()))?;
+    }
+    Ok(faults.is_empty())
+}
+
+/// None when help is wanted.
+fn arguments() -> Result<Option<Args>> {
+    let mut args = Args {
+        open: false,
+        out: None,
+    };
+    let mut given = std::env::args_os().skip(1);
+    while let Some(argument) = given.next() {
+        match argument.to_str() {
+            Some("--open") => args.open = true,
+            Some("--out") => {
+                args.out = Some(given.next().context("--out needs a folder")?.into());
+            }
+            Some("--help" | "-h") => return Ok(None),
+            _ => bail!("unknown argument {argument:?}; --help shows what there is"),
+        }
+    }
+    Ok(Some(args))
+}
+
+/// Writes the pages; the answer is their sources, relative to `docs`.
+fn build(docs: &Path, out: &Path) -> Result<BTreeSet<PathBuf>> {
+    let mut book = MDBook::load(docs).with_context(|| format!("cannot read {}", docs.display()))?;
+    book.config.build.build_dir = out.to_path_buf();
+    let chapters: BTreeSet<PathBuf> = book
+        .iter()
+        .filter_map(|item| match item {
+            BookItem::Chapter(chapter) => chapter.source_path.clone(),
+            _ => None,
+        })
+        .collect();
+    for file in markdown_below(docs)? {
+        let relative = file.strip_prefix(docs)?;
+        if relative != Path::new("SUMMARY.md") && !chapters.contains(relative) {
+            bail!(
+                "{} is in no line of docs/SUMMARY.md",
+                Path::new("docs").join(relative).display()
+            );
+        }
+    }
+    book.build().context("cannot write the pages")?;
+    Ok(chapters)
+}
+
+fn markdown_below(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            found.extend(markdown_below(&path)?);
+        } else if path.extension().is_some_and(|end| end == "md") {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,63 @@
+//! The READMEs are no part of the book, but lead into it: their links are checked against the files.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use pulldown_cmark::{Event, Options, Parser, Tag};
+
+use crate::links::{is_elsewhere, normal};
+
+/// The faults of the links of one README, which lies at the top of the repository.
+pub fn check(repository: &Path, name: &str) -> Result<Vec<String>> {
+    let text = std::fs::read_to_string(repository.join(name))
+        .with_context(|| format!("cannot read {name}"))?;
+    let faults = destinations(&text)
+        .into_iter()
+        .filter(|link| !is_elsewhere(link))
+        .filter_map(|link| {
+            let (file, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let there = normal(Path::new(file)).is_some_and(|path| repository.join(path).exists());
+            if !there {
+                Some(format!("{name} links to {link}: no such file"))
+            } else if !anchor.is_empty() {
+                // How another renderer names a heading is its own affair.
+                Some(format!(
+                    "{name} links to {link}: link to the file, not into it"
+                ))
+            } else {
+                None
+            }
+        })
+        .collect();
+    Ok(faults)
+}
+
+fn destinations(text: &str) -> Vec<String> {
+    Parser::new_ext(text, Options::ENABLE_TABLES)
+        .filter_map(|event| match event {
+            Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
+                Some(dest_url.into_string())
+            }
+            _ => None,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_to_files_that_are_not_there_and_into_files_are_faults() {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let text =
+            "[a](here.md) [b](gone.md) [c](here.md#x) [d](https://example.org/) [e](../up.md)";
+        std::fs::write(folder.path().join("README.md"), text).expect("writes");
+        std::fs::write(folder.path().join("here.md"), "").expect("writes");
+        let faults = check(folder.path(), "README.md").expect("reads");
+        assert_eq!(faults.len(), 3, "{faults:?}");
+        for (fault, link) in faults.iter().zip(["gone.md", "here.md#x", "../up.md"]) {
+            assert!(fault.contains(link), "{fault}");
+        }
+    }
+}
