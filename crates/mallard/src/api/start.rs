@@ -6,7 +6,7 @@ use crate::cache::{self, keeper};
 use crate::class::PAGE;
 use crate::conf::{self, Options};
 use crate::die;
-use crate::heap::{Cap, HEAP, huge_pages};
+use crate::heap::{Cap, HEAP, advice, huge_pages};
 use crate::sys::atomic::{AtomicBool, AtomicU8, Ordering};
 use crate::sys::count::Kind;
 use crate::sys::lock::RawLock;
@@ -113,6 +113,7 @@ fn apply(o: &Options) {
         Thp::Always => huge_pages::Policy::Always,
         Thp::Never => huge_pages::Policy::Never,
     });
+    advice::configure(o.trust_madvise, o.process_madvise_max_batch);
     HEAP.configure(
         o.dirty_decay_ms,
         o.muzzy_decay_ms,

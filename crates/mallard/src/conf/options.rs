@@ -236,12 +236,12 @@ options! {
             "Most background threads at a time; one does it all so far.";
         retain: bool = true, Switch, Jemalloc, Now,
             "Keep addresses usable when their memory goes back; else whole free chunks of 2 MiB are only reserved until they are needed.";
-        trust_madvise: bool = false, Switch, Jemalloc, NotYet,
-            "Do not check at start that `MADV_DONTNEED` really clears pages.";
+        trust_madvise: bool = false, Switch, Jemalloc, Now,
+            "Do not check, when memory goes back for the first time, that `MADV_DONTNEED` really clears pages.";
         calloc_madvise_threshold: usize = usize::MAX >> 1, bytes(0, usize::MAX >> 1), Extended, NotYet,
             "From this size on, `calloc` has the kernel clear reused memory instead of filling it.";
-        process_madvise_max_batch: usize = 0, clipped(0, 1024), Jemalloc, NotYet,
-            "Most regions purged by one `process_madvise` call; 0 purges with `madvise`, one by one.";
+        process_madvise_max_batch: usize = 0, clipped(0, 1024), Jemalloc, Now,
+            "Most ranges given back by one call, up to 32, where the kernel can (Linux 6.14); 0 or 1 for one by one.";
     }
     "Address space and huge pages" {
         reserve: Option<usize> = None, OrDefault(bytes(2 << 20, 1 << 47)), Mallard, Now,

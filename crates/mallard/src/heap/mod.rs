@@ -5,6 +5,7 @@
 //!   the rest of the last of them serves smaller requests.
 //! - A run freed becomes dirty pages of its chunk. Dirty pages go back to the system along a curve
 //!   (`decay`), in an order and with system calls that `purge` chooses, outside the lock.
+//!   `advice` makes the calls.
 //! - `watch` tells the thread that sleeps until there is something to return, and the one that frees
 //!   more than may stay.
 //! - `huge_pages` decides which chunks ask for huge pages.
@@ -15,6 +16,7 @@
 //! This floor knows nothing of classes and blocks: who asks for a run describes its pages in the
 //! region's maps.
 
+pub mod advice;
 mod decay;
 mod filler;
 mod heaps;

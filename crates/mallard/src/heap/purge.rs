@@ -10,6 +10,7 @@
 //! Who purges when: any thread at its slow events ([`PageHeap::tick`]), or, where there is a background
 //! thread, that one alone ([`PageHeap::attend`]); and whoever frees more than the cap allows.
 
+use super::advice::{self, Range};
 use super::huge_pages;
 use super::watch::{Alarm, BELL, Plan};
 use super::{Backing, PageHeap, Purging, RETAIN, State};
@@ -21,7 +22,7 @@ use crate::sys::bits::Bits512;
 use crate::sys::{mem, time};
 
 /// Ranges handled in one round.
-const BATCH: usize = 32;
+const BATCH: usize = advice::MOST;
 /// Pages tried at once where a larger range was refused: a multiple of any system's page.
 const PIECE: usize = 64;
 
@@ -47,13 +48,14 @@ enum Step {
     MuzzyToClean,
 }
 
-/// Pages on their way back: marked allocated meanwhile.
-#[derive(Clone, Copy, Default)]
-struct Range {
-    addr: usize,
-    pages: usize,
+impl Step {
+    /// Whether the system may take its time.
+    fn is_lazy(self) -> bool {
+        self == Step::DirtyToMuzzy
+    }
 }
 
+/// Pages on their way back: marked allocated meanwhile.
 struct Batch {
     ranges: [Range; BATCH],
     len: usize,
@@ -219,15 +221,14 @@ impl PageHeap {
     /// Makes the system calls for a batch, then frees its pages; tells whether any went back.
     fn advise(&self, batch: &Batch, step: Step, round: u32) -> bool {
         let mut backings = [None; BATCH];
-        for (range, backing) in batch.ranges[..batch.len].iter().zip(&mut backings) {
-            *backing = range.advise(step);
-        }
+        let calls = advice::take(&batch.ranges[..batch.len], step.is_lazy(), &mut backings);
         // Pages of these chunks are marked allocated, so that none becomes vacant meanwhile.
         let broken = || batch.broken.iter().flatten();
         broken().for_each(|chunk| huge_pages::keep_broken(chunk));
         let mut s = self.state.lock();
         broken().for_each(|chunk| huge_pages::kept_broken(chunk));
         s.totals.purges += 1;
+        s.totals.advices += calls as u64;
         for (range, backing) in batch.ranges[..batch.len].iter().zip(backings) {
             if backing.is_some() {
                 s.give_purged(range, backing, step, round);
@@ -240,32 +241,24 @@ impl PageHeap {
             .zip(backings)
             .filter(|r| r.1.is_none())
         {
-            for piece in range.pieces() {
-                let backing = piece.advise(step);
+            for piece in pieces(*range) {
+                let backing = advice::take_one(&piece, step.is_lazy());
                 any |= backing.is_some();
-                self.state.lock().give_purged(&piece, backing, step, round);
+                let mut s = self.state.lock();
+                s.totals.advices += 1;
+                s.give_purged(&piece, backing, step, round);
             }
         }
         any
     }
 }
 
-impl Range {
-    /// Makes the system call; tells what the pages are then, none when it was refused.
-    fn advise(&self, step: Step) -> Option<Backing> {
-        let bytes = self.pages * PAGE;
-        if step == Step::DirtyToMuzzy && mem::discard_lazily(self.addr, bytes) {
-            return Some(Backing::Muzzy);
-        }
-        mem::discard(self.addr, bytes).then_some(Backing::Clean)
-    }
-
-    fn pieces(self) -> impl Iterator<Item = Range> {
-        (0..self.pages).step_by(PIECE).map(move |at| Range {
-            addr: self.addr + at * PAGE,
-            pages: PIECE.min(self.pages - at),
-        })
-    }
+/// A range that was refused, in pieces.
+fn pieces(range: Range) -> impl Iterator<Item = Range> {
+    (0..range.pages).step_by(PIECE).map(move |at| Range {
+        addr: range.addr + at * PAGE,
+        pages: PIECE.min(range.pages - at),
+    })
 }
 
 /// How many pages of each kind may stay; none where nothing is to be done yet.
@@ -285,7 +278,6 @@ impl State {
         } else {
             Backing::Dirty
         };
-        self.totals.advices += 1;
         self.totals.purged += if backing.is_some() {
             range.pages as u64
         } else {

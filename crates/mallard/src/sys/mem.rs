@@ -99,6 +99,62 @@ pub fn discard_lazily(at: usize, len: usize) -> bool {
     advise(at, len, libc::MADV_FREE)
 }
 
+/// As [`discard`], or [`discard_lazily`], for several ranges in one call; tells how many bytes that
+/// took, from the first range on. 0 where the kernel does not know the call, or not for this.
+pub fn discard_many(ranges: &[(usize, usize)], lazily: bool) -> usize {
+    /// "This process", to a call that wants a descriptor of one.
+    const SELF: i32 = -10_000;
+    const MOST: usize = 32;
+    let _keep = KeepErrno::new();
+    let none = libc::iovec {
+        iov_base: core::ptr::null_mut(),
+        iov_len: 0,
+    };
+    let mut parts = [none; MOST];
+    let count = ranges.len().min(MOST);
+    for (part, &(at, len)) in parts.iter_mut().zip(ranges) {
+        *part = libc::iovec {
+            iov_base: at as *mut _,
+            iov_len: len,
+        };
+    }
+    let advice = if lazily {
+        libc::MADV_FREE
+    } else {
+        libc::MADV_DONTNEED
+    };
+    // SAFETY: the caller owns the ranges, whose contents nobody needs any more.
+    let taken = unsafe {
+        libc::syscall(
+            libc::SYS_process_madvise,
+            SELF,
+            parts.as_ptr(),
+            count,
+            advice,
+            0,
+        )
+    };
+    usize::try_from(taken).unwrap_or(0)
+}
+
+/// Puts fresh memory, which reads as zeros, in the place of a committed range's. False when the kernel
+/// refused, and then nothing has changed.
+pub fn renew(at: usize, len: usize) -> bool {
+    let _keep = KeepErrno::new();
+    // SAFETY: the caller owns the range, whose contents nobody needs any more.
+    let got = unsafe {
+        libc::mmap(
+            at as *mut libc::c_void,
+            len,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED,
+            -1,
+            0,
+        )
+    };
+    got != libc::MAP_FAILED
+}
+
 /// Asks for huge pages in the range.
 pub fn want_huge_pages(at: usize, len: usize) -> bool {
     advise(at, len, libc::MADV_HUGEPAGE)

@@ -1,0 +1,253 @@
+//! The system calls that take the memory behind free pages.
+//!
+//! - One call takes one range, or, with the option `process_madvise_max_batch`, as many as it says,
+//!   on a kernel that lets a process advise itself so (Linux 6.13, and 6.14 for its own name).
+//! - `MADV_DONTNEED` promises zeros. Some emulators take the call for advice in the word's sense and
+//!   do nothing: so the first range of a process is looked at afterwards, unless the option
+//!   `trust_madvise` says not to. That costs no call; on such a system pages are mapped anew instead.
+
+use super::Backing;
+use crate::class::PAGE;
+use crate::sys::atomic::{AtomicU8, AtomicUsize, Ordering};
+use crate::sys::mem;
+
+/// Ranges of one [`take`] at most.
+pub const MOST: usize = 32;
+
+/// Consecutive pages whose contents nobody needs any more.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Range {
+    pub addr: usize,
+    pub pages: usize,
+}
+
+impl Range {
+    fn bytes(&self) -> usize {
+        self.pages * PAGE
+    }
+}
+
+/// Most ranges in one call; 0 for the call that takes one.
+static TOGETHER: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether `MADV_DONTNEED` clears.
+static CLEARS: AtomicU8 = AtomicU8::new(UNKNOWN);
+const UNKNOWN: u8 = 0;
+const YES: u8 = 1;
+const NO: u8 = 2;
+
+/// Sets the options `trust_madvise` and `process_madvise_max_batch`, before the first range.
+pub fn configure(trust: bool, together: usize) {
+    CLEARS.store(if trust { YES } else { UNKNOWN }, Ordering::Relaxed);
+    TOGETHER.store(together, Ordering::Relaxed);
+}
+
+/// Takes the memory of ranges, at most [`MOST`]: at once, or when the system needs it (`lazily`). Puts
+/// down what each is then, none where the system refused and nothing has changed; tells how many
+/// calls that took.
+pub fn take(ranges: &[Range], lazily: bool, backings: &mut [Option<Backing>]) -> usize {
+    let together = TOGETHER.load(Ordering::Relaxed);
+    // Whether calls do what they are for is found out with a range alone.
+    let known = lazily || CLEARS.load(Ordering::Relaxed) == YES;
+    if together > 1 && known {
+        return take_together(ranges, lazily, together, backings);
+    }
+    for (range, backing) in ranges.iter().zip(backings) {
+        *backing = take_one(range, lazily);
+    }
+    ranges.len()
+}
+
+/// Takes the memory of one range; see [`take`].
+pub fn take_one(range: &Range, lazily: bool) -> Option<Backing> {
+    if lazily && mem::discard_lazily(range.addr, range.bytes()) {
+        return Some(Backing::Muzzy);
+    }
+    clear(range.addr, range.bytes()).then_some(Backing::Clean)
+}
+
+/// Takes the memory behind a range at once: it reads as zeros then. False when the system refused.
+pub fn clear(addr: usize, bytes: usize) -> bool {
+    match CLEARS.load(Ordering::Relaxed) {
+        YES => mem::discard(addr, bytes),
+        NO => mem::renew(addr, bytes),
+        _ => find_out(addr, bytes),
+    }
+}
+
+/// Clears the first range of the process, and looks at it.
+#[cold]
+fn find_out(addr: usize, bytes: usize) -> bool {
+    let word = addr as *mut usize;
+    // SAFETY: the range is committed and nobody's; volatile, or the compiler would know what is read.
+    unsafe { word.write_volatile(addr) };
+    if !mem::discard(addr, bytes) {
+        return false;
+    }
+    // SAFETY: as above.
+    if unsafe { word.read_volatile() } == 0 {
+        CLEARS.store(YES, Ordering::Relaxed);
+        return true;
+    }
+    CLEARS.store(NO, Ordering::Relaxed);
+    mem::renew(addr, bytes)
+}
+
+/// As [`take`], with several ranges in a call.
+fn take_together(
+    ranges: &[Range],
+    lazily: bool,
+    together: usize,
+    backings: &mut [Option<Backing>],
+) -> usize {
+    let backing = if lazily {
+        Backing::Muzzy
+    } else {
+        Backing::Clean
+    };
+    let mut calls = 0;
+    for (ranges, backings) in ranges.chunks(together).zip(backings.chunks_mut(together)) {
+        let mut parts = [(0, 0); MOST];
+        for (part, range) in parts.iter_mut().zip(ranges) {
+            *part = (range.addr, range.bytes());
+        }
+        let mut taken = mem::discard_many(&parts[..ranges.len()], lazily);
+        calls += 1;
+        let mut missed = false;
+        for (range, slot) in ranges.iter().zip(backings.iter_mut()) {
+            *slot = (taken >= range.bytes()).then_some(backing);
+            taken = taken.saturating_sub(range.bytes());
+            if slot.is_none() {
+                *slot = take_one(range, lazily);
+                calls += 1;
+                missed = true;
+            }
+        }
+        // Nothing was wrong with the ranges: the kernel does not know the call.
+        if missed && backings.iter().all(Option::is_some) {
+            TOGETHER.store(0, Ordering::Relaxed);
+        }
+    }
+    calls
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::alone;
+    use std::vec::Vec;
+
+    /// Ranges of four written pages each, a page apart.
+    fn written(count: usize) -> Vec<Range> {
+        let page = mem::os_page();
+        let at = mem::reserve(count * 5 * page).expect("addresses");
+        assert!(mem::commit(at, count * 5 * page));
+        let ranges: Vec<_> = (0..count)
+            .map(|i| Range {
+                addr: at + i * 5 * page,
+                pages: 4 * page / PAGE,
+            })
+            .collect();
+        for range in &ranges {
+            // SAFETY: committed above.
+            unsafe { core::ptr::write_bytes(range.addr as *mut u8, 7, range.bytes()) };
+        }
+        ranges
+    }
+
+    fn is_clear(range: &Range) -> bool {
+        // SAFETY: committed by `written`.
+        let bytes = unsafe { core::slice::from_raw_parts(range.addr as *const u8, range.bytes()) };
+        bytes.iter().all(|&b| b == 0)
+    }
+
+    /// Whether this kernel takes several ranges in a call.
+    fn kernel_takes_many() -> bool {
+        let ranges = written(2);
+        let parts = [
+            (ranges[0].addr, ranges[0].bytes()),
+            (ranges[1].addr, ranges[1].bytes()),
+        ];
+        mem::discard_many(&parts, false) == ranges[0].bytes() + ranges[1].bytes()
+    }
+
+    #[test]
+    fn ranges_go_back_together_where_the_kernel_can_and_one_by_one_elsewhere() {
+        let _alone = alone();
+        let can = kernel_takes_many();
+        for (together, calls) in [(0, 20), (1, 20), (2, 10), (7, 3), (1024, 1)] {
+            configure(true, together);
+            let ranges = written(20);
+            let mut backings = [None; MOST];
+            let made = take(&ranges, false, &mut backings);
+            if can {
+                assert_eq!(made, calls, "{together} in a call");
+            }
+            assert!(ranges.iter().all(is_clear));
+            assert!(backings[..20].iter().all(|&b| b == Some(Backing::Clean)));
+            assert!(
+                can || TOGETHER.load(Ordering::Relaxed) <= 1,
+                "tried again in vain"
+            );
+        }
+        configure(false, 0);
+    }
+
+    #[test]
+    fn a_range_that_is_refused_does_not_spoil_the_others() {
+        let _alone = alone();
+        let can = kernel_takes_many();
+        configure(true, 8);
+        let ranges = written(6);
+        // SAFETY: locks one page of the test's own.
+        let locked = unsafe { libc::mlock(ranges[2].addr as *const _, 1) } == 0;
+        let mut backings = [None; MOST];
+        take(&ranges, false, &mut backings);
+        for (i, range) in ranges.iter().enumerate() {
+            let refused = locked && i == 2;
+            assert_eq!(
+                backings[i],
+                (!refused).then_some(Backing::Clean),
+                "range {i}"
+            );
+            assert_eq!(is_clear(range), !refused, "range {i}");
+        }
+        if can && locked {
+            assert_eq!(
+                TOGETHER.load(Ordering::Relaxed),
+                8,
+                "the range was at fault"
+            );
+        }
+        configure(false, 0);
+    }
+
+    #[test]
+    fn lazily_taken_ranges_are_muzzy() {
+        let _alone = alone();
+        configure(true, 4);
+        let ranges = written(9);
+        let mut backings = [None; MOST];
+        take(&ranges, true, &mut backings);
+        assert!(backings[..9].iter().all(|&b| b == Some(Backing::Muzzy)));
+        configure(false, 0);
+    }
+
+    #[test]
+    fn the_first_range_tells_whether_calls_clear() {
+        let _alone = alone();
+        configure(false, 16);
+        let ranges = written(3);
+        let mut backings = [None; MOST];
+        assert_eq!(take(&ranges, false, &mut backings), 3, "one by one, once");
+        assert!(ranges.iter().all(is_clear));
+        assert_eq!(CLEARS.load(Ordering::Relaxed), YES);
+        // Where they do not, pages are mapped anew.
+        CLEARS.store(NO, Ordering::Relaxed);
+        let ranges = written(3);
+        take(&ranges, false, &mut backings);
+        assert!(ranges.iter().all(is_clear));
+        assert!(backings[..3].iter().all(|&b| b == Some(Backing::Clean)));
+        configure(false, 0);
+    }
+}
