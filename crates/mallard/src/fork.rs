@@ -36,7 +36,7 @@ extern "C" fn prepare() {
     HEAP.all().for_each(|h| h.purging().lock());
     life::lock().lock();
     arena::lock().lock();
-    for arena in arena::made() {
+    for arena in arena::records() {
         arena.locks().for_each(|l| l.lock());
     }
     HEAP.all().for_each(|h| h.lock().lock());
@@ -48,7 +48,7 @@ extern "C" fn parent() {
     meta::lock().unlock();
     region::lock().unlock();
     HEAP.all().for_each(|h| h.lock().unlock());
-    for arena in arena::made() {
+    for arena in arena::records() {
         arena.locks().for_each(|l| l.unlock());
     }
     arena::lock().unlock();
@@ -62,7 +62,7 @@ extern "C" fn child() {
     meta::lock().reset();
     region::lock().reset();
     HEAP.all().for_each(|h| h.lock().reset());
-    for arena in arena::made() {
+    for arena in arena::records() {
         arena.locks().for_each(|l| l.reset());
     }
     arena::lock().reset();

@@ -195,7 +195,7 @@ pub fn alloc_aligned(size: usize, align: usize) -> *mut u8 {
 }
 
 /// The largest alignment that a block from a cache may have.
-const ALIGN_MAX: usize = 64 * 1024;
+pub(super) const ALIGN_MAX: usize = 64 * 1024;
 
 /// A block of a multiple of `align`, which is more than a page: one that was freed before and happens
 /// to stand right, as the last of its kind does where many are wanted, or a new one.
@@ -214,14 +214,14 @@ fn alloc_on_boundary(size: usize, align: usize) -> *mut u8 {
 
 /// Gathers what lies free in caches and stores, so that a second try may succeed.
 #[cold]
-fn reclaim() {
+pub(super) fn reclaim() {
     life::flush_current();
     arena::drain(true);
 }
 
 /// Tells the caller that there is none, in the C library's way too.
 #[cold]
-fn out_of_memory(size: usize) -> *mut u8 {
+pub(super) fn out_of_memory(size: usize) -> *mut u8 {
     if extras() & XMALLOC != 0 && start::options().xmalloc {
         die!("out of memory: {size} bytes wanted, and the option xmalloc is on");
     }

@@ -7,6 +7,7 @@
 //! interrupted one of them.
 
 mod alloc;
+pub mod arenas;
 mod free;
 pub mod global;
 mod resize;

@@ -6,7 +6,7 @@
 
 use super::slab::{LEVELS, Misuse, NO_LEVEL, Slab};
 use super::store::Store;
-use crate::class::SlabShape;
+use crate::class::{Class, SlabShape};
 use crate::sys::count::Kind;
 use crate::sys::lock::Mutex;
 
@@ -130,6 +130,15 @@ impl BinState {
         let spare = self.spare.take()?;
         self.counts.slabs -= 1;
         Some(spare)
+    }
+
+    /// Forgets all blocks and slabs, which are discarded.
+    pub fn forget(&mut self, class: Class) {
+        self.store.forget(class);
+        self.heads = [None; LEVELS];
+        self.spare = None;
+        self.counts.given = self.counts.taken;
+        self.counts.slabs = 0;
     }
 
     fn file(&mut self, slab: &'static Slab) {

@@ -69,7 +69,7 @@ pub fn pages_of(p: usize) -> (usize, u16) {
 }
 
 /// Takes the block out of the page map; what is left to do is to free its pages.
-fn forget(p: usize) -> (usize, usize) {
+pub fn forget(p: usize) -> (usize, usize) {
     let (pages, _) = pages_of(p);
     if let Some(region) = Region::find(p) {
         region.describe(p, 1, Class::NONE, PageRecord::None);

@@ -2,180 +2,45 @@
 //!
 //! An arena has a bin for each class that a cache can hold. Threads are spread over the arenas so
 //! that few meet at a lock. `bin` holds one class's slabs (`slab`) and its transfer store (`store`);
-//! `large` are blocks that no bin serves. An arena is made when its first thread arrives and lives
-//! for ever.
+//! `large` are blocks that no bin serves. `table` knows which arenas there are, and gives a thread
+//! its own: an automatic arena is made when its first thread arrives and lives for ever; those of
+//! `by_hand` are made and destroyed as the program asks.
 //!
 //! A block freed by a thread of another arena goes into that thread's own arena's store, and to its
-//! slab's bin only when the store overflows or drains: memory wanders to where it is used.
+//! slab's bin only when the store overflows or drains: memory wanders to where it is used. To and from
+//! arenas made by hand it does not.
 
 mod bin;
+pub mod by_hand;
 pub mod large;
 mod slab;
 mod store;
+mod table;
 #[cfg(test)]
 mod tests;
 
 use crate::class::{CACHED_CLASSES, Class, PAGE};
 use crate::die;
-use crate::heap::{self, PageHeap, nodes};
-use crate::space::meta;
-use crate::sys::atomic::{AtomicPtr, AtomicU32, Ordering};
-use crate::sys::count::Kind;
-use crate::sys::lock::{Guard, Mutex};
-use crate::sys::mem;
+use crate::heap::PageHeap;
+use crate::space::Region;
+use crate::space::region::PageRecord;
+use crate::sys::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
 pub use bin::BinCounts;
 use bin::{Bin, BinState};
 use core::mem::MaybeUninit;
 use slab::Slab;
 pub use store::bring_aligned_last;
-
-/// The most automatic arenas there can be.
-pub const MOST: usize = 1024;
+pub use table::{any, automatic, configure, existing, join, lock, made, numbered, records};
+use table::{heap_of, record};
 
 pub struct Arena {
     index: u16,
     /// Where the arena's slabs and large blocks come from.
-    heap: &'static PageHeap,
+    heap: AtomicPtr<PageHeap>,
+    /// What it is for ([`by_hand::Life`]).
+    life: AtomicU8,
     threads: AtomicU32,
     bins: [Bin; CACHED_CLASSES + 1],
-}
-
-static ARENAS: [AtomicPtr<Arena>; MOST] = [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST];
-/// How many arenas threads are spread over; 0 until somebody has to know.
-static AUTOMATIC: AtomicU32 = AtomicU32::new(0);
-/// Held while an arena is made or chosen.
-static MAKING: Mutex<()> = Mutex::named(Kind::Arenas, ());
-
-/// Sets the number of arenas, before the first is used; none for the default.
-pub fn configure(narenas: Option<usize>) {
-    AUTOMATIC.store(
-        narenas.map_or(0, |n| n.clamp(1, MOST)) as u32,
-        Ordering::Relaxed,
-    );
-}
-
-/// The number of arenas that threads are spread over.
-pub fn automatic() -> usize {
-    match AUTOMATIC.load(Ordering::Relaxed) {
-        0 => {
-            let n = default_number();
-            AUTOMATIC.store(n as u32, Ordering::Relaxed);
-            n
-        }
-        n => n as usize,
-    }
-}
-
-/// One arena for four CPUs, up to 16: blocks that one thread frees and another needs meet in the
-/// store of their arena, and threads of one arena meet at a lock once in a batch. See
-/// `docs/design/caches.md`.
-fn default_number() -> usize {
-    mem::cpus().div_ceil(4).clamp(1, 16)
-}
-
-/// The arenas made so far. They are made in the order of their numbers.
-pub fn made() -> impl Iterator<Item = &'static Arena> {
-    ARENAS.iter().map_while(|a| {
-        // SAFETY: a published arena is initialised and lives for ever.
-        unsafe { a.load(Ordering::Acquire).as_ref() }
-    })
-}
-
-fn existing(index: usize) -> Option<&'static Arena> {
-    let at = ARENAS.get(index)?.load(Ordering::Acquire);
-    // SAFETY: a published arena is initialised and lives for ever.
-    unsafe { at.as_ref() }
-}
-
-/// The arena with this index, made if need be. None when memory is out.
-fn get(index: usize) -> Option<&'static Arena> {
-    existing(index).or_else(|| make(index))
-}
-
-#[cold]
-fn make(index: usize) -> Option<&'static Arena> {
-    let making = MAKING.lock();
-    make_under(&making, index, &heap::FIRST)
-}
-
-fn make_under(_: &Guard<'_, ()>, index: usize, heap: &'static PageHeap) -> Option<&'static Arena> {
-    if let Some(arena) = existing(index) {
-        return Some(arena);
-    }
-    // A record is aligned to half a bin's alignment only; take room to align it.
-    let room = meta::take(size_of::<Arena>() + align_of::<Arena>())?;
-    let at = room
-        .as_ptr()
-        .wrapping_add(room.as_ptr().align_offset(align_of::<Arena>()));
-    let arena = at.cast::<Arena>();
-    // SAFETY: the room holds an arena at this address and is nobody else's; each field is written
-    // before a reference is made.
-    unsafe {
-        (&raw mut (*arena).index).write(index as u16);
-        (&raw mut (*arena).heap).write(heap);
-        (&raw mut (*arena).threads).write(AtomicU32::new(0));
-        for i in 0..=CACHED_CLASSES {
-            (&raw mut (*arena).bins[i]).write(Bin::new());
-        }
-    }
-    ARENAS[index].store(arena, Ordering::Release);
-    // SAFETY: initialised above, lives for ever.
-    unsafe { arena.as_ref() }
-}
-
-/// Gives a new thread its arena: the one with the fewest threads, the first of equals; where there
-/// are several nodes of memory, of those that are of the thread's node. None when memory is out.
-pub fn join() -> Option<&'static Arena> {
-    // The first thread of a process need not know of how many arenas and nodes there are to be.
-    let first = existing(0).filter(|_| threads(0) > 0 || nodes::are_several());
-    let near = first.and_then(|a| nodes::here(core::ptr::from_ref(a).addr()));
-    // One thread at a time, or two would see the same arena with the fewest.
-    let making = MAKING.lock();
-    let index = match near {
-        Some(heap) => of_node(heap),
-        None if threads(0) == 0 => 0,
-        None => (0..automatic()).min_by_key(|&i| threads(i))?,
-    };
-    let heap = near.unwrap_or(&heap::FIRST);
-    let arena = make_under(&making, index, heap).or_else(|| made().next())?;
-    arena.threads.fetch_add(1, Ordering::Relaxed);
-    Some(arena)
-}
-
-fn threads(index: usize) -> u32 {
-    existing(index).map_or(0, |a| a.threads.load(Ordering::Relaxed))
-}
-
-/// The arena for a thread near this page heap: one that nobody is in, a new one while the page heap
-/// has less than its share, or the one with the fewest threads. Shares are equal, of those page heaps
-/// that have arenas; each has one arena at least.
-fn of_node(heap: &'static PageHeap) -> usize {
-    let is_near = |a: &Arena| core::ptr::eq(a.heap, heap);
-    let mine = || made().filter(|a| is_near(a));
-    let leads = |a: &Arena| {
-        made()
-            .find(|b| core::ptr::eq(a.heap, b.heap))
-            .is_some_and(|b| a.index == b.index)
-    };
-    let heaps = made().filter(|a| leads(a)).count() + mine().next().is_none() as usize;
-    let (share, next) = ((automatic() / heaps).max(1), made().count());
-    let fewest = mine().min_by_key(|a| threads(a.index as usize));
-    match fewest {
-        Some(arena) if threads(arena.index as usize) == 0 => arena.index as usize,
-        _ if mine().count() < share && next < MOST => next,
-        Some(arena) => arena.index as usize,
-        None => 0,
-    }
-}
-
-/// The page heap that the arena with this index takes memory from.
-fn heap_of(index: u16) -> &'static PageHeap {
-    existing(index as usize).map_or(&heap::FIRST, |a| a.heap)
-}
-
-/// The arena for a thread without a cache.
-pub fn any() -> Option<&'static Arena> {
-    get(0)
 }
 
 /// Bytes of pages that hold blocks, slabs in whole.
@@ -195,6 +60,12 @@ impl Arena {
     /// The arena's number.
     pub fn index(&self) -> u16 {
         self.index
+    }
+
+    /// The page heap that the arena takes memory from.
+    fn heap(&self) -> &'static PageHeap {
+        // SAFETY: set to page heaps alone, which live for ever.
+        unsafe { &*self.heap.load(Ordering::Acquire) }
     }
 
     /// A thread of this arena has ended.
@@ -274,6 +145,10 @@ impl Arena {
 
     /// Takes blocks of a class back. The slice is used as working space.
     pub fn flush(&self, class: Class, blocks: &mut [usize]) {
+        let blocks = match by_hand::are_any() {
+            true => self.part_with_strangers(class, blocks),
+            false => blocks,
+        };
         let (kept, due) = {
             let mut b = self.bin(class).0.lock();
             b.counts.flushes += 1;
@@ -365,9 +240,18 @@ pub fn expect_block(class: Class, p: usize) {
     }
 }
 
-/// The lock under which arenas are made, for `fork`.
-pub fn lock() -> &'static crate::sys::lock::RawLock {
-    MAKING.raw()
+/// The number of the arena that the block at `p` is of, where the page map knows of one.
+pub fn owner_of(p: usize) -> Option<u16> {
+    match Region::find(p)?.record_of(p) {
+        PageRecord::None => None,
+        PageRecord::Slab(at) => Some(Slab::at(at).arena()),
+        PageRecord::Large { arena, .. } => Some(arena as u16),
+    }
+}
+
+/// Gives a block back to where it came from, past all stores.
+pub fn give_to_owner(class: Class, block: usize) {
+    give_back(class, &mut [block]);
 }
 
 /// Gives blocks back to where they came from: regions to their slabs, with one lock for each arena
@@ -428,7 +312,7 @@ fn give_back_to_owner(
     blocks: &mut [usize],
     retired: &mut Option<&'static Slab>,
 ) -> usize {
-    let Some(arena) = existing(owner as usize) else {
+    let Some(arena) = record(owner as usize) else {
         die!("slab of arena {owner}, which does not exist");
     };
     let shape = class.shape();

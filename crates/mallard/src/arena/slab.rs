@@ -154,13 +154,37 @@ impl Slab {
         HEAP.free(addr, shape.pages as usize);
     }
 
+    /// Discards a slab with all its regions: what is left to do is to free its pages, so many.
+    ///
+    /// # Safety
+    /// The page map says that the slab's record is at this address; no bin knows the slab, no one refers
+    /// to it, and nobody uses its regions.
+    pub unsafe fn discard(record: usize) -> usize {
+        let slab = Slab::at(record);
+        let (addr, shape) = (slab.addr, slab.shape);
+        let pages = shape.pages as usize;
+        slab.home()
+            .describe(addr, pages, Class::NONE, PageRecord::None);
+        let record = NonNull::from(slab).cast::<u8>();
+        // SAFETY: the record was taken with this size, and this was the last reference.
+        unsafe { meta::give(record, Self::record_size(shape)) };
+        PAGES.0.fetch_sub(pages, Ordering::Relaxed);
+        pages
+    }
+
+    /// The slab whose record is where the page map says.
+    #[inline(always)]
+    pub fn at(record: usize) -> &'static Slab {
+        // SAFETY: the page map holds addresses of live slab records only.
+        unsafe { &*(record as *const Slab) }
+    }
+
     /// The slab whose region a cache calls `p`; ends the process when `p` is no such region.
     #[inline]
     pub fn of(p: usize, class: Class) -> &'static Slab {
         match Region::find(p).map(|r| r.record_of(p)) {
             Some(PageRecord::Slab(at)) => {
-                // SAFETY: the page map holds addresses of live slab records only.
-                let slab = unsafe { &*(at as *const Slab) };
+                let slab = Slab::at(at);
                 if slab.class != class {
                     die!(
                         "free of {p:#x} with the wrong size: it is a block of {} bytes, not {}",

@@ -192,6 +192,14 @@ impl Store {
         n
     }
 
+    /// Forgets all blocks, which are discarded.
+    pub fn forget(&mut self, class: Class) {
+        count_runs(class, 0, self.len as usize);
+        self.len = 0;
+        self.low = 0;
+        self.shared = 0;
+    }
+
     /// Begins another while.
     pub fn mark(&mut self) {
         self.low = self.len;

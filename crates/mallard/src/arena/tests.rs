@@ -2,9 +2,10 @@
 
 use super::slab::{LEVELS, Misuse, NO_LEVEL};
 use super::store::Store;
+use super::table::{get, threads};
 use super::*;
 use crate::class::{CACHED_MAX, SLAB_CLASSES};
-use crate::heap::HEAP;
+use crate::heap::{self, HEAP, nodes};
 use crate::space::Region;
 use crate::space::chunk::CHUNK;
 use crate::sys::numa;
@@ -450,7 +451,7 @@ fn join_on(node: usize) -> &'static Arena {
 fn blocks_of_arenas_of_different_nodes_come_from_different_page_heaps_and_go_back_there() {
     on_two_nodes(|| {
         let arenas = [0, 1].map(join_on);
-        let heaps = arenas.map(|a| a.heap);
+        let heaps = arenas.map(|a| a.heap());
         assert!(
             core::ptr::eq(heaps[0], &heap::FIRST),
             "the first thread's node"
@@ -492,7 +493,7 @@ fn large_blocks_stay_with_the_page_heap_of_their_arena() {
     on_two_nodes(|| {
         let arena = join_on(1);
         let run = large::alloc(Class::of(CHUNK), CHUNK, arena.index()).unwrap();
-        assert!(arena.heap.owns(run.addr));
+        assert!(arena.heap().owns(run.addr));
         let class = Class::of(4 * CHUNK);
         let grown = large::resize_in_place(run.addr, class, false);
         let at = if grown {
@@ -502,7 +503,7 @@ fn large_blocks_stay_with_the_page_heap_of_their_arena() {
         };
         let at = at.unwrap_or(run.addr);
         let last = at + large::pages_of(at).0 * PAGE - 1;
-        assert!(arena.heap.owns(at) && arena.heap.owns(last));
+        assert!(arena.heap().owns(at) && arena.heap().owns(last));
         large::free(at);
         arena.leave();
     });
@@ -513,11 +514,11 @@ fn each_node_has_its_share_of_the_arenas_and_threads_join_one_of_their_node() {
     on_two_nodes(|| {
         configure(Some(4));
         let joined: Vec<_> = (0..12).map(|i| (i % 2, join_on(i % 2))).collect();
-        let heap = |node: usize| joined[node].1.heap;
+        let heap = |node: usize| joined[node].1.heap();
         assert!(
             joined
                 .iter()
-                .all(|(node, a)| core::ptr::eq(a.heap, heap(*node)))
+                .all(|(node, a)| core::ptr::eq(a.heap(), heap(*node)))
         );
         let mut of_second: Vec<_> = joined
             .iter()
@@ -534,7 +535,7 @@ fn each_node_has_its_share_of_the_arenas_and_threads_join_one_of_their_node() {
         // However few there are to be, a node has one.
         configure(Some(1));
         let more = [0, 1].map(join_on);
-        assert!((0..2).all(|node| core::ptr::eq(more[node].heap, heap(node))));
+        assert!((0..2).all(|node| core::ptr::eq(more[node].heap(), heap(node))));
         joined.iter().for_each(|j| j.1.leave());
         more.iter().for_each(|a| a.leave());
     });

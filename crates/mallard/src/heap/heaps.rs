@@ -7,20 +7,23 @@
 
 use super::{Backing, Cap, PageHeap, RESERVE, RETAIN, Totals};
 use crate::space::{HeapId, Region, meta};
-use crate::sys::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use crate::sys::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use crate::sys::lock::{Guard, Mutex, RawLock};
 
-/// The most page heaps there can be.
-pub const MOST: usize = 1024;
+/// The most page heaps there can be: each arena may have one of its own, and each node.
+pub const MOST: usize = 8192;
 
 /// The page heap that every process has.
-pub static FIRST: PageHeap = PageHeap::new(HeapId(0));
+pub static FIRST: PageHeap = PageHeap::new(HeapId(0), false);
 
 /// The others, in the order of their numbers.
 static OTHERS: [AtomicPtr<PageHeap>; MOST - 1] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST - 1];
 /// How many others there are.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// The decay times that page heaps of arenas made by hand begin with.
+static DIRTY_MS: AtomicU64 = AtomicU64::new(10_000);
+static MUZZY_MS: AtomicU64 = AtomicU64::new(0);
 /// Held while a page heap is made.
 static MAKING: Mutex<()> = Mutex::new(());
 
@@ -53,23 +56,35 @@ pub fn making() -> Making {
     MAKING.lock()
 }
 
-/// Makes another page heap, with the decay times and the cap of the first. None when there are too
-/// many or memory is out.
-pub fn make(_: &Making) -> Option<&'static PageHeap> {
+/// Makes another page heap for automatic arenas, with the decay times and the cap of the first. None
+/// when there are too many or memory is out.
+pub fn make(making: &Making) -> Option<&'static PageHeap> {
+    let heap = make_of(making, false)?;
+    let (dirty, muzzy) = FIRST.decay_times();
+    heap.set_decay(dirty, muzzy);
+    heap.set_cap(FIRST.cap());
+    Some(heap)
+}
+
+/// Makes a page heap for one arena alone. None as for [`make`].
+pub fn make_apart(making: &Making) -> Option<&'static PageHeap> {
+    let heap = make_of(making, true)?;
+    heap.begin_anew();
+    Some(heap)
+}
+
+fn make_of(_: &Making, apart: bool) -> Option<&'static PageHeap> {
     let index = COUNT.load(Ordering::Relaxed);
     let slot = OTHERS.get(index)?;
     let room = meta::take(size_of::<PageHeap>())?.cast::<PageHeap>();
     const { assert!(align_of::<PageHeap>() <= 64) };
     // SAFETY: the record is large and aligned enough, and nobody else's.
     let heap: &'static PageHeap = unsafe {
-        room.write(PageHeap::new(HeapId(index as u16 + 1)));
+        room.write(PageHeap::new(HeapId(index as u16 + 1), apart));
         room.as_ref()
     };
     slot.store(room.as_ptr(), Ordering::Release);
     COUNT.store(index + 1, Ordering::Release);
-    let (dirty, muzzy) = FIRST.decay_times();
-    heap.set_decay(dirty, muzzy);
-    heap.set_cap(FIRST.cap());
     Some(heap)
 }
 
@@ -90,7 +105,22 @@ impl Heaps {
     pub fn set_decay(&self, dirty_ms: i64, muzzy_ms: i64) {
         // One that is made at this moment is to have them too.
         let _making = making();
+        self.set_first_decay(Some(dirty_ms), Some(muzzy_ms));
         self.all().for_each(|h| h.set_decay(dirty_ms, muzzy_ms));
+    }
+
+    /// Sets decay times of arenas to be made by hand.
+    pub fn set_first_decay(&self, dirty_ms: Option<i64>, muzzy_ms: Option<i64>) {
+        dirty_ms.inspect(|&ms| DIRTY_MS.store(ms as u64, Ordering::Relaxed));
+        muzzy_ms.inspect(|&ms| MUZZY_MS.store(ms as u64, Ordering::Relaxed));
+    }
+
+    /// The decay times, of dirty and of muzzy pages, of arenas to be made by hand.
+    pub fn first_decay(&self) -> (i64, i64) {
+        (
+            DIRTY_MS.load(Ordering::Relaxed) as i64,
+            MUZZY_MS.load(Ordering::Relaxed) as i64,
+        )
     }
 
     /// Sets the cap on dirty pages of each, in effect from the next pages freed on.

@@ -10,13 +10,15 @@
 //!   more than may stay.
 //! - `huge_pages` decides which chunks ask for huge pages.
 //! - There can be several page heaps (`heaps`), each with chunks of its own: one for every node of
-//!   memory where a machine has several (`nodes`). One that has no memory left takes from another.
+//!   memory where a machine has several (`nodes`), one for each arena made by hand (`apart`). One of a
+//!   node that has no memory left takes from another.
 //!
 //! All state of a page heap is behind one lock. The records of its chunks are touched only under it.
 //! This floor knows nothing of classes and blocks: who asks for a run describes its pages in the
 //! region's maps.
 
 pub mod advice;
+mod apart;
 mod decay;
 mod filler;
 mod heaps;
@@ -38,7 +40,7 @@ use crate::sys::lock::{Guard, Mutex, RawLock};
 use crate::sys::time;
 use decay::Decay;
 use filler::Filler;
-pub use heaps::{FIRST, HEAP};
+pub use heaps::{FIRST, HEAP, make_apart, making};
 use pool::Pool;
 use watch::Watch;
 pub use watch::{BELL, Cap};
@@ -113,6 +115,8 @@ pub struct PageHeap {
     purging: Mutex<Purging>,
     /// Whether freed pages go back at once, so that `free` need not ask for the time.
     at_once: AtomicBool,
+    /// Whether it serves one arena alone, made by hand.
+    apart: bool,
 }
 
 /// What the purging thread keeps.
@@ -135,7 +139,7 @@ struct State {
 unsafe impl Send for State {}
 
 impl PageHeap {
-    const fn new(id: HeapId) -> PageHeap {
+    const fn new(id: HeapId, apart: bool) -> PageHeap {
         PageHeap {
             id,
             state: Mutex::named(
@@ -151,6 +155,7 @@ impl PageHeap {
             ),
             purging: Mutex::named(Kind::Purging, Purging { round: 0 }),
             at_once: AtomicBool::new(false),
+            apart,
         }
     }
 
@@ -211,11 +216,15 @@ impl PageHeap {
         run.or_else(|| self.alloc_elsewhere(pages, align))
     }
 
-    /// A run of another page heap, because this one can get no memory.
+    /// A run of another page heap, because this one can get no memory. Those that serve one arena alone
+    /// neither give nor take.
     #[cold]
     fn alloc_elsewhere(&self, pages: usize, align: usize) -> Option<Run> {
+        if self.apart {
+            return None;
+        }
         HEAP.all()
-            .filter(|heap| heap.id != self.id)
+            .filter(|heap| heap.id != self.id && !heap.apart)
             .find_map(|heap| heap.state.lock().alloc(pages, align))
     }
 

@@ -1,0 +1,225 @@
+//! Arenas that the program makes, empties and destroys.
+//!
+//! Such an arena has a page heap of its own, and its blocks lie nowhere else: not in the pages of
+//! another page heap, and not in the store of another arena. So all of them can be found by walking
+//! over its pages, and be discarded at once, whoever holds them; what thread caches hold of them its
+//! owner has flushed before. The record of a destroyed arena, with its number and its page heap, serves
+//! the next that is made.
+//!
+//! A program without such arenas pays one load of a flag where a cache gives a batch back.
+
+use super::slab::Slab;
+use super::table::{self, MOST_AT_ALL};
+use super::{Arena, large};
+use crate::class::{Class, PAGE};
+use crate::heap::{self, HEAP, PageHeap};
+use crate::space::region::PageRecord;
+use crate::sys::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+/// What an arena is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Life {
+    /// Threads are spread over it.
+    Automatic,
+    ByHand,
+    /// It was made by hand, and is being destroyed.
+    Closing,
+    /// Its record waits for the next that is made by hand.
+    Destroyed,
+}
+
+impl Life {
+    /// Whether the arena can be used.
+    pub fn is_live(self) -> bool {
+        matches!(self, Life::Automatic | Life::ByHand)
+    }
+}
+
+/// Whether there has been any.
+static ANY: AtomicBool = AtomicBool::new(false);
+/// A page heap for whose arena there was no memory.
+static SPARE: AtomicPtr<PageHeap> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Whether blocks of different arenas may not lie in one store.
+#[inline]
+pub fn are_any() -> bool {
+    ANY.load(Ordering::Relaxed)
+}
+
+/// Makes an arena. None when memory is out or there are as many as there can be.
+pub fn create() -> Option<&'static Arena> {
+    let heaps = heap::making();
+    let arenas = table::making();
+    if let Some(arena) = table::records().find(|a| a.life() == Life::Destroyed) {
+        arena.heap().begin_anew();
+        arena.set_life(Life::ByHand);
+        return Some(arena);
+    }
+    // Tests change the number of automatic arenas while there are some made by hand.
+    let first = if cfg!(test) {
+        table::MOST
+    } else {
+        table::automatic()
+    };
+    let index = (first..MOST_AT_ALL).find(|&i| table::record(i).is_none())?;
+    // SAFETY: null, or a page heap, which lives for ever.
+    let spare = unsafe { SPARE.load(Ordering::Relaxed).as_ref() };
+    let heap = spare.or_else(|| heap::make_apart(&heaps))?;
+    let made = table::make_under(&arenas, index, heap, Life::ByHand);
+    let left = if made.is_some() {
+        core::ptr::null_mut()
+    } else {
+        core::ptr::from_ref(heap).cast_mut()
+    };
+    SPARE.store(left, Ordering::Relaxed);
+    ANY.store(true, Ordering::Relaxed);
+    made
+}
+
+impl Arena {
+    pub fn life(&self) -> Life {
+        match self.life.load(Ordering::Acquire) {
+            0 => Life::Automatic,
+            1 => Life::ByHand,
+            2 => Life::Closing,
+            _ => Life::Destroyed,
+        }
+    }
+
+    fn set_life(&self, life: Life) {
+        self.life.store(life as u8, Ordering::Release);
+    }
+
+    /// Whether the program made it; no thread is in it then that was not told to be.
+    pub fn is_by_hand(&self) -> bool {
+        self.life() != Life::Automatic
+    }
+
+    /// Threads that are in it.
+    pub fn threads(&self) -> u32 {
+        self.threads.load(Ordering::Relaxed)
+    }
+
+    /// Pages of its page heap that hold slabs and blocks.
+    #[cfg(test)]
+    pub fn pages(&self) -> usize {
+        self.heap().totals().used
+    }
+
+    /// The same, and pages whose addresses can be used.
+    #[cfg(test)]
+    pub fn held(&self) -> (usize, usize) {
+        let totals = self.heap().totals();
+        (totals.used, totals.committed)
+    }
+
+    /// Whether a block of the arena with this number may lie in the store of this one.
+    fn may_store(&self, owner: u16) -> bool {
+        owner == self.index
+            || !self.is_by_hand()
+                && table::record(owner as usize).is_some_and(|owner| !owner.is_by_hand())
+    }
+
+    /// Gives those of the blocks that may not lie in a store of this arena back to their owners, and
+    /// tells which are left.
+    #[cold]
+    pub(super) fn part_with_strangers<'a>(
+        &self,
+        class: Class,
+        blocks: &'a mut [usize],
+    ) -> &'a mut [usize] {
+        let owner = |p| match class.is_slab() {
+            true => Slab::of(p, class).arena(),
+            false => large::pages_of(p).1,
+        };
+        let mut kept = 0;
+        for i in 0..blocks.len() {
+            if self.may_store(owner(blocks[i])) {
+                blocks.swap(kept, i);
+                kept += 1;
+            }
+        }
+        let (ours, others) = blocks.split_at_mut(kept);
+        if !others.is_empty() {
+            super::give_back(class, others);
+        }
+        ours
+    }
+
+    /// Discards all blocks of an arena made by hand; its pages are free then. Nobody may use a block of
+    /// it any more, allocate from it meanwhile, or have one in a cache.
+    pub fn reset(&self) {
+        debug_assert!(self.is_by_hand());
+        for class in Class::cachable() {
+            self.bin(class).0.lock().forget(class);
+        }
+        let heap = self.heap();
+        let mut row = Row::default();
+        heap.each_page(|region, at| {
+            let pages = match region.record_of(at) {
+                // Free, on its way to the system, or inside a block that is.
+                PageRecord::None => return PAGE,
+                // SAFETY: the page map says that the slab is there, and no bin knows of it any more.
+                PageRecord::Slab(record) => unsafe { Slab::discard(record) },
+                PageRecord::Large { .. } => large::forget(at).1,
+            };
+            row.add(at, pages);
+            pages * PAGE
+        });
+        row.free();
+    }
+
+    /// Ends the arena, unless a thread is in it or another ends it: the page heap gives up all that it
+    /// holds, and the number is free for the next. Tells whether it did. All that holds for
+    /// [`Arena::reset`] does.
+    pub fn destroy(&self) -> bool {
+        {
+            let _arenas = table::making();
+            if self.life() != Life::ByHand || self.threads() != 0 {
+                return false;
+            }
+            self.set_life(Life::Closing);
+        }
+        self.reset();
+        self.heap().give_all_up();
+        self.set_life(Life::Destroyed);
+        true
+    }
+}
+
+/// Counts a thread into the arena with this number, if there is one.
+#[allow(dead_code, reason = "for `thread.arena`")]
+pub fn enter(index: usize) -> Option<&'static Arena> {
+    // Made before the lock is taken, if it is an automatic one.
+    let arena = table::numbered(index)?;
+    let _arenas = table::making();
+    arena.life().is_live().then(|| {
+        arena.threads.fetch_add(1, Ordering::Relaxed);
+        arena
+    })
+}
+
+/// Neighbouring pages that are to be freed together.
+#[derive(Default)]
+struct Row {
+    addr: usize,
+    pages: usize,
+}
+
+impl Row {
+    fn add(&mut self, addr: usize, pages: usize) {
+        if self.addr + self.pages * PAGE != addr {
+            self.free();
+            self.addr = addr;
+        }
+        self.pages += pages;
+    }
+
+    fn free(&mut self) {
+        if self.pages > 0 {
+            HEAP.free(self.addr, self.pages);
+        }
+        self.pages = 0;
+    }
+}

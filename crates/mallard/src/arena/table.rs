@@ -1,0 +1,202 @@
+//! Which arenas there are, and which of them a thread joins.
+//!
+//! Automatic arenas come first, made in the order of their numbers as threads arrive; arenas made by
+//! hand (`by_hand`) have numbers from [`automatic`] on. No thread joins one of those unless it is told
+//! to. Records are never unmade: that of a destroyed arena waits for the next that is made by hand.
+
+use super::bin::Bin;
+use super::by_hand::Life;
+use super::{Arena, CACHED_CLASSES};
+use crate::heap::{self, PageHeap, nodes};
+use crate::space::meta;
+use crate::sys::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use crate::sys::count::Kind;
+use crate::sys::lock::{Guard, Mutex};
+use crate::sys::mem;
+
+/// The most automatic arenas there can be.
+pub const MOST: usize = 1024;
+/// The most arenas there can be: the numbers that a flag of `mallocx` can hold.
+pub const MOST_AT_ALL: usize = 4095;
+
+static ARENAS: [AtomicPtr<Arena>; MOST_AT_ALL] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST_AT_ALL];
+/// The number behind the highest that an arena has.
+static END: AtomicUsize = AtomicUsize::new(0);
+/// How many arenas threads are spread over; 0 until somebody has to know.
+static AUTOMATIC: AtomicU32 = AtomicU32::new(0);
+/// Held while an arena is made or chosen.
+static MAKING: Mutex<()> = Mutex::named(Kind::Arenas, ());
+
+/// Sets the number of arenas, before the first is used; none for the default.
+pub fn configure(narenas: Option<usize>) {
+    AUTOMATIC.store(
+        narenas.map_or(0, |n| n.clamp(1, MOST)) as u32,
+        Ordering::Relaxed,
+    );
+}
+
+/// The number of arenas that threads are spread over.
+pub fn automatic() -> usize {
+    match AUTOMATIC.load(Ordering::Relaxed) {
+        0 => {
+            let n = default_number();
+            AUTOMATIC.store(n as u32, Ordering::Relaxed);
+            n
+        }
+        n => n as usize,
+    }
+}
+
+/// One arena for four CPUs, up to 16: blocks that one thread frees and another needs meet in the
+/// store of their arena, and threads of one arena meet at a lock once in a batch. See
+/// `docs/design/caches.md`.
+fn default_number() -> usize {
+    mem::cpus().div_ceil(4).clamp(1, 16)
+}
+
+/// The records of all arenas that there have been, those of destroyed ones included, by number.
+pub fn records() -> impl DoubleEndedIterator<Item = &'static Arena> {
+    (0..END.load(Ordering::Acquire)).filter_map(record)
+}
+
+/// The arenas that there are, by number.
+pub fn made() -> impl DoubleEndedIterator<Item = &'static Arena> {
+    records().filter(|a| a.life().is_live())
+}
+
+/// Those of them that threads are spread over.
+fn spread() -> impl Iterator<Item = &'static Arena> {
+    made().filter(|a| !a.is_by_hand())
+}
+
+/// The arena that has, or had, this number.
+pub(super) fn record(index: usize) -> Option<&'static Arena> {
+    let at = ARENAS.get(index)?.load(Ordering::Acquire);
+    // SAFETY: a published arena is initialised and lives for ever.
+    unsafe { at.as_ref() }
+}
+
+/// The arena with this number.
+pub fn existing(index: usize) -> Option<&'static Arena> {
+    record(index).filter(|a| a.life().is_live())
+}
+
+/// The automatic arena with this number, made if need be. None when memory is out.
+pub(super) fn get(index: usize) -> Option<&'static Arena> {
+    existing(index).or_else(|| make(index))
+}
+
+#[cold]
+fn make(index: usize) -> Option<&'static Arena> {
+    let making = MAKING.lock();
+    make_under(&making, index, &heap::FIRST, Life::Automatic)
+}
+
+/// Waits for the right to make arenas.
+pub(super) fn making() -> Guard<'static, ()> {
+    MAKING.lock()
+}
+
+/// Makes the arena with this number, unless there is one.
+pub(super) fn make_under(
+    _: &Guard<'_, ()>,
+    index: usize,
+    heap: &'static PageHeap,
+    life: Life,
+) -> Option<&'static Arena> {
+    if let Some(arena) = existing(index) {
+        return Some(arena);
+    }
+    // A record is aligned to half a bin's alignment only; take room to align it.
+    let room = meta::take(size_of::<Arena>() + align_of::<Arena>())?;
+    let at = room
+        .as_ptr()
+        .wrapping_add(room.as_ptr().align_offset(align_of::<Arena>()));
+    let arena = at.cast::<Arena>();
+    // SAFETY: the room holds an arena at this address and is nobody else's; each field is written
+    // before a reference is made.
+    unsafe {
+        (&raw mut (*arena).index).write(index as u16);
+        (&raw mut (*arena).heap).write(AtomicPtr::new(core::ptr::from_ref(heap).cast_mut()));
+        (&raw mut (*arena).life).write(AtomicU8::new(life as u8));
+        (&raw mut (*arena).threads).write(AtomicU32::new(0));
+        for i in 0..=CACHED_CLASSES {
+            (&raw mut (*arena).bins[i]).write(Bin::new());
+        }
+    }
+    ARENAS[index].store(arena, Ordering::Release);
+    END.fetch_max(index + 1, Ordering::Release);
+    // SAFETY: initialised above, lives for ever.
+    unsafe { arena.as_ref() }
+}
+
+/// Gives a new thread its arena: the one with the fewest threads, the first of equals; where there
+/// are several nodes of memory, of those that are of the thread's node. None when memory is out.
+pub fn join() -> Option<&'static Arena> {
+    // The first thread of a process need not know of how many arenas and nodes there are to be.
+    let first = existing(0).filter(|_| threads(0) > 0 || nodes::are_several());
+    let near = first.and_then(|a| nodes::here(core::ptr::from_ref(a).addr()));
+    // One thread at a time, or two would see the same arena with the fewest.
+    let making = MAKING.lock();
+    let index = match near {
+        Some(heap) => of_node(heap),
+        None if threads(0) == 0 => 0,
+        None => (0..automatic()).min_by_key(|&i| threads(i))?,
+    };
+    let heap = near.unwrap_or(&heap::FIRST);
+    let arena = make_under(&making, index, heap, Life::Automatic)
+        .filter(|a| !a.is_by_hand())
+        .or_else(|| spread().next())?;
+    arena.threads.fetch_add(1, Ordering::Relaxed);
+    Some(arena)
+}
+
+pub(super) fn threads(index: usize) -> u32 {
+    existing(index).map_or(0, |a| a.threads.load(Ordering::Relaxed))
+}
+
+/// The arena for a thread near this page heap: one that nobody is in, a new one while the page heap
+/// has less than its share, or the one with the fewest threads. Shares are equal, of those page heaps
+/// that have arenas; each has one arena at least.
+fn of_node(heap: &'static PageHeap) -> usize {
+    let is_near = |a: &Arena| core::ptr::eq(a.heap(), heap);
+    let mine = || spread().filter(|a| is_near(a));
+    let leads = |a: &Arena| {
+        spread()
+            .find(|b| core::ptr::eq(a.heap(), b.heap()))
+            .is_some_and(|b| a.index == b.index)
+    };
+    let heaps = spread().filter(|a| leads(a)).count() + mine().next().is_none() as usize;
+    let share = (automatic() / heaps).max(1);
+    // Behind the automatic ones there may be some that were made by hand.
+    let next = (0..MOST).find(|&i| record(i).is_none());
+    let fewest = mine().min_by_key(|a| threads(a.index as usize));
+    match (fewest, next) {
+        (Some(arena), _) if threads(arena.index as usize) == 0 => arena.index as usize,
+        (_, Some(next)) if mine().count() < share => next,
+        (Some(arena), _) => arena.index as usize,
+        (None, _) => 0,
+    }
+}
+
+/// The page heap that the arena with this number takes memory from.
+pub(super) fn heap_of(index: u16) -> &'static PageHeap {
+    record(index as usize).map_or(&heap::FIRST, Arena::heap)
+}
+
+/// The arena with this number; an automatic one is made if need be. None when there is none, or
+/// memory is out.
+pub fn numbered(index: usize) -> Option<&'static Arena> {
+    existing(index).or_else(|| (index < automatic()).then(|| make(index))?)
+}
+
+/// The arena for a thread without a cache.
+pub fn any() -> Option<&'static Arena> {
+    get(0)
+}
+
+/// The lock under which arenas are made, for `fork`.
+pub fn lock() -> &'static crate::sys::lock::RawLock {
+    MAKING.raw()
+}
