@@ -29,6 +29,30 @@ void *reallocarray(void *block, size_t count, size_t size);
 /* The old name of free. */
 void cfree(void *block);
 
+/* The tree of names by which a program looks at the allocator and steers it; docs/mallctl.md lists them,
+ * with their types. Reads the value of name to oldp, where *oldlenp is its size, and writes the one at
+ * newp, of newlen bytes; either or both may be null. 0, or:
+ *   ENOENT  no such name, or nothing at that index      EPERM   the name is not read, or not written
+ *   EINVAL  a value of the wrong size (as much of the   EFAULT  it could not be done
+ *           old one as fits is at oldp, and its length  EAGAIN  memory ran out
+ *           in *oldlenp), or one that cannot be
+ * errno stays as it was. */
+int mallctl(const char *name, void *oldp, size_t *oldlenp, void *newp, size_t newlen);
+/* The name as numbers, for many look-ups of names that differ in a number: put it in its place in mibp.
+ * *miblenp is the room in mibp, and then how much of it is used. */
+int mallctlnametomib(const char *name, size_t *mibp, size_t *miblenp);
+/* As mallctl, by numbers. */
+int mallctlbymib(const size_t *mib, size_t miblen, void *oldp, size_t *oldlenp, void *newp, size_t newlen);
+/* The same by jemalloc's prefix. */
+int je_mallctl(const char *name, void *oldp, size_t *oldlenp, void *newp, size_t newlen);
+int je_mallctlnametomib(const char *name, size_t *mibp, size_t *miblenp);
+int je_mallctlbymib(const size_t *mib, size_t miblen, void *oldp, size_t *oldlenp, void *newp, size_t newlen);
+/* In the place of an arena's number: all arenas, or those that were destroyed. */
+#ifndef MALLCTL_ARENAS_ALL
+#define MALLCTL_ARENAS_ALL 4096
+#define MALLCTL_ARENAS_DESTROYED 4097
+#endif
+
 #ifdef __cplusplus
 }
 #endif

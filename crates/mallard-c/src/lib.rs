@@ -9,6 +9,7 @@
 mod c;
 #[cfg(feature = "counters")]
 mod counters;
+mod ctl;
 mod cxx;
 mod glibc;
 

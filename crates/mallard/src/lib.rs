@@ -16,8 +16,9 @@
 //!
 //! Each folder is one of these floors and uses only the ones under it; `class` (the table of sizes)
 //! belongs to all. On top: `api`, the Rust functions that every front uses, `conf`, the options,
-//! `stats`, `fork`, and `background`, a thread of our own where the program's sleep. A test holds the
-//! order (`tests/layers.rs`).
+//! `stats`, `fork`, and `background`, a thread of our own where the program's sleep; above all that
+//! `ctl`, the tree of names by which programs look at it and steer it. A test holds the order
+//! (`tests/layers.rs`).
 //!
 //! As a Rust program's allocator:
 //!
@@ -46,6 +47,8 @@ mod cache;
 mod class;
 #[cfg(not(loom))]
 pub mod conf;
+#[cfg(not(loom))]
+pub mod ctl;
 #[cfg(not(loom))]
 mod fork;
 #[cfg(not(loom))]

@@ -1,19 +1,24 @@
 //! The functions that every front (C, C++, Rust) is made of.
 //!
 //! `alloc` and `free` hold the fast paths: a class, a stack, a pop or a push. `resize` changes
-//! blocks. `start` reads the options at the first call. `global` is the Rust front. All take and give
+//! blocks. `start` reads the options at the first call. `controls` are
+//! for changing one's mind about some of them later. `global` is the Rust front. All take and give
 //! plain pointers; null means that memory is out. Any thread may call them at any time, before
 //! `main` and in the destructors of thread-specific data included, but not a signal handler that
 //! interrupted one of them.
 
 mod alloc;
 pub mod arenas;
+mod controls;
 mod free;
 pub mod global;
 mod resize;
 mod start;
 
 pub use alloc::{alloc, alloc_aligned, alloc_cached, alloc_zeroed};
+pub use controls::{
+    background_thread, default_decay, is_decay_time, set_background_thread, set_default_decay,
+};
 pub use free::{dealloc, dealloc_sized, usable_size};
 pub use resize::realloc;
 pub use start::{options, start};

@@ -11,7 +11,8 @@
 //! It is a thread of the C library's, so that `setuid` and the like reach it; it is detached, takes no
 //! signals, has no cache and never allocates. It ends when the process has no other thread (which
 //! may wait for it to end), and, unless the options want it always, when there is one other thread
-//! and nothing to return: a process that has become single-threaded is so for the kernel too. In the
+//! and nothing to return: a process that has become single-threaded is so for the kernel too. The program
+//! can start and end it ([`start_now`], [`stop`]). In the
 //! child of a fork it is gone, and made again when it is wanted.
 
 mod pressure;
@@ -20,6 +21,7 @@ use crate::arena;
 use crate::cache::{keeper, life};
 use crate::class::PAGE;
 use crate::heap::{BELL, HEAP};
+use crate::sys::atomic::{AtomicU32, Ordering};
 use crate::sys::bell::Sleep;
 use crate::sys::errno::KeepErrno;
 use crate::sys::{time, tls};
@@ -63,6 +65,50 @@ fn start() {
     }
 }
 
+/// Allows the thread for good and makes it, for callers as of [`start_if_wanted`]. False when the
+/// system or the C library refused.
+pub fn start_now() -> bool {
+    keeper::demand();
+    start();
+    keeper::is_coming()
+}
+
+/// Ends the thread if it is there, waits until it is gone, and allows none from now on.
+pub fn stop() {
+    let _keep = KeepErrno::new();
+    // Told each time, for it may have looked just before it was first told; and who allows the thread
+    // meanwhile has the last word.
+    while !keeper::dismiss() {
+        nap();
+    }
+    // It has said that it leaves: the C library is about to end it.
+    let mut naps = 0;
+    while is_alive(THREAD.load(Ordering::Relaxed)) && naps < FAREWELL {
+        nap();
+        naps += 1;
+    }
+}
+
+/// The thread's number in the system, or that of the last one; 0 before the first.
+static THREAD: AtomicU32 = AtomicU32::new(0);
+/// How often it is looked whether a thread that leaves is gone: for a second at most.
+const FAREWELL: u32 = 10_000;
+
+/// Lets some time pass, so little that nobody minds.
+fn nap() {
+    let time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 100_000,
+    };
+    // SAFETY: the time is valid, and what is left of it is not asked for.
+    unsafe { libc::nanosleep(&time, null_mut()) };
+}
+
+fn is_alive(thread: u32) -> bool {
+    // SAFETY: no signal is sent: it is only asked whether one could be.
+    thread != 0 && unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, 0) } == 0
+}
+
 /// Makes the thread with a stack of that size; false when the system or the C library refused.
 fn create(stack: usize) -> bool {
     let (mut own, mut none) = (MaybeUninit::uninit(), MaybeUninit::uninit());
@@ -104,11 +150,17 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
     tls::set(tls::address_of(&tls::ENDED));
     // SAFETY: the name is a C string of less than 16 bytes.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"mallard".as_ptr()) };
+    // SAFETY: asks for a number.
+    let thread = unsafe { libc::syscall(libc::SYS_gettid) };
+    THREAD.store(thread as u32, Ordering::Relaxed);
     keeper::arrive();
     let mut rounds = Rounds::new();
     let mut sleep = Sleep::Light;
     loop {
         BELL.get_ready(sleep);
+        if !keeper::is_allowed() {
+            break;
+        }
         // Counted first: what the threads that ended gave back is in the round.
         let others = life::threads();
         let next = rounds.round();

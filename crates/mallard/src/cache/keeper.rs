@@ -49,9 +49,34 @@ pub fn is_always() -> bool {
     MODE.load(Ordering::Relaxed) == Mode::Always as u8
 }
 
+/// Whether there may be a thread of ours.
+pub fn is_allowed() -> bool {
+    MODE.load(Ordering::Relaxed) != Mode::Never as u8
+}
+
+/// Has a thread made whether or not one seems worth it, by whoever claims it.
+pub fn demand() {
+    configure(Mode::Always);
+    change(NOBODY, WANTED);
+}
+
+/// Forbids the thread, and asks one that is there to leave; tells whether there is none, nor one being
+/// made.
+pub fn dismiss() -> bool {
+    configure(Mode::Never);
+    change(WANTED, NOBODY);
+    BELL.ring();
+    STATE.load(Ordering::Relaxed) == NOBODY
+}
+
 /// Whether a thread of ours is there for it.
 pub fn is_there() -> bool {
     STATE.load(Ordering::Relaxed) == THERE
+}
+
+/// Whether a thread of ours is there for it or being made.
+pub fn is_coming() -> bool {
+    STATE.load(Ordering::Relaxed) >= MAKING
 }
 
 /// Whether one is to be made.

@@ -126,6 +126,11 @@ impl ThreadCache {
         self.arena.get()
     }
 
+    /// The largest class that is kept; none where threads have no caches.
+    pub fn largest() -> Class {
+        Class(LARGEST.load(Ordering::Relaxed))
+    }
+
     /// Whether blocks of this class are kept at all.
     pub fn keeps(class: Class) -> bool {
         class.0 <= LARGEST.load(Ordering::Relaxed)

@@ -19,6 +19,7 @@
 mod line;
 mod nearest;
 mod options;
+mod plain;
 mod reader;
 mod system;
 mod text;
@@ -31,6 +32,7 @@ use core::ffi::CStr;
 
 pub use line::{Line, Sink, Stderr};
 pub use options::{Descriptor, Effect, Options, Origin, TABLE, find};
+pub use plain::{Plain, Shape};
 pub use reader::{Outcome, Source, Sources, read_from};
 pub use text::Text;
 pub use value::{
@@ -40,6 +42,24 @@ pub use value::{
 
 /// The options that this library was built with: the variable `MALLARD_BUILD_CONF` at build time.
 const COMPILED_IN: Option<&str> = option_env!("MALLARD_BUILD_CONF");
+
+/// The string that this library was built with; empty where there is none.
+pub fn compiled_in() -> &'static CStr {
+    const TEXT: &str = match COMPILED_IN {
+        Some(text) => text,
+        None => "",
+    };
+    const WITH_NUL: [u8; TEXT.len() + 1] = {
+        let mut bytes = [0; TEXT.len() + 1];
+        let mut i = 0;
+        while i < TEXT.len() {
+            bytes[i] = TEXT.as_bytes()[i];
+            i += 1;
+        }
+        bytes
+    };
+    CStr::from_bytes_until_nul(&WITH_NUL).unwrap_or_default()
+}
 
 /// Reads the options of this process; `symbol` is what its symbol `malloc_conf` points at.
 ///

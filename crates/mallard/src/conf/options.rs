@@ -6,6 +6,7 @@
 //! name. A new option is one more row.
 
 use super::line::Line;
+use super::plain::{Kept, Plain, Shape};
 use super::text::*;
 use super::value::*;
 
@@ -20,9 +21,12 @@ pub struct Descriptor {
     pub effect: Effect,
     /// For a second spelling, the option it really sets.
     pub alias_of: Option<&'static str>,
+    /// The type that its value has in C by how it is kept here.
+    pub shape: Shape,
     set: fn(&mut Options, &[u8]) -> bool,
     show: fn(&Options, &mut Line),
     valid: fn(&mut Line),
+    plain: fn(&Options) -> Plain<'_>,
 }
 
 impl Descriptor {
@@ -35,6 +39,11 @@ impl Descriptor {
     /// Appends the option's value as it would be written in an option string.
     pub fn show(&self, options: &Options, out: &mut Line) {
         (self.show)(options, out);
+    }
+
+    /// The option's value for C. A second spelling gives that of the option it sets.
+    pub fn plain<'a>(&self, options: &'a Options) -> Plain<'a> {
+        (self.plain)(options)
     }
 
     /// Appends what values are valid.
@@ -106,6 +115,7 @@ macro_rules! options {
             origin: Origin::$origin,
             effect: $effect,
             alias_of: $alias_of,
+            shape: shape_of(|options| &options.$field),
             set: |options, text| match format_of(|options| &options.$field, $format).read(text) {
                 Some(value) => {
                     options.$field = value;
@@ -115,6 +125,7 @@ macro_rules! options {
             },
             show: |options, out| $format.show(&options.$field, out),
             valid: |out| format_of(|options| &options.$field, $format).valid(out),
+            plain: |options| options.$field.plain(),
         }
     };
 }
@@ -123,6 +134,11 @@ macro_rules! options {
 /// leaves open.
 fn format_of<F: Format>(_field: fn(&Options) -> &F::Value, format: F) -> F {
     format
+}
+
+/// The shape of a field.
+const fn shape_of<T: Kept>(_field: fn(&Options) -> &T) -> Shape {
+    T::SHAPE
 }
 
 /// The longest `prof_prefix`, its closing NUL included.

@@ -6,6 +6,8 @@
 //! pasted into `MALLOC_CONF` of the next.
 
 use super::line::Line;
+use super::plain::{Kept, Plain, Shape};
+use core::ffi::CStr;
 
 /// How one kind of value is written in an option string.
 pub(super) trait Format {
@@ -401,6 +403,13 @@ impl<T: Keyword> Format for OneOf<T> {
     }
 }
 
+const fn c_word(word: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(word.as_bytes()) {
+        Ok(word) => word,
+        Err(_) => panic!("a keyword with a NUL inside"),
+    }
+}
+
 macro_rules! keywords {
     ($($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal),* $(,)? })*) => {$(
         $(#[$doc])*
@@ -409,6 +418,22 @@ macro_rules! keywords {
 
         impl Keyword for $name {
             const ALL: &'static [(Self, &'static str)] = &[$(($name::$variant, $word)),*];
+        }
+
+        impl $name {
+            /// The value's spelling.
+            pub const fn word(self) -> &'static CStr {
+                match self {
+                    $($name::$variant => c_word(concat!($word, "\0"))),*
+                }
+            }
+        }
+
+        impl Kept for $name {
+            const SHAPE: Shape = Shape::Text;
+            fn plain(&self) -> Plain<'_> {
+                Plain::Text(self.word())
+            }
         }
     )*};
 }

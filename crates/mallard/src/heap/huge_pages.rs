@@ -12,6 +12,8 @@ use crate::sys::mem;
 
 /// Chunks at the start of a process that stay with small pages under [`Policy::Auto`].
 const PLAIN_CHUNKS: usize = 4;
+/// Bytes of a huge page.
+pub const SIZE: usize = CHUNK;
 
 /// The option `thp`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,0 +1,127 @@
+//! `arenas.*`: what holds for all arenas, and the size classes.
+//!
+//! A bin is a class that slabs serve, an extent size (`lextent`) one of the classes above, up to the
+//! largest that a request can have.
+
+use super::node::{Access, At, Leaf, Node, indexed, name};
+use super::{Answer, Error, index};
+use crate::api;
+use crate::cache::ThreadCache;
+use crate::class::{Class, PAGE, SLAB_CLASSES};
+use crate::heap::huge_pages;
+
+/// What all blocks but the smallest are aligned to.
+const QUANTUM: usize = 16;
+/// Classes above the slabs': those whose size is that of a possible request.
+const LARGE_CLASSES: usize = {
+    let last = Class::of(api::MAX);
+    let last = if last.size() > api::MAX {
+        last.index() - 1
+    } else {
+        last.index()
+    };
+    last - SLAB_CLASSES
+};
+
+pub(super) static NAMES: &[Node] = &[
+    name(
+        "narenas",
+        Leaf::Unsigned(Access::Read(|_| Ok(index::arenas() as u32))),
+        "The number of arenas, used or not.",
+    ),
+    name(
+        "dirty_decay_ms",
+        Leaf::Ssize(Access::ReadWrite(
+            |_| Ok(api::default_decay().0 as isize),
+            |_, ms| set_decay(Some(ms), None),
+        )),
+        "Milliseconds over which dirty pages go back, of arenas made from now on.",
+    ),
+    name(
+        "muzzy_decay_ms",
+        Leaf::Ssize(Access::ReadWrite(
+            |_| Ok(api::default_decay().1 as isize),
+            |_, ms| set_decay(None, Some(ms)),
+        )),
+        "Milliseconds over which muzzy pages go back, of arenas made from now on.",
+    ),
+    name(
+        "quantum",
+        Leaf::Size(Access::Read(|_| Ok(QUANTUM))),
+        "Alignment of all blocks but the smallest.",
+    ),
+    name(
+        "page",
+        Leaf::Size(Access::Read(|_| Ok(PAGE))),
+        "The unit of slabs and large blocks.",
+    ),
+    name(
+        "hugepage",
+        Leaf::Size(Access::Read(|_| Ok(huge_pages::SIZE))),
+        "Bytes of a huge page.",
+    ),
+    name(
+        "tcache_max",
+        Leaf::Size(Access::Read(|_| Ok(ThreadCache::largest().size()))),
+        "The largest block that thread caches keep.",
+    ),
+    name(
+        "nbins",
+        Leaf::Unsigned(Access::Read(|_| Ok(SLAB_CLASSES as u32))),
+        "The number of classes that slabs serve.",
+    ),
+    name(
+        "nhbins",
+        Leaf::Unsigned(Access::Read(|_| Ok(ThreadCache::largest().index() as u32))),
+        "The number of classes that thread caches keep.",
+    ),
+    indexed("bin", "i", |_, i| i < SLAB_CLASSES, BIN),
+    name(
+        "nlextents",
+        Leaf::Unsigned(Access::Read(|_| Ok(LARGE_CLASSES as u32))),
+        "The number of classes above those of slabs.",
+    ),
+    indexed("lextent", "i", |_, i| i < LARGE_CLASSES, LEXTENT),
+];
+
+static BIN: &[Node] = &[
+    name(
+        "size",
+        Leaf::Size(Access::Read(|at| Ok(bin(at).size()))),
+        "Bytes of a block of this class.",
+    ),
+    name(
+        "nregs",
+        Leaf::U32(Access::Read(|at| Ok(bin(at).shape().regions as u32))),
+        "Blocks in a slab.",
+    ),
+    name(
+        "slab_size",
+        Leaf::Size(Access::Read(|at| Ok(bin(at).shape().pages as usize * PAGE))),
+        "Bytes of a slab.",
+    ),
+    name(
+        "nshards",
+        Leaf::U32(Access::Read(|_| Ok(1))),
+        "Bins of this class in an arena.",
+    ),
+];
+
+static LEXTENT: &[Node] = &[name(
+    "size",
+    Leaf::Size(Access::Read(|at| {
+        Ok(Class((at.index(0) + SLAB_CLASSES + 1) as u8).size())
+    })),
+    "Bytes of a block of this class.",
+)];
+
+/// The class of `arenas.bin.<i>`.
+fn bin(at: &At<'_>) -> Class {
+    Class(at.index(0) as u8 + 1)
+}
+
+/// Sets the times that are given.
+fn set_decay(dirty: Option<isize>, muzzy: Option<isize>) -> Answer<()> {
+    let done = api::set_default_decay(dirty.map(|ms| ms as i64), muzzy.map(|ms| ms as i64));
+    done.then_some(()).ok_or(Error::Fault)
+}

@@ -1,0 +1,112 @@
+//! From a name or a MIB to its place in the tree, in as many steps as the name has components, without
+//! memory of its own.
+
+use super::node::{At, DEPTH, Indexed, Kind, Leaf, Node};
+use super::{Answer, Error};
+
+/// Where a look-up stands.
+pub(super) struct Cursor {
+    place: Place,
+    mib: [usize; DEPTH],
+    depth: usize,
+    indices: [usize; DEPTH],
+    numbers: usize,
+}
+
+#[derive(Clone, Copy)]
+enum Place {
+    Leaf(&'static Leaf),
+    Names(&'static [Node]),
+    Indexed(&'static Indexed),
+}
+
+impl Cursor {
+    pub fn new(root: &'static [Node]) -> Self {
+        Cursor {
+            place: Place::Names(root),
+            mib: [0; DEPTH],
+            depth: 0,
+            indices: [0; DEPTH],
+            numbers: 0,
+        }
+    }
+
+    /// The place of a whole name.
+    pub fn find(root: &'static [Node], name: &[u8]) -> Answer<Self> {
+        let mut cursor = Cursor::new(root);
+        for component in name.split(|&byte| byte == b'.') {
+            cursor.enter_named(component)?;
+        }
+        Ok(cursor)
+    }
+
+    /// The place of a whole MIB.
+    pub fn find_mib(root: &'static [Node], mib: &[usize]) -> Answer<Self> {
+        let mut cursor = Cursor::new(root);
+        for &component in mib {
+            cursor.enter(component)?;
+        }
+        Ok(cursor)
+    }
+
+    /// Goes on by a component of a name.
+    pub fn enter_named(&mut self, component: &[u8]) -> Answer<usize> {
+        let position = match self.place {
+            Place::Names(nodes) => nodes
+                .iter()
+                .position(|node| node.name.as_bytes() == component)
+                .ok_or(Error::NotFound)?,
+            Place::Indexed(_) => number(component).ok_or(Error::NotFound)?,
+            Place::Leaf(_) => return Err(Error::NotFound),
+        };
+        self.enter(position)?;
+        Ok(position)
+    }
+
+    /// Goes on by a component of a MIB.
+    fn enter(&mut self, component: usize) -> Answer<()> {
+        self.place = match self.place {
+            Place::Names(nodes) => match &nodes.get(component).ok_or(Error::NotFound)?.kind {
+                Kind::Leaf(leaf) => Place::Leaf(leaf),
+                Kind::Names(nodes) => Place::Names(nodes),
+                Kind::Indexed(indexed) => Place::Indexed(indexed),
+            },
+            Place::Indexed(indexed) => {
+                if !(indexed.exists)(&self.at(), component) {
+                    return Err(Error::NotFound);
+                }
+                *self.indices.get_mut(self.numbers).ok_or(Error::NotFound)? = component;
+                self.numbers += 1;
+                Place::Names(indexed.below)
+            }
+            Place::Leaf(_) => return Err(Error::NotFound),
+        };
+        *self.mib.get_mut(self.depth).ok_or(Error::NotFound)? = component;
+        self.depth += 1;
+        Ok(())
+    }
+
+    /// What the look-up has found out so far.
+    pub fn at(&self) -> At<'_> {
+        At::new(&self.mib[..self.depth], &self.indices[..self.numbers])
+    }
+
+    /// What stands here, if the name ends here.
+    pub fn leaf(&self) -> Answer<&'static Leaf> {
+        match self.place {
+            Place::Leaf(leaf) => Ok(leaf),
+            _ => Err(Error::NotFound),
+        }
+    }
+}
+
+/// The number that these digits write; nothing but digits is one.
+fn number(digits: &[u8]) -> Option<usize> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0usize, |n, &digit| {
+        let digit = char::from(digit).to_digit(10)?;
+        n.checked_mul(10)?.checked_add(digit as usize)
+    })
+}

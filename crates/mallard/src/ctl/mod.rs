@@ -1,0 +1,250 @@
+//! The tree of names by which a program looks at the allocator and steers it: jemalloc's `mallctl`.
+//!
+//! Every name stands once, in one of the tables of this folder: a file for each branch (`config`,
+//! `opt`, `arenas`, `arena`, `thread`, `tcache`, `prof`, `stats`), the names without a branch here.
+//! From the tables come the look-up by name and by MIB (`lookup`), the checks of lengths and
+//! of what may be read or written (`request`), the reference `docs/mallctl.md` and the test that every
+//! name answers (`tests`). Names, types and errors are jemalloc's; its manual is the definition.
+//! A call takes no memory and keeps `errno`; readers and writers call the floors below.
+//!
+//! # To add a name
+//!
+//! Add a row to the table of its branch: the component, what stands there, one line for the
+//! reference. What stands there is a [`Leaf`] by its type in C with its [`Access`]:
+//!
+//! ```ignore
+//! name("quantum", Leaf::Size(Access::Read(|_| Ok(16))), "Alignment of all but the smallest blocks."),
+//! name("dss", Leaf::Text(Access::ReadWrite(dss, set_dss)), "…"),   // the answer is the old value
+//! name("purge", Leaf::Action(|at| api::purge(…)), "…"),            // neither read nor written
+//! ```
+//!
+//! The rules of lengths and permissions are not the row's business; a reader gives the value, or the
+//! [`Error`] that the call is to end with. Where a name has rules of its own (it needs room for its
+//! answer before it does anything, it reads the place of the old value, …) it is a [`Leaf::Special`] and
+//! talks to the [`Request`] itself: `epoch`, below, is one.
+//!
+//! A number within a name is a branch made by [`indexed`], with a function that tells whether there is
+//! anything at an index: if not, the name does not exist (`ENOENT`), by name as by MIB. The reader finds the
+//! number by [`At::index`]. So `arenas.bin.<i>.size` (`arenas.rs`) is
+//!
+//! ```ignore
+//! indexed("bin", "i", |_, i| i < SLAB_CLASSES, &[
+//!     name("size", Leaf::Size(Access::Read(|at| Ok(bin(at).size()))), "Bytes of a block."),
+//! ])
+//! ```
+//!
+//! For `arena.<i>` and `stats.arenas.<i>` [`index`] has these functions, and what an index stands
+//! for: one arena, all ([`ALL`]), or those destroyed ([`DESTROYED`]). A number that is let in and for
+//! which the request still makes no sense (an arena that nobody has used yet is to be purged) is
+//! `EFAULT`, as in jemalloc.
+//!
+//! Then write the reference anew: `MALLARD_BLESS=1 cargo test -p mallard ctl::tests::reference`.
+
+mod arena;
+mod arenas;
+mod config;
+pub mod index;
+mod lookup;
+mod node;
+mod opt;
+mod prof;
+mod request;
+mod stats;
+mod tcache;
+mod thread;
+
+#[cfg(test)]
+mod tests;
+
+pub use index::{ALL, DESTROYED};
+pub use node::{Access, At, DEPTH, Leaf, Mode, Node, Special, branch, indexed, name};
+pub use request::{CType, Request};
+
+use crate::api;
+use crate::sys::atomic::{AtomicU64, Ordering};
+use crate::sys::errno::KeepErrno;
+use core::ffi::{CStr, c_int};
+use lookup::Cursor;
+
+/// What `version` says: the version of jemalloc whose interface this is, in jemalloc's form
+/// (`major.minor.bugfix-commits-gHASH`) for those who take it apart, then who it really is.
+pub const VERSION: &CStr = match CStr::from_bytes_with_nul(
+    concat!("5.3.1-0-g0 mallard-", env!("CARGO_PKG_VERSION"), "\0").as_bytes(),
+) {
+    Ok(version) => version,
+    Err(_) => panic!("a version holds no NUL"),
+};
+
+/// Why a call failed, by its code in C.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(i32)]
+pub enum Error {
+    /// No such name, or nothing at this index.
+    NotFound = libc::ENOENT,
+    /// A value or an answer of the wrong length, or a value that cannot be.
+    Invalid = libc::EINVAL,
+    /// A write of what is only read, or the other way round.
+    NotPermitted = libc::EPERM,
+    /// It could not be done.
+    Fault = libc::EFAULT,
+    /// Memory or numbers ran out.
+    Again = libc::EAGAIN,
+}
+
+impl Error {
+    pub fn code(self) -> c_int {
+        self as c_int
+    }
+}
+
+impl From<c_int> for Error {
+    /// The error of that code; one that `mallctl` does not have is [`Error::Fault`].
+    fn from(code: c_int) -> Error {
+        [
+            Error::NotFound,
+            Error::Invalid,
+            Error::NotPermitted,
+            Error::Again,
+        ]
+        .into_iter()
+        .find(|error| error.code() == code)
+        .unwrap_or(Error::Fault)
+    }
+}
+
+pub type Answer<T> = Result<T, Error>;
+
+static ROOT: [Node; 13] = [
+    name(
+        "version",
+        Leaf::Text(Access::Read(|_| Ok(VERSION))),
+        "The version of jemalloc whose interface this is, then Mallard's own.",
+    ),
+    name(
+        "epoch",
+        Leaf::Special(Special {
+            c_type: "uint64_t",
+            mode: Mode::ReadWrite,
+            serve: epoch,
+        }),
+        "Writing anything takes a new snapshot of the statistics; the answer is its number.",
+    ),
+    name(
+        "background_thread",
+        Leaf::Bool(Access::ReadWrite(
+            |_| Ok(api::background_thread()),
+            |_, on| match api::set_background_thread(on) {
+                true => Ok(()),
+                false => Err(Error::Fault),
+            },
+        )),
+        "Whether memory is returned by a thread of Mallard's own; starts and ends it.",
+    ),
+    name(
+        "max_background_threads",
+        Leaf::Size(Access::ReadWrite(
+            max_background_threads,
+            set_max_background_threads,
+        )),
+        "Most background threads at a time, up to `opt.max_background_threads`; one does it all.",
+    ),
+    branch("thread", thread::NAMES),
+    branch("config", config::NAMES),
+    branch("opt", &opt::NAMES),
+    branch("tcache", tcache::NAMES),
+    indexed("arena", "i", index::is_arena, arena::NAMES),
+    branch("arenas", arenas::NAMES),
+    branch("prof", prof::NAMES),
+    branch("stats", stats::NAMES),
+    branch("approximate_stats", stats::APPROXIMATE),
+];
+
+/// Serves a request by name. An unknown name is [`Error::NotFound`].
+pub fn by_name(name: &[u8], request: &mut Request) -> Answer<()> {
+    let _keep = KeepErrno::new();
+    api::start();
+    serve(Cursor::find(&ROOT, name)?, request)
+}
+
+/// Serves a request by MIB. One that leads nowhere, or only part of the way, is [`Error::NotFound`].
+pub fn by_mib(mib: &[usize], request: &mut Request) -> Answer<()> {
+    let _keep = KeepErrno::new();
+    api::start();
+    serve(Cursor::find_mib(&ROOT, mib)?, request)
+}
+
+fn serve(cursor: Cursor, request: &mut Request) -> Answer<()> {
+    cursor.leaf()?.serve(&cursor.at(), request)
+}
+
+/// Writes the name's MIB; tells its length. A name that ends within the tree has one too, and of a name
+/// that has more components than `mib` has room for the first ones are written: to be completed by
+/// the caller.
+pub fn name_to_mib(name: &[u8], mib: &mut [usize]) -> Answer<usize> {
+    let _keep = KeepErrno::new();
+    api::start();
+    if name.is_empty() || name[0] == b'.' {
+        return Err(Error::NotFound);
+    }
+    let mut cursor = Cursor::new(&ROOT);
+    let mut depth = 0;
+    for (slot, component) in mib.iter_mut().zip(name.split(|&byte| byte == b'.')) {
+        *slot = cursor.enter_named(component)?;
+        depth += 1;
+    }
+    Ok(depth)
+}
+
+/// Reads a name whose type in C is `T`'s.
+pub fn read<T: CType>(name: &[u8]) -> Answer<T> {
+    let mut value = core::mem::MaybeUninit::<T>::zeroed();
+    let mut len = size_of::<T>();
+    // SAFETY: the value is as long as said, and there is no new one.
+    let mut request =
+        unsafe { Request::new(value.as_mut_ptr().cast(), &mut len, core::ptr::null(), 0) };
+    by_name(name, &mut request)?;
+    // SAFETY: zeros, which every `CType` takes, or written by a name with a value of this length: all
+    // types of one length take the same values but `bool`, and no other has its length.
+    Ok(unsafe { value.assume_init() })
+}
+
+/// Writes a name whose type in C is `T`'s.
+///
+/// # Safety
+/// The value is what the name asks for: where that is a pointer, it points to what it should; where it
+/// frees blocks, nobody uses them.
+pub unsafe fn write<T: CType>(name: &[u8], value: T) -> Answer<()> {
+    let none = core::ptr::null_mut();
+    // SAFETY: the value is as long as said, nothing is read, and the caller vouches for the value.
+    let mut request =
+        unsafe { Request::new(none, none.cast(), (&raw const value).cast(), size_of::<T>()) };
+    by_name(name, &mut request)
+}
+
+/// The number of the snapshot.
+static EPOCH: AtomicU64 = AtomicU64::new(1);
+
+fn epoch(_: &At<'_>, request: &mut Request) -> Answer<()> {
+    if request.given::<u64>()?.is_some() {
+        EPOCH.fetch_add(1, Ordering::Relaxed);
+    }
+    request.answer(EPOCH.load(Ordering::Relaxed))
+}
+
+/// What was written; 0 before that.
+static MAX_BACKGROUND_THREADS: AtomicU64 = AtomicU64::new(0);
+
+fn max_background_threads(_: &At<'_>) -> Answer<usize> {
+    Ok(match MAX_BACKGROUND_THREADS.load(Ordering::Relaxed) {
+        0 => api::options().max_background_threads as usize,
+        n => n as usize,
+    })
+}
+
+fn set_max_background_threads(_: &At<'_>, most: usize) -> Answer<()> {
+    if !(1..=api::options().max_background_threads as usize).contains(&most) {
+        return Err(Error::Invalid);
+    }
+    MAX_BACKGROUND_THREADS.store(most as u64, Ordering::Relaxed);
+    Ok(())
+}

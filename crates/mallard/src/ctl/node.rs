@@ -1,0 +1,226 @@
+//! What the tree is made of: nodes, what stands at a name, and where a look-up has arrived.
+//!
+//! Everything here is built by `const` functions, so that the whole tree is constant data; the lines
+//! of documentation exist in tests alone, where the reference is written from them.
+
+use super::{Answer, Request};
+use core::ffi::{CStr, c_char, c_uint, c_void};
+
+/// The most components of a name.
+pub const DEPTH: usize = 7;
+
+/// One component of names: the end of one, or the way to further components.
+pub struct Node {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    #[cfg(test)]
+    pub(super) doc: &'static str,
+}
+
+pub(super) enum Kind {
+    Leaf(Leaf),
+    Names(&'static [Node]),
+    Indexed(Indexed),
+}
+
+/// A component that is a number.
+pub struct Indexed {
+    /// How the reference writes it: `i`, `j`.
+    #[cfg(test)]
+    pub(super) letter: &'static str,
+    /// Whether there is something at this index now, at the place that was reached.
+    pub(super) exists: fn(&At<'_>, usize) -> bool,
+    pub(super) below: &'static [Node],
+}
+
+/// A name that ends here: what it answers, and its line in the reference.
+pub const fn name(name: &'static str, leaf: Leaf, doc: &'static str) -> Node {
+    let _ = doc;
+    Node {
+        name,
+        kind: Kind::Leaf(leaf),
+        #[cfg(test)]
+        doc,
+    }
+}
+
+/// Names that begin alike.
+pub const fn branch(name: &'static str, below: &'static [Node]) -> Node {
+    Node {
+        name,
+        kind: Kind::Names(below),
+        #[cfg(test)]
+        doc: "",
+    }
+}
+
+/// Names that begin alike and go on with a number, which the reference writes `<letter>`.
+pub const fn indexed(
+    name: &'static str,
+    letter: &'static str,
+    exists: fn(&At<'_>, usize) -> bool,
+    below: &'static [Node],
+) -> Node {
+    let _ = letter;
+    Node {
+        name,
+        kind: Kind::Indexed(Indexed {
+            #[cfg(test)]
+            letter,
+            exists,
+            below,
+        }),
+        #[cfg(test)]
+        doc: "",
+    }
+}
+
+pub type Read<T> = fn(&At<'_>) -> Answer<T>;
+pub type Write<T> = fn(&At<'_>, T) -> Answer<()>;
+
+/// What can be done with a value.
+pub enum Access<T, New = T> {
+    Read(Read<T>),
+    /// The value must be given.
+    Write(Write<New>),
+    /// Either or both: the answer is the value from before.
+    ReadWrite(Read<T>, Write<New>),
+}
+
+/// What stands at a name, by its type in C.
+pub enum Leaf {
+    /// `bool`
+    Bool(Access<bool>),
+    /// `unsigned`
+    Unsigned(Access<c_uint>),
+    /// `uint32_t`
+    U32(Access<u32>),
+    /// `size_t`
+    Size(Access<usize>),
+    /// `ssize_t`
+    Ssize(Access<isize>),
+    /// `uint64_t`
+    U64(Access<u64>),
+    /// `int64_t`
+    I64(Access<i64>),
+    /// `const char *`: read as text that lives for ever, written as whatever pointer it is.
+    Text(Access<&'static CStr, *const c_char>),
+    /// `uint64_t *`: a counter that its owner may look at whenever it likes.
+    Counter(Access<*mut u64>),
+    /// `void *`
+    Pointer(Access<*mut c_void>),
+    /// Neither read nor written: something is done.
+    Action(fn(&At<'_>) -> Answer<()>),
+    /// What keeps rules of its own.
+    Special(Special),
+}
+
+pub struct Special {
+    /// The type in C, for the reference.
+    pub c_type: &'static str,
+    /// For the reference; it is for `serve` to refuse ([`Request::allow`]).
+    pub mode: Mode,
+    pub serve: fn(&At<'_>, &mut Request) -> Answer<()>,
+}
+
+/// What of reading and writing a name takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    ReadOnly,
+    WriteOnly,
+    ReadWrite,
+    Neither,
+}
+
+impl<T, New> Access<T, New> {
+    #[cfg(test)]
+    const fn mode(&self) -> Mode {
+        match self {
+            Access::Read(_) => Mode::ReadOnly,
+            Access::Write(_) => Mode::WriteOnly,
+            Access::ReadWrite(..) => Mode::ReadWrite,
+        }
+    }
+}
+
+impl Leaf {
+    #[cfg(test)]
+    pub fn mode(&self) -> Mode {
+        match self {
+            Leaf::Bool(a) => a.mode(),
+            Leaf::Unsigned(a) => a.mode(),
+            Leaf::U32(a) => a.mode(),
+            Leaf::Size(a) => a.mode(),
+            Leaf::Ssize(a) => a.mode(),
+            Leaf::U64(a) => a.mode(),
+            Leaf::I64(a) => a.mode(),
+            Leaf::Text(a) => a.mode(),
+            Leaf::Counter(a) => a.mode(),
+            Leaf::Pointer(a) => a.mode(),
+            Leaf::Action(_) => Mode::Neither,
+            Leaf::Special(special) => special.mode,
+        }
+    }
+
+    /// The type in C, for the reference.
+    #[cfg(test)]
+    pub fn c_type(&self) -> &'static str {
+        match self {
+            Leaf::Bool(_) => "bool",
+            Leaf::Unsigned(_) => "unsigned",
+            Leaf::U32(_) => "uint32_t",
+            Leaf::Size(_) => "size_t",
+            Leaf::Ssize(_) => "ssize_t",
+            Leaf::U64(_) => "uint64_t",
+            Leaf::I64(_) => "int64_t",
+            Leaf::Text(_) => "const char *",
+            Leaf::Counter(_) => "uint64_t *",
+            Leaf::Pointer(_) => "void *",
+            Leaf::Action(_) => "",
+            Leaf::Special(special) => special.c_type,
+        }
+    }
+
+    /// Answers a request at this place.
+    pub(super) fn serve(&self, at: &At<'_>, request: &mut Request) -> Answer<()> {
+        match self {
+            Leaf::Bool(a) => request.value(a, at),
+            Leaf::Unsigned(a) => request.value(a, at),
+            Leaf::U32(a) => request.value(a, at),
+            Leaf::Size(a) => request.value(a, at),
+            Leaf::Ssize(a) => request.value(a, at),
+            Leaf::U64(a) => request.value(a, at),
+            Leaf::I64(a) => request.value(a, at),
+            Leaf::Text(a) => request.value(a, at),
+            Leaf::Counter(a) => request.value(a, at),
+            Leaf::Pointer(a) => request.value(a, at),
+            Leaf::Action(act) => {
+                request.allow(Mode::Neither)?;
+                act(at)
+            }
+            Leaf::Special(special) => (special.serve)(at, request),
+        }
+    }
+}
+
+/// Where a look-up has arrived: the MIB up to there, and which of its components are numbers.
+pub struct At<'a> {
+    mib: &'a [usize],
+    indices: &'a [usize],
+}
+
+impl<'a> At<'a> {
+    pub(super) fn new(mib: &'a [usize], indices: &'a [usize]) -> Self {
+        At { mib, indices }
+    }
+
+    /// The name as positions: of a name among its siblings, or a number of the name itself.
+    pub fn mib(&self) -> &[usize] {
+        self.mib
+    }
+
+    /// The `n`th number in the name: of `stats.arenas.<i>.bins.<j>.size` the index `i` is 0, `j` is 1.
+    pub fn index(&self, n: usize) -> usize {
+        self.indices[n]
+    }
+}

@@ -1,0 +1,206 @@
+//! One call of `mallctl`: where the old value goes, where the new one comes from, and the rules about
+//! both.
+//!
+//! The rules are jemalloc's. Without room for it (`oldp` or `oldlenp` null) the old value is not
+//! told. With room of the wrong length as much of it is copied as fits, `*oldlenp` says how much, and
+//! the call fails with `EINVAL`. A new value of the wrong length is `EINVAL`, and is found out before
+//! anything is told or changed. What cannot be written or read is `EPERM`.
+
+use super::node::{Access, At, Mode};
+use super::{Answer, Error};
+use core::ffi::{CStr, c_char, c_void};
+
+/// What a caller of `mallctl` gave.
+pub struct Request {
+    old: *mut u8,
+    old_len: *mut usize,
+    new: *const u8,
+    new_len: usize,
+}
+
+/// A type of C that values have.
+///
+/// # Safety
+/// The type has no padding.
+pub unsafe trait CType: Copy {
+    /// # Safety
+    /// `from` points to a value of this type in C, aligned or not.
+    unsafe fn load(from: *const u8) -> Self {
+        // SAFETY: the caller's promise; every type but `bool` takes all its bit patterns.
+        unsafe { from.cast::<Self>().read_unaligned() }
+    }
+}
+
+// SAFETY: one byte.
+unsafe impl CType for bool {
+    unsafe fn load(from: *const u8) -> Self {
+        // SAFETY: the caller's promise. A byte that is neither 0 nor 1 must not become a bool.
+        unsafe { from.read() != 0 }
+    }
+}
+
+macro_rules! c_types {
+    ($($type:ty)*) => {$(
+        // SAFETY: numbers and pointers have no padding.
+        unsafe impl CType for $type {}
+    )*};
+}
+c_types! { u32 usize isize u64 i64 *const c_char *mut u64 *mut c_void }
+
+/// How a reader's answer goes out.
+pub trait Told {
+    type C: CType;
+    fn c(self) -> Self::C;
+}
+
+impl<T: CType> Told for T {
+    type C = T;
+    fn c(self) -> T {
+        self
+    }
+}
+
+impl Told for &'static CStr {
+    type C = *const c_char;
+    fn c(self) -> *const c_char {
+        self.as_ptr()
+    }
+}
+
+impl Request {
+    /// # Safety
+    /// Each of `old_len`, `old` (for `*old_len` bytes) and `new` (for `new_len` bytes) is null or valid,
+    /// and the value at `new` is what the name asks for.
+    pub unsafe fn new(
+        old: *mut c_void,
+        old_len: *mut usize,
+        new: *const c_void,
+        new_len: usize,
+    ) -> Self {
+        Request {
+            old: old.cast(),
+            old_len,
+            new: new.cast(),
+            new_len,
+        }
+    }
+
+    /// Whether the old value is asked for.
+    pub fn is_read(&self) -> bool {
+        !self.old.is_null() && !self.old_len.is_null()
+    }
+
+    /// Whether there is a new value.
+    pub fn is_write(&self) -> bool {
+        !self.new.is_null()
+    }
+
+    /// Refuses what this mode does not take.
+    pub fn allow(&self, mode: Mode) -> Answer<()> {
+        let reads = !self.old.is_null() || !self.old_len.is_null();
+        let writes = !self.new.is_null() || self.new_len != 0;
+        match mode {
+            Mode::ReadOnly if writes => Err(Error::NotPermitted),
+            Mode::WriteOnly if reads => Err(Error::NotPermitted),
+            Mode::Neither if reads || writes => Err(Error::NotPermitted),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses to read and write in one call.
+    pub fn allow_one_of_both(&self) -> Answer<()> {
+        let writes = !self.new.is_null() || self.new_len != 0;
+        if self.is_read() && writes {
+            return Err(Error::NotPermitted);
+        }
+        Ok(())
+    }
+
+    /// Tells the value, if it is asked for.
+    pub fn answer<T: CType>(&mut self, value: T) -> Answer<()> {
+        self.answer_bytes((&raw const value).cast(), size_of::<T>())
+    }
+
+    #[inline(never)]
+    fn answer_bytes(&mut self, value: *const u8, len: usize) -> Answer<()> {
+        if !self.is_read() {
+            return Ok(());
+        }
+        // SAFETY: not null, so valid by the promise of `new`.
+        let room = unsafe { self.old_len.read_unaligned() };
+        let copied = len.min(room);
+        // SAFETY: `room` bytes can be written by the promise of `new`; the value has `len`.
+        unsafe { core::ptr::copy_nonoverlapping(value, self.old, copied) };
+        if room == len {
+            return Ok(());
+        }
+        // SAFETY: as above.
+        unsafe { self.old_len.write_unaligned(copied) };
+        Err(Error::Invalid)
+    }
+
+    /// Refuses, before anything is done, a call that cannot be told its result.
+    pub fn must_read<T: CType>(&mut self) -> Answer<()> {
+        // SAFETY: not null where it is read, so valid by the promise of `new`.
+        let fits = self.is_read() && unsafe { self.old_len.read_unaligned() } == size_of::<T>();
+        if !fits && !self.old_len.is_null() {
+            // SAFETY: not null, so valid by the promise of `new`.
+            unsafe { self.old_len.write_unaligned(0) };
+        }
+        fits.then_some(()).ok_or(Error::Invalid)
+    }
+
+    /// The bytes of the old value's place that the caller filled in: for names that read there.
+    pub fn old<T: CType>(&self) -> Answer<Option<T>> {
+        if !self.is_read() {
+            return Ok(None);
+        }
+        // SAFETY: not null, so valid by the promise of `new`, for so many bytes.
+        unsafe {
+            match self.old_len.read_unaligned() == size_of::<T>() {
+                true => Ok(Some(T::load(self.old))),
+                false => Err(Error::Invalid),
+            }
+        }
+    }
+
+    /// The new value, if there is one.
+    pub fn given<T: CType>(&self) -> Answer<Option<T>> {
+        if self.new.is_null() {
+            return Ok(None);
+        }
+        if self.new_len != size_of::<T>() {
+            return Err(Error::Invalid);
+        }
+        // SAFETY: not null, so valid by the promise of `new`, for so many bytes.
+        Ok(Some(unsafe { T::load(self.new) }))
+    }
+
+    /// The new value, which must be there.
+    pub fn must_give<T: CType>(&self) -> Answer<T> {
+        self.given()?.ok_or(Error::Invalid)
+    }
+
+    /// Serves a plain value.
+    pub(super) fn value<T: Told, New: CType>(
+        &mut self,
+        access: &Access<T, New>,
+        at: &At<'_>,
+    ) -> Answer<()> {
+        match access {
+            Access::Read(read) => {
+                self.allow(Mode::ReadOnly)?;
+                self.answer(read(at)?.c())
+            }
+            Access::Write(write) => {
+                self.allow(Mode::WriteOnly)?;
+                write(at, self.must_give()?)
+            }
+            Access::ReadWrite(read, write) => {
+                let new = self.given()?;
+                self.answer(read(at)?.c())?;
+                new.map_or(Ok(()), |new| write(at, new))
+            }
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! The tree as its callers see it.
+
+extern crate std;
+
+mod answers;
+mod reference;
+
+use super::node::{Kind, Node};
+use super::{Leaf, ROOT};
+use std::format;
+use std::string::String;
+use std::vec::Vec;
+
+/// One name of the tree, as the tables have it.
+pub struct Row {
+    /// With `<i>` where a number is.
+    pub path: String,
+    pub leaf: &'static Leaf,
+    pub doc: &'static str,
+}
+
+/// All names, in the order of the tables.
+pub fn rows() -> Vec<Row> {
+    let mut rows = Vec::new();
+    collect("", &ROOT, &mut rows);
+    rows
+}
+
+fn collect(before: &str, nodes: &'static [Node], rows: &mut Vec<Row>) {
+    for node in nodes {
+        let path = format!("{before}{}", node.name);
+        match &node.kind {
+            Kind::Leaf(leaf) => rows.push(Row {
+                path,
+                leaf,
+                doc: node.doc,
+            }),
+            Kind::Names(below) => collect(&format!("{path}."), below, rows),
+            Kind::Indexed(indexed) => collect(
+                &format!("{path}.<{}>.", indexed.letter),
+                indexed.below,
+                rows,
+            ),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! `docs/mallctl.md` is written from the tables. This test fails when the file is stale; run it with
+//! `MALLARD_BLESS=1` to write the file anew.
+
+extern crate std;
+
+use super::{Row, rows};
+use crate::ctl::Mode;
+use std::string::String;
+use std::{env, format, fs, path::Path};
+
+const INTRODUCTION: &str = "\
+# The `mallctl` tree
+
+<!-- Written from the tables in crates/mallard/src/ctl. To change it, change a table or
+     crates/mallard/src/ctl/tests/reference.rs, then:
+     MALLARD_BLESS=1 cargo test -p mallard ctl::tests::reference -->
+
+A program looks at the allocator and steers it by names: jemalloc's, with jemalloc's types and meaning.
+
+```c
+#include <mallard.h>
+
+size_t allocated, size = sizeof allocated;
+uint64_t epoch = 1;
+mallctl(\"epoch\", NULL, NULL, &epoch, sizeof epoch);             // a new snapshot
+mallctl(\"stats.allocated\", &allocated, &size, NULL, 0);         // read from it
+```
+
+`mallctl` takes the name, room for the old value and its size, and the new value and its size; either value
+may be left out with null pointers. `mallctlnametomib` turns a name into numbers (a MIB), by which
+`mallctlbymib` finds it faster, and in which the numbers of arenas and classes can be exchanged; the name's
+beginning alone has a MIB too. From Rust: `mallard::ctl::{read, write, by_name, by_mib}`. All can be called
+from any thread at any time, also before anything was allocated; they take no memory and keep `errno`.
+
+| answer | when |
+| --- | --- |
+| 0 | done |
+| `ENOENT` | there is no such name (or only the beginning of one), or nothing at that index |
+| `EINVAL` | a value has the wrong size (of the old one as much as fits was copied, and `*oldlenp` says how much), or is none that can be |
+| `EPERM` | a name that is not read was read, or one that is not written was written |
+| `EFAULT`, `EAGAIN` | it could not be done; memory or numbers ran out |
+
+In the tables, `r-` marks names that are read, `-w` those that are written, `rw` both (the answer is the value
+from before), `--` neither: the call itself does something. `<i>` and `<j>` are numbers. In the place of an
+arena's number, 4096 (`MALLCTL_ARENAS_ALL`) stands for all arenas, 4097 (`MALLCTL_ARENAS_DESTROYED`) for
+those that were destroyed.
+";
+
+/// The name's beginning that it shares a table with.
+fn group(row: &Row) -> String {
+    let mut parts = row.path.split('.');
+    let first = parts.next().unwrap_or_default();
+    match (first, parts.next(), parts.next()) {
+        (_, None, _) => "Without a branch".into(),
+        ("stats", Some("arenas"), Some(_)) => "`stats.arenas.<i>`".into(),
+        ("arena", ..) => "`arena.<i>`".into(),
+        _ => format!("`{first}`"),
+    }
+}
+
+fn reference() -> String {
+    let mut text = String::from(INTRODUCTION);
+    let mut last = String::new();
+    for row in rows() {
+        let group = group(&row);
+        if group != last {
+            text.push_str(&format!(
+                "\n## {group}\n\n| name | type | access | meaning |\n| --- | --- | --- | --- |\n"
+            ));
+            last = group;
+        }
+        let mode = match row.leaf.mode() {
+            Mode::ReadOnly => "r-",
+            Mode::WriteOnly => "-w",
+            Mode::ReadWrite => "rw",
+            Mode::Neither => "--",
+        };
+        let c_type = match row.leaf.c_type() {
+            "" => String::new(),
+            c_type => format!("`{c_type}`"),
+        };
+        text.push_str(&format!(
+            "| `{}` | {c_type} | {mode} | {} |\n",
+            row.path, row.doc
+        ));
+    }
+    text
+}
+
+#[test]
+fn the_reference_is_up_to_date() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/mallctl.md");
+    let expected = reference();
+    if env::var_os("MALLARD_BLESS").is_some() {
+        fs::write(&path, &expected).expect("docs/mallctl.md can be written");
+    }
+    let found = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        found == expected,
+        "docs/mallctl.md is not what the tables say; \
+         write it anew with: MALLARD_BLESS=1 cargo test -p mallard ctl::tests::reference"
+    );
+}
+
+#[test]
+fn every_name_has_its_line_and_none_breaks_the_markdown() {
+    for row in rows() {
+        assert!(row.doc.ends_with('.'), "{}: {:?}", row.path, row.doc);
+        assert!(!row.doc.contains('|'), "{}: {:?}", row.path, row.doc);
+    }
+}

@@ -1,0 +1,5 @@
+//! `thread.*`: the calling thread.
+
+use super::Node;
+
+pub(super) static NAMES: &[Node] = &[];
