@@ -195,8 +195,13 @@ fn look_up(name: &CStr) -> usize {
     }
 }
 
-/// The program's new-handler, or 0.
-extern "C" fn handler() -> usize {
+/// There was no memory for `size` bytes: the program's new-handler, or 0.
+extern "C" fn handler(size: usize) -> usize {
+    if api::options().experimental_infallible_new {
+        die!(
+            "operator new: out of memory: {size} bytes wanted, and the option experimental_infallible_new is on"
+        );
+    }
     let get = runtime_function!("_ZSt15get_new_handlerv", c"_ZSt15get_new_handlerv");
     if get == 0 {
         return 0;
@@ -282,6 +287,7 @@ extern "C" fn new_failed(size: usize, align: usize) -> *mut c_void {
         "mov rbx, rdi",
         "mov r12, rsi",
         "2:",
+        "mov rdi, rbx",
         "call {handler}",
         "test rax, rax",
         "jz 3f",
@@ -330,6 +336,7 @@ extern "C" fn new_failed_nothrow(size: usize, align: usize) -> *mut c_void {
         "mov rbx, rdi",
         "mov r12, rsi",
         "2:",
+        "mov rdi, rbx",
         "call {handler}",
         "test rax, rax",
         "jz 3f",

@@ -10,8 +10,9 @@ use crate::background;
 use crate::cache::{self, ThreadCache, life};
 use crate::class::{self, CACHED_MAX, Class, MAX, MEDIUM_MAX, PAGE, SLAB_MAX, STRIDE, TABLE_MAX};
 use crate::die;
-use crate::heap::HEAP;
-use crate::sys::errno;
+use crate::heap::{HEAP, advice};
+use crate::sys::atomic::{AtomicUsize, Ordering};
+use crate::sys::{errno, mem};
 use core::ptr::null_mut;
 
 /// A block of at least `size` bytes, aligned for its size (to 16 bytes from 16 bytes on). A block
@@ -118,30 +119,48 @@ fn alloc_large(size: usize, align: usize, zeroed: bool) -> *mut u8 {
     if size > MAX {
         return out_of_memory(size);
     }
-    let class = Class::of(size.max(class::SLAB_MAX + 1));
+    let pages = large::Pages::of(size);
     let arena = life::arena();
-    let run = large::alloc(class, align, arena).or_else(|| {
+    let run = large::alloc(pages, align, arena).or_else(|| {
         // What lies in caches and stores is a part of the heap: it cannot help a larger request.
-        if class.size() > HEAP.totals().used * PAGE {
+        if pages.bytes() > HEAP.totals().used * PAGE {
             return None;
         }
         reclaim();
-        large::alloc(class, align, arena)
+        large::alloc(pages, align, arena)
     });
-    cache::tick_for(class.size());
+    cache::tick_for(pages.bytes());
     background::start_if_wanted();
     let Some(run) = run else {
         return out_of_memory(size);
     };
     let block = run.addr as *mut u8;
     if zeroed {
-        if !run.zeroed {
+        let is_clear = run.zeroed || clear_by_kernel(run.addr, pages);
+        if !is_clear {
             // SAFETY: the block is new and at least `size` bytes long.
             unsafe { core::ptr::write_bytes(block, 0, size) };
         }
         return block;
     }
-    prepared(block, class.size())
+    prepared(block, pages.bytes())
+}
+
+/// From this size on the kernel clears used memory, by taking it back: an option.
+static CLEAR_BY_KERNEL: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+/// Sets the size from which on the kernel clears used memory for a zeroed block; none for never.
+pub(super) fn clear_by_kernel_from(size: Option<usize>) {
+    CLEAR_BY_KERNEL.store(size.unwrap_or(usize::MAX), Ordering::Relaxed);
+}
+
+/// Has the kernel clear a new block, where that is asked for. Tells whether it did.
+fn clear_by_kernel(block: usize, pages: large::Pages) -> bool {
+    let bytes = pages.bytes();
+    bytes >= CLEAR_BY_KERNEL.load(Ordering::Relaxed)
+        && bytes.is_multiple_of(mem::os_page())
+        && block.is_multiple_of(mem::os_page())
+        && advice::clear(block, bytes)
 }
 
 /// As [`alloc`], with the first `size` bytes zero.

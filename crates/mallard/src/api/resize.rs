@@ -26,12 +26,12 @@ pub unsafe fn realloc(p: *mut u8, size: usize) -> *mut u8 {
     }
     let was_large = old == Class::NONE || !old.is_slab();
     if was_large && size > SLAB_MAX {
-        let bytes = size_at(p.addr());
-        if new.size() == bytes || large::resize_in_place(p.addr(), new, false) {
-            return grown(p, bytes, new.size());
+        let (bytes, pages) = (size_at(p.addr()), large::Pages::of(size));
+        if pages.bytes() == bytes || large::resize_in_place(p.addr(), pages, false) {
+            return grown(p, bytes, pages.bytes());
         }
-        if let Some(moved) = large::relocate(p.addr(), new) {
-            return grown(moved as *mut u8, bytes, new.size());
+        if let Some(moved) = large::relocate(p.addr(), pages) {
+            return grown(moved as *mut u8, bytes, pages.bytes());
         }
     }
     // SAFETY: the caller's promise.

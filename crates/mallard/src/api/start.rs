@@ -2,6 +2,7 @@
 //!
 //! Nothing here allocates: the first call may come from the loader, long before `main`.
 
+use super::alloc;
 use crate::cache::{self, keeper};
 use crate::class::PAGE;
 use crate::conf::{self, Options};
@@ -9,7 +10,8 @@ use crate::die;
 use crate::heap::{Cap, HEAP, advice, huge_pages};
 use crate::sys::atomic::{AtomicBool, AtomicU8, Ordering};
 use crate::sys::count::Kind;
-use crate::sys::lock::RawLock;
+use crate::sys::lock::{self, RawLock};
+use crate::sys::mem;
 use crate::{arena, fork};
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
@@ -99,6 +101,12 @@ fn first() {
     STARTING.unlock();
 }
 
+/// So many millionths of the number of CPUs, rounded to the nearest.
+fn share_of_cpus(millionths: u64) -> usize {
+    let all = mem::cpus() as u64 * millionths;
+    ((all + 500_000) / 1_000_000) as usize
+}
+
 fn apply(o: &Options) {
     use conf::{BackgroundThread, DirtyMax, Thp};
     let mut extras = 0;
@@ -113,6 +121,8 @@ fn apply(o: &Options) {
         Thp::Always => huge_pages::Policy::Always,
         Thp::Never => huge_pages::Policy::Never,
     });
+    lock::set_looks(o.mutex_max_spin);
+    alloc::clear_by_kernel_from(o.calloc_madvise_threshold);
     advice::configure(o.trust_madvise, o.process_madvise_max_batch);
     HEAP.configure(
         o.dirty_decay_ms,
@@ -131,7 +141,12 @@ fn apply(o: &Options) {
             ..Cap::NONE
         },
     });
-    arena::configure(o.narenas.map(|n| n as usize));
+    arena::large::configure(o.disable_large_size_classes);
+    arena::configure(match (o.narenas, o.narenas_ratio) {
+        (Some(n), _) => Some(n as usize),
+        (None, Some(millionths)) => Some(share_of_cpus(millionths)),
+        (None, None) => None,
+    });
     let cached = o.tcache && extras & !XMALLOC == 0;
     cache::configure(if cached { o.tcache_max } else { 0 });
     keeper::configure(match o.background_thread {

@@ -2,15 +2,16 @@
 //!
 //! The page map's record of the first page describes the block; there is no other. Such a block is
 //! as long as its class says, so that all blocks of a class are alike and can be kept in caches up
-//! to [`crate::class::CACHED_MAX`]. Blocks of a chunk or more are moved by remapping their pages.
+//! to [`CACHED_MAX`]. Beyond, an option has them end with the last page that is needed. Blocks of a
+//! chunk or more are moved by remapping their pages.
 
-use crate::class::{Class, PAGE};
+use crate::class::{CACHED_MAX, Class, PAGE, SLAB_MAX};
 use crate::die;
 use crate::heap::{Backing, HEAP, Run};
 use crate::space::Region;
 use crate::space::chunk::CHUNK;
 use crate::space::region::PageRecord;
-use crate::sys::atomic::{AtomicUsize, Ordering};
+use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sys::mem::{self, Moved};
 
 /// A counter in a cache line of its own.
@@ -25,18 +26,54 @@ pub fn bytes() -> usize {
     PAGES.0.load(Ordering::Relaxed) * PAGE
 }
 
-/// A block of `class` at a multiple of `align` bytes.
-pub fn alloc(class: Class, align: usize, arena: u16) -> Option<Run> {
-    let pages = class.pages();
+/// Whether blocks that caches do not hold end with the last page that is needed, not with their
+/// class: an option.
+static WHOLE_PAGES: AtomicBool = AtomicBool::new(false);
+
+/// Sets whether blocks that caches do not hold are as long as whole pages, or as their class.
+pub fn configure(whole_pages: bool) {
+    WHOLE_PAGES.store(whole_pages, Ordering::Relaxed);
+}
+
+/// The length of a block. Up to [`CACHED_MAX`] bytes it is that of a class.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pages(usize);
+
+impl Pages {
+    /// Of a block for `size` bytes, at most [`crate::class::MAX`].
+    pub fn of(size: usize) -> Pages {
+        if size > CACHED_MAX && WHOLE_PAGES.load(Ordering::Relaxed) {
+            Pages(size.div_ceil(PAGE))
+        } else {
+            Class::of(size.max(SLAB_MAX + 1)).into()
+        }
+    }
+
+    pub fn bytes(self) -> usize {
+        self.0 * PAGE
+    }
+}
+
+impl From<Class> for Pages {
+    fn from(class: Class) -> Pages {
+        Pages(class.pages())
+    }
+}
+
+/// A block of so many pages at a multiple of `align` bytes.
+pub fn alloc(pages: impl Into<Pages>, align: usize, arena: u16) -> Option<Run> {
+    let Pages(pages) = pages.into();
     let run = super::heap_of(arena).alloc(pages, align.max(PAGE))?;
-    describe(run.addr, class, pages, arena);
+    describe(run.addr, pages, arena);
     PAGES.0.fetch_add(pages, Ordering::Relaxed);
     Some(run)
 }
 
-fn describe(p: usize, class: Class, pages: usize, arena: u16) {
+fn describe(p: usize, pages: usize, arena: u16) {
     if let Some(region) = Region::find(p) {
+        let class = Class::of(pages * PAGE);
         let filed = if class.is_cachable() {
+            debug_assert_eq!(class.pages(), pages);
             class
         } else {
             Class::NONE
@@ -91,9 +128,9 @@ pub fn free_many(blocks: &[usize]) {
 
 /// Changes the block's length without moving it; tells whether it did. A longer block's new part
 /// is whatever was there: pass `zero` to have it cleared.
-pub fn resize_in_place(p: usize, class: Class, zero: bool) -> bool {
+pub fn resize_in_place(p: usize, pages: impl Into<Pages>, zero: bool) -> bool {
     let (old, arena) = pages_of(p);
-    let new = class.pages();
+    let Pages(new) = pages.into();
     if new > old {
         let Some(zeroed) = HEAP.grow_in_place(p, old, new) else {
             return false;
@@ -103,7 +140,7 @@ pub fn resize_in_place(p: usize, class: Class, zero: bool) -> bool {
             unsafe { core::ptr::write_bytes((p + old * PAGE) as *mut u8, 0, (new - old) * PAGE) };
         }
     }
-    describe(p, class, new, arena);
+    describe(p, new, arena);
     PAGES.0.fetch_add(new.wrapping_sub(old), Ordering::Relaxed);
     if new < old {
         HEAP.free(p + new * PAGE, old - new);
@@ -111,19 +148,20 @@ pub fn resize_in_place(p: usize, class: Class, zero: bool) -> bool {
     true
 }
 
-/// Moves the block's contents to a new block of `class` by remapping, frees the old one and gives
-/// the new one's address. None when the block is small enough to copy, when memory is out or when
+/// Moves the block's contents to a new block of so many pages by remapping, frees the old one and
+/// gives the new one's address. None when the block is small enough to copy, when memory is out or when
 /// the system cannot remap: the old block is then as it was.
 ///
 /// Pages move a chunk at a time: before Linux 6.17 one call cannot move what is more than one mapping
 /// to the kernel, and borders of mappings lie between chunks. What is left is copied.
-pub fn relocate(p: usize, class: Class) -> Option<usize> {
+pub fn relocate(p: usize, pages: impl Into<Pages>) -> Option<usize> {
     let (old, arena) = pages_of(p);
+    let pages = pages.into();
     let bytes = old * PAGE;
-    if bytes < CHUNK || !p.is_multiple_of(CHUNK) || class.pages() <= old {
+    if bytes < CHUNK || !p.is_multiple_of(CHUNK) || pages.0 <= old {
         return None;
     }
-    let run = alloc(class, CHUNK, arena)?;
+    let run = alloc(pages, CHUNK, arena)?;
     let mut moved = 0;
     while bytes - moved >= CHUNK {
         match mem::move_pages(p + moved, CHUNK, run.addr + moved) {

@@ -426,6 +426,35 @@ fn a_large_block_grows_shrinks_and_moves_with_its_bytes_and_its_pages() {
     const { assert!(CHUNK > CACHED_MAX) };
 }
 
+#[test]
+fn blocks_beyond_caches_end_with_their_last_page_where_that_is_asked_for() {
+    let _alone = alone();
+    let request = 5 * CHUNK / 2 + 1;
+    let of_class = Class::of(request).size();
+    assert_eq!(large::Pages::of(request).bytes(), of_class);
+    large::configure(true);
+    let pages = large::Pages::of(request);
+    assert_eq!(pages.bytes(), request.next_multiple_of(PAGE));
+    assert!(pages.bytes() < of_class);
+    // What caches hold stays of a class, or one would mix lengths.
+    for size in [1, 20_000, CACHED_MAX - 1, CACHED_MAX] {
+        let class = Class::of(size.max(crate::class::SLAB_MAX + 1)).size();
+        assert_eq!(large::Pages::of(size).bytes(), class);
+    }
+    let before = large::bytes();
+    let run = large::alloc(pages, PAGE, 0).unwrap();
+    assert_eq!(large::bytes() - before, pages.bytes());
+    assert!(large::resize_in_place(
+        run.addr,
+        large::Pages::of(CACHED_MAX + 1),
+        false
+    ));
+    assert_eq!(large::pages_of(run.addr).0 * PAGE, CACHED_MAX + PAGE);
+    large::free(run.addr);
+    large::configure(false);
+    assert_eq!(large::bytes(), before);
+}
+
 /// Runs `f` on a machine with two nodes; the process's first thread has worked on node 0.
 fn on_two_nodes(f: impl FnOnce()) {
     let _alone = alone();

@@ -196,7 +196,7 @@ options! {
             "Number of arenas that threads are spread over; `default` goes by the number of CPUs.";
         percpu_arena: PercpuArena = PercpuArena::Disabled, one_of(), Jemalloc, NotYet,
             "Give arenas to CPUs instead of threads: one for each CPU (`percpu`) or each physical core (`phycpu`).";
-        narenas_ratio: Option<u64> = None, Fraction::or("default"), Jemalloc, NotYet,
+        narenas_ratio: Option<u64> = None, Fraction::or("default"), Jemalloc, Now,
             "Arenas for each CPU where `narenas` is `default`, such as 0.5; `default` is one for four CPUs, up to 16.";
         bin_shards: Text<LIST> = text(""), Classes, Jemalloc, Never(why::BINS),
             "Divide the bins of classes into so many.";
@@ -208,8 +208,8 @@ options! {
             "Start large blocks at varying cache lines, so that they do not fight for the same cache sets.";
         slab_sizes: Text<LIST> = text(""), Classes, Jemalloc, Never(why::SLABS),
             "Pages of the slabs of classes.";
-        disable_large_size_classes: bool = true, Switch, Jemalloc, NotYet,
-            "Round large requests up to whole pages only, not to a size class.";
+        disable_large_size_classes: bool = false, Switch, Extended, Now,
+            "Round requests above 256 KiB up to whole pages only, not to a size class: less address space, but a block that grows bit by bit is moved more often.";
         lg_extent_max_active_fit: u32 = 6, number(0, 64), Jemalloc, Never(why::FIT),
             "Largest ratio (base-2 logarithm) between a free run that is split and the request it is split for.";
     }
@@ -254,8 +254,8 @@ options! {
             "Keep addresses usable when their memory goes back; else whole free chunks of 2 MiB are only reserved until they are needed.";
         trust_madvise: bool = false, Switch, Jemalloc, Now,
             "Do not check, when memory goes back for the first time, that `MADV_DONTNEED` really clears pages.";
-        calloc_madvise_threshold: usize = usize::MAX >> 1, bytes(0, usize::MAX >> 1), Extended, NotYet,
-            "From this size on, `calloc` has the kernel clear reused memory instead of filling it.";
+        calloc_madvise_threshold: Option<usize> = None, OrDefault(bytes(0, usize::MAX)), Extended, Now,
+            "From this size on, for blocks above 256 KiB, `calloc` has the kernel clear reused memory instead of filling it: good for blocks that are used in parts; `default` for never.";
         process_madvise_max_batch: usize = 0, clipped(0, 1024), Jemalloc, Now,
             "Most ranges given back by one call, up to 32, where the kernel can (Linux 6.14); 0 or 1 for one by one.";
     }
@@ -326,7 +326,7 @@ options! {
             "Check every free, place blocks at random, delay reuse, guard pages.";
         guard_sample: u64 = 0, number(0, u64::MAX), Mallard, NotYet,
             "Put one allocation in so many between two guard pages; 0 for none.";
-        experimental_infallible_new: bool = false, Switch, Jemalloc, NotYet,
+        experimental_infallible_new: bool = false, Switch, Jemalloc, Now,
             "Abort where an operator `new` of C++ gets no memory, before any new-handler is asked.";
         debug_double_free_max_scan: u32 = 0, number(0, u32::MAX), Extended, Never(why::SCAN),
             "How many cached blocks a free compares with the freed one; 0 for none.";
@@ -336,7 +336,7 @@ options! {
             "Put guard pages around one large block in so many; 0 for none.";
         lg_san_uaf_align: i64 = -1, number(-1, 63), Jemalloc, Never(why::GUARDS),
             "Watch freed blocks at multiples of this alignment (base-2 logarithm) for writes; -1 for none.";
-        mutex_max_spin: i64 = 60, number(-1, i64::MAX), Extended, NotYet,
+        mutex_max_spin: i64 = 60, number(-1, i64::MAX), Extended, Now,
             "How often a thread looks at a lock that is taken before it sleeps; -1 for no limit.";
         utrace: bool = false, Switch, Jemalloc, Never(why::UTRACE),
             "Trace allocations with `utrace(2)`.";

@@ -10,6 +10,8 @@
 //! first call; the making of a page heap; purging (of one page heap); the cache registry; the making
 //! of an arena; a bin (one at a time); a page heap (one at a time); the regions; the metadata arena.
 
+#[cfg(not(loom))]
+use super::atomic::AtomicU64;
 use super::atomic::Ordering;
 use super::count::{Kind, Tag};
 use super::futex::Futex;
@@ -20,8 +22,29 @@ const FREE: u32 = 0;
 const TAKEN: u32 = 1;
 const WAITED_FOR: u32 = 2;
 
-/// How often a thread looks before it sleeps.
-const LOOKS: u32 = if cfg!(loom) { 1 } else { 60 };
+/// How often a thread looks before it sleeps, by default.
+#[cfg(not(loom))]
+const LOOKS: u64 = 60;
+
+/// How often a thread looks before it sleeps: an option.
+#[cfg(not(loom))]
+static MOST_LOOKS: AtomicU64 = AtomicU64::new(LOOKS);
+
+/// Sets how often a thread looks at a lock that is taken before it sleeps; without limit if negative.
+#[cfg(not(loom))]
+pub fn set_looks(looks: i64) {
+    MOST_LOOKS.store(u64::try_from(looks).unwrap_or(u64::MAX), Ordering::Relaxed);
+}
+
+#[cfg(not(loom))]
+fn most_looks() -> u64 {
+    MOST_LOOKS.load(Ordering::Relaxed)
+}
+
+#[cfg(loom)]
+fn most_looks() -> u64 {
+    1
+}
 
 /// The lock itself, without data.
 pub struct RawLock {
@@ -73,7 +96,7 @@ impl RawLock {
     #[cold]
     fn lock_contended(&self) {
         self.tag.contended();
-        for _ in 0..LOOKS {
+        for _ in 0..most_looks() {
             if self.word.load(Ordering::Relaxed) == FREE && self.attempt() {
                 return;
             }
@@ -188,6 +211,30 @@ impl<T> Drop for Guard<'_, T> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_sleeps_after_as_many_looks_as_the_option_says() {
+        let _alone = crate::testing::alone();
+        let m = Mutex::new(());
+        let word = || m.raw.word.load(Ordering::Relaxed);
+        for (looks, sleeps) in [(0, true), (-1, false), (LOOKS as i64, true)] {
+            set_looks(looks);
+            let held = m.lock();
+            std::thread::scope(|scope| {
+                let waiting = scope.spawn(|| drop(m.lock()));
+                if sleeps {
+                    while word() != WAITED_FOR {
+                        std::thread::yield_now();
+                    }
+                } else {
+                    std::thread::sleep(std::time::Duration::from_millis(50));
+                    assert_eq!(word(), TAKEN, "it looks on");
+                }
+                drop(held);
+                waiting.join().expect("it gets the lock");
+            });
+        }
+    }
 
     #[test]
     fn a_lock_that_is_held_stays_held_when_another_tries() {
