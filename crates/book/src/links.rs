@@ -70,7 +70,7 @@ impl TokenSink for Sink {
 pub fn check(out: &Path, chapters: &BTreeSet<PathBuf>) -> Result<Vec<String>> {
     let mut pages: HashMap<PathBuf, Page> = HashMap::new();
     for chapter in chapters {
-        let path = page_of(chapter);
+        let path = chapter.with_extension("html");
         let page = Page::read(&out.join(&path))?;
         pages.insert(path, page);
     }
@@ -86,15 +86,6 @@ pub fn check(out: &Path, chapters: &BTreeSet<PathBuf>) -> Result<Vec<String>> {
         }
     }
     Ok(faults.into_iter().collect())
-}
-
-/// mdBook's name for a chapter's page.
-fn page_of(chapter: &Path) -> PathBuf {
-    if chapter.file_name().is_some_and(|name| name == "README.md") {
-        chapter.with_file_name("index.html")
-    } else {
-        chapter.with_extension("html")
-    }
 }
 
 fn fault_of(
