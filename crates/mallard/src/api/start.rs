@@ -8,6 +8,7 @@ use crate::class::PAGE;
 use crate::conf::{self, Options};
 use crate::die;
 use crate::heap::{Cap, HEAP, advice, huge_pages};
+use crate::space::meta::{self, HugePages};
 use crate::sys::atomic::{AtomicBool, AtomicU8, Ordering};
 use crate::sys::count::Kind;
 use crate::sys::lock::{self, RawLock};
@@ -86,7 +87,10 @@ fn first() {
             // SAFETY: abort has no preconditions; the reader has said why.
             unsafe { libc::abort() };
         }
-        let options = outcome.options;
+        let mut options = outcome.options;
+        if !cfg!(debug_assertions) {
+            options.debug_double_free_max_scan = 0;
+        }
         // SAFETY: under the lock, and nobody reads before `STARTED`.
         unsafe { *OPTIONS.0.get() = options };
         apply(&options);
@@ -108,7 +112,7 @@ fn share_of_cpus(millionths: u64) -> usize {
 }
 
 fn apply(o: &Options) {
-    use conf::{BackgroundThread, DirtyMax, Thp};
+    use conf::{BackgroundThread, DirtyMax, MetadataThp, Thp};
     let mut extras = 0;
     extras |= if o.junk.on_alloc() { JUNK_ALLOC } else { 0 };
     extras |= if o.junk.on_free() { JUNK_FREE } else { 0 };
@@ -120,6 +124,11 @@ fn apply(o: &Options) {
         Thp::Default => huge_pages::Policy::Default,
         Thp::Always => huge_pages::Policy::Always,
         Thp::Never => huge_pages::Policy::Never,
+    });
+    meta::set_huge_pages(match o.metadata_thp {
+        MetadataThp::Disabled => HugePages::Disabled,
+        MetadataThp::Auto => HugePages::Auto,
+        MetadataThp::Always => HugePages::Always,
     });
     lock::set_looks(o.mutex_max_spin);
     alloc::clear_by_kernel_from(o.calloc_madvise_threshold);
@@ -149,6 +158,8 @@ fn apply(o: &Options) {
     });
     let cached = o.tcache && extras & !XMALLOC == 0;
     cache::configure(if cached { o.tcache_max } else { 0 });
+    #[cfg(debug_assertions)]
+    cache::set_scan(o.debug_double_free_max_scan as usize);
     keeper::configure(match o.background_thread {
         // Threads without caches are not counted.
         _ if extras & !XMALLOC != 0 => keeper::Mode::Never,

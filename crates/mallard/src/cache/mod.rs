@@ -29,6 +29,8 @@ use core::cell::Cell;
 use core::ptr::NonNull;
 pub use gc::{tick_for, tick_uncached};
 pub use stack::Stack;
+#[cfg(debug_assertions)]
+pub use stack::set_scan;
 
 /// Bytes of blocks of one class that a stack may have room for, and blocks at most and at least.
 const CLASS_BYTES: usize = 128 * 1024;

@@ -11,6 +11,8 @@
 
 use crate::arena::bring_aligned_last;
 use crate::class::STRIDE;
+#[cfg(debug_assertions)]
+use crate::die;
 use crate::sys::atomic::{AtomicUsize, Ordering};
 use core::cell::Cell;
 
@@ -24,6 +26,16 @@ pub struct Stack {
 
 const _: () = assert!(size_of::<Stack>() == STRIDE);
 const WORD: usize = size_of::<usize>();
+
+/// How many blocks a push compares with its own: an option of debug builds.
+#[cfg(debug_assertions)]
+static SCAN: AtomicUsize = AtomicUsize::new(0);
+
+/// Sets how many of the blocks pushed last a push compares with its own, in a debug build.
+#[cfg(debug_assertions)]
+pub fn set_scan(blocks: usize) {
+    SCAN.store(blocks, Ordering::Relaxed);
+}
 
 impl Stack {
     pub const fn new() -> Self {
@@ -73,11 +85,24 @@ impl Stack {
         if top == self.full.get() {
             return false;
         }
+        #[cfg(debug_assertions)]
+        self.expect_absent(block);
         // SAFETY: below `full`: the word at `top` belongs to this stack's array.
         unsafe { *(top as *mut usize) = block };
         // The block first: a fork may come in between.
         self.top.store(top + WORD, Ordering::Release);
         true
+    }
+
+    /// Ends the process where the block is among those pushed last: it is freed a second time.
+    #[cfg(debug_assertions)]
+    fn expect_absent(&self, block: usize) {
+        let n = self.len().min(SCAN.load(Ordering::Relaxed));
+        let top = self.top() as *const usize;
+        // SAFETY: so many words below the top are blocks of this stack's array.
+        if (1..=n).any(|i| unsafe { *top.sub(i) } == block) {
+            die!("double free of {block:#x}");
+        }
     }
 
     /// Blocks on the stack. Any thread may ask; of a running thread the answer is of the moment.

@@ -174,7 +174,6 @@ mod why {
     pub const DSS: &str =
         "All memory comes from one reservation by `mmap`; `sbrk` is left to the program.";
     pub const UTRACE: &str = "Linux has no `utrace(2)`.";
-    pub const SCAN: &str = "As in every build of jemalloc that is not for its debugging; a block freed twice ends the process when its cache gives it back.";
 }
 
 const fn text<const N: usize>(text: &str) -> Text<N> {
@@ -264,8 +263,8 @@ options! {
             "Size of the address-space reservation; `default` takes what the system gives, up to 1 TiB.";
         thp: Thp = Thp::Auto, one_of(), Extended, Now,
             "Transparent huge pages: where they pay (`auto`), as the system has it (`default`), for all memory or for none.";
-        metadata_thp: MetadataThp = MetadataThp::Disabled, one_of(), Jemalloc, NotYet,
-            "Transparent huge pages for the allocator's own records; `auto` once there are many.";
+        metadata_thp: MetadataThp = MetadataThp::Disabled, one_of(), Jemalloc, Now,
+            "Transparent huge pages for the allocator's own records: none, for those beyond the first 8 MiB (`auto`), or for all and the page map (`always`).";
         dss: Dss = Dss::Disabled, one_of(), Extended, Never(why::DSS),
             "Use of `sbrk` beside `mmap`: not at all, before it, or after it.";
     }
@@ -328,8 +327,8 @@ options! {
             "Put one allocation in so many between two guard pages; 0 for none.";
         experimental_infallible_new: bool = false, Switch, Jemalloc, Now,
             "Abort where an operator `new` of C++ gets no memory, before any new-handler is asked.";
-        debug_double_free_max_scan: u32 = 0, number(0, u32::MAX), Extended, Never(why::SCAN),
-            "How many cached blocks a free compares with the freed one; 0 for none.";
+        debug_double_free_max_scan: u32 = 32, number(0, u32::MAX), Jemalloc, Now,
+            "How many cached blocks a free compares with the freed one, in a debug build of the library; in others it is 0, and a block freed twice is found when its cache gives it back.";
         san_guard_small: usize = 0, number(0, usize::MAX), Jemalloc, Never(why::GUARDS),
             "Put guard pages around one slab in so many; 0 for none.";
         san_guard_large: usize = 0, number(0, usize::MAX), Jemalloc, Never(why::GUARDS),

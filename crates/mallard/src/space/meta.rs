@@ -6,6 +6,8 @@
 //! reference to a record therefore stays valid (as memory of that type, where the type is always
 //! the same) for the life of the process.
 
+use crate::space::chunk::CHUNK;
+use crate::sys::atomic::{AtomicU8, Ordering};
 use crate::sys::count::Kind;
 use crate::sys::lock::Mutex;
 use crate::sys::mem;
@@ -19,6 +21,36 @@ const FINE_LISTS: usize = FINE_MAX / GRAIN;
 const COARSE_LISTS: usize = 16;
 const FIRST_BLOCK: usize = 128 * 1024;
 const LARGEST_BLOCK: usize = 4 * 1024 * 1024;
+
+/// Mapped bytes from which on [`HugePages::Auto`] asks for huge pages.
+const MANY: usize = 8 * 1024 * 1024;
+
+/// The option `metadata_thp`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum HugePages {
+    Disabled = 0,
+    /// For the records that come once there are [`MANY`].
+    Auto = 1,
+    /// For all records, and for the regions' maps.
+    Always = 2,
+}
+
+static HUGE_PAGES: AtomicU8 = AtomicU8::new(HugePages::Disabled as u8);
+
+/// Sets which records are to lie on huge pages, for those mapped from now on.
+pub fn set_huge_pages(which: HugePages) {
+    HUGE_PAGES.store(which as u8, Ordering::Relaxed);
+}
+
+/// Which records are to lie on huge pages.
+pub fn huge_pages() -> HugePages {
+    match HUGE_PAGES.load(Ordering::Relaxed) {
+        0 => HugePages::Disabled,
+        1 => HugePages::Auto,
+        _ => HugePages::Always,
+    }
+}
 
 struct Meta {
     at: usize,
@@ -88,6 +120,15 @@ pub unsafe fn give(record: NonNull<u8>, size: usize) {
 
 impl Meta {
     fn grow(&mut self, size: usize) -> Option<()> {
+        let huge = match huge_pages() {
+            HugePages::Disabled => false,
+            HugePages::Auto => self.mapped >= MANY,
+            HugePages::Always => true,
+        };
+        if huge && let Some((at, len)) = self.map_huge(size) {
+            self.use_block(at, len);
+            return Some(());
+        }
         let page = mem::os_page();
         let mut len = self.next_block.max(mem::round_up(size, page));
         // Under a limit on address space a smaller block may still be had.
@@ -109,11 +150,39 @@ impl Meta {
         if len >= crate::space::chunk::CHUNK {
             mem::forbid_huge_pages(at + page, len);
         }
-        self.at = at + page;
-        self.end = self.at + len;
+        self.use_block(at + page, len);
+        Some(())
+    }
+
+    /// A block of whole huge pages for a record of this size. None where the system has no addresses
+    /// for it or knows no huge pages.
+    fn map_huge(&self, size: usize) -> Option<(usize, usize)> {
+        let page = mem::os_page();
+        let len = mem::round_up(self.next_block.max(size), CHUNK);
+        let whole = len + CHUNK + 2 * page;
+        let from = mem::reserve(whole)?;
+        let at = mem::round_up(from + page, CHUNK);
+        if !(mem::commit(at, len) && mem::want_huge_pages(at, len)) {
+            mem::release(from, whole);
+            return None;
+        }
+        // A guard page stays on either side.
+        let (head, tail) = (at - page, at + len + page);
+        if head > from {
+            mem::release(from, head - from);
+        }
+        if from + whole > tail {
+            mem::release(tail, from + whole - tail);
+        }
+        Some((at, len))
+    }
+
+    /// Has the next records come from a new block.
+    fn use_block(&mut self, at: usize, len: usize) {
+        self.at = at;
+        self.end = at + len;
         self.mapped += len;
         self.next_block = (len * 2).min(LARGEST_BLOCK);
-        Some(())
     }
 }
 
@@ -131,6 +200,7 @@ pub fn lock() -> &'static crate::sys::lock::RawLock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::vec::Vec;
 
     #[test]
     fn records_are_aligned_disjoint_and_reused() {
@@ -151,5 +221,83 @@ mod tests {
             take(65 << 20).is_none(),
             "more than the largest list is refused"
         );
+    }
+
+    /// The flags of the mapping that an address is in, as the system shows them.
+    fn flags(addr: usize) -> std::string::String {
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
+        let mut inside = false;
+        for line in maps.lines() {
+            let range = line.split_once(' ').and_then(|(range, _)| {
+                let (from, to) = range.split_once('-')?;
+                let number = |n| usize::from_str_radix(n, 16).ok();
+                Some(number(from)?..number(to)?)
+            });
+            if let Some(range) = range {
+                inside = range.contains(&addr);
+            }
+            if inside && let Some(flags) = line.strip_prefix("VmFlags:") {
+                return flags.into();
+            }
+        }
+        std::string::String::new()
+    }
+
+    #[test]
+    fn records_lie_on_huge_pages_where_that_is_asked_for() {
+        let _alone = crate::testing::alone();
+        // Each of these takes a block of its own.
+        let size = 4 << 20;
+        let asks = || {
+            let record = take(size).unwrap();
+            // SAFETY: the record is this long.
+            unsafe { record.as_ptr().add(size - 1).write(1) };
+            let at = record.as_ptr().addr();
+            let flags = flags(at);
+            let huge = flags.contains(" hg");
+            (at, huge, flags)
+        };
+        if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+            return;
+        }
+        let (_, huge, flags) = asks();
+        assert!(!huge, "unasked: {flags}");
+        set_huge_pages(HugePages::Always);
+        let (at, huge, flags) = asks();
+        assert!(huge, "always: {flags}");
+        assert_eq!(at % CHUNK, 0);
+        set_huge_pages(HugePages::Auto);
+        while META.lock().mapped < MANY {
+            asks();
+        }
+        let (_, huge, flags) = asks();
+        assert!(huge, "there are many: {flags}");
+        set_huge_pages(HugePages::Disabled);
+        let (_, huge, flags) = asks();
+        assert!(!huge, "no longer: {flags}");
+    }
+
+    #[test]
+    fn few_records_do_without_huge_pages_by_themselves() {
+        let mut meta = Meta {
+            at: 0,
+            end: 0,
+            next_block: FIRST_BLOCK,
+            lists: [0; FINE_LISTS + COARSE_LISTS],
+            mapped: 0,
+            free: 0,
+        };
+        let _alone = crate::testing::alone();
+        set_huge_pages(HugePages::Auto);
+        let mut lengths = Vec::new();
+        while meta.mapped < MANY + LARGEST_BLOCK {
+            let before = meta.mapped;
+            meta.grow(64).expect("there are addresses");
+            lengths.push((before, meta.end - meta.at, meta.at.is_multiple_of(CHUNK)));
+        }
+        set_huge_pages(HugePages::Disabled);
+        assert_eq!(lengths[0].1, FIRST_BLOCK, "a small program stays small");
+        let last = lengths.last().expect("there were some");
+        assert!(last.0 >= MANY && last.2, "{lengths:?}");
     }
 }

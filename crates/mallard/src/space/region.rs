@@ -30,6 +30,7 @@
 //! answer about a page that is not the asker's can only concern a pointer that was never valid.
 
 use super::chunk::{CHUNK, Chunk};
+use super::meta::{self, HugePages};
 use crate::class::{Class, PAGE, PAGE_SHIFT};
 use crate::sys::atomic::{AtomicU8, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use crate::sys::count::Kind;
@@ -527,6 +528,9 @@ impl Region {
         set(&region.mapped_chunks, 0);
         if forbid_huge_pages {
             mem::forbid_huge_pages(base, layout.heap + layout.chunks * CHUNK);
+        }
+        if meta::huge_pages() == HugePages::Always {
+            mem::want_huge_pages(base, layout.heap);
         }
         let Some(begun) = begin(region) else {
             mem::release(at, len);
