@@ -5,11 +5,14 @@
 use super::alloc::{ALIGN_MAX, out_of_memory, prepared, reclaim};
 use super::free::size_at;
 use super::start::{JUNK_FREE, extras, start};
+pub use crate::arena::settings::{Dss, NAME};
 use crate::arena::{self, Arena, by_hand, large};
 use crate::cache;
 use crate::class::{self, CACHED_MAX, Class, MAX, PAGE};
+use crate::heap::HEAP;
 use crate::space::Region;
 use crate::{background, die};
+use core::ffi::CStr;
 
 #[cfg(test)]
 mod tests;
@@ -67,6 +70,130 @@ pub unsafe fn destroy(arena: u32) -> Result<(), i32> {
         .destroy()
         .then_some(())
         .ok_or(libc::EFAULT)
+}
+
+/// The number that stands for all arenas.
+pub const ALL: u32 = 4096;
+
+/// The arenas meant by a number; `EFAULT` when there is none. An automatic arena that was never needed
+/// is none yet.
+fn meant(arena: u32) -> Result<impl Iterator<Item = &'static Arena>, i32> {
+    let one = arena::existing(arena as usize);
+    if arena != ALL && one.is_none() {
+        return Err(libc::EFAULT);
+    }
+    let all = (arena == ALL).then(arena::made);
+    Ok(all.into_iter().flatten().chain(one))
+}
+
+/// The one arena meant by a number; `EFAULT` when there is none.
+fn one(arena: u32) -> Result<&'static Arena, i32> {
+    arena::existing(arena as usize).ok_or(libc::EFAULT)
+}
+
+/// Returns all free memory of an arena, or of [`ALL`], to the system; what caches hold stays.
+pub fn purge(arena: u32) -> Result<(), i32> {
+    meant(arena)?.for_each(|a| {
+        a.purge();
+    });
+    Ok(())
+}
+
+/// Returns what is due by the decay times.
+pub fn decay(arena: u32) -> Result<(), i32> {
+    meant(arena)?.for_each(Arena::decay);
+    Ok(())
+}
+
+/// The longest decay time, in milliseconds.
+pub const LONGEST_DECAY: i64 = (u64::MAX / 1_000_000) as i64;
+
+fn is_decay_time(ms: &i64) -> bool {
+    (-1..=LONGEST_DECAY).contains(ms)
+}
+
+/// The decay times of dirty and of muzzy pages of an arena, in milliseconds: 0 at once, -1 never.
+pub fn decay_times(arena: u32) -> Result<(i64, i64), i32> {
+    one(arena).map(Arena::decay_times)
+}
+
+/// Sets one of them or both. Automatic arenas without hooks share their page heap, and so these.
+pub fn set_decay_times(
+    arena: u32,
+    dirty_ms: Option<i64>,
+    muzzy_ms: Option<i64>,
+) -> Result<(), i32> {
+    let arena = one(arena)?;
+    if !dirty_ms.iter().chain(&muzzy_ms).all(is_decay_time) {
+        return Err(libc::EFAULT);
+    }
+    arena.set_decay(dirty_ms, muzzy_ms);
+    Ok(())
+}
+
+/// The decay times that arenas to be made by hand begin with.
+pub fn first_decay_times() -> (i64, i64) {
+    start();
+    HEAP.first_decay()
+}
+
+/// Sets one of them or both.
+pub fn set_first_decay_times(dirty_ms: Option<i64>, muzzy_ms: Option<i64>) -> Result<(), i32> {
+    start();
+    if !dirty_ms.iter().chain(&muzzy_ms).all(is_decay_time) {
+        return Err(libc::EFAULT);
+    }
+    HEAP.set_first_decay(dirty_ms, muzzy_ms);
+    Ok(())
+}
+
+/// The name of an arena, with a zero behind it.
+pub fn name(arena: u32) -> Result<[u8; NAME], i32> {
+    one(arena).map(Arena::name)
+}
+
+/// Names an arena; what is longer than [`NAME`] less one is cut off.
+pub fn set_name(arena: u32, name: &CStr) -> Result<(), i32> {
+    one(arena)?.set_name(name);
+    Ok(())
+}
+
+/// What was set by [`set_dss`]; `secondary` before.
+pub fn dss(arena: u32) -> Result<Dss, i32> {
+    one(arena).map(Arena::dss)
+}
+
+/// Takes note of whether an arena's memory is to come from `sbrk`. None ever does: the reservation that
+/// all memory lies in is what makes a block's class one look-up.
+pub fn set_dss(arena: u32, dss: Dss) -> Result<(), i32> {
+    meant(arena)?.for_each(|a| a.set_dss(dss));
+    Ok(())
+}
+
+/// The most bytes that the page heap of an arena grows by at a time, where not more is needed.
+pub fn retain_grow_limit(arena: u32) -> Result<usize, i32> {
+    one(arena).map(|a| a.growth_limit().min(size_within(usize::MAX)))
+}
+
+/// The largest size of a class that does not exceed this one.
+fn size_within(bytes: usize) -> usize {
+    let class = Class::of(bytes.min(MAX));
+    if class.size() > bytes.min(MAX) {
+        Class(class.0 - 1).size()
+    } else {
+        class.size()
+    }
+}
+
+/// Sets that limit, cut down to a size class; `EFAULT` when it is less than a page. A page heap grows by
+/// 2 MiB at least.
+pub fn set_retain_grow_limit(arena: u32, bytes: usize) -> Result<(), i32> {
+    let arena = one(arena)?;
+    if bytes < PAGE {
+        return Err(libc::EFAULT);
+    }
+    arena.set_growth_limit(size_within(bytes));
+    Ok(())
 }
 
 /// The number of the arena that a block is of; none for what is no block of ours.

@@ -53,6 +53,7 @@ pub fn create() -> Option<&'static Arena> {
     let arenas = table::making();
     if let Some(arena) = table::records().find(|a| a.life() == Life::Destroyed) {
         arena.heap().begin_anew();
+        arena.settings.clear();
         arena.set_life(Life::ByHand);
         return Some(arena);
     }
@@ -112,6 +113,11 @@ impl Arena {
     pub fn held(&self) -> (usize, usize) {
         let totals = self.heap().totals();
         (totals.used, totals.committed)
+    }
+
+    #[cfg(test)]
+    pub fn dirty(&self) -> usize {
+        self.heap().totals().dirty
     }
 
     /// Whether a block of the arena with this number may lie in the store of this one.

@@ -13,6 +13,7 @@
 mod bin;
 pub mod by_hand;
 pub mod large;
+pub mod settings;
 mod slab;
 mod store;
 mod table;
@@ -40,6 +41,7 @@ pub struct Arena {
     /// What it is for ([`by_hand::Life`]).
     life: AtomicU8,
     threads: AtomicU32,
+    settings: settings::Settings,
     bins: [Bin; CACHED_CLASSES + 1],
 }
 

@@ -6,6 +6,7 @@
 
 use super::bin::Bin;
 use super::by_hand::Life;
+use super::settings::Settings;
 use super::{Arena, CACHED_CLASSES};
 use crate::heap::{self, PageHeap, nodes};
 use crate::space::meta;
@@ -121,6 +122,7 @@ pub(super) fn make_under(
         (&raw mut (*arena).heap).write(AtomicPtr::new(core::ptr::from_ref(heap).cast_mut()));
         (&raw mut (*arena).life).write(AtomicU8::new(life as u8));
         (&raw mut (*arena).threads).write(AtomicU32::new(0));
+        (&raw mut (*arena).settings).write(Settings::new());
         for i in 0..=CACHED_CLASSES {
             (&raw mut (*arena).bins[i]).write(Bin::new());
         }

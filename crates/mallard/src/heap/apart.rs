@@ -15,6 +15,16 @@ impl PageHeap {
         let (dirty, muzzy) = HEAP.first_decay();
         self.set_decay(dirty, muzzy);
         self.set_cap(FIRST.cap());
+        self.set_growth_limit(usize::MAX);
+    }
+
+    /// The most bytes that it grows by at a time, where not more is needed.
+    pub fn growth_limit(&self) -> usize {
+        self.state.lock().pool.growth_limit()
+    }
+
+    pub fn set_growth_limit(&self, bytes: usize) {
+        self.state.lock().pool.set_growth_limit(bytes);
     }
 
     /// Calls `f` with each page and its region, in ascending order within each; `f` tells how many

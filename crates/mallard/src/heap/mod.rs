@@ -176,19 +176,28 @@ impl PageHeap {
 
     /// Sets both decay times in milliseconds: 0 at once, negative never.
     fn set_decay(&self, dirty_ms: i64, muzzy_ms: i64) {
+        self.set_decay_of(Some(dirty_ms), Some(muzzy_ms));
+    }
+
+    /// Sets one decay time or both.
+    pub fn set_decay_of(&self, dirty_ms: Option<i64>, muzzy_ms: Option<i64>) {
         let now = time::now_ms();
         let mut s = self.state.lock();
         let (dirty, muzzy) = (s.totals.dirty, s.totals.muzzy);
-        s.dirty.set_time(dirty_ms, now, dirty);
-        s.muzzy.set_time(muzzy_ms, now, muzzy);
-        self.at_once.store(dirty_ms == 0, Ordering::Relaxed);
+        if let Some(ms) = dirty_ms {
+            s.dirty.set_time(ms, now, dirty);
+            self.at_once.store(ms == 0, Ordering::Relaxed);
+        }
+        if let Some(ms) = muzzy_ms {
+            s.muzzy.set_time(ms, now, muzzy);
+        }
         drop(s);
         // Who sleeps does so by the old times.
         BELL.ring();
     }
 
     /// Both decay times in milliseconds.
-    fn decay_times(&self) -> (i64, i64) {
+    pub fn decay_times(&self) -> (i64, i64) {
         let s = self.state.lock();
         (s.dirty.time_ms(), s.muzzy.time_ms())
     }

@@ -25,6 +25,8 @@ pub struct Pool {
     decommitted: usize,
     /// The node that memory is to come from.
     node: Option<usize>,
+    /// The most bytes to grow by at a time.
+    growth_limit: usize,
 }
 
 impl Pool {
@@ -34,7 +36,24 @@ impl Pool {
             chunks: 0,
             decommitted: 0,
             node: None,
+            growth_limit: usize::MAX,
         }
+    }
+
+    pub fn growth_limit(&self) -> usize {
+        self.growth_limit
+    }
+
+    /// Limits how much the heap grows by at a time, where not more is needed; by a chunk at any rate.
+    pub fn set_growth_limit(&mut self, bytes: usize) {
+        self.growth_limit = bytes;
+    }
+
+    /// Chunks to grow by, where there is room for more than is needed.
+    fn step(&self) -> usize {
+        (self.chunks / 4)
+            .clamp(LEAST_STEP, LARGEST_STEP)
+            .min((self.growth_limit / CHUNK).max(1))
     }
 
     /// Has memory for chunks that are committed from now on come from the node.
@@ -196,10 +215,7 @@ impl Pool {
         end: End,
         least: usize,
     ) -> Option<()> {
-        let step = (self.chunks / 4)
-            .clamp(LEAST_STEP, LARGEST_STEP)
-            .max(least)
-            .min(end.room);
+        let step = self.step().max(least).min(end.room);
         let grow = |n: usize| region.grow(growing, self.heap, end.at, n).then_some(n);
         let count = grow(step).or_else(|| grow(least))?;
         let fresh = end.at..end.at + count;

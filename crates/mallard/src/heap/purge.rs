@@ -167,7 +167,7 @@ impl PageHeap {
     }
 
     /// Looks at the clock, and returns what is due.
-    pub(super) fn purge_due(&self) {
+    pub fn purge_due(&self) {
         let due = self.state.lock().due(time::now_ms());
         self.purge(due);
     }
@@ -195,7 +195,7 @@ impl PageHeap {
 
     /// Returns all free memory now, also the few free pages of nearly full chunks. Tells whether
     /// anything was returned.
-    pub(super) fn purge_all(&self) -> bool {
+    pub fn purge_all(&self) -> bool {
         let mut purging = self.purging.lock();
         let dirty = self.purge_round(&mut purging, 0, Step::DirtyToClean, Spare::NONE);
         let muzzy = self.purge_round(&mut purging, 0, Step::MuzzyToClean, Spare::NONE);

@@ -234,3 +234,83 @@ fn as_many_arenas_can_be_made_as_there_are_numbers_and_then_none() {
         unsafe { destroy(arena) }.unwrap();
     }
 }
+
+#[test]
+fn settings_hold_for_one_arena_and_bad_ones_change_nothing() {
+    let _alone = alone();
+    let arena = create().unwrap();
+    let first = decay_times(arena).unwrap();
+    for bad in [-2, i64::MIN, LONGEST_DECAY + 1] {
+        assert_eq!(
+            set_decay_times(arena, Some(5), Some(bad)),
+            Err(libc::EFAULT)
+        );
+    }
+    assert_eq!(decay_times(arena), Ok(first));
+    assert_eq!(set_decay_times(arena, Some(-1), Some(0)), Ok(()));
+    assert_eq!(decay_times(arena), Ok((-1, 0)));
+
+    assert_eq!(retain_grow_limit(arena), Ok(7 << 60));
+    assert_eq!(set_retain_grow_limit(arena, 4095), Err(libc::EFAULT));
+    assert_eq!(set_retain_grow_limit(arena, 3 << 20), Ok(()));
+    assert_eq!(retain_grow_limit(arena), Ok(3 << 20));
+    assert_eq!(set_retain_grow_limit(arena, (1 << 20) + 1), Ok(()));
+    assert_eq!(retain_grow_limit(arena), Ok(1 << 20));
+    set_dss(arena, Dss::Primary).unwrap();
+    assert_eq!(dss(arena), Ok(Dss::Primary));
+
+    // SAFETY: no block of it is there.
+    unsafe { destroy(arena) }.unwrap();
+    assert_eq!(decay_times(arena), Err(libc::EFAULT));
+    assert_eq!(name(arena), Err(libc::EFAULT));
+    assert_eq!(purge(arena), Err(libc::EFAULT));
+    assert_eq!(decay(arena), Err(libc::EFAULT));
+}
+
+#[test]
+fn a_page_heap_grows_by_no_more_than_its_limit() {
+    let _alone = alone();
+    let arena = create().unwrap();
+    let committed = || arena::existing(arena as usize).unwrap().held().1 * PAGE;
+    // The last one's page heap may be this one's, with chunks that are there already: so many are new.
+    let most_at = |limit| {
+        set_retain_grow_limit(arena, limit).unwrap();
+        let grown = |_| {
+            let before = committed();
+            assert!(!alloc_in(arena, 1 << 20, 1, false).is_null());
+            committed() - before
+        };
+        (0..1024).map(grown).max().unwrap()
+    };
+    assert_eq!(most_at(PAGE), 2 << 20);
+    assert_eq!(most_at(16 << 20), 16 << 20);
+    assert!(most_at(usize::MAX) > 16 << 20);
+    // SAFETY: no block is used from here on.
+    unsafe { destroy(arena) }.unwrap();
+}
+
+#[test]
+fn a_purge_returns_the_memory_of_one_arena_or_of_all() {
+    let _alone = alone();
+    let (a, b) = (create().unwrap(), create().unwrap());
+    let dirty = |i: u32| arena::existing(i as usize).unwrap().dirty();
+    for arena in [a, b] {
+        set_decay_times(arena, Some(-1), None).unwrap();
+        for (p, _) in fill(arena, 1) {
+            // SAFETY: each is freed once.
+            unsafe { dealloc_direct(p) };
+        }
+        assert!(dirty(arena) > 0);
+    }
+    decay(a).unwrap();
+    assert!(dirty(a) > 0, "decay is off");
+    purge(a).unwrap();
+    assert!(dirty(a) == 0 && dirty(b) > 0);
+    purge(ALL).unwrap();
+    assert_eq!(dirty(b), 0);
+    // SAFETY: no block is used from here on.
+    unsafe {
+        destroy(a).unwrap();
+        destroy(b).unwrap();
+    }
+}

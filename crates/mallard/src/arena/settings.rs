@@ -1,0 +1,200 @@
+//! What the program can set of a single arena: its name, the word for where its memory is to come
+//! from, the decay times of its page heap and how much that grows by.
+//!
+//! Decay times and growth are the page heap's. Automatic arenas share one (one for each node of
+//! memory), so what is set for one of them holds for those beside it too, unless it has hooks.
+
+use super::{Arena, table};
+use crate::sys::atomic::{AtomicU8, AtomicU64, Ordering};
+use core::ffi::CStr;
+use core::fmt::Write;
+
+/// Bytes of a name, with the zero at its end.
+pub const NAME: usize = 32;
+
+/// Whether memory is to come from `sbrk`: kept and told, but nothing here ever asks `sbrk`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Dss {
+    Disabled,
+    Primary,
+    Secondary,
+}
+
+pub struct Settings {
+    /// A string that ends with a zero, or all zero for the name that the number gives.
+    name: [AtomicU64; NAME / 8],
+    dss: AtomicU8,
+}
+
+impl Settings {
+    pub const fn new() -> Self {
+        Settings {
+            name: [const { AtomicU64::new(0) }; NAME / 8],
+            dss: AtomicU8::new(Dss::Secondary as u8),
+        }
+    }
+
+    /// As they are at first, for another arena.
+    pub fn clear(&self) {
+        self.set_name_bytes(&[0; NAME]);
+        self.dss.store(Dss::Secondary as u8, Ordering::Relaxed);
+    }
+
+    fn set_name_bytes(&self, bytes: &[u8; NAME]) {
+        for (word, bytes) in self.name.iter().zip(bytes.as_chunks().0) {
+            word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
+        }
+    }
+}
+
+/// Text in a buffer of a name's length, cut off where that ends.
+struct Name {
+    bytes: [u8; NAME],
+    len: usize,
+}
+
+impl Name {
+    fn add(&mut self, text: &[u8]) {
+        let n = text.len().min(NAME - 1 - self.len);
+        self.bytes[self.len..self.len + n].copy_from_slice(&text[..n]);
+        self.len += n;
+    }
+}
+
+impl Write for Name {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        self.add(text.as_bytes());
+        Ok(())
+    }
+}
+
+impl Arena {
+    /// The name, with a zero behind it.
+    pub fn name(&self) -> [u8; NAME] {
+        let mut name = Name {
+            bytes: [0; NAME],
+            len: 0,
+        };
+        let _arenas = table::making();
+        for (bytes, word) in (name.bytes.as_chunks_mut().0.iter_mut()).zip(&self.settings.name) {
+            *bytes = word.load(Ordering::Relaxed).to_ne_bytes();
+        }
+        if name.bytes[0] == 0 {
+            let kind = match self.is_by_hand() {
+                true => "manual",
+                false => "auto",
+            };
+            name.bytes = [0; NAME];
+            let _ = write!(name, "{kind}_{}", self.index);
+        }
+        name.bytes
+    }
+
+    /// Sets the name; what does not fit is cut off. An empty one is as good as none.
+    pub fn set_name(&self, text: &CStr) {
+        let mut name = Name {
+            bytes: [0; NAME],
+            len: 0,
+        };
+        name.add(text.to_bytes());
+        let _arenas = table::making();
+        self.settings.set_name_bytes(&name.bytes);
+    }
+
+    pub fn dss(&self) -> Dss {
+        match self.settings.dss.load(Ordering::Relaxed) {
+            0 => Dss::Disabled,
+            1 => Dss::Primary,
+            _ => Dss::Secondary,
+        }
+    }
+
+    pub fn set_dss(&self, dss: Dss) {
+        self.settings.dss.store(dss as u8, Ordering::Relaxed);
+    }
+
+    /// The decay times of dirty and of muzzy pages in milliseconds: 0 at once, negative never.
+    pub fn decay_times(&self) -> (i64, i64) {
+        self.heap().decay_times()
+    }
+
+    /// Sets one of them or both.
+    pub fn set_decay(&self, dirty_ms: Option<i64>, muzzy_ms: Option<i64>) {
+        self.heap().set_decay_of(dirty_ms, muzzy_ms);
+    }
+
+    /// Returns what is due of its page heap.
+    pub fn decay(&self) {
+        self.heap().purge_due();
+    }
+
+    /// Returns all free memory of its page heap, and of its stores. Tells whether any went back.
+    pub fn purge(&self) -> bool {
+        self.drain_stores(true);
+        self.drain_spares(true);
+        self.heap().purge_all()
+    }
+
+    /// The most bytes that its page heap grows by at a time.
+    pub fn growth_limit(&self) -> usize {
+        self.heap().growth_limit()
+    }
+
+    pub fn set_growth_limit(&self, bytes: usize) {
+        self.heap().set_growth_limit(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::by_hand;
+    use super::*;
+    use crate::testing::alone;
+
+    fn text(name: &[u8; NAME]) -> &str {
+        CStr::from_bytes_until_nul(name).unwrap().to_str().unwrap()
+    }
+
+    #[test]
+    fn a_name_is_what_was_set_cut_off_or_what_the_number_gives() {
+        let _alone = alone();
+        assert_eq!(text(&table::any().unwrap().name()), "auto_0");
+        let arena = by_hand::create().unwrap();
+        let first = std::format!("manual_{}", arena.index());
+        assert_eq!(text(&arena.name()), first);
+        for (set, got) in [
+            (c"a", "a"),
+            (
+                c"thirty-one characters are kept, the rest is not",
+                "thirty-one characters are kept,",
+            ),
+        ] {
+            arena.set_name(set);
+            assert_eq!(text(&arena.name()), got);
+        }
+        assert!(arena.destroy());
+        let again = by_hand::create().unwrap();
+        assert_eq!(text(&again.name()), first, "the next one's name is its own");
+        assert!(again.destroy());
+    }
+
+    #[test]
+    fn decay_times_of_one_arena_are_not_those_of_another() {
+        let _alone = alone();
+        let (a, b) = (by_hand::create().unwrap(), by_hand::create().unwrap());
+        let before = b.decay_times();
+        a.set_decay(Some(17), None);
+        a.set_decay(None, Some(-1));
+        assert_eq!(a.decay_times(), (17, -1));
+        assert_eq!(b.decay_times(), before);
+        assert!(a.destroy() && b.destroy());
+        let again = by_hand::create().unwrap();
+        assert_eq!(
+            again.decay_times(),
+            before,
+            "nothing is left of the last one"
+        );
+        assert!(again.destroy());
+    }
+}
