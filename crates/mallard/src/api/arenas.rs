@@ -3,13 +3,13 @@
 //! What `mallocx` with an arena, and the names `arena.<i>.…` and `arenas.…` of the tree, are made of.
 
 use super::alloc::{ALIGN_MAX, out_of_memory, prepared, reclaim};
+use super::controls::is_decay_time;
 use super::free::size_at;
 use super::start::{JUNK_FREE, extras, start};
 pub use crate::arena::settings::{Dss, NAME};
-use crate::arena::{self, Arena, by_hand, large};
+use crate::arena::{self, Arena, by_hand, large, settings};
 use crate::cache;
 use crate::class::{self, CACHED_MAX, Class, MAX, PAGE};
-use crate::heap::HEAP;
 use crate::space::Region;
 use crate::{background, die};
 use core::ffi::CStr;
@@ -75,20 +75,29 @@ pub unsafe fn destroy(arena: u32) -> Result<(), i32> {
 /// The number that stands for all arenas.
 pub const ALL: u32 = 4096;
 
-/// The arenas meant by a number; `EFAULT` when there is none. An automatic arena that was never needed
-/// is none yet.
+/// The arenas meant by a number: none where it is that of an automatic arena that was never needed, or
+/// of one that was destroyed. `EFAULT` for what is no number of an arena.
 fn meant(arena: u32) -> Result<impl Iterator<Item = &'static Arena>, i32> {
-    let one = arena::existing(arena as usize);
-    if arena != ALL && one.is_none() {
+    if arena != ALL && arena >= numbers() {
         return Err(libc::EFAULT);
     }
     let all = (arena == ALL).then(arena::made);
+    let one = arena::existing(arena as usize);
     Ok(all.into_iter().flatten().chain(one))
 }
 
 /// The one arena meant by a number; `EFAULT` when there is none.
 fn one(arena: u32) -> Result<&'static Arena, i32> {
-    arena::existing(arena as usize).ok_or(libc::EFAULT)
+    // The first is there as soon as anybody asks.
+    let first = (arena == 0).then(arena::any).flatten();
+    first
+        .or_else(|| arena::existing(arena as usize))
+        .ok_or(libc::EFAULT)
+}
+
+/// How many arenas have been destroyed.
+pub fn destroyed() -> usize {
+    by_hand::destroyed()
 }
 
 /// Returns all free memory of an arena, or of [`ALL`], to the system; what caches hold stays.
@@ -105,13 +114,6 @@ pub fn decay(arena: u32) -> Result<(), i32> {
     Ok(())
 }
 
-/// The longest decay time, in milliseconds.
-pub const LONGEST_DECAY: i64 = (u64::MAX / 1_000_000) as i64;
-
-fn is_decay_time(ms: &i64) -> bool {
-    (-1..=LONGEST_DECAY).contains(ms)
-}
-
 /// The decay times of dirty and of muzzy pages of an arena, in milliseconds: 0 at once, -1 never.
 pub fn decay_times(arena: u32) -> Result<(i64, i64), i32> {
     one(arena).map(Arena::decay_times)
@@ -124,26 +126,10 @@ pub fn set_decay_times(
     muzzy_ms: Option<i64>,
 ) -> Result<(), i32> {
     let arena = one(arena)?;
-    if !dirty_ms.iter().chain(&muzzy_ms).all(is_decay_time) {
+    if !dirty_ms.into_iter().chain(muzzy_ms).all(is_decay_time) {
         return Err(libc::EFAULT);
     }
     arena.set_decay(dirty_ms, muzzy_ms);
-    Ok(())
-}
-
-/// The decay times that arenas to be made by hand begin with.
-pub fn first_decay_times() -> (i64, i64) {
-    start();
-    HEAP.first_decay()
-}
-
-/// Sets one of them or both.
-pub fn set_first_decay_times(dirty_ms: Option<i64>, muzzy_ms: Option<i64>) -> Result<(), i32> {
-    start();
-    if !dirty_ms.iter().chain(&muzzy_ms).all(is_decay_time) {
-        return Err(libc::EFAULT);
-    }
-    HEAP.set_first_decay(dirty_ms, muzzy_ms);
     Ok(())
 }
 
@@ -158,15 +144,22 @@ pub fn set_name(arena: u32, name: &CStr) -> Result<(), i32> {
     Ok(())
 }
 
-/// What was set by [`set_dss`]; `secondary` before.
+/// What was set by [`set_dss`]; of [`ALL`], what arenas begin with.
 pub fn dss(arena: u32) -> Result<Dss, i32> {
+    if arena == ALL {
+        return Ok(settings::first_dss());
+    }
     one(arena).map(Arena::dss)
 }
 
 /// Takes note of whether an arena's memory is to come from `sbrk`. None ever does: the reservation that
 /// all memory lies in is what makes a block's class one look-up.
 pub fn set_dss(arena: u32, dss: Dss) -> Result<(), i32> {
-    meant(arena)?.for_each(|a| a.set_dss(dss));
+    if arena == ALL {
+        settings::set_first_dss(dss);
+        return Ok(());
+    }
+    one(arena)?.set_dss(dss);
     Ok(())
 }
 

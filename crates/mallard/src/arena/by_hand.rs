@@ -14,7 +14,7 @@ use super::{Arena, large};
 use crate::class::{Class, PAGE};
 use crate::heap::{self, HEAP, PageHeap};
 use crate::space::region::PageRecord;
-use crate::sys::atomic::{AtomicBool, AtomicPtr, Ordering};
+use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 /// What an arena is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,6 +40,14 @@ impl Life {
 static ANY: AtomicBool = AtomicBool::new(false);
 /// A page heap for whose arena there was no memory.
 static SPARE: AtomicPtr<PageHeap> = AtomicPtr::new(core::ptr::null_mut());
+
+/// How many have been destroyed.
+static DESTROYED: AtomicUsize = AtomicUsize::new(0);
+
+/// How many have been destroyed.
+pub fn destroyed() -> usize {
+    DESTROYED.load(Ordering::Relaxed)
+}
 
 /// Whether blocks of different arenas may not lie in one store.
 #[inline]
@@ -189,6 +197,7 @@ impl Arena {
         }
         self.reset();
         self.heap().give_all_up();
+        DESTROYED.fetch_add(1, Ordering::Relaxed);
         self.set_life(Life::Destroyed);
         true
     }

@@ -21,6 +21,27 @@ pub enum Dss {
     Secondary,
 }
 
+/// What arenas begin with.
+static FIRST_DSS: AtomicU8 = AtomicU8::new(Dss::Secondary as u8);
+
+pub fn first_dss() -> Dss {
+    Dss::of(FIRST_DSS.load(Ordering::Relaxed))
+}
+
+pub fn set_first_dss(dss: Dss) {
+    FIRST_DSS.store(dss as u8, Ordering::Relaxed);
+}
+
+impl Dss {
+    fn of(byte: u8) -> Dss {
+        match byte {
+            0 => Dss::Disabled,
+            1 => Dss::Primary,
+            _ => Dss::Secondary,
+        }
+    }
+}
+
 pub struct Settings {
     /// A string that ends with a zero, or all zero for the name that the number gives.
     name: [AtomicU64; NAME / 8],
@@ -28,17 +49,17 @@ pub struct Settings {
 }
 
 impl Settings {
-    pub const fn new() -> Self {
+    pub fn new() -> Self {
         Settings {
             name: [const { AtomicU64::new(0) }; NAME / 8],
-            dss: AtomicU8::new(Dss::Secondary as u8),
+            dss: AtomicU8::new(first_dss() as u8),
         }
     }
 
     /// As they are at first, for another arena.
     pub fn clear(&self) {
         self.set_name_bytes(&[0; NAME]);
-        self.dss.store(Dss::Secondary as u8, Ordering::Relaxed);
+        self.dss.store(first_dss() as u8, Ordering::Relaxed);
     }
 
     fn set_name_bytes(&self, bytes: &[u8; NAME]) {
@@ -103,11 +124,7 @@ impl Arena {
     }
 
     pub fn dss(&self) -> Dss {
-        match self.settings.dss.load(Ordering::Relaxed) {
-            0 => Dss::Disabled,
-            1 => Dss::Primary,
-            _ => Dss::Secondary,
-        }
+        Dss::of(self.settings.dss.load(Ordering::Relaxed))
     }
 
     pub fn set_dss(&self, dss: Dss) {

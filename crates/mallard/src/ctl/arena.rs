@@ -1,5 +1,157 @@
 //! `arena.<i>.*`: one arena, or all.
 
-use super::Node;
+use super::index::{ALL, DESTROYED, arenas};
+use super::node::{Access, At, Leaf, Mode, Node, Special, name};
+use super::{Answer, Error, Request};
+use crate::api;
+use crate::api::arenas::{self as api_arenas, Dss, NAME};
+use core::ffi::{CStr, c_char};
 
-pub(super) static NAMES: &[Node] = &[];
+pub(super) static NAMES: &[Node] = &[
+    name(
+        "initialized",
+        Leaf::Bool(Access::Read(|at| Ok(is_initialised(at)))),
+        "Whether the arena has been needed, or made, and not been destroyed.",
+    ),
+    name(
+        "decay",
+        Leaf::Action(|at| Ok(api_arenas::decay(number(at))?)),
+        "Returns what is due by the decay times.",
+    ),
+    name(
+        "purge",
+        Leaf::Action(|at| Ok(api_arenas::purge(number(at))?)),
+        "Returns all free memory.",
+    ),
+    name(
+        "reset",
+        // SAFETY: the program says that nobody uses the blocks, by the manual.
+        Leaf::Action(|at| Ok(unsafe { api_arenas::reset(number(at)) }?)),
+        "Discards all blocks of an arena made by `arenas.create`.",
+    ),
+    name(
+        "destroy",
+        // SAFETY: as for `reset`.
+        Leaf::Action(|at| Ok(unsafe { api_arenas::destroy(number(at)) }?)),
+        "Discards all blocks of an arena made by `arenas.create`, and the arena.",
+    ),
+    name(
+        "dss",
+        Leaf::Text(Access::ReadWrite(dss, set_dss)),
+        "Kept and told; memory never comes from `sbrk`.",
+    ),
+    name(
+        "dirty_decay_ms",
+        Leaf::Ssize(Access::ReadWrite(
+            |at| Ok(api_arenas::decay_times(number(at))?.0 as isize),
+            |at, ms| set_decay(at, Some(ms), None),
+        )),
+        "Milliseconds over which dirty pages go back; automatic arenas without hooks share it.",
+    ),
+    name(
+        "muzzy_decay_ms",
+        Leaf::Ssize(Access::ReadWrite(
+            |at| Ok(api_arenas::decay_times(number(at))?.1 as isize),
+            |at, ms| set_decay(at, None, Some(ms)),
+        )),
+        "Milliseconds over which muzzy pages go back; automatic arenas without hooks share it.",
+    ),
+    name(
+        "retain_grow_limit",
+        Leaf::Size(Access::ReadWrite(
+            |at| {
+                if_retained()?;
+                Ok(api_arenas::retain_grow_limit(number(at))?)
+            },
+            |at, bytes| {
+                if_retained()?;
+                Ok(api_arenas::set_retain_grow_limit(number(at), bytes)?)
+            },
+        )),
+        "The most bytes that the arena's memory grows by at a time, where not more is needed.",
+    ),
+    name(
+        "name",
+        Leaf::Special(Special {
+            c_type: "char *",
+            mode: Mode::ReadWrite,
+            serve: serve_name,
+        }),
+        "The arena's name, copied to where the pointer leads: 32 bytes at most with the zero.",
+    ),
+];
+
+/// The number that the floors below know: that of all arenas where it is one that stands for them.
+fn number(at: &At<'_>) -> u32 {
+    match at.index(0) {
+        i if i == ALL || i == arenas() => api_arenas::ALL,
+        i => i as u32,
+    }
+}
+
+fn is_initialised(at: &At<'_>) -> bool {
+    match at.index(0) {
+        DESTROYED => api_arenas::destroyed() > 0,
+        _ if number(at) == api_arenas::ALL => true,
+        _ => api_arenas::is_initialised(number(at)),
+    }
+}
+
+fn set_decay(at: &At<'_>, dirty: Option<isize>, muzzy: Option<isize>) -> Answer<()> {
+    let (dirty, muzzy) = (dirty.map(|ms| ms as i64), muzzy.map(|ms| ms as i64));
+    Ok(api_arenas::set_decay_times(number(at), dirty, muzzy)?)
+}
+
+/// Where addresses are given up there is no growth to limit.
+fn if_retained() -> Answer<()> {
+    api::options().retain.then_some(()).ok_or(Error::NotFound)
+}
+
+/// The words for [`Dss`].
+const DSS: [(Dss, &CStr); 3] = [
+    (Dss::Disabled, c"disabled"),
+    (Dss::Primary, c"primary"),
+    (Dss::Secondary, c"secondary"),
+];
+
+fn dss(at: &At<'_>) -> Answer<&'static CStr> {
+    let dss = api_arenas::dss(number(at))?;
+    Ok(DSS[dss as usize].1)
+}
+
+fn set_dss(at: &At<'_>, word: *const c_char) -> Answer<()> {
+    if word.is_null() {
+        return Ok(());
+    }
+    // SAFETY: who writes the name gives a string.
+    let word = unsafe { CStr::from_ptr(word) };
+    let found = DSS.iter().find(|(_, name)| *name == word);
+    let (dss, _) = found.ok_or(Error::Invalid)?;
+    Ok(api_arenas::set_dss(number(at), *dss)?)
+}
+
+/// As in jemalloc, the old name goes to where the pointer at the old value's place leads.
+fn serve_name(at: &At<'_>, request: &mut Request) -> Answer<()> {
+    let arena = number(at);
+    if arena == api_arenas::ALL || at.index(0) == DESTROYED {
+        return Err(Error::Invalid);
+    }
+    let new = request.given::<*const c_char>()?;
+    if new.is_some_and(|name| name.is_null()) {
+        return Err(Error::Invalid);
+    }
+    let name = api_arenas::name(arena)?;
+    if let Some(to) = request.old::<*const c_char>()? {
+        if to.is_null() {
+            return Err(Error::Invalid);
+        }
+        let len = name.iter().position(|&b| b == 0).map_or(NAME, |n| n + 1);
+        // SAFETY: who reads the name gives a pointer to 32 bytes, or to as many as the name has.
+        unsafe { core::ptr::copy_nonoverlapping(name.as_ptr(), to.cast_mut().cast(), len) };
+    }
+    if let Some(new) = new {
+        // SAFETY: not null, so a string.
+        api_arenas::set_name(arena, unsafe { CStr::from_ptr(new) })?;
+    }
+    Ok(())
+}

@@ -3,12 +3,13 @@
 //! A bin is a class that slabs serve, an extent size (`lextent`) one of the classes above, up to the
 //! largest that a request can have.
 
-use super::node::{Access, At, Leaf, Node, indexed, name};
-use super::{Answer, Error, index};
+use super::node::{Access, At, Leaf, Mode, Node, Special, indexed, name};
+use super::{Answer, Error, Request, index};
 use crate::api;
 use crate::cache::ThreadCache;
 use crate::class::{Class, PAGE, SLAB_CLASSES};
 use crate::heap::huge_pages;
+use core::ffi::c_void;
 
 /// What all blocks but the smallest are aligned to.
 const QUANTUM: usize = 16;
@@ -82,7 +83,37 @@ pub(super) static NAMES: &[Node] = &[
         "The number of classes above those of slabs.",
     ),
     indexed("lextent", "i", |_, i| i < LARGE_CLASSES, LEXTENT),
+    name(
+        "create",
+        Leaf::Special(Special {
+            c_type: "unsigned, extent_hooks_t *",
+            mode: Mode::ReadWrite,
+            serve: create,
+        }),
+        "Makes an arena, with the extent hooks that are written, if any; the answer is its number.",
+    ),
+    name(
+        "lookup",
+        Leaf::Special(Special {
+            c_type: "unsigned, void *",
+            mode: Mode::ReadWrite,
+            serve: lookup,
+        }),
+        "The number of the arena that the block which is written is of.",
+    ),
 ];
+
+fn create(_: &At<'_>, request: &mut Request) -> Answer<()> {
+    request.must_read::<u32>()?;
+    let _hooks = request.given::<*mut c_void>()?;
+    request.answer(api::arenas::create()?)
+}
+
+fn lookup(_: &At<'_>, request: &mut Request) -> Answer<()> {
+    let block = request.must_give::<*mut c_void>()?;
+    let arena = api::arenas::lookup(block.cast()).ok_or(Error::Invalid)?;
+    request.answer(arena)
+}
 
 static BIN: &[Node] = &[
     name(
