@@ -12,7 +12,8 @@
 //! | [`compiler`] | C and C++ programs of `programs/`, compiled once per test process |
 //!
 //! The tests are in `tests/`: `real_programs` (other people's programs), `c_face` (the exported
-//! symbols, one by one), `book` (what the book tells readers to write), `options`, `misuse`, `lifecycle`, `budgets`, `instructions` and `stress`.
+//! symbols, one by one), `book` (what the book tells readers to write), `mallctl`, `options`, `misuse`,
+//! `lifecycle`, `budgets`, `instructions` and `stress`.
 //!
 //! Two variables steer them. `MALLARD_LIBRARY=/path/lib.so` tests another library in place of the
 //! one built here, which is how the tests themselves are proved: on another allocator those about

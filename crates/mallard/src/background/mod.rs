@@ -53,24 +53,26 @@ pub fn start_if_wanted() {
     }
 }
 
+/// Makes the thread unless another makes it; false when the system or the C library refused.
 #[cold]
 #[inline(never)]
-fn start() {
+fn start() -> bool {
     if !keeper::claim() {
-        return;
+        return true;
     }
     let _keep = KeepErrno::new();
-    if !STACKS.iter().any(|&stack| create(stack)) {
+    let made = STACKS.iter().any(|&stack| create(stack));
+    if !made {
         keeper::refused();
     }
+    made
 }
 
 /// Allows the thread for good and makes it, for callers as of [`start_if_wanted`]. False when the
 /// system or the C library refused.
 pub fn start_now() -> bool {
     keeper::demand();
-    start();
-    keeper::is_coming()
+    start()
 }
 
 /// Ends the thread if it is there, waits until it is gone, and allows none from now on.
@@ -156,16 +158,16 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
     keeper::arrive();
     let mut rounds = Rounds::new();
     let mut sleep = Sleep::Light;
-    loop {
+    let dismissed = loop {
         BELL.get_ready(sleep);
         if !keeper::is_allowed() {
-            break;
+            break true;
         }
         // Counted first: what the threads that ended gave back is in the round.
         let others = life::threads();
         let next = rounds.round();
         if others == 0 || others == 1 && next.is_none() && !keeper::is_always() {
-            break;
+            break false;
         }
         match next {
             Some(at) => {
@@ -183,8 +185,12 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
                 sleep = Sleep::Light;
             }
         }
-    }
+    };
     keeper::leave();
+    if dismissed && keeper::is_always() {
+        // Wanted again before it had left.
+        keeper::demand();
+    }
     null_mut()
 }
 

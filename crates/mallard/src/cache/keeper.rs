@@ -74,11 +74,6 @@ pub fn is_there() -> bool {
     STATE.load(Ordering::Relaxed) == THERE
 }
 
-/// Whether a thread of ours is there for it or being made.
-pub fn is_coming() -> bool {
-    STATE.load(Ordering::Relaxed) >= MAKING
-}
-
 /// Whether one is to be made.
 #[inline]
 pub fn is_wanted() -> bool {
