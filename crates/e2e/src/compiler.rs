@@ -38,6 +38,13 @@ impl Source {
         self
     }
 
+    /// Finds `mallard.h` and `jemalloc/jemalloc.h`.
+    pub fn with_headers(mut self) -> Source {
+        let folder = crate::repository().join("crates/mallard-c");
+        self.flags.push(format!("-I{}", folder.display()));
+        self
+    }
+
     /// The compiled program.
     ///
     /// # Panics

@@ -54,7 +54,7 @@ fn print_outcome() {
     // SAFETY: errno is this thread's own; getauxval has no preconditions.
     let (outcome, errno, privileged) = unsafe {
         *libc::__errno_location() = 77;
-        let outcome = conf::read(Some(c"narenas:2,tcache:false"));
+        let outcome = conf::read(Some(c"narenas:2,tcache:false"), &mut conf::Stderr);
         (
             outcome,
             *libc::__errno_location(),

@@ -30,7 +30,7 @@ const START: &str = "api/start.rs";
 /// Those who tell of the options.
 const TELLERS: &[&str] = &["ctl/config.rs", "ctl/opt.rs"];
 /// Names at the crate's root that stand for something on a floor.
-const ALIASES: &[(&str, &str)] = &[("die", "sys"), ("Mallard", "api")];
+const ALIASES: &[(&str, &str)] = &[("die", "sys"), ("c_symbol", "sys"), ("Mallard", "api")];
 /// Exists in unit tests only, for all of them.
 const TESTING: &str = "testing";
 

@@ -202,7 +202,7 @@ fn alloc_zeroed_run(size: usize) -> *mut u8 {
 #[inline]
 pub fn alloc_aligned(size: usize, align: usize) -> *mut u8 {
     debug_assert!(align.is_power_of_two());
-    if align > ALIGN_MAX || size > CACHED_MAX - ALIGN_MAX {
+    if is_past_caches(size, align) {
         return alloc_large(size, align.max(PAGE), false);
     }
     let size = class::aligned_size(size, align);
@@ -214,7 +214,43 @@ pub fn alloc_aligned(size: usize, align: usize) -> *mut u8 {
 }
 
 /// The largest alignment that a block from a cache may have.
-pub(super) const ALIGN_MAX: usize = 64 * 1024;
+const ALIGN_MAX: usize = 64 * 1024;
+
+/// Whether an aligned request is served by whole pages for its size or its alignment.
+#[inline]
+fn is_past_caches(size: usize, align: usize) -> bool {
+    align > ALIGN_MAX || size > CACHED_MAX - ALIGN_MAX
+}
+
+/// As [`alloc_aligned`], with all of the block zero.
+pub(super) fn alloc_aligned_zeroed(size: usize, align: usize) -> *mut u8 {
+    let Some(bytes) = usable_for(size, align) else {
+        return out_of_memory(size);
+    };
+    if align <= 8 || bytes > SLAB_MAX && align <= PAGE {
+        return alloc_zeroed(bytes);
+    }
+    if is_past_caches(size, align) {
+        return alloc_large(bytes, align.max(PAGE), true);
+    }
+    zeroed(alloc_aligned(size, align), bytes)
+}
+
+/// The usable size of the block that [`alloc_aligned`] gives for a request; none for one that cannot
+/// be. Up to [`SLAB_MAX`] bytes it is a region of a slab, up to [`CACHED_MAX`] one of a class.
+#[inline]
+pub(super) fn usable_for(size: usize, align: usize) -> Option<usize> {
+    if size > MAX || align > LARGEST_ALIGN {
+        return None;
+    }
+    if !is_past_caches(size, align) {
+        return Some(Class::of(class::aligned_size(size, align)).size());
+    }
+    Some(large::Pages::of(size).bytes())
+}
+
+/// No address that a process can have is a multiple of more.
+pub(super) const LARGEST_ALIGN: usize = 1 << 46;
 
 /// A block of a multiple of `align`, which is more than a page: one that was freed before and happens
 /// to stand right, as the last of its kind does where many are wanted, or a new one.

@@ -2,14 +2,14 @@
 //!
 //! What `mallocx` with an arena, and the names `arena.<i>.…` and `arenas.…` of the tree, are made of.
 
-use super::alloc::{ALIGN_MAX, out_of_memory, prepared, reclaim};
+use super::alloc::{out_of_memory, prepared, reclaim, usable_for};
 use super::controls::is_decay_time;
 use super::free::size_at;
 use super::start::{JUNK_FREE, extras, start};
 pub use crate::arena::settings::{Dss, NAME};
 use crate::arena::{self, Arena, by_hand, large, settings};
 use crate::cache;
-use crate::class::{self, CACHED_MAX, Class, MAX, PAGE};
+use crate::class::{CACHED_MAX, Class, MAX, PAGE, SLAB_MAX};
 use crate::space::Region;
 use crate::{background, die};
 use core::ffi::CStr;
@@ -199,63 +199,53 @@ pub fn lookup(block: *const u8) -> Option<u32> {
 /// there is no such arena.
 pub fn alloc_in(arena: u32, size: usize, align: usize, zeroed: bool) -> *mut u8 {
     start();
-    let Some(arena) = arena::numbered(arena as usize).filter(|_| size <= MAX) else {
+    let found = arena::numbered(arena as usize).zip(usable_for(size, align));
+    let Some((arena, bytes)) = found else {
         return out_of_memory(size);
     };
-    let class = class_for(size, align);
-    let block = take(arena, class, align, zeroed).or_else(|| {
+    let block = take(arena, bytes, align, zeroed).or_else(|| {
         reclaim();
-        take(arena, class, align, zeroed)
+        take(arena, bytes, align, zeroed)
     });
-    count(class);
+    count(bytes);
     background::start_if_wanted();
     match block {
         Some(block) if zeroed => block as *mut u8,
-        Some(block) => prepared(block as *mut u8, class.size()),
+        Some(block) => prepared(block as *mut u8, bytes),
         None => out_of_memory(size),
     }
 }
 
-/// The class of blocks that serve such a request.
-fn class_for(size: usize, align: usize) -> Class {
-    if align <= ALIGN_MAX && size <= CACHED_MAX - ALIGN_MAX {
-        return Class::of(class::aligned_size(size, align));
-    }
-    Class::of(size.max(class::SLAB_MAX + 1))
-}
-
-fn take(arena: &'static Arena, class: Class, align: usize, zeroed: bool) -> Option<usize> {
-    let (block, clear) = if class.is_slab() {
+fn take(arena: &'static Arena, bytes: usize, align: usize, zeroed: bool) -> Option<usize> {
+    let (block, clear) = if bytes <= SLAB_MAX {
         let mut one = [0];
-        if arena.fill(class, &mut one) == 0 {
+        if arena.fill(Class::of(bytes), &mut one) == 0 {
             return None;
         }
         (one[0], true)
-    } else if let Some(block) = stored(arena, class, align) {
+    } else if let Some(block) = stored(arena, bytes, align) {
         (block, true)
     } else {
-        let run = large::alloc(class, align.max(PAGE), arena.index())?;
+        let run = large::alloc(large::Pages::of(bytes), align.max(PAGE), arena.index())?;
         (run.addr, !run.zeroed)
     };
     if zeroed && clear {
-        // SAFETY: the block is new, and as long as its class says.
-        unsafe { core::ptr::write_bytes(block as *mut u8, 0, class.size()) };
+        // SAFETY: the block is new, and so long.
+        unsafe { core::ptr::write_bytes(block as *mut u8, 0, bytes) };
     }
     Some(block)
 }
 
-fn stored(arena: &'static Arena, class: Class, align: usize) -> Option<usize> {
-    class
-        .is_cachable()
-        .then(|| arena.take_stored(class, align))?
+fn stored(arena: &'static Arena, bytes: usize, align: usize) -> Option<usize> {
+    (bytes <= CACHED_MAX).then(|| arena.take_stored(Class::of(bytes), align))?
 }
 
 /// Counts a call past the caches.
-fn count(class: Class) {
-    if class.is_cachable() {
+fn count(bytes: usize) {
+    if bytes <= CACHED_MAX {
         cache::tick_uncached();
     } else {
-        cache::tick_for(class.size());
+        cache::tick_for(bytes);
     }
 }
 

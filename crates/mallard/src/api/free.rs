@@ -58,10 +58,7 @@ fn dealloc_slow(p: *mut u8) {
         return;
     }
     if class == Class::NONE {
-        let size = large::pages_of(at).0 * PAGE;
-        large::free(at);
-        cache::tick_for(size);
-        return;
+        return free_run(at);
     }
     match life::current_or_new() {
         Some(cache) => cache.push_full(class, at),
@@ -75,6 +72,13 @@ fn give_to_arena(class: Class, block: usize) {
         Some(arena) => arena.flush(class, &mut [block]),
         None => die!("free of {block:#x} before anything was allocated"),
     }
+}
+
+/// Frees a block of whole pages that no cache takes.
+fn free_run(at: usize) {
+    let size = large::pages_of(at).0 * PAGE;
+    large::free(at);
+    cache::tick_for(size);
 }
 
 #[cold]

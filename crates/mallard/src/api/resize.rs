@@ -30,7 +30,7 @@ pub unsafe fn realloc(p: *mut u8, size: usize) -> *mut u8 {
         if pages.bytes() == bytes || large::resize_in_place(p.addr(), pages, false) {
             return grown(p, bytes, pages.bytes());
         }
-        if let Some(moved) = large::relocate(p.addr(), pages) {
+        if let Some(moved) = large::relocate(p.addr(), pages, false) {
             return grown(moved as *mut u8, bytes, pages.bytes());
         }
     }

@@ -12,7 +12,7 @@ use crate::space::meta::{self, HugePages};
 use crate::sys::atomic::{AtomicBool, AtomicU8, Ordering};
 use crate::sys::count::Kind;
 use crate::sys::lock::{self, RawLock};
-use crate::sys::mem;
+use crate::sys::{mem, message};
 use crate::{arena, fork};
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
@@ -56,33 +56,43 @@ pub fn start() {
     }
 }
 
-/// What the program's symbol `malloc_conf` points at, where a front has that symbol.
+/// What the program's symbol `malloc_conf` points at, with or without jemalloc's prefix, where a front
+/// has those symbols.
 fn conf_symbol() -> Option<&'static CStr> {
-    #[cfg(feature = "malloc-conf-symbol")]
+    #[cfg(feature = "c-symbols")]
     {
-        let symbol: *const *const core::ffi::c_char;
-        // The program's own `malloc_conf`, if it has one, takes the place of the front's; going
-        // through the global offset table finds it also when it is only there once all is loaded.
-        // SAFETY: reads the address that the loader wrote.
-        unsafe {
-            core::arch::asm!(
-                "mov {s}, qword ptr [rip + malloc_conf@GOTPCREL]",
-                s = out(reg) symbol,
-                options(readonly, nostack, preserves_flags),
-            );
-        }
-        // SAFETY: the symbol is a pointer to a constant string or null, by its documentation.
-        unsafe { symbol.read().as_ref().map(|text| CStr::from_ptr(text)) }
+        use crate::c_symbol;
+        let set = [c_symbol!("malloc_conf"), c_symbol!("je_malloc_conf")];
+        let at = set.into_iter().find(|&at| at != 0)?;
+        // SAFETY: not null; the symbol points at a constant string, by its documentation.
+        Some(unsafe { CStr::from_ptr(at as *const core::ffi::c_char) })
     }
-    #[cfg(not(feature = "malloc-conf-symbol"))]
+    #[cfg(not(feature = "c-symbols"))]
     None
+}
+
+/// Says what the reader of the options has to say.
+struct Messages;
+
+impl conf::Sink for Messages {
+    fn line(&mut self, line: &[u8]) {
+        /// Longer than any line of the reader, with its end.
+        const ROOM: usize = 2048;
+        let mut text = [0; ROOM];
+        let n = line.len().min(ROOM - 2);
+        text[..n].copy_from_slice(&line[..n]);
+        text[n] = b'\n';
+        if let Ok(text) = CStr::from_bytes_until_nul(&text) {
+            message::say(text);
+        }
+    }
 }
 
 #[cold]
 fn first() {
     STARTING.lock();
     if !STARTED.load(Ordering::Relaxed) {
-        let outcome = conf::read(conf_symbol());
+        let outcome = conf::read(conf_symbol(), &mut Messages);
         if outcome.must_abort {
             // SAFETY: abort has no preconditions; the reader has said why.
             unsafe { libc::abort() };

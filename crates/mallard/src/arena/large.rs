@@ -153,8 +153,9 @@ pub fn resize_in_place(p: usize, pages: impl Into<Pages>, zero: bool) -> bool {
 /// the system cannot remap: the old block is then as it was.
 ///
 /// Pages move a chunk at a time: before Linux 6.17 one call cannot move what is more than one mapping
-/// to the kernel, and borders of mappings lie between chunks. What is left is copied.
-pub fn relocate(p: usize, pages: impl Into<Pages>) -> Option<usize> {
+/// to the kernel, and borders of mappings lie between chunks. What is left is copied. With `zero`, what
+/// the block grows by is cleared.
+pub fn relocate(p: usize, pages: impl Into<Pages>, zero: bool) -> Option<usize> {
     let (old, arena) = pages_of(p);
     let pages = pages.into();
     let bytes = old * PAGE;
@@ -183,6 +184,11 @@ pub fn relocate(p: usize, pages: impl Into<Pages>) -> Option<usize> {
     }
     // SAFETY: both blocks are at least this long and disjoint.
     unsafe { copy_bytes(p + moved, run.addr + moved, bytes - moved) };
+    if zero && !run.zeroed {
+        let more = pages.bytes() - bytes;
+        // SAFETY: the new block's part behind the old contents, which nobody uses yet.
+        unsafe { core::ptr::write_bytes((run.addr + bytes) as *mut u8, 0, more) };
+    }
     let (p, pages) = forget(p);
     HEAP.free_as(p, moved / PAGE, Backing::Clean);
     if pages > moved / PAGE {

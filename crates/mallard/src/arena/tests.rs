@@ -413,7 +413,7 @@ fn a_large_block_grows_shrinks_and_moves_with_its_bytes_and_its_pages() {
     );
     assert_eq!(large::bytes(), pages + CHUNK);
     assert_eq!(bytes(first), (1, 2));
-    let last = match large::relocate(run.addr, class(4 * CHUNK)) {
+    let last = match large::relocate(run.addr, class(4 * CHUNK), false) {
         Some(moved) => {
             assert_eq!(bytes(moved as *const u64), (1, 2));
             assert_eq!(large::bytes(), pages + 4 * CHUNK);
@@ -528,7 +528,7 @@ fn large_blocks_stay_with_the_page_heap_of_their_arena() {
         let at = if grown {
             Some(run.addr)
         } else {
-            large::relocate(run.addr, class)
+            large::relocate(run.addr, class, false)
         };
         let at = at.unwrap_or(run.addr);
         let last = at + large::pages_of(at).0 * PAGE - 1;

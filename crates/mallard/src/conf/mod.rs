@@ -13,8 +13,8 @@
 //! 2. `reader` takes them apart in this order, `key:value,key:value`, later ones winning.
 //! 3. `options` holds the one table of all options; it finds the key's row, and the row's format
 //!    (`value`, `text`) reads the value into its field.
-//! 4. A mistake becomes one line (`line`) on standard error that says what would be valid, with the
-//!    `nearest` name to an unknown one.
+//! 4. A mistake becomes one line (`line`), on standard error or wherever the caller has it go, that
+//!    says what would be valid, with the `nearest` name to an unknown one.
 
 mod line;
 mod nearest;
@@ -63,10 +63,10 @@ pub fn compiled_in() -> &'static CStr {
 
 /// Reads the options of this process; `symbol` is what its symbol `malloc_conf` points at.
 ///
-/// Messages go to standard error. Where the outcome says `must_abort`, the reason is already there.
-pub fn read(symbol: Option<&CStr>) -> Outcome {
+/// Messages go to `sink`. Where the outcome says `must_abort`, the reason is already there.
+pub fn read(symbol: Option<&CStr>, sink: &mut dyn Sink) -> Outcome {
     let _errno = system::KeptErrno::new();
     system::with_sources(COMPILED_IN.map(str::as_bytes), symbol, |sources| {
-        read_from(sources, &mut Stderr)
+        read_from(sources, sink)
     })
 }

@@ -2,13 +2,18 @@
 //!
 //! Nothing is allocated: the line is put together in a buffer on the stack.
 
+use super::message;
+use core::ffi::CStr;
 use core::fmt::{self, Write};
 
-/// A line in a fixed buffer; what does not fit is cut off.
+/// A line in a fixed buffer; what does not fit is cut off. Invariant: there is room for its end.
 pub struct Line {
     text: [u8; 512],
     len: usize,
 }
+
+/// The line feed, and the null that the program's own function stops at.
+const END: usize = 2;
 
 impl Line {
     pub const fn new() -> Self {
@@ -18,13 +23,13 @@ impl Line {
         }
     }
 
-    /// Writes the line to standard error in one system call.
+    /// Says the line: on standard error, in one system call, or to the program's own function.
     pub fn emit(&mut self) {
-        self.len = self.len.min(self.text.len() - 1);
         self.text[self.len] = b'\n';
-        let _keep = super::errno::KeepErrno::new();
-        // SAFETY: the buffer is valid for `len + 1` bytes.
-        unsafe { libc::write(2, self.text.as_ptr().cast(), self.len + 1) };
+        self.text[self.len + 1] = 0;
+        if let Ok(line) = CStr::from_bytes_until_nul(&self.text) {
+            message::say(line);
+        }
     }
 }
 
@@ -36,7 +41,7 @@ impl Default for Line {
 
 impl Write for Line {
     fn write_str(&mut self, s: &str) -> fmt::Result {
-        let room = self.text.len() - 1 - self.len;
+        let room = self.text.len() - END - self.len;
         let n = s.len().min(room);
         self.text[self.len..self.len + n].copy_from_slice(&s.as_bytes()[..n]);
         self.len += n;

@@ -1,0 +1,2 @@
+/* extended.c once more as C++: jemalloc's header is for both. */
+#include "extended.c"

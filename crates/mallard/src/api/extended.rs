@@ -1,0 +1,278 @@
+//! Allocation with flags: jemalloc's `mallocx` and its kin.
+//!
+//! [`Flags`] says what differs from a plain call: the alignment, that new memory is zero, and where
+//! the block comes from. A call without flags is a plain call and costs one comparison more; all
+//! others are worked out here, from the same pieces that `alloc`, `free` and `resize` are made of.
+//!
+//! Zeroed blocks are zero up to their usable size, because that is where `rallocx` begins to clear
+//! when they grow.
+
+use super::alloc::{
+    LARGEST_ALIGN, alloc, alloc_aligned, alloc_aligned_zeroed, out_of_memory, prepared, usable_for,
+};
+use super::arenas;
+use super::free::{dealloc, dealloc_sized, size_at};
+use super::start::start;
+use crate::arena::large::{self, Pages};
+use crate::cache::life;
+use crate::class::{MAX, SLAB_MAX};
+use crate::space::chunk::CHUNK;
+use core::ptr::null_mut;
+
+/// How a call differs from a plain one, packed as jemalloc's header has it: six bits of the
+/// alignment's logarithm, a bit for zeros, twelve bits of a cache and twelve of an arena.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Flags(u32);
+
+const ZERO: u32 = 0x40;
+const CACHE_SHIFT: u32 = 8;
+const ARENA_SHIFT: u32 = 20;
+const TWELVE_BITS: u32 = 0xfff;
+/// The cache's bits for "none", and what the first explicit cache adds to its number.
+const CACHE_NONE: u32 = 1;
+const CACHE_BIAS: u32 = 2;
+
+impl Flags {
+    pub const NONE: Flags = Flags(0);
+
+    /// As a caller in C passes them. The bit that jemalloc does not use is ignored.
+    #[inline(always)]
+    pub const fn from_bits(bits: i32) -> Self {
+        Flags(bits as u32)
+    }
+
+    /// Aligned to a multiple of `align`, a power of two.
+    pub const fn align(self, align: usize) -> Self {
+        Flags(self.0 & !63 | align.trailing_zeros())
+    }
+
+    /// With new memory zero.
+    pub const fn zero(self) -> Self {
+        Flags(self.0 | ZERO)
+    }
+
+    /// Past the thread's cache.
+    pub const fn no_cache(self) -> Self {
+        self.cache_bits(CACHE_NONE)
+    }
+
+    /// Through the explicit cache of this number.
+    pub const fn cache(self, number: u32) -> Self {
+        self.cache_bits(number + CACHE_BIAS)
+    }
+
+    const fn cache_bits(self, bits: u32) -> Self {
+        Flags(self.0 & !(TWELVE_BITS << CACHE_SHIFT) | (bits & TWELVE_BITS) << CACHE_SHIFT)
+    }
+
+    /// From the arena of this number.
+    pub const fn arena(self, number: u32) -> Self {
+        let bits = (number + 1) & TWELVE_BITS;
+        Flags(self.0 & !(TWELVE_BITS << ARENA_SHIFT) | bits << ARENA_SHIFT)
+    }
+
+    #[inline(always)]
+    fn is_plain(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The alignment; 1 where none was asked for.
+    fn alignment(self) -> usize {
+        1 << (self.0 & 63)
+    }
+
+    fn zeroes(self) -> bool {
+        self.0 & ZERO != 0
+    }
+
+    /// Whether caches are to be passed by: that was asked for, or an arena without a cache was.
+    fn is_direct(self) -> bool {
+        match self.0 >> CACHE_SHIFT & TWELVE_BITS {
+            0 => self.arena_number().is_some(),
+            bits => bits == CACHE_NONE,
+        }
+    }
+
+    fn arena_number(self) -> Option<u32> {
+        (self.0 >> ARENA_SHIFT & TWELVE_BITS).checked_sub(1)
+    }
+}
+
+/// A block of at least `size` bytes as the flags ask. Null when memory is out, when size or
+/// alignment are impossible, and when the arena does not exist.
+#[inline(always)]
+pub fn alloc_with(size: usize, flags: Flags) -> *mut u8 {
+    if flags.is_plain() {
+        alloc(size)
+    } else {
+        alloc_flagged(size, flags)
+    }
+}
+
+#[inline(never)]
+fn alloc_flagged(size: usize, flags: Flags) -> *mut u8 {
+    let align = flags.alignment();
+    if size > MAX || align > LARGEST_ALIGN {
+        return out_of_memory(size);
+    }
+    if flags.is_direct() {
+        let arena = flags.arena_number().unwrap_or(life::arena() as u32);
+        return arenas::alloc_in(arena, size, align, flags.zeroes());
+    }
+    if flags.zeroes() {
+        alloc_aligned_zeroed(size, align)
+    } else {
+        alloc_aligned(size, align)
+    }
+}
+
+/// The usable size of the block that [`alloc_with`] would give; 0 where it would give none for the
+/// request's sake.
+pub fn usable_size_for(size: usize, flags: Flags) -> usize {
+    start();
+    usable_for(size, flags.alignment()).unwrap_or(0)
+}
+
+/// Frees a block, into the cache that the flags name.
+///
+/// # Safety
+/// As for [`dealloc`].
+#[inline(always)]
+pub unsafe fn dealloc_with(p: *mut u8, flags: Flags) {
+    if flags.is_plain() {
+        // SAFETY: the caller's promise.
+        unsafe { dealloc(p) }
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { dealloc_flagged(p, flags) }
+    }
+}
+
+/// As [`dealloc_with`], for a block whose size is known.
+///
+/// # Safety
+/// As for [`dealloc_with`]; the size is at least what the block was asked for with these flags, and
+/// at most its usable size.
+#[inline(always)]
+pub unsafe fn dealloc_sized_with(p: *mut u8, size: usize, flags: Flags) {
+    if flags.is_plain() {
+        // SAFETY: the caller's promise.
+        unsafe { dealloc_sized(p, size) }
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { dealloc_flagged(p, flags) }
+    }
+}
+
+#[inline(never)]
+unsafe fn dealloc_flagged(p: *mut u8, flags: Flags) {
+    // An arena is of no concern here: blocks know theirs. One that was named without a cache is as
+    // good for a thread's cache as any other.
+    if flags.0 >> CACHE_SHIFT & TWELVE_BITS == CACHE_NONE {
+        // SAFETY: the caller's promise.
+        unsafe { arenas::dealloc_direct(p) }
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { dealloc(p) }
+    }
+}
+
+/// The block with its contents, now of at least `size` bytes and aligned as the flags ask, perhaps
+/// elsewhere. With the flag for zeros, what lies beyond its old usable size is zero. Null when it
+/// cannot be had; the block is then as it was.
+///
+/// # Safety
+/// The block came from this allocator and has not been freed; unless null is given back, it is not
+/// used any more at its old place.
+pub unsafe fn realloc_with(p: *mut u8, size: usize, flags: Flags) -> *mut u8 {
+    if p.is_null() {
+        return alloc_with(size, flags);
+    }
+    let (align, zero) = (flags.alignment(), flags.zeroes());
+    let Some(new) = usable_for(size, align) else {
+        return out_of_memory(size);
+    };
+    let at = p.addr();
+    let old = size_at(at);
+    if at.is_multiple_of(align) {
+        if new == old {
+            return p;
+        }
+        if old > SLAB_MAX && new > SLAB_MAX {
+            if large::resize_in_place(at, Pages::of(new), zero) {
+                return grown(p, old, new, zero);
+            }
+            if let Some(moved) = relocated(at, new, flags) {
+                return grown(moved as *mut u8, old, new, zero);
+            }
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { copy(p, old, new, size, flags) }
+}
+
+/// Moves the block by its pages, where nothing in the flags forbids that.
+fn relocated(at: usize, new: usize, flags: Flags) -> Option<usize> {
+    if flags.is_direct() || flags.alignment() > CHUNK {
+        return None;
+    }
+    large::relocate(at, Pages::of(new), flags.zeroes())
+}
+
+/// Fills what a block grew by as the options ask, unless it was cleared.
+fn grown(p: *mut u8, old: usize, new: usize, zero: bool) -> *mut u8 {
+    if new > old && !zero {
+        prepared(p.wrapping_add(old), new - old);
+    }
+    p
+}
+
+/// Moves the block by copying.
+unsafe fn copy(p: *mut u8, old: usize, new: usize, size: usize, flags: Flags) -> *mut u8 {
+    let to = alloc_with(size, Flags(flags.0 & !ZERO));
+    if to.is_null() {
+        return null_mut();
+    }
+    // SAFETY: both blocks are at least this long, and they are different blocks; the old one is the
+    // caller's to give up.
+    unsafe {
+        core::ptr::copy_nonoverlapping(p, to, old.min(new));
+        if flags.zeroes() && new > old {
+            core::ptr::write_bytes(to.add(old), 0, new - old);
+        }
+        dealloc_with(p, flags);
+    }
+    to
+}
+
+/// Changes the block's size without moving it, to `size + extra` bytes or, failing that, to `size`;
+/// gives its usable size, which is below `size` when it could not be done.
+///
+/// # Safety
+/// The block came from this allocator and has not been freed; what lies beyond the size that is
+/// given back is not used any more.
+pub unsafe fn resize_in_place(p: *mut u8, size: usize, extra: usize, flags: Flags) -> usize {
+    let at = p.addr();
+    let old = size_at(at);
+    let most = size.saturating_add(extra).min(MAX);
+    // A slab's regions are of one size, and a run of pages cannot become one of them.
+    let fixed = old <= SLAB_MAX || most <= SLAB_MAX;
+    if fixed || size > MAX || !at.is_multiple_of(flags.alignment()) {
+        return old;
+    }
+    let (least, most) = (Pages::of(size), Pages::of(most));
+    let resized = |pages: Pages| {
+        large::resize_in_place(at, pages, flags.zeroes()).then(|| {
+            grown(p, old, pages.bytes(), flags.zeroes());
+            pages.bytes()
+        })
+    };
+    let change = if old < most.bytes() {
+        resized(most).or_else(|| (old < least.bytes() && least != most).then(|| resized(least))?)
+    } else if old > most.bytes() {
+        resized(most)
+    } else {
+        None
+    };
+    change.unwrap_or(old)
+}

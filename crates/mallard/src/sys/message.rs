@@ -1,0 +1,67 @@
+//! Where lines for people go: standard error, or the program's own function.
+//!
+//! jemalloc's users set `malloc_message` where file descriptor 2 is not to be written to. The symbol
+//! is the front's (crates/mallard-c), with and without jemalloc's prefix; it is read through the global
+//! offset table, so that the program's own definition or its copy counts. The function is called in
+//! the middle of our work, perhaps with locks held: it must not allocate.
+
+use super::errno::KeepErrno;
+use core::ffi::{CStr, c_char, c_void};
+
+type Handler = unsafe extern "C" fn(*mut c_void, *const c_char);
+
+/// The value of the pointer-sized symbol `$name`, which the front defines.
+#[cfg(feature = "c-symbols")]
+#[macro_export]
+macro_rules! c_symbol {
+    ($name:literal) => {{
+        let symbol: *const usize;
+        // Through the global offset table: the program's own symbol, if it has one, takes the place
+        // of the front's, also when it is only there once all is loaded.
+        // SAFETY: reads the address that the loader wrote.
+        unsafe {
+            core::arch::asm!(
+                concat!("mov {s}, qword ptr [rip + ", $name, "@GOTPCREL]"),
+                s = out(reg) symbol,
+                options(readonly, nostack, preserves_flags),
+            );
+        }
+        // SAFETY: the symbol is as large as a pointer, by its documentation.
+        unsafe { symbol.read_volatile() }
+    }};
+}
+
+/// The program's function, if it has set one.
+fn handler() -> Option<Handler> {
+    #[cfg(feature = "c-symbols")]
+    {
+        let set = [c_symbol!("malloc_message"), c_symbol!("je_malloc_message")];
+        let at = set.into_iter().find(|&at| at != 0)?;
+        // SAFETY: not null; by its documentation the symbol is a pointer to such a function.
+        Some(unsafe { core::mem::transmute::<usize, Handler>(at) })
+    }
+    #[cfg(not(feature = "c-symbols"))]
+    None
+}
+
+/// Says the text, which ends its own lines.
+pub fn say(text: &CStr) {
+    let _keep = KeepErrno::new();
+    if let Some(handler) = handler() {
+        // SAFETY: the program's own function, called as its documentation says.
+        return unsafe { handler(core::ptr::null_mut(), text.as_ptr()) };
+    }
+    let mut rest = text.to_bytes();
+    while !rest.is_empty() {
+        // The plain system call: the C library's is a point where a thread can be cancelled.
+        // SAFETY: the kernel reads the text, which is so long.
+        let got = unsafe { libc::syscall(libc::SYS_write, 2, rest.as_ptr(), rest.len()) };
+        match usize::try_from(got) {
+            Ok(0) => return,
+            Ok(n) => rest = rest.get(n..).unwrap_or(&[]),
+            Err(_) if super::errno::get() == libc::EINTR => {}
+            // Standard error is closed or full: there is nobody to tell.
+            Err(_) => return,
+        }
+    }
+}

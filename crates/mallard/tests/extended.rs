@@ -1,0 +1,312 @@
+//! Allocation with flags beside a model of what the flags promise.
+//!
+//! Random histories of calls with random flags run against the allocator and against the list of
+//! live blocks, each filled with bytes of its own up to its usable size: alignment, zeros, sizes that
+//! agree with what was told beforehand, contents kept, and nothing left over at the end.
+
+#[path = "model/pattern.rs"]
+mod pattern;
+
+use mallard::api::{self, extended, extended::Flags};
+use mallard::stats;
+use pattern::{assert_all, assert_kept, fill};
+use proptest::prelude::*;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The figures are the process's: one test at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Alloc {
+        size: usize,
+        flags: Flags,
+    },
+    Realloc {
+        which: usize,
+        size: usize,
+        flags: Flags,
+    },
+    Resize {
+        which: usize,
+        size: usize,
+        extra: usize,
+        flags: Flags,
+    },
+    Free {
+        which: usize,
+        flags: Flags,
+    },
+    FreeSized {
+        which: usize,
+    },
+}
+
+struct Block {
+    p: *mut u8,
+    /// What was asked for, and how.
+    size: usize,
+    flags: Flags,
+    usable: usize,
+    id: u64,
+}
+
+fn sizes() -> impl Strategy<Value = usize> {
+    prop_oneof![
+        6 => 1usize..2000,
+        3 => 2000usize..70_000,
+        2 => 70_000usize..600_000,
+        1 => 1_000_000usize..10_000_000,
+    ]
+}
+
+/// The alignment, and what else may go with it.
+fn flags() -> impl Strategy<Value = Flags> {
+    let align = prop_oneof![
+        4 => Just(None),
+        6 => (0u32..13).prop_map(Some),
+        1 => (13u32..23).prop_map(Some),
+    ];
+    (align, any::<bool>(), 0..4u8).prop_map(|(align, zero, source)| {
+        let mut flags = Flags::NONE;
+        if let Some(shift) = align {
+            flags = flags.align(1 << shift);
+        }
+        if zero {
+            flags = flags.zero();
+        }
+        match source {
+            0 => flags.no_cache(),
+            1 => flags.arena(0),
+            _ => flags,
+        }
+    })
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let which = any::<usize>;
+    prop_oneof![
+        4 => (sizes(), flags()).prop_map(|(size, flags)| Op::Alloc { size, flags }),
+        3 => (which(), sizes(), flags())
+            .prop_map(|(which, size, flags)| Op::Realloc { which, size, flags }),
+        2 => (which(), sizes(), prop_oneof![Just(0), sizes()], flags())
+            .prop_map(|(which, size, extra, flags)| Op::Resize { which, size, extra, flags }),
+        2 => (which(), flags()).prop_map(|(which, flags)| Op::Free { which, flags }),
+        1 => which().prop_map(|which| Op::FreeSized { which }),
+    ]
+}
+
+fn alignment(flags: Flags) -> usize {
+    (0..64)
+        .map(|shift| 1usize << shift)
+        .find(|&align| flags.align(align) == flags)
+        .expect("every flag has an alignment")
+}
+
+fn zeroes(flags: Flags) -> bool {
+    flags.zero() == flags
+}
+
+/// What holds for every block that came back from a call; the first `kept` bytes are `old`'s.
+fn check_new(p: *mut u8, size: usize, flags: Flags, kept: usize) -> usize {
+    assert!(!p.is_null(), "{size} bytes with {flags:?}");
+    assert!(
+        p.addr().is_multiple_of(alignment(flags)),
+        "{p:p} with {flags:?}"
+    );
+    // SAFETY: a live block.
+    let usable = unsafe { api::usable_size(p) };
+    let told = extended::usable_size_for(size, flags);
+    assert!(
+        usable >= size && usable == told,
+        "{size} bytes with {flags:?}: {usable}, not {told}"
+    );
+    if zeroes(flags) {
+        // SAFETY: a live block of this usable size.
+        unsafe { assert_all(p, kept, usable, 0, "cleared bytes") };
+    }
+    usable
+}
+
+fn run(history: &[Op]) {
+    let mut blocks: Vec<Block> = Vec::new();
+    for (id, op) in (1u64..).zip(history) {
+        match *op {
+            Op::Alloc { size, flags } => {
+                let p = extended::alloc_with(size, flags);
+                let usable = check_new(p, size, flags, 0);
+                // SAFETY: the block is ours and so long.
+                unsafe { fill(p, usable, id) };
+                blocks.push(Block {
+                    p,
+                    size,
+                    flags,
+                    usable,
+                    id,
+                });
+            }
+            Op::Realloc { which, size, flags } if !blocks.is_empty() => {
+                let n = which % blocks.len();
+                let b = &mut blocks[n];
+                // SAFETY: a live block, whose old place is forgotten.
+                let p = unsafe { extended::realloc_with(b.p, size, flags) };
+                let usable = check_new(p, size, flags, b.usable);
+                // SAFETY: as above.
+                unsafe {
+                    assert_kept(p, b.usable, b.usable.min(usable), b.id);
+                    fill(p, usable, id);
+                }
+                *b = Block {
+                    p,
+                    size,
+                    flags,
+                    usable,
+                    id,
+                };
+            }
+            Op::Resize {
+                which,
+                size,
+                extra,
+                flags,
+            } if !blocks.is_empty() => {
+                let n = which % blocks.len();
+                let b = &mut blocks[n];
+                // SAFETY: a live block.
+                let usable = unsafe { extended::resize_in_place(b.p, size, extra, flags) };
+                // SAFETY: as above.
+                assert_eq!(usable, unsafe { api::usable_size(b.p) });
+                let most = extended::usable_size_for(size + extra, Flags::NONE);
+                assert!(
+                    usable == b.usable || usable <= most,
+                    "{usable} of {size} and {extra}"
+                );
+                assert!(
+                    usable >= b.usable.min(size),
+                    "shrunk below what was asked for"
+                );
+                // SAFETY: as above.
+                unsafe {
+                    assert_kept(b.p, b.usable, b.usable.min(usable), b.id);
+                    if zeroes(flags) {
+                        assert_all(b.p, b.usable, usable, 0, "cleared bytes");
+                    }
+                    fill(b.p, usable, id);
+                }
+                let align = Flags::NONE.align(alignment(b.flags));
+                let size = if usable == b.usable { b.size } else { usable };
+                *b = Block {
+                    p: b.p,
+                    size,
+                    flags: align,
+                    usable,
+                    id,
+                };
+            }
+            Op::Free { which, flags } if !blocks.is_empty() => {
+                let b = blocks.swap_remove(which % blocks.len());
+                // SAFETY: a live block, which is forgotten.
+                unsafe {
+                    assert_kept(b.p, b.usable, b.usable, b.id);
+                    extended::dealloc_with(b.p, flags);
+                }
+            }
+            Op::FreeSized { which } if !blocks.is_empty() => {
+                let b = blocks.swap_remove(which % blocks.len());
+                let size = if which % 2 == 0 { b.size } else { b.usable };
+                // SAFETY: a live block, asked for with this size and these flags.
+                unsafe { extended::dealloc_sized_with(b.p, size, b.flags) };
+            }
+            _ => {}
+        }
+    }
+    for b in blocks {
+        // SAFETY: a live block, which is forgotten.
+        unsafe {
+            assert_kept(b.p, b.usable, b.usable, b.id);
+            extended::dealloc_with(b.p, Flags::NONE);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn blocks_are_what_their_flags_promise_and_nothing_stays_behind(
+        history in proptest::collection::vec(op(), 1..120)
+    ) {
+        let _alone = alone();
+        let before = stats::now().allocated;
+        run(&history);
+        api::trim();
+        prop_assert_eq!(stats::now().allocated, before);
+    }
+}
+
+#[test]
+fn impossible_requests_give_null_and_leave_the_block() {
+    let _alone = alone();
+    let sizes = [usize::MAX, usize::MAX / 2 + 1, usize::MAX - 4096];
+    let p = extended::alloc_with(100, Flags::NONE);
+    for size in sizes {
+        for flags in [
+            Flags::NONE,
+            Flags::NONE.zero(),
+            Flags::NONE.align(64).no_cache(),
+        ] {
+            assert!(extended::alloc_with(size, flags).is_null());
+            assert_eq!(extended::usable_size_for(size, flags), 0);
+            // SAFETY: a live block.
+            unsafe {
+                assert!(extended::realloc_with(p, size, flags).is_null());
+                assert_eq!(extended::resize_in_place(p, size, 0, flags), 112);
+            }
+        }
+    }
+    for shift in [47, 62, 63] {
+        let flags = Flags::NONE.align(1 << shift);
+        assert!(extended::alloc_with(100, flags).is_null(), "1 << {shift}");
+        assert_eq!(extended::usable_size_for(100, flags), 0);
+    }
+    // SAFETY: a live block, then forgotten.
+    unsafe {
+        assert_eq!(api::usable_size(p), 112);
+        extended::dealloc_with(p, Flags::NONE);
+        extended::dealloc_with(std::ptr::null_mut(), Flags::NONE.no_cache());
+    }
+}
+
+#[test]
+fn an_arena_that_does_not_exist_gives_nothing() {
+    let _alone = alone();
+    assert!(extended::alloc_with(100, Flags::NONE.arena(4000)).is_null());
+    assert!(extended::alloc_with(1 << 20, Flags::NONE.arena(4000)).is_null());
+}
+
+#[test]
+fn a_run_grows_where_it_is_by_as_much_as_there_is() {
+    let _alone = alone();
+    // SAFETY: live blocks throughout.
+    unsafe {
+        let p = extended::alloc_with(1 << 20, Flags::NONE);
+        let shrunk = extended::resize_in_place(p, 100_000, 0, Flags::NONE);
+        assert_eq!(shrunk, extended::usable_size_for(100_000, Flags::NONE));
+        let grown = extended::resize_in_place(p, 200_000, 300_000, Flags::NONE.zero());
+        assert_eq!(grown, extended::usable_size_for(500_000, Flags::NONE));
+        assert_all(p, shrunk, grown, 0, "cleared bytes");
+        // No shorter than a run can be, unless that is what it may be.
+        assert_eq!(extended::resize_in_place(p, 100, 0, Flags::NONE), grown);
+        assert_eq!(
+            extended::resize_in_place(p, 100, 40_000, Flags::NONE),
+            40 * 1024
+        );
+        // An alignment that the block does not have.
+        let align = Flags::NONE.align(1 << (p.addr().trailing_zeros() + 1));
+        assert_eq!(extended::resize_in_place(p, 80_000, 0, align), 40 * 1024);
+        extended::dealloc_with(p, Flags::NONE);
+    }
+}
