@@ -38,6 +38,33 @@ static void show_contents(size_t n) {
     free(p);
 }
 
+/* Takes a block of the size that the argument points at. */
+static void *take(void *size) { return malloc(*(size_t *)size); }
+
+/* Whether a block that this thread freed stays with it, or goes to the next thread that wants one. */
+static void show_keeper(size_t n) {
+    void *p = malloc(n), *q;
+    CHECK(p != NULL);
+    free(p);
+    pthread_t other;
+    CHECK(pthread_create(&other, NULL, take, &n) == 0);
+    CHECK(pthread_join(other, &q) == 0);
+    printf("%zu %s\n", n, p == q ? "shared" : "kept");
+    free(q);
+}
+
+/* Whether the kernel was asked for huge pages anywhere. */
+static int any_asks_for_huge_pages(void) {
+    FILE *file = fopen("/proc/self/smaps", "r");
+    CHECK(file != NULL);
+    char line[512];
+    int any = 0;
+    while (fgets(line, sizeof line, file) != NULL)
+        any |= strncmp(line, "VmFlags:", 8) == 0 && strstr(line, " hg") != NULL;
+    fclose(file);
+    return any;
+}
+
 static void *thread_work(void *argument) {
     unsigned char *blocks[200];
     for (int round = 0; round < 30; round++) {
@@ -82,6 +109,43 @@ int main(int count, char **arguments) {
         size_t full = resident();
         for (int i = 0; i < COUNT; i++) free(blocks[i]);
         printf("%s\n", resident() > full / 2 ? "kept" : "returned");
+    } else if (strcmp(name, "usable") == 0) {
+        size_t sizes[] = {200000, 262145, 3145729, 3145729 + 500000};
+        void *p = NULL;
+        for (int i = 0; i < 4; i++) {
+            void *q = malloc(sizes[i]);
+            p = realloc(p, sizes[i]);
+            CHECK(p != NULL && q != NULL && malloc_usable_size(p) == malloc_usable_size(q));
+            memset(p, 1, malloc_usable_size(p));
+            printf("%zu ", malloc_usable_size(p));
+            free(q);
+        }
+        printf("\n");
+        free(p);
+    } else if (strcmp(name, "calloc_resident") == 0) {
+        enum { SIZE = 64 << 20 };
+        char *p = malloc(SIZE);
+        CHECK(p != NULL);
+        free(memset(p, 1, SIZE));
+        p = calloc(1, SIZE);
+        CHECK(p != NULL);
+        printf("%s\n", resident() > SIZE / 2 ? "filled" : "cleared");
+        for (int i = 0; i < SIZE; i++) CHECK(p[i] == 0);
+        free(p);
+    } else if (strcmp(name, "keepers") == 0) {
+        show_keeper(600), show_keeper(3000), show_keeper(12000), show_keeper(50000);
+    } else if (strcmp(name, "huge_metadata") == 0) {
+        free(malloc(100));
+        printf("%s\n", any_asks_for_huge_pages() ? "asked" : "not asked");
+    } else if (strcmp(name, "double_free") == 0) {
+        void *volatile p = malloc(100), *volatile others[5];
+        for (int i = 0; i < 5; i++) others[i] = malloc(100);
+        free(p);
+        for (int i = 0; i < 5; i++) free(others[i]);
+        free(p);
+        printf("not seen\n");
+        fflush(stdout);
+        _exit(0);
     } else if (strcmp(name, "threads") == 0) {
         pthread_t threads[24];
         for (size_t i = 0; i < 24; i++) CHECK(pthread_create(&threads[i], NULL, thread_work, (void *)i) == 0);
