@@ -67,6 +67,10 @@ int main(int count, char **arguments) {
     } else if (strcmp(name, "double_small") == 0) {
         announce(malloc(200));
         in_thread(free_twice, victim);
+    } else if (strcmp(name, "double_small_at_once") == 0) {
+        announce(malloc(200));
+        free_twice(victim);
+        _exit(0);
     } else if (strcmp(name, "double_large") == 0) {
         announce(malloc(1 << 20));
         in_thread(free_twice, victim);

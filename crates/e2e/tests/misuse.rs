@@ -7,12 +7,21 @@ use mallard_e2e::{Allocator, Library, Sandbox};
 const SIGABRT: i32 = 6;
 
 fn aborts_with_one_line(misuse: &str) {
+    aborts_with_one_line_under("", misuse);
+}
+
+fn aborts_with_one_line_under(options: &str, misuse: &str) {
     let program = Source::new("misuse.c")
         .flags(&["-O0", "-Wno-use-after-free", "-Wno-unused-result"])
         .compile();
     for library in Library::under_test() {
         let sandbox = Sandbox::temporary(Allocator::Preload(library));
-        let outcome = sandbox.run_own(sandbox.command(&program).arg(misuse));
+        let outcome = sandbox.run_own(
+            sandbox
+                .command(&program)
+                .env("MALLOC_CONF", options)
+                .arg(misuse),
+        );
         assert_eq!(
             outcome.signal(),
             Some(SIGABRT),
@@ -91,4 +100,11 @@ fn second_free_of_a_large_block() {
 #[test]
 fn second_free_by_another_thread() {
     aborts_with_one_line("double_across_threads");
+}
+
+#[test]
+fn without_caches_a_second_free_is_seen_at_once() {
+    for options in ["tcache:false", "junk:true", "zero:true"] {
+        aborts_with_one_line_under(options, "double_small_at_once");
+    }
 }

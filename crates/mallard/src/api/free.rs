@@ -96,7 +96,9 @@ fn dealloc_uncached(block: usize, class: Class) {
     if class == Class::NONE {
         large::free(block)
     } else {
-        give_to_arena(class, block)
+        // Past the store as well: the slab sees a second free at once.
+        cache::tick_uncached();
+        arena::give_to_owner(class, block)
     }
 }
 

@@ -193,7 +193,13 @@ impl ThreadCache {
         self.event();
         let stack = self.stack(class);
         if !Self::keeps(class) {
-            self.arena().flush(class, &mut [block]);
+            if class.is_slab() {
+                // Past the store as well: the slab sees a second free at once, and who goes without
+                // caches is most often looking for one.
+                arena::give_to_owner(class, block);
+            } else {
+                self.arena().flush(class, &mut [block]);
+            }
             return;
         }
         if stack.capacity() == 0 {
