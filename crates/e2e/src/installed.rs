@@ -3,16 +3,23 @@
 //! all (`MALLARD_REQUIRE_PROGRAMS=1`), it fails instead.
 
 use std::io::Write;
+use std::path::PathBuf;
 
-/// Those of the programs that are not found on `PATH`.
-pub fn missing<'a>(programs: &[&'a str]) -> Vec<&'a str> {
+/// The program's file: on `PATH`, or where Debian keeps servers, which is not on everybody's `PATH`.
+pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let is_installed =
-        |program: &str| std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
+    std::env::split_paths(&path)
+        .chain([PathBuf::from("/usr/sbin")])
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+}
+
+/// Those of the programs that are not installed.
+pub fn missing<'a>(programs: &[&'a str]) -> Vec<&'a str> {
     programs
         .iter()
         .copied()
-        .filter(|program| !is_installed(program))
+        .filter(|program| find(program).is_none())
         .collect()
 }
 

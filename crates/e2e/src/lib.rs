@@ -7,13 +7,15 @@
 //! | [`library`] | the library under test in its two profiles, and where a run takes its `malloc` from |
 //! | [`sandbox`] | an empty folder and a clean environment to run one program in |
 //! | [`process`] | one finished run: status, output; nothing outlives its time limit |
+//! | [`service`] | a server that a test starts, uses and stops |
 //! | [`witness`] | what each process of a run said about its allocator |
 //! | [`installed`] | programs that may be missing, and what then |
 //! | [`compiler`] | C and C++ programs of `programs/`, compiled once per test process |
 //!
-//! The tests are in `tests/`: `real_programs` (other people's programs), `c_face` (the exported
-//! symbols, one by one), `book` (what the book tells readers to write), `mallctl`, `options`, `misuse`,
-//! `lifecycle`, `budgets`, `instructions` and `stress`.
+//! The tests are in `tests/`: `real_programs` (other people's programs), `jemalloc_clients`
+//! (servers that are linked with jemalloc), `embedding` (the installed library and `examples/`),
+//! `c_face` (the exported symbols, one by one), `book` (what the book tells readers to write),
+//! `mallctl`, `options`, `misuse`, `lifecycle`, `budgets`, `instructions` and `stress`.
 //!
 //! Two variables steer them. `MALLARD_LIBRARY=/path/lib.so` tests another library in place of the
 //! one built here, which is how the tests themselves are proved: on another allocator those about
@@ -25,6 +27,7 @@ pub mod installed;
 pub mod library;
 pub mod process;
 pub mod sandbox;
+pub mod service;
 pub mod witness;
 
 use std::path::{Path, PathBuf};
@@ -32,6 +35,7 @@ use std::path::{Path, PathBuf};
 pub use library::{Allocator, Library};
 pub use process::Outcome;
 pub use sandbox::Sandbox;
+pub use service::Service;
 
 /// The root of the repository.
 pub fn repository() -> &'static Path {

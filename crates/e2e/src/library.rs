@@ -25,20 +25,30 @@ pub enum Allocator<'a> {
     System,
     /// The library, preloaded.
     Preload(&'a Library),
+    /// The library under the name of jemalloc's, for programs that are linked with that one.
+    InPlaceOfJemalloc(&'a Library),
 }
 
 impl Allocator<'_> {
     pub fn name(&self) -> &str {
         match self {
             Allocator::System => "system",
-            Allocator::Preload(library) => &library.name,
+            Allocator::Preload(library) | Allocator::InPlaceOfJemalloc(library) => &library.name,
+        }
+    }
+
+    /// The library that has to serve a program.
+    pub fn library(&self) -> Option<&Library> {
+        match self {
+            Allocator::System => None,
+            Allocator::Preload(library) | Allocator::InPlaceOfJemalloc(library) => Some(library),
         }
     }
 
     /// The value of `LD_PRELOAD` for it, with the other objects to preload behind it.
     pub fn preload(&self, others: &[&Path]) -> OsString {
         let own = match self {
-            Allocator::System => None,
+            Allocator::System | Allocator::InPlaceOfJemalloc(_) => None,
             Allocator::Preload(library) => Some(library.shared.as_path()),
         };
         let mut value = OsString::new();

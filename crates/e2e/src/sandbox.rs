@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::library::Allocator;
+use crate::library::{Allocator, Library};
 use crate::process::{self, Outcome};
 use crate::witness::{self, Testimony};
 
@@ -31,6 +31,8 @@ const LIMIT: Duration = Duration::from_secs(240);
 pub struct Sandbox<'a> {
     folder: PathBuf,
     witness_log: PathBuf,
+    /// The folder that holds the library under jemalloc's name, for `LD_LIBRARY_PATH`.
+    jemalloc: Option<PathBuf>,
     pub allocator: Allocator<'a>,
     /// The folder around a temporary sandbox, removed with it.
     _root: Option<tempfile::TempDir>,
@@ -49,9 +51,14 @@ impl<'a> Sandbox<'a> {
         std::fs::create_dir_all(folder.join("tmp"))
             .unwrap_or_else(|error| panic!("cannot make {}: {error}", folder.display()));
         let _ = std::fs::remove_file(&witness_log);
+        let jemalloc = match allocator {
+            Allocator::InPlaceOfJemalloc(library) => Some(link_as_jemalloc(root, library)),
+            Allocator::System | Allocator::Preload(_) => None,
+        };
         Sandbox {
             folder,
             witness_log,
+            jemalloc,
             allocator,
             _root: None,
         }
@@ -103,6 +110,9 @@ impl<'a> Sandbox<'a> {
         command
             .env("LD_PRELOAD", self.allocator.preload(&[&witness::object()]))
             .env(witness::VARIABLE, &self.witness_log);
+        if let Some(folder) = &self.jemalloc {
+            command.env("LD_LIBRARY_PATH", folder);
+        }
         command
     }
 
@@ -171,7 +181,7 @@ impl<'a> Sandbox<'a> {
         let outcome = self
             .run_to_any_end(command)
             .unwrap_or_else(|error| panic!("on {}: {error}", self.allocator.name()));
-        if let Allocator::Preload(library) = self.allocator {
+        if let Some(library) = self.allocator.library() {
             let testimonies = self.testimonies();
             assert!(
                 !testimonies.is_empty(),
@@ -194,4 +204,17 @@ impl<'a> Sandbox<'a> {
     pub fn testimonies(&self) -> Vec<Testimony> {
         witness::read(&self.witness_log)
     }
+}
+
+/// A folder with a link of jemalloc's name to the library: what a user makes who replaces it.
+fn link_as_jemalloc(root: &Path, library: &Library) -> PathBuf {
+    let folder = root.join(format!("jemalloc-{}", library.name));
+    let link = folder.join("libjemalloc.so.2");
+    std::fs::create_dir_all(&folder)
+        .and_then(|()| match std::fs::remove_file(&link) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+            _ => std::os::unix::fs::symlink(&library.shared, &link),
+        })
+        .unwrap_or_else(|error| panic!("cannot make {}: {error}", link.display()));
+    folder
 }

@@ -1,0 +1,176 @@
+//! Servers that Debian links with jemalloc run with `libmallard.so` in the place of
+//! `libjemalloc.so.2`: a link of that name, found by `LD_LIBRARY_PATH`, is the whole migration. Each
+//! case is a server that is started, put under load, asked for what it knows of its memory, and
+//! stopped; once with Debian's jemalloc, which shows what is to be expected, and once on each build of
+//! Mallard. What it answers and what its log says must be the same. Every process of it that uses an
+//! allocator by jemalloc's name is asked who serves it, and no file of jemalloc's may be mapped.
+//!
+//! A program that is not installed is reported as `ignored`, with its name on standard error;
+//! `scripts/setup-tests.sh` installs them all, and with `MALLARD_REQUIRE_PROGRAMS=1` a missing one
+//! is a failure.
+
+mod named;
+mod nghttpx;
+mod redis;
+mod varnish;
+mod web;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use mallard_e2e::{Allocator, Library, Sandbox, Service, installed, target_dir};
+
+/// What a run showed that must not depend on the allocator: labelled texts.
+type Transcript = Vec<(&'static str, String)>;
+
+/// One server.
+struct Case {
+    name: &'static str,
+    /// The commands that must be installed.
+    needs: &'static [&'static str],
+    /// The processes (by the start of their names) that are linked with jemalloc.
+    served: &'static [&'static str],
+    run: fn(&Sandbox) -> Result<Transcript, String>,
+}
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let cases = [
+        redis::case(),
+        named::case(),
+        varnish::case(),
+        nghttpx::case(),
+    ];
+    libtest_mimic::run(&arguments, cases.into_iter().map(trial).collect()).exit();
+}
+
+fn trial(case: Case) -> Trial {
+    let missing = installed::missing(case.needs);
+    let skipped = !missing.is_empty() && !installed::are_required();
+    if skipped {
+        installed::announce_skip(case.name, &missing);
+    }
+    Trial::test(case.name, move || {
+        if !missing.is_empty() {
+            return Err(Failed::from(installed::advice(&missing)));
+        }
+        compare(&case).map_err(Failed::from)
+    })
+    .with_ignored_flag(skipped)
+}
+
+/// Runs the case on jemalloc and on each build of the library, and compares.
+fn compare(case: &Case) -> Result<(), String> {
+    let folder = target_dir().join("e2e");
+    std::fs::create_dir_all(&folder)
+        .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+    let scratch = tempfile::Builder::new()
+        .prefix(case.name)
+        .tempdir_in(&folder)
+        .map_err(|error| format!("cannot make a folder in {}: {error}", folder.display()))?;
+    let expected = run_on(case, scratch.path(), Allocator::System)?;
+    for library in Library::under_test() {
+        let actual = run_on(case, scratch.path(), Allocator::InPlaceOfJemalloc(library))?;
+        for ((label, expected), (_, actual)) in expected.iter().zip(&actual) {
+            if expected != actual {
+                return Err(format!(
+                    "on the {} build, {label} differs from that on jemalloc\n\
+                     --- expected:\n{expected}\n--- found:\n{actual}",
+                    library.name
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn run_on(case: &Case, root: &Path, allocator: Allocator) -> Result<Transcript, String> {
+    let sandbox = Sandbox::new(root, allocator);
+    let transcript =
+        (case.run)(&sandbox).map_err(|error| format!("on {}: {error}", allocator.name()))?;
+    if let Some(library) = allocator.library() {
+        check_served(case, &sandbox, library)?;
+    }
+    Ok(transcript)
+}
+
+/// Every process of the named programs was served by the library.
+fn check_served(case: &Case, sandbox: &Sandbox, library: &Library) -> Result<(), String> {
+    let testimonies = sandbox.testimonies();
+    for program in case.served {
+        let mut of_program = testimonies
+            .iter()
+            .filter(|testimony| testimony.program.starts_with(program))
+            .peekable();
+        if of_program.peek().is_none() {
+            return Err(format!("no process of {program} said who serves it"));
+        }
+        if let Some(other) = of_program.find(|testimony| !testimony.served_by(library)) {
+            return Err(format!(
+                "{program} was served by {:?}, not by {}",
+                other.providers,
+                library.shared.display()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The program on the sandbox's allocator, wherever it is installed.
+fn client(sandbox: &Sandbox, program: &str) -> Command {
+    sandbox.command(installed::find(program).unwrap_or_else(|| program.into()))
+}
+
+/// All processes of the server have the library mapped, and none has jemalloc's.
+fn check_maps(sandbox: &Sandbox, server: &Service) -> Result<(), String> {
+    let Some(library) = sandbox.allocator.library() else {
+        return Ok(());
+    };
+    for process in server.processes() {
+        let maps = std::fs::read_to_string(format!("/proc/{process}/maps"))
+            .map_err(|error| format!("cannot read the map of process {process}: {error}"))?;
+        let files: BTreeSet<&Path> = maps
+            .lines()
+            .filter_map(|line| line.split_whitespace().nth(5))
+            .map(Path::new)
+            .collect();
+        let is_jemalloc = |file: &&Path| {
+            **file != library.shared && file.to_string_lossy().contains("libjemalloc")
+        };
+        if !files.contains(library.shared.as_path()) || files.iter().any(is_jemalloc) {
+            return Err(format!(
+                "process {process} is to have {} in the place of jemalloc, but has {files:?}",
+                library.shared.display()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The log without what differs from run to run: each run of digits is one `N`.
+fn without_numbers(text: &str) -> String {
+    let mut result = String::new();
+    for character in text.chars() {
+        match character {
+            '0'..='9' if result.ends_with('N') => {}
+            '0'..='9' => result.push('N'),
+            other => result.push(other),
+        }
+    }
+    result
+}
+
+/// A word that alarms, if the log has one.
+fn check_log(log: &str, alarming: &[&str]) -> Result<(), String> {
+    let lower = log.to_lowercase();
+    match alarming
+        .iter()
+        .chain(&["mallard", "malloc:", "assert", "fatal", "segfault", "abort"])
+        .find(|&&word| lower.contains(word))
+    {
+        Some(word) => Err(format!("the log says '{word}':\n{log}")),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,269 @@
+//! redis-server, which asks its allocator for more than any other: fragmentation figures, the whole
+//! report, giving back free memory, its background threads.
+//!
+//! Debian's build has no active defragmentation: that asks for a hint which only redis's own copy of
+//! jemalloc gives, and is compiled in or not. What stays to be seen is that it says so.
+
+use std::collections::HashMap;
+use std::process::Stdio;
+
+use mallard_e2e::service::poll;
+use mallard_e2e::{Sandbox, Service};
+
+use crate::{Case, Transcript, check_log, check_maps, client};
+
+pub fn case() -> Case {
+    Case {
+        name: "redis",
+        needs: &["redis-server", "redis-benchmark", "redis-cli"],
+        served: &["redis-server", "redis-benchmark", "redis-cli"],
+        run,
+    }
+}
+
+const CONF: &str = "port 0\nunixsocket redis.sock\nsave \"\"\ndaemonize no\nappendonly no\n\
+                    enable-debug-command yes\n";
+
+/// Headings of the report that its readers look for.
+const REPORT: &[&str] = &[
+    "Begin jemalloc statistics",
+    "Version:",
+    "Run-time option settings",
+    "opt.dirty_decay_ms: ",
+    "Allocated: ",
+    "assigned threads:",
+    "decaying:",
+    "bins:",
+    "large:",
+    "extents:",
+    "End jemalloc statistics",
+];
+
+fn run(sandbox: &Sandbox) -> Result<Transcript, String> {
+    let configuration = sandbox.write("redis.conf", CONF);
+    let mut server = Service::start(
+        sandbox,
+        "redis",
+        client(sandbox, "redis-server").arg(configuration),
+    )?;
+    server.await_ready(|| sandbox.path("redis.sock").exists())?;
+    check_maps(sandbox, &server)?;
+    let start = memory(sandbox)?;
+
+    // Fifty megabytes, of which every second string goes: what stays is spread over all pages.
+    cli(sandbox, &["DEBUG", "POPULATE", "100000", "string", "400"])?;
+    cli(
+        sandbox,
+        &[
+            "EVAL",
+            "for i = 0, 99999, 2 do redis.call('UNLINK', 'string:' .. i) end",
+            "0",
+        ],
+    )?;
+    let fragmented = memory(sandbox)?;
+    let asked = cli(sandbox, &["MEMORY", "MALLOC-STATS"])?;
+    if let Some(missing) = REPORT.iter().find(|&&heading| !asked.contains(heading)) {
+        return Err(format!(
+            "MEMORY MALLOC-STATS tells no '{missing}':\n{asked}"
+        ));
+    }
+    save_under_load(sandbox)?;
+    let loaded = memory(sandbox)?;
+    let doctor = cli(sandbox, &["MEMORY", "DOCTOR"])?;
+    let defragmentation = cli_any(sandbox, &["CONFIG", "SET", "activedefrag", "yes"])?;
+    for switch in ["no", "yes"] {
+        expect(
+            sandbox,
+            &["CONFIG", "SET", "jemalloc-bg-thread", switch],
+            "OK",
+        )?;
+    }
+    let digest = cli(sandbox, &["DEBUG", "DIGEST"])?;
+
+    expect(sandbox, &["FLUSHALL", "SYNC"], "OK")?;
+    expect(sandbox, &["MEMORY", "PURGE"], "OK")?;
+    await_return(sandbox, &start, &loaded)?;
+    check_maps(sandbox, &server)?;
+    // The server is gone before it could answer.
+    let _ = cli_any(sandbox, &["SHUTDOWN", "NOSAVE"])?;
+    server.await_end()?;
+
+    for (when, info) in [
+        ("at the start", &start),
+        ("fragmented", &fragmented),
+        ("loaded", &loaded),
+    ] {
+        check_memory(info).map_err(|error| format!("{when}, {error}"))?;
+    }
+    if figure(&fragmented, "used_memory")? > figure(&loaded, "used_memory_peak")? {
+        return Err("the peak of used memory is below what was in use".to_owned());
+    }
+    let log = server.log();
+    check_log(&log, &["bug report", "crashed", "error", "out of memory"])?;
+    if !log.contains("bye bye") {
+        return Err(format!("redis-server did not say goodbye:\n{log}"));
+    }
+    Ok(vec![
+        ("the allocator's name", loaded["mem_allocator"].clone()),
+        ("the doctor's advice", doctor),
+        ("the answer about defragmentation", defragmentation),
+        ("the digest", digest),
+        ("what the log warns of", warnings(&log)),
+    ])
+}
+
+/// A child writes the store while the parent answers two benchmarks; both must do it well.
+fn save_under_load(sandbox: &Sandbox) -> Result<(), String> {
+    let benchmark = |keys: &str| {
+        let mut command = client(sandbox, "redis-benchmark");
+        command
+            .args([
+                "-s",
+                "redis.sock",
+                "-q",
+                "-c",
+                "20",
+                "-d",
+                "100",
+                "-P",
+                "8",
+                "-r",
+                keys,
+            ])
+            .args([
+                "--dbnum",
+                "1",
+                "-n",
+                "20000",
+                "-t",
+                "set,lpush,lpop,sadd,hset,zadd,get",
+            ]);
+        command
+    };
+    let mut beside = benchmark("5000")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|error| format!("cannot start redis-benchmark: {error}"))?;
+    let saved = cli(sandbox, &["BGSAVE"]);
+    let output = sandbox.run(&mut benchmark("3000"));
+    let ended = beside.wait();
+    saved?;
+    let output = output?;
+    if !output.stdout_text().contains("requests per second") {
+        return Err(format!("the benchmark did nothing: {}", output.account()));
+    }
+    if !ended.is_ok_and(|status| status.success()) {
+        return Err("the second benchmark failed".to_owned());
+    }
+    poll("the end of BGSAVE", || {
+        Ok(cli(sandbox, &["INFO", "persistence"])?.contains("rdb_bgsave_in_progress:0"))
+    })?;
+    if !cli(sandbox, &["INFO", "persistence"])?.contains("rdb_last_bgsave_status:ok") {
+        return Err("the child of BGSAVE failed".to_owned());
+    }
+    // The benchmark's keys are random; what is compared is the rest.
+    expect(sandbox, &["-n", "1", "FLUSHDB", "SYNC"], "OK")
+}
+
+/// After all is gone, resident memory falls to where it began, near enough.
+fn await_return(
+    sandbox: &Sandbox,
+    start: &HashMap<String, String>,
+    loaded: &HashMap<String, String>,
+) -> Result<(), String> {
+    const SLACK: f64 = 8e6;
+    let mut last = memory(sandbox)?;
+    poll("the return of the memory", || {
+        last = memory(sandbox)?;
+        Ok(
+            figure(&last, "used_memory_rss")? < figure(start, "used_memory_rss")? + SLACK
+                && figure(&last, "allocator_resident")?
+                    < figure(start, "allocator_resident")? + SLACK,
+        )
+    })
+    .map_err(|error| {
+        let name = "used_memory_rss";
+        format!(
+            "{error}: {name} {}, {}, {}",
+            start[name], loaded[name], last[name]
+        )
+    })?;
+    if figure(&last, "allocator_allocated")? > figure(loaded, "allocator_allocated")? / 4.0 {
+        return Err(format!(
+            "after FLUSHALL the allocator still counts {last:?}"
+        ));
+    }
+    Ok(())
+}
+
+/// The figures that come from the allocator fit each other and what redis itself counts.
+fn check_memory(info: &HashMap<String, String>) -> Result<(), String> {
+    let figure = |name| figure(info, name);
+    let (used, allocated) = (figure("used_memory")?, figure("allocator_allocated")?);
+    let (active, resident) = (figure("allocator_active")?, figure("allocator_resident")?);
+    // redis counts usable sizes, and is not alone in its process; its figures are of two moments.
+    let is_ordered = used < allocated * 1.02 + 100e3
+        && allocated < used + 8e6
+        && allocated <= active
+        && active <= resident;
+    let fits = figure("allocator_frag_bytes")? == active - allocated
+        && figure("allocator_rss_bytes")? == resident - active
+        && (1.0..4.0).contains(&figure("allocator_frag_ratio")?)
+        && figure("allocator_rss_ratio")? >= 1.0
+        && figure("mem_fragmentation_ratio")? > 0.5;
+    if is_ordered && fits {
+        Ok(())
+    } else {
+        Err(format!("the figures do not fit: {info:#?}"))
+    }
+}
+
+/// The lines of `INFO memory`.
+fn memory(sandbox: &Sandbox) -> Result<HashMap<String, String>, String> {
+    Ok(cli(sandbox, &["INFO", "memory"])?
+        .lines()
+        .filter_map(|line| line.trim_end().split_once(':'))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect())
+}
+
+fn figure(info: &HashMap<String, String>, name: &str) -> Result<f64, String> {
+    info.get(name)
+        .and_then(|value| value.parse().ok())
+        .ok_or_else(|| format!("INFO memory tells no number {name}: {info:#?}"))
+}
+
+/// What the log marks as a warning, without process numbers and times.
+fn warnings(log: &str) -> String {
+    log.lines()
+        .filter_map(|line| line.split_once(" # "))
+        .map(|(_, text)| text.split(", pid=").next().unwrap_or(text))
+        .collect::<Vec<&str>>()
+        .join("\n")
+}
+
+fn expect(sandbox: &Sandbox, command: &[&str], answer: &str) -> Result<(), String> {
+    let text = cli(sandbox, command)?;
+    if text.trim_end() == answer {
+        Ok(())
+    } else {
+        Err(format!("redis answered to {command:?}: {text}"))
+    }
+}
+
+fn cli(sandbox: &Sandbox, command: &[&str]) -> Result<String, String> {
+    let text = cli_any(sandbox, command)?;
+    if text.starts_with("ERR") || text.contains("(error)") || text.contains("BUSY") {
+        return Err(format!("redis answered to {command:?}: {text}"));
+    }
+    Ok(text)
+}
+
+/// As [`cli`], when the answer may be a refusal.
+fn cli_any(sandbox: &Sandbox, command: &[&str]) -> Result<String, String> {
+    let mut redis_cli = client(sandbox, "redis-cli");
+    sandbox
+        .run(redis_cli.args(["-s", "redis.sock"]).args(command))
+        .map(|output| output.stdout_text())
+}
