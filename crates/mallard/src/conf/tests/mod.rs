@@ -8,23 +8,15 @@ use std::string::{String, ToString};
 use std::vec::Vec;
 use std::{format, vec};
 
-use super::{Options, Outcome, Sink, Source, Sources, TABLE, read_from};
+use super::{Options, Outcome, Source, Sources, TABLE, read_from};
+use crate::conf;
+use checks::Recorder;
 
+mod checks;
 mod properties;
 mod reference;
 mod system;
 mod values;
-
-/// Keeps what the reader says.
-#[derive(Default)]
-struct Recorder(Vec<String>);
-
-impl Sink for Recorder {
-    fn line(&mut self, line: &[u8]) {
-        self.0
-            .push(String::from_utf8(line.to_vec()).expect("messages are ASCII"));
-    }
-}
 
 fn read_all(strings: &[(Source, &[u8])]) -> (Outcome, Vec<String>) {
     let mut sources = Sources::NONE;

@@ -8,7 +8,7 @@ use std::string::{String, ToString};
 use std::vec::Vec;
 use std::{format, vec};
 
-use super::read_all;
+use super::{checks, read_all};
 use crate::conf::nearest::{distance, nearest};
 use crate::conf::*;
 
@@ -59,29 +59,6 @@ fn written(options: &Options) -> Vec<u8> {
         items.push([option.name.as_bytes(), b":", value.as_bytes()].concat());
     }
     items.join(&b',')
-}
-
-fn check_output(outcome: &Outcome, lines: &[String]) {
-    for line in lines {
-        assert!(line.starts_with("mallard: "), "{line:?}");
-        assert!(line.len() <= 1024, "{} bytes", line.len());
-        assert!(
-            line.bytes().all(|byte| matches!(byte, b' '..=b'~')),
-            "{line:?}"
-        );
-    }
-    let confirmed = if outcome.options.confirm_conf {
-        5 + TABLE.len() - 1
-    } else {
-        0
-    };
-    let aborting = usize::from(outcome.must_abort);
-    let messages = lines.len() - confirmed - aborting;
-    assert!(messages <= 17, "{messages} messages");
-    assert!(
-        outcome.errors == 0 || messages > 0,
-        "an error without a word"
-    );
 }
 
 /// One slip of the finger in a name.
@@ -147,15 +124,12 @@ proptest! {
     fn any_bytes_are_read_to_the_end_with_few_words(
         symbol in any::<Vec<u8>>(), variable in any::<Vec<u8>>()
     ) {
-        let (outcome, lines) =
-            read_all(&[(Source::Symbol, &symbol), (Source::MallocConf, &variable)]);
-        check_output(&outcome, &lines);
+        checks::strings(&[(Source::Symbol, &symbol), (Source::MallocConf, &variable)]);
     }
 
     #[test]
     fn any_list_of_items_is_read_to_the_end_with_few_words(string in string_of_items()) {
-        let (outcome, lines) = read_all(&[(Source::Link, &string)]);
-        check_output(&outcome, &lines);
+        checks::strings(&[(Source::Link, &string)]);
     }
 
     #[test]
@@ -247,5 +221,34 @@ fn the_generated_values_reach_every_option() {
             "{}",
             option.name
         );
+    }
+}
+
+#[test]
+fn strings_of_64_kib_are_read_to_the_end() {
+    for pattern in [
+        "a",
+        ":",
+        ",",
+        "narenas:1,",
+        "narenas:",
+        "0",
+        "prof_prefix:",
+        "\u{7f}",
+    ] {
+        let long = pattern.repeat((64 << 10) / pattern.len());
+        for begin in [
+            "",
+            "narenas:",
+            "dirty_max:",
+            "prof_prefix:",
+            "stats_print_opts:",
+        ] {
+            for end in ["", ",narenas:7", ",confirm_conf:true"] {
+                let string = format!("{begin}{long}{end}");
+                let outcome = checks::strings(&[(Source::MallocConf, string.as_bytes())]);
+                assert!(!end.contains("narenas") || outcome.options.narenas == Some(7));
+            }
+        }
     }
 }

@@ -2,22 +2,12 @@
 
 extern crate std;
 
-use super::{Row, rows};
+use super::{Row, first, rows};
+use crate::api;
 use crate::ctl::{self, DEPTH, Error, Leaf, Mode, Request};
 use crate::testing::alone;
-use std::string::String;
 use std::vec::Vec;
 use std::{collections::BTreeSet, vec};
-
-/// The name with its first indices: what exists in every process.
-fn first(row: &Row) -> String {
-    let mut numbered = row.path.clone();
-    while let Some(at) = numbered.find('<') {
-        let end = numbered[at..].find('>').expect("an index in brackets") + at;
-        numbered.replace_range(at..=end, "0");
-    }
-    numbered
-}
 
 /// The bytes of a value of this type; none for what has no plain type.
 fn size(leaf: &Leaf) -> Option<usize> {
@@ -49,6 +39,14 @@ fn set(name: &str, value: &[u8]) -> Result<(), Error> {
     ctl::by_name(name.as_bytes(), &mut request)
 }
 
+/// The process for itself, with its first arena and a cache of the thread.
+fn ready() -> std::sync::MutexGuard<'static, ()> {
+    let alone = alone();
+    // SAFETY: a block that nobody uses.
+    unsafe { api::dealloc(api::alloc(100)) };
+    alone
+}
+
 fn plain(row: &Row) -> bool {
     !matches!(row.leaf, Leaf::Special(_))
 }
@@ -65,7 +63,7 @@ fn names_are_different_and_as_deep_as_a_mib_can_be() {
 
 #[test]
 fn what_is_read_has_its_types_length_and_is_cut_to_any_other() {
-    let _alone = alone();
+    let _alone = ready();
     for row in rows().iter().filter(|row| plain(row)) {
         if !matches!(row.leaf.mode(), Mode::ReadOnly | Mode::ReadWrite) {
             continue;
@@ -92,7 +90,7 @@ fn what_is_read_has_its_types_length_and_is_cut_to_any_other() {
 
 #[test]
 fn what_is_only_read_cannot_be_written() {
-    let _alone = alone();
+    let _alone = ready();
     for row in rows().iter().filter(|row| plain(row)) {
         if row.leaf.mode() != Mode::ReadOnly {
             continue;
@@ -110,7 +108,7 @@ fn what_is_only_read_cannot_be_written() {
 
 #[test]
 fn what_is_only_written_cannot_be_read_and_what_is_done_is_neither() {
-    let _alone = alone();
+    let _alone = ready();
     for row in rows().iter().filter(|row| plain(row)) {
         let name = first(row);
         let mode = row.leaf.mode();
@@ -126,7 +124,7 @@ fn what_is_only_written_cannot_be_read_and_what_is_done_is_neither() {
 
 #[test]
 fn new_values_of_another_length_change_nothing() {
-    let _alone = alone();
+    let _alone = ready();
     for row in rows().iter().filter(|row| plain(row)) {
         if !matches!(row.leaf.mode(), Mode::WriteOnly | Mode::ReadWrite) {
             continue;
@@ -151,7 +149,7 @@ fn new_values_of_another_length_change_nothing() {
 
 #[test]
 fn every_name_has_a_mib_that_leads_to_it_and_so_has_its_beginning() {
-    let _alone = alone();
+    let _alone = ready();
     for row in rows() {
         let name = first(&row);
         let components: Vec<&str> = name.split('.').collect();

@@ -3,10 +3,13 @@
 extern crate std;
 
 mod answers;
+mod checks;
+mod properties;
 mod reference;
 
-use super::node::{Kind, Node};
-use super::{Leaf, ROOT};
+use crate::ctl;
+use crate::ctl::node::{Kind, Node};
+use crate::ctl::{Leaf, ROOT};
 use std::format;
 use std::string::String;
 use std::vec::Vec;
@@ -43,4 +46,14 @@ fn collect(before: &str, nodes: &'static [Node], rows: &mut Vec<Row>) {
             ),
         }
     }
+}
+
+/// The name with its first indices: what exists in every process that has allocated.
+pub fn first(row: &Row) -> String {
+    let mut numbered = row.path.clone();
+    while let Some(at) = numbered.find('<') {
+        let end = numbered[at..].find('>').expect("an index in brackets") + at;
+        numbered.replace_range(at..=end, "0");
+    }
+    numbered
 }

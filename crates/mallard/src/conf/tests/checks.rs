@@ -1,0 +1,55 @@
+//! What must hold for any bytes as an option string, whoever makes them up: the property tests beside
+//! this file, and the fuzzer (`fuzz/`), which takes this file in.
+
+extern crate std;
+
+use super::conf::{Outcome, Sink, Source, Sources, TABLE, read_from};
+use std::string::String;
+use std::vec::Vec;
+
+/// Keeps what the reader says.
+#[derive(Default)]
+pub struct Recorder(pub Vec<String>);
+
+impl Sink for Recorder {
+    fn line(&mut self, line: &[u8]) {
+        self.0
+            .push(String::from_utf8(line.to_vec()).expect("messages are ASCII"));
+    }
+}
+
+/// Reads the strings, and holds what was said to the rules.
+pub fn strings(strings: &[(Source, &[u8])]) -> Outcome {
+    let mut sources = Sources::NONE;
+    for (source, string) in strings {
+        sources.set(*source, Some(string));
+    }
+    let mut recorder = Recorder::default();
+    let outcome = read_from(&sources, &mut recorder);
+    output(&outcome, &recorder.0);
+    outcome
+}
+
+/// Reading ends in a few words that no terminal minds.
+fn output(outcome: &Outcome, lines: &[String]) {
+    for line in lines {
+        assert!(line.starts_with("mallard: "), "{line:?}");
+        assert!(line.len() <= 1024, "{} bytes", line.len());
+        assert!(
+            line.bytes().all(|byte| matches!(byte, b' '..=b'~')),
+            "{line:?}"
+        );
+    }
+    let confirmed = if outcome.options.confirm_conf {
+        5 + TABLE.len() - 1
+    } else {
+        0
+    };
+    let aborting = usize::from(outcome.must_abort);
+    let messages = lines.len() - confirmed - aborting;
+    assert!(messages <= 17, "{messages} messages");
+    assert!(
+        outcome.errors == 0 || messages > 0,
+        "an error without a word"
+    );
+}

@@ -1,0 +1,15 @@
+//! Any numbers as a MIB of the `mallctl` tree.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use mallard::ctl;
+
+#[allow(dead_code)]
+#[path = "../../crates/mallard/src/ctl/tests/checks.rs"]
+mod checks;
+
+fuzz_target!(|bytes: &[u8]| {
+    let mib: Vec<usize> = checks::mib_of(bytes).collect();
+    checks::mib(&mib);
+});
