@@ -1,5 +1,7 @@
 /* Shows the effect of an option: `optioned NAME`. With -DCONF=..., the program carries options of its
  * own, as programs written for jemalloc do. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -51,6 +53,17 @@ static void show_keeper(size_t n) {
     CHECK(pthread_join(other, &q) == 0);
     printf("%zu %s\n", n, p == q ? "shared" : "kept");
     free(q);
+}
+
+/* The number of the arena that a block is of. */
+static unsigned arena_of(void *block) {
+    int (*mallctl)(const char *, void *, size_t *, void *, size_t);
+    *(void **)&mallctl = dlsym(RTLD_DEFAULT, "mallctl");
+    CHECK(mallctl != NULL);
+    unsigned arena;
+    size_t length = sizeof arena;
+    CHECK(mallctl("arenas.lookup", &arena, &length, &block, sizeof block) == 0);
+    return arena;
 }
 
 /* Whether the kernel was asked for huge pages anywhere. */
@@ -132,6 +145,16 @@ int main(int count, char **arguments) {
         printf("%s\n", resident() > SIZE / 2 ? "filled" : "cleared");
         for (int i = 0; i < SIZE; i++) CHECK(p[i] == 0);
         free(p);
+    } else if (strcmp(name, "oversize") == 0) {
+        enum { SIZE = 16 << 20 };
+        void *small = malloc(100), *large = malloc(SIZE);
+        CHECK(small != NULL && large != NULL);
+        unsigned small_arena = arena_of(small), large_arena = arena_of(large);
+        memset(large, 1, SIZE);
+        size_t full = resident();
+        free(large), free(small);
+        printf("%s %s\n", small_arena == large_arena ? "together" : "apart",
+               resident() + SIZE / 2 > full ? "kept" : "returned");
     } else if (strcmp(name, "keepers") == 0) {
         show_keeper(600), show_keeper(3000), show_keeper(12000), show_keeper(50000);
     } else if (strcmp(name, "huge_metadata") == 0) {

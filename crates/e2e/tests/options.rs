@@ -251,6 +251,9 @@ fn programs_run_under_every_setting() {
         "tcache_max:0",
         "tcache_max:1024",
         "lg_tcache_max:12",
+        "oversize_threshold:1",
+        "disable_large_size_classes:true,calloc_madvise_threshold:0",
+        "mutex_max_spin:0,metadata_thp:always,process_madvise_max_batch:16",
         "retain:false",
         "retain:true",
         "abort:true",
@@ -292,6 +295,28 @@ fn calloc_has_the_kernel_clear_large_blocks_where_that_is_asked_for() {
         assert_eq!(run("tcache:true"), "filled\n");
         assert_eq!(run("calloc_madvise_threshold:1m"), "cleared\n");
         assert_eq!(run("calloc_madvise_threshold:100m"), "filled\n");
+    });
+}
+
+#[test]
+fn oversize_requests_get_an_arena_whose_memory_goes_back_at_once() {
+    on_each(|library| {
+        for (conf, answer) in [
+            ("narenas:1", "together kept\n"),
+            ("oversize_threshold:2m", "apart returned\n"),
+            ("oversize_threshold:0", "together kept\n"),
+            ("oversize_threshold:100m", "together kept\n"),
+            ("oversize_threshold:1", "apart returned\n"),
+            ("oversize_threshold:2m,dirty_decay_ms:-1", "apart kept\n"),
+            (
+                "oversize_threshold:2m,background_thread:true",
+                "apart kept\n",
+            ),
+        ] {
+            let shown =
+                run_optioned(library, &[("MALLOC_CONF", conf)], "oversize").expect_success();
+            assert_eq!(shown, answer, "with {conf}");
+        }
     });
 }
 

@@ -5,7 +5,7 @@
 //! caches hold, the position of the leading bit. `docs/design/fast-path.md` shows the instructions.
 
 use super::start::{self, JUNK_ALLOC, XMALLOC, ZERO, extras, start};
-use crate::arena::{self, large};
+use crate::arena::{self, large, oversize};
 use crate::background;
 use crate::cache::{self, ThreadCache, life};
 use crate::class::{self, CACHED_MAX, Class, MAX, MEDIUM_MAX, PAGE, SLAB_MAX, STRIDE, TABLE_MAX};
@@ -120,14 +120,15 @@ fn alloc_large(size: usize, align: usize, zeroed: bool) -> *mut u8 {
         return out_of_memory(size);
     }
     let pages = large::Pages::of(size);
-    let arena = life::arena();
+    let mine = life::arena();
+    let arena = oversize::arena_for(pages, mine);
     let run = large::alloc(pages, align, arena).or_else(|| {
         // What lies in caches and stores is a part of the heap: it cannot help a larger request.
         if pages.bytes() > HEAP.totals().used * PAGE {
             return None;
         }
         reclaim();
-        large::alloc(pages, align, arena)
+        large::alloc(pages, align, mine)
     });
     cache::tick_for(pages.bytes());
     background::start_if_wanted();

@@ -14,6 +14,7 @@ use super::arenas;
 use super::free::{dealloc, dealloc_sized, size_at};
 use super::start::start;
 use crate::arena::large::{self, Pages};
+use crate::arena::oversize;
 use crate::cache::life;
 use crate::class::{MAX, SLAB_MAX};
 use crate::space::chunk::CHUNK;
@@ -116,7 +117,10 @@ fn alloc_flagged(size: usize, flags: Flags) -> *mut u8 {
         return out_of_memory(size);
     }
     if flags.is_direct() {
-        let arena = flags.arena_number().unwrap_or(life::arena() as u32);
+        let arena = flags.arena_number().unwrap_or_else(|| {
+            let mine = life::arena();
+            oversize::arena_for(Pages::of(size), mine) as u32
+        });
         return arenas::alloc_in(arena, size, align, flags.zeroes());
     }
     if flags.zeroes() {

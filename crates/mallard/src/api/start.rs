@@ -122,7 +122,8 @@ fn share_of_cpus(millionths: u64) -> usize {
 }
 
 fn apply(o: &Options) {
-    use conf::{BackgroundThread, DirtyMax, MetadataThp, Thp};
+    use arena::settings;
+    use conf::{BackgroundThread, DirtyMax, Dss, MetadataThp, Thp};
     let mut extras = 0;
     extras |= if o.junk.on_alloc() { JUNK_ALLOC } else { 0 };
     extras |= if o.junk.on_free() { JUNK_FREE } else { 0 };
@@ -159,6 +160,13 @@ fn apply(o: &Options) {
             share: Some(share),
             ..Cap::NONE
         },
+    });
+    let unattended = o.background_thread != BackgroundThread::True;
+    arena::oversize::configure(o.oversize_threshold, unattended);
+    arena::settings::set_first_dss(match o.dss {
+        Dss::Disabled => settings::Dss::Disabled,
+        Dss::Primary => settings::Dss::Primary,
+        Dss::Secondary => settings::Dss::Secondary,
     });
     arena::large::configure(o.disable_large_size_classes);
     arena::configure(match (o.narenas, o.narenas_ratio) {

@@ -27,12 +27,14 @@ pub enum Life {
     Closing,
     /// Its record waits for the next that is made by hand.
     Destroyed,
+    /// It is as one made by hand, but serves oversize requests, and cannot be destroyed.
+    Oversize,
 }
 
 impl Life {
     /// Whether the arena can be used.
     pub fn is_live(self) -> bool {
-        matches!(self, Life::Automatic | Life::ByHand)
+        matches!(self, Life::Automatic | Life::ByHand | Life::Oversize)
     }
 }
 
@@ -57,12 +59,27 @@ pub fn are_any() -> bool {
 
 /// Makes an arena. None when memory is out or there are as many as there can be.
 pub fn create() -> Option<&'static Arena> {
+    create_for(Life::ByHand)
+}
+
+/// The arena of oversize requests, made unless there is one. None as for [`create`].
+pub(super) fn create_oversize() -> Option<&'static Arena> {
+    create_for(Life::Oversize)
+}
+
+fn create_for(life: Life) -> Option<&'static Arena> {
     let heaps = heap::making();
     let arenas = table::making();
+    let same = || table::records().find(|a| a.life() == life);
+    if life == Life::Oversize
+        && let Some(arena) = same()
+    {
+        return Some(arena);
+    }
     if let Some(arena) = table::records().find(|a| a.life() == Life::Destroyed) {
         arena.heap().begin_anew();
         arena.settings.clear();
-        arena.set_life(Life::ByHand);
+        arena.set_life(life);
         return Some(arena);
     }
     // Tests change the number of automatic arenas while there are some made by hand.
@@ -75,7 +92,7 @@ pub fn create() -> Option<&'static Arena> {
     // SAFETY: null, or a page heap, which lives for ever.
     let spare = unsafe { SPARE.load(Ordering::Relaxed).as_ref() };
     let heap = spare.or_else(|| heap::make_apart(&heaps))?;
-    let made = table::make_under(&arenas, index, heap, Life::ByHand);
+    let made = table::make_under(&arenas, index, heap, life);
     let left = if made.is_some() {
         core::ptr::null_mut()
     } else {
@@ -92,7 +109,8 @@ impl Arena {
             0 => Life::Automatic,
             1 => Life::ByHand,
             2 => Life::Closing,
-            _ => Life::Destroyed,
+            3 => Life::Destroyed,
+            _ => Life::Oversize,
         }
     }
 

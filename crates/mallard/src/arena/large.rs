@@ -5,6 +5,7 @@
 //! to [`CACHED_MAX`]. Beyond, an option has them end with the last page that is needed. Blocks of a
 //! chunk or more are moved by remapping their pages.
 
+use super::oversize;
 use crate::class::{CACHED_MAX, Class, PAGE, SLAB_MAX};
 use crate::die;
 use crate::heap::{Backing, HEAP, Run};
@@ -162,7 +163,7 @@ pub fn relocate(p: usize, pages: impl Into<Pages>, zero: bool) -> Option<usize> 
     if bytes < CHUNK || !p.is_multiple_of(CHUNK) || pages.0 <= old {
         return None;
     }
-    let run = alloc(pages, CHUNK, arena)?;
+    let run = alloc(pages, CHUNK, oversize::arena_for(pages, arena))?;
     let mut moved = 0;
     while bytes - moved >= CHUNK {
         match mem::move_pages(p + moved, CHUNK, run.addr + moved) {

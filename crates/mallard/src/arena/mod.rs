@@ -13,6 +13,7 @@
 mod bin;
 pub mod by_hand;
 pub mod large;
+pub mod oversize;
 pub mod settings;
 mod slab;
 mod store;

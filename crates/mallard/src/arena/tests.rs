@@ -455,6 +455,53 @@ fn blocks_beyond_caches_end_with_their_last_page_where_that_is_asked_for() {
     assert_eq!(large::bytes(), before);
 }
 
+#[test]
+fn oversize_blocks_are_of_an_arena_of_their_own() {
+    let _alone = alone();
+    let (long, short) = (large::Pages::of(3 * CHUNK), large::Pages::of(CHUNK));
+    assert_eq!(oversize::arena_for(long, 0), 0, "there is none unasked");
+    oversize::configure(2 * CHUNK, true);
+    let number = oversize::arena_for(long, 0);
+    assert_ne!(number, 0);
+    assert_eq!(oversize::arena_for(long, 0), number, "there is one");
+    assert_eq!(oversize::arena_for(short, 0), 0);
+    let arena = existing(number as usize).unwrap();
+    assert!(arena.name().starts_with(b"auto_oversize\0"));
+    assert_eq!(arena.heap().decay_times().0, 0);
+
+    let run = large::alloc(long, PAGE, number).unwrap();
+    assert_eq!(owner_of(run.addr), Some(number));
+    assert_eq!(arena.pages(), 3 * CHUNK / PAGE);
+    // SAFETY: the block is ours.
+    unsafe { core::ptr::write_bytes(run.addr as *mut u8, 1, 3 * CHUNK) };
+    large::free(run.addr);
+    assert_eq!(
+        (arena.pages(), arena.dirty()),
+        (0, 0),
+        "it went back at once"
+    );
+
+    // A block that grows into oversize moves there.
+    let run = large::alloc(short, CHUNK, 0).unwrap();
+    let last = large::relocate(run.addr, long, false).unwrap_or(run.addr);
+    if last != run.addr {
+        assert_eq!(owner_of(last), Some(number));
+    }
+    large::free(last);
+
+    // Who is in an arena made by hand stays there.
+    let by_hand = by_hand::create().unwrap();
+    assert_eq!(oversize::arena_for(long, by_hand.index()), by_hand.index());
+    assert!(by_hand.destroy());
+    assert!(!arena.destroy(), "it is nobody's to destroy");
+    // What caches hold stays with the others.
+    oversize::configure(1, true);
+    let cached = large::Pages::of(CACHED_MAX);
+    assert_eq!(oversize::arena_for(cached, 0), 0);
+    oversize::configure(0, false);
+    assert_eq!(oversize::arena_for(long, 0), 0);
+}
+
 /// Runs `f` on a machine with two nodes; the process's first thread has worked on node 0.
 fn on_two_nodes(f: impl FnOnce()) {
     let _alone = alone();

@@ -171,8 +171,7 @@ mod why {
     pub const GUARDS: &str =
         "Mallard's own ways to find such errors are `hardened` and `guard_sample`.";
     pub const OBLIVIOUS: &str = "Blocks of 16 KiB and more start at pages, by which a free finds their class; smaller ones lie at varying lines in any case.";
-    pub const DSS: &str =
-        "All memory comes from one reservation by `mmap`; `sbrk` is left to the program.";
+    pub const DSS: &str = "All memory comes from one reservation by `mmap`; `sbrk` is left to the program. The controls `arena.<i>.dss` tell the word.";
     pub const UTRACE: &str = "Linux has no `utrace(2)`.";
 }
 
@@ -199,8 +198,8 @@ options! {
             "Arenas for each CPU where `narenas` is `default`, such as 0.5; `default` is one for four CPUs, up to 16.";
         bin_shards: Text<LIST> = text(""), Classes, Jemalloc, Never(why::BINS),
             "Divide the bins of classes into so many.";
-        oversize_threshold: usize = 8 << 20, bytes(0, usize::MAX), Jemalloc, NotYet,
-            "Requests from this size on are served from an arena of their own; 0 turns that off.";
+        oversize_threshold: usize = 0, bytes(0, usize::MAX), Extended, Now,
+            "Requests above 256 KiB and from this size on are served from an arena of their own, whose freed memory goes back at once (with `background_thread:true`, in time). 0, the default, for none: large blocks lie in chunks of 2 MiB of their own in any case, and what is freed of them is worth keeping for a while.";
         huge_arena_pac_thp: bool = false, Switch, Jemalloc, Never(why::HPA),
             "Huge pages for the arena of large requests.";
         cache_oblivious: bool = false, Switch, Extended, Never(why::OBLIVIOUS),

@@ -1,0 +1,66 @@
+//! The arena of oversize requests: the option `oversize_threshold`.
+//!
+//! Requests from a size on get an arena with a page heap of its own, as those made by hand have, but
+//! made by the first of them and never destroyed. Requests of threads that the program put into an
+//! arena made by hand stay there. What is freed goes back to the system at once, as in jemalloc,
+//! unless a background thread is sure to see to it: such blocks are few and seldom wanted again soon.
+//!
+//! There is none by default: all arenas of a node share one page heap, in which long runs are whole
+//! chunks, so that large blocks do not lie among small ones in any case.
+
+use super::by_hand::{self, Life};
+use super::large::Pages;
+use super::{Arena, table};
+use crate::class::CACHED_MAX;
+use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+
+/// The least size that is oversize.
+static LEAST: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// Whether freed memory goes back at once.
+static AT_ONCE: AtomicBool = AtomicBool::new(false);
+/// The arena, once it was needed.
+static ARENA: AtomicPtr<Arena> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Sets from which size on requests are oversize, 0 for none, and whether what is freed of them goes
+/// back at once where it would decay otherwise. What caches hold is never oversize.
+pub fn configure(threshold: usize, at_once: bool) {
+    let least = match threshold {
+        0 => usize::MAX,
+        size => size.max(CACHED_MAX + 1),
+    };
+    AT_ONCE.store(at_once, Ordering::Relaxed);
+    LEAST.store(least, Ordering::Relaxed);
+}
+
+/// The arena for a block of so many pages, asked for by a thread of the arena `mine`.
+pub fn arena_for(pages: Pages, mine: u16) -> u16 {
+    if pages.bytes() < LEAST.load(Ordering::Relaxed) {
+        return mine;
+    }
+    choose(mine)
+}
+
+#[cold]
+fn choose(mine: u16) -> u16 {
+    if table::record(mine as usize).is_some_and(Arena::is_by_hand) {
+        return mine;
+    }
+    // SAFETY: null, or an arena, which lives for ever.
+    let made = unsafe { ARENA.load(Ordering::Acquire).as_ref() };
+    made.or_else(make).map_or(mine, Arena::index)
+}
+
+fn make() -> Option<&'static Arena> {
+    let arena = by_hand::create_oversize()?;
+    debug_assert_eq!(arena.life(), Life::Oversize);
+    let at = core::ptr::from_ref(arena).cast_mut();
+    if ARENA.swap(at, Ordering::AcqRel).is_null() {
+        arena.set_name(c"auto_oversize");
+        if AT_ONCE.load(Ordering::Relaxed) {
+            let at_once = |ms: i64| (ms > 0).then_some(0);
+            let (dirty, muzzy) = arena.heap().decay_times();
+            arena.heap().set_decay_of(at_once(dirty), at_once(muzzy));
+        }
+    }
+    Some(arena)
+}
