@@ -62,7 +62,7 @@ fn run() -> Result<bool> {
     let pages = build(&repository.join("docs"), &out)?;
     let mut faults = warnings.taken();
     faults.extend(links::check(&out, &pages)?);
-    for name in ["README.md", "README.zh-CN.md"] {
+    for name in ["README.md", "README.zh-CN.md", "examples/README.md"] {
         faults.extend(readme::check(repository, name)?);
     }
     faults.extend(translation::check(repository)?);

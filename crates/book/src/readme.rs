@@ -1,4 +1,5 @@
-//! The READMEs are no part of the book, but lead into it: their links are checked against the files.
+//! The READMEs are no part of the book, but lead into it and into the code: their links are checked against
+//! the files.
 
 use std::path::Path;
 
@@ -7,16 +8,18 @@ use pulldown_cmark::{Event, Options, Parser, Tag};
 
 use crate::links::{is_elsewhere, normal};
 
-/// The faults of the links of one README, which lies at the top of the repository.
+/// The faults of the links of one README, by its path in the repository.
 pub fn check(repository: &Path, name: &str) -> Result<Vec<String>> {
     let text = std::fs::read_to_string(repository.join(name))
         .with_context(|| format!("cannot read {name}"))?;
+    let folder = Path::new(name).with_file_name("");
     let faults = destinations(&text)
         .into_iter()
         .filter(|link| !is_elsewhere(link))
         .filter_map(|link| {
             let (file, anchor) = link.split_once('#').unwrap_or((&link, ""));
-            let there = normal(Path::new(file)).is_some_and(|path| repository.join(path).exists());
+            let there =
+                normal(&folder.join(file)).is_some_and(|path| repository.join(path).exists());
             if !there {
                 Some(format!("{name} links to {link}: no such file"))
             } else if !anchor.is_empty() {
@@ -56,6 +59,14 @@ mod tests {
         std::fs::write(folder.path().join("here.md"), "").expect("writes");
         let faults = check(folder.path(), "README.md").expect("reads");
         assert_eq!(faults.len(), 3, "{faults:?}");
+        std::fs::create_dir(folder.path().join("below")).expect("makes a folder");
+        std::fs::write(
+            folder.path().join("below/README.md"),
+            "[a](../here.md) [b](here.md)",
+        )
+        .expect("writes");
+        let below = check(folder.path(), "below/README.md").expect("reads");
+        assert_eq!(below.len(), 1, "{below:?}");
         for (fault, link) in faults.iter().zip(["gone.md", "here.md#x", "../up.md"]) {
             assert!(fault.contains(link), "{fault}");
         }
