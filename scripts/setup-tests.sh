@@ -15,6 +15,7 @@ programs=(
   "cc gcc"
   "c++ g++"
   "strip binutils"
+  "make make"
   "git git"
   "perl perl"
   "python3 python3"

@@ -271,6 +271,31 @@ fn a_static_c_program_carries_the_archive() {
 }
 
 #[test]
+fn a_dynamic_c_program_can_carry_the_archive_too() {
+    if !can_build("C with the archive", &["make", "objcopy", "cc"]) {
+        return;
+    }
+    let sandbox = sandbox();
+    let program = sandbox.path("usage");
+    let archive = installation().join("lib/libmallard.a");
+    let archive = archive.to_string_lossy();
+    let whole = format!("-Wl,--whole-archive,{archive},--no-whole-archive");
+    for link in [&*archive, &whole] {
+        output(
+            &sandbox,
+            sandbox
+                .plain_command("cc")
+                .arg("-I")
+                .arg(installation().join("include"))
+                .arg(example("c/usage.c"))
+                .args([link, "-pthread", "-o"])
+                .arg(&program),
+        );
+        check_usage(&output(&sandbox, &mut sandbox.plain_command(&program)));
+    }
+}
+
+#[test]
 fn what_links_with_jemalloc_links_with_mallard_from_its_folder() {
     if !can_build("-ljemalloc", &["make", "objcopy", "pkg-config", "cc"]) {
         return;
@@ -445,13 +470,8 @@ fn a_running_program_loads_the_library_beside_its_own_allocator() {
 }
 
 /// Builds one of the Rust examples and gives the program.
-fn cargo_build(
-    sandbox: &Sandbox,
-    name: &str,
-    target: &str,
-    variables: &[(&str, &Path)],
-) -> PathBuf {
-    let target = target_dir().join("e2e").join(target);
+fn cargo_build(sandbox: &Sandbox, name: &str, variables: &[(&str, &Path)]) -> PathBuf {
+    let target = target_dir().join("e2e").join(name);
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     output(
         sandbox,
@@ -478,7 +498,7 @@ fn a_rust_program_is_on_mallard_by_one_static() {
         return;
     }
     let sandbox = sandbox();
-    let program = cargo_build(&sandbox, "rust-global", "rust-global", &[]);
+    let program = cargo_build(&sandbox, "rust-global", &[]);
     let text = output(&sandbox, &mut sandbox.plain_command(program));
     assert_eq!(
         text,
@@ -497,7 +517,6 @@ fn a_rust_program_written_for_jemalloc_runs_on_mallard_unchanged() {
         let program = cargo_build(
             &sandbox,
             "rust-jemalloc-ctl",
-            &format!("rust-jemalloc-ctl-{library}"),
             &[("JEMALLOC_OVERRIDE", &lib.join(library))],
         );
         let text = output(
