@@ -39,6 +39,15 @@ const REPORT: &[&str] = &[
     "End jemalloc statistics",
 ];
 
+/// What redis's doctor has to find where every second string is gone, whoever serves it: it goes by the
+/// allocator's own figures.
+const ADVICE: &[&str] = &[
+    "Sam",
+    "* Peak memory:",
+    "* High total RSS:",
+    "* High allocator fragmentation:",
+];
+
 fn run(sandbox: &Sandbox) -> Result<Transcript, String> {
     let configuration = sandbox.write("redis.conf", CONF);
     let mut server = Service::start(
@@ -70,6 +79,9 @@ fn run(sandbox: &Sandbox) -> Result<Transcript, String> {
     save_under_load(sandbox)?;
     let loaded = memory(sandbox)?;
     let doctor = cli(sandbox, &["MEMORY", "DOCTOR"])?;
+    if let Some(missing) = ADVICE.iter().find(|&&issue| !doctor.contains(issue)) {
+        return Err(format!("MEMORY DOCTOR does not see '{missing}':\n{doctor}"));
+    }
     let defragmentation = cli_any(sandbox, &["CONFIG", "SET", "activedefrag", "yes"])?;
     for switch in ["no", "yes"] {
         expect(
@@ -105,7 +117,6 @@ fn run(sandbox: &Sandbox) -> Result<Transcript, String> {
     }
     Ok(vec![
         ("the allocator's name", loaded["mem_allocator"].clone()),
-        ("the doctor's advice", doctor),
         ("the answer about defragmentation", defragmentation),
         ("the digest", digest),
         ("what the log warns of", warnings(&log)),
@@ -172,7 +183,7 @@ fn await_return(
     start: &HashMap<String, String>,
     loaded: &HashMap<String, String>,
 ) -> Result<(), String> {
-    const SLACK: f64 = 8e6;
+    const SLACK: f64 = 12e6;
     let mut last = memory(sandbox)?;
     poll("the return of the memory", || {
         last = memory(sandbox)?;
