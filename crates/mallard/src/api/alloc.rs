@@ -7,7 +7,7 @@
 use super::start::{self, JUNK_ALLOC, XMALLOC, ZERO, extras, start};
 use crate::arena::{self, large, oversize};
 use crate::background;
-use crate::cache::{self, ThreadCache, life};
+use crate::cache::{self, counted, life};
 use crate::class::{self, CACHED_MAX, Class, MAX, MEDIUM_MAX, PAGE, SLAB_MAX, STRIDE, TABLE_MAX};
 use crate::die;
 use crate::heap::{HEAP, advice};
@@ -77,14 +77,14 @@ fn alloc_slow(offset: usize) -> *mut u8 {
 /// A block from the thread's cache, or straight from an arena for a thread that has none.
 fn take(class: Class) -> Option<usize> {
     match life::current_or_new() {
-        Some(cache) => cache.refill(class),
+        Some(cache) => counted::take(cache, class),
         None => take_from_arena(class),
     }
 }
 
 fn take_from_arena(class: Class) -> Option<usize> {
     let mut one = [0];
-    (arena::any()?.fill(class, &mut one) == 1).then_some(one[0])
+    (life::arena_or_any()?.fill(class, &mut one) == 1).then_some(one[0])
 }
 
 /// Allocation in a process whose options ask that every block be filled.
@@ -95,7 +95,10 @@ fn alloc_uncached(class: Class) -> *mut u8 {
         take_from_arena(class)
     });
     match block {
-        Some(block) => prepared(block as *mut u8, class.size()),
+        Some(block) => {
+            counted::allocated(class.size());
+            prepared(block as *mut u8, class.size())
+        }
         None => out_of_memory(class.size()),
     }
 }
@@ -135,6 +138,7 @@ fn alloc_large(size: usize, align: usize, zeroed: bool) -> *mut u8 {
     let Some(run) = run else {
         return out_of_memory(size);
     };
+    counted::allocated(pages.bytes());
     let block = run.addr as *mut u8;
     if zeroed {
         let is_clear = run.zeroed || clear_by_kernel(run.addr, pages);
@@ -191,8 +195,11 @@ fn alloc_zeroed_run(size: usize) -> *mut u8 {
     }
     let class = Class::of(size);
     match life::current() {
-        Some(cache) if !ThreadCache::keeps(class) => match cache.take_stored(class) {
-            Some(block) => zeroed(block as *mut u8, size),
+        Some(cache) if !cache.keeps(class) => match cache.take_stored(class) {
+            Some(block) => {
+                counted::allocated(class.size());
+                zeroed(block as *mut u8, size)
+            }
             None => alloc_large(size, PAGE, true),
         },
         _ => zeroed(alloc(size), size),
@@ -263,7 +270,10 @@ fn alloc_on_boundary(size: usize, align: usize) -> *mut u8 {
         return pop(class.index() * STRIDE);
     }
     match life::current().and_then(|cache| cache.take_aligned(class, align)) {
-        Some(block) => block as *mut u8,
+        Some(block) => {
+            counted::allocated(class.size());
+            block as *mut u8
+        }
         None => alloc_large(size, align, false),
     }
 }

@@ -8,7 +8,7 @@ use super::free::size_at;
 use super::start::{JUNK_FREE, extras, start};
 pub use crate::arena::settings::{Dss, NAME};
 use crate::arena::{self, Arena, by_hand, large, settings};
-use crate::cache;
+use crate::cache::{self, counted};
 use crate::class::{CACHED_MAX, Class, MAX, PAGE, SLAB_MAX};
 use crate::space::Region;
 use crate::{background, die};
@@ -209,6 +209,9 @@ pub fn alloc_in(arena: u32, size: usize, align: usize, zeroed: bool) -> *mut u8 
     });
     count(bytes);
     background::start_if_wanted();
+    if block.is_some() {
+        counted::allocated(bytes);
+    }
     match block {
         Some(block) if zeroed => block as *mut u8,
         Some(block) => prepared(block as *mut u8, bytes),
@@ -263,6 +266,7 @@ pub unsafe fn dealloc_direct(p: *mut u8) {
     };
     start();
     let class = region.class_of(at);
+    counted::freed(size_at(at));
     if extras() & JUNK_FREE != 0 {
         expect(class, at);
         // SAFETY: the caller gave the block up, which is this long.

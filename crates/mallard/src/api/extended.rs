@@ -11,12 +11,14 @@ use super::alloc::{
     LARGEST_ALIGN, alloc, alloc_aligned, alloc_aligned_zeroed, out_of_memory, prepared, usable_for,
 };
 use super::arenas;
-use super::free::{dealloc, dealloc_sized, size_at};
-use super::start::start;
+use super::free::{class_at, dealloc, dealloc_sized, free_run, size_at};
+use super::start::{XMALLOC, extras, start};
+use crate::arena;
 use crate::arena::large::{self, Pages};
 use crate::arena::oversize;
-use crate::cache::life;
-use crate::class::{MAX, SLAB_MAX};
+use crate::cache::{ThreadCache, counted, life, manual};
+use crate::class::{CACHED_MAX, Class, MAX, PAGE, SLAB_MAX};
+use crate::die;
 use crate::space::chunk::CHUNK;
 use core::ptr::null_mut;
 
@@ -86,17 +88,30 @@ impl Flags {
         self.0 & ZERO != 0
     }
 
-    /// Whether caches are to be passed by: that was asked for, or an arena without a cache was.
-    fn is_direct(self) -> bool {
+    /// Which cache the call goes through; an arena that is named without one is called directly.
+    fn way(self) -> Way {
         match self.0 >> CACHE_SHIFT & TWELVE_BITS {
-            0 => self.arena_number().is_some(),
-            bits => bits == CACHE_NONE,
+            0 if self.arena_number().is_some() => Way::Direct,
+            0 => Way::Usual,
+            CACHE_NONE => Way::Direct,
+            bits => Way::Cache(bits - CACHE_BIAS),
         }
     }
 
     fn arena_number(self) -> Option<u32> {
         (self.0 >> ARENA_SHIFT & TWELVE_BITS).checked_sub(1)
     }
+}
+
+/// Through which cache a call goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    /// The thread's own.
+    Usual,
+    /// None.
+    Direct,
+    /// The one by hand of this number.
+    Cache(u32),
 }
 
 /// A block of at least `size` bytes as the flags ask. Null when memory is out, when size or
@@ -116,17 +131,60 @@ fn alloc_flagged(size: usize, flags: Flags) -> *mut u8 {
     if size > MAX || align > LARGEST_ALIGN {
         return out_of_memory(size);
     }
-    if flags.is_direct() {
-        let arena = flags.arena_number().unwrap_or_else(|| {
-            let mine = life::arena();
-            oversize::arena_for(Pages::of(size), mine) as u32
-        });
-        return arenas::alloc_in(arena, size, align, flags.zeroes());
+    match flags.way() {
+        Way::Usual if flags.zeroes() => alloc_aligned_zeroed(size, align),
+        Way::Usual => alloc_aligned(size, align),
+        Way::Cache(number) if extras() & !XMALLOC == 0 => alloc_through(number, size, flags),
+        _ => arenas::alloc_in(arena_for(flags, size), size, align, flags.zeroes()),
     }
-    if flags.zeroes() {
-        alloc_aligned_zeroed(size, align)
+}
+
+/// The number of the arena that a call is for.
+fn arena_for(flags: Flags, size: usize) -> u32 {
+    flags.arena_number().unwrap_or_else(|| {
+        let mine = life::arena();
+        oversize::arena_for(Pages::of(size), mine) as u32
+    })
+}
+
+/// A block by way of a cache by hand, which fills up from the arena that is named or from the thread's.
+fn alloc_through(number: u32, size: usize, flags: Flags) -> *mut u8 {
+    start();
+    let cache = cache_by_hand(number);
+    let arena = match flags.arena_number() {
+        None => None,
+        Some(number) => match arena::numbered(number as usize) {
+            None => return out_of_memory(size),
+            found => found,
+        },
+    };
+    let align = flags.alignment();
+    let Some(bytes) = usable_for(size, align).filter(|&bytes| bytes <= CACHED_MAX) else {
+        return arenas::alloc_in(arena_for(flags, size), size, align, flags.zeroes());
+    };
+    manual::serve_here(cache, arena);
+    let class = Class::of(bytes);
+    // Regions of slabs are aligned for their size; a run may happen to be.
+    let block = if align <= PAGE || class.is_slab() {
+        cache.take(class)
     } else {
-        alloc_aligned(size, align)
+        cache.take_aligned(class, align)
+    };
+    let Some(block) = block else {
+        return arenas::alloc_in(arena_for(flags, size), size, align, flags.zeroes());
+    };
+    counted::allocated(bytes);
+    if flags.zeroes() {
+        // SAFETY: the block is new, and so long.
+        unsafe { core::ptr::write_bytes(block as *mut u8, 0, bytes) };
+    }
+    block as *mut u8
+}
+
+fn cache_by_hand(number: u32) -> &'static ThreadCache {
+    match manual::get(number) {
+        Some(cache) => cache,
+        None => die!("use of the cache {number}, which was not made or was destroyed"),
     }
 }
 
@@ -172,12 +230,28 @@ pub unsafe fn dealloc_sized_with(p: *mut u8, size: usize, flags: Flags) {
 unsafe fn dealloc_flagged(p: *mut u8, flags: Flags) {
     // An arena is of no concern here: blocks know theirs. One that was named without a cache is as
     // good for a thread's cache as any other.
-    if flags.0 >> CACHE_SHIFT & TWELVE_BITS == CACHE_NONE {
+    match Flags(flags.0 & !(TWELVE_BITS << ARENA_SHIFT)).way() {
         // SAFETY: the caller's promise.
-        unsafe { arenas::dealloc_direct(p) }
-    } else {
+        Way::Usual => unsafe { dealloc(p) },
+        Way::Cache(number) if extras() & !XMALLOC == 0 => dealloc_through(number, p),
         // SAFETY: the caller's promise.
-        unsafe { dealloc(p) }
+        _ => unsafe { arenas::dealloc_direct(p) },
+    }
+}
+
+/// Frees a block into a cache by hand.
+fn dealloc_through(number: u32, p: *mut u8) {
+    if p.is_null() {
+        return;
+    }
+    let cache = cache_by_hand(number);
+    match class_at(p.addr()) {
+        Class::NONE => free_run(p.addr()),
+        class => {
+            manual::serve_here(cache, None);
+            cache.put(class, p.addr());
+            counted::freed(class.size());
+        }
     }
 }
 
@@ -217,14 +291,16 @@ pub unsafe fn realloc_with(p: *mut u8, size: usize, flags: Flags) -> *mut u8 {
 
 /// Moves the block by its pages, where nothing in the flags forbids that.
 fn relocated(at: usize, new: usize, flags: Flags) -> Option<usize> {
-    if flags.is_direct() || flags.alignment() > CHUNK {
+    if flags.arena_number().is_some() || flags.alignment() > CHUNK {
         return None;
     }
     large::relocate(at, Pages::of(new), flags.zeroes())
 }
 
-/// Fills what a block grew by as the options ask, unless it was cleared.
+/// Counts a block that has another length now, and fills what it grew by as the options ask, unless it
+/// was cleared.
 fn grown(p: *mut u8, old: usize, new: usize, zero: bool) -> *mut u8 {
+    counted::resized(old, new);
     if new > old && !zero {
         prepared(p.wrapping_add(old), new - old);
     }

@@ -5,7 +5,7 @@
 
 use super::start::{JUNK_FREE, XMALLOC, extras, start};
 use crate::arena::{self, large};
-use crate::cache::{self, life};
+use crate::cache::{self, counted, life};
 use crate::class::{self, Class, PAGE, STRIDE, TABLE_MAX};
 use crate::die;
 use crate::space::Region;
@@ -61,23 +61,24 @@ fn dealloc_slow(p: *mut u8) {
         return free_run(at);
     }
     match life::current_or_new() {
-        Some(cache) => cache.push_full(class, at),
+        Some(cache) => counted::put(cache, class, at),
         None => give_to_arena(class, at),
     }
 }
 
 fn give_to_arena(class: Class, block: usize) {
     cache::tick_uncached();
-    match arena::any() {
+    match life::arena_or_any() {
         Some(arena) => arena.flush(class, &mut [block]),
         None => die!("free of {block:#x} before anything was allocated"),
     }
 }
 
 /// Frees a block of whole pages that no cache takes.
-fn free_run(at: usize) {
+pub(super) fn free_run(at: usize) {
     let size = large::pages_of(at).0 * PAGE;
     large::free(at);
+    counted::freed(size);
     cache::tick_for(size);
 }
 
@@ -88,8 +89,9 @@ fn dealloc_uncached(block: usize, class: Class) {
     } else {
         arena::expect_block(class, block);
     }
+    let size = size_at(block);
+    counted::freed(size);
     if extras() & JUNK_FREE != 0 {
-        let size = size_at(block);
         // SAFETY: the caller gave the block up, which is this long.
         unsafe { core::ptr::write_bytes(block as *mut u8, 0x5a, size) };
     }

@@ -2,8 +2,8 @@
 //!
 //! `alloc` and `free` hold the fast paths: a class, a stack, a pop or a push. `resize` changes
 //! blocks. `extended` is all three with flags, for jemalloc's `mallocx`. `start` reads the options at
-//! the first call. `controls` are for changing one's mind about some of them later. `global` is the
-//! Rust front. All take and give plain pointers; null means that memory is out. Any thread may call them at any time, before
+//! the first call. `controls` are for changing one's mind about some of them later. `threads` is about
+//! the calling thread. `global` is the Rust front. All take and give plain pointers; null means that memory is out. Any thread may call them at any time, before
 //! `main` and in the destructors of thread-specific data included, but not a signal handler that
 //! interrupted one of them.
 
@@ -15,6 +15,7 @@ mod free;
 pub mod global;
 mod resize;
 mod start;
+pub mod threads;
 
 pub use alloc::{alloc, alloc_aligned, alloc_cached, alloc_zeroed};
 pub use controls::{

@@ -4,6 +4,7 @@
 use super::alloc::{alloc, prepared};
 use super::free::{class_at, dealloc, size_at};
 use crate::arena::large;
+use crate::cache::counted;
 use crate::class::{Class, MAX, SLAB_MAX};
 use core::ptr::null_mut;
 
@@ -38,8 +39,10 @@ pub unsafe fn realloc(p: *mut u8, size: usize) -> *mut u8 {
     unsafe { copy(p, size) }
 }
 
-/// Fills what a block grew by as the options ask of new memory.
+/// Counts a block that has another length now, and fills what it grew by as the options ask of new
+/// memory.
 fn grown(p: *mut u8, old: usize, new: usize) -> *mut u8 {
+    counted::resized(old, new);
     if new > old {
         prepared(p.wrapping_add(old), new - old);
     }

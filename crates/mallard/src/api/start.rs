@@ -174,8 +174,14 @@ fn apply(o: &Options) {
         (None, Some(millionths)) => Some(share_of_cpus(millionths)),
         (None, None) => None,
     });
-    let cached = o.tcache && extras & !XMALLOC == 0;
-    cache::configure(if cached { o.tcache_max } else { 0 });
+    cache::configure(
+        o.tcache_max,
+        match o.tcache {
+            _ if extras & !XMALLOC != 0 => cache::Use::Never,
+            true => cache::Use::Always,
+            false => cache::Use::WhenAsked,
+        },
+    );
     #[cfg(debug_assertions)]
     cache::set_scan(o.debug_double_free_max_scan as usize);
     keeper::configure(match o.background_thread {

@@ -222,7 +222,6 @@ impl Arena {
 }
 
 /// Counts a thread into the arena with this number, if there is one.
-#[allow(dead_code, reason = "for `thread.arena`")]
 pub fn enter(index: usize) -> Option<&'static Arena> {
     // Made before the lock is taken, if it is an automatic one.
     let arena = table::numbered(index)?;

@@ -8,7 +8,8 @@
 //! In the child of a fork, the caches of the threads that are no more are kept aside, and given back
 //! little by little, unless the fork caught their owner in the middle of a change: then they stay.
 
-use super::{ThreadCache, gc, keeper};
+use super::counted::{self, Counts};
+use super::{Front, ThreadCache, gc, keeper, manual};
 use crate::arena::{self, Arena};
 use crate::class::CACHED_CLASSES;
 use crate::space::meta;
@@ -26,6 +27,8 @@ struct Registry {
     orphans: Option<&'static ThreadCache>,
     spare: Option<&'static ThreadCache>,
     spares: usize,
+    /// Of the caches that belong to no thread.
+    numbers: manual::Numbers,
 }
 
 /// Empty caches that are kept, each with the arrays of its stacks: some KiB.
@@ -41,6 +44,7 @@ static REGISTRY: Mutex<Registry> = Mutex::named(
         orphans: None,
         spare: None,
         spares: 0,
+        numbers: manual::Numbers::NONE,
     },
 );
 /// Whether a fork has left caches to give back.
@@ -65,17 +69,17 @@ pub fn initialise() -> bool {
 /// The calling thread's cache, if it has one.
 #[inline]
 pub fn current() -> Option<&'static ThreadCache> {
-    let at = tls::get();
-    if at == tls::address_of(&tls::EMPTY) || at == tls::address_of(&tls::ENDED) {
-        return None;
-    }
-    // SAFETY: any other value was set by `begin`, and the cache lives until its thread has ended.
-    Some(unsafe { &*(at as *const ThreadCache) })
+    super::front().cache.get()
 }
 
 /// The number of the calling thread's arena; that of the first for a thread without a cache.
 pub fn arena() -> u16 {
     current().map_or(0, |cache| cache.arena().index())
+}
+
+/// The calling thread's arena; the first for a thread without a cache. None when memory is out.
+pub fn arena_or_any() -> Option<&'static Arena> {
+    current().map(ThreadCache::arena).or_else(arena::any)
 }
 
 /// The calling thread's cache, made if the thread never had one. None when the thread has ended or
@@ -115,27 +119,36 @@ fn recycled(arena: &'static Arena) -> Option<&'static ThreadCache> {
     let cache = registry.spare?;
     registry.spare = cache.next.take();
     registry.spares -= 1;
-    cache.arena.set(arena);
+    cache.set_out(arena);
     Some(cache)
 }
 
 fn make(arena: &'static Arena) -> Option<&'static ThreadCache> {
     let room = meta::take(size_of::<ThreadCache>())?.cast::<ThreadCache>();
-    // SAFETY: the record has the size and alignment of a cache and is nobody else's. The stacks are
-    // zero bytes, which is a valid stack without memory.
-    unsafe {
-        let cache = room.as_ptr();
-        (&raw mut (*cache).stacks).write([const { super::Stack::new() }; CACHED_CLASSES + 1]);
-        (&raw mut (*cache).arena).write(Cell::new(arena));
-        (&raw mut (*cache).room).write(Cell::new(0));
-        (&raw mut (*cache).countdown).write(Cell::new(gc::EVENTS));
-        (&raw mut (*cache).next_look).write(Cell::new(1));
-        (&raw mut (*cache).seen).write([const { Cell::new(0) }; CACHED_CLASSES + 1]);
-        (&raw mut (*cache).busy).write(AtomicBool::new(false));
-        (&raw mut (*cache).next).write(Cell::new(None));
-        (&raw mut (*cache).prev).write(Cell::new(None));
-        Some(room.as_ref())
-    }
+    // SAFETY: the record has the size and alignment of a cache and is nobody else's. It is written
+    // before a reference to it is made.
+    let cache = unsafe {
+        room.write(ThreadCache {
+            front: Front::new(),
+            arena: Cell::new(arena),
+            most: Cell::new(0),
+            enabled: Cell::new(false),
+            largest: Cell::new(0),
+            counts: Counts::new(),
+            zeros: Cell::new(None),
+            room: Cell::new(0),
+            countdown: Cell::new(gc::EVENTS),
+            next_look: Cell::new(1),
+            seen: [const { Cell::new(0) }; CACHED_CLASSES + 1],
+            busy: AtomicBool::new(false),
+            next: Cell::new(None),
+            prev: Cell::new(None),
+        });
+        room.as_ref()
+    };
+    cache.front.cache.set(Some(cache));
+    cache.set_out(arena);
+    Some(cache)
 }
 
 fn enrol(cache: &'static ThreadCache) {
@@ -161,9 +174,8 @@ fn strike_off(cache: &'static ThreadCache) {
 }
 
 extern "C" fn ended(cache: *mut libc::c_void) {
-    if cache.addr() == tls::get() {
-        // SAFETY: the value given to pthread_setspecific, this thread's own cache.
-        end(unsafe { &*cache.cast::<ThreadCache>() });
+    if let Some(mine) = current().filter(|mine| core::ptr::eq(*mine, cache.cast())) {
+        end(mine);
     }
 }
 
@@ -185,6 +197,7 @@ fn dissolve(cache: &'static ThreadCache) {
     cache.flush_all();
     if !keep(cache) {
         cache.give_arrays();
+        counted::give_zeros(cache);
         let record = NonNull::from(cache).cast();
         // SAFETY: taken with this size by `make`; it is in no list, and its thread is past using it.
         unsafe { meta::give(record, size_of::<ThreadCache>()) };
@@ -208,7 +221,7 @@ pub fn threads() -> u32 {
     THREADS.load(Ordering::Acquire)
 }
 
-/// Calls `f` with every live cache. Its thread may run meanwhile: only what the cache says may be
+/// Calls `f` with every live cache, those that belong to no thread included. Its thread may run meanwhile: only what the cache says may be
 /// asked from outside may be asked.
 pub fn each(mut f: impl FnMut(&ThreadCache)) {
     let registry = REGISTRY.lock();
@@ -217,6 +230,7 @@ pub fn each(mut f: impl FnMut(&ThreadCache)) {
         f(cache);
         at = cache.next.get();
     }
+    manual::each(&registry.numbers, f);
 }
 
 /// The lock of the registry, for `fork`.
@@ -241,6 +255,7 @@ pub fn after_fork() {
             registry.orphans = Some(cache);
         }
     }
+    manual::after_fork(&mut registry.numbers);
     THREADS.store(mine.is_some() as u32, Ordering::Relaxed);
     ORPHANS.store(registry.orphans.is_some(), Ordering::Relaxed);
 }
@@ -265,4 +280,36 @@ pub fn flush_current() {
     if let Some(cache) = current() {
         cache.flush_all();
     }
+}
+
+/// Makes a cache that belongs to no thread; gives its number.
+pub fn make_manual() -> Option<u32> {
+    let arena = arena_or_any()?;
+    let number = manual::number(&mut REGISTRY.lock().numbers)?;
+    let cache = recycled(arena).or_else(|| make(arena));
+    if let Some(cache) = cache {
+        manual::set_out(cache);
+    }
+    manual::put(&mut REGISTRY.lock().numbers, number, cache);
+    cache.map(|_| number)
+}
+
+/// Gives a cache of that kind up, with what it holds; tells whether there is one of this number.
+pub fn destroy_manual(number: u32) -> bool {
+    let Some(cache) = manual::take(&mut REGISTRY.lock().numbers, number) else {
+        return false;
+    };
+    manual::serve_here(cache, None);
+    dissolve(cache);
+    true
+}
+
+/// Has a cache of that kind give back what it holds; tells whether there is one of this number.
+pub fn flush_manual(number: u32) -> bool {
+    let Some(cache) = manual::get(number) else {
+        return false;
+    };
+    manual::serve_here(cache, None);
+    cache.flush_all();
+    true
 }

@@ -8,14 +8,19 @@
 //!   long as the thread's budget of bytes lasts;
 //! - every so many such events, a few stacks are looked at, and what lay unused in them since the
 //!   last look goes back, the page heap's decay gets its turn, and the stores' as well (`gc`);
-//! - `life` makes a cache at a thread's first call and empties it when the thread ends.
+//! - `life` makes a cache at a thread's first call and empties it when the thread ends;
+//! - `manual` has the caches that belong to no thread.
 //!
 //! A thread has no cache before its first slow call, after its end, and when memory for one cannot
 //! be had. Its pointer then leads to a block of zeros, in which every stack is both empty and full.
+//! The pointer of a thread that counts its bytes (`counted`) leads to zeros too, but behind them its
+//! cache is found, to which every one of its calls gets by the slow path.
 
+pub mod counted;
 mod gc;
 pub mod keeper;
 pub mod life;
+pub mod manual;
 mod stack;
 #[cfg(test)]
 mod tests;
@@ -27,7 +32,7 @@ use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, compiler_f
 use crate::sys::tls;
 use core::cell::Cell;
 use core::ptr::NonNull;
-pub use gc::{tick_for, tick_uncached};
+pub use gc::{tick, tick_for, tick_uncached};
 pub use stack::Stack;
 #[cfg(debug_assertions)]
 pub use stack::set_scan;
@@ -51,15 +56,55 @@ const PROCESS_BYTES: usize = 256 * 1024 * 1024;
 const FIRST_BYTES: usize = 4 * 1024;
 const FIRST_BLOCKS: usize = 32;
 
-/// The largest class that caches hold, by the options; 0 when there are no caches.
+/// The largest class that a cache holds unless its thread says otherwise, by the options.
 static LARGEST: AtomicU8 = AtomicU8::new(0);
+/// Whether threads keep blocks ([`Use`]).
+static USE: AtomicU8 = AtomicU8::new(Use::Never as u8);
 /// Room over all stacks of all threads, in bytes.
 static ROOM: AtomicUsize = AtomicUsize::new(0);
 
+/// Whether the caches of threads hold anything.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Use {
+    /// No thread's, whatever it asks for: other options are not to be had with caches.
+    Never,
+    /// Those of threads that ask for it.
+    WhenAsked,
+    /// All.
+    Always,
+}
+
+/// What a thread's pointer leads to: stacks, and which cache they are of, or stand before. None in the
+/// blocks of zeros that all threads share.
+#[repr(C, align(64))]
+struct Front {
+    stacks: [Stack; CACHED_CLASSES + 1],
+    cache: Cell<Option<&'static ThreadCache>>,
+}
+
+impl Front {
+    /// Without blocks and without memory for any.
+    const fn new() -> Self {
+        Front {
+            stacks: [const { Stack::new() }; CACHED_CLASSES + 1],
+            cache: Cell::new(None),
+        }
+    }
+}
+
 #[repr(C, align(64))]
 pub struct ThreadCache {
-    stacks: [Stack; CACHED_CLASSES + 1],
+    front: Front,
     arena: Cell<&'static Arena>,
+    /// The largest class that it holds when it is enabled, whether it is, and what follows: the largest
+    /// class that it holds.
+    most: Cell<u8>,
+    enabled: Cell<bool>,
+    largest: Cell<u8>,
+    /// What its thread has allocated, once that counts; and the zeros that it goes by then.
+    counts: counted::Counts,
+    zeros: Cell<Option<&'static Front>>,
     /// Room over all stacks, in bytes.
     room: Cell<usize>,
     /// Slow events until the next look.
@@ -75,28 +120,29 @@ pub struct ThreadCache {
     prev: Cell<Option<&'static ThreadCache>>,
 }
 
-// The block of zeros that a thread without a cache reads must hold all stacks.
-const _: () = assert!(size_of::<[Stack; CACHED_CLASSES + 1]>() <= tls::EMPTY_SIZE);
+// The block of zeros that a thread without a cache reads must hold a front.
+const _: () = assert!(size_of::<Front>() <= tls::EMPTY_SIZE);
 
 // SAFETY: the stacks are changed by the owning thread alone; others read their atomic `top` and
 // `base`, links are touched under the registry's lock, and what is left by a thread that is no more
 // is touched by the one that cleans up after it.
 unsafe impl Sync for ThreadCache {}
 
-/// Sets the largest cached request in bytes, 0 for no caches, before the first is made.
-pub fn configure(largest: usize) {
-    let class = if largest == 0 {
-        0
-    } else {
-        let class = Class::of(largest.min(crate::class::CACHED_MAX));
-        // The limit need not be a class: one that holds larger blocks is out.
-        if class.size() > largest {
-            class.0 - 1
-        } else {
-            class.0
-        }
-    };
+/// Sets the largest cached request in bytes, and whether threads have caches, before the first is made.
+pub fn configure(largest: usize, by_whom: Use) {
+    let class = Class::of(largest.min(crate::class::CACHED_MAX));
+    // The limit need not be a class: one that holds larger blocks is out.
+    let class = class.0 - (class.size() > largest) as u8;
     LARGEST.store(class, Ordering::Relaxed);
+    USE.store(by_whom as u8, Ordering::Relaxed);
+}
+
+/// What the calling thread's pointer leads to.
+#[inline(always)]
+fn front() -> &'static Front {
+    // SAFETY: the thread's pointer leads to the front of a cache, to zeros before one, or to a block of
+    // zeros, which is as large and a valid front. All live as long as the thread runs our code.
+    unsafe { &*(tls::get() as *const Front) }
 }
 
 /// The stack of the calling thread for a class given by its offset, class times the stride.
@@ -121,10 +167,11 @@ fn first(class: Class) -> usize {
 impl ThreadCache {
     #[inline]
     fn stack(&self, class: Class) -> &Stack {
-        &self.stacks[class.index()]
+        &self.front.stacks[class.index()]
     }
 
-    fn arena(&self) -> &'static Arena {
+    /// Where it fills up and gives to.
+    pub fn arena(&self) -> &'static Arena {
         self.arena.get()
     }
 
@@ -134,8 +181,57 @@ impl ThreadCache {
     }
 
     /// Whether blocks of this class are kept at all.
-    pub fn keeps(class: Class) -> bool {
-        class.0 <= LARGEST.load(Ordering::Relaxed)
+    #[inline]
+    pub fn keeps(&self, class: Class) -> bool {
+        class.0 <= self.largest.get()
+    }
+
+    /// As the options have it for new caches.
+    fn set_out(&self, arena: &'static Arena) {
+        self.arena.set(arena);
+        self.most.set(LARGEST.load(Ordering::Relaxed));
+        self.enabled
+            .set(USE.load(Ordering::Relaxed) == Use::Always as u8);
+        self.set_largest();
+        self.counts.clear();
+    }
+
+    fn set_largest(&self) {
+        let most = self.most.get();
+        self.largest.set(if self.enabled.get() { most } else { 0 });
+    }
+
+    /// Whether it holds anything.
+    pub fn is_enabled(&self) -> bool {
+        self.enabled.get()
+    }
+
+    /// Has it hold blocks or not; what it holds goes back. Not where options forbid caches.
+    pub fn enable(&self, on: bool) {
+        self.flush_all();
+        let forbidden = USE.load(Ordering::Relaxed) == Use::Never as u8;
+        self.enabled.set(on && !forbidden);
+        self.set_largest();
+    }
+
+    /// The size of the largest blocks that it holds when it is enabled.
+    pub fn most(&self) -> usize {
+        Class(self.most.get()).size()
+    }
+
+    /// Sets that, rounded up to what a block can have, and down to what a cache can hold.
+    pub fn set_most(&self, size: usize) {
+        self.flush_all();
+        let size = size.min(crate::class::CACHED_MAX);
+        self.most.set(if size == 0 { 0 } else { Class::of(size).0 });
+        self.set_largest();
+    }
+
+    /// Has it fill up from this arena, into which its thread was counted, and give to it from now on.
+    /// What it holds goes to the one before.
+    pub fn move_to(&self, arena: &'static Arena) {
+        self.flush_all();
+        self.arena.replace(arena).leave();
     }
 
     /// Blocks on the stack of a class.
@@ -159,7 +255,7 @@ impl ThreadCache {
             }
         }
         stack.set_mark(0);
-        if !Self::keeps(class) || !self.grow(class) {
+        if !self.keeps(class) || !self.grow(class) {
             let mut one = [0];
             return (self.arena().fill(class, &mut one) == 1).then_some(one[0]);
         }
@@ -180,7 +276,7 @@ impl ThreadCache {
     /// A block of a class whose blocks stand at page boundaries, at a multiple of `align`: one of
     /// those that were freed last here, or in the arena.
     pub fn take_aligned(&self, class: Class, align: usize) -> Option<usize> {
-        if !Self::keeps(class) {
+        if !self.keeps(class) {
             return self.arena().take_stored(class, align);
         }
         let _busy = Busy::new(self);
@@ -192,7 +288,7 @@ impl ThreadCache {
         let _busy = Busy::new(self);
         self.event();
         let stack = self.stack(class);
-        if !Self::keeps(class) {
+        if !self.keeps(class) {
             if class.is_slab() {
                 // Past the store as well: the slab sees a second free at once, and who goes without
                 // caches is most often looking for one.

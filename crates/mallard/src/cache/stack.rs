@@ -157,11 +157,16 @@ impl Stack {
     pub fn forget(&self) -> usize {
         let array = self.base();
         debug_assert_eq!(self.len(), 0);
+        self.abandon();
+        array
+    }
+
+    /// Gives up array and blocks, whatever state they are in.
+    pub fn abandon(&self) {
         self.set_base(0);
         self.empty.set(0);
         self.full.set(0);
         self.set_top(0);
-        array
     }
 
     /// The words from `from` to `to` of the array.

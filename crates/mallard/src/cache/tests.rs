@@ -15,7 +15,7 @@ use std::vec::Vec;
 fn in_a_thread(body: impl FnOnce(&'static ThreadCache) + Send) {
     static READY: Once = Once::new();
     READY.call_once(|| assert!(life::initialise()));
-    configure(CACHED_MAX);
+    configure(CACHED_MAX, Use::Always);
     thread::scope(|s| {
         let thread = s.spawn(|| body(life::current_or_new().expect("there is memory")));
         if let Err(panic) = thread.join() {
@@ -175,7 +175,8 @@ fn slow_events_come_round_to_every_class() {
 fn a_class_above_the_limit_is_not_kept() {
     let _alone = alone();
     in_a_thread(|cache| {
-        configure(1000);
+        configure(1000, Use::Always);
+        cache.set_out(cache.arena());
         let (kept, not) = (Class::of(896), Class::of(1000));
         for class in [kept, not] {
             let block = take(cache, class);
@@ -183,7 +184,7 @@ fn a_class_above_the_limit_is_not_kept() {
         }
         assert!(cache.len(kept) > 0);
         assert_eq!(cache.stack(not).capacity(), 0);
-        configure(CACHED_MAX);
+        configure(CACHED_MAX, Use::Always);
     });
 }
 
@@ -226,4 +227,176 @@ fn a_thread_gets_the_cache_of_one_that_ended() {
     });
     let first = seen.next();
     assert!(seen.all(|at| Some(at) == first));
+}
+
+/// Has the thread count, and tells what it has counted: allocated, freed, the peak.
+fn counted_now() -> (u64, u64, u64) {
+    let counts = counted::enter().expect("there is memory");
+    (counts.allocated().0, counts.freed().0, counts.peak())
+}
+
+#[test]
+fn a_thread_that_counts_misses_no_byte_and_still_uses_its_cache() {
+    let _alone = alone();
+    let class = Class::of(64);
+    in_a_thread(|cache| {
+        assert_eq!(counted_now(), (0, 0, 0));
+        let fast = stack_at(class.index() * crate::class::STRIDE);
+        assert_eq!(
+            (fast.pop(), fast.push(64)),
+            (None, false),
+            "all calls are slow"
+        );
+        let blocks: Vec<usize> = (0..100)
+            .map(|_| counted::take(cache, class).expect("there is memory"))
+            .collect();
+        assert_eq!(counted_now(), (6400, 0, 6400));
+        let fills = || arena::made().map(|a| a.counts(class).0.fills).sum::<u64>();
+        let before = fills();
+        let last = blocks[99];
+        for block in blocks {
+            counted::put(cache, class, block);
+        }
+        assert_eq!(counted_now(), (6400, 6400, 6400));
+        assert_eq!(
+            counted::take(cache, class),
+            Some(last),
+            "the block that was freed last"
+        );
+        assert_eq!(fills(), before);
+        counted::put(cache, class, last);
+        assert!(core::ptr::eq(life::current().expect("it has one"), cache));
+    });
+    in_a_thread(|cache| {
+        assert_eq!(
+            cache.counts.allocated().0,
+            0,
+            "the next thread's counts begin anew"
+        );
+        let block = counted::take(cache, class).expect("there is memory");
+        counted::put(cache, class, block);
+        assert_eq!(
+            cache.counts.allocated().0,
+            0,
+            "who does not ask does not count"
+        );
+    });
+}
+
+#[test]
+fn a_peak_is_measured_from_where_it_was_forgotten() {
+    let _alone = alone();
+    in_a_thread(|_| {
+        assert_eq!(counted_now().2, 0);
+        counted::allocated(1000);
+        counted::freed(600);
+        assert_eq!(counted_now(), (1000, 600, 1000));
+        counted::enter().expect("as before").forget_peak();
+        assert_eq!(counted_now(), (1000, 600, 0));
+        counted::freed(5000);
+        counted::allocated(4000);
+        assert_eq!(counted_now().2, 0, "it never rose above where it was");
+        counted::allocated(1500);
+        assert_eq!(counted_now(), (6500, 5600, 500));
+    });
+}
+
+#[test]
+fn a_cache_by_hand_outlives_its_thread_and_its_number_is_used_again() {
+    let _alone = alone();
+    let class = Class::of(64);
+    let (mut number, mut block) = (0, 0);
+    in_a_thread(|_| {
+        number = life::make_manual().expect("there is memory");
+        let cache = manual::get(number).expect("it was just made");
+        block = cache.take(class).expect("there is memory");
+        cache.put(class, block);
+        assert!(cache.len(class) > 0);
+    });
+    in_a_thread(|own| {
+        let cache = manual::get(number).expect("nobody gave it up");
+        assert!(!core::ptr::eq(cache, own));
+        assert_eq!(
+            cache.take(class),
+            Some(block),
+            "what the other thread left there"
+        );
+        cache.put(class, block);
+        let mut seen = 0;
+        life::each(|each| seen += core::ptr::eq(each, cache) as u32);
+        assert_eq!(seen, 1, "its blocks count as cached");
+        let held = out(class);
+        assert!(life::flush_manual(number) && cache.len(class) == 0 && out(class) < held);
+        let other = life::make_manual().expect("there is memory");
+        assert_ne!(other, number);
+        assert!(life::destroy_manual(number) && manual::get(number).is_none());
+        assert!(!life::destroy_manual(number) && !life::flush_manual(number));
+        assert_eq!(life::make_manual(), Some(number));
+        assert!(life::destroy_manual(number) && life::destroy_manual(other));
+    });
+}
+
+#[test]
+fn caches_by_hand_are_as_many_as_flags_can_name() {
+    let _alone = alone();
+    in_a_thread(|_| {
+        let numbers: Vec<u32> = core::iter::from_fn(life::make_manual).collect();
+        assert_eq!(numbers.len(), manual::MOST);
+        assert!(numbers.iter().all(|&n| life::destroy_manual(n)));
+    });
+}
+
+#[test]
+fn a_cache_in_the_middle_of_a_change_is_forgotten_by_the_child_of_a_fork() {
+    let _alone = alone();
+    let class = Class::of(64);
+    in_a_thread(|_| {
+        let kept = life::make_manual().expect("there is memory");
+        let lost = life::make_manual().expect("there is memory");
+        let room = ROOM.load(Ordering::Relaxed);
+        for number in [kept, lost] {
+            let cache = manual::get(number).expect("it was just made");
+            let block = cache.take(class).expect("there is memory");
+            cache.put(class, block);
+        }
+        let lost_cache = manual::get(lost).expect("as above");
+        let blocks = lost_cache.len(class);
+        core::mem::forget(Busy::new(lost_cache));
+        life::after_fork();
+        assert!(manual::get(kept).is_some_and(|cache| cache.len(class) > 0));
+        assert_eq!((lost_cache.len(class), lost_cache.room.get()), (0, 0));
+        assert!(
+            blocks > 0 && lost_cache.take(class).is_some(),
+            "it can be used again"
+        );
+        assert!(life::destroy_manual(kept) && life::destroy_manual(lost));
+        assert_eq!(ROOM.load(Ordering::Relaxed), room);
+    });
+}
+
+#[test]
+fn a_cache_that_is_switched_off_or_bounded_holds_nothing_beyond() {
+    let _alone = alone();
+    let class = Class::of(64);
+    in_a_thread(|cache| {
+        fill_stack(cache, class);
+        cache.enable(false);
+        assert_eq!(cache.len(class), 0);
+        let block = take(cache, class);
+        give(cache, class, block);
+        assert_eq!((cache.len(class), cache.is_enabled()), (0, false));
+        cache.set_most(1000);
+        cache.enable(true);
+        assert_eq!(cache.most(), 1024, "rounded up");
+        for (size, kept) in [(1024, true), (1025, false)] {
+            let class = Class::of(size);
+            let block = take(cache, class);
+            give(cache, class, block);
+            assert_eq!(cache.len(class) > 0, kept, "{size} bytes");
+        }
+        configure(CACHED_MAX, Use::Never);
+        cache.enable(true);
+        assert!(!cache.is_enabled(), "the options forbid it");
+        configure(CACHED_MAX, Use::Always);
+    });
 }

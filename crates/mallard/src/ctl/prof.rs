@@ -14,7 +14,7 @@ const OFF: Leaf = Leaf::Special(Special {
 });
 
 /// A switch that is off and cannot be touched.
-const STUCK: Leaf = Leaf::Special(Special {
+pub(super) const STUCK: Leaf = Leaf::Special(Special {
     c_type: "bool",
     mode: Mode::ReadWrite,
     serve: stuck,
@@ -60,7 +60,7 @@ pub(super) static NAMES: &[Node] = &[
 ];
 
 /// A name that only exists while there is a profiler.
-const fn absent(c_type: &'static str, mode: Mode) -> Leaf {
+pub(super) const fn absent(c_type: &'static str, mode: Mode) -> Leaf {
     Leaf::Special(Special {
         c_type,
         mode,

@@ -1,0 +1,101 @@
+//! The calling thread: its arena, its cache and what it has allocated; and caches by hand.
+//!
+//! What the names `thread.…` and `tcache.…` of the tree are made of. Errors are codes of C.
+
+use super::arenas;
+use super::start::start;
+use crate::arena::{self, by_hand};
+use crate::cache::{ThreadCache, counted, life, tick};
+
+pub use crate::cache::counted::Counts;
+
+/// The calling thread's cache. `EAGAIN` when memory is out, or the thread is about to be gone.
+fn cache() -> Result<&'static ThreadCache, i32> {
+    start();
+    life::current_or_new().ok_or(libc::EAGAIN)
+}
+
+/// The number of the thread's arena.
+pub fn arena() -> Result<u32, i32> {
+    Ok(cache()?.arena().index() as u32)
+}
+
+/// Moves the thread to another arena; what its cache holds goes back first. `EFAULT` when there is no
+/// such arena.
+pub fn set_arena(number: u32) -> Result<(), i32> {
+    let cache = cache()?;
+    if cache.arena().index() as u32 == number {
+        return Ok(());
+    }
+    let is_automatic = (number as usize) < arena::automatic();
+    if !is_automatic && !arenas::is_initialised(number) {
+        return Err(libc::EFAULT);
+    }
+    let arena = by_hand::enter(number as usize).ok_or(libc::EAGAIN)?;
+    cache.move_to(arena);
+    Ok(())
+}
+
+/// Whether the thread's cache holds anything.
+pub fn is_cache_enabled() -> Result<bool, i32> {
+    cache().map(ThreadCache::is_enabled)
+}
+
+/// Has the thread's cache hold blocks, or none: what it holds goes back then. Where the options forbid
+/// caches it holds none.
+pub fn enable_cache(on: bool) -> Result<(), i32> {
+    cache().map(|cache| cache.enable(on))
+}
+
+/// Gives back what the thread's cache holds. `EFAULT` when it may hold nothing.
+pub fn flush_cache() -> Result<(), i32> {
+    let cache = cache()?;
+    if !cache.is_enabled() {
+        return Err(libc::EFAULT);
+    }
+    cache.flush_all();
+    Ok(())
+}
+
+/// The size of the largest blocks that the thread's cache holds.
+pub fn cache_max() -> Result<usize, i32> {
+    cache().map(ThreadCache::most)
+}
+
+/// Sets that, within what caches can hold at all, and rounded up to the size of a block.
+pub fn set_cache_max(size: usize) -> Result<(), i32> {
+    cache().map(|cache| cache.set_most(size))
+}
+
+/// The thread will do nothing for a while: what its cache holds goes back, and what is due of the pages.
+pub fn idle() {
+    start();
+    life::flush_current();
+    tick();
+}
+
+/// What the thread has allocated and freed since this was called first: from then on, every byte. The
+/// counts are there as long as the thread.
+pub fn counts() -> Result<&'static Counts, i32> {
+    start();
+    counted::enter().ok_or(libc::EAGAIN)
+}
+
+/// Makes a cache by hand, for calls that name it; gives its number. `EFAULT` when memory is out, or there
+/// are as many as there can be.
+pub fn create_cache() -> Result<u32, i32> {
+    start();
+    life::make_manual().ok_or(libc::EFAULT)
+}
+
+/// Gives back what a cache by hand holds. `EFAULT` when there is none of this number.
+pub fn flush_cache_by_hand(number: u32) -> Result<(), i32> {
+    life::flush_manual(number).then_some(()).ok_or(libc::EFAULT)
+}
+
+/// As [`flush_cache_by_hand`], and gives the cache up: its number is free for another.
+pub fn destroy_cache(number: u32) -> Result<(), i32> {
+    life::destroy_manual(number)
+        .then_some(())
+        .ok_or(libc::EFAULT)
+}

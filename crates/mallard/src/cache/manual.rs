@@ -1,0 +1,153 @@
+//! Caches by hand: they belong to no thread, have a number, and serve the calls that name it.
+//!
+//! The program sees to it that one thread at a time uses such a cache; then it is as much that
+//! thread's as its own. The numbers are found without a lock in a table that grows by pieces; it is
+//! changed under the registry's lock (`life`). A number that was given up is the next one's.
+//!
+//! The arena of such a cache is that of the call: the one that is named, or the calling thread's.
+
+use super::{LARGEST, ROOM, Stack, ThreadCache, life};
+use crate::arena::Arena;
+use crate::class::Class;
+use crate::space::meta;
+use crate::sys::atomic::{AtomicPtr, Ordering};
+
+/// The most caches by hand: what fits into the flags of a call.
+pub const MOST: usize = 4093;
+const PIECE: usize = 64;
+
+type Piece = [AtomicPtr<ThreadCache>; PIECE];
+
+static TABLE: [AtomicPtr<Piece>; MOST.div_ceil(PIECE)] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST.div_ceil(PIECE)];
+
+/// The place of a cache that is being made.
+const TAKEN: *mut ThreadCache = core::ptr::dangling_mut();
+
+/// Which numbers there are.
+pub struct Numbers {
+    /// All numbers from here on were never used.
+    end: usize,
+    /// No number below this one is free.
+    free_from: usize,
+}
+
+impl Numbers {
+    pub const NONE: Numbers = Numbers {
+        end: 0,
+        free_from: 0,
+    };
+}
+
+fn place(number: usize) -> Option<&'static AtomicPtr<ThreadCache>> {
+    let piece = TABLE.get(number / PIECE)?.load(Ordering::Acquire);
+    // SAFETY: null, or a piece that was published whole and lives for ever.
+    unsafe { piece.as_ref() }.map(|piece| &piece[number % PIECE])
+}
+
+/// The cache of this number.
+pub fn get(number: u32) -> Option<&'static ThreadCache> {
+    let at = place(number as usize)?.load(Ordering::Acquire);
+    if at == TAKEN {
+        return None;
+    }
+    // SAFETY: null, or a cache that the program has not given up.
+    unsafe { at.as_ref() }
+}
+
+/// A number for a new cache. None when there are no more, or no memory for the table.
+pub fn number(numbers: &mut Numbers) -> Option<u32> {
+    let is_free = |&n: &usize| place(n).is_some_and(|p| p.load(Ordering::Relaxed).is_null());
+    let number = (numbers.free_from..numbers.end)
+        .find(is_free)
+        .unwrap_or(numbers.end);
+    if number >= MOST {
+        return None;
+    }
+    if place(number).is_none() {
+        let room = meta::take(size_of::<Piece>())?.cast::<Piece>();
+        // SAFETY: the room is a piece's and nobody else's.
+        unsafe { room.write([const { AtomicPtr::new(core::ptr::null_mut()) }; PIECE]) };
+        TABLE[number / PIECE].store(room.as_ptr(), Ordering::Release);
+    }
+    numbers.end = numbers.end.max(number + 1);
+    numbers.free_from = number + 1;
+    place(number)?.store(TAKEN, Ordering::Relaxed);
+    Some(number as u32)
+}
+
+/// Has the number stand for the cache, or for none again.
+pub fn put(numbers: &mut Numbers, number: u32, cache: Option<&'static ThreadCache>) {
+    let number = number as usize;
+    let Some(place) = place(number) else { return };
+    match cache {
+        Some(cache) => place.store(core::ptr::from_ref(cache).cast_mut(), Ordering::Release),
+        None => {
+            place.store(core::ptr::null_mut(), Ordering::Relaxed);
+            numbers.free_from = numbers.free_from.min(number);
+        }
+    }
+}
+
+/// Takes the cache of this number out of the table.
+pub fn take(numbers: &mut Numbers, number: u32) -> Option<&'static ThreadCache> {
+    let cache = get(number)?;
+    put(numbers, number, None);
+    Some(cache)
+}
+
+/// Calls `f` with each of them, whose user may run meanwhile.
+pub fn each(numbers: &Numbers, f: impl FnMut(&ThreadCache)) {
+    let all = (0..numbers.end).filter_map(|number| get(number as u32));
+    all.for_each(f);
+}
+
+/// In the child of a fork: what a cache holds that another thread was changing is lost, and so is one
+/// that another thread was making.
+pub fn after_fork(numbers: &mut Numbers) {
+    each(numbers, |cache| {
+        if cache.busy.load(Ordering::Acquire) {
+            cache.abandon();
+        }
+    });
+    for number in 0..numbers.end {
+        if place(number).is_some_and(|place| place.load(Ordering::Relaxed) == TAKEN) {
+            put(numbers, number as u32, None);
+        }
+    }
+}
+
+/// It holds what the options say of caches, whether threads have any or not.
+pub fn set_out(cache: &ThreadCache) {
+    cache.most.set(LARGEST.load(Ordering::Relaxed));
+    cache.enabled.set(true);
+    cache.set_largest();
+}
+
+/// Has a cache fill up from this arena, or from the calling thread's, for the calls that follow.
+pub fn serve_here(cache: &ThreadCache, arena: Option<&'static Arena>) {
+    if let Some(arena) = arena.or_else(life::arena_or_any) {
+        cache.arena.set(arena);
+    }
+}
+
+impl ThreadCache {
+    /// A block of a class. None when memory is out.
+    pub fn take(&self, class: Class) -> Option<usize> {
+        self.stack(class).pop().or_else(|| self.refill(class))
+    }
+
+    /// Takes a block of a class back.
+    pub fn put(&self, class: Class, block: usize) {
+        if !self.stack(class).push(block) {
+            self.push_full(class, block);
+        }
+    }
+
+    /// Forgets all that it holds.
+    fn abandon(&self) {
+        self.front.stacks.iter().for_each(Stack::abandon);
+        ROOM.fetch_sub(self.room.take(), Ordering::Relaxed);
+        self.busy.store(false, Ordering::Relaxed);
+    }
+}
