@@ -3,7 +3,7 @@
 //! The values' types in C are jemalloc's where it has the option: `shape` lists the names whose type
 //! does not follow from how Mallard keeps them.
 
-use super::node::{Access, At, Kind, Leaf, Node};
+use super::node::{Access, At, Leaf, Node};
 use super::{Answer, Error};
 use crate::api;
 use crate::arena;
@@ -11,67 +11,91 @@ use crate::conf::{BackgroundThread, Descriptor, Line, Plain, Shape, TABLE};
 use crate::sys::atomic::{AtomicU8, Ordering};
 use core::ffi::CStr;
 
+/// In the order of the alphabet, for these are many.
 pub(super) static NAMES: [Node; TABLE.len()] = nodes();
 
 const fn nodes() -> [Node; TABLE.len()] {
-    let mut nodes = [const {
-        Node {
-            name: "",
-            kind: Kind::Names(&[]),
-            #[cfg(test)]
-            doc: "",
-        }
-    }; TABLE.len()];
+    let mut nodes = [const { super::branch("", &[]) }; TABLE.len()];
     let mut i = 0;
     while i < nodes.len() {
-        nodes[i] = super::name(TABLE[i].name, leaf(&TABLE[i]), TABLE[i].meaning);
+        let option = &TABLE[ORDER[i] as usize];
+        nodes[i] = super::name(option.name, leaf(option), option.meaning);
         i += 1;
     }
     nodes
 }
 
+/// The rows of the table by their names, sorted by insertion.
+const ORDER: [u8; TABLE.len()] = {
+    let mut order = [0; TABLE.len()];
+    let mut sorted = 0;
+    while sorted < order.len() {
+        let mut at = sorted;
+        while at > 0 && is_less(TABLE[sorted].name, TABLE[order[at - 1] as usize].name) {
+            order[at] = order[at - 1];
+            at -= 1;
+        }
+        order[at] = sorted as u8;
+        sorted += 1;
+    }
+    order
+};
+
+const fn is_less(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let mut i = 0;
+    while i < a.len() && i < b.len() && a[i] == b[i] {
+        i += 1;
+    }
+    i < b.len() && (i == a.len() || a[i] < b[i])
+}
+
+const fn is_equal(a: &str, b: &str) -> bool {
+    !is_less(a, b) && !is_less(b, a)
+}
+
 /// What an option answers: its type in C, and where that or the value is not simply the option's own,
 /// how.
 const fn leaf(option: &Descriptor) -> Leaf {
-    const fn is(option: &Descriptor, name: &str) -> bool {
-        let (a, b) = (option.name.as_bytes(), name.as_bytes());
-        let mut i = 0;
-        while i < a.len() && i < b.len() && a[i] == b[i] {
-            i += 1;
-        }
-        i == a.len() && i == b.len()
-    }
-    if is(option, "background_thread") {
+    if is_equal(option.name, "background_thread") {
         // `auto` allows it.
         return Leaf::Bool(Access::Read(|_| {
             Ok(api::options().background_thread != BackgroundThread::False)
         }));
     }
-    if is(option, "narenas") {
+    if is_equal(option.name, "narenas") {
         return Leaf::Unsigned(Access::Read(|_| Ok(arena::automatic() as u32)));
     }
-    if is(option, "lg_tcache_max") {
+    if is_equal(option.name, "calloc_madvise_threshold") {
+        // `default` is never.
+        return Leaf::Size(Access::Read(|_| {
+            Ok(api::options()
+                .calloc_madvise_threshold
+                .unwrap_or(usize::MAX))
+        }));
+    }
+    if is_equal(option.name, "lg_tcache_max") {
         return Leaf::Size(Access::Read(|_| {
             Ok(api::options().tcache_max.checked_ilog2().unwrap_or(0) as usize)
         }));
     }
-    if is(option, "prof") {
+    if is_equal(option.name, "prof") {
         // There is no profiler yet, whatever was asked for.
         return Leaf::Bool(Access::Read(|_| Ok(false)));
     }
-    if is(option, "hpa_dirty_mult") {
+    if is_equal(option.name, "hpa_dirty_mult") {
         return Leaf::U32(Access::Read(hpa_dirty_mult));
     }
-    if is(option, "stats_interval") || is(option, "mutex_max_spin") {
+    if is_equal(option.name, "stats_interval") || is_equal(option.name, "mutex_max_spin") {
         return Leaf::I64(Access::Read(number));
     }
-    if is(option, "lg_prof_interval") {
+    if is_equal(option.name, "lg_prof_interval") {
         return Leaf::Ssize(Access::Read(number));
     }
     // jemalloc keeps these in a size_t.
-    let wide = is(option, "max_background_threads")
-        || is(option, "lg_prof_sample")
-        || is(option, "lg_extent_max_active_fit");
+    let wide = is_equal(option.name, "max_background_threads")
+        || is_equal(option.name, "lg_prof_sample")
+        || is_equal(option.name, "lg_extent_max_active_fit");
     match option.shape {
         _ if wide => Leaf::Size(Access::Read(number)),
         Shape::Bool => Leaf::Bool(Access::Read(switch)),
@@ -93,9 +117,10 @@ fn hpa_dirty_mult(_: &At<'_>) -> Answer<u32> {
     })
 }
 
-/// The option of `opt.<name>`: the names stand in the table's order.
+/// The option of `opt.<name>`.
 fn option(at: &At<'_>) -> Answer<&'static Descriptor> {
-    TABLE.get(at.mib()[1]).ok_or(Error::NotFound)
+    let row = ORDER.get(at.mib()[1]).ok_or(Error::NotFound)?;
+    Ok(&TABLE[*row as usize])
 }
 
 fn plain(at: &At<'_>) -> Answer<Plain<'static>> {

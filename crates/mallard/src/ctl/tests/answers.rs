@@ -4,7 +4,9 @@ extern crate std;
 
 use super::{Row, first, rows};
 use crate::api;
-use crate::ctl::{self, DEPTH, Error, Leaf, Mode, Request};
+use crate::ctl::lookup::FEW;
+use crate::ctl::node::{Kind, Node};
+use crate::ctl::{self, DEPTH, Error, Leaf, Mode, ROOT, Request};
 use crate::testing::alone;
 use std::vec::Vec;
 use std::{collections::BTreeSet, vec};
@@ -49,6 +51,30 @@ fn ready() -> std::sync::MutexGuard<'static, ()> {
 
 fn plain(row: &Row) -> bool {
     !matches!(row.leaf, Leaf::Special(_))
+}
+
+/// Names beside each other, of every branch.
+fn siblings(nodes: &'static [Node], all: &mut Vec<&'static [Node]>) {
+    all.push(nodes);
+    for node in nodes {
+        match &node.kind {
+            Kind::Leaf(_) => {}
+            Kind::Names(below) => siblings(below, all),
+            Kind::Indexed(indexed) => siblings(indexed.below, all),
+        }
+    }
+}
+
+#[test]
+fn where_names_are_many_they_are_sorted() {
+    let mut all = Vec::new();
+    siblings(&ROOT, &mut all);
+    let (few, many): (Vec<&[Node]>, Vec<&[Node]>) =
+        all.into_iter().partition(|nodes| nodes.len() <= FEW);
+    assert!(few.len() > 1 && !many.is_empty());
+    for nodes in many {
+        assert!(nodes.is_sorted_by(|a, b| a.name < b.name));
+    }
 }
 
 #[test]

@@ -4,8 +4,10 @@ extern crate std;
 
 mod answers;
 mod checks;
+mod options;
 mod properties;
 mod reference;
+mod rules;
 
 use crate::ctl;
 use crate::ctl::node::{Kind, Node};

@@ -58,31 +58,51 @@ fn group(row: &Row) -> String {
     }
 }
 
+/// What stands above a group's table, where there is anything to say.
+fn heading(group: &str) -> &'static str {
+    match group {
+        "`opt`" => {
+            "\
+The options in force, all only read; [Options](options.md) tells what they mean. One that is `default` is \
+told as what that comes to, or as 0 where that is decided as the need arises; `background_thread:auto` as true.
+
+| name | type |
+| --- | --- |
+"
+        }
+        _ => "| name | type | access | meaning |\n| --- | --- | --- | --- |\n",
+    }
+}
+
+fn line(row: &Row) -> String {
+    let Row { path, leaf, doc } = row;
+    let c_type = match leaf.c_type() {
+        "" => String::new(),
+        c_type => format!("`{c_type}`"),
+    };
+    let mode = match leaf.mode() {
+        // The meanings of options are in a page of their own.
+        Mode::ReadOnly if path.starts_with("opt.") => {
+            return format!("| `{path}` | {c_type} |\n");
+        }
+        Mode::ReadOnly => "r-",
+        Mode::WriteOnly => "-w",
+        Mode::ReadWrite => "rw",
+        Mode::Neither => "--",
+    };
+    format!("| `{path}` | {c_type} | {mode} | {doc} |\n")
+}
+
 fn reference() -> String {
     let mut text = String::from(INTRODUCTION);
     let mut last = String::new();
     for row in rows() {
         let group = group(&row);
         if group != last {
-            text.push_str(&format!(
-                "\n## {group}\n\n| name | type | access | meaning |\n| --- | --- | --- | --- |\n"
-            ));
+            text.push_str(&format!("\n## {group}\n\n{}", heading(&group)));
             last = group;
         }
-        let mode = match row.leaf.mode() {
-            Mode::ReadOnly => "r-",
-            Mode::WriteOnly => "-w",
-            Mode::ReadWrite => "rw",
-            Mode::Neither => "--",
-        };
-        let c_type = match row.leaf.c_type() {
-            "" => String::new(),
-            c_type => format!("`{c_type}`"),
-        };
-        text.push_str(&format!(
-            "| `{}` | {c_type} | {mode} | {} |\n",
-            row.path, row.doc
-        ));
+        text.push_str(&line(&row));
     }
     text
 }
