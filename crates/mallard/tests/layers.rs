@@ -28,7 +28,7 @@ const APART: &str = "conf";
 /// What `conf` and `fork` are for.
 const START: &str = "api/start.rs";
 /// Those who tell of the options.
-const TELLERS: &[&str] = &["ctl/config.rs", "ctl/opt.rs"];
+const TELLERS: &[&str] = &["ctl/config.rs", "ctl/opt.rs", "ctl/tests/options.rs"];
 /// Names at the crate's root that stand for something on a floor.
 const ALIASES: &[(&str, &str)] = &[("die", "sys"), ("c_symbol", "sys"), ("Mallard", "api")];
 /// Exists in unit tests only, for all of them.
