@@ -1,10 +1,16 @@
-/* Stands between the library and the kernel where it gives memory back: `advised NAME`.
+/* Stands between the library and the system where it gives memory back and where it waits:
+ * `advised NAME`. With -DNO_KEYS the C library cannot tell it of threads' ends.
  *
  *   cleared  takes memory that went back, on a system whose MADV_DONTNEED does nothing, and tells
  *            whether calloc's is zero
  *   calls    gives many pieces back and counts the calls that took
+ *   waits    has threads meet at locks until one sleeps, or for long; tells how many slept
+ *   nothing
  */
+#include <errno.h>
+#include <linux/futex.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -14,7 +20,14 @@
 #include "check.h"
 
 static int does_nothing;
-static unsigned single, together;
+static unsigned single, together, waits;
+
+#ifdef NO_KEYS
+int pthread_key_create(pthread_key_t *key, void (*destructor)(void *)) {
+    (void)key, (void)destructor;
+    return EAGAIN;
+}
+#endif
 
 static long raw(long number, long a, long b, long c, long d, long e) {
     register long r10 __asm__("r10") = d;
@@ -42,8 +55,14 @@ long syscall(long number, ...) {
     long d = va_arg(rest, long), e = va_arg(rest, long);
     va_end(rest);
     if (number == SYS_process_madvise) together++;
+    if (number == SYS_futex && (b & FUTEX_CMD_MASK) == FUTEX_WAIT)
+        __atomic_fetch_add(&waits, 1, __ATOMIC_RELAXED);
     long result = raw(number, a, b, c, d, e);
-    return result < 0 && result > -4096 ? -1 : result;
+    if (result < 0 && result > -4096) {
+        errno = (int)-result;
+        return -1;
+    }
+    return result;
 }
 
 /* Whether this kernel takes several ranges of the caller's in one call. */
@@ -53,6 +72,15 @@ static int kernel_can(void) {
     CHECK(at != MAP_FAILED);
     struct iovec part = {at, page};
     return raw(SYS_process_madvise, -10000, (long)&part, 1, MADV_DONTNEED, 0) == (long)page;
+}
+
+static void *meet(void *turns) {
+    for (int i = 0; i < *(int *)turns && __atomic_load_n(&waits, __ATOMIC_RELAXED) == 0; i++) {
+        void *volatile p = malloc(64);
+        CHECK(p != NULL);
+        free(p);
+    }
+    return NULL;
 }
 
 int main(int count, char **arguments) {
@@ -87,6 +115,15 @@ int main(int count, char **arguments) {
         single = together = 0;
         malloc_trim(0);
         printf("%u %u %s\n", single, together, kernel_can() ? "can" : "cannot");
+    } else if (strcmp(arguments[1], "waits") == 0) {
+        enum { THREADS = 4, TURNS = 1000000 };
+        int turns = TURNS;
+        pthread_t threads[THREADS];
+        for (int i = 0; i < THREADS; i++) CHECK(pthread_create(&threads[i], NULL, meet, &turns) == 0);
+        for (int i = 0; i < THREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+        printf("%u\n", waits);
+    } else if (strcmp(arguments[1], "nothing") == 0) {
+        free(malloc(100));
     } else {
         return 2;
     }

@@ -66,6 +66,33 @@ static unsigned arena_of(void *block) {
     return arena;
 }
 
+/* What the kernel was asked for the mapping that an address is in: `hg` for huge pages, `nh` for none. */
+static const char *asked_at(void *address) {
+    FILE *file = fopen("/proc/self/smaps", "r");
+    CHECK(file != NULL);
+    char line[512];
+    int inside = 0;
+    const char *asked = "gone";
+    while (fgets(line, sizeof line, file) != NULL) {
+        size_t from, to;
+        if (sscanf(line, "%zx-%zx ", &from, &to) == 2) inside = from <= (size_t)address && (size_t)address < to;
+        if (inside && strncmp(line, "VmFlags:", 8) == 0)
+            asked = strstr(line, " hg") != NULL ? "hg" : strstr(line, " nh") != NULL ? "nh" : "--";
+    }
+    fclose(file);
+    return asked;
+}
+
+/* A number of `/proc/self/statm`, in bytes: 0 for all addresses, 5 for those that can be written. */
+static size_t of_statm(int which) {
+    FILE *file = fopen("/proc/self/statm", "r");
+    CHECK(file != NULL);
+    size_t pages = 0;
+    for (int i = 0; i <= which; i++) CHECK(fscanf(file, "%zu", &pages) == 1);
+    fclose(file);
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
 /* Whether the kernel was asked for huge pages anywhere. */
 static int any_asks_for_huge_pages(void) {
     FILE *file = fopen("/proc/self/smaps", "r");
@@ -157,6 +184,33 @@ int main(int count, char **arguments) {
                resident() + SIZE / 2 > full ? "kept" : "returned");
     } else if (strcmp(name, "keepers") == 0) {
         show_keeper(600), show_keeper(3000), show_keeper(12000), show_keeper(50000);
+    } else if (strcmp(name, "huge_pages") == 0) {
+        enum { SIZE = 64 << 20 };
+        void *small = malloc(100);
+        char *large = malloc(SIZE);
+        CHECK(small != NULL && large != NULL);
+        memset(large, 1, SIZE);
+        printf("%s %s\n", asked_at(small), asked_at(large + SIZE - 1));
+    } else if (strcmp(name, "addresses") == 0) {
+        free(malloc(100));
+        printf("%zu\n", of_statm(0) >> 20);
+    } else if (strcmp(name, "retained") == 0) {
+        enum { SIZE = 64 << 20 };
+        size_t before = of_statm(5);
+        char *p = malloc(SIZE);
+        CHECK(p != NULL);
+        free(memset(p, 1, SIZE));
+        malloc_trim(0);
+        CHECK(resident() < SIZE / 2);
+        printf("%s\n", of_statm(5) > before + SIZE / 2 ? "retained" : "given up");
+        CHECK((p = malloc(SIZE)) != NULL);
+        free(memset(p, 1, SIZE));
+    } else if (strcmp(name, "freed") == 0) {
+        unsigned char *volatile p = malloc(5000);
+        CHECK(p != NULL);
+        memset(p, 0x77, 5000);
+        free(p);
+        printf("0x%02x\n", p[2500]);
     } else if (strcmp(name, "huge_metadata") == 0) {
         free(malloc(100));
         printf("%s\n", any_asks_for_huge_pages() ? "asked" : "not asked");

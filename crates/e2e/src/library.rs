@@ -72,6 +72,11 @@ impl Library {
         })
     }
 
+    /// A debug build that has the options compiled in.
+    pub fn with_options(options: &str) -> Library {
+        build_in("debug", "mallard-c-options", Some(options))
+    }
+
     /// The build that users get; budgets are held against this one.
     pub fn release() -> &'static Library {
         &Library::under_test()[0]
@@ -107,7 +112,12 @@ fn given(path: &Path) -> Library {
 }
 
 fn build(profile: &str) -> Library {
-    let target = crate::target_dir().join("mallard-c");
+    build_in(profile, "mallard-c", None)
+}
+
+/// A build in a folder of its own below the target folder, with options compiled in.
+fn build_in(profile: &str, folder: &str, options: Option<&str>) -> Library {
+    let target = crate::target_dir().join(folder);
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo
         .arg("build")
@@ -119,6 +129,9 @@ fn build(profile: &str) -> Library {
         .env_remove("LD_PRELOAD");
     if profile == "release" {
         cargo.arg("--release");
+    }
+    if let Some(options) = options {
+        cargo.env("MALLARD_BUILD_CONF", options);
     }
     let output = cargo
         .output()

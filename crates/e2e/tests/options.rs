@@ -610,3 +610,108 @@ fn strings_of_64_kib_are_read_to_their_end() {
         assert_eq!(said.lines().count(), 17, "{said}");
     });
 }
+
+#[test]
+fn a_string_compiled_in_comes_before_all_others() {
+    let library = Library::with_options("zero_realloc:alloc,narenas:6,confirm_conf:true");
+    let run = |variables: &[(&str, &str)]| {
+        let outcome = run_optioned(&library, variables, "zero_realloc");
+        (outcome.expect_success(), outcome.stderr_text())
+    };
+    let (shown, said) = run(&[]);
+    assert_eq!(shown, "block\n");
+    let first = said.lines().next().unwrap_or_default();
+    assert_eq!(
+        first,
+        "mallard: options #1 (compiled-in options): \"zero_realloc:alloc,narenas:6,confirm_conf:true\""
+    );
+    assert!(said.contains("narenas:6 (compiled-in options)"), "{said}");
+    let (shown, said) = run(&[("MALLOC_CONF", "zero_realloc:free,confirm_conf:false")]);
+    assert_eq!((shown.as_str(), said.as_str()), ("null\n", ""));
+}
+
+#[test]
+fn thp_says_where_huge_pages_are_asked_for() {
+    if !Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+        return;
+    }
+    on_each(|library| {
+        for (conf, asked) in [
+            ("thp:auto", "nh hg\n"),
+            ("thp:default", "-- --\n"),
+            ("thp:always", "hg hg\n"),
+            ("thp:never", "nh nh\n"),
+        ] {
+            let shown =
+                run_optioned(library, &[("MALLOC_CONF", conf)], "huge_pages").expect_success();
+            assert_eq!(shown, asked, "with {conf}");
+        }
+    });
+}
+
+#[test]
+fn reserve_is_the_size_of_the_reservation() {
+    on_each(|library| {
+        let mib = |conf: &str| -> usize {
+            let shown = run_optioned(library, &[("MALLOC_CONF", conf)], "addresses");
+            let shown = shown.expect_success();
+            shown.trim().parse().expect("a number")
+        };
+        let (small, large) = (mib("reserve:64m"), mib("reserve:4g"));
+        assert!((64..1024).contains(&small), "{small} MiB");
+        assert!((4096..6144).contains(&large), "{large} MiB");
+    });
+}
+
+#[test]
+fn retain_keeps_addresses_usable_when_their_memory_goes_back() {
+    on_each(|library| {
+        let run =
+            |conf| run_optioned(library, &[("MALLOC_CONF", conf)], "retained").expect_success();
+        assert_eq!(run("retain:true"), "retained\n");
+        assert_eq!(run("retain:false"), "given up\n");
+    });
+}
+
+#[test]
+fn junk_fills_what_is_freed() {
+    on_each(|library| {
+        let run = |conf| run_optioned(library, &[("MALLOC_CONF", conf)], "freed").expect_success();
+        assert_eq!(run("junk:free"), "0x5a\n");
+        assert_eq!(run("junk:true"), "0x5a\n");
+        assert_eq!(run("junk:alloc"), "0x77\n");
+    });
+}
+
+#[test]
+fn abort_is_for_what_would_be_done_without_in_silence() {
+    let program = Source::new("advised.c")
+        .flags(&["-rdynamic", "-DNO_KEYS"])
+        .compile();
+    on_each(|library| {
+        let run = |conf: &str| {
+            let sandbox = Sandbox::temporary(Allocator::Preload(library));
+            let mut command = sandbox.command(&program);
+            sandbox
+                .run_to_any_end(command.env("MALLOC_CONF", conf).arg("nothing"))
+                .expect("it starts")
+        };
+        run("abort:false").expect_success();
+        let outcome = run("abort:true");
+        assert_eq!(outcome.signal(), Some(SIGABRT), "{}", outcome.account());
+        assert!(outcome.stderr_text().contains("abort"));
+    });
+}
+
+#[test]
+fn threads_sleep_at_locks_after_as_many_looks_as_mutex_max_spin_says() {
+    on_each(|library| {
+        let waits = |conf: &str| -> u32 {
+            let conf = format!("narenas:1,tcache:false,background_thread:false,{conf}");
+            let shown = run_advised(library, &conf, "waits");
+            shown.trim().parse().expect("a number")
+        };
+        assert_eq!(waits("mutex_max_spin:-1"), 0, "they look for ever");
+        assert!(waits("mutex_max_spin:0") > 0, "they sleep at once");
+    });
+}

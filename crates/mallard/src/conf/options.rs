@@ -171,6 +171,8 @@ mod why {
     pub const GUARDS: &str =
         "Mallard's own ways to find such errors are `hardened` and `guard_sample`.";
     pub const OBLIVIOUS: &str = "Blocks of 16 KiB and more start at pages, by which a free finds their class; smaller ones lie at varying lines in any case.";
+    pub const ONE: &str =
+        "One does it all; the control of the same name keeps to this as its bound.";
     pub const DSS: &str = "All memory comes from one reservation by `mmap`; `sbrk` is left to the program. The controls `arena.<i>.dss` tell the word.";
     pub const UTRACE: &str = "Linux has no `utrace(2)`.";
 }
@@ -246,8 +248,8 @@ options! {
             "Cap on freed memory that is not given back yet, whatever the decay times say; a share is one of the memory in use.";
         background_thread: BackgroundThread = BackgroundThread::Auto, one_of(), Extended, Now,
             "Purge from a thread of its own; `auto` starts it once the process has several threads and something to purge.";
-        max_background_threads: u32 = 4, clipped(1, 4095), Jemalloc, Now,
-            "Most background threads at a time; one does it all so far.";
+        max_background_threads: u32 = 4, clipped(1, 4095), Jemalloc, Never(why::ONE),
+            "Most background threads at a time.";
         retain: bool = true, Switch, Jemalloc, Now,
             "Keep addresses usable when their memory goes back; else whole free chunks of 2 MiB are only reserved until they are needed.";
         trust_madvise: bool = false, Switch, Jemalloc, Now,
