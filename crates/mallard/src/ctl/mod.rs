@@ -196,16 +196,46 @@ pub fn name_to_mib(name: &[u8], mib: &mut [usize]) -> Answer<usize> {
 }
 
 /// Reads a name whose type in C is `T`'s.
-pub fn read<T: CType>(name: &[u8]) -> Answer<T> {
+///
+/// ```
+/// use mallard::ctl;
+///
+/// let (page, bins): (usize, u32) = (ctl::read("arenas.page")?, ctl::read("arenas.nbins")?);
+/// assert!(page >= 4096 && bins > 30);
+/// assert_eq!(ctl::read::<bool>("arenas.page"), Err(ctl::Error::Invalid));
+/// assert_eq!(ctl::read::<usize>("arenas.pages"), Err(ctl::Error::NotFound));
+/// # Ok::<(), ctl::Error>(())
+/// ```
+pub fn read<T: CType>(name: impl AsRef<[u8]>) -> Answer<T> {
     let mut value = core::mem::MaybeUninit::<T>::zeroed();
     let mut len = size_of::<T>();
-    // SAFETY: the value is as long as said, and there is no new one.
+    // SAFETY: the value is as long as said, and there is no new one; a name that is read frees nothing.
     let mut request =
         unsafe { Request::new(value.as_mut_ptr().cast(), &mut len, core::ptr::null(), 0) };
-    by_name(name, &mut request)?;
+    by_name(name.as_ref(), &mut request)?;
     // SAFETY: zeros, which every `CType` takes, or written by a name with a value of this length: all
     // types of one length take the same values but `bool`, and no other has its length.
     Ok(unsafe { value.assume_init() })
+}
+
+/// Reads a name that answers with a text.
+///
+/// ```
+/// use mallard::ctl;
+///
+/// assert!(ctl::text("version")?.to_bytes().starts_with(b"5."));
+/// assert_eq!(ctl::text("opt.zero_realloc")?, c"free");
+/// # Ok::<(), ctl::Error>(())
+/// ```
+pub fn text(name: impl AsRef<[u8]>) -> Answer<&'static CStr> {
+    let _keep = KeepErrno::new();
+    api::start();
+    let cursor = Cursor::find(&ROOT, name.as_ref())?;
+    match cursor.leaf()? {
+        Leaf::Text(Access::Read(read) | Access::ReadWrite(read, _)) => read(&cursor.at()),
+        Leaf::Text(Access::Write(_)) => Err(Error::NotPermitted),
+        _ => Err(Error::Invalid),
+    }
 }
 
 /// Writes a name whose type in C is `T`'s.
@@ -213,12 +243,21 @@ pub fn read<T: CType>(name: &[u8]) -> Answer<T> {
 /// # Safety
 /// The value is what the name asks for: where that is a pointer, it points to what it should; where it
 /// frees blocks, nobody uses them.
-pub unsafe fn write<T: CType>(name: &[u8], value: T) -> Answer<()> {
+///
+/// ```
+/// use mallard::ctl;
+///
+/// // SAFETY: a number.
+/// unsafe { ctl::write("arenas.dirty_decay_ms", 5000isize) }?;
+/// assert_eq!(ctl::read::<isize>("arenas.dirty_decay_ms"), Ok(5000));
+/// # Ok::<(), ctl::Error>(())
+/// ```
+pub unsafe fn write<T: CType>(name: impl AsRef<[u8]>, value: T) -> Answer<()> {
     let none = core::ptr::null_mut();
     // SAFETY: the value is as long as said, nothing is read, and the caller vouches for the value.
     let mut request =
         unsafe { Request::new(none, none.cast(), (&raw const value).cast(), size_of::<T>()) };
-    by_name(name, &mut request)
+    by_name(name.as_ref(), &mut request)
 }
 
 /// The number of the snapshot.

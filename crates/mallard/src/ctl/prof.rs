@@ -48,6 +48,16 @@ pub(super) static NAMES: &[Node] = &[
         "Forgets all samples, and sets the mean distance between samples (base-2 logarithm).",
     ),
     name(
+        "log_start",
+        absent("const char *", Mode::WriteOnly),
+        "Begins to log the sampled allocations and frees.",
+    ),
+    name(
+        "log_stop",
+        absent("", Mode::Neither),
+        "Ends that, and writes the log.",
+    ),
+    name(
         "interval",
         Leaf::U64(Access::Read(|_| Ok(0))),
         "Mean bytes allocated between two profiles written by themselves; 0 for none.",

@@ -70,7 +70,8 @@ impl Told for &'static CStr {
 impl Request {
     /// # Safety
     /// Each of `old_len`, `old` (for `*old_len` bytes) and `new` (for `new_len` bytes) is null or valid,
-    /// and the value at `new` is what the name asks for.
+    /// and the value at `new` is what the name asks for. Where the name that this is for discards blocks
+    /// (`arena.<i>.reset` and `destroy`), nobody uses them.
     pub unsafe fn new(
         old: *mut c_void,
         old_len: *mut usize,
