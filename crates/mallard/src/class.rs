@@ -21,6 +21,10 @@ pub const SLAB_CLASSES: usize = 36;
 pub const CACHED_MAX: usize = 256 * 1024;
 /// Number of classes that a thread cache can hold.
 pub const CACHED_CLASSES: usize = 53;
+/// Number of classes that there can be blocks of, and of those above the slabs'. (The class of requests
+/// up to [`MAX`] is larger than any address space.)
+pub const CLASSES: usize = compute(MAX) as usize - 1;
+pub const LARGE_CLASSES: usize = CLASSES - SLAB_CLASSES;
 /// Largest request at all: beyond, sizes and differences of addresses would not fit their types.
 pub const MAX: usize = isize::MAX as usize;
 /// Requests up to this size find their class in a table of steps of 8 bytes.
@@ -141,6 +145,12 @@ impl Class {
         self.0 as usize <= CACHED_CLASSES
     }
 
+    /// Its number among the classes above the slabs', of which it is one.
+    #[inline]
+    pub const fn large_index(self) -> usize {
+        self.index() - SLAB_CLASSES - 1
+    }
+
     /// Pages of a block of a class above the slabs'.
     #[inline]
     pub const fn pages(self) -> usize {
@@ -163,6 +173,16 @@ impl Class {
     pub fn shape(self) -> &'static SlabShape {
         static SHAPES: [SlabShape; SLAB_CLASSES + 1] = shapes();
         &SHAPES[self.index()]
+    }
+
+    /// All classes that slabs serve.
+    pub fn slabs() -> impl DoubleEndedIterator<Item = Class> {
+        (1..=SLAB_CLASSES as u8).map(Class)
+    }
+
+    /// All classes above those.
+    pub fn large() -> impl DoubleEndedIterator<Item = Class> {
+        (SLAB_CLASSES as u8 + 1..=CLASSES as u8).map(Class)
     }
 
     /// All classes that a thread cache can hold.

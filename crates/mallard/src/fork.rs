@@ -8,6 +8,7 @@ use crate::arena;
 use crate::cache::{keeper, life};
 use crate::heap::HEAP;
 use crate::space::{meta, region};
+use crate::stats;
 use crate::sys::atomic::{AtomicPtr, Ordering};
 use crate::sys::count::Kind;
 use crate::sys::lock::RawLock;
@@ -31,6 +32,7 @@ pub fn initialise(starting: &'static RawLock) -> bool {
 }
 
 extern "C" fn prepare() {
+    stats::lock().lock();
     starting().lock();
     HEAP.making().lock();
     HEAP.all().for_each(|h| h.purging().lock());
@@ -56,6 +58,7 @@ extern "C" fn parent() {
     HEAP.all().for_each(|h| h.purging().unlock());
     HEAP.making().unlock();
     starting().unlock();
+    stats::lock().unlock();
 }
 
 extern "C" fn child() {
@@ -70,6 +73,7 @@ extern "C" fn child() {
     HEAP.all().for_each(|h| h.purging().reset());
     HEAP.making().reset();
     starting().reset();
+    stats::lock().reset();
     keeper::leave();
     life::after_fork();
 }

@@ -18,7 +18,8 @@ const HOUSE: &[&[&str]] = &[
     &["heap"],
     &["arena"],
     &["cache"],
-    &["stats", "fork", "background"],
+    &["stats", "background"],
+    &["fork"],
     &["api"],
     &["ctl"],
 ];
@@ -244,7 +245,7 @@ fn a_floor_that_reaches_up_is_caught_however_it_writes_the_path() {
             1,
         ),
         ("class.rs", "use super::{sys, heap};", 1),
-        ("stats.rs", "use crate::fork;", 1),
+        ("stats/now.rs", "use crate::fork;", 1),
         ("cache/mod.rs", "use crate::conf::Options;", 1),
         ("api/free.rs", "use crate::conf::Options;", 1),
         ("ctl/prof.rs", "use crate::conf::Options;", 1),

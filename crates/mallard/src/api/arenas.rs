@@ -11,7 +11,7 @@ use crate::arena::{self, Arena, by_hand, large, settings};
 use crate::cache::{self, counted};
 use crate::class::{CACHED_MAX, Class, MAX, PAGE, SLAB_MAX};
 use crate::space::Region;
-use crate::{background, die};
+use crate::{background, die, stats};
 use core::ffi::CStr;
 
 #[cfg(test)]
@@ -66,10 +66,12 @@ pub unsafe fn reset(arena: u32) -> Result<(), i32> {
 /// # Safety
 /// As for [`reset`].
 pub unsafe fn destroy(arena: u32) -> Result<(), i32> {
-    made_by_hand(arena)?
-        .destroy()
-        .then_some(())
-        .ok_or(libc::EFAULT)
+    let arena = made_by_hand(arena)?;
+    if !arena.destroy() {
+        return Err(libc::EFAULT);
+    }
+    stats::retire(arena);
+    Ok(())
 }
 
 /// The number that stands for all arenas.

@@ -76,8 +76,7 @@ fn give_to_arena(class: Class, block: usize) {
 
 /// Frees a block of whole pages that no cache takes.
 pub(super) fn free_run(at: usize) {
-    let size = large::pages_of(at).0 * PAGE;
-    large::free(at);
+    let size = large::free(at);
     counted::freed(size);
     cache::tick_for(size);
 }
@@ -96,7 +95,7 @@ fn dealloc_uncached(block: usize, class: Class) {
         unsafe { core::ptr::write_bytes(block as *mut u8, 0x5a, size) };
     }
     if class == Class::NONE {
-        large::free(block)
+        large::free(block);
     } else {
         // Past the store as well: the slab sees a second free at once.
         cache::tick_uncached();

@@ -13,6 +13,9 @@ use crate::sys::lock::Mutex;
 #[repr(align(128))]
 pub struct Bin(pub Mutex<BinState>);
 
+// Two pairs of cache lines, so that an arena's record with all bins stays within 16 KiB.
+const _: () = assert!(size_of::<Bin>() == 256);
+
 pub struct BinState {
     pub store: Store,
     /// Slabs with free and used regions, by fullness.
@@ -32,7 +35,11 @@ pub struct BinCounts {
     pub fills: u64,
     pub flushes: u64,
     pub slabs: u32,
+    /// Those of them with free and used regions.
+    pub part_used: u32,
     pub slabs_ever: u64,
+    /// Times that regions were taken of a slab with used ones.
+    pub reused: u64,
 }
 
 // SAFETY: slab records live for ever and are touched under the lock that guards this state.
@@ -53,7 +60,9 @@ impl Bin {
                     fills: 0,
                     flushes: 0,
                     slabs: 0,
+                    part_used: 0,
                     slabs_ever: 0,
+                    reused: 0,
                 },
             },
         ))
@@ -74,11 +83,14 @@ impl BinState {
     }
 
     fn fullest(&mut self) -> Option<&'static Slab> {
-        self.heads
-            .iter()
-            .rev()
-            .find_map(|h| *h)
-            .or_else(|| self.spare.take())
+        let filed = self.heads.iter().rev().find_map(|h| *h);
+        self.counts.reused += filed.is_some() as u64;
+        filed.or_else(|| self.spare.take())
+    }
+
+    /// Whether there is an empty slab.
+    pub fn has_spare(&self) -> bool {
+        self.spare.is_some()
     }
 
     /// Takes a new slab into the bin, as its spare one; gives back the one it had.
@@ -139,6 +151,7 @@ impl BinState {
         self.spare = None;
         self.counts.given = self.counts.taken;
         self.counts.slabs = 0;
+        self.counts.part_used = 0;
     }
 
     fn file(&mut self, slab: &'static Slab) {
@@ -150,6 +163,7 @@ impl BinState {
         if level == NO_LEVEL {
             return;
         }
+        self.counts.part_used += 1;
         let head = self.heads[level as usize].replace(slab);
         slab.set_level(level);
         slab.prev.set(None);
@@ -164,6 +178,7 @@ impl BinState {
         if level == NO_LEVEL {
             return;
         }
+        self.counts.part_used -= 1;
         slab.set_level(NO_LEVEL);
         let (prev, next) = (slab.prev.take(), slab.next.take());
         if let Some(next) = next {

@@ -79,6 +79,7 @@ fn create_for(life: Life) -> Option<&'static Arena> {
     if let Some(arena) = table::records().find(|a| a.life() == Life::Destroyed) {
         arena.heap().begin_anew();
         arena.settings.clear();
+        arena.count_anew();
         arena.set_life(life);
         return Some(arena);
     }
@@ -121,11 +122,6 @@ impl Arena {
     /// Whether the program made it; no thread is in it then that was not told to be.
     pub fn is_by_hand(&self) -> bool {
         self.life() != Life::Automatic
-    }
-
-    /// Threads that are in it.
-    pub fn threads(&self) -> u32 {
-        self.threads.load(Ordering::Relaxed)
     }
 
     /// Pages of its page heap that hold slabs and blocks.

@@ -6,13 +6,13 @@
 //! chunk or more are moved by remapping their pages.
 
 use super::oversize;
-use crate::class::{CACHED_MAX, Class, PAGE, SLAB_MAX};
+use crate::class::{CACHED_MAX, Class, LARGE_CLASSES, PAGE, SLAB_MAX};
 use crate::die;
 use crate::heap::{Backing, HEAP, Run};
 use crate::space::Region;
 use crate::space::chunk::CHUNK;
 use crate::space::region::PageRecord;
-use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sys::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sys::mem::{self, Moved};
 
 /// A counter in a cache line of its own.
@@ -61,12 +61,65 @@ impl From<Class> for Pages {
     }
 }
 
+/// How many blocks of a class an arena has made and freed, those in caches and stores included.
+#[derive(Default)]
+pub struct Count {
+    pub made: AtomicU64,
+    pub freed: AtomicU64,
+}
+
+/// An arena's counts of all large classes.
+pub struct Counts {
+    pub classes: [Count; LARGE_CLASSES],
+    /// Pages by which blocks are shorter than their classes, all of them together.
+    pub short: AtomicUsize,
+}
+
+impl Counts {
+    fn of(&self, pages: usize) -> &Count {
+        &self.classes[Class::of(pages * PAGE).large_index()]
+    }
+
+    /// Keeps the sum when blocks of the one length become blocks of the other.
+    fn adjust(&self, old: usize, new: usize) {
+        let short = |pages: usize| match pages {
+            0 => 0,
+            _ => Class::of(pages * PAGE).pages() - pages,
+        };
+        let more = short(new).wrapping_sub(short(old));
+        if more != 0 {
+            self.short.fetch_add(more, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Counts that a block of so many pages was made.
+fn count_made(arena: u16, pages: usize) {
+    if let Some(counts) = super::large_counts(arena) {
+        counts.of(pages).made.fetch_add(1, Ordering::Relaxed);
+        if WHOLE_PAGES.load(Ordering::Relaxed) {
+            counts.adjust(0, pages);
+        }
+    }
+}
+
+/// Counts that a block of so many pages was freed.
+fn count_freed(arena: u16, pages: usize) {
+    if let Some(counts) = super::large_counts(arena) {
+        counts.of(pages).freed.fetch_add(1, Ordering::Relaxed);
+        if WHOLE_PAGES.load(Ordering::Relaxed) {
+            counts.adjust(pages, 0);
+        }
+    }
+}
+
 /// A block of so many pages at a multiple of `align` bytes.
 pub fn alloc(pages: impl Into<Pages>, align: usize, arena: u16) -> Option<Run> {
     let Pages(pages) = pages.into();
     let run = super::heap_of(arena).alloc(pages, align.max(PAGE))?;
     describe(run.addr, pages, arena);
     PAGES.0.fetch_add(pages, Ordering::Relaxed);
+    count_made(arena, pages);
     Some(run)
 }
 
@@ -93,33 +146,40 @@ fn describe(p: usize, pages: usize, arena: u16) {
 
 /// The pages of the large block at `p` and its arena; ends the process when there is none.
 pub fn pages_of(p: usize) -> (usize, u16) {
-    let record = Region::find(p).map(|r| r.record_of(p));
-    match record {
-        Some(PageRecord::Large { pages, arena }) if p.is_multiple_of(PAGE) => (pages, arena as u16),
-        Some(PageRecord::Large { pages, .. }) => {
-            die!(
-                "free of {p:#x}, which points inside a block of {} bytes",
-                pages * PAGE
-            )
+    let (_, pages, arena) = find(p);
+    (pages, arena)
+}
+
+/// The large block at `p`: its region, its pages and its arena; ends the process when there is none.
+fn find(p: usize) -> (&'static Region, usize, u16) {
+    if let Some(region) = Region::find(p)
+        && let PageRecord::Large { pages, arena } = region.record_of(p)
+    {
+        if p.is_multiple_of(PAGE) {
+            return (region, pages, arena as u16);
         }
-        _ => die!("free of {p:#x}, which is not an allocated block"),
+        die!(
+            "free of {p:#x}, which points inside a block of {} bytes",
+            pages * PAGE
+        );
     }
+    die!("free of {p:#x}, which is not an allocated block")
 }
 
 /// Takes the block out of the page map; what is left to do is to free its pages.
 pub fn forget(p: usize) -> (usize, usize) {
-    let (pages, _) = pages_of(p);
-    if let Some(region) = Region::find(p) {
-        region.describe(p, 1, Class::NONE, PageRecord::None);
-    }
+    let (region, pages, arena) = find(p);
+    region.describe(p, 1, Class::NONE, PageRecord::None);
+    count_freed(arena, pages);
     PAGES.0.fetch_sub(pages, Ordering::Relaxed);
     (p, pages)
 }
 
-/// Frees the block.
-pub fn free(p: usize) {
+/// Frees the block; tells how many bytes it had.
+pub fn free(p: usize) -> usize {
     let (p, pages) = forget(p);
     HEAP.free(p, pages);
+    pages * PAGE
 }
 
 /// Frees many blocks under one lock.
@@ -143,6 +203,8 @@ pub fn resize_in_place(p: usize, pages: impl Into<Pages>, zero: bool) -> bool {
     }
     describe(p, new, arena);
     PAGES.0.fetch_add(new.wrapping_sub(old), Ordering::Relaxed);
+    count_made(arena, new);
+    count_freed(arena, old);
     if new < old {
         HEAP.free(p + new * PAGE, old - new);
     }

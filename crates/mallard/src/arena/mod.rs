@@ -2,7 +2,7 @@
 //!
 //! An arena has a bin for each class that a cache can hold. Threads are spread over the arenas so
 //! that few meet at a lock. `bin` holds one class's slabs (`slab`) and its transfer store (`store`);
-//! `large` are blocks that no bin serves. `table` knows which arenas there are, and gives a thread
+//! `large` are blocks that no bin serves. `figures` is what an arena tells the statistics. `table` knows which arenas there are, and gives a thread
 //! its own: an automatic arena is made when its first thread arrives and lives for ever; those of
 //! `by_hand` are made and destroyed as the program asks.
 //!
@@ -12,6 +12,7 @@
 
 mod bin;
 pub mod by_hand;
+pub mod figures;
 pub mod large;
 pub mod oversize;
 pub mod settings;
@@ -26,14 +27,14 @@ use crate::die;
 use crate::heap::PageHeap;
 use crate::space::Region;
 use crate::space::region::PageRecord;
-use crate::sys::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use crate::sys::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 pub use bin::BinCounts;
 use bin::{Bin, BinState};
 use core::mem::MaybeUninit;
 use slab::Slab;
 pub use store::bring_aligned_last;
 pub use table::{any, automatic, configure, existing, join, lock, made, numbered, records};
-use table::{heap_of, record};
+use table::{heap_of, large_counts, record};
 
 pub struct Arena {
     index: u16,
@@ -43,6 +44,9 @@ pub struct Arena {
     life: AtomicU8,
     threads: AtomicU32,
     settings: settings::Settings,
+    /// When it was made, in nanoseconds.
+    born_ns: AtomicU64,
+    large: &'static large::Counts,
     bins: [Bin; CACHED_CLASSES + 1],
 }
 
@@ -66,7 +70,7 @@ impl Arena {
     }
 
     /// The page heap that the arena takes memory from.
-    fn heap(&self) -> &'static PageHeap {
+    pub fn heap(&self) -> &'static PageHeap {
         // SAFETY: set to page heaps alone, which live for ever.
         unsafe { &*self.heap.load(Ordering::Acquire) }
     }

@@ -82,7 +82,8 @@ impl Misuse {
 pub const NO_LEVEL: u8 = u8::MAX;
 
 impl Slab {
-    fn record_size(shape: &SlabShape) -> usize {
+    /// Bytes of the record of such a slab.
+    pub fn record_size(shape: &SlabShape) -> usize {
         size_of::<Slab>() + (shape.regions as usize).div_ceil(64) * 8
     }
 
@@ -196,6 +197,17 @@ impl Slab {
             }
             _ => die!("free of {p:#x}, which is not an allocated block"),
         }
+    }
+
+    /// The arena of the slab whose record was at this address a moment ago.
+    ///
+    /// # Safety
+    /// It was: the page map said so.
+    pub unsafe fn arena_hint(at: usize) -> u16 {
+        let slab = at as *const Slab;
+        // SAFETY: memory of records stays mapped for ever and readable. If the record was given back
+        // meanwhile, what is read is another record's, and the caller takes it for a hint.
+        unsafe { (&raw const (*slab).arena).read_volatile() }
     }
 
     #[cfg(test)]

@@ -88,6 +88,24 @@ impl Store {
         self.len as usize
     }
 
+    /// The blocks, oldest first.
+    pub fn blocks(&self) -> &[usize] {
+        if self.len == 0 {
+            return &[];
+        }
+        // SAFETY: the array holds `len` blocks, and the store does not change while it is borrowed.
+        unsafe { core::slice::from_raw_parts(self.blocks, self.len as usize) }
+    }
+
+    /// Bytes of its array.
+    pub fn array_size(&self) -> usize {
+        if self.cap == 0 {
+            0
+        } else {
+            meta::size_taken(self.cap as usize * 8)
+        }
+    }
+
     /// Blocks that may be kept. A store of a class that slabs serve earns its full size by passing
     /// blocks from one thread to another: what lies in it keeps slabs from becoming empty, and a
     /// thread that alone uses a class is served as well by the slabs.

@@ -7,13 +7,13 @@
 use super::bin::Bin;
 use super::by_hand::Life;
 use super::settings::Settings;
-use super::{Arena, CACHED_CLASSES};
+use super::{Arena, CACHED_CLASSES, large};
 use crate::heap::{self, PageHeap, nodes};
 use crate::space::meta;
-use crate::sys::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use crate::sys::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::sys::count::Kind;
 use crate::sys::lock::{Guard, Mutex};
-use crate::sys::mem;
+use crate::sys::{mem, time};
 
 /// The most automatic arenas there can be.
 pub const MOST: usize = 1024;
@@ -99,6 +99,10 @@ pub(super) fn making() -> Guard<'static, ()> {
     MAKING.lock()
 }
 
+/// Bytes to take for an arena: a record is aligned to half a bin's alignment only, hence room to align
+/// it.
+pub(super) const RECORD: usize = size_of::<Arena>() + align_of::<Arena>();
+
 /// Makes the arena with this number, unless there is one.
 pub(super) fn make_under(
     _: &Guard<'_, ()>,
@@ -109,8 +113,13 @@ pub(super) fn make_under(
     if let Some(arena) = existing(index) {
         return Some(arena);
     }
-    // A record is aligned to half a bin's alignment only; take room to align it.
-    let room = meta::take(size_of::<Arena>() + align_of::<Arena>())?;
+    let room = meta::take(RECORD)?;
+    let Some(counts) = meta::take(size_of::<large::Counts>()) else {
+        // SAFETY: just taken with this size, unused.
+        unsafe { meta::give(room, RECORD) };
+        return None;
+    };
+    let counts = counts.cast::<large::Counts>();
     let at = room
         .as_ptr()
         .wrapping_add(room.as_ptr().align_offset(align_of::<Arena>()));
@@ -123,6 +132,9 @@ pub(super) fn make_under(
         (&raw mut (*arena).life).write(AtomicU8::new(life as u8));
         (&raw mut (*arena).threads).write(AtomicU32::new(0));
         (&raw mut (*arena).settings).write(Settings::new());
+        (&raw mut (*arena).born_ns).write(AtomicU64::new(time::now_ns()));
+        counts.write_bytes(0, 1);
+        (&raw mut (*arena).large).write(counts.as_ref());
         for i in 0..=CACHED_CLASSES {
             (&raw mut (*arena).bins[i]).write(Bin::new());
         }
@@ -185,6 +197,12 @@ fn of_node(heap: &'static PageHeap) -> usize {
 /// The page heap that the arena with this number takes memory from.
 pub(super) fn heap_of(index: u16) -> &'static PageHeap {
     record(index as usize).map_or(&heap::FIRST, Arena::heap)
+}
+
+/// What the arena with this number counts of large blocks.
+#[inline]
+pub(super) fn large_counts(index: u16) -> Option<&'static large::Counts> {
+    record(index as usize).map(|a| a.large)
 }
 
 /// The arena with this number; an automatic one is made if need be. None when there is none, or

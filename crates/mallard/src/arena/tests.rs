@@ -191,6 +191,7 @@ proptest! {
 #[test]
 fn stores_of_whole_pages_share_a_budget() {
     let _alone = alone();
+    drain(true);
     let mut stores: Vec<_> = (SLAB_CLASSES + 1..=CACHED_CLASSES)
         .map(|class| (Class(class as u8), Store::new()))
         .collect();
@@ -345,7 +346,10 @@ fn what_a_store_was_asked_for_stays_when_it_drains() {
 fn a_store_holds_much_only_while_it_passes_blocks_between_threads() {
     let _alone = alone();
     let (arena, class) = (any().unwrap(), Class::of(64));
-    drain(true);
+    // What other tests passed between threads is forgotten.
+    (0..20).for_each(|_| {
+        drain(true);
+    });
     let stored = || arena.counts(class).1;
     let mut blocks = [0; 500];
     let exchange = |blocks: &mut [usize]| {

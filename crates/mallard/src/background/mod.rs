@@ -165,6 +165,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
         }
         // Counted first: what the threads that ended gave back is in the round.
         let others = life::threads();
+        keeper::begin_run();
         let next = rounds.round();
         if others == 0 || others == 1 && next.is_none() && !keeper::is_always() {
             break false;

@@ -117,7 +117,31 @@ pub fn refused() {
 
 /// The thread has arrived.
 pub fn arrive() {
+    LAST_RUN_NS.store(0, Ordering::Relaxed);
     change(MAKING, THERE);
+}
+
+/// Rounds of the thread, the time between them in all, and when the last one began; the thread alone
+/// writes them.
+static RUNS: AtomicU64 = AtomicU64::new(0);
+static BETWEEN_NS: AtomicU64 = AtomicU64::new(0);
+static LAST_RUN_NS: AtomicU64 = AtomicU64::new(0);
+
+/// The thread begins a round.
+pub fn begin_run() {
+    let (now, last) = (time::now_ns(), LAST_RUN_NS.load(Ordering::Relaxed));
+    if last != 0 {
+        BETWEEN_NS.fetch_add(now.saturating_sub(last), Ordering::Relaxed);
+    }
+    LAST_RUN_NS.store(now, Ordering::Relaxed);
+    RUNS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// How many rounds there were, and the mean time from one to the next in nanoseconds.
+pub fn runs() -> (u64, u64) {
+    let runs = RUNS.load(Ordering::Relaxed);
+    let between = BETWEEN_NS.load(Ordering::Relaxed);
+    (runs, between.checked_div(runs).unwrap_or(0))
 }
 
 /// The thread leaves, or was left behind by a fork.

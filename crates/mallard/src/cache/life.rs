@@ -221,14 +221,17 @@ pub fn threads() -> u32 {
     THREADS.load(Ordering::Acquire)
 }
 
-/// Calls `f` with every live cache, those that belong to no thread included. Its thread may run meanwhile: only what the cache says may be
-/// asked from outside may be asked.
+/// Calls `f` with every cache that may hold blocks, those that belong to no thread and those of threads
+/// that a fork left behind included. Its thread may run meanwhile: only what the cache says may be asked
+/// from outside may be asked.
 pub fn each(mut f: impl FnMut(&ThreadCache)) {
     let registry = REGISTRY.lock();
-    let mut at = registry.live;
-    while let Some(cache) = at {
-        f(cache);
-        at = cache.next.get();
+    for first in [registry.live, registry.orphans] {
+        let mut at = first;
+        while let Some(cache) = at {
+            f(cache);
+            at = cache.next.get();
+        }
     }
     manual::each(&registry.numbers, f);
 }

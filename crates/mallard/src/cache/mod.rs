@@ -240,6 +240,24 @@ impl ThreadCache {
         self.stack(class).len().min(most(class))
     }
 
+    /// Calls `f` with the blocks on the stack of a class, for threads other than the owner too: see
+    /// [`Stack::each_hint`].
+    pub fn each_hint(&self, class: Class, f: impl FnMut(usize)) {
+        self.stack(class).each_hint(most(class), f);
+    }
+
+    /// The arena that it fills up from.
+    pub fn arena_index(&self) -> u16 {
+        self.arena().index()
+    }
+
+    /// Bytes of its records: its own, and the arrays of its stacks.
+    pub fn record_bytes(&self) -> usize {
+        let arrays = Class::cachable().filter(|&class| self.stack(class).has_array());
+        let arrays: usize = arrays.map(|c| meta::size_taken(most(c) * 8)).sum();
+        meta::size_taken(size_of::<ThreadCache>()) + arrays
+    }
+
     /// A block of a class whose stack has none to give. None when memory is out.
     pub fn refill(&self, class: Class) -> Option<usize> {
         let _busy = Busy::new(self);

@@ -110,6 +110,19 @@ impl Stack {
         self.top().saturating_sub(self.base()) / WORD
     }
 
+    /// Calls `f` with the blocks on the stack, `most` of them at most. Any thread may: of a running
+    /// thread it may be given words that are no blocks of the stack any more, or never were, which may
+    /// be looked up in the page map and no more.
+    pub fn each_hint(&self, most: usize, mut f: impl FnMut(usize)) {
+        let base = self.base();
+        for i in 0..self.len().min(most) {
+            let word = (base + i * WORD) as *const AtomicUsize;
+            // SAFETY: the array has `most` words, and memory of records stays mapped for ever; its owner
+            // may write the word meanwhile, hence the atomic.
+            f(unsafe { (*word).load(Ordering::Relaxed) });
+        }
+    }
+
     /// Blocks that fit.
     pub fn capacity(&self) -> usize {
         (self.full.get() - self.base()) / WORD

@@ -3,8 +3,8 @@
 //! An arena made by hand has one, so that all of its blocks can be found, discarded and given up
 //! together. When the arena is destroyed its page heap stays, without memory, for the next.
 
-use super::PageHeap;
 use super::heaps::{FIRST, HEAP};
+use super::{PageHeap, Purged};
 use crate::class::PAGE;
 use crate::space::Region;
 use crate::space::chunk::CHUNK;
@@ -16,6 +16,9 @@ impl PageHeap {
         self.set_decay(dirty, muzzy);
         self.set_cap(FIRST.cap());
         self.set_growth_limit(usize::MAX);
+        let mut state = self.state.lock();
+        state.totals.dirty_purged = Purged::ZERO;
+        state.totals.muzzy_purged = Purged::ZERO;
     }
 
     /// The most bytes that it grows by at a time, where not more is needed.

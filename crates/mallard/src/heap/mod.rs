@@ -33,6 +33,7 @@ mod watch;
 
 use crate::class::PAGE;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
+use crate::space::region::SLICE_CHUNKS;
 use crate::space::{HeapId, Region};
 use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sys::count::Kind;
@@ -72,10 +73,35 @@ pub struct Totals {
     pub muzzy: usize,
     /// Committed address space.
     pub committed: usize,
-    /// Times that pages were returned, and system calls and pages that took.
-    pub purges: u64,
+    /// What was done to dirty pages, and to muzzy ones.
+    pub dirty_purged: Purged,
+    pub muzzy_purged: Purged,
+}
+
+/// Free pages that were given back or offered to the system.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Purged {
+    /// Times that there were any.
+    pub sweeps: u64,
+    /// System calls for them.
     pub advices: u64,
-    pub purged: u64,
+    pub pages: u64,
+}
+
+impl Purged {
+    const ZERO: Purged = Purged {
+        sweeps: 0,
+        advices: 0,
+        pages: 0,
+    };
+
+    pub fn plus(&self, other: &Purged) -> Purged {
+        Purged {
+            sweeps: self.sweeps + other.sweeps,
+            advices: self.advices + other.advices,
+            pages: self.pages + other.pages,
+        }
+    }
 }
 
 impl Totals {
@@ -84,9 +110,8 @@ impl Totals {
         dirty: 0,
         muzzy: 0,
         committed: 0,
-        purges: 0,
-        advices: 0,
-        purged: 0,
+        dirty_purged: Purged::ZERO,
+        muzzy_purged: Purged::ZERO,
     };
 
     fn plus(&self, other: &Totals) -> Totals {
@@ -95,9 +120,8 @@ impl Totals {
             dirty: self.dirty + other.dirty,
             muzzy: self.muzzy + other.muzzy,
             committed: self.committed + other.committed,
-            purges: self.purges + other.purges,
-            advices: self.advices + other.advices,
-            purged: self.purged + other.purged,
+            dirty_purged: self.dirty_purged.plus(&other.dirty_purged),
+            muzzy_purged: self.muzzy_purged.plus(&other.muzzy_purged),
         }
     }
 }
@@ -304,6 +328,28 @@ impl PageHeap {
         }
     }
 
+    /// Calls `f` for the runs of free pages of one kind inside a chunk: their kind, their length, and how
+    /// many alike there are. The lock is held for 64 chunks at a time.
+    pub fn each_free_run(&self, mut f: impl FnMut(Backing, usize, usize)) {
+        for region in Region::all() {
+            for slice in region.slices_of(self.id) {
+                let state = self.state.lock();
+                // Most of a heap that has shrunk: its records need not be touched.
+                let empty = region.vacant(self.id).members(slice.number)
+                    & !region.resident(self.id).members(slice.number);
+                let known = if state.pool.is_whole() { empty } else { 0 };
+                f(Backing::Clean, CHUNK_PAGES, known.count_ones() as usize);
+                let others = slice
+                    .chunks()
+                    .filter(|i| known >> (i % SLICE_CHUNKS) & 1 == 0);
+                let usable = others
+                    .map(|i| region.chunk(i))
+                    .filter(|c| c.committed.get());
+                usable.for_each(|chunk| each_free_run_in(chunk, &mut f));
+            }
+        }
+    }
+
     /// The lock of purging, for `fork`.
     pub fn purging(&self) -> &RawLock {
         self.purging.raw()
@@ -312,6 +358,18 @@ impl PageHeap {
     /// The lock of all else, for `fork`.
     pub fn lock(&self) -> &RawLock {
         self.state.raw()
+    }
+}
+
+fn each_free_run_in(chunk: &Chunk, f: &mut impl FnMut(Backing, usize, usize)) {
+    let clean = chunk.free.without(&chunk.dirty).without(&chunk.muzzy);
+    let kinds = [
+        (Backing::Dirty, &chunk.dirty),
+        (Backing::Muzzy, &chunk.muzzy),
+        (Backing::Clean, &clean),
+    ];
+    for (kind, pages) in kinds {
+        pages.runs().for_each(|run| f(kind, run.len, 1));
     }
 }
 

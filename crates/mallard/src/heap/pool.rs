@@ -77,6 +77,11 @@ impl Pool {
         self.chunks - self.decommitted
     }
 
+    /// Whether all chunks may be touched.
+    pub fn is_whole(&self) -> bool {
+        self.decommitted == 0
+    }
+
     /// Neighbouring vacant chunks, now the caller's, the first at a multiple of `align` bytes.
     pub fn take(&mut self, n: usize, align: usize, reserve: usize) -> Option<&'static Chunk> {
         let found = self.find(n, align);

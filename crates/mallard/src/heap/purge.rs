@@ -13,7 +13,7 @@
 use super::advice::{self, Range};
 use super::huge_pages;
 use super::watch::{Alarm, BELL, Plan};
-use super::{Backing, PageHeap, Purging, RETAIN, State};
+use super::{Backing, PageHeap, Purged, Purging, RETAIN, State};
 use crate::class::PAGE;
 use crate::space::Region;
 use crate::space::chunk::{CHUNK_PAGES, Chunk};
@@ -204,12 +204,16 @@ impl PageHeap {
 
     fn purge_round(&self, purging: &mut Purging, limit: usize, step: Step, spare: Spare) -> bool {
         purging.round = purging.round.wrapping_add(1).max(1);
-        let mut any = false;
+        let (mut any, mut first) = (false, true);
         loop {
-            let batch = self.state.lock().choose(limit, step, spare, purging.round);
+            let mut s = self.state.lock();
+            let batch = s.choose(limit, step, spare, purging.round);
             if batch.len == 0 {
                 break;
             }
+            s.purged(step).sweeps += first as u64;
+            drop(s);
+            first = false;
             any |= self.advise(&batch, step, purging.round);
         }
         if any && !RETAIN.load(Ordering::Relaxed) {
@@ -227,8 +231,7 @@ impl PageHeap {
         broken().for_each(|chunk| huge_pages::keep_broken(chunk));
         let mut s = self.state.lock();
         broken().for_each(|chunk| huge_pages::kept_broken(chunk));
-        s.totals.purges += 1;
-        s.totals.advices += calls as u64;
+        s.purged(step).advices += calls as u64;
         for (range, backing) in batch.ranges[..batch.len].iter().zip(backings) {
             if backing.is_some() {
                 s.give_purged(range, backing, step, round);
@@ -245,7 +248,7 @@ impl PageHeap {
                 let backing = advice::take_one(&piece, step.is_lazy());
                 any |= backing.is_some();
                 let mut s = self.state.lock();
-                s.totals.advices += 1;
+                s.purged(step).advices += 1;
                 s.give_purged(&piece, backing, step, round);
             }
         }
@@ -278,7 +281,7 @@ impl State {
         } else {
             Backing::Dirty
         };
-        self.totals.purged += if backing.is_some() {
+        self.purged(step).pages += if backing.is_some() {
             range.pages as u64
         } else {
             0
@@ -290,6 +293,14 @@ impl State {
             }
             s.give(chunk, start, len, backing.unwrap_or(before));
         });
+    }
+
+    /// The counts of a kind of pages.
+    fn purged(&mut self, step: Step) -> &mut Purged {
+        match step {
+            Step::MuzzyToClean => &mut self.totals.muzzy_purged,
+            Step::DirtyToMuzzy | Step::DirtyToClean => &mut self.totals.dirty_purged,
+        }
     }
 
     fn due(&mut self, now: u64) -> Due {

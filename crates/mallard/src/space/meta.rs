@@ -58,20 +58,29 @@ struct Meta {
     next_block: usize,
     lists: [usize; FINE_LISTS + COARSE_LISTS],
     mapped: usize,
+    /// Bytes of blocks that huge pages were asked for, and whether the one in use is such a block.
+    huge: usize,
+    on_huge: bool,
     free: usize,
+    spare: usize,
 }
 
-static META: Mutex<Meta> = Mutex::named(
-    Kind::Meta,
-    Meta {
-        at: 0,
-        end: 0,
-        next_block: FIRST_BLOCK,
-        lists: [0; FINE_LISTS + COARSE_LISTS],
-        mapped: 0,
-        free: 0,
-    },
-);
+/// What this floor holds, in bytes but for the count.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Totals {
+    /// Mapped for records.
+    pub mapped: usize,
+    /// Given out at some time, so that memory is behind it.
+    pub touched: usize,
+    /// Records in use.
+    pub used: usize,
+    /// The number of records that are kept for later.
+    pub spare: usize,
+    /// The number of huge pages asked for that have been touched.
+    pub huge_pages: usize,
+}
+
+static META: Mutex<Meta> = Mutex::named(Kind::Meta, Meta::new());
 
 /// The size that a request takes, and its list.
 fn fit(size: usize) -> (usize, usize) {
@@ -95,6 +104,7 @@ pub fn take(size: usize) -> Option<NonNull<u8>> {
         // SAFETY: a listed record is ours and unused; its first word links to the next one.
         meta.lists[list] = unsafe { *(head as *const usize) };
         meta.free -= size;
+        meta.spare -= 1;
         return NonNull::new(head as *mut u8);
     }
     if meta.end - meta.at < size {
@@ -116,9 +126,30 @@ pub unsafe fn give(record: NonNull<u8>, size: usize) {
     unsafe { *record.cast::<usize>().as_ptr() = meta.lists[list] };
     meta.lists[list] = record.as_ptr().addr();
     meta.free += size;
+    meta.spare += 1;
 }
 
 impl Meta {
+    const fn new() -> Meta {
+        Meta {
+            at: 0,
+            end: 0,
+            next_block: FIRST_BLOCK,
+            lists: [0; FINE_LISTS + COARSE_LISTS],
+            mapped: 0,
+            huge: 0,
+            on_huge: false,
+            free: 0,
+            spare: 0,
+        }
+    }
+
+    /// Huge pages that were asked for and have been touched.
+    fn huge_pages(&self) -> usize {
+        let untouched = if self.on_huge { self.end - self.at } else { 0 };
+        (self.huge - untouched).div_ceil(CHUNK)
+    }
+
     fn grow(&mut self, size: usize) -> Option<()> {
         let huge = match huge_pages() {
             HugePages::Disabled => false,
@@ -127,6 +158,8 @@ impl Meta {
         };
         if huge && let Some((at, len)) = self.map_huge(size) {
             self.use_block(at, len);
+            self.huge += len;
+            self.on_huge = true;
             return Some(());
         }
         let page = mem::os_page();
@@ -182,14 +215,27 @@ impl Meta {
         self.at = at;
         self.end = at + len;
         self.mapped += len;
+        self.on_huge = false;
         self.next_block = (len * 2).min(LARGEST_BLOCK);
     }
 }
 
-/// Bytes mapped for records, and bytes of them that hold one.
-pub fn totals() -> (usize, usize) {
+/// Bytes that a record of this size takes.
+pub fn size_taken(size: usize) -> usize {
+    fit(size).0
+}
+
+/// What is mapped and in use.
+pub fn totals() -> Totals {
     let meta = META.lock();
-    (meta.mapped, meta.mapped - (meta.end - meta.at) - meta.free)
+    let touched = meta.mapped - (meta.end - meta.at);
+    Totals {
+        mapped: meta.mapped,
+        touched,
+        used: touched - meta.free,
+        spare: meta.spare,
+        huge_pages: meta.huge_pages(),
+    }
 }
 
 /// The lock of this floor, for `fork`.
@@ -279,14 +325,7 @@ mod tests {
 
     #[test]
     fn few_records_do_without_huge_pages_by_themselves() {
-        let mut meta = Meta {
-            at: 0,
-            end: 0,
-            next_block: FIRST_BLOCK,
-            lists: [0; FINE_LISTS + COARSE_LISTS],
-            mapped: 0,
-            free: 0,
-        };
+        let mut meta = Meta::new();
         let _alone = crate::testing::alone();
         set_huge_pages(HugePages::Auto);
         let mut lengths = Vec::new();

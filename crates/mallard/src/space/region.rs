@@ -362,6 +362,17 @@ impl Region {
             .flat_map(|(i, slice)| (0..slice.chunks()).map(move |c| i * SLICE_CHUNKS + c))
     }
 
+    /// The slices that the page heap has claimed.
+    pub fn slices_of(&self, heap: HeapId) -> impl Iterator<Item = Claimed> {
+        let slices = self.slices().iter().enumerate();
+        slices
+            .filter(move |(_, slice)| slice.is(heap))
+            .map(|(number, slice)| Claimed {
+                number,
+                committed: slice.chunks(),
+            })
+    }
+
     /// The chunk behind the row of committed chunks of one page heap that begins with the `i`-th;
     /// `upto` if the row is longer than that.
     pub fn row_end(&self, i: usize, heap: HeapId, upto: usize) -> usize {
@@ -560,6 +571,20 @@ fn smaller(size: usize) -> usize {
     (size / 2).min(mem::address_space_limit() / 4)
 }
 
+/// Bytes of the maps: committed, and those of them that describe committed chunks, so that memory is
+/// behind them.
+pub fn maps() -> (usize, usize) {
+    const CHUNK_MAPS: usize = size_of::<ChunkTable>() + PAGES_PER_CHUNK;
+    let (mut committed, mut touched) = (0, 0);
+    for region in Region::all() {
+        let slices = size_of_val(region.slices());
+        let chunks: usize = region.slices().iter().map(Slice::chunks).sum();
+        committed += slices + region.mapped_chunks.load(Ordering::Relaxed) * CHUNK_MAPS;
+        touched += slices + chunks * CHUNK_MAPS;
+    }
+    (committed, touched)
+}
+
 /// The lock of this floor, for `fork`.
 pub fn lock() -> &'static RawLock {
     GROWING.raw()
@@ -574,6 +599,20 @@ pub struct HeapId(pub u16);
 pub struct End {
     pub at: usize,
     pub room: usize,
+}
+
+/// A slice of 64 chunks that belongs to a page heap.
+pub struct Claimed {
+    pub number: usize,
+    committed: usize,
+}
+
+impl Claimed {
+    /// The indices of its committed chunks.
+    pub fn chunks(&self) -> impl Iterator<Item = usize> {
+        let first = self.number * SLICE_CHUNKS;
+        first..first + self.committed
+    }
 }
 
 /// A set of a page heap's chunks in a region, one bit each, kept under the page heap's lock. Chunks
@@ -619,6 +658,11 @@ impl ChunkSet<'_> {
 
     pub fn contains(&self, chunk: usize) -> bool {
         self.get(chunk / 64) >> (chunk % 64) & 1 == 1
+    }
+
+    /// The members in a slice, a bit each.
+    pub fn members(&self, slice: usize) -> u64 {
+        self.get(slice)
     }
 
     /// The lowest chunk of the set.

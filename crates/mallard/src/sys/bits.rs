@@ -81,6 +81,15 @@ impl Bits512 {
         both
     }
 
+    /// The bits that are set here and not in `other`, as a value of its own.
+    pub fn without(&self, other: &Bits512) -> Bits512 {
+        let rest = Bits512::empty();
+        for i in 0..WORDS {
+            rest.0[i].set(self.0[i].get() & !other.0[i].get());
+        }
+        rest
+    }
+
     /// The first position at or after `from` whose bit is `value`, or 512.
     fn next(&self, from: usize, value: bool) -> usize {
         let mut i = from / 64;

@@ -1,13 +1,13 @@
 //! The one kind of lock: four bytes, waiting in the kernel.
 //!
-//! An uncontended acquisition is one compare-and-swap, a release one exchange. A thread that finds
+//! An uncontended acquisition is one compare-and-swap and a count (`meter`), a release one exchange. A thread that finds
 //! the lock taken looks again a few times (the holder is usually a hundred nanoseconds from done
 //! when it runs on another CPU) and then sleeps on a futex, so that on a machine with fewer CPUs
 //! than threads the holder gets to run. After Drepper, *Futexes Are Tricky* (2011), the mutex with
 //! states 0 free, 1 taken, 2 taken with sleepers.
 //!
 //! Order, outermost first; a thread may take a lock only when it holds none from this line on: the
-//! first call; the making of a page heap; purging (of one page heap); the cache registry; the making
+//! statistics; the first call; the making of a page heap; purging (of one page heap); the cache registry; the making
 //! of an arena; a bin (one at a time); a page heap (one at a time); the regions; the metadata arena.
 
 #[cfg(not(loom))]
@@ -15,6 +15,7 @@ use super::atomic::AtomicU64;
 use super::atomic::Ordering;
 use super::count::{Kind, Tag};
 use super::futex::Futex;
+use super::meter::{Meter, Reading};
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 
@@ -47,9 +48,11 @@ fn most_looks() -> u64 {
 }
 
 /// The lock itself, without data.
+#[repr(C)]
 pub struct RawLock {
     word: Futex,
     tag: Tag,
+    meter: Meter,
 }
 
 impl RawLock {
@@ -58,6 +61,7 @@ impl RawLock {
         RawLock {
             word: Futex::new(FREE),
             tag: Tag::new(kind),
+            meter: Meter::new(),
         }
     }
 
@@ -66,6 +70,7 @@ impl RawLock {
         RawLock {
             word: Futex::new(FREE),
             tag: Tag::new(kind),
+            meter: Meter::new(),
         }
     }
 
@@ -74,16 +79,22 @@ impl RawLock {
         if !self.attempt() {
             self.lock_contended();
         }
-        self.tag.acquired();
+        self.acquired();
     }
 
     #[inline]
     pub fn try_lock(&self) -> bool {
         let taken = self.attempt();
         if taken {
-            self.tag.acquired();
+            self.acquired();
         }
         taken
+    }
+
+    #[inline(always)]
+    fn acquired(&self) {
+        self.tag.acquired();
+        self.meter.taken();
     }
 
     #[inline]
@@ -98,14 +109,17 @@ impl RawLock {
         self.tag.contended();
         for _ in 0..most_looks() {
             if self.word.load(Ordering::Relaxed) == FREE && self.attempt() {
+                self.meter.spun();
                 return;
             }
             core::hint::spin_loop();
         }
+        let wait = self.meter.begin_wait();
         while self.word.swap(WAITED_FOR, Ordering::Acquire) != FREE {
             self.tag.waited();
             self.word.wait(WAITED_FOR);
         }
+        self.meter.end_wait(wait);
     }
 
     /// Only the thread that holds the lock may call this.
@@ -118,7 +132,20 @@ impl RawLock {
 
     /// Makes the lock free whatever it was: for the child of a fork, where no other thread exists.
     pub fn reset(&self) {
+        self.meter.after_fork();
         self.word.store(FREE, Ordering::Relaxed);
+    }
+
+    /// What the lock has seen so far.
+    pub fn reading(&self) -> Reading {
+        self.meter.read()
+    }
+
+    /// Begins to count anew, with the acquisition that this takes uncounted.
+    pub fn clear_reading(&self) {
+        self.lock();
+        self.meter.clear();
+        self.unlock();
     }
 }
 
@@ -248,6 +275,55 @@ mod tests {
         drop(held);
         assert!(m.try_lock().is_some());
     }
+
+    #[test]
+    fn a_lock_tells_how_often_it_was_taken_and_by_how_many() {
+        let m = Mutex::named(Kind::Meta, ());
+        assert_eq!(m.raw().reading(), Reading::default());
+        let held = m.lock();
+        assert!(m.try_lock().is_none(), "in vain, so not counted");
+        drop(held);
+        drop(m.lock());
+        let of_one = Reading {
+            taken: 2,
+            switches: 1,
+            ..Reading::default()
+        };
+        assert_eq!(m.raw().reading(), of_one);
+        std::thread::scope(|scope| {
+            scope.spawn(|| drop(m.lock()));
+        });
+        let of_two = Reading {
+            taken: 3,
+            switches: 2,
+            ..Reading::default()
+        };
+        assert_eq!(m.raw().reading(), of_two);
+        m.raw().clear_reading();
+        assert_eq!(m.raw().reading(), Reading::default());
+        drop(m.lock());
+        assert_eq!(m.raw().reading().switches, 1, "who had it is forgotten too");
+    }
+
+    #[test]
+    fn a_lock_tells_who_slept_for_it_and_for_how_long() {
+        let m = Mutex::named(Kind::Meta, ());
+        let held = m.lock();
+        std::thread::scope(|scope| {
+            let sleepers: Vec<_> = (0..3).map(|_| scope.spawn(|| drop(m.lock()))).collect();
+            while m.raw().meter.waiting() < 3 {
+                std::thread::yield_now();
+            }
+            drop(held);
+            for sleeper in sleepers {
+                sleeper.join().expect("the sleeper gets the lock");
+            }
+        });
+        let r = m.raw().reading();
+        assert_eq!((r.taken, r.waits, r.spun, r.most_waiting), (4, 3, 0, 3));
+        assert!(r.longest_ns > 0 && r.waited_ns >= r.longest_ns, "{r:?}");
+        assert_eq!(m.raw().meter.waiting(), 0);
+    }
 }
 
 /// Every interleaving of a few threads, by the model checker:
@@ -266,6 +342,7 @@ mod tests {
             raw: RawLock {
                 word: futex,
                 tag: Tag::new(Kind::Meta),
+                meter: Meter::new(),
             },
             data: UnsafeCell::new(Watched::new(0)),
         })

@@ -2,8 +2,9 @@
 //!
 //! `mem` wraps the memory system calls, `tls` finds the calling thread's cache, `lock` is the one
 //! kind of lock and `bell` what a sleeping thread is woken by (both over `futex`), `bits` the 512-bit maps, `time` the clock, `numa` tells nodes of memory apart, `errno` keeps the caller's `errno`,
-//! `message` says a line, `fault` ends the process with one, `count` is for builds that count what
-//! threads do to each other. Nothing here knows what an allocation is, and nothing here allocates.
+//! `message` says a line, `fault` ends the process with one, `meter` is what a lock tells of itself,
+//! `count` is for builds that count what threads do to each other. Nothing here knows what an allocation
+//! is, and nothing here allocates.
 
 pub mod atomic;
 pub mod bell;
@@ -20,6 +21,7 @@ pub mod lock;
 pub mod mem;
 #[cfg(not(loom))]
 pub mod message;
+pub mod meter;
 #[cfg(not(loom))]
 pub mod numa;
 #[cfg(not(loom))]

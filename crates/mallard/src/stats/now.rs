@@ -1,8 +1,5 @@
-//! What the allocator holds, derived from what the floors count anyway.
-//!
-//! The fast paths count nothing: blocks in use are those that left the slabs, less those on the
-//! stacks of caches and in the stores. While other threads run, the figures are of slightly
-//! different moments.
+//! The sums of this moment, for who needs neither arenas nor classes apart: `mallinfo` and the like.
+//! Nothing is kept, so that this works when memory is out.
 
 use crate::arena::{self, large};
 use crate::cache::life;
@@ -56,7 +53,8 @@ pub fn now() -> Stats {
         }
     }
     let heap = HEAP.totals();
-    let (metadata_mapped, metadata) = meta::totals();
+    let purged = heap.dirty_purged.plus(&heap.muzzy_purged);
+    let meta = meta::totals();
     Stats {
         allocated: (regions + large::bytes()).saturating_sub(cached),
         cached,
@@ -64,12 +62,12 @@ pub fn now() -> Stats {
         dirty: heap.dirty * PAGE,
         muzzy: heap.muzzy * PAGE,
         mapped: heap.committed * PAGE,
-        metadata_mapped,
-        metadata,
+        metadata_mapped: meta.mapped,
+        metadata: meta.used,
         arenas: arena::made().count(),
         threads: life::threads() as usize,
-        purges: heap.purges,
-        advices: heap.advices,
-        purged_pages: heap.purged,
+        purges: purged.sweeps,
+        advices: purged.advices,
+        purged_pages: purged.pages,
     }
 }

@@ -1,0 +1,103 @@
+//! What an arena tells the statistics.
+//!
+//! Bins are read one by one, each under its lock; large blocks' counts are atomics. While other threads
+//! run, figures of several bins are of slightly different moments; those of one bin belong together.
+
+use super::table::RECORD;
+use super::{Arena, BinCounts, large};
+use crate::class::Class;
+use crate::space::region::PageRecord;
+use crate::space::{Region, meta};
+use crate::sys::atomic::Ordering;
+use crate::sys::meter::Reading;
+use crate::sys::time;
+
+/// What a bin has and has done.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct BinFigures {
+    pub counts: BinCounts,
+    /// Slabs with a free region.
+    pub with_room: u32,
+    /// Bytes of records: of the slabs, and of the transfer store.
+    pub metadata: usize,
+    pub lock: Reading,
+}
+
+impl Arena {
+    /// What the bin of a class has; calls `stored` for every block in its store.
+    pub fn bin_figures(&self, class: Class, stored: impl FnMut(usize)) -> BinFigures {
+        let bin = self.bin(class);
+        let lock = bin.0.raw().reading();
+        let b = bin.0.lock();
+        b.store.blocks().iter().copied().for_each(stored);
+        let slabs = if class.is_slab() {
+            let record = super::slab::Slab::record_size(class.shape());
+            b.counts.slabs as usize * meta::size_taken(record)
+        } else {
+            0
+        };
+        BinFigures {
+            counts: b.counts,
+            with_room: b.counts.part_used + b.has_spare() as u32,
+            metadata: slabs + b.store.array_size(),
+            lock,
+        }
+    }
+
+    /// How many blocks of a class above the slabs' were made and freed.
+    pub fn large_counts(&self, class: Class) -> (u64, u64) {
+        let count = &self.large.classes[class.large_index()];
+        // Freed first: what is seen freed is then seen made.
+        let freed = count.freed.load(Ordering::Acquire);
+        (count.made.load(Ordering::Relaxed), freed)
+    }
+
+    /// Begins to count anew what the locks of the bins have seen.
+    pub fn clear_readings(&self) {
+        self.locks().for_each(|lock| lock.clear_reading());
+    }
+
+    /// Pages by which large blocks are shorter than their classes, all of them together.
+    pub fn large_short(&self) -> usize {
+        self.large.short.load(Ordering::Relaxed)
+    }
+
+    /// Begins to count anew, for another arena with the number of one that was destroyed.
+    pub(super) fn count_anew(&self) {
+        self.born_ns.store(time::now_ns(), Ordering::Relaxed);
+        for count in &self.large.classes {
+            count.made.store(0, Ordering::Relaxed);
+            count.freed.store(0, Ordering::Relaxed);
+        }
+        for class in Class::cachable() {
+            self.bin(class).0.lock().counts = BinCounts::default();
+        }
+        self.clear_readings();
+    }
+
+    /// Threads that are in it.
+    pub fn threads(&self) -> u32 {
+        self.threads.load(Ordering::Relaxed)
+    }
+
+    /// When it was made, in nanoseconds.
+    pub fn born_ns(&self) -> u64 {
+        self.born_ns.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the arena's own records.
+    pub fn record_bytes() -> usize {
+        meta::size_taken(RECORD) + meta::size_taken(size_of::<large::Counts>())
+    }
+}
+
+/// The arena whose slab or large block the page map says `p` is in, for a `p` that may have been
+/// anything: nothing behind it is touched.
+pub fn owner_of(p: usize, class: Class) -> Option<u16> {
+    match Region::find(p)?.record_of(p) {
+        // SAFETY: the page map holds addresses of slab records only.
+        PageRecord::Slab(at) if class.is_slab() => Some(unsafe { super::Slab::arena_hint(at) }),
+        PageRecord::Large { arena, .. } if !class.is_slab() => Some(arena as u16),
+        _ => None,
+    }
+}

@@ -1,0 +1,327 @@
+//! How a snapshot is taken: floor by floor, from the caches down.
+//!
+//! Blocks on stacks and in stores are looked up one by one in the page map, because those of one cache
+//! may be of any arena; where there is one arena, they are only counted.
+
+use super::ZERO_REALLOCS;
+use super::figures::{ArenaFigures, Background, Bin, Extent, Large, Lock, Totals, run_class};
+use super::snapshot::{DESTROYED, Snapshot};
+use crate::arena::figures::owner_of;
+use crate::arena::{self, Arena};
+use crate::cache::{keeper, life};
+use crate::class::{Class, PAGE};
+use crate::heap::{Backing, HEAP, PageHeap};
+use crate::space::{meta, region};
+use crate::sys::atomic::Ordering;
+use crate::sys::time;
+
+/// Fills in all figures. There is a record for every arena.
+pub fn gather(snapshot: &mut Snapshot) {
+    snapshot.each_mut().for_each(begin);
+    caches(snapshot);
+    for arena in arena::made() {
+        bins(snapshot, arena);
+    }
+    for arena in arena::made() {
+        if let Some(figures) = snapshot.arena_mut(arena.index() as usize) {
+            blocks(figures, arena);
+        }
+    }
+    HEAP.all().for_each(|heap| pages(snapshot, heap));
+    shared(snapshot);
+    merge(snapshot);
+}
+
+/// Clears a record, but for what it keeps.
+fn begin(figures: &mut ArenaFigures) {
+    if figures.index == DESTROYED {
+        // What has happened there stays as it is.
+        return;
+    }
+    figures.exists = false;
+    figures.kept.cached.fill(0);
+    figures.extents.fill(Extent::default());
+    figures.cached = 0;
+    figures.internal = 0;
+    figures.base = 0;
+    figures.base_untouched = 0;
+    figures.spare_records = 0;
+    figures.metadata_thp = 0;
+    figures.large_short = 0;
+    figures.large_fills = 0;
+    figures.large_flushes = 0;
+    (figures.active, figures.retained) = (0, 0);
+    (figures.dirty, figures.muzzy) = (0, 0);
+    figures.dirty_purged = Default::default();
+    figures.muzzy_purged = Default::default();
+    figures.locks = Default::default();
+}
+
+/// Counts a block of a class that lies in a cache or a store.
+///
+/// A stale word may be counted for an arena that it is not of, or for none.
+fn count_cached(snapshot: &mut Snapshot, class: Class, block: usize) {
+    if let Some(figures) = owner_of(block, class).and_then(|i| snapshot.arena_mut(i as usize)) {
+        figures.kept.cached[class.index()] += 1;
+    }
+}
+
+/// The blocks on the stacks of all threads, and the memory of their caches.
+fn caches(snapshot: &mut Snapshot) {
+    life::each(|cache| {
+        let mut bytes = 0;
+        for class in Class::cachable() {
+            cache.each_hint(class, |block| {
+                count_cached(snapshot, class, block);
+                bytes += class.size();
+            });
+        }
+        if let Some(figures) = snapshot.arena_mut(cache.arena_index() as usize) {
+            figures.cached += bytes;
+            figures.internal += cache.record_bytes();
+        }
+    });
+}
+
+/// What the bins of an arena have done, and the blocks in their stores.
+fn bins(snapshot: &mut Snapshot, arena: &Arena) {
+    let index = arena.index() as usize;
+    for class in Class::cachable() {
+        let told = arena.bin_figures(class, |block| count_cached(snapshot, class, block));
+        let Some(figures) = snapshot.arena_mut(index) else {
+            return;
+        };
+        figures.base += told.metadata;
+        if !class.is_slab() {
+            figures.large_fills += told.counts.fills;
+            figures.large_flushes += told.counts.flushes;
+            continue;
+        }
+        figures.bins[class.index() - 1] = Bin {
+            made: told.counts.taken,
+            freed: told.counts.given,
+            current: 0,
+            fills: told.counts.fills,
+            flushes: told.counts.flushes,
+            slabs_ever: told.counts.slabs_ever,
+            slabs: told.counts.slabs,
+            with_room: told.with_room,
+            reused: told.counts.reused,
+            lock: told.lock,
+        };
+    }
+}
+
+/// The blocks in use, once all cached ones are known, and the pages that hold blocks.
+fn blocks(figures: &mut ArenaFigures, arena: &Arena) {
+    figures.exists = true;
+    if figures.born_ns != arena.born_ns() {
+        // Another arena with the number of one that was destroyed.
+        figures.born_ns = arena.born_ns();
+        figures.kept.classes.fill(Default::default());
+    }
+    figures.threads = arena.threads();
+    figures.uptime_ns = time::now_ns().saturating_sub(arena.born_ns());
+    let (dirty_ms, muzzy_ms) = arena.heap().decay_times();
+    figures.dirty_decay_ms = Some(dirty_ms);
+    figures.muzzy_decay_ms = Some(muzzy_ms);
+    figures.base += Arena::record_bytes();
+    for class in Class::slabs() {
+        let i = class.index();
+        let bin = &mut figures.bins[i - 1];
+        let shape = class.shape();
+        // No more can be in use than there are regions, whatever moved meanwhile.
+        let regions = bin.slabs as u64 * shape.regions as u64;
+        let out = bin.made.saturating_sub(bin.freed);
+        let cached = figures.kept.cached[i].max(out.saturating_sub(regions));
+        (bin.made, bin.freed) = figures.kept.classes[i].show(bin.made, bin.freed, cached);
+        bin.current = bin.made - bin.freed;
+        figures.active += bin.slabs as usize * shape.pages as usize;
+    }
+    for class in Class::large() {
+        let (made, freed) = arena.large_counts(class);
+        figures.active += (made - freed.min(made)) as usize * class.pages();
+        let (made, freed) = if class.is_cachable() {
+            let i = class.index();
+            figures.kept.classes[i].show(made, freed, figures.kept.cached[i])
+        } else {
+            (made, freed)
+        };
+        figures.large[class.large_index()] = Large { made, freed };
+    }
+    figures.large_short = arena.large_short();
+    figures.active = figures.active.saturating_sub(figures.large_short);
+}
+
+/// Adds what an arena has done, which was just destroyed, to that of destroyed ones.
+pub fn retire(snapshot: &mut Snapshot, arena: &Arena) {
+    let shown = snapshot
+        .arena(arena.index() as usize)
+        .filter(|f| f.born_ns == arena.born_ns())
+        .map(|f| f.kept.classes);
+    let made = |class: Class, taken| match &shown {
+        Some(shown) if class.is_cachable() => shown[class.index()].made(taken),
+        _ => taken,
+    };
+    let Some(figures) = snapshot.arena_mut(DESTROYED) else {
+        return;
+    };
+    figures.exists = true;
+    for class in Class::cachable() {
+        let told = arena.bin_figures(class, |_| ()).counts;
+        if !class.is_slab() {
+            figures.large_fills += told.fills;
+            figures.large_flushes += told.flushes;
+            continue;
+        }
+        let bin = &mut figures.bins[class.index() - 1];
+        // Its blocks were discarded, whoever had them.
+        bin.made += made(class, told.taken);
+        bin.freed += made(class, told.taken);
+        bin.fills += told.fills;
+        bin.flushes += told.flushes;
+        bin.slabs_ever += told.slabs_ever;
+        bin.reused += told.reused;
+    }
+    for class in Class::large() {
+        let made = made(class, arena.large_counts(class).0);
+        let large = &mut figures.large[class.large_index()];
+        large.made += made;
+        large.freed += made;
+    }
+    let totals = arena.heap().totals();
+    figures.dirty_purged = figures.dirty_purged.plus(&totals.dirty_purged);
+    figures.muzzy_purged = figures.muzzy_purged.plus(&totals.muzzy_purged);
+}
+
+/// The free pages of a page heap: they are the first arena's of those that it serves.
+fn pages(snapshot: &mut Snapshot, heap: &'static PageHeap) {
+    let mut arenas = arena::made();
+    let first = arenas.find(|a| core::ptr::eq(a.heap(), heap));
+    let Some(figures) = snapshot.arena_mut(first.map_or(0, |a| a.index() as usize)) else {
+        return;
+    };
+    let totals = heap.totals();
+    figures.dirty += totals.dirty;
+    figures.muzzy += totals.muzzy;
+    figures.retained += totals.committed - totals.used - totals.dirty - totals.muzzy;
+    figures.dirty_purged = figures.dirty_purged.plus(&totals.dirty_purged);
+    figures.muzzy_purged = figures.muzzy_purged.plus(&totals.muzzy_purged);
+    heap.each_free_run(|kind, pages, n| {
+        let run = &mut figures.extents[run_class(pages)];
+        let (count, bytes) = match kind {
+            Backing::Dirty => (&mut run.dirty, &mut run.dirty_bytes),
+            Backing::Muzzy => (&mut run.muzzy, &mut run.muzzy_bytes),
+            Backing::Clean => (&mut run.retained, &mut run.retained_bytes),
+        };
+        *count += n;
+        *bytes += n * pages * PAGE;
+    });
+    let locks = &mut figures.locks;
+    let (state, purging) = (heap.lock().reading(), heap.purging().reading());
+    locks[Lock::Pages as usize] = locks[Lock::Pages as usize].plus(&state);
+    locks[Lock::Purging as usize] = locks[Lock::Purging as usize].plus(&purging);
+}
+
+/// What belongs to no arena is the first one's.
+fn shared(snapshot: &mut Snapshot) {
+    let others: usize = snapshot.arenas().map(|a| a.base + a.internal).sum();
+    let (records, (maps, touched)) = (meta::totals(), region::maps());
+    if let Some(figures) = snapshot.arena_mut(0) {
+        figures.base += (records.touched + touched).saturating_sub(others);
+        figures.base_untouched = records.mapped - records.touched + maps - touched;
+        figures.base += figures.base_untouched;
+        figures.spare_records = records.spare;
+        figures.metadata_thp = records.huge_pages;
+        figures.locks[Lock::Records as usize] = meta::lock().reading();
+        figures.locks[Lock::Caches as usize] = life::lock().reading();
+    }
+}
+
+/// Adds all arenas up.
+fn merge(snapshot: &mut Snapshot) {
+    let Some((all, each)) = snapshot.all_and_each() else {
+        return;
+    };
+    all.exists = true;
+    (all.threads, all.uptime_ns) = (0, 0);
+    all.bins.fill(Bin::default());
+    all.large.fill(Large::default());
+    each.for_each(|arena| add(all, arena));
+    let (runs, interval_ns) = keeper::runs();
+    let totals = Totals {
+        allocated: all.allocated(),
+        active: all.active_bytes(),
+        metadata: all.metadata(),
+        metadata_thp: all.metadata_thp,
+        resident: all.resident(),
+        mapped: all.mapped(),
+        retained: all.retained_bytes(),
+        zero_reallocs: ZERO_REALLOCS.load(Ordering::Relaxed),
+        background: Background {
+            threads: keeper::is_there() as usize,
+            runs,
+            interval_ns,
+        },
+        own_lock: Default::default(),
+    };
+    snapshot.totals = totals;
+}
+
+fn add(all: &mut ArenaFigures, one: &ArenaFigures) {
+    all.threads += one.threads;
+    all.uptime_ns = all.uptime_ns.max(one.uptime_ns);
+    all.active += one.active;
+    all.large_short += one.large_short;
+    all.dirty += one.dirty;
+    all.muzzy += one.muzzy;
+    all.retained += one.retained;
+    all.base += one.base;
+    all.base_untouched += one.base_untouched;
+    all.internal += one.internal;
+    all.spare_records += one.spare_records;
+    all.metadata_thp += one.metadata_thp;
+    all.cached += one.cached;
+    all.dirty_purged = all.dirty_purged.plus(&one.dirty_purged);
+    all.muzzy_purged = all.muzzy_purged.plus(&one.muzzy_purged);
+    all.large_fills += one.large_fills;
+    all.large_flushes += one.large_flushes;
+    for (all, one) in all.bins.iter_mut().zip(&one.bins) {
+        all.made += one.made;
+        all.freed += one.freed;
+        all.current += one.current;
+        all.fills += one.fills;
+        all.flushes += one.flushes;
+        all.slabs_ever += one.slabs_ever;
+        all.slabs += one.slabs;
+        all.with_room += one.with_room;
+        all.reused += one.reused;
+        all.lock = all.lock.plus(&one.lock);
+    }
+    for (all, one) in all.large.iter_mut().zip(&one.large) {
+        all.made += one.made;
+        all.freed += one.freed;
+    }
+    for (all, one) in all.extents.iter_mut().zip(&one.extents) {
+        all.dirty += one.dirty;
+        all.muzzy += one.muzzy;
+        all.retained += one.retained;
+        all.dirty_bytes += one.dirty_bytes;
+        all.muzzy_bytes += one.muzzy_bytes;
+        all.retained_bytes += one.retained_bytes;
+    }
+    for (all, one) in all.locks.iter_mut().zip(&one.locks) {
+        *all = all.plus(one);
+    }
+}
+
+/// Has all locks but that of the statistics begin to count anew.
+pub fn clear_readings() {
+    arena::made().for_each(Arena::clear_readings);
+    for heap in HEAP.all() {
+        heap.lock().clear_reading();
+        heap.purging().clear_reading();
+    }
+    meta::lock().clear_reading();
+    life::lock().clear_reading();
+}

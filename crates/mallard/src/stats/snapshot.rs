@@ -1,0 +1,226 @@
+//! The process's snapshot, and copies of it.
+//!
+//! It lives in metadata memory, a record for every arena, so that neither taking nor reading it
+//! allocates. [`refresh`] works in place, because counts that must not fall are kept in the records; a
+//! report, which calls foreign code in between, works on a copy of its own ([`take`]).
+//!
+//! The lock is outermost but for none: its holder takes those of all floors, one at a time.
+
+use super::figures::{ArenaFigures, Totals};
+use super::gather;
+use crate::arena::{self, Arena};
+use crate::space::meta;
+use crate::sys::count::Kind;
+use crate::sys::lock::{Mutex, RawLock};
+use core::ptr::NonNull;
+
+/// In the place of an arena's number: all arenas that there are, and all that were destroyed.
+pub const ALL: usize = 4096;
+pub const DESTROYED: usize = 4097;
+
+/// A record of the list that a snapshot is.
+struct Node {
+    figures: ArenaFigures,
+    next: Option<NonNull<Node>>,
+}
+
+pub struct Snapshot {
+    pub totals: Totals,
+    /// How often the process's snapshot was refreshed up to this one.
+    pub epoch: u64,
+    /// That of all arenas, that of destroyed ones, then those of arenas by their numbers.
+    first: Option<NonNull<Node>>,
+}
+
+// SAFETY: the records are the snapshot's own.
+unsafe impl Send for Snapshot {}
+
+static SNAPSHOT: Mutex<Snapshot> = Mutex::named(Kind::Other, Snapshot::empty());
+
+impl Snapshot {
+    const fn empty() -> Self {
+        Snapshot {
+            totals: Totals::ZERO,
+            epoch: 0,
+            first: None,
+        }
+    }
+
+    /// The figures of the arena with this number, [`ALL`] or [`DESTROYED`].
+    pub fn arena(&self, index: usize) -> Option<&ArenaFigures> {
+        self.each().find(|a| a.index == index)
+    }
+
+    /// All arenas that there are.
+    pub fn arenas(&self) -> impl Iterator<Item = &ArenaFigures> {
+        self.each().filter(|a| a.index < ALL && a.exists)
+    }
+
+    /// All arenas together.
+    pub fn merged(&self) -> Option<&ArenaFigures> {
+        self.arena(ALL)
+    }
+
+    fn each(&self) -> impl Iterator<Item = &ArenaFigures> {
+        // SAFETY: the list's records are the snapshot's and stay while it is borrowed.
+        unsafe { walk(self.first) }
+    }
+
+    /// The record of all arenas together, and those of each.
+    pub(super) fn all_and_each(
+        &mut self,
+    ) -> Option<(&mut ArenaFigures, impl Iterator<Item = &ArenaFigures>)> {
+        // SAFETY: as in `each`; the snapshot is borrowed mutably, and the first record, which is that of
+        // all, is not among those behind it.
+        unsafe {
+            let all = self.first?.as_mut();
+            debug_assert_eq!(all.figures.index, ALL);
+            let each = walk(all.next).filter(|a: &&ArenaFigures| a.index < ALL && a.exists);
+            Some((&mut all.figures, each))
+        }
+    }
+
+    pub(super) fn each_mut(&mut self) -> impl Iterator<Item = &mut ArenaFigures> {
+        let mut at = self.first;
+        core::iter::from_fn(move || {
+            // SAFETY: as in `each`; the snapshot is borrowed mutably, and no record comes twice.
+            let node = unsafe { at?.as_mut() };
+            at = node.next;
+            Some(&mut node.figures)
+        })
+    }
+
+    pub(super) fn arena_mut(&mut self, index: usize) -> Option<&mut ArenaFigures> {
+        self.each_mut().find(|a| a.index == index)
+    }
+
+    /// Makes sure of a record for everything; none when memory is out.
+    fn make_room(&mut self) -> Option<()> {
+        // There is always one arena, and it owns what no other does.
+        arena::any()?;
+        self.record(ALL)?;
+        self.record(DESTROYED)?;
+        for arena in arena::made() {
+            self.record(arena.index() as usize)?;
+        }
+        Some(())
+    }
+
+    /// The record with this index, made at the end of the list if need be.
+    fn record(&mut self, index: usize) -> Option<NonNull<Node>> {
+        let mut link = &raw mut self.first;
+        // SAFETY: links are the snapshot's and its records', which nobody else refers to meanwhile.
+        while let Some(node) = unsafe { *link } {
+            // SAFETY: as above.
+            unsafe {
+                if (*node.as_ptr()).figures.index == index {
+                    return Some(node);
+                }
+                link = &raw mut (*node.as_ptr()).next;
+            }
+        }
+        let node = meta::take(size_of::<Node>())?.cast::<Node>();
+        // SAFETY: the record is as large and aligned as a node and nobody else's. All of a node's
+        // figures are numbers, or options and flags of which zero is a value.
+        unsafe {
+            node.write_bytes(0, 1);
+            (*node.as_ptr()).figures.index = index;
+            *link = Some(node);
+        }
+        Some(node)
+    }
+
+    /// A copy; none when memory is out.
+    fn copy(&self) -> Option<Snapshot> {
+        let mut copy = Snapshot {
+            totals: self.totals,
+            epoch: self.epoch,
+            first: None,
+        };
+        for figures in self.each() {
+            let mut to = copy.record(figures.index)?;
+            // SAFETY: the record is the copy's, which nobody else refers to; figures are plain data.
+            unsafe { core::ptr::copy_nonoverlapping(figures, &raw mut to.as_mut().figures, 1) };
+        }
+        Some(copy)
+    }
+}
+
+/// The figures from a record of a list on.
+///
+/// # Safety
+/// The records stay, and are not written, for as long as the caller says.
+unsafe fn walk<'a>(mut at: Option<NonNull<Node>>) -> impl Iterator<Item = &'a ArenaFigures> {
+    core::iter::from_fn(move || {
+        // SAFETY: the caller's promise.
+        let node = unsafe { at?.as_ref() };
+        at = node.next;
+        Some(&node.figures)
+    })
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        while let Some(node) = self.first {
+            // SAFETY: the record is the snapshot's, taken with this size, and out of the list now.
+            unsafe {
+                self.first = node.as_ref().next;
+                meta::give(node.cast(), size_of::<Node>());
+            }
+        }
+    }
+}
+
+/// Brings the process's snapshot up to date; false, and it is as it was, when memory is out.
+pub fn refresh() -> bool {
+    let mut snapshot = SNAPSHOT.lock();
+    refreshed(&mut snapshot)
+}
+
+fn refreshed(snapshot: &mut Snapshot) -> bool {
+    let room = snapshot.make_room().is_some();
+    if room {
+        gather::gather(snapshot);
+        snapshot.totals.own_lock = SNAPSHOT.raw().reading();
+        snapshot.epoch += 1;
+    }
+    room
+}
+
+/// Looks into the process's snapshot, which is taken if there was none yet; none when memory is out.
+/// `f` must neither allocate nor free.
+pub fn with<T>(f: impl FnOnce(&Snapshot) -> T) -> Option<T> {
+    let mut snapshot = SNAPSHOT.lock();
+    let there = snapshot.epoch > 0 || refreshed(&mut snapshot);
+    there.then(|| f(&snapshot))
+}
+
+/// Refreshes the process's snapshot and copies it; none when memory is out.
+pub fn take() -> Option<Snapshot> {
+    let mut snapshot = SNAPSHOT.lock();
+    refreshed(&mut snapshot).then(|| snapshot.copy()).flatten()
+}
+
+/// Keeps what an arena has done that was just destroyed, among that of all destroyed ones.
+pub fn retire(arena: &Arena) {
+    let mut snapshot = SNAPSHOT.lock();
+    // Without memory for it, it is lost.
+    if snapshot
+        .record(ALL)
+        .and(snapshot.record(DESTROYED))
+        .is_some()
+    {
+        gather::retire(&mut snapshot, arena);
+    }
+}
+
+/// Has all locks that the statistics tell of begin to count anew.
+pub fn clear_readings() {
+    gather::clear_readings();
+    SNAPSHOT.raw().clear_reading();
+}
+
+/// The lock of the statistics, for `fork`.
+pub fn lock() -> &'static RawLock {
+    SNAPSHOT.raw()
+}

@@ -1,0 +1,31 @@
+use super::figures::{Shown, run_class};
+
+#[test]
+fn runs_of_pages_have_jemallocs_classes() {
+    let classes = [1, 2, 3, 4, 5, 8, 9, 10, 11, 256, 257, 512].map(run_class);
+    assert_eq!(classes, [0, 1, 2, 3, 4, 7, 8, 8, 9, 27, 28, 31]);
+}
+
+#[test]
+fn counts_shown_never_fall_and_differ_by_what_is_in_use() {
+    // What left the slabs, what came back, what lies in caches.
+    let steps = [
+        (10, 0, 4),
+        (10, 0, 0),
+        (10, 0, 10),
+        (10, 0, 0),
+        (20, 5, 15),
+        (20, 5, 3),
+    ];
+    let mut shown = Shown::default();
+    let mut last = (0, 0);
+    for (taken, given, cached) in steps {
+        let (made, freed) = shown.show(taken, given, cached);
+        assert_eq!(made - freed, taken - given - cached);
+        assert!(
+            made >= last.0 && freed >= last.1,
+            "{made} {freed} after {last:?}"
+        );
+        last = (made, freed);
+    }
+}
