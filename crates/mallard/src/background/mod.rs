@@ -85,13 +85,14 @@ pub fn stop() {
     }
     // It has said that it leaves: the C library is about to end it.
     let mut naps = 0;
-    while is_alive(THREAD.load(Ordering::Relaxed)) && naps < FAREWELL {
+    let thread = THREAD.swap(0, Ordering::Relaxed);
+    while is_alive(thread) && naps < FAREWELL {
         nap();
         naps += 1;
     }
 }
 
-/// The thread's number in the system, or that of the last one; 0 before the first.
+/// The number in the system of the thread, if it is there or was told to leave; else 0.
 static THREAD: AtomicU32 = AtomicU32::new(0);
 /// How often it is looked whether a thread that leaves is gone: for a second at most.
 const FAREWELL: u32 = 10_000;
@@ -102,8 +103,10 @@ fn nap() {
         tv_sec: 0,
         tv_nsec: 100_000,
     };
-    // SAFETY: the time is valid, and what is left of it is not asked for.
-    unsafe { libc::nanosleep(&time, null_mut()) };
+    let rest = null_mut::<libc::timespec>();
+    // SAFETY: the time is valid, and what is left of it is not asked for. Not by the C library, where a
+    // thread can be cancelled in its sleep.
+    unsafe { libc::syscall(libc::SYS_nanosleep, &time, rest) };
 }
 
 fn is_alive(thread: u32) -> bool {
@@ -187,6 +190,9 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
             }
         }
     };
+    if !dismissed {
+        THREAD.store(0, Ordering::Relaxed);
+    }
     keeper::leave();
     if dismissed && keeper::is_always() {
         // Wanted again before it had left.
