@@ -121,15 +121,22 @@ fn share_of_cpus(millionths: u64) -> usize {
     ((all + 500_000) / 1_000_000) as usize
 }
 
+/// Tells every floor what the options ask of it.
 fn apply(o: &Options) {
-    use arena::settings;
-    use conf::{BackgroundThread, DirtyMax, Dss, MetadataThp, Thp};
     let mut extras = 0;
     extras |= if o.junk.on_alloc() { JUNK_ALLOC } else { 0 };
     extras |= if o.junk.on_free() { JUNK_FREE } else { 0 };
     extras |= if o.zero { ZERO } else { 0 };
     extras |= if o.xmalloc { XMALLOC } else { 0 };
     EXTRAS.store(extras, Ordering::Relaxed);
+    lock::set_looks(o.mutex_max_spin);
+    apply_to_memory(o);
+    apply_to_arenas(o);
+    apply_to_threads(o, extras & !XMALLOC != 0);
+}
+
+fn apply_to_memory(o: &Options) {
+    use conf::{DirtyMax, MetadataThp, Thp};
     huge_pages::set_policy(match o.thp {
         Thp::Auto => huge_pages::Policy::Auto,
         Thp::Default => huge_pages::Policy::Default,
@@ -141,7 +148,6 @@ fn apply(o: &Options) {
         MetadataThp::Auto => HugePages::Auto,
         MetadataThp::Always => HugePages::Always,
     });
-    lock::set_looks(o.mutex_max_spin);
     alloc::clear_by_kernel_from(o.calloc_madvise_threshold);
     advice::configure(o.trust_madvise, o.process_madvise_max_batch);
     HEAP.configure(
@@ -161,6 +167,11 @@ fn apply(o: &Options) {
             ..Cap::NONE
         },
     });
+}
+
+fn apply_to_arenas(o: &Options) {
+    use arena::settings;
+    use conf::{BackgroundThread, Dss};
     let unattended = o.background_thread != BackgroundThread::True;
     arena::oversize::configure(o.oversize_threshold, unattended);
     arena::settings::set_first_dss(match o.dss {
@@ -174,10 +185,14 @@ fn apply(o: &Options) {
         (None, Some(millionths)) => Some(share_of_cpus(millionths)),
         (None, None) => None,
     });
+}
+
+fn apply_to_threads(o: &Options, without_caches: bool) {
+    use conf::BackgroundThread;
     cache::configure(
         o.tcache_max,
         match o.tcache {
-            _ if extras & !XMALLOC != 0 => cache::Use::Never,
+            _ if without_caches => cache::Use::Never,
             true => cache::Use::Always,
             false => cache::Use::WhenAsked,
         },
@@ -186,7 +201,7 @@ fn apply(o: &Options) {
     cache::set_scan(o.debug_double_free_max_scan as usize);
     keeper::configure(match o.background_thread {
         // Threads without caches are not counted.
-        _ if extras & !XMALLOC != 0 => keeper::Mode::Never,
+        _ if without_caches => keeper::Mode::Never,
         BackgroundThread::False => keeper::Mode::Never,
         BackgroundThread::Auto => keeper::Mode::Auto,
         BackgroundThread::True => keeper::Mode::Always,

@@ -1,0 +1,42 @@
+//! Options reach the allocator from their sources, bad ones are answered with advice, and each does
+//! what it says as far as a program can see.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod effects;
+mod memory;
+mod mistakes;
+mod sources;
+
+use mallard_e2e::compiler::Source;
+use mallard_e2e::{Allocator, Library, Outcome, Sandbox};
+
+const SIGABRT: i32 = 6;
+
+fn on_each(mut check: impl FnMut(&Library)) {
+    for library in Library::under_test() {
+        check(library);
+    }
+}
+
+/// The run went on to a clean end, and said one line with each of the words.
+fn said_one_line(outcome: &Outcome, words: &[&str]) {
+    outcome.expect_success();
+    let message = outcome.stderr_text();
+    assert_eq!(message.lines().count(), 1, "one line: {message:?}");
+    for word in words {
+        assert!(
+            message.contains(word),
+            "the line contains '{word}': {message}"
+        );
+    }
+}
+
+/// `advised` on the library.
+fn run_advised(library: &Library, conf: &str, name: &str) -> String {
+    let program = Source::new("advised.c").flags(&["-rdynamic"]).compile();
+    let sandbox = Sandbox::temporary(Allocator::Preload(library));
+    let mut command = sandbox.command(&program);
+    let outcome = sandbox.run_own(command.env("MALLOC_CONF", conf).arg(name));
+    outcome.expect_success()
+}
