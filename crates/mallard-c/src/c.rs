@@ -8,6 +8,7 @@ use core::ptr::null_mut;
 use mallard_core::api;
 use mallard_core::conf::ZeroRealloc;
 use mallard_core::die;
+use mallard_core::stats;
 use mallard_core::sys::errno;
 use mallard_core::sys::mem::os_page;
 
@@ -52,6 +53,7 @@ pub unsafe extern "C" fn realloc(p: *mut c_void, size: usize) -> *mut c_void {
 /// What `realloc(p, 0)` does is one of the C standard's open questions, and an option of ours.
 #[cold]
 unsafe fn realloc_to_nothing(p: *mut c_void) -> *mut c_void {
+    stats::count_zero_realloc();
     match api::options().zero_realloc {
         ZeroRealloc::Free => {
             // SAFETY: the caller's promise.

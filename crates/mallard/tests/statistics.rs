@@ -387,3 +387,34 @@ fn while_threads_run_every_snapshot_is_sound() {
         check_at_rest(&snapshot());
     });
 }
+
+#[test]
+fn the_tree_tells_what_the_snapshot_has_until_the_next_epoch() {
+    alone(|| {
+        // SAFETY: a number is what the name takes.
+        unsafe { ctl::write(b"epoch", 1u64) }.expect("a new snapshot");
+        let all = |name: &str| number(&format!("stats.arenas.4096.{name}"));
+        let before = (number("stats.allocated"), all("small.allocated"));
+        let block = api::alloc(100);
+        assert_eq!(number("stats.allocated"), before.0, "as of the epoch");
+        // SAFETY: as above.
+        unsafe { ctl::write(b"epoch", 1u64) }.expect("a new snapshot");
+        assert_eq!(number("stats.allocated"), before.0 + 112);
+        assert_eq!(all("small.allocated"), before.1 + 112);
+        assert_eq!(all("bins.7.curregs") * 112, before.1 + 112);
+        let sums =
+            ["allocated", "active", "resident", "mapped"].map(|n| number(&format!("stats.{n}")));
+        assert!(sums.is_sorted(), "{sums:?}");
+        assert_eq!(all("pactive") * PAGE, sums[1]);
+        assert_eq!(all("small.allocated") + all("large.allocated"), sums[0]);
+        // Looks at the lock of the statistics need it themselves.
+        assert!(number("stats.mutexes.ctl.num_ops") > 0);
+        assert_eq!(number("stats.mutexes.prof.num_ops"), 0);
+        assert!(all("mutexes.extents_dirty.num_ops") > 0);
+        assert!(all("bins.7.mutex.num_ops") > 0);
+        let none = ctl::read::<usize>(b"stats.arenas.4094.mapped");
+        assert_eq!(none, Err(ctl::Error::NotFound));
+        // SAFETY: allocated above.
+        unsafe { api::dealloc(block) };
+    });
+}

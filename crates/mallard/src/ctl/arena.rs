@@ -115,8 +115,11 @@ const DSS: [(Dss, &CStr); 3] = [
 ];
 
 fn dss(at: &At<'_>) -> Answer<&'static CStr> {
-    let dss = api_arenas::dss(number(at))?;
-    Ok(DSS[dss as usize].1)
+    Ok(word(api_arenas::dss(number(at))?))
+}
+
+pub(super) fn word(dss: Dss) -> &'static CStr {
+    DSS[dss as usize].1
 }
 
 fn set_dss(at: &At<'_>, word: *const c_char) -> Answer<()> {

@@ -61,6 +61,7 @@ pub use node::{Access, At, DEPTH, Leaf, Mode, Node, Special, branch, indexed, na
 pub use request::{CType, Request};
 
 use crate::api;
+use crate::stats as statistics;
 use crate::sys::atomic::{AtomicU64, Ordering};
 use crate::sys::errno::KeepErrno;
 use core::ffi::{CStr, c_int};
@@ -260,14 +261,11 @@ pub unsafe fn write<T: CType>(name: impl AsRef<[u8]>, value: T) -> Answer<()> {
     by_name(name.as_ref(), &mut request)
 }
 
-/// The number of the snapshot.
-static EPOCH: AtomicU64 = AtomicU64::new(1);
-
 fn epoch(_: &At<'_>, request: &mut Request) -> Answer<()> {
-    if request.given::<u64>()?.is_some() {
-        EPOCH.fetch_add(1, Ordering::Relaxed);
+    if request.given::<u64>()?.is_some() && !statistics::refresh() {
+        return Err(Error::Again);
     }
-    request.answer(EPOCH.load(Ordering::Relaxed))
+    request.answer(statistics::with(|s| s.epoch).ok_or(Error::Again)?)
 }
 
 /// What was written; 0 before that.

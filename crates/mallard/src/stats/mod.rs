@@ -14,6 +14,7 @@
 
 mod figures;
 mod gather;
+pub mod locks;
 mod now;
 mod snapshot;
 #[cfg(test)]
