@@ -65,6 +65,7 @@ extern "C" fn child() {
     meta::lock().reset();
     region::lock().reset();
     HEAP.all().for_each(|h| h.lock().reset());
+    HEAP.all().for_each(|h| h.after_fork());
     for arena in arena::records() {
         arena.locks().for_each(|l| l.reset());
     }

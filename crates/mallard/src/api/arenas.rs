@@ -10,6 +10,8 @@ pub use crate::arena::settings::{Dss, NAME};
 use crate::arena::{self, Arena, by_hand, large, settings};
 use crate::cache::{self, counted};
 use crate::class::{CACHED_MAX, Class, MAX, PAGE, SLAB_MAX};
+use crate::heap::hooks;
+pub use crate::heap::hooks::ExtentHooks;
 use crate::space::Region;
 use crate::{background, die, stats};
 use core::ffi::CStr;
@@ -36,16 +38,49 @@ pub fn is_initialised(arena: u32) -> bool {
 /// Makes an arena with a page heap of its own; gives its number. `EAGAIN` when memory is out, or there
 /// are as many arenas as there can be.
 pub fn create() -> Result<u32, i32> {
+    // SAFETY: no hooks.
+    unsafe { create_with(core::ptr::null_mut()) }
+}
+
+/// As [`create`]; the arena's memory comes from hooks, if there are any.
+///
+/// # Safety
+/// The table of hooks is null, or stays as long as the arena, and its functions do what the manual says.
+pub unsafe fn create_with(hooks: *mut ExtentHooks) -> Result<u32, i32> {
     start();
-    by_hand::create()
+    // SAFETY: the caller's promise.
+    unsafe { by_hand::create(hooks) }
         .map(|arena| arena.index() as u32)
         .ok_or(libc::EAGAIN)
+}
+
+/// The hooks that an arena's memory comes from. Those of an arena that has none are functions that do
+/// what hooks do: a program may call them.
+pub fn hooks(arena: u32) -> Result<*mut ExtentHooks, i32> {
+    start();
+    if arena::existing(arena as usize).is_none() && arena < arena::automatic() as u32 {
+        return Ok((&raw const hooks::DEFAULT).cast_mut());
+    }
+    one(arena).map(Arena::hooks)
+}
+
+/// Has an arena's further memory come from hooks; those of memory that it has from hooks are replaced too.
+/// The default ones stand for memory of our own. Gives the hooks from before. `EFAULT` when there is no
+/// such arena or memory is out.
+///
+/// # Safety
+/// As for [`create_with`]; the new hooks can handle what the ones before gave.
+pub unsafe fn set_hooks(arena: u32, hooks: *mut ExtentHooks) -> Result<*mut ExtentHooks, i32> {
+    start();
+    let arena = arena::numbered(arena as usize).ok_or(libc::EFAULT)?;
+    // SAFETY: the caller's promise.
+    unsafe { arena.set_hooks(hooks) }.ok_or(libc::EFAULT)
 }
 
 /// The arena with this number, which must be one that was made by hand.
 fn made_by_hand(arena: u32) -> Result<&'static Arena, i32> {
     arena::existing(arena as usize)
-        .filter(|a| a.is_by_hand())
+        .filter(|a| a.life() == by_hand::Life::ByHand)
         .ok_or(libc::EFAULT)
 }
 

@@ -12,7 +12,9 @@ use super::slab::Slab;
 use super::table::{self, MOST_AT_ALL};
 use super::{Arena, large};
 use crate::class::{Class, PAGE};
+use crate::heap::hooks::ExtentHooks;
 use crate::heap::{self, HEAP, PageHeap};
+use crate::space::Region;
 use crate::space::region::PageRecord;
 use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
@@ -57,9 +59,16 @@ pub fn are_any() -> bool {
     ANY.load(Ordering::Relaxed)
 }
 
-/// Makes an arena. None when memory is out or there are as many as there can be.
-pub fn create() -> Option<&'static Arena> {
-    create_for(Life::ByHand)
+/// Makes an arena, with these hooks unless there are none. None when memory is out or there are as many
+/// as there can be.
+///
+/// # Safety
+/// As for [`Arena::set_hooks`].
+pub unsafe fn create(hooks: *mut ExtentHooks) -> Option<&'static Arena> {
+    let arena = create_for(Life::ByHand)?;
+    // SAFETY: the caller's promise.
+    let _ = unsafe { arena.set_hooks(hooks) };
+    Some(arena)
 }
 
 /// The arena of oversize requests, made unless there is one. None as for [`create`].
@@ -192,7 +201,7 @@ impl Arena {
                 PageRecord::Slab(record) => unsafe { Slab::discard(record) },
                 PageRecord::Large { .. } => large::forget(at).1,
             };
-            row.add(at, pages);
+            row.add(region, at, pages);
             pages * PAGE
         });
         row.free();
@@ -228,18 +237,21 @@ pub fn enter(index: usize) -> Option<&'static Arena> {
     })
 }
 
-/// Neighbouring pages that are to be freed together.
+/// Neighbouring pages of a region that are to be freed together.
 #[derive(Default)]
 struct Row {
+    region: usize,
     addr: usize,
     pages: usize,
 }
 
 impl Row {
-    fn add(&mut self, addr: usize, pages: usize) {
-        if self.addr + self.pages * PAGE != addr {
+    fn add(&mut self, region: &'static Region, addr: usize, pages: usize) {
+        let region = core::ptr::from_ref(region).addr();
+        // Regions may touch, and still are none.
+        if self.addr + self.pages * PAGE != addr || self.region != region {
             self.free();
-            self.addr = addr;
+            (self.region, self.addr) = (region, addr);
         }
         self.pages += pages;
     }

@@ -222,10 +222,19 @@ pub fn relocate(p: usize, pages: impl Into<Pages>, zero: bool) -> Option<usize> 
     let (old, arena) = pages_of(p);
     let pages = pages.into();
     let bytes = old * PAGE;
+    let is_lent = |p| Region::find(p).is_some_and(Region::is_lent);
+    if is_lent(p) {
+        // What hooks lent is theirs to map.
+        return None;
+    }
     if bytes < CHUNK || !p.is_multiple_of(CHUNK) || pages.0 <= old {
         return None;
     }
     let run = alloc(pages, CHUNK, oversize::arena_for(pages, arena))?;
+    if is_lent(run.addr) {
+        free(run.addr);
+        return None;
+    }
     let mut moved = 0;
     while bytes - moved >= CHUNK {
         match mem::move_pages(p + moved, CHUNK, run.addr + moved) {

@@ -5,6 +5,8 @@
 //! memory), so what is set for one of them holds for those beside it too, unless it has hooks.
 
 use super::{Arena, table};
+use crate::heap;
+use crate::heap::hooks::ExtentHooks;
 use crate::sys::atomic::{AtomicU8, AtomicU64, Ordering};
 use core::ffi::CStr;
 use core::fmt::Write;
@@ -153,6 +155,39 @@ impl Arena {
         self.heap().purge_all()
     }
 
+    /// The hooks that its memory comes from; the default ones where it comes from the reservation.
+    pub fn hooks(&self) -> *mut ExtentHooks {
+        self.heap().hooks()
+    }
+
+    /// Has new memory come from these hooks, and what hooks have lent so far be theirs; an automatic arena
+    /// gets a page heap of its own for that. Tells the hooks from before; none when memory is out.
+    ///
+    /// # Safety
+    /// The table stays as long as the arena has memory, and its hooks do what is documented of them.
+    pub unsafe fn set_hooks(&self, table: *mut ExtentHooks) -> Option<*mut ExtentHooks> {
+        let heaps = heap::making();
+        let shared = self.heap();
+        let before = shared.hooks();
+        let nothing_new = core::ptr::eq(before, table) || table.is_null();
+        if nothing_new {
+            return Some(before);
+        }
+        let own = if shared.is_apart() {
+            shared
+        } else {
+            heap::make_apart(&heaps)?
+        };
+        own.set_hooks(self.index.into(), table);
+        if !shared.is_apart() {
+            let (dirty, muzzy) = shared.decay_times();
+            own.set_decay_of(Some(dirty), Some(muzzy));
+            let own = core::ptr::from_ref(own).cast_mut();
+            self.heap.store(own, Ordering::Release);
+        }
+        Some(before)
+    }
+
     /// The most bytes that its page heap grows by at a time.
     pub fn growth_limit(&self) -> usize {
         self.heap().growth_limit()
@@ -169,6 +204,11 @@ mod tests {
     use super::*;
     use crate::testing::alone;
 
+    fn made() -> &'static Arena {
+        // SAFETY: no hooks.
+        unsafe { by_hand::create(core::ptr::null_mut()) }.unwrap()
+    }
+
     fn text(name: &[u8; NAME]) -> &str {
         CStr::from_bytes_until_nul(name).unwrap().to_str().unwrap()
     }
@@ -177,7 +217,7 @@ mod tests {
     fn a_name_is_what_was_set_cut_off_or_what_the_number_gives() {
         let _alone = alone();
         assert_eq!(text(&table::any().unwrap().name()), "auto_0");
-        let arena = by_hand::create().unwrap();
+        let arena = made();
         let first = std::format!("manual_{}", arena.index());
         assert_eq!(text(&arena.name()), first);
         for (set, got) in [
@@ -191,7 +231,7 @@ mod tests {
             assert_eq!(text(&arena.name()), got);
         }
         assert!(arena.destroy());
-        let again = by_hand::create().unwrap();
+        let again = made();
         assert_eq!(text(&again.name()), first, "the next one's name is its own");
         assert!(again.destroy());
     }
@@ -199,14 +239,14 @@ mod tests {
     #[test]
     fn decay_times_of_one_arena_are_not_those_of_another() {
         let _alone = alone();
-        let (a, b) = (by_hand::create().unwrap(), by_hand::create().unwrap());
+        let (a, b) = (made(), made());
         let before = b.decay_times();
         a.set_decay(Some(17), None);
         a.set_decay(None, Some(-1));
         assert_eq!(a.decay_times(), (17, -1));
         assert_eq!(b.decay_times(), before);
         assert!(a.destroy() && b.destroy());
-        let again = by_hand::create().unwrap();
+        let again = made();
         assert_eq!(
             again.decay_times(),
             before,

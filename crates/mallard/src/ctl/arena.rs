@@ -71,6 +71,18 @@ pub(super) static NAMES: &[Node] = &[
         "The most bytes that the arena's memory grows by at a time, where not more is needed.",
     ),
     name(
+        "extent_hooks",
+        Leaf::Pointer(Access::ReadWrite(
+            |at| Ok(api_arenas::hooks(number(at))?.cast()),
+            // SAFETY: the program answers for its hooks, by the manual.
+            |at, hooks| match unsafe { api_arenas::set_hooks(number(at), hooks.cast()) } {
+                Ok(_) => Ok(()),
+                Err(code) => Err(code.into()),
+            },
+        )),
+        "The functions that provide the arena's memory; an automatic arena gets memory of its own.",
+    ),
+    name(
         "name",
         Leaf::Special(Special {
             c_type: "char *",

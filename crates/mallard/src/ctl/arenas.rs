@@ -105,8 +105,10 @@ pub(super) static NAMES: &[Node] = &[
 
 fn create(_: &At<'_>, request: &mut Request) -> Answer<()> {
     request.must_read::<u32>()?;
-    let _hooks = request.given::<*mut c_void>()?;
-    request.answer(api::arenas::create()?)
+    let hooks = request.given::<*mut c_void>()?;
+    let hooks = hooks.unwrap_or(core::ptr::null_mut());
+    // SAFETY: the program answers for its hooks, by the manual.
+    request.answer(unsafe { api::arenas::create_with(hooks.cast()) }?)
 }
 
 fn lookup(_: &At<'_>, request: &mut Request) -> Answer<()> {

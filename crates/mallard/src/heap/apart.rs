@@ -4,10 +4,12 @@
 //! together. When the arena is destroyed its page heap stays, without memory, for the next.
 
 use super::heaps::{FIRST, HEAP};
-use super::{PageHeap, Purged};
+use super::{Backing, PageHeap, Purged, State};
 use crate::class::PAGE;
 use crate::space::Region;
-use crate::space::chunk::CHUNK;
+use crate::space::chunk::{CHUNK, CHUNK_PAGES};
+use crate::sys::atomic::Ordering;
+use crate::sys::bits::Bits512;
 
 impl PageHeap {
     /// Makes the page heap as one that was just made is, for another arena; it holds nothing.
@@ -16,6 +18,7 @@ impl PageHeap {
         self.set_decay(dirty, muzzy);
         self.set_cap(FIRST.cap());
         self.set_growth_limit(usize::MAX);
+        self.set_hooks(0, core::ptr::null_mut());
         let mut state = self.state.lock();
         state.totals.dirty_purged = Purged::ZERO;
         state.totals.muzzy_purged = Purged::ZERO;
@@ -30,10 +33,23 @@ impl PageHeap {
         self.state.lock().pool.set_growth_limit(bytes);
     }
 
+    /// Whether it serves one arena alone.
+    pub fn is_apart(&self) -> bool {
+        self.apart
+    }
+
+    /// In the child of a fork: nobody is giving memory back.
+    pub fn after_fork(&self) {
+        self.lending.busy.store(false, Ordering::Relaxed);
+    }
+
     /// Calls `f` with each page and its region, in ascending order within each; `f` tells how many
     /// bytes to go on by.
     pub fn each_page(&self, mut f: impl FnMut(&'static Region, usize) -> usize) {
-        for region in Region::all() {
+        // The list of what hooks lent is not to change.
+        let _hold = self.lending.is_on().then(|| self.hold(true));
+        let lent = self.state.lock().pool.lent();
+        for region in Region::all().iter().chain(lent) {
             // A block that reaches into the next chunk is not to be looked at again there.
             let mut done = 0;
             for i in region.chunks_of(self.id) {
@@ -49,10 +65,37 @@ impl PageHeap {
         }
     }
 
-    /// Gives up all memory, down to its addresses' being usable. Every page is free.
+    /// Gives up all memory, down to its addresses' being usable. Nobody uses a page.
     pub fn give_all_up(&self) {
-        debug_assert_eq!(self.totals().used, 0);
-        self.purge_all();
+        if let Some(hold) = self.hold(true) {
+            self.state.lock().find_lost();
+            self.purge_held(&hold);
+            self.destroy_lent();
+        }
         self.state.lock().pool.decommit_vacant();
+    }
+}
+
+impl State {
+    /// Frees what counts as used and is not: pages that a thread had just taken, or was about to free,
+    /// when another forked this process off.
+    fn find_lost(&mut self) {
+        if self.totals.used == 0 {
+            return;
+        }
+        for region in self.pool.regions() {
+            for i in region.chunks_of(self.pool.heap()) {
+                let chunk = region.chunk(i);
+                if chunk.away.get() || chunk.is_vacant() {
+                    continue;
+                }
+                let used = Bits512::empty();
+                used.set(0, CHUNK_PAGES);
+                chunk.free.runs().for_each(|r| used.clear(r.start, r.len));
+                for run in used.runs() {
+                    self.give(chunk, run.start, run.len, Backing::Dirty);
+                }
+            }
+        }
     }
 }

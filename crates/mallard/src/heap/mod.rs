@@ -11,7 +11,8 @@
 //! - `huge_pages` decides which chunks ask for huge pages.
 //! - There can be several page heaps (`heaps`), each with chunks of its own: one for every node of
 //!   memory where a machine has several (`nodes`), one for each arena made by hand (`apart`). One of a
-//!   node that has no memory left takes from another.
+//!   node that has no memory left takes from another; one of an arena may take from functions of the
+//!   program's instead of the reservation (`hooks`, `lent`).
 //!
 //! All state of a page heap is behind one lock. The records of its chunks are touched only under it.
 //! This floor knows nothing of classes and blocks: who asks for a run describes its pages in the
@@ -22,7 +23,9 @@ mod apart;
 mod decay;
 mod filler;
 mod heaps;
+pub mod hooks;
 pub mod huge_pages;
+mod lent;
 pub mod nodes;
 mod pool;
 mod purge;
@@ -35,13 +38,14 @@ use crate::class::PAGE;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::region::SLICE_CHUNKS;
 use crate::space::{HeapId, Region};
-use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use crate::sys::count::Kind;
 use crate::sys::lock::{Guard, Mutex, RawLock};
 use crate::sys::time;
 use decay::Decay;
 use filler::Filler;
 pub use heaps::{FIRST, HEAP, make_apart, making};
+use lent::Lending;
 use pool::Pool;
 use watch::Watch;
 pub use watch::{BELL, Cap};
@@ -135,18 +139,16 @@ static RETAIN: AtomicBool = AtomicBool::new(true);
 pub struct PageHeap {
     id: HeapId,
     state: Mutex<State>,
-    /// Held by the thread that purges, outside all other locks.
-    purging: Mutex<Purging>,
+    /// Held by the thread that purges, outside all other locks; where hooks have lent memory a flag is
+    /// instead ([`PageHeap::hold`]).
+    purging: Mutex<()>,
+    /// Rounds of purging so far.
+    rounds: AtomicU32,
+    lending: Lending,
     /// Whether freed pages go back at once, so that `free` need not ask for the time.
     at_once: AtomicBool,
     /// Whether it serves one arena alone, made by hand.
     apart: bool,
-}
-
-/// What the purging thread keeps.
-struct Purging {
-    /// Rounds so far.
-    round: u32,
 }
 
 struct State {
@@ -156,6 +158,8 @@ struct State {
     dirty: Decay,
     muzzy: Decay,
     watch: Watch,
+    /// Whether the heap grows by itself; not by what hooks give.
+    may_grow: bool,
 }
 
 // SAFETY: the chunk records that the lists refer to live for ever and are touched under the lock
@@ -175,9 +179,12 @@ impl PageHeap {
                     dirty: Decay::new(10_000),
                     muzzy: Decay::new(0),
                     watch: Watch::new(),
+                    may_grow: true,
                 },
             ),
-            purging: Mutex::named(Kind::Purging, Purging { round: 0 }),
+            purging: Mutex::named(Kind::Purging, ()),
+            rounds: AtomicU32::new(0),
+            lending: Lending::new(),
             at_once: AtomicBool::new(false),
             apart,
         }
@@ -249,12 +256,14 @@ impl PageHeap {
         run.or_else(|| self.alloc_elsewhere(pages, align))
     }
 
-    /// A run of another page heap, because this one can get no memory. Those that serve one arena alone
-    /// neither give nor take.
+    /// A run for which this page heap has no room: of another one, or from hooks. Those that serve one
+    /// arena alone neither give to others nor take from them.
     #[cold]
     fn alloc_elsewhere(&self, pages: usize, align: usize) -> Option<Run> {
         if self.apart {
-            return None;
+            return self
+                .borrows()
+                .then(|| self.alloc_from_hooks(pages, align))?;
         }
         HEAP.all()
             .filter(|heap| heap.id != self.id && !heap.apart)
@@ -331,7 +340,11 @@ impl PageHeap {
     /// Calls `f` for the runs of free pages of one kind inside a chunk: their kind, their length, and how
     /// many alike there are. The lock is held for 64 chunks at a time.
     pub fn each_free_run(&self, mut f: impl FnMut(Backing, usize, usize)) {
-        for region in Region::all() {
+        // Not while a hook has some of them in its hands.
+        let hold = self.lending.is_on().then(|| self.hold(false)).flatten();
+        let lent = hold.map(|hold| (self.state.lock().pool.lent(), hold));
+        let (lent, _hold) = lent.unzip();
+        for region in Region::all().iter().chain(lent.into_iter().flatten()) {
             for slice in region.slices_of(self.id) {
                 let state = self.state.lock();
                 // Most of a heap that has shrunk: its records need not be touched.
@@ -344,7 +357,7 @@ impl PageHeap {
                     .filter(|i| known >> (i % SLICE_CHUNKS) & 1 == 0);
                 let usable = others
                     .map(|i| region.chunk(i))
-                    .filter(|c| c.committed.get());
+                    .filter(|c| c.committed.get() && !c.away.get());
                 usable.for_each(|chunk| each_free_run_in(chunk, &mut f));
             }
         }
@@ -397,11 +410,11 @@ impl State {
         }
         if (rows::LEAST..rows::MOST).contains(&pages)
             && align == PAGE
-            && let Some(addr) = rows::find(self.pool.heap(), pages)
+            && let Some(addr) = rows::find(&self.pool, pages)
         {
             return Some(self.take_row(addr, pages));
         }
-        let reserve = RESERVE.load(Ordering::Relaxed);
+        let reserve = self.may_grow.then(|| RESERVE.load(Ordering::Relaxed));
         if pages >= CHUNK_PAGES || align > CHUNK {
             let chunks = pages.div_ceil(CHUNK_PAGES);
             let first = self.pool.take(chunks, align, reserve)?;
@@ -457,6 +470,9 @@ impl State {
             return false;
         };
         let end = more + pages * PAGE;
+        if region.is_lent() {
+            return self.is_free_in_extent(region, more, pages);
+        }
         let upto = region.index_at(end - PAGE) + 1;
         // The chunks from the run's last one on that are this heap's.
         let mine = region.row_end(region.index_at(more - PAGE), self.pool.heap(), upto);
@@ -477,7 +493,7 @@ impl State {
         debug_assert!(chunk.free.all_in(start, len));
         if chunk.is_vacant() {
             self.pool.unfile(chunk);
-            if chunk.dirty.is_empty() && chunk.muzzy.is_empty() {
+            if chunk.dirty.is_empty() && chunk.muzzy.is_empty() && !chunk.region().is_lent() {
                 huge_pages::reconsider(chunk);
             }
         }

@@ -9,6 +9,7 @@
 //! A [`Pool`] is the part of a page heap that does this, under the page heap's lock.
 
 use super::huge_pages;
+use super::lent::find_row;
 use crate::space::chunk::{CHUNK, Chunk};
 use crate::space::region::{self, ChunkSet, End, Growing, HeapId, Region};
 use crate::sys::{mem, numa};
@@ -27,6 +28,8 @@ pub struct Pool {
     node: Option<usize>,
     /// The most bytes to grow by at a time.
     growth_limit: usize,
+    /// The regions that hooks lent, in a list.
+    lent: Option<&'static Region>,
 }
 
 impl Pool {
@@ -37,6 +40,7 @@ impl Pool {
             decommitted: 0,
             node: None,
             growth_limit: usize::MAX,
+            lent: None,
         }
     }
 
@@ -49,8 +53,51 @@ impl Pool {
         self.growth_limit = bytes;
     }
 
+    /// The regions that hooks lent.
+    pub fn lent(&self) -> impl Iterator<Item = &'static Region> + use<> {
+        core::iter::successors(self.lent, |region| region.next_lent())
+    }
+
+    /// All regions that chunks of the heap lie in.
+    pub fn regions(&self) -> impl Iterator<Item = &'static Region> + use<> {
+        Region::all().iter().chain(self.lent())
+    }
+
+    /// A region of so many chunks has been lent.
+    pub fn add_lent(&mut self, region: &'static Region, chunks: usize) {
+        region.set_next_lent(self.lent.replace(region));
+        self.chunks += chunks;
+    }
+
+    /// Chunks of a lent region, which nobody refers to, have been given back.
+    pub fn lose_lent(&mut self, region: &'static Region, chunks: usize) {
+        self.chunks -= chunks;
+        if !region.lose(chunks) {
+            return;
+        }
+        let next = region.next_lent();
+        let before = self
+            .lent()
+            .find(|r| r.next_lent().is_some_and(|n| core::ptr::eq(n, region)));
+        match before {
+            Some(before) => before.set_next_lent(next),
+            None => self.lent = next,
+        }
+        // SAFETY: no chunk of it is left, so nothing refers to it but the list, which it has left.
+        unsafe { region.forsake() };
+    }
+
+    /// Vacant chunks became decommitted, or are so no more.
+    pub fn count_decommitted(&mut self, chunks: usize, more: bool) {
+        if more {
+            self.decommitted += chunks;
+        } else {
+            self.decommitted -= chunks;
+        }
+    }
+
     /// Chunks to grow by, where there is room for more than is needed.
-    fn step(&self) -> usize {
+    pub fn step(&self) -> usize {
         (self.chunks / 4)
             .clamp(LEAST_STEP, LARGEST_STEP)
             .min((self.growth_limit / CHUNK).max(1))
@@ -82,10 +129,16 @@ impl Pool {
         self.decommitted == 0
     }
 
-    /// Neighbouring vacant chunks, now the caller's, the first at a multiple of `align` bytes.
-    pub fn take(&mut self, n: usize, align: usize, reserve: usize) -> Option<&'static Chunk> {
+    /// Neighbouring vacant chunks, now the caller's, the first at a multiple of `align` bytes. The heap
+    /// grows if need be, by at most what the option `reserve` says, or not at all.
+    pub fn take(
+        &mut self,
+        n: usize,
+        align: usize,
+        reserve: Option<usize>,
+    ) -> Option<&'static Chunk> {
         let found = self.find(n, align);
-        let first = found.or_else(|| self.grow(n, align, reserve))?;
+        let first = found.or_else(|| self.grow(n, align, reserve?))?;
         self.recommit(first, n).then_some(first)
     }
 
@@ -157,14 +210,19 @@ impl Pool {
     }
 
     fn find(&self, n: usize, align: usize) -> Option<&'static Chunk> {
-        let all = || Region::all().iter();
+        let all = || self.regions();
         if n == 1 && align <= CHUNK {
             let resident = all().find_map(|r| Some(r.chunk(r.resident(self.heap).first()?)));
             return resident
                 .or_else(|| all().find_map(|r| Some(r.chunk(r.vacant(self.heap).first()?))));
         }
         all().find_map(|r| {
-            let start = r.vacant(self.heap).best_fit(n, |i| aligned(r, i, align))?;
+            let vacant = r.vacant(self.heap);
+            let start = if r.is_lent() {
+                find_row(r, n, align, |c| vacant.contains(r.index_of(c)))
+            } else {
+                vacant.best_fit(n, |i| aligned(r, i, align))
+            }?;
             Some(r.chunk(start))
         })
     }

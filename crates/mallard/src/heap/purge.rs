@@ -13,12 +13,13 @@
 use super::advice::{self, Range};
 use super::huge_pages;
 use super::watch::{Alarm, BELL, Plan};
-use super::{Backing, PageHeap, Purged, Purging, RETAIN, State};
+use super::{Backing, PageHeap, Purged, RETAIN, State, hooks};
 use crate::class::PAGE;
 use crate::space::Region;
 use crate::space::chunk::{CHUNK_PAGES, Chunk};
-use crate::sys::atomic::Ordering;
+use crate::sys::atomic::{AtomicBool, Ordering};
 use crate::sys::bits::Bits512;
+use crate::sys::lock::Guard;
 use crate::sys::{mem, time};
 
 /// Ranges handled in one round.
@@ -55,11 +56,27 @@ impl Step {
     }
 }
 
+/// The right to return memory of a page heap.
+pub(super) enum Hold<'a> {
+    Lock(#[expect(dead_code, reason = "held")] Guard<'a, ()>),
+    Flag(&'a AtomicBool),
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        if let Hold::Flag(flag) = self {
+            flag.store(false, Ordering::Release);
+        }
+    }
+}
+
 /// Pages on their way back: marked allocated meanwhile.
 struct Batch {
     ranges: [Range; BATCH],
     len: usize,
     pages: usize,
+    /// Whether hooks lent them: all of them or none.
+    lent: bool,
     /// Chunks whose huge pages break by this.
     broken: [Option<&'static Chunk>; BATCH],
 }
@@ -77,7 +94,7 @@ impl Batch {
     /// Adds a range, joining it to the last when they touch.
     fn push(&mut self, addr: usize, pages: usize) {
         self.pages += pages;
-        if self.len > 0 {
+        if self.len > 0 && !self.lent {
             let last = &mut self.ranges[self.len - 1];
             if last.addr == addr + pages * PAGE {
                 *last = Range {
@@ -145,13 +162,41 @@ impl PageHeap {
         }
     }
 
+    /// The right to return memory: a lock, or, where hooks have lent some, a flag, because nobody holds a
+    /// lock in a hook. With `wait`, of the lock and of the flag, unless the thread is in a hook itself.
+    pub(super) fn hold(&self, wait: bool) -> Option<Hold<'_>> {
+        let flag = &self.lending.busy;
+        if !self.lending.is_on() {
+            let guard = match wait {
+                true => Some(self.purging.lock()),
+                false => self.purging.try_lock(),
+            };
+            // Hooks may have come meanwhile.
+            if !self.lending.is_on() {
+                return guard.map(Hold::Lock);
+            }
+        }
+        if hooks::is_inside() {
+            return None;
+        }
+        while flag.swap(true, Ordering::Acquire) {
+            if !wait {
+                return None;
+            }
+            time::give_way();
+        }
+        Some(Hold::Flag(flag))
+    }
+
     /// Comes down to a limit because of the cap.
     fn make_room(&self, limit: usize) {
         // Waits for who purges already: were it not to, freeing would outrun the cap.
-        let mut purging = self.purging.lock();
+        // Who resets an arena frees pages while it holds the flag.
+        let wait = !self.lending.is_on();
+        let Some(hold) = self.hold(wait) else { return };
         // The cap holds for nearly full chunks too, and what it is about is memory in use.
-        self.purge_round(&mut purging, limit, Step::DirtyToClean, Spare::NONE);
-        drop(purging);
+        self.purge_round(&hold, limit, Step::DirtyToClean, Spare::NONE);
+        drop(hold);
         let mut s = self.state.lock();
         let totals = s.totals;
         s.watch.give_up(totals.dirty, totals.used);
@@ -161,8 +206,8 @@ impl PageHeap {
     #[cold]
     pub(super) fn shed(&self, limit: usize) {
         // Who purges already does this thread's part too.
-        if let Some(mut purging) = self.purging.try_lock() {
-            self.purge_round(&mut purging, limit, Step::DirtyToClean, Spare::PARTLY_USED);
+        if let Some(hold) = self.hold(false) {
+            self.purge_round(&hold, limit, Step::DirtyToClean, Spare::PARTLY_USED);
         }
     }
 
@@ -188,33 +233,47 @@ impl PageHeap {
 
     fn purge_to(&self, limit: usize, step: Step) {
         // Who purges already does this thread's part too.
-        if let Some(mut purging) = self.purging.try_lock() {
-            self.purge_round(&mut purging, limit, step, Spare::NEARLY_FULL);
+        if let Some(hold) = self.hold(false) {
+            self.purge_round(&hold, limit, step, Spare::NEARLY_FULL);
         }
     }
 
     /// Returns all free memory now, also the few free pages of nearly full chunks. Tells whether
     /// anything was returned.
     pub fn purge_all(&self) -> bool {
-        let mut purging = self.purging.lock();
-        let dirty = self.purge_round(&mut purging, 0, Step::DirtyToClean, Spare::NONE);
-        let muzzy = self.purge_round(&mut purging, 0, Step::MuzzyToClean, Spare::NONE);
+        self.hold(true).is_some_and(|hold| self.purge_held(&hold))
+    }
+
+    /// The same for who may return memory already.
+    pub(super) fn purge_held(&self, hold: &Hold) -> bool {
+        let dirty = self.purge_round(hold, 0, Step::DirtyToClean, Spare::NONE);
+        let muzzy = self.purge_round(hold, 0, Step::MuzzyToClean, Spare::NONE);
         dirty | muzzy
     }
 
-    fn purge_round(&self, purging: &mut Purging, limit: usize, step: Step, spare: Spare) -> bool {
-        purging.round = purging.round.wrapping_add(1).max(1);
-        let (mut any, mut first) = (false, true);
+    fn purge_round(&self, _: &Hold, limit: usize, step: Step, spare: Spare) -> bool {
+        let round = self.rounds.load(Ordering::Relaxed).wrapping_add(1).max(1);
+        self.rounds.store(round, Ordering::Relaxed);
+        let mut any = self.lending.is_on()
+            && step != Step::DirtyToMuzzy
+            && self.give_back_vacant(limit, step == Step::MuzzyToClean, round);
+        if any {
+            self.state.lock().purged(step).sweeps += 1;
+        }
+        let mut first = !any;
         loop {
             let mut s = self.state.lock();
-            let batch = s.choose(limit, step, spare, purging.round);
+            let batch = s.choose(limit, step, spare, round);
             if batch.len == 0 {
                 break;
             }
             s.purged(step).sweeps += first as u64;
             drop(s);
             first = false;
-            any |= self.advise(&batch, step, purging.round);
+            any |= match batch.lent {
+                true => self.purge_lent(&batch, step, round),
+                false => self.advise(&batch, step, round),
+            };
         }
         if any && !RETAIN.load(Ordering::Relaxed) {
             self.state.lock().pool.decommit_vacant();
@@ -251,6 +310,30 @@ impl PageHeap {
                 s.purged(step).advices += 1;
                 s.give_purged(&piece, backing, step, round);
             }
+        }
+        any
+    }
+}
+
+impl PageHeap {
+    /// As [`PageHeap::advise`], by the hooks that lent the pages.
+    fn purge_lent(&self, batch: &Batch, step: Step, round: u32) -> bool {
+        let hooks = self.lending.hooks();
+        let mut any = false;
+        for range in &batch.ranges[..batch.len] {
+            let (at, len) = (range.addr, range.pages * PAGE);
+            let place = self.extent_at(at);
+            let backing = if step.is_lazy() && hooks.purge_lazy(place, at, len) {
+                Some(Backing::Muzzy)
+            } else if hooks.purge_forced(place, at, len) {
+                Some(Backing::Clean)
+            } else {
+                None
+            };
+            any |= backing.is_some();
+            let mut s = self.state.lock();
+            s.purged(step).advices += 1;
+            s.give_purged(range, backing, step, round);
         }
         any
     }
@@ -319,6 +402,7 @@ impl State {
             ranges: [Range::default(); BATCH],
             len: 0,
             pages: 0,
+            lent: false,
             broken: [None; BATCH],
         };
         let there = if step == Step::MuzzyToClean {
@@ -330,7 +414,7 @@ impl State {
         if excess == 0 {
             return batch;
         }
-        for region in Region::all().iter().rev() {
+        for region in Region::all().iter().rev().chain(self.pool.lent()) {
             for i in region.resident(self.pool.heap()).descending() {
                 self.choose_from(region.chunk(i), step, round, excess, &mut batch);
                 if batch.is_full() || batch.pages >= excess {
@@ -377,6 +461,13 @@ impl State {
         excess: usize,
         batch: &mut Batch,
     ) {
+        let lent = chunk.region().is_lent();
+        if batch.len == 0 {
+            batch.lent = lent;
+        }
+        if batch.lent != lent {
+            return;
+        }
         let breaks = chunk.huge.get() && !chunk.is_vacant() && huge_pages::may_stay_broken();
         for run in purgeable(chunk, step, round).runs() {
             if batch.is_full() || batch.pages >= excess {

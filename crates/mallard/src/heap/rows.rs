@@ -6,9 +6,10 @@
 //! is little beside what such a block costs to be touched, among the first [`LOOKED_AT`] of the heap.
 //! The page heap asks here, under its lock, before it breaks or commits a chunk.
 
+use super::pool::Pool;
 use crate::class::PAGE;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES};
-use crate::space::region::{HeapId, Region};
+use crate::space::{HeapId, Region};
 
 /// The shortest run that is worth the look, in pages, and the first that is not: longer blocks begin
 /// at a chunk, where all of their memory can be huge pages and be moved by remapping.
@@ -34,34 +35,43 @@ impl Best {
 
 /// The address of a free run of this heap that has `pages` pages at least and does not lie inside one
 /// chunk that has used pages too: the shortest there is.
-pub fn find(heap: HeapId, pages: usize) -> Option<usize> {
+pub fn find(pool: &Pool, pages: usize) -> Option<usize> {
     let mut best = Best { pages, found: None };
     for region in Region::all() {
-        // Free pages right before `end`.
-        let (mut run, mut end) = (0, 0);
-        for i in region.chunks_of(heap).take(LOOKED_AT) {
-            let chunk = region.chunk(i);
-            if chunk.addr() != end || !chunk.committed.get() {
-                best.see(end, run);
-                run = 0;
-            }
-            end = chunk.addr() + CHUNK;
-            if !chunk.committed.get() {
-                continue;
-            }
-            if chunk.is_vacant() {
-                run += CHUNK_PAGES;
-                continue;
-            }
-            let head = chunk.free.run_at(0);
-            if run > 0 {
-                best.see(chunk.addr() + head * PAGE, run + head);
-            }
-            run = chunk.free.set_below(CHUNK_PAGES);
-        }
-        if run >= CHUNK_PAGES {
-            best.see(end, run);
-        }
+        look_over::<false>(region, pool.heap(), &mut best);
+    }
+    for region in pool.lent() {
+        look_over::<true>(region, pool.heap(), &mut best);
     }
     best.found.map(|(_, at)| at)
+}
+
+/// Sees the runs of a region; of one that hooks lent, those within one extent.
+fn look_over<const LENT: bool>(region: &Region, heap: HeapId, best: &mut Best) {
+    // Free pages right before `end`.
+    let (mut run, mut end) = (0, 0);
+    for i in region.chunks_of(heap).take(LOOKED_AT) {
+        let chunk = region.chunk(i);
+        let is_there = chunk.committed.get() && !(LENT && chunk.away.get());
+        if chunk.addr() != end || !is_there || LENT && chunk.begins.get() {
+            best.see(end, run);
+            run = 0;
+        }
+        end = chunk.addr() + CHUNK;
+        if !is_there {
+            continue;
+        }
+        if chunk.is_vacant() {
+            run += CHUNK_PAGES;
+            continue;
+        }
+        let head = chunk.free.run_at(0);
+        if run > 0 {
+            best.see(chunk.addr() + head * PAGE, run + head);
+        }
+        run = chunk.free.set_below(CHUNK_PAGES);
+    }
+    if run >= CHUNK_PAGES {
+        best.see(end, run);
+    }
 }

@@ -37,6 +37,12 @@ pub struct Chunk {
     pub refused: Cell<u32>,
     /// Whether its addresses may be touched; only a vacant chunk's may not.
     pub committed: Cell<bool>,
+    /// Of a chunk that hooks lent: whether an extent begins with it.
+    pub begins: Cell<bool>,
+    /// The round of purging in which the hooks did not want it back.
+    pub asked: Cell<u32>,
+    /// And whether it has been given back, or a hook has it in its hands.
+    pub away: Cell<bool>,
     pub next: Cell<Option<&'static Chunk>>,
     pub prev: Cell<Option<&'static Chunk>>,
 }
@@ -62,6 +68,9 @@ impl Chunk {
             kept_broken: Cell::new(false),
             refused: Cell::new(0),
             committed: Cell::new(true),
+            begins: Cell::new(false),
+            asked: Cell::new(0),
+            away: Cell::new(false),
             next: Cell::new(None),
             prev: Cell::new(None),
         };

@@ -18,7 +18,7 @@ const GRAIN: usize = 64;
 /// Sizes up to this are kept in exact lists, larger ones in lists of powers of two.
 const FINE_MAX: usize = 1024;
 const FINE_LISTS: usize = FINE_MAX / GRAIN;
-const COARSE_LISTS: usize = 16;
+const COARSE_LISTS: usize = 24;
 const FIRST_BLOCK: usize = 128 * 1024;
 const LARGEST_BLOCK: usize = 4 * 1024 * 1024;
 
@@ -95,7 +95,7 @@ fn fit(size: usize) -> (usize, usize) {
 }
 
 /// Memory for a record, aligned to a cache line; its contents are unspecified. None when the system
-/// gives no more, or for more than 64 MiB.
+/// gives no more, or for more than 16 GiB.
 pub fn take(size: usize) -> Option<NonNull<u8>> {
     let (size, list) = fit(size);
     let mut meta = META.lock();
@@ -264,7 +264,7 @@ mod tests {
             unsafe { give(r, s) };
         }
         assert!(
-            take(65 << 20).is_none(),
+            take((16 << 30) + 1).is_none(),
             "more than the largest list is refused"
         );
     }

@@ -25,14 +25,18 @@
 //! length committed so far. When it is full, or when the system gave less than was asked for, more
 //! regions join a table. Regions are never unmapped, so `&'static Region` holds.
 //!
+//! Memory that the program's own functions provide is a region too, of another kind (`lent`).
+//!
 //! The maps are written under the lock of whoever owns the page and read without any: a thread that
 //! asks about a block got that block from a thread that had written the map before, and a stale
 //! answer about a page that is not the asker's can only concern a pointer that was never valid.
 
+pub mod lent;
+
 use super::chunk::{CHUNK, Chunk};
 use super::meta::{self, HugePages};
 use crate::class::{Class, PAGE, PAGE_SHIFT};
-use crate::sys::atomic::{AtomicU8, AtomicU16, AtomicU64, AtomicUsize, Ordering};
+use crate::sys::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use crate::sys::count::Kind;
 use crate::sys::lock::{Guard, Mutex, RawLock};
 use crate::sys::mem::{self, round_up};
@@ -85,6 +89,11 @@ pub struct Region {
     chunks: AtomicUsize,
     /// Chunks that the maps are committed for.
     mapped_chunks: AtomicUsize,
+    /// Where the class map's part for the heap begins.
+    classes: AtomicUsize,
+    /// Chunks that hooks lent and that were not given back; 0 for a reservation.
+    lent: AtomicUsize,
+    next: AtomicPtr<Region>,
 }
 
 /// All that is recorded of one chunk: its part of the record map, and its own record.
@@ -216,6 +225,9 @@ impl Region {
             max_chunks: AtomicUsize::new(0),
             chunks: AtomicUsize::new(0),
             mapped_chunks: AtomicUsize::new(0),
+            classes: AtomicUsize::new(0),
+            lent: AtomicUsize::new(0),
+            next: AtomicPtr::new(core::ptr::null_mut()),
         }
     }
 
@@ -226,7 +238,8 @@ impl Region {
         if first.contains(p) {
             return Some(first);
         }
-        Self::all().iter().skip(1).find(|r| r.contains(p))
+        let mut further = Self::all().iter().skip(1);
+        further.find(|r| r.contains(p)).or_else(|| lent::find(p))
     }
 
     /// All regions so far.
@@ -252,16 +265,16 @@ impl Region {
     }
 
     /// Chunks that fit.
-    fn max_chunks(&self) -> usize {
+    pub fn max_chunks(&self) -> usize {
         self.max_chunks.load(Ordering::Relaxed)
     }
 
     fn class_at(&self, p: usize) -> &'static AtomicU8 {
         debug_assert!(self.contains(p));
-        let base = self.base.load(Ordering::Relaxed);
+        let classes = self.classes.load(Ordering::Relaxed);
         // SAFETY: `p` lies in the committed heap, for whose pages the class map is committed; the
         // map is never unmapped and reached through atomics alone.
-        unsafe { &*((base + ((p - base) >> PAGE_SHIFT)) as *const AtomicU8) }
+        unsafe { &*((classes + ((p - self.heap()) >> PAGE_SHIFT)) as *const AtomicU8) }
     }
 
     fn record_at(&self, p: usize) -> &'static AtomicU64 {
@@ -537,6 +550,7 @@ impl Region {
         set(&region.max_chunks, layout.chunks);
         set(&region.chunks, 0);
         set(&region.mapped_chunks, 0);
+        set(&region.classes, base + (layout.heap >> PAGE_SHIFT));
         if forbid_huge_pages {
             mem::forbid_huge_pages(base, layout.heap + layout.chunks * CHUNK);
         }

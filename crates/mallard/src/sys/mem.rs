@@ -62,6 +62,65 @@ pub fn commit(at: usize, len: usize) -> bool {
     unsafe { libc::mprotect(at as *mut _, len, libc::PROT_READ | libc::PROT_WRITE) == 0 }
 }
 
+/// Makes a range untouchable, whatever is behind it.
+pub fn forbid(at: usize, len: usize) -> bool {
+    let _keep = KeepErrno::new();
+    // SAFETY: the caller owns the range, and touches it no more.
+    unsafe { libc::mprotect(at as *mut _, len, libc::PROT_NONE) == 0 }
+}
+
+/// Maps readable and writable memory at a multiple of `align`, which is one of the system's page. It
+/// reads as zeros.
+pub fn map_aligned(len: usize, align: usize) -> Option<usize> {
+    if let Some(at) = map(len) {
+        if at.is_multiple_of(align) {
+            return Some(at);
+        }
+        release(at, len);
+    }
+    let wide = map(len.checked_add(align)?)?;
+    let at = round_up(wide, align);
+    if at > wide {
+        release(wide, at - wide);
+    }
+    let rest = wide + align - at;
+    if rest > 0 {
+        release(at + len, rest);
+    }
+    Some(at)
+}
+
+fn map(len: usize) -> Option<usize> {
+    map_with(0, len, 0)
+}
+
+/// Maps such memory at this address, if it is nobody's.
+pub fn map_at(at: usize, len: usize) -> Option<usize> {
+    let got = map_with(at, len, libc::MAP_FIXED_NOREPLACE)?;
+    if got == at {
+        return Some(at);
+    }
+    // Before Linux 4.17 the address is a hint.
+    release(got, len);
+    None
+}
+
+fn map_with(at: usize, len: usize, flags: i32) -> Option<usize> {
+    let _keep = KeepErrno::new();
+    // SAFETY: a new anonymous mapping that replaces none touches nothing.
+    let got = unsafe {
+        libc::mmap(
+            at as *mut libc::c_void,
+            len,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | flags,
+            -1,
+            0,
+        )
+    };
+    (got != libc::MAP_FAILED).then_some(got as usize)
+}
+
 /// The opposite of [`commit`]: the range goes back to being reserved only, and what the system
 /// counts against its limits for it is given up. False when the kernel refused.
 pub fn decommit(at: usize, len: usize) -> bool {

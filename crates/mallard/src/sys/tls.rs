@@ -24,6 +24,9 @@ unsafe impl Sync for Zeros {}
 pub static EMPTY: Zeros = Zeros(UnsafeCell::new([0; EMPTY_SIZE]));
 /// Where the pointer of a thread points whose cache is gone for good.
 pub static ENDED: Zeros = Zeros(UnsafeCell::new([0; EMPTY_SIZE]));
+/// Where the pointer of a thread points while it is in a function of the program's that provides
+/// memory: what that asks for comes past the thread's cache.
+pub static ASIDE: Zeros = Zeros(UnsafeCell::new([0; EMPTY_SIZE]));
 
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("Mallard's thread-local access is written for x86-64 only so far");

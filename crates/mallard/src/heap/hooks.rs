@@ -1,0 +1,405 @@
+//! Extent hooks: functions of the program that provide an arena's memory, with jemalloc's types.
+//!
+//! [`DEFAULT`] are working functions over the system's own calls, for programs that take the hooks of an
+//! arena, put a function of theirs before one of them, and give the result to another arena. An arena
+//! whose hooks are these uses the reservation instead of them.
+//!
+//! A hook is called while its caller holds no lock: it may allocate. What it asks for comes past the
+//! thread's cache, which may be in the middle of a change, and from the first arena ([`call`]).
+
+use crate::class::PAGE;
+use crate::sys::errno::KeepErrno;
+use crate::sys::{mem, tls};
+use core::ffi::{c_uint, c_void};
+use core::ptr::null_mut;
+
+type Address = *mut c_void;
+type AllocHook = unsafe extern "C" fn(
+    *mut ExtentHooks,
+    Address,
+    usize,
+    usize,
+    *mut bool,
+    *mut bool,
+    c_uint,
+) -> Address;
+type DallocHook = unsafe extern "C" fn(*mut ExtentHooks, Address, usize, bool, c_uint) -> bool;
+type DestroyHook = unsafe extern "C" fn(*mut ExtentHooks, Address, usize, bool, c_uint);
+/// Commits, decommits or purges a part of an extent.
+type PartHook =
+    unsafe extern "C" fn(*mut ExtentHooks, Address, usize, usize, usize, c_uint) -> bool;
+type SplitHook =
+    unsafe extern "C" fn(*mut ExtentHooks, Address, usize, usize, usize, bool, c_uint) -> bool;
+type MergeHook =
+    unsafe extern "C" fn(*mut ExtentHooks, Address, usize, Address, usize, bool, c_uint) -> bool;
+
+/// jemalloc's `extent_hooks_t`. All but `alloc` may be null; those that tell a `bool` tell true when
+/// they did nothing, and one that is null is as good as that.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ExtentHooks {
+    pub alloc: Option<AllocHook>,
+    pub dalloc: Option<DallocHook>,
+    pub destroy: Option<DestroyHook>,
+    pub commit: Option<PartHook>,
+    pub decommit: Option<PartHook>,
+    pub purge_lazy: Option<PartHook>,
+    pub purge_forced: Option<PartHook>,
+    pub split: Option<SplitHook>,
+    pub merge: Option<MergeHook>,
+}
+
+/// The hooks of an arena that has none of its own.
+pub static DEFAULT: ExtentHooks = ExtentHooks {
+    alloc: Some(default::alloc),
+    dalloc: Some(default::dalloc),
+    destroy: Some(default::destroy),
+    commit: Some(default::commit),
+    decommit: Some(default::decommit),
+    purge_lazy: Some(default::purge_lazy),
+    purge_forced: Some(default::purge_forced),
+    split: Some(default::split),
+    merge: Some(default::merge),
+};
+
+/// The hooks in force and the arena that they are called for.
+#[derive(Clone, Copy)]
+pub struct Hooks {
+    table: *mut ExtentHooks,
+    arena: c_uint,
+}
+
+/// Whether the calling thread is inside a hook: it is to give nothing back that takes a hook, nor to
+/// wait for who does.
+pub fn is_inside() -> bool {
+    tls::get() == tls::address_of(&tls::ASIDE)
+}
+
+/// Calls a hook in a state in which it may allocate: the thread has no cache for so long.
+fn call<T>(hook: impl FnOnce() -> T) -> T {
+    let _keep = KeepErrno::new();
+    let cache = tls::get();
+    tls::set(tls::address_of(&tls::ASIDE));
+    let answer = hook();
+    tls::set(cache);
+    answer
+}
+
+/// What an extent is that a hook gave.
+pub struct Given {
+    pub addr: usize,
+    pub zeroed: bool,
+    pub committed: bool,
+}
+
+impl Hooks {
+    /// The hooks at `table`; none of its own stands for [`DEFAULT`].
+    pub fn new(table: *mut ExtentHooks, arena: u32) -> Hooks {
+        let table = if table.is_null() {
+            (&raw const DEFAULT).cast_mut()
+        } else {
+            table
+        };
+        Hooks { table, arena }
+    }
+
+    /// The table, read anew each time: the program may change it.
+    fn now(self) -> ExtentHooks {
+        // SAFETY: who gave the table promised that it stays.
+        unsafe { self.table.read() }
+    }
+
+    /// A new extent at a multiple of `align`; none when the hook has none.
+    pub fn alloc(self, size: usize, align: usize) -> Option<Given> {
+        let (hook, table, arena) = (self.now().alloc?, self.table, self.arena);
+        let (mut zeroed, mut committed) = (false, true);
+        let (z, c) = (&raw mut zeroed, &raw mut committed);
+        // SAFETY: arguments as the hook's type documents them; both places are valid.
+        let at = call(|| unsafe { hook(table, null_mut(), size, align, z, c, arena) });
+        (!at.is_null()).then_some(Given {
+            addr: at.addr(),
+            zeroed,
+            committed,
+        })
+    }
+
+    /// Gives an extent back; false when the hook leaves it here.
+    pub fn dalloc(self, addr: usize, size: usize, committed: bool) -> bool {
+        let Some(hook) = self.now().dalloc else {
+            return false;
+        };
+        // SAFETY: an extent of the arena's that nobody uses any more.
+        !call(|| unsafe { hook(self.table, addr as Address, size, committed, self.arena) })
+    }
+
+    /// Gives an extent up for good.
+    pub fn destroy(self, addr: usize, size: usize, committed: bool) {
+        if let Some(hook) = self.now().destroy {
+            // SAFETY: an extent of the arena's that nobody uses any more.
+            call(|| unsafe { hook(self.table, addr as Address, size, committed, self.arena) });
+        }
+    }
+
+    fn part(self, hook: Option<PartHook>, extent: (usize, usize), at: usize, len: usize) -> bool {
+        let (addr, size) = extent;
+        let Some(hook) = hook else { return false };
+        let (table, offset) = (self.table, at - addr);
+        // SAFETY: a part of an extent of the arena's, whose contents nobody needs.
+        !call(|| unsafe { hook(table, addr as Address, size, offset, len, self.arena) })
+    }
+
+    /// Commits a part of an extent, given by its address and length; tells whether it was done.
+    pub fn commit(self, extent: (usize, usize), at: usize, len: usize) -> bool {
+        self.part(self.now().commit, extent, at, len)
+    }
+
+    /// Decommits a part of an extent; tells whether it was done.
+    pub fn decommit(self, extent: (usize, usize), at: usize, len: usize) -> bool {
+        self.part(self.now().decommit, extent, at, len)
+    }
+
+    /// Lets the memory of a part of an extent be taken; tells whether it was done.
+    pub fn purge_lazy(self, extent: (usize, usize), at: usize, len: usize) -> bool {
+        self.part(self.now().purge_lazy, extent, at, len)
+    }
+
+    /// Has a part of an extent read as zeros without memory; tells whether it was done.
+    pub fn purge_forced(self, extent: (usize, usize), at: usize, len: usize) -> bool {
+        self.part(self.now().purge_forced, extent, at, len)
+    }
+
+    /// Makes two extents of one, the first of `first` bytes; tells whether it was done.
+    pub fn split(self, extent: (usize, usize), first: usize, committed: bool) -> bool {
+        let Some(hook) = self.now().split else {
+            return false;
+        };
+        let (table, addr, size) = (self.table, extent.0 as Address, extent.1);
+        let second = size - first;
+        // SAFETY: an extent of the arena's, longer than the first part.
+        !call(|| unsafe { hook(table, addr, size, first, second, committed, self.arena) })
+    }
+
+    /// Makes one extent of two neighbours; tells whether it was done.
+    pub fn merge(self, a: (usize, usize), b: (usize, usize), committed: bool) -> bool {
+        let Some(hook) = self.now().merge else {
+            return false;
+        };
+        let (table, at, to) = (self.table, a.0 as Address, b.0 as Address);
+        // SAFETY: two extents of the arena's that touch.
+        !call(|| unsafe { hook(table, at, a.1, to, b.1, committed, self.arena) })
+    }
+}
+
+/// The functions of [`DEFAULT`].
+mod default {
+    use super::*;
+
+    pub unsafe extern "C" fn alloc(
+        _: *mut ExtentHooks,
+        wanted: Address,
+        size: usize,
+        align: usize,
+        zeroed: *mut bool,
+        committed: *mut bool,
+        _: c_uint,
+    ) -> Address {
+        let align = align.max(mem::os_page());
+        let found = if wanted.is_null() {
+            mem::map_aligned(size, align)
+        } else {
+            mem::map_at(wanted.addr(), size)
+        };
+        let Some(at) = found else { return null_mut() };
+        // SAFETY: who calls gives both places, by the manual.
+        unsafe {
+            *zeroed = true;
+            *committed = true;
+        }
+        at as Address
+    }
+
+    pub unsafe extern "C" fn dalloc(
+        _: *mut ExtentHooks,
+        addr: Address,
+        size: usize,
+        _: bool,
+        _: c_uint,
+    ) -> bool {
+        mem::release(addr.addr(), size);
+        false
+    }
+
+    pub unsafe extern "C" fn destroy(
+        _: *mut ExtentHooks,
+        addr: Address,
+        size: usize,
+        _: bool,
+        _: c_uint,
+    ) {
+        mem::release(addr.addr(), size);
+    }
+
+    pub unsafe extern "C" fn commit(
+        _: *mut ExtentHooks,
+        addr: Address,
+        _: usize,
+        offset: usize,
+        len: usize,
+        _: c_uint,
+    ) -> bool {
+        !mem::commit(addr.addr() + offset, len)
+    }
+
+    /// Keeps the mapping, and with it whatever the program has told the system about it.
+    pub unsafe extern "C" fn decommit(
+        _: *mut ExtentHooks,
+        addr: Address,
+        _: usize,
+        offset: usize,
+        len: usize,
+        _: c_uint,
+    ) -> bool {
+        let at = addr.addr() + offset;
+        !(mem::discard(at, len) && mem::forbid(at, len))
+    }
+
+    pub unsafe extern "C" fn purge_lazy(
+        _: *mut ExtentHooks,
+        addr: Address,
+        _: usize,
+        offset: usize,
+        len: usize,
+        _: c_uint,
+    ) -> bool {
+        !mem::discard_lazily(addr.addr() + offset, len)
+    }
+
+    pub unsafe extern "C" fn purge_forced(
+        _: *mut ExtentHooks,
+        addr: Address,
+        _: usize,
+        offset: usize,
+        len: usize,
+        _: c_uint,
+    ) -> bool {
+        !mem::discard(addr.addr() + offset, len)
+    }
+
+    /// The system's mappings can be cut anywhere.
+    pub unsafe extern "C" fn split(
+        _: *mut ExtentHooks,
+        _: Address,
+        size: usize,
+        first: usize,
+        second: usize,
+        _: bool,
+        _: c_uint,
+    ) -> bool {
+        first + second != size || !first.is_multiple_of(PAGE)
+    }
+
+    /// And be used as one where they touch.
+    pub unsafe extern "C" fn merge(
+        _: *mut ExtentHooks,
+        a: Address,
+        size_a: usize,
+        b: Address,
+        _: usize,
+        _: bool,
+        _: c_uint,
+    ) -> bool {
+        a.addr() + size_a != b.addr()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::space::chunk::CHUNK;
+
+    fn filled(at: usize, len: usize) -> bool {
+        // SAFETY: the caller's own mapping.
+        let bytes = unsafe { core::slice::from_raw_parts(at as *const u8, len) };
+        bytes.iter().any(|&b| b != 0)
+    }
+
+    #[test]
+    fn the_default_hooks_do_what_they_are_for() {
+        let hooks = Hooks::new(null_mut(), 0);
+        for align in [PAGE, CHUNK, 16 * CHUNK] {
+            let given = hooks.alloc(8 * PAGE, align).unwrap();
+            let extent = (given.addr, 8 * PAGE);
+            assert!(given.zeroed && given.committed && given.addr.is_multiple_of(align));
+            assert!(!filled(given.addr, 8 * PAGE));
+            // SAFETY: the mapping is this test's.
+            unsafe { (given.addr as *mut u8).write_bytes(1, 8 * PAGE) };
+            assert!(hooks.purge_forced(extent, given.addr + PAGE, 2 * PAGE));
+            assert!(filled(given.addr, PAGE) && !filled(given.addr + PAGE, 2 * PAGE));
+            assert!(hooks.purge_lazy(extent, given.addr + 3 * PAGE, PAGE));
+            assert!(hooks.decommit(extent, given.addr + 4 * PAGE, 2 * PAGE));
+            assert!(hooks.commit(extent, given.addr + 4 * PAGE, 2 * PAGE));
+            assert!(
+                !filled(given.addr + 4 * PAGE, 2 * PAGE) && filled(given.addr + 7 * PAGE, PAGE)
+            );
+            assert!(hooks.split(extent, 5 * PAGE, true));
+            let (a, b) = ((given.addr, 5 * PAGE), (given.addr + 5 * PAGE, 3 * PAGE));
+            assert!(hooks.merge(a, b, true));
+            assert!(!hooks.merge(b, a, true), "these do not touch");
+            assert!(hooks.dalloc(b.0, b.1, true));
+            hooks.destroy(a.0, a.1, true);
+        }
+    }
+
+    #[test]
+    fn the_default_alloc_gives_the_address_wanted_or_none() {
+        let hook = DEFAULT.alloc.unwrap();
+        let table = (&raw const DEFAULT).cast_mut();
+        let ask = |wanted: usize| {
+            let (mut zeroed, mut committed) = (false, false);
+            // SAFETY: all places are valid.
+            unsafe {
+                hook(
+                    table,
+                    wanted as Address,
+                    4 * PAGE,
+                    PAGE,
+                    &mut zeroed,
+                    &mut committed,
+                    0,
+                )
+            }
+            .addr()
+        };
+        let at = ask(0);
+        assert_ne!(at, 0);
+        assert_eq!(ask(at), 0, "it is taken");
+        mem::release(at, 4 * PAGE);
+        assert_eq!(ask(at), at);
+        mem::release(at, 4 * PAGE);
+        assert_eq!(ask(usize::MAX & !(PAGE - 1)), 0);
+    }
+
+    #[test]
+    fn hooks_that_are_null_do_nothing_and_say_so() {
+        let mut table = ExtentHooks {
+            alloc: None,
+            dalloc: None,
+            destroy: None,
+            commit: None,
+            decommit: None,
+            purge_lazy: None,
+            purge_forced: None,
+            split: None,
+            merge: None,
+        };
+        let hooks = Hooks::new(&mut table, 0);
+        let extent = (CHUNK, CHUNK);
+        assert!(hooks.alloc(CHUNK, CHUNK).is_none());
+        assert!(!hooks.dalloc(CHUNK, CHUNK, true));
+        hooks.destroy(CHUNK, CHUNK, true);
+        assert!(!hooks.commit(extent, CHUNK, PAGE) && !hooks.decommit(extent, CHUNK, PAGE));
+        assert!(!hooks.purge_lazy(extent, CHUNK, PAGE));
+        assert!(!hooks.purge_forced(extent, CHUNK, PAGE));
+        assert!(!hooks.split(extent, PAGE, true) && !hooks.merge(extent, (2 * CHUNK, PAGE), true));
+    }
+}

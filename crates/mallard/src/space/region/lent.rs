@@ -1,0 +1,286 @@
+//! Memory that the program's extent hooks lend to one page heap.
+//!
+//! It lies anywhere, in multiples of a chunk. Each extent that a hook gives becomes a region of its own,
+//! whose maps stand in metadata memory; it is in no table, but in a list of its page heap, and is found
+//! by a directory of all chunks of the address space, two levels deep. Chunks leave it one by one when
+//! they are given back; the record goes with the last.
+
+use super::{Chunk, ChunkTable, HeapId, PAGES_PER_CHUNK, Region, SLICE_CHUNKS, Slice};
+use crate::space::chunk::CHUNK;
+use crate::space::meta;
+use crate::sys::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use core::ptr::NonNull;
+
+/// Bytes of addresses that a leaf of the directory stands for, and that all leaves do.
+const LEAF_SPAN: usize = 1 << 32;
+const SPAN: usize = 1 << 47;
+const LEAF_SLOTS: usize = LEAF_SPAN / CHUNK;
+
+/// The regions of the chunks of a part of the address space.
+struct Leaf([AtomicPtr<Region>; LEAF_SLOTS]);
+
+static LEAVES: [AtomicPtr<Leaf>; SPAN / LEAF_SPAN] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; SPAN / LEAF_SPAN];
+/// Chunks in the directory.
+static CHUNKS: AtomicUsize = AtomicUsize::new(0);
+
+/// The region of the lent chunk that holds `p`.
+#[inline]
+pub fn find(p: usize) -> Option<&'static Region> {
+    if CHUNKS.load(Ordering::Acquire) == 0 {
+        return None;
+    }
+    // SAFETY: null, or a region, whose record is metadata for ever.
+    unsafe { slot(p)?.load(Ordering::Acquire).as_ref() }
+}
+
+fn slot(p: usize) -> Option<&'static AtomicPtr<Region>> {
+    let leaf = LEAVES.get(p / LEAF_SPAN)?.load(Ordering::Acquire);
+    // SAFETY: null, or a leaf, which lives for ever.
+    let leaf = unsafe { leaf.as_ref() }?;
+    Some(&leaf.0[p % LEAF_SPAN / CHUNK])
+}
+
+/// Makes sure that the directory has a slot for the chunk.
+fn make_slot(p: usize) -> Option<()> {
+    let at = LEAVES.get(p / LEAF_SPAN)?;
+    if !at.load(Ordering::Acquire).is_null() {
+        return Some(());
+    }
+    let made = meta::take(size_of::<Leaf>())?.cast::<Leaf>();
+    // SAFETY: the record is as large as a leaf and nobody else's; null pointers are zero.
+    unsafe { made.write_bytes(0, 1) };
+    let put = at.compare_exchange(
+        core::ptr::null_mut(),
+        made.as_ptr(),
+        Ordering::AcqRel,
+        Ordering::Relaxed,
+    );
+    if put.is_err() {
+        // SAFETY: taken above with this size, and never shown to anybody.
+        unsafe { meta::give(made.cast(), size_of::<Leaf>()) };
+    }
+    Some(())
+}
+
+/// Whether memory can be taken on at this address: it lies in no region, in whole or in part.
+pub fn is_vacant(addr: usize, chunks: usize) -> bool {
+    let Some(end) = chunks.checked_mul(CHUNK).and_then(|n| addr.checked_add(n)) else {
+        return false;
+    };
+    if end > SPAN || !addr.is_multiple_of(CHUNK) {
+        return false;
+    }
+    let reserved = |r: &Region| {
+        let base = r.base.load(Ordering::Relaxed);
+        addr < r.heap() + r.max_chunks() * CHUNK && base < end
+    };
+    !Region::all().iter().any(reserved)
+        && (addr..end)
+            .step_by(CHUNK)
+            .all(|chunk| find(chunk).is_none())
+}
+
+/// Where the parts of a region's maps lie in one record of metadata, and how long that is.
+struct Maps {
+    slices: usize,
+    tables: usize,
+    len: usize,
+}
+
+impl Maps {
+    fn of(chunks: usize) -> Maps {
+        let slices = (chunks * PAGES_PER_CHUNK).next_multiple_of(64);
+        let tables = slices + chunks.div_ceil(SLICE_CHUNKS) * size_of::<Slice>();
+        let tables = tables.next_multiple_of(align_of::<ChunkTable>());
+        Maps {
+            slices,
+            tables,
+            len: tables + chunks * size_of::<ChunkTable>(),
+        }
+    }
+}
+
+impl Region {
+    /// Takes on `chunks` chunks from `addr` on, where [`is_vacant`]; all belong to the page heap, and
+    /// none is in its sets. None when there is no metadata for them.
+    pub fn adopt(heap: HeapId, addr: usize, chunks: usize) -> Option<&'static Region> {
+        const { assert!(align_of::<ChunkTable>() <= 64) };
+        for i in 0..chunks {
+            make_slot(addr + i * CHUNK)?;
+        }
+        let layout = Maps::of(chunks);
+        let record = meta::take(size_of::<Region>())?.cast::<Region>();
+        let Some(maps) = meta::take(layout.len) else {
+            // SAFETY: taken above with this size.
+            unsafe { meta::give(record.cast(), size_of::<Region>()) };
+            return None;
+        };
+        // SAFETY: both records are large and aligned enough, and nobody else's. Zeros are empty maps.
+        let region: &'static Region = unsafe {
+            maps.write_bytes(0, layout.len);
+            record.write(Region::none());
+            record.as_ref()
+        };
+        let maps = maps.as_ptr().addr();
+        let set = |field: &AtomicUsize, value: usize| field.store(value, Ordering::Relaxed);
+        set(&region.base, maps);
+        set(&region.classes, maps);
+        set(&region.heap, addr);
+        set(&region.tables, maps + layout.tables);
+        set(&region.slices, maps + layout.slices);
+        set(&region.max_chunks, chunks);
+        set(&region.mapped_chunks, chunks);
+        set(&region.chunks, chunks);
+        set(&region.lent, chunks);
+        for (i, slice) in region.slices().iter().enumerate() {
+            let count = (chunks - i * SLICE_CHUNKS).min(SLICE_CHUNKS);
+            slice.heap.store(heap.0 + 1, Ordering::Relaxed);
+            slice.chunks.store(count as u16, Ordering::Relaxed);
+        }
+        for i in 0..chunks {
+            // SAFETY: the table lies in the record taken above; nobody refers to it yet.
+            unsafe {
+                let chunk = &raw mut (*region.table_at(i)).chunk;
+                chunk.write(Chunk::vacant(addr + i * CHUNK, region, heap));
+            }
+        }
+        region.chunk(0).begins.set(true);
+        region.enter(0, chunks);
+        Some(region)
+    }
+
+    /// Whether hooks lent it.
+    #[inline]
+    pub fn is_lent(&self) -> bool {
+        self.lent.load(Ordering::Relaxed) > 0
+    }
+
+    /// Has some of its chunks be found by their addresses.
+    pub fn enter(&'static self, first: usize, chunks: usize) {
+        self.put(first, chunks, core::ptr::from_ref(self).cast_mut());
+        CHUNKS.fetch_add(chunks, Ordering::Release);
+    }
+
+    /// Has some of its chunks be found no more, because they are about to be given back.
+    pub fn leave(&'static self, first: usize, chunks: usize) {
+        self.put(first, chunks, core::ptr::null_mut());
+        CHUNKS.fetch_sub(chunks, Ordering::Release);
+    }
+
+    fn put(&self, first: usize, chunks: usize, region: *mut Region) {
+        for i in first..first + chunks {
+            if let Some(slot) = slot(self.heap() + i * CHUNK) {
+                slot.store(region, Ordering::Release);
+            }
+        }
+    }
+
+    /// The chunks have been given back; tells whether they were the last.
+    pub fn lose(&self, chunks: usize) -> bool {
+        self.lent.fetch_sub(chunks, Ordering::Relaxed) == chunks
+    }
+
+    /// Gives up the records of a region whose last chunk has been given back.
+    ///
+    /// # Safety
+    /// Nobody refers to the region or to its chunks' records.
+    pub unsafe fn forsake(&'static self) {
+        let layout = Maps::of(self.max_chunks());
+        let maps = NonNull::new(self.base.load(Ordering::Relaxed) as *mut u8);
+        // SAFETY: taken with these sizes by `adopt`; the caller gives up the last reference.
+        unsafe {
+            maps.inspect(|&maps| meta::give(maps, layout.len));
+            meta::give(NonNull::from(self).cast(), size_of::<Region>());
+        }
+    }
+
+    /// The next in the list of its page heap, kept under that one's lock.
+    pub fn next_lent(&self) -> Option<&'static Region> {
+        // SAFETY: null, or a region, whose record is metadata for ever.
+        unsafe { self.next.load(Ordering::Acquire).as_ref() }
+    }
+
+    pub fn set_next_lent(&self, next: Option<&'static Region>) {
+        let next = next.map_or(core::ptr::null_mut(), |r| core::ptr::from_ref(r).cast_mut());
+        self.next.store(next, Ordering::Release);
+    }
+
+    /// The extent that the `i`-th chunk is a part of: its first chunk and the one behind its last.
+    pub fn extent_of(&self, i: usize) -> (usize, usize) {
+        let begins = |&i: &usize| self.chunk(i).begins.get();
+        let first = (0..=i).rev().find(begins).unwrap_or(0);
+        let end = (i + 1..self.max_chunks()).find(begins);
+        (first, end.unwrap_or(self.max_chunks()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::class::{Class, PAGE};
+    use crate::space::region::PageRecord;
+    use crate::sys::mem;
+    use crate::testing::alone;
+
+    /// So many chunks of addresses that are no region's.
+    fn chunks_of_addresses(n: usize) -> usize {
+        let at = mem::reserve((n + 1) * CHUNK).expect("addresses");
+        at.next_multiple_of(CHUNK)
+    }
+
+    #[test]
+    fn what_was_taken_on_is_found_and_described_chunk_by_chunk_until_it_leaves() {
+        let _alone = alone();
+        let addr = chunks_of_addresses(70);
+        assert!(is_vacant(addr, 70) && Region::find(addr).is_none());
+        let turn = || {
+            let region = Region::adopt(HeapId(3), addr, 70).expect("metadata");
+            region.leave(0, 70);
+            assert!(region.lose(70));
+            // SAFETY: the reference ends here.
+            unsafe { region.forsake() };
+            meta::totals().used
+        };
+        let before = turn();
+        let region = Region::adopt(HeapId(3), addr, 70).expect("metadata");
+        assert!(!is_vacant(addr, 1) && !is_vacant(addr + 69 * CHUNK, 2));
+        for i in 0..70 {
+            let p = addr + i * CHUNK + 5 * PAGE;
+            assert!(core::ptr::eq(Region::find(p).unwrap(), region));
+            assert_eq!(region.chunk_of(p).addr(), addr + i * CHUNK);
+            region.describe(p, 3, Class(7), PageRecord::Slab(64 * (i + 1)));
+        }
+        for i in 0..70 {
+            let p = addr + i * CHUNK + 7 * PAGE;
+            assert_eq!(region.class_of(p), Class(7));
+            assert_eq!(region.record_of(p), PageRecord::Slab(64 * (i + 1)));
+            assert_eq!(region.record_of(p + PAGE), PageRecord::None);
+        }
+        assert!(Region::find(addr + 70 * CHUNK).is_none());
+        region.leave(10, 5);
+        assert!(Region::find(addr + 12 * CHUNK).is_none() && is_vacant(addr + 10 * CHUNK, 5));
+        assert!(Region::find(addr + 15 * CHUNK).is_some());
+        assert!(!region.lose(5));
+        region.leave(0, 10);
+        region.leave(15, 55);
+        assert!(region.lose(65));
+        // SAFETY: the references end here.
+        unsafe { region.forsake() };
+        assert_eq!((meta::totals().used, turn()), (before, before));
+    }
+
+    #[test]
+    fn what_overlaps_our_own_memory_or_no_memory_can_be_at_is_not_vacant() {
+        let _alone = alone();
+        if Region::all().is_empty() {
+            let growing = super::super::growing();
+            Region::make(&growing, 64 * CHUNK, 1, CHUNK, false, |_| Some(())).expect("addresses");
+        }
+        let ours = Region::all()[0].base.load(Ordering::Relaxed);
+        let ours = ours.next_multiple_of(CHUNK);
+        assert!(!is_vacant(ours, 1) && !is_vacant(ours - CHUNK, 3));
+        assert!(!is_vacant(SPAN - CHUNK, 2) && !is_vacant(CHUNK, usize::MAX));
+        assert!(!is_vacant(chunks_of_addresses(2) + PAGE, 1), "no chunk");
+    }
+}
