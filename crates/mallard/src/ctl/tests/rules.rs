@@ -158,3 +158,12 @@ fn codes_are_those_of_c() {
     }
     assert_eq!(Error::from(libc::EBUSY), Error::Fault);
 }
+
+#[test]
+fn the_version_begins_with_that_of_the_header() {
+    let header = include_str!("../../../../mallard-c/jemalloc/jemalloc.h");
+    let version = ctl::VERSION.to_str().unwrap();
+    let (jemallocs, own) = version.split_once(' ').unwrap();
+    assert!(header.contains(&std::format!("#define JEMALLOC_VERSION \"{jemallocs}\"\n")));
+    assert_eq!(own, std::format!("mallard-{}", env!("CARGO_PKG_VERSION")));
+}
