@@ -4,6 +4,7 @@ extern crate std;
 
 mod answers;
 mod checks;
+mod interface;
 mod options;
 mod properties;
 mod reference;
