@@ -116,7 +116,11 @@ fn count_freed(arena: u16, pages: usize) {
 /// A block of so many pages at a multiple of `align` bytes.
 pub fn alloc(pages: impl Into<Pages>, align: usize, arena: u16) -> Option<Run> {
     let Pages(pages) = pages.into();
-    let run = super::heap_of(arena).alloc(pages, align.max(PAGE))?;
+    // A block that no arena counts would be counted when it is freed: the first large block of a
+    // program may come before any thread has a cache, and so before its arena.
+    let index = arena as usize;
+    let home = super::record(index).or_else(|| super::table::numbered(index))?;
+    let run = home.heap().alloc(pages, align.max(PAGE))?;
     describe(run.addr, pages, arena);
     PAGES.0.fetch_add(pages, Ordering::Relaxed);
     count_made(arena, pages);
