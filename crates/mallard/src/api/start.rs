@@ -12,7 +12,7 @@ use crate::space::meta::{self, HugePages};
 use crate::sys::atomic::{AtomicBool, AtomicU8, Ordering};
 use crate::sys::count::Kind;
 use crate::sys::lock::{self, RawLock};
-use crate::sys::{mem, message};
+use crate::sys::{cpu, mem, message};
 use crate::{arena, fork};
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
@@ -101,6 +101,14 @@ fn first() {
         if !cfg!(debug_assertions) {
             options.debug_double_free_max_scan = 0;
         }
+        let per_cpu = options.percpu_arena != conf::PercpuArena::Disabled;
+        if per_cpu && cpu::current().is_none() {
+            options.percpu_arena = conf::PercpuArena::Disabled;
+            conf::Sink::line(
+                &mut Messages,
+                b"mallard: percpu_arena: the system does not tell on which CPU a thread runs",
+            );
+        }
         // SAFETY: under the lock, and nobody reads before `STARTED`.
         unsafe { *OPTIONS.0.get() = options };
         apply(&options);
@@ -171,7 +179,7 @@ fn apply_to_memory(o: &Options) {
 
 fn apply_to_arenas(o: &Options) {
     use arena::settings;
-    use conf::{BackgroundThread, Dss};
+    use conf::{BackgroundThread, Dss, PercpuArena};
     let unattended = o.background_thread != BackgroundThread::True;
     arena::oversize::configure(o.oversize_threshold, unattended);
     arena::settings::set_first_dss(match o.dss {
@@ -180,10 +188,19 @@ fn apply_to_arenas(o: &Options) {
         Dss::Secondary => settings::Dss::Secondary,
     });
     arena::large::configure(o.disable_large_size_classes);
-    arena::configure(match (o.narenas, o.narenas_ratio) {
+    let narenas = match (o.narenas, o.narenas_ratio) {
         (Some(n), _) => Some(n as usize),
         (None, Some(millionths)) => Some(share_of_cpus(millionths)),
         (None, None) => None,
+    };
+    let of_cpus = arena::percpu::configure(match o.percpu_arena {
+        PercpuArena::Disabled => None,
+        PercpuArena::PerCpu => Some(arena::percpu::Each::Cpu),
+        PercpuArena::PerPhysicalCpu => Some(arena::percpu::Each::Core),
+    });
+    arena::configure(match of_cpus.unwrap_or(0) {
+        0 => narenas,
+        n => Some(narenas.unwrap_or(0).max(n)),
     });
 }
 

@@ -4,7 +4,7 @@
 
 use super::arenas;
 use super::start::start;
-use crate::arena::{self, by_hand};
+use crate::arena::{self, by_hand, percpu};
 use crate::cache::{ThreadCache, counted, life, tick};
 
 pub use crate::cache::counted::Counts;
@@ -17,15 +17,20 @@ fn cache() -> Result<&'static ThreadCache, i32> {
 
 /// The number of the thread's arena.
 pub fn arena() -> Result<u32, i32> {
-    Ok(cache()?.arena().index() as u32)
+    let cache = cache()?;
+    cache.follow_cpu();
+    Ok(cache.arena().index() as u32)
 }
 
 /// Moves the thread to another arena; what its cache holds goes back first. `EFAULT` when there is no
-/// such arena.
+/// such arena, `EPERM` when it is one of a CPU: in those, threads are where they run.
 pub fn set_arena(number: u32) -> Result<(), i32> {
     let cache = cache()?;
     if cache.arena().index() as u32 == number {
         return Ok(());
+    }
+    if (number as usize) < percpu::arenas() {
+        return Err(libc::EPERM);
     }
     let is_automatic = (number as usize) < arena::automatic();
     if !is_automatic && !arenas::is_initialised(number) {

@@ -15,6 +15,7 @@ pub mod by_hand;
 pub mod figures;
 pub mod large;
 pub mod oversize;
+pub mod percpu;
 pub mod settings;
 mod slab;
 mod store;
@@ -75,7 +76,12 @@ impl Arena {
         unsafe { &*self.heap.load(Ordering::Acquire) }
     }
 
-    /// A thread of this arena has ended.
+    /// A thread comes into this arena, which is not one that may be destroyed.
+    fn enter(&self) {
+        self.threads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A thread of this arena has ended, or goes to another.
     pub fn leave(&self) {
         self.threads.fetch_sub(1, Ordering::Relaxed);
     }

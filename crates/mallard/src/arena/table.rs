@@ -7,7 +7,7 @@
 use super::bin::Bin;
 use super::by_hand::Life;
 use super::settings::Settings;
-use super::{Arena, CACHED_CLASSES, large};
+use super::{Arena, CACHED_CLASSES, large, percpu};
 use crate::heap::{self, PageHeap, nodes};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -146,8 +146,12 @@ pub(super) fn make_under(
 }
 
 /// Gives a new thread its arena: the one with the fewest threads, the first of equals; where there
-/// are several nodes of memory, of those that are of the thread's node. None when memory is out.
+/// are several nodes of memory, of those that are of the thread's node; or that of its CPU. None when
+/// memory is out.
 pub fn join() -> Option<&'static Arena> {
+    if let Some(index) = percpu::here() {
+        return percpu::enter(index);
+    }
     // The first thread of a process need not know of how many arenas and nodes there are to be.
     let first = existing(0).filter(|_| threads(0) > 0 || nodes::are_several());
     let near = first.and_then(|a| nodes::here(core::ptr::from_ref(a).addr()));

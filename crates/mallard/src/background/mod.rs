@@ -18,7 +18,7 @@
 mod pressure;
 
 use crate::arena;
-use crate::cache::{keeper, life};
+use crate::cache::{counted, keeper, life};
 use crate::class::PAGE;
 use crate::heap::{BELL, HEAP};
 use crate::sys::atomic::{AtomicU32, Ordering};
@@ -119,6 +119,8 @@ fn create(stack: usize) -> bool {
     let (mut own, mut none) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     let mut attributes = MaybeUninit::uninit();
     let mut thread = MaybeUninit::uninit();
+    // What the C library allocates for the thread is not of the calling one's making.
+    let _uncounted = counted::Uncounted::new();
     // SAFETY: every call gets what the ones before it initialised. The thread begins with all signals
     // blocked, so that no handler of the program's ever runs in it; those that tell of its own faults
     // (and of system calls that a filter traps) it could not survive blocked.

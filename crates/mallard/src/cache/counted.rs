@@ -16,6 +16,7 @@ use core::cell::Cell;
 use core::ptr::NonNull;
 
 /// Bytes of a thread.
+#[derive(Clone)]
 pub struct Counts {
     allocated: Cell<u64>,
     freed: Cell<u64>,
@@ -98,6 +99,26 @@ fn make_zeros(cache: &'static ThreadCache) -> Option<&'static Front> {
     zeros.cache.set(Some(cache));
     cache.zeros.set(Some(zeros));
     Some(zeros)
+}
+
+/// While there is one, what the calling thread allocates and frees does not count: it is called for our
+/// own purposes.
+pub struct Uncounted(Option<(&'static Counts, Counts)>);
+
+impl Uncounted {
+    pub fn new() -> Self {
+        Uncounted(counts().map(|counts| (counts, counts.clone())))
+    }
+}
+
+impl Drop for Uncounted {
+    fn drop(&mut self) {
+        if let Some((counts, before)) = &self.0 {
+            counts.allocated.set(before.allocated.get());
+            counts.freed.set(before.freed.get());
+            counts.peak.set(before.peak.get());
+        }
+    }
 }
 
 /// Gives up the zeros of a cache that is given up itself.

@@ -74,7 +74,10 @@ pub fn current() -> Option<&'static ThreadCache> {
 
 /// The number of the calling thread's arena; that of the first for a thread without a cache.
 pub fn arena() -> u16 {
-    current().map_or(0, |cache| cache.arena().index())
+    current().map_or(0, |cache| {
+        cache.follow_cpu();
+        cache.arena().index()
+    })
 }
 
 /// The calling thread's arena; the first for a thread without a cache. None when memory is out.
@@ -119,6 +122,7 @@ fn recycled(arena: &'static Arena) -> Option<&'static ThreadCache> {
     let cache = registry.spare?;
     registry.spare = cache.next.take();
     registry.spares -= 1;
+    cache.front.cache.set(Some(cache));
     cache.set_out(arena);
     Some(cache)
 }

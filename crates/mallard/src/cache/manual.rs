@@ -119,6 +119,7 @@ pub fn after_fork(numbers: &mut Numbers) {
 
 /// It holds what the options say of caches, whether threads have any or not.
 pub fn set_out(cache: &ThreadCache) {
+    cache.front.cache.set(None);
     cache.most.set(LARGEST.load(Ordering::Relaxed));
     cache.enabled.set(true);
     cache.set_largest();

@@ -25,7 +25,7 @@ mod stack;
 #[cfg(test)]
 mod tests;
 
-use crate::arena::{self, Arena};
+use crate::arena::{self, Arena, percpu};
 use crate::class::{CACHED_CLASSES, Class};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, compiler_fence};
@@ -255,13 +255,39 @@ impl ThreadCache {
     pub fn record_bytes(&self) -> usize {
         let arrays = Class::cachable().filter(|&class| self.stack(class).has_array());
         let arrays: usize = arrays.map(|c| meta::size_taken(most(c) * 8)).sum();
-        meta::size_taken(size_of::<ThreadCache>()) + arrays
+        let zeros = self
+            .zeros
+            .get()
+            .map_or(0, |_| meta::size_taken(size_of::<Front>()));
+        meta::size_taken(size_of::<ThreadCache>()) + zeros + arrays
+    }
+
+    /// Where arenas belong to CPUs, goes to that of the thread's. What it holds goes along.
+    #[inline]
+    pub fn follow_cpu(&self) {
+        if percpu::arenas() > 0 {
+            self.go_where_it_runs();
+        }
+    }
+
+    #[cold]
+    fn go_where_it_runs(&self) {
+        let now = self.arena();
+        // One that belongs to no thread is given its arena for each call.
+        let stays = now.is_by_hand() || self.front.cache.get().is_none();
+        let Some(index) = percpu::here().filter(|&i| !stays && i != now.index() as usize) else {
+            return;
+        };
+        if let Some(arena) = percpu::enter(index) {
+            self.arena.replace(arena).leave();
+        }
     }
 
     /// A block of a class whose stack has none to give. None when memory is out.
     pub fn refill(&self, class: Class) -> Option<usize> {
         let _busy = Busy::new(self);
         self.event();
+        self.follow_cpu();
         let stack = self.stack(class);
         let foreign = self.seen[class.index()].replace(0) == FOREIGN;
         let below = if foreign { stack.len() } else { 0 };
@@ -305,6 +331,7 @@ impl ThreadCache {
     pub fn push_full(&self, class: Class, block: usize) {
         let _busy = Busy::new(self);
         self.event();
+        self.follow_cpu();
         let stack = self.stack(class);
         if !self.keeps(class) {
             if class.is_slab() {

@@ -194,7 +194,7 @@ options! {
     "Arenas" {
         narenas: Option<u32> = None, OrDefault(number(1, 1024)), Jemalloc, Now,
             "Number of arenas that threads are spread over; `default` goes by the number of CPUs.";
-        percpu_arena: PercpuArena = PercpuArena::Disabled, one_of(), Jemalloc, NotYet,
+        percpu_arena: PercpuArena = PercpuArena::Disabled, one_of(), Jemalloc, Now,
             "Give arenas to CPUs instead of threads: one for each CPU (`percpu`) or each physical core (`phycpu`).";
         narenas_ratio: Option<u64> = None, Fraction::or("default"), Jemalloc, Now,
             "Arenas for each CPU where `narenas` is `default`, such as 0.5; `default` is one for four CPUs, up to 16.";

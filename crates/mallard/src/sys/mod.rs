@@ -1,7 +1,7 @@
 //! The floor that everything stands on: what the kernel, the C library and the processor give.
 //!
 //! `mem` wraps the memory system calls, `tls` finds the calling thread's cache, `lock` is the one
-//! kind of lock and `bell` what a sleeping thread is woken by (both over `futex`), `bits` the 512-bit maps, `time` the clock, `numa` tells nodes of memory apart, `errno` keeps the caller's `errno`,
+//! kind of lock and `bell` what a sleeping thread is woken by (both over `futex`), `bits` the 512-bit maps, `time` the clock, `numa` tells nodes of memory apart, `cpu` CPUs, `errno` keeps the caller's `errno`,
 //! `message` says a line, `fault` ends the process with one, `meter` is what a lock tells of itself,
 //! `count` is for builds that count what threads do to each other. Nothing here knows what an allocation
 //! is, and nothing here allocates.
@@ -11,6 +11,8 @@ pub mod bell;
 #[cfg(not(loom))]
 pub mod bits;
 pub mod count;
+#[cfg(not(loom))]
+pub mod cpu;
 #[cfg(not(loom))]
 pub mod errno;
 #[cfg(not(loom))]

@@ -1,0 +1,133 @@
+//! Arenas of CPUs: the option `percpu_arena`.
+//!
+//! Threads are not spread over the arenas then; a thread is in the arena of the CPU, or of the core,
+//! that it runs on. That changes as the kernel moves it, so its cache looks at each of its slow events.
+//! Threads that the program has put into an arena made by hand stay there.
+
+use super::table::{self, MOST};
+use super::{Arena, by_hand::Life};
+use crate::heap::{self, nodes};
+use crate::sys::atomic::{AtomicU16, AtomicUsize, Ordering};
+use crate::sys::cpu;
+
+/// What has an arena of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Each {
+    Cpu,
+    /// The CPUs of a core share one.
+    Core,
+}
+
+/// The number of such arenas, which are the first; 0 when threads are spread.
+static ARENAS: AtomicUsize = AtomicUsize::new(0);
+/// How many numbers of CPUs there were at the start. One that came later shares an arena.
+static CPUS: AtomicUsize = AtomicUsize::new(1);
+/// The arena of each CPU.
+static OF_CPU: [AtomicU16; MOST] = [const { AtomicU16::new(0) }; MOST];
+
+/// Gives arenas to CPUs or cores, or to neither; tells how many that takes. None when a thread's CPU
+/// cannot be told.
+pub fn configure(each: Option<Each>) -> Option<usize> {
+    let Some(each) = each else {
+        ARENAS.store(0, Ordering::Relaxed);
+        return Some(0);
+    };
+    cpu::current()?;
+    let cpus = cpu::numbers().clamp(1, MOST);
+    let arenas = match each {
+        Each::Cpu => number(cpus, |cpu| cpu),
+        Each::Core => number(cpus, cpu::first_of_core),
+    };
+    CPUS.store(cpus, Ordering::Relaxed);
+    ARENAS.store(arenas, Ordering::Relaxed);
+    Some(arenas)
+}
+
+/// Numbers the arenas of CPUs, those with the same first one alike; tells how many there are.
+fn number(cpus: usize, first: impl Fn(usize) -> usize) -> usize {
+    let mut next = 0;
+    for (cpu, place) in OF_CPU.iter().enumerate().take(cpus) {
+        let first = first(cpu);
+        let arena = if first < cpu {
+            OF_CPU[first].load(Ordering::Relaxed)
+        } else {
+            next += 1;
+            next - 1
+        };
+        place.store(arena, Ordering::Relaxed);
+    }
+    next as usize
+}
+
+/// The number of arenas that belong to CPUs; 0 when threads are spread.
+#[inline]
+pub fn arenas() -> usize {
+    ARENAS.load(Ordering::Relaxed)
+}
+
+/// The number of the arena of the CPU that the calling thread runs on, where CPUs have arenas.
+pub fn here() -> Option<usize> {
+    if arenas() == 0 {
+        return None;
+    }
+    let cpu = cpu::current()? % CPUS.load(Ordering::Relaxed);
+    Some(OF_CPU[cpu].load(Ordering::Relaxed) as usize)
+}
+
+/// Counts the calling thread into the arena of this number, which is one of a CPU. None when memory is
+/// out.
+pub fn enter(index: usize) -> Option<&'static Arena> {
+    let arena = table::existing(index).or_else(|| make(index))?;
+    arena.enter();
+    Some(arena)
+}
+
+#[cold]
+fn make(index: usize) -> Option<&'static Arena> {
+    // Memory of the node that the CPU is of, as for any thread.
+    let first = table::existing(0);
+    let near = first.and_then(|a| nodes::here(core::ptr::from_ref(a).addr()));
+    let making = table::making();
+    table::make_under(
+        &making,
+        index,
+        near.unwrap_or(&heap::FIRST),
+        Life::Automatic,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::alone;
+
+    #[test]
+    fn cpus_of_a_core_share_an_arena_and_arenas_are_numbered_without_gaps() {
+        let _alone = alone();
+        let of_cpus = |n: usize| {
+            let all = OF_CPU[..n].iter().map(|a| a.load(Ordering::Relaxed));
+            all.collect::<std::vec::Vec<_>>()
+        };
+        assert_eq!(number(4, |cpu| cpu), 4);
+        assert_eq!(of_cpus(4), [0, 1, 2, 3]);
+        assert_eq!(number(6, |cpu| cpu % 3), 3, "siblings far apart");
+        assert_eq!(of_cpus(6), [0, 1, 2, 0, 1, 2]);
+        assert_eq!(
+            number(5, |cpu| cpu & !1),
+            3,
+            "siblings side by side, one alone"
+        );
+        assert_eq!(of_cpus(5), [0, 0, 1, 1, 2]);
+    }
+
+    #[test]
+    fn who_asks_is_told_an_arena_of_those_there_are() {
+        let _alone = alone();
+        assert_eq!((configure(None), here()), (Some(0), None));
+        for each in [Each::Cpu, Each::Core] {
+            let arenas = configure(Some(each)).expect("Linux tells");
+            assert!(here().is_some_and(|arena| arena < arenas), "{each:?}");
+        }
+        configure(None);
+    }
+}

@@ -1,0 +1,170 @@
+//! CPUs: which one the calling thread runs on, how many there are, and which share a core.
+//!
+//! Where the C library has registered restartable sequences for its threads (glibc from 2.35 on), the
+//! kernel writes the CPU's number into each thread's memory whenever it moves the thread: to ask is one
+//! load. Elsewhere the C library asks the kernel's page of code. The symbol that says where the number
+//! lies is looked up weakly, so that the library loads under older ones too.
+
+use super::errno::KeepErrno;
+use super::tls;
+use core::ffi::CStr;
+
+// From the kernel's `struct rseq`.
+const CPU_ID: usize = 4;
+
+core::arch::global_asm!(".weak __rseq_offset", ".weak __rseq_size");
+
+/// The value of a weak symbol as large as a pointer; none where there is no such symbol.
+macro_rules! weak {
+    ($name:literal as $type:ty) => {{
+        let symbol: *const $type;
+        // SAFETY: reads the address that the loader wrote.
+        unsafe {
+            core::arch::asm!(
+                concat!("mov {s}, qword ptr [rip + ", $name, "@GOTPCREL]"),
+                s = out(reg) symbol,
+                options(readonly, nostack, preserves_flags, pure),
+            );
+        }
+        // SAFETY: null, or a constant of the C library of this type.
+        unsafe { symbol.as_ref() }.copied()
+    }};
+}
+
+/// The CPU that the calling thread runs on, at this moment; none when it cannot be told.
+pub fn current() -> Option<usize> {
+    registered().or_else(asked)
+}
+
+/// What the kernel has written down for the thread.
+fn registered() -> Option<usize> {
+    let size = weak!("__rseq_size" as u32)?;
+    let offset = weak!("__rseq_offset" as isize)?;
+    if size == 0 {
+        // A setting of the C library's keeps its threads without.
+        return None;
+    }
+    let at = tls::thread().wrapping_add_signed(offset) + CPU_ID;
+    // SAFETY: the C library's area for this thread, which the kernel alone writes, at any moment.
+    let cpu = unsafe { (at as *const i32).read_volatile() };
+    // Below zero where the kernel refused this thread.
+    usize::try_from(cpu).ok()
+}
+
+/// What the kernel answers.
+fn asked() -> Option<usize> {
+    let _keep = KeepErrno::new();
+    // SAFETY: no preconditions.
+    usize::try_from(unsafe { libc::sched_getcpu() }).ok()
+}
+
+/// One more than the highest number of a CPU that is online.
+pub fn numbers() -> usize {
+    let mut text = [0; 256];
+    last_number(read(c"/sys/devices/system/cpu/online", &mut text))
+        .map_or_else(super::mem::cpus, |last| last + 1)
+}
+
+/// The lowest number of a CPU that shares a core with this one, itself where that is not told.
+pub fn first_of_core(cpu: usize) -> usize {
+    let (mut path, mut room) = ([0; 80], [0; 20]);
+    let parts: [&[u8]; 3] = [
+        b"/sys/devices/system/cpu/cpu",
+        digits(cpu, &mut room),
+        b"/topology/thread_siblings_list",
+    ];
+    let mut len = 0;
+    for part in parts {
+        path[len..len + part.len()].copy_from_slice(part);
+        len += part.len();
+    }
+    let mut text = [0; 256];
+    let told = CStr::from_bytes_until_nul(&path).map(|path| read(path, &mut text));
+    told.ok().and_then(first_number).unwrap_or(cpu)
+}
+
+/// The number in decimal.
+fn digits(mut n: usize, room: &mut [u8; 20]) -> &[u8] {
+    let mut at = room.len();
+    loop {
+        at -= 1;
+        room[at] = b'0' + (n % 10) as u8;
+        n /= 10;
+        if n == 0 {
+            return &room[at..];
+        }
+    }
+}
+
+/// The first number of a list of the kernel's, such as `0-3,8`.
+fn first_number(list: &[u8]) -> Option<usize> {
+    number(list.split(|c| !c.is_ascii_digit()).next()?)
+}
+
+/// The last one.
+fn last_number(list: &[u8]) -> Option<usize> {
+    let mut numbers = list.split(|c| !c.is_ascii_digit());
+    number(numbers.rfind(|part| !part.is_empty())?)
+}
+
+fn number(text: &[u8]) -> Option<usize> {
+    core::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// The start of a file; nothing where it cannot be read.
+fn read<'a>(path: &CStr, room: &'a mut [u8]) -> &'a [u8] {
+    let _keep = KeepErrno::new();
+    // SAFETY: the path is a C string, and the kernel writes at most the room's length. The plain
+    // system calls are used because the C library's are points where a thread can be cancelled.
+    let got = unsafe {
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+        let file = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0);
+        if file < 0 {
+            return &[];
+        }
+        let got = libc::syscall(libc::SYS_read, file, room.as_mut_ptr(), room.len());
+        libc::syscall(libc::SYS_close, file);
+        got
+    };
+    room.get(..got.max(0) as usize).unwrap_or(&[])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_the_kernel_are_read() {
+        for (list, first, last) in [
+            ("0\n", Some(0), Some(0)),
+            ("0-3\n", Some(0), Some(3)),
+            ("2,66\n", Some(2), Some(66)),
+            ("0-1,8-127\n", Some(0), Some(127)),
+            ("", None, None),
+            ("\n", None, None),
+        ] {
+            assert_eq!(first_number(list.as_bytes()), first, "{list:?}");
+            assert_eq!(last_number(list.as_bytes()), last, "{list:?}");
+        }
+        assert_eq!(digits(0, &mut [0; 20]), b"0");
+        assert_eq!(digits(1024, &mut [0; 20]), b"1024");
+    }
+
+    #[test]
+    fn both_ways_of_asking_name_a_cpu_that_the_thread_may_run_on() {
+        // Held to one CPU, the thread cannot move between the questions.
+        let (mut all, mut one) = ([0u64; 16], [0u64; 16]);
+        let held = asked().expect("Linux tells");
+        one[held / 64] |= 1 << (held % 64);
+        // SAFETY: the kernel reads and writes masks of the lengths given, for this thread.
+        unsafe {
+            libc::sched_getaffinity(0, size_of_val(&all), all.as_mut_ptr().cast());
+            libc::sched_setaffinity(0, size_of_val(&one), one.as_ptr().cast());
+        }
+        assert_eq!((current(), asked()), (Some(held), Some(held)));
+        assert!(registered().is_none_or(|cpu| cpu == held));
+        assert!(held < numbers() && first_of_core(held) <= held);
+        // SAFETY: as above.
+        unsafe { libc::sched_setaffinity(0, size_of_val(&all), all.as_ptr().cast()) };
+    }
+}
