@@ -72,14 +72,17 @@ pub(super) static NAMES: &[Node] = &[
     ),
     name(
         "extent_hooks",
-        Leaf::Pointer(Access::ReadWrite(
-            |at| Ok(api_arenas::hooks(number(at))?.cast()),
-            // SAFETY: the program answers for its hooks, by the manual.
-            |at, hooks| match unsafe { api_arenas::set_hooks(number(at), hooks.cast()) } {
-                Ok(_) => Ok(()),
-                Err(code) => Err(code.into()),
-            },
-        )),
+        Leaf::Pointer(
+            "extent_hooks_t *",
+            Access::ReadWrite(
+                |at| Ok(api_arenas::hooks(number(at))?.cast()),
+                // SAFETY: the program answers for its hooks, by the manual.
+                |at, hooks| match unsafe { api_arenas::set_hooks(number(at), hooks.cast()) } {
+                    Ok(_) => Ok(()),
+                    Err(code) => Err(code.into()),
+                },
+            ),
+        ),
         "The functions that provide the arena's memory; an automatic arena gets memory of its own.",
     ),
     name(

@@ -107,8 +107,8 @@ pub enum Leaf {
     Text(Access<&'static CStr, *const c_char>),
     /// `uint64_t *`: a counter that its owner may look at whenever it likes.
     Counter(Access<*mut u64>),
-    /// `void *`
-    Pointer(Access<*mut c_void>),
+    /// A pointer to something, as the reference calls its type.
+    Pointer(&'static str, Access<*mut c_void>),
     /// Neither read nor written: something is done.
     Action(fn(&At<'_>) -> Answer<()>),
     /// What keeps rules of its own.
@@ -156,7 +156,7 @@ impl Leaf {
             Leaf::I64(a) => a.mode(),
             Leaf::Text(a) => a.mode(),
             Leaf::Counter(a) => a.mode(),
-            Leaf::Pointer(a) => a.mode(),
+            Leaf::Pointer(_, a) => a.mode(),
             Leaf::Action(_) => Mode::Neither,
             Leaf::Special(special) => special.mode,
         }
@@ -175,7 +175,7 @@ impl Leaf {
             Leaf::I64(_) => "int64_t",
             Leaf::Text(_) => "const char *",
             Leaf::Counter(_) => "uint64_t *",
-            Leaf::Pointer(_) => "void *",
+            Leaf::Pointer(c_type, _) => c_type,
             Leaf::Action(_) => "",
             Leaf::Special(special) => special.c_type,
         }
@@ -193,7 +193,7 @@ impl Leaf {
             Leaf::I64(a) => request.value(a, at),
             Leaf::Text(a) => request.value(a, at),
             Leaf::Counter(a) => request.value(a, at),
-            Leaf::Pointer(a) => request.value(a, at),
+            Leaf::Pointer(_, a) => request.value(a, at),
             Leaf::Action(act) => {
                 request.allow(Mode::Neither)?;
                 act(at)

@@ -17,7 +17,7 @@ fn size(leaf: &Leaf) -> Option<usize> {
         "bool" => Some(1),
         "unsigned" | "uint32_t" => Some(4),
         "size_t" | "ssize_t" | "uint64_t" | "int64_t" | "const char *" | "uint64_t *"
-        | "void *" => Some(8),
+        | "extent_hooks_t *" => Some(8),
         _ => None,
     }
 }

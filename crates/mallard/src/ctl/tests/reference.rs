@@ -5,7 +5,8 @@ extern crate std;
 
 use super::{Row, rows};
 use crate::ctl::Mode;
-use std::string::String;
+use std::string::{String, ToString};
+use std::vec::Vec;
 use std::{env, format, fs, path::Path};
 
 const INTRODUCTION: &str = "\
@@ -74,6 +75,26 @@ told as what that comes to, or as 0 where that is decided as the need arises; `b
     }
 }
 
+/// Names of one of several locks are shown once for all: what the name is before the lock's, the lock's, and
+/// what comes after it.
+fn of_a_lock(path: &str) -> Option<(&str, &str, &str)> {
+    let at = path.find("mutexes.")? + "mutexes.".len();
+    let (lock, after) = path[at..].split_once('.')?;
+    Some((&path[..at], lock, after))
+}
+
+/// Which locks there are for names with this beginning.
+fn locks(rows: &[Row], before: &str) -> String {
+    let mut locks: Vec<&str> = rows
+        .iter()
+        .filter_map(|row| of_a_lock(&row.path))
+        .filter(|of| of.0 == before)
+        .map(|of| of.1)
+        .collect();
+    locks.dedup();
+    format!("`{}`", locks.join("`, `"))
+}
+
 fn line(row: &Row) -> String {
     let Row { path, leaf, doc } = row;
     let c_type = match leaf.c_type() {
@@ -96,14 +117,36 @@ fn line(row: &Row) -> String {
 fn reference() -> String {
     let mut text = String::from(INTRODUCTION);
     let mut last = String::new();
-    for row in rows() {
-        let group = group(&row);
+    let mut shown = None;
+    let mut rows = rows();
+    let mut legends = Vec::new();
+    for i in 0..rows.len() {
+        let group = group(&rows[i]);
         if group != last {
+            text.extend(legends.drain(..));
             text.push_str(&format!("\n## {group}\n\n{}", heading(&group)));
             last = group;
         }
-        text.push_str(&line(&row));
+        if let Some((before, lock, after)) = of_a_lock(&rows[i].path) {
+            let (before, lock, after) = (before.to_string(), lock.to_string(), after.to_string());
+            if shown
+                .as_ref()
+                .is_some_and(|(b, l)| *b == before && *l != lock)
+            {
+                continue;
+            }
+            if shown.as_ref().is_none_or(|(b, _)| *b != before) {
+                let locks = locks(&rows, &before);
+                legends.push(format!(
+                    "\n`<lock>` in `{before}<lock>` is one of {locks}.\n"
+                ));
+                shown = Some((before.clone(), lock));
+            }
+            rows[i].path = format!("{before}<lock>.{after}");
+        }
+        text.push_str(&line(&rows[i]));
     }
+    text.extend(legends);
     text
 }
 
