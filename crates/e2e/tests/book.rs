@@ -1,13 +1,17 @@
-//! What the book tells readers to write must work: its option strings are read without complaint, and each
+//! What the book tells readers to write must work: its C programs are compiled and run on the library, its
+//! option strings are read without complaint, the names of the tree that it speaks of exist, and each
 //! last line before an abort is explained. The chapters are read as they are; nothing is kept twice.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use mallard_e2e::{Allocator, Library, Sandbox, repository};
+use mallard_e2e::{Allocator, Library, Sandbox, process, repository};
 
 /// A code block of a chapter.
 struct Block {
+    /// Chapter and line, as an editor takes them.
+    at: String,
     language: String,
     text: String,
 }
@@ -34,11 +38,12 @@ impl Chapter {
             codes: Vec::new(),
         };
         let mut in_block = false;
-        for line in text.lines() {
+        for (number, line) in text.lines().enumerate() {
             if let Some(language) = line.strip_prefix("```") {
                 in_block = !in_block;
                 if in_block {
                     chapter.blocks.push(Block {
+                        at: format!("{}:{}", chapter.name, number + 1),
                         language: language.to_owned(),
                         text: String::new(),
                     });
@@ -155,6 +160,158 @@ fn every_option_string_is_read_without_complaint() {
             "{string}: {said}"
         );
     }
+}
+
+fn compile(source: &Path, program: &Path, extra: &[&str]) {
+    let include = repository().join("crates/mallard-c");
+    let output = Command::new("cc")
+        .args([
+            "-std=gnu11",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-O1",
+            "-fno-builtin",
+            "-pthread",
+        ])
+        .arg("-I")
+        .arg(&include)
+        .args(extra)
+        .arg("-o")
+        .arg(program)
+        .arg(source)
+        .args(if extra.is_empty() {
+            vec![
+                Library::release().shared.clone().into_os_string(),
+                "-ldl".into(),
+            ]
+        } else {
+            Vec::new()
+        })
+        .output()
+        .expect("cc can be started");
+    assert!(
+        output.status.success(),
+        "{}:\n{}",
+        source.display(),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// Holds what a program printed to what the book shows: word for word, with numbers that are near enough
+/// where the machine and the system have a part in them.
+fn expect_like(shown: &str, printed: &str, at: &str) {
+    let near = |a: f64, b: f64| (a - b).abs() <= 0.1 * a.max(b) + 700.0;
+    let words =
+        |text: &str| -> Vec<String> { text.split_whitespace().map(str::to_owned).collect() };
+    let (shown_words, printed_words) = (words(shown), words(printed));
+    let alike = shown_words.len() == printed_words.len()
+        && shown_words
+            .iter()
+            .zip(&printed_words)
+            .all(|(a, b)| match (a.parse(), b.parse()) {
+                (Ok(a), Ok(b)) => near(a, b),
+                _ => a == b,
+            });
+    assert!(
+        alike,
+        "{at}: the book shows\n{shown}\nand it printed\n{printed}"
+    );
+}
+
+#[test]
+fn every_program_compiles_and_does_what_it_is_for() {
+    let mut programs = 0;
+    let blocks: Vec<Block> = chapters()
+        .into_iter()
+        .flat_map(|chapter| chapter.blocks)
+        .collect();
+    for (i, block) in blocks.iter().enumerate() {
+        if block.language != "c" {
+            continue;
+        }
+        let sandbox = Sandbox::temporary(Allocator::Preload(Library::release()));
+        let name = block.at.replace([':', '/', '.'], "-");
+        let source = sandbox.write(&format!("{name}.c"), &block.text);
+        let program = sandbox.path(&name);
+        if !block.text.contains("int main(") {
+            compile(&source, &program, &["-c"]);
+            continue;
+        }
+        programs += 1;
+        compile(&source, &program, &[]);
+        for library in Library::under_test() {
+            let sandbox = Sandbox::temporary(Allocator::Preload(library));
+            let outcome = process::run(
+                &mut sandbox.command(&program),
+                std::time::Duration::from_secs(60),
+            )
+            .unwrap_or_else(|error| panic!("{} on {}: {error}", block.at, library.name));
+            let outcome = outcome
+                .success()
+                .unwrap_or_else(|account| panic!("{} on {}: {account}", block.at, library.name));
+            assert_eq!(
+                outcome.stderr_text(),
+                "",
+                "{} on {}",
+                block.at,
+                library.name
+            );
+            // A block of text behind a program is what it prints.
+            if let Some(shown) = blocks.get(i + 1).filter(|next| next.language == "text") {
+                expect_like(&shown.text, &outcome.stdout_text(), &block.at);
+            }
+        }
+    }
+    assert!(programs >= 5, "the book has programs: {programs}");
+}
+
+/// The names of the tree that a chapter speaks of, with 0 for each number that is left open.
+fn names(chapter: &Chapter) -> Vec<String> {
+    const BRANCHES: [&str; 8] = [
+        "thread", "tcache", "arena", "arenas", "stats", "prof", "opt", "config",
+    ];
+    chapter
+        .codes
+        .iter()
+        .filter(|code| {
+            code.split_once('.').is_some_and(|(branch, rest)| {
+                BRANCHES.contains(&branch)
+                    && rest.bytes().all(|b| {
+                        b.is_ascii_lowercase() || b.is_ascii_digit() || b"_.<>".contains(&b)
+                    })
+            })
+        })
+        .map(|code| {
+            ["<i>", "<j>"]
+                .iter()
+                .fold(code.clone(), |name, open| name.replace(open, "0"))
+        })
+        .collect()
+}
+
+#[test]
+fn every_name_of_the_tree_exists() {
+    let names: BTreeSet<String> = chapters().iter().flat_map(names).collect();
+    assert!(names.len() > 20, "the book speaks of the tree: {names:?}");
+    let sandbox = Sandbox::temporary(Allocator::Preload(Library::release()));
+    let source = sandbox.write(
+        "names.c",
+        "#include <mallard.h>\n\
+         #include <stdio.h>\n\
+         int main(int count, char **names) {\n\
+             for (int i = 1; i < count; i++) {\n\
+                 size_t mib[8], depth = 8;\n\
+                 if (mallctlnametomib(names[i], mib, &depth) != 0) puts(names[i]);\n\
+             }\n\
+             return 0;\n\
+         }\n",
+    );
+    let program = sandbox.path("names");
+    compile(&source, &program, &[]);
+    let mut command = sandbox.command(&program);
+    let outcome = sandbox.run_own(command.args(&names));
+    assert_eq!(outcome.expect_success(), "", "no such names");
 }
 
 /// The texts that the library ends with, as the source has them between the quotes of `die!`.

@@ -175,20 +175,20 @@ static ARENA: &[Node] = &[
         |a| a.uptime_ns,
         "Nanoseconds since it was made."
     ),
-    name("dss", Leaf::Text(Access::Read(dss)), "As arena.<i>.dss."),
+    name("dss", Leaf::Text(Access::Read(dss)), "As `arena.<i>.dss`."),
     told!(
         "dirty_decay_ms",
         Ssize,
         arena,
         |a| decay(a.dirty_decay_ms),
-        "As arena.<i>.dirty_decay_ms."
+        "As `arena.<i>.dirty_decay_ms`."
     ),
     told!(
         "muzzy_decay_ms",
         Ssize,
         arena,
         |a| decay(a.muzzy_decay_ms),
-        "As arena.<i>.muzzy_decay_ms."
+        "As `arena.<i>.muzzy_decay_ms`."
     ),
     told!(
         "pactive",
