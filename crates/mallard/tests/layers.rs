@@ -22,6 +22,7 @@ const HOUSE: &[&[&str]] = &[
     &["fork"],
     &["api"],
     &["ctl"],
+    &["report"],
 ];
 /// Uses no floor, so that it can run before any is ready; only the start uses it, and those who tell
 /// of the options.

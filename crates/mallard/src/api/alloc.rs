@@ -4,9 +4,9 @@
 //! pointer, one comparison, one load of the block. Above, a second table, and from 32 KiB up to what
 //! caches hold, the position of the leading bit. `docs/design/fast-path.md` shows the instructions.
 
+use super::interval::errands;
 use super::start::{self, JUNK_ALLOC, XMALLOC, ZERO, extras, start};
 use crate::arena::{self, large, oversize};
-use crate::background;
 use crate::cache::{self, counted, life};
 use crate::class::{self, CACHED_MAX, Class, MAX, MEDIUM_MAX, PAGE, SLAB_MAX, STRIDE, TABLE_MAX};
 use crate::die;
@@ -67,7 +67,7 @@ fn alloc_slow(offset: usize) -> *mut u8 {
         return alloc_uncached(class);
     }
     if let Some(block) = take(class) {
-        background::start_if_wanted();
+        errands();
         return block as *mut u8;
     }
     reclaim();
@@ -134,7 +134,8 @@ fn alloc_large(size: usize, align: usize, zeroed: bool) -> *mut u8 {
         large::alloc(pages, align, mine)
     });
     cache::tick_for(pages.bytes());
-    background::start_if_wanted();
+    arena::interval::count(pages.bytes());
+    errands();
     let Some(run) = run else {
         return out_of_memory(size);
     };

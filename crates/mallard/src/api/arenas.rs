@@ -5,6 +5,7 @@
 use super::alloc::{out_of_memory, prepared, reclaim, usable_for};
 use super::controls::is_decay_time;
 use super::free::size_at;
+use super::interval::errands;
 use super::start::{JUNK_FREE, extras, start};
 pub use crate::arena::settings::{Dss, NAME};
 use crate::arena::{self, Arena, by_hand, large, settings};
@@ -13,7 +14,7 @@ use crate::class::{CACHED_MAX, Class, MAX, PAGE, SLAB_MAX};
 use crate::heap::hooks;
 pub use crate::heap::hooks::ExtentHooks;
 use crate::space::Region;
-use crate::{background, die, stats};
+use crate::{die, stats};
 use core::ffi::CStr;
 
 #[cfg(test)]
@@ -245,7 +246,7 @@ pub fn alloc_in(arena: u32, size: usize, align: usize, zeroed: bool) -> *mut u8 
         take(arena, bytes, align, zeroed)
     });
     count(bytes);
-    background::start_if_wanted();
+    errands();
     if block.is_some() {
         counted::allocated(bytes);
     }

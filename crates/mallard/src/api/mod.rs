@@ -13,6 +13,7 @@ mod controls;
 pub mod extended;
 mod free;
 pub mod global;
+mod interval;
 mod resize;
 mod start;
 pub mod threads;
@@ -22,8 +23,9 @@ pub use controls::{
     background_thread, default_decay, is_decay_time, set_background_thread, set_default_decay,
 };
 pub use free::{dealloc, dealloc_sized, usable_size};
+pub use interval::on_interval;
 pub use resize::realloc;
-pub use start::{options, start};
+pub use start::{options, options_if_started, start};
 
 use crate::arena;
 use crate::cache;

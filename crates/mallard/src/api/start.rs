@@ -48,6 +48,11 @@ pub fn options() -> &'static Options {
     unsafe { &*OPTIONS.0.get() }
 }
 
+/// The options in force; none when nobody has called yet.
+pub fn options_if_started() -> Option<&'static Options> {
+    STARTED.load(Ordering::Acquire).then(options)
+}
+
 /// Makes the allocator ready. Every slow path calls this; it costs one load when that is done.
 #[inline]
 pub fn start() {
@@ -158,6 +163,7 @@ fn apply_to_memory(o: &Options) {
     });
     alloc::clear_by_kernel_from(o.calloc_madvise_threshold);
     advice::configure(o.trust_madvise, o.process_madvise_max_batch);
+    arena::interval::configure(o.stats_interval);
     HEAP.configure(
         o.dirty_decay_ms,
         o.muzzy_decay_ms,

@@ -2,7 +2,8 @@
 //!
 //! An arena has a bin for each class that a cache can hold. Threads are spread over the arenas so
 //! that few meet at a lock. `bin` holds one class's slabs (`slab`) and its transfer store (`store`);
-//! `large` are blocks that no bin serves. `figures` is what an arena tells the statistics. `table` knows which arenas there are, and gives a thread
+//! `large` are blocks that no bin serves. `figures` is what an arena tells the statistics, `interval` counts for
+//! reports. `table` knows which arenas there are, and gives a thread
 //! its own: an automatic arena is made when its first thread arrives and lives for ever; those of
 //! `by_hand` are made and destroyed as the program asks.
 //!
@@ -13,6 +14,7 @@
 mod bin;
 pub mod by_hand;
 pub mod figures;
+pub mod interval;
 pub mod large;
 pub mod oversize;
 pub mod percpu;
@@ -98,6 +100,13 @@ impl Arena {
     /// Fills `out` with blocks of a class, from its start; tells how many came. None at all come
     /// only when memory is out.
     pub fn fill(&self, class: Class, out: &mut [usize]) -> usize {
+        let n = self.fill_uncounted(class, out);
+        interval::count(n * class.size());
+        n
+    }
+
+    #[inline(always)]
+    fn fill_uncounted(&self, class: Class, out: &mut [usize]) -> usize {
         let bin = self.bin(class);
         {
             let mut b = bin.0.lock();

@@ -342,13 +342,13 @@ options! {
             "Trace allocations with `utrace(2)`.";
     }
     "Statistics" {
-        stats_print: bool = false, Switch, Jemalloc, NotYet,
-            "Print statistics on standard error at exit.";
-        stats_print_opts: Text<LETTERS> = text(""), STATS_LETTERS, Jemalloc, NotYet,
+        stats_print: bool = false, Switch, Jemalloc, Now,
+            "Print statistics at exit, on standard error or by `malloc_message`.";
+        stats_print_opts: Text<LETTERS> = text(""), STATS_LETTERS, Jemalloc, Now,
             "Letters for that report, as for `malloc_stats_print`.";
-        stats_interval: i64 = -1, number(-1, i64::MAX), Jemalloc, NotYet,
-            "Print statistics every so many allocated bytes; -1 for never.";
-        stats_interval_opts: Text<LETTERS> = text(""), STATS_LETTERS, Jemalloc, NotYet,
+        stats_interval: i64 = -1, number(-1, i64::MAX), Jemalloc, Now,
+            "Print statistics every so many allocated bytes, counted in the batches that thread caches come for; -1 for never.";
+        stats_interval_opts: Text<LETTERS> = text(""), STATS_LETTERS, Jemalloc, Now,
             "Letters for that report, as for `malloc_stats_print`.";
         export_stats: bool = false, Switch, Mallard, NotYet,
             "Keep a page of statistics that other processes can read.";

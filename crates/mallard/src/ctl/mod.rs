@@ -1,7 +1,8 @@
 //! The tree of names by which a program looks at the allocator and steers it: jemalloc's `mallctl`.
 //!
 //! Every name stands once, in one of the tables of this folder: a file for each branch (`config`,
-//! `opt`, `arenas`, `arena`, `thread`, `tcache`, `prof`, `stats`), the names without a branch here.
+//! `opt`, `arenas`, `arena`, `thread`, `tcache`, `prof`, `stats`), the names without a branch here;
+//! `tell` is for the report.
 //! From the tables come the look-up by name and by MIB (`lookup`), the checks of lengths and
 //! of what may be read or written (`request`), the reference `docs/mallctl.md` and the test that every
 //! name answers (`tests`). Names, types and errors are jemalloc's; its manual is the definition.
@@ -51,6 +52,7 @@ mod prof;
 mod request;
 mod stats;
 mod tcache;
+mod tell;
 mod thread;
 
 #[cfg(test)]
@@ -59,6 +61,8 @@ mod tests;
 pub use index::{ALL, DESTROYED};
 pub use node::{Access, At, DEPTH, Leaf, Mode, Node, Special, branch, indexed, name};
 pub use request::{CType, Request};
+pub use stats::dss_of;
+pub use tell::{Value, names, value};
 
 use crate::api;
 use crate::stats as statistics;

@@ -337,11 +337,13 @@ fn decay(ms: Option<i64>) -> isize {
 }
 
 fn dss(at: &At<'_>) -> Answer<&'static CStr> {
-    let i = number(at.index(0));
-    if i >= ALL {
-        return Ok(c"N/A");
-    }
-    Ok(super::arena::word(api_arenas::dss(i as u32)?))
+    Ok(dss_of(number(at.index(0))))
+}
+
+/// The word for where the memory of an arena is to come from; several arenas have none.
+pub fn dss_of(i: usize) -> &'static CStr {
+    let dss = (i < ALL).then(|| api_arenas::dss(i as u32).ok()).flatten();
+    dss.map_or(c"N/A", super::arena::word)
 }
 
 macro_rules! blocks {

@@ -1,0 +1,72 @@
+//! `malloc_stats_print`, also with jemalloc's prefix `je_`, and the reports that options ask for: one at
+//! the end of the process, one for every so many bytes.
+
+use core::ffi::{CStr, c_char, c_void};
+use mallard_core::api;
+use mallard_core::report;
+use mallard_core::sys::errno::KeepErrno;
+use mallard_core::sys::message;
+
+type Write = unsafe extern "C" fn(*mut c_void, *const c_char);
+
+/// Prints the report: by `write`, which is given `opaque`, else by `malloc_message`, else on standard
+/// error. `opts` is null or letters: `J` for JSON, and those of the parts to be left out.
+///
+/// # Safety
+/// `opts` is null or a C string, `write` is null or can be called with `opaque` and a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn malloc_stats_print(
+    write: Option<Write>,
+    opaque: *mut c_void,
+    opts: *const c_char,
+) {
+    let _keep = KeepErrno::new();
+    let letters = if opts.is_null() {
+        &[]
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { CStr::from_ptr(opts) }.to_bytes()
+    };
+    report::print(letters, &mut |text| match write {
+        // SAFETY: the caller's promise.
+        Some(write) => unsafe { write(opaque, text.as_ptr()) },
+        None => message::say(text),
+    });
+}
+
+/// # Safety
+/// As [`malloc_stats_print`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn je_malloc_stats_print(
+    write: Option<Write>,
+    opaque: *mut c_void,
+    opts: *const c_char,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { malloc_stats_print(write, opaque, opts) }
+}
+
+/// The loader calls these when the library is loaded, and after the program's own `atexit` handlers.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_THE_START: extern "C" fn() = begin;
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static AT_THE_END: extern "C" fn() = end;
+
+extern "C" fn begin() {
+    api::on_interval(|| {
+        report::print(
+            api::options().stats_interval_opts.as_bytes(),
+            &mut message::say,
+        )
+    });
+}
+
+extern "C" fn end() {
+    let options = api::options_if_started();
+    if let Some(options) = options.filter(|options| options.stats_print) {
+        let _keep = KeepErrno::new();
+        report::print(options.stats_print_opts.as_bytes(), &mut message::say);
+    }
+}

@@ -1,0 +1,71 @@
+//! Bytes handed out, for a report every so many of them (the option `stats_interval`).
+//!
+//! They are counted where caches fill up and where a block comes past the caches, in whole batches; what a
+//! cache hands out again without coming back is not. Who finds a report due makes it once it holds no
+//! lock (`api::interval`). Where the option is off this is a load and a comparison for a batch.
+
+use crate::sys::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// A report every so many bytes; 0 for none.
+static EVERY: AtomicU64 = AtomicU64::new(0);
+static HANDED_OUT: AtomicU64 = AtomicU64::new(0);
+static DUE: AtomicBool = AtomicBool::new(false);
+
+/// Sets the option, before the first block: negative for no reports.
+pub fn configure(every: i64) {
+    // As in jemalloc, 0 is for every time that there is something to count.
+    let every = u64::try_from(every).map_or(0, |every| every.max(1));
+    EVERY.store(every, Ordering::Relaxed);
+}
+
+/// Counts bytes.
+#[inline(always)]
+pub fn count(bytes: usize) {
+    let every = EVERY.load(Ordering::Relaxed);
+    if every != 0 {
+        add(bytes as u64, every);
+    }
+}
+
+#[cold]
+fn add(bytes: u64, every: u64) {
+    let before = HANDED_OUT.fetch_add(bytes, Ordering::Relaxed);
+    if before / every != before.wrapping_add(bytes) / every {
+        DUE.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Whether a report is due.
+#[inline(always)]
+pub fn is_due() -> bool {
+    DUE.load(Ordering::Relaxed)
+}
+
+/// Tells one caller that a report is due, and that it is the one to make it.
+pub fn claim() -> bool {
+    DUE.swap(false, Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_due_once_for_every_interval_that_was_passed() {
+        let _alone = crate::testing::alone();
+        let due = |bytes| {
+            count(bytes);
+            is_due() && claim()
+        };
+        configure(-1);
+        assert!(!due(1 << 40));
+        configure(1000);
+        HANDED_OUT.store(0, Ordering::Relaxed);
+        assert_eq!(
+            [999, 1, 999, 5000, 0].map(due),
+            [false, true, false, true, false]
+        );
+        configure(-1);
+        DUE.store(false, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,69 @@
+//! The tree for the report: names one after the other, and values whatever their type in C.
+
+use super::lookup::Cursor;
+use super::node::{Access, At, Kind, Leaf, Special};
+use super::{Answer, Error, ROOT, Request};
+use crate::api;
+use core::ffi::CStr;
+
+/// A value that can be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Value {
+    Bool(bool),
+    Unsigned(u64),
+    Signed(i64),
+    Text(&'static CStr),
+}
+
+/// The names right below one of the tree's branches, in the order of its table.
+pub fn names(branch: &str) -> impl Iterator<Item = &'static str> {
+    let found = ROOT.iter().find(|node| node.name == branch);
+    let below = match found.map(|node| &node.kind) {
+        Some(Kind::Names(below)) => *below,
+        _ => &[],
+    };
+    below
+        .iter()
+        .filter(|node| matches!(node.kind, Kind::Leaf(_)))
+        .map(|node| node.name)
+}
+
+/// The value at a name right below a branch, if it is one that can be told.
+pub fn value(branch: &str, name: &str) -> Answer<Value> {
+    api::start();
+    let mut cursor = Cursor::new(&ROOT);
+    cursor.enter_named(branch.as_bytes())?;
+    cursor.enter_named(name.as_bytes())?;
+    told(cursor.leaf()?, &cursor.at())
+}
+
+fn told(leaf: &Leaf, at: &At<'_>) -> Answer<Value> {
+    Ok(match leaf {
+        Leaf::Bool(access) => Value::Bool(read(access, at)?),
+        Leaf::Unsigned(access) => Value::Unsigned(read(access, at)?.into()),
+        Leaf::U32(access) => Value::Unsigned(read(access, at)?.into()),
+        Leaf::Size(access) => Value::Unsigned(read(access, at)? as u64),
+        Leaf::U64(access) => Value::Unsigned(read(access, at)?),
+        Leaf::Ssize(access) => Value::Signed(read(access, at)? as i64),
+        Leaf::I64(access) => Value::Signed(read(access, at)?),
+        Leaf::Text(access) => Value::Text(read(access, at)?),
+        Leaf::Special(special) if special.c_type == "bool" => Value::Bool(asked(special, at)?),
+        _ => return Err(Error::NotPermitted),
+    })
+}
+
+/// What a switch with rules of its own answers to who only reads it.
+fn asked(special: &Special, at: &At<'_>) -> Answer<bool> {
+    let (mut on, mut len) = (0u8, 1);
+    // SAFETY: one byte is as long as a bool, which is a number here, and there is no new value.
+    let mut request = unsafe { Request::new((&raw mut on).cast(), &mut len, core::ptr::null(), 0) };
+    (special.serve)(at, &mut request)?;
+    Ok(on != 0)
+}
+
+fn read<T, New>(access: &Access<T, New>, at: &At<'_>) -> Answer<T> {
+    match access {
+        Access::Read(read) | Access::ReadWrite(read, _) => read(at),
+        Access::Write(_) => Err(Error::NotPermitted),
+    }
+}

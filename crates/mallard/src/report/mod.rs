@@ -1,0 +1,112 @@
+//! The report that `malloc_stats_print` prints: jemalloc's, as text for people or as JSON for programs.
+//!
+//! `write` emits either form into a buffer, `settings` is what does not change (the version, options,
+//! size classes), `totals` the process, `arenas` one arena or several with `tables` of its classes. The
+//! figures are those of a snapshot that the report takes for itself, so that they fit each other
+//! whatever happens meanwhile; nothing here allocates, and no lock is held while the text is handed
+//! over: who takes it may do what it likes.
+
+mod arenas;
+mod settings;
+mod tables;
+mod totals;
+mod write;
+
+use crate::api;
+use crate::class::PAGE;
+use crate::stats::{self, ALL, DESTROYED, Snapshot};
+use core::ffi::CStr;
+use write::Emitter;
+
+/// Which parts are wanted; all but JSON if nothing is said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Parts {
+    json: bool,
+    general: bool,
+    merged: bool,
+    destroyed: bool,
+    each: bool,
+    bins: bool,
+    large: bool,
+    locks: bool,
+    extents: bool,
+    huge: bool,
+}
+
+impl Parts {
+    /// The parts by jemalloc's letters: `J` for JSON, each of the others leaves something out. Letters
+    /// that mean nothing are passed over.
+    fn of(letters: &[u8]) -> Parts {
+        let without = |letter| !letters.contains(&letter);
+        Parts {
+            json: !without(b'J'),
+            general: without(b'g'),
+            merged: without(b'm'),
+            destroyed: without(b'd'),
+            each: without(b'a'),
+            bins: without(b'b'),
+            large: without(b'l'),
+            locks: without(b'x'),
+            extents: without(b'e'),
+            huge: without(b'h'),
+        }
+    }
+}
+
+/// Takes a new snapshot and hands the report over, in pieces of some KiB at most. When there is no
+/// memory for a snapshot, a line says so instead.
+pub fn print(letters: &[u8], out: &mut dyn FnMut(&CStr)) {
+    api::start();
+    match stats::take() {
+        Some(snapshot) => report(&snapshot, Parts::of(letters), out),
+        None => out(c"mallard: no memory for a snapshot of the statistics\n"),
+    }
+}
+
+fn report(snapshot: &Snapshot, parts: Parts, out: &mut dyn FnMut(&CStr)) {
+    let mut e = Emitter::new(parts.json, out);
+    e.begin();
+    if parts.general {
+        settings::emit(&mut e);
+    }
+    totals::emit(&mut e, snapshot, parts.locks);
+    let exists = |i| snapshot.arena(i).filter(|a| a.exists);
+    e.object("stats.arenas");
+    if let Some(all) = exists(ALL)
+        && parts.merged
+        && (snapshot.arenas().count() > 1 || !parts.each)
+    {
+        e.text(format_args!("Merged arenas stats:\n"));
+        arenas::emit(&mut e, "merged", all, parts);
+    }
+    if let Some(destroyed) = exists(DESTROYED)
+        && parts.destroyed
+    {
+        e.text(format_args!("Destroyed arenas stats:\n"));
+        arenas::emit(&mut e, "destroyed", destroyed, parts);
+    }
+    for arena in snapshot.arenas().filter(|_| parts.each) {
+        let mut number = write::Digits::new();
+        e.text(format_args!("arenas[{}]:\n", arena.index));
+        arenas::emit(&mut e, number.of(arena.index), arena, parts);
+    }
+    e.end_object();
+    e.end();
+}
+
+/// Events in a second, over so many nanoseconds.
+fn rate(n: u64, ns: u64) -> u64 {
+    match ns / 1_000_000_000 {
+        _ if ns == 0 => 0,
+        0 => n,
+        seconds => n / seconds,
+    }
+}
+
+/// Bytes of so many pages.
+fn bytes(pages: usize) -> usize {
+    pages * PAGE
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,335 @@
+//! How the report is put together: values and tables, either as text or as JSON.
+//!
+//! A caller says everything once; what belongs to the other form is passed over. Text goes out in pieces
+//! that end with a zero byte, as the callback in C wants them.
+
+use crate::ctl::Value;
+use core::ffi::CStr;
+use core::fmt::{self, Write};
+
+const ROOM: usize = 4096;
+
+/// A buffer that is handed over when it is full.
+struct Out<'a> {
+    to: &'a mut dyn FnMut(&CStr),
+    text: [u8; ROOM],
+    len: usize,
+}
+
+impl Out<'_> {
+    fn flush(&mut self) {
+        self.text[self.len] = 0;
+        // A zero byte in the middle cannot be: texts come from C strings and formats.
+        if let Ok(text) = CStr::from_bytes_until_nul(&self.text[..=self.len])
+            && self.len > 0
+        {
+            (self.to)(text);
+        }
+        self.len = 0;
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            if self.len == ROOM - 1 {
+                self.flush();
+            }
+            self.text[self.len] = byte;
+            self.len += 1;
+        }
+    }
+}
+
+impl Write for Out<'_> {
+    fn write_str(&mut self, s: &str) -> fmt::Result {
+        self.push(s.as_bytes());
+        Ok(())
+    }
+}
+
+/// What stands in a row of a table.
+#[derive(Clone, Copy)]
+pub enum Cell<'a> {
+    Number(u64),
+    Text(&'a str),
+}
+
+/// A column: its title and its width, negative for one that begins at the left.
+pub type Column = (&'static str, i8);
+
+pub struct Emitter<'a> {
+    out: Out<'a>,
+    json: bool,
+    /// Whether a comma goes before the next member.
+    comma: bool,
+    indent: usize,
+}
+
+impl<'a> Emitter<'a> {
+    pub fn new(json: bool, to: &'a mut dyn FnMut(&CStr)) -> Self {
+        Emitter {
+            out: Out {
+                to,
+                text: [0; ROOM],
+                len: 0,
+            },
+            json,
+            comma: false,
+            indent: 0,
+        }
+    }
+
+    pub fn is_json(&self) -> bool {
+        self.json
+    }
+
+    pub fn begin(&mut self) {
+        if self.json {
+            self.out.push(b"{\"jemalloc\":{");
+        } else {
+            self.out.push(b"___ Begin jemalloc statistics ___\n");
+        }
+    }
+
+    pub fn end(&mut self) {
+        if self.json {
+            self.out.push(b"}}\n");
+        } else {
+            self.out.push(b"--- End jemalloc statistics ---\n");
+        }
+        self.out.flush();
+    }
+
+    fn write(&mut self, args: fmt::Arguments<'_>) {
+        // The buffer takes everything.
+        let _ = self.out.write_fmt(args);
+    }
+
+    /// Text alone.
+    pub fn text(&mut self, args: fmt::Arguments<'_>) {
+        if !self.json {
+            self.write(args);
+        }
+    }
+
+    /// A member of the object in hand, or an element of the array, begins.
+    fn member(&mut self, key: Option<&str>) {
+        if self.comma {
+            self.out.push(b",");
+        }
+        self.comma = true;
+        if let Some(key) = key {
+            self.write(format_args!("\"{key}\":"));
+        }
+    }
+
+    fn open(&mut self, key: Option<&str>, with: &[u8]) {
+        if self.json {
+            self.member(key);
+            self.out.push(with);
+            self.comma = false;
+        }
+    }
+
+    fn close(&mut self, with: &[u8]) {
+        if self.json {
+            self.out.push(with);
+            self.comma = true;
+        }
+    }
+
+    /// An object as a member, in JSON alone.
+    pub fn object(&mut self, key: &str) {
+        self.open(Some(key), b"{");
+    }
+
+    /// An object as an element of an array.
+    pub fn element(&mut self) {
+        self.open(None, b"{");
+    }
+
+    pub fn end_object(&mut self) {
+        self.close(b"}");
+    }
+
+    pub fn array(&mut self, key: &str) {
+        self.open(Some(key), b"[");
+    }
+
+    pub fn end_array(&mut self) {
+        self.close(b"]");
+    }
+
+    /// An object in JSON, a title with indented lines in text.
+    pub fn section(&mut self, key: &str, title: &str) {
+        self.object(key);
+        self.text(format_args!("{title}\n"));
+        self.indent += 2;
+    }
+
+    pub fn end_section(&mut self) {
+        self.end_object();
+        self.indent -= 2;
+    }
+
+    /// A value in both forms.
+    pub fn both(&mut self, key: &str, label: fmt::Arguments<'_>, value: Value) {
+        self.noted(key, label, value, None);
+    }
+
+    /// As [`Emitter::both`], with another value beside it in the text.
+    pub fn noted(
+        &mut self,
+        key: &str,
+        label: fmt::Arguments<'_>,
+        value: Value,
+        note: Option<(&str, Value)>,
+    ) {
+        if self.json {
+            self.member(Some(key));
+            return self.value(value);
+        }
+        let indent = self.indent;
+        self.write(format_args!("{:indent$}{label}: ", ""));
+        self.value(value);
+        if let Some((name, value)) = note {
+            self.write(format_args!(" ({name}: "));
+            self.value(value);
+            self.out.push(b")");
+        }
+        self.out.push(b"\n");
+    }
+
+    /// A fixed-point number with 16 binary places, as text in quotes; all ones for none.
+    pub fn share(&mut self, key: &str, label: fmt::Arguments<'_>, value: Value) {
+        let Value::Unsigned(n) = value else { return };
+        if self.json {
+            self.member(Some(key));
+        } else {
+            let indent = self.indent;
+            self.write(format_args!("{:indent$}{label}: ", ""));
+        }
+        let hundredths = (n * 100 + (1 << 15)) >> 16;
+        match n {
+            0xffff_ffff => self.write(format_args!("\"-1\"")),
+            _ => self.write(format_args!(
+                "\"{}.{:02}\"",
+                hundredths / 100,
+                hundredths % 100
+            )),
+        }
+        self.text(format_args!("\n"));
+    }
+
+    /// A number, in JSON alone.
+    pub fn number(&mut self, key: &str, n: u64) {
+        if self.json {
+            self.member(Some(key));
+            self.write(format_args!("{n}"));
+        }
+    }
+
+    /// A number that may be negative, in JSON alone.
+    pub fn signed(&mut self, key: &str, n: i64) {
+        if self.json {
+            self.member(Some(key));
+            self.write(format_args!("{n}"));
+        }
+    }
+
+    fn value(&mut self, value: Value) {
+        match value {
+            Value::Bool(on) => self.write(format_args!("{on}")),
+            Value::Unsigned(n) => self.write(format_args!("{n}")),
+            Value::Signed(n) => self.write(format_args!("{n}")),
+            Value::Text(text) => self.quoted(text.to_bytes()),
+        }
+    }
+
+    /// A text in quotes: in JSON what may not stand there is escaped, and bytes that are no ASCII are
+    /// written as the characters of their numbers, so that what comes out is valid whatever came in.
+    fn quoted(&mut self, text: &[u8]) {
+        self.out.push(b"\"");
+        for &byte in text {
+            match byte {
+                _ if !self.json => self.out.push(&[byte]),
+                b'"' | b'\\' => self.out.push(&[b'\\', byte]),
+                b' '..=b'~' => self.out.push(&[byte]),
+                _ => self.write(format_args!("\\u{byte:04x}")),
+            }
+        }
+        self.out.push(b"\"");
+    }
+
+    /// The titles of a table; `shift` is how much narrower the first column is, after a label.
+    pub fn titles<'c>(&mut self, columns: impl Iterator<Item = &'c Column>, shift: usize) {
+        let mut shift = shift as i8;
+        for &(title, width) in columns {
+            self.cell(width - shift, Cell::Text(title));
+            shift = 0;
+        }
+        self.text(format_args!("\n"));
+    }
+
+    /// A row of a table.
+    pub fn row<'c>(
+        &mut self,
+        columns: impl Iterator<Item = &'c Column>,
+        cells: impl Iterator<Item = Cell<'c>>,
+    ) {
+        for (&(_, width), cell) in columns.zip(cells) {
+            self.cell(width, cell);
+        }
+        self.text(format_args!("\n"));
+    }
+
+    fn cell(&mut self, width: i8, cell: Cell<'_>) {
+        let wide = width.unsigned_abs() as usize;
+        match cell {
+            Cell::Number(n) => self.text(format_args!("{n:>wide$}")),
+            Cell::Text(text) if width < 0 => self.text(format_args!("{text:<wide$}")),
+            Cell::Text(text) => self.text(format_args!("{text:>wide$}")),
+        }
+    }
+}
+
+/// A number as text.
+pub struct Digits {
+    text: [u8; 20],
+    len: usize,
+}
+
+impl Digits {
+    pub fn new() -> Self {
+        Digits {
+            text: [0; 20],
+            len: 0,
+        }
+    }
+
+    pub fn of(&mut self, n: usize) -> &str {
+        self.len = 0;
+        // Twenty digits are enough for any.
+        let _ = write!(self, "{n}");
+        core::str::from_utf8(&self.text[..self.len]).unwrap_or("")
+    }
+
+    /// A part of a whole with three decimals; the whole may be nothing.
+    pub fn share(&mut self, part: u64, whole: u64) -> &str {
+        self.len = 0;
+        let _ = match part.saturating_mul(1000).checked_div(whole) {
+            None | Some(1000) => write!(self, "1"),
+            Some(thousandths) => write!(self, "0.{thousandths:03}"),
+        };
+        core::str::from_utf8(&self.text[..self.len]).unwrap_or("")
+    }
+}
+
+impl Write for Digits {
+    fn write_str(&mut self, s: &str) -> fmt::Result {
+        let end = self.len + s.len();
+        let room = self.text.get_mut(self.len..end).ok_or(fmt::Error)?;
+        room.copy_from_slice(s.as_bytes());
+        self.len = end;
+        Ok(())
+    }
+}
