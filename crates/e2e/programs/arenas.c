@@ -500,6 +500,12 @@ static void test_fork(void) {
             }
             const unsigned arena = created(NULL);
             CHECK(in(arena, 1000) != NULL);
+            /* What the other threads' caches held of the arenas must not turn up again. */
+            void *held[2000];
+            for (int i = 0; i < 20000; i++) {
+                if (i >= 2000) free(held[i % 2000]);
+                held[i % 2000] = malloc(SIZES[i % 5]);
+            }
             _exit(0);
         }
         int how;

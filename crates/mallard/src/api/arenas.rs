@@ -9,6 +9,7 @@ use super::interval::errands;
 use super::start::{JUNK_FREE, extras, start};
 pub use crate::arena::settings::{Dss, NAME};
 use crate::arena::{self, Arena, by_hand, large, settings};
+use crate::cache::life;
 use crate::cache::{self, counted};
 use crate::class::{CACHED_MAX, Class, MAX, PAGE, SLAB_MAX};
 use crate::heap::hooks;
@@ -85,6 +86,12 @@ fn made_by_hand(arena: u32) -> Result<&'static Arena, i32> {
         .ok_or(libc::EFAULT)
 }
 
+/// In the child of a fork: empties the caches of the threads that it does not have, which nobody else
+/// can, before blocks that lie there are discarded.
+fn flush_orphans() {
+    while life::adopt_orphan() {}
+}
+
 /// Discards all blocks of an arena made by hand: its memory serves new blocks at once. `EFAULT` when
 /// there is no such arena.
 ///
@@ -92,7 +99,9 @@ fn made_by_hand(arena: u32) -> Result<&'static Arena, i32> {
 /// Nobody uses a block of the arena any more, no cache holds one, and no thread allocates from it
 /// meanwhile.
 pub unsafe fn reset(arena: u32) -> Result<(), i32> {
-    made_by_hand(arena)?.reset();
+    let arena = made_by_hand(arena)?;
+    flush_orphans();
+    arena.reset();
     Ok(())
 }
 
@@ -103,6 +112,7 @@ pub unsafe fn reset(arena: u32) -> Result<(), i32> {
 /// As for [`reset`].
 pub unsafe fn destroy(arena: u32) -> Result<(), i32> {
     let arena = made_by_hand(arena)?;
+    flush_orphans();
     if !arena.destroy() {
         return Err(libc::EFAULT);
     }

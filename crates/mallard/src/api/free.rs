@@ -60,6 +60,11 @@ fn dealloc_slow(p: *mut u8) {
     if class == Class::NONE {
         return free_run(at);
     }
+    // What lies outside the first region comes here although there is room for it.
+    let is_outside = fast_lookup(at).is_none();
+    if is_outside && cache::stack_at(class.index() * STRIDE).push(at) {
+        return;
+    }
     match life::current_or_new() {
         Some(cache) => counted::put(cache, class, at),
         None => give_to_arena(class, at),

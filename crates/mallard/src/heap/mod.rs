@@ -481,7 +481,8 @@ impl State {
         self.span(more, known / PAGE, |_, chunk, start, len| {
             free &= chunk.free.all_in(start, len)
         });
-        if !free || mine < upto && self.pool.extend(region, mine, upto).is_none() {
+        let grows = |s: &mut Self| s.may_grow && s.pool.extend(region, mine, upto).is_some();
+        if !free || mine < upto && !grows(self) {
             return false;
         }
         let first = region.index_at(more);

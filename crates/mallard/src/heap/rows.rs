@@ -48,16 +48,17 @@ pub fn find(pool: &Pool, pages: usize) -> Option<usize> {
 
 /// Sees the runs of a region; of one that hooks lent, those within one extent.
 fn look_over<const LENT: bool>(region: &Region, heap: HeapId, best: &mut Best) {
-    // Free pages right before `end`.
-    let (mut run, mut end) = (0, 0);
+    // Free pages right before chunk `next`.
+    let (mut run, mut next) = (0, 0);
+    let start = |i: usize| region.heap() + i * CHUNK;
     for i in region.chunks_of(heap).take(LOOKED_AT) {
         let chunk = region.chunk(i);
         let is_there = chunk.committed.get() && !(LENT && chunk.away.get());
-        if chunk.addr() != end || !is_there || LENT && chunk.begins.get() {
-            best.see(end, run);
+        if i != next || !is_there || LENT && chunk.begins.get() {
+            best.see(start(next), run);
             run = 0;
         }
-        end = chunk.addr() + CHUNK;
+        next = i + 1;
         if !is_there {
             continue;
         }
@@ -67,11 +68,11 @@ fn look_over<const LENT: bool>(region: &Region, heap: HeapId, best: &mut Best) {
         }
         let head = chunk.free.run_at(0);
         if run > 0 {
-            best.see(chunk.addr() + head * PAGE, run + head);
+            best.see(start(i) + head * PAGE, run + head);
         }
         run = chunk.free.set_below(CHUNK_PAGES);
     }
     if run >= CHUNK_PAGES {
-        best.see(end, run);
+        best.see(start(next), run);
     }
 }

@@ -306,13 +306,37 @@ impl Region {
     }
 
     /// Sets class and record of the pages that begin at `p`.
+    #[inline]
     pub fn describe(&self, p: usize, pages: usize, class: Class, record: PageRecord) {
-        let word = record.pack();
-        for page in 0..pages {
-            self.class_at(p + page * PAGE)
-                .store(class.0, Ordering::Relaxed);
-            self.record_at(p + page * PAGE)
-                .store(word, Ordering::Relaxed);
+        if pages == 1 {
+            self.class_at(p).store(class.0, Ordering::Relaxed);
+            self.record_at(p).store(record.pack(), Ordering::Relaxed);
+        } else {
+            self.describe_all(p, pages, class, record);
+        }
+    }
+
+    #[inline(never)]
+    fn describe_all(&self, p: usize, pages: usize, class: Class, record: PageRecord) {
+        let (mut at, end) = (p, p + pages * PAGE);
+        while at < end {
+            let in_chunk = (at - self.heap()) % CHUNK;
+            let n = ((CHUNK - in_chunk) / PAGE).min((end - at) / PAGE);
+            let (classes, words) = (self.class_at(at), self.record_at(at));
+            // SAFETY: the class map is one array, the words of a chunk's pages are another; the pages are
+            // of one chunk, which both are committed for.
+            let (classes, words) = unsafe {
+                (
+                    core::slice::from_raw_parts(classes, n),
+                    core::slice::from_raw_parts(words, n),
+                )
+            };
+            let word = record.pack();
+            classes
+                .iter()
+                .for_each(|c| c.store(class.0, Ordering::Relaxed));
+            words.iter().for_each(|w| w.store(word, Ordering::Relaxed));
+            at += n * PAGE;
         }
     }
 
