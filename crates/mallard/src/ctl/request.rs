@@ -183,6 +183,7 @@ impl Request {
     }
 
     /// Serves a plain value.
+    #[inline(never)]
     pub(super) fn value<T: Told, New: CType>(
         &mut self,
         access: &Access<T, New>,

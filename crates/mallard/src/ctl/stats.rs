@@ -14,6 +14,8 @@ use core::ffi::CStr;
 /// jemalloc has statistics of so many classes of free runs; here none is longer than a chunk.
 const RUN_CLASSES: usize = LARGE_CLASSES + 3;
 
+// Not inlined, these: there are a hundred rows, each of which would have its own copy of the snapshot's lock.
+#[inline(never)]
 fn total<T>(value: fn(&Totals) -> T) -> Answer<T> {
     stats::with(|s| value(&s.totals)).ok_or(Error::Again)
 }
@@ -28,32 +30,41 @@ fn has_figures(_: &At<'_>, i: usize) -> bool {
     stats::with(|s| s.arena(i).is_some_and(|a| a.exists)).unwrap_or(false)
 }
 
-fn arena<T>(at: &At<'_>, value: impl FnOnce(&ArenaFigures) -> T) -> Answer<T> {
+#[inline(never)]
+fn arena<T>(at: &At<'_>, value: fn(&ArenaFigures) -> T) -> Answer<T> {
+    look(at, value)
+}
+
+fn look<T>(at: &At<'_>, value: impl FnOnce(&ArenaFigures) -> T) -> Answer<T> {
     let i = number(at.index(0));
     stats::with(|s| s.arena(i).map(value))
         .ok_or(Error::Again)?
         .ok_or(Error::NotFound)
 }
 
+#[inline(never)]
 fn bin<T>(at: &At<'_>, value: fn(&Bin) -> T) -> Answer<T> {
-    arena(at, |a| value(&a.bins[at.index(1)]))
+    look(at, |a| value(&a.bins[at.index(1)]))
 }
 
+#[inline(never)]
 fn large<T>(at: &At<'_>, value: fn(&Large) -> T) -> Answer<T> {
-    arena(at, |a| value(&a.large[at.index(1)]))
+    look(at, |a| value(&a.large[at.index(1)]))
 }
 
+#[inline(never)]
 fn extent<T>(at: &At<'_>, value: fn(&Extent) -> T) -> Answer<T> {
     let none = Extent::default();
-    arena(at, |a| value(a.extents.get(at.index(1)).unwrap_or(&none)))
+    look(at, |a| value(a.extents.get(at.index(1)).unwrap_or(&none)))
 }
 
 /// What a lock has seen, whose branch was reached: of the process, of an arena, or of a bin.
+#[inline(never)]
 fn lock<T>(at: &At<'_>, value: fn(&Reading) -> T) -> Answer<T> {
     match *at.mib() {
         [_, _, lock, _] => stats::with(|s| value(&s.totals.named_lock(lock))).ok_or(Error::Again),
-        [_, _, _, _, lock, _] => arena(at, |a| value(&a.named_lock(lock))),
-        _ => arena(at, |a| value(&a.bins[at.index(1)].lock)),
+        [_, _, _, _, lock, _] => look(at, |a| value(&a.named_lock(lock))),
+        _ => look(at, |a| value(&a.bins[at.index(1)].lock)),
     }
 }
 
