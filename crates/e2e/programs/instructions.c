@@ -108,6 +108,32 @@ static void cached_operators(int taking) {
     cached(taking);
 }
 
+/* jemalloc's functions without flags; with another allocator, which may lack them, the plain ones. */
+static void *(*take_flagged)(size_t, int);
+static void (*give_flagged)(void *, int);
+static void *take_without_flags(size_t n) { return take_flagged(n, 0); }
+static void give_without_flags(void *block) { give_flagged(block, 0); }
+
+static void cached_flagged(int taking) {
+    take_flagged = (void *(*)(size_t, int))dlsym(RTLD_DEFAULT, "mallocx");
+    give_flagged = (void (*)(void *, int))dlsym(RTLD_DEFAULT, "dallocx");
+    if (take_flagged != NULL && give_flagged != NULL) {
+        allocate = take_without_flags;
+        release = give_without_flags;
+    }
+    cached(taking);
+}
+
+/* In a thread that asked for its live counters, so that each call counts its bytes. */
+static void cached_counting(int taking) {
+    typedef int control(const char *, void *, size_t *, void *, size_t);
+    control *mallctl = (control *)dlsym(RTLD_DEFAULT, "mallctl");
+    uint64_t *counter = NULL;
+    size_t length = sizeof counter;
+    if (mallctl != NULL) CHECK(mallctl("thread.allocatedp", &counter, &length, NULL, 0) == 0);
+    cached(taking);
+}
+
 static void cached_zeroed(int taking) {
     allocate = cleared;
     cached(taking);
@@ -279,6 +305,10 @@ static const struct {
     {"calloc-128", cached_zeroed, 128, 1},
     {"realloc-in-place", resized, 128, 0},
     {"memalign-128", cached_aligned, 128, 1},
+    {"mallocx-128", cached_flagged, 128, 1},
+    {"dallocx-128", cached_flagged, 128, 0},
+    {"counted-malloc-128", cached_counting, 128, 1},
+    {"counted-free-128", cached_counting, 128, 0},
     {"fill-from-slabs", bulk_small, 64, 1},
     {"flush-to-slabs", bulk_small, 64, 0},
     {"fill-from-store", stored, 64, 1},

@@ -130,6 +130,9 @@ fn the_fast_paths_keep_to_their_budgets() {
             // One more comparison and jump.
             ("malloc", _) => 18.0,
             ("free" | "delete", _) => 19.0,
+            // The flags are looked at.
+            ("mallocx", _) => 18.0,
+            ("dallocx", _) => 21.0,
             _ => continue,
         };
         checked += 1;
@@ -139,7 +142,10 @@ fn the_fast_paths_keep_to_their_budgets() {
             "{name} takes {count} instructions, {budget} are allowed"
         );
     }
-    assert_eq!(checked, 12, "five sizes of malloc and free, new, delete");
+    assert_eq!(
+        checked, 14,
+        "five sizes of malloc and free, new, delete, mallocx, dallocx"
+    );
 }
 
 /// Another folder, a long environment and other options of the C library change nothing: a count that

@@ -26,17 +26,26 @@ pub unsafe fn realloc(p: *mut u8, size: usize) -> *mut u8 {
         return p;
     }
     let was_large = old == Class::NONE || !old.is_slab();
-    if was_large && size > SLAB_MAX {
-        let (bytes, pages) = (size_at(p.addr()), large::Pages::of(size));
-        if pages.bytes() == bytes || large::resize_in_place(p.addr(), pages, false) {
-            return grown(p, bytes, pages.bytes());
-        }
-        if let Some(moved) = large::relocate(p.addr(), pages, false) {
-            return grown(moved as *mut u8, bytes, pages.bytes());
-        }
+    if was_large
+        && size > SLAB_MAX
+        && let Some(p) = resize_run(p, size)
+    {
+        return p;
     }
     // SAFETY: the caller's promise.
     unsafe { copy(p, size) }
+}
+
+/// A block of whole pages that stays one, where it is or by moving its pages, if that is possible.
+// Not inlined, nor is `copy`: a block that stays as it is needs no registers saved.
+#[inline(never)]
+fn resize_run(p: *mut u8, size: usize) -> Option<*mut u8> {
+    let (bytes, pages) = (size_at(p.addr()), large::Pages::of(size));
+    if pages.bytes() == bytes || large::resize_in_place(p.addr(), pages, false) {
+        return Some(grown(p, bytes, pages.bytes()));
+    }
+    let moved = large::relocate(p.addr(), pages, false)?;
+    Some(grown(moved as *mut u8, bytes, pages.bytes()))
 }
 
 /// Counts a block that has another length now, and fills what it grew by as the options ask of new
@@ -50,6 +59,7 @@ fn grown(p: *mut u8, old: usize, new: usize) -> *mut u8 {
 }
 
 /// Moves the block by copying.
+#[inline(never)]
 unsafe fn copy(p: *mut u8, size: usize) -> *mut u8 {
     let old = size_at(p.addr());
     let to = alloc(size);
