@@ -4,13 +4,14 @@
 
 use crate::arena::interval;
 use crate::background;
-use crate::sys::atomic::{AtomicBool, AtomicPtr, Ordering};
+use crate::sys::atomic::{AtomicPtr, AtomicU32, Ordering};
 use crate::sys::errno::KeepErrno;
 
 /// Who makes reports: a `fn()`; null for nobody.
 static REPORTER: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
-/// Whether a report is being made: what it does itself is not reported.
-static BUSY: AtomicBool = AtomicBool::new(false);
+/// The process that is making a report, or 0: what a report does itself is not reported. The child of a
+/// fork is another process, which has no part in its parent's.
+static BUSY: AtomicU32 = AtomicU32::new(0);
 
 /// Has `report` called whenever as many bytes were allocated as the option `stats_interval` says, from
 /// any thread. It may allocate.
@@ -31,7 +32,9 @@ pub(super) fn errands() {
 #[inline(never)]
 fn report() {
     let reporter = REPORTER.load(Ordering::Acquire);
-    if reporter.is_null() || BUSY.swap(true, Ordering::Acquire) {
+    // SAFETY: asks for a number.
+    let me = unsafe { libc::getpid() } as u32;
+    if reporter.is_null() || BUSY.swap(me, Ordering::Acquire) == me {
         return;
     }
     if interval::claim() {
@@ -40,5 +43,5 @@ fn report() {
         let reporter = unsafe { core::mem::transmute::<*mut (), fn()>(reporter) };
         reporter();
     }
-    BUSY.store(false, Ordering::Release);
+    BUSY.store(0, Ordering::Release);
 }
