@@ -2,12 +2,12 @@
 //!
 //! Random histories of calls with random flags run against the allocator and against the list of
 //! live blocks, each filled with bytes of its own up to its usable size: alignment, zeros, sizes that
-//! agree with what was told beforehand, contents kept, and nothing left over at the end.
+//! agree with what was told beforehand, contents kept, bytes counted, and nothing left over at the end.
 
 #[path = "model/pattern.rs"]
 mod pattern;
 
-use mallard::api::{self, extended, extended::Flags};
+use mallard::api::{self, extended, extended::Flags, threads};
 use mallard::stats;
 use pattern::{assert_all, assert_kept, fill};
 use proptest::prelude::*;
@@ -70,7 +70,7 @@ fn flags() -> impl Strategy<Value = Flags> {
         6 => (0u32..13).prop_map(Some),
         1 => (13u32..23).prop_map(Some),
     ];
-    (align, any::<bool>(), 0..4u8).prop_map(|(align, zero, source)| {
+    (align, any::<bool>(), 0..6u8).prop_map(|(align, zero, source)| {
         let mut flags = Flags::NONE;
         if let Some(shift) = align {
             flags = flags.align(1 << shift);
@@ -81,6 +81,8 @@ fn flags() -> impl Strategy<Value = Flags> {
         match source {
             0 => flags.no_cache(),
             1 => flags.arena(0),
+            2 => flags.cache(0),
+            3 => flags.cache(1).arena(0),
             _ => flags,
         }
     })
@@ -132,6 +134,12 @@ fn check_new(p: *mut u8, size: usize, flags: Flags, kept: usize) -> usize {
 }
 
 fn run(history: &[Op]) {
+    // The caches that flags name. This thread counts: it is ahead by what is live.
+    let caches = [0, 1].map(|_| threads::create_cache());
+    assert_eq!(caches, [Ok(0), Ok(1)]);
+    let counts = threads::counts().expect("there is memory");
+    let ahead = || counts.allocated().0.wrapping_sub(counts.freed().0) as usize;
+    let before = ahead();
     let mut blocks: Vec<Block> = Vec::new();
     for (id, op) in (1u64..).zip(history) {
         match *op {
@@ -222,6 +230,8 @@ fn run(history: &[Op]) {
             }
             _ => {}
         }
+        let live: usize = blocks.iter().map(|b| b.usable).sum();
+        assert_eq!(ahead().wrapping_sub(before), live, "counted after {op:?}");
     }
     for b in blocks {
         // SAFETY: a live block, which is forgotten.
@@ -229,6 +239,10 @@ fn run(history: &[Op]) {
             assert_kept(b.p, b.usable, b.usable, b.id);
             extended::dealloc_with(b.p, Flags::NONE);
         }
+    }
+    assert_eq!(ahead(), before);
+    for number in [0, 1] {
+        assert_eq!(threads::destroy_cache(number), Ok(()));
     }
 }
 
