@@ -14,6 +14,9 @@
 #define F(name) name
 #endif
 
+/* The options of the program, by either name. */
+const char *F(malloc_conf) = "narenas:3";
+
 static int is_aligned(const void *p, size_t alignment) { return ((uintptr_t)p & (alignment - 1)) == 0; }
 
 static int all_are(const void *block, size_t from, size_t to, unsigned char value) {
@@ -134,6 +137,19 @@ static void test_message(void) {
     je_malloc_message = listen;
     malloc_stats();
     CHECK(strstr(messages, "allocated") != NULL);
+    messages[0] = 0;
+    F(malloc_stats_print)(NULL, NULL, "J");
+    CHECK(messages[0] == '{');
+}
+
+/* The program's own options are read, and the controls answer. */
+static void test_options(void) {
+    unsigned narenas = 0;
+    size_t length = sizeof narenas, mib[2], depth = 2;
+    CHECK(F(mallctl)("opt.narenas", &narenas, &length, NULL, 0) == 0 && narenas == 3);
+    narenas = 0;
+    CHECK(F(mallctlnametomib)("opt.narenas", mib, &depth) == 0 && depth == 2);
+    CHECK(F(mallctlbymib)(mib, depth, &narenas, &length, NULL, 0) == 0 && narenas == 3);
 }
 
 int main(int count, char **arguments) {
@@ -143,7 +159,7 @@ int main(int count, char **arguments) {
     } tests[] = {
         {"combinations", test_combinations}, {"rallocx", test_rallocx},   {"xallocx", test_xallocx},
         {"refusals", test_refusals},         {"smallocx", test_smallocx}, {"prefixed", test_prefixed},
-        {"message", test_message},
+        {"message", test_message},           {"options", test_options},
     };
     for (size_t i = 0; count > 1 && i < sizeof tests / sizeof *tests; i++) {
         if (strcmp(arguments[1], tests[i].name) != 0) continue;

@@ -72,3 +72,8 @@ fn the_c_functions_answer_to_their_prefixed_names() {
 fn lines_go_to_the_programs_own_function() {
     passes("message");
 }
+
+#[test]
+fn the_programs_own_options_are_read_by_either_name() {
+    passes("options");
+}
