@@ -27,15 +27,6 @@ pub struct Counts {
 }
 
 impl Counts {
-    pub(super) const fn new() -> Self {
-        Counts {
-            allocated: Cell::new(0),
-            freed: Cell::new(0),
-            peak: Cell::new(0),
-            base: Cell::new(0),
-        }
-    }
-
     pub(super) fn clear(&self) {
         self.allocated.set(0);
         self.freed.set(0);

@@ -8,10 +8,8 @@
 //! In the child of a fork, the caches of the threads that are no more are kept aside, and given back
 //! little by little, unless the fork caught their owner in the middle of a change: then they stay.
 
-use super::counted::{self, Counts};
-use super::{Front, ThreadCache, gc, keeper, manual};
+use super::{ThreadCache, counted, gc, keeper, manual};
 use crate::arena::{self, Arena};
-use crate::class::CACHED_CLASSES;
 use crate::space::meta;
 use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use crate::sys::count::Kind;
@@ -129,25 +127,14 @@ fn recycled(arena: &'static Arena) -> Option<&'static ThreadCache> {
 
 fn make(arena: &'static Arena) -> Option<&'static ThreadCache> {
     let room = meta::take(size_of::<ThreadCache>())?.cast::<ThreadCache>();
-    // SAFETY: the record has the size and alignment of a cache and is nobody else's. It is written
-    // before a reference to it is made.
+    // SAFETY: the record has the size and alignment of a cache and is nobody else's. Of all fields but
+    // the arena zeros are a value: stacks without memory, nothing counted, no neighbours.
     let cache = unsafe {
-        room.write(ThreadCache {
-            front: Front::new(),
-            arena: Cell::new(arena),
-            most: Cell::new(0),
-            enabled: Cell::new(false),
-            largest: Cell::new(0),
-            counts: Counts::new(),
-            zeros: Cell::new(None),
-            room: Cell::new(0),
-            countdown: Cell::new(gc::EVENTS),
-            next_look: Cell::new(1),
-            seen: [const { Cell::new(0) }; CACHED_CLASSES + 1],
-            busy: AtomicBool::new(false),
-            next: Cell::new(None),
-            prev: Cell::new(None),
-        });
+        room.write_bytes(0, 1);
+        let at = room.as_ptr();
+        (&raw mut (*at).arena).write(Cell::new(arena));
+        (&raw mut (*at).countdown).write(Cell::new(gc::EVENTS));
+        (&raw mut (*at).next_look).write(Cell::new(1));
         room.as_ref()
     };
     cache.front.cache.set(Some(cache));

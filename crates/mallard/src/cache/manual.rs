@@ -146,6 +146,8 @@ impl ThreadCache {
     }
 
     /// Forgets all that it holds.
+    #[cold]
+    #[inline(never)]
     fn abandon(&self) {
         self.front.stacks.iter().for_each(Stack::abandon);
         ROOM.fetch_sub(self.room.take(), Ordering::Relaxed);
