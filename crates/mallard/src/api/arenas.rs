@@ -113,11 +113,8 @@ pub unsafe fn reset(arena: u32) -> Result<(), i32> {
 pub unsafe fn destroy(arena: u32) -> Result<(), i32> {
     let arena = made_by_hand(arena)?;
     flush_orphans();
-    if !arena.destroy() {
-        return Err(libc::EFAULT);
-    }
-    stats::retire(arena);
-    Ok(())
+    let done = arena.destroy_then(stats::retire);
+    done.then_some(()).ok_or(libc::EFAULT)
 }
 
 /// The number that stands for all arenas.

@@ -209,8 +209,8 @@ impl Arena {
 
     /// Ends the arena, unless a thread is in it or another ends it: the page heap gives up all that it
     /// holds, and the number is free for the next. Tells whether it did. All that holds for
-    /// [`Arena::reset`] does.
-    pub fn destroy(&self) -> bool {
+    /// [`Arena::reset`] does. `last` is called before the number can be another's.
+    pub fn destroy_then(&self, last: impl FnOnce(&Arena)) -> bool {
         {
             let _arenas = table::making();
             if self.life() != Life::ByHand || self.threads() != 0 {
@@ -220,9 +220,15 @@ impl Arena {
         }
         self.reset();
         self.heap().give_all_up();
+        last(self);
         DESTROYED.fetch_add(1, Ordering::Relaxed);
         self.set_life(Life::Destroyed);
         true
+    }
+
+    #[cfg(test)]
+    pub fn destroy(&self) -> bool {
+        self.destroy_then(|_| ())
     }
 }
 
