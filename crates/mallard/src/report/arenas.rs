@@ -5,6 +5,7 @@ use super::{Parts, bytes, rate, tables};
 use crate::ctl::{self, Value};
 use crate::stats::{ArenaFigures, Blocks, Purged};
 
+#[inline(never)]
 pub fn emit(e: &mut Emitter<'_>, key: &str, a: &ArenaFigures, parts: Parts) {
     e.object(key);
     let unsigned = |n: u64| Value::Unsigned(n);
@@ -40,6 +41,7 @@ pub fn emit(e: &mut Emitter<'_>, key: &str, a: &ArenaFigures, parts: Parts) {
     e.end_object();
 }
 
+#[inline(never)]
 fn decaying(e: &mut Emitter<'_>, a: &ArenaFigures) {
     e.signed("dirty_decay_ms", a.dirty_decay_ms.unwrap_or(-1));
     e.signed("muzzy_decay_ms", a.muzzy_decay_ms.unwrap_or(-1));
@@ -86,6 +88,7 @@ fn decaying(e: &mut Emitter<'_>, a: &ArenaFigures) {
     }
 }
 
+#[inline(never)]
 fn purged(e: &mut Emitter<'_>, keys: [&str; 3], purged: &Purged) {
     let [sweeps, advices, pages] = keys;
     e.number(sweeps, purged.sweeps);
@@ -93,6 +96,7 @@ fn purged(e: &mut Emitter<'_>, keys: [&str; 3], purged: &Purged) {
     e.number(pages, purged.pages);
 }
 
+#[inline(never)]
 fn blocks(e: &mut Emitter<'_>, a: &ArenaFigures) {
     const COLUMNS: [Column; 12] = [
         ("", -21),
@@ -140,6 +144,7 @@ fn blocks(e: &mut Emitter<'_>, a: &ArenaFigures) {
     row(e, "total:", &both);
 }
 
+#[inline(never)]
 fn memory(e: &mut Emitter<'_>, a: &ArenaFigures) {
     const COLUMNS: [Column; 2] = [("", -21), ("", 16)];
     e.titles(COLUMNS.iter(), 0);

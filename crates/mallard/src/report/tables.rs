@@ -38,6 +38,7 @@ fn lock_cells<'c>(r: &Reading, uptime: u64) -> impl Iterator<Item = Cell<'c>> + 
         .map(Cell::Number)
 }
 
+#[inline(never)]
 fn lock_numbers(e: &mut Emitter<'_>, r: &Reading) {
     e.number("num_ops", r.taken);
     e.number("num_wait", r.waits);
@@ -49,11 +50,13 @@ fn lock_numbers(e: &mut Emitter<'_>, r: &Reading) {
 }
 
 /// The titles of a table of locks.
+#[inline(never)]
 pub fn lock_titles(e: &mut Emitter<'_>) {
     e.titles(NAME.iter().chain(&LOCK), 0);
 }
 
 /// A lock in such a table.
+#[inline(never)]
 pub fn lock_row(e: &mut Emitter<'_>, name: &str, r: &Reading, uptime: u64) {
     e.object(name);
     lock_numbers(e, r);
@@ -62,6 +65,7 @@ pub fn lock_row(e: &mut Emitter<'_>, name: &str, r: &Reading, uptime: u64) {
     e.row(NAME.iter().chain(&LOCK), cells);
 }
 
+#[inline(never)]
 pub fn arena_locks(e: &mut Emitter<'_>, a: &ArenaFigures) {
     e.object("mutexes");
     lock_titles(e);
@@ -91,6 +95,7 @@ impl Gap {
     }
 }
 
+#[inline(never)]
 pub fn bins(e: &mut Emitter<'_>, a: &ArenaFigures, locks: bool) {
     const COLUMNS: [Column; 23] = [
         ("size", 20),
@@ -144,6 +149,7 @@ pub fn bins(e: &mut Emitter<'_>, a: &ArenaFigures, locks: bool) {
     gap.end(e);
 }
 
+#[inline(never)]
 fn bin_numbers(e: &mut Emitter<'_>, bin: &Bin) {
     e.number("nmalloc", bin.made);
     e.number("ndalloc", bin.freed);
@@ -188,6 +194,7 @@ fn bin_cells<'a>(class: Class, bin: &Bin, uptime: u64, util: &'a mut Digits) -> 
     ]
 }
 
+#[inline(never)]
 pub fn large(e: &mut Emitter<'_>, a: &ArenaFigures) {
     const COLUMNS: [Column; 10] = [
         ("size", 20),
@@ -231,6 +238,7 @@ pub fn large(e: &mut Emitter<'_>, a: &ArenaFigures) {
     gap.end(e);
 }
 
+#[inline(never)]
 pub fn extents(e: &mut Emitter<'_>, a: &ArenaFigures) {
     const COLUMNS: [Column; 10] = [
         ("size", 20),
@@ -292,6 +300,7 @@ fn run_size(class: usize) -> usize {
 }
 
 /// jemalloc's page allocator around huge pages, of which there is nothing here.
+#[inline(never)]
 pub fn huge(e: &mut Emitter<'_>) {
     const KINDS: [&str; 5] = [
         "npageslabs_huge",
@@ -325,6 +334,7 @@ pub fn huge(e: &mut Emitter<'_>) {
 }
 
 /// The classes that slabs serve, in JSON alone.
+#[inline(never)]
 pub fn bin_classes(e: &mut Emitter<'_>) {
     if !e.is_json() {
         return;
@@ -343,6 +353,7 @@ pub fn bin_classes(e: &mut Emitter<'_>) {
 }
 
 /// The classes above, in JSON alone.
+#[inline(never)]
 pub fn large_classes(e: &mut Emitter<'_>) {
     if !e.is_json() {
         return;

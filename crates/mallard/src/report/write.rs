@@ -1,6 +1,7 @@
 //! How the report is put together: values and tables, either as text or as JSON.
 //!
-//! A caller says everything once; what belongs to the other form is passed over. Text goes out in pieces
+//! Nothing is inlined: a report is in no hurry, and its callers say hundreds of things. A caller says
+//! everything once; what belongs to the other form is passed over. Text goes out in pieces
 //! that end with a zero byte, as the callback in C wants them.
 
 use crate::ctl::Value;
@@ -17,6 +18,7 @@ struct Out<'a> {
 }
 
 impl Out<'_> {
+    #[inline(never)]
     fn flush(&mut self) {
         self.text[self.len] = 0;
         // A zero byte in the middle cannot be: texts come from C strings and formats.
@@ -28,6 +30,7 @@ impl Out<'_> {
         self.len = 0;
     }
 
+    #[inline(never)]
     fn push(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             if self.len == ROOM - 1 {
@@ -99,12 +102,14 @@ impl<'a> Emitter<'a> {
         self.out.flush();
     }
 
+    #[inline(never)]
     fn write(&mut self, args: fmt::Arguments<'_>) {
         // The buffer takes everything.
         let _ = self.out.write_fmt(args);
     }
 
     /// Text alone.
+    #[inline(never)]
     pub fn text(&mut self, args: fmt::Arguments<'_>) {
         if !self.json {
             self.write(args);
@@ -112,6 +117,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// A member of the object in hand, or an element of the array, begins.
+    #[inline(never)]
     fn member(&mut self, key: Option<&str>) {
         if self.comma {
             self.out.push(b",");
@@ -122,6 +128,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
+    #[inline(never)]
     fn open(&mut self, key: Option<&str>, with: &[u8]) {
         if self.json {
             self.member(key);
@@ -130,6 +137,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
+    #[inline(never)]
     fn close(&mut self, with: &[u8]) {
         if self.json {
             self.out.push(with);
@@ -138,28 +146,34 @@ impl<'a> Emitter<'a> {
     }
 
     /// An object as a member, in JSON alone.
+    #[inline(never)]
     pub fn object(&mut self, key: &str) {
         self.open(Some(key), b"{");
     }
 
     /// An object as an element of an array.
+    #[inline(never)]
     pub fn element(&mut self) {
         self.open(None, b"{");
     }
 
+    #[inline(never)]
     pub fn end_object(&mut self) {
         self.close(b"}");
     }
 
+    #[inline(never)]
     pub fn array(&mut self, key: &str) {
         self.open(Some(key), b"[");
     }
 
+    #[inline(never)]
     pub fn end_array(&mut self) {
         self.close(b"]");
     }
 
     /// An object in JSON, a title with indented lines in text.
+    #[inline(never)]
     pub fn section(&mut self, key: &str, title: &str) {
         self.object(key);
         self.text(format_args!("{title}\n"));
@@ -172,11 +186,13 @@ impl<'a> Emitter<'a> {
     }
 
     /// A value in both forms.
+    #[inline(never)]
     pub fn both(&mut self, key: &str, label: fmt::Arguments<'_>, value: Value) {
         self.noted(key, label, value, None);
     }
 
     /// As [`Emitter::both`], with another value beside it in the text.
+    #[inline(never)]
     pub fn noted(
         &mut self,
         key: &str,
@@ -200,6 +216,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// A fixed-point number with 16 binary places, as text in quotes; all ones for none.
+    #[inline(never)]
     pub fn share(&mut self, key: &str, label: fmt::Arguments<'_>, value: Value) {
         let Value::Unsigned(n) = value else { return };
         if self.json {
@@ -221,6 +238,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// A number, in JSON alone.
+    #[inline(never)]
     pub fn number(&mut self, key: &str, n: u64) {
         if self.json {
             self.member(Some(key));
@@ -229,6 +247,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// A number that may be negative, in JSON alone.
+    #[inline(never)]
     pub fn signed(&mut self, key: &str, n: i64) {
         if self.json {
             self.member(Some(key));
@@ -236,6 +255,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
+    #[inline(never)]
     fn value(&mut self, value: Value) {
         match value {
             Value::Bool(on) => self.write(format_args!("{on}")),
@@ -247,6 +267,7 @@ impl<'a> Emitter<'a> {
 
     /// A text in quotes: in JSON what may not stand there is escaped, and bytes that are no ASCII are
     /// written as the characters of their numbers, so that what comes out is valid whatever came in.
+    #[inline(never)]
     fn quoted(&mut self, text: &[u8]) {
         self.out.push(b"\"");
         for &byte in text {
@@ -262,6 +283,12 @@ impl<'a> Emitter<'a> {
 
     /// The titles of a table; `shift` is how much narrower the first column is, after a label.
     pub fn titles<'c>(&mut self, columns: impl Iterator<Item = &'c Column>, shift: usize) {
+        let mut columns = columns;
+        self.title_row(&mut columns, shift);
+    }
+
+    #[inline(never)]
+    fn title_row(&mut self, columns: &mut dyn Iterator<Item = &Column>, shift: usize) {
         let mut shift = shift as i8;
         for &(title, width) in columns {
             self.cell(width - shift, Cell::Text(title));
@@ -276,12 +303,23 @@ impl<'a> Emitter<'a> {
         columns: impl Iterator<Item = &'c Column>,
         cells: impl Iterator<Item = Cell<'c>>,
     ) {
+        let (mut columns, mut cells) = (columns, cells);
+        self.cell_row(&mut columns, &mut cells);
+    }
+
+    #[inline(never)]
+    fn cell_row(
+        &mut self,
+        columns: &mut dyn Iterator<Item = &Column>,
+        cells: &mut dyn Iterator<Item = Cell<'_>>,
+    ) {
         for (&(_, width), cell) in columns.zip(cells) {
             self.cell(width, cell);
         }
         self.text(format_args!("\n"));
     }
 
+    #[inline(never)]
     fn cell(&mut self, width: i8, cell: Cell<'_>) {
         let wide = width.unsigned_abs() as usize;
         match cell {
