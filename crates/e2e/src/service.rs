@@ -191,13 +191,18 @@ pub fn poll(what: &str, mut done: impl FnMut() -> Result<bool, String>) -> Resul
     Ok(())
 }
 
-/// A port of 127.0.0.1 on which nobody listens.
+/// Ports of 127.0.0.1 on which nobody listens, each another one: asked for one by one they may be the same.
 ///
 /// # Errors
 /// The system has none.
-pub fn free_port() -> Result<u16, String> {
-    TcpListener::bind(("127.0.0.1", 0))
-        .and_then(|listener| listener.local_addr())
-        .map(|address| address.port())
-        .map_err(|error| format!("cannot find a free port: {error}"))
+pub fn free_ports<const COUNT: usize>() -> Result<[u16; COUNT], String> {
+    let fail = |error| format!("cannot find a free port: {error}");
+    let mut ports = [0; COUNT];
+    let mut listeners = Vec::new();
+    for port in &mut ports {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(fail)?;
+        *port = listener.local_addr().map_err(fail)?.port();
+        listeners.push(listener);
+    }
+    Ok(ports)
 }

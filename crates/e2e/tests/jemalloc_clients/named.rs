@@ -2,7 +2,7 @@
 //! configuration again under load, and tells of its memory on its statistics channel. dig, which asks,
 //! is linked with jemalloc as well.
 
-use mallard_e2e::service::free_port;
+use mallard_e2e::service::{free_ports, poll};
 use mallard_e2e::{Sandbox, Service};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -24,7 +24,7 @@ const ZONE: &str = "$TTL 60\n@ IN SOA ns root ( 1 60 60 60 60 )\n@ IN NS ns\nns 
                     $GENERATE 1-1000 host$ TXT text-of-host-$\n";
 
 fn run(sandbox: &Sandbox) -> Result<Transcript, String> {
-    let (port, channel) = (free_port()?, free_port()?);
+    let [port, channel] = free_ports()?;
     sandbox.write("example.test.zone", ZONE);
     let configuration = sandbox.write(
         "named.conf",
@@ -46,41 +46,29 @@ fn run(sandbox: &Sandbox) -> Result<Transcript, String> {
             .arg(configuration),
     )?;
     server.await_port(port)?;
-    server.await_log("all zones loaded")?;
+    server.await_log(" running\n")?;
     check_maps(sandbox, &server)?;
 
-    let port = port.to_string();
-    let dig = |arguments: &[&str]| {
-        sandbox
-            .run(
-                client(sandbox, "dig")
-                    .args(["@127.0.0.1", "-p", &port])
-                    .args(arguments),
-            )
-            .map(|output| output.stdout_text())
-    };
     let questions: String = (1..=HOSTS)
         .map(|host| format!("host{host}.example.test TXT\n"))
         .collect();
     sandbox.write("questions", &questions);
-    let by_udp = dig(&["-f", "questions", "+short"])?;
-    // The configuration is read again while questions come in.
+    let dig = Dig {
+        sandbox,
+        port: port.to_string(),
+    };
+    dig.await_all("by TCP", &["+tcp"])?;
+    // The configuration is read again while questions come in, of which some get no answer meanwhile.
     server.signal(Signal::HUP)?;
-    let by_tcp = dig(&["-f", "questions", "+short", "+tcp"])?;
-    server.await_log("reloading configuration succeeded")?;
-    let whole = dig(&["example.test", "AXFR", "+nostats", "+nocmd"])?;
-    let unknown = dig(&["nobody.example.test", "+noall", "+comments"])?;
-    let expected: String = (1..=HOSTS)
-        .map(|host| format!("\"text-of-host-{host}\"\n"))
-        .collect();
-    for (way, answers) in [("UDP", &by_udp), ("TCP", &by_tcp)] {
-        if *answers != expected {
-            return Err(format!(
-                "by {way} came wrong answers, {} in number",
-                answers.lines().count()
-            ));
-        }
-    }
+    let _ = dig.ask(&["-f", "questions", "+short"]);
+    server.await_log("reloading zones succeeded")?;
+    dig.await_all("by UDP, after reading anew", &[])?;
+    let mut zone = String::new();
+    poll("the whole zone", || {
+        zone = dig.ask(&["example.test", "AXFR", "+nostats", "+nocmd"])?;
+        Ok(!zone.contains(";;"))
+    })?;
+    let unknown = dig.ask(&["nobody.example.test", "+noall", "+comments"])?;
     if !unknown.contains("NXDOMAIN") {
         return Err(format!("for an unknown name came {unknown}"));
     }
@@ -100,7 +88,38 @@ fn run(sandbox: &Sandbox) -> Result<Transcript, String> {
     if !log.trim_end().ends_with("exiting") {
         return Err(format!("named did not say goodbye:\n{log}"));
     }
-    Ok(vec![("the zone", whole)])
+    Ok(vec![("the zone", zone)])
+}
+
+/// Who asks the server.
+struct Dig<'a> {
+    sandbox: &'a Sandbox<'a>,
+    port: String,
+}
+
+impl Dig<'_> {
+    fn ask(&self, arguments: &[&str]) -> Result<String, String> {
+        let mut command = client(self.sandbox, "dig");
+        command
+            .args(["@127.0.0.1", "-p", &self.port])
+            .args(arguments);
+        Ok(self.sandbox.run_to_any_end(&mut command)?.stdout_text())
+    }
+
+    /// Asks for all hosts until each has its answer. At its start, and after its configuration was read
+    /// again, the server opens its sockets anew, one by one: some questions find none.
+    fn await_all(&self, way: &str, arguments: &[&str]) -> Result<(), String> {
+        let mut expected: Vec<String> = (1..=HOSTS)
+            .map(|host| format!("\"text-of-host-{host}\""))
+            .collect();
+        expected.sort_unstable();
+        poll(&format!("all answers {way}"), || {
+            let text = self.ask(&[&["-f", "questions", "+short"], arguments].concat())?;
+            let mut answers: Vec<&str> = text.lines().collect();
+            answers.sort_unstable();
+            Ok(answers == expected)
+        })
+    }
 }
 
 /// What named counts of its memory: the sizes it sums are those the allocator told it.

@@ -1,7 +1,7 @@
 //! nghttpx: a proxy in C++ that speaks HTTP/2 in front of a small server; its load, h2load, is linked
 //! with jemalloc as well.
 
-use mallard_e2e::service::free_port;
+use mallard_e2e::service::free_ports;
 use mallard_e2e::{Sandbox, Service};
 use rustix::process::Signal;
 
@@ -19,7 +19,7 @@ pub fn case() -> Case {
 
 fn run(sandbox: &Sandbox) -> Result<Transcript, String> {
     let backend = Backend::start()?;
-    let port = free_port()?;
+    let [port] = free_ports()?;
     let mut server = Service::start(
         sandbox,
         "nghttpx",

@@ -1,7 +1,7 @@
 //! varnishd: a cache in front of a small server. Its manager compiles the configuration, its child
 //! serves with many threads and keeps what it serves in memory that it takes from `malloc`.
 
-use mallard_e2e::service::free_port;
+use mallard_e2e::service::free_ports;
 use mallard_e2e::{Sandbox, Service};
 use rustix::process::Signal;
 
@@ -24,7 +24,7 @@ const CONNECTIONS: usize = 4;
 
 fn run(sandbox: &Sandbox) -> Result<Transcript, String> {
     let backend = Backend::start()?;
-    let port = free_port()?;
+    let [port] = free_ports()?;
     let vcl = sandbox.write(
         "default.vcl",
         &format!(
