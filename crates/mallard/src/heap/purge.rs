@@ -282,6 +282,7 @@ impl PageHeap {
     }
 
     /// Makes the system calls for a batch, then frees its pages; tells whether any went back.
+    #[inline(never)]
     fn advise(&self, batch: &Batch, step: Step, round: u32) -> bool {
         let mut backings = [None; BATCH];
         let calls = advice::take(&batch.ranges[..batch.len], step.is_lazy(), &mut backings);
@@ -397,6 +398,7 @@ impl State {
 
     /// Chooses pages to return so that no more than `limit` of their kind stay, as many as fit into
     /// a batch, and marks them allocated.
+    #[inline(never)]
     fn choose(&mut self, limit: usize, step: Step, spare: Spare, round: u32) -> Batch {
         let mut batch = Batch {
             ranges: [Range::default(); BATCH],

@@ -30,6 +30,7 @@ const LOCK: [Column; 12] = [
     ("max_n_thds", 12),
 ];
 
+#[inline(never)]
 fn lock_cells<'c>(r: &Reading, uptime: u64) -> impl Iterator<Item = Cell<'c>> + use<'c> {
     let counts = [r.taken, r.waits, r.spun, r.switches, r.waited_ns];
     let rated = counts.map(|n| [n, rate(n, uptime)]).into_iter().flatten();
@@ -162,6 +163,7 @@ fn bin_numbers(e: &mut Emitter<'_>, bin: &Bin) {
     e.number("nonfull_slabs", bin.with_room.into());
 }
 
+#[inline(never)]
 fn bin_cells<'a>(class: Class, bin: &Bin, uptime: u64, util: &'a mut Digits) -> [Cell<'a>; 23] {
     use Cell::{Number, Text};
     let shape = class.shape();

@@ -4,6 +4,8 @@
 //! everything once; what belongs to the other form is passed over. Text goes out in pieces
 //! that end with a zero byte, as the callback in C wants them.
 
+// Nothing here is inlined into its many callers: a report may take its time, but not the library's size.
+
 use crate::ctl::Value;
 use core::ffi::CStr;
 use core::fmt::{self, Write};
@@ -180,6 +182,7 @@ impl<'a> Emitter<'a> {
         self.indent += 2;
     }
 
+    #[inline(never)]
     pub fn end_section(&mut self) {
         self.end_object();
         self.indent -= 2;
@@ -344,6 +347,7 @@ impl Digits {
         }
     }
 
+    #[inline(never)]
     pub fn of(&mut self, n: usize) -> &str {
         self.len = 0;
         // Twenty digits are enough for any.
@@ -352,6 +356,7 @@ impl Digits {
     }
 
     /// A part of a whole with three decimals; the whole may be nothing.
+    #[inline(never)]
     pub fn share(&mut self, part: u64, whole: u64) -> &str {
         self.len = 0;
         let _ = match part.saturating_mul(1000).checked_div(whole) {
