@@ -23,32 +23,81 @@ pub struct Descriptor {
     pub alias_of: Option<&'static str>,
     /// The type that its value has in C by how it is kept here.
     pub shape: Shape,
-    set: fn(&mut Options, &[u8]) -> bool,
-    show: fn(&Options, &mut Line),
-    valid: fn(&mut Line),
-    plain: fn(&Options) -> Plain<'_>,
+    place: Place,
+}
+
+/// Where in [`Options`] a value is, and the format that all of it goes through. One implementation for each
+/// format rather than four functions for each option: there are three times as many options.
+struct Place {
+    offset: usize,
+    format: &'static (dyn Erased + Sync),
+}
+
+/// A [`Format`] whose values are known by their address alone.
+trait Erased {
+    /// # Safety
+    /// At `at` is a value of the format's, and nobody else looks at it.
+    unsafe fn set(&self, at: *mut u8, text: &[u8]) -> bool;
+    /// # Safety
+    /// At `at` is a value of the format's.
+    unsafe fn show(&self, at: *const u8, out: &mut Line);
+    /// # Safety
+    /// At `at` is a value of the format's, for as long as the answer is used.
+    unsafe fn plain<'a>(&self, at: *const u8) -> Plain<'a>;
+    fn valid(&self, out: &mut Line);
+}
+
+impl<F: Format<Value: Kept + 'static>> Erased for F {
+    unsafe fn set(&self, at: *mut u8, text: &[u8]) -> bool {
+        let Some(value) = self.read(text) else {
+            return false;
+        };
+        // SAFETY: the caller's promise.
+        unsafe { at.cast::<F::Value>().write(value) };
+        true
+    }
+
+    unsafe fn show(&self, at: *const u8, out: &mut Line) {
+        // SAFETY: the caller's promise.
+        Format::show(self, unsafe { &*at.cast::<F::Value>() }, out);
+    }
+
+    unsafe fn plain<'a>(&self, at: *const u8) -> Plain<'a> {
+        // SAFETY: the caller's promise.
+        unsafe { &*at.cast::<F::Value>() }.plain()
+    }
+
+    fn valid(&self, out: &mut Line) {
+        Format::valid(self, out);
+    }
 }
 
 impl Descriptor {
     /// Sets the option to what `text` says; false, and nothing changed, where that is no valid value.
     #[must_use]
     pub fn set(&self, options: &mut Options, text: &[u8]) -> bool {
-        (self.set)(options, text)
+        let at = core::ptr::from_mut(options).cast::<u8>();
+        // SAFETY: the place is that of a value of the format's, by the macro that made the row.
+        unsafe { self.place.format.set(at.add(self.place.offset), text) }
     }
 
     /// Appends the option's value as it would be written in an option string.
     pub fn show(&self, options: &Options, out: &mut Line) {
-        (self.show)(options, out);
+        let at = core::ptr::from_ref(options).cast::<u8>();
+        // SAFETY: as in `set`.
+        unsafe { self.place.format.show(at.add(self.place.offset), out) }
     }
 
     /// The option's value for C. A second spelling gives that of the option it sets.
     pub fn plain<'a>(&self, options: &'a Options) -> Plain<'a> {
-        (self.plain)(options)
+        let at = core::ptr::from_ref(options).cast::<u8>();
+        // SAFETY: as in `set`; the answer borrows the options.
+        unsafe { self.place.format.plain(at.add(self.place.offset)) }
     }
 
     /// Appends what values are valid.
     pub fn valid(&self, out: &mut Line) {
-        (self.valid)(out);
+        self.place.format.valid(out);
     }
 }
 
@@ -116,23 +165,21 @@ macro_rules! options {
             effect: $effect,
             alias_of: $alias_of,
             shape: shape_of(|options| &options.$field),
-            set: |options, text| match format_of(|options| &options.$field, $format).read(text) {
-                Some(value) => {
-                    options.$field = value;
-                    true
-                }
-                None => false,
+            place: Place {
+                offset: core::mem::offset_of!(Options, $field),
+                format: {
+                    const FORMAT: &(dyn Erased + Sync) =
+                        &format_of(|options| &options.$field, $format);
+                    FORMAT
+                },
             },
-            show: |options, out| $format.show(&options.$field, out),
-            valid: |out| format_of(|options| &options.$field, $format).valid(out),
-            plain: |options| options.$field.plain(),
         }
     };
 }
 
 /// `format` as it is: only ties its type to that of the field, which a bare number in the table
 /// leaves open.
-fn format_of<F: Format>(_field: fn(&Options) -> &F::Value, format: F) -> F {
+const fn format_of<F: Format>(_field: fn(&Options) -> &F::Value, format: F) -> F {
     format
 }
 
