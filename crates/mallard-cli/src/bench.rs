@@ -12,6 +12,7 @@ use crate::args::{Bench, Suite};
 use crate::experiments::{self, Plan, PlannedRow, Setting};
 use crate::progress::Progress;
 use crate::race::{self, Entry, Race, Start};
+use crate::say::say;
 use crate::session::{self, Session};
 use crate::suite;
 use crate::workloads::{self, Answer, Workloads};
@@ -75,8 +76,8 @@ pub fn run(own: &[String], options: &Bench) -> Result<ExitCode> {
 fn list(options: &Bench) -> Result<ExitCode> {
     let names = [&options.experiments[..], &options.listed[..]].concat();
     for experiment in experiments::select(&names).map_err(|error| anyhow!(error))? {
-        println!("{:<8} {}", experiment.name, experiment.title);
-        println!("{:<8} {}", "", experiment.description);
+        say!("{:<8} {}", experiment.name, experiment.title)?;
+        say!("{:<8} {}", "", experiment.description)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -17,6 +17,7 @@ use mallard_allocators::counting;
 use mallard_measure::{Cpus, End, Launcher, Spec, Stop};
 
 use crate::args::Bench;
+use crate::say::{self, say};
 use crate::workloads::{Answer, Workloads};
 
 const THREADS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
@@ -163,14 +164,14 @@ pub fn run(options: &Bench) -> Result<ExitCode> {
     let mut csv = String::from("workload,threads,operations,lock,event,count,per_million\n");
     for load in loads {
         let lines = counter.table(load, &workloads.program(load.name))?;
-        print!("{}", table(load.name, &lines));
+        say::text(&table(load.name, &lines))?;
         for line in &lines {
             write_csv(&mut csv, load.name, line);
         }
     }
     let path = output.join(FILE);
     fs::write(&path, csv).with_context(|| format!("cannot write {}", path.display()))?;
-    println!("Data: {}", path.display());
+    say!("Data: {}", path.display())?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -6,6 +6,7 @@ use anyhow::Result;
 use console::{StyledObject, style};
 use mallard_allocators::{Allocator, Standing, Unavailable};
 
+use crate::say::say;
 use crate::session;
 
 pub fn run(own: &[String]) -> Result<ExitCode> {
@@ -16,17 +17,17 @@ pub fn run(own: &[String]) -> Result<ExitCode> {
         let (mark, lines) = entry(&catalog.look(name)?);
         let mut lines = lines.into_iter();
         let first = lines.next().unwrap_or_default();
-        println!(
+        say!(
             "{mark} {}  {first}",
             style(format!("{name:widest$}")).bold()
-        );
+        )?;
         for line in lines {
-            println!("{:indent$}{}", "", style(line).dim(), indent = widest + 4);
+            say!("{:indent$}{}", "", style(line).dim(), indent = widest + 4)?;
         }
     }
-    println!();
-    println!("✓ ready   + built when first asked for   ✗ not available here");
-    println!("Add any other with --allocator NAME=/path/to/library.so, in every command.");
+    say!("")?;
+    say!("✓ ready   + built when first asked for   ✗ not available here")?;
+    say!("Add any other with --allocator NAME=/path/to/library.so, in every command.")?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -19,6 +19,7 @@ mod list;
 mod machine;
 mod progress;
 mod race;
+mod say;
 mod session;
 mod suite;
 mod workloads;

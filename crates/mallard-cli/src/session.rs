@@ -17,6 +17,7 @@ use crate::args::Common;
 use crate::folder::Folder;
 use crate::machine;
 use crate::progress::Spinner;
+use crate::say::{self, say};
 
 /// The exit code of a session that was interrupted, as the shell has it for Ctrl-C.
 const INTERRUPTED: u8 = 130;
@@ -129,10 +130,10 @@ impl Session {
             .flat_map(|row| &row.cells)
             .any(|cell| !cell.runs.is_empty() && cell.failure.is_none());
         let results = self.results(kind, title, settings, experiments);
-        print!("{}", terminal(&results, terminal_options()));
         let files = self.folder.write(&results)?;
-        println!();
-        print_files(&files);
+        say::text(&terminal(&results, terminal_options()))?;
+        say!("")?;
+        print_files(&files)?;
         if self.stop.requested() {
             eprintln!("Interrupted: the results hold what was measured until then.");
             return Ok(ExitCode::from(INTERRUPTED));
@@ -257,12 +258,14 @@ fn terminal_options() -> TerminalOptions {
 }
 
 /// The report with its path, for it will be opened; the others by name.
-fn print_files(files: &[PathBuf]) {
-    let [report, rest @ ..] = files else { return };
-    println!("Report: {}", style(report.display()).bold());
+fn print_files(files: &[PathBuf]) -> Result<()> {
+    let [report, rest @ ..] = files else {
+        return Ok(());
+    };
+    say!("Report: {}", style(report.display()).bold())?;
     let names = rest.iter().filter_map(|file| file.file_name());
     let names: Vec<_> = names.map(|name| name.to_string_lossy()).collect();
-    println!("Data:   {} beside it", names.join(", "));
+    say!("Data:   {} beside it", names.join(", "))
 }
 
 /// One line on a row that is done: who was fastest.

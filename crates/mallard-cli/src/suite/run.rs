@@ -18,6 +18,7 @@ use crate::args::Bench;
 use crate::bench::{self, LIBRARY_PATH, LIMIT_SECONDS, MOST_ANSWER};
 use crate::progress::Progress;
 use crate::race::{self, Beside, Entry, Failed, Race, Start};
+use crate::say::say;
 use crate::session::{self, Session};
 use crate::workloads::Workloads;
 
@@ -37,15 +38,15 @@ pub fn list(options: &Bench) -> Result<ExitCode> {
     let mut group = None;
     for row in chosen(options)? {
         if group.replace(row.group) != Some(row.group) {
-            println!("\n{}", console::style(row.group.title()).bold());
+            say!("\n{}", console::style(row.group.title()).bold())?;
         }
-        println!("  {:<18} {}", row.name, row.title);
+        say!("  {:<18} {}", row.name, row.title)?;
         let indent = " ".repeat(21);
         let width = usize::from(console::Term::stdout().size().1).clamp(60, 120);
         let wrapping = textwrap::Options::new(width)
             .initial_indent(&indent)
             .subsequent_indent(&indent);
-        println!("{}", textwrap::fill(row.description, wrapping));
+        say!("{}", textwrap::fill(row.description, wrapping))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -168,3 +168,21 @@ fn an_option_string_for_an_allocator_that_reads_none_is_refused() {
     );
     says(&text, &["glibc", "--conf"]);
 }
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let place = Place::new();
+    for words in [&["allocators"][..], &["bench", "--suite", "full", "--list"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let ready = place.mallard(words);
+        let mut command = std::process::Command::new(ready.get_program());
+        let variables = ready.get_envs();
+        let set = variables.filter_map(|(name, value)| Some((name, value?)));
+        command.args(words).envs(set).current_dir(place.path());
+        command.stdout(writer).stderr(std::process::Stdio::piped());
+        let outcome = command.output().unwrap();
+        let stderr = String::from_utf8_lossy(&outcome.stderr);
+        assert!(outcome.status.success(), "{words:?}: {stderr}");
+    }
+}
