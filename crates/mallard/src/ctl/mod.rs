@@ -193,11 +193,19 @@ pub fn name_to_mib(name: &[u8], mib: &mut [usize]) -> Answer<usize> {
     }
     let mut cursor = Cursor::new(&ROOT);
     let mut depth = 0;
-    for (slot, component) in mib.iter_mut().zip(name.split(|&byte| byte == b'.')) {
+    let mut components = name.split(|&byte| byte == b'.');
+    for slot in mib {
+        let Some(component) = components.next() else {
+            break;
+        };
         *slot = cursor.enter_named(component)?;
         depth += 1;
     }
-    Ok(depth)
+    // Nothing lies behind the end of a name, whether or not there was room for it.
+    match components.next() {
+        Some(_) if cursor.leaf().is_ok() => Err(Error::NotFound),
+        _ => Ok(depth),
+    }
 }
 
 /// Reads a name whose type in C is `T`'s.
