@@ -5,6 +5,8 @@
 use std::io::Write;
 use std::path::PathBuf;
 
+use libtest_mimic::{Failed, Trial};
+
 /// The program's file: on `PATH`, or where Debian keeps servers, which is not on everybody's `PATH`.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -40,4 +42,24 @@ pub fn advice(missing: &[&str]) -> String {
 pub fn announce_skip(test: &str, missing: &[&str]) {
     // The test goes on without its message where standard error is closed.
     let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {}", advice(missing));
+}
+
+/// A test that needs these programs: ignored without them, or failed where they are required.
+pub fn trial(
+    name: &'static str,
+    needs: &'static [&'static str],
+    run: impl FnOnce() -> Result<(), String> + Send + 'static,
+) -> Trial {
+    let missing = missing(needs);
+    let skipped = !missing.is_empty() && !are_required();
+    if skipped {
+        announce_skip(name, &missing);
+    }
+    Trial::test(name, move || {
+        if !missing.is_empty() {
+            return Err(Failed::from(advice(&missing)));
+        }
+        run().map_err(Failed::from)
+    })
+    .with_ignored_flag(skipped)
 }

@@ -34,7 +34,7 @@ use std::path::{Path, PathBuf};
 
 pub use library::{Allocator, Library};
 pub use process::Outcome;
-pub use sandbox::Sandbox;
+pub use sandbox::{Sandbox, scratch};
 pub use service::Service;
 
 /// The root of the repository.

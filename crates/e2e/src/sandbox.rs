@@ -66,12 +66,7 @@ impl<'a> Sandbox<'a> {
 
     /// A sandbox somewhere, for runs that are not compared with others.
     pub fn temporary(allocator: Allocator<'a>) -> Sandbox<'a> {
-        let parent = crate::target_dir().join("e2e");
-        std::fs::create_dir_all(&parent)
-            .unwrap_or_else(|error| panic!("cannot make {}: {error}", parent.display()));
-        let root = tempfile::tempdir_in(&parent).unwrap_or_else(|error| {
-            panic!("cannot make a folder in {}: {error}", parent.display())
-        });
+        let root = scratch("sandbox").unwrap_or_else(|error| panic!("{error}"));
         let sandbox = Sandbox::new(root.path(), allocator);
         Sandbox {
             _root: Some(root),
@@ -217,4 +212,15 @@ fn link_as_jemalloc(root: &Path, library: &Library) -> PathBuf {
         })
         .unwrap_or_else(|error| panic!("cannot make {}: {error}", link.display()));
     folder
+}
+
+/// A new folder for a test's files, gone with what is returned. The error is a sentence.
+pub fn scratch(name: &str) -> Result<tempfile::TempDir, String> {
+    let parent = crate::target_dir().join("e2e");
+    std::fs::create_dir_all(&parent)
+        .map_err(|error| format!("cannot make {}: {error}", parent.display()))?;
+    tempfile::Builder::new()
+        .prefix(name)
+        .tempdir_in(&parent)
+        .map_err(|error| format!("cannot make a folder in {}: {error}", parent.display()))
 }

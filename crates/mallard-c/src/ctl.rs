@@ -1,4 +1,4 @@
-//! `mallctl` and its two relatives, each also with jemalloc's prefix `je_`.
+//! `mallctl` and its two relatives.
 //!
 //! They give an error's code and leave `errno` alone. A null name or MIB, which jemalloc does not
 //! look for, is `EINVAL`.
@@ -83,45 +83,4 @@ pub unsafe extern "C" fn mallctlbymib(
         )
     };
     code(ctl::by_mib(mib, &mut request))
-}
-
-/// # Safety
-/// As [`mallctl`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn je_mallctl(
-    name: *const c_char,
-    oldp: *mut c_void,
-    oldlenp: *mut usize,
-    newp: *mut c_void,
-    newlen: usize,
-) -> c_int {
-    // SAFETY: the caller's promises.
-    unsafe { mallctl(name, oldp, oldlenp, newp, newlen) }
-}
-
-/// # Safety
-/// As [`mallctlnametomib`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn je_mallctlnametomib(
-    name: *const c_char,
-    mibp: *mut usize,
-    miblenp: *mut usize,
-) -> c_int {
-    // SAFETY: the caller's promises.
-    unsafe { mallctlnametomib(name, mibp, miblenp) }
-}
-
-/// # Safety
-/// As [`mallctlbymib`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn je_mallctlbymib(
-    mib: *const usize,
-    miblen: usize,
-    oldp: *mut c_void,
-    oldlenp: *mut usize,
-    newp: *mut c_void,
-    newlen: usize,
-) -> c_int {
-    // SAFETY: the caller's promises.
-    unsafe { mallctlbymib(mib, miblen, oldp, oldlenp, newp, newlen) }
 }

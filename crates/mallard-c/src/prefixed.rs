@@ -1,8 +1,8 @@
-//! The C functions once more, under jemalloc's prefix `je_`: programs that were built for a jemalloc
+//! The functions of C and of jemalloc once more, under jemalloc's prefix `je_`: programs that were built for a jemalloc
 //! with that prefix call them so.
 
-use crate::{c, extended, extended::Sized};
-use core::ffi::{c_int, c_void};
+use crate::{c, ctl, extended, extended::Sized, report, report::Write};
+use core::ffi::{c_char, c_int, c_void};
 
 /// `je_new = old(arguments) -> result`: each a function that is `old` under another name.
 macro_rules! prefixed {
@@ -41,5 +41,17 @@ prefixed! {
     je_dallocx = extended::dallocx(p: Block, flags: c_int);
     je_sdallocx = extended::sdallocx(p: Block, size: usize, flags: c_int);
     je_nallocx = extended::nallocx(size: usize, flags: c_int) -> usize;
+    je_mallctl = ctl::mallctl(
+        name: *const c_char, oldp: Block, oldlenp: *mut usize, newp: Block, newlen: usize
+    ) -> c_int;
+    je_mallctlnametomib = ctl::mallctlnametomib(
+        name: *const c_char, mibp: *mut usize, miblenp: *mut usize
+    ) -> c_int;
+    je_mallctlbymib = ctl::mallctlbymib(
+        mib: *const usize, miblen: usize, oldp: Block, oldlenp: *mut usize, newp: Block, newlen: usize
+    ) -> c_int;
+    je_malloc_stats_print = report::malloc_stats_print(
+        write: Option<Write>, opaque: Block, opts: *const c_char
+    );
     je_smallocx = extended::smallocx(size: usize, flags: c_int) -> Sized;
 }

@@ -1,5 +1,5 @@
-//! `malloc_stats_print`, also with jemalloc's prefix `je_`, and the reports that options ask for: one at
-//! the end of the process, one for every so many bytes.
+//! `malloc_stats_print`, and the reports that options ask for: one at the end of the process, one for every
+//! so many bytes.
 
 use core::ffi::{CStr, c_char, c_void};
 use mallard_core::api;
@@ -7,7 +7,7 @@ use mallard_core::report;
 use mallard_core::sys::errno::KeepErrno;
 use mallard_core::sys::message;
 
-type Write = unsafe extern "C" fn(*mut c_void, *const c_char);
+pub type Write = unsafe extern "C" fn(*mut c_void, *const c_char);
 
 /// Prints the report: by `write`, which is given `opaque`, else by `malloc_message`, else on standard
 /// error. `opts` is null or letters: `J` for JSON, and those of the parts to be left out.
@@ -32,18 +32,6 @@ pub unsafe extern "C" fn malloc_stats_print(
         Some(write) => unsafe { write(opaque, text.as_ptr()) },
         None => message::say(text),
     });
-}
-
-/// # Safety
-/// As [`malloc_stats_print`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn je_malloc_stats_print(
-    write: Option<Write>,
-    opaque: *mut c_void,
-    opts: *const c_char,
-) {
-    // SAFETY: the caller's promise.
-    unsafe { malloc_stats_print(write, opaque, opts) }
 }
 
 /// The loader calls these when the library is loaded, and after the program's own `atexit` handlers.

@@ -19,8 +19,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use libtest_mimic::{Arguments, Failed, Trial};
-use mallard_e2e::{Allocator, Library, Sandbox, Service, installed, target_dir};
+use libtest_mimic::{Arguments, Trial};
+use mallard_e2e::{Allocator, Library, Sandbox, Service, installed, scratch};
 
 /// What a run showed that must not depend on the allocator: labelled texts.
 type Transcript = Vec<(&'static str, String)>;
@@ -47,29 +47,12 @@ fn main() {
 }
 
 fn trial(case: Case) -> Trial {
-    let missing = installed::missing(case.needs);
-    let skipped = !missing.is_empty() && !installed::are_required();
-    if skipped {
-        installed::announce_skip(case.name, &missing);
-    }
-    Trial::test(case.name, move || {
-        if !missing.is_empty() {
-            return Err(Failed::from(installed::advice(&missing)));
-        }
-        compare(&case).map_err(Failed::from)
-    })
-    .with_ignored_flag(skipped)
+    installed::trial(case.name, case.needs, move || compare(&case))
 }
 
 /// Runs the case on jemalloc and on each build of the library, and compares.
 fn compare(case: &Case) -> Result<(), String> {
-    let folder = target_dir().join("e2e");
-    std::fs::create_dir_all(&folder)
-        .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
-    let scratch = tempfile::Builder::new()
-        .prefix(case.name)
-        .tempdir_in(&folder)
-        .map_err(|error| format!("cannot make a folder in {}: {error}", folder.display()))?;
+    let scratch = scratch(case.name)?;
     let expected = run_on(case, scratch.path(), Allocator::System)?;
     for library in Library::under_test() {
         let actual = run_on(case, scratch.path(), Allocator::InPlaceOfJemalloc(library))?;
