@@ -227,27 +227,33 @@ fn a_program_s_start_takes_ten_more_system_calls_at_most() {
     }
 }
 
-/// Resident memory in KiB of the trivial program at its end, the median of several runs.
-fn resident(allocator: Allocator) -> u64 {
+/// What the trivial program shows of itself at its end, as `figure` reads it: the median of several runs.
+fn median(allocator: Allocator, file: &str, figure: impl Fn(&str) -> u64) -> u64 {
     let program = Source::new("trivial.c").compile();
     let sandbox = Sandbox::temporary(allocator);
     let mut samples: Vec<u64> = (0..9)
         .map(|_| {
-            let text = sandbox
-                .run_own(sandbox.command(&program).arg("show"))
-                .expect_success();
-            let line = text
-                .lines()
-                .find(|line| line.starts_with("Rss:"))
-                .expect("a line with Rss");
-            line.split_whitespace()
-                .nth(1)
-                .and_then(|kib| kib.parse().ok())
-                .expect("a number of KiB")
+            let run = sandbox.run_own(sandbox.command(&program).arg(file));
+            figure(&run.expect_success())
         })
         .collect();
     samples.sort_unstable();
     samples[samples.len() / 2]
+}
+
+/// The KiB of a line of `smaps` that tells them under this name.
+fn kib(line: &str, name: &str) -> Option<u64> {
+    let rest = line.strip_prefix(name)?.trim_start_matches(':');
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+/// Resident memory in KiB.
+fn resident(allocator: Allocator) -> u64 {
+    median(allocator, "smaps_rollup", |text| {
+        text.lines()
+            .find_map(|line| kib(line, "Rss"))
+            .expect("a line with Rss")
+    })
 }
 
 #[test]
@@ -258,4 +264,37 @@ fn a_trivial_program_holds_half_a_mebibyte_more_at_most() {
         with <= without + 512,
         "{with} KiB resident, {without} KiB on the system's allocator"
     );
+}
+
+/// What is resident, in KiB, of the pieces of the library's file that are mapped so, as it is in the file.
+fn resident_pieces(smaps: &str, library: &Path, permissions: &str) -> u64 {
+    let library = library.to_str().expect("a path of UTF-8");
+    let (mut counts, mut resident, mut changed) = (false, 0, 0);
+    for line in smaps.lines() {
+        let mut words = line.split(' ');
+        if !words.next().is_some_and(|word| word.ends_with(':')) {
+            counts = words.next() == Some(permissions) && line.ends_with(library);
+        } else if counts {
+            resident += kib(line, "Rss").unwrap_or(0);
+            changed += kib(line, "Anonymous").unwrap_or(0);
+        }
+    }
+    resident - changed
+}
+
+/// The order of the library's code and constants (`layout.ld`), by what comes of it: the kernel maps files in pieces of
+/// 64 KiB, and what a program of next to nothing needs lies in the first piece of each kind.
+#[test]
+fn a_trivial_program_has_one_piece_of_the_code_in_memory_and_one_of_the_constants() {
+    let library = Library::release();
+    if !library.is_mallard() {
+        return;
+    }
+    for (permissions, what) in [("r-xp", "code"), ("r--p", "constants")] {
+        let kib = median(Allocator::Preload(library), "smaps", |text| {
+            resident_pieces(text, &library.shared, permissions)
+        });
+        assert!(kib > 0, "the library's {what} is found in the list");
+        assert!(kib <= 64, "{kib} KiB of {what} are resident");
+    }
 }

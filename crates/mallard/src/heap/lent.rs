@@ -219,6 +219,7 @@ impl PageHeap {
 
     /// Gives vacant chunks back until no more than `limit` pages are dirty, or muzzy; tells whether any
     /// went. The caller holds the flag.
+    #[cold] // Few programs have hooks: out of the way of those that have none.
     pub(super) fn give_back_vacant(&self, limit: usize, muzzy: bool, round: u32) -> bool {
         let hooks = self.lending.hooks();
         let mut any = false;

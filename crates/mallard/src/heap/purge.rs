@@ -115,6 +115,8 @@ impl Batch {
 
 impl PageHeap {
     /// Looks at the clock, and returns what is due, unless another thread has the heap in its hands.
+    // Not inlined: in the library's order of code it is to be found by its own name.
+    #[inline(never)]
     pub(super) fn tick(&self) {
         let now = time::now_ms();
         if let Some(mut s) = self.state.try_lock() {
@@ -318,6 +320,7 @@ impl PageHeap {
 
 impl PageHeap {
     /// As [`PageHeap::advise`], by the hooks that lent the pages.
+    #[cold]
     fn purge_lent(&self, batch: &Batch, step: Step, round: u32) -> bool {
         let hooks = self.lending.hooks();
         let mut any = false;
