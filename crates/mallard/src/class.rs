@@ -64,16 +64,56 @@ const fn size(class: u8) -> usize {
     }
 }
 
-/// How many bytes apart two bins stand in a thread cache; the table holds classes times this, so
-/// that the fast path needs no multiplication.
+/// How many bytes apart two stacks stand in a thread cache.
 pub const STRIDE: usize = 32;
 
-/// Classes times [`STRIDE`] of the multiples of `GRAIN`.
+/// A class as the fast paths have it: where its stack stands in a thread cache, in bytes from the
+/// first. The tables hold this, so that they need no multiplication.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place(usize);
+
+/// The page map has a byte for it, in units of this: what a processor multiplies by for nothing as it
+/// makes an address.
+const UNIT: usize = 8;
+const _: () = assert!(CACHED_CLASSES * STRIDE / UNIT <= u8::MAX as usize);
+
+impl Place {
+    /// Of a class that caches can hold, or of none.
+    #[inline(always)]
+    pub const fn of(class: Class) -> Place {
+        debug_assert!(class.index() <= CACHED_CLASSES);
+        Place(class.index() * STRIDE)
+    }
+
+    /// As the page map has it.
+    #[inline(always)]
+    pub const fn from_byte(byte: u8) -> Place {
+        Place(byte as usize * UNIT)
+    }
+
+    #[inline(always)]
+    pub const fn byte(self) -> u8 {
+        (self.0 / UNIT) as u8
+    }
+
+    /// Bytes from the first stack to this.
+    #[inline(always)]
+    pub const fn offset(self) -> usize {
+        self.0
+    }
+
+    #[inline(always)]
+    pub const fn class(self) -> Class {
+        Class((self.0 / STRIDE) as u8)
+    }
+}
+
+/// The places of the multiples of `GRAIN`, as offsets.
 const fn table<const GRAIN: usize, const N: usize>() -> [u16; N] {
     let mut t = [0; N];
     let mut i = 0;
     while i < N {
-        t[i] = compute(i * GRAIN) as u16 * STRIDE as u16;
+        t[i] = Place::of(Class(compute(i * GRAIN))).0 as u16;
         i += 1;
     }
     t
@@ -82,13 +122,13 @@ const fn table<const GRAIN: usize, const N: usize>() -> [u16; N] {
 /// The table of larger requests has steps of so many bytes: the least distance of classes there.
 const MEDIUM_GRAIN: usize = 256;
 
-/// Class times [`STRIDE`] of a request of up to [`TABLE_MAX`] bytes.
+/// The place of a request of up to [`TABLE_MAX`] bytes.
 #[inline(always)]
-pub fn offset_of_small(n: usize) -> usize {
+pub fn place_of_small(n: usize) -> Place {
     debug_assert!(n <= TABLE_MAX);
     static SMALL: [u16; TABLE_MAX / 8 + 1] = table::<8, _>();
     // SAFETY: n is at most TABLE_MAX, so the index is inside the table.
-    unsafe { *SMALL.get_unchecked((n + 7) >> 3) as usize }
+    Place(unsafe { *SMALL.get_unchecked((n + 7) >> 3) as usize })
 }
 
 /// The least size that a block of a multiple of `align` can have for `n` bytes. Its class is of a
@@ -100,13 +140,13 @@ pub const fn aligned_size(n: usize, align: usize) -> usize {
     (n + align - 1) & !(align - 1)
 }
 
-/// Class times [`STRIDE`] of a request above [`TABLE_MAX`], up to [`MEDIUM_MAX`] bytes.
+/// The place of a request above [`TABLE_MAX`], up to [`MEDIUM_MAX`] bytes.
 #[inline(always)]
-pub fn offset_of_medium(n: usize) -> usize {
+pub fn place_of_medium(n: usize) -> Place {
     debug_assert!((TABLE_MAX..=MEDIUM_MAX).contains(&n));
     static MEDIUM: [u16; MEDIUM_MAX / MEDIUM_GRAIN + 1] = table::<MEDIUM_GRAIN, _>();
     // SAFETY: n is at most MEDIUM_MAX, so the index is inside the table.
-    unsafe { *MEDIUM.get_unchecked(n.div_ceil(MEDIUM_GRAIN)) as usize }
+    Place(unsafe { *MEDIUM.get_unchecked(n.div_ceil(MEDIUM_GRAIN)) as usize })
 }
 
 impl Class {
@@ -291,17 +331,16 @@ mod tests {
     #[test]
     fn the_table_agrees_with_the_arithmetic() {
         for n in 0..=TABLE_MAX {
-            assert_eq!(
-                offset_of_small(n),
-                Class::of(n).index() * STRIDE,
-                "{n} bytes"
-            );
+            assert_eq!(place_of_small(n), Place::of(Class::of(n)), "{n} bytes");
         }
         for n in TABLE_MAX..=MEDIUM_MAX {
+            assert_eq!(place_of_medium(n), Place::of(Class::of(n)), "{n} bytes");
+        }
+        for class in (0..=CACHED_CLASSES as u8).map(Class) {
+            let place = Place::of(class);
             assert_eq!(
-                offset_of_medium(n),
-                Class::of(n).index() * STRIDE,
-                "{n} bytes"
+                (place.offset(), place.class()),
+                (class.index() * STRIDE, class)
             );
         }
     }

@@ -126,12 +126,12 @@ fn the_fast_paths_keep_to_their_budgets() {
             continue;
         };
         let budget = match (function, size) {
-            ("malloc" | "new", ..=1024) => 16.0,
+            ("malloc" | "new", ..=1024) => 17.0,
             // One more comparison and jump.
-            ("malloc", _) => 18.0,
+            ("malloc", _) => 19.0,
             ("free" | "delete", _) => 19.0,
             // The flags are looked at.
-            ("mallocx", _) => 18.0,
+            ("mallocx", _) => 19.0,
             ("dallocx", _) => 21.0,
             _ => continue,
         };

@@ -8,7 +8,7 @@ use super::interval::errands;
 use super::start::{self, JUNK_ALLOC, XMALLOC, ZERO, extras, start};
 use crate::arena::{self, large, oversize};
 use crate::cache::{self, counted, life};
-use crate::class::{self, CACHED_MAX, Class, MAX, MEDIUM_MAX, PAGE, SLAB_MAX, STRIDE, TABLE_MAX};
+use crate::class::{self, CACHED_MAX, Class, MAX, MEDIUM_MAX, PAGE, Place, SLAB_MAX, TABLE_MAX};
 use crate::die;
 use crate::heap::{HEAP, advice};
 use crate::sys::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ use core::ptr::null_mut;
 #[inline(always)]
 pub fn alloc(size: usize) -> *mut u8 {
     if size <= TABLE_MAX {
-        pop(class::offset_of_small(size))
+        pop(class::place_of_small(size))
     } else {
         alloc_medium(size)
     }
@@ -33,36 +33,36 @@ pub fn alloc_cached(size: usize) -> Option<*mut u8> {
     if size > TABLE_MAX {
         return None;
     }
-    let block = cache::stack_at(class::offset_of_small(size)).pop()?;
+    let block = cache::stack_at(class::place_of_small(size)).pop()?;
     Some(block as *mut u8)
 }
 
 #[inline(never)]
 fn alloc_medium(size: usize) -> *mut u8 {
     if size <= MEDIUM_MAX {
-        pop(class::offset_of_medium(size))
+        pop(class::place_of_medium(size))
     } else if size <= CACHED_MAX {
-        pop(Class::of(size).index() * STRIDE)
+        pop(Place::of(Class::of(size)))
     } else {
         alloc_large(size, PAGE, false)
     }
 }
 
-/// A block from the thread's stack at `offset`.
+/// A block from the thread's stack at `place`.
 #[inline(always)]
-fn pop(offset: usize) -> *mut u8 {
-    match cache::stack_at(offset).pop() {
+fn pop(place: Place) -> *mut u8 {
+    match cache::stack_at(place).pop() {
         Some(block) => block as *mut u8,
-        None => alloc_slow(offset),
+        None => alloc_slow(place),
     }
 }
 
-/// The stack at `offset` has nothing to give.
+/// The stack at `place` has nothing to give.
 #[cold]
 #[inline(never)]
-fn alloc_slow(offset: usize) -> *mut u8 {
+fn alloc_slow(place: Place) -> *mut u8 {
     start();
-    let class = Class((offset / STRIDE) as u8);
+    let class = place.class();
     if extras() & !XMALLOC != 0 {
         return alloc_uncached(class);
     }
@@ -268,7 +268,7 @@ fn alloc_on_boundary(size: usize, align: usize) -> *mut u8 {
     let class = Class::of(size);
     if class.is_slab() {
         debug_assert!(class.slab_align().is_multiple_of(align));
-        return pop(class.index() * STRIDE);
+        return pop(Place::of(class));
     }
     match life::current().and_then(|cache| cache.take_aligned(class, align)) {
         Some(block) => {

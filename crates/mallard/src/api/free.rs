@@ -6,7 +6,7 @@
 use super::start::{JUNK_FREE, XMALLOC, extras, start};
 use crate::arena::{self, large};
 use crate::cache::{self, counted, life};
-use crate::class::{self, Class, PAGE, STRIDE, TABLE_MAX};
+use crate::class::{self, Class, PAGE, Place, TABLE_MAX};
 use crate::die;
 use crate::space::Region;
 use crate::space::region::fast_lookup;
@@ -18,8 +18,8 @@ use crate::space::region::fast_lookup;
 /// The block came from this allocator and is not used any more.
 #[inline(always)]
 pub unsafe fn dealloc(p: *mut u8) {
-    if let Some(class) = fast_lookup(p.addr())
-        && cache::stack_at(class * STRIDE).push(p.addr())
+    if let Some(place) = fast_lookup(p.addr())
+        && cache::stack_at(place).push(p.addr())
     {
         return;
     }
@@ -36,7 +36,7 @@ pub unsafe fn dealloc_sized(p: *mut u8, size: usize) {
         // SAFETY: the caller's promise.
         return unsafe { dealloc(p) };
     }
-    if p.is_null() || !cache::stack_at(class::offset_of_small(size)).push(p.addr()) {
+    if p.is_null() || !cache::stack_at(class::place_of_small(size)).push(p.addr()) {
         dealloc_slow(p);
     }
 }
@@ -62,7 +62,7 @@ fn dealloc_slow(p: *mut u8) {
     }
     // What lies outside the first region comes here although there is room for it.
     let is_outside = fast_lookup(at).is_none();
-    if is_outside && cache::stack_at(class.index() * STRIDE).push(at) {
+    if is_outside && cache::stack_at(Place::of(class)).push(at) {
         return;
     }
     match life::current_or_new() {
@@ -129,7 +129,7 @@ pub(super) fn size_at(p: usize) -> usize {
 #[inline]
 pub(super) fn class_at(p: usize) -> Class {
     match fast_lookup(p) {
-        Some(class) => Class(class as u8),
+        Some(place) => place.class(),
         None => match Region::find(p) {
             Some(region) => region.class_of(p),
             None => die!("{p:#x} is no block of this allocator"),

@@ -26,7 +26,7 @@ mod stack;
 mod tests;
 
 use crate::arena::{self, Arena, percpu};
-use crate::class::{CACHED_CLASSES, Class};
+use crate::class::{CACHED_CLASSES, Class, Place};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, compiler_fence};
 use crate::sys::tls;
@@ -34,12 +34,13 @@ use core::cell::Cell;
 use core::ptr::NonNull;
 pub use gc::{tick, tick_for, tick_uncached};
 pub use stack::Stack;
+use stack::array_bytes;
 #[cfg(debug_assertions)]
 pub use stack::set_scan;
 
 /// Bytes of blocks of one class that a stack may have room for, and blocks at most and at least.
 const CLASS_BYTES: usize = 128 * 1024;
-const MOST_BLOCKS: usize = 128;
+const MOST_BLOCKS: usize = 127;
 const LEAST_BLOCKS: usize = 8;
 /// What a thread has seen of a stack that begins with another thread's block.
 const FOREIGN: u8 = u8::MAX;
@@ -145,13 +146,13 @@ fn front() -> &'static Front {
     unsafe { &*(tls::get() as *const Front) }
 }
 
-/// The stack of the calling thread for a class given by its offset, class times the stride.
+/// The stack of the calling thread at this place.
 #[inline(always)]
-pub fn stack_at(offset: usize) -> &'static Stack {
-    debug_assert!(offset <= CACHED_CLASSES * crate::class::STRIDE);
+pub fn stack_at(place: Place) -> &'static Stack {
+    debug_assert!(place.class().index() <= CACHED_CLASSES);
     // SAFETY: the thread's pointer leads to a cache, which begins with its stacks, or to a block of
     // zeros that is as large; a zeroed stack is valid. Both live as long as the thread runs our code.
-    unsafe { &*((tls::get() + offset) as *const Stack) }
+    unsafe { &*((tls::get() + place.offset()) as *const Stack) }
 }
 
 /// The most blocks that a stack of this class may hold.
@@ -254,7 +255,7 @@ impl ThreadCache {
     /// Bytes of its records: its own, and the arrays of its stacks.
     pub fn record_bytes(&self) -> usize {
         let arrays = Class::cachable().filter(|&class| self.stack(class).has_array());
-        let arrays: usize = arrays.map(|c| meta::size_taken(most(c) * 8)).sum();
+        let arrays: usize = arrays.map(|c| meta::size_taken(array_bytes(most(c)))).sum();
         let zeros = self
             .zeros
             .get()
@@ -407,7 +408,7 @@ impl ThreadCache {
     fn set_room(&self, class: Class, new: usize) -> bool {
         let stack = self.stack(class);
         if !stack.has_array() {
-            let Some(array) = meta::take(most(class) * 8) else {
+            let Some(array) = meta::take(array_bytes(most(class))) else {
                 return false;
             };
             // SAFETY: the array was just taken for this stack.
@@ -467,7 +468,7 @@ impl ThreadCache {
         for class in Class::cachable() {
             if let Some(array) = NonNull::new(self.stack(class).forget() as *mut u8) {
                 // SAFETY: taken with this size by `set_room`; the stack has left it.
-                unsafe { meta::give(array, most(class) * 8) };
+                unsafe { meta::give(array, array_bytes(most(class))) };
             }
         }
     }

@@ -1,13 +1,26 @@
 //! A stack of pointers to free blocks of one class: what makes an allocation a dozen instructions.
 //!
-//! `top` is where the next push goes. `empty` is where a pop gives up, `full` where a push does: both
-//! then take the slow path, which knows better. `empty` may stand above the real bottom, `base`: a
-//! pop that reaches it tells the slow path that the blocks below it are needed after all (see
-//! `gc`). In a stack without memory all four are null, so that both operations take the slow path
+//! The block pushed last, the `head`, lies in the record itself, the others in an array. A pop hands
+//! out the head and moves the next one up, a push moves the head down. So the address that a pop
+//! returns depends on one load, and the `free` that follows it soon needs nothing of what the pop did
+//! but that address: in a loop of the two, the look-up of the block's class and the count of the
+//! stack go on side by side. With all blocks in the array each would wait for the other.
+//!
+//! `top` is `base` plus a word for every block. `empty` is where a pop gives up, `full` where a push
+//! does: both then take the slow path, which knows better. `empty` may stand above the real bottom,
+//! `base`: a pop that reaches it tells the slow path that the blocks below it are needed after all
+//! (see `gc`). Of the two the lower half of the address is kept, which is enough to tell places in an
+//! array apart. In a stack without memory all are zero, so that both operations take the slow path
 //! without a test for it. Blocks themselves are never touched.
 //!
-//! Only the owning thread changes a stack. `top` and `base` are atomic because the statistics of
-//! other threads read them; on their own thread they are as cheap as plain words.
+//! Block number i, from the bottom, is at `base` + i words; the place of the last one is unused while it
+//! is the head. The array has one word below `base`, where a push to an empty stack moves the head
+//! that it does not have, so that neither operation asks whether there is one.
+//!
+//! Only the owning thread changes a stack. `top`, `head` and `base` are atomic because the statistics
+//! of other threads read them; on their own thread they are as cheap as plain words. The order of the
+//! stores is for a fork on another thread, whose child finds the stack as it is between two of them: it
+//! may miss a block, and never has one twice.
 
 use crate::arena::bring_aligned_last;
 use crate::class::STRIDE;
@@ -19,13 +32,19 @@ use core::cell::Cell;
 #[repr(C)]
 pub struct Stack {
     top: AtomicUsize,
-    empty: Cell<usize>,
-    full: Cell<usize>,
+    head: AtomicUsize,
     base: AtomicUsize,
+    empty: Cell<u32>,
+    full: Cell<u32>,
 }
 
 const _: () = assert!(size_of::<Stack>() == STRIDE);
 const WORD: usize = size_of::<usize>();
+
+/// Bytes of an array for so many blocks.
+pub const fn array_bytes(blocks: usize) -> usize {
+    (blocks + 1) * WORD
+}
 
 /// How many blocks a push compares with its own: an option of debug builds.
 #[cfg(debug_assertions)]
@@ -41,9 +60,10 @@ impl Stack {
     pub const fn new() -> Self {
         Stack {
             top: AtomicUsize::new(0),
+            head: AtomicUsize::new(0),
+            base: AtomicUsize::new(0),
             empty: Cell::new(0),
             full: Cell::new(0),
-            base: AtomicUsize::new(0),
         }
     }
 
@@ -65,30 +85,46 @@ impl Stack {
         self.base.store(base, Ordering::Relaxed);
     }
 
+    /// Where the array has the block of this number.
+    fn place(&self, i: usize) -> usize {
+        self.base() + i * WORD
+    }
+
+    /// The number of the block that has this place, of which the lower half is known.
+    fn number_of(&self, place: u32) -> usize {
+        place.wrapping_sub(self.base() as u32) as usize / WORD
+    }
+
     /// The block pushed last, unless the stack is down to its mark.
     #[inline(always)]
     pub fn pop(&self) -> Option<usize> {
         let top = self.top();
-        if top == self.empty.get() {
+        if top as u32 == self.empty.get() {
             return None;
         }
+        let block = self.head.load(Ordering::Relaxed);
+        // SAFETY: above `empty`, hence above `base`: two words below `top` is a word of this stack's
+        // array, of the next block or, where there is none, the one below `base`.
+        let next = unsafe { *((top - 2 * WORD) as *const usize) };
         self.set_top(top - WORD);
-        // SAFETY: above `empty`, hence above `base`: the word below `top` was written by a push or a
-        // fill and belongs to this stack's array.
-        Some(unsafe { *((top - WORD) as *const usize) })
+        // The top first: a fork may come in between.
+        self.head.store(next, Ordering::Release);
+        Some(block)
     }
 
     /// Pushes a block, unless the stack is full.
     #[inline(always)]
     pub fn push(&self, block: usize) -> bool {
         let top = self.top();
-        if top == self.full.get() {
+        if top as u32 == self.full.get() {
             return false;
         }
         #[cfg(debug_assertions)]
         self.expect_absent(block);
-        // SAFETY: below `full`: the word at `top` belongs to this stack's array.
-        unsafe { *(top as *mut usize) = block };
+        // SAFETY: below `full`: the word below `top` is the head's place in this stack's array or, in
+        // an empty stack, the word below `base`.
+        unsafe { *((top - WORD) as *mut usize) = self.head.load(Ordering::Relaxed) };
+        self.head.store(block, Ordering::Release);
         // The block first: a fork may come in between.
         self.top.store(top + WORD, Ordering::Release);
         true
@@ -98,10 +134,20 @@ impl Stack {
     #[cfg(debug_assertions)]
     fn expect_absent(&self, block: usize) {
         let n = self.len().min(SCAN.load(Ordering::Relaxed));
+        self.settle();
         let top = self.top() as *const usize;
         // SAFETY: so many words below the top are blocks of this stack's array.
         if (1..=n).any(|i| unsafe { *top.sub(i) } == block) {
             die!("double free of {block:#x}");
+        }
+    }
+
+    /// Puts the head in its place in the array too, which then has all blocks.
+    fn settle(&self) {
+        if self.len() > 0 {
+            let place = self.place(self.len() - 1) as *mut usize;
+            // SAFETY: the place of the last block, which is inside the array.
+            unsafe { *place = self.head.load(Ordering::Relaxed) };
         }
     }
 
@@ -114,29 +160,32 @@ impl Stack {
     /// thread it may be given words that are no blocks of the stack any more, or never were, which may
     /// be looked up in the page map and no more.
     pub fn each_hint(&self, most: usize, mut f: impl FnMut(usize)) {
-        let base = self.base();
-        for i in 0..self.len().min(most) {
-            let word = (base + i * WORD) as *const AtomicUsize;
+        let (base, len) = (self.base(), self.len().min(most));
+        for i in 1..len {
+            let word = (base + (i - 1) * WORD) as *const AtomicUsize;
             // SAFETY: the array has `most` words, and memory of records stays mapped for ever; its owner
             // may write the word meanwhile, hence the atomic.
             f(unsafe { (*word).load(Ordering::Relaxed) });
+        }
+        if len > 0 {
+            f(self.head.load(Ordering::Relaxed));
         }
     }
 
     /// Blocks that fit.
     pub fn capacity(&self) -> usize {
-        (self.full.get() - self.base()) / WORD
+        self.number_of(self.full.get())
     }
 
     /// Has pops give up when only `n` blocks are left.
     pub fn set_mark(&self, n: usize) {
         debug_assert!(n <= self.len());
-        self.empty.set(self.base() + n * WORD);
+        self.empty.set(self.place(n) as u32);
     }
 
     /// The number of blocks below the mark.
     pub fn mark(&self) -> usize {
-        (self.empty.get() - self.base()) / WORD
+        self.number_of(self.empty.get())
     }
 
     /// Whether it has memory for blocks.
@@ -150,25 +199,26 @@ impl Stack {
     /// The array belongs to nobody else until [`Stack::forget`] gives it back.
     pub unsafe fn set_array(&self, array: usize) {
         debug_assert!(!self.has_array());
+        let base = array + WORD;
         // The top first: whoever asks for the length must never see one.
-        self.set_top(array);
-        self.set_base(array);
-        self.empty.set(array);
-        self.full.set(array);
+        self.set_top(base);
+        self.set_base(base);
+        self.empty.set(base as u32);
+        self.full.set(base as u32);
     }
 
     /// Sets how many blocks may be on the stack, which are no fewer than there are.
     ///
     /// # Safety
-    /// The array is at least so many words long.
+    /// The array is at least [`array_bytes`] of so many long.
     pub unsafe fn set_capacity(&self, n: usize) {
         debug_assert!(n >= self.len() && (n == 0 || self.has_array()));
-        self.full.set(self.base() + n * WORD);
+        self.full.set(self.place(n) as u32);
     }
 
     /// Gives up the array, whose address this is; 0 for none. The stack is empty.
     pub fn forget(&self) -> usize {
-        let array = self.base();
+        let array = self.base().saturating_sub(WORD);
         debug_assert_eq!(self.len(), 0);
         self.abandon();
         array
@@ -182,7 +232,8 @@ impl Stack {
         self.set_top(0);
     }
 
-    /// The words from `from` to `to` of the array.
+    /// The blocks from number `from` to `to`, or the words where they would be. What is written to
+    /// the top or beyond it is on the stack once [`Stack::set_len`] says so.
     ///
     /// # Safety
     /// Called on the owning thread, with `from <= to <= capacity`, and the stack is not changed
@@ -193,7 +244,8 @@ impl Stack {
     )]
     pub unsafe fn words(&self, from: usize, to: usize) -> &mut [usize] {
         debug_assert!(from <= to && to <= self.capacity());
-        let first = (self.base() + from * WORD) as *mut usize;
+        self.settle();
+        let first = self.place(from) as *mut usize;
         // SAFETY: inside the array, which is this stack's alone.
         unsafe { core::slice::from_raw_parts_mut(first, to - from) }
     }
@@ -210,23 +262,32 @@ impl Stack {
         if !bring_aligned_last(blocks, align) {
             return None;
         }
+        self.set_len(len);
         self.pop()
     }
 
-    /// Sets the number of blocks, after words were filled in or taken away at the end.
+    /// Sets the number of blocks, after words were filled in or taken away at the end: all of them are
+    /// in the array.
     pub fn set_len(&self, len: usize) {
         debug_assert!(len <= self.capacity());
-        self.set_top(self.base() + len * WORD);
+        if len > 0 {
+            let last = self.place(len - 1) as *const usize;
+            // SAFETY: the place of the last block, which is inside the array.
+            self.head.store(unsafe { *last }, Ordering::Relaxed);
+        }
+        // The block first, as in a push.
+        self.top.store(self.place(len), Ordering::Release);
     }
 
     /// Drops the lowest `n` blocks, which the caller has passed on; the others move down.
     pub fn drop_lowest(&self, n: usize) {
         let len = self.len();
         debug_assert!(n <= len);
+        self.settle();
         let base = self.base() as *mut usize;
         // SAFETY: both ranges lie inside the array; `copy` allows that they overlap.
         unsafe { core::ptr::copy(base.add(n), base, len - n) };
-        self.empty.set(self.base());
+        self.empty.set(self.base() as u32);
         self.set_len(len - n);
     }
 }
@@ -246,9 +307,9 @@ mod tests {
 
     #[test]
     fn blocks_come_back_last_first_through_growth_marks_and_drops() {
-        let mut array = [0usize; 8];
+        let mut array = [0usize; array_bytes(8) / WORD];
         let s = Stack::new();
-        // SAFETY: the array outlives the stack, is used by it alone, and eight words long.
+        // SAFETY: the array outlives the stack, is used by it alone, and long enough for eight.
         unsafe {
             s.set_array(array.as_mut_ptr().addr());
             s.set_capacity(4);
@@ -260,11 +321,36 @@ mod tests {
         s.set_mark(3);
         assert_eq!((s.pop(), s.pop(), s.pop()), (Some(40), Some(32), None));
         s.set_mark(0);
+        let mut hints = [0; 3];
+        let mut n = 0;
+        s.each_hint(8, |block| (hints[n], n) = (block, n + 1));
+        assert_eq!(hints, [8, 16, 24]);
+        // SAFETY: this thread owns the stack, and the slice is gone before it changes.
+        assert_eq!(unsafe { s.words(0, 3) }, [8, 16, 24]);
         s.drop_lowest(1);
         assert_eq!(
             (s.len(), s.pop(), s.pop(), s.pop()),
             (2, Some(24), Some(16), None)
         );
         assert_eq!((s.forget(), s.has_array()), (array.as_ptr().addr(), false));
+    }
+
+    #[test]
+    fn words_that_were_filled_in_are_blocks_and_an_aligned_one_comes_first() {
+        let mut array = [0usize; array_bytes(8) / WORD];
+        let s = Stack::new();
+        // SAFETY: the array outlives the stack, is used by it alone, and long enough for eight.
+        unsafe {
+            s.set_array(array.as_mut_ptr().addr());
+            s.set_capacity(8);
+        }
+        assert!(s.push(0x40));
+        // SAFETY: this thread owns the stack, and the slice is gone before it changes.
+        unsafe { s.words(1, 4) }.copy_from_slice(&[0x2000, 0x50, 0x60]);
+        s.set_len(4);
+        assert_eq!(s.take_aligned(0x1000), Some(0x2000));
+        assert_eq!(s.take_aligned(0x1000), None);
+        let rest = [s.pop(), s.pop(), s.pop(), s.pop()];
+        assert_eq!(rest, [Some(0x50), Some(0x60), Some(0x40), None]);
     }
 }

@@ -241,7 +241,7 @@ fn a_thread_that_counts_misses_no_byte_and_still_uses_its_cache() {
     let class = Class::of(64);
     in_a_thread(|cache| {
         assert_eq!(counted_now(), (0, 0, 0));
-        let fast = stack_at(class.index() * crate::class::STRIDE);
+        let fast = stack_at(Place::of(class));
         assert_eq!(
             (fast.pop(), fast.push(64)),
             (None, false),

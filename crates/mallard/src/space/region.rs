@@ -35,7 +35,7 @@ pub mod lent;
 
 use super::chunk::{CHUNK, Chunk};
 use super::meta::{self, HugePages};
-use crate::class::{Class, PAGE, PAGE_SHIFT};
+use crate::class::{Class, PAGE, PAGE_SHIFT, Place};
 use crate::sys::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use crate::sys::count::Kind;
 use crate::sys::lock::{Guard, Mutex, RawLock};
@@ -200,10 +200,10 @@ impl PageRecord {
     }
 }
 
-/// The class that a thread cache may file `p` under, 0 ([`Class::NONE`]) for what is not a cachable
+/// The place that a thread cache has for `p`, that of [`Class::NONE`] for what is not a cachable
 /// block; none for what the first region's committed part does not hold, null included.
 #[inline(always)]
-pub fn fast_lookup(p: usize) -> Option<usize> {
+pub fn fast_lookup(p: usize) -> Option<Place> {
     // The limit first: whoever sees one sees the base that was set before it.
     let limit = FAST.limit.load(Ordering::Acquire);
     let base = FAST.base.load(Ordering::Relaxed);
@@ -212,7 +212,8 @@ pub fn fast_lookup(p: usize) -> Option<usize> {
         return None;
     }
     // SAFETY: the class map begins at the base and is committed for every page below the limit.
-    Some(unsafe { *((base + (offset >> PAGE_SHIFT)) as *const u8) as usize })
+    let byte = unsafe { *((base + (offset >> PAGE_SHIFT)) as *const u8) };
+    Some(Place::from_byte(byte))
 }
 
 impl Region {
@@ -296,7 +297,7 @@ impl Region {
     /// The class a cache may file the block at `p` under.
     #[inline]
     pub fn class_of(&self, p: usize) -> Class {
-        Class(self.class_at(p).load(Ordering::Relaxed))
+        Place::from_byte(self.class_at(p).load(Ordering::Relaxed)).class()
     }
 
     /// What is recorded of the page of `p`.
@@ -309,7 +310,8 @@ impl Region {
     #[inline]
     pub fn describe(&self, p: usize, pages: usize, class: Class, record: PageRecord) {
         if pages == 1 {
-            self.class_at(p).store(class.0, Ordering::Relaxed);
+            let place = Place::of(class);
+            self.class_at(p).store(place.byte(), Ordering::Relaxed);
             self.record_at(p).store(record.pack(), Ordering::Relaxed);
         } else {
             self.describe_all(p, pages, class, record);
@@ -331,10 +333,10 @@ impl Region {
                     core::slice::from_raw_parts(words, n),
                 )
             };
-            let word = record.pack();
+            let (place, word) = (Place::of(class).byte(), record.pack());
             classes
                 .iter()
-                .for_each(|c| c.store(class.0, Ordering::Relaxed));
+                .for_each(|c| c.store(place, Ordering::Relaxed));
             words.iter().for_each(|w| w.store(word, Ordering::Relaxed));
             at += n * PAGE;
         }
