@@ -7,6 +7,7 @@
 use super::slab::{LEVELS, Misuse, NO_LEVEL, Slab};
 use super::store::Store;
 use crate::class::{Class, SlabShape};
+use crate::sys::atomic::Ordering;
 use crate::sys::count::Kind;
 use crate::sys::lock::Mutex;
 
@@ -126,6 +127,7 @@ impl BinState {
         }
         if self.spare.is_none() {
             self.spare = Some(slab);
+            super::ANY_IDLE.store(true, Ordering::Relaxed);
             return None;
         }
         self.counts.slabs -= 1;

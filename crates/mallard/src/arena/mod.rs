@@ -30,7 +30,7 @@ use crate::die;
 use crate::heap::PageHeap;
 use crate::space::Region;
 use crate::space::region::PageRecord;
-use crate::sys::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 pub use bin::BinCounts;
 use bin::{Bin, BinState};
 use core::mem::MaybeUninit;
@@ -56,6 +56,14 @@ pub struct Arena {
 /// Bytes of pages that hold blocks, slabs in whole.
 pub fn footprint() -> usize {
     slab::bytes() + large::bytes()
+}
+
+/// Whether a store or a spare slab may hold anything that nobody asks for.
+static ANY_IDLE: AtomicBool = AtomicBool::new(false);
+
+/// Whether there was ever anything for [`drain`] to give back.
+pub fn has_any_idle() -> bool {
+    ANY_IDLE.load(Ordering::Relaxed)
 }
 
 /// Has every arena's stores give back: what was idle since the last call, or everything. Tells

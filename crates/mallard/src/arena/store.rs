@@ -138,6 +138,7 @@ impl Store {
             let Some(array) = meta::take(cap * 8) else {
                 return 0;
             };
+            super::ANY_IDLE.store(true, Ordering::Relaxed);
             self.blocks = array.as_ptr().cast();
             self.cap = cap as u16;
         }

@@ -12,6 +12,7 @@ use crate::heap::{self, PageHeap, nodes};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::sys::count::Kind;
+use crate::sys::errno::KeepErrno;
 use crate::sys::lock::{Guard, Mutex};
 use crate::sys::{mem, time};
 
@@ -20,8 +21,11 @@ pub const MOST: usize = 1024;
 /// The most arenas there can be: the numbers that a flag of `mallocx` can hold.
 pub const MOST_AT_ALL: usize = 4095;
 
-static ARENAS: [AtomicPtr<Arena>; MOST_AT_ALL] =
-    [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST_AT_ALL];
+/// The first, which every process has: it stands with what every process touches, not in the table.
+static FIRST: AtomicPtr<Arena> = AtomicPtr::new(core::ptr::null_mut());
+/// The others, in the order of their numbers.
+static OTHERS: [AtomicPtr<Arena>; MOST_AT_ALL - 1] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST_AT_ALL - 1];
 /// The number behind the highest that an arena has.
 static END: AtomicUsize = AtomicUsize::new(0);
 /// How many arenas threads are spread over; 0 until somebody has to know.
@@ -71,9 +75,17 @@ fn spread() -> impl Iterator<Item = &'static Arena> {
     made().filter(|a| !a.is_by_hand())
 }
 
+/// Where the record of the arena with this number is found.
+fn slot(index: usize) -> Option<&'static AtomicPtr<Arena>> {
+    match index.checked_sub(1) {
+        None => Some(&FIRST),
+        Some(other) => OTHERS.get(other),
+    }
+}
+
 /// The arena that has, or had, this number.
 pub(super) fn record(index: usize) -> Option<&'static Arena> {
-    let at = ARENAS.get(index)?.load(Ordering::Acquire);
+    let at = slot(index)?.load(Ordering::Acquire);
     // SAFETY: a published arena is initialised and lives for ever.
     unsafe { at.as_ref() }
 }
@@ -113,6 +125,7 @@ pub(super) fn make_under(
     if let Some(arena) = existing(index) {
         return Some(arena);
     }
+    let slot = slot(index)?;
     let room = meta::take(RECORD)?;
     let Some(counts) = meta::take(size_of::<large::Counts>()) else {
         // SAFETY: just taken with this size, unused.
@@ -132,17 +145,26 @@ pub(super) fn make_under(
         (&raw mut (*arena).life).write(AtomicU8::new(life as u8));
         (&raw mut (*arena).threads).write(AtomicU32::new(0));
         (&raw mut (*arena).settings).write(Settings::new());
-        (&raw mut (*arena).born_ns).write(AtomicU64::new(time::now_ns()));
+        (&raw mut (*arena).born_ns).write(AtomicU64::new(born_ns(index)));
         counts.write_bytes(0, 1);
         (&raw mut (*arena).large).write(counts.as_ref());
         for i in 0..=CACHED_CLASSES {
             (&raw mut (*arena).bins[i]).write(Bin::new());
         }
     }
-    ARENAS[index].store(arena, Ordering::Release);
+    slot.store(arena, Ordering::Release);
     END.fetch_max(index + 1, Ordering::Release);
     // SAFETY: initialised above, lives for ever.
     unsafe { arena.as_ref() }
+}
+
+/// The time, for an arena that is made now. The first is made by every program.
+fn born_ns(index: usize) -> u64 {
+    if index > 0 {
+        return time::now_ns();
+    }
+    let _keep = KeepErrno::new();
+    time::now_ns_once()
 }
 
 /// Gives a new thread its arena: the one with the fewest threads, the first of equals; where there

@@ -85,8 +85,16 @@ pub fn tick() {
     }
 }
 
-/// Returns pages that have decayed, and blocks that lay idle in the stores.
+/// Returns pages that have decayed, and blocks that lay idle in the stores. A program that has given
+/// nothing back yet does not look at the clock: that brings pages of the C library into memory.
 fn give_due() {
+    if arena::has_any_idle() {
+        drain_stores();
+    }
+    HEAP.tick();
+}
+
+fn drain_stores() {
     let now = time::now_ms();
     let seen = STORES_SEEN.load(Ordering::Relaxed);
     if now.wrapping_sub(seen) >= STORES_MS
@@ -97,7 +105,6 @@ fn give_due() {
     {
         arena::drain(false);
     }
-    HEAP.tick();
 }
 
 /// Bytes of large blocks allocated or freed since time last got its due.

@@ -34,12 +34,12 @@ static CURVE: [u32; EPOCHS + 1] = {
 pub struct Decay {
     /// Milliseconds from free to returned: 0 at once, negative never.
     time_ms: i64,
-    /// When the running epoch began.
+    /// When the running epoch began; 0 before the first, and then the backlog is all zeros.
     epoch_start: u64,
-    /// Pages that became unused in each of the last epochs, the latest last.
-    backlog: [u32; EPOCHS],
     /// Unused pages at the end of the last epoch, after purging.
     settled: usize,
+    /// Pages that became unused in each of the last epochs, the latest last.
+    backlog: [u32; EPOCHS],
 }
 
 impl Decay {
@@ -56,12 +56,19 @@ impl Decay {
         self.time_ms
     }
 
-    /// Sets the time; what is unused now starts to decay anew.
+    /// Sets the time; what is unused now starts to decay anew. `now` may be 0 when nothing is.
     pub fn set_time(&mut self, time_ms: i64, now: u64, unused: usize) {
-        *self = Decay::new(time_ms);
+        debug_assert!(now > 0 || unused == 0);
+        // What was never written need not be cleared: in most processes this is the only call.
+        if self.epoch_start > 0 {
+            self.backlog.fill(0);
+        }
+        self.time_ms = time_ms;
         self.epoch_start = now;
-        self.backlog[EPOCHS - 1] = unused.min(u32::MAX as usize) as u32;
         self.settled = unused;
+        if unused > 0 {
+            self.backlog[EPOCHS - 1] = unused.min(u32::MAX as usize) as u32;
+        }
     }
 
     fn epoch_ms(&self) -> u64 {
@@ -237,6 +244,19 @@ mod tests {
         d.advance(10, 0);
         assert!(d.advance(20, 500).unwrap() > 400);
         assert_eq!(d.advance(100_000, 500), Some(0));
+    }
+
+    #[test]
+    fn a_time_set_while_nothing_is_unused_needs_no_clock_and_forgets_what_was() {
+        let mut d = Decay::new(10_000);
+        d.set_time(1_000, 0, 0);
+        assert_eq!(d.advance(5_000, 0), None, "the first epoch begins");
+        assert_eq!(d.advance(5_005, 100), Some(100), "they enter the backlog");
+        d.set_time(2_000, 5_010, 40);
+        assert_eq!(d.advance(5_020, 40), Some(39), "the 40 alone");
+        d.set_time(1_000, 0, 0);
+        assert_eq!(d.limit(), 0);
+        assert_eq!((d.advance(9_000, 7), d.next_look(7)), (None, Some(9_005)));
     }
 
     #[test]

@@ -147,6 +147,8 @@ pub struct PageHeap {
     lending: Lending,
     /// Whether freed pages go back at once, so that `free` need not ask for the time.
     at_once: AtomicBool,
+    /// Whether a run was ever given back: before that there is nothing for time to do.
+    ever_freed: AtomicBool,
     /// Whether it serves one arena alone, made by hand.
     apart: bool,
 }
@@ -186,6 +188,7 @@ impl PageHeap {
             rounds: AtomicU32::new(0),
             lending: Lending::new(),
             at_once: AtomicBool::new(false),
+            ever_freed: AtomicBool::new(false),
             apart,
         }
     }
@@ -212,9 +215,17 @@ impl PageHeap {
 
     /// Sets one decay time or both.
     pub fn set_decay_of(&self, dirty_ms: Option<i64>, muzzy_ms: Option<i64>) {
-        let now = time::now_ms();
-        let mut s = self.state.lock();
-        let (dirty, muzzy) = (s.totals.dirty, s.totals.muzzy);
+        // Where nothing is unused the time matters to nobody, and it is not asked for under the lock.
+        let mut now = 0;
+        let (mut s, dirty, muzzy) = loop {
+            let s = self.state.lock();
+            let (dirty, muzzy) = (s.totals.dirty, s.totals.muzzy);
+            if now > 0 || dirty + muzzy == 0 {
+                break (s, dirty, muzzy);
+            }
+            drop(s);
+            now = time::now_ms().max(1);
+        };
         if let Some(ms) = dirty_ms {
             s.dirty.set_time(ms, now, dirty);
             self.at_once.store(ms == 0, Ordering::Relaxed);
@@ -305,6 +316,9 @@ impl PageHeap {
         let totals = s.totals;
         let alarm = s.watch.look(totals.dirty, totals.used);
         drop(s);
+        if !self.ever_freed.load(Ordering::Relaxed) {
+            self.ever_freed.store(true, Ordering::Relaxed);
+        }
         if !alarm.is_silent() {
             self.answer(alarm);
         }

@@ -118,6 +118,9 @@ impl PageHeap {
     // Not inlined: in the library's order of code it is to be found by its own name.
     #[inline(never)]
     pub(super) fn tick(&self) {
+        if !self.ever_freed.load(Ordering::Relaxed) {
+            return;
+        }
         let now = time::now_ms();
         if let Some(mut s) = self.state.try_lock() {
             let due = s.due(now);
