@@ -31,7 +31,9 @@ mod tests;
 use core::ffi::CStr;
 
 pub use line::{Line, Sink, Stderr};
-pub use options::{Descriptor, Effect, Options, Origin, TABLE, find};
+pub use options::{Descriptor, Options, TABLE, find};
+#[cfg(test)]
+pub use options::{Effect, Origin};
 pub use plain::{Plain, Shape};
 pub use reader::{Outcome, Source, Sources, read_from};
 pub use text::Text;

@@ -14,7 +14,7 @@ pub(super) fn nearest(key: &[u8]) -> Option<&'static str> {
     let tolerance = (key.len() / 3).max(1);
     let by_distance = TABLE
         .iter()
-        .filter_map(|option| Some((distance(key, option.name.as_bytes())?, option.name)))
+        .filter_map(|option| Some((distance(key, option.name().as_bytes())?, option.name())))
         .filter(|(distance, _)| *distance <= tolerance)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, name)| name);
@@ -28,7 +28,7 @@ fn containing(key: &[u8]) -> Option<&'static str> {
     }
     TABLE
         .iter()
-        .map(|option| option.name)
+        .map(|option| option.name())
         .filter(|name| name.as_bytes().windows(key.len()).any(|part| part == key))
         .min_by_key(|name| name.len())
 }

@@ -11,97 +11,128 @@ use super::text::*;
 use super::value::*;
 
 /// What one option is, and how to read and show it in an [`Options`].
+///
+/// No row of the table holds an address: neither the text of a name nor a format. The loader would write every one of
+/// them in every process, and a page of what it writes is memory that no two processes share.
 pub struct Descriptor {
-    pub name: &'static str,
-    /// The section of the reference it stands in.
-    pub group: &'static str,
-    /// One line for the reference.
-    pub meaning: &'static str,
-    pub origin: Origin,
-    pub effect: Effect,
-    /// For a second spelling, the option it really sets.
-    pub alias_of: Option<&'static str>,
+    row: Row,
+    /// The option that it sets: itself, or that of which it is a second spelling.
+    sets: Row,
     /// The type that its value has in C by how it is kept here.
     pub shape: Shape,
-    place: Place,
+    /// The section of the reference it stands in.
+    #[cfg(test)]
+    pub group: &'static str,
+    /// One line for the reference.
+    #[cfg(test)]
+    pub meaning: &'static str,
+    #[cfg(test)]
+    pub origin: Origin,
+    #[cfg(test)]
+    pub effect: Effect,
 }
 
-/// Where in [`Options`] a value is, and the format that all of it goes through. One implementation for each
-/// format rather than four functions for each option: there are three times as many options.
-struct Place {
-    offset: usize,
-    format: &'static (dyn Erased + Sync),
+/// What is to be done with a value.
+enum Work<'w, 'a> {
+    /// To be changed to what this text says; false, and nothing changed, where it says nothing valid.
+    Set(&'w [u8]),
+    Show(&'w mut Line),
+    Plain(&'w mut Plain<'a>),
+    /// What is valid is told; the value does not matter.
+    Valid(&'w mut Line),
 }
 
-/// A [`Format`] whose values are known by their address alone.
-trait Erased {
-    /// # Safety
-    /// At `at` is a value of the format's, and nobody else looks at it.
-    unsafe fn set(&self, at: *mut u8, text: &[u8]) -> bool;
-    /// # Safety
-    /// At `at` is a value of the format's.
-    unsafe fn show(&self, at: *const u8, out: &mut Line);
-    /// # Safety
-    /// At `at` is a value of the format's, for as long as the answer is used.
-    unsafe fn plain<'a>(&self, at: *const u8) -> Plain<'a>;
-    fn valid(&self, out: &mut Line);
-}
-
-impl<F: Format<Value: Kept + 'static>> Erased for F {
-    unsafe fn set(&self, at: *mut u8, text: &[u8]) -> bool {
-        let Some(value) = self.read(text) else {
-            return false;
-        };
-        // SAFETY: the caller's promise.
-        unsafe { at.cast::<F::Value>().write(value) };
-        true
+/// Does so with a value of this format's. Not inlined: there are three times as many options as formats.
+///
+/// # Safety
+/// The value can be read for `'a`, and where it is to be set, written, and nobody else looks at it.
+#[inline(never)]
+unsafe fn work<'a, F>(format: &F, value: *mut F::Value, work: Work<'_, 'a>) -> bool
+where
+    F: Format<Value: Kept + 'a>,
+{
+    match work {
+        Work::Set(text) => match format.read(text) {
+            // SAFETY: the caller's promise.
+            Some(new) => unsafe { value.write(new) },
+            None => return false,
+        },
+        // SAFETY: as above.
+        Work::Show(out) => format.show(unsafe { &*value }, out),
+        // SAFETY: as above.
+        Work::Plain(plain) => *plain = unsafe { &*value }.plain(),
+        Work::Valid(out) => format.valid(out),
     }
-
-    unsafe fn show(&self, at: *const u8, out: &mut Line) {
-        // SAFETY: the caller's promise.
-        Format::show(self, unsafe { &*at.cast::<F::Value>() }, out);
-    }
-
-    unsafe fn plain<'a>(&self, at: *const u8) -> Plain<'a> {
-        // SAFETY: the caller's promise.
-        unsafe { &*at.cast::<F::Value>() }.plain()
-    }
-
-    fn valid(&self, out: &mut Line) {
-        Format::valid(self, out);
-    }
+    true
 }
 
 impl Descriptor {
+    pub const fn name(&self) -> &'static str {
+        let row = self.row as usize;
+        let (names, _) = NAMES.split_at(ENDS[row] as usize);
+        match row {
+            0 => names,
+            _ => names.split_at(ENDS[row - 1] as usize + 1).1,
+        }
+    }
+
+    /// For a second spelling, the option it really sets.
+    pub fn alias_of(&self) -> Option<&'static Descriptor> {
+        (self.sets != self.row).then(|| self.target())
+    }
+
+    /// The option that it sets.
+    pub fn target(&self) -> &'static Descriptor {
+        &TABLE[self.sets as usize]
+    }
+
     /// Sets the option to what `text` says; false, and nothing changed, where that is no valid value.
     #[must_use]
     pub fn set(&self, options: &mut Options, text: &[u8]) -> bool {
-        let at = core::ptr::from_mut(options).cast::<u8>();
-        // SAFETY: the place is that of a value of the format's, by the macro that made the row.
-        unsafe { self.place.format.set(at.add(self.place.offset), text) }
+        // SAFETY: the options are the caller's alone.
+        unsafe { self.work(options, Work::Set(text)) }
     }
 
     /// Appends the option's value as it would be written in an option string.
     pub fn show(&self, options: &Options, out: &mut Line) {
-        let at = core::ptr::from_ref(options).cast::<u8>();
-        // SAFETY: as in `set`.
-        unsafe { self.place.format.show(at.add(self.place.offset), out) }
+        // SAFETY: nothing is set.
+        unsafe { self.work(core::ptr::from_ref(options).cast_mut(), Work::Show(out)) };
     }
 
     /// The option's value for C. A second spelling gives that of the option it sets.
     pub fn plain<'a>(&self, options: &'a Options) -> Plain<'a> {
-        let at = core::ptr::from_ref(options).cast::<u8>();
-        // SAFETY: as in `set`; the answer borrows the options.
-        unsafe { self.place.format.plain(at.add(self.place.offset)) }
+        let mut plain = Plain::Unset;
+        let options = core::ptr::from_ref(options).cast_mut();
+        // SAFETY: nothing is set, and the answer borrows the options.
+        unsafe { self.work(options, Work::Plain(&mut plain)) };
+        plain
     }
 
     /// Appends what values are valid.
     pub fn valid(&self, out: &mut Line) {
-        self.place.format.valid(out);
+        let any = core::ptr::from_ref(&Options::DEFAULT).cast_mut();
+        // SAFETY: nothing is set.
+        unsafe { self.work(any, Work::Valid(out)) };
     }
 }
 
+/// Where each name of [`NAMES`] ends.
+static ENDS: [u16; TABLE.len()] = {
+    let mut ends = [0; TABLE.len()];
+    let (mut row, mut at) = (0, 0);
+    while at < NAMES.len() {
+        if NAMES.as_bytes()[at] == b' ' {
+            ends[row] = at as u16;
+            row += 1;
+        }
+        at += 1;
+    }
+    assert!(row == TABLE.len());
+    ends
+};
+
 /// Whose option it is.
+#[cfg(test)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// jemalloc's, with its meaning.
@@ -113,6 +144,7 @@ pub enum Origin {
 }
 
 /// Whether the allocator heeds the option.
+#[cfg(test)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     Now,
@@ -121,11 +153,12 @@ pub enum Effect {
     /// Accepted likewise, and there is nothing here that it could change: a sentence says why.
     Never(&'static str),
 }
+#[cfg(test)]
 use Effect::{Never, NotYet, Now};
 
 /// The option called `name`, aliases included.
 pub fn find(name: &[u8]) -> Option<&'static Descriptor> {
-    TABLE.iter().find(|option| option.name.as_bytes() == name)
+    TABLE.iter().find(|option| option.name().as_bytes() == name)
 }
 
 macro_rules! options {
@@ -148,39 +181,52 @@ macro_rules! options {
             pub const DEFAULT: Options = Options { $($($name: $default,)*)* };
         }
 
+        /// Which option.
+        #[allow(non_camel_case_types)]
+        #[derive(Clone, Copy, PartialEq, Eq)]
+        enum Row { $($($name,)*)* $($alias,)* }
+
+        /// The names, each with a space behind it.
+        const NAMES: &str = concat!($($(stringify!($name), " ",)*)* $(stringify!($alias), " ",)*);
+
         /// All options in the order of the reference, second spellings last.
-        pub static TABLE: &[Descriptor] = &[
-            $($(options!(@row $group, $name => $name, None, $format, $origin, $effect, $meaning),)*)*
-            $(options!(@row $alias_group, $alias => $target, Some(stringify!($target)), $alias_format,
-                $alias_origin, $alias_effect, $alias_meaning),)*
+        pub static TABLE: [Descriptor; [$($(Row::$name,)*)* $(Row::$alias,)*].len()] = [
+            $($(options!(@row $group, $name => $name, $origin, $effect, $meaning),)*)*
+            $(options!(@row $alias_group, $alias => $target, $alias_origin, $alias_effect, $alias_meaning),)*
         ];
-    };
-    (@row $group:literal, $name:ident => $field:ident, $alias_of:expr, $format:expr,
-        $origin:ident, $effect:expr, $meaning:literal) => {
-        Descriptor {
-            name: stringify!($name),
-            group: $group,
-            meaning: $meaning,
-            origin: Origin::$origin,
-            effect: $effect,
-            alias_of: $alias_of,
-            shape: shape_of(|options| &options.$field),
-            place: Place {
-                offset: core::mem::offset_of!(Options, $field),
-                format: {
-                    const FORMAT: &(dyn Erased + Sync) =
-                        &format_of(|options| &options.$field, $format);
-                    FORMAT
-                },
-            },
+
+        impl Descriptor {
+            /// # Safety
+            /// The options can be read for `'a`, and where one is to be set, written, and nobody else looks at them.
+            unsafe fn work<'a>(&self, options: *mut Options, what: Work<'_, 'a>) -> bool {
+                match self.row {
+                    $($(
+                        // SAFETY: the caller's promise.
+                        Row::$name => unsafe { work(const { &$format }, &raw mut (*options).$name, what) },
+                    )*)*
+                    $(
+                        // SAFETY: as above.
+                        Row::$alias => unsafe { work(const { &$alias_format }, &raw mut (*options).$target, what) },
+                    )*
+                }
+            }
         }
     };
-}
-
-/// `format` as it is: only ties its type to that of the field, which a bare number in the table
-/// leaves open.
-const fn format_of<F: Format>(_field: fn(&Options) -> &F::Value, format: F) -> F {
-    format
+    (@row $group:literal, $name:ident => $field:ident, $origin:ident, $effect:expr, $meaning:literal) => {
+        Descriptor {
+            row: Row::$name,
+            sets: Row::$field,
+            shape: shape_of(|options| &options.$field),
+            #[cfg(test)]
+            group: $group,
+            #[cfg(test)]
+            meaning: $meaning,
+            #[cfg(test)]
+            origin: Origin::$origin,
+            #[cfg(test)]
+            effect: $effect,
+        }
+    };
 }
 
 /// The shape of a field.
@@ -205,6 +251,7 @@ const LIST: usize = 256;
 const HUGE: usize = 2 << 20;
 
 /// Why options of parts that jemalloc has and Mallard has not change nothing.
+#[cfg(test)]
 mod why {
     pub const BINS: &str =
         "What is locked is held for a whole batch; `narenas` says how many threads share it.";

@@ -137,9 +137,9 @@ impl Reader<'_> {
         if !option.set(&mut self.options, value) {
             return self.bad_value(source, option, value);
         }
-        let field = option.alias_of.unwrap_or(option.name);
+        let field = option.target().name();
         for (row, set_by) in TABLE.iter().zip(&mut self.set_by) {
-            if row.name == field {
+            if row.name() == field {
                 *set_by = Some(source);
             }
         }
@@ -156,7 +156,7 @@ impl Reader<'_> {
                 .quoted(item, EXCERPT)
                 .text("; valid: option:value");
             if let Some(option) = find(item) {
-                line.text(", here ").text(option.name).text(" with ");
+                line.text(", here ").text(option.name()).text(" with ");
                 option.valid(line);
             }
         });
@@ -187,7 +187,7 @@ impl Reader<'_> {
     fn bad_value(&mut self, source: Source, option: &Descriptor, value: &[u8]) {
         self.error(source, |line| {
             line.text("option \"")
-                .text(option.name)
+                .text(option.name())
                 .text("\" cannot be ")
                 .quoted(value, EXCERPT);
             line.text("; valid: ");
@@ -211,7 +211,7 @@ impl Reader<'_> {
         let row = TABLE
             .iter()
             .zip(self.set_by)
-            .find(|(row, _)| row.name == name);
+            .find(|(row, _)| row.name() == name);
         row.and_then(|(_, set_by)| set_by)
     }
 
@@ -250,12 +250,12 @@ impl Reader<'_> {
             self.sink.line(line.as_bytes());
         }
         for (option, set_by) in TABLE.iter().zip(self.set_by) {
-            if option.alias_of.is_some() {
+            if option.alias_of().is_some() {
                 continue;
             }
             let (mut line, mut value) = (Line::new(), Line::new());
             option.show(&self.options, &mut value);
-            line.text("mallard: -- ").text(option.name).text(":");
+            line.text("mallard: -- ").text(option.name()).text(":");
             line.escaped(value.as_bytes());
             if let Some(source) = set_by {
                 line.text(" (").text(source.name()).text(")");

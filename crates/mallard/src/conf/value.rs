@@ -365,7 +365,9 @@ impl Format for Fraction {
 
 /// An enumeration whose values each have one spelling.
 pub(super) trait Keyword: Copy + PartialEq + 'static {
-    const ALL: &'static [(Self, &'static str)];
+    const ALL: &'static [Self];
+    /// The value's spelling.
+    fn spelling(self) -> &'static CStr;
 }
 
 /// One of an enumeration's words.
@@ -381,24 +383,22 @@ impl<T: Keyword> Format for OneOf<T> {
     fn read(&self, text: &[u8]) -> Option<T> {
         T::ALL
             .iter()
-            .find(|(_, word)| word.as_bytes() == text)
-            .map(|(value, _)| *value)
+            .copied()
+            .find(|value| value.spelling().to_bytes() == text)
     }
 
     fn show(&self, value: &T, out: &mut Line) {
-        if let Some((_, word)) = T::ALL.iter().find(|(each, _)| each == value) {
-            out.text(word);
-        }
+        out.raw(value.spelling().to_bytes());
     }
 
     fn valid(&self, out: &mut Line) {
-        for (i, (_, word)) in T::ALL.iter().enumerate() {
+        for (i, value) in T::ALL.iter().enumerate() {
             out.text(match i {
                 0 => "",
                 _ if i + 1 == T::ALL.len() => " or ",
                 _ => ", ",
             });
-            out.text(word);
+            out.raw(value.spelling().to_bytes());
         }
     }
 }
@@ -417,7 +417,10 @@ macro_rules! keywords {
         pub enum $name { $($(#[$variant_doc])* $variant),* }
 
         impl Keyword for $name {
-            const ALL: &'static [(Self, &'static str)] = &[$(($name::$variant, $word)),*];
+            const ALL: &'static [Self] = &[$($name::$variant),*];
+            fn spelling(self) -> &'static CStr {
+                self.word()
+            }
         }
 
         impl $name {

@@ -2,7 +2,7 @@
 //! memory of its own.
 
 use super::node::{At, DEPTH, Indexed, Kind, Leaf, Node};
-use super::{Answer, Error};
+use super::{Answer, Error, opt};
 
 /// Where a look-up stands.
 pub(super) struct Cursor {
@@ -15,8 +15,9 @@ pub(super) struct Cursor {
 
 #[derive(Clone, Copy)]
 enum Place {
-    Leaf(&'static Leaf),
+    Leaf(Leaf),
     Names(&'static [Node]),
+    Options,
     Indexed(&'static Indexed),
 }
 
@@ -53,6 +54,7 @@ impl Cursor {
     pub fn enter_named(&mut self, component: &[u8]) -> Answer<usize> {
         let position = match self.place {
             Place::Names(nodes) => position(nodes, component).ok_or(Error::NotFound)?,
+            Place::Options => opt::position(component).ok_or(Error::NotFound)?,
             Place::Indexed(_) => number(component).ok_or(Error::NotFound)?,
             Place::Leaf(_) => return Err(Error::NotFound),
         };
@@ -64,10 +66,12 @@ impl Cursor {
     fn enter(&mut self, component: usize) -> Answer<()> {
         self.place = match self.place {
             Place::Names(nodes) => match &nodes.get(component).ok_or(Error::NotFound)?.kind {
-                Kind::Leaf(leaf) => Place::Leaf(leaf),
+                Kind::Leaf(leaf) => Place::Leaf(*leaf),
                 Kind::Names(nodes) => Place::Names(nodes),
+                Kind::Options => Place::Options,
                 Kind::Indexed(indexed) => Place::Indexed(indexed),
             },
+            Place::Options => Place::Leaf(opt::leaf(component).ok_or(Error::NotFound)?),
             Place::Indexed(indexed) => {
                 if !(indexed.exists)(&self.at(), component) {
                     return Err(Error::NotFound);
@@ -89,7 +93,7 @@ impl Cursor {
     }
 
     /// What stands here, if the name ends here.
-    pub fn leaf(&self) -> Answer<&'static Leaf> {
+    pub fn leaf(&self) -> Answer<Leaf> {
         match self.place {
             Place::Leaf(leaf) => Ok(leaf),
             _ => Err(Error::NotFound),
@@ -97,17 +101,9 @@ impl Cursor {
     }
 }
 
-/// More names than this beside each other are in the order of the alphabet (a test holds it).
-pub(super) const FEW: usize = 48;
-
 /// Where a name stands among its siblings.
 fn position(nodes: &[Node], name: &[u8]) -> Option<usize> {
-    if nodes.len() <= FEW {
-        return nodes.iter().position(|node| node.name.as_bytes() == name);
-    }
-    nodes
-        .binary_search_by(|node| node.name.as_bytes().cmp(name))
-        .ok()
+    nodes.iter().position(|node| node.name.as_bytes() == name)
 }
 
 /// The number that these digits write; nothing but digits is one.

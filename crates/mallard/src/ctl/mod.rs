@@ -59,7 +59,7 @@ mod thread;
 mod tests;
 
 pub use index::{ALL, DESTROYED};
-pub use node::{Access, At, DEPTH, Leaf, Mode, Node, Special, branch, indexed, name};
+pub use node::{Access, At, DEPTH, Leaf, Mode, Node, Special, branch, indexed, name, options};
 pub use request::{CType, Request};
 pub use stats::dss_of;
 pub use tell::{Value, names, value};
@@ -155,7 +155,7 @@ static ROOT: [Node; 13] = [
     ),
     branch("thread", thread::NAMES),
     branch("config", config::NAMES),
-    branch("opt", &opt::NAMES),
+    options("opt"),
     branch("tcache", tcache::NAMES),
     indexed("arena", "i", index::is_arena, arena::NAMES),
     branch("arenas", arenas::NAMES),

@@ -20,6 +20,8 @@ pub struct Node {
 pub(super) enum Kind {
     Leaf(Leaf),
     Names(&'static [Node]),
+    /// The options, which have a table already.
+    Options,
     Indexed(Indexed),
 }
 
@@ -54,6 +56,16 @@ pub const fn branch(name: &'static str, below: &'static [Node]) -> Node {
     }
 }
 
+/// The names of the options.
+pub const fn options(name: &'static str) -> Node {
+    Node {
+        name,
+        kind: Kind::Options,
+        #[cfg(test)]
+        doc: "",
+    }
+}
+
 /// Names that begin alike and go on with a number, which the reference writes `<letter>`.
 pub const fn indexed(
     name: &'static str,
@@ -79,6 +91,7 @@ pub type Read<T> = fn(&At<'_>) -> Answer<T>;
 pub type Write<T> = fn(&At<'_>, T) -> Answer<()>;
 
 /// What can be done with a value.
+#[derive(Clone, Copy)]
 pub enum Access<T, New = T> {
     Read(Read<T>),
     /// The value must be given.
@@ -88,6 +101,7 @@ pub enum Access<T, New = T> {
 }
 
 /// What stands at a name, by its type in C.
+#[derive(Clone, Copy)]
 pub enum Leaf {
     /// `bool`
     Bool(Access<bool>),
@@ -115,6 +129,7 @@ pub enum Leaf {
     Special(Special),
 }
 
+#[derive(Clone, Copy)]
 pub struct Special {
     /// The type in C, for the reference.
     pub c_type: &'static str,

@@ -3,7 +3,7 @@
 //! The values' types in C are jemalloc's where it has the option: `shape` lists the names whose type
 //! does not follow from how Mallard keeps them.
 
-use super::node::{Access, At, Leaf, Node};
+use super::node::{Access, At, Leaf};
 use super::{Answer, Error};
 use crate::api;
 use crate::arena;
@@ -11,27 +11,35 @@ use crate::conf::{BackgroundThread, Descriptor, Line, Plain, Shape, TABLE};
 use crate::sys::atomic::{AtomicU8, Ordering};
 use core::ffi::CStr;
 
-/// In the order of the alphabet, for these are many.
-pub(super) static NAMES: [Node; TABLE.len()] = nodes();
+/// Where an option stands among the names: they are in the order of the alphabet.
+pub(super) fn position(name: &[u8]) -> Option<usize> {
+    ORDER
+        .binary_search_by(|row| TABLE[*row as usize].name().as_bytes().cmp(name))
+        .ok()
+}
 
-const fn nodes() -> [Node; TABLE.len()] {
-    let mut nodes = [const { super::branch("", &[]) }; TABLE.len()];
-    let mut i = 0;
-    while i < nodes.len() {
-        let option = &TABLE[ORDER[i] as usize];
-        nodes[i] = super::name(option.name, leaf(option), option.meaning);
-        i += 1;
-    }
-    nodes
+/// What stands at this position.
+pub(super) fn leaf(position: usize) -> Option<Leaf> {
+    at_position(position).map(leaf_of)
+}
+
+/// The names, in their order.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    ORDER.iter().map(|row| TABLE[*row as usize].name())
+}
+
+/// The option at this position.
+pub(super) fn at_position(position: usize) -> Option<&'static Descriptor> {
+    Some(&TABLE[*ORDER.get(position)? as usize])
 }
 
 /// The rows of the table by their names, sorted by insertion.
-const ORDER: [u8; TABLE.len()] = {
+static ORDER: [u8; TABLE.len()] = {
     let mut order = [0; TABLE.len()];
     let mut sorted = 0;
     while sorted < order.len() {
         let mut at = sorted;
-        while at > 0 && is_less(TABLE[sorted].name, TABLE[order[at - 1] as usize].name) {
+        while at > 0 && is_less(TABLE[sorted].name(), TABLE[order[at - 1] as usize].name()) {
             order[at] = order[at - 1];
             at -= 1;
         }
@@ -50,61 +58,42 @@ const fn is_less(a: &str, b: &str) -> bool {
     i < b.len() && (i == a.len() || a[i] < b[i])
 }
 
-const fn is_equal(a: &str, b: &str) -> bool {
-    !is_less(a, b) && !is_less(b, a)
-}
-
 /// What an option answers: its type in C, and where that or the value is not simply the option's own,
 /// how.
-const fn leaf(option: &Descriptor) -> Leaf {
-    if is_equal(option.name, "background_thread") {
+fn leaf_of(option: &Descriptor) -> Leaf {
+    match option.name() {
         // `auto` allows it.
-        return Leaf::Bool(Access::Read(|_| {
+        "background_thread" => Leaf::Bool(Access::Read(|_| {
             Ok(api::options().background_thread != BackgroundThread::False)
-        }));
-    }
-    if is_equal(option.name, "narenas") {
-        return Leaf::Unsigned(Access::Read(|_| Ok(arena::automatic() as u32)));
-    }
-    if is_equal(option.name, "calloc_madvise_threshold") {
+        })),
+        "narenas" => Leaf::Unsigned(Access::Read(|_| Ok(arena::automatic() as u32))),
         // `default` is never.
-        return Leaf::Size(Access::Read(|_| {
+        "calloc_madvise_threshold" => Leaf::Size(Access::Read(|_| {
             Ok(api::options()
                 .calloc_madvise_threshold
                 .unwrap_or(usize::MAX))
-        }));
-    }
-    if is_equal(option.name, "lg_tcache_max") {
-        return Leaf::Size(Access::Read(|_| {
+        })),
+        "lg_tcache_max" => Leaf::Size(Access::Read(|_| {
             Ok(api::options().tcache_max.checked_ilog2().unwrap_or(0) as usize)
-        }));
-    }
-    if is_equal(option.name, "prof") {
+        })),
         // There is no profiler yet, whatever was asked for.
-        return Leaf::Bool(Access::Read(|_| Ok(false)));
-    }
-    if is_equal(option.name, "hpa_dirty_mult") {
-        return Leaf::U32(Access::Read(hpa_dirty_mult));
-    }
-    if is_equal(option.name, "stats_interval") || is_equal(option.name, "mutex_max_spin") {
-        return Leaf::I64(Access::Read(number));
-    }
-    if is_equal(option.name, "lg_prof_interval") {
-        return Leaf::Ssize(Access::Read(number));
-    }
-    // jemalloc keeps these in a size_t.
-    let wide = is_equal(option.name, "max_background_threads")
-        || is_equal(option.name, "lg_prof_sample")
-        || is_equal(option.name, "lg_extent_max_active_fit");
-    match option.shape {
-        _ if wide => Leaf::Size(Access::Read(number)),
-        Shape::Bool => Leaf::Bool(Access::Read(switch)),
-        Shape::Unsigned => Leaf::Unsigned(Access::Read(number)),
-        Shape::Size => Leaf::Size(Access::Read(number)),
-        Shape::Ssize => Leaf::Ssize(Access::Read(number)),
-        Shape::U64 => Leaf::U64(Access::Read(number)),
-        Shape::Text => Leaf::Text(Access::Read(text)),
-        Shape::Written => Leaf::Text(Access::Read(written)),
+        "prof" => Leaf::Bool(Access::Read(|_| Ok(false))),
+        "hpa_dirty_mult" => Leaf::U32(Access::Read(hpa_dirty_mult)),
+        "stats_interval" | "mutex_max_spin" => Leaf::I64(Access::Read(number)),
+        "lg_prof_interval" => Leaf::Ssize(Access::Read(number)),
+        // jemalloc keeps these in a size_t.
+        "max_background_threads" | "lg_prof_sample" | "lg_extent_max_active_fit" => {
+            Leaf::Size(Access::Read(number))
+        }
+        _ => match option.shape {
+            Shape::Bool => Leaf::Bool(Access::Read(switch)),
+            Shape::Unsigned => Leaf::Unsigned(Access::Read(number)),
+            Shape::Size => Leaf::Size(Access::Read(number)),
+            Shape::Ssize => Leaf::Ssize(Access::Read(number)),
+            Shape::U64 => Leaf::U64(Access::Read(number)),
+            Shape::Text => Leaf::Text(Access::Read(text)),
+            Shape::Written => Leaf::Text(Access::Read(written)),
+        },
     }
 }
 
@@ -119,8 +108,7 @@ fn hpa_dirty_mult(_: &At<'_>) -> Answer<u32> {
 
 /// The option of `opt.<name>`.
 fn option(at: &At<'_>) -> Answer<&'static Descriptor> {
-    let row = ORDER.get(at.mib()[1]).ok_or(Error::NotFound)?;
-    Ok(&TABLE[*row as usize])
+    at_position(at.mib()[1]).ok_or(Error::NotFound)
 }
 
 fn plain(at: &At<'_>) -> Answer<Plain<'static>> {
@@ -161,7 +149,7 @@ fn written(at: &At<'_>) -> Answer<&'static CStr> {
     let mut line = Line::new();
     option.show(api::options(), &mut line);
     let bytes = line.as_bytes();
-    let mut before = TABLE.iter().take_while(|each| each.name != option.name);
+    let mut before = TABLE.iter().take_while(|each| each.name() != option.name());
     let text = TEXTS.get(written_in(&mut before)).ok_or(Error::Fault)?;
     if bytes.len() >= ROOM {
         return Err(Error::Fault);

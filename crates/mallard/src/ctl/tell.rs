@@ -1,8 +1,8 @@
 //! The tree for the report: names one after the other, and values whatever their type in C.
 
 use super::lookup::Cursor;
-use super::node::{Access, At, Kind, Leaf, Special};
-use super::{Answer, Error, ROOT, Request};
+use super::node::{Access, At, Kind, Leaf, Node, Special};
+use super::{Answer, Error, ROOT, Request, opt};
 use crate::api;
 use core::ffi::CStr;
 
@@ -18,14 +18,16 @@ pub enum Value {
 /// The names right below one of the tree's branches, in the order of its table.
 pub fn names(branch: &str) -> impl Iterator<Item = &'static str> {
     let found = ROOT.iter().find(|node| node.name == branch);
-    let below = match found.map(|node| &node.kind) {
-        Some(Kind::Names(below)) => *below,
-        _ => &[],
+    let (below, options): (&[Node], _) = match found.map(|node| &node.kind) {
+        Some(Kind::Names(below)) => (below, None),
+        Some(Kind::Options) => (&[], Some(opt::names())),
+        _ => (&[], None),
     };
     below
         .iter()
         .filter(|node| matches!(node.kind, Kind::Leaf(_)))
         .map(|node| node.name)
+        .chain(options.into_iter().flatten())
 }
 
 /// The value at a name right below a branch, if it is one that can be told.
@@ -34,7 +36,7 @@ pub fn value(branch: &str, name: &str) -> Answer<Value> {
     let mut cursor = Cursor::new(&ROOT);
     cursor.enter_named(branch.as_bytes())?;
     cursor.enter_named(name.as_bytes())?;
-    told(cursor.leaf()?, &cursor.at())
+    told(&cursor.leaf()?, &cursor.at())
 }
 
 fn told(leaf: &Leaf, at: &At<'_>) -> Answer<Value> {

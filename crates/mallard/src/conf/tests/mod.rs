@@ -300,8 +300,8 @@ fn confirm_conf_prints_the_sources_and_every_setting() {
     let settings = &lines[5..];
     let names: Vec<String> = TABLE
         .iter()
-        .filter(|o| o.alias_of.is_none())
-        .map(|o| o.name.to_string())
+        .filter(|o| o.alias_of().is_none())
+        .map(|o| o.name().to_string())
         .collect();
     let printed: Vec<String> = settings
         .iter()

@@ -31,7 +31,7 @@ fn name() -> impl Strategy<Value = String> {
     select(
         TABLE
             .iter()
-            .map(|option| option.name.to_string())
+            .map(|option| option.name().to_string())
             .collect::<Vec<_>>(),
     )
 }
@@ -53,10 +53,10 @@ fn string_of_items() -> impl Strategy<Value = Vec<u8>> {
 /// The settings as one option string.
 fn written(options: &Options) -> Vec<u8> {
     let mut items = Vec::new();
-    for option in TABLE.iter().filter(|option| option.alias_of.is_none()) {
+    for option in TABLE.iter().filter(|option| option.alias_of().is_none()) {
         let mut value = Line::new();
         option.show(options, &mut value);
-        items.push([option.name.as_bytes(), b":", value.as_bytes()].concat());
+        items.push([option.name().as_bytes(), b":", value.as_bytes()].concat());
     }
     items.join(&b',')
 }
@@ -205,7 +205,7 @@ fn the_generated_values_reach_every_option() {
                 .current()
         })
         .collect();
-    for option in TABLE {
+    for option in &TABLE {
         let taken = values
             .iter()
             .filter(|v| option.set(&mut Options::DEFAULT.clone(), v.as_bytes()));
@@ -213,13 +213,13 @@ fn the_generated_values_reach_every_option() {
         assert!(
             taken > 20,
             "{} takes only {taken} of {}",
-            option.name,
+            option.name(),
             values.len()
         );
         assert!(
-            option.name == "prof_prefix" || taken < values.len(),
+            option.name() == "prof_prefix" || taken < values.len(),
             "{}",
-            option.name
+            option.name()
         );
     }
 }

@@ -97,7 +97,7 @@ fn row(option: &Descriptor) -> String {
     let default = format!("`{default}`").replace("``", "(empty)");
     format!(
         "| `{}`{mark} | {} | {default} | {effect} | {}{why} |\n",
-        option.name,
+        option.name(),
         valid.as_bytes().escape_ascii(),
         option.meaning,
     )

@@ -256,25 +256,25 @@ fn the_second_spelling_sets_the_first() {
 
 #[test]
 fn the_table_is_sound() {
-    let names: BTreeSet<&str> = TABLE.iter().map(|option| option.name).collect();
+    let names: BTreeSet<&str> = TABLE.iter().map(|option| option.name()).collect();
     assert_eq!(names.len(), TABLE.len(), "every name once");
-    for option in TABLE {
+    for option in &TABLE {
         assert!(
-            option.name.len() <= LONGEST,
+            option.name().len() <= LONGEST,
             "{} is longer than LONGEST",
-            option.name
+            option.name()
         );
         assert!(
             option
-                .name
+                .name()
                 .bytes()
                 .all(|b| b.is_ascii_lowercase() || b == b'_'),
             "{}",
-            option.name
+            option.name()
         );
-        assert!(option.meaning.ends_with('.'), "{}", option.name);
-        if let Some(target) = option.alias_of {
-            assert!(names.contains(target));
+        assert!(option.meaning.ends_with('.'), "{}", option.name());
+        if let Some(target) = option.alias_of() {
+            assert!(names.contains(target.name()));
         }
     }
 }
@@ -316,16 +316,16 @@ fn every_promised_option_exists() {
 
 #[test]
 fn every_default_is_valid_by_its_own_rules() {
-    for option in TABLE {
+    for option in &TABLE {
         let mut shown = Line::new();
         option.show(&Options::DEFAULT, &mut shown);
         let mut options = Options::DEFAULT;
         assert!(
             option.set(&mut options, shown.as_bytes()),
             "{}",
-            option.name
+            option.name()
         );
-        assert_eq!(options, Options::DEFAULT, "{}", option.name);
+        assert_eq!(options, Options::DEFAULT, "{}", option.name());
     }
 }
 

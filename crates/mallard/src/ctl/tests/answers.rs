@@ -4,9 +4,7 @@ extern crate std;
 
 use super::{Row, first, rows};
 use crate::api;
-use crate::ctl::lookup::FEW;
-use crate::ctl::node::{Kind, Node};
-use crate::ctl::{self, DEPTH, Error, Leaf, Mode, ROOT, Request};
+use crate::ctl::{self, DEPTH, Error, Leaf, Mode, Request, opt};
 use crate::testing::alone;
 use std::vec::Vec;
 use std::{collections::BTreeSet, vec};
@@ -53,28 +51,16 @@ fn plain(row: &Row) -> bool {
     !matches!(row.leaf, Leaf::Special(_))
 }
 
-/// Names beside each other, of every branch.
-fn siblings(nodes: &'static [Node], all: &mut Vec<&'static [Node]>) {
-    all.push(nodes);
-    for node in nodes {
-        match &node.kind {
-            Kind::Leaf(_) => {}
-            Kind::Names(below) => siblings(below, all),
-            Kind::Indexed(indexed) => siblings(indexed.below, all),
-        }
-    }
-}
-
 #[test]
-fn where_names_are_many_they_are_sorted() {
-    let mut all = Vec::new();
-    siblings(&ROOT, &mut all);
-    let (few, many): (Vec<&[Node]>, Vec<&[Node]>) =
-        all.into_iter().partition(|nodes| nodes.len() <= FEW);
-    assert!(few.len() > 1 && !many.is_empty());
-    for nodes in many {
-        assert!(nodes.is_sorted_by(|a, b| a.name < b.name));
+fn options_are_sorted_and_found_where_they_stand() {
+    let names: Vec<&str> = opt::names().collect();
+    assert!(names.len() > 90 && names.is_sorted());
+    for (i, name) in names.iter().enumerate() {
+        assert_eq!(opt::position(name.as_bytes()), Some(i), "{name}");
+        assert_eq!(opt::at_position(i).map(|option| option.name()), Some(*name));
     }
+    assert_eq!(opt::position(b"narena"), None);
+    assert!(opt::leaf(names.len()).is_none());
 }
 
 #[test]
@@ -95,7 +81,7 @@ fn what_is_read_has_its_types_length_and_is_cut_to_any_other() {
             continue;
         }
         let name = first(row);
-        let size = size(row.leaf).expect("a plain type");
+        let size = size(&row.leaf).expect("a plain type");
         let mut whole = vec![0xee; size];
         assert_eq!(get(&name, &mut whole), (Ok(()), size), "{name}");
         let mut large = vec![0xee; size + 3];
@@ -122,7 +108,7 @@ fn what_is_only_read_cannot_be_written() {
             continue;
         }
         let name = first(row);
-        let value = vec![0; size(row.leaf).expect("a plain type")];
+        let value = vec![0; size(&row.leaf).expect("a plain type")];
         assert_eq!(set(&name, &value), Err(Error::NotPermitted), "{name}");
         let none = std::ptr::null_mut::<u8>();
         // SAFETY: nothing is read or written: a length alone is refused.
@@ -156,7 +142,7 @@ fn new_values_of_another_length_change_nothing() {
             continue;
         }
         let name = first(row);
-        let size = size(row.leaf).expect("a plain type");
+        let size = size(&row.leaf).expect("a plain type");
         let mut before = vec![0; size];
         let readable = row.leaf.mode() == Mode::ReadWrite;
         if readable {

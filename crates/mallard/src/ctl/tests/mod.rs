@@ -12,7 +12,7 @@ mod rules;
 
 use crate::ctl;
 use crate::ctl::node::{Kind, Node};
-use crate::ctl::{Leaf, ROOT};
+use crate::ctl::{Leaf, ROOT, opt};
 use std::format;
 use std::string::String;
 use std::vec::Vec;
@@ -21,7 +21,7 @@ use std::vec::Vec;
 pub struct Row {
     /// With `<i>` where a number is.
     pub path: String,
-    pub leaf: &'static Leaf,
+    pub leaf: Leaf,
     pub doc: &'static str,
 }
 
@@ -38,9 +38,10 @@ fn collect(before: &str, nodes: &'static [Node], rows: &mut Vec<Row>) {
         match &node.kind {
             Kind::Leaf(leaf) => rows.push(Row {
                 path,
-                leaf,
+                leaf: *leaf,
                 doc: node.doc,
             }),
+            Kind::Options => rows.extend(options(&path)),
             Kind::Names(below) => collect(&format!("{path}."), below, rows),
             Kind::Indexed(indexed) => collect(
                 &format!("{path}.<{}>.", indexed.letter),
@@ -49,6 +50,17 @@ fn collect(before: &str, nodes: &'static [Node], rows: &mut Vec<Row>) {
             ),
         }
     }
+}
+
+fn options(branch: &str) -> impl Iterator<Item = Row> {
+    (0..)
+        .map_while(opt::at_position)
+        .zip(0..)
+        .map(move |(option, i)| Row {
+            path: format!("{branch}.{}", option.name()),
+            leaf: opt::leaf(i).expect("what stands at its position"),
+            doc: option.meaning,
+        })
 }
 
 /// The name with its first indices: what exists in every process that has allocated.

@@ -33,7 +33,7 @@ fn told(name: &str, c_type: &str) -> String {
 }
 
 fn written(name: &str, options: &Options) -> String {
-    let row = TABLE.iter().find(|row| row.name == name);
+    let row = TABLE.iter().find(|row| row.name() == name);
     let mut line = Line::new();
     row.expect("from the table").show(options, &mut line);
     String::from_utf8(line.as_bytes().to_vec()).expect("options are ASCII here")
