@@ -73,7 +73,10 @@ impl Drop for Hold<'_> {
 /// Pages on their way back: marked allocated meanwhile.
 struct Batch {
     ranges: [Range; BATCH],
+    /// How many pages of each are of the kind that is purged.
+    kinds: [usize; BATCH],
     len: usize,
+    /// The sum of these.
     pages: usize,
     /// Whether hooks lent them: all of them or none.
     lent: bool,
@@ -91,25 +94,29 @@ impl Batch {
         self.broken[self.len] = Some(chunk);
     }
 
-    /// Adds a range, joining it to the last when they touch.
-    fn push(&mut self, addr: usize, pages: usize) {
-        self.pages += pages;
-        if self.len > 0 && !self.lent {
-            let last = &mut self.ranges[self.len - 1];
-            if last.addr == addr + pages * PAGE {
-                *last = Range {
-                    addr,
-                    pages: last.pages + pages,
+    /// Adds a range, joining it to the last when they touch; so many of its pages are of the kind.
+    fn push(&mut self, range: Range, kind: usize) {
+        self.pages += kind;
+        if let Some(last) = (self.len.checked_sub(1)).filter(|_| !self.lent) {
+            let before = self.ranges[last];
+            let ends = |r: Range| r.addr + r.pages * PAGE;
+            if before.addr == ends(range) || ends(before) == range.addr {
+                self.ranges[last] = Range {
+                    addr: before.addr.min(range.addr),
+                    pages: before.pages + range.pages,
                 };
-                return;
-            }
-            if last.addr + last.pages * PAGE == addr {
-                last.pages += pages;
+                self.kinds[last] += kind;
                 return;
             }
         }
-        self.ranges[self.len] = Range { addr, pages };
+        self.ranges[self.len] = range;
+        self.kinds[self.len] = kind;
         self.len += 1;
+    }
+
+    /// The ranges, each with its pages of the kind.
+    fn ranges(&self) -> impl Iterator<Item = (&Range, usize)> {
+        self.ranges[..self.len].iter().zip(self.kinds)
     }
 }
 
@@ -297,9 +304,9 @@ impl PageHeap {
         let mut s = self.state.lock();
         broken().for_each(|chunk| huge_pages::kept_broken(chunk));
         s.purged(step).advices += calls as u64;
-        for (range, backing) in batch.ranges[..batch.len].iter().zip(backings) {
+        for ((range, kind), backing) in batch.ranges().zip(backings) {
             if backing.is_some() {
-                s.give_purged(range, backing, step, round);
+                s.give_purged(range, kind, backing, step, round);
             }
         }
         drop(s);
@@ -314,7 +321,7 @@ impl PageHeap {
                 any |= backing.is_some();
                 let mut s = self.state.lock();
                 s.purged(step).advices += 1;
-                s.give_purged(&piece, backing, step, round);
+                s.give_purged(&piece, piece.pages, backing, step, round);
             }
         }
         any
@@ -327,7 +334,7 @@ impl PageHeap {
     fn purge_lent(&self, batch: &Batch, step: Step, round: u32) -> bool {
         let hooks = self.lending.hooks();
         let mut any = false;
-        for range in &batch.ranges[..batch.len] {
+        for (range, kind) in batch.ranges() {
             let (at, len) = (range.addr, range.pages * PAGE);
             let place = self.extent_at(at);
             let backing = if step.is_lazy() && hooks.purge_lazy(place, at, len) {
@@ -340,7 +347,7 @@ impl PageHeap {
             any |= backing.is_some();
             let mut s = self.state.lock();
             s.purged(step).advices += 1;
-            s.give_purged(range, backing, step, round);
+            s.give_purged(range, kind, backing, step, round);
         }
         any
     }
@@ -363,19 +370,22 @@ struct Due {
 }
 
 impl State {
-    /// Frees pages that were chosen. Chunks with pages that the system refused to take are left
-    /// alone for the rest of the round.
-    fn give_purged(&mut self, range: &Range, backing: Option<Backing>, step: Step, round: u32) {
+    /// Frees pages that were chosen, so many of which are of the kind that is purged. Chunks with pages
+    /// that the system refused to take are left alone for the rest of the round.
+    fn give_purged(
+        &mut self,
+        range: &Range,
+        kind: usize,
+        backing: Option<Backing>,
+        step: Step,
+        round: u32,
+    ) {
         let before = if step == Step::MuzzyToClean {
             Backing::Muzzy
         } else {
             Backing::Dirty
         };
-        self.purged(step).pages += if backing.is_some() {
-            range.pages as u64
-        } else {
-            0
-        };
+        self.purged(step).pages += backing.map_or(0, |_| kind as u64);
         self.span(range.addr, range.pages, |s, chunk, start, len| {
             match backing {
                 None => chunk.refused.set(round),
@@ -408,6 +418,7 @@ impl State {
     fn choose(&mut self, limit: usize, step: Step, spare: Spare, round: u32) -> Batch {
         let mut batch = Batch {
             ranges: [Range::default(); BATCH],
+            kinds: [0; BATCH],
             len: 0,
             pages: 0,
             lent: false,
@@ -476,6 +487,10 @@ impl State {
         if batch.lent != lent {
             return;
         }
+        if chunk.is_vacant() && !lent && !step.is_lazy() {
+            self.choose_whole(chunk, step, round, batch);
+            return;
+        }
         let breaks = chunk.huge.get() && !chunk.is_vacant() && huge_pages::may_stay_broken();
         for run in purgeable(chunk, step, round).runs() {
             if batch.is_full() || batch.pages >= excess {
@@ -485,7 +500,21 @@ impl State {
             if breaks {
                 batch.breaks(chunk);
             }
-            batch.push(chunk.addr() + run.start * PAGE, run.len);
+            let addr = chunk.addr() + run.start * PAGE;
+            let pages = run.len;
+            batch.push(Range { addr, pages }, pages);
+        }
+    }
+
+    /// Chooses all of a vacant chunk, also what was never touched or went back before. Only what the
+    /// system takes as a whole loses its table of small pages, and a chunk that still has one gets no
+    /// huge page when it is touched again: 512 faults for one.
+    fn choose_whole(&mut self, chunk: &'static Chunk, step: Step, round: u32, batch: &mut Batch) {
+        let kind = purgeable(chunk, step, round).count_in(0, CHUNK_PAGES);
+        if kind > 0 {
+            self.take(chunk, 0, CHUNK_PAGES);
+            let (addr, pages) = (chunk.addr(), CHUNK_PAGES);
+            batch.push(Range { addr, pages }, kind);
         }
     }
 }

@@ -486,3 +486,62 @@ fn a_chunk_of_which_a_part_went_back_is_closed_to_huge_pages_until_it_is_vacant(
     assert!(chunk.huge.get() && mapping_flags(at).contains(" hg"));
     heap.free_many(again.iter().map(|&at| (at, half)));
 }
+
+/// Page faults of this thread so far.
+fn faults() -> i64 {
+    // SAFETY: the call fills in the record, which is plain numbers.
+    unsafe {
+        let mut usage = core::mem::zeroed::<libc::rusage>();
+        assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &mut usage), 0);
+        usage.ru_minflt
+    }
+}
+
+/// Writes to every page of a chunk; tells whether huge pages made that a few faults.
+fn touches_as_huge(chunk: usize) -> bool {
+    let before = faults();
+    page_words(chunk, CHUNK_PAGES).for_each(|word| {
+        // SAFETY: the caller has the chunk to itself.
+        unsafe { word.write(1) }
+    });
+    faults() - before < 8
+}
+
+/// Whether this system has huge pages to give, and gives one again where memory went back in parts and
+/// then as a whole.
+fn system_renews_huge_pages() -> bool {
+    let from = mem::reserve(2 * CHUNK).expect("addresses");
+    let at = mem::round_up(from, CHUNK);
+    assert!(mem::commit(at, CHUNK) && mem::want_huge_pages(at, CHUNK));
+    let first = touches_as_huge(at);
+    assert!(mem::discard(at, CHUNK / 2) && mem::discard(at, CHUNK));
+    let again = touches_as_huge(at);
+    mem::release(from, 2 * CHUNK);
+    first && again
+}
+
+#[test]
+fn a_vacant_chunk_that_went_back_in_parts_gets_a_huge_page_again() {
+    let _alone = alone();
+    if !system_renews_huge_pages() {
+        return;
+    }
+    let (heap, half) = (second(), CHUNK_PAGES / 2);
+    let whole: Vec<usize> = (0..32)
+        .map(|_| heap.alloc(CHUNK_PAGES, PAGE).expect("there is memory").addr)
+        .collect();
+    let chunk_of = |at| Region::find(at).expect("ours").chunk_of(at);
+    let at = *whole.last().expect("some");
+    assert!(chunk_of(at).huge.get(), "the heap has grown");
+    assert!(touches_as_huge(at));
+    // All but the end goes back, then that.
+    heap.free(at, half);
+    heap.purge_all();
+    heap.free(at + half * PAGE, half);
+    heap.purge_all();
+    let again = heap.alloc(CHUNK_PAGES, PAGE).expect("there is memory").addr;
+    assert_eq!(again, at, "the one vacant chunk");
+    assert!(touches_as_huge(at));
+    heap.free_many(whole.iter().map(|&at| (at, CHUNK_PAGES)));
+    heap.purge_all();
+}

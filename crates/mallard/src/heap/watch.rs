@@ -34,7 +34,7 @@ impl Cap {
 
 /// Pages in use and dirty ones together may exceed the most that were ever in use by one part in so
 /// many, and by so many pages at any rate.
-const CEILING_SHARE: usize = 16;
+const CEILING_SHARE: usize = 8;
 const CEILING_LEAST: usize = 1024;
 
 pub struct Watch {
@@ -189,14 +189,14 @@ mod tests {
     }
 
     #[test]
-    fn freed_chunks_add_a_sixteenth_to_the_peak_at_most() {
+    fn freed_chunks_add_an_eighth_to_the_peak_at_most() {
         let mut watch = Watch::new();
         assert_eq!(watch.grown(1024, 1600), None, "a few may stay at any rate");
         assert_eq!(watch.grown(1025, 1600), Some(1024));
-        assert_eq!(watch.grown(10_000, 160_000), None);
-        assert_eq!(watch.grown(10_001, 160_000), Some(10_000));
-        assert_eq!(watch.grown(90_000, 80_000), None, "as it has been before");
-        assert_eq!(watch.grown(90_001, 80_000), Some(90_000));
+        assert_eq!(watch.grown(20_000, 160_000), None);
+        assert_eq!(watch.grown(20_001, 160_000), Some(20_000));
+        assert_eq!(watch.grown(100_000, 80_000), None, "as it has been before");
+        assert_eq!(watch.grown(100_001, 80_000), Some(100_000));
         assert_eq!(watch.grown(10, 320_000), None);
     }
 
