@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "check.h"
 
@@ -191,6 +192,24 @@ int main(int count, char **arguments) {
         CHECK(small != NULL && large != NULL);
         memset(large, 1, SIZE);
         printf("%s %s\n", asked_at(small), asked_at(large + SIZE - 1));
+    } else if (strcmp(name, "ahead") == 0) {
+        /* Blocks that are written to as they come: how far ahead of them there is memory, in pages. */
+        enum { SIZE = 64, EARLY = 1000, MOST = 20000 };
+        size_t page = (size_t)sysconf(_SC_PAGESIZE), early = 0, late = 0;
+        for (int i = 0; i < MOST; i++) {
+            char *p = malloc(SIZE);
+            CHECK(p != NULL);
+            memset(p, 1, SIZE);
+            unsigned char there = 1;
+            size_t ahead = 0;
+            for (char *at = p; there && ahead < 64; at += page, ahead++)
+                there = mincore((char *)((uintptr_t)at & ~(page - 1)), page, &there) == 0 && there & 1;
+            size_t *most = i < EARLY ? &early : &late;
+            *most = ahead > *most ? ahead : *most;
+        }
+        /* MADV_POPULATE_WRITE, Linux 5.14. */
+        const char *otherwise = madvise(malloc(1 << 20), 0, 23) == 0 ? "little" : "cannot";
+        printf("%s %s\n", early > 4 ? "much" : "little", late > 4 ? "much" : otherwise);
     } else if (strcmp(name, "addresses") == 0) {
         free(malloc(100));
         printf("%zu\n", of_statm(0) >> 20);

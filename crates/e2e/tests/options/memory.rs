@@ -138,6 +138,20 @@ fn thp_says_where_huge_pages_are_asked_for() {
     });
 }
 
+/// A class that has filled several slabs gets the small pages of the next ones slab by slab, not page by
+/// page; its first slabs may never be filled.
+#[test]
+fn small_pages_of_slabs_come_together_once_their_class_grows() {
+    on_each(|library| {
+        let shown = run_optioned(library, &[("MALLOC_CONF", "thp:never")], "ahead");
+        let shown = shown.expect_success();
+        assert!(
+            shown == "little much\n" || shown == "little cannot\n",
+            "{shown}"
+        );
+    });
+}
+
 #[test]
 fn reserve_is_the_size_of_the_reservation() {
     on_each(|library| {

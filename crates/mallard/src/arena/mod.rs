@@ -74,6 +74,10 @@ pub fn drain(all: bool) -> bool {
     made().fold(any, |any, a| a.drain_spares(all) | any)
 }
 
+/// A class that fills so many slabs and needs another will fill that too, so that its small pages had
+/// better come at once; and if it will not, they are a small part of what the class has.
+const GROWING: u32 = 8;
+
 impl Arena {
     /// The arena's number.
     pub fn index(&self) -> u16 {
@@ -145,7 +149,13 @@ impl Arena {
         let mut b = self.bin(class).0.lock();
         let unused = b.adopt(slab);
         let n = b.take_regions(out);
+        // Some of its regions are the caller's, unless another thread's slab had room: then it may be
+        // unmade as soon as the lock is free.
+        let fill = b.counts.slabs > GROWING && !slab.is_empty();
         drop(b);
+        if fill {
+            slab.fill();
+        }
         if let Some(slab) = unused {
             // Another thread made one at the same time.
             // SAFETY: a spare slab is empty and in no list, and it has been taken out of its bin.

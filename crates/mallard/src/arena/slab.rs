@@ -10,6 +10,7 @@ use crate::heap::HEAP;
 use crate::space::region::PageRecord;
 use crate::space::{Region, meta};
 use crate::sys::atomic::{AtomicUsize, Ordering};
+use crate::sys::mem;
 use core::cell::Cell;
 use core::ptr::NonNull;
 
@@ -39,6 +40,8 @@ pub struct Slab {
     class: Class,
     /// The list of the bin that it is in, or [`NO_LEVEL`].
     level: Cell<u8>,
+    /// Whether its pages were bare when it was made ([`crate::heap::Run::bare`]).
+    bare: bool,
     arena: u16,
     free: Cell<u16>,
     /// The slab is in the right list as long as no more regions than this are free.
@@ -118,6 +121,7 @@ impl Slab {
                 prev: Cell::new(None),
                 class,
                 level: Cell::new(NO_LEVEL),
+                bare: run.bare,
                 arena,
                 free: Cell::new(regions as u16),
                 most_free: Cell::new(0),
@@ -130,6 +134,13 @@ impl Slab {
         slab.home()
             .describe(run.addr, pages, class, PageRecord::Slab(at));
         Some(slab)
+    }
+
+    /// Brings the pages of a new slab that is going to be full soon, where they would come one by one.
+    pub fn fill(&self) {
+        if self.bare {
+            mem::fill(self.addr, self.shape.pages as usize * PAGE);
+        }
     }
 
     fn home(&self) -> &'static Region {

@@ -4,14 +4,15 @@
 //! per 4 KiB, so a heap that grows wants huge pages. A small program does not: one huge page would
 //! be more than all it needs. Hence `auto`, the default: the first [`PLAIN_CHUNKS`] chunks of the
 //! process never get huge pages, whatever the system's policy, and all later ones ask for them
-//! before they are first touched.
+//! before they are first touched. There, slabs of classes that grow are filled by one call instead
+//! ([`super::Run::bare`]).
 
 use crate::space::chunk::{CHUNK, Chunk};
 use crate::sys::atomic::{AtomicU8, AtomicUsize, Ordering};
 use crate::sys::mem;
 
 /// Chunks at the start of a process that stay with small pages under [`Policy::Auto`].
-const PLAIN_CHUNKS: usize = 4;
+const PLAIN_CHUNKS: usize = 8;
 /// Bytes of a huge page.
 pub const SIZE: usize = CHUNK;
 

@@ -56,6 +56,8 @@ pub struct Run {
     pub addr: usize,
     /// Whether every byte is known to be zero.
     pub zeroed: bool,
+    /// Whether each of its small pages is still to be brought by a page fault of its own.
+    pub bare: bool,
 }
 
 /// What the memory behind free pages is.
@@ -445,6 +447,7 @@ impl State {
         Some(Run {
             addr: chunk.addr() + start * PAGE,
             zeroed,
+            bare: zeroed && !chunk.huge.get() && !chunk.region().is_lent(),
         })
     }
 
@@ -454,7 +457,12 @@ impl State {
         self.span(addr, pages, |s, chunk, start, len| {
             zeroed &= s.take(chunk, start, len)
         });
-        Run { addr, zeroed }
+        Run {
+            addr,
+            zeroed,
+            // Nobody asks of such a run.
+            bare: false,
+        }
     }
 
     /// Calls `f` for each chunk's part of the pages.
