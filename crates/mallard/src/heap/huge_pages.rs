@@ -57,6 +57,9 @@ pub fn prepare(fresh: impl ExactSizeIterator<Item = &'static Chunk> + Clone) {
         Policy::Always => 0,
         Policy::Default | Policy::Never => return,
     };
+    if plain >= fresh.len() {
+        return;
+    }
     let mut huge = fresh.skip(plain);
     let Some(first) = huge.clone().next() else {
         return;

@@ -15,7 +15,7 @@ use crate::space::{HeapId, Region};
 /// at a chunk, where all of their memory can be huge pages and be moved by remapping.
 pub const LEAST: usize = 64;
 pub const MOST: usize = 2 * CHUNK_PAGES;
-/// Chunks that are looked at, at the lowest addresses.
+/// Chunks that are looked at, at the lowest addresses; their last group in whole.
 const LOOKED_AT: usize = 128;
 
 /// The shortest of the runs seen that are long enough, the first of equals.
@@ -47,30 +47,36 @@ pub fn find(pool: &Pool, pages: usize) -> Option<usize> {
 }
 
 /// Sees the runs of a region; of one that hooks lent, those within one extent.
-fn look_over<const LENT: bool>(region: &Region, heap: HeapId, best: &mut Best) {
+fn look_over<const LENT: bool>(region: &'static Region, heap: HeapId, best: &mut Best) {
     // Free pages right before chunk `next`.
     let (mut run, mut next) = (0, 0);
     let start = |i: usize| region.heap() + i * CHUNK;
-    for i in region.chunks_of(heap).take(LOOKED_AT) {
-        let chunk = region.chunk(i);
-        let is_there = chunk.committed.get() && !(LENT && chunk.away.get());
-        if i != next || !is_there || LENT && chunk.begins.get() {
-            best.see(start(next), run);
-            run = 0;
+    let mut left = LOOKED_AT;
+    for (first, chunks) in region.neighbours_of(heap) {
+        if left == 0 {
+            break;
         }
-        next = i + 1;
-        if !is_there {
-            continue;
+        left = left.saturating_sub(chunks.len());
+        for (i, chunk) in (first..).zip(chunks) {
+            let is_there = chunk.committed.get() && !(LENT && chunk.away.get());
+            if i != next || !is_there || LENT && chunk.begins.get() {
+                best.see(start(next), run);
+                run = 0;
+            }
+            next = i + 1;
+            if !is_there {
+                continue;
+            }
+            if chunk.is_vacant() {
+                run += CHUNK_PAGES;
+                continue;
+            }
+            let head = chunk.free.run_at(0);
+            if run > 0 {
+                best.see(start(i) + head * PAGE, run + head);
+            }
+            run = chunk.free.set_below(CHUNK_PAGES);
         }
-        if chunk.is_vacant() {
-            run += CHUNK_PAGES;
-            continue;
-        }
-        let head = chunk.free.run_at(0);
-        if run > 0 {
-            best.see(start(i) + head * PAGE, run + head);
-        }
-        run = chunk.free.set_below(CHUNK_PAGES);
     }
     if run >= CHUNK_PAGES {
         best.see(start(next), run);

@@ -10,7 +10,8 @@
 //!   a large block ([`PageRecord`]).
 //!
 //! and for every chunk a [`Chunk`] record. The record map and the chunk records are one array, a
-//! [`ChunkTable`] for each chunk.
+//! [`GroupTable`] for each eight chunks, their records before their pages' words: so what is recorded of
+//! a small heap is on one page.
 //!
 //! Page heaps share regions. The heap part is cut into *slices* of 64 chunks, and a [`Slice`] record
 //! says which page heap a slice belongs to, how many chunks of it are committed, and which of them
@@ -18,8 +19,8 @@
 //! A slice is claimed by the page heap that first commits a chunk of it, and stays with it for ever.
 //! Slices are claimed from the bottom of a region up; the chunks of a slice are committed likewise. So
 //! there are gaps, of addresses alone, below the committed end of a region, where several page heaps
-//! share it. The slice records stand before the chunk tables: beginning a region takes three calls of
-//! the system.
+//! share it. The slice records stand before the tables, the first slice's last, beside the first chunk's:
+//! beginning a region takes three calls of the system.
 //!
 //! The first region is what the fast path knows ([`fast_lookup`]): two words, its base and the
 //! length committed so far. When it is full, or when the system gave less than was asked for, more
@@ -32,14 +33,19 @@
 //! answer about a page that is not the asker's can only concern a pointer that was never valid.
 
 pub mod lent;
+mod slices;
 
 use super::chunk::{CHUNK, Chunk};
 use super::meta::{self, HugePages};
 use crate::class::{Class, PAGE, PAGE_SHIFT, Place};
-use crate::sys::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU64, AtomicUsize, Ordering};
+use crate::sys::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use crate::sys::count::Kind;
 use crate::sys::lock::{Guard, Mutex, RawLock};
 use crate::sys::mem::{self, round_up};
+use core::mem::offset_of;
+use core::ptr::NonNull;
+pub use slices::{ChunkSet, Claimed};
+use slices::{Slice, Slices};
 
 /// What the first region tries to reserve; halved until the system agrees.
 pub const PREFERRED: usize = 1 << 40;
@@ -96,34 +102,23 @@ pub struct Region {
     next: AtomicPtr<Region>,
 }
 
-/// All that is recorded of one chunk: its part of the record map, and its own record.
+/// Chunks whose records stand together.
+const GROUP: usize = 8;
+
+/// All that is recorded of a group of chunks: their records, and their part of the record map. The last
+/// group of a region may be shorter than this, as its pages' words come last.
 #[repr(C)]
-struct ChunkTable {
-    pages: [AtomicU64; PAGES_PER_CHUNK],
-    chunk: Chunk,
+struct GroupTable {
+    chunks: [Chunk; GROUP],
+    pages: [AtomicU64; GROUP * PAGES_PER_CHUNK],
 }
 
-/// What is recorded of a slice. All zero, as fresh memory is, it is one that nobody has claimed.
-#[repr(C)]
-#[derive(Default)]
-struct Slice {
-    /// The chunks without an allocated page, and those of them that hold memory: kept under the lock
-    /// of the page heap.
-    vacant: AtomicU64,
-    resident: AtomicU64,
-    /// The page heap's number plus one. Written once, under `GROWING`.
-    heap: AtomicU16,
-    /// Committed chunks, the slice's first. Grows under `GROWING`.
-    chunks: AtomicU16,
-}
-
-impl Slice {
-    fn is(&self, heap: HeapId) -> bool {
-        self.heap.load(Ordering::Relaxed) == heap.0 + 1
-    }
-
-    fn chunks(&self) -> usize {
-        self.chunks.load(Ordering::Relaxed) as usize
+impl GroupTable {
+    /// Bytes of the tables of so many chunks.
+    const fn bytes(chunks: usize) -> usize {
+        let (whole, rest) = (chunks / GROUP, chunks % GROUP);
+        let part = offset_of!(GroupTable, pages) + rest * PAGES_PER_CHUNK * size_of::<AtomicU64>();
+        whole * size_of::<GroupTable>() + if rest > 0 { part } else { 0 }
     }
 }
 
@@ -140,7 +135,7 @@ impl Layout {
     /// boundary wherever the reservation lies, and the maps end right before it.
     fn of(len: usize) -> Option<Layout> {
         let page = mem::os_page();
-        let per_chunk = CHUNK + PAGES_PER_CHUNK + size_of::<ChunkTable>() + 1;
+        let per_chunk = CHUNK + PAGES_PER_CHUNK + GroupTable::bytes(GROUP) / GROUP + 1;
         let mut chunks = len.checked_sub(CHUNK)? / per_chunk;
         while chunks > 0 {
             let layout = Self::with(chunks, page);
@@ -157,8 +152,9 @@ impl Layout {
         let class_map = (chunks * CHUNK / 64 * 65 + CHUNK) >> PAGE_SHIFT;
         let slices = round_up(class_map, page) + page;
         let length = chunks.div_ceil(SLICE_CHUNKS) * size_of::<Slice>();
-        let tables = round_up(slices + length, align_of::<ChunkTable>());
-        let heap = round_up(tables + chunks * size_of::<ChunkTable>(), page) + page;
+        // A few slices on the page where the tables begin.
+        let tables = round_up(slices + length, page) + FIRST_SLICES;
+        let heap = round_up(tables + GroupTable::bytes(chunks), page) + page;
         Layout {
             slices,
             tables,
@@ -167,6 +163,9 @@ impl Layout {
         }
     }
 }
+
+/// Bytes of slices on the page of the first table.
+const FIRST_SLICES: usize = 3 * align_of::<GroupTable>();
 
 /// What the record map says of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -280,18 +279,26 @@ impl Region {
 
     fn record_at(&self, p: usize) -> &'static AtomicU64 {
         debug_assert!(self.contains(p));
-        let offset = p - self.heap();
-        let table = self.table_at(offset / CHUNK);
+        let page = (p - self.heap()) / PAGE;
+        let table = self.group_at(page / (GROUP * PAGES_PER_CHUNK));
         // SAFETY: the tables of all chunks below the committed end are committed, for ever, and the
         // pages' words of those in gaps are zero. No reference is made to the chunk's own record,
         // which a gap has none of.
-        unsafe { &(*table).pages[offset % CHUNK / PAGE] }
+        unsafe { &(*table).pages[page % (GROUP * PAGES_PER_CHUNK)] }
     }
 
-    /// Where the table of the `i`-th chunk lies.
+    /// Where the table of the `i`-th group of chunks lies.
     #[inline]
-    fn table_at(&self, i: usize) -> *mut ChunkTable {
-        (self.tables.load(Ordering::Relaxed) + i * size_of::<ChunkTable>()) as *mut ChunkTable
+    fn group_at(&self, i: usize) -> *mut GroupTable {
+        (self.tables.load(Ordering::Relaxed) + i * size_of::<GroupTable>()) as *mut GroupTable
+    }
+
+    /// Where the record of the `i`-th chunk lies.
+    #[inline]
+    fn record_of_chunk(&self, i: usize) -> *mut Chunk {
+        let table = self.group_at(i / GROUP);
+        // SAFETY: inside the table, of which nothing is read.
+        unsafe { &raw mut (*table).chunks[i % GROUP] }
     }
 
     /// The class a cache may file the block at `p` under.
@@ -352,10 +359,10 @@ impl Region {
     /// The record of the `i`-th chunk, which is committed.
     #[inline]
     pub fn chunk(&self, i: usize) -> &'static Chunk {
-        debug_assert!(i % SLICE_CHUNKS < self.slices()[i / SLICE_CHUNKS].chunks());
+        debug_assert!(i % SLICE_CHUNKS < self.slices().at(i / SLICE_CHUNKS).chunks());
         // SAFETY: tables of committed chunks are committed and were initialised by `grow`; they live
         // for ever. The chunk's cells are touched under its page heap's lock only.
-        unsafe { &(*self.table_at(i)).chunk }
+        unsafe { &*self.record_of_chunk(i) }
     }
 
     /// The index of a chunk of this region.
@@ -368,11 +375,14 @@ impl Region {
         (p - self.heap()) / CHUNK
     }
 
-    fn slices(&self) -> &'static [Slice] {
-        let at = self.slices.load(Ordering::Relaxed) as *const Slice;
-        // SAFETY: the records of the slices up to the committed end are committed, for ever, and
-        // consist of atomics; `chunks` exceeds 0 only after that.
-        unsafe { core::slice::from_raw_parts(at, self.chunks().div_ceil(SLICE_CHUNKS)) }
+    #[inline]
+    fn slices(&self) -> Slices<'static> {
+        let n = self.chunks().div_ceil(SLICE_CHUNKS);
+        let tables = self.tables.load(Ordering::Relaxed) as *mut Slice;
+        // SAFETY: the records of the slices up to the committed end are committed, for ever, right
+        // before the tables, and consist of atomics; `chunks` exceeds 0 only after that, so that without
+        // tables there are none.
+        unsafe { Slices::before(NonNull::new(tables).unwrap_or(NonNull::dangling()), n) }
     }
 
     /// The page heap's chunks without an allocated page.
@@ -399,6 +409,25 @@ impl Region {
         slices
             .filter(move |(_, slice)| slice.is(heap))
             .flat_map(|(i, slice)| (0..slice.chunks()).map(move |c| i * SLICE_CHUNKS + c))
+    }
+
+    /// The page heap's committed chunks, up to eight neighbours at a time, with the first one's index.
+    pub fn neighbours_of(
+        &'static self,
+        heap: HeapId,
+    ) -> impl Iterator<Item = (usize, &'static [Chunk])> {
+        const { assert!(SLICE_CHUNKS.is_multiple_of(GROUP)) };
+        self.slices_of(heap).flat_map(move |slice| {
+            let chunks = slice.chunks();
+            chunks.clone().step_by(GROUP).map(move |first| {
+                let n = (chunks.end - first).min(GROUP);
+                // SAFETY: as in `chunk`, for each of them; a group's records are neighbours.
+                let records = unsafe {
+                    core::slice::from_raw_parts(self.record_of_chunk(first).cast_const(), n)
+                };
+                (first, records)
+            })
+        })
     }
 
     /// The slices that the page heap has claimed.
@@ -433,7 +462,7 @@ impl Region {
     pub fn ends(&self, heap: HeapId) -> [Option<End>; 2] {
         let slices = self.slices();
         let last = slices.iter().rposition(|slice| slice.is(heap));
-        let own = last.map(|i| self.end_at(i * SLICE_CHUNKS + slices[i].chunks()));
+        let own = last.map(|i| self.end_at(i * SLICE_CHUNKS + slices.at(i).chunks()));
         let top = slices.len() * SLICE_CHUNKS;
         let free = End {
             at: top,
@@ -468,13 +497,13 @@ impl Region {
             // SAFETY: the table's memory was committed by `map_up_to` and nobody refers to it yet;
             // fresh memory is zero, which is an empty part of the record map.
             unsafe {
-                let chunk = &raw mut (*self.table_at(i)).chunk;
+                let chunk = self.record_of_chunk(i);
                 chunk.write(Chunk::vacant(self.heap() + i * CHUNK, self, heap));
             }
         }
         self.chunks.store(end.max(self.chunks()), Ordering::Release);
         for i in first / SLICE_CHUNKS..end.div_ceil(SLICE_CHUNKS) {
-            let slice = &self.slices()[i];
+            let slice = self.slices().at(i);
             let chunks = (end - i * SLICE_CHUNKS).min(SLICE_CHUNKS);
             slice.heap.store(heap.0 + 1, Ordering::Relaxed);
             slice.chunks.store(chunks as u16, Ordering::Relaxed);
@@ -524,7 +553,7 @@ impl Region {
         // The slices stand right before the tables: they are committed with the first of them, whole.
         let slices = self.slices.load(Ordering::Relaxed);
         let tables = self.tables.load(Ordering::Relaxed) - slices;
-        let end = |chunks: usize| tables + chunks * size_of::<ChunkTable>();
+        let end = |chunks: usize| tables + GroupTable::bytes(chunks);
         commit(base, old_classes, classes(to))
             && commit(slices, if from == 0 { 0 } else { end(from) }, end(to))
     }
@@ -614,10 +643,10 @@ fn smaller(size: usize) -> usize {
 /// Bytes of the maps: committed, and those of them that describe committed chunks, so that memory is
 /// behind them.
 pub fn maps() -> (usize, usize) {
-    const CHUNK_MAPS: usize = size_of::<ChunkTable>() + PAGES_PER_CHUNK;
+    const CHUNK_MAPS: usize = GroupTable::bytes(GROUP) / GROUP + PAGES_PER_CHUNK;
     let (mut committed, mut touched) = (0, 0);
     for region in Region::all() {
-        let slices = size_of_val(region.slices());
+        let slices = region.slices().bytes();
         let chunks: usize = region.slices().iter().map(Slice::chunks).sum();
         committed += slices + region.mapped_chunks.load(Ordering::Relaxed) * CHUNK_MAPS;
         touched += slices + chunks * CHUNK_MAPS;
@@ -639,133 +668,6 @@ pub struct HeapId(pub u16);
 pub struct End {
     pub at: usize,
     pub room: usize,
-}
-
-/// A slice of 64 chunks that belongs to a page heap.
-pub struct Claimed {
-    pub number: usize,
-    committed: usize,
-}
-
-impl Claimed {
-    /// The indices of its committed chunks.
-    pub fn chunks(&self) -> impl Iterator<Item = usize> {
-        let first = self.number * SLICE_CHUNKS;
-        first..first + self.committed
-    }
-}
-
-/// A set of a page heap's chunks in a region, one bit each, kept under the page heap's lock. Chunks
-/// of other page heaps are no members, whatever their bits.
-pub struct ChunkSet<'a> {
-    slices: &'a [Slice],
-    resident: bool,
-    heap: HeapId,
-}
-
-impl ChunkSet<'_> {
-    fn word(&self, i: usize) -> &AtomicU64 {
-        debug_assert!(self.slices[i].is(self.heap));
-        if self.resident {
-            &self.slices[i].resident
-        } else {
-            &self.slices[i].vacant
-        }
-    }
-
-    fn get(&self, i: usize) -> u64 {
-        match self.slices.get(i) {
-            Some(slice) if slice.is(self.heap) => self.word(i).load(Ordering::Relaxed),
-            _ => 0,
-        }
-    }
-
-    fn len(&self) -> usize {
-        self.slices.len() * SLICE_CHUNKS
-    }
-
-    pub fn insert(&self, chunk: usize) {
-        self.word(chunk / 64)
-            .store(self.get(chunk / 64) | 1 << (chunk % 64), Ordering::Relaxed);
-    }
-
-    pub fn remove(&self, chunk: usize) {
-        self.word(chunk / 64).store(
-            self.get(chunk / 64) & !(1 << (chunk % 64)),
-            Ordering::Relaxed,
-        );
-    }
-
-    pub fn contains(&self, chunk: usize) -> bool {
-        self.get(chunk / 64) >> (chunk % 64) & 1 == 1
-    }
-
-    /// The members in a slice, a bit each.
-    pub fn members(&self, slice: usize) -> u64 {
-        self.get(slice)
-    }
-
-    /// The lowest chunk of the set.
-    pub fn first(&self) -> Option<usize> {
-        self.next(0, true)
-    }
-
-    /// The first member at or after `from`.
-    pub fn next_member(&self, from: usize) -> Option<usize> {
-        self.next(from, true)
-    }
-
-    /// The members, highest first; members may be removed meanwhile.
-    pub fn descending(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..self.slices.len()).rev().flat_map(|i| {
-            let mut w = self.get(i);
-            core::iter::from_fn(move || {
-                let bit = 63u32.checked_sub(w.leading_zeros())?;
-                w &= !(1 << bit);
-                Some(i * 64 + bit as usize)
-            })
-        })
-    }
-
-    /// The first chunk at or after `from` whose membership is `member`.
-    fn next(&self, from: usize, member: bool) -> Option<usize> {
-        let mut mask = u64::MAX << (from % 64);
-        for i in from / 64..self.slices.len() {
-            let w = if member { self.get(i) } else { !self.get(i) } & mask;
-            if w != 0 {
-                return Some(i * 64 + w.trailing_zeros() as usize);
-            }
-            mask = u64::MAX;
-        }
-        None
-    }
-
-    /// The smallest run of at least `n` members that has room for one beginning where `aligned`
-    /// moves its start to; gives that start.
-    pub fn best_fit(&self, n: usize, aligned: impl Fn(usize) -> usize) -> Option<usize> {
-        let mut best: Option<(usize, usize)> = None;
-        let mut from = 0;
-        while let Some(start) = self.next(from, true) {
-            let end = self.next(start, false).unwrap_or(self.len());
-            let at = aligned(start);
-            if at + n <= end && best.is_none_or(|(_, len)| end - start < len) {
-                best = Some((at, end - start));
-                if end - start == n {
-                    break;
-                }
-            }
-            from = end;
-            if from >= self.len() {
-                break;
-            }
-        }
-        best.map(|(at, _)| at)
-    }
-
-    /// Members right before a chunk, consecutive.
-    pub fn before(&self, chunk: usize) -> usize {
-        (0..chunk).rev().take_while(|&c| self.contains(c)).count()
-    }
 }
 
 #[cfg(test)]

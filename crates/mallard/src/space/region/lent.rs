@@ -5,7 +5,7 @@
 //! by a directory of all chunks of the address space, two levels deep. Chunks leave it one by one when
 //! they are given back; the record goes with the last.
 
-use super::{Chunk, ChunkTable, HeapId, PAGES_PER_CHUNK, Region, SLICE_CHUNKS, Slice};
+use super::{Chunk, GroupTable, HeapId, PAGES_PER_CHUNK, Region, SLICE_CHUNKS, Slice};
 use crate::space::chunk::CHUNK;
 use crate::space::meta;
 use crate::sys::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -92,11 +92,11 @@ impl Maps {
     fn of(chunks: usize) -> Maps {
         let slices = (chunks * PAGES_PER_CHUNK).next_multiple_of(64);
         let tables = slices + chunks.div_ceil(SLICE_CHUNKS) * size_of::<Slice>();
-        let tables = tables.next_multiple_of(align_of::<ChunkTable>());
+        let tables = tables.next_multiple_of(align_of::<GroupTable>());
         Maps {
             slices,
             tables,
-            len: tables + chunks * size_of::<ChunkTable>(),
+            len: tables + GroupTable::bytes(chunks),
         }
     }
 }
@@ -105,7 +105,7 @@ impl Region {
     /// Takes on `chunks` chunks from `addr` on, where [`is_vacant`]; all belong to the page heap, and
     /// none is in its sets. None when there is no metadata for them.
     pub fn adopt(heap: HeapId, addr: usize, chunks: usize) -> Option<&'static Region> {
-        const { assert!(align_of::<ChunkTable>() <= 64) };
+        const { assert!(align_of::<GroupTable>() <= 64) };
         for i in 0..chunks {
             make_slot(addr + i * CHUNK)?;
         }
@@ -141,7 +141,7 @@ impl Region {
         for i in 0..chunks {
             // SAFETY: the table lies in the record taken above; nobody refers to it yet.
             unsafe {
-                let chunk = &raw mut (*region.table_at(i)).chunk;
+                let chunk = region.record_of_chunk(i);
                 chunk.write(Chunk::vacant(addr + i * CHUNK, region, heap));
             }
         }

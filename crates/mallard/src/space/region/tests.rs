@@ -1,6 +1,7 @@
 //! The layout of a reservation, what the maps can say, and sets of chunks beside arrays of flags.
 
 use super::*;
+use crate::sys::atomic::AtomicU16;
 use proptest::prelude::*;
 use std::vec;
 use std::vec::Vec;
@@ -21,8 +22,9 @@ fn the_parts_of_a_reservation_of_any_size_fit_into_it_one_after_the_other() {
                 "{len}: a byte for every page"
             );
             assert!(l.slices + slices <= l.tables);
-            assert_eq!(l.slices % align_of::<Slice>(), 0);
-            assert!(l.tables + l.chunks * size_of::<ChunkTable>() < l.heap);
+            assert_eq!(l.tables % align_of::<GroupTable>(), 0);
+            assert_eq!((l.tables - size_of::<Slice>()) / PAGE, l.tables / PAGE);
+            assert!(l.tables + GroupTable::bytes(l.chunks) < l.heap);
             // Wherever the reservation begins, its heap begins at a chunk's boundary.
             assert!(l.heap + l.chunks * CHUNK + CHUNK <= len, "{len}");
             assert!(
@@ -59,7 +61,7 @@ proptest! {
     ) {
         // What other page heaps keep in their slices is no concern of this one.
         let heap = HeapId(9);
-        let slices: Vec<Slice> = (mine.iter().enumerate())
+        let slices: Vec<Slice> = (mine.iter().enumerate()).rev()
             .map(|(i, mine)| Slice {
                 vacant: AtomicU64::new(if *mine { 0 } else { u64::MAX }),
                 resident: AtomicU64::new(if *mine { 0 } else { u64::MAX }),
@@ -67,7 +69,10 @@ proptest! {
                 chunks: AtomicU16::new(SLICE_CHUNKS as u16),
             })
             .collect();
-        let set = ChunkSet { slices: &slices, resident, heap };
+        let end = std::ptr::NonNull::from(&slices[..]).cast::<Slice>();
+        // SAFETY: these are all of them, the last first.
+        let slices = unsafe { Slices::before(end.add(mine.len()), mine.len()) };
+        let set = ChunkSet { slices, resident, heap };
         let len = mine.len() * SLICE_CHUNKS;
         let mut model = vec![false; len];
         for (insert, first, count) in changes {

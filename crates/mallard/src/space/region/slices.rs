@@ -1,0 +1,209 @@
+//! Slices of a region, and the sets of chunks that they hold: what page heaps share a region by.
+
+use super::{HeapId, SLICE_CHUNKS};
+use crate::sys::atomic::{AtomicU16, AtomicU64, Ordering};
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+
+/// What is recorded of a slice. All zero, as fresh memory is, it is one that nobody has claimed.
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct Slice {
+    /// The chunks without an allocated page, and those of them that hold memory: kept under the lock
+    /// of the page heap.
+    pub(super) vacant: AtomicU64,
+    pub(super) resident: AtomicU64,
+    /// The page heap's number plus one. Written once, under `GROWING`.
+    pub(super) heap: AtomicU16,
+    /// Committed chunks, the slice's first. Grows under `GROWING`.
+    pub(super) chunks: AtomicU16,
+}
+
+impl Slice {
+    pub(super) fn is(&self, heap: HeapId) -> bool {
+        self.heap.load(Ordering::Relaxed) == heap.0 + 1
+    }
+
+    pub(super) fn chunks(&self) -> usize {
+        self.chunks.load(Ordering::Relaxed) as usize
+    }
+}
+
+/// The slices of a region up to the committed end. They stand in memory the last first.
+#[derive(Clone, Copy)]
+pub(super) struct Slices<'a> {
+    /// Behind the first.
+    end: NonNull<Slice>,
+    len: usize,
+    of: PhantomData<&'a Slice>,
+}
+
+impl<'a> Slices<'a> {
+    /// Those that stand before an address.
+    ///
+    /// # Safety
+    /// So many stand there, the last first, and live as long as the result.
+    pub(super) unsafe fn before(end: NonNull<Slice>, len: usize) -> Self {
+        Slices {
+            end,
+            len,
+            of: PhantomData,
+        }
+    }
+
+    #[inline]
+    pub(super) fn len(self) -> usize {
+        self.len
+    }
+
+    pub(super) fn bytes(self) -> usize {
+        self.len * size_of::<Slice>()
+    }
+
+    /// The `i`-th from the bottom of the region, if there is one.
+    #[inline]
+    pub(super) fn get(self, i: usize) -> Option<&'a Slice> {
+        // SAFETY: no more than `len` before the end, where a slice stands.
+        (i < self.len).then(|| unsafe { self.end.sub(i + 1).as_ref() })
+    }
+
+    /// The `i`-th, which there is.
+    #[inline]
+    pub(super) fn at(self, i: usize) -> &'a Slice {
+        assert!(i < self.len);
+        // SAFETY: as in `get`.
+        unsafe { self.end.sub(i + 1).as_ref() }
+    }
+
+    /// From the bottom up.
+    pub(super) fn iter(self) -> impl DoubleEndedIterator<Item = &'a Slice> + ExactSizeIterator {
+        (0..self.len).map(move |i| self.at(i))
+    }
+}
+
+/// A slice of 64 chunks that belongs to a page heap.
+pub struct Claimed {
+    pub number: usize,
+    pub(super) committed: usize,
+}
+
+impl Claimed {
+    /// The indices of its committed chunks.
+    pub fn chunks(&self) -> core::ops::Range<usize> {
+        let first = self.number * SLICE_CHUNKS;
+        first..first + self.committed
+    }
+}
+
+/// A set of a page heap's chunks in a region, one bit each, kept under the page heap's lock. Chunks
+/// of other page heaps are no members, whatever their bits.
+pub struct ChunkSet<'a> {
+    pub(super) slices: Slices<'a>,
+    pub(super) resident: bool,
+    pub(super) heap: HeapId,
+}
+
+impl ChunkSet<'_> {
+    fn word(&self, i: usize) -> &AtomicU64 {
+        debug_assert!(self.slices.at(i).is(self.heap));
+        if self.resident {
+            &self.slices.at(i).resident
+        } else {
+            &self.slices.at(i).vacant
+        }
+    }
+
+    fn get(&self, i: usize) -> u64 {
+        match self.slices.get(i) {
+            Some(slice) if slice.is(self.heap) => self.word(i).load(Ordering::Relaxed),
+            _ => 0,
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.slices.len() * SLICE_CHUNKS
+    }
+
+    pub fn insert(&self, chunk: usize) {
+        self.word(chunk / 64)
+            .store(self.get(chunk / 64) | 1 << (chunk % 64), Ordering::Relaxed);
+    }
+
+    pub fn remove(&self, chunk: usize) {
+        self.word(chunk / 64).store(
+            self.get(chunk / 64) & !(1 << (chunk % 64)),
+            Ordering::Relaxed,
+        );
+    }
+
+    pub fn contains(&self, chunk: usize) -> bool {
+        self.get(chunk / 64) >> (chunk % 64) & 1 == 1
+    }
+
+    /// The members in a slice, a bit each.
+    pub fn members(&self, slice: usize) -> u64 {
+        self.get(slice)
+    }
+
+    /// The lowest chunk of the set.
+    pub fn first(&self) -> Option<usize> {
+        self.next(0, true)
+    }
+
+    /// The first member at or after `from`.
+    pub fn next_member(&self, from: usize) -> Option<usize> {
+        self.next(from, true)
+    }
+
+    /// The members, highest first; members may be removed meanwhile.
+    pub fn descending(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.slices.len()).rev().flat_map(|i| {
+            let mut w = self.get(i);
+            core::iter::from_fn(move || {
+                let bit = 63u32.checked_sub(w.leading_zeros())?;
+                w &= !(1 << bit);
+                Some(i * 64 + bit as usize)
+            })
+        })
+    }
+
+    /// The first chunk at or after `from` whose membership is `member`.
+    fn next(&self, from: usize, member: bool) -> Option<usize> {
+        let mut mask = u64::MAX << (from % 64);
+        for i in from / 64..self.slices.len() {
+            let w = if member { self.get(i) } else { !self.get(i) } & mask;
+            if w != 0 {
+                return Some(i * 64 + w.trailing_zeros() as usize);
+            }
+            mask = u64::MAX;
+        }
+        None
+    }
+
+    /// The smallest run of at least `n` members that has room for one beginning where `aligned`
+    /// moves its start to; gives that start.
+    pub fn best_fit(&self, n: usize, aligned: impl Fn(usize) -> usize) -> Option<usize> {
+        let mut best: Option<(usize, usize)> = None;
+        let mut from = 0;
+        while let Some(start) = self.next(from, true) {
+            let end = self.next(start, false).unwrap_or(self.len());
+            let at = aligned(start);
+            if at + n <= end && best.is_none_or(|(_, len)| end - start < len) {
+                best = Some((at, end - start));
+                if end - start == n {
+                    break;
+                }
+            }
+            from = end;
+            if from >= self.len() {
+                break;
+            }
+        }
+        best.map(|(at, _)| at)
+    }
+
+    /// Members right before a chunk, consecutive.
+    pub fn before(&self, chunk: usize) -> usize {
+        (0..chunk).rev().take_while(|&c| self.contains(c)).count()
+    }
+}
