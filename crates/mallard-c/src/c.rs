@@ -84,10 +84,11 @@ pub unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, siz
     if !align.is_power_of_two() || !align.is_multiple_of(size_of::<*mut c_void>()) {
         return libc::EINVAL;
     }
-    let keep = errno::KeepErrno::new();
+    let before = errno::get();
     let block = api::alloc_aligned(size, align);
-    drop(keep);
     if block.is_null() {
+        // This function tells by its result alone.
+        errno::set(before);
         return libc::ENOMEM;
     }
     // SAFETY: the caller's promise.

@@ -223,7 +223,7 @@ pub fn alloc_aligned(size: usize, align: usize) -> *mut u8 {
 }
 
 /// The largest alignment that a block from a cache may have.
-const ALIGN_MAX: usize = 64 * 1024;
+const ALIGN_MAX: usize = large::NATURAL_MAX;
 
 /// Whether an aligned request is served by whole pages for its size or its alignment.
 #[inline]
@@ -261,15 +261,18 @@ pub(super) fn usable_for(size: usize, align: usize) -> Option<usize> {
 /// No address that a process can have is a multiple of more.
 pub(super) const LARGEST_ALIGN: usize = 1 << 46;
 
-/// A block of a multiple of `align`, which is more than a page: one that was freed before and happens
-/// to stand right, as the last of its kind does where many are wanted, or a new one.
+/// A block of a multiple of `align`, which is more than a page: the next of its class, which stands right
+/// unless it was resized where it stood; then one of those that were freed lately, or a new one.
 #[inline(never)]
 fn alloc_on_boundary(size: usize, align: usize) -> *mut u8 {
     let class = Class::of(size);
-    if class.is_slab() {
-        debug_assert!(class.slab_align().is_multiple_of(align));
-        return pop(Place::of(class));
+    let block = pop(Place::of(class));
+    if block.addr().is_multiple_of(align) {
+        return block;
     }
+    debug_assert!(!class.is_slab());
+    // SAFETY: the block is new and nobody's yet.
+    unsafe { super::free::dealloc(block) };
     match life::current().and_then(|cache| cache.take_aligned(class, align)) {
         Some(block) => {
             counted::allocated(class.size());

@@ -45,12 +45,13 @@ const LEAST_BLOCKS: usize = 8;
 /// What a thread has seen of a stack that begins with another thread's block.
 const FOREIGN: u8 = u8::MAX;
 const _: () = assert!(MOST_BLOCKS < FOREIGN as usize);
-/// Bytes of room over all stacks that a thread may have at most, and that it may have whatever the
-/// size of the heap.
-const THREAD_BYTES: usize = 2 * 1024 * 1024;
+/// Bytes of room over all stacks that a thread may have at most, and that it may have however many
+/// threads there are.
+const THREAD_BYTES: usize = 4 * 1024 * 1024;
 const THREAD_SURE: usize = 1024 * 1024;
-/// Beyond that, the room of all threads together is one part in so many of the heap, so that caches
-/// cannot hold a large share of a small heap; and never more than so many bytes.
+/// Beyond that, the room of all threads together is so many bytes, or one part in so many of the heap, so
+/// that many threads' caches cannot hold a large share of a small heap; and never more than so many.
+const TOGETHER: usize = 16 * 1024 * 1024;
 const HEAP_SHARE: usize = 16;
 const PROCESS_BYTES: usize = 256 * 1024 * 1024;
 /// Room in bytes with which a stack begins.
@@ -153,6 +154,11 @@ pub fn stack_at(place: Place) -> &'static Stack {
     // SAFETY: the thread's pointer leads to a cache, which begins with its stacks, or to a block of
     // zeros that is as large; a zeroed stack is valid. Both live as long as the thread runs our code.
     unsafe { &*((tls::get() + place.offset()) as *const Stack) }
+}
+
+/// Room that the stacks of all threads may have beyond what each has for sure, in bytes.
+fn together() -> usize {
+    (arena::footprint() / HEAP_SHARE).clamp(TOGETHER, PROCESS_BYTES)
 }
 
 /// The most blocks that a stack of this class may hold.
@@ -433,7 +439,7 @@ impl ThreadCache {
         let (room, all) = (self.room.get() + more, ROOM.load(Ordering::Relaxed) + more);
         first
             || room <= THREAD_SURE && all <= PROCESS_BYTES
-            || room <= THREAD_BYTES && all <= (arena::footprint() / HEAP_SHARE).min(PROCESS_BYTES)
+            || room <= THREAD_BYTES && all <= together()
     }
 
     /// Empties the stack of a class and takes its room away.

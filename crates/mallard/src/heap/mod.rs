@@ -419,9 +419,13 @@ impl State {
     fn alloc(&mut self, pages: usize, align: usize) -> Option<Run> {
         if pages < CHUNK_PAGES && align <= CHUNK {
             let align_pages = align / PAGE;
-            // A run of this length surely holds an aligned one; a shorter one may.
-            if let Some(chunk) = self.filler.find(pages + align_pages - 1) {
-                return self.alloc_in(chunk, pages, align_pages);
+            // A run of the same length may stand right; a longer one surely holds one that does.
+            for enough in [pages, pages + align_pages - 1] {
+                let run = (self.filler.find(enough))
+                    .and_then(|chunk| self.alloc_in(chunk, pages, align_pages));
+                if run.is_some() {
+                    return run;
+                }
             }
         }
         if (rows::LEAST..rows::MOST).contains(&pages)

@@ -432,6 +432,18 @@ fn blocks_of_parts_of_chunks_are_packed_over_their_borders() {
     );
 }
 
+#[test]
+fn a_gap_of_the_right_length_that_stands_right_serves_an_aligned_request() {
+    let _alone = alone();
+    let heap = second();
+    let aligned = || heap.alloc(16, 16 * PAGE).expect("there is memory").addr;
+    let runs: Vec<usize> = (0..3 * CHUNK_PAGES / 16).map(|_| aligned()).collect();
+    let gap = runs[CHUNK_PAGES / 16];
+    heap.free(gap, 16);
+    assert_eq!(aligned(), gap);
+    heap.free_many(runs.iter().map(|&at| (at, 16)));
+}
+
 /// The flags that the system says the mapping of an address has.
 fn mapping_flags(addr: usize) -> std::string::String {
     let smaps = std::fs::read_to_string("/proc/self/smaps").expect("readable");
