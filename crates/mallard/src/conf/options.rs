@@ -110,11 +110,15 @@ impl Descriptor {
 
     /// Appends what values are valid.
     pub fn valid(&self, out: &mut Line) {
-        let any = core::ptr::from_ref(&Options::DEFAULT).cast_mut();
+        let any = core::ptr::from_ref(&DEFAULT).cast_mut();
         // SAFETY: nothing is set.
         unsafe { self.work(any, Work::Valid(out)) };
     }
 }
+
+/// [`Options::DEFAULT`] by a name of its own, by which the library's order of constants finds it: every process
+/// reads it.
+pub(super) static DEFAULT: Options = Options::DEFAULT;
 
 /// Where each name of [`NAMES`] ends.
 static ENDS: [u16; TABLE.len()] = {

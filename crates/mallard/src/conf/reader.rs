@@ -6,7 +6,7 @@
 
 use super::line::{Line, Sink};
 use super::nearest::nearest;
-use super::options::{Descriptor, Options, TABLE, find};
+use super::options::{DEFAULT, Descriptor, Options, TABLE, find};
 
 /// Messages about mistakes before the rest is only counted.
 pub(super) const MESSAGES: u32 = 16;
@@ -80,7 +80,7 @@ pub struct Outcome {
 /// Reads the options from the given sources. Messages, and what `confirm_conf` prints, go to `sink`.
 pub fn read_from(sources: &Sources<'_>, sink: &mut dyn Sink) -> Outcome {
     let mut reader = Reader {
-        options: Options::DEFAULT,
+        options: DEFAULT,
         set_by: [None; TABLE.len()],
         errors: 0,
         messages: 0,
@@ -197,14 +197,15 @@ impl Reader<'_> {
 
     /// Settings that are each valid but not together.
     fn check_dependencies(&mut self) {
+        if !self.options.prof_leak_error || self.options.prof_final {
+            return;
+        }
         let Some(source) = self.source_of("prof_leak_error") else {
             return;
         };
-        if self.options.prof_leak_error && !self.options.prof_final {
-            self.error(source, |line| {
-                line.text("option \"prof_leak_error\" has no effect; valid: with prof_final:true");
-            });
-        }
+        self.error(source, |line| {
+            line.text("option \"prof_leak_error\" has no effect; valid: with prof_final:true");
+        });
     }
 
     fn source_of(&self, name: &str) -> Option<Source> {
