@@ -150,6 +150,8 @@ impl ThreadCache {
     #[inline(never)]
     fn abandon(&self) {
         self.front.stacks.iter().for_each(Stack::abandon);
+        let arrays = self.arrays.iter();
+        arrays.for_each(|array| array.store(0, Ordering::Relaxed));
         ROOM.fetch_sub(self.room.take(), Ordering::Relaxed);
         self.busy.store(false, Ordering::Relaxed);
     }

@@ -115,6 +115,8 @@ pub struct ThreadCache {
     next_look: Cell<u8>,
     /// The length of each stack when it was last looked at.
     seen: [Cell<u8>; CACHED_CLASSES + 1],
+    /// Blocks that the array of each stack is for. Written by the owner once the stack has that array.
+    arrays: [AtomicU8; CACHED_CLASSES + 1],
     /// Whether the thread is changing its stacks in more than one step. A fork sees this, and the
     /// child leaves such a cache alone.
     busy: AtomicBool,
@@ -250,7 +252,9 @@ impl ThreadCache {
     /// Calls `f` with the blocks on the stack of a class, for threads other than the owner too: see
     /// [`Stack::each_hint`].
     pub fn each_hint(&self, class: Class, f: impl FnMut(usize)) {
-        self.stack(class).each_hint(most(class), f);
+        // Before the stack's words: its array is no smaller than that.
+        let room = self.arrays[class.index()].load(Ordering::Acquire);
+        self.stack(class).each_hint(room as usize, f);
     }
 
     /// The arena that it fills up from.
@@ -260,8 +264,11 @@ impl ThreadCache {
 
     /// Bytes of its records: its own, and the arrays of its stacks.
     pub fn record_bytes(&self) -> usize {
-        let arrays = Class::cachable().filter(|&class| self.stack(class).has_array());
-        let arrays: usize = arrays.map(|c| meta::size_taken(array_bytes(most(c)))).sum();
+        let arrays = self.arrays.iter().map(|a| a.load(Ordering::Relaxed));
+        let arrays = arrays.filter(|&blocks| blocks > 0);
+        let arrays: usize = arrays
+            .map(|blocks| meta::size_taken(array_bytes(blocks as usize)))
+            .sum();
         let zeros = self
             .zeros
             .get()
@@ -409,21 +416,46 @@ impl ThreadCache {
         }
     }
 
-    /// Gives a stack room for `new` blocks, which holds those on it; false when memory is out. Its
-    /// array is made once, as long as it may ever have to be: 1 KiB at most.
+    /// Gives a stack room for `new` blocks, which holds those on it; false when memory is out.
     fn set_room(&self, class: Class, new: usize) -> bool {
-        let stack = self.stack(class);
-        if !stack.has_array() {
-            let Some(array) = meta::take(array_bytes(most(class))) else {
-                return false;
-            };
-            // SAFETY: the array was just taken for this stack.
-            unsafe { stack.set_array(array.as_ptr().addr()) };
+        if new > self.array(class) && !self.make_array(class, new) {
+            return false;
         }
+        let stack = self.stack(class);
         let old = stack.capacity();
-        // SAFETY: the array is `most` words long, and `new` is no more.
+        // SAFETY: the array is long enough for `new`, or no shorter than it was.
         unsafe { stack.set_capacity(new) };
         self.count_room(class, old, new);
+        true
+    }
+
+    /// Blocks that the array of a stack is for.
+    fn array(&self, class: Class) -> usize {
+        self.arrays[class.index()].load(Ordering::Relaxed) as usize
+    }
+
+    /// Gives a stack an array for so many blocks, more than the one it has. Most stacks never grow, and
+    /// a small program has some dozens.
+    fn make_array(&self, class: Class, blocks: usize) -> bool {
+        let stack = self.stack(class);
+        let Some(array) = meta::take(array_bytes(blocks)) else {
+            return false;
+        };
+        let array = array.as_ptr().addr();
+        if stack.has_array() {
+            let size = array_bytes(self.array(class));
+            // SAFETY: the array was just taken for this stack, and is longer than its own.
+            let before = unsafe { stack.move_to(array) };
+            if let Some(before) = NonNull::new(before as *mut u8) {
+                // SAFETY: taken with this size for this stack, which has left it. Who looks from another
+                // thread may still read it, and expects anything.
+                unsafe { meta::give(before, size) };
+            }
+        } else {
+            // SAFETY: as above.
+            unsafe { stack.set_array(array) };
+        }
+        self.arrays[class.index()].store(blocks as u8, Ordering::Release);
         true
     }
 
@@ -472,9 +504,10 @@ impl ThreadCache {
     /// Gives back the memory that blocks were listed in, of which there are none any more.
     fn give_arrays(&self) {
         for class in Class::cachable() {
+            let blocks = self.arrays[class.index()].swap(0, Ordering::Relaxed) as usize;
             if let Some(array) = NonNull::new(self.stack(class).forget() as *mut u8) {
-                // SAFETY: taken with this size by `set_room`; the stack has left it.
-                unsafe { meta::give(array, array_bytes(most(class))) };
+                // SAFETY: taken with this size by `make_array`; the stack has left it.
+                unsafe { meta::give(array, array_bytes(blocks)) };
             }
         }
     }

@@ -207,6 +207,25 @@ impl Stack {
         self.full.set(base as u32);
     }
 
+    /// Has the blocks lie in another array; gives the one before, which is nobody's then.
+    ///
+    /// # Safety
+    /// As for [`Stack::set_array`]; the array is large enough for the stack's capacity, which it keeps.
+    pub unsafe fn move_to(&self, array: usize) -> usize {
+        let (len, mark, capacity) = (self.len(), self.mark(), self.capacity());
+        self.settle();
+        let (old, new) = (self.base(), array + WORD);
+        // SAFETY: both arrays hold so many words, and they are two.
+        unsafe { core::ptr::copy_nonoverlapping(old as *const usize, new as *mut usize, len) };
+        // Whoever asks for the length meanwhile sees none.
+        self.set_top(0);
+        self.base.store(new, Ordering::Release);
+        self.empty.set(self.place(mark) as u32);
+        self.full.set(self.place(capacity) as u32);
+        self.top.store(self.place(len), Ordering::Release);
+        old - WORD
+    }
+
     /// Sets how many blocks may be on the stack, which are no fewer than there are.
     ///
     /// # Safety
@@ -333,6 +352,36 @@ mod tests {
             (2, Some(24), Some(16), None)
         );
         assert_eq!((s.forget(), s.has_array()), (array.as_ptr().addr(), false));
+    }
+
+    #[test]
+    fn a_stack_moves_into_a_larger_array_as_it_is() {
+        let mut small = [0usize; array_bytes(2) / WORD];
+        let mut large = [0usize; array_bytes(4) / WORD];
+        let s = Stack::new();
+        // SAFETY: the arrays outlive the stack, are used by it alone, and long enough.
+        unsafe {
+            s.set_array(small.as_mut_ptr().addr());
+            s.set_capacity(2);
+        }
+        assert!(s.push(8) && s.push(16) && !s.push(24));
+        s.set_mark(1);
+        // SAFETY: as above.
+        let before = unsafe { s.move_to(large.as_mut_ptr().addr()) };
+        assert_eq!(before, small.as_ptr().addr());
+        assert_eq!(
+            (s.len(), s.mark(), s.capacity(), s.push(24)),
+            (2, 1, 2, false)
+        );
+        // SAFETY: as above.
+        unsafe { s.set_capacity(4) };
+        assert!(s.push(24) && s.push(32) && !s.push(40));
+        assert_eq!(
+            (s.pop(), s.pop(), s.pop(), s.pop()),
+            (Some(32), Some(24), Some(16), None)
+        );
+        s.set_mark(0);
+        assert_eq!((s.pop(), s.pop()), (Some(8), None));
     }
 
     #[test]

@@ -15,10 +15,10 @@ use core::ptr::NonNull;
 
 /// Everything here is a multiple of a cache line.
 const GRAIN: usize = 64;
-/// Sizes up to this are kept in exact lists, larger ones in lists of powers of two.
+/// Sizes up to this are kept in exact lists, larger ones in lists of four sizes to each doubling.
 const FINE_MAX: usize = 1024;
 const FINE_LISTS: usize = FINE_MAX / GRAIN;
-const COARSE_LISTS: usize = 24;
+const COARSE_LISTS: usize = 24 * 4;
 const FIRST_BLOCK: usize = 128 * 1024;
 const LARGEST_BLOCK: usize = 4 * 1024 * 1024;
 
@@ -88,9 +88,11 @@ fn fit(size: usize) -> (usize, usize) {
         let grains = size.div_ceil(GRAIN).max(1);
         (grains * GRAIN, grains - 1)
     } else {
-        let size = size.next_power_of_two();
-        let list = FINE_LISTS + (size.trailing_zeros() - FINE_MAX.trailing_zeros() - 1) as usize;
-        (size, list)
+        let doubling = (size - 1).ilog2();
+        let step = 1 << (doubling - 2);
+        let steps = (size - (1 << doubling)).div_ceil(step);
+        let list = (doubling - FINE_MAX.ilog2()) as usize * 4 + steps - 1;
+        ((1 << doubling) + steps * step, FINE_LISTS + list)
     }
 }
 
@@ -267,6 +269,23 @@ mod tests {
             take((16 << 30) + 1).is_none(),
             "more than the largest list is refused"
         );
+    }
+
+    #[test]
+    fn a_size_fits_its_list_and_wastes_a_quarter_at_most() {
+        let mut before = (0, usize::MAX);
+        for size in (1..100_000).chain((1 << 34) - 3..=1 << 34) {
+            let (taken, list) = fit(size);
+            assert!(taken >= size && taken.is_multiple_of(GRAIN), "{size}");
+            assert!(taken - size < GRAIN.max(size / 4 + 1), "{size}: {taken}");
+            assert!(list < FINE_LISTS + COARSE_LISTS, "{size}: {list}");
+            assert_eq!(
+                taken == before.0,
+                list == before.1,
+                "{size}: one size a list"
+            );
+            before = (taken, list);
+        }
     }
 
     /// The flags of the mapping that an address is in, as the system shows them.
