@@ -10,7 +10,7 @@ use crate::arena::{self, large, oversize};
 use crate::cache::{self, counted, life};
 use crate::class::{self, CACHED_MAX, Class, MAX, MEDIUM_MAX, PAGE, Place, SLAB_MAX, TABLE_MAX};
 use crate::die;
-use crate::heap::{HEAP, advice};
+use crate::heap::{HEAP, NATURAL_MAX, advice};
 use crate::sys::atomic::{AtomicUsize, Ordering};
 use crate::sys::{errno, mem};
 use core::ptr::null_mut;
@@ -223,7 +223,7 @@ pub fn alloc_aligned(size: usize, align: usize) -> *mut u8 {
 }
 
 /// The largest alignment that a block from a cache may have.
-const ALIGN_MAX: usize = large::NATURAL_MAX;
+const ALIGN_MAX: usize = NATURAL_MAX;
 
 /// Whether an aligned request is served by whole pages for its size or its alignment.
 #[inline]

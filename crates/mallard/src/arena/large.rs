@@ -120,30 +120,12 @@ pub fn alloc(pages: impl Into<Pages>, align: usize, arena: u16) -> Option<Run> {
     // program may come before any thread has a cache, and so before its arena.
     let index = arena as usize;
     let home = super::record(index).or_else(|| super::table::numbered(index))?;
-    let run = home.heap().alloc(pages, align.max(natural_align(pages)))?;
+    let run = home.heap().alloc(pages, align.max(PAGE))?;
     describe(run.addr, pages, arena);
     PAGES.0.fetch_add(pages, Ordering::Relaxed);
     count_made(arena, pages);
     Some(run)
 }
-
-/// What a block that caches hold is aligned to when it is made: the largest power of two that divides its
-/// size, as the regions of slabs are, up to [`NATURAL_MAX`]. So an aligned request finds what it needs
-/// among the blocks of its class, but for those that came to their size by `realloc` where they stood.
-const fn natural_align(pages: usize) -> usize {
-    if pages * PAGE >= CACHED_MAX {
-        return PAGE;
-    }
-    let align = PAGE << pages.trailing_zeros();
-    if align < NATURAL_MAX {
-        align
-    } else {
-        NATURAL_MAX
-    }
-}
-
-/// The largest alignment that caches serve.
-pub const NATURAL_MAX: usize = 64 * 1024;
 
 fn describe(p: usize, pages: usize, arena: u16) {
     if let Some(region) = Region::find(p) {

@@ -402,6 +402,18 @@ fn each_free_run_in(chunk: &Chunk, f: &mut impl FnMut(Backing, usize, usize)) {
     }
 }
 
+/// The largest alignment that runs have by themselves where they can.
+pub const NATURAL_MAX: usize = 64 * 1024;
+
+/// What a run of so many pages is aligned to, in pages, where its chunk has such a place: the largest
+/// power of two that divides its length, as the regions of slabs are. So an aligned request most often
+/// finds what it needs among the cached blocks of its class. Not at the price of another chunk: that
+/// took a fifth more memory where vectors grow.
+const fn natural_align(pages: usize) -> usize {
+    let (natural, most) = (1 << pages.trailing_zeros(), NATURAL_MAX / PAGE);
+    if natural < most { natural } else { most }
+}
+
 impl State {
     /// Whole chunks were taken: how many dirty pages may stay, if there are too many?
     fn grown(&mut self) -> Option<usize> {
@@ -446,7 +458,9 @@ impl State {
 
     /// A run inside a chunk that has the room.
     fn alloc_in(&mut self, chunk: &'static Chunk, pages: usize, align_pages: usize) -> Option<Run> {
-        let start = chunk.free.find_run(pages, align_pages)?;
+        let natural = natural_align(pages).max(align_pages);
+        let start = (chunk.free.find_run(pages, natural))
+            .or_else(|| chunk.free.find_run(pages, align_pages))?;
         let zeroed = self.take(chunk, start, pages);
         Some(Run {
             addr: chunk.addr() + start * PAGE,
