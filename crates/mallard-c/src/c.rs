@@ -42,12 +42,7 @@ pub unsafe extern "C" fn realloc(p: *mut c_void, size: usize) -> *mut c_void {
         return unsafe { realloc_to_nothing(p) };
     }
     // SAFETY: the caller's promise.
-    let block = unsafe { api::realloc(p.cast(), size) };
-    if block.is_null() {
-        no_memory()
-    } else {
-        block.cast()
-    }
+    unsafe { api::realloc(p.cast(), size).cast() }
 }
 
 /// What `realloc(p, 0)` does is one of the C standard's open questions, and an option of ours.

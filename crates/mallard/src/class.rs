@@ -106,6 +106,12 @@ impl Place {
     pub const fn class(self) -> Class {
         Class((self.0 / STRIDE) as u8)
     }
+
+    /// Bytes of a block of the class; 0 for none.
+    #[inline(always)]
+    pub fn size(self) -> usize {
+        SIZES[(self.byte() as usize * UNIT) / STRIDE] as usize
+    }
 }
 
 /// The places of the multiples of `GRAIN`, as offsets.
@@ -162,7 +168,7 @@ impl Class {
     #[inline]
     pub const fn size(self) -> usize {
         if (self.0 as usize) < SIZES.len() {
-            SIZES[self.0 as usize]
+            SIZES[self.0 as usize] as usize
         } else {
             size(self.0)
         }
@@ -231,11 +237,12 @@ impl Class {
     }
 }
 
-static SIZES: [usize; CACHED_CLASSES + 1] = {
-    let mut t = [0; CACHED_CLASSES + 1];
+/// The sizes of as many classes as a byte has places for.
+static SIZES: [u32; u8::MAX as usize * UNIT / STRIDE + 1] = {
+    let mut t = [0; u8::MAX as usize * UNIT / STRIDE + 1];
     let mut c = 0;
     while c < t.len() {
-        t[c] = size(c as u8);
+        t[c] = size(c as u8) as u32;
         c += 1;
     }
     t
@@ -338,10 +345,10 @@ mod tests {
         }
         for class in (0..=CACHED_CLASSES as u8).map(Class) {
             let place = Place::of(class);
-            assert_eq!(
-                (place.offset(), place.class()),
-                (class.index() * STRIDE, class)
-            );
+            let offset = class.index() * STRIDE;
+            assert_eq!((place.offset(), place.class()), (offset, class));
+            assert_eq!(Place::from_byte(place.byte()), place);
+            assert_eq!(place.size(), class.size());
         }
     }
 

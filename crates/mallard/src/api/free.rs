@@ -114,11 +114,34 @@ fn dealloc_uncached(block: usize, class: Class) {
 /// The block came from this allocator and has not been freed.
 #[inline]
 pub unsafe fn usable_size(p: *mut u8) -> usize {
-    if p.is_null() { 0 } else { size_at(p.addr()) }
+    match cached_size(p.addr()) {
+        0 => usable_size_slow(p.addr()),
+        size => size,
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn usable_size_slow(p: usize) -> usize {
+    if p == 0 { 0 } else { size_at(p) }
+}
+
+/// The size of a block that caches hold, of the first region; 0 for all else, null included.
+#[inline(always)]
+fn cached_size(p: usize) -> usize {
+    fast_lookup(p).map_or(0, |place| place.size())
 }
 
 #[inline]
 pub(super) fn size_at(p: usize) -> usize {
+    match cached_size(p) {
+        0 => size_at_slow(p),
+        size => size,
+    }
+}
+
+#[inline(never)]
+fn size_at_slow(p: usize) -> usize {
     match class_at(p) {
         Class::NONE => large::pages_of(p).0 * PAGE,
         class => class.size(),

@@ -1,25 +1,37 @@
 //! Changing the size of a block: in place where that is possible, by moving its pages where it is
 //! large, by copying otherwise.
 
-use super::alloc::{alloc, prepared};
+use super::alloc::{alloc, out_of_memory, prepared};
 use super::free::{class_at, dealloc, size_at};
 use crate::arena::large;
 use crate::cache::counted;
-use crate::class::{Class, MAX, SLAB_MAX};
+use crate::class::{self, Class, MAX, SLAB_MAX, TABLE_MAX};
+use crate::space::region::fast_lookup;
 use core::ptr::null_mut;
 
 /// The block with its contents, now of at least `size` bytes, perhaps elsewhere. Null when memory is
-/// out; the block is then as it was. With null for the block as [`alloc`].
+/// out, as `errno` says; the block is then as it was. With null for the block as [`alloc`].
 ///
 /// # Safety
 /// The block came from this allocator and has not been freed; unless null is given back, it is not
 /// used any more at its old place.
+#[inline(always)]
 pub unsafe fn realloc(p: *mut u8, size: usize) -> *mut u8 {
     if p.is_null() {
         return alloc(size);
     }
+    if size <= TABLE_MAX && fast_lookup(p.addr()) == Some(class::place_of_small(size)) {
+        return p;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { resize(p, size) }
+}
+
+/// A block that most likely has to become another.
+#[inline(never)]
+unsafe fn resize(p: *mut u8, size: usize) -> *mut u8 {
     if size > MAX {
-        return null_mut();
+        return out_of_memory(size);
     }
     let (old, new) = (class_at(p.addr()), Class::of(size));
     if old == new {
