@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -55,35 +56,53 @@ pub fn answer(name: &str, folder: &Path, arguments: &[&str]) -> Result<String, S
 }
 
 /// As [`answer`]; after `limit` the driver is interrupted, as by Ctrl-C, and still tells what it
-/// has.
+/// has. One that does not end then is killed.
 pub fn answer_within(
     name: &str,
     folder: &Path,
     arguments: &[&str],
     limit: Option<Duration>,
 ) -> Result<String, String> {
+    answer_or_kill(name, folder, arguments, limit, GRACE)
+}
+
+/// How long a driver that was interrupted may take to say what it has.
+const GRACE: Duration = Duration::from_secs(10);
+
+fn answer_or_kill(
+    name: &str,
+    folder: &Path,
+    arguments: &[&str],
+    limit: Option<Duration>,
+    grace: Duration,
+) -> Result<String, String> {
     let mut command = driver(name, folder, arguments);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command
         .spawn()
         .map_err(|error| format!("cannot start {name}: {error}"))?;
+    let id = child.id();
+    let (done, end) = mpsc::channel::<()>();
     if let Some(limit) = limit {
-        std::thread::sleep(limit);
-        interrupt(child.id());
+        std::thread::spawn(move || {
+            let still_runs = |time| end.recv_timeout(time) == Err(RecvTimeoutError::Timeout);
+            if still_runs(limit) {
+                signal(id, Signal::INT);
+                if still_runs(grace) {
+                    signal(id, Signal::KILL);
+                }
+            }
+        });
     }
-    let output = child
-        .wait_with_output()
-        .map_err(|error| format!("cannot wait for {name}: {error}"))?;
+    let output = child.wait_with_output();
+    drop(done);
+    let output = output.map_err(|error| format!("cannot wait for {name}: {error}"))?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let said = String::from_utf8_lossy(&output.stderr);
     let last = said.trim().lines().last().unwrap_or("it does not say why");
     Err(format!("{name} ended with {}: {last}", output.status))
-}
-
-fn interrupt(id: u32) {
-    signal(id, Signal::INT);
 }
 
 /// Asks a server to end when it has served what it is serving.
@@ -162,9 +181,16 @@ mod tests {
             error.contains("exit status: 3") && error.ends_with("the reason"),
             "{error}"
         );
+        // Tests that run in the background of a script ignore the signal, and so would the shell; a
+        // handler is not inherited.
+        let _ = ctrlc::set_handler(|| {});
         let script = "trap 'echo done; exit 0' INT; while :; do sleep 0.01; done";
         let limit = Some(Duration::from_millis(200));
         let told = answer_within("sh", Path::new("/"), &["-c", script], limit).unwrap();
         assert_eq!(told, "done\n");
+        let deaf = "trap '' INT; while :; do sleep 0.01; done";
+        let error = answer_or_kill("sh", Path::new("/"), &["-c", deaf], limit, limit.unwrap());
+        let error = error.unwrap_err();
+        assert!(error.contains("signal: 9"), "{error}");
     }
 }
