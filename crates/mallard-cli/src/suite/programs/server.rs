@@ -185,11 +185,11 @@ mod tests {
         // handler is not inherited.
         let _ = ctrlc::set_handler(|| {});
         let script = "trap 'echo done; exit 0' INT; while :; do sleep 0.01; done";
-        let limit = Some(Duration::from_millis(200));
-        let told = answer_within("sh", Path::new("/"), &["-c", script], limit).unwrap();
+        let time = Duration::from_millis(200);
+        let told = answer_within("sh", Path::new("/"), &["-c", script], Some(time)).unwrap();
         assert_eq!(told, "done\n");
         let deaf = "trap '' INT; while :; do sleep 0.01; done";
-        let error = answer_or_kill("sh", Path::new("/"), &["-c", deaf], limit, limit.unwrap());
+        let error = answer_or_kill("sh", Path::new("/"), &["-c", deaf], Some(time), time);
         let error = error.unwrap_err();
         assert!(error.contains("signal: 9"), "{error}");
     }
