@@ -374,8 +374,15 @@ mod tests {
         assert_ne!(at, 0);
         assert_eq!(ask(at), 0, "it is taken");
         mem::release(at, 4 * PAGE);
-        assert_eq!(ask(at), at);
-        mem::release(at, 4 * PAGE);
+        // Another test's thread may map something there meanwhile, once in a while.
+        let is_given = |_| {
+            let given = ask(at);
+            if given != 0 {
+                mem::release(given, 4 * PAGE);
+            }
+            given == at
+        };
+        assert!((0..100).any(is_given));
         assert_eq!(ask(usize::MAX & !(PAGE - 1)), 0);
     }
 

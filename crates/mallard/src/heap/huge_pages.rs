@@ -8,8 +8,10 @@
 //! ([`super::Run::bare`]).
 
 use crate::space::chunk::{CHUNK, Chunk};
+use crate::space::region::{Growing, Region};
 use crate::sys::atomic::{AtomicU8, AtomicUsize, Ordering};
 use crate::sys::mem;
+use core::ops::Range;
 
 /// Chunks at the start of a process that stay with small pages under [`Policy::Auto`].
 const PLAIN_CHUNKS: usize = 8;
@@ -50,7 +52,7 @@ pub fn forbid_at_first() -> bool {
 }
 
 /// Asks for huge pages in fresh neighbouring chunks, those that should have them.
-pub fn prepare(fresh: impl ExactSizeIterator<Item = &'static Chunk> + Clone) {
+pub fn prepare(growing: &Growing, region: &'static Region, fresh: Range<usize>) {
     let before = CHUNKS.fetch_add(fresh.len(), Ordering::Relaxed);
     let plain = match policy() {
         Policy::Auto => PLAIN_CHUNKS.saturating_sub(before),
@@ -60,13 +62,9 @@ pub fn prepare(fresh: impl ExactSizeIterator<Item = &'static Chunk> + Clone) {
     if plain >= fresh.len() {
         return;
     }
-    let mut huge = fresh.skip(plain);
-    let Some(first) = huge.clone().next() else {
-        return;
-    };
-    let count = huge.clone().count();
-    if mem::want_huge_pages(first.addr(), count * CHUNK) {
-        huge.by_ref().for_each(|c| c.huge.set(true));
+    let huge = fresh.start + plain..fresh.end;
+    if region.want_huge_pages(growing, huge.start, huge.len()) {
+        huge.for_each(|i| region.chunk(i).huge.set(true));
     }
 }
 

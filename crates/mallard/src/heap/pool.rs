@@ -14,7 +14,8 @@ use crate::space::chunk::{CHUNK, Chunk};
 use crate::space::region::{self, ChunkSet, End, Growing, HeapId, Region};
 use crate::sys::{mem, numa};
 
-/// The heap is committed in steps of a quarter of what it is, within these bounds, in chunks.
+/// The heap is committed in steps of half of what it is, within these bounds, in chunks: each step has to
+/// wait until no thread is in a page fault.
 const LEAST_STEP: usize = 2;
 const LARGEST_STEP: usize = 256;
 
@@ -98,7 +99,7 @@ impl Pool {
 
     /// Chunks to grow by, where there is room for more than is needed.
     pub fn step(&self) -> usize {
-        (self.chunks / 4)
+        (self.chunks / 2)
             .clamp(LEAST_STEP, LARGEST_STEP)
             .min((self.growth_limit / CHUNK).max(1))
     }
@@ -283,7 +284,7 @@ impl Pool {
         let count = grow(step).or_else(|| grow(least))?;
         let fresh = end.at..end.at + count;
         self.prefer_node(region.heap() + end.at * CHUNK, count);
-        huge_pages::prepare(fresh.clone().map(|i| region.chunk(i)));
+        huge_pages::prepare(growing, region, fresh.clone());
         let vacant = region.vacant(self.heap);
         fresh.for_each(|i| vacant.insert(i));
         self.chunks += count;

@@ -462,6 +462,22 @@ fn mapping_flags(addr: usize) -> std::string::String {
     panic!("{addr:#x} is not mapped")
 }
 
+/// Each call has to wait for page faults of other threads: one for all chunks to come is enough.
+#[test]
+fn huge_pages_are_asked_for_ahead_of_the_heap() {
+    let (_alone, heap) = (alone(), second());
+    let chunks: Vec<usize> = (0..24)
+        .map(|_| heap.alloc(CHUNK_PAGES, PAGE).expect("there is memory").addr)
+        .collect();
+    let last = *chunks.iter().max().expect("some");
+    let region = Region::find(last).expect("ours");
+    if region.chunk_of(last).huge.get() {
+        let end = region.heap() + region.max_chunks() * CHUNK;
+        assert!(mapping_flags(end - CHUNK).contains(" hg"));
+    }
+    heap.free_many(chunks.iter().map(|&at| (at, CHUNK_PAGES)));
+}
+
 /// Else the system would put a huge page in the place of what is left, and all that went back would be
 /// resident again.
 #[test]

@@ -95,6 +95,8 @@ pub struct Region {
     chunks: AtomicUsize,
     /// Chunks that the maps are committed for.
     mapped_chunks: AtomicUsize,
+    /// The chunk from which on huge pages were asked for, all to the end; the greatest number for none.
+    huge_from: AtomicUsize,
     /// Where the class map's part for the heap begins.
     classes: AtomicUsize,
     /// Chunks that hooks lent and that were not given back; 0 for a reservation.
@@ -225,6 +227,7 @@ impl Region {
             max_chunks: AtomicUsize::new(0),
             chunks: AtomicUsize::new(0),
             mapped_chunks: AtomicUsize::new(0),
+            huge_from: AtomicUsize::new(usize::MAX),
             classes: AtomicUsize::new(0),
             lent: AtomicUsize::new(0),
             next: AtomicPtr::new(core::ptr::null_mut()),
@@ -510,6 +513,27 @@ impl Region {
         }
         self.tell_fast_path();
         true
+    }
+
+    /// Asks for huge pages in `n` fresh chunks from the `first` on; false where the system has none to
+    /// give. The first time that is for all chunks that are still to come: a call has to wait until no
+    /// other thread is in a page fault of the heap, each of which may clear 2 MiB.
+    pub fn want_huge_pages(&self, _: &Growing, first: usize, n: usize) -> bool {
+        let from = self.huge_from.load(Ordering::Relaxed);
+        if first >= from {
+            return true;
+        }
+        let is_first = from == usize::MAX;
+        let n = if is_first {
+            self.max_chunks() - first
+        } else {
+            n
+        };
+        let ok = mem::want_huge_pages(self.heap() + first * CHUNK, n * CHUNK);
+        if ok && is_first {
+            self.huge_from.store(first, Ordering::Relaxed);
+        }
+        ok
     }
 
     /// The first region's committed length is what the fast path looks at, once it is published.
