@@ -266,13 +266,19 @@ pub(super) const LARGEST_ALIGN: usize = 1 << 46;
 #[inline(never)]
 fn alloc_on_boundary(size: usize, align: usize) -> *mut u8 {
     let class = Class::of(size);
-    let block = pop(Place::of(class));
-    if block.addr().is_multiple_of(align) {
-        return block;
+    let place = Place::of(class);
+    if class.is_slab() {
+        debug_assert!(class.slab_align().is_multiple_of(align));
+        return pop(place);
     }
-    debug_assert!(!class.is_slab());
-    // SAFETY: the block is new and nobody's yet.
-    unsafe { super::free::dealloc(block) };
+    let stack = cache::stack_at(place);
+    if let Some(block) = stack.pop() {
+        if block.is_multiple_of(align) {
+            return block as *mut u8;
+        }
+        // There is the room that it had.
+        stack.push(block);
+    }
     match life::current().and_then(|cache| cache.take_aligned(class, align)) {
         Some(block) => {
             counted::allocated(class.size());

@@ -332,13 +332,22 @@ impl ThreadCache {
     }
 
     /// A block of a class whose blocks stand at page boundaries, at a multiple of `align`: one of
-    /// those that were freed last here, or in the arena.
+    /// those that were freed last here, or the next that the arena has.
     pub fn take_aligned(&self, class: Class, align: usize) -> Option<usize> {
         if !self.keeps(class) {
             return self.arena().take_stored(class, align);
         }
-        let _busy = Busy::new(self);
-        self.stack(class).take_aligned(align)
+        let stack = self.stack(class);
+        if stack.len() > stack.mark() {
+            let _busy = Busy::new(self);
+            return stack.take_aligned(align);
+        }
+        let block = self.refill(class)?;
+        if block.is_multiple_of(align) {
+            return Some(block);
+        }
+        self.put(class, block);
+        None
     }
 
     /// Takes back a block of a class whose stack is full.
