@@ -95,7 +95,7 @@ pub struct Region {
     chunks: AtomicUsize,
     /// Chunks that the maps are committed for.
     mapped_chunks: AtomicUsize,
-    /// The chunk from which on huge pages were asked for, all to the end; the greatest number for none.
+    /// The chunk from which on huge pages were asked for, all to the end, and one more; 0 for none.
     huge_from: AtomicUsize,
     /// Where the class map's part for the heap begins.
     classes: AtomicUsize,
@@ -227,7 +227,7 @@ impl Region {
             max_chunks: AtomicUsize::new(0),
             chunks: AtomicUsize::new(0),
             mapped_chunks: AtomicUsize::new(0),
-            huge_from: AtomicUsize::new(usize::MAX),
+            huge_from: AtomicUsize::new(0),
             classes: AtomicUsize::new(0),
             lent: AtomicUsize::new(0),
             next: AtomicPtr::new(core::ptr::null_mut()),
@@ -519,11 +519,11 @@ impl Region {
     /// give. The first time that is for all chunks that are still to come: a call has to wait until no
     /// other thread is in a page fault of the heap, each of which may clear 2 MiB.
     pub fn want_huge_pages(&self, _: &Growing, first: usize, n: usize) -> bool {
-        let from = self.huge_from.load(Ordering::Relaxed);
-        if first >= from {
+        let from = self.huge_from.load(Ordering::Relaxed).checked_sub(1);
+        if from.is_some_and(|from| first >= from) {
             return true;
         }
-        let is_first = from == usize::MAX;
+        let is_first = from.is_none();
         let n = if is_first {
             self.max_chunks() - first
         } else {
@@ -531,7 +531,7 @@ impl Region {
         };
         let ok = mem::want_huge_pages(self.heap() + first * CHUNK, n * CHUNK);
         if ok && is_first {
-            self.huge_from.store(first, Ordering::Relaxed);
+            self.huge_from.store(first + 1, Ordering::Relaxed);
         }
         ok
     }
