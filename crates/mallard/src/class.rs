@@ -110,6 +110,7 @@ impl Place {
     /// Bytes of a block of the class; 0 for none.
     #[inline(always)]
     pub fn size(self) -> usize {
+        // By way of the byte: so the compiler sees that the table, as long as a byte can ask for, has it.
         SIZES[(self.byte() as usize * UNIT) / STRIDE] as usize
     }
 }

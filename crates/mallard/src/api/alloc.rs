@@ -262,7 +262,8 @@ pub(super) fn usable_for(size: usize, align: usize) -> Option<usize> {
 pub(super) const LARGEST_ALIGN: usize = 1 << 46;
 
 /// A block of a multiple of `align`, which is more than a page: the next of its class, which stands right
-/// unless it was resized where it stood; then one of those that were freed lately, or a new one.
+/// unless it was resized where it stood or its chunk had no such place; then one of those that were freed
+/// lately, or a new one.
 #[inline(never)]
 fn alloc_on_boundary(size: usize, align: usize) -> *mut u8 {
     let class = Class::of(size);

@@ -315,6 +315,18 @@ impl Stack {
 mod tests {
     use super::*;
 
+    /// A stack with room for so many blocks, in an array that outlives it and is used by it alone.
+    fn over(array: &mut [usize], room: usize) -> Stack {
+        assert!(size_of_val(array) >= array_bytes(room));
+        let s = Stack::new();
+        // SAFETY: the array is the stack's alone in these tests, and long enough.
+        unsafe {
+            s.set_array(array.as_mut_ptr().addr());
+            s.set_capacity(room);
+        }
+        s
+    }
+
     #[test]
     fn a_stack_without_memory_neither_gives_nor_takes() {
         let s = Stack::new();
@@ -327,14 +339,9 @@ mod tests {
     #[test]
     fn blocks_come_back_last_first_through_growth_marks_and_drops() {
         let mut array = [0usize; array_bytes(8) / WORD];
-        let s = Stack::new();
-        // SAFETY: the array outlives the stack, is used by it alone, and long enough for eight.
-        unsafe {
-            s.set_array(array.as_mut_ptr().addr());
-            s.set_capacity(4);
-        }
+        let s = over(&mut array, 4);
         assert!((1..=4).all(|i| s.push(i * 8)) && !s.push(40));
-        // SAFETY: as above.
+        // SAFETY: the array is long enough for eight.
         unsafe { s.set_capacity(8) };
         assert!(s.push(40));
         s.set_mark(3);
@@ -358,22 +365,17 @@ mod tests {
     fn a_stack_moves_into_a_larger_array_as_it_is() {
         let mut small = [0usize; array_bytes(2) / WORD];
         let mut large = [0usize; array_bytes(4) / WORD];
-        let s = Stack::new();
-        // SAFETY: the arrays outlive the stack, are used by it alone, and long enough.
-        unsafe {
-            s.set_array(small.as_mut_ptr().addr());
-            s.set_capacity(2);
-        }
+        let s = over(&mut small, 2);
         assert!(s.push(8) && s.push(16) && !s.push(24));
         s.set_mark(1);
-        // SAFETY: as above.
+        // SAFETY: the array outlives the stack, is used by it alone, and longer than its own.
         let before = unsafe { s.move_to(large.as_mut_ptr().addr()) };
         assert_eq!(before, small.as_ptr().addr());
         assert_eq!(
             (s.len(), s.mark(), s.capacity(), s.push(24)),
             (2, 1, 2, false)
         );
-        // SAFETY: as above.
+        // SAFETY: the new array is long enough for four.
         unsafe { s.set_capacity(4) };
         assert!(s.push(24) && s.push(32) && !s.push(40));
         assert_eq!(
@@ -387,12 +389,7 @@ mod tests {
     #[test]
     fn words_that_were_filled_in_are_blocks_and_an_aligned_one_comes_first() {
         let mut array = [0usize; array_bytes(8) / WORD];
-        let s = Stack::new();
-        // SAFETY: the array outlives the stack, is used by it alone, and long enough for eight.
-        unsafe {
-            s.set_array(array.as_mut_ptr().addr());
-            s.set_capacity(8);
-        }
+        let s = over(&mut array, 8);
         assert!(s.push(0x40));
         // SAFETY: this thread owns the stack, and the slice is gone before it changes.
         unsafe { s.words(1, 4) }.copy_from_slice(&[0x2000, 0x50, 0x60]);

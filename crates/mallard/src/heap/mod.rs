@@ -432,7 +432,8 @@ impl State {
         if pages < CHUNK_PAGES && align <= CHUNK {
             let align_pages = align / PAGE;
             // A run of the same length may stand right; a longer one surely holds one that does.
-            for enough in [pages, pages + align_pages - 1] {
+            let longer = (align_pages > 1).then_some(pages + align_pages - 1);
+            for enough in core::iter::once(pages).chain(longer) {
                 let run = (self.filler.find(enough))
                     .and_then(|chunk| self.alloc_in(chunk, pages, align_pages));
                 if run.is_some() {
