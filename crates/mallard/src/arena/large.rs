@@ -124,6 +124,9 @@ pub fn alloc(pages: impl Into<Pages>, align: usize, arena: u16) -> Option<Run> {
     describe(run.addr, pages, arena);
     PAGES.0.fetch_add(pages, Ordering::Relaxed);
     count_made(arena, pages);
+    if run.zeroed {
+        home.grew(pages);
+    }
     Some(run)
 }
 

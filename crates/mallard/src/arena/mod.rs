@@ -30,7 +30,9 @@ use crate::die;
 use crate::heap::PageHeap;
 use crate::space::Region;
 use crate::space::region::PageRecord;
-use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use crate::sys::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 pub use bin::BinCounts;
 use bin::{Bin, BinState};
 use core::mem::MaybeUninit;
@@ -77,6 +79,11 @@ pub fn drain(all: bool) -> bool {
 /// A class that fills so many slabs and needs another will fill that too, so that its small pages had
 /// better come at once; and if it will not, they are a small part of what the class has.
 const GROWING: u32 = 8;
+
+/// Pages that were new to the process when an arena got them, and how many of them are a reason to see
+/// what the stores hold.
+static NEW_PAGES: AtomicUsize = AtomicUsize::new(0);
+const GROWTH: usize = 128;
 
 impl Arena {
     /// The arena's number.
@@ -146,6 +153,7 @@ impl Arena {
         let Some(slab) = Slab::make(class, self.index) else {
             return 0;
         };
+        let new_pages = slab.new_pages();
         let mut b = self.bin(class).0.lock();
         let unused = b.adopt(slab);
         let n = b.take_regions(out);
@@ -162,7 +170,27 @@ impl Arena {
             unsafe { slab.unmake() };
         }
         out[..n].reverse();
+        if new_pages > 0 {
+            self.grew(new_pages);
+        }
         n
+    }
+
+    /// So many pages of memory that the process did not have before were given to this arena. From time
+    /// to time its stores then give up the blocks of whole pages that nobody asked for since the last:
+    /// a program that grows wants their pages elsewhere.
+    fn grew(&self, pages: usize) {
+        let before = NEW_PAGES.fetch_add(pages, Ordering::Relaxed);
+        if before / GROWTH != (before + pages) / GROWTH && store::holds_runs() {
+            self.drain_idle_runs();
+        }
+    }
+
+    #[cold]
+    fn drain_idle_runs(&self) {
+        for class in Class::cachable().filter(|class| !class.is_slab()) {
+            self.drain_bin(class, false);
+        }
     }
 
     /// A block of a class at a multiple of `align` from the transfer store alone, if one of those

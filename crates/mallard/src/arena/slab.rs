@@ -42,6 +42,8 @@ pub struct Slab {
     level: Cell<u8>,
     /// Whether its pages were bare when it was made ([`crate::heap::Run::bare`]).
     bare: bool,
+    /// Whether they were zero.
+    fresh: bool,
     arena: u16,
     free: Cell<u16>,
     /// The slab is in the right list as long as no more regions than this are free.
@@ -122,6 +124,7 @@ impl Slab {
                 class,
                 level: Cell::new(NO_LEVEL),
                 bare: run.bare,
+                fresh: run.zeroed,
                 arena,
                 free: Cell::new(regions as u16),
                 most_free: Cell::new(0),
@@ -134,6 +137,15 @@ impl Slab {
         slab.home()
             .describe(run.addr, pages, class, PageRecord::Slab(at));
         Some(slab)
+    }
+
+    /// Pages of the slab, where its memory was new to the process when it was made.
+    pub fn new_pages(&self) -> usize {
+        if self.fresh {
+            self.shape.pages as usize
+        } else {
+            0
+        }
     }
 
     /// Brings the pages of a new slab that is going to be full soon, where they would come one by one.

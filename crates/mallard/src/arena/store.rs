@@ -6,7 +6,7 @@
 //! [`LOOK`] batches that came) drains into the slabs ([`Store::idle`]), so that it cannot keep slabs
 //! from becoming empty.
 
-use crate::class::Class;
+use crate::class::{Class, MEDIUM_MAX};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicUsize, Ordering};
 use crate::sys::tls;
@@ -14,9 +14,12 @@ use crate::sys::tls;
 /// Bytes of blocks that a store holds at most, in classes that slabs serve and in larger ones.
 const SLAB_BYTES: usize = 256 * 1024;
 const RUN_BYTES: usize = 2 * 1024 * 1024;
+const LONG_BYTES: usize = 512 * 1024;
 /// Blocks of the larger ones in all stores together are no more than [`RUN_BYTES`], or one part in so
 /// many of the heap: there are many such classes, and pages that lie in one's store are not there for
-/// the others.
+/// the others. Those that threads keep none of themselves, unless an option says so, are stored one by
+/// one, and spare a way to the page heap that is short beside what such a block costs to be written to:
+/// where others lie already, they are no more than [`LONG_BYTES`] or that part.
 const RUN_SHARE: usize = 16;
 /// Blocks that it holds at most.
 const MOST: usize = 2048;
@@ -51,6 +54,11 @@ fn count_runs(class: Class, came: usize, went: usize) {
         let more = (came * class.size()).wrapping_sub(went * class.size());
         RUNS.fetch_add(more, Ordering::Relaxed);
     }
+}
+
+/// Whether any store holds blocks of whole pages.
+pub fn holds_runs() -> bool {
+    RUNS.load(Ordering::Relaxed) > 0
 }
 
 pub struct Store {
@@ -111,7 +119,11 @@ impl Store {
     /// thread that alone uses a class is served as well by the slabs.
     fn limit(&self, class: Class) -> usize {
         if !class.is_slab() {
-            let budget = RUN_BYTES.max(super::footprint() / RUN_SHARE);
+            let least = match class.size() > MEDIUM_MAX {
+                true => LONG_BYTES,
+                false => RUN_BYTES,
+            };
+            let budget = least.max(super::footprint() / RUN_SHARE);
             let left = budget.saturating_sub(RUNS.load(Ordering::Relaxed));
             (self.cap as usize).min(self.len as usize + left / class.size())
         } else if self.shared > 0 {
@@ -224,5 +236,80 @@ impl Store {
         self.low = self.len;
         self.puts = 0;
         self.shared = self.shared.saturating_sub(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arena::{any, drain, footprint};
+    use crate::class::{CACHED_CLASSES, CACHED_MAX, SLAB_CLASSES};
+    use crate::testing::alone;
+    use std::vec;
+    use std::vec::Vec;
+
+    /// Stores of the classes of whole pages from this one on, with the class of each.
+    fn stores_from(first: Class) -> Vec<(Class, Store)> {
+        let classes = first.0.max(SLAB_CLASSES as u8 + 1)..=CACHED_CLASSES as u8;
+        classes.map(|c| (Class(c), Store::new())).collect()
+    }
+
+    #[test]
+    fn stores_of_whole_pages_share_a_budget_and_long_blocks_a_smaller_one() {
+        let _alone = alone();
+        drain(true);
+        let share = footprint() / RUN_SHARE;
+        let blocks: Vec<usize> = (0..1000).collect();
+        let mut out = vec![0; 1000];
+        let longest_cached = Class::of(MEDIUM_MAX);
+        let budgets = [
+            (Class(longest_cached.0 + 1), LONG_BYTES.max(share)),
+            (Class(1), RUN_BYTES.max(share)),
+        ];
+        for (first, most) in budgets {
+            let mut stores = stores_from(first);
+            let fill = |stores: &mut [(Class, Store)]| {
+                let put =
+                    |(class, store): &mut (Class, Store)| store.put(*class, &blocks) * class.size();
+                stores.iter_mut().map(put).sum::<usize>()
+            };
+            let held = fill(&mut stores);
+            assert!(held > most - CACHED_MAX && held <= most, "{held} of {most}");
+            // What leaves one store makes room in another.
+            for (class, store) in &mut stores {
+                store.idle(*class, &mut out, true);
+            }
+            let first = &mut stores[..1];
+            let size = first[0].0.size();
+            assert!(fill(first) > most - size, "one may have all of it");
+            first[0].1.idle(first[0].0, &mut out, true);
+        }
+    }
+
+    #[test]
+    fn a_heap_that_grows_takes_the_pages_that_lie_in_stores_unasked_for() {
+        let _alone = alone();
+        drain(true);
+        let (arena, class) = (any().expect("there is memory"), Class::of(128 * 1024));
+        let mut blocks = [0; 2];
+        for block in &mut blocks {
+            assert_eq!(arena.fill(class, core::slice::from_mut(block)), 1);
+        }
+        let stored = || arena.counts(class).1;
+        arena.flush(class, &mut blocks);
+        assert_eq!(stored(), 2);
+        arena.grew(1);
+        assert_eq!(stored(), 2, "a page is not much");
+        let much = 2 * super::super::GROWTH;
+        arena.grew(much);
+        assert_eq!(stored(), 2, "they have just come");
+        // One of them is wanted, and comes back.
+        let mut one = [0];
+        assert_eq!(arena.fill(class, &mut one), 1);
+        arena.flush(class, &mut one);
+        arena.grew(much);
+        assert_eq!(stored(), 1, "the other was not");
+        arena.grew(much);
+        assert_eq!(stored(), 0);
     }
 }

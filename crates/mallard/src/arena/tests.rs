@@ -191,30 +191,6 @@ proptest! {
 }
 
 #[test]
-fn stores_of_whole_pages_share_a_budget() {
-    let _alone = alone();
-    drain(true);
-    let mut stores: Vec<_> = (SLAB_CLASSES + 1..=CACHED_CLASSES)
-        .map(|class| (Class(class as u8), Store::new()))
-        .collect();
-    let blocks: Vec<usize> = (0..1000).collect();
-    let mut held = 0;
-    for (class, store) in &mut stores {
-        held += store.put(*class, &blocks) * class.size();
-    }
-    let most = (2 << 20).max(footprint() / 16);
-    assert!(held > most - CACHED_MAX && held <= most, "{held} of {most}");
-    // What leaves one store makes room in another.
-    let mut out = vec![0; 1000];
-    for (class, store) in &mut stores {
-        store.idle(*class, &mut out, true);
-    }
-    let (class, store) = stores.last_mut().expect("there are such classes");
-    assert!(store.put(*class, &blocks) * class.size() > most - 2 * CACHED_MAX);
-    store.idle(*class, &mut out, true);
-}
-
-#[test]
 fn a_bin_fills_its_fullest_slab_first_and_keeps_one_empty_slab() {
     let _alone = alone();
     let class = Class::of(1024);
