@@ -284,8 +284,8 @@ fn resident_pieces(smaps: &str, library: &Path, permissions: &str) -> (u64, u64)
 }
 
 /// The order of the library's code and constants (`layout.ld`), by what comes of it: the kernel maps files in pieces of
-/// 64 KiB, and what a program of next to nothing needs lies in the first piece of each kind. And tables without
-/// addresses: where the loader writes one, it writes a page.
+/// 64 KiB but never beyond the borders of a mapping, and what a program of next to nothing needs has a mapping of its own.
+/// And tables without addresses: where the loader writes one, it writes a page.
 #[test]
 fn a_trivial_program_has_little_of_the_library_in_memory() {
     let library = Library::release();
@@ -302,7 +302,7 @@ fn a_trivial_program_has_little_of_the_library_in_memory() {
     let written = median("r--p", |(_, by_the_loader)| by_the_loader);
     let found = [code, constants, written];
     assert!(found.iter().all(|&kib| kib > 0), "{found:?} KiB");
-    assert!(code <= 64, "{code} KiB of code");
+    assert!(code <= 60, "{code} KiB of code");
     assert!(constants <= 40, "{constants} KiB of constants");
     assert!(written <= 24, "{written} KiB that the loader wrote");
 }
