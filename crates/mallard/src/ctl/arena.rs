@@ -1,100 +1,102 @@
 //! `arena.<i>.*`: one arena, or all.
 
 use super::index::{ALL, DESTROYED, arenas};
-use super::node::{Access, At, Leaf, Mode, Node, Special, name};
+use super::node::{Access, At, Leaf, Mode, See, Special, name};
 use super::{Answer, Error, Request};
 use crate::api;
 use crate::api::arenas::{self as api_arenas, Dss, NAME};
 use core::ffi::{CStr, c_char};
 
-pub(super) static NAMES: &[Node] = &[
-    name(
-        "initialized",
-        Leaf::Bool(Access::Read(|at| Ok(is_initialised(at)))),
-        "Whether the arena has been needed, or made, and not been destroyed.",
-    ),
-    name(
-        "decay",
-        Leaf::Action(|at| Ok(api_arenas::decay(number(at))?)),
-        "Returns what is due by the decay times.",
-    ),
-    name(
-        "purge",
-        Leaf::Action(|at| Ok(api_arenas::purge(number(at))?)),
-        "Returns all free memory.",
-    ),
-    name(
-        "reset",
-        // SAFETY: the program says that nobody uses the blocks, by the manual.
-        Leaf::Action(|at| Ok(unsafe { api_arenas::reset(number(at)) }?)),
-        "Discards all blocks of an arena made by `arenas.create`.",
-    ),
-    name(
-        "destroy",
-        // SAFETY: as for `reset`.
-        Leaf::Action(|at| Ok(unsafe { api_arenas::destroy(number(at)) }?)),
-        "Discards all blocks of an arena made by `arenas.create`, and the arena.",
-    ),
-    name(
-        "dss",
-        Leaf::Text(Access::ReadWrite(dss, set_dss)),
-        "Kept and told; memory never comes from `sbrk`.",
-    ),
-    name(
-        "dirty_decay_ms",
-        Leaf::Ssize(Access::ReadWrite(
-            |at| Ok(api_arenas::decay_times(number(at))?.0 as isize),
-            |at, ms| set_decay(at, Some(ms), None),
-        )),
-        "Milliseconds over which dirty pages go back; automatic arenas without hooks share it.",
-    ),
-    name(
-        "muzzy_decay_ms",
-        Leaf::Ssize(Access::ReadWrite(
-            |at| Ok(api_arenas::decay_times(number(at))?.1 as isize),
-            |at, ms| set_decay(at, None, Some(ms)),
-        )),
-        "Milliseconds over which muzzy pages go back; automatic arenas without hooks share it.",
-    ),
-    name(
-        "retain_grow_limit",
-        Leaf::Size(Access::ReadWrite(
-            |at| {
-                if_retained()?;
-                Ok(api_arenas::retain_grow_limit(number(at))?)
-            },
-            |at, bytes| {
-                if_retained()?;
-                Ok(api_arenas::set_retain_grow_limit(number(at), bytes)?)
-            },
-        )),
-        "The most bytes that the arena's memory grows by at a time, where not more is needed.",
-    ),
-    name(
-        "extent_hooks",
-        Leaf::Pointer(
-            "extent_hooks_t *",
-            Access::ReadWrite(
-                |at| Ok(api_arenas::hooks(number(at))?.cast()),
-                // SAFETY: the program answers for its hooks, by the manual.
-                |at, hooks| match unsafe { api_arenas::set_hooks(number(at), hooks.cast()) } {
-                    Ok(_) => Ok(()),
-                    Err(code) => Err(code.into()),
-                },
-            ),
+pub(super) fn names(see: See<'_>) {
+    see(&[
+        name(
+            "initialized",
+            Leaf::Bool(Access::Read(|at| Ok(is_initialised(at)))),
+            "Whether the arena has been needed, or made, and not been destroyed.",
         ),
-        "The functions that provide the arena's memory; an automatic arena gets memory of its own.",
-    ),
-    name(
-        "name",
-        Leaf::Special(Special {
-            c_type: "char *",
-            mode: Mode::ReadWrite,
-            serve: serve_name,
-        }),
-        "The arena's name, copied to where the pointer leads: 32 bytes at most with the zero.",
-    ),
-];
+        name(
+            "decay",
+            Leaf::Action(|at| Ok(api_arenas::decay(number(at))?)),
+            "Returns what is due by the decay times.",
+        ),
+        name(
+            "purge",
+            Leaf::Action(|at| Ok(api_arenas::purge(number(at))?)),
+            "Returns all free memory.",
+        ),
+        name(
+            "reset",
+            // SAFETY: the program says that nobody uses the blocks, by the manual.
+            Leaf::Action(|at| Ok(unsafe { api_arenas::reset(number(at)) }?)),
+            "Discards all blocks of an arena made by `arenas.create`.",
+        ),
+        name(
+            "destroy",
+            // SAFETY: as for `reset`.
+            Leaf::Action(|at| Ok(unsafe { api_arenas::destroy(number(at)) }?)),
+            "Discards all blocks of an arena made by `arenas.create`, and the arena.",
+        ),
+        name(
+            "dss",
+            Leaf::Text(Access::ReadWrite(dss, set_dss)),
+            "Kept and told; memory never comes from `sbrk`.",
+        ),
+        name(
+            "dirty_decay_ms",
+            Leaf::Ssize(Access::ReadWrite(
+                |at| Ok(api_arenas::decay_times(number(at))?.0 as isize),
+                |at, ms| set_decay(at, Some(ms), None),
+            )),
+            "Milliseconds over which dirty pages go back; automatic arenas without hooks share it.",
+        ),
+        name(
+            "muzzy_decay_ms",
+            Leaf::Ssize(Access::ReadWrite(
+                |at| Ok(api_arenas::decay_times(number(at))?.1 as isize),
+                |at, ms| set_decay(at, None, Some(ms)),
+            )),
+            "Milliseconds over which muzzy pages go back; automatic arenas without hooks share it.",
+        ),
+        name(
+            "retain_grow_limit",
+            Leaf::Size(Access::ReadWrite(
+                |at| {
+                    if_retained()?;
+                    Ok(api_arenas::retain_grow_limit(number(at))?)
+                },
+                |at, bytes| {
+                    if_retained()?;
+                    Ok(api_arenas::set_retain_grow_limit(number(at), bytes)?)
+                },
+            )),
+            "The most bytes that the arena's memory grows by at a time, where not more is needed.",
+        ),
+        name(
+            "extent_hooks",
+            Leaf::Pointer(
+                "extent_hooks_t *",
+                Access::ReadWrite(
+                    |at| Ok(api_arenas::hooks(number(at))?.cast()),
+                    // SAFETY: the program answers for its hooks, by the manual.
+                    |at, hooks| match unsafe { api_arenas::set_hooks(number(at), hooks.cast()) } {
+                        Ok(_) => Ok(()),
+                        Err(code) => Err(code.into()),
+                    },
+                ),
+            ),
+            "The functions that provide the arena's memory; an automatic arena gets memory of its own.",
+        ),
+        name(
+            "name",
+            Leaf::Special(Special {
+                c_type: "char *",
+                mode: Mode::ReadWrite,
+                serve: serve_name,
+            }),
+            "The arena's name, copied to where the pointer leads: 32 bytes at most with the zero.",
+        ),
+    ]);
+}
 
 /// The number that the floors below know: that of all arenas where it is one that stands for them.
 fn number(at: &At<'_>) -> u32 {

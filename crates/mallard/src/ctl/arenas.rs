@@ -3,7 +3,7 @@
 //! A bin is a class that slabs serve, an extent size (`lextent`) one of the classes above, up to the
 //! largest that a request can have.
 
-use super::node::{Access, At, Leaf, Mode, Node, Special, indexed, name};
+use super::node::{Access, At, Leaf, Mode, See, Special, indexed, name};
 use super::{Answer, Error, Request, index};
 use crate::api;
 use crate::cache::ThreadCache;
@@ -24,84 +24,86 @@ const LARGE_CLASSES: usize = {
     last - SLAB_CLASSES
 };
 
-pub(super) static NAMES: &[Node] = &[
-    name(
-        "narenas",
-        Leaf::Unsigned(Access::Read(|_| Ok(index::arenas() as u32))),
-        "The number of arenas, used or not.",
-    ),
-    name(
-        "dirty_decay_ms",
-        Leaf::Ssize(Access::ReadWrite(
-            |_| Ok(api::default_decay().0 as isize),
-            |_, ms| set_decay(Some(ms), None),
-        )),
-        "Milliseconds over which dirty pages go back, of arenas made from now on.",
-    ),
-    name(
-        "muzzy_decay_ms",
-        Leaf::Ssize(Access::ReadWrite(
-            |_| Ok(api::default_decay().1 as isize),
-            |_, ms| set_decay(None, Some(ms)),
-        )),
-        "Milliseconds over which muzzy pages go back, of arenas made from now on.",
-    ),
-    name(
-        "quantum",
-        Leaf::Size(Access::Read(|_| Ok(QUANTUM))),
-        "Alignment of all blocks but the smallest.",
-    ),
-    name(
-        "page",
-        Leaf::Size(Access::Read(|_| Ok(PAGE))),
-        "The unit of slabs and large blocks.",
-    ),
-    name(
-        "hugepage",
-        Leaf::Size(Access::Read(|_| Ok(huge_pages::SIZE))),
-        "Bytes of a huge page.",
-    ),
-    name(
-        "tcache_max",
-        Leaf::Size(Access::Read(|_| Ok(ThreadCache::largest().size()))),
-        "The largest block that thread caches keep.",
-    ),
-    name(
-        "nbins",
-        Leaf::Unsigned(Access::Read(|_| Ok(SLAB_CLASSES as u32))),
-        "The number of classes that slabs serve.",
-    ),
-    name(
-        "nhbins",
-        Leaf::Unsigned(Access::Read(|_| Ok(ThreadCache::largest().index() as u32))),
-        "The number of classes that thread caches keep.",
-    ),
-    indexed("bin", "i", |_, i| i < SLAB_CLASSES, BIN),
-    name(
-        "nlextents",
-        Leaf::Unsigned(Access::Read(|_| Ok(LARGE_CLASSES as u32))),
-        "The number of classes above those of slabs.",
-    ),
-    indexed("lextent", "i", |_, i| i < LARGE_CLASSES, LEXTENT),
-    name(
-        "create",
-        Leaf::Special(Special {
-            c_type: "unsigned, extent_hooks_t *",
-            mode: Mode::ReadWrite,
-            serve: create,
-        }),
-        "Makes an arena, with the extent hooks that are written, if any; the answer is its number.",
-    ),
-    name(
-        "lookup",
-        Leaf::Special(Special {
-            c_type: "unsigned, void *",
-            mode: Mode::ReadWrite,
-            serve: lookup,
-        }),
-        "The number of the arena that the block which is written is of.",
-    ),
-];
+pub(super) fn names(see: See<'_>) {
+    see(&[
+        name(
+            "narenas",
+            Leaf::Unsigned(Access::Read(|_| Ok(index::arenas() as u32))),
+            "The number of arenas, used or not.",
+        ),
+        name(
+            "dirty_decay_ms",
+            Leaf::Ssize(Access::ReadWrite(
+                |_| Ok(api::default_decay().0 as isize),
+                |_, ms| set_decay(Some(ms), None),
+            )),
+            "Milliseconds over which dirty pages go back, of arenas made from now on.",
+        ),
+        name(
+            "muzzy_decay_ms",
+            Leaf::Ssize(Access::ReadWrite(
+                |_| Ok(api::default_decay().1 as isize),
+                |_, ms| set_decay(None, Some(ms)),
+            )),
+            "Milliseconds over which muzzy pages go back, of arenas made from now on.",
+        ),
+        name(
+            "quantum",
+            Leaf::Size(Access::Read(|_| Ok(QUANTUM))),
+            "Alignment of all blocks but the smallest.",
+        ),
+        name(
+            "page",
+            Leaf::Size(Access::Read(|_| Ok(PAGE))),
+            "The unit of slabs and large blocks.",
+        ),
+        name(
+            "hugepage",
+            Leaf::Size(Access::Read(|_| Ok(huge_pages::SIZE))),
+            "Bytes of a huge page.",
+        ),
+        name(
+            "tcache_max",
+            Leaf::Size(Access::Read(|_| Ok(ThreadCache::largest().size()))),
+            "The largest block that thread caches keep.",
+        ),
+        name(
+            "nbins",
+            Leaf::Unsigned(Access::Read(|_| Ok(SLAB_CLASSES as u32))),
+            "The number of classes that slabs serve.",
+        ),
+        name(
+            "nhbins",
+            Leaf::Unsigned(Access::Read(|_| Ok(ThreadCache::largest().index() as u32))),
+            "The number of classes that thread caches keep.",
+        ),
+        indexed("bin", "i", |_, i| i < SLAB_CLASSES, bin_names),
+        name(
+            "nlextents",
+            Leaf::Unsigned(Access::Read(|_| Ok(LARGE_CLASSES as u32))),
+            "The number of classes above those of slabs.",
+        ),
+        indexed("lextent", "i", |_, i| i < LARGE_CLASSES, lextent_names),
+        name(
+            "create",
+            Leaf::Special(Special {
+                c_type: "unsigned, extent_hooks_t *",
+                mode: Mode::ReadWrite,
+                serve: create,
+            }),
+            "Makes an arena, with the extent hooks that are written, if any; the answer is its number.",
+        ),
+        name(
+            "lookup",
+            Leaf::Special(Special {
+                c_type: "unsigned, void *",
+                mode: Mode::ReadWrite,
+                serve: lookup,
+            }),
+            "The number of the arena that the block which is written is of.",
+        ),
+    ]);
+}
 
 fn create(_: &At<'_>, request: &mut Request) -> Answer<()> {
     request.must_read::<u32>()?;
@@ -117,36 +119,40 @@ fn lookup(_: &At<'_>, request: &mut Request) -> Answer<()> {
     request.answer(arena)
 }
 
-static BIN: &[Node] = &[
-    name(
-        "size",
-        Leaf::Size(Access::Read(|at| Ok(bin(at).size()))),
-        "Bytes of a block of this class.",
-    ),
-    name(
-        "nregs",
-        Leaf::U32(Access::Read(|at| Ok(bin(at).shape().regions as u32))),
-        "Blocks in a slab.",
-    ),
-    name(
-        "slab_size",
-        Leaf::Size(Access::Read(|at| Ok(bin(at).shape().pages as usize * PAGE))),
-        "Bytes of a slab.",
-    ),
-    name(
-        "nshards",
-        Leaf::U32(Access::Read(|_| Ok(1))),
-        "Bins of this class in an arena.",
-    ),
-];
+fn bin_names(see: See<'_>) {
+    see(&[
+        name(
+            "size",
+            Leaf::Size(Access::Read(|at| Ok(bin(at).size()))),
+            "Bytes of a block of this class.",
+        ),
+        name(
+            "nregs",
+            Leaf::U32(Access::Read(|at| Ok(bin(at).shape().regions as u32))),
+            "Blocks in a slab.",
+        ),
+        name(
+            "slab_size",
+            Leaf::Size(Access::Read(|at| Ok(bin(at).shape().pages as usize * PAGE))),
+            "Bytes of a slab.",
+        ),
+        name(
+            "nshards",
+            Leaf::U32(Access::Read(|_| Ok(1))),
+            "Bins of this class in an arena.",
+        ),
+    ]);
+}
 
-static LEXTENT: &[Node] = &[name(
-    "size",
-    Leaf::Size(Access::Read(|at| {
-        Ok(Class((at.index(0) + SLAB_CLASSES + 1) as u8).size())
-    })),
-    "Bytes of a block of this class.",
-)];
+fn lextent_names(see: See<'_>) {
+    see(&[name(
+        "size",
+        Leaf::Size(Access::Read(|at| {
+            Ok(Class((at.index(0) + SLAB_CLASSES + 1) as u8).size())
+        })),
+        "Bytes of a block of this class.",
+    )]);
+}
 
 /// The class of `arenas.bin.<i>`.
 fn bin(at: &At<'_>) -> Class {

@@ -3,7 +3,7 @@
 //! jemalloc's questions, answered for Mallard: what a program may rely on is there or not, whatever
 //! jemalloc's build switch of that name would have done.
 
-use super::node::{Access, Leaf, Node, name};
+use super::node::{Access, Leaf, See, name};
 use crate::conf;
 
 const fn is(on: bool) -> Leaf {
@@ -13,50 +13,52 @@ const fn is(on: bool) -> Leaf {
     }
 }
 
-pub(super) static NAMES: &[Node] = &[
-    name(
-        "cache_oblivious",
-        is(false),
-        "Large blocks start at varying cache lines: they start at page boundaries.",
-    ),
-    name(
-        "debug",
-        is(cfg!(debug_assertions)),
-        "Built with internal checks.",
-    ),
-    name("fill", is(true), "`opt.junk` and `opt.zero` are there."),
-    name(
-        "lazy_lock",
-        is(false),
-        "Locks are left out until there is a second thread: never.",
-    ),
-    name(
-        "malloc_conf",
-        Leaf::Text(Access::Read(|_| Ok(conf::compiled_in()))),
-        "The options that were built in.",
-    ),
-    name(
-        "opt_safety_checks",
-        is(false),
-        "Checks of sizes on sized frees are on the fast path.",
-    ),
-    name("prof", is(false), "There is a heap profiler: not yet."),
-    name("prof_libgcc", is(false), "The profiler unwinds by libgcc."),
-    name(
-        "prof_libunwind",
-        is(false),
-        "The profiler unwinds by libunwind.",
-    ),
-    name(
-        "prof_frameptr",
-        is(false),
-        "The profiler unwinds by frame pointers.",
-    ),
-    name("stats", is(true), "There are statistics."),
-    name(
-        "utrace",
-        is(false),
-        "`utrace(2)` can be had: Linux has none.",
-    ),
-    name("xmalloc", is(true), "`opt.xmalloc` is there."),
-];
+pub(super) fn names(see: See<'_>) {
+    see(&[
+        name(
+            "cache_oblivious",
+            is(false),
+            "Large blocks start at varying cache lines: they start at page boundaries.",
+        ),
+        name(
+            "debug",
+            is(cfg!(debug_assertions)),
+            "Built with internal checks.",
+        ),
+        name("fill", is(true), "`opt.junk` and `opt.zero` are there."),
+        name(
+            "lazy_lock",
+            is(false),
+            "Locks are left out until there is a second thread: never.",
+        ),
+        name(
+            "malloc_conf",
+            Leaf::Text(Access::Read(|_| Ok(conf::compiled_in()))),
+            "The options that were built in.",
+        ),
+        name(
+            "opt_safety_checks",
+            is(false),
+            "Checks of sizes on sized frees are on the fast path.",
+        ),
+        name("prof", is(false), "There is a heap profiler: not yet."),
+        name("prof_libgcc", is(false), "The profiler unwinds by libgcc."),
+        name(
+            "prof_libunwind",
+            is(false),
+            "The profiler unwinds by libunwind.",
+        ),
+        name(
+            "prof_frameptr",
+            is(false),
+            "The profiler unwinds by frame pointers.",
+        ),
+        name("stats", is(true), "There are statistics."),
+        name(
+            "utrace",
+            is(false),
+            "`utrace(2)` can be had: Linux has none.",
+        ),
+        name("xmalloc", is(true), "`opt.xmalloc` is there."),
+    ]);
+}

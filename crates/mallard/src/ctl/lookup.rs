@@ -1,7 +1,7 @@
 //! From a name or a MIB to its place in the tree, in as many steps as the name has components, without
 //! memory of its own.
 
-use super::node::{At, DEPTH, Indexed, Kind, Leaf, Node};
+use super::node::{At, DEPTH, Indexed, Kind, Leaf, Names, Node};
 use super::{Answer, Error, opt};
 
 /// Where a look-up stands.
@@ -16,13 +16,13 @@ pub(super) struct Cursor {
 #[derive(Clone, Copy)]
 enum Place {
     Leaf(Leaf),
-    Names(&'static [Node]),
+    Names(Names),
     Options,
-    Indexed(&'static Indexed),
+    Indexed(Indexed),
 }
 
 impl Cursor {
-    pub fn new(root: &'static [Node]) -> Self {
+    pub fn new(root: Names) -> Self {
         Cursor {
             place: Place::Names(root),
             mib: [0; DEPTH],
@@ -33,7 +33,7 @@ impl Cursor {
     }
 
     /// The place of a whole name.
-    pub fn find(root: &'static [Node], name: &[u8]) -> Answer<Self> {
+    pub fn find(root: Names, name: &[u8]) -> Answer<Self> {
         let mut cursor = Cursor::new(root);
         for component in name.split(|&byte| byte == b'.') {
             cursor.enter_named(component)?;
@@ -42,7 +42,7 @@ impl Cursor {
     }
 
     /// The place of a whole MIB.
-    pub fn find_mib(root: &'static [Node], mib: &[usize]) -> Answer<Self> {
+    pub fn find_mib(root: Names, mib: &[usize]) -> Answer<Self> {
         let mut cursor = Cursor::new(root);
         for &component in mib {
             cursor.enter(component)?;
@@ -53,7 +53,7 @@ impl Cursor {
     /// Goes on by a component of a name.
     pub fn enter_named(&mut self, component: &[u8]) -> Answer<usize> {
         let position = match self.place {
-            Place::Names(nodes) => position(nodes, component).ok_or(Error::NotFound)?,
+            Place::Names(names) => position(names, component).ok_or(Error::NotFound)?,
             Place::Options => opt::position(component).ok_or(Error::NotFound)?,
             Place::Indexed(_) => number(component).ok_or(Error::NotFound)?,
             Place::Leaf(_) => return Err(Error::NotFound),
@@ -65,9 +65,9 @@ impl Cursor {
     /// Goes on by a component of a MIB.
     fn enter(&mut self, component: usize) -> Answer<()> {
         self.place = match self.place {
-            Place::Names(nodes) => match &nodes.get(component).ok_or(Error::NotFound)?.kind {
-                Kind::Leaf(leaf) => Place::Leaf(*leaf),
-                Kind::Names(nodes) => Place::Names(nodes),
+            Place::Names(names) => match nth(names, component).ok_or(Error::NotFound)?.1 {
+                Kind::Leaf(leaf) => Place::Leaf(leaf),
+                Kind::Names(names) => Place::Names(names),
                 Kind::Options => Place::Options,
                 Kind::Indexed(indexed) => Place::Indexed(indexed),
             },
@@ -102,8 +102,18 @@ impl Cursor {
 }
 
 /// Where a name stands among its siblings.
-fn position(nodes: &[Node], name: &[u8]) -> Option<usize> {
-    nodes.iter().position(|node| node.name.as_bytes() == name)
+fn position(names: Names, name: &[u8]) -> Option<usize> {
+    let mut found = None;
+    let same = |node: &Node| node.name.as_bytes() == name;
+    names(&mut |nodes| found = nodes.iter().position(same));
+    found
+}
+
+/// The name at a position among its siblings, and what stands there.
+pub(super) fn nth(names: Names, position: usize) -> Option<(&'static str, Kind)> {
+    let mut found = None;
+    names(&mut |nodes| found = nodes.get(position).map(|node| (node.name, node.kind)));
+    found
 }
 
 /// The number that these digits write; nothing but digits is one.

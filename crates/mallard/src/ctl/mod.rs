@@ -59,7 +59,7 @@ mod thread;
 mod tests;
 
 pub use index::{ALL, DESTROYED};
-pub use node::{Access, At, DEPTH, Leaf, Mode, Node, Special, branch, indexed, name, options};
+pub use node::{Access, At, DEPTH, Leaf, Mode, Node, See, Special, branch, indexed, name, options};
 pub use request::{CType, Request};
 pub use stats::dss_of;
 pub use tell::{Value, names, value};
@@ -119,63 +119,65 @@ impl From<c_int> for Error {
 
 pub type Answer<T> = Result<T, Error>;
 
-static ROOT: [Node; 13] = [
-    name(
-        "version",
-        Leaf::Text(Access::Read(|_| Ok(VERSION))),
-        "The version of jemalloc whose interface this is, then Mallard's own.",
-    ),
-    name(
-        "epoch",
-        Leaf::Special(Special {
-            c_type: "uint64_t",
-            mode: Mode::ReadWrite,
-            serve: epoch,
-        }),
-        "Writing anything takes a new snapshot of the statistics; the answer is its number.",
-    ),
-    name(
-        "background_thread",
-        Leaf::Bool(Access::ReadWrite(
-            |_| Ok(api::background_thread()),
-            |_, on| match api::set_background_thread(on) {
-                true => Ok(()),
-                false => Err(Error::Fault),
-            },
-        )),
-        "Whether memory is returned by a thread of Mallard's own; starts and ends it.",
-    ),
-    name(
-        "max_background_threads",
-        Leaf::Size(Access::ReadWrite(
-            max_background_threads,
-            set_max_background_threads,
-        )),
-        "Most background threads at a time, up to `opt.max_background_threads`; one does it all.",
-    ),
-    branch("thread", thread::NAMES),
-    branch("config", config::NAMES),
-    options("opt"),
-    branch("tcache", tcache::NAMES),
-    indexed("arena", "i", index::is_arena, arena::NAMES),
-    branch("arenas", arenas::NAMES),
-    branch("prof", prof::NAMES),
-    branch("stats", stats::NAMES),
-    branch("approximate_stats", stats::APPROXIMATE),
-];
+fn root(see: See<'_>) {
+    see(&[
+        name(
+            "version",
+            Leaf::Text(Access::Read(|_| Ok(VERSION))),
+            "The version of jemalloc whose interface this is, then Mallard's own.",
+        ),
+        name(
+            "epoch",
+            Leaf::Special(Special {
+                c_type: "uint64_t",
+                mode: Mode::ReadWrite,
+                serve: epoch,
+            }),
+            "Writing anything takes a new snapshot of the statistics; the answer is its number.",
+        ),
+        name(
+            "background_thread",
+            Leaf::Bool(Access::ReadWrite(
+                |_| Ok(api::background_thread()),
+                |_, on| match api::set_background_thread(on) {
+                    true => Ok(()),
+                    false => Err(Error::Fault),
+                },
+            )),
+            "Whether memory is returned by a thread of Mallard's own; starts and ends it.",
+        ),
+        name(
+            "max_background_threads",
+            Leaf::Size(Access::ReadWrite(
+                max_background_threads,
+                set_max_background_threads,
+            )),
+            "Most background threads at a time, up to `opt.max_background_threads`; one does it all.",
+        ),
+        branch("thread", thread::names),
+        branch("config", config::names),
+        options("opt"),
+        branch("tcache", tcache::names),
+        indexed("arena", "i", index::is_arena, arena::names),
+        branch("arenas", arenas::names),
+        branch("prof", prof::names),
+        branch("stats", stats::names),
+        branch("approximate_stats", stats::approximate_names),
+    ])
+}
 
 /// Serves a request by name. An unknown name is [`Error::NotFound`].
 pub fn by_name(name: &[u8], request: &mut Request) -> Answer<()> {
     let _keep = KeepErrno::new();
     api::start();
-    serve(Cursor::find(&ROOT, name)?, request)
+    serve(Cursor::find(root, name)?, request)
 }
 
 /// Serves a request by MIB. One that leads nowhere, or only part of the way, is [`Error::NotFound`].
 pub fn by_mib(mib: &[usize], request: &mut Request) -> Answer<()> {
     let _keep = KeepErrno::new();
     api::start();
-    serve(Cursor::find_mib(&ROOT, mib)?, request)
+    serve(Cursor::find_mib(root, mib)?, request)
 }
 
 fn serve(cursor: Cursor, request: &mut Request) -> Answer<()> {
@@ -191,7 +193,7 @@ pub fn name_to_mib(name: &[u8], mib: &mut [usize]) -> Answer<usize> {
     if name.is_empty() || name[0] == b'.' {
         return Err(Error::NotFound);
     }
-    let mut cursor = Cursor::new(&ROOT);
+    let mut cursor = Cursor::new(root);
     let mut depth = 0;
     let mut components = name.split(|&byte| byte == b'.');
     for slot in mib {
@@ -243,7 +245,7 @@ pub fn read<T: CType>(name: impl AsRef<[u8]>) -> Answer<T> {
 pub fn text(name: impl AsRef<[u8]>) -> Answer<&'static CStr> {
     let _keep = KeepErrno::new();
     api::start();
-    let cursor = Cursor::find(&ROOT, name.as_ref())?;
+    let cursor = Cursor::find(root, name.as_ref())?;
     match cursor.leaf()? {
         Leaf::Text(Access::Read(read) | Access::ReadWrite(read, _)) => read(&cursor.at()),
         Leaf::Text(Access::Write(_)) => Err(Error::NotPermitted),

@@ -1,13 +1,21 @@
 //! What the tree is made of: nodes, what stands at a name, and where a look-up has arrived.
 //!
-//! Everything here is built by `const` functions, so that the whole tree is constant data; the lines
-//! of documentation exist in tests alone, where the reference is written from them.
+//! The names below a node are written down by a function each time that somebody looks for one ([`Names`]). As constant
+//! data they would hold two addresses a name, all of which the loader writes at the start of every program: 30 KiB of
+//! memory, of which nearly no program reads any. The lines of documentation exist in tests alone, where the reference is
+//! written from them.
 
 use super::{Answer, Request};
 use core::ffi::{CStr, c_char, c_uint, c_void};
 
 /// The most components of a name.
 pub const DEPTH: usize = 7;
+
+/// Shows whoever looks the names that have this place's before them.
+pub type Names = fn(See<'_>);
+
+/// Who looks at names that have the same before them.
+pub type See<'a> = &'a mut dyn FnMut(&[Node]);
 
 /// One component of names: the end of one, or the way to further components.
 pub struct Node {
@@ -17,22 +25,24 @@ pub struct Node {
     pub(super) doc: &'static str,
 }
 
+#[derive(Clone, Copy)]
 pub(super) enum Kind {
     Leaf(Leaf),
-    Names(&'static [Node]),
+    Names(Names),
     /// The options, which have a table already.
     Options,
     Indexed(Indexed),
 }
 
 /// A component that is a number.
+#[derive(Clone, Copy)]
 pub struct Indexed {
     /// How the reference writes it: `i`, `j`.
     #[cfg(test)]
     pub(super) letter: &'static str,
     /// Whether there is something at this index now, at the place that was reached.
     pub(super) exists: fn(&At<'_>, usize) -> bool,
-    pub(super) below: &'static [Node],
+    pub(super) below: Names,
 }
 
 /// A name that ends here: what it answers, and its line in the reference.
@@ -47,7 +57,7 @@ pub const fn name(name: &'static str, leaf: Leaf, doc: &'static str) -> Node {
 }
 
 /// Names that begin alike.
-pub const fn branch(name: &'static str, below: &'static [Node]) -> Node {
+pub const fn branch(name: &'static str, below: Names) -> Node {
     Node {
         name,
         kind: Kind::Names(below),
@@ -71,7 +81,7 @@ pub const fn indexed(
     name: &'static str,
     letter: &'static str,
     exists: fn(&At<'_>, usize) -> bool,
-    below: &'static [Node],
+    below: Names,
 ) -> Node {
     let _ = letter;
     Node {

@@ -2,7 +2,7 @@
 //!
 //! An arena has figures from the first epoch on at which there is one.
 
-use super::node::{Access, At, Leaf, Node, branch, indexed, name};
+use super::node::{Access, At, Leaf, See, branch, indexed, name};
 use super::{Answer, Error};
 use crate::api::arenas as api_arenas;
 use crate::arena;
@@ -79,268 +79,276 @@ macro_rules! told {
     };
 }
 
-pub(super) static NAMES: &[Node] = &[
-    told!(
-        "allocated",
-        Size,
-        total,
-        |t| t.allocated,
-        "Bytes of blocks in use."
-    ),
-    told!(
+pub(super) fn names(see: See<'_>) {
+    see(&[
+        told!(
+            "allocated",
+            Size,
+            total,
+            |t| t.allocated,
+            "Bytes of blocks in use."
+        ),
+        told!(
+            "active",
+            Size,
+            total,
+            |t| t.active,
+            "Bytes of pages that hold blocks or slabs."
+        ),
+        told!(
+            "metadata",
+            Size,
+            total,
+            |t| t.metadata,
+            "Bytes of the allocator's own records."
+        ),
+        told!(
+            "metadata_thp",
+            Size,
+            total,
+            |t| t.metadata_thp,
+            "Huge pages under records."
+        ),
+        told!(
+            "resident",
+            Size,
+            total,
+            |t| t.resident,
+            "The most bytes that there can be memory behind."
+        ),
+        told!(
+            "mapped",
+            Size,
+            total,
+            |t| t.mapped,
+            "Bytes of pages with blocks, of free pages that have not gone back, and mapped for records."
+        ),
+        told!(
+            "retained",
+            Size,
+            total,
+            |t| t.retained,
+            "Bytes of addresses that are kept without memory."
+        ),
+        told!(
+            "zero_reallocs",
+            Size,
+            total,
+            |t| t.zero_reallocs as usize,
+            "Calls of realloc with a block and no bytes."
+        ),
+        branch("background_thread", background_names),
+        branch("mutexes", process_lock_names),
+        indexed("arenas", "i", has_figures, arena_names),
+    ]);
+}
+
+pub(super) fn approximate_names(see: See<'_>) {
+    see(&[name(
         "active",
-        Size,
-        total,
-        |t| t.active,
-        "Bytes of pages that hold blocks or slabs."
-    ),
-    told!(
-        "metadata",
-        Size,
-        total,
-        |t| t.metadata,
-        "Bytes of the allocator's own records."
-    ),
-    told!(
-        "metadata_thp",
-        Size,
-        total,
-        |t| t.metadata_thp,
-        "Huge pages under records."
-    ),
-    told!(
-        "resident",
-        Size,
-        total,
-        |t| t.resident,
-        "The most bytes that there can be memory behind."
-    ),
-    told!(
-        "mapped",
-        Size,
-        total,
-        |t| t.mapped,
-        "Bytes of pages with blocks, of free pages that have not gone back, and mapped for records."
-    ),
-    told!(
-        "retained",
-        Size,
-        total,
-        |t| t.retained,
-        "Bytes of addresses that are kept without memory."
-    ),
-    told!(
-        "zero_reallocs",
-        Size,
-        total,
-        |t| t.zero_reallocs as usize,
-        "Calls of realloc with a block and no bytes."
-    ),
-    branch("background_thread", BACKGROUND),
-    branch("mutexes", &PROCESS_LOCKS),
-    indexed("arenas", "i", has_figures, ARENA),
-];
+        Leaf::Size(Access::Read(|_| Ok(arena::footprint()))),
+        "As stats.active, of this moment.",
+    )]);
+}
 
-pub(super) static APPROXIMATE: &[Node] = &[name(
-    "active",
-    Leaf::Size(Access::Read(|_| Ok(arena::footprint()))),
-    "As stats.active, of this moment.",
-)];
+fn background_names(see: See<'_>) {
+    see(&[
+        told!(
+            "num_threads",
+            Size,
+            total,
+            |t| t.background.threads,
+            "Background threads."
+        ),
+        told!(
+            "num_runs",
+            U64,
+            total,
+            |t| t.background.runs,
+            "Rounds of the background thread."
+        ),
+        told!(
+            "run_interval",
+            U64,
+            total,
+            |t| t.background.interval_ns,
+            "Mean nanoseconds from one to the next."
+        ),
+    ]);
+}
 
-static BACKGROUND: &[Node] = &[
-    told!(
-        "num_threads",
-        Size,
-        total,
-        |t| t.background.threads,
-        "Background threads."
-    ),
-    told!(
-        "num_runs",
-        U64,
-        total,
-        |t| t.background.runs,
-        "Rounds of the background thread."
-    ),
-    told!(
-        "run_interval",
-        U64,
-        total,
-        |t| t.background.interval_ns,
-        "Mean nanoseconds from one to the next."
-    ),
-];
-
-static ARENA: &[Node] = &[
-    told!(
-        "nthreads",
-        Unsigned,
-        arena,
-        |a| a.threads,
-        "Threads in the arena."
-    ),
-    told!(
-        "uptime",
-        U64,
-        arena,
-        |a| a.uptime_ns,
-        "Nanoseconds since it was made."
-    ),
-    name("dss", Leaf::Text(Access::Read(dss)), "As `arena.<i>.dss`."),
-    told!(
-        "dirty_decay_ms",
-        Ssize,
-        arena,
-        |a| decay(a.dirty_decay_ms),
-        "As `arena.<i>.dirty_decay_ms`."
-    ),
-    told!(
-        "muzzy_decay_ms",
-        Ssize,
-        arena,
-        |a| decay(a.muzzy_decay_ms),
-        "As `arena.<i>.muzzy_decay_ms`."
-    ),
-    told!(
-        "pactive",
-        Size,
-        arena,
-        |a| a.active,
-        "Pages that hold blocks or slabs."
-    ),
-    told!(
-        "pdirty",
-        Size,
-        arena,
-        |a| a.dirty,
-        "Free pages with old contents; where arenas share pages, the first one's."
-    ),
-    told!(
-        "pmuzzy",
-        Size,
-        arena,
-        |a| a.muzzy,
-        "Free pages that the system may take; likewise."
-    ),
-    told!(
-        "mapped",
-        Size,
-        arena,
-        ArenaFigures::mapped,
-        "As stats.mapped."
-    ),
-    told!(
-        "retained",
-        Size,
-        arena,
-        ArenaFigures::retained_bytes,
-        "As stats.retained; where arenas share pages, the first one's."
-    ),
-    told!(
-        "extent_avail",
-        Size,
-        arena,
-        |a| a.spare_records,
-        "Records that are kept for later; the first arena's."
-    ),
-    told!(
-        "dirty_npurge",
-        U64,
-        arena,
-        |a| a.dirty_purged.sweeps,
-        "Times that dirty pages were given back or made muzzy."
-    ),
-    told!(
-        "dirty_nmadvise",
-        U64,
-        arena,
-        |a| a.dirty_purged.advices,
-        "System calls for that."
-    ),
-    told!(
-        "dirty_purged",
-        U64,
-        arena,
-        |a| a.dirty_purged.pages,
-        "Pages of that."
-    ),
-    told!(
-        "muzzy_npurge",
-        U64,
-        arena,
-        |a| a.muzzy_purged.sweeps,
-        "Times that muzzy pages were given back."
-    ),
-    told!(
-        "muzzy_nmadvise",
-        U64,
-        arena,
-        |a| a.muzzy_purged.advices,
-        "System calls for that."
-    ),
-    told!(
-        "muzzy_purged",
-        U64,
-        arena,
-        |a| a.muzzy_purged.pages,
-        "Pages of that."
-    ),
-    told!(
-        "base",
-        Size,
-        arena,
-        |a| a.base - a.base_untouched,
-        "Bytes of the arena's records; what belongs to no arena is the first one's."
-    ),
-    told!(
-        "internal",
-        Size,
-        arena,
-        |a| a.internal,
-        "Bytes of its threads' caches."
-    ),
-    told!(
-        "metadata_thp",
-        Size,
-        arena,
-        |a| a.metadata_thp,
-        "Huge pages under records; the first arena's."
-    ),
-    told!(
-        "tcache_bytes",
-        Size,
-        arena,
-        |a| a.cached,
-        "Bytes of blocks in its threads' caches."
-    ),
-    told!(
-        "tcache_stashed_bytes",
-        Size,
-        arena,
-        |_| 0,
-        "0: no block is set aside to guard it."
-    ),
-    told!(
-        "resident",
-        Size,
-        arena,
-        ArenaFigures::resident,
-        "As stats.resident."
-    ),
-    told!(
-        "abandoned_vm",
-        Size,
-        arena,
-        |_| 0,
-        "0: no mapping is given up for good."
-    ),
-    branch("small", SMALL),
-    branch("large", LARGE),
-    indexed("bins", "j", |_, j| j < SLAB_CLASSES, BIN),
-    indexed("lextents", "j", |_, j| j < LARGE_CLASSES, LEXTENT),
-    indexed("extents", "j", |_, j| j < RUN_CLASSES, EXTENT),
-    branch("mutexes", &ARENA_LOCKS),
-];
+fn arena_names(see: See<'_>) {
+    see(&[
+        told!(
+            "nthreads",
+            Unsigned,
+            arena,
+            |a| a.threads,
+            "Threads in the arena."
+        ),
+        told!(
+            "uptime",
+            U64,
+            arena,
+            |a| a.uptime_ns,
+            "Nanoseconds since it was made."
+        ),
+        name("dss", Leaf::Text(Access::Read(dss)), "As `arena.<i>.dss`."),
+        told!(
+            "dirty_decay_ms",
+            Ssize,
+            arena,
+            |a| decay(a.dirty_decay_ms),
+            "As `arena.<i>.dirty_decay_ms`."
+        ),
+        told!(
+            "muzzy_decay_ms",
+            Ssize,
+            arena,
+            |a| decay(a.muzzy_decay_ms),
+            "As `arena.<i>.muzzy_decay_ms`."
+        ),
+        told!(
+            "pactive",
+            Size,
+            arena,
+            |a| a.active,
+            "Pages that hold blocks or slabs."
+        ),
+        told!(
+            "pdirty",
+            Size,
+            arena,
+            |a| a.dirty,
+            "Free pages with old contents; where arenas share pages, the first one's."
+        ),
+        told!(
+            "pmuzzy",
+            Size,
+            arena,
+            |a| a.muzzy,
+            "Free pages that the system may take; likewise."
+        ),
+        told!(
+            "mapped",
+            Size,
+            arena,
+            ArenaFigures::mapped,
+            "As stats.mapped."
+        ),
+        told!(
+            "retained",
+            Size,
+            arena,
+            ArenaFigures::retained_bytes,
+            "As stats.retained; where arenas share pages, the first one's."
+        ),
+        told!(
+            "extent_avail",
+            Size,
+            arena,
+            |a| a.spare_records,
+            "Records that are kept for later; the first arena's."
+        ),
+        told!(
+            "dirty_npurge",
+            U64,
+            arena,
+            |a| a.dirty_purged.sweeps,
+            "Times that dirty pages were given back or made muzzy."
+        ),
+        told!(
+            "dirty_nmadvise",
+            U64,
+            arena,
+            |a| a.dirty_purged.advices,
+            "System calls for that."
+        ),
+        told!(
+            "dirty_purged",
+            U64,
+            arena,
+            |a| a.dirty_purged.pages,
+            "Pages of that."
+        ),
+        told!(
+            "muzzy_npurge",
+            U64,
+            arena,
+            |a| a.muzzy_purged.sweeps,
+            "Times that muzzy pages were given back."
+        ),
+        told!(
+            "muzzy_nmadvise",
+            U64,
+            arena,
+            |a| a.muzzy_purged.advices,
+            "System calls for that."
+        ),
+        told!(
+            "muzzy_purged",
+            U64,
+            arena,
+            |a| a.muzzy_purged.pages,
+            "Pages of that."
+        ),
+        told!(
+            "base",
+            Size,
+            arena,
+            |a| a.base - a.base_untouched,
+            "Bytes of the arena's records; what belongs to no arena is the first one's."
+        ),
+        told!(
+            "internal",
+            Size,
+            arena,
+            |a| a.internal,
+            "Bytes of its threads' caches."
+        ),
+        told!(
+            "metadata_thp",
+            Size,
+            arena,
+            |a| a.metadata_thp,
+            "Huge pages under records; the first arena's."
+        ),
+        told!(
+            "tcache_bytes",
+            Size,
+            arena,
+            |a| a.cached,
+            "Bytes of blocks in its threads' caches."
+        ),
+        told!(
+            "tcache_stashed_bytes",
+            Size,
+            arena,
+            |_| 0,
+            "0: no block is set aside to guard it."
+        ),
+        told!(
+            "resident",
+            Size,
+            arena,
+            ArenaFigures::resident,
+            "As stats.resident."
+        ),
+        told!(
+            "abandoned_vm",
+            Size,
+            arena,
+            |_| 0,
+            "0: no mapping is given up for good."
+        ),
+        branch("small", small_names),
+        branch("large", large_names),
+        indexed("bins", "j", |_, j| j < SLAB_CLASSES, bin_names),
+        indexed("lextents", "j", |_, j| j < LARGE_CLASSES, lextent_names),
+        indexed("extents", "j", |_, j| j < RUN_CLASSES, extent_names),
+        branch("mutexes", arena_lock_names),
+    ]);
+}
 
 /// Several arenas have no decay times.
 fn decay(ms: Option<i64>) -> isize {
@@ -406,218 +414,222 @@ macro_rules! blocks {
     };
 }
 
-static SMALL: &[Node] = blocks!(small);
-static LARGE: &[Node] = blocks!(large);
+fn small_names(see: See<'_>) {
+    see(blocks!(small));
+}
+fn large_names(see: See<'_>) {
+    see(blocks!(large));
+}
 
-static BIN: &[Node] = &[
-    told!(
-        "nmalloc",
-        U64,
-        bin,
-        |b| b.made,
-        "Blocks taken from slabs, and those seen to be taken from caches."
-    ),
-    told!(
-        "ndalloc",
-        U64,
-        bin,
-        |b| b.freed,
-        "Of these, those that are not in use."
-    ),
-    told!(
-        "nrequests",
-        U64,
-        bin,
-        |b| b.made,
-        "As nmalloc: what a cache serves is not counted."
-    ),
-    told!(
-        "curregs",
-        Size,
-        bin,
-        |b| b.current as usize,
-        "Blocks in use."
-    ),
-    told!(
-        "nfills",
-        U64,
-        bin,
-        |b| b.fills,
-        "Times that a cache came for blocks."
-    ),
-    told!(
-        "nflushes",
-        U64,
-        bin,
-        |b| b.flushes,
-        "Times that a cache brought some back."
-    ),
-    told!(
-        "nslabs",
-        U64,
-        bin,
-        |b| b.slabs_ever,
-        "Slabs that were made."
-    ),
-    told!(
-        "nreslabs",
-        U64,
-        bin,
-        |b| b.reused,
-        "Times that blocks came from a slab with used ones."
-    ),
-    told!("curslabs", Size, bin, |b| b.slabs as usize, "Slabs."),
-    told!(
-        "nonfull_slabs",
-        Size,
-        bin,
-        |b| b.with_room as usize,
-        "Slabs with a free block."
-    ),
-    branch("mutex", LOCK),
-];
+fn bin_names(see: See<'_>) {
+    see(&[
+        told!(
+            "nmalloc",
+            U64,
+            bin,
+            |b| b.made,
+            "Blocks taken from slabs, and those seen to be taken from caches."
+        ),
+        told!(
+            "ndalloc",
+            U64,
+            bin,
+            |b| b.freed,
+            "Of these, those that are not in use."
+        ),
+        told!(
+            "nrequests",
+            U64,
+            bin,
+            |b| b.made,
+            "As nmalloc: what a cache serves is not counted."
+        ),
+        told!(
+            "curregs",
+            Size,
+            bin,
+            |b| b.current as usize,
+            "Blocks in use."
+        ),
+        told!(
+            "nfills",
+            U64,
+            bin,
+            |b| b.fills,
+            "Times that a cache came for blocks."
+        ),
+        told!(
+            "nflushes",
+            U64,
+            bin,
+            |b| b.flushes,
+            "Times that a cache brought some back."
+        ),
+        told!(
+            "nslabs",
+            U64,
+            bin,
+            |b| b.slabs_ever,
+            "Slabs that were made."
+        ),
+        told!(
+            "nreslabs",
+            U64,
+            bin,
+            |b| b.reused,
+            "Times that blocks came from a slab with used ones."
+        ),
+        told!("curslabs", Size, bin, |b| b.slabs as usize, "Slabs."),
+        told!(
+            "nonfull_slabs",
+            Size,
+            bin,
+            |b| b.with_room as usize,
+            "Slabs with a free block."
+        ),
+        branch("mutex", lock_names),
+    ]);
+}
 
-static LEXTENT: &[Node] = &[
-    told!(
-        "nmalloc",
-        U64,
-        large,
-        |l| l.made,
-        "Blocks taken from pages, and those seen to be taken from caches."
-    ),
-    told!(
-        "ndalloc",
-        U64,
-        large,
-        |l| l.freed,
-        "Of these, those that are not in use."
-    ),
-    told!(
-        "nrequests",
-        U64,
-        large,
-        |l| l.made,
-        "As nmalloc: what a cache serves is not counted."
-    ),
-    told!(
-        "curlextents",
-        Size,
-        large,
-        |l| l.current() as usize,
-        "Blocks in use."
-    ),
-];
+fn lextent_names(see: See<'_>) {
+    see(&[
+        told!(
+            "nmalloc",
+            U64,
+            large,
+            |l| l.made,
+            "Blocks taken from pages, and those seen to be taken from caches."
+        ),
+        told!(
+            "ndalloc",
+            U64,
+            large,
+            |l| l.freed,
+            "Of these, those that are not in use."
+        ),
+        told!(
+            "nrequests",
+            U64,
+            large,
+            |l| l.made,
+            "As nmalloc: what a cache serves is not counted."
+        ),
+        told!(
+            "curlextents",
+            Size,
+            large,
+            |l| l.current() as usize,
+            "Blocks in use."
+        ),
+    ]);
+}
 
-static EXTENT: &[Node] = &[
-    told!(
-        "ndirty",
-        Size,
-        extent,
-        |e| e.dirty,
-        "Runs of dirty pages of this size, up to a chunk."
-    ),
-    told!("nmuzzy", Size, extent, |e| e.muzzy, "Runs of muzzy pages."),
-    told!(
-        "nretained",
-        Size,
-        extent,
-        |e| e.retained,
-        "Runs of pages without memory."
-    ),
-    told!(
-        "dirty_bytes",
-        Size,
-        extent,
-        |e| e.dirty_bytes,
-        "Bytes of the dirty ones."
-    ),
-    told!(
-        "muzzy_bytes",
-        Size,
-        extent,
-        |e| e.muzzy_bytes,
-        "Bytes of the muzzy ones."
-    ),
-    told!(
-        "retained_bytes",
-        Size,
-        extent,
-        |e| e.retained_bytes,
-        "Bytes of those without memory."
-    ),
-];
+fn extent_names(see: See<'_>) {
+    see(&[
+        told!(
+            "ndirty",
+            Size,
+            extent,
+            |e| e.dirty,
+            "Runs of dirty pages of this size, up to a chunk."
+        ),
+        told!("nmuzzy", Size, extent, |e| e.muzzy, "Runs of muzzy pages."),
+        told!(
+            "nretained",
+            Size,
+            extent,
+            |e| e.retained,
+            "Runs of pages without memory."
+        ),
+        told!(
+            "dirty_bytes",
+            Size,
+            extent,
+            |e| e.dirty_bytes,
+            "Bytes of the dirty ones."
+        ),
+        told!(
+            "muzzy_bytes",
+            Size,
+            extent,
+            |e| e.muzzy_bytes,
+            "Bytes of the muzzy ones."
+        ),
+        told!(
+            "retained_bytes",
+            Size,
+            extent,
+            |e| e.retained_bytes,
+            "Bytes of those without memory."
+        ),
+    ]);
+}
 
-static LOCK: &[Node] = &[
-    told!(
-        "num_ops",
-        U64,
-        lock,
-        |r| r.taken,
-        "Times that the lock was taken."
-    ),
-    told!(
-        "num_wait",
-        U64,
-        lock,
-        |r| r.waits,
-        "Times that a thread slept for it."
-    ),
-    told!(
-        "num_spin_acq",
-        U64,
-        lock,
-        |r| r.spun,
-        "Times that it came free while a thread looked."
-    ),
-    told!(
-        "num_owner_switch",
-        U64,
-        lock,
-        |r| r.switches,
-        "Times that another thread took it than the last."
-    ),
-    told!(
-        "total_wait_time",
-        U64,
-        lock,
-        |r| r.waited_ns,
-        "Nanoseconds that threads slept for it."
-    ),
-    told!(
-        "max_wait_time",
-        U64,
-        lock,
-        |r| r.longest_ns,
-        "The longest of these."
-    ),
-    told!(
-        "max_num_thds",
-        U32,
-        lock,
-        |r| r.most_waiting,
-        "The most threads that slept for it at a time."
-    ),
-];
+fn lock_names(see: See<'_>) {
+    see(&[
+        told!(
+            "num_ops",
+            U64,
+            lock,
+            |r| r.taken,
+            "Times that the lock was taken."
+        ),
+        told!(
+            "num_wait",
+            U64,
+            lock,
+            |r| r.waits,
+            "Times that a thread slept for it."
+        ),
+        told!(
+            "num_spin_acq",
+            U64,
+            lock,
+            |r| r.spun,
+            "Times that it came free while a thread looked."
+        ),
+        told!(
+            "num_owner_switch",
+            U64,
+            lock,
+            |r| r.switches,
+            "Times that another thread took it than the last."
+        ),
+        told!(
+            "total_wait_time",
+            U64,
+            lock,
+            |r| r.waited_ns,
+            "Nanoseconds that threads slept for it."
+        ),
+        told!(
+            "max_wait_time",
+            U64,
+            lock,
+            |r| r.longest_ns,
+            "The longest of these."
+        ),
+        told!(
+            "max_num_thds",
+            U32,
+            lock,
+            |r| r.most_waiting,
+            "The most threads that slept for it at a time."
+        ),
+    ]);
+}
 
-static ARENA_LOCKS: [Node; OF_ARENAS.len()] = {
-    let mut nodes = [const { branch("", LOCK) }; OF_ARENAS.len()];
-    let mut i = 0;
-    while i < nodes.len() {
-        nodes[i] = branch(OF_ARENAS[i].0, LOCK);
-        i += 1;
-    }
-    nodes
-};
+fn arena_lock_names(see: See<'_>) {
+    see(&OF_ARENAS.map(|(lock, _)| branch(lock, lock_names)));
+}
 
 /// Those of the process, and behind them what clears all.
-static PROCESS_LOCKS: [Node; OF_PROCESS.len() + 1] = {
-    let mut nodes = [const { branch("", LOCK) }; OF_PROCESS.len() + 1];
-    let mut i = 0;
-    while i < OF_PROCESS.len() {
-        nodes[i] = branch(OF_PROCESS[i].0, LOCK);
-        i += 1;
+fn process_lock_names(see: See<'_>) {
+    let mut nodes = [const { branch("", lock_names) }; OF_PROCESS.len() + 1];
+    for (node, (lock, _)) in nodes.iter_mut().zip(OF_PROCESS) {
+        *node = branch(lock, lock_names);
     }
-    nodes[i] = name(
+    nodes[OF_PROCESS.len()] = name(
         "reset",
         Leaf::Action(|_| {
             stats::clear_readings();
@@ -625,5 +637,5 @@ static PROCESS_LOCKS: [Node; OF_PROCESS.len() + 1] = {
         }),
         "Has the counts of all locks begin anew.",
     );
-    nodes
-};
+    see(&nodes);
+}

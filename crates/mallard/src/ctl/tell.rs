@@ -1,8 +1,8 @@
 //! The tree for the report: names one after the other, and values whatever their type in C.
 
-use super::lookup::Cursor;
-use super::node::{Access, At, Kind, Leaf, Node, Special};
-use super::{Answer, Error, ROOT, Request, opt};
+use super::lookup::{Cursor, nth};
+use super::node::{Access, At, Kind, Leaf, Names, Special};
+use super::{Answer, Error, Request, opt, root};
 use crate::api;
 use core::ffi::CStr;
 
@@ -17,23 +17,26 @@ pub enum Value {
 
 /// The names right below one of the tree's branches, in the order of its table.
 pub fn names(branch: &str) -> impl Iterator<Item = &'static str> {
-    let found = ROOT.iter().find(|node| node.name == branch);
-    let (below, options): (&[Node], _) = match found.map(|node| &node.kind) {
-        Some(Kind::Names(below)) => (below, None),
-        Some(Kind::Options) => (&[], Some(opt::names())),
-        _ => (&[], None),
+    let found = (0..)
+        .map_while(|i| nth(root, i))
+        .find(|&(name, _)| name == branch);
+    let (below, options): (Option<Names>, _) = match found.map(|(_, kind)| kind) {
+        Some(Kind::Names(below)) => (Some(below), None),
+        Some(Kind::Options) => (None, Some(opt::names())),
+        _ => (None, None),
     };
     below
-        .iter()
-        .filter(|node| matches!(node.kind, Kind::Leaf(_)))
-        .map(|node| node.name)
+        .into_iter()
+        .flat_map(|below| (0..).map_while(move |i| nth(below, i)))
+        .filter(|(_, kind)| matches!(kind, Kind::Leaf(_)))
+        .map(|(name, _)| name)
         .chain(options.into_iter().flatten())
 }
 
 /// The value at a name right below a branch, if it is one that can be told.
 pub fn value(branch: &str, name: &str) -> Answer<Value> {
     api::start();
-    let mut cursor = Cursor::new(&ROOT);
+    let mut cursor = Cursor::new(root);
     cursor.enter_named(branch.as_bytes())?;
     cursor.enter_named(name.as_bytes())?;
     told(&cursor.leaf()?, &cursor.at())

@@ -1,110 +1,118 @@
 //! `thread.*`: the calling thread.
 
 use super::prof::{STUCK, absent};
-use super::{Access, Answer, Leaf, Mode, Node, branch, name};
+use super::{Access, Answer, Leaf, Mode, See, branch, name};
 use crate::api::threads::{self, Counts};
 
-pub(super) static NAMES: &[Node] = &[
-    name(
-        "arena",
-        Leaf::Unsigned(Access::ReadWrite(
-            |_| Ok(threads::arena()?),
-            |_, number| Ok(threads::set_arena(number)?),
-        )),
-        "The arena that the thread allocates from; moves it to another, automatic or made by hand.",
-    ),
-    name(
-        "allocated",
-        Leaf::U64(Access::Read(|_| Ok(counts()?.allocated().0))),
-        "Bytes that the thread has allocated since it first asked for one of these counts; exact from \
+pub(super) fn names(see: See<'_>) {
+    see(&[
+        name(
+            "arena",
+            Leaf::Unsigned(Access::ReadWrite(
+                |_| Ok(threads::arena()?),
+                |_, number| Ok(threads::set_arena(number)?),
+            )),
+            "The arena that the thread allocates from; moves it to another, automatic or made by hand.",
+        ),
+        name(
+            "allocated",
+            Leaf::U64(Access::Read(|_| Ok(counts()?.allocated().0))),
+            "Bytes that the thread has allocated since it first asked for one of these counts; exact from \
          then on, and its calls then take a little longer.",
-    ),
-    name(
-        "allocatedp",
-        Leaf::Counter(Access::Read(|_| Ok(counts()?.allocated().1))),
-        "Where they are counted, for as long as the thread lives.",
-    ),
-    name(
-        "deallocated",
-        Leaf::U64(Access::Read(|_| Ok(counts()?.freed().0))),
-        "Bytes that the thread has freed, counted like `thread.allocated`.",
-    ),
-    name(
-        "deallocatedp",
-        Leaf::Counter(Access::Read(|_| Ok(counts()?.freed().1))),
-        "Where they are counted, for as long as the thread lives.",
-    ),
-    branch("peak", PEAK),
-    branch("tcache", TCACHE),
-    branch("prof", PROF),
-    name(
-        "idle",
-        Leaf::Action(|_| {
-            threads::idle();
-            Ok(())
-        }),
-        "The thread will do nothing for a while: what its cache holds goes back.",
-    ),
-];
+        ),
+        name(
+            "allocatedp",
+            Leaf::Counter(Access::Read(|_| Ok(counts()?.allocated().1))),
+            "Where they are counted, for as long as the thread lives.",
+        ),
+        name(
+            "deallocated",
+            Leaf::U64(Access::Read(|_| Ok(counts()?.freed().0))),
+            "Bytes that the thread has freed, counted like `thread.allocated`.",
+        ),
+        name(
+            "deallocatedp",
+            Leaf::Counter(Access::Read(|_| Ok(counts()?.freed().1))),
+            "Where they are counted, for as long as the thread lives.",
+        ),
+        branch("peak", peak_names),
+        branch("tcache", tcache_names),
+        branch("prof", prof_names),
+        name(
+            "idle",
+            Leaf::Action(|_| {
+                threads::idle();
+                Ok(())
+            }),
+            "The thread will do nothing for a while: what its cache holds goes back.",
+        ),
+    ]);
+}
 
 /// Reads of them begin the counting.
 fn counts() -> Answer<&'static Counts> {
     Ok(threads::counts()?)
 }
 
-static PEAK: &[Node] = &[
-    name(
-        "read",
-        Leaf::U64(Access::Read(|_| Ok(counts()?.peak()))),
-        "The most bytes by which the thread had allocated more than freed, from where it stood when \
+fn peak_names(see: See<'_>) {
+    see(&[
+        name(
+            "read",
+            Leaf::U64(Access::Read(|_| Ok(counts()?.peak()))),
+            "The most bytes by which the thread had allocated more than freed, from where it stood when \
          the counts began or `thread.peak.reset` was called; exact.",
-    ),
-    name(
-        "reset",
-        Leaf::Action(|_| {
-            counts()?.forget_peak();
-            Ok(())
-        }),
-        "Forgets the peak: it begins at zero where the thread stands now.",
-    ),
-];
+        ),
+        name(
+            "reset",
+            Leaf::Action(|_| {
+                counts()?.forget_peak();
+                Ok(())
+            }),
+            "Forgets the peak: it begins at zero where the thread stands now.",
+        ),
+    ]);
+}
 
-static TCACHE: &[Node] = &[
-    name(
-        "enabled",
-        Leaf::Bool(Access::ReadWrite(
-            |_| Ok(threads::is_cache_enabled()?),
-            |_, on| Ok(threads::enable_cache(on)?),
-        )),
-        "Whether the thread's cache holds anything. Where `opt.zero` or `opt.junk` forbid caches it stays off.",
-    ),
-    name(
-        "max",
-        Leaf::Size(Access::ReadWrite(
-            |_| Ok(threads::cache_max()?),
-            |_, size| Ok(threads::set_cache_max(size)?),
-        )),
-        "The size of the largest blocks that the thread's cache holds; what is written is rounded up to \
+fn tcache_names(see: See<'_>) {
+    see(&[
+        name(
+            "enabled",
+            Leaf::Bool(Access::ReadWrite(
+                |_| Ok(threads::is_cache_enabled()?),
+                |_, on| Ok(threads::enable_cache(on)?),
+            )),
+            "Whether the thread's cache holds anything. Where `opt.zero` or `opt.junk` forbid caches it stays off.",
+        ),
+        name(
+            "max",
+            Leaf::Size(Access::ReadWrite(
+                |_| Ok(threads::cache_max()?),
+                |_, size| Ok(threads::set_cache_max(size)?),
+            )),
+            "The size of the largest blocks that the thread's cache holds; what is written is rounded up to \
          a size class, 256 KiB at most.",
-    ),
-    name(
-        "flush",
-        Leaf::Action(|_| Ok(threads::flush_cache()?)),
-        "Gives back what the thread's cache holds; EFAULT when it is not enabled.",
-    ),
-];
+        ),
+        name(
+            "flush",
+            Leaf::Action(|_| Ok(threads::flush_cache()?)),
+            "Gives back what the thread's cache holds; EFAULT when it is not enabled.",
+        ),
+    ]);
+}
 
 /// As where profiling was built in and is off.
-static PROF: &[Node] = &[
-    name(
-        "name",
-        absent("const char *", Mode::ReadWrite),
-        "The thread's name in heap profiles; ENOENT unless `opt.prof` is on.",
-    ),
-    name(
-        "active",
-        STUCK,
-        "Whether the thread's allocations are sampled for heap profiles; it cannot be set unless \
+fn prof_names(see: See<'_>) {
+    see(&[
+        name(
+            "name",
+            absent("const char *", Mode::ReadWrite),
+            "The thread's name in heap profiles; ENOENT unless `opt.prof` is on.",
+        ),
+        name(
+            "active",
+            STUCK,
+            "Whether the thread's allocations are sampled for heap profiles; it cannot be set unless \
          `opt.prof` is on.",
-    ),
-];
+        ),
+    ]);
+}

@@ -11,8 +11,8 @@ mod reference;
 mod rules;
 
 use crate::ctl;
-use crate::ctl::node::{Kind, Node};
-use crate::ctl::{Leaf, ROOT, opt};
+use crate::ctl::node::{Kind, Names, Node};
+use crate::ctl::{Leaf, opt, root};
 use std::format;
 use std::string::String;
 use std::vec::Vec;
@@ -28,27 +28,29 @@ pub struct Row {
 /// All names, in the order of the tables.
 pub fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
-    collect("", &ROOT, &mut rows);
+    collect("", root, &mut rows);
     rows
 }
 
-fn collect(before: &str, nodes: &'static [Node], rows: &mut Vec<Row>) {
-    for node in nodes {
-        let path = format!("{before}{}", node.name);
-        match &node.kind {
-            Kind::Leaf(leaf) => rows.push(Row {
-                path,
-                leaf: *leaf,
-                doc: node.doc,
-            }),
-            Kind::Options => rows.extend(options(&path)),
-            Kind::Names(below) => collect(&format!("{path}."), below, rows),
-            Kind::Indexed(indexed) => collect(
-                &format!("{path}.<{}>.", indexed.letter),
-                indexed.below,
-                rows,
-            ),
-        }
+fn collect(before: &str, names: Names, rows: &mut Vec<Row>) {
+    names(&mut |nodes| nodes.iter().for_each(|node| add(before, node, rows)));
+}
+
+fn add(before: &str, node: &Node, rows: &mut Vec<Row>) {
+    let path = format!("{before}{}", node.name);
+    match node.kind {
+        Kind::Leaf(leaf) => rows.push(Row {
+            path,
+            leaf,
+            doc: node.doc,
+        }),
+        Kind::Options => rows.extend(options(&path)),
+        Kind::Names(below) => collect(&format!("{path}."), below, rows),
+        Kind::Indexed(indexed) => collect(
+            &format!("{path}.<{}>.", indexed.letter),
+            indexed.below,
+            rows,
+        ),
     }
 }
 
