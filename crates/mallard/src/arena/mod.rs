@@ -41,6 +41,8 @@ pub use store::bring_aligned_last;
 pub use table::{any, automatic, configure, existing, join, lock, made, numbered, records};
 use table::{heap_of, large_counts, record};
 
+// In this order: what every thread needs of it lies on the page of the smallest classes' bins.
+#[repr(C)]
 pub struct Arena {
     index: u16,
     /// Where the arena's slabs and large blocks come from.

@@ -126,8 +126,9 @@ pub(super) fn make_under(
         return Some(arena);
     }
     let slot = slot(index)?;
-    let room = meta::take(RECORD)?;
-    let Some(counts) = meta::take(size_of::<large::Counts>()) else {
+    // Zeros are empty bins and counts, so of a small program's record only the bins that it uses are touched.
+    let room = meta::take_zeroed(RECORD)?;
+    let Some(counts) = meta::take_zeroed(size_of::<large::Counts>()) else {
         // SAFETY: just taken with this size, unused.
         unsafe { meta::give(room, RECORD) };
         return None;
@@ -138,7 +139,7 @@ pub(super) fn make_under(
         .wrapping_add(room.as_ptr().align_offset(align_of::<Arena>()));
     let arena = at.cast::<Arena>();
     // SAFETY: the room holds an arena at this address and is nobody else's; each field is written
-    // before a reference is made.
+    // before a reference is made, or is zero as it should be.
     unsafe {
         (&raw mut (*arena).index).write(index as u16);
         (&raw mut (*arena).heap).write(AtomicPtr::new(core::ptr::from_ref(heap).cast_mut()));
@@ -146,10 +147,11 @@ pub(super) fn make_under(
         (&raw mut (*arena).threads).write(AtomicU32::new(0));
         (&raw mut (*arena).settings).write(Settings::new());
         (&raw mut (*arena).born_ns).write(AtomicU64::new(born_ns(index)));
-        counts.write_bytes(0, 1);
         (&raw mut (*arena).large).write(counts.as_ref());
-        for i in 0..=CACHED_CLASSES {
-            (&raw mut (*arena).bins[i]).write(Bin::new());
+        if !Bin::NEW_IS_ZERO {
+            for i in 0..=CACHED_CLASSES {
+                (&raw mut (*arena).bins[i]).write(Bin::new());
+            }
         }
     }
     slot.store(arena, Ordering::Release);

@@ -99,6 +99,21 @@ fn fit(size: usize) -> (usize, usize) {
 /// Memory for a record, aligned to a cache line; its contents are unspecified. None when the system
 /// gives no more, or for more than 16 GiB.
 pub fn take(size: usize) -> Option<NonNull<u8>> {
+    take_any(size).map(|(record, _)| record)
+}
+
+/// As [`take`], but zero, without a touch of memory that is new and so zero already.
+pub fn take_zeroed(size: usize) -> Option<NonNull<u8>> {
+    let (record, is_new) = take_any(size)?;
+    if !is_new {
+        // SAFETY: just taken with this size, nobody else's.
+        unsafe { record.write_bytes(0, size) };
+    }
+    Some(record)
+}
+
+/// A record, and whether it is as the system gave it: zero.
+fn take_any(size: usize) -> Option<(NonNull<u8>, bool)> {
     let (size, list) = fit(size);
     let mut meta = META.lock();
     let head = *meta.lists.get(list)?;
@@ -107,14 +122,14 @@ pub fn take(size: usize) -> Option<NonNull<u8>> {
         meta.lists[list] = unsafe { *(head as *const usize) };
         meta.free -= size;
         meta.spare -= 1;
-        return NonNull::new(head as *mut u8);
+        return Some((NonNull::new(head as *mut u8)?, false));
     }
     if meta.end - meta.at < size {
         meta.grow(size)?;
     }
     let at = meta.at;
     meta.at += size;
-    NonNull::new(at as *mut u8)
+    Some((NonNull::new(at as *mut u8)?, true))
 }
 
 /// Gives back what [`take`] gave for the same `size`.
@@ -269,6 +284,29 @@ mod tests {
             take((16 << 30) + 1).is_none(),
             "more than the largest list is refused"
         );
+    }
+
+    #[test]
+    fn a_zeroed_record_is_zero_whether_it_was_used_before_or_not() {
+        const SIZE: usize = 9_000;
+        let _alone = crate::testing::alone();
+        let mut taken: Vec<NonNull<u8>> = Vec::new();
+        for _ in 0..3 {
+            // Those kept from before, all soiled, and one that is new.
+            for _ in 0..=taken.len() {
+                let record = take_zeroed(SIZE).unwrap();
+                // SAFETY: just taken with this size, and all of it is zero or soiled.
+                let bytes = unsafe { core::slice::from_raw_parts_mut(record.as_ptr(), SIZE) };
+                assert!(bytes.iter().all(|&byte| byte == 0));
+                bytes.fill(0xa5);
+                taken.push(record);
+            }
+            for &record in &taken {
+                // SAFETY: taken above with this size, unused.
+                unsafe { give(record, SIZE) };
+            }
+            taken.truncate(1);
+        }
     }
 
     #[test]
