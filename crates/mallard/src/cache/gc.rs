@@ -12,7 +12,7 @@
 //! bounds.
 
 use super::{ThreadCache, keeper, life};
-use crate::arena;
+use crate::arena::{self, subrelease};
 use crate::class::{CACHED_CLASSES, Class};
 use crate::heap::HEAP;
 use crate::sys::atomic::{AtomicU64, Ordering};
@@ -20,6 +20,8 @@ use crate::sys::time;
 
 /// Slow events from one look to the next.
 pub const EVENTS: u32 = 16;
+/// Room for so many blocks makes a stack's events count for one more.
+const EVENT_BLOCKS: u32 = 64;
 /// Classes at a look.
 pub(super) const CLASSES: usize = 4;
 /// Calls of threads without a cache from one look at the clock to the next.
@@ -31,12 +33,14 @@ const STORES_MS: u64 = 1000;
 static STORES_SEEN: AtomicU64 = AtomicU64::new(0);
 
 impl ThreadCache {
-    /// Counts a slow event.
+    /// Counts a slow event of a stack; for more than one where hundreds of blocks are passed on, so that looks come
+    /// as often however long the stacks are.
     #[inline]
-    pub(super) fn event(&self) {
+    pub(super) fn event(&self, class: Class) {
         let left = self.countdown.get();
-        if left > 0 {
-            self.countdown.set(left - 1);
+        let n = 1 + self.stack(class).capacity() as u32 / EVENT_BLOCKS;
+        if left >= n {
+            self.countdown.set(left - n);
         } else {
             self.countdown.set(EVENTS);
             self.look();
@@ -65,7 +69,7 @@ impl ThreadCache {
             self.give_lowest(class, unused);
             self.shrink(class);
         }
-        seen.set(stack.len() as u8);
+        seen.set(stack.len() as u16);
         stack.set_mark(mark_for(stack.len()));
     }
 }
@@ -90,6 +94,7 @@ pub fn tick() {
 fn give_due() {
     if arena::has_any_idle() {
         drain_stores();
+        subrelease::step(time::now_ms(), 1);
     }
     HEAP.tick();
 }

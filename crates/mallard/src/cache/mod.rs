@@ -28,7 +28,7 @@ mod tests;
 use crate::arena::{self, Arena, percpu};
 use crate::class::{CACHED_CLASSES, Class, Place};
 use crate::space::meta;
-use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, compiler_fence};
+use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicUsize, Ordering, compiler_fence};
 use crate::sys::tls;
 use core::cell::Cell;
 use core::ptr::NonNull;
@@ -38,12 +38,16 @@ use stack::array_bytes;
 #[cfg(debug_assertions)]
 pub use stack::set_scan;
 
-/// Bytes of blocks of one class that a stack may have room for, and blocks at most and at least.
+/// Bytes of blocks of one class that a stack may have room for, and blocks at least. Above so many
+/// blocks it is so many bytes, and blocks at most: what lies on a stack keeps slabs from becoming empty, in
+/// the worst case one each.
 const CLASS_BYTES: usize = 128 * 1024;
-const MOST_BLOCKS: usize = 127;
+const SOME_BLOCKS: usize = 127;
+const SMALL_BYTES: usize = 32 * 1024;
+const MOST_BLOCKS: usize = 1023;
 const LEAST_BLOCKS: usize = 8;
 /// What a thread has seen of a stack that begins with another thread's block.
-const FOREIGN: u8 = u8::MAX;
+const FOREIGN: u16 = u16::MAX;
 const _: () = assert!(MOST_BLOCKS < FOREIGN as usize);
 /// Bytes of room over all stacks that a thread may have at most, and that it may have however many
 /// threads there are.
@@ -114,9 +118,9 @@ pub struct ThreadCache {
     /// The class at which the next look begins.
     next_look: Cell<u8>,
     /// The length of each stack when it was last looked at.
-    seen: [Cell<u8>; CACHED_CLASSES + 1],
+    seen: [Cell<u16>; CACHED_CLASSES + 1],
     /// Blocks that the array of each stack is for. Written by the owner once the stack has that array.
-    arrays: [AtomicU8; CACHED_CLASSES + 1],
+    arrays: [AtomicU16; CACHED_CLASSES + 1],
     /// Whether the thread is changing its stacks in more than one step. A fork sees this, and the
     /// child leaves such a cache alone.
     busy: AtomicBool,
@@ -165,7 +169,8 @@ fn together() -> usize {
 
 /// The most blocks that a stack of this class may hold.
 fn most(class: Class) -> usize {
-    (CLASS_BYTES / class.size()).clamp(LEAST_BLOCKS, MOST_BLOCKS)
+    let most = (SMALL_BYTES / class.size()).clamp(SOME_BLOCKS, MOST_BLOCKS);
+    (CLASS_BYTES / class.size()).clamp(LEAST_BLOCKS, most)
 }
 
 /// Blocks that a stack of this class begins with room for.
@@ -300,7 +305,7 @@ impl ThreadCache {
     /// A block of a class whose stack has none to give. None when memory is out.
     pub fn refill(&self, class: Class) -> Option<usize> {
         let _busy = Busy::new(self);
-        self.event();
+        self.event(class);
         self.follow_cpu();
         let stack = self.stack(class);
         let foreign = self.seen[class.index()].replace(0) == FOREIGN;
@@ -353,7 +358,7 @@ impl ThreadCache {
     /// Takes back a block of a class whose stack is full.
     pub fn push_full(&self, class: Class, block: usize) {
         let _busy = Busy::new(self);
-        self.event();
+        self.event(class);
         self.follow_cpu();
         let stack = self.stack(class);
         if !self.keeps(class) {
@@ -464,7 +469,7 @@ impl ThreadCache {
             // SAFETY: as above.
             unsafe { stack.set_array(array) };
         }
-        self.arrays[class.index()].store(blocks as u8, Ordering::Release);
+        self.arrays[class.index()].store(blocks as u16, Ordering::Release);
         true
     }
 

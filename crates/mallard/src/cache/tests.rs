@@ -41,7 +41,7 @@ fn give(cache: &ThreadCache, class: Class, block: usize) {
 fn look(cache: &ThreadCache, class: Class) {
     cache.next_look.set(class.0);
     cache.countdown.set(0);
-    cache.event();
+    cache.event(class);
 }
 
 /// Fills the stack of a class, as a thread does that frees many blocks; tells how many are on it.
@@ -160,7 +160,8 @@ fn slow_events_come_round_to_every_class() {
         let marked: Vec<Class> = Class::cachable().filter(|c| cache.len(*c) > 2).collect();
         assert!(marked.len() > 12, "one or two looks would do");
         let looks = CACHED_CLASSES.div_ceil(gc::CLASSES) as u32;
-        (0..looks * (gc::EVENTS + 1)).for_each(|_| cache.event());
+        let event = |_| cache.event(Class(CACHED_CLASSES as u8));
+        (0..looks * (gc::EVENTS + 1)).for_each(event);
         for class in marked {
             let stack = cache.stack(class);
             assert!(
