@@ -3,6 +3,7 @@
  * time is waited for, up to a limit that only a failure reaches; nothing here allocates unasked. */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <sched.h>
 #include <string.h>
@@ -259,12 +260,101 @@ static void leaves(void) {
     pthread_exit(NULL);
 }
 
+/* Blocks of which every eighth stays, so that hardly a slab becomes free. */
+enum { LARGER = 6000, MANY = 8192, EVERY = 8 };
+static char *scattered[MANY];
+
+/* KiB of the pages that those that stay are on. */
+enum { STAY_KIB = MANY / EVERY * ((LARGER + 2 * 4096 - 2) / 4096) * 4 };
+
+static void *scatter(void *unused) {
+    for (int i = 0; i < MANY; i++) {
+        CHECK(scattered[i] = malloc(LARGER));
+        memset(scattered[i], i % 251, LARGER);
+    }
+    for (int i = 0; i < MANY; i++)
+        if (i % EVERY != 0) free(scattered[i]);
+    return unused;
+}
+
+static void expect_scattered(void) {
+    for (int i = 0; i < MANY; i += EVERY)
+        for (int at = 0; at < LARGER; at++) CHECK((unsigned char)scattered[i][at] == i % 251);
+}
+
+/* A thread leaves blocks all over its memory and another sleeps: what lies between them goes back. */
+static void between(void) {
+    pthread_t thread;
+    long before = resident_kib();
+    peak();
+    CHECK(pthread_create(&thread, NULL, scatter, NULL) == 0 && pthread_join(thread, NULL) == 0);
+    WAIT_FOR(resident_kib() <= expected_kib(before) + STAY_KIB);
+    long id = background();
+    for (int tries = 0;; tries++) {
+        long then = switches(id);
+        pause_ms(1500);
+        if (switches(id) == then) break;
+        CHECK(tries < 20);
+    }
+    expect_scattered();
+    for (int i = 0; i < MANY; i += EVERY) free(scattered[i]);
+    scatter(NULL);
+    expect_scattered();
+    join();
+}
+
+/* The same at once, by malloc_trim, while another thread forks. */
+static volatile int trimming = 1;
+
+static void *fork_and_allocate(void *unused) {
+    int status;
+    for (int i = 0; i < 50; i++) {
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            static char *blocks[4000];
+            for (int b = 0; b < 4000; b++) {
+                CHECK(blocks[b] = malloc(LARGER));
+                memset(blocks[b], 1, LARGER);
+            }
+            expect_scattered();
+            for (int b = 0; b < 4000; b++) free(blocks[b]);
+            _exit(0);
+        }
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+    }
+    trimming = 0;
+    return unused;
+}
+
+static void trims(void) {
+    pthread_t thread;
+    long before = resident_kib();
+    scatter(NULL);
+    CHECK(resident_kib() > before + MANY * (LARGER / 1024) / 2);
+    CHECK(malloc_trim(0) == 1);
+    CHECK(resident_kib() <= before + STAY_KIB + 2048);
+    expect_scattered();
+    CHECK(pthread_create(&thread, NULL, fork_and_allocate, NULL) == 0);
+    while (trimming) {
+        for (int i = 1; i < MANY; i += EVERY) scattered[i] = malloc(LARGER);
+        for (int i = 1; i < MANY; i += EVERY) {
+            memset(scattered[i], 1, LARGER);
+            free(scattered[i]);
+        }
+        malloc_trim(0);
+    }
+    CHECK(pthread_join(thread, NULL) == 0);
+    expect_scattered();
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
     } parts[] = {{"idle", idle},     {"ends", ends}, {"forks", forks}, {"alone", alone},
-                 {"always", always}, {"off", off},   {"cap", cap},     {"leaves", leaves}};
+                 {"always", always}, {"off", off},   {"cap", cap},     {"leaves", leaves},
+                 {"between", between}, {"trims", trims}};
     CHECK(argc == 2);
     for (unsigned i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (strcmp(argv[1], parts[i].name) == 0) {

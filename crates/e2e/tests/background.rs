@@ -31,6 +31,17 @@ fn muzzy_pages_are_given_back_too() {
 }
 
 #[test]
+fn memory_between_blocks_that_stay_is_given_back_too() {
+    run("between", "dirty_decay_ms:500");
+}
+
+#[test]
+fn memory_between_blocks_goes_back_when_asked_for_and_forks_do_not_mind() {
+    run("trims", "background_thread:false,dirty_decay_ms:-1");
+    run("trims", "dirty_decay_ms:20");
+}
+
+#[test]
 fn it_ends_with_the_last_other_thread_and_comes_again() {
     run("ends", "dirty_decay_ms:200");
 }

@@ -222,6 +222,18 @@ impl Class {
         &SHAPES[self.index()]
     }
 
+    /// The most regions that a slab has.
+    pub const MOST_REGIONS: usize = {
+        let shapes = shapes();
+        let (mut most, mut c) = (0, 1);
+        while c < shapes.len() {
+            let regions = shapes[c].regions as usize;
+            most = if regions > most { regions } else { most };
+            c += 1;
+        }
+        most
+    };
+
     /// All classes that slabs serve.
     pub fn slabs() -> impl DoubleEndedIterator<Item = Class> {
         (1..=SLAB_CLASSES as u8).map(Class)

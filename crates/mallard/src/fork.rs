@@ -4,7 +4,7 @@
 //! state is whole; afterwards parent and child free them. The child also takes leave of the threads
 //! that it does not have.
 
-use crate::arena;
+use crate::arena::{self, subrelease};
 use crate::cache::{keeper, life};
 use crate::heap::HEAP;
 use crate::space::{meta, region};
@@ -34,6 +34,7 @@ pub fn initialise(starting: &'static RawLock) -> bool {
 extern "C" fn prepare() {
     stats::lock().lock();
     starting().lock();
+    subrelease::lock().lock();
     HEAP.making().lock();
     HEAP.all().for_each(|h| h.purging().lock());
     life::lock().lock();
@@ -57,6 +58,7 @@ extern "C" fn parent() {
     life::lock().unlock();
     HEAP.all().for_each(|h| h.purging().unlock());
     HEAP.making().unlock();
+    subrelease::lock().unlock();
     starting().unlock();
     stats::lock().unlock();
 }
@@ -73,6 +75,7 @@ extern "C" fn child() {
     life::lock().reset();
     HEAP.all().for_each(|h| h.purging().reset());
     HEAP.making().reset();
+    subrelease::lock().reset();
     starting().reset();
     stats::lock().reset();
     keeper::leave();

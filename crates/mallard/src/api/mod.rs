@@ -27,19 +27,19 @@ pub use interval::on_interval;
 pub use resize::realloc;
 pub use start::{options, options_if_started, start};
 
-use crate::arena;
+use crate::arena::{self, subrelease};
 use crate::cache;
 use crate::heap::HEAP;
 
 /// The largest request; larger ones get null.
 pub const MAX: usize = crate::class::MAX;
 
-/// Gives all free memory back to the system: what this thread's cache and all stores hold, and all
-/// dirty and muzzy pages. Tells whether anything went back.
+/// Gives all free memory back to the system: what this thread's cache and all stores hold, all
+/// dirty and muzzy pages, and pages of slabs that no block is on. Tells whether anything went back.
 pub fn trim() -> bool {
     cache::life::flush_current();
     arena::drain(true);
-    HEAP.purge_all()
+    subrelease::all(None) | HEAP.purge_all()
 }
 
 /// Sets the decay times in milliseconds (0 at once, negative never) from now on.

@@ -4,7 +4,7 @@
 //! their pages return. One empty slab is kept against thrashing at the boundary. Classes above the
 //! slabs' have a store only; their blocks are runs of the page heap.
 
-use super::slab::{LEVELS, Misuse, NO_LEVEL, Slab};
+use super::slab::{LEVELS, Misuse, NO_LEVEL, Slab, WORDS};
 use super::store::Store;
 use crate::class::{Class, SlabShape};
 use crate::sys::atomic::Ordering;
@@ -135,6 +135,23 @@ impl BinState {
         }
         self.counts.slabs -= 1;
         Some(slab)
+    }
+
+    /// Takes out all free regions of a slab with free and used ones: nobody gets one until they are put
+    /// back.
+    pub fn hide_free(&mut self, slab: &'static Slab, hidden: &mut [u64; WORDS]) {
+        self.unlink(slab);
+        slab.hide_free(hidden);
+    }
+
+    /// Puts them back; as [`BinState::give_region`].
+    pub fn show_free(
+        &mut self,
+        slab: &'static Slab,
+        hidden: &[u64; WORDS],
+    ) -> Result<Option<&'static Slab>, Misuse> {
+        slab.show_free(hidden)?;
+        Ok(self.refile(slab))
     }
 
     /// Gives up the spare slab, if nobody wanted it since the last call; with `all`, at any rate.

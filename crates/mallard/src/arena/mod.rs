@@ -3,7 +3,7 @@
 //! An arena has a bin for each class that a cache can hold. Threads are spread over the arenas so
 //! that few meet at a lock. `bin` holds one class's slabs (`slab`) and its transfer store (`store`);
 //! `large` are blocks that no bin serves. `figures` is what an arena tells the statistics, `interval` counts for
-//! reports. `table` knows which arenas there are, and gives a thread
+//! reports; `subrelease` has memory go back of slabs that are partly used. `table` knows which arenas there are, and gives a thread
 //! its own: an automatic arena is made when its first thread arrives and lives for ever; those of
 //! `by_hand` are made and destroyed as the program asks.
 //!
@@ -21,6 +21,7 @@ pub mod percpu;
 pub mod settings;
 mod slab;
 mod store;
+pub mod subrelease;
 mod table;
 #[cfg(test)]
 mod tests;

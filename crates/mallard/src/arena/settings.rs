@@ -4,7 +4,7 @@
 //! Decay times and growth are the page heap's. Automatic arenas share one (one for each node of
 //! memory), so what is set for one of them holds for those beside it too, unless it has hooks.
 
-use super::{Arena, table};
+use super::{Arena, subrelease, table};
 use crate::heap;
 use crate::heap::hooks::ExtentHooks;
 use crate::sys::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -148,11 +148,11 @@ impl Arena {
         self.heap().purge_due();
     }
 
-    /// Returns all free memory of its page heap, and of its stores. Tells whether any went back.
+    /// Returns all free memory of its page heap, of its stores, and of its slabs. Tells whether any went back.
     pub fn purge(&self) -> bool {
         self.drain_stores(true);
         self.drain_spares(true);
-        self.heap().purge_all()
+        subrelease::all(Some(self.index)) | self.heap().purge_all()
     }
 
     /// The hooks that its memory comes from; the default ones where it comes from the reservation.

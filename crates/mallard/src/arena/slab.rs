@@ -40,6 +40,8 @@ pub struct Slab {
     class: Class,
     /// The list of the bin that it is in, or [`NO_LEVEL`].
     level: Cell<u8>,
+    /// How often it was looked at since a region was last taken or given ([`super::subrelease`]).
+    pub quiet: Cell<u8>,
     /// Whether its pages were bare when it was made ([`crate::heap::Run::bare`]).
     bare: bool,
     /// Whether they were zero.
@@ -83,6 +85,9 @@ impl Misuse {
     }
 }
 
+/// Words of the bitmap of a slab of the most regions.
+pub const WORDS: usize = Class::MOST_REGIONS.div_ceil(64);
+
 /// The value of `level` of a slab in no list.
 pub const NO_LEVEL: u8 = u8::MAX;
 
@@ -123,6 +128,7 @@ impl Slab {
                 prev: Cell::new(None),
                 class,
                 level: Cell::new(NO_LEVEL),
+                quiet: Cell::new(0),
                 bare: run.bare,
                 fresh: run.zeroed,
                 arena,
@@ -313,6 +319,7 @@ impl Slab {
         }
         self.hint.set(word as u16);
         self.free.set(self.free.get() - n as u16);
+        self.quiet.set(0);
         n
     }
 
@@ -337,6 +344,80 @@ impl Slab {
             self.hint.set((i / 64) as u16);
         }
         self.free.set(self.free.get() + 1);
+        self.quiet.set(0);
         Ok(())
+    }
+
+    /// Takes all free regions out, so that nobody gets one, into a copy of the bitmap.
+    pub fn hide_free(&self, hidden: &mut [u64; WORDS]) {
+        for (i, copy) in hidden.iter_mut().enumerate() {
+            *copy = if i < self.words() {
+                self.word(i).take()
+            } else {
+                0
+            };
+        }
+        self.hint.set(self.words() as u16);
+        self.free.set(0);
+    }
+
+    /// Puts them back.
+    pub fn show_free(&self, hidden: &[u64; WORDS]) -> Result<(), Misuse> {
+        let mut n = 0;
+        for (i, &copy) in hidden.iter().enumerate().take(self.words()) {
+            let word = self.word(i);
+            let twice = word.get() & copy;
+            if twice != 0 {
+                let region = i * 64 + twice.trailing_zeros() as usize;
+                let p = self.addr + region * self.shape.size as usize;
+                return Err(Misuse::Double(p, self.class));
+            }
+            word.set(word.get() | copy);
+            n += copy.count_ones() as u16;
+        }
+        self.hint.set(0);
+        self.free.set(self.free.get() + n);
+        Ok(())
+    }
+
+    /// The bitmap.
+    pub fn free_regions(&self, copy: &mut [u64; WORDS]) {
+        (0..self.words()).for_each(|i| copy[i] = self.word(i).get());
+    }
+
+    /// Calls `f` with the first page and the length, in bytes from its start, of what no region but free
+    /// ones reaches into, in whole pages of the system.
+    pub fn bare_parts(&self, free: &[u64; WORDS], mut f: impl FnMut(usize, usize)) {
+        let (page, size) = (mem::os_page(), self.shape.size as usize);
+        let is_free = |i: usize| free[i / 64] & 1 << (i % 64) != 0;
+        let end = self.shape.regions as usize * size;
+        let (mut from, mut at) = (0, 0);
+        while at < end {
+            let (first, last) = (at / size, ((at + page).min(end) - 1) / size);
+            let bare = (first..=last).all(is_free) && self.addr.is_multiple_of(page);
+            at += page;
+            if !bare {
+                if from + page < at {
+                    f(from, at - page - from);
+                }
+                from = at;
+            }
+        }
+        let at = at.min(self.shape.pages as usize * PAGE);
+        if from < at {
+            f(from, at - from);
+        }
+    }
+
+    pub fn addr(&self) -> usize {
+        self.addr
+    }
+
+    pub fn class(&self) -> Class {
+        self.class
+    }
+
+    pub fn pages(&self) -> usize {
+        self.shape.pages as usize
     }
 }

@@ -18,6 +18,7 @@
 mod pressure;
 
 use crate::arena;
+use crate::arena::subrelease::{self, Next};
 use crate::cache::{counted, keeper, life};
 use crate::class::PAGE;
 use crate::heap::{BELL, HEAP};
@@ -36,6 +37,8 @@ use pressure::Pressure;
 const STACKS: [usize; 3] = [256 * 1024, 2 * 1024 * 1024, 16 * 1024 * 1024];
 /// Milliseconds between looks at the stores: a quarter of the time that dirty pages stay, within these.
 const STORES_MS: (u64, u64) = (50, 1000);
+/// Chunks whose slabs are looked at before a fork gets its turn.
+const SLABS_CHUNKS: usize = 16;
 /// Rounds in which the stores were empty until they are believed to be.
 const QUIET_ROUNDS: u32 = 2;
 /// Added to every time to sleep, because the clock of decay is so coarse.
@@ -240,7 +243,7 @@ impl Rounds {
 
     fn stores(&mut self, now: u64) -> Option<u64> {
         if self.quiet < QUIET_ROUNDS && now >= self.stores_at {
-            let any = arena::drain(false) | life::adopt_orphan();
+            let any = arena::drain(false) | life::adopt_orphan() | give_of_slabs(now);
             self.quiet = if any { 0 } else { self.quiet + 1 };
             self.stores_at = now + stores_ms();
         }
@@ -257,11 +260,22 @@ impl Rounds {
         if now >= self.pressure_at {
             if self.pressure.is_high(now)? {
                 arena::drain(true);
+                subrelease::all(None);
                 HEAP.purge_all();
             }
             self.pressure_at = now + PRESSURE_MS;
         }
         Some(self.pressure_at)
+    }
+}
+
+/// Has memory of partly used slabs go back; tells whether there is, or may be, more.
+fn give_of_slabs(now: u64) -> bool {
+    loop {
+        match subrelease::step(now, SLABS_CHUNKS) {
+            Next::Now => {}
+            next => return next == Next::Later,
+        }
     }
 }
 

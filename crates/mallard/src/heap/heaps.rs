@@ -133,6 +133,11 @@ impl Heaps {
         FIRST.decay_times().0
     }
 
+    /// The page heap that the address belongs to.
+    pub fn of(&self, addr: usize) -> Option<&'static PageHeap> {
+        owner(addr)
+    }
+
     /// Takes the run back.
     pub fn free(&self, addr: usize, pages: usize) {
         if let Some(heap) = owner(addr) {

@@ -27,6 +27,7 @@ pub mod hooks;
 pub mod huge_pages;
 mod lent;
 pub mod nodes;
+mod parts;
 mod pool;
 mod purge;
 mod rows;

@@ -263,7 +263,7 @@ impl Region {
 
     /// The chunk behind the last that is committed.
     #[inline]
-    fn chunks(&self) -> usize {
+    pub fn chunks(&self) -> usize {
         self.chunks.load(Ordering::Relaxed)
     }
 
@@ -366,6 +366,11 @@ impl Region {
         // SAFETY: tables of committed chunks are committed and were initialised by `grow`; they live
         // for ever. The chunk's cells are touched under its page heap's lock only.
         unsafe { &*self.record_of_chunk(i) }
+    }
+
+    /// Whether the `i`-th chunk is committed.
+    pub fn has_chunk(&self, i: usize) -> bool {
+        i < self.chunks() && i % SLICE_CHUNKS < self.slices().at(i / SLICE_CHUNKS).chunks()
     }
 
     /// The index of a chunk of this region.

@@ -7,7 +7,7 @@
 //! states 0 free, 1 taken, 2 taken with sleepers.
 //!
 //! Order, outermost first; a thread may take a lock only when it holds none from this line on: the
-//! statistics; the first call; the making of a page heap; purging (of one page heap); the cache registry; the making
+//! statistics; the first call; the return of slabs' memory; the making of a page heap; purging (of one page heap); the cache registry; the making
 //! of an arena; a bin (one at a time); a page heap (one at a time); the regions; the metadata arena.
 //! No lock is held while a function of the program's runs that provides memory (`heap::hooks`).
 

@@ -1,0 +1,496 @@
+//! Memory that goes back of slabs which are partly used.
+//!
+//! A slab becomes free with its last block. Where blocks were freed at random, most slabs keep a few, and
+//! with these all their pages. So once no region of a slab was taken or given for the time that dirty pages
+//! may stay, the memory behind pages that only free regions reach into goes back; the slab keeps the
+//! pages, and its regions can be taken as before.
+//!
+//! Chunk after chunk is looked at, from a mark that wanders ([`step`]): a whole pass takes half the decay
+//! time. What a pass finds untouched [`RIPE`] times has been so for one decay time to one and a
+//! half. A huge page is broken only where a good part of it would go back. The regions are taken out of their slab while the
+//! system is at work, and no bin's lock is held then. A slab that has been through is left
+//! alone until it is touched. Slabs of arenas that the program made, and memory that its hooks
+//! provide, stay as they are.
+//!
+//! Who calls: the background thread where there is one, else threads at their slow events, one chunk at a time; and who asks
+//! for everything ([`all`]).
+
+use super::slab::{Misuse, NO_LEVEL, Slab, WORDS};
+use super::{Arena, record};
+use crate::class::{Class, PAGE};
+use crate::heap::{HEAP, advice};
+use crate::space::Region;
+use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
+use crate::space::region::PageRecord;
+use crate::sys::count::Kind;
+use crate::sys::lock::{Mutex, RawLock};
+use advice::Range;
+
+/// Passes that have to find a slab untouched, and what is noted of one that has been through.
+const RIPE: u8 = 3;
+const DONE: u8 = RIPE + 1;
+/// Milliseconds that a pass takes at least.
+const LEAST_MS: u64 = 25;
+/// Bytes that are worth a huge page.
+const WORTH: usize = CHUNK / 8;
+/// Slabs looked at together, at most: all of a chunk, as the smallest have four pages.
+const MOST: usize = CHUNK_PAGES / 4;
+
+/// What is left to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Next {
+    /// Nothing before something changes.
+    Nothing,
+    /// Another pass, later.
+    Later,
+    /// The rest of the pass that was begun.
+    Now,
+}
+
+/// Where the pass is that was begun last.
+struct Pass {
+    under_way: bool,
+    region: usize,
+    chunk: usize,
+    /// When the next may begin.
+    next_ms: u64,
+    /// Whether it found slabs that may be ripe some time.
+    any_unripe: bool,
+}
+
+/// Held while memory goes back.
+static PASS: Mutex<Pass> = Mutex::named(
+    Kind::Other,
+    Pass {
+        under_way: false,
+        region: 0,
+        chunk: 0,
+        next_ms: 0,
+        any_unripe: false,
+    },
+);
+
+/// The lock, for `fork`: while it is free, all free regions are in their slabs.
+pub fn lock() -> &'static RawLock {
+    PASS.raw()
+}
+
+/// Goes on with the pass by so many chunks, if it is time; unless another thread does.
+pub fn step(now: u64, chunks: usize) -> Next {
+    let decay = HEAP.dirty_ms();
+    let Some(mut pass) = PASS.try_lock() else {
+        return Next::Later;
+    };
+    let Ok(decay) = u64::try_from(decay) else {
+        return Next::Nothing;
+    };
+    if !pass.under_way {
+        if now < pass.next_ms {
+            return pass.next();
+        }
+        *pass = Pass {
+            under_way: true,
+            region: 0,
+            chunk: 0,
+            next_ms: now + (decay / 2).max(LEAST_MS),
+            any_unripe: false,
+        };
+    }
+    for _ in 0..chunks {
+        let Some(chunk) = pass.chunk() else {
+            pass.under_way = false;
+            return pass.next();
+        };
+        let found = look_at(chunk, &Wish::Ripe);
+        pass.any_unripe |= found.any_unripe;
+    }
+    Next::Now
+}
+
+/// Has all memory go back that can, of one arena's slabs or of all. Tells whether any did.
+pub fn all(arena: Option<u16>) -> bool {
+    let _pass = PASS.lock();
+    let mut all = Pass {
+        under_way: true,
+        region: 0,
+        chunk: 0,
+        next_ms: 0,
+        any_unripe: false,
+    };
+    let mut any = false;
+    while let Some(chunk) = all.chunk() {
+        any |= look_at(chunk, &Wish::All(arena)).gave;
+    }
+    any
+}
+
+impl Pass {
+    fn next(&self) -> Next {
+        match self.any_unripe {
+            true => Next::Later,
+            false => Next::Nothing,
+        }
+    }
+
+    /// The next chunk of the pass.
+    fn chunk(&mut self) -> Option<&'static Chunk> {
+        while let Some(region) = Region::all().get(self.region) {
+            while self.chunk < region.chunks() {
+                let i = self.chunk;
+                self.chunk += 1;
+                if region.has_chunk(i) {
+                    return Some(region.chunk(i));
+                }
+            }
+            (self.region, self.chunk) = (self.region + 1, 0);
+        }
+        None
+    }
+}
+
+/// What is to go back.
+enum Wish {
+    /// Of slabs that were left alone for long enough.
+    Ripe,
+    /// Of all slabs, or of one arena's.
+    All(Option<u16>),
+}
+
+#[derive(Default)]
+struct Found {
+    any_unripe: bool,
+    gave: bool,
+}
+
+/// Looks at the slabs of a chunk, and has memory go back of those that are ripe.
+fn look_at(chunk: &'static Chunk, wish: &Wish) -> Found {
+    let mut found = Found::default();
+    let (mut ripe, mut n, mut bytes) = ([None; MOST], 0, 0);
+    let (mut at, end) = (chunk.addr(), chunk.addr() + CHUNK);
+    while at < end {
+        let Some(place) = Place::of(chunk, at) else {
+            at += PAGE;
+            continue;
+        };
+        let mut pages = 1;
+        place.visit(|slab, filed| {
+            pages = slab.pages();
+            if !filed || !slab.is_wanted(wish) {
+                return;
+            }
+            if slab.quiet.get() < RIPE {
+                slab.quiet.set(slab.quiet.get() + 1);
+            }
+            if matches!(wish, Wish::Ripe) && slab.quiet.get() < RIPE {
+                found.any_unripe = true;
+                return;
+            }
+            let there = slab.bare_bytes();
+            if there == 0 {
+                slab.quiet.set(DONE);
+            } else if n < MOST {
+                (ripe[n], n, bytes) = (Some(place), n + 1, bytes + there);
+            }
+        });
+        at += pages * PAGE;
+    }
+    let keeps_huge_page = || {
+        let whole = HEAP.of(chunk.addr()).is_none_or(|h| h.is_whole(chunk));
+        matches!(wish, Wish::Ripe) && whole && bytes < WORTH
+    };
+    if n > 0 && !keeps_huge_page() {
+        for place in ripe.iter().flatten() {
+            found.gave |= place.give_back(chunk);
+        }
+    }
+    found
+}
+
+impl Slab {
+    fn is_wanted(&self, wish: &Wish) -> bool {
+        match wish {
+            Wish::Ripe => self.quiet.get() < DONE,
+            Wish::All(arena) => arena.is_none_or(|a| a == self.arena()) && self.quiet.get() < DONE,
+        }
+    }
+
+    /// Bytes of pages that only free regions reach into.
+    fn bare_bytes(&self) -> usize {
+        let (mut free, mut bytes) = ([0; WORDS], 0);
+        self.free_regions(&mut free);
+        self.bare_parts(&free, |_, len| bytes += len);
+        bytes
+    }
+}
+
+/// Where the page map knew of a slab: as long as nobody holds its bin's lock, it may be gone.
+#[derive(Clone, Copy)]
+struct Place {
+    at: usize,
+    record: usize,
+    class: Class,
+    arena: &'static Arena,
+}
+
+impl Place {
+    /// The slab that has this page of a chunk, if it is one of those that memory is taken of.
+    fn of(chunk: &Chunk, at: usize) -> Option<Place> {
+        let class = chunk.region().class_of(at);
+        if class.index() == 0 || !class.is_slab() {
+            return None;
+        }
+        let PageRecord::Slab(slab) = chunk.region().record_of(at) else {
+            return None;
+        };
+        // SAFETY: the page map said so.
+        let arena = record(unsafe { Slab::arena_hint(slab) } as usize)?;
+        let is_ours = !arena.is_by_hand() && !arena.heap().is_lending();
+        is_ours.then_some(Place {
+            at,
+            record: slab,
+            class,
+            arena,
+        })
+    }
+
+    /// Calls `f` with the slab under its bin's lock, if it is there still, and whether it is in a list:
+    /// with free and used regions.
+    fn visit(&self, f: impl FnOnce(&'static Slab, bool)) {
+        let _bin = self.arena.bin(self.class).0.lock();
+        if let Some(slab) = self.slab() {
+            f(slab, slab.level() != NO_LEVEL);
+        }
+    }
+
+    /// The slab, for who holds the lock of the bin: it is not unmade before it has left that.
+    fn slab(&self) -> Option<&'static Slab> {
+        let known = Region::find(self.at)?.record_of(self.at);
+        if known != PageRecord::Slab(self.record) {
+            return None;
+        }
+        let slab = Slab::at(self.record);
+        (slab.class() == self.class && slab.arena() == self.arena.index()).then_some(slab)
+    }
+
+    /// Has memory go back of the slab, if it is still one with free and used regions.
+    fn give_back(&self, chunk: &'static Chunk) -> bool {
+        let mut hidden = [0; WORDS];
+        let slab = {
+            let mut bin = self.arena.bin(self.class).0.lock();
+            let filed = self.slab().filter(|s| s.level() != NO_LEVEL);
+            let Some(slab) = filed else { return false };
+            bin.hide_free(slab, &mut hidden);
+            slab
+        };
+        let gave = take_behind(chunk, slab, &hidden);
+        let mut bin = self.arena.bin(self.class).0.lock();
+        match bin.show_free(slab, &hidden) {
+            Ok(empty) => {
+                slab.quiet.set(DONE);
+                drop(bin);
+                if let Some(slab) = empty {
+                    // SAFETY: empty, in no list, and it has left its bin; nobody refers to it.
+                    unsafe { slab.unmake() };
+                }
+            }
+            Err(misuse) => {
+                drop(bin);
+                Misuse::die(misuse);
+            }
+        }
+        gave
+    }
+}
+
+/// Has the memory behind the pages of hidden regions go back.
+fn take_behind(chunk: &'static Chunk, slab: &Slab, hidden: &[u64; WORDS]) -> bool {
+    let Some(heap) = HEAP.of(slab.addr()) else {
+        return false;
+    };
+    let (mut ranges, mut n, mut any) = ([Range::default(); advice::MOST], 0, false);
+    slab.bare_parts(hidden, |from, len| {
+        ranges[n] = Range {
+            addr: slab.addr() + from,
+            pages: len / PAGE,
+        };
+        n += 1;
+        if n == ranges.len() {
+            any |= heap.take_behind(chunk, &ranges);
+            n = 0;
+        }
+    });
+    if n > 0 {
+        any |= heap.take_behind(chunk, &ranges[..n]);
+    }
+    any
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arena::{give_to_owner, numbered};
+    use crate::testing::alone;
+    use proptest::prelude::{any, prop_assert_eq, proptest};
+    use std::vec;
+    use std::vec::Vec;
+
+    fn first() -> &'static Arena {
+        numbered(0).expect("there is memory")
+    }
+
+    /// Blocks of a class that fill some slabs of the first arena.
+    fn blocks(class: Class, slabs: usize) -> Vec<usize> {
+        let mut blocks = vec![0; class.shape().regions as usize * slabs];
+        let mut filled = 0;
+        while filled < blocks.len() {
+            filled += first().fill(class, &mut blocks[filled..]);
+        }
+        blocks
+    }
+
+    fn write(block: usize, class: Class) {
+        // SAFETY: the block is this test's, or free, and nobody else's meanwhile.
+        unsafe { core::ptr::write_bytes(block as *mut u8, block as u8 | 1, class.size()) };
+    }
+
+    /// Whether all of the block is as it was written.
+    fn holds(block: usize, class: Class) -> bool {
+        // SAFETY: as above.
+        let bytes = unsafe { core::slice::from_raw_parts(block as *const u8, class.size()) };
+        bytes.iter().all(|&b| b == block as u8 | 1)
+    }
+
+    /// Frees all blocks but every so-manieth; tells which stay and which are free.
+    fn scatter(blocks: &[usize], class: Class, every: usize) -> (Vec<usize>, Vec<usize>) {
+        blocks.iter().for_each(|&b| write(b, class));
+        let kept = |&(i, _): &(usize, &usize)| i % every == 0;
+        let (kept, free): (Vec<_>, Vec<_>) = blocks.iter().enumerate().partition(kept);
+        let only = |part: Vec<(usize, &usize)>| part.into_iter().map(|(_, &b)| b).collect();
+        let (kept, free): (Vec<usize>, Vec<usize>) = (only(kept), only(free));
+        free.iter().for_each(|&b| give_to_owner(class, b));
+        (kept, free)
+    }
+
+    /// Of free blocks, those whose contents are gone in some page.
+    fn gone(free: &[usize], class: Class) -> usize {
+        free.iter().filter(|&&b| !holds(b, class)).count()
+    }
+
+    fn give_up(kept: &[usize], class: Class) {
+        kept.iter().for_each(|&b| give_to_owner(class, b));
+        first().drain_spare(class, true);
+    }
+
+    #[test]
+    fn free_memory_between_blocks_goes_back_and_blocks_stay() {
+        let _alone = alone();
+        let class = Class::of(6000);
+        let blocks = blocks(class, 12);
+        let (kept, free) = scatter(&blocks, class, 8);
+        assert!(all(None), "something goes back");
+        assert!(gone(&free, class) > free.len() / 2);
+        assert!(kept.iter().all(|&b| holds(b, class)));
+        assert!(!all(None), "nothing is left");
+        // What lies free is as good as before.
+        let again = self::blocks(class, 12);
+        again.iter().for_each(|&b| write(b, class));
+        assert!(kept.iter().all(|&b| holds(b, class) && !again.contains(&b)));
+        give_up(&again, class);
+        give_up(&kept, class);
+    }
+
+    #[test]
+    fn a_slab_is_left_alone_until_it_was_for_a_while() {
+        let _alone = alone();
+        let before = HEAP.dirty_ms();
+        HEAP.set_decay(1000, 0);
+        let class = Class::of(6000);
+        let (kept, free) = scatter(&blocks(class, 12), class, 8);
+        // Whatever other tests left is through already.
+        let mut now = 1 << 40;
+        let mut pass = || {
+            now += 500;
+            while step(now, 1) == Next::Now {}
+            assert_eq!(step(now + 499, 1), step(now, 1), "not before its time");
+        };
+        pass();
+        pass();
+        assert_eq!(gone(&free, class), 0, "not yet");
+        // One slab is touched, the others are not.
+        give_to_owner(class, kept[0]);
+        pass();
+        let first = gone(&free, class);
+        assert!(first > free.len() / 2);
+        pass();
+        assert_eq!(gone(&free, class), first, "it was touched");
+        pass();
+        pass();
+        assert!(gone(&free, class) > first);
+        assert!(kept[1..].iter().all(|&b| holds(b, class)));
+        give_up(&kept[1..], class);
+        HEAP.set_decay(before, 0);
+    }
+
+    #[test]
+    fn a_region_given_back_while_others_are_hidden_is_free_with_them() {
+        let _alone = alone();
+        let class = Class::of(100);
+        let slab = Slab::make(class, 0).expect("there is memory");
+        let mut all = vec![0; slab.shape().regions as usize];
+        assert_eq!(slab.take(&mut all), all.len());
+        let give = |p: usize| slab.give(slab.shape(), p);
+        assert!(all[..50].iter().all(|&p| give(p).is_ok()));
+        let mut hidden = [0; WORDS];
+        slab.hide_free(&mut hidden);
+        assert_eq!(slab.take(&mut [0]), 0, "nobody gets one");
+        assert!(give(all[50]).is_ok());
+        slab.show_free(&hidden).expect("none of them was given");
+        assert!(give(all[50]).is_err() && give(all[0]).is_err());
+        // One that was free and is given meanwhile is told.
+        slab.hide_free(&mut hidden);
+        assert!(give(all[7]).is_ok());
+        let told = matches!(slab.show_free(&hidden), Err(Misuse::Double(p, _)) if p == all[7]);
+        assert!(told);
+        let mut rest = [0; 128];
+        while slab.take(&mut rest) > 0 {}
+        hidden.fill(0);
+        slab.show_free(&hidden).expect("nothing is hidden");
+        // SAFETY: a slab of this test's alone; the bitmap is of no more use.
+        all.iter().for_each(|&p| give(p).expect("it was taken"));
+        // SAFETY: empty, in no list and no bin.
+        unsafe { slab.unmake() };
+    }
+
+    proptest! {
+        #[test]
+        fn parts_are_the_pages_that_no_used_region_reaches_into(
+            class in 1..=crate::class::SLAB_CLASSES as u8,
+            seed in any::<u64>(),
+            chance in 1_u64..64,
+        ) {
+            let _alone = alone();
+            let class = Class(class);
+            let slab = Slab::make(class, 0).expect("there is memory");
+            let (size, regions) = (class.size(), class.shape().regions as usize);
+            let mut state = seed | 1;
+            let mut free = [0; WORDS];
+            for i in 0..regions {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                free[i / 64] |= u64::from(state >> 33 & 63 >= 64 - chance) << (i % 64);
+            }
+            let mut pages = vec![true; slab.pages()];
+            for i in (0..regions).filter(|i| free[i / 64] & 1 << (i % 64) == 0) {
+                pages[i * size / PAGE..=(i * size + size - 1) / PAGE].fill(false);
+            }
+            // Behind the last region there is nothing to give back.
+            pages[(regions * size).div_ceil(PAGE)..].fill(false);
+            let mut found = vec![false; slab.pages()];
+            slab.bare_parts(&free, |from, len| {
+                found[from / PAGE..(from + len) / PAGE].fill(true);
+            });
+            // SAFETY: all its regions are free, it is in no list and no bin.
+            unsafe { slab.unmake() };
+            prop_assert_eq!(found, pages);
+        }
+    }
+}
