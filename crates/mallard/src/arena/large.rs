@@ -38,26 +38,33 @@ pub fn configure(whole_pages: bool) {
 
 /// The length of a block. Up to [`CACHED_MAX`] bytes it is that of a class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Pages(usize);
+pub struct Pages {
+    len: usize,
+    /// Those of them that were asked for.
+    wanted: usize,
+}
 
 impl Pages {
     /// Of a block for `size` bytes, at most [`crate::class::MAX`].
     pub fn of(size: usize) -> Pages {
-        if size > CACHED_MAX && WHOLE_PAGES.load(Ordering::Relaxed) {
-            Pages(size.div_ceil(PAGE))
+        let wanted = size.div_ceil(PAGE);
+        let len = if size > CACHED_MAX && WHOLE_PAGES.load(Ordering::Relaxed) {
+            wanted
         } else {
-            Class::of(size.max(SLAB_MAX + 1)).into()
-        }
+            Class::of(size.max(SLAB_MAX + 1)).pages()
+        };
+        Pages { len, wanted }
     }
 
     pub fn bytes(self) -> usize {
-        self.0 * PAGE
+        self.len * PAGE
     }
 }
 
 impl From<Class> for Pages {
     fn from(class: Class) -> Pages {
-        Pages(class.pages())
+        let len = class.pages();
+        Pages { len, wanted: len }
     }
 }
 
@@ -115,12 +122,12 @@ fn count_freed(arena: u16, pages: usize) {
 
 /// A block of so many pages at a multiple of `align` bytes.
 pub fn alloc(pages: impl Into<Pages>, align: usize, arena: u16) -> Option<Run> {
-    let Pages(pages) = pages.into();
+    let Pages { len: pages, wanted } = pages.into();
     // A block that no arena counts would be counted when it is freed: the first large block of a
     // program may come before any thread has a cache, and so before its arena.
     let index = arena as usize;
     let home = super::record(index).or_else(|| super::table::numbered(index))?;
-    let run = home.heap().alloc(pages, align.max(PAGE))?;
+    let run = home.heap().alloc_for(pages, wanted, align.max(PAGE))?;
     describe(run.addr, pages, arena);
     PAGES.0.fetch_add(pages, Ordering::Relaxed);
     count_made(arena, pages);
@@ -199,7 +206,7 @@ pub fn free_many(blocks: &[usize]) {
 /// is whatever was there: pass `zero` to have it cleared.
 pub fn resize_in_place(p: usize, pages: impl Into<Pages>, zero: bool) -> bool {
     let (old, arena) = pages_of(p);
-    let Pages(new) = pages.into();
+    let Pages { len: new, .. } = pages.into();
     if new > old {
         let Some(zeroed) = HEAP.grow_in_place(p, old, new) else {
             return false;
@@ -235,7 +242,7 @@ pub fn relocate(p: usize, pages: impl Into<Pages>, zero: bool) -> Option<usize> 
         // What hooks lent is theirs to map.
         return None;
     }
-    if bytes < CHUNK || !p.is_multiple_of(CHUNK) || pages.0 <= old {
+    if bytes < CHUNK || !p.is_multiple_of(CHUNK) || pages.len <= old {
         return None;
     }
     let run = alloc(pages, CHUNK, oversize::arena_for(pages, arena))?;

@@ -7,7 +7,7 @@
 //! before they are first touched. There, slabs of classes that grow are filled by one call instead
 //! ([`super::Run::bare`]).
 
-use crate::space::chunk::{CHUNK, Chunk};
+use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::region::{Growing, Region};
 use crate::sys::atomic::{AtomicU8, AtomicUsize, Ordering};
 use crate::sys::mem;
@@ -15,6 +15,9 @@ use core::ops::Range;
 
 /// Chunks at the start of a process that stay with small pages under [`Policy::Auto`].
 const PLAIN_CHUNKS: usize = 8;
+/// Where much of the heap is free pages between used ones, a chunk that is begun by a run of no more pages
+/// than this is not one by which the heap grows: it is begun because the run fits none of them.
+pub const SHORT: usize = 64;
 /// Bytes of a huge page.
 pub const SIZE: usize = CHUNK;
 
@@ -68,9 +71,23 @@ pub fn prepare(growing: &Growing, region: &'static Region, fresh: Range<usize>) 
     }
 }
 
+/// Whether a block of which `wanted` pages are left that are known to be of use, and which begins a chunk
+/// with `len`, is better off with small pages there: the end of a block whose class is longer.
+pub fn are_few(wanted: usize, len: usize) -> bool {
+    (1..CHUNK_PAGES / 2).contains(&wanted) && len == CHUNK_PAGES
+}
+
 /// A chunk without memory is about to be used: asks for a huge page where it has none because it was
 /// among the first of a small process, which this one no longer is, or because its last one was broken.
-pub fn reconsider(chunk: &Chunk) {
+/// Where it may have `few` pages in use for long it gets small ones.
+pub fn reconsider(chunk: &Chunk, few: bool) {
+    if few {
+        if chunk.huge.get() && may_stay_broken() {
+            keep_broken(chunk);
+            kept_broken(chunk);
+        }
+        return;
+    }
     let grown = CHUNKS.load(Ordering::Relaxed) > 2 * PLAIN_CHUNKS;
     if grown && !chunk.huge.get() && policy() == Policy::Auto {
         chunk.huge.set(mem::want_huge_pages(chunk.addr(), CHUNK));
@@ -103,5 +120,79 @@ pub fn kept_broken(chunk: &Chunk) {
     chunk.huge.set(false);
     if !chunk.kept_broken.replace(true) {
         KEPT_BROKEN.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{PageHeap, heaps};
+    use super::*;
+    use crate::class::PAGE;
+    use crate::testing::alone;
+    use std::vec::Vec;
+
+    fn chunk_of(at: usize) -> &'static Chunk {
+        Region::find(at).expect("ours").chunk_of(at)
+    }
+
+    /// A page heap of its own with vacant chunks that have no memory and ask for huge pages when they are
+    /// used; none where the system has none.
+    fn grown() -> Option<&'static PageHeap> {
+        let heap = heaps::make(&heaps::making()).expect("there is memory");
+        let run = heap.alloc(24 * CHUNK_PAGES, PAGE).expect("there is memory");
+        let has_huge = chunk_of(run.addr + 23 * CHUNK).huge.get();
+        heap.free(run.addr, 24 * CHUNK_PAGES);
+        heap.purge_all();
+        has_huge.then_some(heap)
+    }
+
+    #[test]
+    fn the_end_of_a_block_that_nobody_asked_for_has_no_huge_page() {
+        let _alone = alone();
+        let Some(heap) = grown() else { return };
+        let pages = 4 * CHUNK_PAGES;
+        let ends_huge = |wanted| {
+            let at = heap.alloc_for(pages, wanted, PAGE).expect("vacant").addr;
+            let [before, last] = [2, 3].map(|i| chunk_of(at + i * CHUNK).huge.get());
+            assert!(before, "what is wanted has huge pages");
+            heap.free(at, pages);
+            heap.purge_all();
+            last
+        };
+        assert!(!ends_huge(3 * CHUNK_PAGES + 10));
+        assert!(
+            ends_huge(3 * CHUNK_PAGES + CHUNK_PAGES / 2),
+            "vacant, and used anew"
+        );
+        assert!(
+            ends_huge(3 * CHUNK_PAGES),
+            "what is never touched costs nothing"
+        );
+        assert!(ends_huge(pages));
+    }
+
+    #[test]
+    fn a_chunk_begun_beside_scattered_free_pages_has_no_huge_page() {
+        let _alone = alone();
+        let Some(heap) = grown() else { return };
+        let piece = SHORT / 4;
+        let begin = |pages| heap.alloc(pages, PAGE).expect("vacant").addr;
+        let runs: Vec<usize> = (0..8 * CHUNK_PAGES / piece).map(|_| begin(piece)).collect();
+        assert!(runs.iter().all(|&at| chunk_of(at).huge.get()), "it grows");
+        let (kept, freed): (Vec<_>, Vec<_>) = runs
+            .iter()
+            .partition(|&at| (at / (piece * PAGE)).is_multiple_of(2));
+        heap.free_many(freed.iter().map(|&at| (at, piece)));
+        // Half of the heap is free, and no piece long enough.
+        let short = begin(2 * piece);
+        assert!(!chunk_of(short).huge.get(), "a few pages are wanted");
+        let long = begin(CHUNK_PAGES);
+        assert!(chunk_of(long + CHUNK - PAGE).huge.get(), "one is wanted");
+        heap.free_many([(short, 2 * piece), (long, CHUNK_PAGES)].into_iter());
+        heap.free_many(kept.iter().map(|&at| (at, piece)));
+        heap.purge_all();
+        let again = begin(2 * piece);
+        assert!(chunk_of(again).huge.get(), "vacant, and used anew");
+        heap.free(again, 2 * piece);
     }
 }

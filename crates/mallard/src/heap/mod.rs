@@ -250,13 +250,18 @@ impl PageHeap {
     /// A run of `pages` pages at a multiple of `align` bytes (at least a page, a power of two).
     /// None when the system gives no memory or no addresses.
     pub fn alloc(&self, pages: usize, align: usize) -> Option<Run> {
+        self.alloc_for(pages, pages, align)
+    }
+
+    /// The same of which only the first `wanted` pages are known to be of use.
+    pub fn alloc_for(&self, pages: usize, wanted: usize, align: usize) -> Option<Run> {
         debug_assert!(pages > 0 && align.is_power_of_two() && align >= PAGE);
         if pages > isize::MAX as usize / PAGE {
             return None;
         }
         let mut s = self.state.lock();
         let held = s.totals.used + s.totals.dirty;
-        let run = s.alloc(pages, align);
+        let run = s.alloc_for(pages, wanted, align);
         let more = s.totals.used + s.totals.dirty > held;
         let limit = match run {
             // Where it matters is where chunks are begun: slabs fill one bit by bit.
@@ -430,6 +435,10 @@ impl State {
     }
 
     fn alloc(&mut self, pages: usize, align: usize) -> Option<Run> {
+        self.alloc_for(pages, pages, align)
+    }
+
+    fn alloc_for(&mut self, pages: usize, wanted: usize, align: usize) -> Option<Run> {
         if pages < CHUNK_PAGES && align <= CHUNK {
             let align_pages = align / PAGE;
             // A run of the same length may stand right; a longer one surely holds one that does.
@@ -446,13 +455,13 @@ impl State {
             && align == PAGE
             && let Some(addr) = rows::find(&self.pool, pages)
         {
-            return Some(self.take_row(addr, pages));
+            return Some(self.take_row(addr, pages, wanted));
         }
         let reserve = self.may_grow.then(|| RESERVE.load(Ordering::Relaxed));
         if pages >= CHUNK_PAGES || align > CHUNK {
             let chunks = pages.div_ceil(CHUNK_PAGES);
             let first = self.pool.take(chunks, align, reserve)?;
-            return Some(self.take_row(first.addr(), pages));
+            return Some(self.take_row(first.addr(), pages, wanted));
         }
         let chunk = self.pool.take(1, CHUNK, reserve)?;
         self.alloc_in(chunk, pages, align / PAGE)
@@ -472,10 +481,12 @@ impl State {
     }
 
     /// A run of free pages of one or several chunks.
-    fn take_row(&mut self, addr: usize, pages: usize) -> Run {
-        let mut zeroed = true;
+    fn take_row(&mut self, addr: usize, pages: usize, wanted: usize) -> Run {
+        let (mut zeroed, mut left) = (true, wanted);
         self.span(addr, pages, |s, chunk, start, len| {
-            zeroed &= s.take(chunk, start, len)
+            let few = huge_pages::are_few(left, len);
+            zeroed &= s.take_for(chunk, start, len, few);
+            left = left.saturating_sub(len);
         });
         Run {
             addr,
@@ -533,11 +544,19 @@ impl State {
 
     /// Makes free pages of a chunk allocated; tells whether they are zero.
     fn take(&mut self, chunk: &'static Chunk, start: usize, len: usize) -> bool {
+        // Where a chunk without memory is begun, no vacant one has any: what is dirty lies between pages
+        // in use.
+        let scattered = len <= huge_pages::SHORT && self.totals.dirty * 4 > self.totals.used;
+        self.take_for(chunk, start, len, scattered)
+    }
+
+    /// The same where a chunk that is begun by this may have `few` pages in use for long.
+    fn take_for(&mut self, chunk: &'static Chunk, start: usize, len: usize, few: bool) -> bool {
         debug_assert!(chunk.free.all_in(start, len));
         if chunk.is_vacant() {
             self.pool.unfile(chunk);
             if chunk.dirty.is_empty() && chunk.muzzy.is_empty() && !chunk.region().is_lent() {
-                huge_pages::reconsider(chunk);
+                huge_pages::reconsider(chunk, few);
             }
         }
         let dirty = chunk.dirty.count_in(start, len);
