@@ -81,7 +81,10 @@ pub fn count(
     }
 }
 
-/// The instructions that functions of `object` took themselves, from the text of a profile in
+/// Where callgrind files what lies in no object's `.text`.
+const NO_OBJECT: &str = "???";
+
+/// The instructions that functions of `object` took themselves, or that are of no object, from the text of a profile in
 /// callgrind's format: `ob=` lines say whose the following cost lines are, a name is given with its
 /// number once and goes by the number later, and the cost line after `calls=` belongs to who is
 /// called.
@@ -99,7 +102,9 @@ pub fn own_instructions(profile: &str, object: &str) -> u64 {
                 names.insert(number, name);
             }
             if caller {
-                inside = names.get(number) == Some(&object);
+                inside = names
+                    .get(number)
+                    .is_some_and(|&name| name == object || name == NO_OBJECT);
             }
         } else if line.starts_with("calls=") {
             callee_s = true;
@@ -115,7 +120,7 @@ pub fn own_instructions(profile: &str, object: &str) -> u64 {
 }
 
 #[test]
-fn only_the_object_s_own_cost_lines_are_summed() {
+fn only_the_object_s_own_cost_lines_and_those_of_none_are_summed() {
     let profile = "\
 events: Ir
 
@@ -142,10 +147,18 @@ ob=(3)
 fn=(3)
 7 900
 
-totals: 952
+ob=(4) ???
+fn=(4) 0x4a11c20
+30 80
+cob=(3)
+cfn=(3)
+calls=1 7
++2 60000
+
+totals: 1032
 ";
-    assert_eq!(own_instructions(profile, "/lib/ours.so"), 45);
-    assert_eq!(own_instructions(profile, "/usr/bin/program"), 7);
-    assert_eq!(own_instructions(profile, "/lib/libc.so.6"), 900);
-    assert_eq!(own_instructions(profile, "/lib/other.so"), 0);
+    assert_eq!(own_instructions(profile, "/lib/ours.so"), 45 + 80);
+    assert_eq!(own_instructions(profile, "/usr/bin/program"), 7 + 80);
+    assert_eq!(own_instructions(profile, "/lib/libc.so.6"), 900 + 80);
+    assert_eq!(own_instructions(profile, "/lib/other.so"), 80);
 }
