@@ -10,7 +10,9 @@ fn main() {
     ] {
         println!("cargo:rustc-cdylib-link-arg=-Wl,{arg}");
     }
-    let layout = format!("{}/layout.ld", env!("CARGO_MANIFEST_DIR"));
+    // Asked for when it runs: it may have been compiled for another copy of these sources.
+    let home = std::env::var("CARGO_MANIFEST_DIR").expect("cargo says where the crate is");
+    let layout = format!("{home}/layout.ld");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-T,{layout}");
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=layout.ld");

@@ -19,7 +19,7 @@ pub fn counting_library(cache: Option<&Path>) -> Result<PathBuf, String> {
             manifest.display()
         ));
     }
-    let target = carried::cache_folder(cache)?.join("counting");
+    let target = carried::cache_folder(cache)?.join(folder_of(&manifest));
     let mut command = clean::cargo();
     command
         .args(["build", "--release", "--locked", "--quiet"])
@@ -42,4 +42,28 @@ pub fn counting_library(cache: Option<&Path>) -> Result<PathBuf, String> {
     library
         .canonicalize()
         .map_err(|error| format!("cargo built no {}: {error}", library.display()))
+}
+
+/// The name of the folder that the build of a checkout is kept in. Each has its own: cargo takes builds of
+/// two copies of the same sources for one, and would go by files of a copy that may be gone.
+fn folder_of(manifest: &Path) -> String {
+    let path = manifest.canonicalize();
+    let path = path.as_deref().unwrap_or(manifest);
+    let hash = carried::short_hash(path.as_os_str().as_encoded_bytes());
+    format!("counting-{hash}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::folder_of;
+    use std::path::Path;
+
+    #[test]
+    fn two_checkouts_do_not_share_a_build() {
+        let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let [here, there] = ["Cargo.toml", "src/lib.rs"].map(|file| folder_of(&own.join(file)));
+        assert_ne!(here, there);
+        let roundabout = own.join("src/../Cargo.toml");
+        assert_eq!(folder_of(&roundabout), here, "one checkout, one folder");
+    }
 }
