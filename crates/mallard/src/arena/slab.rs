@@ -239,6 +239,24 @@ impl Slab {
         unsafe { (&raw const (*slab).arena).read_volatile() }
     }
 
+    /// Class, arena and list of the slab whose record was at this address a moment ago.
+    ///
+    /// # Safety
+    /// As for [`Slab::arena_hint`].
+    pub unsafe fn glimpse(at: usize) -> (Class, u16, u8) {
+        let slab = at as *const Slab;
+        // SAFETY: as there; what another record has in these places is a class, a number and a list as well:
+        // any bytes are.
+        unsafe {
+            let level = (&raw const (*slab).level).cast::<u8>();
+            (
+                (&raw const (*slab).class).read_volatile(),
+                (&raw const (*slab).arena).read_volatile(),
+                level.read_volatile(),
+            )
+        }
+    }
+
     #[cfg(test)]
     pub fn shape(&self) -> &'static SlabShape {
         self.shape
@@ -403,7 +421,8 @@ impl Slab {
                 from = at;
             }
         }
-        let at = at.min(self.shape.pages as usize * PAGE);
+        // The last page of the system may be another's too.
+        let at = at.min(self.pages() * PAGE) & !(page - 1);
         if from < at {
             f(from, at - from);
         }
@@ -411,10 +430,6 @@ impl Slab {
 
     pub fn addr(&self) -> usize {
         self.addr
-    }
-
-    pub fn class(&self) -> Class {
-        self.class
     }
 
     pub fn pages(&self) -> usize {

@@ -22,9 +22,11 @@ use crate::heap::{HEAP, advice};
 use crate::space::Region;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::region::PageRecord;
+use crate::sys::atomic::Ordering;
 use crate::sys::count::Kind;
 use crate::sys::lock::{Mutex, RawLock};
 use advice::Range;
+use core::sync::atomic::fence;
 
 /// Passes that have to find a slab untouched, and what is noted of one that has been through.
 const RIPE: u8 = 3;
@@ -107,6 +109,11 @@ pub fn step(now: u64, chunks: usize) -> Next {
     Next::Now
 }
 
+/// Something has changed, after a while in which nothing did: there may be more to give back.
+pub fn expect() {
+    PASS.lock().any_unripe = true;
+}
+
 /// Has all memory go back that can, of one arena's slabs or of all. Tells whether any did.
 pub fn all(arena: Option<u16>) -> bool {
     let _pass = PASS.lock();
@@ -172,10 +179,8 @@ fn look_at(chunk: &'static Chunk, wish: &Wish) -> Found {
             at += PAGE;
             continue;
         };
-        let mut pages = 1;
-        place.visit(|slab, filed| {
-            pages = slab.pages();
-            if !filed || !slab.is_wanted(wish) {
+        place.visit(|slab| {
+            if !slab.is_wanted(wish) {
                 return;
             }
             if slab.quiet.get() < RIPE {
@@ -192,7 +197,8 @@ fn look_at(chunk: &'static Chunk, wish: &Wish) -> Found {
                 (ripe[n], n, bytes) = (Some(place), n + 1, bytes + there);
             }
         });
-        at += pages * PAGE;
+        // As long as any of its class. Should another be there meanwhile, the next pass sees it.
+        at += place.class.shape().pages as usize * PAGE;
     }
     let keeps_huge_page = || {
         let whole = HEAP.of(chunk.addr()).is_none_or(|h| h.is_whole(chunk));
@@ -200,7 +206,7 @@ fn look_at(chunk: &'static Chunk, wish: &Wish) -> Found {
     };
     if n > 0 && !keeps_huge_page() {
         for place in ripe.iter().flatten() {
-            found.gave |= place.give_back(chunk);
+            found.gave |= place.give_back(chunk, wish);
         }
     }
     found
@@ -253,40 +259,52 @@ impl Place {
         })
     }
 
-    /// Calls `f` with the slab under its bin's lock, if it is there still, and whether it is in a list:
-    /// with free and used regions.
-    fn visit(&self, f: impl FnOnce(&'static Slab, bool)) {
+    /// Calls `f` with the slab under its bin's lock, if it is there still, with free and used regions.
+    fn visit(&self, f: impl FnOnce(&'static Slab)) {
         let _bin = self.arena.bin(self.class).0.lock();
         if let Some(slab) = self.slab() {
-            f(slab, slab.level() != NO_LEVEL);
+            f(slab);
         }
     }
 
-    /// The slab, for who holds the lock of the bin: it is not unmade before it has left that.
+    /// The slab, for who holds the lock of the bin, if it is in one of the bin's lists: then it stays there. One
+    /// that is in none may be unmade at any moment, without that lock, and its record be
+    /// something else; but the page map forgets a slab before its record goes.
     fn slab(&self) -> Option<&'static Slab> {
-        let known = Region::find(self.at)?.record_of(self.at);
-        if known != PageRecord::Slab(self.record) {
-            return None;
-        }
-        let slab = Slab::at(self.record);
-        (slab.class() == self.class && slab.arena() == self.arena.index()).then_some(slab)
+        let region = Region::find(self.at)?;
+        let is_there = || region.record_of(self.at) == PageRecord::Slab(self.record);
+        let is_filed = || {
+            // SAFETY: the page map said so a moment ago.
+            let (class, arena, level) = unsafe { Slab::glimpse(self.record) };
+            fence(Ordering::Acquire);
+            class == self.class && arena == self.arena.index() && level != NO_LEVEL
+        };
+        // The second time because another slab may have come to the same pages with the same record.
+        let stays = is_there() && is_filed() && is_there() && is_filed() && is_there();
+        stays.then(|| Slab::at(self.record))
     }
 
     /// Has memory go back of the slab, if it is still one with free and used regions.
-    fn give_back(&self, chunk: &'static Chunk) -> bool {
+    fn give_back(&self, chunk: &'static Chunk, wish: &Wish) -> bool {
         let mut hidden = [0; WORDS];
         let slab = {
             let mut bin = self.arena.bin(self.class).0.lock();
-            let filed = self.slab().filter(|s| s.level() != NO_LEVEL);
-            let Some(slab) = filed else { return false };
+            let Some(slab) = self.slab() else {
+                return false;
+            };
             bin.hide_free(slab, &mut hidden);
+            // Unless a region is given meanwhile.
+            slab.quiet.set(DONE);
             slab
         };
-        let gave = take_behind(chunk, slab, &hidden);
+        // A call of the program's does not wait for who returns memory already.
+        let gave = take_behind(chunk, slab, &hidden, matches!(wish, Wish::All(_)));
         let mut bin = self.arena.bin(self.class).0.lock();
         match bin.show_free(slab, &hidden) {
             Ok(empty) => {
-                slab.quiet.set(DONE);
+                if !gave && slab.quiet.get() == DONE {
+                    slab.quiet.set(RIPE);
+                }
                 drop(bin);
                 if let Some(slab) = empty {
                     // SAFETY: empty, in no list, and it has left its bin; nobody refers to it.
@@ -303,7 +321,7 @@ impl Place {
 }
 
 /// Has the memory behind the pages of hidden regions go back.
-fn take_behind(chunk: &'static Chunk, slab: &Slab, hidden: &[u64; WORDS]) -> bool {
+fn take_behind(chunk: &'static Chunk, slab: &Slab, hidden: &[u64; WORDS], wait: bool) -> bool {
     let Some(heap) = HEAP.of(slab.addr()) else {
         return false;
     };
@@ -315,12 +333,12 @@ fn take_behind(chunk: &'static Chunk, slab: &Slab, hidden: &[u64; WORDS]) -> boo
         };
         n += 1;
         if n == ranges.len() {
-            any |= heap.take_behind(chunk, &ranges);
+            any |= heap.take_behind(chunk, &ranges, wait);
             n = 0;
         }
     });
     if n > 0 {
-        any |= heap.take_behind(chunk, &ranges[..n]);
+        any |= heap.take_behind(chunk, &ranges[..n], wait);
     }
     any
 }

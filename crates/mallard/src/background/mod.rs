@@ -231,19 +231,21 @@ impl Rounds {
         let now = time::now_ms();
         let stores = self.stores(now);
         let pages = HEAP.attend();
+        let slabs = slabs(now);
         let pressure = pages.and_then(|_| self.look_for_pressure(now));
-        [stores, pages, pressure].into_iter().flatten().min()
+        [stores, pages, slabs, pressure].into_iter().flatten().min()
     }
 
     /// After a sleep without end: the stores may hold something again.
     fn disturbed(&mut self) {
         self.quiet = 0;
         self.stores_at = time::now_ms() + stores_ms();
+        subrelease::expect();
     }
 
     fn stores(&mut self, now: u64) -> Option<u64> {
         if self.quiet < QUIET_ROUNDS && now >= self.stores_at {
-            let any = arena::drain(false) | life::adopt_orphan() | give_of_slabs(now);
+            let any = arena::drain(false) | life::adopt_orphan();
             self.quiet = if any { 0 } else { self.quiet + 1 };
             self.stores_at = now + stores_ms();
         }
@@ -269,12 +271,13 @@ impl Rounds {
     }
 }
 
-/// Has memory of partly used slabs go back; tells whether there is, or may be, more.
-fn give_of_slabs(now: u64) -> bool {
+/// Has memory of partly used slabs go back; tells when to see to that again, if there may be more.
+fn slabs(now: u64) -> Option<u64> {
     loop {
         match subrelease::step(now, SLABS_CHUNKS) {
             Next::Now => {}
-            next => return next == Next::Later,
+            Next::Later => return Some(now + stores_ms()),
+            Next::Nothing => return None,
         }
     }
 }

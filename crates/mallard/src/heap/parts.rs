@@ -22,9 +22,10 @@ impl PageHeap {
     }
 
     /// Takes the memory behind pages in use of a chunk, at most [`advice::MOST`] ranges, which nobody
-    /// touches meanwhile. Tells whether the system took any.
-    pub fn take_behind(&self, chunk: &'static Chunk, ranges: &[Range]) -> bool {
-        let Some(_hold) = self.hold(true) else {
+    /// touches meanwhile. Tells whether the system took any; not when another thread returns memory, unless it is
+    /// to wait.
+    pub fn take_behind(&self, chunk: &'static Chunk, ranges: &[Range], wait: bool) -> bool {
+        let Some(_hold) = self.hold(wait) else {
             return false;
         };
         let mut backings = [None; advice::MOST];
