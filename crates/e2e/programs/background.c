@@ -143,13 +143,8 @@ static void print_curve(long before) {
     }
 }
 
-/* All threads sleep after the peak: the memory goes, and then nothing wakes up any more. */
-static void idle(void) {
-    long before = resident_kib();
-    peak();
-    CHECK(background() != 0);
-    if (getenv("CURVE")) print_curve(before);
-    WAIT_FOR(resident_kib() <= expected_kib(before));
+/* The background thread sleeps, soon at least, and goes on doing so. */
+static void wait_until_nothing_wakes_up(void) {
     long id = background();
     for (int tries = 0;; tries++) {
         long then = switches(id);
@@ -157,6 +152,16 @@ static void idle(void) {
         if (switches(id) == then) break;
         CHECK(tries < 20);
     }
+}
+
+/* All threads sleep after the peak: the memory goes, and then nothing wakes up any more. */
+static void idle(void) {
+    long before = resident_kib();
+    peak();
+    CHECK(background() != 0);
+    if (getenv("CURVE")) print_curve(before);
+    WAIT_FOR(resident_kib() <= expected_kib(before));
+    wait_until_nothing_wakes_up();
     /* It hears when there is something again. */
     join();
     WAIT_FOR(resident_kib() <= before + 8192);
@@ -290,13 +295,7 @@ static void between(void) {
     peak();
     CHECK(pthread_create(&thread, NULL, scatter, NULL) == 0 && pthread_join(thread, NULL) == 0);
     WAIT_FOR(resident_kib() <= expected_kib(before) + STAY_KIB);
-    long id = background();
-    for (int tries = 0;; tries++) {
-        long then = switches(id);
-        pause_ms(1500);
-        if (switches(id) == then) break;
-        CHECK(tries < 20);
-    }
+    wait_until_nothing_wakes_up();
     expect_scattered();
     for (int i = 0; i < MANY; i += EVERY) free(scattered[i]);
     scatter(NULL);
