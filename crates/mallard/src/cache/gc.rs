@@ -93,14 +93,14 @@ pub fn tick() {
 /// nothing back yet does not look at the clock: that brings pages of the C library into memory.
 fn give_due() {
     if arena::has_any_idle() {
-        drain_stores();
-        subrelease::step(time::now_ms(), 1);
+        let now = time::now_ms();
+        drain_stores(now);
+        subrelease::step(now, 1);
     }
     HEAP.tick();
 }
 
-fn drain_stores() {
-    let now = time::now_ms();
+fn drain_stores(now: u64) {
     let seen = STORES_SEEN.load(Ordering::Relaxed);
     if now.wrapping_sub(seen) >= STORES_MS
         && STORES_SEEN
