@@ -222,17 +222,9 @@ impl Class {
         &SHAPES[self.index()]
     }
 
-    /// The most regions that a slab has.
-    pub const MOST_REGIONS: usize = {
-        let shapes = shapes();
-        let (mut most, mut c) = (0, 1);
-        while c < shapes.len() {
-            let regions = shapes[c].regions as usize;
-            most = if regions > most { regions } else { most };
-            c += 1;
-        }
-        most
-    };
+    /// The most regions that a slab has, and the most pages.
+    pub const MOST_REGIONS: usize = MOST.0;
+    pub const MOST_PAGES: usize = MOST.1;
 
     /// All classes that slabs serve.
     pub fn slabs() -> impl DoubleEndedIterator<Item = Class> {
@@ -343,6 +335,23 @@ const fn shapes() -> [SlabShape; SLAB_CLASSES + 1] {
     }
     t
 }
+
+/// The most regions and the most pages of any slab.
+const MOST: (usize, usize) = {
+    let shapes = shapes();
+    let (mut regions, mut pages, mut c) = (0, 0, 1);
+    while c < shapes.len() {
+        let shape = shapes[c];
+        if shape.regions > regions {
+            regions = shape.regions;
+        }
+        if shape.pages > pages {
+            pages = shape.pages;
+        }
+        c += 1;
+    }
+    (regions as usize, pages as usize)
+};
 
 #[cfg(test)]
 mod tests {

@@ -37,6 +37,9 @@ const LEAST_MS: u64 = 25;
 const WORTH: usize = CHUNK / 8;
 /// Slabs looked at together, at most: all of a chunk, as the smallest have four pages.
 const MOST: usize = CHUNK_PAGES / 4;
+/// Ranges of pages of a slab at most, when every other page is one.
+const MOST_RANGES: usize = Class::MOST_PAGES.div_ceil(2);
+const _: () = assert!(MOST_RANGES <= advice::MOST);
 
 /// What is left to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,11 +52,10 @@ pub enum Next {
     Now,
 }
 
-/// Where the pass is that was begun last.
+/// The pass that was begun last.
 struct Pass {
-    under_way: bool,
-    region: usize,
-    chunk: usize,
+    /// What it has still to see; none when it is over.
+    rest: Option<Chunks>,
     /// When the next may begin.
     next_ms: u64,
     /// Whether it found slabs that may be ripe some time.
@@ -64,9 +66,7 @@ struct Pass {
 static PASS: Mutex<Pass> = Mutex::named(
     Kind::Other,
     Pass {
-        under_way: false,
-        region: 0,
-        chunk: 0,
+        rest: None,
         next_ms: 0,
         any_unripe: false,
     },
@@ -86,25 +86,22 @@ pub fn step(now: u64, chunks: usize) -> Next {
     let Ok(decay) = u64::try_from(decay) else {
         return Next::Nothing;
     };
-    if !pass.under_way {
+    if pass.rest.is_none() {
         if now < pass.next_ms {
             return pass.next();
         }
         *pass = Pass {
-            under_way: true,
-            region: 0,
-            chunk: 0,
+            rest: Some(Chunks::all()),
             next_ms: now + (decay / 2).max(LEAST_MS),
             any_unripe: false,
         };
     }
     for _ in 0..chunks {
-        let Some(chunk) = pass.chunk() else {
-            pass.under_way = false;
+        let Some(chunk) = pass.rest.as_mut().and_then(Iterator::next) else {
+            pass.rest = None;
             return pass.next();
         };
-        let found = look_at(chunk, &Wish::Ripe);
-        pass.any_unripe |= found.any_unripe;
+        pass.any_unripe |= look_at(chunk, &Wish::Ripe).any_unripe;
     }
     Next::Now
 }
@@ -117,18 +114,8 @@ pub fn expect() {
 /// Has all memory go back that can, of one arena's slabs or of all. Tells whether any did.
 pub fn all(arena: Option<u16>) -> bool {
     let _pass = PASS.lock();
-    let mut all = Pass {
-        under_way: true,
-        region: 0,
-        chunk: 0,
-        next_ms: 0,
-        any_unripe: false,
-    };
-    let mut any = false;
-    while let Some(chunk) = all.chunk() {
-        any |= look_at(chunk, &Wish::All(arena)).gave;
-    }
-    any
+    let wish = Wish::All(arena);
+    Chunks::all().fold(false, |any, chunk| look_at(chunk, &wish).gave | any)
 }
 
 impl Pass {
@@ -138,9 +125,27 @@ impl Pass {
             false => Next::Nothing,
         }
     }
+}
 
-    /// The next chunk of the pass.
-    fn chunk(&mut self) -> Option<&'static Chunk> {
+/// The chunks of the reservation that are committed, one after the other.
+struct Chunks {
+    region: usize,
+    chunk: usize,
+}
+
+impl Chunks {
+    fn all() -> Chunks {
+        Chunks {
+            region: 0,
+            chunk: 0,
+        }
+    }
+}
+
+impl Iterator for Chunks {
+    type Item = &'static Chunk;
+
+    fn next(&mut self) -> Option<&'static Chunk> {
         while let Some(region) = Region::all().get(self.region) {
             while self.chunk < region.chunks() {
                 let i = self.chunk;
@@ -173,20 +178,17 @@ struct Found {
 fn look_at(chunk: &'static Chunk, wish: &Wish) -> Found {
     let mut found = Found::default();
     let (mut ripe, mut n, mut bytes) = ([None; MOST], 0, 0);
-    let (mut at, end) = (chunk.addr(), chunk.addr() + CHUNK);
-    while at < end {
-        let Some(place) = Place::of(chunk, at) else {
-            at += PAGE;
+    let mut page = 0;
+    while page < CHUNK_PAGES {
+        let Some(site) = Site::of(chunk, page) else {
+            page += 1;
             continue;
         };
-        place.visit(|slab| {
+        site.visit(|slab| {
             if !slab.is_wanted(wish) {
                 return;
             }
-            if slab.quiet.get() < RIPE {
-                slab.quiet.set(slab.quiet.get() + 1);
-            }
-            if matches!(wish, Wish::Ripe) && slab.quiet.get() < RIPE {
+            if matches!(wish, Wish::Ripe) && !slab.ripens() {
                 found.any_unripe = true;
                 return;
             }
@@ -194,19 +196,19 @@ fn look_at(chunk: &'static Chunk, wish: &Wish) -> Found {
             if there == 0 {
                 slab.quiet.set(DONE);
             } else if n < MOST {
-                (ripe[n], n, bytes) = (Some(place), n + 1, bytes + there);
+                (ripe[n], n, bytes) = (Some(site), n + 1, bytes + there);
             }
         });
         // As long as any of its class. Should another be there meanwhile, the next pass sees it.
-        at += place.class.shape().pages as usize * PAGE;
+        page += site.class.shape().pages as usize;
     }
     let keeps_huge_page = || {
         let whole = HEAP.of(chunk.addr()).is_none_or(|h| h.is_whole(chunk));
         matches!(wish, Wish::Ripe) && whole && bytes < WORTH
     };
     if n > 0 && !keeps_huge_page() {
-        for place in ripe.iter().flatten() {
-            found.gave |= place.give_back(chunk, wish);
+        for site in ripe.iter().flatten() {
+            found.gave |= site.give_back(wish);
         }
     }
     found
@@ -214,10 +216,17 @@ fn look_at(chunk: &'static Chunk, wish: &Wish) -> Found {
 
 impl Slab {
     fn is_wanted(&self, wish: &Wish) -> bool {
-        match wish {
-            Wish::Ripe => self.quiet.get() < DONE,
-            Wish::All(arena) => arena.is_none_or(|a| a == self.arena()) && self.quiet.get() < DONE,
-        }
+        let is_meant = match wish {
+            Wish::Ripe | Wish::All(None) => true,
+            Wish::All(Some(arena)) => *arena == self.arena(),
+        };
+        is_meant && self.quiet.get() < DONE
+    }
+
+    /// Counts a pass that found it untouched; tells whether there were enough of them.
+    fn ripens(&self) -> bool {
+        self.quiet.set((self.quiet.get() + 1).min(RIPE));
+        self.quiet.get() == RIPE
     }
 
     /// Bytes of pages that only free regions reach into.
@@ -231,16 +240,22 @@ impl Slab {
 
 /// Where the page map knew of a slab: as long as nobody holds its bin's lock, it may be gone.
 #[derive(Clone, Copy)]
-struct Place {
-    at: usize,
-    record: usize,
+struct Site {
+    chunk: &'static Chunk,
+    /// One of the slab's pages.
+    page: u16,
     class: Class,
+    record: usize,
     arena: &'static Arena,
 }
 
-impl Place {
+// A chunk's worth of them stands on the stack.
+const _: () = assert!(size_of::<Option<Site>>() <= 32);
+
+impl Site {
     /// The slab that has this page of a chunk, if it is one of those that memory is taken of.
-    fn of(chunk: &Chunk, at: usize) -> Option<Place> {
+    fn of(chunk: &'static Chunk, page: usize) -> Option<Site> {
+        let at = chunk.addr() + page * PAGE;
         let class = chunk.region().class_of(at);
         if class.index() == 0 || !class.is_slab() {
             return None;
@@ -251,10 +266,11 @@ impl Place {
         // SAFETY: the page map said so.
         let arena = record(unsafe { Slab::arena_hint(slab) } as usize)?;
         let is_ours = !arena.is_by_hand() && !arena.heap().is_lending();
-        is_ours.then_some(Place {
-            at,
-            record: slab,
+        is_ours.then_some(Site {
+            chunk,
+            page: page as u16,
             class,
+            record: slab,
             arena,
         })
     }
@@ -271,8 +287,8 @@ impl Place {
     /// that is in none may be unmade at any moment, without that lock, and its record be
     /// something else; but the page map forgets a slab before its record goes.
     fn slab(&self) -> Option<&'static Slab> {
-        let region = Region::find(self.at)?;
-        let is_there = || region.record_of(self.at) == PageRecord::Slab(self.record);
+        let at = self.chunk.addr() + self.page as usize * PAGE;
+        let is_there = || self.chunk.region().record_of(at) == PageRecord::Slab(self.record);
         let is_filed = || {
             // SAFETY: the page map said so a moment ago.
             let (class, arena, level) = unsafe { Slab::glimpse(self.record) };
@@ -285,7 +301,7 @@ impl Place {
     }
 
     /// Has memory go back of the slab, if it is still one with free and used regions.
-    fn give_back(&self, chunk: &'static Chunk, wish: &Wish) -> bool {
+    fn give_back(&self, wish: &Wish) -> bool {
         let mut hidden = [0; WORDS];
         let slab = {
             let mut bin = self.arena.bin(self.class).0.lock();
@@ -298,7 +314,7 @@ impl Place {
             slab
         };
         // A call of the program's does not wait for who returns memory already.
-        let gave = take_behind(chunk, slab, &hidden, matches!(wish, Wish::All(_)));
+        let gave = self.take_behind(slab, &hidden, matches!(wish, Wish::All(_)));
         let mut bin = self.arena.bin(self.class).0.lock();
         match bin.show_free(slab, &hidden) {
             Ok(empty) => {
@@ -318,29 +334,22 @@ impl Place {
         }
         gave
     }
-}
 
-/// Has the memory behind the pages of hidden regions go back.
-fn take_behind(chunk: &'static Chunk, slab: &Slab, hidden: &[u64; WORDS], wait: bool) -> bool {
-    let Some(heap) = HEAP.of(slab.addr()) else {
-        return false;
-    };
-    let (mut ranges, mut n, mut any) = ([Range::default(); advice::MOST], 0, false);
-    slab.bare_parts(hidden, |from, len| {
-        ranges[n] = Range {
-            addr: slab.addr() + from,
-            pages: len / PAGE,
+    /// Has the memory behind the pages of hidden regions go back.
+    fn take_behind(&self, slab: &Slab, hidden: &[u64; WORDS], wait: bool) -> bool {
+        let Some(heap) = HEAP.of(slab.addr()) else {
+            return false;
         };
-        n += 1;
-        if n == ranges.len() {
-            any |= heap.take_behind(chunk, &ranges, wait);
-            n = 0;
-        }
-    });
-    if n > 0 {
-        any |= heap.take_behind(chunk, &ranges[..n], wait);
+        let (mut ranges, mut n) = ([Range::default(); MOST_RANGES], 0);
+        slab.bare_parts(hidden, |from, len| {
+            ranges[n] = Range {
+                addr: slab.addr() + from,
+                pages: len / PAGE,
+            };
+            n += 1;
+        });
+        n > 0 && heap.take_behind(self.chunk, &ranges[..n], wait)
     }
-    any
 }
 
 #[cfg(test)]
