@@ -7,9 +7,11 @@
 use crate::class::{Class, PAGE, SlabShape};
 use crate::die;
 use crate::heap::HEAP;
+use crate::space::chunk::CHUNK;
 use crate::space::region::PageRecord;
 use crate::space::{Region, meta};
 use crate::sys::atomic::{AtomicUsize, Ordering};
+use crate::sys::bits::Bits512;
 use crate::sys::mem;
 use core::cell::Cell;
 use core::ptr::NonNull;
@@ -245,15 +247,12 @@ impl Slab {
     /// As for [`Slab::arena_hint`].
     pub unsafe fn glimpse(at: usize) -> (Class, u16, u8) {
         let slab = at as *const Slab;
-        // SAFETY: as there; what another record has in these places is a class, a number and a list as well:
-        // any bytes are.
+        // SAFETY: as there; what another record has in these places is a class and a list as well: any
+        // bytes are.
         unsafe {
-            let level = (&raw const (*slab).level).cast::<u8>();
-            (
-                (&raw const (*slab).class).read_volatile(),
-                (&raw const (*slab).arena).read_volatile(),
-                level.read_volatile(),
-            )
+            let class = (&raw const (*slab).class).read_volatile();
+            let level = (&raw const (*slab).level).cast::<u8>().read_volatile();
+            (class, Slab::arena_hint(at), level)
         }
     }
 
@@ -368,12 +367,8 @@ impl Slab {
 
     /// Takes all free regions out, so that nobody gets one, into a copy of the bitmap.
     pub fn hide_free(&self, hidden: &mut [u64; WORDS]) {
-        for (i, copy) in hidden.iter_mut().enumerate() {
-            *copy = if i < self.words() {
-                self.word(i).take()
-            } else {
-                0
-            };
+        for (i, copy) in hidden.iter_mut().enumerate().take(self.words()) {
+            *copy = self.word(i).take();
         }
         self.hint.set(self.words() as u16);
         self.free.set(0);
@@ -403,29 +398,20 @@ impl Slab {
         (0..self.words()).for_each(|i| copy[i] = self.word(i).get());
     }
 
-    /// Calls `f` with the first page and the length, in bytes from its start, of what no region but free
-    /// ones reaches into, in whole pages of the system.
-    pub fn bare_parts(&self, free: &[u64; WORDS], mut f: impl FnMut(usize, usize)) {
-        let (page, size) = (mem::os_page(), self.shape.size as usize);
+    /// The pages of its chunk that are the slab's and that no region but free ones reaches into: whole
+    /// pages of the system.
+    pub fn bare_pages(&self, free: &[u64; WORDS]) -> Bits512 {
+        let (size, regions) = (self.shape.size as usize, self.shape.regions as usize);
         let is_free = |i: usize| free[i / 64] & 1 << (i % 64) != 0;
-        let end = self.shape.regions as usize * size;
-        let (mut from, mut at) = (0, 0);
-        while at < end {
-            let (first, last) = (at / size, ((at + page).min(end) - 1) / size);
-            let bare = (first..=last).all(is_free) && self.addr.is_multiple_of(page);
-            at += page;
-            if !bare {
-                if from + page < at {
-                    f(from, at - page - from);
-                }
-                from = at;
+        let (first, bare) = (self.addr % CHUNK / PAGE, Bits512::empty());
+        for page in 0..self.pages() {
+            let (from, last) = (page * PAGE / size, ((page + 1) * PAGE - 1) / size);
+            if (from..=last.min(regions - 1)).all(is_free) {
+                bare.set(first + page, 1);
             }
         }
-        // The last page of the system may be another's too.
-        let at = at.min(self.pages() * PAGE) & !(page - 1);
-        if from < at {
-            f(from, at - from);
-        }
+        bare.keep_groups(mem::os_page() / PAGE);
+        bare
     }
 
     pub fn addr(&self) -> usize {

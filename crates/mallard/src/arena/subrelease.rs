@@ -22,11 +22,10 @@ use crate::heap::{HEAP, advice};
 use crate::space::Region;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::region::PageRecord;
-use crate::sys::atomic::Ordering;
+use crate::sys::atomic::{Ordering, fence};
 use crate::sys::count::Kind;
 use crate::sys::lock::{Mutex, RawLock};
 use advice::Range;
-use core::sync::atomic::fence;
 
 /// Passes that have to find a slab untouched, and what is noted of one that has been through.
 const RIPE: u8 = 3;
@@ -231,10 +230,9 @@ impl Slab {
 
     /// Bytes of pages that only free regions reach into.
     fn bare_bytes(&self) -> usize {
-        let (mut free, mut bytes) = ([0; WORDS], 0);
+        let mut free = [0; WORDS];
         self.free_regions(&mut free);
-        self.bare_parts(&free, |_, len| bytes += len);
-        bytes
+        self.bare_pages(&free).count() * PAGE
     }
 }
 
@@ -341,13 +339,11 @@ impl Site {
             return false;
         };
         let (mut ranges, mut n) = ([Range::default(); MOST_RANGES], 0);
-        slab.bare_parts(hidden, |from, len| {
-            ranges[n] = Range {
-                addr: slab.addr() + from,
-                pages: len / PAGE,
-            };
+        for (range, run) in ranges.iter_mut().zip(slab.bare_pages(hidden).runs()) {
+            range.addr = self.chunk.addr() + run.start * PAGE;
+            range.pages = run.len;
             n += 1;
-        });
+        }
         n > 0 && heap.take_behind(self.chunk, &ranges[..n], wait)
     }
 }
@@ -511,13 +507,19 @@ mod tests {
             }
             // Behind the last region there is nothing to give back.
             pages[(regions * size).div_ceil(PAGE)..].fill(false);
-            let mut found = vec![false; slab.pages()];
-            slab.bare_parts(&free, |from, len| {
-                found[from / PAGE..(from + len) / PAGE].fill(true);
-            });
+            // In whole pages of the system, which a slab may begin in the middle of.
+            let group = crate::sys::mem::os_page() / PAGE;
+            let first = slab.addr() % CHUNK / PAGE;
+            let mut chunk = vec![false; CHUNK_PAGES];
+            chunk[first..first + pages.len()].copy_from_slice(&pages);
+            for group in chunk.chunks_mut(group).filter(|group| group.contains(&false)) {
+                group.fill(false);
+            }
+            let bare = slab.bare_pages(&free);
+            let found: Vec<bool> = (0..CHUNK_PAGES).map(|i| bare.all_in(i, 1)).collect();
             // SAFETY: all its regions are free, it is in no list and no bin.
             unsafe { slab.unmake() };
-            prop_assert_eq!(found, pages);
+            prop_assert_eq!(found, chunk);
         }
     }
 }

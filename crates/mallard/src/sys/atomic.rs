@@ -5,10 +5,10 @@
 #[cfg(all(not(loom), not(feature = "counters")))]
 pub use core::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering,
-    compiler_fence,
+    compiler_fence, fence,
 };
 #[cfg(all(not(loom), feature = "counters"))]
-pub use core::sync::atomic::{Ordering, compiler_fence};
+pub use core::sync::atomic::{Ordering, compiler_fence, fence};
 #[cfg(all(not(loom), feature = "counters"))]
 pub use counted::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
 #[cfg(loom)]
