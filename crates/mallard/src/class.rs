@@ -283,11 +283,13 @@ impl SlabShape {
     /// The region that begins `offset` bytes into the slab; none when no region begins there.
     ///
     /// Exact division by multiplication (Granlund and Montgomery 1994): the error of the reciprocal
-    /// is below `size`, and offset × size < 2³² for every slab, which a test holds.
+    /// is below `size`, and offset × size < 2³² for every slab, which a test holds. For the same reason
+    /// the lower half of the product tells whether something remains (Lemire, Kaser and Kurz 2019).
     #[inline]
     pub fn region_at(&self, offset: usize) -> Option<usize> {
-        let i = ((offset as u64 * self.reciprocal as u64) >> 32) as usize;
-        (i * self.size as usize == offset && i < self.regions as usize).then_some(i)
+        let product = offset as u64 * self.reciprocal as u64;
+        let i = (product >> 32) as usize;
+        ((product as u32) < self.reciprocal && i < self.regions as usize).then_some(i)
     }
 }
 

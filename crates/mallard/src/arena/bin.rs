@@ -105,16 +105,16 @@ impl BinState {
         before
     }
 
-    /// Gives a region back to its slab, of this bin and of this shape. A slab that became empty beside
+    /// Gives regions back to their slab, of this bin and of this shape. A slab that became empty beside
     /// the spare one leaves the bin: it is the caller's, to be unmade once the lock is free.
     #[inline(always)]
-    pub fn give_region(
+    pub fn give_regions(
         &mut self,
         slab: &'static Slab,
         shape: &SlabShape,
-        block: usize,
+        blocks: &[usize],
     ) -> Result<Option<&'static Slab>, Misuse> {
-        slab.give(shape, block)?;
+        slab.give(shape, blocks)?;
         if slab.is_sparser_than_filed() {
             return Ok(self.refile(slab));
         }
@@ -144,7 +144,7 @@ impl BinState {
         slab.hide_free(hidden);
     }
 
-    /// Puts them back; as [`BinState::give_region`].
+    /// Puts them back; as [`BinState::give_regions`].
     pub fn show_free(
         &mut self,
         slab: &'static Slab,

@@ -37,6 +37,7 @@ use crate::sys::atomic::{
 pub use bin::BinCounts;
 use bin::{Bin, BinState};
 use core::mem::MaybeUninit;
+use core::ptr;
 use slab::Slab;
 pub use store::bring_aligned_last;
 pub use table::{any, automatic, configure, existing, join, lock, made, numbered, records};
@@ -357,7 +358,7 @@ fn give_back_group(class: Class, blocks: &mut [usize]) {
         slab.write(of_page);
     }
     // SAFETY: each of them was written.
-    let slabs = unsafe { &mut *(core::ptr::from_mut(room) as *mut [&'static Slab]) };
+    let slabs = unsafe { &mut *(ptr::from_mut(room) as *mut [&'static Slab]) };
     let mut retired = None;
     let mut left = give_back_to_owner(class, owner, slabs, blocks, &mut retired);
     while left > 0 {
@@ -388,15 +389,21 @@ fn give_back_to_owner(
     };
     let shape = class.shape();
     let mut b = arena.bin(class).0.lock();
-    let mut others = 0;
-    for i in 0..blocks.len() {
-        let (slab, block) = (slabs[i], blocks[i]);
+    let (mut others, mut i) = (0, 0);
+    while i < blocks.len() {
+        let slab = slabs[i];
+        let next = i + 1;
+        let same = slabs[next..].iter().take_while(|s| ptr::eq(**s, slab));
+        let end = next + same.count();
+        let run = i..end;
+        i = end;
         if slab.arena() != owner {
-            (slabs[others], blocks[others]) = (slab, block);
-            others += 1;
+            slabs.copy_within(run.clone(), others);
+            blocks.copy_within(run.clone(), others);
+            others += run.len();
             continue;
         }
-        match b.give_region(slab, shape, block) {
+        match b.give_regions(slab, shape, &blocks[run]) {
             Ok(None) => {}
             Ok(Some(empty)) => empty.next.set(retired.replace(empty)),
             Err(misuse) => {

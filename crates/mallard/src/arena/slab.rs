@@ -345,22 +345,24 @@ impl Slab {
         self.shape.region_at(p - self.addr).is_some()
     }
 
-    /// Takes a region back; `shape` is the slab's own, which the caller has at hand for many.
+    /// Takes regions back; `shape` is the slab's own, which the caller has at hand for many.
     #[inline(always)]
-    pub fn give(&self, shape: &SlabShape, p: usize) -> Result<(), Misuse> {
-        let Some(i) = shape.region_at(p - self.addr) else {
-            return Err(Misuse::Inside(p, self.class));
-        };
-        let (word, bit) = (self.word(i / 64), 1u64 << (i % 64));
-        let bits = word.get();
-        if bits & bit != 0 {
-            return Err(Misuse::Double(p, self.class));
+    pub fn give(&self, shape: &SlabShape, blocks: &[usize]) -> Result<(), Misuse> {
+        let mut lowest = self.hint.get() as usize;
+        for &p in blocks {
+            let Some(i) = shape.region_at(p - self.addr) else {
+                return Err(Misuse::Inside(p, self.class));
+            };
+            let (word, bit) = (self.word(i / 64), 1u64 << (i % 64));
+            let bits = word.get();
+            if bits & bit != 0 {
+                return Err(Misuse::Double(p, self.class));
+            }
+            word.set(bits | bit);
+            lowest = lowest.min(i / 64);
         }
-        word.set(bits | bit);
-        if i / 64 < self.hint.get() as usize {
-            self.hint.set((i / 64) as u16);
-        }
-        self.free.set(self.free.get() + 1);
+        self.hint.set(lowest as u16);
+        self.free.set(self.free.get() + blocks.len() as u16);
         self.quiet.set(0);
         Ok(())
     }

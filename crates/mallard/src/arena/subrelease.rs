@@ -461,7 +461,7 @@ mod tests {
         let slab = Slab::make(class, 0).expect("there is memory");
         let mut all = vec![0; slab.shape().regions as usize];
         assert_eq!(slab.take(&mut all), all.len());
-        let give = |p: usize| slab.give(slab.shape(), p);
+        let give = |p: usize| slab.give(slab.shape(), &[p]);
         assert!(all[..50].iter().all(|&p| give(p).is_ok()));
         let mut hidden = [0; WORDS];
         slab.hide_free(&mut hidden);

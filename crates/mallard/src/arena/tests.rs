@@ -34,7 +34,7 @@ fn make_slab(class: Class) -> (&'static Slab, Vec<usize>) {
 /// Gives regions back to their slab, until one is refused.
 fn give(slab: &'static Slab, regions: &[usize]) -> Result<(), Misuse> {
     let shape = slab.shape();
-    regions.iter().try_for_each(|&p| slab.give(shape, p))
+    regions.iter().try_for_each(|&p| slab.give(shape, &[p]))
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn zeros_are_a_new_bin() {
 fn give_to_bin(b: &mut BinState, slab: &'static Slab, regions: &[usize]) -> Option<&'static Slab> {
     let shape = slab.shape();
     b.counts.given += regions.len() as u64;
-    let given = regions.iter().map(|&p| b.give_region(slab, shape, p));
+    let given = regions.iter().map(|&p| b.give_regions(slab, shape, &[p]));
     given.fold(None, |left, empty| {
         assert!(left.is_none(), "a slab is given back to after it left");
         empty.expect("they were taken")
