@@ -7,13 +7,14 @@
 //! its own: an automatic arena is made when its first thread arrives and lives for ever; those of
 //! `by_hand` are made and destroyed as the program asks.
 //!
-//! A block freed by a thread of another arena goes into that thread's own arena's store, and to its
-//! slab's bin only when the store overflows or drains: memory wanders to where it is used. To and from
-//! arenas made by hand it does not.
+//! A block freed by a thread of another arena goes into a store, mostly of the arena that it came from
+//! (`home`), and to its slab's bin only when the store overflows or drains: memory wanders to where it is
+//! used. To and from arenas made by hand it does not.
 
 mod bin;
 pub mod by_hand;
 pub mod figures;
+mod home;
 pub mod interval;
 pub mod large;
 pub mod oversize;
@@ -221,8 +222,9 @@ impl Arena {
             true => self.part_with_strangers(class, blocks),
             false => blocks,
         };
+        let home = self.home_of(class, blocks);
         let (kept, due) = {
-            let mut b = self.bin(class).0.lock();
+            let mut b = home.bin(class).0.lock();
             b.counts.flushes += 1;
             (b.store.put(class, blocks), b.store.is_due())
         };
@@ -230,7 +232,7 @@ impl Arena {
             give_back(class, &mut blocks[kept..]);
         }
         if due {
-            self.drain_bin(class, false);
+            home.drain_bin(class, false);
         }
     }
 
@@ -244,6 +246,11 @@ impl Arena {
         give_back(class, blocks);
         self.drain_bin(class, true);
         self.drain_spare(class, true);
+    }
+
+    /// Whether blocks of a class pass through the store from one thread to another.
+    pub fn passes_on(&self, class: Class) -> bool {
+        self.bin(class).0.lock().store.is_shared()
     }
 
     /// Has the stores give idle blocks, or all, back to slabs and page heap. Tells whether there was

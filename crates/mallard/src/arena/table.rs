@@ -65,6 +65,11 @@ pub fn records() -> impl DoubleEndedIterator<Item = &'static Arena> {
     (0..END.load(Ordering::Acquire)).filter_map(record)
 }
 
+/// Whether there has been more than one arena.
+pub(super) fn several() -> bool {
+    END.load(Ordering::Relaxed) > 1
+}
+
 /// The arenas that there are, by number.
 pub fn made() -> impl DoubleEndedIterator<Item = &'static Arena> {
     records().filter(|a| a.life().is_live())

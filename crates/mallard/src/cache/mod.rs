@@ -38,17 +38,21 @@ use stack::array_bytes;
 #[cfg(debug_assertions)]
 pub use stack::set_scan;
 
-/// Bytes of blocks of one class that a stack may have room for, and blocks at least. Above so many
-/// blocks it is so many bytes, and blocks at most: what lies on a stack keeps slabs from becoming empty, in
-/// the worst case one each.
+/// Bytes of blocks of one class that a stack may have room for, and blocks at least and at most. What lies on a
+/// stack keeps slabs from becoming empty, in the worst case one for each block.
 const CLASS_BYTES: usize = 128 * 1024;
-const SOME_BLOCKS: usize = 127;
-const SMALL_BYTES: usize = 32 * 1024;
-const MOST_BLOCKS: usize = 1023;
 const LEAST_BLOCKS: usize = 8;
+const MOST_BLOCKS: usize = 4095;
+/// More than so many bytes, or blocks, are for a stack that runs empty and full by turns, so that its blocks
+/// would go to the slabs and come from there, one by one. Through a store they go quickly: as long as others
+/// share the class's, all stacks together have room for no more than one part in so many of the heap.
+const SMALL_BYTES: usize = 32 * 1024;
+const SOME_BLOCKS: usize = 127;
+const MANY_BLOCKS: usize = 1023;
+const SHARED_PART: usize = 16;
 /// What a thread has seen of a stack that begins with another thread's block.
 const FOREIGN: u16 = u16::MAX;
-const _: () = assert!(MOST_BLOCKS < FOREIGN as usize);
+const _: () = assert!(MOST_BLOCKS < FOREIGN as usize && CACHED_CLASSES < u64::BITS as usize);
 /// Bytes of room over all stacks that a thread may have at most, and that it may have however many
 /// threads there are.
 const THREAD_BYTES: usize = 4 * 1024 * 1024;
@@ -113,6 +117,8 @@ pub struct ThreadCache {
     zeros: Cell<Option<&'static Front>>,
     /// Room over all stacks, in bytes.
     room: Cell<usize>,
+    /// A bit for each class whose stack was empty, not full, at its last slow event.
+    ran_empty: Cell<u64>,
     /// Slow events until the next look.
     countdown: Cell<u32>,
     /// The class at which the next look begins.
@@ -169,8 +175,12 @@ fn together() -> usize {
 
 /// The most blocks that a stack of this class may hold.
 fn most(class: Class) -> usize {
-    let most = (SMALL_BYTES / class.size()).clamp(SOME_BLOCKS, MOST_BLOCKS);
-    (CLASS_BYTES / class.size()).clamp(LEAST_BLOCKS, most)
+    (CLASS_BYTES / class.size()).clamp(LEAST_BLOCKS, MOST_BLOCKS)
+}
+
+/// The most blocks of a stack that does not both run empty and full.
+fn most_one_way(class: Class) -> usize {
+    most(class).min((SMALL_BYTES / class.size()).clamp(SOME_BLOCKS, MANY_BLOCKS))
 }
 
 /// Blocks that a stack of this class begins with room for.
@@ -310,7 +320,9 @@ impl ThreadCache {
         let stack = self.stack(class);
         let foreign = self.seen[class.index()].replace(0) == FOREIGN;
         let below = if foreign { stack.len() } else { 0 };
-        if !foreign && stack.mark() > 0 {
+        if foreign {
+            self.make_room_above(class);
+        } else if stack.mark() > 0 {
             // The blocks below the mark are wanted after all.
             stack.set_mark(0);
             if let Some(block) = stack.pop() {
@@ -318,16 +330,19 @@ impl ThreadCache {
             }
         }
         stack.set_mark(0);
-        if !self.keeps(class) || !self.grow(class) {
+        if !self.keeps(class) || !self.grow(class, self.turns(class, true)) {
             let mut one = [0];
             return (self.arena().fill(class, &mut one) == 1).then_some(one[0]);
         }
-        let want = (stack.capacity() / 2).max(below + 1);
-        // SAFETY: this is the owning thread, and the stack ends where the words begin.
-        let n = self
-            .arena()
-            .fill(class, unsafe { stack.words(below, want) });
-        stack.set_len(below + n);
+        // Half of what fits where there is room for it, so that batches of two threads from one slab seldom
+        // share a cache line.
+        let want = (below + (stack.capacity() / 2).max(1)).min(stack.capacity());
+        if want > below {
+            // SAFETY: this is the owning thread, and the stack ends where the words begin.
+            let words = unsafe { stack.words(below, want) };
+            let n = self.arena().fill(class, words);
+            stack.set_len(below + n);
+        }
         stack.pop()
     }
 
@@ -358,9 +373,12 @@ impl ThreadCache {
     /// Takes back a block of a class whose stack is full.
     pub fn push_full(&self, class: Class, block: usize) {
         let _busy = Busy::new(self);
+        let stack = self.stack(class);
+        if self.seen[class.index()].get() == FOREIGN && stack.len() < first(class) {
+            return self.push_below(class, block);
+        }
         self.event(class);
         self.follow_cpu();
-        let stack = self.stack(class);
         if !self.keeps(class) {
             if class.is_slab() {
                 // Past the store as well: the slab sees a second free at once, and who goes without
@@ -375,7 +393,7 @@ impl ThreadCache {
             self.push_first(class, block);
             return;
         }
-        self.grow(class);
+        self.grow(class, self.turns(class, false));
         if !stack.push(block) {
             self.give_lowest(class, (stack.len() / 2).max(1));
             stack.push(block);
@@ -383,18 +401,33 @@ impl ThreadCache {
     }
 
     /// Takes back a block of a class that this thread has allocated none of lately: another thread
-    /// did, and may hold the blocks beside it, in the same cache line. This one goes below a mark,
-    /// so that the thread's next block is not this one but its own.
+    /// did, and may hold the blocks beside it, in the same cache line. This one, and a few that follow it,
+    /// go below a mark, so that the thread's next block is not one of them but its own.
     fn push_first(&self, class: Class, block: usize) {
         let stack = self.stack(class);
-        if !self.grow(class) || !stack.push(block) {
+        if !self.grow(class, false) || stack.capacity() == 1 {
             self.arena().flush(class, &mut [block]);
             return;
         }
-        if stack.capacity() > 1 {
-            stack.set_mark(1);
-            self.seen[class.index()].set(FOREIGN);
+        self.seen[class.index()].set(FOREIGN);
+        self.push_below(class, block);
+    }
+
+    /// Pushes another thread's block, and has the mark above it. Room is made for this one alone, so that
+    /// the next comes here as well, until there are as many as a stack begins with.
+    fn push_below(&self, class: Class, block: usize) {
+        let stack = self.stack(class);
+        let n = stack.len() + 1;
+        if self.set_room(class, n) && stack.push(block) {
+            stack.set_mark(n);
+        } else {
+            self.arena().flush(class, &mut [block]);
         }
+    }
+
+    /// Room for blocks of its thread's own, in a stack of which others' are below the mark.
+    fn make_room_above(&self, class: Class) {
+        self.set_room(class, self.stack(class).capacity().max(first(class)));
     }
 
     /// Gives the lowest blocks of a stack, those that lay there longest, to the arena.
@@ -405,20 +438,43 @@ impl ThreadCache {
         stack.drop_lowest(n);
     }
 
-    /// Doubles the room of a stack, within the budgets; tells whether the stack has any room.
-    fn grow(&self, class: Class) -> bool {
+    /// Notes that the stack of a class is empty, or else full; tells whether it was the opposite the last time.
+    fn turns(&self, class: Class, empty: bool) -> bool {
+        let (before, bit) = (self.ran_empty.get(), 1 << class.index());
+        let after = if empty { before | bit } else { before & !bit };
+        self.ran_empty.set(after);
+        before != after
+    }
+
+    /// Doubles the room of a stack, within the budgets; tells whether the stack has any room. A stack that
+    /// runs empty and full by `turns` may become longer than others.
+    fn grow(&self, class: Class, turns: bool) -> bool {
         let stack = self.stack(class);
         let old = stack.capacity();
-        let new = if old == 0 {
-            first(class)
-        } else {
-            (old * 2).min(most(class))
+        let new = match old {
+            0 => first(class),
+            _ if turns => self.double(class, old),
+            _ => (old * 2).min(most_one_way(class)),
         };
         let more = (new - old.min(new)) * class.size();
         if more == 0 || !self.afford(more, old == 0) {
             return old > 0;
         }
         self.set_room(class, new) || old > 0
+    }
+
+    /// Twice this room, for a stack that runs empty and full by turns.
+    fn double(&self, class: Class, old: usize) -> usize {
+        let (short, new) = (most_one_way(class), (old * 2).min(most(class)));
+        let held = ROOM.load(Ordering::Relaxed) + new * class.size();
+        if new <= short
+            || held <= arena::footprint() / SHARED_PART
+            || !self.arena().passes_on(class)
+        {
+            new
+        } else {
+            old.max(short)
+        }
     }
 
     /// Halves the room of a stack of which half was not used for a while, down to what it began with.
@@ -497,6 +553,7 @@ impl ThreadCache {
         if stack.capacity() > 0 {
             self.set_room(class, 0);
         }
+        self.seen[class.index()].set(0);
     }
 
     /// As [`ThreadCache::close`], because the thread has not used the class for a while.

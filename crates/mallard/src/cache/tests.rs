@@ -81,6 +81,76 @@ fn blocks_are_distinct_while_they_are_out_and_stacks_stay_within_bounds() {
 }
 
 #[test]
+fn a_stack_grows_long_only_where_it_runs_empty_and_full_by_turns() {
+    let _alone = alone();
+    let class = Class::of(16);
+    let (short, long) = (most_one_way(class), most(class));
+    assert!(short < long);
+    in_a_thread(|cache| {
+        // What it takes in all this time is 4 MiB at most.
+        let mut blocks = Vec::new();
+        let room = || cache.stack(class).capacity();
+        (0..32 * long).for_each(|_| blocks.push(take(cache, class)));
+        assert_eq!(room(), short, "it runs empty, and that only");
+        let half = blocks.len() / 2;
+        (0..half).for_each(|_| give(cache, class, blocks.pop().expect("half of them")));
+        assert!(
+            room() <= 2 * short,
+            "full, and that only but for the first time"
+        );
+        for _ in 0..8 {
+            (0..long).for_each(|_| blocks.push(take(cache, class)));
+            (0..long).for_each(|_| give(cache, class, blocks.pop().expect("as many")));
+        }
+        assert_eq!(room(), long);
+        blocks
+            .into_iter()
+            .for_each(|block| give(cache, class, block));
+    });
+}
+
+/// Blocks of a class that are out, taken by a thread that has ended.
+fn of_another_thread(class: Class, n: usize) -> Vec<usize> {
+    let mut blocks = Vec::new();
+    in_a_thread(|cache| blocks.extend((0..n).map(|_| take(cache, class))));
+    blocks
+}
+
+#[test]
+fn blocks_of_another_thread_come_after_the_threads_own() {
+    let _alone = alone();
+    for class in [16, 64, 1024].map(Class::of) {
+        let foreign = of_another_thread(class, first(class));
+        in_a_thread(|cache| {
+            let theirs: BTreeSet<usize> = foreign.iter().copied().collect();
+            foreign.iter().for_each(|&block| give(cache, class, block));
+            assert_eq!(cache.len(class), theirs.len(), "they are kept");
+            let own: Vec<usize> = (0..first(class)).map(|_| take(cache, class)).collect();
+            assert!(own.iter().all(|p| !theirs.contains(p)), "{class:?}");
+            own.into_iter().for_each(|block| give(cache, class, block));
+        });
+    }
+}
+
+#[test]
+fn another_threads_blocks_are_handed_out_where_there_is_no_room_above_them() {
+    let _alone = alone();
+    let class = Class::of(64);
+    let n = first(class);
+    let foreign = of_another_thread(class, n);
+    in_a_thread(|cache| {
+        foreign.iter().for_each(|&block| give(cache, class, block));
+        assert_eq!((cache.len(class), cache.stack(class).capacity()), (n, n));
+        let room = cache.room.replace(THREAD_BYTES);
+        let blocks: BTreeSet<usize> = (0..n + 1).map(|_| take(cache, class)).collect();
+        assert_eq!(blocks.len(), n + 1, "each once");
+        assert!(foreign.iter().all(|p| blocks.contains(p)), "all are of use");
+        cache.room.set(room);
+        blocks.into_iter().for_each(|p| give(cache, class, p));
+    });
+}
+
+#[test]
 fn what_lies_unused_goes_back_by_halves_while_the_rest_is_in_use() {
     let _alone = alone();
     let class = Class::of(64);

@@ -1,0 +1,62 @@
+//! Which arena's store takes a batch of blocks that a cache gives back.
+//!
+//! A thread that frees what another allocates is the end of a pipe: in the store of its own arena nobody
+//! asks for these blocks, it overflows, and they go back to their slabs one by one. Where there are
+//! several arenas, a batch of another's blocks goes to that one's store instead, in which their thread finds
+//! them, as it would if both shared an arena. The first and the last block stand for the batch: a stack is
+//! mostly full of one pipe's blocks, and in which store a block lies is never wrong, only of less use.
+
+use super::table::{existing, several};
+use super::{Arena, Slab};
+use crate::class::Class;
+
+impl Arena {
+    /// The arena in whose store blocks had better lie that are given back here.
+    pub(super) fn home_of(&self, class: Class, blocks: &[usize]) -> &Arena {
+        let (true, [first, .., last]) = (class.is_slab() && several(), blocks) else {
+            return self;
+        };
+        let owner = Slab::of(*first, class).arena();
+        if owner == self.index || owner != Slab::of(*last, class).arena() {
+            return self;
+        }
+        let owner = existing(owner as usize);
+        // An arena made by hand takes its own blocks alone, and what it has may be discarded.
+        owner
+            .filter(|a| !a.is_by_hand() && !self.is_by_hand())
+            .unwrap_or(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::table::get;
+    use super::super::{any, drain};
+    use super::*;
+    use crate::testing::alone;
+
+    #[test]
+    fn blocks_that_another_arenas_thread_frees_wait_in_the_store_where_they_are_asked_for() {
+        let _alone = alone();
+        drain(true);
+        let class = Class::of(96);
+        let (theirs, ours) = (
+            any().expect("there is memory"),
+            get(1).expect("there is memory"),
+        );
+        assert_ne!(theirs.index(), ours.index());
+        let mut blocks = [0; 16];
+        assert_eq!(theirs.fill(class, &mut blocks), 16);
+        let mut mixed = blocks;
+        assert_eq!(ours.fill(class, &mut mixed[..8]), 8);
+        let stored = || (theirs.counts(class).1, ours.counts(class).1);
+        ours.flush(class, &mut blocks[..8].to_owned());
+        assert_eq!(stored(), (8, 0));
+        // Of two arenas, or its own: it keeps them.
+        ours.flush(class, &mut mixed);
+        assert_eq!(stored(), (8, 16));
+        theirs.flush(class, &mut []);
+        drain(true);
+        assert_eq!(stored(), (0, 0));
+    }
+}
