@@ -468,6 +468,8 @@ impl State {
     }
 
     /// A run inside a chunk that has the room.
+    // A part of its caller, near which it stands then in the library's order of code.
+    #[inline(always)]
     fn alloc_in(&mut self, chunk: &'static Chunk, pages: usize, align_pages: usize) -> Option<Run> {
         let natural = natural_align(pages).max(align_pages);
         let start = (chunk.free.find_run(pages, natural))
@@ -484,8 +486,10 @@ impl State {
     fn take_row(&mut self, addr: usize, pages: usize, wanted: usize) -> Run {
         let (mut zeroed, mut left) = (true, wanted);
         self.span(addr, pages, |s, chunk, start, len| {
-            let few = huge_pages::are_few(left, len);
-            zeroed &= s.take_for(chunk, start, len, few);
+            if chunk.is_vacant() {
+                s.begin(chunk, huge_pages::are_few(left, len));
+            }
+            zeroed &= s.take_begun(chunk, start, len);
             left = left.saturating_sub(len);
         });
         Run {
@@ -544,21 +548,26 @@ impl State {
 
     /// Makes free pages of a chunk allocated; tells whether they are zero.
     fn take(&mut self, chunk: &'static Chunk, start: usize, len: usize) -> bool {
-        // Where a chunk without memory is begun, no vacant one has any: what is dirty lies between pages
-        // in use.
-        let scattered = len <= huge_pages::SHORT && self.totals.dirty * 4 > self.totals.used;
-        self.take_for(chunk, start, len, scattered)
+        if chunk.is_vacant() {
+            // Where a chunk without memory is begun, no vacant one has any: what is dirty lies between
+            // pages in use.
+            let scattered = len <= huge_pages::SHORT && self.totals.dirty * 4 > self.totals.used;
+            self.begin(chunk, scattered);
+        }
+        self.take_begun(chunk, start, len)
     }
 
-    /// The same where a chunk that is begun by this may have `few` pages in use for long.
-    fn take_for(&mut self, chunk: &'static Chunk, start: usize, len: usize, few: bool) -> bool {
-        debug_assert!(chunk.free.all_in(start, len));
-        if chunk.is_vacant() {
-            self.pool.unfile(chunk);
-            if chunk.dirty.is_empty() && chunk.muzzy.is_empty() && !chunk.region().is_lent() {
-                huge_pages::reconsider(chunk, few);
-            }
+    /// Pages of a vacant chunk are about to be taken, which may have `few` in use for long.
+    fn begin(&mut self, chunk: &'static Chunk, few: bool) {
+        self.pool.unfile(chunk);
+        if chunk.dirty.is_empty() && chunk.muzzy.is_empty() && !chunk.region().is_lent() {
+            huge_pages::reconsider(chunk, few);
         }
+    }
+
+    /// As [`State::take`], of a chunk that is in use or has been begun.
+    fn take_begun(&mut self, chunk: &'static Chunk, start: usize, len: usize) -> bool {
+        debug_assert!(chunk.free.all_in(start, len));
         let dirty = chunk.dirty.count_in(start, len);
         let muzzy = chunk.muzzy.count_in(start, len);
         chunk.dirty.clear(start, len);
