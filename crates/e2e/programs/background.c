@@ -231,10 +231,9 @@ static void off(void) {
     join();
 }
 
-/* No more than the cap of 16 MiB stays, at any moment, whatever is freed; and what caches hold, and what is on its
- * way to the system: a quarter of the cap, in whole chunks. */
+/* No more than the cap of 16 MiB stays, at any moment, whatever is freed; and what caches hold. */
 static void cap(void) {
-    enum { COUNT = 4096, SIZE = 64 * 1024, ALLOWED = (16 + 8 + 6) * 1024 };
+    enum { COUNT = 4096, SIZE = 64 * 1024, ALLOWED = (16 + 8) * 1024 };
     static char *blocks[COUNT];
     long before = resident_kib();
     for (int round = 0; round < 3; round++) {

@@ -141,11 +141,10 @@ impl PageHeap {
     /// be ready.
     pub fn attend(&self) -> Option<u64> {
         self.purge_due();
-        let s = self.state.lock();
-        let near = s.watch.near(s.totals.dirty, s.totals.used);
-        drop(s);
-        if let Some(limit) = near {
-            self.make_room(limit);
+        let near = |s: &mut State| s.watch.near(s.totals.dirty, s.totals.used);
+        let is_near = near(&mut self.state.lock()).is_some();
+        if is_near {
+            self.make_room(near);
         }
         let mut s = self.state.lock();
         let totals = s.totals;
@@ -169,8 +168,8 @@ impl PageHeap {
         if alarm.rouse {
             BELL.ring();
         }
-        if let Some(limit) = alarm.limit {
-            self.make_room(limit);
+        if alarm.is_over {
+            self.make_room(|s| s.watch.over(s.totals.dirty, s.totals.used));
         }
     }
 
@@ -200,18 +199,19 @@ impl PageHeap {
         Some(Hold::Flag(flag))
     }
 
-    /// Comes down to a limit because of the cap.
-    fn make_room(&self, limit: usize) {
-        // Waits for who purges already: were it not to, freeing would outrun the cap.
+    /// Comes down because of the cap to the limit that there is, if there is one still: once nobody else
+    /// purges, who may have done this thread's part too.
+    fn make_room(&self, limit: impl FnOnce(&mut State) -> Option<usize>) {
+        // Waits for who purges already, whose pages count until they are gone: were it not to, freeing
+        // would outrun the cap.
         // Who resets an arena frees pages while it holds the flag.
         let wait = !self.lending.is_on();
         let Some(hold) = self.hold(wait) else { return };
-        // The cap holds for nearly full chunks too, and what it is about is memory in use.
-        self.purge_round(&hold, limit, Step::DirtyToClean, Spare::NONE);
-        drop(hold);
-        let mut s = self.state.lock();
-        let totals = s.totals;
-        s.watch.give_up(totals.dirty, totals.used);
+        let limit = limit(&mut self.state.lock());
+        if let Some(limit) = limit {
+            // The cap holds for nearly full chunks too, and what it is about is memory in use.
+            self.purge_round(&hold, limit, Step::DirtyToClean, Spare::NONE);
+        }
     }
 
     /// Comes down towards a limit, in whole chunks, because the heap grows past them.
@@ -275,7 +275,7 @@ impl PageHeap {
         let mut first = !any;
         loop {
             let mut s = self.state.lock();
-            let batch = s.choose(limit, step, spare, round);
+            let batch = s.take_batch(limit, step, spare, round);
             if batch.len == 0 {
                 break;
             }
@@ -386,6 +386,7 @@ impl State {
             Backing::Dirty
         };
         self.purged(step).pages += backing.map_or(0, |_| kind as u64);
+        self.watch.returned(kind);
         self.span(range.addr, range.pages, |s, chunk, start, len| {
             match backing {
                 None => chunk.refused.set(round),
@@ -410,6 +411,15 @@ impl State {
             muzzy: self.muzzy.advance(now, totals.muzzy),
             lazily: self.muzzy.time_ms() != 0,
         }
+    }
+
+    /// Takes the next pages to return, none when the round is over: they count for the cap meanwhile.
+    fn take_batch(&mut self, limit: usize, step: Step, spare: Spare, round: u32) -> Batch {
+        let batch = self.choose(limit, step, spare, round);
+        let is_dirty = step != Step::MuzzyToClean;
+        self.watch
+            .set_under_way(if is_dirty { batch.pages } else { 0 });
+        batch
     }
 
     /// Chooses pages to return so that no more than `limit` of their kind stay, as many as fit into
@@ -462,12 +472,15 @@ impl State {
             self.choose_from(chunk, step, round, excess, &mut batch);
         }
         if batch.len == 0 {
-            // All that is left stays: it is not to be taken for new at every look.
-            let decay = match step {
-                Step::MuzzyToClean => &mut self.muzzy,
-                _ => &mut self.dirty,
-            };
-            decay.settle(there);
+            // All that is left stays: it is not to be taken for new at every look, nor asked for at every
+            // free.
+            match step {
+                Step::MuzzyToClean => self.muzzy.settle(there),
+                Step::DirtyToMuzzy | Step::DirtyToClean => self.dirty.settle(there),
+            }
+            if step == Step::DirtyToClean && spare == Spare::NONE {
+                self.watch.give_up(there, self.totals.used);
+            }
         }
         batch
     }
@@ -533,4 +546,55 @@ fn purgeable(chunk: &Chunk, step: Step, round: u32) -> Bits512 {
     let pages = kind.and(&chunk.free);
     pages.keep_groups(mem::os_page() / PAGE);
     pages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Cap, heaps};
+    use super::*;
+    use crate::testing::alone;
+    use std::thread;
+    use std::time::Duration;
+
+    /// Else freeing would outrun the cap for as long as the system is at work.
+    #[test]
+    fn who_frees_more_than_the_cap_waits_for_what_is_on_its_way_back() {
+        let _alone = alone();
+        let heap = heaps::make(&heaps::making()).expect("there is memory");
+        heap.set_decay(-1, -1);
+        heap.set_cap(Cap {
+            pages: 100,
+            share: None,
+        });
+        let runs = [(); 2].map(|()| heap.alloc(64, PAGE).expect("there is memory").addr);
+        heap.free(runs[0], 64);
+        let hold = heap.hold(true).expect("no hooks");
+        let batch = (heap.state.lock()).take_batch(0, Step::DirtyToClean, Spare::NONE, 1);
+        assert_eq!((batch.pages, heap.totals().dirty), (64, 0));
+        let is_gone = AtomicBool::new(false);
+        thread::scope(|s| {
+            s.spawn(|| {
+                heap.free(runs[1], 64);
+                assert!(is_gone.load(Ordering::Acquire), "128 pages are there");
+            });
+            while heap.totals().dirty == 0 {
+                thread::yield_now();
+            }
+            // Time to go on, for one that does not wait.
+            thread::sleep(Duration::from_millis(20));
+            is_gone.store(true, Ordering::Release);
+            assert!(heap.advise(&batch, Step::DirtyToClean, 1));
+            assert!(
+                heap.state
+                    .lock()
+                    .take_batch(64, Step::DirtyToClean, Spare::NONE, 1)
+                    .len
+                    == 0
+            );
+            drop(hold);
+        });
+        assert_eq!(heap.totals().dirty, 64, "as many as may stay");
+        heap.set_cap(Cap::NONE);
+        heap.purge_all();
+    }
 }

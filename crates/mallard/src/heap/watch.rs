@@ -1,6 +1,6 @@
 //! Who is to hear at once that memory became free: the sleeping background thread, when it is more
 //! than it reckoned with, and the freeing thread itself, when it is more than the option `dirty_max`
-//! allows.
+//! allows. What a purge has in its hands is still there for that: it counts until the system has it.
 //!
 //! Both are comparisons under the page heap's lock, where pages are freed anyway. A third, where
 //! whole chunks are taken, keeps chunks that were freed and did not fit from adding to the process's
@@ -41,8 +41,12 @@ pub struct Watch {
     /// Dirty pages at which the bell rings, once.
     rouse_at: usize,
     cap: Cap,
+    /// Whether there is one: what most processes ask at each run that they free.
+    is_capped: bool,
     /// Dirty pages up to which the system refused to take enough of them back; 0 usually.
     refused: usize,
+    /// Dirty pages in the hands of a purge, which are among those in use meanwhile.
+    under_way: usize,
     /// The most pages that were ever in use.
     peak: usize,
 }
@@ -51,8 +55,8 @@ pub struct Watch {
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Alarm {
     pub rouse: bool,
-    /// Dirty pages to come down to.
-    pub limit: Option<usize>,
+    /// Whether more pages are dirty than the cap allows.
+    pub is_over: bool,
 }
 
 impl Alarm {
@@ -66,7 +70,9 @@ impl Watch {
         Watch {
             rouse_at: usize::MAX,
             cap: Cap::NONE,
+            is_capped: false,
             refused: 0,
+            under_way: 0,
             peak: 0,
         }
     }
@@ -81,6 +87,7 @@ impl Watch {
 
     pub fn set_cap(&mut self, cap: Cap) {
         self.cap = cap;
+        self.is_capped = cap != Cap::NONE;
         self.refused = 0;
     }
 
@@ -95,13 +102,28 @@ impl Watch {
             self.rouse_at = usize::MAX;
             alarm.rouse = true;
         }
-        let cap = self.cap.of(used);
-        if dirty > cap.max(self.refused) {
-            alarm.limit = Some(room_under(cap));
-        } else if dirty <= cap {
+        alarm.is_over = self.is_capped && self.over(dirty, used).is_some();
+        alarm
+    }
+
+    /// How many dirty pages to come down to, if there are more than the cap allows.
+    pub fn over(&mut self, dirty: usize, used: usize) -> Option<usize> {
+        let cap = self.cap.of(used - self.under_way);
+        let there = dirty + self.under_way;
+        if there <= cap {
             self.refused = 0;
         }
-        alarm
+        (there > cap.max(self.refused)).then(|| room_under(cap))
+    }
+
+    /// A purge has this many dirty pages in its hands, after those that it had.
+    pub fn set_under_way(&mut self, pages: usize) {
+        self.under_way = pages;
+    }
+
+    /// So many of them are free again, whatever they are now.
+    pub fn returned(&mut self, pages: usize) {
+        self.under_way = self.under_way.saturating_sub(pages);
     }
 
     /// What the background thread is to come down to, so that nobody else has to.
@@ -164,7 +186,9 @@ mod tests {
     use super::*;
 
     fn limit(watch: &mut Watch, dirty: usize, used: usize) -> Option<usize> {
-        watch.look(dirty, used).limit
+        let limit = watch.over(dirty, used);
+        assert_eq!(watch.look(dirty, used).is_over, limit.is_some());
+        limit
     }
 
     #[test]
@@ -186,6 +210,31 @@ mod tests {
             share: None,
         });
         assert_eq!(limit(&mut watch, 1, 0), Some(0));
+    }
+
+    #[test]
+    fn what_a_purge_has_in_its_hands_counts_until_it_is_through() {
+        let mut watch = Watch::new();
+        watch.set_cap(Cap {
+            pages: 1000,
+            share: None,
+        });
+        watch.set_under_way(300);
+        assert_eq!(limit(&mut watch, 700, 300), None);
+        assert_eq!(limit(&mut watch, 701, 300), Some(750));
+        watch.returned(100);
+        assert_eq!(limit(&mut watch, 800, 200), None);
+        assert_eq!(limit(&mut watch, 801, 200), Some(750));
+        watch.set_under_way(0);
+        assert_eq!(limit(&mut watch, 1000, 0), None);
+        // Nor is it in use, of which a share may stay.
+        watch.set_cap(Cap {
+            pages: usize::MAX,
+            share: Some(10),
+        });
+        watch.set_under_way(50);
+        assert_eq!(limit(&mut watch, 50, 1050), None);
+        assert_eq!(limit(&mut watch, 51, 1050), Some(75));
     }
 
     #[test]
