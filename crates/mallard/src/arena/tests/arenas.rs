@@ -1,0 +1,285 @@
+//! Arenas: who joins which, and whose page heap their blocks and runs are of.
+
+use super::super::table::threads;
+use super::super::*;
+use crate::class::CACHED_MAX;
+use crate::heap::{self, HEAP, nodes};
+use crate::space::chunk::CHUNK;
+use crate::sys::numa;
+use crate::testing::alone;
+use std::vec;
+use std::vec::Vec;
+
+#[test]
+fn a_new_thread_joins_the_arena_with_the_fewest() {
+    let _alone = alone();
+    configure(Some(3));
+    let joined: Vec<_> = (0..7).map(|_| join().unwrap()).collect();
+    let threads = |i: usize| existing(i).map_or(0, |a| a.threads.load(Ordering::Relaxed));
+    let spread: Vec<u32> = (0..3).map(threads).collect();
+    let (least, most) = (spread.iter().min().unwrap(), spread.iter().max().unwrap());
+    assert!(most - least <= 1, "{spread:?}");
+    joined[0].leave();
+    let next = join().unwrap();
+    assert!(threads(next.index as usize) <= *most);
+    joined[1..].iter().for_each(|a| a.leave());
+    next.leave();
+}
+
+#[test]
+fn a_large_block_grows_shrinks_and_moves_with_its_bytes_and_its_pages() {
+    let _alone = alone();
+    let (pages, used) = (large::bytes(), HEAP.totals().used);
+    let class = |bytes| Class::of(bytes);
+    let run = large::alloc(class(CHUNK), CHUNK, 0).unwrap();
+    let first = run.addr as *mut u64;
+    // SAFETY: the block is ours and a chunk long.
+    unsafe {
+        first.write(1);
+        first.add(CHUNK / 8 - 1).write(2);
+    }
+    let bytes = |p: *const u64| unsafe {
+        // SAFETY: as above, wherever the block is by now.
+        (p.read(), p.add(CHUNK / 8 - 1).read())
+    };
+    if large::resize_in_place(run.addr, class(3 * CHUNK), true) {
+        // SAFETY: the block is three chunks long.
+        let tail = unsafe { std::slice::from_raw_parts(first.add(CHUNK / 8), 2 * CHUNK / 8) };
+        assert!(tail.iter().all(|&w| w == 0), "asked to be zero");
+        assert_eq!(large::bytes(), pages + 3 * CHUNK);
+    }
+    assert!(
+        large::resize_in_place(run.addr, class(CHUNK), false),
+        "shrinking always works"
+    );
+    assert_eq!(large::bytes(), pages + CHUNK);
+    assert_eq!(bytes(first), (1, 2));
+    let last = match large::relocate(run.addr, class(4 * CHUNK), false) {
+        Some(moved) => {
+            assert_eq!(bytes(moved as *const u64), (1, 2));
+            assert_eq!(large::bytes(), pages + 4 * CHUNK);
+            moved
+        }
+        None => run.addr,
+    };
+    large::free(last);
+    assert_eq!((large::bytes(), HEAP.totals().used), (pages, used));
+    const { assert!(CHUNK > CACHED_MAX) };
+}
+
+#[test]
+fn blocks_beyond_caches_end_with_their_last_page_where_that_is_asked_for() {
+    let _alone = alone();
+    let request = 5 * CHUNK / 2 + 1;
+    let of_class = Class::of(request).size();
+    assert_eq!(large::Pages::of(request).bytes(), of_class);
+    large::configure(true);
+    let pages = large::Pages::of(request);
+    assert_eq!(pages.bytes(), request.next_multiple_of(PAGE));
+    assert!(pages.bytes() < of_class);
+    // What caches hold stays of a class, or one would mix lengths.
+    for size in [1, 20_000, CACHED_MAX - 1, CACHED_MAX] {
+        let class = Class::of(size.max(crate::class::SLAB_MAX + 1)).size();
+        assert_eq!(large::Pages::of(size).bytes(), class);
+    }
+    let before = large::bytes();
+    let run = large::alloc(pages, PAGE, 0).unwrap();
+    assert_eq!(large::bytes() - before, pages.bytes());
+    assert!(large::resize_in_place(
+        run.addr,
+        large::Pages::of(CACHED_MAX + 1),
+        false
+    ));
+    assert_eq!(large::pages_of(run.addr).0 * PAGE, CACHED_MAX + PAGE);
+    large::free(run.addr);
+    large::configure(false);
+    assert_eq!(large::bytes(), before);
+}
+
+#[test]
+fn oversize_blocks_are_of_an_arena_of_their_own() {
+    let _alone = alone();
+    let (long, short) = (large::Pages::of(3 * CHUNK), large::Pages::of(CHUNK));
+    assert_eq!(oversize::arena_for(long, 0), 0, "there is none unasked");
+    oversize::configure(2 * CHUNK, true);
+    let number = oversize::arena_for(long, 0);
+    assert_ne!(number, 0);
+    assert_eq!(oversize::arena_for(long, 0), number, "there is one");
+    assert_eq!(oversize::arena_for(short, 0), 0);
+    let arena = existing(number as usize).unwrap();
+    assert!(arena.name().starts_with(b"auto_oversize\0"));
+    assert_eq!(arena.heap().decay_times().0, 0);
+
+    let run = large::alloc(long, PAGE, number).unwrap();
+    assert_eq!(owner_of(run.addr), Some(number));
+    assert_eq!(arena.pages(), 3 * CHUNK / PAGE);
+    // SAFETY: the block is ours.
+    unsafe { core::ptr::write_bytes(run.addr as *mut u8, 1, 3 * CHUNK) };
+    large::free(run.addr);
+    assert_eq!(
+        (arena.pages(), arena.dirty()),
+        (0, 0),
+        "it went back at once"
+    );
+
+    // A block that grows into oversize moves there.
+    let run = large::alloc(short, CHUNK, 0).unwrap();
+    let last = large::relocate(run.addr, long, false).unwrap_or(run.addr);
+    if last != run.addr {
+        assert_eq!(owner_of(last), Some(number));
+    }
+    large::free(last);
+
+    // Who is in an arena made by hand stays there.
+    // SAFETY: no hooks.
+    let by_hand = unsafe { by_hand::create(core::ptr::null_mut()) }.unwrap();
+    assert_eq!(oversize::arena_for(long, by_hand.index()), by_hand.index());
+    assert!(by_hand.destroy());
+    assert!(!arena.destroy(), "it is nobody's to destroy");
+    // What caches hold stays with the others.
+    oversize::configure(1, true);
+    let cached = large::Pages::of(CACHED_MAX);
+    assert_eq!(oversize::arena_for(cached, 0), 0);
+    oversize::configure(0, false);
+    assert_eq!(oversize::arena_for(long, 0), 0);
+}
+
+/// Runs `f` on a machine with two nodes; the process's first thread has worked on node 0.
+fn on_two_nodes(f: impl FnOnce()) {
+    let _alone = alone();
+    any()
+        .expect("there is memory")
+        .threads
+        .fetch_add(1, Ordering::Relaxed);
+    numa::fake::set_two(true);
+    nodes::forget();
+    f();
+    numa::fake::move_to(0);
+    numa::fake::set_two(false);
+    nodes::forget();
+    any().unwrap().leave();
+}
+
+fn join_on(node: usize) -> &'static Arena {
+    numa::fake::move_to(node);
+    join().expect("there is memory")
+}
+
+#[test]
+fn blocks_of_arenas_of_different_nodes_come_from_different_page_heaps_and_go_back_there() {
+    on_two_nodes(|| {
+        let arenas = [0, 1].map(join_on);
+        let heaps = arenas.map(|a| a.heap());
+        assert!(
+            core::ptr::eq(heaps[0], &heap::FIRST),
+            "the first thread's node"
+        );
+        assert!(!core::ptr::eq(heaps[0], heaps[1]));
+        drain(true);
+        let used = || heaps.map(|h| h.totals().used);
+        let before = used();
+        for class in [Class::of(64), Class::of(5000), Class::of(40 * 1024)] {
+            // More than lie in stores and in slabs that are there already.
+            let mut blocks = arenas.map(|arena| {
+                let mut blocks = vec![0; (4 << 20) / class.size()];
+                let mut filled = 0;
+                while filled < blocks.len() {
+                    let n = arena.fill(class, &mut blocks[filled..]);
+                    assert!(n > 0);
+                    filled += n;
+                }
+                blocks
+            });
+            for (heap, blocks) in heaps.iter().zip(&blocks) {
+                assert!(blocks.iter().all(|&p| heap.owns(p)), "{class:?}");
+            }
+            assert!(used()[0] > before[0] && used()[1] > before[1]);
+            // Each node's are freed by a thread of the other.
+            arenas[1].flush(class, &mut blocks[0]);
+            arenas[0].flush(class, &mut blocks[1]);
+            // Once for the stores, and once for slabs that this has emptied.
+            drain(true);
+            drain(true);
+            assert_eq!(used(), before, "{class:?}");
+        }
+        arenas.iter().for_each(|a| a.leave());
+    });
+}
+
+#[test]
+fn large_blocks_stay_with_the_page_heap_of_their_arena() {
+    on_two_nodes(|| {
+        let arena = join_on(1);
+        let run = large::alloc(Class::of(CHUNK), CHUNK, arena.index()).unwrap();
+        assert!(arena.heap().owns(run.addr));
+        let class = Class::of(4 * CHUNK);
+        let grown = large::resize_in_place(run.addr, class, false);
+        let at = if grown {
+            Some(run.addr)
+        } else {
+            large::relocate(run.addr, class, false)
+        };
+        let at = at.unwrap_or(run.addr);
+        let last = at + large::pages_of(at).0 * PAGE - 1;
+        assert!(arena.heap().owns(at) && arena.heap().owns(last));
+        large::free(at);
+        arena.leave();
+    });
+}
+
+#[test]
+fn each_node_has_its_share_of_the_arenas_and_threads_join_one_of_their_node() {
+    on_two_nodes(|| {
+        configure(Some(4));
+        let joined: Vec<_> = (0..12).map(|i| (i % 2, join_on(i % 2))).collect();
+        let heap = |node: usize| joined[node].1.heap();
+        assert!(
+            joined
+                .iter()
+                .all(|(node, a)| core::ptr::eq(a.heap(), heap(*node)))
+        );
+        let mut of_second: Vec<_> = joined
+            .iter()
+            .filter(|j| j.0 == 1)
+            .map(|j| j.1.index())
+            .collect();
+        of_second.sort_unstable();
+        of_second.dedup();
+        // Arenas of two page heaps there are at least; other tests may have made more.
+        assert!((1..=2).contains(&of_second.len()), "{of_second:?}");
+        let spread = of_second.iter().map(|&i| threads(i as usize));
+        assert!(spread.clone().max().unwrap() - spread.min().unwrap() <= 1);
+
+        // However few there are to be, a node has one.
+        configure(Some(1));
+        let more = [0, 1].map(join_on);
+        assert!((0..2).all(|node| core::ptr::eq(more[node].heap(), heap(node))));
+        joined.iter().for_each(|j| j.1.leave());
+        more.iter().for_each(|a| a.leave());
+    });
+}
+
+/// Else an aligned request would have to look for one that happens to stand right.
+#[test]
+fn most_blocks_of_whole_pages_stand_at_multiples_of_what_divides_their_size() {
+    let _alone = alone();
+    let of_pages = |c: &Class| !c.is_slab() && c.size() < CACHED_MAX;
+    let classes: Vec<Class> = Class::cachable().filter(of_pages).collect();
+    let stands_right = |class: &Class, at: usize| {
+        let natural = 1 << class.size().trailing_zeros();
+        at.is_multiple_of(natural.min(heap::NATURAL_MAX))
+    };
+    let runs: Vec<(Class, usize)> = (classes.into_iter().cycle().take(400))
+        .map(|class| {
+            let run = large::alloc(class, PAGE, 0).expect("there is memory");
+            (class, run.addr)
+        })
+        .collect();
+    let right = runs.iter().filter(|(class, at)| stands_right(class, *at));
+    let (right, all) = (right.count(), runs.len());
+    runs.into_iter().for_each(|(_, at)| {
+        large::free(at);
+    });
+    // Those that end a chunk take what place there is.
+    assert!(right * 10 > all * 9, "{right} of {all}");
+}
