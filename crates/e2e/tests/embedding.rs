@@ -150,6 +150,18 @@ fn installing_brings_what_is_told_and_uninstalling_takes_it_all_back() {
         let path = stage.join("opt/mallard").join(link);
         assert!(path.exists(), "{link} leads nowhere");
     }
+    let text = |name: &str| {
+        std::fs::read_to_string(stage.join("opt/mallard").join(name)).expect("it is installed")
+    };
+    let header = text("include/jemalloc/jemalloc.h");
+    let (_, version) =
+        (header.split_once("#define JEMALLOC_VERSION \"")).expect("it has a version");
+    let (version, _) = version.split_once('-').expect("with commits and hash");
+    let metadata = text("lib/mallard/pkgconfig/jemalloc.pc");
+    assert!(
+        metadata.contains(&format!("\nVersion: {version}\n")),
+        "{metadata}"
+    );
     make(&sandbox, "uninstall", &variables);
     assert_eq!(files(&stage), Vec::<String>::new());
 }
