@@ -6,7 +6,8 @@
 //!
 //! The arena of such a cache is that of the call: the one that is named, or the calling thread's.
 
-use super::{LARGEST, ROOM, Stack, ThreadCache, life};
+use super::length::ROOM;
+use super::{LARGEST, Stack, ThreadCache, life};
 use crate::arena::Arena;
 use crate::class::Class;
 use crate::space::meta;

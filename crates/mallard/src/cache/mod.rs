@@ -4,8 +4,8 @@
 //! thread's one pointer in thread-local storage leads to it. An allocation pops, a free pushes.
 //! What happens otherwise is here:
 //! - an empty stack takes half its capacity from the thread's arena, a full one gives its older half
-//!   there ([`ThreadCache::refill`], [`ThreadCache::push_full`]); both first let the stack grow, as
-//!   long as the thread's budget of bytes lasts;
+//!   there ([`ThreadCache::refill`], [`ThreadCache::push_full`]); both first let the stack grow, within
+//!   its class's bounds and the thread's budget of bytes (`length`);
 //! - every so many such events, a few stacks are looked at, and what lay unused in them since the
 //!   last look goes back, the page heap's decay gets its turn, and the stores' as well (`gc`);
 //! - `life` makes a cache at a thread's first call and empties it when the thread ends;
@@ -19,6 +19,7 @@
 pub mod counted;
 mod gc;
 pub mod keeper;
+mod length;
 pub mod life;
 pub mod manual;
 mod stack;
@@ -28,50 +29,25 @@ mod tests;
 use crate::arena::{self, Arena, percpu};
 use crate::class::{CACHED_CLASSES, Class, Place};
 use crate::space::meta;
-use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicUsize, Ordering, compiler_fence};
+use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering, compiler_fence};
 use crate::sys::tls;
 use core::cell::Cell;
 use core::ptr::NonNull;
 pub use gc::{tick, tick_for, tick_uncached};
+use length::{Turn, first, most};
 pub use stack::Stack;
 use stack::array_bytes;
 #[cfg(debug_assertions)]
 pub use stack::set_scan;
 
-/// Bytes of blocks of one class that a stack may have room for, and blocks at least and at most. What lies on a
-/// stack keeps slabs from becoming empty, in the worst case one for each block.
-const CLASS_BYTES: usize = 128 * 1024;
-const LEAST_BLOCKS: usize = 8;
-const MOST_BLOCKS: usize = 4095;
-/// More than so many bytes, or blocks, are for a stack that runs empty and full by turns, so that its blocks
-/// would go to the slabs and come from there, one by one. Through a store they go quickly: as long as others
-/// share the class's, all stacks together have room for no more than one part in so many of the heap.
-const SMALL_BYTES: usize = 32 * 1024;
-const SOME_BLOCKS: usize = 127;
-const MANY_BLOCKS: usize = 1023;
-const SHARED_PART: usize = 16;
 /// What a thread has seen of a stack that begins with another thread's block.
 const FOREIGN: u16 = u16::MAX;
-const _: () = assert!(MOST_BLOCKS < FOREIGN as usize && CACHED_CLASSES < u64::BITS as usize);
-/// Bytes of room over all stacks that a thread may have at most, and that it may have however many
-/// threads there are.
-const THREAD_BYTES: usize = 4 * 1024 * 1024;
-const THREAD_SURE: usize = 1024 * 1024;
-/// Beyond that, the room of all threads together is so many bytes, or one part in so many of the heap, so
-/// that many threads' caches cannot hold a large share of a small heap; and never more than so many.
-const TOGETHER: usize = 16 * 1024 * 1024;
-const HEAP_SHARE: usize = 16;
-const PROCESS_BYTES: usize = 256 * 1024 * 1024;
-/// Room in bytes with which a stack begins.
-const FIRST_BYTES: usize = 4 * 1024;
-const FIRST_BLOCKS: usize = 32;
+const _: () = assert!(length::MOST_BLOCKS < FOREIGN as usize);
 
 /// The largest class that a cache holds unless its thread says otherwise, by the options.
 static LARGEST: AtomicU8 = AtomicU8::new(0);
 /// Whether threads keep blocks ([`Use`]).
 static USE: AtomicU8 = AtomicU8::new(Use::Never as u8);
-/// Room over all stacks of all threads, in bytes.
-static ROOM: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether the caches of threads hold anything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -117,8 +93,8 @@ pub struct ThreadCache {
     zeros: Cell<Option<&'static Front>>,
     /// Room over all stacks, in bytes.
     room: Cell<usize>,
-    /// A bit for each class whose stack was empty, not full, at its last slow event.
-    ran_empty: Cell<u64>,
+    /// How often each stack has been empty since it was full, or, below zero, the other way round.
+    streaks: [Cell<i8>; CACHED_CLASSES + 1],
     /// Slow events until the next look.
     countdown: Cell<u32>,
     /// The class at which the next look begins.
@@ -166,26 +142,6 @@ pub fn stack_at(place: Place) -> &'static Stack {
     // SAFETY: the thread's pointer leads to a cache, which begins with its stacks, or to a block of
     // zeros that is as large; a zeroed stack is valid. Both live as long as the thread runs our code.
     unsafe { &*((tls::get() + place.offset()) as *const Stack) }
-}
-
-/// Room that the stacks of all threads may have beyond what each has for sure, in bytes.
-fn together() -> usize {
-    (arena::footprint() / HEAP_SHARE).clamp(TOGETHER, PROCESS_BYTES)
-}
-
-/// The most blocks that a stack of this class may hold.
-fn most(class: Class) -> usize {
-    (CLASS_BYTES / class.size()).clamp(LEAST_BLOCKS, MOST_BLOCKS)
-}
-
-/// The most blocks of a stack that does not both run empty and full.
-fn most_one_way(class: Class) -> usize {
-    most(class).min((SMALL_BYTES / class.size()).clamp(SOME_BLOCKS, MANY_BLOCKS))
-}
-
-/// Blocks that a stack of this class begins with room for.
-fn first(class: Class) -> usize {
-    (FIRST_BYTES / class.size()).clamp(2, FIRST_BLOCKS)
 }
 
 impl ThreadCache {
@@ -330,7 +286,7 @@ impl ThreadCache {
             }
         }
         stack.set_mark(0);
-        if !self.keeps(class) || !self.grow(class, self.turns(class, true)) {
+        if !self.keeps(class) || !self.grow(class, self.turn(class, true)) {
             let mut one = [0];
             return (self.arena().fill(class, &mut one) == 1).then_some(one[0]);
         }
@@ -393,7 +349,7 @@ impl ThreadCache {
             self.push_first(class, block);
             return;
         }
-        self.grow(class, self.turns(class, false));
+        self.grow(class, self.turn(class, false));
         if !stack.push(block) {
             self.give_lowest(class, (stack.len() / 2).max(1));
             stack.push(block);
@@ -405,7 +361,7 @@ impl ThreadCache {
     /// go below a mark, so that the thread's next block is not one of them but its own.
     fn push_first(&self, class: Class, block: usize) {
         let stack = self.stack(class);
-        if !self.grow(class, false) || stack.capacity() == 1 {
+        if !self.grow(class, Turn::None) || stack.capacity() == 1 {
             self.arena().flush(class, &mut [block]);
             return;
         }
@@ -436,112 +392,6 @@ impl ThreadCache {
         // SAFETY: this is the owning thread; the blocks are dropped right after.
         self.arena().flush(class, unsafe { stack.words(0, n) });
         stack.drop_lowest(n);
-    }
-
-    /// Notes that the stack of a class is empty, or else full; tells whether it was the opposite the last time.
-    fn turns(&self, class: Class, empty: bool) -> bool {
-        let (before, bit) = (self.ran_empty.get(), 1 << class.index());
-        let after = if empty { before | bit } else { before & !bit };
-        self.ran_empty.set(after);
-        before != after
-    }
-
-    /// Doubles the room of a stack, within the budgets; tells whether the stack has any room. A stack that
-    /// runs empty and full by `turns` may become longer than others.
-    fn grow(&self, class: Class, turns: bool) -> bool {
-        let stack = self.stack(class);
-        let old = stack.capacity();
-        let new = match old {
-            0 => first(class),
-            _ if turns => self.double(class, old),
-            _ => (old * 2).min(most_one_way(class)),
-        };
-        let more = (new - old.min(new)) * class.size();
-        if more == 0 || !self.afford(more, old == 0) {
-            return old > 0;
-        }
-        self.set_room(class, new) || old > 0
-    }
-
-    /// Twice this room, for a stack that runs empty and full by turns.
-    fn double(&self, class: Class, old: usize) -> usize {
-        let (short, new) = (most_one_way(class), (old * 2).min(most(class)));
-        let held = ROOM.load(Ordering::Relaxed) + new * class.size();
-        if new <= short
-            || held <= arena::footprint() / SHARED_PART
-            || !self.arena().passes_on(class)
-        {
-            new
-        } else {
-            old.max(short)
-        }
-    }
-
-    /// Halves the room of a stack of which half was not used for a while, down to what it began with.
-    fn shrink(&self, class: Class) {
-        let stack = self.stack(class);
-        let new = stack.capacity() / 2;
-        if new >= first(class) && stack.len() <= new {
-            self.set_room(class, new);
-        }
-    }
-
-    /// Gives a stack room for `new` blocks, which holds those on it; false when memory is out.
-    fn set_room(&self, class: Class, new: usize) -> bool {
-        if new > self.array(class) && !self.make_array(class, new) {
-            return false;
-        }
-        let stack = self.stack(class);
-        let old = stack.capacity();
-        // SAFETY: the array is long enough for `new`, or no shorter than it was.
-        unsafe { stack.set_capacity(new) };
-        self.count_room(class, old, new);
-        true
-    }
-
-    /// Blocks that the array of a stack is for.
-    fn array(&self, class: Class) -> usize {
-        self.arrays[class.index()].load(Ordering::Relaxed) as usize
-    }
-
-    /// Gives a stack an array for so many blocks, more than the one it has. Most stacks never grow, and
-    /// a small program has some dozens.
-    fn make_array(&self, class: Class, blocks: usize) -> bool {
-        let stack = self.stack(class);
-        let Some(array) = meta::take(array_bytes(blocks)) else {
-            return false;
-        };
-        let array = array.as_ptr().addr();
-        if stack.has_array() {
-            let size = array_bytes(self.array(class));
-            // SAFETY: the array was just taken for this stack, and is longer than its own.
-            let before = unsafe { stack.move_to(array) };
-            if let Some(before) = NonNull::new(before as *mut u8) {
-                // SAFETY: taken with this size for this stack, which has left it. Who looks from another
-                // thread may still read it, and expects anything.
-                unsafe { meta::give(before, size) };
-            }
-        } else {
-            // SAFETY: as above.
-            unsafe { stack.set_array(array) };
-        }
-        self.arrays[class.index()].store(blocks as u16, Ordering::Release);
-        true
-    }
-
-    /// Keeps the sums of room when a stack's room changes.
-    fn count_room(&self, class: Class, old: usize, new: usize) {
-        let more = (new * class.size()).wrapping_sub(old * class.size());
-        self.room.set(self.room.get().wrapping_add(more));
-        ROOM.fetch_add(more, Ordering::Relaxed);
-    }
-
-    /// Whether the budgets allow so many more bytes; a stack's first blocks they always do.
-    fn afford(&self, more: usize, first: bool) -> bool {
-        let (room, all) = (self.room.get() + more, ROOM.load(Ordering::Relaxed) + more);
-        first
-            || room <= THREAD_SURE && all <= PROCESS_BYTES
-            || room <= THREAD_BYTES && all <= together()
     }
 
     /// Empties the stack of a class and takes its room away.

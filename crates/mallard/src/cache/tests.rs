@@ -2,6 +2,7 @@
 //!
 //! Each test runs its thread: a cache begins with one and ends with it.
 
+use super::length::{ROOM, THREAD_BYTES, most_at};
 use super::*;
 use crate::arena;
 use crate::class::CACHED_MAX;
@@ -80,32 +81,39 @@ fn blocks_are_distinct_while_they_are_out_and_stacks_stay_within_bounds() {
     });
 }
 
+/// Has a thread take so many blocks at a time, and give them, over and over.
+fn waves(cache: &ThreadCache, class: Class, height: usize) {
+    for _ in 0..16 {
+        let blocks: Vec<usize> = (0..height).map(|_| take(cache, class)).collect();
+        blocks.into_iter().for_each(|p| give(cache, class, p));
+    }
+}
+
 #[test]
-fn a_stack_grows_long_only_where_it_runs_empty_and_full_by_turns() {
+fn a_stack_is_as_long_as_its_use_needs() {
     let _alone = alone();
-    let class = Class::of(16);
-    let (short, long) = (most_one_way(class), most(class));
-    assert!(short < long);
     in_a_thread(|cache| {
-        // What it takes in all this time is 4 MiB at most.
-        let mut blocks = Vec::new();
-        let room = || cache.stack(class).capacity();
-        (0..32 * long).for_each(|_| blocks.push(take(cache, class)));
-        assert_eq!(room(), short, "it runs empty, and that only");
-        let half = blocks.len() / 2;
-        (0..half).for_each(|_| give(cache, class, blocks.pop().expect("half of them")));
-        assert!(
-            room() <= 2 * short,
-            "full, and that only but for the first time"
-        );
-        for _ in 0..8 {
-            (0..long).for_each(|_| blocks.push(take(cache, class)));
-            (0..long).for_each(|_| give(cache, class, blocks.pop().expect("as many")));
+        for class in [16, 128, 4096, 32 * 1024].map(Class::of) {
+            let [short, long, longest] =
+                [Turn::None, Turn::Once, Turn::Wave].map(|turn| most_at(class, turn));
+            let room = || cache.stack(class).capacity();
+            // Empty, and empty again: the 16 MiB at most that it has are on their way elsewhere.
+            let n = (16 * short).min(16 * 1024 * 1024 / class.size());
+            let mut blocks: Vec<usize> = (0..n).map(|_| take(cache, class)).collect();
+            assert!(room() <= short, "{class:?}");
+            // Full, and full again, but for the first time.
+            blocks.drain(..).for_each(|p| give(cache, class, p));
+            assert!(room() <= 2 * short.max(long), "{class:?}");
+            cache.close(class);
+            // Not much more than its waves are.
+            waves(cache, class, first(class));
+            assert!(room() <= 4 * first(class), "{class:?}");
+            cache.close(class);
+            // All that its waves are, as far as that goes.
+            waves(cache, class, longest);
+            assert!(room() >= longest / 2 && room() <= longest, "{class:?}");
+            cache.close(class);
         }
-        assert_eq!(room(), long);
-        blocks
-            .into_iter()
-            .for_each(|block| give(cache, class, block));
     });
 }
 
@@ -113,6 +121,8 @@ fn a_stack_grows_long_only_where_it_runs_empty_and_full_by_turns() {
 fn of_another_thread(class: Class, n: usize) -> Vec<usize> {
     let mut blocks = Vec::new();
     in_a_thread(|cache| blocks.extend((0..n).map(|_| take(cache, class))));
+    // What it left in the store, fewer than a thread asks for at once, is not to be the next thread's.
+    arena::drain(true);
     blocks
 }
 

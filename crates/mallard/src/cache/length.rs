@@ -1,0 +1,196 @@
+//! How long a stack may be: what decides how many calls go no further than it, and how much lies there.
+//!
+//! A stack grows at its slow events, by doubling, as far as its use tells that length is of use. Where
+//! it only runs empty (a producer's) or only full (a consumer's), blocks are on their way to others, and length
+//! would save but locks. Where it runs empty and full by turns, what overflows is what will be wanted, and
+//! would go to the slabs and come from there one by one: it may be longer. And where it runs empty several
+//! times in a row and then full several times, waves are higher than it is long: it may be as long as
+//! they are. All of it within budgets for the thread and for the process; the looks of `gc` have a stack
+//! shrink again.
+
+use super::ThreadCache;
+use super::stack::array_bytes;
+use crate::arena;
+use crate::class::Class;
+use crate::space::meta;
+use crate::sys::atomic::{AtomicUsize, Ordering};
+use core::ptr::NonNull;
+
+/// Room in bytes with which a stack begins.
+const FIRST_BYTES: usize = 4 * 1024;
+const FIRST_BLOCKS: usize = 32;
+/// Blocks that any stack may grow to, and that none does beyond. What lies on a stack keeps slabs from becoming
+/// empty, in the worst case one for each block.
+const LEAST_BLOCKS: usize = 8;
+pub(super) const MOST_BLOCKS: usize = 4095;
+/// Bytes of blocks in a stack that runs empty and full by turns, and in one that waves go through.
+const TURN_BYTES: usize = 128 * 1024;
+const WAVE_BYTES: usize = 2 * 1024 * 1024;
+/// Times that a stack runs empty, or full, before it turns, in a wave.
+const WAVE: u8 = 4;
+/// The bytes of a stack that does not turn: as of one that does, but for more than so many blocks so many.
+const ONE_WAY_BYTES: usize = 32 * 1024;
+const SOME_BLOCKS: usize = 127;
+const MANY_BLOCKS: usize = 1023;
+/// Through a store that threads share blocks go quickly, and a stage of a pipeline turns too. So there a
+/// stack may be longer only while all stacks have room for no more than one part in so many of the heap.
+const SHARED_PART: usize = 16;
+
+/// Bytes of room over all stacks that a thread may have at most, and that it may have however many
+/// threads there are.
+pub(super) const THREAD_BYTES: usize = 4 * 1024 * 1024;
+const THREAD_SURE: usize = 1024 * 1024;
+/// Beyond that, the room of all threads together is so many bytes, or one part in so many of the heap, so
+/// that many threads' caches cannot hold a large share of a small heap; and never more than so many.
+const TOGETHER: usize = 16 * 1024 * 1024;
+const HEAP_SHARE: usize = 16;
+const PROCESS_BYTES: usize = 256 * 1024 * 1024;
+
+/// Room over all stacks of all threads, in bytes.
+pub(super) static ROOM: AtomicUsize = AtomicUsize::new(0);
+
+/// What a slow event of a stack is, beside the one before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Turn {
+    /// Empty again, or full again.
+    None,
+    /// Full after it was empty, or the other way round.
+    Once,
+    /// The same, and it was so several times in a row.
+    Wave,
+}
+
+/// Room that the stacks of all threads may have beyond what each has for sure, in bytes.
+fn together() -> usize {
+    (arena::footprint() / HEAP_SHARE).clamp(TOGETHER, PROCESS_BYTES)
+}
+
+/// The most blocks that a stack of this class may grow to at such an event.
+pub(super) fn most_at(class: Class, turn: Turn) -> usize {
+    let fit = |bytes: usize| (bytes / class.size()).clamp(LEAST_BLOCKS, MOST_BLOCKS);
+    match turn {
+        Turn::Wave => fit(WAVE_BYTES),
+        Turn::Once => fit(TURN_BYTES),
+        Turn::None => {
+            fit(TURN_BYTES).min((ONE_WAY_BYTES / class.size()).clamp(SOME_BLOCKS, MANY_BLOCKS))
+        }
+    }
+}
+
+/// The most blocks that a stack of this class may hold.
+pub(super) fn most(class: Class) -> usize {
+    most_at(class, Turn::Wave)
+}
+
+/// Blocks that a stack of this class begins with room for.
+pub(super) fn first(class: Class) -> usize {
+    (FIRST_BYTES / class.size()).clamp(2, FIRST_BLOCKS)
+}
+
+impl ThreadCache {
+    /// Notes that the stack of a class is empty, or else full; tells how that is beside what it was.
+    pub(super) fn turn(&self, class: Class, empty: bool) -> Turn {
+        let streak = &self.streaks[class.index()];
+        let (before, one) = (streak.get(), if empty { 1 } else { -1 });
+        if before.signum() != -one {
+            streak.set(before.saturating_add(one));
+            return Turn::None;
+        }
+        streak.set(one);
+        match before.unsigned_abs() {
+            WAVE.. => Turn::Wave,
+            _ => Turn::Once,
+        }
+    }
+
+    /// Doubles the room of a stack, within its bounds and the budgets; tells whether the stack has any room.
+    pub(super) fn grow(&self, class: Class, turn: Turn) -> bool {
+        let old = self.stack(class).capacity();
+        let mut new = match old {
+            0 => first(class),
+            _ => (old * 2).min(most_at(class, turn)),
+        };
+        let short = most_at(class, Turn::None);
+        if new > short && !self.may_be_longer(class, new) {
+            new = short;
+        }
+        let more = new.saturating_sub(old) * class.size();
+        if more == 0 || !self.afford(more, old == 0) {
+            return old > 0;
+        }
+        self.set_room(class, new) || old > 0
+    }
+
+    /// Whether a stack that turns may have more than other stacks: so many blocks.
+    fn may_be_longer(&self, class: Class, blocks: usize) -> bool {
+        let room = ROOM.load(Ordering::Relaxed) + blocks * class.size();
+        room <= arena::footprint() / SHARED_PART || !self.arena().passes_on(class)
+    }
+
+    /// Halves the room of a stack of which half was not used for a while, down to what it began with.
+    pub(super) fn shrink(&self, class: Class) {
+        let stack = self.stack(class);
+        let new = stack.capacity() / 2;
+        if new >= first(class) && stack.len() <= new {
+            self.set_room(class, new);
+        }
+    }
+
+    /// Gives a stack room for `new` blocks, which holds those on it; false when memory is out.
+    pub(super) fn set_room(&self, class: Class, new: usize) -> bool {
+        if new > self.array(class) && !self.make_array(class, new) {
+            return false;
+        }
+        let stack = self.stack(class);
+        let old = stack.capacity();
+        // SAFETY: the array is long enough for `new`, or no shorter than it was.
+        unsafe { stack.set_capacity(new) };
+        self.count_room(class, old, new);
+        true
+    }
+
+    /// Blocks that the array of a stack is for.
+    pub(super) fn array(&self, class: Class) -> usize {
+        self.arrays[class.index()].load(Ordering::Relaxed) as usize
+    }
+
+    /// Gives a stack an array for so many blocks, more than the one it has. Most stacks never grow, and
+    /// a small program has some dozens.
+    pub(super) fn make_array(&self, class: Class, blocks: usize) -> bool {
+        let stack = self.stack(class);
+        let Some(array) = meta::take(array_bytes(blocks)) else {
+            return false;
+        };
+        let array = array.as_ptr().addr();
+        if stack.has_array() {
+            let size = array_bytes(self.array(class));
+            // SAFETY: the array was just taken for this stack, and is longer than its own.
+            let before = unsafe { stack.move_to(array) };
+            if let Some(before) = NonNull::new(before as *mut u8) {
+                // SAFETY: taken with this size for this stack, which has left it. Who looks from another
+                // thread may still read it, and expects anything.
+                unsafe { meta::give(before, size) };
+            }
+        } else {
+            // SAFETY: as above.
+            unsafe { stack.set_array(array) };
+        }
+        self.arrays[class.index()].store(blocks as u16, Ordering::Release);
+        true
+    }
+
+    /// Keeps the sums of room when a stack's room changes.
+    pub(super) fn count_room(&self, class: Class, old: usize, new: usize) {
+        let more = (new * class.size()).wrapping_sub(old * class.size());
+        self.room.set(self.room.get().wrapping_add(more));
+        ROOM.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// Whether the budgets allow so many more bytes; a stack's first blocks they always do.
+    fn afford(&self, more: usize, first: bool) -> bool {
+        let (room, all) = (self.room.get() + more, ROOM.load(Ordering::Relaxed) + more);
+        first
+            || room <= THREAD_SURE && all <= PROCESS_BYTES
+            || room <= THREAD_BYTES && all <= together()
+    }
+}
