@@ -9,6 +9,7 @@
 use super::table::{existing, several};
 use super::{Arena, Slab};
 use crate::class::Class;
+use crate::sys::atomic::Ordering;
 
 impl Arena {
     /// The arena in whose store blocks had better lie that are given back here.
@@ -20,11 +21,12 @@ impl Arena {
         if owner == self.index || owner != Slab::of(*last, class).arena() {
             return self;
         }
-        let owner = existing(owner as usize);
-        // An arena made by hand takes its own blocks alone, and what it has may be discarded.
-        owner
-            .filter(|a| !a.is_by_hand() && !self.is_by_hand())
-            .unwrap_or(self)
+        // An arena made by hand takes its own blocks alone, and what it has may be discarded. And in one
+        // that all threads have left nobody asks.
+        let asks = |a: &&Arena| {
+            !a.is_by_hand() && !self.is_by_hand() && a.threads.load(Ordering::Relaxed) > 0
+        };
+        existing(owner as usize).filter(asks).unwrap_or(self)
     }
 }
 
@@ -47,15 +49,22 @@ mod tests {
         assert_ne!(theirs.index(), ours.index());
         let mut blocks = [0; 16];
         assert_eq!(theirs.fill(class, &mut blocks), 16);
-        let mut mixed = blocks;
+        let mut mixed = [0; 16];
+        assert_eq!(theirs.fill(class, &mut mixed[8..]), 8);
         assert_eq!(ours.fill(class, &mut mixed[..8]), 8);
         let stored = || (theirs.counts(class).1, ours.counts(class).1);
+        theirs.enter();
         ours.flush(class, &mut blocks[..8].to_owned());
         assert_eq!(stored(), (8, 0));
         // Of two arenas, or its own: it keeps them.
         ours.flush(class, &mut mixed);
         assert_eq!(stored(), (8, 16));
-        theirs.flush(class, &mut []);
+        // All threads have left the other arena.
+        let there = theirs.threads.swap(0, Ordering::Relaxed);
+        ours.flush(class, &mut blocks[8..].to_owned());
+        theirs.threads.store(there, Ordering::Relaxed);
+        theirs.leave();
+        assert_eq!(stored(), (8, 16 + 8));
         drain(true);
         assert_eq!(stored(), (0, 0));
     }

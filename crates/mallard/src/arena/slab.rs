@@ -349,22 +349,27 @@ impl Slab {
     #[inline(always)]
     pub fn give(&self, shape: &SlabShape, blocks: &[usize]) -> Result<(), Misuse> {
         let mut lowest = self.hint.get() as usize;
-        for &p in blocks {
+        let mut result = Ok(());
+        let mut given = blocks.len();
+        for (n, &p) in blocks.iter().enumerate() {
             let Some(i) = shape.region_at(p - self.addr) else {
-                return Err(Misuse::Inside(p, self.class));
+                (given, result) = (n, Err(Misuse::Inside(p, self.class)));
+                break;
             };
             let (word, bit) = (self.word(i / 64), 1u64 << (i % 64));
             let bits = word.get();
             if bits & bit != 0 {
-                return Err(Misuse::Double(p, self.class));
+                (given, result) = (n, Err(Misuse::Double(p, self.class)));
+                break;
             }
             word.set(bits | bit);
             lowest = lowest.min(i / 64);
         }
+        // Who ends the process for a misuse may still be asked for memory.
         self.hint.set(lowest as u16);
-        self.free.set(self.free.get() + blocks.len() as u16);
+        self.free.set(self.free.get() + given as u16);
         self.quiet.set(0);
-        Ok(())
+        result
     }
 
     /// Takes all free regions out, so that nobody gets one, into a copy of the bitmap.

@@ -13,7 +13,7 @@ use super::stack::array_bytes;
 use crate::arena;
 use crate::class::Class;
 use crate::space::meta;
-use crate::sys::atomic::{AtomicUsize, Ordering};
+use crate::sys::atomic::{AtomicUsize, Ordering, compiler_fence};
 use core::ptr::NonNull;
 
 /// Room in bytes with which a stack begins.
@@ -111,7 +111,7 @@ impl ThreadCache {
             _ => (old * 2).min(most_at(class, turn)),
         };
         let short = most_at(class, Turn::None);
-        if new > short && !self.may_be_longer(class, new) {
+        if new > old.max(short) && !self.may_be_longer(class, (new - old) * class.size()) {
             new = short;
         }
         let more = new.saturating_sub(old) * class.size();
@@ -121,9 +121,9 @@ impl ThreadCache {
         self.set_room(class, new) || old > 0
     }
 
-    /// Whether a stack that turns may have more than other stacks: so many blocks.
-    fn may_be_longer(&self, class: Class, blocks: usize) -> bool {
-        let room = ROOM.load(Ordering::Relaxed) + blocks * class.size();
+    /// Whether a stack that turns may have more than other stacks, so many bytes more than now.
+    fn may_be_longer(&self, class: Class, more: usize) -> bool {
+        let room = ROOM.load(Ordering::Relaxed) + more;
         room <= arena::footprint() / SHARED_PART || !self.arena().passes_on(class)
     }
 
@@ -179,11 +179,20 @@ impl ThreadCache {
         true
     }
 
-    /// Keeps the sums of room when a stack's room changes.
+    /// Keeps the sums of room when a stack's room changes. A fork may come in between: its child takes what the thread's
+    /// sum says off that of all, which must not be less.
     pub(super) fn count_room(&self, class: Class, old: usize, new: usize) {
         let more = (new * class.size()).wrapping_sub(old * class.size());
-        self.room.set(self.room.get().wrapping_add(more));
-        ROOM.fetch_add(more, Ordering::Relaxed);
+        let room = self.room.get().wrapping_add(more);
+        if new > old {
+            ROOM.fetch_add(more, Ordering::Relaxed);
+            compiler_fence(Ordering::SeqCst);
+            self.room.set(room);
+        } else {
+            self.room.set(room);
+            compiler_fence(Ordering::SeqCst);
+            ROOM.fetch_add(more, Ordering::Relaxed);
+        }
     }
 
     /// Whether the budgets allow so many more bytes; a stack's first blocks they always do.

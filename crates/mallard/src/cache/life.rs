@@ -29,8 +29,9 @@ struct Registry {
     numbers: manual::Numbers,
 }
 
-/// Empty caches that are kept, each with the arrays of its stacks: some KiB.
+/// Empty caches that are kept, each with the arrays of its stacks, some KiB: none for more than so many blocks.
 const MOST_SPARE: usize = 8;
+const SPARE_BLOCKS: usize = 255;
 
 // SAFETY: caches may be referred to from any thread; see `Sync` of ThreadCache.
 unsafe impl Send for Registry {}
@@ -186,8 +187,9 @@ fn end(cache: &'static ThreadCache) {
 /// Gives back all that a cache holds, and keeps it for another thread, or gives back itself too.
 fn dissolve(cache: &'static ThreadCache) {
     cache.flush_all();
+    cache.give_arrays(SPARE_BLOCKS);
     if !keep(cache) {
-        cache.give_arrays();
+        cache.give_arrays(0);
         counted::give_zeros(cache);
         let record = NonNull::from(cache).cast();
         // SAFETY: taken with this size by `make`; it is in no list, and its thread is past using it.

@@ -422,9 +422,9 @@ impl ThreadCache {
         Class::cachable().for_each(|class| self.close(class));
     }
 
-    /// Gives back the memory that blocks were listed in, of which there are none any more.
-    fn give_arrays(&self) {
-        for class in Class::cachable() {
+    /// Gives back the arrays of more than so many blocks, of which there are none any more.
+    fn give_arrays(&self, over: usize) {
+        for class in Class::cachable().filter(|&class| self.array(class) > over) {
             let blocks = self.arrays[class.index()].swap(0, Ordering::Relaxed) as usize;
             if let Some(array) = NonNull::new(self.stack(class).forget() as *mut u8) {
                 // SAFETY: taken with this size by `make_array`; the stack has left it.

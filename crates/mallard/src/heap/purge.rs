@@ -306,21 +306,25 @@ impl PageHeap {
         s.purged(step).advices += calls as u64;
         for ((range, kind), backing) in batch.ranges().zip(backings) {
             if backing.is_some() {
+                s.watch.returned(kind);
                 s.give_purged(range, kind, backing, step, round);
             }
         }
         drop(s);
         // A locked page spoils its range: try again in pieces.
         let mut any = backings[..batch.len].iter().any(Option::is_some);
-        for (range, _) in (batch.ranges[..batch.len].iter())
-            .zip(backings)
-            .filter(|r| r.1.is_none())
-        {
+        let refused = batch.ranges().zip(backings);
+        for ((range, kind), _) in refused.filter(|r| r.1.is_none()) {
+            let mut left = kind;
             for piece in pieces(*range) {
                 let backing = advice::take_one(&piece, step.is_lazy());
                 any |= backing.is_some();
                 let mut s = self.state.lock();
                 s.purged(step).advices += 1;
+                // Some of the pages may be of another kind: the range is counted as a whole.
+                let part = left.min(piece.pages);
+                left -= part;
+                s.watch.returned(part);
                 s.give_purged(&piece, piece.pages, backing, step, round);
             }
         }
@@ -347,6 +351,7 @@ impl PageHeap {
             any |= backing.is_some();
             let mut s = self.state.lock();
             s.purged(step).advices += 1;
+            s.watch.returned(kind);
             s.give_purged(range, kind, backing, step, round);
         }
         any
@@ -386,7 +391,6 @@ impl State {
             Backing::Dirty
         };
         self.purged(step).pages += backing.map_or(0, |_| kind as u64);
-        self.watch.returned(kind);
         self.span(range.addr, range.pages, |s, chunk, start, len| {
             match backing {
                 None => chunk.refused.set(round),

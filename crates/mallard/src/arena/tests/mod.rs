@@ -38,6 +38,27 @@ fn give(slab: &'static Slab, regions: &[usize]) -> Result<(), Misuse> {
 }
 
 #[test]
+fn a_slab_stays_sound_where_some_of_its_regions_are_refused() {
+    let _alone = alone();
+    let class = Class::of(160);
+    let (slab, all) = make_slab(class);
+    let mut out = vec![0; all.len()];
+    for wrong in [all[3], all[70] + 8] {
+        assert_eq!(slab.take(&mut out), all.len());
+        let refused = slab.give(slab.shape(), &[all[3], all[70], wrong, all[71]]);
+        assert!(refused.is_err());
+        // A handler of the signal may be served by this slab.
+        assert_eq!(slab.take(&mut out), 2);
+        assert_eq!(out[..2], [all[3], all[70]]);
+        assert_eq!(slab.take(&mut out), 0);
+        slab.give(slab.shape(), &all).expect("all are in use");
+        assert!(slab.is_empty());
+    }
+    // SAFETY: all regions are free, it is in no list, and nobody refers to it.
+    unsafe { slab.unmake() };
+}
+
+#[test]
 fn zeros_are_a_new_bin() {
     if !Bin::NEW_IS_ZERO {
         return;
