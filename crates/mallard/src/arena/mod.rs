@@ -240,7 +240,7 @@ impl Arena {
     /// seems to have one either, nothing of the class stays but what is in use: a block in the store
     /// would keep a slab from becoming empty, and a slab a chunk from becoming whole.
     pub fn retire(&self, class: Class, blocks: &mut [usize]) {
-        if self.bin(class).0.lock().store.is_shared() {
+        if self.passes_on(class) {
             return self.flush(class, blocks);
         }
         give_back(class, blocks);
@@ -399,11 +399,9 @@ fn give_back_to_owner(
     let (mut others, mut i) = (0, 0);
     while i < blocks.len() {
         let slab = slabs[i];
-        let next = i + 1;
-        let same = slabs[next..].iter().take_while(|s| ptr::eq(**s, slab));
-        let end = next + same.count();
-        let run = i..end;
-        i = end;
+        let same = slabs[i + 1..].iter().take_while(|s| ptr::eq(**s, slab));
+        let run = i..i + 1 + same.count();
+        i = run.end;
         if slab.arena() != owner {
             slabs.copy_within(run.clone(), others);
             blocks.copy_within(run.clone(), others);

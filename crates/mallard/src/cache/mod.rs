@@ -360,8 +360,7 @@ impl ThreadCache {
     /// did, and may hold the blocks beside it, in the same cache line. This one, and a few that follow it,
     /// go below a mark, so that the thread's next block is not one of them but its own.
     fn push_first(&self, class: Class, block: usize) {
-        let stack = self.stack(class);
-        if !self.grow(class, Turn::None) || stack.capacity() == 1 {
+        if !self.grow(class, Turn::None) {
             self.arena().flush(class, &mut [block]);
             return;
         }

@@ -152,7 +152,11 @@ fn another_threads_blocks_are_handed_out_where_there_is_no_room_above_them() {
         foreign.iter().for_each(|&block| give(cache, class, block));
         assert_eq!((cache.len(class), cache.stack(class).capacity()), (n, n));
         let room = cache.room.replace(THREAD_BYTES);
-        let blocks: BTreeSet<usize> = (0..n + 1).map(|_| take(cache, class)).collect();
+        let slabs = || (arena::made().map(|a| a.counts(class).0.slabs_ever)).sum::<u64>();
+        let before = slabs();
+        let mut blocks: BTreeSet<usize> = (0..n).map(|_| take(cache, class)).collect();
+        assert_eq!(slabs(), before, "nobody needed one");
+        blocks.insert(take(cache, class));
         assert_eq!(blocks.len(), n + 1, "each once");
         assert!(foreign.iter().all(|p| blocks.contains(p)), "all are of use");
         cache.room.set(room);
