@@ -3,9 +3,9 @@
 //! Touching a fresh 4 KiB page costs over a microsecond, and a 2 MiB page at once a fifth of that
 //! per 4 KiB, so a heap that grows wants huge pages. A small program does not: one huge page would
 //! be more than all it needs. Hence `auto`, the default: the first [`PLAIN_CHUNKS`] chunks of the
-//! process never get huge pages, whatever the system's policy, and all later ones ask for them
-//! before they are first touched. There, slabs of classes that grow are filled by one call instead
-//! ([`super::Run::bare`]).
+//! process have small pages, whatever the system's policy, unless one block takes more than two of
+//! them, and all later ones ask for huge pages before they are first touched. In the first, slabs of
+//! classes that grow are filled by one call instead ([`super::Run::bare`]).
 
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::region::{Growing, Region};
@@ -13,7 +13,7 @@ use crate::sys::atomic::{AtomicU8, AtomicUsize, Ordering};
 use crate::sys::mem;
 use core::ops::Range;
 
-/// Chunks at the start of a process that stay with small pages under [`Policy::Auto`].
+/// Chunks at the start of a process that begin with small pages under [`Policy::Auto`].
 const PLAIN_CHUNKS: usize = 8;
 /// Where much of the heap is free pages between used ones, a chunk that is begun by a run of no more pages
 /// than this is not one by which the heap grows: it is begun because the run fits none of them.
@@ -71,24 +71,42 @@ pub fn prepare(growing: &Growing, region: &'static Region, fresh: Range<usize>) 
     }
 }
 
-/// Whether a block of which `wanted` pages are left that are known to be of use, and which begins a chunk
-/// with `len`, is better off with small pages there: the end of a block whose class is longer.
-pub fn are_few(wanted: usize, len: usize) -> bool {
-    (1..CHUNK_PAGES / 2).contains(&wanted) && len == CHUNK_PAGES
+/// What is to be reckoned with of a chunk that is begun.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outlook {
+    /// A few of its pages may be all that is in use for long.
+    Sparse,
+    /// Others will follow.
+    Usual,
+    /// All of it is a part of one block.
+    Whole,
+}
+
+impl Outlook {
+    /// A chunk that a block of `pages` begins with `len` of them, of which `wanted` and those of chunks
+    /// before are known to be of use: `len` is more at the end of a block whose class is longer. What a
+    /// program asks for at once it mostly touches, and of more than two chunks the end that it does not is
+    /// a small part.
+    pub fn of_block(pages: usize, wanted: usize, len: usize) -> Outlook {
+        match len == CHUNK_PAGES {
+            true if (1..CHUNK_PAGES / 2).contains(&wanted) => Outlook::Sparse,
+            true if pages > 2 * CHUNK_PAGES => Outlook::Whole,
+            _ => Outlook::Usual,
+        }
+    }
 }
 
 /// A chunk without memory is about to be used: asks for a huge page where it has none because it was
 /// among the first of a small process, which this one no longer is, or because its last one was broken.
-/// Where it may have `few` pages in use for long it gets small ones.
-pub fn reconsider(chunk: &Chunk, few: bool) {
-    if few {
+pub fn reconsider(chunk: &Chunk, outlook: Outlook) {
+    if outlook == Outlook::Sparse {
         if chunk.huge.get() && may_stay_broken() {
             keep_broken(chunk);
             kept_broken(chunk);
         }
         return;
     }
-    let grown = CHUNKS.load(Ordering::Relaxed) > 2 * PLAIN_CHUNKS;
+    let grown = outlook == Outlook::Whole || CHUNKS.load(Ordering::Relaxed) > 2 * PLAIN_CHUNKS;
     if grown && !chunk.huge.get() && policy() == Policy::Auto {
         chunk.huge.set(mem::want_huge_pages(chunk.addr(), CHUNK));
         if chunk.kept_broken.replace(false) {
@@ -169,6 +187,31 @@ mod tests {
             "what is never touched costs nothing"
         );
         assert!(ends_huge(pages));
+    }
+
+    #[test]
+    fn the_first_chunks_have_huge_pages_for_a_block_of_more_than_two() {
+        let _alone = alone();
+        if grown().is_none() {
+            return;
+        }
+        let others = CHUNKS.swap(0, Ordering::Relaxed);
+        let heap = heaps::make(&heaps::making()).expect("there is memory");
+        let mut runs = Vec::new();
+        let mut huge_in = |pages: usize| {
+            let run = heap.alloc(pages, PAGE).expect("there is memory").addr;
+            runs.push((run, pages));
+            let chunks = 0..pages.div_ceil(CHUNK_PAGES);
+            chunks
+                .map(|i| chunk_of(run + i * CHUNK).huge.get())
+                .collect::<Vec<_>>()
+        };
+        let found = [1, 2, 3].map(|chunks| huge_in(chunks * CHUNK_PAGES));
+        let beside = huge_in(CHUNK_PAGES / 2);
+        heap.free_many(runs.into_iter());
+        CHUNKS.fetch_add(others, Ordering::Relaxed);
+        assert_eq!(found, [&[false][..], &[false; 2], &[true; 3]]);
+        assert_eq!(beside, [false], "what begins beside it");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The page heap: runs of pages out of 2 MiB chunks.
 //!
-//! - A request of less than a chunk takes the lowest sufficient run of the fullest chunk that has
+//! - `state` is what the lock guards. A request of less than a chunk takes the lowest sufficient run of the fullest chunk that has
 //!   one (`filler`), else a vacant chunk (`pool`); a larger one takes neighbouring vacant chunks, and
 //!   the rest of the last of them serves smaller requests.
 //! - A run freed becomes dirty pages of its chunk. Dirty pages go back to the system along a curve
@@ -31,24 +31,23 @@ mod parts;
 mod pool;
 mod purge;
 mod rows;
+mod state;
 #[cfg(test)]
 mod tests;
 mod watch;
 
 use crate::class::PAGE;
-use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
+use crate::space::chunk::{CHUNK_PAGES, Chunk};
 use crate::space::region::SLICE_CHUNKS;
 use crate::space::{HeapId, Region};
 use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use crate::sys::count::Kind;
 use crate::sys::lock::{Guard, Mutex, RawLock};
 use crate::sys::time;
-use decay::Decay;
-use filler::Filler;
 pub use heaps::{FIRST, HEAP, make_apart, making};
 use lent::Lending;
-use pool::Pool;
-use watch::Watch;
+pub use state::NATURAL_MAX;
+use state::State;
 pub use watch::{BELL, Cap};
 
 /// Consecutive pages that are the holder's.
@@ -156,37 +155,11 @@ pub struct PageHeap {
     apart: bool,
 }
 
-struct State {
-    pool: Pool,
-    filler: Filler,
-    totals: Totals,
-    dirty: Decay,
-    muzzy: Decay,
-    watch: Watch,
-    /// Whether the heap grows by itself; not by what hooks give.
-    may_grow: bool,
-}
-
-// SAFETY: the chunk records that the lists refer to live for ever and are touched under the lock
-// that holds this state, by whichever thread has it.
-unsafe impl Send for State {}
-
 impl PageHeap {
     const fn new(id: HeapId, apart: bool) -> PageHeap {
         PageHeap {
             id,
-            state: Mutex::named(
-                Kind::Heap,
-                State {
-                    pool: Pool::new(id),
-                    filler: Filler::new(),
-                    totals: Totals::ZERO,
-                    dirty: Decay::new(10_000),
-                    muzzy: Decay::new(0),
-                    watch: Watch::new(),
-                    may_grow: true,
-                },
-            ),
+            state: Mutex::named(Kind::Heap, State::new(id)),
             purging: Mutex::named(Kind::Purging, ()),
             rounds: AtomicU32::new(0),
             lending: Lending::new(),
@@ -405,209 +378,5 @@ fn each_free_run_in(chunk: &Chunk, f: &mut impl FnMut(Backing, usize, usize)) {
     ];
     for (kind, pages) in kinds {
         pages.runs().for_each(|run| f(kind, run.len, 1));
-    }
-}
-
-/// The largest alignment that runs have by themselves where they can.
-pub const NATURAL_MAX: usize = 64 * 1024;
-
-/// What a run of so many pages is aligned to, in pages, where its chunk has such a place: the largest
-/// power of two that divides its length, as the regions of slabs are. So an aligned request most often
-/// finds what it needs among the cached blocks of its class. Not at the price of another chunk: that
-/// took a fifth more memory where vectors grow.
-const fn natural_align(pages: usize) -> usize {
-    let (natural, most) = (1 << pages.trailing_zeros(), NATURAL_MAX / PAGE);
-    if natural < most { natural } else { most }
-}
-
-impl State {
-    /// Whole chunks were taken: how many dirty pages may stay, if there are too many?
-    fn grown(&mut self) -> Option<usize> {
-        let totals = self.totals;
-        let limit = self.watch.grown(totals.dirty, totals.used);
-        limit.filter(|_| self.dirty.time_ms() >= 0)
-    }
-
-    /// Whether the run is the first of a chunk.
-    fn begins_chunk(&self, addr: usize, pages: usize) -> bool {
-        pages >= CHUNK_PAGES
-            || Region::find(addr).is_some_and(|r| r.chunk_of(addr).used.get() as usize == pages)
-    }
-
-    fn alloc(&mut self, pages: usize, align: usize) -> Option<Run> {
-        self.alloc_for(pages, pages, align)
-    }
-
-    fn alloc_for(&mut self, pages: usize, wanted: usize, align: usize) -> Option<Run> {
-        if pages < CHUNK_PAGES && align <= CHUNK {
-            let align_pages = align / PAGE;
-            // A run of the same length may stand right; a longer one surely holds one that does.
-            let longer = (align_pages > 1).then_some(pages + align_pages - 1);
-            for enough in core::iter::once(pages).chain(longer) {
-                let run = (self.filler.find(enough))
-                    .and_then(|chunk| self.alloc_in(chunk, pages, align_pages));
-                if run.is_some() {
-                    return run;
-                }
-            }
-        }
-        if (rows::LEAST..rows::MOST).contains(&pages)
-            && align == PAGE
-            && let Some(addr) = rows::find(&self.pool, pages)
-        {
-            return Some(self.take_row(addr, pages, wanted));
-        }
-        let reserve = self.may_grow.then(|| RESERVE.load(Ordering::Relaxed));
-        if pages >= CHUNK_PAGES || align > CHUNK {
-            let chunks = pages.div_ceil(CHUNK_PAGES);
-            let first = self.pool.take(chunks, align, reserve)?;
-            return Some(self.take_row(first.addr(), pages, wanted));
-        }
-        let chunk = self.pool.take(1, CHUNK, reserve)?;
-        self.alloc_in(chunk, pages, align / PAGE)
-    }
-
-    /// A run inside a chunk that has the room.
-    // A part of its caller, near which it stands then in the library's order of code.
-    #[inline(always)]
-    fn alloc_in(&mut self, chunk: &'static Chunk, pages: usize, align_pages: usize) -> Option<Run> {
-        let natural = natural_align(pages).max(align_pages);
-        let start = (chunk.free.find_run(pages, natural))
-            .or_else(|| chunk.free.find_run(pages, align_pages))?;
-        let zeroed = self.take(chunk, start, pages);
-        Some(Run {
-            addr: chunk.addr() + start * PAGE,
-            zeroed,
-            bare: zeroed && !chunk.huge.get() && !chunk.region().is_lent(),
-        })
-    }
-
-    /// A run of free pages of one or several chunks.
-    fn take_row(&mut self, addr: usize, pages: usize, wanted: usize) -> Run {
-        let (mut zeroed, mut left) = (true, wanted);
-        self.span(addr, pages, |s, chunk, start, len| {
-            if chunk.is_vacant() {
-                s.begin(chunk, huge_pages::are_few(left, len));
-            }
-            zeroed &= s.take_begun(chunk, start, len);
-            left = left.saturating_sub(len);
-        });
-        Run {
-            addr,
-            zeroed,
-            // Nobody asks of such a run.
-            bare: false,
-        }
-    }
-
-    /// Calls `f` for each chunk's part of the pages.
-    fn span(
-        &mut self,
-        addr: usize,
-        pages: usize,
-        mut f: impl FnMut(&mut Self, &'static Chunk, usize, usize),
-    ) {
-        let Some(region) = Region::find(addr) else {
-            return;
-        };
-        let (mut at, end) = (addr, addr + pages * PAGE);
-        while at < end {
-            let chunk = region.chunk_of(at);
-            let start = (at - chunk.addr()) / PAGE;
-            let len = (CHUNK_PAGES - start).min((end - at) / PAGE);
-            f(self, chunk, start, len);
-            at += len * PAGE;
-        }
-    }
-
-    /// Whether the pages at `more`, behind a run of this page heap, are free; commits further chunks
-    /// for that when they are the heap's next.
-    fn is_free(&mut self, more: usize, pages: usize) -> bool {
-        let Some(region) = Region::find(more - PAGE) else {
-            return false;
-        };
-        let end = more + pages * PAGE;
-        if region.is_lent() {
-            return self.is_free_in_extent(region, more, pages);
-        }
-        let upto = region.index_at(end - PAGE) + 1;
-        // The chunks from the run's last one on that are this heap's.
-        let mine = region.row_end(region.index_at(more - PAGE), self.pool.heap(), upto);
-        let known = (region.heap() + mine * CHUNK).min(end) - more;
-        let mut free = true;
-        self.span(more, known / PAGE, |_, chunk, start, len| {
-            free &= chunk.free.all_in(start, len)
-        });
-        let grows = |s: &mut Self| s.may_grow && s.pool.extend(region, mine, upto).is_some();
-        if !free || mine < upto && !grows(self) {
-            return false;
-        }
-        let first = region.index_at(more);
-        self.pool.recommit(region.chunk(first), upto - first)
-    }
-
-    /// Makes free pages of a chunk allocated; tells whether they are zero.
-    fn take(&mut self, chunk: &'static Chunk, start: usize, len: usize) -> bool {
-        if chunk.is_vacant() {
-            // Where a chunk without memory is begun, no vacant one has any: what is dirty lies between
-            // pages in use.
-            let scattered = len <= huge_pages::SHORT && self.totals.dirty * 4 > self.totals.used;
-            self.begin(chunk, scattered);
-        }
-        self.take_begun(chunk, start, len)
-    }
-
-    /// Pages of a vacant chunk are about to be taken, which may have `few` in use for long.
-    fn begin(&mut self, chunk: &'static Chunk, few: bool) {
-        self.pool.unfile(chunk);
-        if chunk.dirty.is_empty() && chunk.muzzy.is_empty() && !chunk.region().is_lent() {
-            huge_pages::reconsider(chunk, few);
-        }
-    }
-
-    /// As [`State::take`], of a chunk that is in use or has been begun.
-    fn take_begun(&mut self, chunk: &'static Chunk, start: usize, len: usize) -> bool {
-        debug_assert!(chunk.free.all_in(start, len));
-        let dirty = chunk.dirty.count_in(start, len);
-        let muzzy = chunk.muzzy.count_in(start, len);
-        chunk.dirty.clear(start, len);
-        chunk.muzzy.clear(start, len);
-        let run = chunk.free.run_around(start, len).len as u16;
-        chunk.free.clear(start, len);
-        self.totals.dirty -= dirty;
-        self.totals.muzzy -= muzzy;
-        self.totals.used += len;
-        chunk.used.set(chunk.used.get() + len as u16);
-        // Only what the longest run loses can make another the longest.
-        if run == chunk.longest.get() {
-            chunk.longest.set(chunk.free.longest_run() as u16);
-        }
-        self.filler.file(chunk);
-        dirty + muzzy == 0
-    }
-
-    /// Makes allocated pages of a chunk free.
-    fn give(&mut self, chunk: &'static Chunk, start: usize, len: usize, backing: Backing) {
-        debug_assert_eq!(chunk.free.count_in(start, len), 0);
-        chunk.free.set(start, len);
-        match backing {
-            Backing::Dirty => {
-                chunk.dirty.set(start, len);
-                self.totals.dirty += len;
-            }
-            Backing::Muzzy => {
-                chunk.muzzy.set(start, len);
-                self.totals.muzzy += len;
-            }
-            Backing::Clean => {}
-        }
-        self.totals.used -= len;
-        chunk.used.set(chunk.used.get() - len as u16);
-        let run = chunk.free.run_around(start, len).len as u16;
-        chunk.longest.set(run.max(chunk.longest.get()));
-        self.filler.file(chunk);
-        if chunk.is_vacant() {
-            self.pool.file(chunk);
-        }
     }
 }

@@ -2,6 +2,7 @@
 //! turns, each with a model, so that their slices lie between one another.
 
 use super::*;
+use crate::space::chunk::CHUNK;
 use crate::sys::mem;
 use crate::testing::alone;
 use proptest::prelude::*;

@@ -1,0 +1,261 @@
+//! What the lock of a page heap guards, and how runs are taken from chunks and given back to them.
+//!
+//! A run of less than a chunk comes from the fullest chunk that has the room ([`super::filler`]), a longer
+//! one from a row of free pages over the borders of chunks ([`super::rows`]) or from neighbouring vacant
+//! chunks ([`super::pool`]). Here a page is allocated or free, nothing else: [`super::PageHeap`] locks,
+//! [`super::purge`] returns what is free.
+//!
+//! Invariants: the totals are the sums over the chunks, and every chunk is filed where its pages say.
+
+use super::decay::Decay;
+use super::filler::Filler;
+use super::huge_pages::{self, Outlook};
+use super::pool::Pool;
+use super::watch::Watch;
+use super::{Backing, HeapId, RESERVE, Run, Totals, rows};
+use crate::class::PAGE;
+use crate::space::Region;
+use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
+use crate::sys::atomic::Ordering;
+
+/// All that the lock of a page heap guards.
+pub struct State {
+    pub pool: Pool,
+    pub filler: Filler,
+    pub totals: Totals,
+    pub dirty: Decay,
+    pub muzzy: Decay,
+    pub watch: Watch,
+    /// Whether the heap grows by itself; not by what hooks give.
+    pub may_grow: bool,
+}
+
+// SAFETY: the chunk records that the lists refer to live for ever and are touched under the lock
+// that holds this state, by whichever thread has it.
+unsafe impl Send for State {}
+
+/// The largest alignment that runs have by themselves where they can.
+pub const NATURAL_MAX: usize = 64 * 1024;
+
+/// What a run of so many pages is aligned to, in pages, where its chunk has such a place: the largest
+/// power of two that divides its length, as the regions of slabs are. So an aligned request most often
+/// finds what it needs among the cached blocks of its class. Not at the price of another chunk: that
+/// took a fifth more memory where vectors grow.
+const fn natural_align(pages: usize) -> usize {
+    let (natural, most) = (1 << pages.trailing_zeros(), NATURAL_MAX / PAGE);
+    if natural < most { natural } else { most }
+}
+
+impl State {
+    pub const fn new(id: HeapId) -> State {
+        State {
+            pool: Pool::new(id),
+            filler: Filler::new(),
+            totals: Totals::ZERO,
+            dirty: Decay::new(10_000),
+            muzzy: Decay::new(0),
+            watch: Watch::new(),
+            may_grow: true,
+        }
+    }
+
+    /// Whole chunks were taken: how many dirty pages may stay, if there are too many?
+    pub fn grown(&mut self) -> Option<usize> {
+        let totals = self.totals;
+        let limit = self.watch.grown(totals.dirty, totals.used);
+        limit.filter(|_| self.dirty.time_ms() >= 0)
+    }
+
+    /// Whether the run is the first of a chunk.
+    pub fn begins_chunk(&self, addr: usize, pages: usize) -> bool {
+        pages >= CHUNK_PAGES
+            || Region::find(addr).is_some_and(|r| r.chunk_of(addr).used.get() as usize == pages)
+    }
+
+    pub fn alloc(&mut self, pages: usize, align: usize) -> Option<Run> {
+        self.alloc_for(pages, pages, align)
+    }
+
+    pub fn alloc_for(&mut self, pages: usize, wanted: usize, align: usize) -> Option<Run> {
+        if pages < CHUNK_PAGES && align <= CHUNK {
+            let align_pages = align / PAGE;
+            // A run of the same length may stand right; a longer one surely holds one that does.
+            let longer = (align_pages > 1).then_some(pages + align_pages - 1);
+            for enough in core::iter::once(pages).chain(longer) {
+                let run = (self.filler.find(enough))
+                    .and_then(|chunk| self.alloc_in(chunk, pages, align_pages));
+                if run.is_some() {
+                    return run;
+                }
+            }
+        }
+        if (rows::LEAST..rows::MOST).contains(&pages)
+            && align == PAGE
+            && let Some(addr) = rows::find(&self.pool, pages)
+        {
+            return Some(self.take_row(addr, pages, wanted));
+        }
+        let reserve = self.may_grow.then(|| RESERVE.load(Ordering::Relaxed));
+        if pages >= CHUNK_PAGES || align > CHUNK {
+            let chunks = pages.div_ceil(CHUNK_PAGES);
+            let first = self.pool.take(chunks, align, reserve)?;
+            return Some(self.take_row(first.addr(), pages, wanted));
+        }
+        let chunk = self.pool.take(1, CHUNK, reserve)?;
+        self.alloc_in(chunk, pages, align / PAGE)
+    }
+
+    /// A run inside a chunk that has the room.
+    // A part of its caller, near which it stands then in the library's order of code.
+    #[inline(always)]
+    pub fn alloc_in(
+        &mut self,
+        chunk: &'static Chunk,
+        pages: usize,
+        align_pages: usize,
+    ) -> Option<Run> {
+        let natural = natural_align(pages).max(align_pages);
+        let start = (chunk.free.find_run(pages, natural))
+            .or_else(|| chunk.free.find_run(pages, align_pages))?;
+        let zeroed = self.take(chunk, start, pages);
+        Some(Run {
+            addr: chunk.addr() + start * PAGE,
+            zeroed,
+            bare: zeroed && !chunk.huge.get() && !chunk.region().is_lent(),
+        })
+    }
+
+    /// A run of free pages of one or several chunks.
+    pub fn take_row(&mut self, addr: usize, pages: usize, wanted: usize) -> Run {
+        let (mut zeroed, mut left) = (true, wanted);
+        self.span(addr, pages, |s, chunk, start, len| {
+            if chunk.is_vacant() {
+                s.begin(chunk, Outlook::of_block(pages, left, len));
+            }
+            zeroed &= s.take_begun(chunk, start, len);
+            left = left.saturating_sub(len);
+        });
+        Run {
+            addr,
+            zeroed,
+            // Nobody asks of such a run.
+            bare: false,
+        }
+    }
+
+    /// Calls `f` for each chunk's part of the pages.
+    pub fn span(
+        &mut self,
+        addr: usize,
+        pages: usize,
+        mut f: impl FnMut(&mut Self, &'static Chunk, usize, usize),
+    ) {
+        let Some(region) = Region::find(addr) else {
+            return;
+        };
+        let (mut at, end) = (addr, addr + pages * PAGE);
+        while at < end {
+            let chunk = region.chunk_of(at);
+            let start = (at - chunk.addr()) / PAGE;
+            let len = (CHUNK_PAGES - start).min((end - at) / PAGE);
+            f(self, chunk, start, len);
+            at += len * PAGE;
+        }
+    }
+
+    /// Whether the pages at `more`, behind a run of this page heap, are free; commits further chunks
+    /// for that when they are the heap's next.
+    pub fn is_free(&mut self, more: usize, pages: usize) -> bool {
+        let Some(region) = Region::find(more - PAGE) else {
+            return false;
+        };
+        let end = more + pages * PAGE;
+        if region.is_lent() {
+            return self.is_free_in_extent(region, more, pages);
+        }
+        let upto = region.index_at(end - PAGE) + 1;
+        // The chunks from the run's last one on that are this heap's.
+        let mine = region.row_end(region.index_at(more - PAGE), self.pool.heap(), upto);
+        let known = (region.heap() + mine * CHUNK).min(end) - more;
+        let mut free = true;
+        self.span(more, known / PAGE, |_, chunk, start, len| {
+            free &= chunk.free.all_in(start, len)
+        });
+        let grows = |s: &mut Self| s.may_grow && s.pool.extend(region, mine, upto).is_some();
+        if !free || mine < upto && !grows(self) {
+            return false;
+        }
+        let first = region.index_at(more);
+        self.pool.recommit(region.chunk(first), upto - first)
+    }
+
+    /// Makes free pages of a chunk allocated; tells whether they are zero.
+    pub fn take(&mut self, chunk: &'static Chunk, start: usize, len: usize) -> bool {
+        if chunk.is_vacant() {
+            // Where a chunk without memory is begun, no vacant one has any: what is dirty lies between
+            // pages in use.
+            let scattered = len <= huge_pages::SHORT && self.totals.dirty * 4 > self.totals.used;
+            let outlook = if scattered {
+                Outlook::Sparse
+            } else {
+                Outlook::Usual
+            };
+            self.begin(chunk, outlook);
+        }
+        self.take_begun(chunk, start, len)
+    }
+
+    /// Pages of a vacant chunk are about to be taken.
+    pub fn begin(&mut self, chunk: &'static Chunk, outlook: Outlook) {
+        self.pool.unfile(chunk);
+        if chunk.dirty.is_empty() && chunk.muzzy.is_empty() && !chunk.region().is_lent() {
+            huge_pages::reconsider(chunk, outlook);
+        }
+    }
+
+    /// As [`State::take`], of a chunk that is in use or has been begun.
+    pub fn take_begun(&mut self, chunk: &'static Chunk, start: usize, len: usize) -> bool {
+        debug_assert!(chunk.free.all_in(start, len));
+        let dirty = chunk.dirty.count_in(start, len);
+        let muzzy = chunk.muzzy.count_in(start, len);
+        chunk.dirty.clear(start, len);
+        chunk.muzzy.clear(start, len);
+        let run = chunk.free.run_around(start, len).len as u16;
+        chunk.free.clear(start, len);
+        self.totals.dirty -= dirty;
+        self.totals.muzzy -= muzzy;
+        self.totals.used += len;
+        chunk.used.set(chunk.used.get() + len as u16);
+        // Only what the longest run loses can make another the longest.
+        if run == chunk.longest.get() {
+            chunk.longest.set(chunk.free.longest_run() as u16);
+        }
+        self.filler.file(chunk);
+        dirty + muzzy == 0
+    }
+
+    /// Makes allocated pages of a chunk free.
+    pub fn give(&mut self, chunk: &'static Chunk, start: usize, len: usize, backing: Backing) {
+        debug_assert_eq!(chunk.free.count_in(start, len), 0);
+        chunk.free.set(start, len);
+        match backing {
+            Backing::Dirty => {
+                chunk.dirty.set(start, len);
+                self.totals.dirty += len;
+            }
+            Backing::Muzzy => {
+                chunk.muzzy.set(start, len);
+                self.totals.muzzy += len;
+            }
+            Backing::Clean => {}
+        }
+        self.totals.used -= len;
+        chunk.used.set(chunk.used.get() - len as u16);
+        let run = chunk.free.run_around(start, len).len as u16;
+        chunk.longest.set(run.max(chunk.longest.get()));
+        self.filler.file(chunk);
+        if chunk.is_vacant() {
+            self.pool.file(chunk);
+        }
+    }
+}
