@@ -293,6 +293,7 @@ impl Runner<'_> {
             cpus: self.cpus.clone(),
             timeout: self.options.common.limit(Some(LIMIT_SECONDS)),
             input: None,
+            exact_peak: true,
         }))
     }
 }

@@ -107,6 +107,8 @@ fn entry(
             cpus: session.cpus.clone(),
             timeout: options.common.limit(None),
             input: options.input.clone(),
+            // It may be a program that minds.
+            exact_peak: false,
         })),
     };
     Entry {

@@ -250,6 +250,7 @@ impl Counter<'_> {
             cpus: self.cpus.clone(),
             timeout: self.options.common.limit(Some(LIMIT_SECONDS)),
             input: None,
+            exact_peak: false,
         };
         let measured = self.launcher.run(&spec)?;
         if measured.end != End::Code(0) {

@@ -5,6 +5,7 @@
  * linked statically, takes well under a MiB, and therefore never shows.
  *
  *     launcher run REPORT TIMEOUT_MS CPUS SETTING… -- PROGRAM ARGUMENT…
+ *     launcher weigh REPORT TIMEOUT_MS CPUS SETTING… -- PROGRAM ARGUMENT…
  *     launcher count REPORT TIMEOUT_MS CPUS SETTING… -- PROGRAM ARGUMENT…
  *     launcher warm BYTES
  *
@@ -15,7 +16,13 @@
  * everything else at the end. Its own exit code is 0 whenever the report was written. Standard input,
  * output and error are the program's.
  *
- * `count` does the same and counts the system calls that the program makes, with all its threads and
+ * `weigh` does the same and asks for the exact peak of its memory. The kernel counts pages on each CPU
+ * apart and looks at the sum of what was passed on, 32 at a time: the peak that a parent is told lacks up
+ * to a quarter of a MiB, and another part of it in each run. /proc sums up exactly, but only of a process
+ * that is there: so its main thread is stopped on its way out, as a debugger would (ptrace). Where that is
+ * not permitted, the peak is what the parent is told.
+ *
+ * `count` does as `run` and counts the system calls that the program makes, with all its threads and
  * children, as a debugger sees them (ptrace). That makes each of them many times as dear, so its times
  * mean nothing. After MOST_CALLS it lets the program go on unwatched: that many or more is all that is
  * told then. Where it is not permitted to look, the report says `permitted=0` and nothing was run.
@@ -94,6 +101,7 @@ static void become(const char *cpus, char **settings, char **program, const sigs
 typedef struct {
     int status, timed_out, stopped;
     struct rusage usage;
+    long peak_kib; /* the exact one, where it is known */
     long long calls;
 } Outcome;
 
@@ -102,18 +110,53 @@ static void kill_all(pid_t child) {
     kill(child, SIGKILL); /* it may not have reached setsid yet */
 }
 
+/* The most that a process ever had in memory, exactly; 0 where the system does not tell. */
+static long exact_peak_kib(pid_t process) {
+    char path[40], text[4096];
+    snprintf(path, sizeof path, "/proc/%d/status", (int)process);
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return 0;
+    const ssize_t size = read(file, text, sizeof text - 1);
+    close(file);
+    if (size <= 0)
+        return 0;
+    text[size] = 0;
+    const char title[] = "\nVmHWM:", *line = strstr(text, title);
+    return line ? strtol(line + sizeof title - 1, NULL, 10) : 0;
+}
+
+/* Lets the program's main thread go on, which has stopped: on its way out, or at a signal. */
+static void let_pass(pid_t child, Outcome *outcome) {
+    const int signal = WSTOPSIG(outcome->status), event = outcome->status >> 16;
+    if (event == PTRACE_EVENT_EXIT)
+        outcome->peak_kib = exact_peak_kib(child);
+    if (event == PTRACE_EVENT_STOP && signal != SIGTRAP)
+        ptrace(PTRACE_LISTEN, child, 0, 0); /* it stays stopped until it is told to continue */
+    else
+        ptrace(PTRACE_CONT, child, 0, event == 0 ? signal : 0);
+}
+
 /* Waits for the program's end, or for one of the blocked `events`. */
 static int await(pid_t child, long long deadline, const sigset_t *events, Outcome *outcome) {
     for (;;) {
         pid_t ended = wait4(child, &outcome->status, WNOHANG, &outcome->usage);
+        if (ended == child && WIFSTOPPED(outcome->status)) {
+            let_pass(child, outcome);
+            continue;
+        }
         if (ended == child)
             return 0;
         if (ended < 0 && errno != EINTR)
             return -1;
         if (outcome->timed_out || outcome->stopped) { /* already killed: only its end is left to wait for */
-            while (wait4(child, &outcome->status, 0, &outcome->usage) < 0 && errno == EINTR)
-                ;
-            return 0;
+            for (;;) {
+                ended = wait4(child, &outcome->status, 0, &outcome->usage);
+                if (ended < 0 ? errno != EINTR : !WIFSTOPPED(outcome->status))
+                    return 0;
+                if (ended == child)
+                    let_pass(child, outcome);
+            }
         }
         int event;
         if (deadline) {
@@ -216,7 +259,10 @@ static int follow(pid_t child, long long deadline, Outcome *outcome) {
 
 /* ---------------------------------------------------------------------------------------------- */
 
-static int run(char **arguments, int count, int counting) {
+typedef enum { RUN, WEIGH, COUNT } Purpose;
+
+static int run(char **arguments, int count, Purpose purpose) {
+    const int counting = purpose == COUNT, watched = purpose != RUN;
     if (count < 5)
         return errno = EINVAL, die("usage");
     const char *report = arguments[0];
@@ -246,7 +292,7 @@ static int run(char **arguments, int count, int counting) {
 
     int failure[2]; /* carries errno out of a child that could not become the program */
     int gate[2] = {-1, -1};
-    if (pipe2(failure, O_CLOEXEC) != 0 || (counting && pipe2(gate, O_CLOEXEC) != 0))
+    if (pipe2(failure, O_CLOEXEC) != 0 || (watched && pipe2(gate, O_CLOEXEC) != 0))
         return die("pipe");
 
     const long long start = now_ns();
@@ -254,7 +300,7 @@ static int run(char **arguments, int count, int counting) {
     if (child < 0)
         return die("fork");
     if (child == 0) {
-        if (counting)
+        if (watched)
             close(gate[1]);
         become(arguments[2], settings, program, &before, gate[0]);
         int error = errno;
@@ -264,8 +310,11 @@ static int run(char **arguments, int count, int counting) {
 
     const long long deadline = timeout_ms > 0 ? start + timeout_ms * 1000000 : 0;
     Outcome outcome = {0};
-    if (counting) {
+    if (watched)
         close(gate[0]);
+    if (purpose == WEIGH)
+        ptrace(PTRACE_SEIZE, child, 0, PTRACE_O_TRACEEXIT | PTRACE_O_EXITKILL);
+    if (counting) {
         const long options = PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACEEXEC | PTRACE_O_TRACECLONE |
                              PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK | PTRACE_O_EXITKILL;
         if (ptrace(PTRACE_SEIZE, child, 0, options) != 0) {
@@ -275,8 +324,9 @@ static int run(char **arguments, int count, int counting) {
         }
         /* Only a thread that is stopped can be told to stop at its system calls. */
         ptrace(PTRACE_INTERRUPT, child, 0, 0);
-        close(gate[1]);
     }
+    if (watched)
+        close(gate[1]);
     dprintf(out, "pid=%d ", (int)child);
     if ((counting ? follow(child, deadline, &outcome) : await(child, deadline, &events, &outcome)) != 0)
         return die("wait4");
@@ -289,6 +339,7 @@ static int run(char **arguments, int count, int counting) {
         error = 0;
     const int status = outcome.status;
     const struct rusage *usage = &outcome.usage;
+    const long peak_kib = usage->ru_maxrss > outcome.peak_kib ? usage->ru_maxrss : outcome.peak_kib;
     if (counting)
         dprintf(out, "permitted=1 calls=%lld ", outcome.calls);
     dprintf(out,
@@ -297,7 +348,7 @@ static int run(char **arguments, int count, int counting) {
             WIFEXITED(status) ? WEXITSTATUS(status) : 0, WIFSIGNALED(status) ? WTERMSIG(status) : 0, error,
             outcome.timed_out, outcome.stopped, wall,
             (long long)usage->ru_utime.tv_sec * 1000000 + usage->ru_utime.tv_usec,
-            (long long)usage->ru_stime.tv_sec * 1000000 + usage->ru_stime.tv_usec, usage->ru_maxrss,
+            (long long)usage->ru_stime.tv_sec * 1000000 + usage->ru_stime.tv_usec, peak_kib,
             usage->ru_minflt, usage->ru_majflt);
     return 0;
 }
@@ -316,11 +367,13 @@ static int warm(const char *text) {
 
 int main(int argc, char **argv) {
     if (argc >= 2 && strcmp(argv[1], "run") == 0)
-        return run(argv + 2, argc - 2, 0);
+        return run(argv + 2, argc - 2, RUN);
+    if (argc >= 2 && strcmp(argv[1], "weigh") == 0)
+        return run(argv + 2, argc - 2, WEIGH);
     if (argc >= 2 && strcmp(argv[1], "count") == 0)
-        return run(argv + 2, argc - 2, 1);
+        return run(argv + 2, argc - 2, COUNT);
     if (argc == 3 && strcmp(argv[1], "warm") == 0)
         return warm(argv[2]);
     errno = EINVAL;
-    return die("usage: launcher run … | launcher count … | launcher warm BYTES");
+    return die("usage: launcher run … | launcher weigh … | launcher count … | launcher warm BYTES");
 }

@@ -33,6 +33,10 @@ pub struct Spec {
     pub cpus: Option<Cpus>,
     /// Kills it after this time.
     pub timeout: Option<Duration>,
+    /// Whether its peak memory is to be told exactly, for which it is stopped once on its way out, as by a
+    /// debugger. Programs that are none of ours may mind: those that look at themselves with `ptrace`,
+    /// or that run with other rights than their caller's.
+    pub exact_peak: bool,
     /// What it reads from standard input; none: nothing.
     pub input: Option<PathBuf>,
 }
@@ -56,6 +60,8 @@ pub struct Measurement {
     pub wall: Duration,
     pub user: Duration,
     pub system: Duration,
+    /// Exact where [`Spec::exact_peak`] asks for it and looking is permitted; else it lacks up to a
+    /// quarter of a MiB, by chance.
     pub peak_rss_bytes: u64,
     pub minor_faults: u64,
     pub major_faults: u64,
@@ -188,6 +194,7 @@ impl Launcher {
         let (stdout, stderr) = (Output::file(self.folder())?, Output::file(self.folder())?);
         let mut command = Command::new(&self.path);
         command.arg(match purpose {
+            Purpose::Cost if spec.exact_peak => "weigh",
             Purpose::Cost => "run",
             Purpose::Syscalls => "count",
         });

@@ -53,6 +53,60 @@ fn the_peak_of_a_small_program_is_its_own_and_not_that_of_a_large_parent() {
     assert_eq!(ballast.len() as u64, 200 * MIB);
 }
 
+/// Looking into other processes is not permitted everywhere; what is then told is what a parent is told.
+fn looking_is_permitted() -> bool {
+    let counted = launcher().run_beside(&shell("exit 0"), Purpose::Syscalls, |_| Ok::<(), ()>(()));
+    !matches!(counted, Err(Error::NotPermitted))
+}
+
+fn weighed(script: &str) -> Measurement {
+    run(&Spec {
+        exact_peak: true,
+        ..shell(script)
+    })
+}
+
+#[test]
+fn the_exact_peak_is_no_less_than_the_program_knows_of_itself() {
+    if !looking_is_permitted() {
+        return;
+    }
+    // The shell looks at itself, and grows afterwards if anything.
+    let script =
+        "while read -r name size rest; do [ $name != VmHWM: ] || echo $size; done </proc/$$/status";
+    let differences: Vec<i64> = (0..8)
+        .map(|_| {
+            let measured = weighed(script);
+            let own: i64 = said(&measured).trim().parse().unwrap();
+            (measured.peak_rss_bytes / 1024) as i64 - own
+        })
+        .collect();
+    let right = |difference: &i64| (0..256).contains(difference);
+    assert!(differences.iter().all(right), "KiB more: {differences:?}");
+}
+
+#[test]
+fn a_program_that_is_weighed_has_its_signals_stops_and_end() {
+    assert_eq!(weighed("exit 7").end, End::Code(7));
+    assert_eq!(weighed("kill -KILL $$").end, End::Signal(9));
+    assert_eq!(weighed("kill -TERM $$").end, End::Signal(15));
+    let caught = weighed("trap 'exit 5' USR1; kill -USR1 $$; exit 1");
+    assert_eq!(caught.end, End::Code(5));
+    let stopped = weighed("(sleep 0.1; echo on; kill -CONT $$) & kill -STOP $$; echo done; exit 3");
+    assert_eq!(
+        (said(&stopped).as_str(), stopped.end),
+        ("on\ndone\n", End::Code(3))
+    );
+    let children = weighed("for i in 1 2 3; do (exit $i); done; sh -c 'exit 4'");
+    assert_eq!(children.end, End::Code(4));
+    let late = run(&Spec {
+        exact_peak: true,
+        timeout: Some(Duration::from_millis(200)),
+        ..shell("sleep 60")
+    });
+    assert_eq!(late.end, End::TimedOut);
+}
+
 #[test]
 fn the_peak_of_a_large_program_is_seen() {
     // dd's buffer is of the size that it is told.

@@ -369,6 +369,7 @@ impl Suite<'_> {
             cpus: self.session.cpus.clone(),
             timeout: self.options.common.limit(Some(LIMIT_SECONDS)),
             input: command.input,
+            exact_peak: true,
         }
     }
 
