@@ -12,6 +12,7 @@ use crate::args::{Bench, Suite};
 use crate::experiments::{self, Plan, PlannedRow, Setting};
 use crate::progress::Progress;
 use crate::race::{self, Entry, Race, Start};
+use crate::runs::Runs;
 use crate::say::say;
 use crate::session::{self, Session};
 use crate::suite;
@@ -62,7 +63,7 @@ pub fn run(own: &[String], options: &Bench) -> Result<ExitCode> {
             launcher: &session.launcher,
             stop: &session.stop,
             warm_up_runs: 0,
-            runs: runs(options) as usize,
+            runs: runs(options),
             warm: !options.common.no_warm,
             progress: Progress::new(1.0),
         },
@@ -103,9 +104,9 @@ fn only_for_seeds(options: &Bench) -> Result<()> {
     }
 }
 
-fn runs(options: &Bench) -> u32 {
+fn runs(options: &Bench) -> Runs {
     let default = if options.quick { QUICK_RUNS } else { RUNS };
-    options.common.runs.unwrap_or(default)
+    Runs::Fixed(options.common.runs.unwrap_or(default) as usize)
 }
 
 fn title(options: &Bench) -> String {
@@ -118,7 +119,7 @@ fn title(options: &Bench) -> String {
 /// Everything that a reader needs to repeat the session, besides the parameters of experiments.
 pub fn settings(
     options: &Bench,
-    runs: u32,
+    runs: Runs,
     cpus: &Cpus,
     ignored: &[String],
 ) -> Vec<(String, String)> {
@@ -212,11 +213,11 @@ impl Runner<'_> {
         let processes: usize = entries.iter().flatten().map(|row| race::runners(row)).sum();
         let names: Vec<&str> = plans.iter().map(|plan| plan.name.as_str()).collect();
         self.race.progress.say(&format!(
-            "{} on {} allocators, {} runs each: {} processes",
+            "{} on {} allocators, {}: {} processes",
             names.join(", "),
             self.allocators.len(),
-            self.race.runs,
-            processes * self.race.runs,
+            self.race.runs.each(),
+            processes * self.race.runs.most(),
         ));
     }
 

@@ -14,6 +14,7 @@ use mallard_report::{stats, units};
 use crate::args::Compare;
 use crate::progress::Progress;
 use crate::race::{self, Entry, Race, Start};
+use crate::runs::Runs;
 use crate::session::Session;
 
 const RUNS: u32 = 5;
@@ -37,16 +38,16 @@ pub fn run(own: &[String], options: &Compare) -> Result<ExitCode> {
         launcher: &session.launcher,
         stop: &session.stop,
         warm_up_runs: options.warmup as usize,
-        runs: options.common.runs.unwrap_or(RUNS) as usize,
+        runs: Runs::Fixed(options.common.runs.unwrap_or(RUNS) as usize),
         warm: !options.common.no_warm,
         progress: Progress::new(1.0),
     };
     race.progress = Progress::new(race.weight(1.0, &entries));
     let shown = command_line(&options.program);
     race.progress.say(&format!(
-        "{shown} on {} allocators, {} runs each",
+        "{shown} on {} allocators, {}",
         race::runners(&entries),
-        race.runs
+        race.runs.each()
     ));
     let label = Path::new(name)
         .file_name()

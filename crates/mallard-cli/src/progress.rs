@@ -42,8 +42,13 @@ impl Progress {
     /// So much of the work is done, or will not be done at all.
     pub fn advance(&mut self, weight: f64) {
         self.done += weight;
-        let share = (self.done / self.total).clamp(0.0, 1.0);
+        let share = self.share().clamp(0.0, 1.0);
         self.bar.set_position((share * STEPS as f64) as u64);
+    }
+
+    /// How much of the work is done.
+    pub fn share(&self) -> f64 {
+        self.done / self.total
     }
 
     /// A line that stays.
@@ -61,7 +66,7 @@ impl Progress {
     }
 
     fn left(&self) -> String {
-        match remaining(self.started.elapsed(), self.done / self.total) {
+        match remaining(self.started.elapsed(), self.share()) {
             Some(left) => format!(" · {}", about(left)),
             None => String::new(),
         }

@@ -1,13 +1,16 @@
 //! One row of measurements: allocators take turns on the same work.
 //!
 //! [`Race::row`] is the whole protocol of `bench` and `compare`: in every round each allocator has
-//! one run, memory is warmed before each, an allocator that fails is out for the rest of the row
-//! and the others go on.
+//! one run, memory is warmed before each, an allocator that fails or [has had its runs](Runs) is out
+//! for the rest of the row and the others go on.
+
+use std::time::{Duration, Instant};
 
 use mallard_measure::{End, Launcher, Measurement, Purpose, Spec, Stop, memory, schedule};
 use mallard_report::model::{Cell, Exit, Failure, Run};
 
 use crate::progress::Progress;
+use crate::runs::Runs;
 
 /// Lines of a failed program's output that are kept.
 const LAST_LINES: usize = 10;
@@ -52,7 +55,7 @@ pub struct Race<'a> {
     pub stop: &'a Stop,
     /// Runs before those that count.
     pub warm_up_runs: usize,
-    pub runs: usize,
+    pub runs: Runs,
     /// Whether memory is warmed before each run.
     pub warm: bool,
     pub progress: Progress,
@@ -72,40 +75,67 @@ pub struct Row<'a> {
     pub counting_weight: f64,
 }
 
+/// How far an entry is in its row.
+#[derive(Clone)]
+struct Part {
+    /// The highest RSS of its runs.
+    peak: Option<u64>,
+    /// What its runs took, with all that belongs to them.
+    spent: Duration,
+    /// Runs that the progress still expects.
+    due: usize,
+}
+
 impl Race<'_> {
     /// Runs a row and returns its cells in the order of the entries. After a stop they hold what
     /// there is.
     pub fn row(&mut self, row: &Row<'_>, judge: &mut Judge<'_>) -> Vec<Cell> {
         let mut cells: Vec<Cell> = row.entries.iter().map(cell).collect();
-        let mut peaks = vec![None; row.entries.len()];
-        let rounds = self.warm_up_runs + self.runs;
+        let part = Part {
+            peak: None,
+            spent: Duration::ZERO,
+            due: self.expected(row.weight),
+        };
+        let mut parts = vec![part; row.entries.len()];
+        let rounds = self.warm_up_runs + self.runs.most();
         for (round, turn) in schedule::turns(rounds, row.entries.len()) {
             if self.stop.requested() {
                 break;
             }
-            let (entry, cell) = (&row.entries[turn], &mut cells[turn]);
+            let (entry, part) = (&row.entries[turn], &mut parts[turn]);
             let Start::Run(spec) = &entry.start else {
                 continue;
             };
-            if cell.failure.is_none() {
-                let counted = round.checked_sub(self.warm_up_runs);
-                self.announce(row, entry, counted);
-                match self.once(row, spec, &mut peaks[turn]) {
-                    Some(Ok(measured)) => match judge(&entry.allocator, &measured) {
-                        Ok(run) if counted.is_some() => cell.runs.push(run),
-                        Ok(_) => {}
-                        Err(failure) => cell.failure = Some(failure),
-                    },
-                    Some(Err(failure)) => cell.failure = Some(failure),
-                    None => break,
-                }
-                if let Some(failure) = &cell.failure {
-                    let name = &entry.allocator;
-                    self.progress
-                        .say(&format!("{}: {name} failed: {}", row.what, failure.reason));
-                }
+            if self.done(&cells, turn, part.spent) {
+                let left = std::mem::take(&mut part.due);
+                self.progress.advance(row.weight * left as f64);
+                continue;
             }
-            self.progress.advance(row.weight);
+            let cell = &mut cells[turn];
+            let counted = round.checked_sub(self.warm_up_runs);
+            self.announce(row, entry, counted);
+            let began = Instant::now();
+            match self.once(row, spec, &mut part.peak) {
+                Some(Ok(measured)) => match judge(&entry.allocator, &measured) {
+                    Ok(run) if counted.is_some() => {
+                        cell.runs.push(run);
+                        part.spent += began.elapsed();
+                    }
+                    Ok(_) => {}
+                    Err(failure) => cell.failure = Some(failure),
+                },
+                Some(Err(failure)) => cell.failure = Some(failure),
+                None => break,
+            }
+            if let Some(failure) = &cell.failure {
+                let name = &entry.allocator;
+                self.progress
+                    .say(&format!("{}: {name} failed: {}", row.what, failure.reason));
+            }
+            if part.due > 0 {
+                part.due -= 1;
+                self.progress.advance(row.weight);
+            }
         }
         for (entry, cell) in row.entries.iter().zip(&mut cells) {
             self.count(row, entry, cell);
@@ -140,14 +170,31 @@ impl Race<'_> {
         }
     }
 
+    /// Whether an entry has no more turns: it failed, or has had its runs.
+    fn done(&self, cells: &[Cell], entry: usize, spent: Duration) -> bool {
+        let seconds = |cell: &Cell| cell.runs.iter().map(|run| run.seconds).collect();
+        let racing = cells.iter().filter(|cell| cell.failure.is_none());
+        let all: Vec<Vec<f64>> = racing.map(seconds).collect();
+        let own: Vec<f64> = seconds(&cells[entry]);
+        cells[entry].failure.is_some() || self.runs.done(&own, spent.as_secs_f64(), &all)
+    }
+
     /// The weight of a row in the progress.
     pub fn weight(&self, row_weight: f64, entries: &[Entry]) -> f64 {
-        row_weight * ((self.warm_up_runs + self.runs) * runners(entries)) as f64
+        row_weight * (self.expected(row_weight) * runners(entries)) as f64
+    }
+
+    /// How many runs an entry will have, those that do not count among them.
+    fn expected(&self, row_weight: f64) -> usize {
+        self.warm_up_runs + self.runs.expected(row_weight)
     }
 
     fn announce(&self, row: &Row<'_>, entry: &Entry, counted: Option<usize>) {
         let run = match counted {
-            Some(run) => format!("run {} of {}", run + 1, self.runs),
+            Some(run) => match self.runs {
+                Runs::Fixed(runs) => format!("run {} of {runs}", run + 1),
+                Runs::ByTime { .. } => format!("run {}", run + 1),
+            },
             None => "warm-up".to_owned(),
         };
         self.progress
@@ -292,7 +339,7 @@ mod tests {
             launcher,
             stop,
             warm_up_runs: 1,
-            runs: 3,
+            runs: Runs::Fixed(3),
             warm: false,
             progress: Progress::new(1.0),
         }
@@ -337,6 +384,65 @@ mod tests {
         assert_eq!(bad.last_lines, ["last words"]);
         assert_eq!(cells[2].failure, None);
         assert_eq!(cells[3].failure.as_ref().unwrap().reason, "it is not there");
+    }
+
+    /// Runs by time of a script each; returns the order of the turns, the cells and the share of the
+    /// progress that is done.
+    fn by_time(seconds: f64, scripts: &[(&str, &str)]) -> (String, Vec<Cell>, f64) {
+        let stop = Stop::default();
+        let launcher = Launcher::new(stop.clone()).unwrap();
+        let entries = scripts
+            .iter()
+            .map(|(name, script)| entry(name, shell(script)));
+        let entries: Vec<Entry> = entries.collect();
+        let mut race = Race {
+            warm_up_runs: 0,
+            runs: Runs::ByTime {
+                least: 3,
+                most: 4,
+                seconds,
+            },
+            ..race(&launcher, &stop)
+        };
+        race.progress = Progress::new(race.weight(1.0, &entries));
+        let mut order = Vec::new();
+        // The figure is what the script says; it takes no such time.
+        let cells = race.row(&row(&entries), &mut |allocator, measured| {
+            order.push(allocator.to_owned());
+            let text = measured.stdout.head(64).unwrap_or_default();
+            match text.trim().parse() {
+                Ok(seconds) => Ok(Run {
+                    seconds,
+                    ..figures(measured)
+                }),
+                Err(_) => Err(failure("it said nothing".to_owned(), measured)),
+            }
+        });
+        (order.join(" "), cells, race.progress.share())
+    }
+
+    #[test]
+    fn by_time_one_that_is_done_is_skipped_while_the_others_go_on() {
+        let scripts = [
+            ("slow", "echo 2.5"),
+            ("a", "echo 1"),
+            ("bad", "exit 3"),
+            // With the third of its runs they took long enough.
+            ("long", "sleep 0.7; echo 1.5"),
+        ];
+        let (order, cells, share) = by_time(2.0, &scripts);
+        assert_eq!(order, "slow a bad long a long slow long a a");
+        let runs: Vec<usize> = cells.iter().map(|cell| cell.runs.len()).collect();
+        assert_eq!(runs, [2, 4, 0, 3]);
+        assert_eq!(share, 1.0);
+    }
+
+    #[test]
+    fn the_progress_ends_at_its_end_however_many_runs_were_expected() {
+        for seconds in [0.0, 2.5, 3.5] {
+            let (_, _, share) = by_time(seconds, &[("a", "echo 1"), ("slow", "echo 9")]);
+            assert_eq!(share, 1.0, "{seconds}");
+        }
     }
 
     #[test]

@@ -18,15 +18,23 @@ use crate::args::Bench;
 use crate::bench::{self, LIBRARY_PATH, LIMIT_SECONDS, MOST_ANSWER};
 use crate::progress::Progress;
 use crate::race::{self, Beside, Entry, Failed, Race, Start};
+use crate::runs::Runs;
 use crate::say::say;
 use crate::session::{self, Session};
 use crate::workloads::Workloads;
 
 const _: () = assert!(mallard_measure::MOST_SYSCALLS == mallard_report::suite::MOST_SYSCALLS);
-const RUNS: u32 = 3;
-const QUICK_RUNS: u32 = 1;
-/// The peers' mean time as a multiple of a good allocator's, for the expected time.
+/// Some forty minutes for the whole suite on nine allocators.
+const RUNS: Runs = Runs::ByTime {
+    least: 3,
+    most: 9,
+    seconds: 3.0,
+};
+const QUICK_RUNS: Runs = Runs::Fixed(1);
+/// The mean time of a run as a multiple of a good allocator's, for the expected time: where all have
+/// as many runs, and where the slow have fewer.
 const OTHERS: f64 = 1.5;
+const OTHERS_BY_TIME: f64 = 1.3;
 /// Seconds that starting a process, and warming a GiB before it, take.
 const PROCESS_SECONDS: f64 = 0.03;
 const WARM_SECONDS_PER_GIB: f64 = 0.35;
@@ -61,12 +69,14 @@ pub fn run(own: &[String], options: &Bench) -> Result<ExitCode> {
     let session = Session::open(own, &options.common)?;
     let workloads = Workloads::install(session.launcher.folder())?;
     let ignored = bench::foreign_settings();
-    let runs = options
-        .common
-        .runs
-        .unwrap_or(if options.quick { QUICK_RUNS } else { RUNS });
+    let runs = match options.common.runs {
+        Some(runs) => Runs::Fixed(runs as usize),
+        None if options.quick => QUICK_RUNS,
+        None => RUNS,
+    };
     let suite = Suite {
         options,
+        runs,
         session: &session,
         allocators: session.allocators(),
         workloads: &workloads,
@@ -82,7 +92,7 @@ pub fn run(own: &[String], options: &Bench) -> Result<ExitCode> {
         let all = vec![experiment.clone()];
         session.keep(Kind::Suite, title.to_owned(), settings.clone(), all)
     };
-    let experiment = suite.all(&rows, runs, &keep)?;
+    let experiment = suite.all(&rows, &keep)?;
     session.close(
         Kind::Suite,
         title.to_owned(),
@@ -93,6 +103,7 @@ pub fn run(own: &[String], options: &Bench) -> Result<ExitCode> {
 
 struct Suite<'a> {
     options: &'a Bench,
+    runs: Runs,
     session: &'a Session,
     allocators: Vec<Allocator>,
     workloads: &'a Workloads,
@@ -104,25 +115,27 @@ impl Suite<'_> {
     fn all(
         &self,
         rows: &[&'static SuiteRow],
-        runs: u32,
         keep: &dyn Fn(&Experiment) -> Result<()>,
     ) -> Result<Experiment> {
         let mut race = Race {
             launcher: &self.session.launcher,
             stop: &self.session.stop,
             warm_up_runs: 0,
-            runs: runs as usize,
+            runs: self.runs,
             warm: !self.options.common.no_warm,
             progress: Progress::new(1.0),
         };
-        let whole = |row: &&SuiteRow| self.weight(row) * f64::from(runs) + self.counting(row);
+        let whole = |row: &&SuiteRow| {
+            let weight = self.weight(row);
+            weight * self.runs.expected(weight) as f64 + self.counting(row)
+        };
         let expected = rows.iter().map(whole).sum::<f64>() * self.allocators.len() as f64;
         race.progress = Progress::new(expected);
         race.progress.say(&format!(
-            "{} rows on {} allocators, {runs} {} each: about {}",
+            "{} rows on {} allocators, {}: about {}",
             rows.len(),
             self.allocators.len(),
-            if runs == 1 { "run" } else { "runs" },
+            self.runs.each(),
             units::elapsed(expected),
         ));
         let mut experiment = Experiment {
@@ -148,7 +161,7 @@ impl Suite<'_> {
         Ok(experiment)
     }
 
-    /// Seconds that a run of the row takes on one allocator.
+    /// Seconds that a run of the row takes on one allocator, warming included.
     fn weight(&self, row: &SuiteRow) -> f64 {
         let size = usize::from(self.options.quick);
         let gib = row.peak_bytes[size] as f64 / f64::from(1 << 30);
@@ -156,7 +169,11 @@ impl Suite<'_> {
             true => 0.0,
             false => (2.0 * gib).max(1.0 / 16.0) * WARM_SECONDS_PER_GIB,
         };
-        row.seconds[size] * OTHERS + warming + PROCESS_SECONDS
+        let others = match self.runs {
+            Runs::Fixed(_) => OTHERS,
+            Runs::ByTime { .. } => OTHERS_BY_TIME,
+        };
+        row.seconds[size] * others + warming + PROCESS_SECONDS
     }
 
     /// Seconds that counting its system calls takes, in a run of its own, under a tracer, that a first

@@ -72,6 +72,30 @@ fn rows_run_on_every_allocator_and_every_figure_is_told() {
 }
 
 #[test]
+fn without_a_number_the_runs_go_by_time_and_that_is_told() {
+    let place = Place::new();
+    let (code, _, stderr) =
+        told(&mut place.mallard(&["bench", "--suite", "full", "-a", "glibc", "pairs-1"]));
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(
+        stderr.contains("1 allocators, 3 to 9 runs each, 2 where over 2 × the best time: about"),
+        "{stderr}"
+    );
+    let results = results(&place);
+    let (name, runs) = &results.settings[0];
+    assert!(
+        name == "runs" && runs.starts_with("3 to 9, as long as"),
+        "{name}: {runs}"
+    );
+    let cell = &results.experiments[0].rows[0].cells[0];
+    let count = cell.runs.len();
+    assert!((3..=9).contains(&count), "{count} runs");
+    // Each but the last began before the time was over.
+    let before = cell.runs[..count - 1].iter().map(|run| run.wall_seconds);
+    assert!(count == 3 || before.sum::<f64>() < 3.0, "{cell:?}");
+}
+
+#[test]
 fn an_allocator_that_crashes_in_a_row_is_told_there_and_is_in_the_others() {
     let place = Place::new();
     // Blocks that only one of the rows asks for are its end.
