@@ -64,6 +64,11 @@ impl Filler {
         }
     }
 
+    /// Has nobody find the chunk until it is filed again.
+    pub fn set_aside(&mut self, chunk: &'static Chunk) {
+        self.unlink(chunk);
+    }
+
     fn link(&mut self, chunk: &'static Chunk, list: u16) {
         if list == NO_LIST {
             return;

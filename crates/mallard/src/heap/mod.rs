@@ -43,7 +43,7 @@ use crate::space::{HeapId, Region};
 use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use crate::sys::count::Kind;
 use crate::sys::lock::{Guard, Mutex, RawLock};
-use crate::sys::time;
+use crate::sys::{mem, time};
 pub use heaps::{FIRST, HEAP, make_apart, making};
 use lent::Lending;
 pub use state::NATURAL_MAX;
@@ -241,11 +241,26 @@ impl PageHeap {
             Some(run) if more && s.begins_chunk(run.addr, pages) => s.grown(),
             _ => None,
         };
+        let absent = match run {
+            Some(run) if run.zeroed && nodes::are_known() => s.set_aside(run.addr, pages),
+            _ => None,
+        };
         drop(s);
+        if let (Some(chunk), Some(run)) = (absent, run) {
+            self.bring(chunk, run.addr);
+        }
         if let Some(limit) = limit {
             self.shed(limit);
         }
         run.or_else(|| self.alloc_elsewhere(pages, align))
+    }
+
+    /// Has the system bring the huge page of a chunk that was set aside, of which the caller has the fresh
+    /// run at `addr`, and lets others have the rest of it.
+    #[cold]
+    fn bring(&self, chunk: &'static Chunk, addr: usize) {
+        mem::touch(addr);
+        self.state.lock().filler.file(chunk);
     }
 
     /// A run for which this page heap has no room: of another one, or from hooks. Those that serve one

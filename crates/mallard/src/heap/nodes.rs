@@ -34,6 +34,11 @@ pub fn here(first: usize) -> Option<&'static PageHeap> {
     }
 }
 
+/// Whether there was a second thread, so that somebody has asked.
+pub fn are_known() -> bool {
+    NODES.load(Ordering::Relaxed) != UNKNOWN
+}
+
 /// Whether the machine is known to have several nodes.
 pub fn are_several() -> bool {
     NODES.load(Ordering::Acquire) == SEVERAL

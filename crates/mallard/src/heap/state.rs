@@ -5,7 +5,8 @@
 //! chunks ([`super::pool`]). Here a page is allocated or free, nothing else: [`super::PageHeap`] locks,
 //! [`super::purge`] returns what is free.
 //!
-//! Invariants: the totals are the sums over the chunks, and every chunk is filed where its pages say.
+//! Invariants: the totals are the sums over the chunks, and every chunk is filed where its pages say, or
+//! set aside by the thread that has just begun it.
 
 use super::decay::Decay;
 use super::filler::Filler;
@@ -70,6 +71,21 @@ impl State {
     pub fn begins_chunk(&self, addr: usize, pages: usize) -> bool {
         pages >= CHUNK_PAGES
             || Region::find(addr).is_some_and(|r| r.chunk_of(addr).used.get() as usize == pages)
+    }
+
+    /// Where the run is the first of a chunk whose huge page is still to come: the chunk, which nobody finds
+    /// until it is filed again. Two threads that touch such a chunk at the same time both clear 2 MiB,
+    /// and the kernel throws one away; so who begins it has it brought before others get pages of it, and
+    /// they begin one of their own meanwhile. (A fork in between leaves it unfiled in the child, until one
+    /// of its runs is freed there.)
+    pub fn set_aside(&mut self, addr: usize, pages: usize) -> Option<&'static Chunk> {
+        let chunk = Region::find(addr)?.chunk_of(addr);
+        let is_first =
+            chunk.huge.get() && chunk.used.get() as usize == pages && pages < CHUNK_PAGES;
+        (is_first && chunk.dirty.is_empty() && chunk.muzzy.is_empty()).then(|| {
+            self.filler.set_aside(chunk);
+            chunk
+        })
     }
 
     pub fn alloc(&mut self, pages: usize, align: usize) -> Option<Run> {
@@ -256,6 +272,76 @@ impl State {
         self.filler.file(chunk);
         if chunk.is_vacant() {
             self.pool.file(chunk);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{PageHeap, heaps, nodes};
+    use super::*;
+    use crate::testing::alone;
+
+    fn chunk_of(at: usize) -> &'static Chunk {
+        Region::find(at).expect("ours").chunk_of(at)
+    }
+
+    /// A page heap whose vacant chunks have no memory and ask for huge pages when they are begun; none
+    /// where the system has none.
+    fn grown() -> Option<&'static PageHeap> {
+        let heap = heaps::make(&heaps::making()).expect("there is memory");
+        let at = heap
+            .alloc(24 * CHUNK_PAGES, PAGE)
+            .expect("there is memory")
+            .addr;
+        heap.free(at, 24 * CHUNK_PAGES);
+        heap.purge_all();
+        chunk_of(at + 23 * CHUNK).huge.get().then_some(heap)
+    }
+
+    #[test]
+    fn a_chunk_whose_huge_page_is_to_come_is_found_by_nobody_else() {
+        let _alone = alone();
+        let Some(heap) = grown() else { return };
+        let mut s = heap.state.lock();
+        let chunk_with = |s: &mut State, pages| {
+            let at = s.alloc(pages, PAGE).expect("vacant").addr;
+            (at, chunk_of(at))
+        };
+        let (first, begun) = chunk_with(&mut s, 10);
+        let aside = s.set_aside(first, 10).expect("it is to come");
+        assert!(core::ptr::eq(aside, begun));
+        let (second, other) = chunk_with(&mut s, 10);
+        assert!(!core::ptr::eq(other, begun), "set aside");
+        s.filler.file(aside);
+        let rest = CHUNK_PAGES - 10;
+        let rests = [chunk_with(&mut s, rest), chunk_with(&mut s, rest)];
+        let found = |chunk| rests.iter().any(|&(_, c)| core::ptr::eq(c, chunk));
+        assert!(found(begun) && found(other), "filed again");
+        assert!(s.set_aside(rests[0].0, rest).is_none(), "not the first");
+        drop(s);
+        let ends = rests.map(|(at, _)| (at, rest));
+        heap.free_many([(first, 10), (second, 10)].into_iter().chain(ends));
+        heap.purge_all();
+    }
+
+    #[test]
+    fn who_begins_a_chunk_has_fresh_zeros_and_others_get_the_rest() {
+        let _alone = alone();
+        let Some(heap) = grown() else { return };
+        // As if there were a second thread.
+        let was_known = nodes::are_known();
+        nodes::here(core::ptr::from_ref(heap).addr());
+        let run = heap.alloc(10, PAGE).expect("vacant");
+        // SAFETY: the run is held.
+        let bytes = unsafe { core::slice::from_raw_parts(run.addr as *const u8, 10 * PAGE) };
+        assert!(run.zeroed && bytes.iter().all(|&byte| byte == 0));
+        let next = heap.alloc(10, PAGE).expect("there is room").addr;
+        assert!(core::ptr::eq(chunk_of(next), chunk_of(run.addr)));
+        heap.free_many([(run.addr, 10), (next, 10)].into_iter());
+        heap.purge_all();
+        if !was_known {
+            nodes::forget();
         }
     }
 }
