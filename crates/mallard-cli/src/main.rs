@@ -2,9 +2,9 @@
 //!
 //! Each command is a module: [`bench`] (the seeds' experiments, and the full [`suite`]), [`compare`] (the user's own
 //! program), [`exec`] (`mallard run`), [`list`] (`mallard allocators`). The first two share the
-//! [`race`], which lets allocators take turns on rows of measurements as often as [`runs`] says, the [`folder`] that their
-//! results are written to, and the [`session`] around both: allocators made ready, progress, a way
-//! to stop. What is measured comes from `mallard_measure`, what it is measured on from
+//! [`race`], which lets allocators take turns on rows of measurements as often as [`runs`] says, the
+//! [`folder`] that their results are written to, and the [`session`] around both: allocators made
+//! ready, progress, a way to stop. What is measured comes from `mallard_measure`, what it is measured on from
 //! `mallard_allocators`, how it is shown from `mallard_report`.
 
 mod amount;

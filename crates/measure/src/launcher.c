@@ -140,7 +140,8 @@ static void let_pass(pid_t child, Outcome *outcome) {
 /* Waits for the program's end, or for one of the blocked `events`. */
 static int await(pid_t child, long long deadline, const sigset_t *events, Outcome *outcome) {
     for (;;) {
-        pid_t ended = wait4(child, &outcome->status, WNOHANG, &outcome->usage);
+        const int killed = outcome->timed_out || outcome->stopped; /* only its end is left to wait for */
+        pid_t ended = wait4(child, &outcome->status, killed ? 0 : WNOHANG, &outcome->usage);
         if (ended == child && WIFSTOPPED(outcome->status)) {
             let_pass(child, outcome);
             continue;
@@ -149,15 +150,8 @@ static int await(pid_t child, long long deadline, const sigset_t *events, Outcom
             return 0;
         if (ended < 0 && errno != EINTR)
             return -1;
-        if (outcome->timed_out || outcome->stopped) { /* already killed: only its end is left to wait for */
-            for (;;) {
-                ended = wait4(child, &outcome->status, 0, &outcome->usage);
-                if (ended < 0 ? errno != EINTR : !WIFSTOPPED(outcome->status))
-                    return 0;
-                if (ended == child)
-                    let_pass(child, outcome);
-            }
-        }
+        if (killed)
+            continue;
         int event;
         if (deadline) {
             long long left = deadline - now_ns();

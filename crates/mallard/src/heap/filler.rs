@@ -64,11 +64,6 @@ impl Filler {
         }
     }
 
-    /// Has nobody find the chunk until it is filed again.
-    pub fn set_aside(&mut self, chunk: &'static Chunk) {
-        self.unlink(chunk);
-    }
-
     fn link(&mut self, chunk: &'static Chunk, list: u16) {
         if list == NO_LIST {
             return;
@@ -85,7 +80,8 @@ impl Filler {
         self.filled[level] |= 1 << step;
     }
 
-    fn unlink(&mut self, chunk: &'static Chunk) {
+    /// Takes the chunk from where it was: nobody finds it until it is filed again.
+    pub fn unlink(&mut self, chunk: &'static Chunk) {
         let list = chunk.list.replace(NO_LIST);
         if list == NO_LIST {
             return;

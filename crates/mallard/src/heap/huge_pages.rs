@@ -142,20 +142,20 @@ pub fn kept_broken(chunk: &Chunk) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::{PageHeap, heaps};
     use super::*;
     use crate::class::PAGE;
     use crate::testing::alone;
     use std::vec::Vec;
 
-    fn chunk_of(at: usize) -> &'static Chunk {
+    pub fn chunk_of(at: usize) -> &'static Chunk {
         Region::find(at).expect("ours").chunk_of(at)
     }
 
     /// A page heap of its own with vacant chunks that have no memory and ask for huge pages when they are
     /// used; none where the system has none.
-    fn grown() -> Option<&'static PageHeap> {
+    pub fn grown() -> Option<&'static PageHeap> {
         let heap = heaps::make(&heaps::making()).expect("there is memory");
         let run = heap.alloc(24 * CHUNK_PAGES, PAGE).expect("there is memory");
         let has_huge = chunk_of(run.addr + 23 * CHUNK).huge.get();

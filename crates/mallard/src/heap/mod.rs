@@ -1,8 +1,9 @@
 //! The page heap: runs of pages out of 2 MiB chunks.
 //!
-//! - `state` is what the lock guards. A request of less than a chunk takes the lowest sufficient run of the fullest chunk that has
-//!   one (`filler`), else a vacant chunk (`pool`); a larger one takes neighbouring vacant chunks, and
-//!   the rest of the last of them serves smaller requests.
+//! - `state` is what the lock guards: it takes runs from chunks and gives them back. A request of less
+//!   than a chunk takes the lowest sufficient run of the fullest chunk that has one (`filler`), else a
+//!   vacant chunk (`pool`); a larger one takes neighbouring vacant chunks, and the rest of the last of
+//!   them serves smaller requests.
 //! - A run freed becomes dirty pages of its chunk. Dirty pages go back to the system along a curve
 //!   (`decay`), in an order and with system calls that `purge` chooses, outside the lock.
 //!   `advice` makes the calls.
@@ -236,18 +237,15 @@ impl PageHeap {
         let held = s.totals.used + s.totals.dirty;
         let run = s.alloc_for(pages, wanted, align);
         let more = s.totals.used + s.totals.dirty > held;
-        let limit = match run {
-            // Where it matters is where chunks are begun: slabs fill one bit by bit.
-            Some(run) if more && s.begins_chunk(run.addr, pages) => s.grown(),
-            _ => None,
-        };
-        let absent = match run {
-            Some(run) if run.zeroed && nodes::are_known() => s.set_aside(run.addr, pages),
-            _ => None,
-        };
+        // Where it matters is where chunks are begun: slabs fill one bit by bit.
+        let begun = run.filter(|run| more && s.begins_chunk(run.addr, pages));
+        let limit = begun.and_then(|_| s.grown());
+        let absent = begun
+            .filter(|run| run.zeroed && nodes::are_known())
+            .and_then(|run| Some((s.set_aside(run.addr, pages)?, run.addr)));
         drop(s);
-        if let (Some(chunk), Some(run)) = (absent, run) {
-            self.bring(chunk, run.addr);
+        if let Some((chunk, addr)) = absent {
+            self.bring(chunk, addr);
         }
         if let Some(limit) = limit {
             self.shed(limit);

@@ -79,11 +79,13 @@ impl State {
     /// they begin one of their own meanwhile. (A fork in between leaves it unfiled in the child, until one
     /// of its runs is freed there.)
     pub fn set_aside(&mut self, addr: usize, pages: usize) -> Option<&'static Chunk> {
+        if pages >= CHUNK_PAGES || !self.begins_chunk(addr, pages) {
+            return None;
+        }
         let chunk = Region::find(addr)?.chunk_of(addr);
-        let is_first =
-            chunk.huge.get() && chunk.used.get() as usize == pages && pages < CHUNK_PAGES;
-        (is_first && chunk.dirty.is_empty() && chunk.muzzy.is_empty()).then(|| {
-            self.filler.set_aside(chunk);
+        let is_absent = chunk.huge.get() && chunk.dirty.is_empty() && chunk.muzzy.is_empty();
+        is_absent.then(|| {
+            self.filler.unlink(chunk);
             chunk
         })
     }
@@ -278,26 +280,10 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{PageHeap, heaps, nodes};
+    use super::super::huge_pages::tests::{chunk_of, grown};
+    use super::super::nodes;
     use super::*;
     use crate::testing::alone;
-
-    fn chunk_of(at: usize) -> &'static Chunk {
-        Region::find(at).expect("ours").chunk_of(at)
-    }
-
-    /// A page heap whose vacant chunks have no memory and ask for huge pages when they are begun; none
-    /// where the system has none.
-    fn grown() -> Option<&'static PageHeap> {
-        let heap = heaps::make(&heaps::making()).expect("there is memory");
-        let at = heap
-            .alloc(24 * CHUNK_PAGES, PAGE)
-            .expect("there is memory")
-            .addr;
-        heap.free(at, 24 * CHUNK_PAGES);
-        heap.purge_all();
-        chunk_of(at + 23 * CHUNK).huge.get().then_some(heap)
-    }
 
     #[test]
     fn a_chunk_whose_huge_page_is_to_come_is_found_by_nobody_else() {
