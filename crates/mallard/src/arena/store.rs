@@ -19,7 +19,8 @@ const LONG_BYTES: usize = 512 * 1024;
 /// many of the heap: there are many such classes, and pages that lie in one's store are not there for
 /// the others. Those that threads keep none of themselves, unless an option says so, are stored one by
 /// one, and spare a way to the page heap that is short beside what such a block costs to be written to:
-/// where others lie already, they are no more than [`LONG_BYTES`] or that part.
+/// they are no more than [`LONG_BYTES`] or that part. They have that for themselves: what lies in the
+/// others' stores would send each of them to the page heap and back.
 const RUN_SHARE: usize = 16;
 /// Blocks that it holds at most.
 const MOST: usize = 2048;
@@ -45,20 +46,28 @@ pub fn bring_aligned_last(blocks: &mut [usize], align: usize) -> bool {
 const LEAST: usize = 32;
 const SHARED_LOOKS: u8 = 4;
 
-/// Bytes of blocks of whole pages in all stores.
-static RUNS: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of blocks of whole pages in all stores: of the classes that threads keep, and of longer ones.
+static RUNS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// The sum that blocks of a class of whole pages are a part of, and what it may be in a small heap.
+fn runs(class: Class) -> (&'static AtomicUsize, usize) {
+    match class.size() > MEDIUM_MAX {
+        true => (&RUNS[1], LONG_BYTES),
+        false => (&RUNS[0], RUN_BYTES),
+    }
+}
 
 /// Keeps the sum when so many blocks came or went.
 fn count_runs(class: Class, came: usize, went: usize) {
     if !class.is_slab() && came != went {
         let more = (came * class.size()).wrapping_sub(went * class.size());
-        RUNS.fetch_add(more, Ordering::Relaxed);
+        runs(class).0.fetch_add(more, Ordering::Relaxed);
     }
 }
 
 /// Whether any store holds blocks of whole pages.
 pub fn holds_runs() -> bool {
-    RUNS.load(Ordering::Relaxed) > 0
+    RUNS.iter().any(|sum| sum.load(Ordering::Relaxed) > 0)
 }
 
 pub struct Store {
@@ -119,12 +128,9 @@ impl Store {
     /// thread that alone uses a class is served as well by the slabs.
     fn limit(&self, class: Class) -> usize {
         if !class.is_slab() {
-            let least = match class.size() > MEDIUM_MAX {
-                true => LONG_BYTES,
-                false => RUN_BYTES,
-            };
+            let (sum, least) = runs(class);
             let budget = least.max(super::footprint() / RUN_SHARE);
-            let left = budget.saturating_sub(RUNS.load(Ordering::Relaxed));
+            let left = budget.saturating_sub(sum.load(Ordering::Relaxed));
             (self.cap as usize).min(self.len as usize + left / class.size())
         } else if self.shared > 0 {
             self.cap as usize
@@ -248,42 +254,48 @@ mod tests {
     use std::vec;
     use std::vec::Vec;
 
-    /// Stores of the classes of whole pages from this one on, with the class of each.
-    fn stores_from(first: Class) -> Vec<(Class, Store)> {
-        let classes = first.0.max(SLAB_CLASSES as u8 + 1)..=CACHED_CLASSES as u8;
-        classes.map(|c| (Class(c), Store::new())).collect()
+    /// Stores of classes of whole pages, those that threads keep or longer ones, with the class of each.
+    fn stores(long: bool) -> Vec<(Class, Store)> {
+        let classes = (SLAB_CLASSES as u8 + 1..=CACHED_CLASSES as u8).map(Class);
+        let of_kind = classes.filter(|class| (class.size() > MEDIUM_MAX) == long);
+        of_kind.map(|class| (class, Store::new())).collect()
+    }
+
+    /// Puts into each store what it takes; tells how many bytes went in.
+    fn fill(stores: &mut [(Class, Store)]) -> usize {
+        let blocks: Vec<usize> = (0..1000).collect();
+        let put = |(class, store): &mut (Class, Store)| store.put(*class, &blocks) * class.size();
+        stores.iter_mut().map(put).sum()
+    }
+
+    fn empty(stores: &mut [(Class, Store)]) {
+        let mut out = vec![0; 1000];
+        for (class, store) in stores {
+            store.idle(*class, &mut out, true);
+        }
     }
 
     #[test]
-    fn stores_of_whole_pages_share_a_budget_and_long_blocks_a_smaller_one() {
+    fn stores_of_whole_pages_share_a_budget_and_those_of_long_blocks_a_smaller_one() {
         let _alone = alone();
         drain(true);
         let share = footprint() / RUN_SHARE;
-        let blocks: Vec<usize> = (0..1000).collect();
-        let mut out = vec![0; 1000];
-        let longest_cached = Class::of(MEDIUM_MAX);
-        let budgets = [
-            (Class(longest_cached.0 + 1), LONG_BYTES.max(share)),
-            (Class(1), RUN_BYTES.max(share)),
-        ];
-        for (first, most) in budgets {
-            let mut stores = stores_from(first);
-            let fill = |stores: &mut [(Class, Store)]| {
-                let put =
-                    |(class, store): &mut (Class, Store)| store.put(*class, &blocks) * class.size();
-                stores.iter_mut().map(put).sum::<usize>()
-            };
-            let held = fill(&mut stores);
+        let (mut medium, mut long) = (stores(false), stores(true));
+        // Each kind has its own, whatever the other holds.
+        for (stores, most) in [(&mut medium, RUN_BYTES), (&mut long, LONG_BYTES)] {
+            let most = most.max(share);
+            let held = fill(stores);
             assert!(held > most - CACHED_MAX && held <= most, "{held} of {most}");
-            // What leaves one store makes room in another.
-            for (class, store) in &mut stores {
-                store.idle(*class, &mut out, true);
-            }
-            let first = &mut stores[..1];
-            let size = first[0].0.size();
-            assert!(fill(first) > most - size, "one may have all of it");
-            first[0].1.idle(first[0].0, &mut out, true);
         }
+        for (stores, most) in [(&mut medium, RUN_BYTES), (&mut long, LONG_BYTES)] {
+            // What leaves one store makes room in another.
+            empty(stores);
+            let first = &mut stores[..1];
+            let least = most.max(share) - first[0].0.size();
+            assert!(fill(first) > least, "one may have all of it");
+            empty(first);
+        }
+        assert!(!holds_runs());
     }
 
     #[test]
