@@ -55,21 +55,14 @@ pub enum Next {
 struct Pass {
     /// What it has still to see; none when it is over.
     rest: Option<Chunks>,
-    /// When the next may begin.
-    next_ms: u64,
+    /// When the next may begin; none before anybody asked for one.
+    next_ms: Option<u64>,
     /// Whether it found slabs that may be ripe some time.
     any_unripe: bool,
 }
 
 /// Held while memory goes back.
-static PASS: Mutex<Pass> = Mutex::named(
-    Kind::Other,
-    Pass {
-        rest: None,
-        next_ms: 0,
-        any_unripe: false,
-    },
-);
+static PASS: Mutex<Pass> = Mutex::named(Kind::Other, Pass::FIRST);
 
 /// The lock, for `fork`: while it is free, all free regions are in their slabs.
 pub fn lock() -> &'static RawLock {
@@ -86,12 +79,14 @@ pub fn step(now: u64, chunks: usize) -> Next {
         return Next::Nothing;
     };
     if pass.rest.is_none() {
-        if now < pass.next_ms {
+        let next_ms = now + (decay / 2).max(LEAST_MS);
+        // Most programs are over before anything could be ripe, and never have the code in memory that follows.
+        if now < *pass.next_ms.get_or_insert(next_ms) {
             return pass.next();
         }
         *pass = Pass {
             rest: Some(Chunks::all()),
-            next_ms: now + (decay / 2).max(LEAST_MS),
+            next_ms: Some(next_ms),
             any_unripe: false,
         };
     }
@@ -118,6 +113,13 @@ pub fn all(arena: Option<u16>) -> bool {
 }
 
 impl Pass {
+    /// Before the first: there may be something to see.
+    const FIRST: Pass = Pass {
+        rest: None,
+        next_ms: None,
+        any_unripe: true,
+    };
+
     fn next(&self) -> Next {
         match self.any_unripe {
             true => Next::Later,
@@ -429,8 +431,11 @@ mod tests {
         HEAP.set_decay(1000, 0);
         let class = Class::of(6000);
         let (kept, free) = scatter(&blocks(class, 12), class, 8);
-        // Whatever other tests left is through already.
         let mut now = 1 << 40;
+        *PASS.lock() = Pass::FIRST;
+        assert_eq!(step(now, 1), Next::Later, "nothing can be ripe so soon");
+        assert!(PASS.lock().rest.is_none());
+        // Whatever other tests left is through already.
         let mut pass = || {
             now += 500;
             while step(now, 1) == Next::Now {}
