@@ -227,9 +227,9 @@ fn a_program_s_start_takes_ten_more_system_calls_at_most() {
     }
 }
 
-/// What the trivial program shows of itself at its end, as `figure` reads it: the median of several runs.
-fn median(allocator: Allocator, file: &str, figure: impl Fn(&str) -> u64) -> u64 {
-    let program = Source::new("trivial.c").compile();
+/// What a program shows of itself at its end, as `figure` reads it: the median of several runs.
+fn median(program: &str, allocator: Allocator, file: &str, figure: impl Fn(&str) -> u64) -> u64 {
+    let program = Source::new(program).compile();
     let sandbox = Sandbox::temporary(allocator);
     let mut samples: Vec<u64> = (0..9)
         .map(|_| {
@@ -249,7 +249,7 @@ fn kib(line: &str, name: &str) -> Option<u64> {
 
 /// Resident memory in KiB.
 fn resident(allocator: Allocator) -> u64 {
-    median(allocator, "smaps_rollup", |text| {
+    median("trivial.c", allocator, "smaps_rollup", |text| {
         text.lines()
             .find_map(|line| kib(line, "Rss"))
             .expect("a line with Rss")
@@ -293,7 +293,7 @@ fn a_trivial_program_has_little_of_the_library_in_memory() {
         return;
     }
     let median = |permissions, part: fn((u64, u64)) -> u64| {
-        median(Allocator::Preload(library), "smaps", |text| {
+        median("trivial.c", Allocator::Preload(library), "smaps", |text| {
             part(resident_pieces(text, &library.shared, permissions))
         })
     };
@@ -305,4 +305,17 @@ fn a_trivial_program_has_little_of_the_library_in_memory() {
     assert!(code <= 60, "{code} KiB of code");
     assert!(constants <= 32, "{constants} KiB of constants");
     assert!(written <= 8, "{written} KiB that the loader wrote");
+}
+
+/// What programs of a few mebibytes run besides lies together, and all that few run apart from it.
+#[test]
+fn a_usual_program_has_the_code_in_memory_that_it_runs() {
+    let library = Library::release();
+    if !library.is_mallard() {
+        return;
+    }
+    let code = median("usual.c", Allocator::Preload(library), "smaps", |text| {
+        resident_pieces(text, &library.shared, "r-xp").0
+    });
+    assert!(code > 60 && code <= 112, "{code} KiB of code");
 }

@@ -152,6 +152,11 @@ pub fn discard(at: usize, len: usize) -> bool {
     advise(at, len, libc::MADV_DONTNEED)
 }
 
+/// Leaves the range out of dumps of a process that crashed.
+pub fn leave_out_of_dumps(at: usize, len: usize) -> bool {
+    advise(at, len, libc::MADV_DONTDUMP)
+}
+
 /// Lets the system take the memory behind the range when it needs some; the contents are
 /// afterwards either unchanged or zero.
 pub fn discard_lazily(at: usize, len: usize) -> bool {
@@ -337,12 +342,12 @@ pub fn cpus() -> usize {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// Pages of the range that there is memory behind.
-    fn resident(at: usize, len: usize) -> usize {
-        let mut told = [0u8; 64];
+    pub fn resident(at: usize, len: usize) -> usize {
+        let mut told = [0u8; 512];
         assert!(len / os_page() <= told.len());
         // SAFETY: the range is mapped, and the kernel writes a byte for each of its pages.
         let got = unsafe { libc::mincore(at as *mut _, len, told.as_mut_ptr()) };
