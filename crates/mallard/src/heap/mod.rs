@@ -5,7 +5,7 @@
 //!   vacant chunk (`pool`); a larger one takes neighbouring vacant chunks, and the rest of the last of
 //!   them serves smaller requests.
 //! - A run freed becomes dirty pages of its chunk. Dirty pages go back to the system along a curve
-//!   (`decay`), in an order and with system calls that `purge` chooses, outside the lock.
+//!   (`decay`), in an order that `victims` chooses, with system calls of `purge`, outside the lock.
 //!   `advice` makes the calls.
 //! - `watch` tells the thread that sleeps until there is something to return, and the one that frees
 //!   more than may stay.
@@ -35,6 +35,7 @@ mod rows;
 mod state;
 #[cfg(test)]
 mod tests;
+mod victims;
 mod watch;
 
 use crate::class::PAGE;

@@ -1,9 +1,6 @@
 //! Returning free pages to the system.
 //!
-//! Victims are chosen under the lock: whole vacant chunks first, from the highest address down (low
-//! ones are reused first), then the free pages of partly used chunks, the sparsest first. A chunk
-//! with huge pages that is nearly full is left alone, because breaking a huge page costs more than
-//! the little it would return, except when everything is asked for. The pages chosen are marked
+//! What goes is chosen under the lock (`victims`), and the pages chosen are marked
 //! allocated for the time that the system calls take, which happen outside the lock; then they are
 //! freed again, as clean or muzzy.
 //!
@@ -12,49 +9,17 @@
 
 use super::advice::{self, Range};
 use super::huge_pages;
+use super::victims::{BATCH, Batch, Spare, Step};
 use super::watch::{Alarm, BELL, Plan};
 use super::{Backing, PageHeap, Purged, RETAIN, State, hooks};
 use crate::class::PAGE;
-use crate::space::Region;
-use crate::space::chunk::{CHUNK_PAGES, Chunk};
+use crate::space::chunk::CHUNK_PAGES;
 use crate::sys::atomic::{AtomicBool, Ordering};
-use crate::sys::bits::Bits512;
 use crate::sys::lock::Guard;
-use crate::sys::{mem, time};
+use crate::sys::time;
 
-/// Ranges handled in one round.
-const BATCH: usize = advice::MOST;
 /// Pages tried at once where a larger range was refused: a multiple of any system's page.
 const PIECE: usize = 64;
-
-/// What is at stake for a chunk that huge pages back: with more pages in use than this it keeps its
-/// free ones.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Spare(u16);
-
-impl Spare {
-    /// Everything is asked for.
-    const NONE: Spare = Spare(u16::MAX);
-    /// Time has passed: what a nearly full chunk would return is not worth its huge page.
-    const NEARLY_FULL: Spare = Spare((CHUNK_PAGES - CHUNK_PAGES / 8) as u16);
-    /// Vacant chunks alone are to go.
-    const PARTLY_USED: Spare = Spare(0);
-}
-
-/// What is purged, and into what.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
-    DirtyToMuzzy,
-    DirtyToClean,
-    MuzzyToClean,
-}
-
-impl Step {
-    /// Whether the system may take its time.
-    fn is_lazy(self) -> bool {
-        self == Step::DirtyToMuzzy
-    }
-}
 
 /// The right to return memory of a page heap.
 pub(super) enum Hold<'a> {
@@ -67,56 +32,6 @@ impl Drop for Hold<'_> {
         if let Hold::Flag(flag) = self {
             flag.store(false, Ordering::Release);
         }
-    }
-}
-
-/// Pages on their way back: marked allocated meanwhile.
-struct Batch {
-    ranges: [Range; BATCH],
-    /// How many pages of each are of the kind that is purged.
-    kinds: [usize; BATCH],
-    len: usize,
-    /// The sum of these.
-    pages: usize,
-    /// Whether hooks lent them: all of them or none.
-    lent: bool,
-    /// Chunks whose huge pages break by this.
-    broken: [Option<&'static Chunk>; BATCH],
-}
-
-impl Batch {
-    fn is_full(&self) -> bool {
-        self.len == BATCH
-    }
-
-    /// Enters the chunk that the next range is a part of; there is room for one.
-    fn breaks(&mut self, chunk: &'static Chunk) {
-        self.broken[self.len] = Some(chunk);
-    }
-
-    /// Adds a range, joining it to the last when they touch; so many of its pages are of the kind.
-    fn push(&mut self, range: Range, kind: usize) {
-        self.pages += kind;
-        if let Some(last) = (self.len.checked_sub(1)).filter(|_| !self.lent) {
-            let before = self.ranges[last];
-            let ends = |r: Range| r.addr + r.pages * PAGE;
-            if before.addr == ends(range) || ends(before) == range.addr {
-                self.ranges[last] = Range {
-                    addr: before.addr.min(range.addr),
-                    pages: before.pages + range.pages,
-                };
-                self.kinds[last] += kind;
-                return;
-            }
-        }
-        self.ranges[self.len] = range;
-        self.kinds[self.len] = kind;
-        self.len += 1;
-    }
-
-    /// The ranges, each with its pages of the kind.
-    fn ranges(&self) -> impl Iterator<Item = (&Range, usize)> {
-        self.ranges[..self.len].iter().zip(self.kinds)
     }
 }
 
@@ -210,7 +125,7 @@ impl PageHeap {
         let limit = limit(&mut self.state.lock());
         if let Some(limit) = limit {
             // The cap holds for nearly full chunks too, and what it is about is memory in use.
-            self.purge_round(&hold, limit, Step::DirtyToClean, Spare::NONE);
+            self.purge_round(&hold, limit, Step::DirtyToClean, Spare::REST);
         }
     }
 
@@ -236,17 +151,21 @@ impl PageHeap {
             } else {
                 Step::DirtyToClean
             };
-            self.purge_to(limit, step);
+            let spare = match due.idle {
+                true => Spare::IDLE,
+                false => Spare::NEARLY_FULL,
+            };
+            self.purge_to(limit, step, spare);
         }
         if let Some(limit) = due.muzzy {
-            self.purge_to(limit, Step::MuzzyToClean);
+            self.purge_to(limit, Step::MuzzyToClean, Spare::NEARLY_FULL);
         }
     }
 
-    fn purge_to(&self, limit: usize, step: Step) {
+    fn purge_to(&self, limit: usize, step: Step, spare: Spare) {
         // Who purges already does this thread's part too.
         if let Some(hold) = self.hold(false) {
-            self.purge_round(&hold, limit, step, Spare::NEARLY_FULL);
+            self.purge_round(&hold, limit, step, spare);
         }
     }
 
@@ -372,6 +291,8 @@ struct Due {
     muzzy: Option<usize>,
     /// Whether dirty pages become muzzy first.
     lazily: bool,
+    /// Whether nothing was freed for as long as dirty pages may stay.
+    idle: bool,
 }
 
 impl State {
@@ -410,155 +331,90 @@ impl State {
 
     fn due(&mut self, now: u64) -> Due {
         let totals = self.totals;
+        let dirty = self.dirty.advance(now, totals.dirty);
         Due {
-            dirty: self.dirty.advance(now, totals.dirty),
+            dirty,
+            idle: dirty == Some(0) && self.dirty.time_ms() > 0,
             muzzy: self.muzzy.advance(now, totals.muzzy),
             lazily: self.muzzy.time_ms() != 0,
         }
     }
-
-    /// Takes the next pages to return, none when the round is over: they count for the cap meanwhile.
-    fn take_batch(&mut self, limit: usize, step: Step, spare: Spare, round: u32) -> Batch {
-        let batch = self.choose(limit, step, spare, round);
-        let is_dirty = step != Step::MuzzyToClean;
-        self.watch
-            .set_under_way(if is_dirty { batch.pages } else { 0 });
-        batch
-    }
-
-    /// Chooses pages to return so that no more than `limit` of their kind stay, as many as fit into
-    /// a batch, and marks them allocated.
-    #[inline(never)]
-    fn choose(&mut self, limit: usize, step: Step, spare: Spare, round: u32) -> Batch {
-        let mut batch = Batch {
-            ranges: [Range::default(); BATCH],
-            kinds: [0; BATCH],
-            len: 0,
-            pages: 0,
-            lent: false,
-            broken: [None; BATCH],
-        };
-        let there = if step == Step::MuzzyToClean {
-            self.totals.muzzy
-        } else {
-            self.totals.dirty
-        };
-        let excess = there.saturating_sub(limit);
-        if excess == 0 {
-            return batch;
-        }
-        for region in Region::all().iter().rev().chain(self.pool.lent()) {
-            for i in region.resident(self.pool.heap()).descending() {
-                self.choose_from(region.chunk(i), step, round, excess, &mut batch);
-                if batch.is_full() || batch.pages >= excess {
-                    return batch;
-                }
-            }
-        }
-        if spare == Spare::PARTLY_USED {
-            return batch;
-        }
-        // Taking pages files a chunk anew: the chunks are picked before any is touched.
-        let worth_it = |c: &&'static Chunk| {
-            let breaks_much_for_little = c.huge.get() && !c.broken.get() && c.used.get() > spare.0;
-            !breaks_much_for_little && !purgeable(c, step, round).is_empty()
-        };
-        let mut picked = [None; BATCH];
-        let candidates = self.filler.sparsest_first().filter(worth_it);
-        picked
-            .iter_mut()
-            .zip(candidates)
-            .for_each(|(slot, chunk)| *slot = Some(chunk));
-        for chunk in picked.into_iter().flatten() {
-            if batch.is_full() || batch.pages >= excess {
-                break;
-            }
-            self.choose_from(chunk, step, round, excess, &mut batch);
-        }
-        if batch.len == 0 {
-            // All that is left stays: it is not to be taken for new at every look, nor asked for at every
-            // free.
-            match step {
-                Step::MuzzyToClean => self.muzzy.settle(there),
-                Step::DirtyToMuzzy | Step::DirtyToClean => self.dirty.settle(there),
-            }
-            if step == Step::DirtyToClean && spare == Spare::NONE {
-                self.watch.give_up(there, self.totals.used);
-            }
-        }
-        batch
-    }
-
-    fn choose_from(
-        &mut self,
-        chunk: &'static Chunk,
-        step: Step,
-        round: u32,
-        excess: usize,
-        batch: &mut Batch,
-    ) {
-        let lent = chunk.region().is_lent();
-        if batch.len == 0 {
-            batch.lent = lent;
-        }
-        if batch.lent != lent {
-            return;
-        }
-        if chunk.is_vacant() && !lent && !step.is_lazy() {
-            self.choose_whole(chunk, step, round, batch);
-            return;
-        }
-        let breaks = chunk.huge.get() && !chunk.is_vacant() && huge_pages::may_stay_broken();
-        for run in purgeable(chunk, step, round).runs() {
-            if batch.is_full() || batch.pages >= excess {
-                return;
-            }
-            self.take(chunk, run.start, run.len);
-            if breaks {
-                batch.breaks(chunk);
-            }
-            let addr = chunk.addr() + run.start * PAGE;
-            let pages = run.len;
-            batch.push(Range { addr, pages }, pages);
-        }
-    }
-
-    /// Chooses all of a vacant chunk, also what was never touched or went back before. Only what the
-    /// system takes as a whole loses its table of small pages, and a chunk that still has one gets no
-    /// huge page when it is touched again: 512 faults for one.
-    fn choose_whole(&mut self, chunk: &'static Chunk, step: Step, round: u32, batch: &mut Batch) {
-        let kind = purgeable(chunk, step, round).count_in(0, CHUNK_PAGES);
-        if kind > 0 {
-            self.take(chunk, 0, CHUNK_PAGES);
-            let (addr, pages) = (chunk.addr(), CHUNK_PAGES);
-            batch.push(Range { addr, pages }, kind);
-        }
-    }
-}
-
-/// The pages of the chunk that the step concerns, in whole pages of the system; none when the system
-/// refused to take pages of it in this round.
-fn purgeable(chunk: &Chunk, step: Step, round: u32) -> Bits512 {
-    if chunk.refused.get() == round {
-        return Bits512::empty();
-    }
-    let kind = if step == Step::MuzzyToClean {
-        &chunk.muzzy
-    } else {
-        &chunk.dirty
-    };
-    let pages = kind.and(&chunk.free);
-    pages.keep_groups(mem::os_page() / PAGE);
-    pages
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::huge_pages::tests::{chunk_of, grown};
     use super::super::{Cap, heaps};
     use super::*;
+    use crate::space::chunk::Chunk;
+    use crate::sys::mem;
+    use crate::sys::mem::tests::resident;
     use crate::testing::alone;
     use std::thread;
     use std::time::Duration;
+
+    const PART: usize = CHUNK_PAGES / 8;
+
+    /// Bytes of the chunk that are in memory.
+    fn resident_of(chunk: &Chunk) -> usize {
+        resident(chunk.addr(), CHUNK_PAGES * PAGE) * mem::os_page()
+    }
+
+    /// The first part of a chunk that begins with it and now has a huge page; none where the system gives none.
+    fn begun(heap: &PageHeap) -> Option<(usize, &'static Chunk)> {
+        let run = heap.alloc(PART, PAGE).expect("vacant").addr;
+        // SAFETY: the run is held.
+        unsafe { *(run as *mut u8) = 1 };
+        let chunk = chunk_of(run);
+        let is_huge = resident_of(chunk) == CHUNK_PAGES * PAGE;
+        if !is_huge {
+            heap.free(run, PART);
+        }
+        is_huge.then_some((run, chunk))
+    }
+
+    #[test]
+    fn of_a_huge_page_that_breaks_what_was_never_asked_for_goes_too() {
+        let _alone = alone();
+        let Some(heap) = grown() else { return };
+        let Some((first, chunk)) = begun(heap) else {
+            return;
+        };
+        let second = heap.alloc(PART, PAGE).expect("vacant").addr;
+        assert!(core::ptr::eq(chunk, chunk_of(second)));
+        heap.free(first, PART);
+        let before = heap.totals().dirty_purged.pages;
+        let hold = heap.hold(true).expect("no hooks");
+        heap.purge_round(&hold, 0, Step::DirtyToClean, Spare::NEARLY_FULL);
+        drop(hold);
+        assert_eq!(resident_of(chunk), PART * PAGE, "what is in use");
+        let purged = heap.totals().dirty_purged.pages - before;
+        assert_eq!(purged, PART as u64, "what was dirty");
+        heap.free(second, PART);
+        heap.purge_all();
+    }
+
+    #[test]
+    fn who_is_idle_gives_back_what_was_never_asked_for_and_who_is_not_keeps_it() {
+        let _alone = alone();
+        let Some(heap) = grown() else { return };
+        let freed = heap.alloc(2 * CHUNK_PAGES, PAGE).expect("vacant").addr;
+        let Some((run, chunk)) = begun(heap) else {
+            return heap.free(freed, 2 * CHUNK_PAGES);
+        };
+        let purge = |limit, spare| {
+            let hold = heap.hold(true).expect("no hooks");
+            heap.purge_round(&hold, limit, Step::DirtyToClean, spare);
+        };
+        heap.free(freed, 2 * CHUNK_PAGES);
+        purge(CHUNK_PAGES, Spare::NEARLY_FULL);
+        assert_eq!(resident_of(chunk), CHUNK_PAGES * PAGE);
+        purge(0, Spare::IDLE);
+        assert_eq!(resident_of(chunk), PART * PAGE);
+        assert_eq!(heap.totals().dirty, 0);
+        heap.free(run, PART);
+        heap.purge_all();
+    }
 
     /// Else freeing would outrun the cap for as long as the system is at work.
     #[test]
@@ -573,7 +429,7 @@ mod tests {
         let runs = [(); 2].map(|()| heap.alloc(64, PAGE).expect("there is memory").addr);
         heap.free(runs[0], 64);
         let hold = heap.hold(true).expect("no hooks");
-        let batch = (heap.state.lock()).take_batch(0, Step::DirtyToClean, Spare::NONE, 1);
+        let batch = (heap.state.lock()).take_batch(0, Step::DirtyToClean, Spare::REST, 1);
         assert_eq!((batch.pages, heap.totals().dirty), (64, 0));
         let is_gone = AtomicBool::new(false);
         thread::scope(|s| {
@@ -591,7 +447,7 @@ mod tests {
             assert!(
                 heap.state
                     .lock()
-                    .take_batch(64, Step::DirtyToClean, Spare::NONE, 1)
+                    .take_batch(64, Step::DirtyToClean, Spare::REST, 1)
                     .len
                     == 0
             );

@@ -1,0 +1,287 @@
+//! What a purge takes: the choice among free pages, under the page heap's lock.
+//!
+//! Whole vacant chunks first, from the highest address down (low ones are reused first), then the free
+//! pages of partly used chunks, the sparsest first. A chunk with huge pages that is nearly full is left
+//! alone, because breaking a huge page costs more than the little it would return, except when everything is asked
+//! for. A huge page is in memory as a whole: when it breaks, free pages of it that nobody ever asked for go with
+//! those that were freed, and of one where nothing was freed they go once the program is idle. The pages chosen are
+//! marked allocated ([`Batch`]) until `purge`, which makes the system calls, frees them again.
+
+use super::State;
+use super::advice::{self, Range};
+use super::huge_pages;
+use crate::class::PAGE;
+use crate::space::Region;
+use crate::space::chunk::{CHUNK_PAGES, Chunk};
+use crate::sys::bits::Bits512;
+use crate::sys::mem;
+
+/// Ranges handled in one round.
+pub(super) const BATCH: usize = advice::MOST;
+
+/// What is at stake for chunks that huge pages back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Spare {
+    /// One with more pages in use than this keeps its free ones.
+    most_used: u16,
+    /// Whether one loses its free pages of which none was ever asked for: they are in memory too.
+    rest: bool,
+}
+
+impl Spare {
+    /// Everything is asked for.
+    pub const NONE: Spare = Spare {
+        most_used: u16::MAX,
+        rest: true,
+    };
+    /// All that was freed.
+    pub const REST: Spare = Spare {
+        rest: false,
+        ..Spare::NONE
+    };
+    /// Time has passed: what a nearly full chunk would return is not worth its huge page.
+    pub const NEARLY_FULL: Spare = Spare {
+        most_used: (CHUNK_PAGES - CHUNK_PAGES / 8) as u16,
+        rest: false,
+    };
+    /// So much time that nothing freed is left.
+    pub const IDLE: Spare = Spare {
+        rest: true,
+        ..Spare::NEARLY_FULL
+    };
+    /// Vacant chunks alone are to go.
+    pub const PARTLY_USED: Spare = Spare {
+        most_used: 0,
+        rest: false,
+    };
+}
+
+/// What is purged, and into what.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    DirtyToMuzzy,
+    DirtyToClean,
+    MuzzyToClean,
+}
+
+impl Step {
+    /// Whether the system may take its time.
+    pub fn is_lazy(self) -> bool {
+        self == Step::DirtyToMuzzy
+    }
+}
+
+/// Pages on their way back: marked allocated meanwhile.
+pub(super) struct Batch {
+    pub ranges: [Range; BATCH],
+    /// How many pages of each are of the kind that is purged.
+    kinds: [usize; BATCH],
+    pub len: usize,
+    /// The sum of these.
+    pub pages: usize,
+    /// Whether hooks lent them: all of them or none.
+    pub lent: bool,
+    /// Chunks whose huge pages break by this.
+    pub broken: [Option<&'static Chunk>; BATCH],
+}
+
+impl Batch {
+    fn is_full(&self) -> bool {
+        self.len == BATCH
+    }
+
+    /// Enters the chunk that the next range is a part of; there is room for one.
+    fn breaks(&mut self, chunk: &'static Chunk) {
+        self.broken[self.len] = Some(chunk);
+    }
+
+    /// Adds a range, joining it to the last when they touch; so many of its pages are of the kind.
+    fn push(&mut self, range: Range, kind: usize) {
+        self.pages += kind;
+        if let Some(last) = (self.len.checked_sub(1)).filter(|_| !self.lent) {
+            let before = self.ranges[last];
+            let ends = |r: Range| r.addr + r.pages * PAGE;
+            if before.addr == ends(range) || ends(before) == range.addr {
+                self.ranges[last] = Range {
+                    addr: before.addr.min(range.addr),
+                    pages: before.pages + range.pages,
+                };
+                self.kinds[last] += kind;
+                return;
+            }
+        }
+        self.ranges[self.len] = range;
+        self.kinds[self.len] = kind;
+        self.len += 1;
+    }
+
+    /// The ranges, each with its pages of the kind.
+    pub fn ranges(&self) -> impl Iterator<Item = (&Range, usize)> {
+        self.ranges[..self.len].iter().zip(self.kinds)
+    }
+}
+
+impl State {
+    /// Takes the next pages to return, none when the round is over: they count for the cap meanwhile.
+    pub fn take_batch(&mut self, limit: usize, step: Step, spare: Spare, round: u32) -> Batch {
+        let batch = self.choose(limit, step, spare, round);
+        let is_dirty = step != Step::MuzzyToClean;
+        self.watch
+            .set_under_way(if is_dirty { batch.pages } else { 0 });
+        batch
+    }
+
+    /// Chooses pages to return so that no more than `limit` of their kind stay, as many as fit into
+    /// a batch, and marks them allocated.
+    #[inline(never)]
+    fn choose(&mut self, limit: usize, step: Step, spare: Spare, round: u32) -> Batch {
+        let mut batch = Batch {
+            ranges: [Range::default(); BATCH],
+            kinds: [0; BATCH],
+            len: 0,
+            pages: 0,
+            lent: false,
+            broken: [None; BATCH],
+        };
+        let there = if step == Step::MuzzyToClean {
+            self.totals.muzzy
+        } else {
+            self.totals.dirty
+        };
+        let excess = there.saturating_sub(limit);
+        if excess == 0 && spare != Spare::NONE {
+            return batch;
+        }
+        let rest = spare.rest && step == Step::DirtyToClean;
+        let is_enough = |batch: &Batch| batch.is_full() || batch.pages >= excess && !rest;
+        for region in Region::all().iter().rev().chain(self.pool.lent()) {
+            for i in region.resident(self.pool.heap()).descending() {
+                self.choose_from(region.chunk(i), step, round, excess, &mut batch);
+                if is_enough(&batch) {
+                    return batch;
+                }
+            }
+        }
+        if spare == Spare::PARTLY_USED {
+            return batch;
+        }
+        // Taking pages files a chunk anew: the chunks are picked before any is touched.
+        let worth_it = |c: &&'static Chunk| {
+            let is_whole = c.huge.get() && !c.broken.get();
+            let breaks_much_for_little = is_whole && c.used.get() > spare.most_used;
+            let has_rest =
+                || rest && is_whole && !c.region().is_lent() && !free_pages(c, round).is_empty();
+            !breaks_much_for_little && (!purgeable(c, step, round).is_empty() || has_rest())
+        };
+        let mut picked = [None; BATCH];
+        let candidates = self.filler.sparsest_first().filter(worth_it);
+        picked
+            .iter_mut()
+            .zip(candidates)
+            .for_each(|(slot, chunk)| *slot = Some(chunk));
+        for chunk in picked.into_iter().flatten() {
+            if is_enough(&batch) {
+                break;
+            }
+            self.choose_from(chunk, step, round, excess, &mut batch);
+        }
+        if batch.len == 0 {
+            // All that is left stays: it is not to be taken for new at every look, nor asked for at every
+            // free.
+            match step {
+                Step::MuzzyToClean => self.muzzy.settle(there),
+                Step::DirtyToMuzzy | Step::DirtyToClean => self.dirty.settle(there),
+            }
+            if step == Step::DirtyToClean && spare.most_used == u16::MAX {
+                self.watch.give_up(there, self.totals.used);
+            }
+        }
+        batch
+    }
+
+    fn choose_from(
+        &mut self,
+        chunk: &'static Chunk,
+        step: Step,
+        round: u32,
+        excess: usize,
+        batch: &mut Batch,
+    ) {
+        let lent = chunk.region().is_lent();
+        if batch.len == 0 {
+            batch.lent = lent;
+        }
+        if batch.lent != lent {
+            return;
+        }
+        if chunk.is_vacant() && !lent && !step.is_lazy() {
+            self.choose_whole(chunk, step, round, batch);
+            return;
+        }
+        let breaks = chunk.huge.get() && !chunk.is_vacant() && huge_pages::may_stay_broken();
+        // A huge page is in memory as a whole: when it breaks, what nobody ever asked for goes too.
+        let is_whole = chunk.huge.get() && !chunk.broken.get() && !chunk.is_vacant() && !lent;
+        let with_rest = is_whole && step == Step::DirtyToClean;
+        let of_kind = purgeable(chunk, step, round);
+        let pages = match with_rest {
+            true => free_pages(chunk, round),
+            false => of_kind.and(&of_kind),
+        };
+        for run in pages.runs() {
+            if batch.is_full() || !with_rest && batch.pages >= excess {
+                return;
+            }
+            self.take(chunk, run.start, run.len);
+            if breaks {
+                batch.breaks(chunk);
+            }
+            let addr = chunk.addr() + run.start * PAGE;
+            let kind = of_kind.count_in(run.start, run.len);
+            batch.push(
+                Range {
+                    addr,
+                    pages: run.len,
+                },
+                kind,
+            );
+        }
+    }
+
+    /// Chooses all of a vacant chunk, also what was never touched or went back before. Only what the
+    /// system takes as a whole loses its table of small pages, and a chunk that still has one gets no
+    /// huge page when it is touched again: 512 faults for one.
+    fn choose_whole(&mut self, chunk: &'static Chunk, step: Step, round: u32, batch: &mut Batch) {
+        let kind = purgeable(chunk, step, round).count_in(0, CHUNK_PAGES);
+        if kind > 0 {
+            self.take(chunk, 0, CHUNK_PAGES);
+            let (addr, pages) = (chunk.addr(), CHUNK_PAGES);
+            batch.push(Range { addr, pages }, kind);
+        }
+    }
+}
+
+/// The pages of the chunk that the step concerns, in whole pages of the system; none when the system
+/// refused to take pages of it in this round.
+fn purgeable(chunk: &Chunk, step: Step, round: u32) -> Bits512 {
+    if chunk.refused.get() == round {
+        return Bits512::empty();
+    }
+    let kind = if step == Step::MuzzyToClean {
+        &chunk.muzzy
+    } else {
+        &chunk.dirty
+    };
+    let pages = kind.and(&chunk.free);
+    pages.keep_groups(mem::os_page() / PAGE);
+    pages
+}
+
+/// The free pages of the chunk but for those that the system may take already; else as [`purgeable`].
+fn free_pages(chunk: &Chunk, round: u32) -> Bits512 {
+    if chunk.refused.get() == round {
+        return Bits512::empty();
+    }
+    let pages = chunk.free.without(&chunk.muzzy);
+    pages.keep_groups(mem::os_page() / PAGE);
+    pages
+}
