@@ -40,7 +40,7 @@ fn set(name: &str, value: &[u8]) -> Result<(), Error> {
 }
 
 /// The process for itself, with its first arena and a cache of the thread.
-fn ready() -> std::sync::MutexGuard<'static, ()> {
+fn ready() -> crate::testing::Alone {
     let alone = alone();
     // SAFETY: a block that nobody uses.
     unsafe { api::dealloc(api::alloc(100)) };
