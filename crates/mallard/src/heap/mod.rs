@@ -21,6 +21,7 @@
 
 pub mod advice;
 mod apart;
+mod aside;
 mod decay;
 mod filler;
 mod heaps;
@@ -45,7 +46,7 @@ use crate::space::{HeapId, Region};
 use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use crate::sys::count::Kind;
 use crate::sys::lock::{Guard, Mutex, RawLock};
-use crate::sys::{mem, time};
+use crate::sys::time;
 pub use heaps::{FIRST, HEAP, make_apart, making};
 use lent::Lending;
 pub use state::NATURAL_MAX;
@@ -241,25 +242,14 @@ impl PageHeap {
         // Where it matters is where chunks are begun: slabs fill one bit by bit.
         let begun = run.filter(|run| more && s.begins_chunk(run.addr, pages));
         let limit = begun.and_then(|_| s.grown());
-        let absent = begun
-            .filter(|run| run.zeroed && nodes::are_known())
-            .and_then(|run| Some((s.set_aside(run.addr, pages)?, run.addr)));
-        drop(s);
-        if let Some((chunk, addr)) = absent {
-            self.bring(chunk, addr);
+        if let Some(run) = begun.filter(|run| run.zeroed && nodes::are_known()) {
+            s.set_aside(run.addr, pages);
         }
+        drop(s);
         if let Some(limit) = limit {
             self.shed(limit);
         }
         run.or_else(|| self.alloc_elsewhere(pages, align))
-    }
-
-    /// Has the system bring the huge page of a chunk that was set aside, of which the caller has the fresh
-    /// run at `addr`, and lets others have the rest of it.
-    #[cold]
-    fn bring(&self, chunk: &'static Chunk, addr: usize) {
-        mem::touch(addr);
-        self.state.lock().filler.file(chunk);
     }
 
     /// A run for which this page heap has no room: of another one, or from hooks. Those that serve one

@@ -6,8 +6,9 @@
 //! [`super::purge`] returns what is free.
 //!
 //! Invariants: the totals are the sums over the chunks, and every chunk is filed where its pages say, or
-//! set aside by the thread that has just begun it.
+//! set aside for the thread that has just begun it ([`super::aside`]).
 
+use super::aside::Aside;
 use super::decay::Decay;
 use super::filler::Filler;
 use super::huge_pages::{self, Outlook};
@@ -18,11 +19,13 @@ use crate::class::PAGE;
 use crate::space::Region;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::sys::atomic::Ordering;
+use crate::sys::tls;
 
 /// All that the lock of a page heap guards.
 pub struct State {
     pub pool: Pool,
     pub filler: Filler,
+    pub aside: Aside,
     pub totals: Totals,
     pub dirty: Decay,
     pub muzzy: Decay,
@@ -52,6 +55,7 @@ impl State {
         State {
             pool: Pool::new(id),
             filler: Filler::new(),
+            aside: Aside::new(),
             totals: Totals::ZERO,
             dirty: Decay::new(10_000),
             muzzy: Decay::new(0),
@@ -73,21 +77,33 @@ impl State {
             || Region::find(addr).is_some_and(|r| r.chunk_of(addr).used.get() as usize == pages)
     }
 
-    /// Where the run is the first of a chunk whose huge page is still to come: the chunk, which nobody finds
-    /// until it is filed again. Two threads that touch such a chunk at the same time both clear 2 MiB,
-    /// and the kernel throws one away; so who begins it has it brought before others get pages of it, and
-    /// they begin one of their own meanwhile. (A fork in between leaves it unfiled in the child, until one
-    /// of its runs is freed there.)
-    pub fn set_aside(&mut self, addr: usize, pages: usize) -> Option<&'static Chunk> {
+    /// Where the run is the first of a chunk whose huge page is still to come, keeps the chunk for this thread.
+    #[cold]
+    #[inline(never)]
+    pub fn set_aside(&mut self, addr: usize, pages: usize) {
         if pages >= CHUNK_PAGES || !self.begins_chunk(addr, pages) {
-            return None;
+            return;
         }
-        let chunk = Region::find(addr)?.chunk_of(addr);
-        let is_absent = chunk.huge.get() && chunk.dirty.is_empty() && chunk.muzzy.is_empty();
-        is_absent.then(|| {
+        let Some(region) = Region::find(addr) else {
+            return;
+        };
+        let chunk = region.chunk_of(addr);
+        if chunk.huge.get() && chunk.dirty.is_empty() && chunk.muzzy.is_empty() {
             self.filler.unlink(chunk);
-            chunk
-        })
+            if let Some(oldest) = self.aside.keep(chunk, tls::thread()) {
+                self.filler.file(oldest);
+            }
+        }
+    }
+
+    /// Files what was kept for this thread, or for others long enough; with `all`, all.
+    #[cold]
+    #[inline(never)]
+    pub fn file_aside(&mut self, all: bool) {
+        self.aside.count(tls::thread());
+        while let Some(chunk) = self.aside.take(all) {
+            self.filler.file(chunk);
+        }
     }
 
     pub fn alloc(&mut self, pages: usize, align: usize) -> Option<Run> {
@@ -95,6 +111,22 @@ impl State {
     }
 
     pub fn alloc_for(&mut self, pages: usize, wanted: usize, align: usize) -> Option<Run> {
+        if !self.aside.is_empty() {
+            self.file_aside(false);
+        }
+        loop {
+            let run = self.alloc_filed(pages, wanted, align);
+            if run.is_some() || self.aside.is_empty() {
+                return run;
+            }
+            self.file_aside(true);
+        }
+    }
+
+    /// The same from what is filed.
+    // A part of its caller, near which it stands then in the library's order of code.
+    #[inline(always)]
+    fn alloc_filed(&mut self, pages: usize, wanted: usize, align: usize) -> Option<Run> {
         if pages < CHUNK_PAGES && align <= CHUNK {
             let align_pages = align / PAGE;
             // A run of the same length may stand right; a longer one surely holds one that does.
@@ -281,53 +313,92 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::super::huge_pages::tests::{chunk_of, grown};
-    use super::super::nodes;
+    use super::super::{PageHeap, nodes};
     use super::*;
     use crate::testing::alone;
+    use std::thread;
+    use std::vec::Vec;
+
+    /// The rest of a chunk of which ten pages are taken.
+    const REST: usize = CHUNK_PAGES - 10;
+
+    /// As if there were a second thread; puts that back at its end.
+    struct Threads(bool);
+
+    impl Threads {
+        fn begin(heap: &PageHeap) -> Threads {
+            let threads = Threads(nodes::are_known());
+            nodes::here(core::ptr::from_ref(heap).addr());
+            threads
+        }
+    }
+
+    impl Drop for Threads {
+        fn drop(&mut self) {
+            if !self.0 {
+                nodes::forget();
+            }
+        }
+    }
+
+    /// A run of another thread's.
+    fn of_another(heap: &PageHeap, pages: usize) -> usize {
+        let alloc = || heap.alloc(pages, PAGE).expect("vacant").addr;
+        thread::scope(|s| s.spawn(alloc).join().expect("it has no reason to panic"))
+    }
+
+    fn is_same(a: usize, b: usize) -> bool {
+        core::ptr::eq(chunk_of(a), chunk_of(b))
+    }
 
     #[test]
-    fn a_chunk_whose_huge_page_is_to_come_is_found_by_nobody_else() {
+    fn a_chunk_that_was_begun_is_found_by_nobody_else_until_its_thread_comes_for_more() {
         let _alone = alone();
         let Some(heap) = grown() else { return };
-        let mut s = heap.state.lock();
-        let chunk_with = |s: &mut State, pages| {
-            let at = s.alloc(pages, PAGE).expect("vacant").addr;
-            (at, chunk_of(at))
-        };
-        let (first, begun) = chunk_with(&mut s, 10);
-        let aside = s.set_aside(first, 10).expect("it is to come");
-        assert!(core::ptr::eq(aside, begun));
-        let (second, other) = chunk_with(&mut s, 10);
-        assert!(!core::ptr::eq(other, begun), "set aside");
-        s.filler.file(aside);
-        let rest = CHUNK_PAGES - 10;
-        let rests = [chunk_with(&mut s, rest), chunk_with(&mut s, rest)];
-        let found = |chunk| rests.iter().any(|&(_, c)| core::ptr::eq(c, chunk));
-        assert!(found(begun) && found(other), "filed again");
-        assert!(s.set_aside(rests[0].0, rest).is_none(), "not the first");
-        drop(s);
-        let ends = rests.map(|(at, _)| (at, rest));
-        heap.free_many([(first, 10), (second, 10)].into_iter().chain(ends));
+        let _threads = Threads::begin(heap);
+        let first = heap.alloc(10, PAGE).expect("vacant").addr;
+        let other = of_another(heap, 10);
+        assert!(!is_same(first, other), "kept for this thread");
+        let second = heap.alloc(300, PAGE).expect("there is room").addr;
+        assert!(is_same(first, second), "its own");
+        let third = of_another(heap, 10);
+        assert!(is_same(first, third), "everybody's, and the fullest");
+        let ends = [(first, 10), (other, 10), (second, 300), (third, 10)];
+        heap.free_many(ends.into_iter());
         heap.purge_all();
     }
 
     #[test]
-    fn who_begins_a_chunk_has_fresh_zeros_and_others_get_the_rest() {
+    fn a_chunk_that_was_begun_is_everybody_s_after_a_while_and_where_there_is_no_other() {
         let _alone = alone();
         let Some(heap) = grown() else { return };
-        // As if there were a second thread.
-        let was_known = nodes::are_known();
-        nodes::here(core::ptr::from_ref(heap).addr());
-        let run = heap.alloc(10, PAGE).expect("vacant");
-        // SAFETY: the run is held.
-        let bytes = unsafe { core::slice::from_raw_parts(run.addr as *const u8, 10 * PAGE) };
-        assert!(run.zeroed && bytes.iter().all(|&byte| byte == 0));
-        let next = heap.alloc(10, PAGE).expect("there is room").addr;
-        assert!(core::ptr::eq(chunk_of(next), chunk_of(run.addr)));
-        heap.free_many([(run.addr, 10), (next, 10)].into_iter());
-        heap.purge_all();
-        if !was_known {
-            nodes::forget();
+        let _threads = Threads::begin(heap);
+        let first = heap.alloc(10, PAGE).expect("vacant").addr;
+        let mut others = Vec::new();
+        while others.last().is_none_or(|&other| !is_same(first, other)) {
+            others.push(of_another(heap, 1));
+            assert!(others.len() < 100, "somebody finds it");
         }
+        assert!(others.len() > 2, "not at once");
+        let ends = others.into_iter().map(|other| (other, 1));
+        heap.free_many(ends.chain([(first, 10)]));
+        heap.purge_all();
+        // And where the heap does not grow.
+        let mut s = heap.state.lock();
+        s.may_grow = false;
+        let mut runs = Vec::new();
+        while let Some(run) = s.alloc(CHUNK_PAGES, PAGE) {
+            runs.push((run.addr, CHUNK_PAGES));
+        }
+        let (at, pages) = runs.pop().expect("there are vacant chunks");
+        drop(s);
+        heap.free(at, pages);
+        heap.purge_all();
+        let first = heap.alloc(10, PAGE).expect("one is vacant").addr;
+        let other = of_another(heap, REST);
+        assert!(is_same(first, other));
+        heap.state.lock().may_grow = true;
+        heap.free_many(runs.into_iter().chain([(first, 10), (other, REST)]));
+        heap.purge_all();
     }
 }

@@ -153,6 +153,10 @@ impl State {
             return batch;
         }
         let rest = spare.rest && step == Step::DirtyToClean;
+        if rest {
+            // Whoever began a chunk has touched it by now, if ever.
+            self.file_aside(true);
+        }
         let is_enough = |batch: &Batch| batch.is_full() || batch.pages >= excess && !rest;
         for region in Region::all().iter().rev().chain(self.pool.lent()) {
             for i in region.resident(self.pool.heap()).descending() {

@@ -230,12 +230,6 @@ pub fn fill(at: usize, len: usize) {
     }
 }
 
-/// Has the system bring the page at an address of fresh memory of the caller's, which stays zero.
-pub fn touch(at: usize) {
-    // SAFETY: the memory is the caller's, writable, and reads as zero.
-    unsafe { (at as *mut u8).write_volatile(0) }
-}
-
 /// Asks for huge pages in the range.
 pub fn want_huge_pages(at: usize, len: usize) -> bool {
     advise(at, len, libc::MADV_HUGEPAGE)

@@ -1,0 +1,94 @@
+//! Chunks that were begun a moment ago, each kept for the thread that began it.
+//!
+//! The first touch of a chunk with huge pages has the system clear 2 MiB. Two threads that touch it at the same
+//! time both clear them, and one huge page is thrown away. So in a process with threads nobody else
+//! finds a chunk that was just begun (`filler` does not have it): whoever wants pages meanwhile begins one
+//! as well. It is filed when its thread comes for more, and so has most likely touched what it got first; when
+//! others came for pages so often that it must be done; or when more chunks are begun than there are places.
+//!
+//! Filing a chunk is right at any time: one that is here may have been filed already, because a run of it was freed, and
+//! may even be vacant again. After a fork the child's chunks are filed as others come for pages.
+
+use crate::space::chunk::Chunk;
+
+/// Chunks that are kept at the same time: as threads that clear at the same time, on small machines.
+const PLACES: usize = 4;
+/// Requests for pages by others after which a chunk is everybody's: a slab is full, or a part of a
+/// chunk written, in the time that a chunk takes to be cleared.
+const OTHERS: u8 = 16;
+
+#[derive(Clone, Copy)]
+struct Entry {
+    chunk: &'static Chunk,
+    /// Who began it.
+    thread: usize,
+    /// Others' requests until it is everybody's.
+    left: u8,
+}
+
+pub struct Aside {
+    entries: [Option<Entry>; PLACES],
+    len: u8,
+}
+
+impl Aside {
+    pub const fn new() -> Aside {
+        Aside {
+            entries: [None; PLACES],
+            len: 0,
+        }
+    }
+
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Keeps a chunk for the thread that began it; hands out the one that has been here for longest if there is
+    /// no place.
+    pub fn keep(&mut self, chunk: &'static Chunk, thread: usize) -> Option<&'static Chunk> {
+        let oldest = match self.len as usize == PLACES {
+            true => self.take_out(0),
+            false => None,
+        };
+        self.entries[self.len as usize] = Some(Entry {
+            chunk,
+            thread,
+            left: OTHERS,
+        });
+        self.len += 1;
+        oldest
+    }
+
+    /// Counts a request of a thread for all that are here.
+    pub fn count(&mut self, thread: usize) {
+        for entry in self.entries.iter_mut().flatten() {
+            entry.left = match entry.thread == thread {
+                true => 0,
+                false => entry.left - 1,
+            };
+        }
+    }
+
+    /// Hands out one that is everybody's now, or with `all` any.
+    pub fn take(&mut self, all: bool) -> Option<&'static Chunk> {
+        let is_due = |entry: &Option<Entry>| entry.is_some_and(|entry| all || entry.left == 0);
+        self.entries
+            .iter()
+            .position(is_due)
+            .and_then(|i| self.take_out(i))
+    }
+
+    #[cfg(test)]
+    pub fn holds(&self, chunk: &Chunk) -> bool {
+        let mut entries = self.entries.iter().flatten();
+        entries.any(|entry| core::ptr::eq(entry.chunk, chunk))
+    }
+
+    fn take_out(&mut self, i: usize) -> Option<&'static Chunk> {
+        let entry = self.entries[i].take()?;
+        self.entries[i..self.len as usize].rotate_left(1);
+        self.len -= 1;
+        Some(entry.chunk)
+    }
+}
