@@ -4,7 +4,8 @@
 //! time both clear them, and one huge page is thrown away. So in a process with threads nobody else
 //! finds a chunk that was just begun (`filler` does not have it): whoever wants pages meanwhile begins one
 //! as well. It is filed when its thread comes for more, and so has most likely touched what it got first; when
-//! others came for pages so often that it must be done; or when more chunks are begun than there are places.
+//! others came for pages so often that it must be done; when more chunks are begun than there are places; or when the heap
+//! cannot grow, or is idle.
 //!
 //! Filing a chunk is right at any time: one that is here may have been filed already, because a run of it was freed, and
 //! may even be vacant again. After a fork the child's chunks are filed as others come for pages.
@@ -27,36 +28,35 @@ struct Entry {
 }
 
 pub struct Aside {
+    /// The oldest first, and nothing between them.
     entries: [Option<Entry>; PLACES],
-    len: u8,
 }
 
 impl Aside {
     pub const fn new() -> Aside {
         Aside {
             entries: [None; PLACES],
-            len: 0,
         }
     }
 
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.entries[0].is_none()
     }
 
     /// Keeps a chunk for the thread that began it; hands out the one that has been here for longest if there is
     /// no place.
     pub fn keep(&mut self, chunk: &'static Chunk, thread: usize) -> Option<&'static Chunk> {
-        let oldest = match self.len as usize == PLACES {
-            true => self.take_out(0),
-            false => None,
-        };
-        self.entries[self.len as usize] = Some(Entry {
-            chunk,
-            thread,
-            left: OTHERS,
-        });
-        self.len += 1;
+        let is_full = self.entries[PLACES - 1].is_some();
+        let oldest = is_full.then(|| self.take_out(0)).flatten();
+        let place = self.entries.iter_mut().find(|entry| entry.is_none());
+        if let Some(place) = place {
+            *place = Some(Entry {
+                chunk,
+                thread,
+                left: OTHERS,
+            });
+        }
         oldest
     }
 
@@ -87,8 +87,7 @@ impl Aside {
 
     fn take_out(&mut self, i: usize) -> Option<&'static Chunk> {
         let entry = self.entries[i].take()?;
-        self.entries[i..self.len as usize].rotate_left(1);
-        self.len -= 1;
+        self.entries[i..].rotate_left(1);
         Some(entry.chunk)
     }
 }

@@ -242,8 +242,9 @@ impl PageHeap {
         // Where it matters is where chunks are begun: slabs fill one bit by bit.
         let begun = run.filter(|run| more && s.begins_chunk(run.addr, pages));
         let limit = begun.and_then(|_| s.grown());
-        if let Some(run) = begun.filter(|run| run.zeroed && nodes::are_known()) {
-            s.set_aside(run.addr, pages);
+        let is_shared = pages < CHUNK_PAGES && nodes::are_known();
+        if let Some(run) = begun.filter(|run| run.zeroed && is_shared) {
+            s.set_aside(run.addr);
         }
         drop(s);
         if let Some(limit) = limit {

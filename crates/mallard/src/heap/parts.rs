@@ -13,7 +13,7 @@ impl PageHeap {
     /// Whether all of the chunk may be one huge page, which breaks when a part of it goes.
     pub fn is_whole(&self, chunk: &Chunk) -> bool {
         let _state = self.state.lock();
-        chunk.huge.get() && !chunk.broken.get()
+        chunk.is_whole()
     }
 
     /// Whether hooks of the program's provide its memory, or have provided some.

@@ -77,13 +77,10 @@ impl State {
             || Region::find(addr).is_some_and(|r| r.chunk_of(addr).used.get() as usize == pages)
     }
 
-    /// Where the run is the first of a chunk whose huge page is still to come, keeps the chunk for this thread.
+    /// Keeps the chunk that a run begins for this thread, where its huge page is still to come.
     #[cold]
     #[inline(never)]
-    pub fn set_aside(&mut self, addr: usize, pages: usize) {
-        if pages >= CHUNK_PAGES || !self.begins_chunk(addr, pages) {
-            return;
-        }
+    pub fn set_aside(&mut self, addr: usize) {
         let Some(region) = Region::find(addr) else {
             return;
         };
@@ -341,6 +338,15 @@ mod tests {
         }
     }
 
+    /// A page heap as if there were a second thread, and the first ten pages of a chunk in it; none where the
+    /// system has no huge pages.
+    fn begun() -> Option<(&'static PageHeap, Threads, usize)> {
+        let heap = grown()?;
+        let threads = Threads::begin(heap);
+        let first = heap.alloc(10, PAGE).expect("vacant").addr;
+        Some((heap, threads, first))
+    }
+
     /// A run of another thread's.
     fn of_another(heap: &PageHeap, pages: usize) -> usize {
         let alloc = || heap.alloc(pages, PAGE).expect("vacant").addr;
@@ -354,9 +360,9 @@ mod tests {
     #[test]
     fn a_chunk_that_was_begun_is_found_by_nobody_else_until_its_thread_comes_for_more() {
         let _alone = alone();
-        let Some(heap) = grown() else { return };
-        let _threads = Threads::begin(heap);
-        let first = heap.alloc(10, PAGE).expect("vacant").addr;
+        let Some((heap, _threads, first)) = begun() else {
+            return;
+        };
         let other = of_another(heap, 10);
         assert!(!is_same(first, other), "kept for this thread");
         let second = heap.alloc(300, PAGE).expect("there is room").addr;
@@ -371,9 +377,9 @@ mod tests {
     #[test]
     fn a_chunk_that_was_begun_is_everybody_s_after_a_while_and_where_there_is_no_other() {
         let _alone = alone();
-        let Some(heap) = grown() else { return };
-        let _threads = Threads::begin(heap);
-        let first = heap.alloc(10, PAGE).expect("vacant").addr;
+        let Some((heap, _threads, first)) = begun() else {
+            return;
+        };
         let mut others = Vec::new();
         while others.last().is_none_or(|&other| !is_same(first, other)) {
             others.push(of_another(heap, 1));

@@ -171,10 +171,8 @@ impl State {
         }
         // Taking pages files a chunk anew: the chunks are picked before any is touched.
         let worth_it = |c: &&'static Chunk| {
-            let is_whole = c.huge.get() && !c.broken.get();
-            let breaks_much_for_little = is_whole && c.used.get() > spare.most_used;
-            let has_rest =
-                || rest && is_whole && !c.region().is_lent() && !free_pages(c, round).is_empty();
+            let breaks_much_for_little = c.is_whole() && c.used.get() > spare.most_used;
+            let has_rest = || rest && with_rest(c, step, round).is_some_and(|all| !all.is_empty());
             !breaks_much_for_little && (!purgeable(c, step, round).is_empty() || has_rest())
         };
         let mut picked = [None; BATCH];
@@ -189,7 +187,7 @@ impl State {
             }
             self.choose_from(chunk, step, round, excess, &mut batch);
         }
-        if batch.len == 0 {
+        if batch.len == 0 && excess > 0 {
             // All that is left stays: it is not to be taken for new at every look, nor asked for at every
             // free.
             match step {
@@ -223,31 +221,19 @@ impl State {
             return;
         }
         let breaks = chunk.huge.get() && !chunk.is_vacant() && huge_pages::may_stay_broken();
-        // A huge page is in memory as a whole: when it breaks, what nobody ever asked for goes too.
-        let is_whole = chunk.huge.get() && !chunk.broken.get() && !chunk.is_vacant() && !lent;
-        let with_rest = is_whole && step == Step::DirtyToClean;
         let of_kind = purgeable(chunk, step, round);
-        let pages = match with_rest {
-            true => free_pages(chunk, round),
-            false => of_kind.and(&of_kind),
-        };
-        for run in pages.runs() {
-            if batch.is_full() || !with_rest && batch.pages >= excess {
+        let all = with_rest(chunk, step, round);
+        for run in all.as_ref().unwrap_or(&of_kind).runs() {
+            if batch.is_full() || all.is_none() && batch.pages >= excess {
                 return;
             }
             self.take(chunk, run.start, run.len);
             if breaks {
                 batch.breaks(chunk);
             }
-            let addr = chunk.addr() + run.start * PAGE;
+            let (addr, pages) = (chunk.addr() + run.start * PAGE, run.len);
             let kind = of_kind.count_in(run.start, run.len);
-            batch.push(
-                Range {
-                    addr,
-                    pages: run.len,
-                },
-                kind,
-            );
+            batch.push(Range { addr, pages }, kind);
         }
     }
 
@@ -264,28 +250,30 @@ impl State {
     }
 }
 
-/// The pages of the chunk that the step concerns, in whole pages of the system; none when the system
-/// refused to take pages of it in this round.
+/// The pages of the chunk that the step concerns, as [`at_hand`].
 fn purgeable(chunk: &Chunk, step: Step, round: u32) -> Bits512 {
-    if chunk.refused.get() == round {
-        return Bits512::empty();
-    }
     let kind = if step == Step::MuzzyToClean {
         &chunk.muzzy
     } else {
         &chunk.dirty
     };
-    let pages = kind.and(&chunk.free);
-    pages.keep_groups(mem::os_page() / PAGE);
-    pages
+    at_hand(chunk, kind.and(&chunk.free), round)
 }
 
-/// The free pages of the chunk but for those that the system may take already; else as [`purgeable`].
-fn free_pages(chunk: &Chunk, round: u32) -> Bits512 {
+/// Of a chunk whose huge page would break by the step all free pages, but for those that the system may take
+/// already: a huge page is in memory as a whole, also what nobody ever asked for. As [`at_hand`].
+fn with_rest(chunk: &Chunk, step: Step, round: u32) -> Option<Bits512> {
+    let is_backed = chunk.is_whole() && !chunk.is_vacant() && !chunk.region().is_lent();
+    (is_backed && step == Step::DirtyToClean)
+        .then(|| at_hand(chunk, chunk.free.without(&chunk.muzzy), round))
+}
+
+/// These pages of the chunk, in whole pages of the system; none when the system refused to take pages of it in this
+/// round.
+fn at_hand(chunk: &Chunk, pages: Bits512, round: u32) -> Bits512 {
     if chunk.refused.get() == round {
         return Bits512::empty();
     }
-    let pages = chunk.free.without(&chunk.muzzy);
     pages.keep_groups(mem::os_page() / PAGE);
     pages
 }

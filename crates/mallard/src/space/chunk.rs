@@ -51,6 +51,11 @@ pub struct Chunk {
 pub const NO_LIST: u16 = u16::MAX;
 
 impl Chunk {
+    /// Whether a huge page may back it: asked for, and no part of it went back.
+    pub fn is_whole(&self) -> bool {
+        self.huge.get() && !self.broken.get()
+    }
+
     /// A chunk that nobody has touched.
     pub fn vacant(addr: usize, region: &'static Region, heap: HeapId) -> Chunk {
         let chunk = Chunk {
