@@ -1,7 +1,8 @@
 //! A bin: everything of one class in one arena, behind one lock.
 //!
 //! Blocks come from the transfer store, else from slabs, the fullest first: sparse slabs drain and
-//! their pages return. One empty slab is kept against thrashing at the boundary. Classes above the
+//! their pages return. One empty slab is kept against thrashing at the boundary, or the rest of a row of
+//! new ones. Classes above the
 //! slabs' have a store only; their blocks are runs of the page heap.
 
 use super::slab::{LEVELS, Misuse, NO_LEVEL, Slab, WORDS};
@@ -21,7 +22,7 @@ pub struct BinState {
     pub store: Store,
     /// Slabs with free and used regions, by fullness.
     heads: [Option<&'static Slab>; LEVELS],
-    /// An empty slab.
+    /// An empty slab, and those that it leads to: what of its row was not wanted yet.
     spare: Option<&'static Slab>,
     /// `counts.fills` when `idle_spare` last looked.
     fills_seen: u64,
@@ -89,7 +90,11 @@ impl BinState {
     fn fullest(&mut self) -> Option<&'static Slab> {
         let filed = self.heads.iter().rev().find_map(|h| *h);
         self.counts.reused += filed.is_some() as u64;
-        filed.or_else(|| self.spare.take())
+        filed.or_else(|| {
+            let spare = self.spare?;
+            self.spare = spare.next.take();
+            Some(spare)
+        })
     }
 
     /// Whether there is an empty slab.
@@ -97,12 +102,20 @@ impl BinState {
         self.spare.is_some()
     }
 
-    /// Takes a new slab into the bin, as its spare one; gives back the one it had.
+    /// Takes a new slab into the bin, as its spare one; gives back those it had.
     pub fn adopt(&mut self, slab: &'static Slab) -> Option<&'static Slab> {
-        self.counts.slabs_ever += 1;
         let before = self.spare.replace(slab);
-        self.counts.slabs += before.is_none() as u32;
+        let count = |slab: Option<&'static Slab>| slab.map_or(0, |slab| slab.row().count() as u32);
+        let new = count(Some(slab));
+        self.counts.slabs_ever += new as u64;
+        self.counts.slabs = self.counts.slabs + new - count(before);
         before
+    }
+
+    /// As [`BinState::adopt`], with those that it leads to, of which some may never be wanted.
+    pub fn adopt_row(&mut self, first: &'static Slab) -> Option<&'static Slab> {
+        super::ANY_IDLE.store(true, Ordering::Relaxed);
+        self.adopt(first)
     }
 
     /// Gives regions back to their slab, of this bin and of this shape. A slab that became empty beside
@@ -154,7 +167,8 @@ impl BinState {
         Ok(self.refile(slab))
     }
 
-    /// Gives up the spare slab, if nobody wanted it since the last call; with `all`, at any rate.
+    /// Gives up the spare slab and those that it leads to, if nobody wanted one since the last call; with
+    /// `all`, at any rate.
     pub fn idle_spare(&mut self, all: bool) -> Option<&'static Slab> {
         let idle = all || self.fills_seen == self.counts.fills;
         self.fills_seen = self.counts.fills;
@@ -162,7 +176,7 @@ impl BinState {
             return None;
         }
         let spare = self.spare.take()?;
-        self.counts.slabs -= 1;
+        self.counts.slabs -= spare.row().count() as u32;
         Some(spare)
     }
 

@@ -85,6 +85,19 @@ pub fn drain(all: bool) -> bool {
 /// better come at once; and if it will not, they are a small part of what the class has.
 const GROWING: u32 = 8;
 
+/// A class of many slabs gets a row of them at a time, one right behind the other: who walks what it allocated
+/// in order then changes from one row to the next less often, and the processor, which sees in advance what
+/// is read one after the other, has to begin anew less often. So many slabs a class has for each of a row.
+const SLABS_FOR_ONE: u32 = 16;
+/// What a row is at most, in pages.
+const ROW: usize = 64;
+
+/// How many slabs a class that has so many gets at a time.
+fn row_of(class: Class, slabs: u32) -> usize {
+    let most = ROW / class.shape().pages as usize;
+    ((slabs / SLABS_FOR_ONE) as usize).clamp(1, most)
+}
+
 /// Pages that were new to the process when an arena got them, and how many of them are a reason to see
 /// what the stores hold.
 static NEW_PAGES: AtomicUsize = AtomicUsize::new(0);
@@ -131,9 +144,8 @@ impl Arena {
 
     #[inline(always)]
     fn fill_uncounted(&self, class: Class, out: &mut [usize]) -> usize {
-        let bin = self.bin(class);
-        {
-            let mut b = bin.0.lock();
+        let slabs = {
+            let mut b = self.bin(class).0.lock();
             b.counts.fills += 1;
             let mut n = b.store.take(class, out);
             if n == 0 && class.is_slab() {
@@ -144,35 +156,44 @@ impl Arena {
             if n > 0 {
                 return n;
             }
-        }
+            b.counts.slabs
+        };
         if class.is_slab() {
-            self.fill_from_new_slab(class, out)
+            self.fill_from_new_slabs(class, slabs, out)
         } else {
             self.fill_runs(class, out)
         }
     }
 
     #[cold]
-    fn fill_from_new_slab(&self, class: Class, out: &mut [usize]) -> usize {
+    fn fill_from_new_slabs(&self, class: Class, slabs: u32, out: &mut [usize]) -> usize {
         // Made without the bin's lock: this may call the system.
-        let Some(slab) = Slab::make(class, self.index) else {
+        let Some(slab) = Slab::make_row(class, self.index, row_of(class, slabs)) else {
             return 0;
         };
-        let new_pages = slab.new_pages();
+        let count = slab.row().count();
+        let new_pages = slab.new_pages() * count;
+        // The first alone: nobody is to have the others, nor give them back, while their pages come.
+        let mut others = slab.next.take();
         let mut b = self.bin(class).0.lock();
         let unused = b.adopt(slab);
         let n = b.take_regions(out);
         // Some of its regions are the caller's, unless another thread's slab had room: then it may be
         // unmade as soon as the lock is free.
-        let fill = b.counts.slabs > GROWING && !slab.is_empty();
+        let is_wanted = !slab.is_empty();
+        let fill = b.counts.slabs > GROWING && is_wanted;
         drop(b);
         if fill {
-            slab.fill();
+            slab.fill(count);
         }
-        if let Some(slab) = unused {
-            // Another thread made one at the same time.
-            // SAFETY: a spare slab is empty and in no list, and it has been taken out of its bin.
-            unsafe { slab.unmake() };
+        if is_wanted && let Some(row) = others {
+            others = self.bin(class).0.lock().adopt_row(row);
+        }
+        // Another thread made some at the same time.
+        for row in [unused, others].into_iter().flatten() {
+            // SAFETY: spare slabs are empty and in no list, and these have been taken out of their bin, or were
+            // never in it.
+            unsafe { row.unmake_row() };
         }
         out[..n].reverse();
         if new_pages > 0 {
@@ -269,8 +290,8 @@ impl Arena {
     fn drain_spare(&self, class: Class, all: bool) -> bool {
         let spare = self.bin(class).0.lock().idle_spare(all);
         let Some(slab) = spare else { return false };
-        // SAFETY: empty, in no list, and taken out of its bin.
-        unsafe { slab.unmake() };
+        // SAFETY: empty, in no list, and taken out of its bin, with those that it leads to.
+        unsafe { slab.unmake_row() };
         true
     }
 
@@ -373,12 +394,10 @@ fn give_back_group(class: Class, blocks: &mut [usize]) {
         let (slabs, blocks) = (&mut slabs[..left], &mut blocks[..left]);
         left = give_back_to_owner(class, owner, slabs, blocks, &mut retired);
     }
-    while let Some(slab) = retired {
-        let slab: &'static Slab = slab;
-        retired = slab.next.take();
-        // SAFETY: empty, in no list of a bin, and out of its bin; every block of it was in this
-        // group or given before, so nobody refers to it.
-        unsafe { slab.unmake() };
+    if let Some(slab) = retired {
+        // SAFETY: empty, in no list of a bin, and out of its bin, as those that it leads to; every block of them
+        // was in this group or given before, so nobody refers to them.
+        unsafe { slab.unmake_row() };
     }
 }
 

@@ -6,7 +6,7 @@
 
 use crate::class::{Class, PAGE, SlabShape};
 use crate::die;
-use crate::heap::HEAP;
+use crate::heap::{HEAP, Run};
 use crate::space::chunk::CHUNK;
 use crate::space::region::PageRecord;
 use crate::space::{Region, meta};
@@ -100,15 +100,40 @@ impl Slab {
     }
 
     /// A new slab with all regions free, entered in the page map. None when memory is out.
+    #[cfg(test)]
     pub fn make(class: Class, arena: u16) -> Option<&'static Slab> {
+        Self::make_row(class, arena, 1)
+    }
+
+    /// New slabs with all regions free, entered in the page map, one right behind the other, as many as there
+    /// is room for where one would have been made, `most` at most: the first, which leads to the others by
+    /// `next`, from the lowest to the highest. None when memory is out.
+    pub fn make_row(class: Class, arena: u16, most: usize) -> Option<&'static Slab> {
+        let shape = class.shape();
+        let pages = shape.pages as usize;
+        let mut count = most;
+        let run = super::heap_of(arena).alloc_row(pages, class.slab_align(), &mut count)?;
+        let (mut first, mut last) = (None, None::<&Slab>);
+        for i in 0..count {
+            let addr = run.addr + i * pages * PAGE;
+            let Some(record) = meta::take(Self::record_size(shape)) else {
+                HEAP.free(addr, (count - i) * pages);
+                break;
+            };
+            let slab = Self::describe(record, &Run { addr, ..run }, class, arena);
+            match last.replace(slab) {
+                Some(last) => last.next.set(Some(slab)),
+                None => first = Some(slab),
+            }
+        }
+        first
+    }
+
+    /// Writes the record of a slab and enters it in the page map.
+    #[inline(always)]
+    fn describe(record: NonNull<u8>, run: &Run, class: Class, arena: u16) -> &'static Slab {
         let shape = class.shape();
         let (regions, pages) = (shape.regions as usize, shape.pages as usize);
-        let record = meta::take(Self::record_size(shape))?;
-        let Some(run) = super::heap_of(arena).alloc(pages, class.slab_align()) else {
-            // SAFETY: taken above with this size, unused.
-            unsafe { meta::give(record, Self::record_size(shape)) };
-            return None;
-        };
         let words = regions.div_ceil(64);
         // SAFETY: the record has room for the header and `words` words behind it, is aligned to a
         // cache line, and is nobody else's.
@@ -144,7 +169,12 @@ impl Slab {
         let at = core::ptr::from_ref(slab).addr();
         slab.home()
             .describe(run.addr, pages, class, PageRecord::Slab(at));
-        Some(slab)
+        slab
+    }
+
+    /// The slabs that this one leads to by `next`, itself first.
+    pub fn row(&'static self) -> impl Iterator<Item = &'static Slab> {
+        core::iter::successors(Some(self), |slab| slab.next.get())
     }
 
     /// Pages of the slab, where its memory was new to the process when it was made.
@@ -156,10 +186,11 @@ impl Slab {
         }
     }
 
-    /// Brings the pages of a new slab that is going to be full soon, where they would come one by one.
-    pub fn fill(&self) {
+    /// Brings the pages of a new slab that is going to be full soon, and of those behind it in its row, where they
+    /// would come one by one.
+    pub fn fill(&self, count: usize) {
         if self.bare {
-            mem::fill(self.addr, self.shape.pages as usize * PAGE);
+            mem::fill(self.addr, count * self.shape.pages as usize * PAGE);
         }
     }
 
@@ -184,6 +215,21 @@ impl Slab {
         unsafe { meta::give(record, Self::record_size(shape)) };
         PAGES.0.fetch_sub(shape.pages as usize, Ordering::Relaxed);
         HEAP.free(addr, shape.pages as usize);
+    }
+
+    /// Takes this slab apart, and those that it leads to.
+    ///
+    /// # Safety
+    /// As for [`Slab::unmake`], of all of them.
+    #[cold]
+    #[inline(never)]
+    pub unsafe fn unmake_row(&'static self) {
+        let mut row = Some(self);
+        while let Some(slab) = row {
+            row = slab.next.take();
+            // SAFETY: as the caller says.
+            unsafe { slab.unmake() };
+        }
     }
 
     /// Discards a slab with all its regions: what is left to do is to free its pages, so many.

@@ -223,14 +223,35 @@ impl PageHeap {
         (s.dirty.time_ms(), s.muzzy.time_ms())
     }
 
-    /// A run of `pages` pages at a multiple of `align` bytes (at least a page, a power of two).
-    /// None when the system gives no memory or no addresses.
+    /// A run of `pages` pages at a multiple of `align` bytes.
+    #[cfg(test)]
     pub fn alloc(&self, pages: usize, align: usize) -> Option<Run> {
         self.alloc_for(pages, pages, align)
     }
 
-    /// The same of which only the first `wanted` pages are known to be of use.
+    /// A run of `pages` pages at a multiple of `align` bytes (at least a page, a power of two), of which
+    /// only the first `wanted` are known to be of use. None when the system gives no memory or no addresses.
     pub fn alloc_for(&self, pages: usize, wanted: usize, align: usize) -> Option<Run> {
+        let mut ignored = 1;
+        self.alloc_alike(pages, wanted, align, &mut ignored)
+    }
+
+    /// A run of `pages` pages, all of use, and others like it right behind it, where they are free and of such
+    /// memory as it is: `count` is the most that there may be, and tells how many there are. Of a chunk that the
+    /// run begins others take the next, see [`aside`], so that there is one. None as above.
+    pub fn alloc_row(&self, pages: usize, align: usize, count: &mut usize) -> Option<Run> {
+        debug_assert!((pages * PAGE).is_multiple_of(align));
+        self.alloc_alike(pages, pages, align, count)
+    }
+
+    #[inline(always)]
+    fn alloc_alike(
+        &self,
+        pages: usize,
+        wanted: usize,
+        align: usize,
+        count: &mut usize,
+    ) -> Option<Run> {
         debug_assert!(pages > 0 && align.is_power_of_two() && align >= PAGE);
         if pages > isize::MAX as usize / PAGE {
             return None;
@@ -238,9 +259,14 @@ impl PageHeap {
         let mut s = self.state.lock();
         let held = s.totals.used + s.totals.dirty;
         let run = s.alloc_for(pages, wanted, align);
+        let most = core::mem::replace(count, 1);
         let more = s.totals.used + s.totals.dirty > held;
         // Where it matters is where chunks are begun: slabs fill one bit by bit.
         let begun = run.filter(|run| more && s.begins_chunk(run.addr, pages));
+        // Others would get what lies behind the first run of a chunk before its huge page has come.
+        if let (true, None, Some(run)) = (most > 1, begun, &run) {
+            *count = s.repeat(run, pages, most);
+        }
         let limit = begun.and_then(|_| s.grown());
         let is_shared = pages < CHUNK_PAGES && nodes::are_known();
         if let Some(run) = begun.filter(|run| run.zeroed && is_shared) {

@@ -19,6 +19,7 @@ use crate::class::PAGE;
 use crate::space::Region;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::sys::atomic::Ordering;
+use crate::sys::bits::Bits512;
 use crate::sys::tls;
 
 /// All that the lock of a page heap guards.
@@ -170,6 +171,29 @@ impl State {
             zeroed,
             bare: zeroed && !chunk.huge.get() && !chunk.region().is_lent(),
         })
+    }
+
+    /// Adds to a run of `pages` that was just taken others like it, right behind it in its chunk, as far as they
+    /// are free and of such memory as it is, until there are `most`; tells how many there are.
+    #[cold]
+    #[inline(never)]
+    pub fn repeat(&mut self, run: &Run, pages: usize, most: usize) -> usize {
+        let Some(region) = Region::find(run.addr) else {
+            return 1;
+        };
+        let chunk = region.chunk_of(run.addr);
+        let start = (run.addr - chunk.addr()) / PAGE;
+        let alike = |&n: &usize| {
+            let at = start + n * pages;
+            let is_free = at + pages <= CHUNK_PAGES && chunk.free.all_in(at, pages);
+            let held = |of: &Bits512| of.count_in(at, pages) > 0;
+            is_free && (held(&chunk.dirty) || held(&chunk.muzzy)) != run.zeroed
+        };
+        let more = (1..most).take_while(alike).count();
+        if more > 0 {
+            self.take_begun(chunk, start + pages, more * pages);
+        }
+        1 + more
     }
 
     /// A run of free pages of one or several chunks.

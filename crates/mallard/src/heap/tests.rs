@@ -15,6 +15,10 @@ enum Op {
         pages: usize,
         align: usize,
     },
+    AllocRow {
+        pages: usize,
+        most: usize,
+    },
     Free(usize),
     FreeMany(usize),
     /// Returned by its holder before it is freed, as a block that was moved away is.
@@ -35,6 +39,7 @@ fn op() -> impl Strategy<Value = Op> {
     let times = prop::sample::select(std::vec![-1i64, 0, 1, 1000]);
     prop_oneof![
         30 => (pages, align).prop_map(|(pages, shift)| Op::Alloc { pages, align: PAGE << shift }),
+        5 => (1usize..40, 1usize..9).prop_map(|(pages, most)| Op::AllocRow { pages, most }),
         20 => any::<usize>().prop_map(Op::Free),
         3 => (1usize..20).prop_map(Op::FreeMany),
         2 => any::<usize>().prop_map(Op::FreeClean),
@@ -127,6 +132,21 @@ impl Model {
                 self.number += 1;
                 write(run.addr, pages, self.number);
                 self.enter(run.addr, pages, self.number);
+            }
+            Op::AllocRow { pages, most } => {
+                let mut count = most;
+                let run = self.heap.alloc_row(pages, PAGE, &mut count);
+                let run = run.expect("there is memory");
+                assert!((1..=most).contains(&count));
+                // Runs of their own, each of them as the first one's says.
+                for addr in (run.addr..).step_by(pages * PAGE).take(count) {
+                    if run.zeroed {
+                        assert_zero(addr, pages);
+                    }
+                    self.number += 1;
+                    write(addr, pages, self.number);
+                    self.enter(addr, pages, self.number);
+                }
             }
             Op::Free(pick) => {
                 if let Some((addr, pages, _)) = self.pick(pick) {
@@ -278,6 +298,41 @@ fn memory_that_was_freed_serves_before_the_heap_grows() {
     let again = take();
     assert_eq!(HEAP.totals().committed, committed);
     give(again);
+}
+
+#[test]
+fn a_row_of_runs_is_as_long_as_there_is_room_of_one_kind_behind_the_first() {
+    let _alone = alone();
+    let heap = second();
+    heap.purge_all();
+    let row = |pages, most| {
+        let mut count = most;
+        let run = heap.alloc_row(pages, PAGE, &mut count);
+        (run.expect("there is memory"), count)
+    };
+    let (first, alone) = row(8, 4);
+    assert_eq!(alone, 1, "it begins a chunk");
+    let (run, count) = row(8, 4);
+    assert_eq!((run.addr, count), (first.addr + 8 * PAGE, 4));
+    assert!(run.zeroed);
+    // Of these the last two are dirty now, and behind them nothing was ever touched.
+    write(run.addr, 32, 1);
+    HEAP.free(run.addr + 16 * PAGE, 16);
+    let (dirty, count) = row(8, 4);
+    assert_eq!((dirty.addr, count), (run.addr + 16 * PAGE, 2));
+    assert!(!dirty.zeroed);
+    // A gap that holds three, and what is left of the chunk.
+    HEAP.free(first.addr, 8);
+    HEAP.free(run.addr, 16);
+    let (gap, count) = row(8, 9);
+    assert_eq!((gap.addr, count), (first.addr, 3));
+    let (rest, count) = row(8, usize::MAX);
+    assert_eq!(
+        (rest.addr, count),
+        (run.addr + 32 * PAGE, CHUNK_PAGES / 8 - 5)
+    );
+    HEAP.free(first.addr, CHUNK_PAGES);
+    heap.purge_all();
 }
 
 #[test]

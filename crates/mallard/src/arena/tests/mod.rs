@@ -334,6 +334,39 @@ fn blocks_filled_in_one_arena_and_flushed_in_another_all_return() {
     }
 }
 
+#[test]
+fn a_class_of_many_slabs_gets_rows_of_them_and_gives_back_what_it_did_not_want() {
+    let _alone = alone();
+    let arena = get(0).expect("the first arena");
+    let class = Class::of(512);
+    let shape = class.shape();
+    let slab = shape.pages as usize * PAGE;
+    drain(true);
+    let (used, before) = (HEAP.totals().used, arena.counts(class).0.slabs);
+    // One block above what whole slabs hold: most of the last row is not wanted.
+    let mut blocks = vec![0; 100 * shape.regions as usize + 1];
+    fill_all(arena, class, &mut blocks);
+    let slabs = (arena.counts(class).0.slabs - before) as usize;
+    assert!(slabs > 101, "rows");
+    assert!(slabs < 101 + 101 / 16, "no longer than the class is large");
+    assert_eq!(HEAP.totals().used, used + slabs * shape.pages as usize);
+    // In order of address as they came, from one slab into the next, where that is its neighbour.
+    let distinct: BTreeSet<usize> = blocks.iter().copied().collect();
+    assert_eq!(distinct.len(), blocks.len());
+    let slabs_of: BTreeSet<usize> = blocks.iter().map(|&p| Slab::of(p, class).addr()).collect();
+    let neighbours = |&&addr: &&usize| slabs_of.contains(&(addr + slab));
+    assert!(slabs_of.iter().filter(neighbours).count() > slabs_of.len() / 2);
+    // What was not wanted goes when nobody comes for it, the rest when it is free.
+    drain(false);
+    drain(false);
+    let counts = arena.counts(class).0;
+    assert_eq!(counts.slabs as usize, before as usize + 101);
+    assert_eq!(HEAP.totals().used, used + 101 * shape.pages as usize);
+    give_back(class, &mut blocks);
+    drain(true);
+    assert_eq!(HEAP.totals().used, used);
+}
+
 /// So many blocks of a class.
 fn fill_all(arena: &Arena, class: Class, blocks: &mut [usize]) {
     let mut filled = 0;
