@@ -32,6 +32,10 @@ const WAVE: u8 = 4;
 const ONE_WAY_BYTES: usize = 32 * 1024;
 const SOME_BLOCKS: usize = 127;
 const MANY_BLOCKS: usize = 1023;
+/// A stack that runs full so many times in a row gets blocks that nobody will ask for soon, at any length that it may have.
+/// Then it is better short, so that its array stays in the processor's first cache beside what the program frees.
+const ENDLESS: i8 = 16;
+const ENDLESS_BLOCKS: usize = 255;
 /// Through a store that threads share blocks go quickly, and a stage of a pipeline turns too. So there a
 /// stack may be longer only while all stacks have room for no more than one part in so many of the heap.
 const SHARED_PART: usize = 16;
@@ -108,7 +112,9 @@ impl ThreadCache {
         let old = self.stack(class).capacity();
         let mut new = match old {
             0 => first(class),
-            _ => (old * 2).min(most_at(class, turn)),
+            _ => (old * 2)
+                .min(most_at(class, turn))
+                .min(self.most_of_endless(class)),
         };
         let short = most_at(class, Turn::None);
         if new > old.max(short) && !self.may_be_longer(class, (new - old) * class.size()) {
@@ -119,6 +125,22 @@ impl ThreadCache {
             return old > 0;
         }
         self.set_room(class, new) || old > 0
+    }
+
+    /// The most blocks of a stack that runs full again and again.
+    fn most_of_endless(&self, class: Class) -> usize {
+        if self.streaks[class.index()].get() <= -ENDLESS {
+            ENDLESS_BLOCKS
+        } else {
+            MOST_BLOCKS
+        }
+    }
+
+    /// The room that a stack had better have that is full and did not grow.
+    pub(super) fn room_when_full(&self, class: Class) -> usize {
+        self.stack(class)
+            .capacity()
+            .min(self.most_of_endless(class))
     }
 
     /// Whether a stack that turns may have more than other stacks, so many bytes more than now.

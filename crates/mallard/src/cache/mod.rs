@@ -351,7 +351,11 @@ impl ThreadCache {
         }
         self.grow(class, self.turn(class, false));
         if !stack.push(block) {
-            self.give_lowest(class, (stack.len() / 2).max(1));
+            let room = self.room_when_full(class);
+            self.give_lowest(class, stack.len() - room / 2);
+            if room < stack.capacity() {
+                self.set_room(class, room);
+            }
             stack.push(block);
         }
     }

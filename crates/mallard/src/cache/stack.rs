@@ -56,6 +56,10 @@ pub fn set_scan(blocks: usize) {
     SCAN.store(blocks, Ordering::Relaxed);
 }
 
+/// Words that are moved down at a time: fewer than the C library has moved by `rep movsb`, which is several times
+/// slower than a loop on AMD's Zen 3 and 4 where the destination lies a few bytes off the source, but for whole pages.
+const PIECE: usize = 256;
+
 impl Stack {
     pub const fn new() -> Self {
         Stack {
@@ -304,8 +308,12 @@ impl Stack {
         debug_assert!(n <= len);
         self.settle();
         let base = self.base() as *mut usize;
-        // SAFETY: both ranges lie inside the array; `copy` allows that they overlap.
-        unsafe { core::ptr::copy(base.add(n), base, len - n) };
+        for at in (0..len - n).step_by(PIECE) {
+            let piece = PIECE.min(len - n - at);
+            // SAFETY: both ranges lie inside the array; `copy` allows that they overlap, and what it
+            // overwrites has moved already.
+            unsafe { core::ptr::copy(base.add(n + at), base.add(at), piece) };
+        }
         self.empty.set(self.base() as u32);
         self.set_len(len - n);
     }

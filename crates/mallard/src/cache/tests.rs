@@ -117,6 +117,36 @@ fn a_stack_is_as_long_as_its_use_needs() {
     });
 }
 
+#[test]
+fn a_stack_that_runs_full_without_end_is_short_until_it_is_emptied() {
+    let _alone = alone();
+    in_a_thread(|cache| {
+        let class = Class::of(48);
+        let room = || cache.stack(class).capacity();
+        let blocks: Vec<usize> = (0..50_000).map(|_| take(cache, class)).collect();
+        let before = room();
+        assert!(before > 255, "it grew");
+        let mut longest = 0;
+        for (i, &block) in blocks.iter().enumerate() {
+            give(cache, class, block);
+            if i == blocks.len() / 2 {
+                longest = room();
+            }
+        }
+        assert!(
+            longest <= 255 && room() <= 255,
+            "{longest}, {} blocks",
+            room()
+        );
+        // It grows again where it is of use.
+        for _ in 0..10 {
+            waves(cache, class, 2000);
+        }
+        assert!(room() >= before, "{} blocks", room());
+        cache.flush_all();
+    });
+}
+
 /// Blocks of a class that are out, taken by a thread that has ended.
 fn of_another_thread(class: Class, n: usize) -> Vec<usize> {
     let mut blocks = Vec::new();
