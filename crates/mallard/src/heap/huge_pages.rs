@@ -109,10 +109,21 @@ pub fn reconsider(chunk: &Chunk, outlook: Outlook) {
     let grown = outlook == Outlook::Whole || CHUNKS.load(Ordering::Relaxed) > 2 * PLAIN_CHUNKS;
     if grown && !chunk.huge.get() && policy() == Policy::Auto {
         chunk.huge.set(mem::want_huge_pages(chunk.addr(), CHUNK));
-        if chunk.kept_broken.replace(false) {
-            KEPT_BROKEN.fetch_sub(1, Ordering::Relaxed);
-        }
+        open(chunk);
     }
+}
+
+/// Notes that a chunk is not closed to huge pages any more.
+fn open(chunk: &Chunk) {
+    if chunk.kept_broken.replace(false) {
+        KEPT_BROKEN.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A chunk got the memory of another, a huge page, and with it the other's mapping.
+pub fn is_huge_now(chunk: &Chunk) {
+    chunk.huge.set(true);
+    open(chunk);
 }
 
 /// Chunks that huge pages were forbidden in because part of their memory went back. Each may be a

@@ -9,7 +9,7 @@
 //!   `advice` makes the calls.
 //! - `watch` tells the thread that sleeps until there is something to return, and the one that frees
 //!   more than may stay.
-//! - `huge_pages` decides which chunks ask for huge pages.
+//! - `huge_pages` decides which chunks ask for huge pages; `moves` brings those of vacant chunks to a long run.
 //! - There can be several page heaps (`heaps`), each with chunks of its own: one for every node of
 //!   memory where a machine has several (`nodes`), one for each arena made by hand (`apart`). One of a
 //!   node that has no memory left takes from another; one of an arena may take from functions of the
@@ -28,6 +28,7 @@ mod heaps;
 pub mod hooks;
 pub mod huge_pages;
 mod lent;
+mod moves;
 pub mod nodes;
 mod parts;
 mod pool;
@@ -232,8 +233,18 @@ impl PageHeap {
     /// A run of `pages` pages at a multiple of `align` bytes (at least a page, a power of two), of which
     /// only the first `wanted` are known to be of use. None when the system gives no memory or no addresses.
     pub fn alloc_for(&self, pages: usize, wanted: usize, align: usize) -> Option<Run> {
-        let mut ignored = 1;
-        self.alloc_alike(pages, wanted, align, &mut ignored)
+        self.alloc_one(pages, wanted, align, false)
+    }
+
+    /// The same for one to whom old contents are as good as zeros: memory that was freed elsewhere is brought to where
+    /// the run has none ([`moves`]).
+    pub fn alloc_brought(&self, pages: usize, wanted: usize, align: usize) -> Option<Run> {
+        self.alloc_one(pages, wanted, align, true)
+    }
+
+    #[inline(never)]
+    fn alloc_one(&self, pages: usize, wanted: usize, align: usize, bring: bool) -> Option<Run> {
+        self.alloc_alike(pages, wanted, align, &mut 1, bring && pages >= CHUNK_PAGES)
     }
 
     /// A run of `pages` pages, all of use, and others like it right behind it, where they are free and of such
@@ -241,7 +252,7 @@ impl PageHeap {
     /// run begins others take the next, see [`aside`], so that there is one. None as above.
     pub fn alloc_row(&self, pages: usize, align: usize, count: &mut usize) -> Option<Run> {
         debug_assert!((pages * PAGE).is_multiple_of(align));
-        self.alloc_alike(pages, pages, align, count)
+        self.alloc_alike(pages, pages, align, count, false)
     }
 
     #[inline(always)]
@@ -251,6 +262,7 @@ impl PageHeap {
         wanted: usize,
         align: usize,
         count: &mut usize,
+        bring: bool,
     ) -> Option<Run> {
         debug_assert!(pages > 0 && align.is_power_of_two() && align >= PAGE);
         if pages > isize::MAX as usize / PAGE {
@@ -258,7 +270,7 @@ impl PageHeap {
         }
         let mut s = self.state.lock();
         let held = s.totals.used + s.totals.dirty;
-        let run = s.alloc_for(pages, wanted, align);
+        let mut run = s.alloc_for(pages, wanted, align);
         let most = core::mem::replace(count, 1);
         let more = s.totals.used + s.totals.dirty > held;
         // Where it matters is where chunks are begun: slabs fill one bit by bit.
@@ -266,6 +278,9 @@ impl PageHeap {
         // Others would get what lies behind the first run of a chunk before its huge page has come.
         if let (true, None, Some(run)) = (most > 1, begun, &run) {
             *count = s.repeat(run, pages, most);
+        }
+        if bring && begun.is_some() {
+            s = self.move_in(s, &mut run, pages);
         }
         let limit = begun.and_then(|_| s.grown());
         let is_shared = pages < CHUNK_PAGES && nodes::are_known();

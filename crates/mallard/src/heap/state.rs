@@ -203,7 +203,9 @@ impl State {
             if chunk.is_vacant() {
                 s.begin(chunk, Outlook::of_block(pages, left, len));
             }
-            zeroed &= s.take_begun(chunk, start, len);
+            let is_bare = s.take_begun(chunk, start, len);
+            chunk.bare.set(is_bare);
+            zeroed &= is_bare;
             left = left.saturating_sub(len);
         });
         Run {

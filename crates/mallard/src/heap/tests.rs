@@ -15,6 +15,10 @@ enum Op {
         pages: usize,
         align: usize,
     },
+    AllocBrought {
+        chunks: usize,
+        rest: usize,
+    },
     AllocRow {
         pages: usize,
         most: usize,
@@ -39,6 +43,8 @@ fn op() -> impl Strategy<Value = Op> {
     let times = prop::sample::select(std::vec![-1i64, 0, 1, 1000]);
     prop_oneof![
         30 => (pages, align).prop_map(|(pages, shift)| Op::Alloc { pages, align: PAGE << shift }),
+        4 => (1usize..5, 0usize..CHUNK_PAGES).prop_map(|(chunks, rest)| Op::AllocBrought { chunks, rest }),
+        2 => (1usize..5).prop_map(|chunks| Op::AllocBrought { chunks, rest: 0 }),
         5 => (1usize..40, 1usize..9).prop_map(|(pages, most)| Op::AllocRow { pages, most }),
         20 => any::<usize>().prop_map(Op::Free),
         3 => (1usize..20).prop_map(Op::FreeMany),
@@ -126,6 +132,17 @@ impl Model {
                 let run = self.heap.alloc(pages, align).expect("there is memory");
                 assert!(self.heap.owns(run.addr));
                 assert_eq!(run.addr % align, 0);
+                if run.zeroed {
+                    assert_zero(run.addr, pages);
+                }
+                self.number += 1;
+                write(run.addr, pages, self.number);
+                self.enter(run.addr, pages, self.number);
+            }
+            Op::AllocBrought { chunks, rest } => {
+                let pages = chunks * CHUNK_PAGES + rest;
+                let run = self.heap.alloc_brought(pages, pages, PAGE);
+                let run = run.expect("there is memory");
                 if run.zeroed {
                     assert_zero(run.addr, pages);
                 }

@@ -47,6 +47,8 @@ pub struct Watch {
     refused: usize,
     /// Dirty pages in the hands of a purge, which are among those in use meanwhile.
     under_way: usize,
+    /// Pages that count as in use and are not: those of chunks whose memory is on its way to a run.
+    pub moving: usize,
     /// The most pages that were ever in use.
     peak: usize,
 }
@@ -73,12 +75,14 @@ impl Watch {
             is_capped: false,
             refused: 0,
             under_way: 0,
+            moving: 0,
             peak: 0,
         }
     }
 
     /// Whole chunks were taken: how many dirty pages may stay, if there are too many?
     pub fn grown(&mut self, dirty: usize, used: usize) -> Option<usize> {
+        let used = used - self.moving;
         self.peak = self.peak.max(used);
         let ceiling = self.peak + (self.peak / CEILING_SHARE).max(CEILING_LEAST);
         let excess = (used + dirty).checked_sub(ceiling + 1)? + 1;

@@ -33,6 +33,10 @@ pub struct Chunk {
     pub broken: Cell<bool>,
     /// Whether huge pages are forbidden until then, for that reason.
     pub kept_broken: Cell<bool>,
+    /// Whether there was no memory behind what a long run took of it last.
+    pub bare: Cell<bool>,
+    /// Whether another's memory was ever moved here.
+    pub moved_to: Cell<bool>,
     /// The round of purging in which the system refused to take pages of it.
     pub refused: Cell<u32>,
     /// Whether its addresses may be touched; only a vacant chunk's may not.
@@ -74,6 +78,8 @@ impl Chunk {
             refused: Cell::new(0),
             committed: Cell::new(true),
             begins: Cell::new(false),
+            bare: Cell::new(false),
+            moved_to: Cell::new(false),
             asked: Cell::new(0),
             away: Cell::new(false),
             next: Cell::new(None),
