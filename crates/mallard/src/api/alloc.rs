@@ -125,17 +125,13 @@ fn alloc_large(size: usize, align: usize, zeroed: bool) -> *mut u8 {
     let pages = large::Pages::of(size);
     let mine = life::arena();
     let arena = oversize::arena_for(pages, mine);
-    let alloc = |arena| match zeroed {
-        true => large::alloc(pages, align, arena),
-        false => large::alloc_unclear(pages, align, arena),
-    };
-    let run = alloc(arena).or_else(|| {
+    let run = large::alloc_fit(pages, align, arena, zeroed).or_else(|| {
         // What lies in caches and stores is a part of the heap: it cannot help a larger request.
         if pages.bytes() > HEAP.totals().used * PAGE {
             return None;
         }
         reclaim();
-        alloc(mine)
+        large::alloc_fit(pages, align, mine, zeroed)
     });
     cache::tick_for(pages.bytes());
     arena::interval::count(pages.bytes());

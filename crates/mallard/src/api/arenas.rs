@@ -274,7 +274,8 @@ fn take(arena: &'static Arena, bytes: usize, align: usize, zeroed: bool) -> Opti
     } else if let Some(block) = stored(arena, bytes, align) {
         (block, true)
     } else {
-        let run = large::alloc(large::Pages::of(bytes), align.max(PAGE), arena.index())?;
+        let (pages, align) = (large::Pages::of(bytes), align.max(PAGE));
+        let run = large::alloc_fit(pages, align, arena.index(), zeroed)?;
         (run.addr, !run.zeroed)
     };
     if zeroed && clear {

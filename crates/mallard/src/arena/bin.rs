@@ -1,9 +1,9 @@
 //! A bin: everything of one class in one arena, behind one lock.
 //!
 //! Blocks come from the transfer store, else from slabs, the fullest first: sparse slabs drain and
-//! their pages return. One empty slab is kept against thrashing at the boundary, or the rest of a row of
-//! new ones. Classes above the
-//! slabs' have a store only; their blocks are runs of the page heap.
+//! their pages return. Empty slabs are spare: one that was emptied, against thrashing at the boundary, or what
+//! of a row of new ones was not wanted yet. Classes above the slabs' have a store only; their blocks are
+//! runs of the page heap.
 
 use super::slab::{LEVELS, Misuse, NO_LEVEL, Slab, WORDS};
 use super::store::Store;
@@ -22,7 +22,7 @@ pub struct BinState {
     pub store: Store,
     /// Slabs with free and used regions, by fullness.
     heads: [Option<&'static Slab>; LEVELS],
-    /// An empty slab, and those that it leads to: what of its row was not wanted yet.
+    /// An empty slab, and those that it leads to: a row, or the rest of one.
     spare: Option<&'static Slab>,
     /// `counts.fills` when `idle_spare` last looked.
     fills_seen: u64,
@@ -97,25 +97,21 @@ impl BinState {
         })
     }
 
-    /// Whether there is an empty slab.
-    pub fn has_spare(&self) -> bool {
-        self.spare.is_some()
+    /// How many empty slabs there are.
+    pub fn spares(&self) -> usize {
+        self.spare.map_or(0, |slab| slab.row().count())
     }
 
-    /// Takes a new slab into the bin, as its spare one; gives back those it had.
+    /// Takes a new slab and those that it leads to into the bin, as its spare ones; gives them back if it has some.
     pub fn adopt(&mut self, slab: &'static Slab) -> Option<&'static Slab> {
-        let before = self.spare.replace(slab);
-        let count = |slab: Option<&'static Slab>| slab.map_or(0, |slab| slab.row().count() as u32);
-        let new = count(Some(slab));
+        if self.spare.is_some() {
+            return Some(slab);
+        }
+        let new = slab.row().count();
+        self.spare = Some(slab);
         self.counts.slabs_ever += new as u64;
-        self.counts.slabs = self.counts.slabs + new - count(before);
-        before
-    }
-
-    /// As [`BinState::adopt`], with those that it leads to, of which some may never be wanted.
-    pub fn adopt_row(&mut self, first: &'static Slab) -> Option<&'static Slab> {
-        super::ANY_IDLE.store(true, Ordering::Relaxed);
-        self.adopt(first)
+        self.counts.slabs += new as u32;
+        None
     }
 
     /// Gives regions back to their slab, of this bin and of this shape. A slab that became empty beside

@@ -38,7 +38,7 @@ impl Arena {
         };
         BinFigures {
             counts: b.counts,
-            with_room: b.counts.part_used + b.has_spare() as u32,
+            with_room: b.counts.part_used + b.spares() as u32,
             metadata: slabs + b.store.array_size(),
             lock,
         }

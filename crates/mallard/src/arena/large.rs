@@ -8,7 +8,7 @@
 use super::oversize;
 use crate::class::{CACHED_MAX, Class, LARGE_CLASSES, PAGE, SLAB_MAX};
 use crate::die;
-use crate::heap::{Backing, HEAP, PageHeap, Run};
+use crate::heap::{Backing, HEAP, Run};
 use crate::space::Region;
 use crate::space::chunk::CHUNK;
 use crate::space::region::PageRecord;
@@ -120,26 +120,23 @@ fn count_freed(arena: u16, pages: usize) {
     }
 }
 
-/// A block of so many pages at a multiple of `align` bytes.
+/// A block of so many pages at a multiple of `align` bytes, of fresh memory where there is none that fits.
 pub fn alloc(pages: impl Into<Pages>, align: usize, arena: u16) -> Option<Run> {
-    alloc_by(pages.into(), align, arena, PageHeap::alloc_for)
+    alloc_fit(pages.into(), align, arena, true)
 }
 
-/// The same for one to whom old contents are as good as zeros.
-pub fn alloc_unclear(pages: impl Into<Pages>, align: usize, arena: u16) -> Option<Run> {
-    alloc_by(pages.into(), align, arena, PageHeap::alloc_brought)
-}
-
-type Alloc = fn(&PageHeap, usize, usize, usize) -> Option<Run>;
-
-#[inline(never)]
-fn alloc_by(pages: Pages, align: usize, arena: u16, from: Alloc) -> Option<Run> {
+/// The same; if it is not to be `zeroed`, of memory that was freed elsewhere.
+pub fn alloc_fit(pages: Pages, align: usize, arena: u16, zeroed: bool) -> Option<Run> {
     let Pages { len: pages, wanted } = pages;
     // A block that no arena counts would be counted when it is freed: the first large block of a
     // program may come before any thread has a cache, and so before its arena.
     let index = arena as usize;
     let home = super::record(index).or_else(|| super::table::numbered(index))?;
-    let run = from(home.heap(), pages, wanted, align.max(PAGE))?;
+    let (heap, align) = (home.heap(), align.max(PAGE));
+    let run = match zeroed {
+        true => heap.alloc_for(pages, wanted, align),
+        false => heap.alloc_brought(pages, wanted, align),
+    }?;
     describe(run.addr, pages, arena);
     PAGES.0.fetch_add(pages, Ordering::Relaxed);
     count_made(arena, pages);
@@ -265,7 +262,10 @@ pub fn relocate(p: usize, pages: impl Into<Pages>, zero: bool) -> Option<usize> 
     let mut moved = 0;
     while bytes - moved >= CHUNK {
         match mem::move_pages(p + moved, CHUNK, run.addr + moved) {
-            Moved::Yes => moved += CHUNK,
+            Moved::Yes => {
+                HEAP.chunk_moved(p + moved, run.addr + moved);
+                moved += CHUNK;
+            }
             Moved::No if moved == 0 => {
                 free(run.addr);
                 return None;

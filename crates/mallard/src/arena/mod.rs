@@ -85,18 +85,12 @@ pub fn drain(all: bool) -> bool {
 /// better come at once; and if it will not, they are a small part of what the class has.
 const GROWING: u32 = 8;
 
-/// A class of many slabs gets a row of them at a time, one right behind the other: who walks what it allocated
+/// A class that has many slabs gets a row of them at a time, one right behind the other: who walks what it allocated
 /// in order then changes from one row to the next less often, and the processor, which sees in advance what
-/// is read one after the other, has to begin anew less often. So many slabs a class has for each of a row.
+/// is read one after the other, has to begin anew less often. A row has one slab for each so many of its class.
 const SLABS_FOR_ONE: u32 = 16;
 /// What a row is at most, in pages.
 const ROW: usize = 64;
-
-/// How many slabs a class that has so many gets at a time.
-fn row_of(class: Class, slabs: u32) -> usize {
-    let most = ROW / class.shape().pages as usize;
-    ((slabs / SLABS_FOR_ONE) as usize).clamp(1, most)
-}
 
 /// Pages that were new to the process when an arena got them, and how many of them are a reason to see
 /// what the stores hold.
@@ -165,10 +159,20 @@ impl Arena {
         }
     }
 
+    /// How many slabs a class that has so many gets at a time. An arena made by hand may be reset while a spare slab of
+    /// it is on its way back: one at most.
+    fn row_of(&self, class: Class, slabs: u32) -> usize {
+        if self.is_by_hand() {
+            return 1;
+        }
+        let most = ROW / class.shape().pages as usize;
+        ((slabs / SLABS_FOR_ONE) as usize).clamp(1, most)
+    }
+
     #[cold]
     fn fill_from_new_slabs(&self, class: Class, slabs: u32, out: &mut [usize]) -> usize {
         // Made without the bin's lock: this may call the system.
-        let Some(slab) = Slab::make_row(class, self.index, row_of(class, slabs)) else {
+        let Some(slab) = Slab::make_row(class, self.index, self.row_of(class, slabs)) else {
             return 0;
         };
         let count = slab.row().count();
@@ -187,7 +191,9 @@ impl Arena {
             slab.fill(count);
         }
         if is_wanted && let Some(row) = others {
-            others = self.bin(class).0.lock().adopt_row(row);
+            // Some of them may never be wanted.
+            ANY_IDLE.store(true, Ordering::Relaxed);
+            others = self.bin(class).0.lock().adopt(row);
         }
         // Another thread made some at the same time.
         for row in [unused, others].into_iter().flatten() {
@@ -281,18 +287,26 @@ impl Arena {
     }
 
     /// Has the bins give up their spare slabs; as for the stores.
+    #[cold]
+    #[inline(never)]
     fn drain_spares(&self, all: bool) -> bool {
         Class::cachable().fold(false, |any, class| self.drain_spare(class, all) | any)
     }
 
-    /// Gives up a bin's spare slab, if nobody wanted it since the last time, or at any rate; tells
-    /// whether it had one to give.
+    /// Gives up a bin's spare slabs, if nobody wanted one since the last time, or at any rate; tells
+    /// whether it had any to give, now or later.
+    #[cold]
+    #[inline(never)]
     fn drain_spare(&self, class: Class, all: bool) -> bool {
-        let spare = self.bin(class).0.lock().idle_spare(all);
-        let Some(slab) = spare else { return false };
-        // SAFETY: empty, in no list, and taken out of its bin, with those that it leads to.
-        unsafe { slab.unmake_row() };
-        true
+        let (any, spare) = {
+            let mut b = self.bin(class).0.lock();
+            (b.spares() > 0, b.idle_spare(all))
+        };
+        if let Some(slab) = spare {
+            // SAFETY: empty, in no list, and taken out of its bin, with those that it leads to.
+            unsafe { slab.unmake_row() };
+        }
+        any
     }
 
     /// Has a store give idle blocks, or all, back, and begins another while. Tells whether it held

@@ -108,6 +108,7 @@ impl Slab {
     /// New slabs with all regions free, entered in the page map, one right behind the other, as many as there
     /// is room for where one would have been made, `most` at most: the first, which leads to the others by
     /// `next`, from the lowest to the highest. None when memory is out.
+    #[inline(never)]
     pub fn make_row(class: Class, arena: u16, most: usize) -> Option<&'static Slab> {
         let shape = class.shape();
         let pages = shape.pages as usize;

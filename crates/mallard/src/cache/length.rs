@@ -5,7 +5,8 @@
 //! would save but locks. Where it runs empty and full by turns, what overflows is what will be wanted, and
 //! would go to the slabs and come from there one by one: it may be longer. And where it runs empty several
 //! times in a row and then full several times, waves are higher than it is long: it may be as long as
-//! they are. All of it within budgets for the thread and for the process; the looks of `gc` have a stack
+//! they are. Where it runs full without end, as when a program tears down what it built, it is better
+//! short. All of it within budgets for the thread and for the process; the looks of `gc` have a stack
 //! shrink again.
 
 use super::ThreadCache;
@@ -32,8 +33,9 @@ const WAVE: u8 = 4;
 const ONE_WAY_BYTES: usize = 32 * 1024;
 const SOME_BLOCKS: usize = 127;
 const MANY_BLOCKS: usize = 1023;
-/// A stack that runs full so many times in a row gets blocks that nobody will ask for soon, at any length that it may have.
-/// Then it is better short, so that its array stays in the processor's first cache beside what the program frees.
+/// A stack that runs full so many times in a row gets blocks that nobody will ask for soon, whatever its length:
+/// then it has room for no more than so many, so that its array stays in the processor's first cache beside
+/// what the program frees.
 const ENDLESS: i8 = 16;
 const ENDLESS_BLOCKS: usize = 255;
 /// Through a store that threads share blocks go quickly, and a stage of a pipeline turns too. So there a

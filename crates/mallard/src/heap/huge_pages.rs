@@ -120,10 +120,14 @@ fn open(chunk: &Chunk) {
     }
 }
 
-/// A chunk got the memory of another, a huge page, and with it the other's mapping.
-pub fn is_huge_now(chunk: &Chunk) {
-    chunk.huge.set(true);
-    open(chunk);
+/// A chunk got another's memory and mapping: what was asked for there holds here.
+pub fn take_over(from: &Chunk, to: &Chunk) {
+    to.huge.set(from.huge.get());
+    to.broken.set(from.broken.get());
+    match from.kept_broken.get() {
+        true => kept_broken(to),
+        false => open(to),
+    }
 }
 
 /// Chunks that huge pages were forbidden in because part of their memory went back. Each may be a

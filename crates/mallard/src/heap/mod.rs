@@ -48,6 +48,7 @@ use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use crate::sys::count::Kind;
 use crate::sys::lock::{Guard, Mutex, RawLock};
 use crate::sys::time;
+use heaps::Heaps;
 pub use heaps::{FIRST, HEAP, make_apart, making};
 use lent::Lending;
 pub use state::NATURAL_MAX;
@@ -248,8 +249,9 @@ impl PageHeap {
     }
 
     /// A run of `pages` pages, all of use, and others like it right behind it, where they are free and of such
-    /// memory as it is: `count` is the most that there may be, and tells how many there are. Of a chunk that the
-    /// run begins others take the next, see [`aside`], so that there is one. None as above.
+    /// memory as it is: `count` is the most that there may be, and tells how many there are. Where there are threads, one
+    /// that begins a chunk stays alone: another thread would touch the next while the chunk's huge page is still to
+    /// come. None as above.
     pub fn alloc_row(&self, pages: usize, align: usize, count: &mut usize) -> Option<Run> {
         debug_assert!((pages * PAGE).is_multiple_of(align));
         self.alloc_alike(pages, pages, align, count, false)
@@ -275,12 +277,16 @@ impl PageHeap {
         let more = s.totals.used + s.totals.dirty > held;
         // Where it matters is where chunks are begun: slabs fill one bit by bit.
         let begun = run.filter(|run| more && s.begins_chunk(run.addr, pages));
-        // Others would get what lies behind the first run of a chunk before its huge page has come.
-        if let (true, None, Some(run)) = (most > 1, begun, &run) {
+        if let Some(run) = &run
+            && most > 1
+            && (begun.is_none() || !nodes::are_known())
+        {
             *count = s.repeat(run, pages, most);
         }
-        if bring && begun.is_some() {
-            s = self.move_in(s, &mut run, pages);
+        if bring && begun.is_some() && s.totals.dirty >= moves::WORTH {
+            drop(s);
+            self.move_in(&mut run, pages, wanted);
+            s = self.state.lock();
         }
         let limit = begun.and_then(|_| s.grown());
         let is_shared = pages < CHUNK_PAGES && nodes::are_known();

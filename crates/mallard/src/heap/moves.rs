@@ -1,144 +1,174 @@
 //! Memory that was freed and does not fit, moved to where it is needed.
 //!
-//! A long run takes neighbouring chunks, and what was freed may be as much but lie elsewhere. The heap then takes addresses
-//! that have no memory, has huge pages cleared for them, and gives as many back because they are too many. So
-//! chunks that are vacant and hold memory lend it before: each whole chunk of the run that has none gets the pages of one
-//! that has, by `mremap`, which changes a page table's entry and copies nothing. They keep their addresses, without memory.
+//! A long run takes neighbouring chunks, and what was freed may be as much but lie elsewhere. The heap then took addresses
+//! that have no memory, had huge pages cleared for them, and gave as many back because they were too many. Now each whole
+//! chunk of the run that has no memory gets the pages of a vacant one that has, by `mremap`, which changes an entry of
+//! the page table and copies nothing. The source keeps its addresses, without memory.
 //!
-//! What is moved holds old contents: it is for callers to whom these are as good as zeros, since what is cleared by hand would
-//! be touched although its block may never be. A chunk that was moved to is a mapping of its own to the system from then on,
-//! of which a process may have 65,530: [`MOST`] are moved to at most.
+//! What is moved holds old contents, and decays no more: it is for callers to whom these are as good as zeros, and goes to
+//! what they asked for, not to the rest of its class. A chunk that was moved to is a mapping of its own to the system from
+//! then on, of which a process may have 65,530: [`MOST`] are moved to at most. Who moves holds the right to purge,
+//! so that a fork finds nothing on its way; where somebody else holds it, nothing is moved. Page heaps that serve one arena
+//! alone, and memory that hooks lent, do not take part.
 
+use super::huge_pages::{self, Outlook};
 use super::state::State;
-use super::{Backing, PageHeap, Run, huge_pages};
+use super::{Backing, Heaps, PageHeap, Run};
+use crate::class::PAGE;
 use crate::space::Region;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
-use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering};
-use crate::sys::lock::Guard;
+use crate::sys::atomic::{AtomicUsize, Ordering};
 use crate::sys::mem::{self, Moved};
 
 /// Chunks that may be moved to, and how many of them were.
 const MOST: usize = 4096;
 static DESTINATIONS: AtomicUsize = AtomicUsize::new(0);
-/// Whether the system moves pages: no, once it did not.
-static WORKS: AtomicBool = AtomicBool::new(true);
 
 /// Chunks moved for one run at most; of a longer one that many are a small part.
 const AT_ONCE: usize = 16;
-/// A chunk lends its memory if it holds so many pages of it at least.
-const WORTH: usize = CHUNK_PAGES * 3 / 4;
-
-/// From which chunk to which.
-type Pair = (&'static Chunk, &'static Chunk);
+/// Vacant chunks that are looked at for one run.
+const LOOKS: usize = 256;
+/// A chunk's memory is moved if it has so many pages at least.
+pub(super) const WORTH: usize = CHUNK_PAGES * 3 / 4;
 
 /// What is to be moved for one run. The sources are allocated meanwhile, so that nobody else has them.
 struct Plan {
-    pairs: [Option<Pair>; AT_ONCE],
-    len: usize,
+    sources: [Option<&'static Chunk>; AT_ONCE],
+    destinations: [Option<&'static Chunk>; AT_ONCE],
 }
 
 impl Plan {
-    fn pairs(&self) -> impl Iterator<Item = Pair> {
-        self.pairs[..self.len].iter().flatten().copied()
+    fn pairs(&self) -> impl Iterator<Item = (&'static Chunk, &'static Chunk)> {
+        let sources = self.sources.iter().flatten();
+        let pairs = sources.zip(self.destinations.iter().flatten());
+        pairs.map(|(from, to)| (*from, *to))
     }
 }
 
-/// Whether a chunk's memory may go elsewhere: that of a huge page, nearly all of it.
-fn may_lend(chunk: &Chunk) -> bool {
-    chunk.is_whole() && chunk.dirty.count() >= WORTH
+/// Whether a vacant chunk's memory may go elsewhere: that of a huge page, nearly all of it, and not locked as
+/// far as is known.
+fn may_move(chunk: &Chunk) -> bool {
+    let is_free = !chunk.stays.get() && chunk.refused.get() == 0;
+    is_free && chunk.is_whole() && chunk.dirty.count() >= WORTH
 }
 
-/// Whether a chunk of a run is to be moved to: there may be a mapping of its own for it, and it is to have a huge page, or
-/// small ones because it is the end of a block of which less than half is known to be of use: what is there
-/// already costs nothing.
+/// Whether a chunk of a run may be moved to: there may be a mapping of its own for it, and it is to have a huge page, or
+/// small ones because it is the end of a block of which less than half was asked for: memory that is there
+/// already costs it nothing.
 fn may_be_moved_to(chunk: &Chunk) -> bool {
-    (chunk.is_whole() || chunk.kept_broken.get())
+    chunk.bare.get()
+        && (chunk.is_whole() || chunk.kept_broken.get())
         && (chunk.moved_to.get() || DESTINATIONS.load(Ordering::Relaxed) < MOST)
 }
 
-impl State {
-    /// Pairs chunks of a run without memory with vacant ones that have some, the last of the heap first.
-    fn plan_moves(&mut self, run: &Run, pages: usize) -> Plan {
-        let mut plan = Plan {
-            pairs: [None; AT_ONCE],
-            len: 0,
-        };
-        self.span(run.addr, pages, |s, to, _, len| {
-            if plan.len == AT_ONCE || len < CHUNK_PAGES || !to.bare.get() || !may_be_moved_to(to) {
-                return;
-            }
-            let Some(from) = s.lender() else { return };
-            s.take(from, 0, CHUNK_PAGES);
-            s.watch.moving += CHUNK_PAGES;
-            plan.pairs[plan.len] = Some((from, to));
-            plan.len += 1;
-        });
-        plan
-    }
+/// A chunk got the memory of another, and with it the other's mapping.
+#[inline(never)]
+fn moved(from: &Chunk, to: &Chunk) {
+    huge_pages::take_over(from, to);
+    DESTINATIONS.fetch_add(!to.moved_to.replace(true) as usize, Ordering::Relaxed);
+}
 
-    fn lender(&self) -> Option<&'static Chunk> {
-        let heap = self.pool.heap();
-        Region::all().iter().rev().find_map(|region| {
-            let resident = region.resident(heap);
-            let mut held = resident.descending().map(|i| region.chunk(i));
-            held.find(|chunk| may_lend(chunk))
-        })
+impl State {
+    /// Pairs whole chunks of a run, of which `wanted` pages were asked for, with vacant ones, those nearest the heap's end
+    /// first; as many as are found.
+    fn plan_moves(&mut self, run: &Run, pages: usize, wanted: usize) -> Plan {
+        let mut plan = Plan {
+            sources: [None; AT_ONCE],
+            destinations: [None; AT_ONCE],
+        };
+        let mut count = 0;
+        self.span(run.addr, pages, |_, chunk, _, len| {
+            if len == CHUNK_PAGES
+                && chunk.addr() - run.addr < wanted * PAGE
+                && may_be_moved_to(chunk)
+                && let Some(place) = plan.destinations.get_mut(count)
+            {
+                *place = Some(chunk);
+                count += 1;
+            }
+        });
+        let (mut found, mut looks) = (0, 0);
+        for region in Region::all().iter().rev() {
+            for i in region.resident(self.pool.heap()).descending() {
+                if found == count || looks == LOOKS {
+                    return plan;
+                }
+                looks += 1;
+                let chunk = region.chunk(i);
+                if may_move(chunk) {
+                    self.begin(chunk, Outlook::Usual);
+                    self.take_begun(chunk, 0, CHUNK_PAGES);
+                    self.watch.moving += CHUNK_PAGES;
+                    plan.sources[found] = Some(chunk);
+                    found += 1;
+                }
+            }
+        }
+        plan
     }
 }
 
 impl PageHeap {
-    /// Brings memory of vacant chunks to a run that was just taken, where it has none.
+    /// Brings memory of vacant chunks to a run that was just taken, where it has none. The run is lost where its addresses
+    /// may be somebody else's afterwards.
     #[cold]
     #[inline(never)]
-    pub(super) fn move_in<'a>(
-        &'a self,
-        mut s: Guard<'a, State>,
-        run: &mut Option<Run>,
-        pages: usize,
-    ) -> Guard<'a, State> {
-        let Some(mut new) = *run else { return s };
-        if !WORKS.load(Ordering::Relaxed) {
-            return s;
+    pub(super) fn move_in(&self, run: &mut Option<Run>, pages: usize, wanted: usize) {
+        let Some(new) = run else { return };
+        if self.apart || self.borrows() {
+            return;
         }
-        let plan = s.plan_moves(&new, pages);
-        if plan.len == 0 {
-            return s;
+        let Some(_hold) = self.hold(false) else {
+            return;
+        };
+        let plan = self.state.lock().plan_moves(new, pages, wanted);
+        if plan.sources[0].is_none() {
+            return;
         }
-        drop(s);
-        let mut moved = 0;
+        let (mut done, mut lost) = (0, false);
         for (from, to) in plan.pairs() {
             match mem::move_pages(from.addr(), CHUNK, to.addr()) {
-                Moved::Yes => moved += 1,
-                Moved::No => {
-                    WORKS.store(false, Ordering::Relaxed);
-                    break;
-                }
+                Moved::Yes => done += 1,
+                Moved::No => break,
                 Moved::Lost => {
-                    // The run has a hole that may be somebody else's: nobody may get it.
-                    WORKS.store(false, Ordering::Relaxed);
-                    *run = None;
+                    lost = true;
                     break;
                 }
             }
         }
         let mut s = self.state.lock();
         for (i, (from, to)) in plan.pairs().enumerate() {
-            let backing = match i < moved {
-                true => Backing::Clean,
-                false => Backing::Dirty,
+            let backing = if i < done {
+                moved(from, to);
+                Backing::Clean
+            } else {
+                Backing::Dirty
             };
-            s.give(from, 0, CHUNK_PAGES, backing);
-            if i < moved {
-                huge_pages::is_huge_now(to);
-                DESTINATIONS.fetch_add(!to.moved_to.replace(true) as usize, Ordering::Relaxed);
+            if i == done {
+                // Perhaps it is several mappings. The other may be a new one, of which nothing was asked.
+                from.stays.set(true);
+                to.huge.set(false);
             }
+            s.give(from, 0, CHUNK_PAGES, backing);
+            s.watch.moving -= CHUNK_PAGES;
         }
-        s.watch.moving -= plan.len * CHUNK_PAGES;
-        if moved > 0 && run.is_some() {
-            new.zeroed = false;
-            *run = Some(new);
+        new.zeroed &= done == 0;
+        if lost {
+            *run = None;
         }
-        s
+    }
+}
+
+impl Heaps {
+    /// Memory was moved from one whole chunk of a block to another of its new place.
+    #[cold]
+    #[inline(never)]
+    pub fn chunk_moved(&self, from: usize, to: usize) {
+        let chunk = |at| Region::find(at).map(|region| region.chunk_of(at));
+        if let (Some(heap), Some(from), Some(to)) = (self.of(to), chunk(from), chunk(to)) {
+            let _state = heap.state.lock();
+            moved(from, to);
+        }
     }
 }
 
@@ -230,6 +260,62 @@ mod tests {
         heap.free(run.addr, pages);
         heap.purge_all();
         assert_eq!((heap.totals().used, memory(run.addr, 8)), (0, 0));
+    }
+
+    #[test]
+    fn a_chunk_that_does_not_move_stays_and_what_is_told_of_the_run_holds() {
+        let _alone = alone();
+        let Some((heap, freed, kept)) = scattered() else {
+            return;
+        };
+        // Two mappings each.
+        for at in freed
+            .iter()
+            .flat_map(|&at| [at, at + CHUNK, at + 2 * CHUNK])
+        {
+            // SAFETY: advice alone, for dumps, on memory of the test's.
+            unsafe { libc::madvise(at as *mut _, CHUNK / 2, libc::MADV_DONTDUMP) };
+        }
+        let pages = 4 * CHUNK_PAGES;
+        let runs = [(); 3].map(|()| {
+            let run = heap.alloc_brought(pages, pages, PAGE).expect("vacant");
+            assert!(!run.zeroed || words(run.addr, pages) == std::vec![0; pages]);
+            write(run.addr, pages, run.addr);
+            run.addr
+        });
+        for (at, pages) in runs
+            .map(|at| (at, pages))
+            .into_iter()
+            .chain(kept.map(|at| (at, CHUNK_PAGES)))
+        {
+            assert_eq!(words(at, pages), std::vec![at; pages]);
+            heap.free(at, pages);
+        }
+        for at in freed
+            .iter()
+            .flat_map(|&at| [at, at + CHUNK, at + 2 * CHUNK])
+        {
+            // SAFETY: as above.
+            unsafe { libc::madvise(at as *mut _, CHUNK / 2, libc::MADV_DODUMP) };
+        }
+        heap.purge_all();
+        assert_eq!(heap.totals().used, 0);
+    }
+
+    #[test]
+    fn what_nobody_asked_for_gets_nothing() {
+        let _alone = alone();
+        let Some((heap, _, kept)) = scattered() else {
+            return;
+        };
+        let pages = 8 * CHUNK_PAGES;
+        let run = heap
+            .alloc_brought(pages, 6 * CHUNK_PAGES, PAGE)
+            .expect("vacant");
+        assert_eq!(memory(run.addr, 8), 6 * CHUNK_PAGES);
+        heap.free(run.addr, pages);
+        heap.free_many(kept.into_iter().map(|at| (at, CHUNK_PAGES)));
+        heap.purge_all();
     }
 
     #[test]

@@ -401,6 +401,21 @@ mod tests {
     }
 
     #[test]
+    fn no_row_begins_a_chunk_where_there_are_threads() {
+        let _alone = alone();
+        let Some(heap) = grown() else { return };
+        let _threads = Threads::begin(heap);
+        let [first, second] = [1, 4].map(|expected| {
+            let mut count = 4;
+            let run = heap.alloc_row(8, PAGE, &mut count).expect("vacant");
+            assert_eq!(count, expected);
+            run.addr
+        });
+        heap.free_many([(first, 8), (second, 32)].into_iter());
+        heap.purge_all();
+    }
+
+    #[test]
     fn a_chunk_that_was_begun_is_everybody_s_after_a_while_and_where_there_is_no_other() {
         let _alone = alone();
         let Some((heap, _threads, first)) = begun() else {

@@ -37,6 +37,8 @@ pub struct Chunk {
     pub bare: Cell<bool>,
     /// Whether another's memory was ever moved here.
     pub moved_to: Cell<bool>,
+    /// Whether the system refused to move its memory elsewhere.
+    pub stays: Cell<bool>,
     /// The round of purging in which the system refused to take pages of it.
     pub refused: Cell<u32>,
     /// Whether its addresses may be touched; only a vacant chunk's may not.
@@ -80,6 +82,7 @@ impl Chunk {
             begins: Cell::new(false),
             bare: Cell::new(false),
             moved_to: Cell::new(false),
+            stays: Cell::new(false),
             asked: Cell::new(0),
             away: Cell::new(false),
             next: Cell::new(None),

@@ -254,6 +254,11 @@ pub enum Moved {
 /// reads as zeros. Needs Linux 5.7.
 pub fn move_pages(from: usize, len: usize, to: usize) -> Moved {
     const MREMAP_DONTUNMAP: i32 = 4;
+    /// Whether it is no use to ask again.
+    static REFUSED: AtomicBool = AtomicBool::new(false);
+    if REFUSED.load(Ordering::Relaxed) {
+        return Moved::No;
+    }
     let _keep = KeepErrno::new();
     // SAFETY: the caller owns both ranges, of equal length and disjoint; nothing refers to the
     // contents of `to`.
@@ -269,12 +274,14 @@ pub fn move_pages(from: usize, len: usize, to: usize) -> Moved {
     if at != libc::MAP_FAILED {
         return Moved::Yes;
     }
-    if super::errno::get() == libc::EINVAL {
-        // The kernel does not know the flag, which it says before it does anything.
+    if let libc::EINVAL | libc::EPERM | libc::ENOSYS | libc::EACCES = super::errno::get() {
+        // The kernel does not know the flag, or a filter forbids the call: it says so before it does anything.
+        REFUSED.store(true, Ordering::Relaxed);
         return Moved::No;
     }
-    // The kernel unmaps the destination before it finds that it cannot move. Map it again, unless
-    // somebody else was quicker.
+    // Most often the kernel unmaps the destination before it finds that it cannot move. Map it again, unless
+    // somebody else was quicker; or it was never unmapped, because there are too many mappings, which cannot be told
+    // apart.
     // SAFETY: with MAP_FIXED_NOREPLACE nothing that is mapped is touched.
     let at = unsafe {
         libc::mmap(
@@ -292,6 +299,7 @@ pub fn move_pages(from: usize, len: usize, to: usize) -> Moved {
     if at.addr() == to {
         Moved::No
     } else {
+        REFUSED.store(true, Ordering::Relaxed);
         Moved::Lost
     }
 }

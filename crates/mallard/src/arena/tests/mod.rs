@@ -76,7 +76,7 @@ fn zeros_are_a_new_bin() {
     for bin in [&zeros, &new] {
         let mut state = bin.0.lock();
         assert_eq!(state.take_regions(&mut [0]), 0, "no slab yet");
-        assert!(!state.has_spare());
+        assert_eq!(state.spares(), 0);
     }
 }
 
