@@ -262,10 +262,7 @@ pub fn relocate(p: usize, pages: impl Into<Pages>, zero: bool) -> Option<usize> 
     let mut moved = 0;
     while bytes - moved >= CHUNK {
         match mem::move_pages(p + moved, CHUNK, run.addr + moved) {
-            Moved::Yes => {
-                HEAP.chunk_moved(p + moved, run.addr + moved);
-                moved += CHUNK;
-            }
+            Moved::Yes => moved += CHUNK,
             Moved::No if moved == 0 => {
                 free(run.addr);
                 return None;
@@ -281,6 +278,7 @@ pub fn relocate(p: usize, pages: impl Into<Pages>, zero: bool) -> Option<usize> 
             }
         }
     }
+    HEAP.chunks_moved(p, run.addr, moved);
     // SAFETY: both blocks are at least this long and disjoint.
     unsafe { copy_bytes(p + moved, run.addr + moved, bytes - moved) };
     if zero && !run.zeroed {

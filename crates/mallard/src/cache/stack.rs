@@ -345,6 +345,19 @@ mod tests {
     }
 
     #[test]
+    fn what_is_left_moves_down_in_order_however_long_it_is() {
+        const ROOM: usize = 4 * PIECE + 3;
+        for n in [1, PIECE - 1, PIECE, 2 * PIECE + 1, ROOM] {
+            let mut array = [0usize; array_bytes(ROOM) / WORD];
+            let s = over(&mut array, ROOM);
+            assert!((1..=ROOM).all(|i| s.push(i * 8)));
+            s.drop_lowest(n);
+            assert!((n + 1..=ROOM).rev().all(|i| s.pop() == Some(i * 8)), "{n}");
+            assert_eq!(s.pop(), None);
+        }
+    }
+
+    #[test]
     fn blocks_come_back_last_first_through_growth_marks_and_drops() {
         let mut array = [0usize; array_bytes(8) / WORD];
         let s = over(&mut array, 4);

@@ -98,9 +98,9 @@ impl State {
                 if may_move(chunk) {
                     self.begin(chunk, Outlook::Usual);
                     self.take_begun(chunk, 0, CHUNK_PAGES);
-                    self.watch.moving += CHUNK_PAGES;
                     plan.sources[found] = Some(chunk);
                     found += 1;
+                    self.watch.set_under_way(found * CHUNK_PAGES);
                 }
             }
         }
@@ -150,7 +150,7 @@ impl PageHeap {
                 to.huge.set(false);
             }
             s.give(from, 0, CHUNK_PAGES, backing);
-            s.watch.moving -= CHUNK_PAGES;
+            s.watch.returned(CHUNK_PAGES);
         }
         new.zeroed &= done == 0;
         if lost {
@@ -160,14 +160,18 @@ impl PageHeap {
 }
 
 impl Heaps {
-    /// Memory was moved from one whole chunk of a block to another of its new place.
+    /// Memory of so many bytes was moved from whole chunks of a block to those of its new place.
     #[cold]
     #[inline(never)]
-    pub fn chunk_moved(&self, from: usize, to: usize) {
-        let chunk = |at| Region::find(at).map(|region| region.chunk_of(at));
-        if let (Some(heap), Some(from), Some(to)) = (self.of(to), chunk(from), chunk(to)) {
-            let _state = heap.state.lock();
-            moved(from, to);
+    pub fn chunks_moved(&self, from: usize, to: usize, bytes: usize) {
+        let (Some(heap), Some(old), Some(new)) =
+            (self.of(to), Region::find(from), Region::find(to))
+        else {
+            return;
+        };
+        let _state = heap.state.lock();
+        for at in (0..bytes).step_by(CHUNK) {
+            moved(old.chunk_of(from + at), new.chunk_of(to + at));
         }
     }
 }
@@ -221,6 +225,14 @@ mod tests {
         Some((heap, freed, kept))
     }
 
+    /// Frees the runs and those of one chunk that were kept, and returns all memory.
+    fn give_up(heap: &PageHeap, runs: &[(usize, usize)], kept: [usize; 3]) {
+        let kept = kept.map(|at| (at, CHUNK_PAGES));
+        heap.free_many(runs.iter().copied().chain(kept));
+        heap.purge_all();
+        assert_eq!(heap.totals().used, 0);
+    }
+
     #[test]
     fn what_was_freed_and_does_not_fit_comes_to_the_run_that_needs_it() {
         let _alone = alone();
@@ -256,10 +268,8 @@ mod tests {
             run.addr
         });
         heap.free_many(again.into_iter().map(|at| (at, 3 * CHUNK_PAGES)));
-        heap.free_many(kept.into_iter().map(|at| (at, CHUNK_PAGES)));
-        heap.free(run.addr, pages);
-        heap.purge_all();
-        assert_eq!((heap.totals().used, memory(run.addr, 8)), (0, 0));
+        give_up(heap, &[(run.addr, pages)], kept);
+        assert_eq!(memory(run.addr, 8), 0);
     }
 
     #[test]
@@ -313,9 +323,7 @@ mod tests {
             .alloc_brought(pages, 6 * CHUNK_PAGES, PAGE)
             .expect("vacant");
         assert_eq!(memory(run.addr, 8), 6 * CHUNK_PAGES);
-        heap.free(run.addr, pages);
-        heap.free_many(kept.into_iter().map(|at| (at, CHUNK_PAGES)));
-        heap.purge_all();
+        give_up(heap, &[(run.addr, pages)], kept);
     }
 
     #[test]
@@ -346,8 +354,7 @@ mod tests {
             (end.addr, long + short),
             (fits.addr, CHUNK_PAGES),
         ];
-        heap.free_many(runs.into_iter().chain(kept.map(|at| (at, CHUNK_PAGES))));
-        heap.purge_all();
+        give_up(heap, &runs, kept);
     }
 
     #[test]
@@ -361,9 +368,7 @@ mod tests {
         assert_eq!(memory(run.addr, 5), pages);
         let last = chunk_of(run.addr + 4 * CHUNK);
         assert!(last.huge.get() && !last.kept_broken.get());
-        heap.free(run.addr, pages);
-        heap.free_many(kept.into_iter().map(|at| (at, CHUNK_PAGES)));
-        heap.purge_all();
+        give_up(heap, &[(run.addr, pages)], kept);
         assert!(freed.iter().all(|&at| memory(at, 3) == 0));
     }
 }

@@ -126,44 +126,36 @@ impl Model {
         self.runs.push((addr, pages, number));
     }
 
+    /// Runs of the heap that were just taken: this one and those like it right behind it, as many in all.
+    fn hold(&mut self, run: &Run, pages: usize, count: usize) {
+        for addr in (run.addr..).step_by(pages * PAGE).take(count) {
+            assert!(self.heap.owns(addr));
+            if run.zeroed {
+                assert_zero(addr, pages);
+            }
+            self.number += 1;
+            write(addr, pages, self.number);
+            self.enter(addr, pages, self.number);
+        }
+    }
+
     fn run(&mut self, op: &Op) {
         match *op {
             Op::Alloc { pages, align } => {
                 let run = self.heap.alloc(pages, align).expect("there is memory");
-                assert!(self.heap.owns(run.addr));
                 assert_eq!(run.addr % align, 0);
-                if run.zeroed {
-                    assert_zero(run.addr, pages);
-                }
-                self.number += 1;
-                write(run.addr, pages, self.number);
-                self.enter(run.addr, pages, self.number);
+                self.hold(&run, pages, 1);
             }
             Op::AllocBrought { chunks, rest } => {
                 let pages = chunks * CHUNK_PAGES + rest;
                 let run = self.heap.alloc_brought(pages, pages, PAGE);
-                let run = run.expect("there is memory");
-                if run.zeroed {
-                    assert_zero(run.addr, pages);
-                }
-                self.number += 1;
-                write(run.addr, pages, self.number);
-                self.enter(run.addr, pages, self.number);
+                self.hold(&run.expect("there is memory"), pages, 1);
             }
             Op::AllocRow { pages, most } => {
                 let mut count = most;
                 let run = self.heap.alloc_row(pages, PAGE, &mut count);
-                let run = run.expect("there is memory");
                 assert!((1..=most).contains(&count));
-                // Runs of their own, each of them as the first one's says.
-                for addr in (run.addr..).step_by(pages * PAGE).take(count) {
-                    if run.zeroed {
-                        assert_zero(addr, pages);
-                    }
-                    self.number += 1;
-                    write(addr, pages, self.number);
-                    self.enter(addr, pages, self.number);
-                }
+                self.hold(&run.expect("there is memory"), pages, count);
             }
             Op::Free(pick) => {
                 if let Some((addr, pages, _)) = self.pick(pick) {

@@ -45,10 +45,8 @@ pub struct Watch {
     is_capped: bool,
     /// Dirty pages up to which the system refused to take enough of them back; 0 usually.
     refused: usize,
-    /// Dirty pages in the hands of a purge, which are among those in use meanwhile.
+    /// Dirty pages in the hands of a purge, or on their way to a run, which are among those in use meanwhile.
     under_way: usize,
-    /// Pages that count as in use and are not: those of chunks whose memory is on its way to a run.
-    pub moving: usize,
     /// The most pages that were ever in use.
     peak: usize,
 }
@@ -75,14 +73,13 @@ impl Watch {
             is_capped: false,
             refused: 0,
             under_way: 0,
-            moving: 0,
             peak: 0,
         }
     }
 
     /// Whole chunks were taken: how many dirty pages may stay, if there are too many?
     pub fn grown(&mut self, dirty: usize, used: usize) -> Option<usize> {
-        let used = used - self.moving;
+        let used = used - self.under_way;
         self.peak = self.peak.max(used);
         let ceiling = self.peak + (self.peak / CEILING_SHARE).max(CEILING_LEAST);
         let excess = (used + dirty).checked_sub(ceiling + 1)? + 1;
@@ -120,7 +117,7 @@ impl Watch {
         (there > cap.max(self.refused)).then(|| room_under(cap))
     }
 
-    /// A purge has this many dirty pages in its hands, after those that it had.
+    /// Who holds the right to purge has this many dirty pages in its hands, after those that it had.
     pub fn set_under_way(&mut self, pages: usize) {
         self.under_way = pages;
     }
@@ -239,6 +236,16 @@ mod tests {
         watch.set_under_way(50);
         assert_eq!(limit(&mut watch, 50, 1050), None);
         assert_eq!(limit(&mut watch, 51, 1050), Some(75));
+    }
+
+    #[test]
+    fn what_somebody_has_in_hand_is_no_peak() {
+        let mut watch = Watch::new();
+        watch.set_under_way(500);
+        assert_eq!(watch.grown(0, 1500), None);
+        watch.set_under_way(0);
+        assert_eq!(watch.grown(1024, 1000), None);
+        assert_eq!(watch.grown(1025, 1000), Some(1024));
     }
 
     #[test]
