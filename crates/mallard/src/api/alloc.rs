@@ -89,6 +89,7 @@ fn take_from_arena(class: Class) -> Option<usize> {
 
 /// Allocation in a process whose options ask that every block be filled.
 #[cold]
+#[inline(never)]
 fn alloc_uncached(class: Class) -> *mut u8 {
     let block = take_from_arena(class).or_else(|| {
         reclaim();

@@ -71,6 +71,8 @@ fn dealloc_slow(p: *mut u8) {
     }
 }
 
+#[cold]
+#[inline(never)]
 fn give_to_arena(class: Class, block: usize) {
     cache::tick_uncached();
     match life::arena_or_any() {
@@ -87,6 +89,7 @@ pub(super) fn free_run(at: usize) {
 }
 
 #[cold]
+#[inline(never)]
 fn dealloc_uncached(block: usize, class: Class) {
     if class == Class::NONE {
         large::pages_of(block);
@@ -153,9 +156,16 @@ fn size_at_slow(p: usize) -> usize {
 pub(super) fn class_at(p: usize) -> Class {
     match fast_lookup(p) {
         Some(place) => place.class(),
-        None => match Region::find(p) {
-            Some(region) => region.class_of(p),
-            None => die!("{p:#x} is no block of this allocator"),
-        },
+        None => class_outside(p),
+    }
+}
+
+/// The same, of a block that lies outside the first region.
+#[cold]
+#[inline(never)]
+fn class_outside(p: usize) -> Class {
+    match Region::find(p) {
+        Some(region) => region.class_of(p),
+        None => die!("{p:#x} is no block of this allocator"),
     }
 }

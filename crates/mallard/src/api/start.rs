@@ -129,6 +129,8 @@ fn first() {
 }
 
 /// So many millionths of the number of CPUs, rounded to the nearest.
+#[cold]
+#[inline(never)]
 fn share_of_cpus(millionths: u64) -> usize {
     let all = mem::cpus() as u64 * millionths;
     ((all + 500_000) / 1_000_000) as usize
@@ -170,7 +172,7 @@ fn apply_to_memory(o: &Options) {
         o.reserve.unwrap_or(0),
         o.retain,
     );
-    HEAP.set_cap(match o.dirty_max {
+    let cap = match o.dirty_max {
         DirtyMax::None => Cap::NONE,
         DirtyMax::Bytes(bytes) => Cap {
             pages: bytes / PAGE,
@@ -180,7 +182,11 @@ fn apply_to_memory(o: &Options) {
             share: Some(share),
             ..Cap::NONE
         },
-    });
+    };
+    // Heaps begin without.
+    if cap != Cap::NONE {
+        HEAP.set_cap(cap);
+    }
 }
 
 fn apply_to_arenas(o: &Options) {

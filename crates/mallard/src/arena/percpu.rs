@@ -32,6 +32,12 @@ pub fn configure(each: Option<Each>) -> Option<usize> {
         ARENAS.store(0, Ordering::Relaxed);
         return Some(0);
     };
+    number_all(each)
+}
+
+#[cold]
+#[inline(never)]
+fn number_all(each: Each) -> Option<usize> {
     cpu::current()?;
     let cpus = cpu::numbers().clamp(1, MOST);
     let arenas = match each {
@@ -76,6 +82,8 @@ pub fn here() -> Option<usize> {
 
 /// Counts the calling thread into the arena of this number, which is one of a CPU. None when memory is
 /// out.
+#[cold]
+#[inline(never)]
 pub fn enter(index: usize) -> Option<&'static Arena> {
     let arena = table::existing(index).or_else(|| make(index))?;
     arena.enter();

@@ -10,6 +10,7 @@ use crate::class::{Class, MEDIUM_MAX};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicUsize, Ordering};
 use crate::sys::tls;
+use core::ptr::NonNull;
 
 /// Bytes of blocks that a store holds at most, in classes that slabs serve and in larger ones.
 const SLAB_BYTES: usize = 256 * 1024;
@@ -24,6 +25,7 @@ const LONG_BYTES: usize = 512 * 1024;
 const RUN_SHARE: usize = 16;
 /// Blocks that it holds at most.
 const MOST: usize = 2048;
+const WORD: usize = size_of::<usize>();
 
 /// Batches that come between one look for what nobody asks for and the next.
 const LOOK: u16 = 16;
@@ -70,10 +72,15 @@ pub fn holds_runs() -> bool {
     RUNS.iter().any(|sum| sum.load(Ordering::Relaxed) > 0)
 }
 
+/// An array that is too short gets so many times as long.
+const STEP: usize = 4;
+
 pub struct Store {
-    /// Array of `cap` addresses in metadata memory, made when first needed.
+    /// Array of `cap` addresses in metadata memory, made when first needed, and longer when more come.
     blocks: *mut usize,
     cap: u16,
+    /// The most addresses that it is ever for; 0 before there is one.
+    most: u16,
     len: u16,
     /// The least `len` since the last [`Store::mark`]: what was of no use since then.
     low: u16,
@@ -93,6 +100,7 @@ impl Store {
         Store {
             blocks: core::ptr::null_mut(),
             cap: 0,
+            most: 0,
             len: 0,
             low: 0,
             puts: 0,
@@ -119,7 +127,7 @@ impl Store {
         if self.cap == 0 {
             0
         } else {
-            meta::size_taken(self.cap as usize * 8)
+            meta::size_taken(self.cap as usize * WORD)
         }
     }
 
@@ -131,11 +139,11 @@ impl Store {
             let (sum, least) = runs(class);
             let budget = least.max(super::footprint() / RUN_SHARE);
             let left = budget.saturating_sub(sum.load(Ordering::Relaxed));
-            (self.cap as usize).min(self.len as usize + left / class.size())
+            (self.most as usize).min(self.len as usize + left / class.size())
         } else if self.shared > 0 {
-            self.cap as usize
+            self.most as usize
         } else {
-            (self.cap as usize).min(LEAST)
+            (self.most as usize).min(LEAST)
         }
     }
 
@@ -146,22 +154,17 @@ impl Store {
 
     /// Takes as many of the blocks as there is room for, from the start; tells how many.
     pub fn put(&mut self, class: Class, blocks: &[usize]) -> usize {
-        if self.cap == 0 {
+        if self.most == 0 {
             let bytes = if class.is_slab() {
                 SLAB_BYTES
             } else {
                 RUN_BYTES
             };
-            let cap = (bytes / class.size()).clamp(1, MOST);
-            let Some(array) = meta::take(cap * 8) else {
-                return 0;
-            };
+            self.most = (bytes / class.size()).clamp(1, MOST) as u16;
             super::ANY_IDLE.store(true, Ordering::Relaxed);
-            self.blocks = array.as_ptr().cast();
-            self.cap = cap as u16;
         }
         let room = self.limit(class).saturating_sub(self.len as usize);
-        let n = blocks.len().min(room);
+        let n = self.room_for(blocks.len().min(room));
         self.putter = tls::thread();
         // SAFETY: `len + n` is at most `cap`, the length of the array.
         unsafe {
@@ -172,6 +175,40 @@ impl Store {
         self.puts += 1;
         count_runs(class, n, 0);
         n
+    }
+
+    /// Room in the array for as many of `n` more as there is memory for.
+    fn room_for(&mut self, n: usize) -> usize {
+        let wanted = self.len as usize + n;
+        if wanted > self.cap as usize {
+            self.lengthen(wanted);
+        }
+        n.min((self.cap - self.len) as usize)
+    }
+
+    /// Has the addresses lie in a longer array, for so many at least. Most stores never hold more than a few.
+    #[cold]
+    #[inline(never)]
+    fn lengthen(&mut self, wanted: usize) {
+        let mut cap = (self.cap as usize).max(LEAST);
+        while cap < wanted {
+            cap *= STEP;
+        }
+        let cap = cap.min(self.most as usize);
+        let Some(array) = meta::take(cap * WORD) else {
+            return;
+        };
+        let (old, blocks) = (self.cap as usize, self.blocks);
+        self.blocks = array.as_ptr().cast();
+        self.cap = cap as u16;
+        if let Some(before) = NonNull::new(blocks) {
+            // SAFETY: the addresses are in the old array, which is this store's alone and is given back with the size
+            // that it was taken with; the new one is longer.
+            unsafe {
+                core::ptr::copy_nonoverlapping(blocks, self.blocks, self.len as usize);
+                meta::give(before.cast(), old * WORD);
+            }
+        }
     }
 
     /// Whether so many batches came that it is time to see what nobody asks for.
@@ -296,6 +333,25 @@ mod tests {
             empty(first);
         }
         assert!(!holds_runs());
+    }
+
+    #[test]
+    fn a_store_s_array_is_as_long_as_what_it_holds_needs_and_loses_none() {
+        let _alone = alone();
+        drain(true);
+        // Of one whose blocks pass from thread to thread.
+        let (class, mut store) = (Class::of(16), Store::new());
+        assert_eq!(store.array_size(), 0);
+        let blocks: Vec<usize> = (0..MOST).collect();
+        assert_eq!(store.put(class, &blocks), LEAST);
+        assert_eq!(store.array_size(), LEAST * WORD);
+        store.shared = SHARED_LOOKS;
+        assert_eq!(store.put(class, &blocks[LEAST..][..1]), 1);
+        assert!(store.array_size() < MOST * WORD / 2);
+        assert_eq!(store.put(class, &blocks[LEAST + 1..]), MOST - LEAST - 1);
+        assert_eq!(store.blocks(), blocks);
+        assert_eq!(store.put(class, &[0]), 0, "it is full");
+        store.forget(class);
     }
 
     #[test]

@@ -206,6 +206,8 @@ pub(super) fn threads(index: usize) -> u32 {
 /// The arena for a thread near this page heap: one that nobody is in, a new one while the page heap
 /// has less than its share, or the one with the fewest threads. Shares are equal, of those page heaps
 /// that have arenas; each has one arena at least.
+#[cold]
+#[inline(never)]
 fn of_node(heap: &'static PageHeap) -> usize {
     let is_near = |a: &Arena| core::ptr::eq(a.heap(), heap);
     let mine = || spread().filter(|a| is_near(a));

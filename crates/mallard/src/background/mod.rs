@@ -25,6 +25,7 @@ use crate::heap::{BELL, HEAP};
 use crate::sys::atomic::{AtomicU32, Ordering};
 use crate::sys::bell::Sleep;
 use crate::sys::errno::KeepErrno;
+use crate::sys::label::Named;
 use crate::sys::{time, tls};
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
@@ -158,8 +159,9 @@ fn create(stack: usize) -> bool {
 extern "C" fn run(_: *mut c_void) -> *mut c_void {
     // What the C library may free when this thread ends goes by an arena.
     tls::set(tls::address_of(&tls::ENDED));
+    static NAME: Named<8> = Named::of(c"mallard");
     // SAFETY: the name is a C string of less than 16 bytes.
-    unsafe { libc::prctl(libc::PR_SET_NAME, c"mallard".as_ptr()) };
+    unsafe { libc::prctl(libc::PR_SET_NAME, NAME.get().as_ptr()) };
     // SAFETY: asks for a number.
     let thread = unsafe { libc::syscall(libc::SYS_gettid) };
     THREAD.store(thread as u32, Ordering::Relaxed);

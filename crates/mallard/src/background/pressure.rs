@@ -10,6 +10,7 @@
 //! first: no number is ever taken from the program, and a program that closes all files closes none
 //! of ours, nor we one of its.
 
+use crate::sys::label::Named;
 use core::ffi::CStr;
 
 /// The part of the time in which tasks wait that is pressure, as a divisor.
@@ -17,8 +18,8 @@ const PART: u64 = 10;
 /// Longest path of a control group that is looked at.
 const PATH: usize = 512;
 
-const SYSTEM: &CStr = c"/proc/pressure/memory";
-const GROUP: &CStr = c"/proc/self/cgroup";
+static SYSTEM: Named<22> = Named::of(c"/proc/pressure/memory");
+static GROUP: Named<18> = Named::of(c"/proc/self/cgroup");
 const GROUPS: &[u8] = b"/sys/fs/cgroup";
 const GROUP_FILE: &[u8] = b"/memory.pressure\0";
 
@@ -68,12 +69,12 @@ impl Pressure {
     fn open(&mut self) {
         // Asking first takes no descriptor, and tells in a sandbox that there is no way.
         // SAFETY: a C string; nothing is written.
-        if unsafe { libc::access(SYSTEM.as_ptr(), libc::R_OK) } != 0 || !own_table() {
+        if unsafe { libc::access(SYSTEM.get().as_ptr(), libc::R_OK) } != 0 || !own_table() {
             return;
         }
         let mut path = [0; PATH];
         let group = group_file(&mut path).and_then(Gauge::open);
-        self.gauges = [Gauge::open(SYSTEM), group];
+        self.gauges = [Gauge::open(SYSTEM.get()), group];
     }
 }
 
@@ -101,7 +102,7 @@ fn read(fd: i32, buffer: &mut [u8]) -> Option<&[u8]> {
 
 /// The pressure file of the process's control group, of version 2.
 fn group_file(path: &mut [u8; PATH]) -> Option<&CStr> {
-    let fd = open(GROUP)?;
+    let fd = open(GROUP.get())?;
     let mut text = [0; PATH];
     let name = read(fd, &mut text).and_then(group_of);
     // SAFETY: opened above, in this thread's own table.

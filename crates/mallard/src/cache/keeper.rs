@@ -87,7 +87,15 @@ pub(super) fn consider() {
         return;
     }
     let allowed = mode == Mode::Always as u8 || life::threads() >= 2 && holds() >= WORTH;
-    if allowed && time::now_ms() >= NOT_BEFORE.load(Ordering::Relaxed) {
+    if allowed {
+        want();
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn want() {
+    if time::now_ms() >= NOT_BEFORE.load(Ordering::Relaxed) {
         change(NOBODY, WANTED);
     }
 }

@@ -19,7 +19,7 @@ use core::ptr::NonNull;
 
 /// Room in bytes with which a stack begins.
 const FIRST_BYTES: usize = 4 * 1024;
-const FIRST_BLOCKS: usize = 32;
+const FIRST_BLOCKS: usize = 31;
 /// Blocks that any stack may grow to, and that none does beyond. What lies on a stack keeps slabs from becoming
 /// empty, in the worst case one for each block.
 const LEAST_BLOCKS: usize = 8;
@@ -114,7 +114,8 @@ impl ThreadCache {
         let old = self.stack(class).capacity();
         let mut new = match old {
             0 => first(class),
-            _ => (old * 2)
+            // 31, 63, 127: with the word below it such an array fits its record.
+            _ => (old * 2 + old % 2)
                 .min(most_at(class, turn))
                 .min(self.most_of_endless(class)),
         };

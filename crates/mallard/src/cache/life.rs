@@ -189,12 +189,19 @@ fn dissolve(cache: &'static ThreadCache) {
     cache.flush_all();
     cache.give_arrays(SPARE_BLOCKS);
     if !keep(cache) {
-        cache.give_arrays(0);
-        counted::give_zeros(cache);
-        let record = NonNull::from(cache).cast();
-        // SAFETY: taken with this size by `make`; it is in no list, and its thread is past using it.
-        unsafe { meta::give(record, size_of::<ThreadCache>()) };
+        unmake(cache);
     }
+}
+
+/// Gives back an empty cache.
+#[cold]
+#[inline(never)]
+fn unmake(cache: &'static ThreadCache) {
+    cache.give_arrays(0);
+    counted::give_zeros(cache);
+    let record = NonNull::from(cache).cast();
+    // SAFETY: taken with this size by `make`; it is in no list, and its thread is past using it.
+    unsafe { meta::give(record, size_of::<ThreadCache>()) };
 }
 
 /// Keeps an empty cache, if there are not enough of them; tells whether it did.
@@ -258,9 +265,12 @@ pub fn after_fork() {
 
 /// Gives back one of the caches that a fork left behind; tells whether there was one.
 pub fn adopt_orphan() -> bool {
-    if !ORPHANS.load(Ordering::Relaxed) {
-        return false;
-    }
+    ORPHANS.load(Ordering::Relaxed) && adopt_one()
+}
+
+#[cold]
+#[inline(never)]
+fn adopt_one() -> bool {
     let orphan = {
         let mut registry = REGISTRY.lock();
         let orphan = registry.orphans.take();

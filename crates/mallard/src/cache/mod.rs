@@ -410,6 +410,8 @@ impl ThreadCache {
     }
 
     /// As [`ThreadCache::close`], because the thread has not used the class for a while.
+    #[cold]
+    #[inline(never)]
     fn retire(&self, class: Class) {
         let stack = self.stack(class);
         let n = stack.len();

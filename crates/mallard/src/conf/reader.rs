@@ -117,6 +117,8 @@ struct Reader<'s> {
 }
 
 impl Reader<'_> {
+    #[cold]
+    #[inline(never)]
     fn string(&mut self, source: Source, string: &[u8]) {
         if string.is_empty() {
             return;
@@ -197,9 +199,14 @@ impl Reader<'_> {
 
     /// Settings that are each valid but not together.
     fn check_dependencies(&mut self) {
-        if !self.options.prof_leak_error || self.options.prof_final {
-            return;
+        if self.options.prof_leak_error && !self.options.prof_final {
+            self.miss_prof_final();
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn miss_prof_final(&mut self) {
         let Some(source) = self.source_of("prof_leak_error") else {
             return;
         };

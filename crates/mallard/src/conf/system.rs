@@ -9,13 +9,14 @@ use core::ffi::{CStr, c_char, c_int};
 use core::ptr;
 
 use super::reader::{Source, Sources};
+use crate::sys::label::Named;
 
 unsafe extern "C" {
     /// libc's pointer to the environment; null until libc has initialised itself.
     static mut environ: *const *const c_char;
 }
 
-const LINK: &CStr = c"/etc/malloc.conf";
+static LINK: Named<17> = Named::of(c"/etc/malloc.conf");
 
 /// Calls `use_them` with the option strings of this process.
 ///
@@ -30,7 +31,7 @@ pub(super) fn with_sources<R>(
     let mut sources = Sources::NONE;
     sources.set(Source::CompiledIn, compiled_in);
     sources.set(Source::Symbol, symbol.map(CStr::to_bytes));
-    sources.set(Source::Link, read_link(LINK, &mut link));
+    sources.set(Source::Link, read_link(LINK.get(), &mut link));
     if privileged() {
         return use_them(&sources);
     }
@@ -118,6 +119,8 @@ impl EarlyEnvironment {
     /// More than the kernel lets arguments and environment take (6 MiB).
     const CAPACITY: usize = 8 << 20;
 
+    #[cold]
+    #[inline(never)]
     pub(super) fn read() -> Self {
         let mut this = EarlyEnvironment {
             mapping: ptr::null_mut(),
@@ -176,6 +179,8 @@ impl EarlyEnvironment {
         unsafe { libc::syscall(libc::SYS_close, file) };
     }
 
+    #[cold]
+    #[inline(never)]
     pub(super) fn variable(&self, name: &[u8]) -> Option<&[u8]> {
         if self.mapping.is_null() {
             return None;

@@ -620,14 +620,16 @@ fn lock_names(see: See<'_>) {
 }
 
 fn arena_lock_names(see: See<'_>) {
-    see(&OF_ARENAS.map(|(lock, _)| branch(lock, lock_names)));
+    see(&OF_ARENAS
+        .each_ref()
+        .map(|(lock, _)| branch(lock.as_str(), lock_names)));
 }
 
 /// Those of the process, and behind them what clears all.
 fn process_lock_names(see: See<'_>) {
     let mut nodes = [const { branch("", lock_names) }; OF_PROCESS.len() + 1];
-    for (node, (lock, _)) in nodes.iter_mut().zip(OF_PROCESS) {
-        *node = branch(lock, lock_names);
+    for (node, (lock, _)) in nodes.iter_mut().zip(&OF_PROCESS) {
+        *node = branch(lock.as_str(), lock_names);
     }
     nodes[OF_PROCESS.len()] = name(
         "reset",

@@ -124,6 +124,8 @@ impl Heaps {
     }
 
     /// Sets the cap on dirty pages of each, in effect from the next pages freed on.
+    #[cold]
+    #[inline(never)]
     pub fn set_cap(&self, cap: Cap) {
         self.all().for_each(|h| h.set_cap(cap));
     }
@@ -187,8 +189,18 @@ impl Heaps {
 
     /// What they hold now, together.
     pub fn totals(&self) -> Totals {
-        self.all()
-            .fold(Totals::ZERO, |sum, heap| sum.plus(&heap.totals()))
+        let first = FIRST.totals();
+        match COUNT.load(Ordering::Acquire) {
+            0 => first,
+            _ => self.totals_from(first),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn totals_from(&self, first: Totals) -> Totals {
+        let others = self.all().skip(1);
+        others.fold(first, |sum, heap| sum.plus(&heap.totals()))
     }
 
     /// The lock under which page heaps are made, for `fork`.

@@ -62,10 +62,14 @@ pub fn prepare(growing: &Growing, region: &'static Region, fresh: Range<usize>) 
         Policy::Always => 0,
         Policy::Default | Policy::Never => return,
     };
-    if plain >= fresh.len() {
-        return;
+    if plain < fresh.len() {
+        ask(growing, region, fresh.start + plain..fresh.end);
     }
-    let huge = fresh.start + plain..fresh.end;
+}
+
+#[cold]
+#[inline(never)]
+fn ask(growing: &Growing, region: &'static Region, huge: Range<usize>) {
     if region.want_huge_pages(growing, huge.start, huge.len()) {
         huge.for_each(|i| region.chunk(i).huge.set(true));
     }

@@ -51,14 +51,20 @@ fn discover(first: usize) -> bool {
     if NODES.load(Ordering::Relaxed) == UNKNOWN {
         let several = numa::several();
         if several {
-            BOUND.store(numa::is_ours_to_choose(), Ordering::Relaxed);
-            if let Some(node) = numa::of_memory(first).or_else(numa::here) {
-                assign(&FIRST, node);
-            }
+            assign_first(first);
         }
         NODES.store(if several { SEVERAL } else { ONE }, Ordering::Release);
     }
     NODES.load(Ordering::Relaxed) == SEVERAL
+}
+
+#[cold]
+#[inline(never)]
+fn assign_first(memory: usize) {
+    BOUND.store(numa::is_ours_to_choose(), Ordering::Relaxed);
+    if let Some(node) = numa::of_memory(memory).or_else(numa::here) {
+        assign(&FIRST, node);
+    }
 }
 
 fn assign(heap: &'static PageHeap, node: usize) {

@@ -138,7 +138,8 @@ impl Pool {
         align: usize,
         reserve: Option<usize>,
     ) -> Option<&'static Chunk> {
-        let found = self.find(n, align);
+        let is_new = self.chunks == 0;
+        let found = (!is_new).then(|| self.find(n, align)).flatten();
         let first = found.or_else(|| self.grow(n, align, reserve?))?;
         self.recommit(first, n).then_some(first)
     }
@@ -150,20 +151,25 @@ impl Pool {
         (i..i + n)
             .map(|i| region.chunk(i))
             .filter(|c| !c.committed.get())
-            .all(|c| {
-                let done = mem::commit(c.addr(), CHUNK);
-                if done && c.huge.get() {
-                    mem::want_huge_pages(c.addr(), CHUNK);
-                } else if done && huge_pages::forbid_at_first() {
-                    mem::forbid_huge_pages(c.addr(), CHUNK);
-                }
-                if done {
-                    self.prefer_node(c.addr(), 1);
-                }
-                c.committed.set(done);
-                self.decommitted -= done as usize;
-                done
-            })
+            .all(|c| self.recommit_one(c))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn recommit_one(&mut self, chunk: &Chunk) -> bool {
+        let at = chunk.addr();
+        let done = mem::commit(at, CHUNK);
+        if done && chunk.huge.get() {
+            mem::want_huge_pages(at, CHUNK);
+        } else if done && huge_pages::forbid_at_first() {
+            mem::forbid_huge_pages(at, CHUNK);
+        }
+        if done {
+            self.prefer_node(at, 1);
+        }
+        chunk.committed.set(done);
+        self.decommitted -= done as usize;
+        done
     }
 
     /// Gives up the vacant chunks that hold no memory, down to their addresses' being usable.
@@ -210,14 +216,25 @@ impl Pool {
         resident.remove(i);
     }
 
+    // The code of a small program has no part in this, nor in what else is kept apart below.
+    #[cold]
+    #[inline(never)]
     fn find(&self, n: usize, align: usize) -> Option<&'static Chunk> {
-        let all = || self.regions();
-        if n == 1 && align <= CHUNK {
-            let resident = all().find_map(|r| Some(r.chunk(r.resident(self.heap).first()?)));
-            return resident
-                .or_else(|| all().find_map(|r| Some(r.chunk(r.vacant(self.heap).first()?))));
+        if n > 1 || align > CHUNK {
+            return self.find_row(n, align);
         }
-        all().find_map(|r| {
+        self.first_of(|region| region.resident(self.heap))
+            .or_else(|| self.first_of(|region| region.vacant(self.heap)))
+    }
+
+    /// The first chunk of such a set, over all regions.
+    fn first_of(&self, set: impl Fn(&Region) -> ChunkSet<'_>) -> Option<&'static Chunk> {
+        let first = |region: &'static Region| Some(region.chunk(set(region).first()?));
+        self.regions().find_map(first)
+    }
+
+    fn find_row(&self, n: usize, align: usize) -> Option<&'static Chunk> {
+        self.regions().find_map(|r| {
             let vacant = r.vacant(self.heap);
             let start = if r.is_lent() {
                 find_row(r, n, align, |c| vacant.contains(r.index_of(c)))
@@ -230,17 +247,12 @@ impl Pool {
 
     fn grow(&mut self, n: usize, align: usize, reserve: usize) -> Option<&'static Chunk> {
         let growing = region::growing();
-        for region in Region::all().iter().rev() {
-            for end in region.ends(self.heap).into_iter().flatten() {
-                let start = self.start_at(region, end, align);
-                if let Some(missing) = missing(start, n, end)
-                    && missing <= end.room
-                {
-                    // There is room: if the system has no memory for it, it has none elsewhere either.
-                    self.commit(&growing, region, end, missing)?;
-                    return Some(region.chunk(start));
-                }
-            }
+        if !Region::all().is_empty()
+            && let Some((region, start, end)) = self.room_for(n, align)
+        {
+            // If the system has no memory for it, it has none elsewhere either.
+            self.commit(&growing, region, end, missing(start, n, end)?)?;
+            return Some(region.chunk(start));
         }
         let size = region::preferred_size(reserve);
         let forbid = huge_pages::forbid_at_first();
@@ -250,6 +262,19 @@ impl Pool {
             let start = aligned(made, end.at, align);
             self.commit(&growing, made, end, missing(start, n, end)?)?;
             Some(made.chunk(start))
+        })
+    }
+
+    /// A region with an end at which so many chunks can be committed, and where the first would be.
+    #[cold]
+    #[inline(never)]
+    fn room_for(&self, n: usize, align: usize) -> Option<(&'static Region, usize, End)> {
+        Region::all().iter().rev().find_map(|region| {
+            let ends = region.ends(self.heap).into_iter().flatten();
+            let starts = ends.map(|end| (self.start_at(region, end, align), end));
+            let mut fit = starts
+                .filter(|&(start, end)| missing(start, n, end).is_some_and(|m| m <= end.room));
+            fit.next().map(|(start, end)| (region, start, end))
         })
     }
 

@@ -37,12 +37,15 @@ impl Drop for Hold<'_> {
 
 impl PageHeap {
     /// Looks at the clock, and returns what is due, unless another thread has the heap in its hands.
-    // Not inlined: in the library's order of code it is to be found by its own name.
-    #[inline(never)]
     pub(super) fn tick(&self) {
-        if !self.ever_freed.load(Ordering::Relaxed) {
-            return;
+        if self.ever_freed.load(Ordering::Relaxed) {
+            self.return_due();
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn return_due(&self) {
         let now = time::now_ms();
         if let Some(mut s) = self.state.try_lock() {
             let due = s.due(now);

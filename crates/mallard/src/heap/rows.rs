@@ -35,6 +35,8 @@ impl Best {
 
 /// The address of a free run of this heap that has `pages` pages at least and does not lie inside one
 /// chunk that has used pages too: the shortest there is.
+#[cold]
+#[inline(never)]
 pub fn find(pool: &Pool, pages: usize) -> Option<usize> {
     let mut best = Best { pages, found: None };
     for region in Region::all() {

@@ -1,6 +1,6 @@
 //! An arena, or several together.
 
-use super::write::{Cell, Column, Emitter};
+use super::write::{Cell, Column, Emitter, column};
 use super::{Parts, bytes, rate, tables};
 use crate::ctl::{self, Value};
 use crate::stats::{ArenaFigures, Blocks, Purged};
@@ -63,12 +63,12 @@ fn decaying(e: &mut Emitter<'_>, a: &ArenaFigures) {
         &a.muzzy_purged,
     );
     const COLUMNS: [Column; 6] = [
-        ("decaying:", 9),
-        ("time", 6),
-        ("npages", 13),
-        ("sweeps", 13),
-        ("madvises", 13),
-        ("purged", 13),
+        column("decaying:", 9),
+        column("time", 6),
+        column("npages", 13),
+        column("sweeps", 13),
+        column("madvises", 13),
+        column("purged", 13),
     ];
     e.titles(COLUMNS.iter(), 0);
     for (kind, ms, pages, done) in kinds {
@@ -99,18 +99,18 @@ fn purged(e: &mut Emitter<'_>, keys: [&str; 3], purged: &Purged) {
 #[inline(never)]
 fn blocks(e: &mut Emitter<'_>, a: &ArenaFigures) {
     const COLUMNS: [Column; 12] = [
-        ("", -21),
-        ("allocated", 16),
-        ("nmalloc", 16),
-        ("(#/sec)", 10),
-        ("ndalloc", 16),
-        ("(#/sec)", 10),
-        ("nrequests", 16),
-        ("(#/sec)", 10),
-        ("nfill", 16),
-        ("(#/sec)", 10),
-        ("nflush", 16),
-        ("(#/sec)", 10),
+        column("", -21),
+        column("allocated", 16),
+        column("nmalloc", 16),
+        column("(#/sec)", 10),
+        column("ndalloc", 16),
+        column("(#/sec)", 10),
+        column("nrequests", 16),
+        column("(#/sec)", 10),
+        column("nfill", 16),
+        column("(#/sec)", 10),
+        column("nflush", 16),
+        column("(#/sec)", 10),
     ];
     let row = |e: &mut Emitter<'_>, title: &'static str, b: &Blocks| {
         let counts = [b.made, b.freed, b.made, b.fills, b.flushes];
@@ -146,7 +146,7 @@ fn blocks(e: &mut Emitter<'_>, a: &ArenaFigures) {
 
 #[inline(never)]
 fn memory(e: &mut Emitter<'_>, a: &ArenaFigures) {
-    const COLUMNS: [Column; 2] = [("", -21), ("", 16)];
+    const COLUMNS: [Column; 2] = [column("", -21), column("", 16)];
     e.titles(COLUMNS.iter(), 0);
     let line = |e: &mut Emitter<'_>, title: &'static str, n: usize| {
         let cells = [Cell::Text(title), Cell::Number(n as u64)];

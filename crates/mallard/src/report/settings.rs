@@ -4,24 +4,19 @@ use super::write::Emitter;
 use crate::api;
 use crate::ctl::{self, Value};
 
-/// Options that can be changed in the running process, and where the value of now is: a branch of the
+/// For an option that can be changed in the running process, where the value of now is: a branch of the
 /// tree and the name there, and both as one.
-const CHANGEABLE: [(&str, [&str; 3]); 5] = [
-    (
-        "dirty_decay_ms",
-        ["arenas", "dirty_decay_ms", "arenas.dirty_decay_ms"],
-    ),
-    (
-        "muzzy_decay_ms",
-        ["arenas", "muzzy_decay_ms", "arenas.muzzy_decay_ms"],
-    ),
-    ("prof_active", ["prof", "active", "prof.active"]),
-    (
-        "prof_thread_active_init",
-        ["prof", "thread_active_init", "prof.thread_active_init"],
-    ),
-    ("lg_prof_sample", ["prof", "lg_sample", "prof.lg_sample"]),
-];
+// Not a table: that would be one of addresses.
+fn changeable(option: &str) -> Option<[&'static str; 3]> {
+    Some(match option {
+        "dirty_decay_ms" => ["arenas", "dirty_decay_ms", "arenas.dirty_decay_ms"],
+        "muzzy_decay_ms" => ["arenas", "muzzy_decay_ms", "arenas.muzzy_decay_ms"],
+        "prof_active" => ["prof", "active", "prof.active"],
+        "prof_thread_active_init" => ["prof", "thread_active_init", "prof.thread_active_init"],
+        "lg_prof_sample" => ["prof", "lg_sample", "prof.lg_sample"],
+        _ => return None,
+    })
+}
 
 pub fn emit(e: &mut Emitter<'_>) {
     e.both(
@@ -69,44 +64,37 @@ fn options(e: &mut Emitter<'_>) {
         let note = if name == "background_thread" {
             Some((name, Value::Bool(api::background_thread())))
         } else {
-            CHANGEABLE
-                .iter()
-                .find(|option| option.0 == name)
-                .and_then(|(_, [branch, now, full])| Some((*full, ctl::value(branch, now).ok()?)))
+            changeable(name)
+                .and_then(|[branch, now, full]| Some((full, ctl::value(branch, now).ok()?)))
         };
         e.noted(name, label, value, note);
     }
 }
 
 fn arenas(e: &mut Emitter<'_>) {
-    /// In the order of jemalloc's report, with what the text calls them.
-    const NAMES: [(&str, &str); 9] = [
-        ("narenas", "Arenas"),
-        ("dirty_decay_ms", ""),
-        ("muzzy_decay_ms", ""),
-        ("quantum", "Quantum size"),
-        ("page", "Page size"),
-        ("hugepage", "Hugepage size"),
-        ("tcache_max", "Maximum thread-cached size class"),
-        ("nbins", "Number of bin size classes"),
-        ("nhbins", "Number of thread-cache bin size classes"),
-    ];
     e.object("arenas");
-    for (name, label) in NAMES {
-        match ctl::value("arenas", name) {
-            Ok(Value::Signed(ms)) if label.is_empty() => e.signed(name, ms),
-            Ok(value) => e.both(name, format_args!("{label}"), value),
-            Err(_) => {}
-        }
-    }
+    // In the order of jemalloc's report, with what the text calls them.
+    setting(e, "narenas", "Arenas");
+    setting(e, "dirty_decay_ms", "");
+    setting(e, "muzzy_decay_ms", "");
+    setting(e, "quantum", "Quantum size");
+    setting(e, "page", "Page size");
+    setting(e, "hugepage", "Hugepage size");
+    setting(e, "tcache_max", "Maximum thread-cached size class");
+    setting(e, "nbins", "Number of bin size classes");
+    setting(e, "nhbins", "Number of thread-cache bin size classes");
     super::tables::bin_classes(e);
-    if let Ok(value) = ctl::value("arenas", "nlextents") {
-        e.both(
-            "nlextents",
-            format_args!("Number of large size classes"),
-            value,
-        );
-    }
+    setting(e, "nlextents", "Number of large size classes");
     super::tables::large_classes(e);
     e.end_object();
+}
+
+/// What there is of arenas by this name; a time without a label in JSON alone.
+#[inline(never)]
+fn setting(e: &mut Emitter<'_>, name: &'static str, label: &str) {
+    match ctl::value("arenas", name) {
+        Ok(Value::Signed(ms)) if label.is_empty() => e.signed(name, ms),
+        Ok(value) => e.both(name, format_args!("{label}"), value),
+        Err(_) => {}
+    }
 }

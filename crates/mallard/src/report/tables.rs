@@ -3,7 +3,7 @@
 //! In text a row of dashes stands for rows in which nothing happened.
 
 use super::rate;
-use super::write::{Cell, Column, Digits, Emitter};
+use super::write::{Cell, Column, Digits, Emitter, column};
 use crate::class::{Class, LARGE_CLASSES, PAGE, SLAB_CLASSES};
 use crate::stats::locks::OF_ARENAS;
 use crate::stats::{ArenaFigures, Bin, Extent, Reading};
@@ -14,20 +14,20 @@ const RUN_CLASSES: usize = LARGE_CLASSES + 3;
 /// Classes in jemalloc's table of huge pages that are partly used.
 const HUGE_CLASSES: usize = 64;
 
-const NAME: [Column; 1] = [("", -21)];
+const NAME: [Column; 1] = [column("", -21)];
 const LOCK: [Column; 12] = [
-    ("n_lock_ops", 16),
-    ("(#/sec)", 8),
-    ("n_waiting", 16),
-    ("(#/sec)", 8),
-    ("n_spin_acq", 16),
-    ("(#/sec)", 8),
-    ("n_owner_switch", 16),
-    ("(#/sec)", 8),
-    ("total_wait_ns", 16),
-    ("(#/sec)", 10),
-    ("max_wait_ns", 16),
-    ("max_n_thds", 12),
+    column("n_lock_ops", 16),
+    column("(#/sec)", 8),
+    column("n_waiting", 16),
+    column("(#/sec)", 8),
+    column("n_spin_acq", 16),
+    column("(#/sec)", 8),
+    column("n_owner_switch", 16),
+    column("(#/sec)", 8),
+    column("total_wait_ns", 16),
+    column("(#/sec)", 10),
+    column("max_wait_ns", 16),
+    column("max_n_thds", 12),
 ];
 
 #[inline(never)]
@@ -71,7 +71,7 @@ pub fn arena_locks(e: &mut Emitter<'_>, a: &ArenaFigures) {
     e.object("mutexes");
     lock_titles(e);
     for (i, (name, _)) in OF_ARENAS.iter().enumerate() {
-        lock_row(e, name, &a.named_lock(i), a.uptime_ns);
+        lock_row(e, name.as_str(), &a.named_lock(i), a.uptime_ns);
     }
     e.end_object();
 }
@@ -99,29 +99,29 @@ impl Gap {
 #[inline(never)]
 pub fn bins(e: &mut Emitter<'_>, a: &ArenaFigures, locks: bool) {
     const COLUMNS: [Column; 23] = [
-        ("size", 20),
-        ("ind", 4),
-        ("allocated", 13),
-        ("nmalloc", 13),
-        ("(#/sec)", 8),
-        ("ndalloc", 13),
-        ("(#/sec)", 8),
-        ("nrequests", 13),
-        ("(#/sec)", 10),
-        ("nshards", 9),
-        ("curregs", 13),
-        ("curslabs", 13),
-        ("nonfull_slabs", 15),
-        ("regs", 5),
-        ("pgs", 4),
-        ("util", 7),
-        ("nfills", 13),
-        ("(#/sec)", 8),
-        ("nflushes", 13),
-        ("(#/sec)", 8),
-        ("nslabs", 13),
-        ("nreslabs", 13),
-        ("(#/sec)", 8),
+        column("size", 20),
+        column("ind", 4),
+        column("allocated", 13),
+        column("nmalloc", 13),
+        column("(#/sec)", 8),
+        column("ndalloc", 13),
+        column("(#/sec)", 8),
+        column("nrequests", 13),
+        column("(#/sec)", 10),
+        column("nshards", 9),
+        column("curregs", 13),
+        column("curslabs", 13),
+        column("nonfull_slabs", 15),
+        column("regs", 5),
+        column("pgs", 4),
+        column("util", 7),
+        column("nfills", 13),
+        column("(#/sec)", 8),
+        column("nflushes", 13),
+        column("(#/sec)", 8),
+        column("nslabs", 13),
+        column("nreslabs", 13),
+        column("(#/sec)", 8),
     ];
     let lock_columns: &[Column] = if locks { &LOCK } else { &[] };
     let columns = || COLUMNS.iter().chain(lock_columns);
@@ -199,16 +199,16 @@ fn bin_cells<'a>(class: Class, bin: &Bin, uptime: u64, util: &'a mut Digits) -> 
 #[inline(never)]
 pub fn large(e: &mut Emitter<'_>, a: &ArenaFigures) {
     const COLUMNS: [Column; 10] = [
-        ("size", 20),
-        ("ind", 4),
-        ("allocated", 13),
-        ("nmalloc", 13),
-        ("(#/sec)", 8),
-        ("ndalloc", 13),
-        ("(#/sec)", 8),
-        ("nrequests", 13),
-        ("(#/sec)", 8),
-        ("curlextents", 13),
+        column("size", 20),
+        column("ind", 4),
+        column("allocated", 13),
+        column("nmalloc", 13),
+        column("(#/sec)", 8),
+        column("ndalloc", 13),
+        column("(#/sec)", 8),
+        column("nrequests", 13),
+        column("(#/sec)", 8),
+        column("curlextents", 13),
     ];
     e.text(format_args!("large:"));
     e.titles(COLUMNS.iter(), "large:".len());
@@ -243,16 +243,16 @@ pub fn large(e: &mut Emitter<'_>, a: &ArenaFigures) {
 #[inline(never)]
 pub fn extents(e: &mut Emitter<'_>, a: &ArenaFigures) {
     const COLUMNS: [Column; 10] = [
-        ("size", 20),
-        ("ind", 4),
-        ("ndirty", 13),
-        ("dirty", 13),
-        ("nmuzzy", 13),
-        ("muzzy", 13),
-        ("nretained", 13),
-        ("retained", 13),
-        ("ntotal", 13),
-        ("total", 13),
+        column("size", 20),
+        column("ind", 4),
+        column("ndirty", 13),
+        column("dirty", 13),
+        column("nmuzzy", 13),
+        column("muzzy", 13),
+        column("nretained", 13),
+        column("retained", 13),
+        column("ntotal", 13),
+        column("total", 13),
     ];
     e.text(format_args!("extents:"));
     e.titles(COLUMNS.iter(), "extents:".len());

@@ -1,4 +1,4 @@
-use super::write::{Cell, Column, Digits, Emitter};
+use super::write::{Cell, Column, Digits, Emitter, column};
 use super::*;
 use crate::ctl::Value;
 
@@ -64,7 +64,7 @@ fn long_reports_go_out_in_pieces_of_which_none_is_lost() {
 
 #[test]
 fn tables_have_columns() {
-    const COLUMNS: [Column; 2] = [("name", -6), ("n", 5)];
+    const COLUMNS: [Column; 2] = [column("name", -6), column("n", 5)];
     let text = emitted(false, |e| {
         e.text(format_args!("t:"));
         e.titles(COLUMNS.iter().rev(), 2);

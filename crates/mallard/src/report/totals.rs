@@ -27,7 +27,7 @@ pub fn emit(e: &mut Emitter<'_>, snapshot: &Snapshot, locks: bool) {
         e.object("mutexes");
         tables::lock_titles(e);
         for (i, (name, _)) in OF_PROCESS.iter().enumerate() {
-            tables::lock_row(e, name, &t.named_lock(i), uptime);
+            tables::lock_row(e, name.as_str(), &t.named_lock(i), uptime);
         }
         e.end_object();
     }

@@ -7,6 +7,7 @@
 // Nothing here is inlined into its many callers: a report may take its time, but not the library's size.
 
 use crate::ctl::Value;
+use crate::sys::label::Label;
 use core::ffi::CStr;
 use core::fmt::{self, Write};
 
@@ -59,7 +60,11 @@ pub enum Cell<'a> {
 }
 
 /// A column: its title and its width, negative for one that begins at the left.
-pub type Column = (&'static str, i8);
+pub type Column = (Label, i8);
+
+pub const fn column(title: &str, width: i8) -> Column {
+    (Label::of(title), width)
+}
 
 pub struct Emitter<'a> {
     out: Out<'a>,
@@ -293,8 +298,8 @@ impl<'a> Emitter<'a> {
     #[inline(never)]
     fn title_row(&mut self, columns: &mut dyn Iterator<Item = &Column>, shift: usize) {
         let mut shift = shift as i8;
-        for &(title, width) in columns {
-            self.cell(width - shift, Cell::Text(title));
+        for (title, width) in columns {
+            self.cell(width - shift, Cell::Text(title.as_str()));
             shift = 0;
         }
         self.text(format_args!("\n"));

@@ -11,6 +11,7 @@ use crate::sys::atomic::{AtomicU8, Ordering};
 use crate::sys::count::Kind;
 use crate::sys::lock::Mutex;
 use crate::sys::mem;
+use core::ops::Range;
 use core::ptr::NonNull;
 
 /// Everything here is a multiple of a cache line.
@@ -55,6 +56,10 @@ pub fn huge_pages() -> HugePages {
 struct Meta {
     at: usize,
     end: usize,
+    /// The rest of a long record that is being cut up.
+    scrap: Range<usize>,
+    /// Long records in the lists.
+    long: usize,
     next_block: usize,
     lists: [usize; FINE_LISTS + COARSE_LISTS],
     mapped: usize,
@@ -96,6 +101,12 @@ fn fit(size: usize) -> (usize, usize) {
     }
 }
 
+/// The size of the records in a list of long ones.
+fn size_of_list(list: usize) -> usize {
+    let (doubling, step) = ((list - FINE_LISTS) / 4, (list - FINE_LISTS) % 4);
+    (FINE_MAX + (step + 1) * FINE_MAX / 4) << doubling
+}
+
 /// Memory for a record, aligned to a cache line; its contents are unspecified. None when the system
 /// gives no more, or for more than 16 GiB.
 pub fn take(size: usize) -> Option<NonNull<u8>> {
@@ -112,24 +123,8 @@ pub fn take_zeroed(size: usize) -> Option<NonNull<u8>> {
     Some(record)
 }
 
-/// A record, and whether it is as the system gave it: zero.
 fn take_any(size: usize) -> Option<(NonNull<u8>, bool)> {
-    let (size, list) = fit(size);
-    let mut meta = META.lock();
-    let head = *meta.lists.get(list)?;
-    if head != 0 {
-        // SAFETY: a listed record is ours and unused; its first word links to the next one.
-        meta.lists[list] = unsafe { *(head as *const usize) };
-        meta.free -= size;
-        meta.spare -= 1;
-        return Some((NonNull::new(head as *mut u8)?, false));
-    }
-    if meta.end - meta.at < size {
-        meta.grow(size)?;
-    }
-    let at = meta.at;
-    meta.at += size;
-    Some((NonNull::new(at as *mut u8)?, true))
+    META.lock().take(size)
 }
 
 /// Gives back what [`take`] gave for the same `size`.
@@ -138,12 +133,7 @@ fn take_any(size: usize) -> Option<(NonNull<u8>, bool)> {
 /// The record came from `take` with this size, and nobody uses it any more.
 pub unsafe fn give(record: NonNull<u8>, size: usize) {
     let (size, list) = fit(size);
-    let mut meta = META.lock();
-    // SAFETY: the record is unused and at least a grain long.
-    unsafe { *record.cast::<usize>().as_ptr() = meta.lists[list] };
-    meta.lists[list] = record.as_ptr().addr();
-    meta.free += size;
-    meta.spare += 1;
+    META.lock().list(record.as_ptr().addr(), size, list);
 }
 
 impl Meta {
@@ -151,6 +141,8 @@ impl Meta {
         Meta {
             at: 0,
             end: 0,
+            scrap: 0..0,
+            long: 0,
             next_block: FIRST_BLOCK,
             lists: [0; FINE_LISTS + COARSE_LISTS],
             mapped: 0,
@@ -159,6 +151,72 @@ impl Meta {
             free: 0,
             spare: 0,
         }
+    }
+
+    /// A record, and whether it is as the system gave it: zero.
+    fn take(&mut self, size: usize) -> Option<(NonNull<u8>, bool)> {
+        let (size, list) = fit(size);
+        let kept = if *self.lists.get(list)? != 0 {
+            self.unlist(size, list)
+        } else if size <= FINE_MAX && (self.scrap.len() >= size || self.long > 0) {
+            self.cut(size)
+        } else {
+            if self.end - self.at < size {
+                self.grow(size)?;
+            }
+            let at = self.at;
+            self.at += size;
+            return Some((NonNull::new(at as *mut u8)?, true));
+        };
+        Some((NonNull::new(kept as *mut u8)?, false))
+    }
+
+    /// Keeps an unused record of this size for the next one of its list.
+    fn list(&mut self, record: usize, size: usize, list: usize) {
+        // SAFETY: the record is ours, unused and at least a grain long.
+        unsafe { *(record as *mut usize) = self.lists[list] };
+        self.lists[list] = record;
+        self.free += size;
+        self.spare += 1;
+        self.long += (list >= FINE_LISTS) as usize;
+    }
+
+    /// Takes a record off a list that has one.
+    fn unlist(&mut self, size: usize, list: usize) -> usize {
+        let record = self.lists[list];
+        // SAFETY: a listed record is ours and unused; its first word links to the next one.
+        self.lists[list] = unsafe { *(record as *const usize) };
+        self.free -= size;
+        self.spare -= 1;
+        self.long -= (list >= FINE_LISTS) as usize;
+        record
+    }
+
+    /// A short record of a long one that was given back, of which there is one: a stack that grows leaves its array, and what
+    /// was long enough for one stack seldom is for the next.
+    #[cold]
+    #[inline(never)]
+    fn cut(&mut self, size: usize) -> usize {
+        if self.scrap.len() < size {
+            let rest = core::mem::take(&mut self.scrap);
+            self.free -= rest.len();
+            if !rest.is_empty() {
+                // Shorter than the longest short record, and of whole grains: a record of its size.
+                let (size, list) = fit(rest.len());
+                self.list(rest.start, size, list);
+            }
+            let mut lists = FINE_LISTS..self.lists.len();
+            if let Some(list) = lists.find(|&list| self.lists[list] != 0) {
+                let size = size_of_list(list);
+                let record = self.unlist(size, list);
+                self.scrap = record..record + size;
+                self.free += size;
+            }
+        }
+        let record = self.scrap.start;
+        self.scrap.start += size;
+        self.free -= size;
+        record
     }
 
     /// Huge pages that were asked for and have been touched.
@@ -206,6 +264,8 @@ impl Meta {
 
     /// A block of whole huge pages for a record of this size. None where the system has no addresses
     /// for it or knows no huge pages.
+    #[cold]
+    #[inline(never)]
     fn map_huge(&self, size: usize) -> Option<(usize, usize)> {
         let page = mem::os_page();
         let len = mem::round_up(self.next_block.max(size), CHUNK);
@@ -306,6 +366,48 @@ mod tests {
                 unsafe { give(record, SIZE) };
             }
             taken.truncate(1);
+        }
+    }
+
+    #[test]
+    fn a_long_record_that_is_not_used_is_cut_into_short_ones() {
+        const LONG: usize = 40_000;
+        let mut meta = Meta::new();
+        let taken = |meta: &mut Meta| meta.take(1024).unwrap().0.as_ptr().addr();
+        let at = meta.take(LONG).unwrap().0.as_ptr().addr();
+        let (size, list) = fit(LONG);
+        meta.list(at, size, list);
+        let (room, all) = (at..at + size, meta.free);
+        for n in 1..=size / 1024 {
+            assert!(room.contains(&taken(&mut meta)), "{n}");
+            assert_eq!(meta.free, all - n * 1024);
+        }
+        assert!(!room.contains(&taken(&mut meta)), "all of it is in use");
+        // What is too short for the next is there for a shorter one.
+        meta.list(at, size, list);
+        for _ in 0..size / 1024 {
+            meta.take(960);
+        }
+        let rest = size - size / 1024 * 960;
+        assert_eq!((meta.scrap.len(), meta.free), (rest, rest));
+        while meta.scrap.len() >= 960 {
+            meta.take(960);
+        }
+        let rest = meta.scrap.clone();
+        assert!(!rest.is_empty());
+        let (other, list) = fit(LONG);
+        let more = meta.take(LONG).unwrap().0.as_ptr().addr();
+        meta.list(more, other, list);
+        meta.take(1024);
+        let found = meta.take(rest.len()).unwrap().0.as_ptr().addr();
+        assert_eq!(found, rest.start);
+    }
+
+    #[test]
+    fn the_size_of_a_list_is_that_of_its_records() {
+        for size in (FINE_MAX + 1)..100_000 {
+            let (taken, list) = fit(size);
+            assert_eq!(size_of_list(list), taken, "{size}");
         }
     }
 

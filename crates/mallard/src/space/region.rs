@@ -241,6 +241,12 @@ impl Region {
         if first.contains(p) {
             return Some(first);
         }
+        Self::find_further(p)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find_further(p: usize) -> Option<&'static Region> {
         let mut further = Self::all().iter().skip(1);
         further.find(|r| r.contains(p)).or_else(|| lent::find(p))
     }
@@ -654,13 +660,22 @@ impl Region {
 /// How much the next region should reserve: 1 TiB, or what the option says, and as much again as all
 /// regions before it, so that their number stays small.
 pub fn preferred_size(option: usize) -> usize {
-    let before: usize = Region::all().iter().map(|r| r.max_chunks() * CHUNK).sum();
+    let before = match Region::all() {
+        [] => 0,
+        all => size_of_all(all),
+    };
     let first = if option != 0 {
         option.max(4 * CHUNK)
     } else {
         PREFERRED
     };
     first.max(before)
+}
+
+#[cold]
+#[inline(never)]
+fn size_of_all(regions: &[Region]) -> usize {
+    regions.iter().map(|r| r.max_chunks() * CHUNK).sum()
 }
 
 /// What to try when the system refuses `size`. Under a limit on address space a quarter of that: the

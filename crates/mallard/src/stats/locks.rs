@@ -5,36 +5,37 @@
 //! the background thread shares is atomic.
 
 use super::figures::{ArenaFigures, Lock, Totals};
+use crate::sys::label::Label;
 use crate::sys::meter::Reading;
 
 /// Those of an arena. The locks of a page heap, of the records and of the caches are the first arena's
 /// of those that share them.
-pub const OF_ARENAS: [(&str, Option<Lock>); 12] = [
-    ("large", None),
-    ("extent_avail", Some(Lock::Records)),
-    ("extents_dirty", Some(Lock::Pages)),
-    ("extents_muzzy", Some(Lock::Pages)),
-    ("extents_retained", Some(Lock::Pages)),
-    ("decay_dirty", Some(Lock::Purging)),
-    ("decay_muzzy", Some(Lock::Purging)),
-    ("base", Some(Lock::Records)),
-    ("tcache_list", Some(Lock::Caches)),
-    ("hpa_shard", None),
-    ("hpa_shard_grow", None),
-    ("hpa_sec", None),
+pub static OF_ARENAS: [(Label, Option<Lock>); 12] = [
+    (Label::of("large"), None),
+    (Label::of("extent_avail"), Some(Lock::Records)),
+    (Label::of("extents_dirty"), Some(Lock::Pages)),
+    (Label::of("extents_muzzy"), Some(Lock::Pages)),
+    (Label::of("extents_retained"), Some(Lock::Pages)),
+    (Label::of("decay_dirty"), Some(Lock::Purging)),
+    (Label::of("decay_muzzy"), Some(Lock::Purging)),
+    (Label::of("base"), Some(Lock::Records)),
+    (Label::of("tcache_list"), Some(Lock::Caches)),
+    (Label::of("hpa_shard"), None),
+    (Label::of("hpa_shard_grow"), None),
+    (Label::of("hpa_sec"), None),
 ];
 
 /// Those of the process: that of the statistics is called `ctl`.
-pub const OF_PROCESS: [(&str, bool); 9] = [
-    ("background_thread", false),
-    ("max_per_bg_thd", false),
-    ("ctl", true),
-    ("prof", false),
-    ("prof_thds_data", false),
-    ("prof_dump", false),
-    ("prof_recent_alloc", false),
-    ("prof_recent_dump", false),
-    ("prof_stats", false),
+pub static OF_PROCESS: [(Label, bool); 9] = [
+    (Label::of("background_thread"), false),
+    (Label::of("max_per_bg_thd"), false),
+    (Label::of("ctl"), true),
+    (Label::of("prof"), false),
+    (Label::of("prof_thds_data"), false),
+    (Label::of("prof_dump"), false),
+    (Label::of("prof_recent_alloc"), false),
+    (Label::of("prof_recent_dump"), false),
+    (Label::of("prof_stats"), false),
 ];
 
 impl ArenaFigures {

@@ -7,6 +7,7 @@
 //! In unit tests the machine has the nodes that `fake` says.
 
 use super::errno::KeepErrno;
+use super::label::Named;
 
 /// Nodes are told apart up to this number.
 pub const MOST: usize = 64;
@@ -24,7 +25,8 @@ pub fn several() -> bool {
         return several;
     }
     let _keep = KeepErrno::new();
-    let path = c"/sys/devices/system/node/has_cpu";
+    static PATH: Named<33> = Named::of(c"/sys/devices/system/node/has_cpu");
+    let path = PATH.get();
     let mut text = [0u8; 64];
     // SAFETY: the path is a C string, and the kernel writes at most the buffer's length. The plain
     // system calls are used because the C library's are points where a thread can be cancelled.
@@ -98,6 +100,8 @@ fn get_policy(at: usize, flags: usize) -> Option<i32> {
 }
 
 /// Has the range, which nobody has touched, take memory of the node while there is some.
+#[cold]
+#[inline(never)]
 pub fn prefer(at: usize, len: usize, node: usize) {
     let _keep = KeepErrno::new();
     let mask = 1u64 << node;
