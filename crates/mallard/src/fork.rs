@@ -4,7 +4,7 @@
 //! state is whole; afterwards parent and child free them. The child also takes leave of the threads
 //! that it does not have.
 
-use crate::arena::{self, subrelease};
+use crate::arena::{self, by_hand, subrelease};
 use crate::cache::{keeper, life};
 use crate::heap::HEAP;
 use crate::space::{meta, region};
@@ -78,6 +78,7 @@ extern "C" fn child() {
     subrelease::lock().reset();
     starting().reset();
     stats::lock().reset();
+    by_hand::after_fork();
     keeper::leave();
     life::after_fork();
 }

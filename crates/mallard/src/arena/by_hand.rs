@@ -12,11 +12,12 @@ use super::slab::Slab;
 use super::table::{self, MOST_AT_ALL};
 use super::{Arena, large};
 use crate::class::{Class, PAGE};
-use crate::heap::hooks::ExtentHooks;
+use crate::heap::hooks::{self, ExtentHooks};
 use crate::heap::{self, HEAP, PageHeap};
 use crate::space::Region;
 use crate::space::region::PageRecord;
 use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use crate::sys::time;
 
 /// What an arena is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,6 +52,41 @@ static DESTROYED: AtomicUsize = AtomicUsize::new(0);
 /// How many have been destroyed.
 pub fn destroyed() -> usize {
     DESTROYED.load(Ordering::Relaxed)
+}
+
+/// Up while an arena is discarded, and while somebody has blocks or slabs of such arenas in hand who is not in one: what
+/// neither a bin nor a block's owner knows of at that moment would be given back twice. Not a lock: pages that go back
+/// may call hooks of the program's.
+static IN_HAND: AtomicBool = AtomicBool::new(false);
+
+/// Keeps arenas made by hand from being discarded.
+pub(super) struct InHand(());
+
+impl InHand {
+    /// None while somebody else has this, and, however long one waits, inside a hook, whose caller may be that.
+    pub(super) fn begin(wait: bool) -> Option<InHand> {
+        if hooks::is_inside() {
+            return None;
+        }
+        while IN_HAND.swap(true, Ordering::Acquire) {
+            if !wait {
+                return None;
+            }
+            time::give_way();
+        }
+        Some(InHand(()))
+    }
+}
+
+impl Drop for InHand {
+    fn drop(&mut self) {
+        IN_HAND.store(false, Ordering::Release);
+    }
+}
+
+/// In the child of a fork: who had any is not there, and what it had is lost.
+pub fn after_fork() {
+    IN_HAND.store(false, Ordering::Relaxed);
 }
 
 /// Whether blocks of different arenas may not lie in one store.
@@ -188,6 +224,7 @@ impl Arena {
     /// it any more, allocate from it meanwhile, or have one in a cache.
     pub fn reset(&self) {
         debug_assert!(self.is_by_hand());
+        let _in_hand = InHand::begin(true);
         for class in Class::cachable() {
             self.bin(class).0.lock().forget(class);
         }

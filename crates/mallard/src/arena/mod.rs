@@ -75,10 +75,17 @@ pub fn has_any_idle() -> bool {
 
 /// Has every arena's stores give back: what was idle since the last call, or everything. Tells
 /// whether they had anything.
+///
+/// Arenas made by hand are passed over while one is discarded, which blocks and slabs on their way back would survive: as
+/// if they had something.
 pub fn drain(all: bool) -> bool {
+    let are_any = by_hand::are_any();
+    let hold = are_any.then(|| by_hand::InHand::begin(false)).flatten();
+    let passed_over = are_any && hold.is_none();
+    let mine = || made().filter(|a| hold.is_some() || !a.is_by_hand());
     // Blocks of one arena's slabs lie in another's store: spare slabs go when all stores have given.
-    let any = made().fold(false, |any, a| a.drain_stores(all) | any);
-    made().fold(any, |any, a| a.drain_spares(all) | any)
+    let any = mine().fold(passed_over, |any, a| a.drain_stores(all) | any);
+    mine().fold(any, |any, a| a.drain_spares(all) | any)
 }
 
 /// A class that fills so many slabs and needs another will fill that too, so that its small pages had

@@ -7,6 +7,7 @@ use crate::heap::{self, HEAP, nodes};
 use crate::space::chunk::CHUNK;
 use crate::sys::numa;
 use crate::testing::alone;
+use std::time::Duration;
 use std::vec;
 use std::vec::Vec;
 
@@ -142,6 +143,38 @@ fn oversize_blocks_are_of_an_arena_of_their_own() {
     assert_eq!(oversize::arena_for(cached, 0), 0);
     oversize::configure(0, false);
     assert_eq!(oversize::arena_for(long, 0), 0);
+}
+
+#[test]
+fn an_arena_is_discarded_while_other_threads_see_to_what_lies_idle() {
+    let _alone = alone();
+    // SAFETY: no hooks.
+    let arena = unsafe { by_hand::create(core::ptr::null_mut()) }.unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        for all in [true, false] {
+            let is_over = &is_over;
+            s.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    drain(all);
+                    std::thread::sleep(Duration::from_micros(20));
+                }
+            });
+        }
+        for round in 0..2000 {
+            for class in [64, 1024, 14 * 1024, 20 * 1024].map(Class::of) {
+                // More than a store holds, so that slabs become empty too; some stay in use.
+                let mut blocks = [0; 100];
+                let n = arena.fill(class, &mut blocks);
+                assert!(n > 0);
+                arena.flush(class, &mut blocks[..n - round % 2]);
+            }
+            arena.reset();
+            assert_eq!(arena.pages(), 0);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(arena.destroy());
 }
 
 /// Runs `f` on a machine with two nodes; the process's first thread has worked on node 0.
