@@ -54,39 +54,36 @@ pub fn destroyed() -> usize {
     DESTROYED.load(Ordering::Relaxed)
 }
 
-/// Up while an arena is discarded, and while somebody has blocks or slabs of such arenas in hand who is not in one: what
-/// neither a bin nor a block's owner knows of at that moment would be given back twice. Not a lock: pages that go back
-/// may call hooks of the program's.
-static IN_HAND: AtomicBool = AtomicBool::new(false);
+/// Who gives back what lies idle in an arena made by hand without being in it, or discards it: one at a time, since blocks
+/// and slabs that the one has in hand, and neither a bin nor a block's owner knows of, the other would give back too. A flag of
+/// the arena and not a lock: pages that go back may call hooks of the program's.
+pub(super) struct InHand<'a>(&'a AtomicBool);
 
-/// Keeps arenas made by hand from being discarded.
-pub(super) struct InHand(());
-
-impl InHand {
-    /// None while somebody else has this, and, however long one waits, inside a hook, whose caller may be that.
-    pub(super) fn begin(wait: bool) -> Option<InHand> {
+impl InHand<'_> {
+    /// None while somebody else has the arena in hand, and, however long one waits, inside a hook, whose caller may be that.
+    pub(super) fn begin(arena: &Arena, wait: bool) -> Option<InHand<'_>> {
         if hooks::is_inside() {
             return None;
         }
-        while IN_HAND.swap(true, Ordering::Acquire) {
+        while arena.in_hand.swap(true, Ordering::Acquire) {
             if !wait {
                 return None;
             }
             time::give_way();
         }
-        Some(InHand(()))
+        Some(InHand(&arena.in_hand))
     }
 }
 
-impl Drop for InHand {
+impl Drop for InHand<'_> {
     fn drop(&mut self) {
-        IN_HAND.store(false, Ordering::Release);
+        self.0.store(false, Ordering::Release);
     }
 }
 
-/// In the child of a fork: who had any is not there, and what it had is lost.
+/// In the child of a fork: who had any in hand is not there, and what it had is lost.
 pub fn after_fork() {
-    IN_HAND.store(false, Ordering::Relaxed);
+    table::records().for_each(|arena| arena.in_hand.store(false, Ordering::Relaxed));
 }
 
 /// Whether blocks of different arenas may not lie in one store.
@@ -224,7 +221,7 @@ impl Arena {
     /// it any more, allocate from it meanwhile, or have one in a cache.
     pub fn reset(&self) {
         debug_assert!(self.is_by_hand());
-        let _in_hand = InHand::begin(true);
+        let _in_hand = InHand::begin(self, true);
         for class in Class::cachable() {
             self.bin(class).0.lock().forget(class);
         }

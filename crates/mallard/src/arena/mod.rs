@@ -52,6 +52,8 @@ pub struct Arena {
     heap: AtomicPtr<PageHeap>,
     /// What it is for ([`by_hand::Life`]).
     life: AtomicU8,
+    /// Whether somebody has blocks of it in hand who is not in it ([`by_hand::InHand`]).
+    in_hand: AtomicBool,
     threads: AtomicU32,
     settings: settings::Settings,
     /// When it was made, in nanoseconds.
@@ -76,16 +78,25 @@ pub fn has_any_idle() -> bool {
 /// Has every arena's stores give back: what was idle since the last call, or everything. Tells
 /// whether they had anything.
 ///
-/// Arenas made by hand are passed over while one is discarded, which blocks and slabs on their way back would survive: as
-/// if they had something.
+/// An arena made by hand that is just being discarded is passed over, as if it had something.
 pub fn drain(all: bool) -> bool {
-    let are_any = by_hand::are_any();
-    let hold = are_any.then(|| by_hand::InHand::begin(false)).flatten();
-    let passed_over = are_any && hold.is_none();
-    let mine = || made().filter(|a| hold.is_some() || !a.is_by_hand());
     // Blocks of one arena's slabs lie in another's store: spare slabs go when all stores have given.
-    let any = mine().fold(passed_over, |any, a| a.drain_stores(all) | any);
-    mine().fold(any, |any, a| a.drain_spares(all) | any)
+    let mine = || made().filter(|a| !a.is_by_hand());
+    let any = mine().fold(false, |any, a| a.drain_stores(all) | any);
+    let any = mine().fold(any, |any, a| a.drain_spares(all) | any);
+    by_hand::are_any() && drain_by_hand(all) || any
+}
+
+/// The same for arenas that are made by hand, whose blocks lie in no other's store.
+#[cold]
+#[inline(never)]
+fn drain_by_hand(all: bool) -> bool {
+    made()
+        .filter(|a| a.is_by_hand())
+        .fold(false, |any, a| match by_hand::InHand::begin(a, false) {
+            Some(_in_hand) => a.drain_stores(all) | a.drain_spares(all) | any,
+            None => true,
+        })
 }
 
 /// A class that fills so many slabs and needs another will fill that too, so that its small pages had
