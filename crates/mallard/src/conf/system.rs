@@ -9,14 +9,14 @@ use core::ffi::{CStr, c_char, c_int};
 use core::ptr;
 
 use super::reader::{Source, Sources};
-use crate::sys::label::Named;
 
 unsafe extern "C" {
     /// libc's pointer to the environment; null until libc has initialised itself.
     static mut environ: *const *const c_char;
 }
 
-static LINK: Named<17> = Named::of(c"/etc/malloc.conf");
+// With a symbol: every process's kernel reads it, and the library's order of constants has it apart from others.
+static LINK: [u8; 17] = *b"/etc/malloc.conf\0";
 
 /// Calls `use_them` with the option strings of this process.
 ///
@@ -31,7 +31,9 @@ pub(super) fn with_sources<R>(
     let mut sources = Sources::NONE;
     sources.set(Source::CompiledIn, compiled_in);
     sources.set(Source::Symbol, symbol.map(CStr::to_bytes));
-    sources.set(Source::Link, read_link(LINK.get(), &mut link));
+    // SAFETY: the bytes end with the only zero.
+    let path = unsafe { CStr::from_bytes_with_nul_unchecked(&LINK) };
+    sources.set(Source::Link, read_link(path, &mut link));
     if privileged() {
         return use_them(&sources);
     }
