@@ -12,12 +12,11 @@ use super::slab::Slab;
 use super::table::{self, MOST_AT_ALL};
 use super::{Arena, large};
 use crate::class::{Class, PAGE};
-use crate::heap::hooks::{self, ExtentHooks};
+use crate::heap::hooks::ExtentHooks;
 use crate::heap::{self, HEAP, PageHeap};
 use crate::space::Region;
 use crate::space::region::PageRecord;
 use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
-use crate::sys::time;
 
 /// What an arena is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,36 +53,9 @@ pub fn destroyed() -> usize {
     DESTROYED.load(Ordering::Relaxed)
 }
 
-/// Who gives back what lies idle in an arena made by hand without being in it, or discards it: one at a time, since blocks
-/// and slabs that the one has in hand, and neither a bin nor a block's owner knows of, the other would give back too. A flag of
-/// the arena and not a lock: pages that go back may call hooks of the program's.
-pub(super) struct InHand<'a>(&'a AtomicBool);
-
-impl InHand<'_> {
-    /// None while somebody else has the arena in hand, and, however long one waits, inside a hook, whose caller may be that.
-    pub(super) fn begin(arena: &Arena, wait: bool) -> Option<InHand<'_>> {
-        if hooks::is_inside() {
-            return None;
-        }
-        while arena.in_hand.swap(true, Ordering::Acquire) {
-            if !wait {
-                return None;
-            }
-            time::give_way();
-        }
-        Some(InHand(&arena.in_hand))
-    }
-}
-
-impl Drop for InHand<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
-    }
-}
-
-/// In the child of a fork: who had any in hand is not there, and what it had is lost.
+/// In the child of a fork: who had blocks of an arena in hand is not there, and what it had is lost.
 pub fn after_fork() {
-    table::records().for_each(|arena| arena.in_hand.store(false, Ordering::Relaxed));
+    table::records().for_each(|arena| arena.in_hand.after_fork());
 }
 
 /// Whether blocks of different arenas may not lie in one store.
@@ -221,7 +193,7 @@ impl Arena {
     /// it any more, allocate from it meanwhile, or have one in a cache.
     pub fn reset(&self) {
         debug_assert!(self.is_by_hand());
-        let _in_hand = InHand::begin(self, true);
+        let _in_hand = self.in_hand.raise(true);
         for class in Class::cachable() {
             self.bin(class).0.lock().forget(class);
         }

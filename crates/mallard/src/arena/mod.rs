@@ -29,7 +29,7 @@ mod tests;
 
 use crate::class::{CACHED_CLASSES, Class, PAGE};
 use crate::die;
-use crate::heap::PageHeap;
+use crate::heap::{PageHeap, hooks};
 use crate::space::Region;
 use crate::space::region::PageRecord;
 use crate::sys::atomic::{
@@ -52,8 +52,10 @@ pub struct Arena {
     heap: AtomicPtr<PageHeap>,
     /// What it is for ([`by_hand::Life`]).
     life: AtomicU8,
-    /// Whether somebody has blocks of it in hand who is not in it ([`by_hand::InHand`]).
-    in_hand: AtomicBool,
+    /// Of one made by hand, who gives back what lies idle there without being in it, or discards it: one at a time, since
+    /// blocks and slabs that the one has in hand, and neither a bin nor a block's owner knows of, the other would give
+    /// back too.
+    in_hand: hooks::Flag,
     threads: AtomicU32,
     settings: settings::Settings,
     /// When it was made, in nanoseconds.
@@ -93,7 +95,7 @@ pub fn drain(all: bool) -> bool {
 fn drain_by_hand(all: bool) -> bool {
     made()
         .filter(|a| a.is_by_hand())
-        .fold(false, |any, a| match by_hand::InHand::begin(a, false) {
+        .fold(false, |any, a| match a.in_hand.raise(false) {
             Some(_in_hand) => a.drain_stores(all) | a.drain_spares(all) | any,
             None => true,
         })

@@ -4,7 +4,7 @@
 //! Decay times and growth are the page heap's. Automatic arenas share one (one for each node of
 //! memory), so what is set for one of them holds for those beside it too, unless it has hooks.
 
-use super::{Arena, by_hand, subrelease, table};
+use super::{Arena, subrelease, table};
 use crate::heap;
 use crate::heap::hooks::ExtentHooks;
 use crate::sys::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -150,12 +150,11 @@ impl Arena {
 
     /// Returns all free memory of its page heap, of its stores, and of its slabs. Tells whether any went back.
     pub fn purge(&self) -> bool {
-        let in_hand = self
-            .is_by_hand()
-            .then(|| by_hand::InHand::begin(self, true));
-        self.drain_stores(true);
-        self.drain_spares(true);
-        drop(in_hand);
+        {
+            let _in_hand = self.is_by_hand().then(|| self.in_hand.raise(true));
+            self.drain_stores(true);
+            self.drain_spares(true);
+        }
         subrelease::all(Some(self.index)) | self.heap().purge_all()
     }
 

@@ -8,7 +8,6 @@ use super::{Backing, PageHeap, Purged, State};
 use crate::class::PAGE;
 use crate::space::Region;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES};
-use crate::sys::atomic::Ordering;
 use crate::sys::bits::Bits512;
 
 impl PageHeap {
@@ -40,7 +39,7 @@ impl PageHeap {
 
     /// In the child of a fork: nobody is giving memory back.
     pub fn after_fork(&self) {
-        self.lending.busy.store(false, Ordering::Relaxed);
+        self.lending.busy.after_fork();
     }
 
     /// Calls `f` with each page and its region, in ascending order within each; `f` tells how many

@@ -8,8 +8,9 @@
 //! thread's cache, which may be in the middle of a change, and from the first arena ([`call`]).
 
 use crate::class::PAGE;
+use crate::sys::atomic::{AtomicBool, Ordering};
 use crate::sys::errno::KeepErrno;
-use crate::sys::{mem, tls};
+use crate::sys::{mem, time, tls};
 use core::ffi::{c_uint, c_void};
 use core::ptr::null_mut;
 
@@ -73,6 +74,44 @@ pub struct Hooks {
 /// wait for who does.
 pub fn is_inside() -> bool {
     tls::get() == tls::address_of(&tls::ASIDE)
+}
+
+/// What a lock would be if it could be held while a hook runs: one thread has it, and who is in a hook neither gets it
+/// nor waits, since its caller may be who has it. A fork does not wait for it either: in the child nobody has it.
+pub struct Flag(AtomicBool);
+
+/// The flag is up until this is dropped.
+pub struct Raised<'a>(&'a AtomicBool);
+
+impl Flag {
+    pub const fn new() -> Flag {
+        Flag(AtomicBool::new(false))
+    }
+
+    /// None while another thread has it, unless that is waited for, and inside a hook.
+    pub fn raise(&self, wait: bool) -> Option<Raised<'_>> {
+        if is_inside() {
+            return None;
+        }
+        while self.0.swap(true, Ordering::Acquire) {
+            if !wait {
+                return None;
+            }
+            time::give_way();
+        }
+        Some(Raised(&self.0))
+    }
+
+    /// In the child of a fork: who had it is not there.
+    pub fn after_fork(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Raised<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
 }
 
 /// Calls a hook in a state in which it may allocate: the thread has no cache for so long.

@@ -32,7 +32,7 @@ pub struct Lending {
     /// The arena that the page heap serves alone.
     arena: AtomicU32,
     /// Whether a thread is giving memory back.
-    pub busy: AtomicBool,
+    pub busy: hooks::Flag,
 }
 
 impl Lending {
@@ -41,7 +41,7 @@ impl Lending {
             table: AtomicPtr::new(null_mut()),
             ever: AtomicBool::new(false),
             arena: AtomicU32::new(0),
-            busy: AtomicBool::new(false),
+            busy: hooks::Flag::new(),
         }
     }
 

@@ -138,8 +138,10 @@ impl Pool {
         align: usize,
         reserve: Option<usize>,
     ) -> Option<&'static Chunk> {
-        let is_new = self.chunks == 0;
-        let found = (!is_new).then(|| self.find(n, align)).flatten();
+        let found = match self.chunks {
+            0 => None,
+            _ => self.find(n, align),
+        };
         let first = found.or_else(|| self.grow(n, align, reserve?))?;
         self.recommit(first, n).then_some(first)
     }

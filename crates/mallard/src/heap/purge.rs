@@ -8,13 +8,14 @@
 //! thread, that one alone ([`PageHeap::attend`]); and whoever frees more than the cap allows.
 
 use super::advice::{self, Range};
+use super::hooks::Raised;
 use super::huge_pages;
 use super::victims::{BATCH, Batch, Spare, Step};
 use super::watch::{Alarm, BELL, Plan};
-use super::{Backing, PageHeap, Purged, RETAIN, State, hooks};
+use super::{Backing, PageHeap, Purged, RETAIN, State};
 use crate::class::PAGE;
 use crate::space::chunk::CHUNK_PAGES;
-use crate::sys::atomic::{AtomicBool, Ordering};
+use crate::sys::atomic::Ordering;
 use crate::sys::lock::Guard;
 use crate::sys::time;
 
@@ -22,17 +23,10 @@ use crate::sys::time;
 const PIECE: usize = 64;
 
 /// The right to return memory of a page heap.
+#[expect(dead_code, reason = "held")]
 pub(super) enum Hold<'a> {
-    Lock(#[expect(dead_code, reason = "held")] Guard<'a, ()>),
-    Flag(&'a AtomicBool),
-}
-
-impl Drop for Hold<'_> {
-    fn drop(&mut self) {
-        if let Hold::Flag(flag) = self {
-            flag.store(false, Ordering::Release);
-        }
-    }
+    Lock(Guard<'a, ()>),
+    Flag(Raised<'a>),
 }
 
 impl PageHeap {
@@ -94,7 +88,6 @@ impl PageHeap {
     /// The right to return memory: a lock, or, where hooks have lent some, a flag, because nobody holds a
     /// lock in a hook. With `wait`, of the lock and of the flag, unless the thread is in a hook itself.
     pub(super) fn hold(&self, wait: bool) -> Option<Hold<'_>> {
-        let flag = &self.lending.busy;
         if !self.lending.is_on() {
             let guard = match wait {
                 true => Some(self.purging.lock()),
@@ -105,16 +98,7 @@ impl PageHeap {
                 return guard.map(Hold::Lock);
             }
         }
-        if hooks::is_inside() {
-            return None;
-        }
-        while flag.swap(true, Ordering::Acquire) {
-            if !wait {
-                return None;
-            }
-            time::give_way();
-        }
-        Some(Hold::Flag(flag))
+        self.lending.busy.raise(wait).map(Hold::Flag)
     }
 
     /// Comes down because of the cap to the limit that there is, if there is one still: once nobody else
@@ -350,6 +334,7 @@ mod tests {
     use super::super::{Cap, heaps};
     use super::*;
     use crate::space::chunk::Chunk;
+    use crate::sys::atomic::AtomicBool;
     use crate::sys::mem;
     use crate::sys::mem::tests::resident;
     use crate::testing::alone;

@@ -30,6 +30,18 @@ const LOCK: [Column; 12] = [
     column("max_n_thds", 12),
 ];
 
+/// With what tables of classes begin.
+const CLASS: [Column; 8] = [
+    column("size", 20),
+    column("ind", 4),
+    column("allocated", 13),
+    column("nmalloc", 13),
+    column("(#/sec)", 8),
+    column("ndalloc", 13),
+    column("(#/sec)", 8),
+    column("nrequests", 13),
+];
+
 #[inline(never)]
 fn lock_cells<'c>(r: &Reading, uptime: u64) -> impl Iterator<Item = Cell<'c>> + use<'c> {
     let counts = [r.taken, r.waits, r.spun, r.switches, r.waited_ns];
@@ -98,15 +110,7 @@ impl Gap {
 
 #[inline(never)]
 pub fn bins(e: &mut Emitter<'_>, a: &ArenaFigures, locks: bool) {
-    const COLUMNS: [Column; 23] = [
-        column("size", 20),
-        column("ind", 4),
-        column("allocated", 13),
-        column("nmalloc", 13),
-        column("(#/sec)", 8),
-        column("ndalloc", 13),
-        column("(#/sec)", 8),
-        column("nrequests", 13),
+    const COLUMNS: [Column; 15] = [
         column("(#/sec)", 10),
         column("nshards", 9),
         column("curregs", 13),
@@ -124,7 +128,7 @@ pub fn bins(e: &mut Emitter<'_>, a: &ArenaFigures, locks: bool) {
         column("(#/sec)", 8),
     ];
     let lock_columns: &[Column] = if locks { &LOCK } else { &[] };
-    let columns = || COLUMNS.iter().chain(lock_columns);
+    let columns = || CLASS.iter().chain(&COLUMNS).chain(lock_columns);
     e.text(format_args!("bins:"));
     e.titles(columns(), "bins:".len());
     e.array("bins");
@@ -198,20 +202,10 @@ fn bin_cells<'a>(class: Class, bin: &Bin, uptime: u64, util: &'a mut Digits) -> 
 
 #[inline(never)]
 pub fn large(e: &mut Emitter<'_>, a: &ArenaFigures) {
-    const COLUMNS: [Column; 10] = [
-        column("size", 20),
-        column("ind", 4),
-        column("allocated", 13),
-        column("nmalloc", 13),
-        column("(#/sec)", 8),
-        column("ndalloc", 13),
-        column("(#/sec)", 8),
-        column("nrequests", 13),
-        column("(#/sec)", 8),
-        column("curlextents", 13),
-    ];
+    const COLUMNS: [Column; 2] = [column("(#/sec)", 8), column("curlextents", 13)];
     e.text(format_args!("large:"));
-    e.titles(COLUMNS.iter(), "large:".len());
+    let columns = || CLASS.iter().chain(&COLUMNS);
+    e.titles(columns(), "large:".len());
     e.array("lextents");
     let mut gap = Gap(false);
     for (class, large) in Class::large().zip(&a.large) {
@@ -234,7 +228,7 @@ pub fn large(e: &mut Emitter<'_>, a: &ArenaFigures) {
             rate(large.made, a.uptime_ns),
             current,
         ];
-        e.row(COLUMNS.iter(), cells.into_iter().map(Cell::Number));
+        e.row(columns(), cells.into_iter().map(Cell::Number));
     }
     e.end_array();
     gap.end(e);
