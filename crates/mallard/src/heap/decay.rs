@@ -8,10 +8,16 @@
 
 /// Epochs in a decay time.
 const EPOCHS: usize = 200;
-/// Pages whose return is worth a look of the thread that does nothing else, and the part of what may
-/// stay that is: an idle process wakes up some twenty times until it has returned everything.
+/// Pages whose return is worth a look of the thread that does nothing else and calls of the system, and the part of what
+/// may stay that is: an idle process wakes up some twenty times until it has returned everything, and no huge page
+/// breaks for a page that is just due.
 const WORTH: usize = 256;
 const WORTH_PART: usize = 16;
+
+/// How many pages are worth it, where so many may stay.
+fn worth(stay: usize) -> usize {
+    WORTH.max(stay / WORTH_PART)
+}
 /// The most epochs between two looks, so that what became unused in between ages from about then.
 const LONGEST: usize = EPOCHS / 2;
 /// Weights are fixed-point numbers with so many fractional bits.
@@ -29,6 +35,17 @@ static CURVE: [u32; EPOCHS + 1] = {
     }
     t
 };
+
+/// What is to be returned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Due {
+    /// How many pages may stay.
+    pub limit: usize,
+    /// How many are more than that. Whoever returns them takes time, and what is freed meanwhile is not due.
+    pub pages: usize,
+    /// Whether nothing was freed for as long as pages may stay.
+    pub idle: bool,
+}
 
 /// The decay of one kind of page.
 pub struct Decay {
@@ -101,6 +118,22 @@ impl Decay {
         Some(limit)
     }
 
+    /// What is to be returned now, of so many unused pages: none where nothing is, or so little that it waits for more.
+    pub fn due(&mut self, now: u64, unused: usize) -> Option<Due> {
+        let limit = self.advance(now, unused)?;
+        let pages = unused.saturating_sub(limit);
+        if pages == 0 {
+            return None;
+        }
+        if limit > 0 && pages < worth(limit) {
+            // They are no news next time.
+            self.settle(unused);
+            return None;
+        }
+        let idle = limit == 0 && self.time_ms > 0 && self.backlog.iter().all(|&pages| pages == 0);
+        Some(Due { limit, pages, idle })
+    }
+
     fn limit(&self) -> usize {
         self.limit_after(0)
     }
@@ -134,7 +167,7 @@ impl Decay {
         if stay == 0 {
             return None;
         }
-        let worth = stay.saturating_sub(WORTH.max(stay / WORTH_PART));
+        let worth = stay.saturating_sub(worth(stay));
         let (mut least, mut most) = (1, LONGEST);
         while least < most {
             let middle = (least + most) / 2;
@@ -244,6 +277,39 @@ mod tests {
         d.advance(10, 0);
         assert!(d.advance(20, 500).unwrap() > 400);
         assert_eq!(d.advance(100_000, 500), Some(0));
+    }
+
+    #[test]
+    fn a_page_that_is_due_waits_until_many_are_or_none_may_stay() {
+        let mut d = Decay::new(10_000);
+        assert_eq!(d.due(1_000, 0), None);
+        let (mut unused, mut least) = (10_000, usize::MAX);
+        for now in (1_050..11_000).step_by(50) {
+            let Some(due) = d.due(now, unused) else {
+                continue;
+            };
+            assert_eq!(due.pages, unused - due.limit);
+            assert!(!due.idle, "they were freed a moment ago");
+            unused = due.limit;
+            if unused > 0 {
+                least = least.min(due.pages);
+            }
+        }
+        assert!((WORTH..=1_000).contains(&least), "{least}");
+        let rest = d.due(11_100, unused);
+        assert!(unused == 0 || rest.is_some_and(|due| due.limit == 0));
+    }
+
+    #[test]
+    fn idle_is_who_frees_nothing_for_the_whole_time() {
+        let mut d = Decay::new(1_000);
+        assert_eq!(d.due(10, 0), None);
+        assert_eq!(d.due(20, 1), None, "one that was just freed");
+        let one = d.due(500, 1).expect("one page does not stay for long");
+        assert_eq!((one.limit, one.pages, one.idle), (0, 1, false));
+        d.settle(1);
+        let one = d.due(1_100, 1).expect("it could not be returned");
+        assert!(one.idle);
     }
 
     #[test]

@@ -8,9 +8,10 @@
 //! thread, that one alone ([`PageHeap::attend`]); and whoever frees more than the cap allows.
 
 use super::advice::{self, Range};
+use super::decay::Due;
 use super::hooks::Raised;
 use super::huge_pages;
-use super::victims::{BATCH, Batch, Spare, Step};
+use super::victims::{BATCH, Batch, Goal, Spare, Step};
 use super::watch::{Alarm, BELL, Plan};
 use super::{Backing, PageHeap, Purged, RETAIN, State};
 use crate::class::PAGE;
@@ -112,7 +113,7 @@ impl PageHeap {
         let limit = limit(&mut self.state.lock());
         if let Some(limit) = limit {
             // The cap holds for nearly full chunks too, and what it is about is memory in use.
-            self.purge_round(&hold, limit, Step::DirtyToClean, Spare::REST);
+            self.purge_round(&hold, Goal::down_to(limit), Step::DirtyToClean, Spare::REST);
         }
     }
 
@@ -121,7 +122,8 @@ impl PageHeap {
     pub(super) fn shed(&self, limit: usize) {
         // Who purges already does this thread's part too.
         if let Some(hold) = self.hold(false) {
-            self.purge_round(&hold, limit, Step::DirtyToClean, Spare::PARTLY_USED);
+            let goal = Goal::down_to(limit);
+            self.purge_round(&hold, goal, Step::DirtyToClean, Spare::PARTLY_USED);
         }
     }
 
@@ -131,28 +133,32 @@ impl PageHeap {
         self.purge(due);
     }
 
-    fn purge(&self, due: Due) {
-        if let Some(limit) = due.dirty {
+    fn purge(&self, due: AllDue) {
+        if let Some(dirty) = due.dirty {
             let step = if due.lazily {
                 Step::DirtyToMuzzy
             } else {
                 Step::DirtyToClean
             };
-            let spare = match due.idle {
-                true => Spare::IDLE,
-                false => Spare::NEARLY_FULL,
-            };
-            self.purge_to(limit, step, spare);
+            self.purge_to(dirty, step);
         }
-        if let Some(limit) = due.muzzy {
-            self.purge_to(limit, Step::MuzzyToClean, Spare::NEARLY_FULL);
+        if let Some(muzzy) = due.muzzy {
+            self.purge_to(muzzy, Step::MuzzyToClean);
         }
     }
 
-    fn purge_to(&self, limit: usize, step: Step, spare: Spare) {
+    fn purge_to(&self, due: Due, step: Step) {
+        let spare = match due.idle {
+            true => Spare::IDLE,
+            false => Spare::NEARLY_FULL,
+        };
+        let goal = Goal {
+            limit: due.limit,
+            most: due.pages,
+        };
         // Who purges already does this thread's part too.
         if let Some(hold) = self.hold(false) {
-            self.purge_round(&hold, limit, step, spare);
+            self.purge_round(&hold, goal, step, spare);
         }
     }
 
@@ -164,24 +170,26 @@ impl PageHeap {
 
     /// The same for who may return memory already.
     pub(super) fn purge_held(&self, hold: &Hold) -> bool {
-        let dirty = self.purge_round(hold, 0, Step::DirtyToClean, Spare::NONE);
-        let muzzy = self.purge_round(hold, 0, Step::MuzzyToClean, Spare::NONE);
+        let all = Goal::down_to(0);
+        let dirty = self.purge_round(hold, all, Step::DirtyToClean, Spare::NONE);
+        let muzzy = self.purge_round(hold, all, Step::MuzzyToClean, Spare::NONE);
         dirty | muzzy
     }
 
-    fn purge_round(&self, _: &Hold, limit: usize, step: Step, spare: Spare) -> bool {
+    fn purge_round(&self, _: &Hold, mut goal: Goal, step: Step, spare: Spare) -> bool {
         let round = self.rounds.load(Ordering::Relaxed).wrapping_add(1).max(1);
         self.rounds.store(round, Ordering::Relaxed);
         let mut any = self.lending.is_on()
             && step != Step::DirtyToMuzzy
-            && self.give_back_vacant(limit, step == Step::MuzzyToClean, round);
+            && self.give_back_vacant(goal.limit, step == Step::MuzzyToClean, round);
         if any {
             self.state.lock().purged(step).sweeps += 1;
         }
         let mut first = !any;
         loop {
             let mut s = self.state.lock();
-            let batch = s.take_batch(limit, step, spare, round);
+            let batch = s.take_batch(goal, step, spare, round);
+            goal.most -= batch.pages.min(goal.most);
             if batch.len == 0 {
                 break;
             }
@@ -272,14 +280,12 @@ fn pieces(range: Range) -> impl Iterator<Item = Range> {
     })
 }
 
-/// How many pages of each kind may stay; none where nothing is to be done yet.
-struct Due {
-    dirty: Option<usize>,
-    muzzy: Option<usize>,
+/// What is to be returned of each kind of pages.
+struct AllDue {
+    dirty: Option<Due>,
+    muzzy: Option<Due>,
     /// Whether dirty pages become muzzy first.
     lazily: bool,
-    /// Whether nothing was freed for as long as dirty pages may stay.
-    idle: bool,
 }
 
 impl State {
@@ -316,13 +322,11 @@ impl State {
         }
     }
 
-    fn due(&mut self, now: u64) -> Due {
+    fn due(&mut self, now: u64) -> AllDue {
         let totals = self.totals;
-        let dirty = self.dirty.advance(now, totals.dirty);
-        Due {
-            dirty,
-            idle: dirty == Some(0) && self.dirty.time_ms() > 0,
-            muzzy: self.muzzy.advance(now, totals.muzzy),
+        AllDue {
+            dirty: self.dirty.due(now, totals.dirty),
+            muzzy: self.muzzy.due(now, totals.muzzy),
             lazily: self.muzzy.time_ms() != 0,
         }
     }
@@ -373,7 +377,12 @@ mod tests {
         heap.free(first, PART);
         let before = heap.totals().dirty_purged.pages;
         let hold = heap.hold(true).expect("no hooks");
-        heap.purge_round(&hold, 0, Step::DirtyToClean, Spare::NEARLY_FULL);
+        heap.purge_round(
+            &hold,
+            Goal::down_to(0),
+            Step::DirtyToClean,
+            Spare::NEARLY_FULL,
+        );
         drop(hold);
         assert_eq!(resident_of(chunk), PART * PAGE, "what is in use");
         let purged = heap.totals().dirty_purged.pages - before;
@@ -392,7 +401,7 @@ mod tests {
         };
         let purge = |limit, spare| {
             let hold = heap.hold(true).expect("no hooks");
-            heap.purge_round(&hold, limit, Step::DirtyToClean, spare);
+            heap.purge_round(&hold, Goal::down_to(limit), Step::DirtyToClean, spare);
         };
         heap.free(freed, 2 * CHUNK_PAGES);
         purge(CHUNK_PAGES, Spare::NEARLY_FULL);
@@ -402,6 +411,28 @@ mod tests {
         assert_eq!(heap.totals().dirty, 0);
         heap.free(run, PART);
         heap.purge_all();
+    }
+
+    /// Else a page that is due would take along all that a busy program frees while the system is at work.
+    #[test]
+    fn what_is_freed_after_a_round_was_found_due_stays() {
+        let _alone = alone();
+        let heap = heaps::make(&heaps::making()).expect("there is memory");
+        heap.set_decay(1, -1);
+        let runs = [(); 3].map(|()| heap.alloc(64, PAGE).expect("there is memory").addr);
+        heap.free(runs[0], 64);
+        let now = time::now_ms();
+        let all_due = |ms| heap.state.lock().due(now + ms);
+        assert!(all_due(0).dirty.is_none(), "the first epoch begins");
+        let due = [10, 1_000].map(all_due);
+        let found = due[1].dirty.map(|due| (due.limit, due.pages));
+        assert_eq!(found, Some((0, 64)));
+        heap.free(runs[2], 64);
+        due.into_iter().for_each(|due| heap.purge(due));
+        assert_eq!(heap.totals().dirty, 64, "as many as came since");
+        heap.free(runs[1], 64);
+        heap.purge_all();
+        assert_eq!(heap.totals().dirty, 0);
     }
 
     /// Else freeing would outrun the cap for as long as the system is at work.
@@ -417,7 +448,8 @@ mod tests {
         let runs = [(); 2].map(|()| heap.alloc(64, PAGE).expect("there is memory").addr);
         heap.free(runs[0], 64);
         let hold = heap.hold(true).expect("no hooks");
-        let batch = (heap.state.lock()).take_batch(0, Step::DirtyToClean, Spare::REST, 1);
+        let batch =
+            (heap.state.lock()).take_batch(Goal::down_to(0), Step::DirtyToClean, Spare::REST, 1);
         assert_eq!((batch.pages, heap.totals().dirty), (64, 0));
         let is_gone = AtomicBool::new(false);
         thread::scope(|s| {
@@ -435,7 +467,7 @@ mod tests {
             assert!(
                 heap.state
                     .lock()
-                    .take_batch(64, Step::DirtyToClean, Spare::REST, 1)
+                    .take_batch(Goal::down_to(64), Step::DirtyToClean, Spare::REST, 1)
                     .len
                     == 0
             );

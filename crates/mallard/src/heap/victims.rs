@@ -71,6 +71,23 @@ impl Step {
     }
 }
 
+/// What a round comes down to.
+#[derive(Clone, Copy)]
+pub(super) struct Goal {
+    /// So many pages of the kind may stay.
+    pub limit: usize,
+    /// So many go at most: what others free while the system is at work is not what the round was begun for.
+    pub most: usize,
+}
+
+impl Goal {
+    /// However many go, and others free meanwhile.
+    pub fn down_to(limit: usize) -> Goal {
+        let most = usize::MAX;
+        Goal { limit, most }
+    }
+}
+
 /// Pages on their way back: marked allocated meanwhile.
 pub(super) struct Batch {
     pub ranges: [Range; BATCH],
@@ -90,9 +107,12 @@ impl Batch {
         self.len == BATCH
     }
 
-    /// Enters the chunk that the next range is a part of; there is room for one.
+    /// Enters the chunk that the next range is a part of, once; there is room for one.
     fn breaks(&mut self, chunk: &'static Chunk) {
-        self.broken[self.len] = Some(chunk);
+        let before = self.broken[..self.len].iter().flatten().next_back();
+        if !before.is_some_and(|&before| core::ptr::eq(before, chunk)) {
+            self.broken[self.len] = Some(chunk);
+        }
     }
 
     /// Adds a range, joining it to the last when they touch; so many of its pages are of the kind.
@@ -123,18 +143,17 @@ impl Batch {
 
 impl State {
     /// Takes the next pages to return, none when the round is over: they count for the cap meanwhile.
-    pub fn take_batch(&mut self, limit: usize, step: Step, spare: Spare, round: u32) -> Batch {
-        let batch = self.choose(limit, step, spare, round);
+    pub fn take_batch(&mut self, goal: Goal, step: Step, spare: Spare, round: u32) -> Batch {
+        let batch = self.choose(goal, step, spare, round);
         let is_dirty = step != Step::MuzzyToClean;
         self.watch
             .set_under_way(if is_dirty { batch.pages } else { 0 });
         batch
     }
 
-    /// Chooses pages to return so that no more than `limit` of their kind stay, as many as fit into
-    /// a batch, and marks them allocated.
+    /// Chooses pages to return towards the goal, as many as fit into a batch, and marks them allocated.
     #[inline(never)]
-    fn choose(&mut self, limit: usize, step: Step, spare: Spare, round: u32) -> Batch {
+    fn choose(&mut self, goal: Goal, step: Step, spare: Spare, round: u32) -> Batch {
         let mut batch = Batch {
             ranges: [Range::default(); BATCH],
             kinds: [0; BATCH],
@@ -148,7 +167,7 @@ impl State {
         } else {
             self.totals.dirty
         };
-        let excess = there.saturating_sub(limit);
+        let excess = there.saturating_sub(goal.limit).min(goal.most);
         if excess == 0 && spare != Spare::NONE {
             return batch;
         }
