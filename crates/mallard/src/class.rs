@@ -13,6 +13,8 @@
 pub const PAGE: usize = 4096;
 /// log2 of [`PAGE`].
 pub const PAGE_SHIFT: u32 = 12;
+/// The cache line: what blocks of whole pages begin at a multiple of, whatever they were asked for.
+pub const LINE: usize = 64;
 /// Largest request that a slab serves.
 pub const SLAB_MAX: usize = 14 * 1024;
 /// Number of classes that slabs serve.

@@ -8,7 +8,9 @@ use super::interval::errands;
 use super::start::{self, JUNK_ALLOC, XMALLOC, ZERO, extras, start};
 use crate::arena::{self, large, oversize};
 use crate::cache::{self, counted, life};
-use crate::class::{self, CACHED_MAX, Class, MAX, MEDIUM_MAX, PAGE, Place, SLAB_MAX, TABLE_MAX};
+use crate::class::{
+    self, CACHED_MAX, Class, LINE, MAX, MEDIUM_MAX, PAGE, Place, SLAB_MAX, TABLE_MAX,
+};
 use crate::die;
 use crate::heap::{HEAP, NATURAL_MAX, advice};
 use crate::sys::atomic::{AtomicUsize, Ordering};
@@ -216,7 +218,7 @@ pub fn alloc_aligned(size: usize, align: usize) -> *mut u8 {
         return alloc_large(size, align.max(PAGE), false);
     }
     let size = class::aligned_size(size, align);
-    if align <= PAGE {
+    if align <= PAGE && (size <= SLAB_MAX || align <= LINE) {
         alloc(size)
     } else {
         alloc_on_boundary(size, align)
@@ -237,7 +239,7 @@ pub(super) fn alloc_aligned_zeroed(size: usize, align: usize) -> *mut u8 {
     let Some(bytes) = usable_for(size, align) else {
         return out_of_memory(size);
     };
-    if align <= 8 || bytes > SLAB_MAX && align <= PAGE {
+    if align <= 8 || bytes > SLAB_MAX && align <= LINE {
         return alloc_zeroed(bytes);
     }
     if is_past_caches(size, align) {
@@ -262,7 +264,7 @@ pub(super) fn usable_for(size: usize, align: usize) -> Option<usize> {
 /// No address that a process can have is a multiple of more.
 pub(super) const LARGEST_ALIGN: usize = 1 << 46;
 
-/// A block of a multiple of `align`, which is more than a page: the next of its class, which stands right
+/// A block of a multiple of `align`, which is more than a page, or more than a line in whole pages: the next of its class, which stands right
 /// unless it was resized where it stood or its chunk had no such place; then one of those that were freed
 /// lately, or a new one.
 #[inline(never)]

@@ -274,8 +274,7 @@ fn take(arena: &'static Arena, bytes: usize, align: usize, zeroed: bool) -> Opti
     } else if let Some(block) = stored(arena, bytes, align) {
         (block, true)
     } else {
-        let (pages, align) = (large::Pages::of(bytes), align.max(PAGE));
-        let run = large::alloc_fit(pages, align, arena.index(), zeroed)?;
+        let run = large::alloc_fit(large::Pages::of(bytes), align, arena.index(), zeroed)?;
         (run.addr, !run.zeroed)
     };
     if zeroed && clear {

@@ -17,7 +17,7 @@ use crate::arena;
 use crate::arena::large::{self, Pages};
 use crate::arena::oversize;
 use crate::cache::{ThreadCache, counted, life, manual};
-use crate::class::{CACHED_MAX, Class, MAX, PAGE, SLAB_MAX};
+use crate::class::{CACHED_MAX, Class, LINE, MAX, SLAB_MAX};
 use crate::die;
 use crate::space::chunk::CHUNK;
 use core::ptr::null_mut;
@@ -165,7 +165,7 @@ fn alloc_through(number: u32, size: usize, flags: Flags) -> *mut u8 {
     manual::serve_here(cache, arena);
     let class = Class::of(bytes);
     // Regions of slabs are aligned for their size; a run may happen to be.
-    let block = if align <= PAGE || class.is_slab() {
+    let block = if align <= LINE || class.is_slab() {
         cache.take(class)
     } else {
         cache.take_aligned(class, align)

@@ -1,11 +1,11 @@
 //! Changing the size of a block: in place where that is possible, by moving its pages where it is
 //! large, by copying otherwise.
 
-use super::alloc::{alloc, out_of_memory, prepared};
+use super::alloc::{alloc, alloc_aligned, out_of_memory, prepared};
 use super::free::{class_at, dealloc, size_at};
 use crate::arena::large;
 use crate::cache::counted;
-use crate::class::{self, Class, MAX, SLAB_MAX, TABLE_MAX};
+use crate::class::{self, Class, MAX, PAGE, SLAB_MAX, TABLE_MAX};
 use crate::space::region::fast_lookup;
 use core::ptr::null_mut;
 
@@ -74,7 +74,11 @@ fn grown(p: *mut u8, old: usize, new: usize) -> *mut u8 {
 #[inline(never)]
 unsafe fn copy(p: *mut u8, size: usize) -> *mut u8 {
     let old = size_at(p.addr());
-    let to = alloc(size);
+    // What grows most often grows on, and is written to its end: it has no page more for where it begins.
+    let to = match size > SLAB_MAX {
+        true => alloc_aligned(size, PAGE),
+        false => alloc(size),
+    };
     if to.is_null() {
         // Also when the block was to shrink: it would be of another class than its size says.
         return null_mut();

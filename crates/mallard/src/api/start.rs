@@ -199,7 +199,7 @@ fn apply_to_arenas(o: &Options) {
         Dss::Primary => settings::Dss::Primary,
         Dss::Secondary => settings::Dss::Secondary,
     });
-    arena::large::configure(o.disable_large_size_classes);
+    arena::large::configure(o.disable_large_size_classes, o.cache_oblivious);
     let narenas = match (o.narenas, o.narenas_ratio) {
         (Some(n), _) => Some(n as usize),
         (None, Some(millionths)) => Some(share_of_cpus(millionths)),

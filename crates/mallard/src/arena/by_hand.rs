@@ -11,7 +11,7 @@
 use super::slab::Slab;
 use super::table::{self, MOST_AT_ALL};
 use super::{Arena, large};
-use crate::class::{Class, PAGE};
+use crate::class::{Class, LINE, PAGE};
 use crate::heap::hooks::ExtentHooks;
 use crate::heap::{self, HEAP, PageHeap};
 use crate::space::Region;
@@ -205,7 +205,7 @@ impl Arena {
                 PageRecord::None => return PAGE,
                 // SAFETY: the page map says that the slab is there, and no bin knows of it any more.
                 PageRecord::Slab(record) => unsafe { Slab::discard(record) },
-                PageRecord::Large { .. } => large::forget(at).1,
+                PageRecord::Large { line, .. } => large::forget(at + line * LINE).1,
             };
             row.add(region, at, pages);
             pages * PAGE

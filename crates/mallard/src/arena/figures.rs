@@ -75,6 +75,11 @@ impl Arena {
         self.clear_readings();
     }
 
+    /// Pages that large blocks have beyond their length, all of them together.
+    pub fn large_spread(&self) -> usize {
+        self.large.spread.load(Ordering::Relaxed)
+    }
+
     /// Threads that are in it.
     pub fn threads(&self) -> u32 {
         self.threads.load(Ordering::Relaxed)

@@ -4,9 +4,13 @@
 //! as long as its class says, so that all blocks of a class are alike and can be kept in caches up
 //! to [`CACHED_MAX`]. Beyond, an option has them end with the last page that is needed. Blocks of a
 //! chunk or more are moved by remapping their pages.
+//!
+//! Blocks that caches can hold and that need not begin with a page begin some lines into it, each some others
+//! ([`spread`]), and have a page more: else what programs keep at the beginning of their buffers were all in one set
+//! of the processor's first cache.
 
 use super::oversize;
-use crate::class::{CACHED_MAX, Class, LARGE_CLASSES, PAGE, SLAB_MAX};
+use crate::class::{CACHED_MAX, Class, LARGE_CLASSES, LINE, MEDIUM_MAX, PAGE, SLAB_MAX};
 use crate::die;
 use crate::heap::{Backing, HEAP, Run};
 use crate::space::Region;
@@ -31,9 +35,23 @@ pub fn bytes() -> usize {
 /// class: an option.
 static WHOLE_PAGES: AtomicBool = AtomicBool::new(false);
 
-/// Sets whether blocks that caches do not hold are as long as whole pages, or as their class.
-pub fn configure(whole_pages: bool) {
+/// Whether blocks begin at various lines of their pages: an option.
+static SPREAD: AtomicBool = AtomicBool::new(true);
+
+/// Sets whether blocks that caches do not hold are as long as whole pages, or as their class; and whether
+/// those that they do hold begin at various lines of their pages.
+pub fn configure(whole_pages: bool, spread: bool) {
     WHOLE_PAGES.store(whole_pages, Ordering::Relaxed);
+    SPREAD.store(spread, Ordering::Relaxed);
+}
+
+/// Lines that blocks begin at: a prime number, so that runs of any length have different ones one behind the
+/// other, and less than a page has.
+const LINES: usize = 61;
+
+/// The line of its first page that the block in the run at this address begins with: not the page's first.
+fn spread(run: usize) -> usize {
+    1 + run / PAGE % LINES
 }
 
 /// The length of a block. Up to [`CACHED_MAX`] bytes it is that of a class.
@@ -80,6 +98,8 @@ pub struct Counts {
     pub classes: [Count; LARGE_CLASSES],
     /// Pages by which blocks are shorter than their classes, all of them together.
     pub short: AtomicUsize,
+    /// Pages that blocks have for not beginning with one, all of them together.
+    pub spread: AtomicUsize,
 }
 
 impl Counts {
@@ -100,27 +120,34 @@ impl Counts {
     }
 }
 
-/// Counts that a block of so many pages was made.
-fn count_made(arena: u16, pages: usize) {
+/// Counts that a block of so many pages was made, with so many more in its run.
+fn count_made(arena: u16, pages: usize, spread: usize) {
     if let Some(counts) = super::large_counts(arena) {
         counts.of(pages).made.fetch_add(1, Ordering::Relaxed);
+        if spread > 0 {
+            counts.spread.fetch_add(spread, Ordering::Relaxed);
+        }
         if WHOLE_PAGES.load(Ordering::Relaxed) {
             counts.adjust(0, pages);
         }
     }
 }
 
-/// Counts that a block of so many pages was freed.
-fn count_freed(arena: u16, pages: usize) {
+/// Counts that a block of so many pages was freed, with so many more in its run.
+fn count_freed(arena: u16, pages: usize, spread: usize) {
     if let Some(counts) = super::large_counts(arena) {
         counts.of(pages).freed.fetch_add(1, Ordering::Relaxed);
+        if spread > 0 {
+            counts.spread.fetch_sub(spread, Ordering::Relaxed);
+        }
         if WHOLE_PAGES.load(Ordering::Relaxed) {
             counts.adjust(pages, 0);
         }
     }
 }
 
-/// A block of so many pages at a multiple of `align` bytes, of fresh memory where there is none that fits.
+/// A block of so many pages at a multiple of `align` bytes, where that is more than [`LINE`], of fresh memory where
+/// there is none that fits.
 pub fn alloc(pages: impl Into<Pages>, align: usize, arena: u16) -> Option<Run> {
     alloc_fit(pages.into(), align, arena, true)
 }
@@ -132,14 +159,18 @@ pub fn alloc_fit(pages: Pages, align: usize, arena: u16, zeroed: bool) -> Option
     // program may come before any thread has a cache, and so before its arena.
     let index = arena as usize;
     let home = super::record(index).or_else(|| super::table::numbered(index))?;
+    let is_spread = align <= LINE && pages <= MEDIUM_MAX / PAGE && SPREAD.load(Ordering::Relaxed);
     let (heap, align) = (home.heap(), align.max(PAGE));
-    let run = match zeroed {
-        true => heap.alloc_for(pages, wanted, align),
-        false => heap.alloc_brought(pages, wanted, align),
+    let len = pages + is_spread as usize;
+    let mut run = match zeroed {
+        true => heap.alloc_for(len, wanted, align),
+        false => heap.alloc_brought(len, wanted, align),
     }?;
+    let line = if is_spread { spread(run.addr) } else { 0 };
+    run.addr += line * LINE;
     describe(run.addr, pages, arena);
     PAGES.0.fetch_add(pages, Ordering::Relaxed);
-    count_made(arena, pages);
+    count_made(arena, pages, len - pages);
     if run.zeroed {
         home.grew(pages);
     }
@@ -162,6 +193,7 @@ fn describe(p: usize, pages: usize, arena: u16) {
             PageRecord::Large {
                 pages,
                 arena: arena as usize,
+                line: p % PAGE / LINE,
             },
         );
     }
@@ -176,9 +208,9 @@ pub fn pages_of(p: usize) -> (usize, u16) {
 /// The large block at `p`: its region, its pages and its arena; ends the process when there is none.
 fn find(p: usize) -> (&'static Region, usize, u16) {
     if let Some(region) = Region::find(p)
-        && let PageRecord::Large { pages, arena } = region.record_of(p)
+        && let PageRecord::Large { pages, arena, line } = region.record_of(p)
     {
-        if p.is_multiple_of(PAGE) {
+        if p % PAGE == line * LINE {
             return (region, pages, arena as u16);
         }
         die!(
@@ -189,20 +221,27 @@ fn find(p: usize) -> (&'static Region, usize, u16) {
     die!("free of {p:#x}, which is not an allocated block")
 }
 
-/// Takes the block out of the page map; what is left to do is to free its pages.
+/// The run of pages that a block of so many at `p` has: one that begins inside a page has one more.
+fn run_of(p: usize, pages: usize) -> (usize, usize) {
+    let into = p % PAGE;
+    (p - into, pages + (into > 0) as usize)
+}
+
+/// Takes the block out of the page map; what is left to do is to free its run: where that is and how many pages it has.
 pub fn forget(p: usize) -> (usize, usize) {
     let (region, pages, arena) = find(p);
     region.describe(p, 1, Class::NONE, PageRecord::None);
-    count_freed(arena, pages);
+    let (run, len) = run_of(p, pages);
+    count_freed(arena, pages, len - pages);
     PAGES.0.fetch_sub(pages, Ordering::Relaxed);
-    (p, pages)
+    (run, len)
 }
 
 /// Frees the block; tells how many bytes it had.
 pub fn free(p: usize) -> usize {
-    let (p, pages) = forget(p);
-    HEAP.free(p, pages);
-    pages * PAGE
+    let (run, pages) = forget(p);
+    HEAP.free(run, pages);
+    (pages - (run < p) as usize) * PAGE
 }
 
 /// Frees many blocks under one lock.
@@ -216,21 +255,23 @@ pub fn free_many(blocks: &[usize]) {
 pub fn resize_in_place(p: usize, pages: impl Into<Pages>, zero: bool) -> bool {
     let (old, arena) = pages_of(p);
     let Pages { len: new, .. } = pages.into();
+    let (run, len) = run_of(p, old);
     if new > old {
-        let Some(zeroed) = HEAP.grow_in_place(p, old, new) else {
+        let Some(zeroed) = HEAP.grow_in_place(run, len, len + new - old) else {
             return false;
         };
-        if zero && !zeroed {
+        // Behind a block that ends inside a page is whatever was there.
+        if zero && !(zeroed && run == p) {
             // SAFETY: the added pages are the block's now.
             unsafe { core::ptr::write_bytes((p + old * PAGE) as *mut u8, 0, (new - old) * PAGE) };
         }
     }
     describe(p, new, arena);
     PAGES.0.fetch_add(new.wrapping_sub(old), Ordering::Relaxed);
-    count_made(arena, new);
-    count_freed(arena, old);
+    count_made(arena, new, 0);
+    count_freed(arena, old, 0);
     if new < old {
-        HEAP.free(p + new * PAGE, old - new);
+        HEAP.free(run + (len - old + new) * PAGE, old - new);
     }
     true
 }

@@ -27,7 +27,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use crate::class::{CACHED_CLASSES, Class, PAGE};
+use crate::class::{CACHED_CLASSES, Class, LINE, PAGE};
 use crate::die;
 use crate::heap::{PageHeap, hooks};
 use crate::space::Region;
@@ -151,13 +151,18 @@ impl Arena {
     /// Fills `out` with blocks of a class, from its start; tells how many came. None at all come
     /// only when memory is out.
     pub fn fill(&self, class: Class, out: &mut [usize]) -> usize {
-        let n = self.fill_uncounted(class, out);
+        self.fill_at(class, LINE, out)
+    }
+
+    /// The same; with an `align` of more than [`LINE`], new blocks of whole pages begin with a page.
+    pub fn fill_at(&self, class: Class, align: usize, out: &mut [usize]) -> usize {
+        let n = self.fill_uncounted(class, align, out);
         interval::count(n * class.size());
         n
     }
 
     #[inline(always)]
-    fn fill_uncounted(&self, class: Class, out: &mut [usize]) -> usize {
+    fn fill_uncounted(&self, class: Class, align: usize, out: &mut [usize]) -> usize {
         let slabs = {
             let mut b = self.bin(class).0.lock();
             b.counts.fills += 1;
@@ -175,7 +180,7 @@ impl Arena {
         if class.is_slab() {
             self.fill_from_new_slabs(class, slabs, out)
         } else {
-            self.fill_runs(class, out)
+            self.fill_runs(class, align, out)
         }
     }
 
@@ -251,10 +256,10 @@ impl Arena {
         self.bin(class).0.lock().store.take_aligned(class, align)
     }
 
-    fn fill_runs(&self, class: Class, out: &mut [usize]) -> usize {
+    fn fill_runs(&self, class: Class, align: usize, out: &mut [usize]) -> usize {
         let mut n = 0;
         for slot in out {
-            let Some(run) = large::alloc(class, PAGE, self.index) else {
+            let Some(run) = large::alloc(class, align.min(PAGE), self.index) else {
                 break;
             };
             *slot = run.addr;

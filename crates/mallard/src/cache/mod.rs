@@ -27,7 +27,7 @@ mod stack;
 mod tests;
 
 use crate::arena::{self, Arena, percpu};
-use crate::class::{CACHED_CLASSES, Class, Place};
+use crate::class::{CACHED_CLASSES, Class, LINE, Place};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering, compiler_fence};
 use crate::sys::tls;
@@ -270,6 +270,11 @@ impl ThreadCache {
 
     /// A block of a class whose stack has none to give. None when memory is out.
     pub fn refill(&self, class: Class) -> Option<usize> {
+        self.refill_at(class, LINE)
+    }
+
+    /// The same; what is new comes as [`Arena::fill_at`] says.
+    fn refill_at(&self, class: Class, align: usize) -> Option<usize> {
         let _busy = Busy::new(self);
         self.event(class);
         self.follow_cpu();
@@ -288,7 +293,7 @@ impl ThreadCache {
         stack.set_mark(0);
         if !self.keeps(class) || !self.grow(class, self.turn(class, true)) {
             let mut one = [0];
-            return (self.arena().fill(class, &mut one) == 1).then_some(one[0]);
+            return (self.arena().fill_at(class, align, &mut one) == 1).then_some(one[0]);
         }
         // Half of what fits where there is room for it, so that batches of two threads from one slab seldom
         // share a cache line.
@@ -296,7 +301,7 @@ impl ThreadCache {
         if want > below {
             // SAFETY: this is the owning thread, and the stack ends where the words begin.
             let words = unsafe { stack.words(below, want) };
-            let n = self.arena().fill(class, words);
+            let n = self.arena().fill_at(class, align, words);
             stack.set_len(below + n);
         }
         stack.pop()
@@ -318,7 +323,7 @@ impl ThreadCache {
             let _busy = Busy::new(self);
             return stack.take_aligned(align);
         }
-        let block = self.refill(class)?;
+        let block = self.refill_at(class, align)?;
         if block.is_multiple_of(align) {
             return Some(block);
         }

@@ -268,7 +268,6 @@ mod why {
         "The slabs of each class have one shape, fixed when the library is built.";
     pub const GUARDS: &str =
         "Mallard's own ways to find such errors are `hardened` and `guard_sample`.";
-    pub const OBLIVIOUS: &str = "Blocks of 16 KiB and more start at pages, by which a free finds their class; smaller ones lie at varying lines in any case.";
     pub const ONE: &str =
         "One does it all; the control of the same name keeps to this as its bound.";
     pub const DSS: &str = "All memory comes from one reservation by `mmap`; `sbrk` is left to the program. The controls `arena.<i>.dss` tell the word.";
@@ -302,8 +301,8 @@ options! {
             "Requests above 256 KiB and from this size on are served from an arena of their own, whose freed memory goes back at once (with `background_thread:true`, in time). 0, the default, for none: large blocks lie in chunks of 2 MiB of their own in any case, and what is freed of them is worth keeping for a while.";
         huge_arena_pac_thp: bool = false, Switch, Jemalloc, Never(why::HPA),
             "Huge pages for the arena of large requests.";
-        cache_oblivious: bool = false, Switch, Extended, Never(why::OBLIVIOUS),
-            "Start large blocks at varying cache lines, so that they do not fight for the same cache sets.";
+        cache_oblivious: bool = true, Switch, Jemalloc, Now,
+            "Start blocks of 16 to 32 KiB at varying cache lines, so that what programs keep at the beginning of their buffers does not fight for the same cache sets, at the price of a page each. Those with an alignment of more than 64 bytes, and longer ones, start at pages.";
         slab_sizes: Text<LIST> = text(""), Classes, Jemalloc, Never(why::SLABS),
             "Pages of the slabs of classes.";
         disable_large_size_classes: bool = false, Switch, Extended, Now,

@@ -17,8 +17,8 @@ pub(super) fn names(see: See<'_>) {
     see(&[
         name(
             "cache_oblivious",
-            is(false),
-            "Large blocks start at varying cache lines: they start at page boundaries.",
+            is(true),
+            "`opt.cache_oblivious` is there.",
         ),
         name(
             "debug",

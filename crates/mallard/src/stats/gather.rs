@@ -150,6 +150,7 @@ fn blocks(figures: &mut ArenaFigures, arena: &Arena) {
         figures.large[class.large_index()] = Large { made, freed };
     }
     figures.large_short = arena.large_short();
+    figures.active += arena.large_spread();
     figures.active = figures.active.saturating_sub(figures.large_short);
 }
 

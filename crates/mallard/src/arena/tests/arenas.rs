@@ -74,7 +74,7 @@ fn blocks_beyond_caches_end_with_their_last_page_where_that_is_asked_for() {
     let request = 5 * CHUNK / 2 + 1;
     let of_class = Class::of(request).size();
     assert_eq!(large::Pages::of(request).bytes(), of_class);
-    large::configure(true);
+    large::configure(true, true);
     let pages = large::Pages::of(request);
     assert_eq!(pages.bytes(), request.next_multiple_of(PAGE));
     assert!(pages.bytes() < of_class);
@@ -93,7 +93,7 @@ fn blocks_beyond_caches_end_with_their_last_page_where_that_is_asked_for() {
     ));
     assert_eq!(large::pages_of(run.addr).0 * PAGE, CACHED_MAX + PAGE);
     large::free(run.addr);
-    large::configure(false);
+    large::configure(false, true);
     assert_eq!(large::bytes(), before);
 }
 

@@ -1,6 +1,7 @@
 //! Slabs, bins and stores, each beside the plainest thing that does the same.
 
 mod arenas;
+mod spread;
 
 use super::slab::{LEVELS, Misuse, NO_LEVEL};
 use super::store::Store;

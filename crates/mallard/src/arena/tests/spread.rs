@@ -1,0 +1,114 @@
+//! Blocks of whole pages that begin at various lines of their first page.
+
+use super::super::*;
+use crate::class::{CACHED_MAX, MEDIUM_MAX, SLAB_MAX};
+use crate::heap::HEAP;
+use crate::testing::alone;
+use std::collections::BTreeSet;
+use std::vec::Vec;
+
+/// The classes of whole pages that threads keep, and those above that caches can hold.
+fn classes(kept: bool) -> impl Iterator<Item = Class> {
+    let large = Class::cachable().filter(|class| !class.is_slab());
+    large.filter(move |class| (class.size() <= MEDIUM_MAX) == kept)
+}
+
+fn make(class: Class, align: usize) -> usize {
+    let run = large::alloc(class, align, 0).expect("there is memory");
+    run.addr
+}
+
+fn fill(p: usize, bytes: usize, value: u8) {
+    // SAFETY: a block that is as long, and the test's.
+    unsafe { core::ptr::write_bytes(p as *mut u8, value, bytes) };
+}
+
+fn holds(p: usize, bytes: usize, value: u8) -> bool {
+    // SAFETY: as above; all of it was written, or came from the system.
+    let bytes = unsafe { core::slice::from_raw_parts(p as *const u8, bytes) };
+    bytes.iter().all(|&byte| byte == value)
+}
+
+#[test]
+fn blocks_that_threads_keep_begin_at_many_lines_and_do_not_meet() {
+    let _alone = alone();
+    let used = HEAP.totals().used;
+    for class in classes(true) {
+        let blocks: Vec<usize> = (0..64).map(|_| make(class, LINE)).collect();
+        for (i, &p) in blocks.iter().enumerate() {
+            assert!(p.is_multiple_of(LINE));
+            assert_eq!(large::pages_of(p).0 * PAGE, class.size());
+            fill(p, class.size(), i as u8);
+        }
+        let lines: BTreeSet<usize> = blocks.iter().map(|p| p % PAGE).collect();
+        assert!(lines.len() > 48, "{} lines: {lines:?}", class.size());
+        for (i, &p) in blocks.iter().enumerate() {
+            assert!(holds(p, class.size(), i as u8), "{p:#x} was written to");
+            assert_eq!(large::free(p), class.size());
+        }
+        assert_eq!(HEAP.totals().used, used, "{}: pages in use", class.size());
+    }
+}
+
+#[test]
+fn a_block_begins_with_a_page_where_it_is_aligned_or_long_or_an_option_says_so() {
+    let _alone = alone();
+    let begins_with_page = |class: Class, align: usize| {
+        let p = make(class, align);
+        large::free(p);
+        p.is_multiple_of(PAGE)
+    };
+    for class in classes(true) {
+        assert!(!begins_with_page(class, LINE));
+        assert!(begins_with_page(class, 2 * LINE));
+        assert!(begins_with_page(class, PAGE));
+    }
+    assert!(classes(false).all(|class| begins_with_page(class, LINE)));
+    large::configure(false, false);
+    let all = classes(true).all(|class| begins_with_page(class, LINE));
+    large::configure(false, true);
+    assert!(all);
+}
+
+#[test]
+fn a_block_inside_its_pages_grows_and_shrinks_where_it_stands() {
+    let _alone = alone();
+    let used = HEAP.totals().used;
+    let (short, long) = (Class::of(SLAB_MAX + 1), Class::of(CACHED_MAX));
+    // Behind it are pages of every kind: never used, and such that have been.
+    for value in [1, 2] {
+        let p = make(short, LINE);
+        fill(p, short.size(), value);
+        let grew = large::resize_in_place(p, long, true);
+        if grew {
+            assert!(holds(p, short.size(), value));
+            let (more, bytes) = (p + short.size(), long.size() - short.size());
+            assert!(holds(more, bytes, 0), "what it grew by is cleared");
+            fill(more, bytes, 0xff);
+            assert_eq!(HEAP.totals().used - used, long.pages() + 1);
+            assert!(large::resize_in_place(p, short, false));
+        }
+        assert!(grew || value > 1, "a fresh chunk has room");
+        assert_eq!(HEAP.totals().used - used, short.pages() + 1);
+        assert!(holds(p, short.size(), value));
+        large::free(p);
+    }
+    assert_eq!(HEAP.totals().used, used);
+}
+
+#[test]
+fn an_arena_counts_the_page_that_such_a_block_has_more() {
+    let _alone = alone();
+    let arena = any().expect("there is memory");
+    let (before, class) = (arena.large_spread(), Class::of(SLAB_MAX + 1));
+    let [first, second] = [LINE, PAGE].map(|align| {
+        let run = large::alloc(class, align, arena.index());
+        run.expect("there is memory").addr
+    });
+    assert_eq!(arena.large_spread() - before, 1, "of one of them");
+    large::resize_in_place(first, Class::of(2 * SLAB_MAX), false);
+    assert_eq!(arena.large_spread() - before, 1);
+    large::free(first);
+    large::free(second);
+    assert_eq!(arena.large_spread(), before);
+}
