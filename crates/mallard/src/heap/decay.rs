@@ -4,7 +4,8 @@
 //! smoothstep over the decay time, so that memory is returned gradually, and what a program is about
 //! to use again is mostly still there. Time is cut into 200 epochs; for each, the number of pages
 //! that became unused in it is remembered, and the sum of these, weighted by the curve, is how many
-//! may stay. This is jemalloc's scheme (its `decay.c`; the curve is Perlin's smootherstep).
+//! may stay. This is jemalloc's scheme (its `decay.c`; the curve is Perlin's smootherstep). What is due
+//! waits until it is worth the calls ([`Decay::due`]).
 
 /// Epochs in a decay time.
 const EPOCHS: usize = 200;
@@ -125,13 +126,25 @@ impl Decay {
         if pages == 0 {
             return None;
         }
-        if limit > 0 && pages < worth(limit) {
+        let idle = self.time_ms > 0 && self.idle_after() == 0;
+        let is_worth_it = if limit > 0 {
+            pages >= worth(limit)
+        } else {
+            // The last few go when nothing was freed for the whole time, some epochs after none may stay.
+            idle || self.time_ms == 0 || pages > 2 * WORTH
+        };
+        if !is_worth_it {
             // They are no news next time.
             self.settle(unused);
             return None;
         }
-        let idle = limit == 0 && self.time_ms > 0 && self.backlog.iter().all(|&pages| pages == 0);
         Some(Due { limit, pages, idle })
+    }
+
+    /// The epochs until nothing was freed for the whole decay time, if nothing is.
+    fn idle_after(&self) -> usize {
+        let last = self.backlog.iter().rposition(|&pages| pages > 0);
+        last.map_or(0, |last| last + 1)
     }
 
     fn limit(&self) -> usize {
@@ -165,7 +178,8 @@ impl Decay {
         }
         let stay = self.limit().min(unused);
         if stay == 0 {
-            return None;
+            let idle_after = self.idle_after();
+            return (idle_after > 0).then(|| at(idle_after));
         }
         let worth = stay.saturating_sub(worth(stay));
         let (mut least, mut most) = (1, LONGEST);
@@ -305,11 +319,13 @@ mod tests {
         let mut d = Decay::new(1_000);
         assert_eq!(d.due(10, 0), None);
         assert_eq!(d.due(20, 1), None, "one that was just freed");
-        let one = d.due(500, 1).expect("one page does not stay for long");
-        assert_eq!((one.limit, one.pages, one.idle), (0, 1, false));
-        d.settle(1);
-        let one = d.due(1_100, 1).expect("it could not be returned");
-        assert!(one.idle);
+        assert_eq!((d.due(25, 1), d.limit()), (None, 0), "it may not stay");
+        let look = d.next_look(1).expect("somebody has to");
+        assert!((1_015..1_030).contains(&look), "{look}");
+        assert_eq!(d.due(look - 5, 1), None);
+        let (limit, pages, idle) = (0, 1, true);
+        assert_eq!(d.due(look, 1), Some(Due { limit, pages, idle }));
+        assert_eq!(d.next_look(0), None);
     }
 
     #[test]
