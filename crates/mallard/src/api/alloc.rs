@@ -218,10 +218,12 @@ pub fn alloc_aligned(size: usize, align: usize) -> *mut u8 {
         return alloc_large(size, align.max(PAGE), false);
     }
     let size = class::aligned_size(size, align);
-    if align <= PAGE && (size <= SLAB_MAX || align <= LINE) {
-        alloc(size)
-    } else {
+    if align > PAGE {
         alloc_on_boundary(size, align)
+    } else if size <= TABLE_MAX {
+        pop(class::place_of_small(size))
+    } else {
+        alloc_aligned_medium(size, align)
     }
 }
 
@@ -264,9 +266,19 @@ pub(super) fn usable_for(size: usize, align: usize) -> Option<usize> {
 /// No address that a process can have is a multiple of more.
 pub(super) const LARGEST_ALIGN: usize = 1 << 46;
 
-/// A block of a multiple of `align`, which is more than a page, or more than a line in whole pages: the next of its class, which stands right
-/// unless it was resized where it stood or its chunk had no such place; then one of those that were freed
-/// lately, or a new one.
+/// A block of more than [`TABLE_MAX`] bytes at a multiple of `align`, which is a page at most.
+#[inline(never)]
+fn alloc_aligned_medium(size: usize, align: usize) -> *mut u8 {
+    if size <= SLAB_MAX || align <= LINE {
+        alloc_medium(size)
+    } else {
+        alloc_on_boundary(size, align)
+    }
+}
+
+/// A block of a multiple of `align`, which is more than a page or, in whole pages, more than a line: the next of its
+/// class, which stands right most often if it was asked for in this way; then one of those that were freed lately, or
+/// a new one.
 #[inline(never)]
 fn alloc_on_boundary(size: usize, align: usize) -> *mut u8 {
     let class = Class::of(size);
