@@ -13,7 +13,7 @@
 pub const PAGE: usize = 4096;
 /// log2 of [`PAGE`].
 pub const PAGE_SHIFT: u32 = 12;
-/// The cache line: what blocks of whole pages begin at a multiple of, whatever they were asked for.
+/// The cache line, which blocks of whole pages begin with, if not with a page.
 pub const LINE: usize = 64;
 /// Largest request that a slab serves.
 pub const SLAB_MAX: usize = 14 * 1024;

@@ -3,6 +3,7 @@
 //! The test harness allocates here too, from threads of its own, so figures are compared only where
 //! the difference is larger than anything the harness does.
 
+use std::alloc::{Layout, alloc, dealloc, realloc};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -96,6 +97,36 @@ fn the_program_s_blocks_come_from_here() {
         "{before} before, {after} after"
     );
     assert!(zeros.iter().step_by(4096).all(|&b| b == 0));
+}
+
+/// Blocks of whole pages that need not begin with one lie in the same caches.
+#[test]
+fn a_block_aligned_to_up_to_a_page_stays_so_however_it_is_resized() {
+    const SIZES: [usize; 5] = [20_000, 30_000, 24_000, 32_768, 17_000];
+    for align in [128, 1024, 4096] {
+        // Freed blocks of each size, begun wherever it suited.
+        for size in SIZES {
+            drop([(); 4].map(|()| vec![1u8; size]));
+        }
+        let layout = |size| Layout::from_size_align(size, align).expect("a power of two");
+        let mut size = 16_000;
+        // SAFETY: every block is resized and freed with the layout that it has, and written to within it.
+        unsafe {
+            let mut p = alloc(layout(size));
+            for (i, next) in SIZES.into_iter().enumerate() {
+                assert!(
+                    !p.is_null() && p.addr().is_multiple_of(align),
+                    "{size} at {align}"
+                );
+                p.write(i as u8);
+                p = realloc(p, layout(size), next);
+                assert_eq!(p.read(), i as u8);
+                size = next;
+            }
+            assert!(p.addr().is_multiple_of(align), "{size} at {align}");
+            dealloc(p, layout(size));
+        }
+    }
 }
 
 #[test]

@@ -66,7 +66,7 @@ unsafe impl GlobalAlloc for Mallard {
             // SAFETY: the caller's promise.
             return unsafe { realloc(p, size) };
         }
-        // Runs of pages are aligned to pages however they are resized.
+        // A block of whole pages keeps its address, or goes where one begins with a page.
         let runs = layout.align() <= PAGE && layout.size().min(size) > SLAB_MAX;
         if runs {
             // SAFETY: the caller's promise.

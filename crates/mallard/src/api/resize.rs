@@ -74,7 +74,8 @@ fn grown(p: *mut u8, old: usize, new: usize) -> *mut u8 {
 #[inline(never)]
 unsafe fn copy(p: *mut u8, size: usize) -> *mut u8 {
     let old = size_at(p.addr());
-    // What grows most often grows on, and is written to its end: it has no page more for where it begins.
+    // What grows most often grows on, and is written to its end: it has no page more for where it begins. Who asked
+    // for a multiple of up to a page relies on that too (`global`).
     let to = match size > SLAB_MAX {
         true => alloc_aligned(size, PAGE),
         false => alloc(size),

@@ -5,8 +5,8 @@
 //! to [`CACHED_MAX`]. Beyond, an option has them end with the last page that is needed. Blocks of a
 //! chunk or more are moved by remapping their pages.
 //!
-//! Blocks that caches can hold and that need not begin with a page begin some lines into it, each some others
-//! ([`spread`]), and have a page more: else what programs keep at the beginning of their buffers were all in one set
+//! Blocks of up to [`MEDIUM_MAX`] bytes, which threads keep, begin some lines into a page if they need not begin with one,
+//! each some others ([`spread`]), and have a page more: else what programs keep at the beginning of their buffers were all in one set
 //! of the processor's first cache.
 
 use super::oversize;
@@ -39,7 +39,7 @@ static WHOLE_PAGES: AtomicBool = AtomicBool::new(false);
 static SPREAD: AtomicBool = AtomicBool::new(true);
 
 /// Sets whether blocks that caches do not hold are as long as whole pages, or as their class; and whether
-/// those that they do hold begin at various lines of their pages.
+/// those that threads keep begin at various lines of their pages.
 pub fn configure(whole_pages: bool, spread: bool) {
     WHOLE_PAGES.store(whole_pages, Ordering::Relaxed);
     SPREAD.store(spread, Ordering::Relaxed);
