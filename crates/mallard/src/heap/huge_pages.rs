@@ -4,8 +4,8 @@
 //! per 4 KiB, so a heap that grows wants huge pages. A small program does not: one huge page would
 //! be more than all it needs. Hence `auto`, the default: the first [`PLAIN_CHUNKS`] chunks of the
 //! process have small pages, whatever the system's policy, unless one block takes more than two of
-//! them, and all later ones ask for huge pages before they are first touched. In the first, slabs of
-//! classes that grow are filled by one call instead ([`super::Run::bare`]).
+//! them or they are filled as fast as faults allow (`pace`), and all later ones ask for huge pages before they are
+//! first touched. In the first, slabs of classes that grow are filled by one call instead ([`super::Run::bare`]).
 
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::region::{Growing, Region};
@@ -82,6 +82,8 @@ pub enum Outlook {
     Sparse,
     /// Others will follow.
     Usual,
+    /// Others will follow at once.
+    Rush,
     /// All of it is a part of one block.
     Whole,
 }
@@ -110,7 +112,8 @@ pub fn reconsider(chunk: &Chunk, outlook: Outlook) {
         }
         return;
     }
-    let grown = outlook == Outlook::Whole || CHUNKS.load(Ordering::Relaxed) > 2 * PLAIN_CHUNKS;
+    let grown = matches!(outlook, Outlook::Whole | Outlook::Rush)
+        || CHUNKS.load(Ordering::Relaxed) > 2 * PLAIN_CHUNKS;
     if grown && !chunk.huge.get() && policy() == Policy::Auto {
         chunk.huge.set(mem::want_huge_pages(chunk.addr(), CHUNK));
         open(chunk);
@@ -162,10 +165,13 @@ pub fn kept_broken(chunk: &Chunk) {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::pace::PACE;
     use super::super::{PageHeap, heaps};
     use super::*;
     use crate::class::PAGE;
     use crate::testing::alone;
+    use std::thread;
+    use std::time::{Duration, Instant};
     use std::vec::Vec;
 
     pub fn chunk_of(at: usize) -> &'static Chunk {
@@ -208,13 +214,57 @@ pub(super) mod tests {
         assert!(ends_huge(pages));
     }
 
+    /// As if the process had no chunk yet; tells how many it has.
+    fn as_at_first() -> usize {
+        PACE.forget();
+        CHUNKS.swap(0, Ordering::Relaxed)
+    }
+
+    /// Which of the first six chunks of a process have huge pages that is so long busy with each; and how long all
+    /// took.
+    fn huge_after(busy: Duration) -> ([bool; 6], Duration) {
+        let others = as_at_first();
+        let heap = heaps::make(&heaps::making()).expect("there is memory");
+        let begun = Instant::now();
+        let runs = [(); 12].map(|()| {
+            thread::sleep(busy / 2);
+            heap.alloc(CHUNK_PAGES / 2, PAGE)
+                .expect("there is memory")
+                .addr
+        });
+        let took = begun.elapsed();
+        let huge = core::array::from_fn(|i| chunk_of(runs[2 * i]).huge.get());
+        heap.free_many(runs.into_iter().map(|at| (at, CHUNK_PAGES / 2)));
+        heap.purge_all();
+        CHUNKS.fetch_add(others, Ordering::Relaxed);
+        (huge, took)
+    }
+
+    #[test]
+    fn a_heap_that_grows_as_fast_as_it_can_has_huge_pages_from_its_fifth_chunk_on() {
+        let _alone = alone();
+        if grown().is_none() {
+            return;
+        }
+        // Where the machine was away meanwhile, it did not grow fast.
+        let fast = |(huge, took): ([bool; 6], Duration)| (took.as_millis() < 5).then_some(huge);
+        let huge = (0..100).find_map(|_| fast(huge_after(Duration::ZERO)));
+        let first_small = [false, false, false, false, true, true];
+        assert_eq!(
+            huge.expect("the machine is there now and then"),
+            first_small
+        );
+        let (huge, _) = huge_after(Duration::from_millis(3));
+        assert_eq!(huge, [false; 6], "others stay as small as they can");
+    }
+
     #[test]
     fn the_first_chunks_have_huge_pages_for_a_block_of_more_than_two() {
         let _alone = alone();
         if grown().is_none() {
             return;
         }
-        let others = CHUNKS.swap(0, Ordering::Relaxed);
+        let others = as_at_first();
         let heap = heaps::make(&heaps::making()).expect("there is memory");
         let mut runs = Vec::new();
         let mut huge_in = |pages: usize| {

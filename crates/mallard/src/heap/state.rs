@@ -12,6 +12,7 @@ use super::aside::Aside;
 use super::decay::Decay;
 use super::filler::Filler;
 use super::huge_pages::{self, Outlook};
+use super::pace::{self, PACE};
 use super::pool::Pool;
 use super::watch::Watch;
 use super::{Backing, HeapId, RESERVE, Run, Totals, rows};
@@ -20,7 +21,7 @@ use crate::space::Region;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::sys::atomic::Ordering;
 use crate::sys::bits::Bits512;
-use crate::sys::tls;
+use crate::sys::{time, tls};
 
 /// All that the lock of a page heap guards.
 pub struct State {
@@ -49,6 +50,16 @@ pub const NATURAL_MAX: usize = 64 * 1024;
 const fn natural_align(pages: usize) -> usize {
     let (natural, most) = (1 << pages.trailing_zeros(), NATURAL_MAX / PAGE);
     if natural < most { natural } else { most }
+}
+
+/// What is to be reckoned with of a chunk that has small pages and is begun in a heap that holds so many.
+#[cold]
+#[inline(never)]
+fn outlook_of(held: usize) -> Outlook {
+    match PACE.is_fast(held, (time::now_ns() / 1000) as u32) {
+        true => Outlook::Rush,
+        false => Outlook::Usual,
+    }
 }
 
 impl State {
@@ -282,6 +293,12 @@ impl State {
     pub fn begin(&mut self, chunk: &'static Chunk, outlook: Outlook) {
         self.pool.unfile(chunk);
         if chunk.dirty.is_empty() && chunk.muzzy.is_empty() && !chunk.region().is_lent() {
+            let held = self.totals.used + self.totals.dirty;
+            let is_open = outlook == Outlook::Usual && !chunk.huge.get() && held >= pace::TIMED;
+            let outlook = match is_open {
+                true => outlook_of(held),
+                false => outlook,
+            };
             huge_pages::reconsider(chunk, outlook);
         }
     }
