@@ -26,8 +26,8 @@ use crate::workloads::Workloads;
 const _: () = assert!(mallard_measure::MOST_SYSCALLS == mallard_report::suite::MOST_SYSCALLS);
 /// Some forty minutes for the whole suite on nine allocators.
 const RUNS: Runs = Runs::ByTime {
-    least: 3,
-    most: 9,
+    least: 5,
+    most: 15,
     seconds: 3.0,
 };
 const QUICK_RUNS: Runs = Runs::Fixed(1);

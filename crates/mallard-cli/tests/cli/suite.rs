@@ -78,18 +78,20 @@ fn without_a_number_the_runs_go_by_time_and_that_is_told() {
         told(&mut place.mallard(&["bench", "--suite", "full", "-a", "glibc", "pairs-1"]));
     assert_eq!(code, Some(0), "{stderr}");
     assert!(
-        stderr.contains("1 allocators, 3 to 9 runs each, 2 where over 2 × the best time: about"),
+        stderr.contains(
+            "1 allocators, 5 to 15 runs each, from 2 on where over 2 × the best time: about"
+        ),
         "{stderr}"
     );
     let results = results(&place);
     let (name, runs) = &results.settings[0];
     assert!(
-        name == "runs" && runs.starts_with("3 to 9, as long as"),
+        name == "runs" && runs.starts_with("5 to 15, as long as"),
         "{name}: {runs}"
     );
     let cell = &results.experiments[0].rows[0].cells[0];
     let count = cell.runs.len();
-    assert!((3..=9).contains(&count), "{count} runs");
+    assert!((5..=15).contains(&count), "{count} runs");
     // Each but the last began before the time was over.
     let before = cell.runs[..count - 1].iter().map(|run| run.wall_seconds);
     assert!(count == 3 || before.sum::<f64>() < 3.0, "{cell:?}");
