@@ -35,6 +35,8 @@ const QUICK_RUNS: Runs = Runs::Fixed(1);
 /// as many runs, and where the slow have fewer.
 const OTHERS: f64 = 1.5;
 const OTHERS_BY_TIME: f64 = 1.3;
+/// What those who are far behind, and done early, leave of the time that all would take.
+const LEFT_BY_TIME: f64 = 0.6;
 /// Seconds that starting a process, and warming a GiB before it, take.
 const PROCESS_SECONDS: f64 = 0.03;
 const WARM_SECONDS_PER_GIB: f64 = 0.35;
@@ -131,12 +133,16 @@ impl Suite<'_> {
         };
         let expected = rows.iter().map(whole).sum::<f64>() * self.allocators.len() as f64;
         race.progress = Progress::new(expected);
+        let left = match self.runs {
+            Runs::Fixed(_) => 1.0,
+            Runs::ByTime { .. } => LEFT_BY_TIME,
+        };
         race.progress.say(&format!(
             "{} rows on {} allocators, {}: about {}",
             rows.len(),
             self.allocators.len(),
             self.runs.each(),
-            units::elapsed(expected),
+            units::elapsed(expected * left),
         ));
         let mut experiment = Experiment {
             name: "suite".to_owned(),
