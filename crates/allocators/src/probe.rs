@@ -6,7 +6,7 @@
 //! behind every function and asks glibc how many bytes it has given out meanwhile.
 
 use std::collections::BTreeMap;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -18,6 +18,8 @@ use crate::{Allocator, Kind, carried, environment};
 
 /// An allocator that needs longer than this for a few megabytes hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// A program that was written a moment ago cannot be run for so long at most.
+const BUSY: Duration = Duration::from_secs(5);
 
 /// The functions that have to come from the allocator; a mixture would free one's block with
 /// another's `free`.
@@ -242,12 +244,11 @@ impl<'a> Binding<'a> {
 /// killed.
 fn finish(command: &mut Command) -> Result<(ExitStatus, String, String), String> {
     let shown = command.get_program().to_string_lossy().into_owned();
-    let mut child = command
+    command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| format!("cannot run {shown}: {error}"))?;
+        .stderr(Stdio::piped());
+    let mut child = start(command).map_err(|error| format!("cannot run {shown}: {error}"))?;
     let output = drain(child.stdout.take());
     let complaints = drain(child.stderr.take());
     let status = wait(&mut child).map_err(|error| format!("cannot wait for {shown}: {error}"))?;
@@ -265,6 +266,22 @@ fn finish(command: &mut Command) -> Result<(ExitStatus, String, String), String>
     }
 }
 
+/// Starts a command. The probe may have been written just now: what another thread started meanwhile has it open for
+/// writing until it runs its own program, and for so long the system runs it for nobody.
+fn start(command: &mut Command) -> io::Result<Child> {
+    let begun = Instant::now();
+    loop {
+        match command.spawn() {
+            Err(error)
+                if error.kind() == io::ErrorKind::ExecutableFileBusy && begun.elapsed() < BUSY =>
+            {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            other => return other,
+        }
+    }
+}
+
 fn drain(pipe: Option<impl Read + Send + 'static>) -> Option<std::thread::JoinHandle<String>> {
     let mut pipe = pipe?;
     Some(std::thread::spawn(move || {
@@ -276,7 +293,7 @@ fn drain(pipe: Option<impl Read + Send + 'static>) -> Option<std::thread::JoinHa
 }
 
 /// Waits for the end; none when patience ended first and the child was killed.
-fn wait(child: &mut Child) -> std::io::Result<Option<ExitStatus>> {
+fn wait(child: &mut Child) -> io::Result<Option<ExitStatus>> {
     let start = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
@@ -341,6 +358,21 @@ mod tests {
             environment: Vec::new(),
             conf_variable: None,
         }
+    }
+
+    #[test]
+    fn a_program_that_is_still_being_written_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("true");
+        std::fs::copy("/bin/true", &path).unwrap();
+        let writer = std::fs::File::options().append(true).open(&path).unwrap();
+        let writing = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(100));
+            drop(writer);
+        });
+        let (status, _, _) = finish(&mut Command::new(&path)).unwrap();
+        assert!(status.success());
+        writing.join().unwrap();
     }
 
     /// A probe's output in which `object` serves everything and glibc's count grew by `grown`.
