@@ -9,7 +9,8 @@
 //!   `advice` makes the calls.
 //! - `watch` tells the thread that sleeps until there is something to return, and the one that frees
 //!   more than may stay.
-//! - `huge_pages` decides which chunks ask for huge pages, by how fast the heap grows (`pace`) too; `moves` brings those of vacant chunks to a long run.
+//! - `huge_pages` decides which chunks ask for huge pages, by how fast the heap grows (`pace`) among others; `moves`
+//!   brings those of vacant chunks to a long run.
 //! - There can be several page heaps (`heaps`), each with chunks of its own: one for every node of
 //!   memory where a machine has several (`nodes`), one for each arena made by hand (`apart`). One of a
 //!   node that has no memory left takes from another; one of an arena may take from functions of the
