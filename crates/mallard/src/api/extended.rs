@@ -14,7 +14,7 @@ use super::arenas;
 use super::free::{class_at, dealloc, dealloc_sized, free_run, size_at};
 use super::start::{XMALLOC, extras, start};
 use crate::arena;
-use crate::arena::large::{self, Pages};
+use crate::arena::large::{self, Pages, Reach};
 use crate::arena::oversize;
 use crate::cache::{ThreadCache, counted, life, manual};
 use crate::class::{CACHED_MAX, Class, LINE, MAX, SLAB_MAX};
@@ -277,7 +277,7 @@ pub unsafe fn realloc_with(p: *mut u8, size: usize, flags: Flags) -> *mut u8 {
             return p;
         }
         if old > SLAB_MAX && new > SLAB_MAX {
-            if large::resize_in_place(at, Pages::of(new), zero) {
+            if large::resize_in_place(at, Pages::of(new), zero, Reach::Backed) {
                 return grown(p, old, new, zero);
             }
             if let Some(moved) = relocated(at, new, flags) {
@@ -342,7 +342,7 @@ pub unsafe fn resize_in_place(p: *mut u8, size: usize, extra: usize, flags: Flag
     }
     let (least, most) = (Pages::of(size), Pages::of(most));
     let resized = |pages: Pages| {
-        large::resize_in_place(at, pages, flags.zeroes()).then(|| {
+        large::resize_in_place(at, pages, flags.zeroes(), Reach::Any).then(|| {
             grown(p, old, pages.bytes(), flags.zeroes());
             pages.bytes()
         })

@@ -3,7 +3,7 @@
 
 use super::alloc::{alloc, alloc_aligned, out_of_memory, prepared};
 use super::free::{class_at, dealloc, size_at};
-use crate::arena::large;
+use crate::arena::large::{self, Reach};
 use crate::cache::counted;
 use crate::class::{self, Class, MAX, PAGE, SLAB_MAX, TABLE_MAX};
 use crate::space::region::fast_lookup;
@@ -53,7 +53,7 @@ unsafe fn resize(p: *mut u8, size: usize) -> *mut u8 {
 #[inline(never)]
 fn resize_run(p: *mut u8, size: usize) -> Option<*mut u8> {
     let (bytes, pages) = (size_at(p.addr()), large::Pages::of(size));
-    if pages.bytes() == bytes || large::resize_in_place(p.addr(), pages, false) {
+    if pages.bytes() == bytes || large::resize_in_place(p.addr(), pages, false, Reach::Backed) {
         return Some(grown(p, bytes, pages.bytes()));
     }
     let moved = large::relocate(p.addr(), pages, false)?;

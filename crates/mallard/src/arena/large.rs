@@ -12,6 +12,7 @@
 use super::oversize;
 use crate::class::{CACHED_MAX, Class, LARGE_CLASSES, LINE, MEDIUM_MAX, PAGE, SLAB_MAX};
 use crate::die;
+pub use crate::heap::Reach;
 use crate::heap::{Backing, HEAP, Run};
 use crate::space::Region;
 use crate::space::chunk::CHUNK;
@@ -252,12 +253,12 @@ pub fn free_many(blocks: &[usize]) {
 
 /// Changes the block's length without moving it; tells whether it did. A longer block's new part
 /// is whatever was there: pass `zero` to have it cleared.
-pub fn resize_in_place(p: usize, pages: impl Into<Pages>, zero: bool) -> bool {
+pub fn resize_in_place(p: usize, pages: impl Into<Pages>, zero: bool, reach: Reach) -> bool {
     let (old, arena) = pages_of(p);
     let Pages { len: new, .. } = pages.into();
     let (run, len) = run_of(p, old);
     if new > old {
-        let Some(zeroed) = HEAP.grow_in_place(run, len, len + new - old) else {
+        let Some(zeroed) = HEAP.grow_in_place(run, len, len + new - old, reach) else {
             return false;
         };
         // Behind a block that ends inside a page is whatever was there.

@@ -5,7 +5,7 @@
 //! its chunk, whoever frees it. [`HEAP`] is the way in for those who have an address, or who mean
 //! all page heaps; who wants memory asks a [`PageHeap`].
 
-use super::{Backing, Cap, PageHeap, RESERVE, RETAIN, Totals};
+use super::{Backing, Cap, PageHeap, RESERVE, RETAIN, Reach, Totals};
 use crate::space::{HeapId, Region, meta};
 use crate::sys::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use crate::sys::lock::{Guard, Mutex, RawLock};
@@ -166,9 +166,9 @@ impl Heaps {
     }
 
     /// Adds to the run at `addr` of `old` pages the pages behind it, up to `new` pages, when they
-    /// are free; tells whether the added ones are zero.
-    pub fn grow_in_place(&self, addr: usize, old: usize, new: usize) -> Option<bool> {
-        owner(addr)?.grow_in_place(addr, old, new)
+    /// are free and within reach; tells whether the added ones are zero.
+    pub fn grow_in_place(&self, addr: usize, old: usize, new: usize, reach: Reach) -> Option<bool> {
+        owner(addr)?.grow_in_place(addr, old, new, reach)
     }
 
     /// Looks at the clock, and returns what is due.

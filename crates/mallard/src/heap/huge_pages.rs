@@ -5,7 +5,7 @@
 //! be more than all it needs. Hence `auto`, the default: the first [`PLAIN_CHUNKS`] chunks of the
 //! process have small pages, whatever the system's policy, unless one block takes more than two of
 //! them or they are filled as fast as faults allow (`pace`), and all later ones ask for huge pages before they are
-//! first touched. In the first, slabs of classes that grow are filled by one call instead ([`super::Run::bare`]).
+//! first touched, but those that a process of less than [`YOUNG`] chunks fills slowly. In the first, slabs of classes that grow are filled by one call instead ([`super::Run::bare`]).
 
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::region::{Growing, Region};
@@ -15,6 +15,8 @@ use core::ops::Range;
 
 /// Chunks at the start of a process that begin with small pages under [`Policy::Auto`].
 const PLAIN_CHUNKS: usize = 8;
+/// A process that never had more chunks is young: its chunks have small pages as long as they fill slowly.
+const YOUNG: usize = 4 * PLAIN_CHUNKS;
 /// Where much of the heap is free pages between used ones, a chunk that is begun by a run of no more pages
 /// than this is not one by which the heap grows: it is begun because the run fits none of them.
 pub const SHORT: usize = 64;
@@ -52,6 +54,11 @@ fn policy() -> Policy {
 /// Whether a fresh reservation is to be closed to huge pages.
 pub fn forbid_at_first() -> bool {
     matches!(policy(), Policy::Auto | Policy::Never)
+}
+
+/// Whether the process is so small that a huge page is a good part of it.
+pub fn is_young() -> bool {
+    CHUNKS.load(Ordering::Relaxed) < YOUNG
 }
 
 /// Asks for huge pages in fresh neighbouring chunks, those that should have them.
@@ -182,9 +189,11 @@ pub(super) mod tests {
     /// used; none where the system has none.
     pub fn grown() -> Option<&'static PageHeap> {
         let heap = heaps::make(&heaps::making()).expect("there is memory");
-        let run = heap.alloc(24 * CHUNK_PAGES, PAGE).expect("there is memory");
-        let has_huge = chunk_of(run.addr + 23 * CHUNK).huge.get();
-        heap.free(run.addr, 24 * CHUNK_PAGES);
+        let run = heap
+            .alloc(YOUNG * CHUNK_PAGES, PAGE)
+            .expect("there is memory");
+        let has_huge = chunk_of(run.addr + (YOUNG - 1) * CHUNK).huge.get();
+        heap.free(run.addr, YOUNG * CHUNK_PAGES);
         heap.purge_all();
         has_huge.then_some(heap)
     }
@@ -256,6 +265,29 @@ pub(super) mod tests {
         );
         let (huge, _) = huge_after(Duration::from_millis(3));
         assert_eq!(huge, [false; 6], "others stay as small as they can");
+    }
+
+    #[test]
+    fn what_a_young_process_fills_slowly_has_small_pages() {
+        let _alone = alone();
+        let Some(heap) = grown() else { return };
+        let others = as_at_first();
+        CHUNKS.store(YOUNG - 1, Ordering::Relaxed);
+        let begin = || heap.alloc(CHUNK_PAGES, PAGE).expect("vacant").addr;
+        let mut runs = std::vec![begin(), begin()];
+        let mut is_huge_after = |wait| {
+            thread::sleep(Duration::from_millis(wait));
+            runs.push(begin());
+            chunk_of(runs[runs.len() - 1]).huge.get()
+        };
+        assert!(!is_huge_after(30));
+        // Where the machine was away meanwhile, that was slow as well.
+        assert!((0..10).any(|_| is_huge_after(0)), "others follow");
+        CHUNKS.store(YOUNG, Ordering::Relaxed);
+        assert!(is_huge_after(30), "it is old");
+        heap.free_many(runs.into_iter().map(|at| (at, CHUNK_PAGES)));
+        heap.purge_all();
+        CHUNKS.store(others, Ordering::Relaxed);
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod filler;
 mod heaps;
 pub mod hooks;
 pub mod huge_pages;
+mod in_place;
 mod lent;
 mod moves;
 pub mod nodes;
@@ -52,6 +53,7 @@ use crate::sys::lock::{Guard, Mutex, RawLock};
 use crate::sys::time;
 use heaps::Heaps;
 pub use heaps::{FIRST, HEAP, make_apart, making};
+pub use in_place::Reach;
 use lent::Lending;
 pub use state::NATURAL_MAX;
 use state::State;
@@ -360,21 +362,6 @@ impl PageHeap {
         if self.at_once.load(Ordering::Relaxed) {
             self.purge_due();
         }
-    }
-
-    /// Adds to the run at `addr` of `old` pages the pages behind it, up to `new` pages, when they
-    /// are free; tells whether the added ones are zero.
-    fn grow_in_place(&self, addr: usize, old: usize, new: usize) -> Option<bool> {
-        let mut s = self.state.lock();
-        let (more, count) = (addr + old * PAGE, new - old);
-        if !s.is_free(more, count) {
-            return None;
-        }
-        let mut zeroed = true;
-        s.span(more, count, |s, chunk, start, len| {
-            zeroed &= s.take(chunk, start, len)
-        });
-        Some(zeroed)
     }
 
     /// What the heap holds now.

@@ -229,6 +229,11 @@ impl Pool {
             .or_else(|| self.first_of(|region| region.vacant(self.heap)))
     }
 
+    /// Whether there is a vacant chunk that holds memory.
+    pub fn has_backed(&self) -> bool {
+        self.first_of(|region| region.resident(self.heap)).is_some()
+    }
+
     /// The first chunk of such a set, over all regions.
     fn first_of(&self, set: impl Fn(&Region) -> ChunkSet<'_>) -> Option<&'static Chunk> {
         let first = |region: &'static Region| Some(region.chunk(set(region).first()?));

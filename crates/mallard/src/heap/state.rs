@@ -12,7 +12,7 @@ use super::aside::Aside;
 use super::decay::Decay;
 use super::filler::Filler;
 use super::huge_pages::{self, Outlook};
-use super::pace::{self, PACE};
+use super::pace::{self, PACE, Speed};
 use super::pool::Pool;
 use super::watch::Watch;
 use super::{Backing, HeapId, RESERVE, Run, Totals, rows};
@@ -52,13 +52,15 @@ const fn natural_align(pages: usize) -> usize {
     if natural < most { natural } else { most }
 }
 
-/// What is to be reckoned with of a chunk that has small pages and is begun in a heap that holds so many.
+/// What is to be reckoned with of a chunk that is begun in a heap that holds so many pages.
 #[cold]
 #[inline(never)]
 fn outlook_of(held: usize) -> Outlook {
-    match PACE.is_fast(held, (time::now_ns() / 1000) as u32) {
-        true => Outlook::Rush,
-        false => Outlook::Usual,
+    match PACE.see(held, (time::now_ns() / 1000) as u32) {
+        Speed::Fast => Outlook::Rush,
+        Speed::Usual => Outlook::Usual,
+        Speed::Slow if huge_pages::is_young() => Outlook::Sparse,
+        Speed::Slow => Outlook::Usual,
     }
 }
 
@@ -247,32 +249,6 @@ impl State {
         }
     }
 
-    /// Whether the pages at `more`, behind a run of this page heap, are free; commits further chunks
-    /// for that when they are the heap's next.
-    pub fn is_free(&mut self, more: usize, pages: usize) -> bool {
-        let Some(region) = Region::find(more - PAGE) else {
-            return false;
-        };
-        let end = more + pages * PAGE;
-        if region.is_lent() {
-            return self.is_free_in_extent(region, more, pages);
-        }
-        let upto = region.index_at(end - PAGE) + 1;
-        // The chunks from the run's last one on that are this heap's.
-        let mine = region.row_end(region.index_at(more - PAGE), self.pool.heap(), upto);
-        let known = (region.heap() + mine * CHUNK).min(end) - more;
-        let mut free = true;
-        self.span(more, known / PAGE, |_, chunk, start, len| {
-            free &= chunk.free.all_in(start, len)
-        });
-        let grows = |s: &mut Self| s.may_grow && s.pool.extend(region, mine, upto).is_some();
-        if !free || mine < upto && !grows(self) {
-            return false;
-        }
-        let first = region.index_at(more);
-        self.pool.recommit(region.chunk(first), upto - first)
-    }
-
     /// Makes free pages of a chunk allocated; tells whether they are zero.
     pub fn take(&mut self, chunk: &'static Chunk, start: usize, len: usize) -> bool {
         if chunk.is_vacant() {
@@ -294,7 +270,8 @@ impl State {
         self.pool.unfile(chunk);
         if chunk.dirty.is_empty() && chunk.muzzy.is_empty() && !chunk.region().is_lent() {
             let held = self.totals.used + self.totals.dirty;
-            let is_open = outlook == Outlook::Usual && !chunk.huge.get() && held >= pace::TIMED;
+            let is_timed = held >= pace::TIMED && (huge_pages::is_young() || !chunk.huge.get());
+            let is_open = outlook == Outlook::Usual && is_timed;
             let outlook = match is_open {
                 true => outlook_of(held),
                 false => outlook,

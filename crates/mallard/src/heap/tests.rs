@@ -174,7 +174,7 @@ impl Model {
             }
             Op::Grow(pick, more) => {
                 if let Some((addr, pages, number)) = self.pick(pick) {
-                    let grown = HEAP.grow_in_place(addr, pages, pages + more);
+                    let grown = HEAP.grow_in_place(addr, pages, pages + more, Reach::Any);
                     let tail = addr + pages * PAGE;
                     if grown == Some(true) {
                         assert_zero(tail, more);
@@ -362,7 +362,7 @@ fn a_request_that_cannot_be_met_changes_nothing() {
         );
     }
     let run = FIRST.alloc(3, PAGE).unwrap();
-    assert_eq!(HEAP.grow_in_place(run.addr, 3, 1 << 40), None);
+    assert_eq!(HEAP.grow_in_place(run.addr, 3, 1 << 40, Reach::Any), None);
     HEAP.free(run.addr, 3);
     let after = FIRST.totals();
     assert_eq!(after.used, before.used);
@@ -440,7 +440,7 @@ fn no_run_reaches_over_the_border_of_two_page_heaps() {
     let mut pages = many;
     while pages < 8 * many
         && HEAP
-            .grow_in_place(addr, pages, pages + CHUNK_PAGES)
+            .grow_in_place(addr, pages, pages + CHUNK_PAGES, Reach::Any)
             .is_some()
     {
         pages += CHUNK_PAGES;

@@ -1,5 +1,6 @@
 //! Arenas: who joins which, and whose page heap their blocks and runs are of.
 
+use super::super::large::Reach;
 use super::super::table::threads;
 use super::super::*;
 use crate::class::CACHED_MAX;
@@ -43,14 +44,14 @@ fn a_large_block_grows_shrinks_and_moves_with_its_bytes_and_its_pages() {
         // SAFETY: as above, wherever the block is by now.
         (p.read(), p.add(CHUNK / 8 - 1).read())
     };
-    if large::resize_in_place(run.addr, class(3 * CHUNK), true) {
+    if large::resize_in_place(run.addr, class(3 * CHUNK), true, Reach::Any) {
         // SAFETY: the block is three chunks long.
         let tail = unsafe { std::slice::from_raw_parts(first.add(CHUNK / 8), 2 * CHUNK / 8) };
         assert!(tail.iter().all(|&w| w == 0), "asked to be zero");
         assert_eq!(large::bytes(), pages + 3 * CHUNK);
     }
     assert!(
-        large::resize_in_place(run.addr, class(CHUNK), false),
+        large::resize_in_place(run.addr, class(CHUNK), false, Reach::Any),
         "shrinking always works"
     );
     assert_eq!(large::bytes(), pages + CHUNK);
@@ -89,7 +90,8 @@ fn blocks_beyond_caches_end_with_their_last_page_where_that_is_asked_for() {
     assert!(large::resize_in_place(
         run.addr,
         large::Pages::of(CACHED_MAX + 1),
-        false
+        false,
+        Reach::Any
     ));
     assert_eq!(large::pages_of(run.addr).0 * PAGE, CACHED_MAX + PAGE);
     large::free(run.addr);
@@ -246,7 +248,7 @@ fn large_blocks_stay_with_the_page_heap_of_their_arena() {
         let run = large::alloc(Class::of(CHUNK), CHUNK, arena.index()).unwrap();
         assert!(arena.heap().owns(run.addr));
         let class = Class::of(4 * CHUNK);
-        let grown = large::resize_in_place(run.addr, class, false);
+        let grown = large::resize_in_place(run.addr, class, false, Reach::Any);
         let at = if grown {
             Some(run.addr)
         } else {

@@ -1,6 +1,6 @@
 //! A page heap over hooks that keep a book of their extents and hold every call against it.
 
-use super::super::{Backing, PageHeap, hooks, make_apart, making};
+use super::super::{Backing, PageHeap, Reach, hooks, make_apart, making};
 use super::*;
 use crate::sys::mem;
 use crate::testing::alone;
@@ -436,7 +436,7 @@ proptest! {
                 Op::Grow(pick, more) => {
                     if let Some(pick) = pick.checked_rem(model.runs.len()) {
                         let (addr, pages, number) = model.runs[pick];
-                        if model.heap.grow_in_place(addr, pages, pages + more).is_some() {
+                        if model.heap.grow_in_place(addr, pages, pages + more, Reach::Any).is_some() {
                             for at in words(addr + pages * PAGE, more) {
                                 // SAFETY: the pages are the run's now.
                                 unsafe { at.write(at.addr() ^ number) };

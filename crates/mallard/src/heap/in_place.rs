@@ -1,0 +1,160 @@
+//! Runs that grow where they are.
+//!
+//! The pages behind a run may be free, over the border of its chunk too, and then a block grows without being copied:
+//! [`super::PageHeap::grow_in_place`]. What lies behind the heap's last chunk is always free, and a block that stands at the end
+//! would grow into it, though chunks that hold memory lie vacant: the copy of some hundred kilobytes that this spares
+//! costs less than a chunk's memory does. So who can copy asks for growth within [`Reach::Backed`].
+
+use super::PageHeap;
+use super::state::State;
+use crate::class::PAGE;
+use crate::space::Region;
+use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
+
+/// How far a run may go to stay where it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reach {
+    /// As far as there is room.
+    Any,
+    /// Not to a chunk without memory, where less than a chunk finds room elsewhere in memory that the heap has.
+    Backed,
+}
+
+impl PageHeap {
+    /// Adds to the run at `addr` of `old` pages the pages behind it, up to `new` pages, when they
+    /// are free and within reach; tells whether the added ones are zero.
+    pub(super) fn grow_in_place(
+        &self,
+        addr: usize,
+        old: usize,
+        new: usize,
+        reach: Reach,
+    ) -> Option<bool> {
+        let mut s = self.state.lock();
+        let (more, count) = (addr + old * PAGE, new - old);
+        let end = more + count * PAGE;
+        let spares = reach == Reach::Backed && new < CHUNK_PAGES;
+        let comes_to_another = (more - PAGE) / CHUNK != (end - PAGE) / CHUNK;
+        if spares && comes_to_another && s.begins_in_vain(more, end, new) {
+            return None;
+        }
+        if !s.is_free(more, count) {
+            return None;
+        }
+        let mut zeroed = true;
+        s.span(more, count, |s, chunk, start, len| {
+            zeroed &= s.take(chunk, start, len)
+        });
+        Some(zeroed)
+    }
+}
+
+impl State {
+    /// Whether a run that becomes `new` pages long by those from `more` to `end`, which lie in another chunk, would
+    /// begin that without memory, while others have room for all of it.
+    // Apart: few blocks come to such a border.
+    #[cold]
+    #[inline(never)]
+    fn begins_in_vain(&self, more: usize, end: usize, new: usize) -> bool {
+        let Some(region) = Region::find(more - PAGE).filter(|r| !r.is_lent()) else {
+            return false;
+        };
+        let (at, last) = (region.index_at(more - PAGE), region.index_at(end - PAGE));
+        let is_committed = region.row_end(at, self.pool.heap(), last + 1) > last;
+        let is_backed = is_committed && is_backed(region.chunk(last));
+        !is_backed && (self.filler.find(new).is_some() || self.pool.has_backed())
+    }
+
+    /// Whether the pages at `more`, behind a run of this page heap, are free; commits further chunks
+    /// for that when they are the heap's next.
+    pub fn is_free(&mut self, more: usize, pages: usize) -> bool {
+        let Some(region) = Region::find(more - PAGE) else {
+            return false;
+        };
+        let end = more + pages * PAGE;
+        if region.is_lent() {
+            return self.is_free_in_extent(region, more, pages);
+        }
+        let upto = region.index_at(end - PAGE) + 1;
+        // The chunks from the run's last one on that are this heap's.
+        let mine = region.row_end(region.index_at(more - PAGE), self.pool.heap(), upto);
+        let known = (region.heap() + mine * CHUNK).min(end) - more;
+        let mut free = true;
+        self.span(more, known / PAGE, |_, chunk, start, len| {
+            free &= chunk.free.all_in(start, len)
+        });
+        let grows = |s: &mut Self| s.may_grow && s.pool.extend(region, mine, upto).is_some();
+        if !free || mine < upto && !grows(self) {
+            return false;
+        }
+        let first = region.index_at(more);
+        self.pool.recommit(region.chunk(first), upto - first)
+    }
+}
+
+/// Whether the chunk holds memory.
+fn is_backed(chunk: &Chunk) -> bool {
+    !(chunk.is_vacant() && chunk.dirty.is_empty() && chunk.muzzy.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::huge_pages::tests::chunk_of;
+    use super::super::{Backing, heaps};
+    use super::*;
+    use crate::testing::alone;
+
+    /// A page heap with two chunks in use, the second by a run of `last` pages at its end; and that run.
+    fn with_run_at_its_end(last: usize) -> (&'static PageHeap, [(usize, usize); 3]) {
+        let heap = heaps::make(&heaps::making()).expect("there is memory");
+        let lengths = [CHUNK_PAGES, CHUNK_PAGES - last, last];
+        let runs = lengths.map(|pages| (heap.alloc(pages, PAGE).expect("fresh").addr, pages));
+        assert!(core::ptr::eq(chunk_of(runs[1].0), chunk_of(runs[2].0)));
+        (heap, runs)
+    }
+
+    fn end(heap: &PageHeap, runs: impl IntoIterator<Item = (usize, usize)>) {
+        heap.free_many(runs.into_iter());
+        heap.purge_all();
+    }
+
+    #[test]
+    fn a_run_at_the_end_of_a_heap_without_room_grows_into_a_fresh_chunk() {
+        let _alone = alone();
+        for reach in [Reach::Any, Reach::Backed] {
+            let (heap, [first, second, last]) = with_run_at_its_end(20);
+            assert!(heap.grow_in_place(last.0, 20, 40, reach).is_some());
+            end(heap, [first, second, (last.0, 40)]);
+        }
+    }
+
+    #[test]
+    fn what_finds_room_in_memory_that_is_there_begins_no_chunk() {
+        let _alone = alone();
+        let (heap, [first, second, last]) = with_run_at_its_end(20);
+        let grow = |from, pages, reach| heap.grow_in_place(last.0, from, pages, reach).is_some();
+        // A vacant chunk that holds memory.
+        heap.free_as(first.0, CHUNK_PAGES, Backing::Dirty);
+        assert!(!grow(20, 40, Reach::Backed));
+        assert!(!grow(20, CHUNK_PAGES - 1, Reach::Backed));
+        assert!(grow(20, CHUNK_PAGES, Reach::Backed), "it fits no chunk");
+        heap.free(last.0 + 40 * PAGE, CHUNK_PAGES - 40);
+        assert!(grow(40, 60, Reach::Backed), "the next has memory now");
+        heap.free_many([second, (last.0, 60)].into_iter());
+        heap.purge_all();
+        // Some pages of a chunk that is in use; and those without memory, which are vacant.
+        let (heap, [first, second, last]) = with_run_at_its_end(20);
+        let grow = |pages, reach| heap.grow_in_place(last.0, 20, pages, reach).is_some();
+        heap.free(second.0, 50);
+        assert!(!grow(50, Reach::Backed));
+        assert!(grow(51, Reach::Backed), "it fits nowhere else");
+        heap.free(last.0 + 20 * PAGE, 31);
+        heap.purge_all();
+        assert!(!grow(50, Reach::Backed));
+        assert!(grow(50, Reach::Any), "who cannot copy");
+        end(
+            heap,
+            [first, (second.0 + 50 * PAGE, second.1 - 50), (last.0, 50)],
+        );
+    }
+}
