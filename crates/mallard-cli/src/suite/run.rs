@@ -28,7 +28,7 @@ const _: () = assert!(mallard_measure::MOST_SYSCALLS == mallard_report::suite::M
 const RUNS: Runs = Runs::ByTime {
     least: 5,
     most: 15,
-    seconds: 3.0,
+    seconds: 2.5,
 };
 const QUICK_RUNS: Runs = Runs::Fixed(1);
 /// The mean time of a run as a multiple of a good allocator's, for the expected time: where all have
@@ -36,7 +36,7 @@ const QUICK_RUNS: Runs = Runs::Fixed(1);
 const OTHERS: f64 = 1.5;
 const OTHERS_BY_TIME: f64 = 1.3;
 /// What those who are far behind, and done early, leave of the time that all would take.
-const LEFT_BY_TIME: f64 = 0.6;
+const LEFT_BY_TIME: f64 = 0.7;
 /// Seconds that starting a process, and warming a GiB before it, take.
 const PROCESS_SECONDS: f64 = 0.03;
 const WARM_SECONDS_PER_GIB: f64 = 0.35;

@@ -79,7 +79,7 @@ fn without_a_number_the_runs_go_by_time_and_that_is_told() {
     assert_eq!(code, Some(0), "{stderr}");
     assert!(
         stderr.contains(
-            "1 allocators, 5 to 15 runs each, from 2 on where over 2 × the best time: about"
+            "1 allocators, 5 to 15 runs each, from 3 on where over 1.5 × the best time: about"
         ),
         "{stderr}"
     );
