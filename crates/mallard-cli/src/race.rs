@@ -431,9 +431,9 @@ mod tests {
             ("long", "sleep 0.7; echo 1.5"),
         ];
         let (order, cells, share) = by_time(2.0, &scripts);
-        assert_eq!(order, "slow a bad long a long slow long a a");
+        assert_eq!(order, "slow a bad long a long slow long slow a a");
         let runs: Vec<usize> = cells.iter().map(|cell| cell.runs.len()).collect();
-        assert_eq!(runs, [2, 4, 0, 3]);
+        assert_eq!(runs, [3, 4, 0, 3]);
         assert_eq!(share, 1.0);
     }
 
