@@ -23,14 +23,16 @@ static int fault_is(const char *name) {
     return fault != NULL && strcmp(fault, name) == 0;
 }
 
-/* True for one call in a few hundred, so that a program gets going before it is hit. */
-static int now(void) { return atomic_fetch_add(&calls, 1) % 500 == 499; }
+/* True for one call in so many, so that a program gets going before it is hit. */
+static int one_in(unsigned n) { return atomic_fetch_add(&calls, 1) % n == n - 1; }
+static int now(void) { return one_in(500); }
 
 void *malloc(size_t n) {
     if (fault_is("fork")) { /* a lock that a fork at the wrong moment leaves taken */
         while (atomic_flag_test_and_set(&lock)) sched_yield();
-        /* Held long enough now and then that a fork will fall into it, also on a quiet machine. */
-        if (now()) usleep(2000);
+        /* Held so often for as long as the way from a thread's last call to its fork, that one will fall into it,
+         * also on a quiet machine. */
+        if (one_in(50)) usleep(100);
         atomic_flag_clear(&lock);
     }
     if (fault_is("overlap")) {
