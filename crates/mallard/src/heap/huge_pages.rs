@@ -5,7 +5,8 @@
 //! be more than all it needs. Hence `auto`, the default: the first [`PLAIN_CHUNKS`] chunks of the
 //! process have small pages, whatever the system's policy, unless one block takes more than two of
 //! them or they are filled as fast as faults allow (`pace`), and all later ones ask for huge pages before they are
-//! first touched, but those that a process of less than [`YOUNG`] chunks fills slowly. In the first, slabs of classes that grow are filled by one call instead ([`super::Run::bare`]).
+//! first touched, but those that a process of less than [`YOUNG`] chunks fills slowly. In the first, slabs of classes that
+//! grow are filled by one call instead ([`super::Run::bare`]).
 
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::region::{Growing, Region};

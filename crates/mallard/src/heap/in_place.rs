@@ -61,7 +61,8 @@ impl State {
         };
         let (at, last) = (region.index_at(more - PAGE), region.index_at(end - PAGE));
         let is_committed = region.row_end(at, self.pool.heap(), last + 1) > last;
-        let is_backed = is_committed && is_backed(region.chunk(last));
+        let has_memory = |chunk: &Chunk| !(chunk.is_vacant() && chunk.is_clean());
+        let is_backed = is_committed && has_memory(region.chunk(last));
         !is_backed && (self.filler.find(new).is_some() || self.pool.has_backed())
     }
 
@@ -90,11 +91,6 @@ impl State {
         let first = region.index_at(more);
         self.pool.recommit(region.chunk(first), upto - first)
     }
-}
-
-/// Whether the chunk holds memory.
-fn is_backed(chunk: &Chunk) -> bool {
-    !(chunk.is_vacant() && chunk.dirty.is_empty() && chunk.muzzy.is_empty())
 }
 
 #[cfg(test)]

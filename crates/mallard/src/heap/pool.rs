@@ -205,7 +205,7 @@ impl Pool {
         let i = chunk.region().index_of(chunk);
         vacant.insert(i);
         chunk.broken.set(false);
-        if !(chunk.dirty.is_empty() && chunk.muzzy.is_empty()) {
+        if !chunk.is_clean() {
             resident.insert(i);
         }
     }

@@ -99,7 +99,7 @@ impl State {
             return;
         };
         let chunk = region.chunk_of(addr);
-        if chunk.huge.get() && chunk.dirty.is_empty() && chunk.muzzy.is_empty() {
+        if chunk.huge.get() && chunk.is_clean() {
             self.filler.unlink(chunk);
             if let Some(oldest) = self.aside.keep(chunk, tls::thread()) {
                 self.filler.file(oldest);
@@ -268,7 +268,7 @@ impl State {
     /// Pages of a vacant chunk are about to be taken.
     pub fn begin(&mut self, chunk: &'static Chunk, outlook: Outlook) {
         self.pool.unfile(chunk);
-        if chunk.dirty.is_empty() && chunk.muzzy.is_empty() && !chunk.region().is_lent() {
+        if chunk.is_clean() && !chunk.region().is_lent() {
             let held = self.totals.used + self.totals.dirty;
             let is_timed = held >= pace::TIMED && (huge_pages::is_young() || !chunk.huge.get());
             let is_open = outlook == Outlook::Usual && is_timed;

@@ -27,7 +27,7 @@ enum Op {
     FreeMany(usize),
     /// Returned by its holder before it is freed, as a block that was moved away is.
     FreeClean(usize),
-    Grow(usize, usize),
+    Grow(usize, usize, Reach),
     /// Frees the end of a run, as a block that shrinks does.
     Shrink(usize),
     PurgeAll,
@@ -38,6 +38,7 @@ enum Op {
 }
 
 fn op() -> impl Strategy<Value = Op> {
+    let reach = prop_oneof![Just(Reach::Any), Just(Reach::Backed)];
     let pages = prop_oneof![8 => 1usize..40, 3 => 40usize..600, 1 => 600usize..2000];
     let align = prop_oneof![6 => Just(0u32), 2 => 1u32..10, 1 => 10u32..12];
     let times = prop::sample::select(std::vec![-1i64, 0, 1, 1000]);
@@ -49,7 +50,7 @@ fn op() -> impl Strategy<Value = Op> {
         20 => any::<usize>().prop_map(Op::Free),
         3 => (1usize..20).prop_map(Op::FreeMany),
         2 => any::<usize>().prop_map(Op::FreeClean),
-        8 => (any::<usize>(), 1usize..700).prop_map(|(pick, more)| Op::Grow(pick, more)),
+        8 => (any::<usize>(), 1usize..700, reach).prop_map(|(pick, more, reach)| Op::Grow(pick, more, reach)),
         5 => any::<usize>().prop_map(Op::Shrink),
         2 => Just(Op::PurgeAll),
         2 => (times.clone(), times).prop_map(|(dirty, muzzy)| Op::SetDecay(dirty, muzzy)),
@@ -172,9 +173,9 @@ impl Model {
                     HEAP.free_as(addr, pages, Backing::Clean);
                 }
             }
-            Op::Grow(pick, more) => {
+            Op::Grow(pick, more, reach) => {
                 if let Some((addr, pages, number)) = self.pick(pick) {
-                    let grown = HEAP.grow_in_place(addr, pages, pages + more, Reach::Any);
+                    let grown = HEAP.grow_in_place(addr, pages, pages + more, reach);
                     let tail = addr + pages * PAGE;
                     if grown == Some(true) {
                         assert_zero(tail, more);
@@ -243,7 +244,7 @@ fn assert_consistent(heap: &PageHeap, held: usize) {
                 filed == is_partly_used || !filed && is_kept,
                 "filed when partly used, unless its thread has just begun it"
             );
-            let memory = !(c.dirty.is_empty() && c.muzzy.is_empty());
+            let memory = !c.is_clean();
             assert_eq!(vacant.contains(i), c.is_vacant());
             assert_eq!(resident.contains(i), c.is_vacant() && memory);
             assert!(

@@ -105,6 +105,11 @@ impl Chunk {
         self.heap
     }
 
+    /// Whether no free page of it holds memory.
+    pub fn is_clean(&self) -> bool {
+        self.dirty.is_empty() && self.muzzy.is_empty()
+    }
+
     /// Whether no page is allocated.
     pub fn is_vacant(&self) -> bool {
         self.used.get() == 0
