@@ -63,12 +63,12 @@ impl State {
         let is_committed = region.row_end(at, self.pool.heap(), last + 1) > last;
         let has_memory = |chunk: &Chunk| !(chunk.is_vacant() && chunk.is_clean());
         let is_backed = is_committed && has_memory(region.chunk(last));
-        !is_backed && (self.filler.find(new).is_some() || self.pool.has_backed())
+        !is_backed && (self.filler.find(new).is_some() || self.pool.first_backed().is_some())
     }
 
     /// Whether the pages at `more`, behind a run of this page heap, are free; commits further chunks
     /// for that when they are the heap's next.
-    pub fn is_free(&mut self, more: usize, pages: usize) -> bool {
+    fn is_free(&mut self, more: usize, pages: usize) -> bool {
         let Some(region) = Region::find(more - PAGE) else {
             return false;
         };

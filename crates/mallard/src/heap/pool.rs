@@ -225,13 +225,13 @@ impl Pool {
         if n > 1 || align > CHUNK {
             return self.find_row(n, align);
         }
-        self.first_of(|region| region.resident(self.heap))
+        self.first_backed()
             .or_else(|| self.first_of(|region| region.vacant(self.heap)))
     }
 
-    /// Whether there is a vacant chunk that holds memory.
-    pub fn has_backed(&self) -> bool {
-        self.first_of(|region| region.resident(self.heap)).is_some()
+    /// The first vacant chunk that holds memory.
+    pub fn first_backed(&self) -> Option<&'static Chunk> {
+        self.first_of(|region| region.resident(self.heap))
     }
 
     /// The first chunk of such a set, over all regions.

@@ -58,9 +58,8 @@ const fn natural_align(pages: usize) -> usize {
 fn outlook_of(held: usize) -> Outlook {
     match PACE.see(held, (time::now_ns() / 1000) as u32) {
         Speed::Fast => Outlook::Rush,
-        Speed::Usual => Outlook::Usual,
         Speed::Slow if huge_pages::is_young() => Outlook::Sparse,
-        Speed::Slow => Outlook::Usual,
+        Speed::Slow | Speed::Usual => Outlook::Usual,
     }
 }
 

@@ -50,7 +50,8 @@ fn op() -> impl Strategy<Value = Op> {
         20 => any::<usize>().prop_map(Op::Free),
         3 => (1usize..20).prop_map(Op::FreeMany),
         2 => any::<usize>().prop_map(Op::FreeClean),
-        8 => (any::<usize>(), 1usize..700, reach).prop_map(|(pick, more, reach)| Op::Grow(pick, more, reach)),
+        8 => (any::<usize>(), 1usize..700, reach)
+            .prop_map(|(pick, more, reach)| Op::Grow(pick, more, reach)),
         5 => any::<usize>().prop_map(Op::Shrink),
         2 => Just(Op::PurgeAll),
         2 => (times.clone(), times).prop_map(|(dirty, muzzy)| Op::SetDecay(dirty, muzzy)),
