@@ -3,14 +3,18 @@
 //! Page heap, arenas and caches are the process's, and so are their figures: a test that compares
 //! figures takes this lock for its whole length, and so does every test that changes them.
 
+use crate::heap::HEAP;
 use std::format;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread::sleep;
 use std::time::Duration;
 
 /// Milliseconds that a thread is given to end after its test; one that takes the lock again and again does not end.
 const END_MS: u32 = 5;
+
+/// The decay time of dirty pages where no option says otherwise.
+const DIRTY_MS: i64 = 10_000;
 
 /// The thread of the test that runs alone, or ran alone last.
 pub type Alone = MutexGuard<'static, i32>;
@@ -25,6 +29,9 @@ pub fn alone() -> Alone {
         wait_for_end(*holder);
     }
     *holder = me;
+    // As a process's start has it.
+    static START: Once = Once::new();
+    START.call_once(|| HEAP.set_decay(DIRTY_MS, 0));
     holder
 }
 

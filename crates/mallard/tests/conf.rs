@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::{env, fs};
 
-use mallard::conf::{self, Source};
+use mallard::conf::{self, Options, Source};
 
 const CHILD: &str = "child";
 const EARLY_CHILD: &str = "child_before_libc_is_ready";
@@ -54,7 +54,11 @@ fn print_outcome() {
     // SAFETY: errno is this thread's own; getauxval has no preconditions.
     let (outcome, errno, privileged) = unsafe {
         *libc::__errno_location() = 77;
-        let outcome = conf::read(Some(c"narenas:2,tcache:false"), &mut conf::Stderr);
+        let outcome = conf::read(
+            &Options::DEFAULT,
+            Some(c"narenas:2,tcache:false"),
+            &mut conf::Stderr,
+        );
         (
             outcome,
             *libc::__errno_location(),

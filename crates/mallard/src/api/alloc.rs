@@ -9,7 +9,7 @@ use super::start::{self, JUNK_ALLOC, XMALLOC, ZERO, extras, start};
 use crate::arena::{self, large, oversize};
 use crate::cache::{self, counted, life};
 use crate::class::{
-    self, CACHED_MAX, Class, LINE, MAX, MEDIUM_MAX, PAGE, Place, SLAB_MAX, TABLE_MAX,
+    self, CACHED_MAX, Class, LINE, MAX, MEDIUM_MAX, PAGE, Place, SLAB_MAX, TABLE_MAX, tailored,
 };
 use crate::die;
 use crate::heap::{HEAP, NATURAL_MAX, advice};
@@ -22,7 +22,7 @@ use core::ptr::null_mut;
 #[inline(always)]
 pub fn alloc(size: usize) -> *mut u8 {
     if size <= TABLE_MAX {
-        pop(class::place_of_small(size))
+        pop(size, class::place_of_small(size))
     } else {
         alloc_medium(size)
     }
@@ -42,29 +42,32 @@ pub fn alloc_cached(size: usize) -> Option<*mut u8> {
 #[inline(never)]
 fn alloc_medium(size: usize) -> *mut u8 {
     if size <= MEDIUM_MAX {
-        pop(class::place_of_medium(size))
+        pop(size, class::place_of_medium(size))
     } else if size <= CACHED_MAX {
-        pop(Place::of(Class::of(size)))
+        pop(size, Place::of(Class::of(size)))
     } else {
         alloc_large(size, PAGE, false)
     }
 }
 
-/// A block from the thread's stack at `place`.
+/// A block of at least `size` bytes from the thread's stack at `place`.
 #[inline(always)]
-fn pop(place: Place) -> *mut u8 {
+fn pop(size: usize, place: Place) -> *mut u8 {
     match cache::stack_at(place).pop() {
         Some(block) => block as *mut u8,
-        None => alloc_slow(place),
+        None => alloc_slow(size, place),
     }
 }
 
 /// The stack at `place` has nothing to give.
 #[cold]
 #[inline(never)]
-fn alloc_slow(place: Place) -> *mut u8 {
+fn alloc_slow(size: usize, place: Place) -> *mut u8 {
     start();
     let class = place.class();
+    if tailored::is_watching() {
+        tailored::note(class, size);
+    }
     if extras() & !XMALLOC != 0 {
         return alloc_uncached(class);
     }
@@ -221,7 +224,7 @@ pub fn alloc_aligned(size: usize, align: usize) -> *mut u8 {
     if align > PAGE {
         alloc_on_boundary(size, align)
     } else if size <= TABLE_MAX {
-        pop(class::place_of_small(size))
+        pop(size, class::tabled_place_of_small(size))
     } else {
         alloc_aligned_medium(size, align)
     }
@@ -258,10 +261,18 @@ pub(super) fn usable_for(size: usize, align: usize) -> Option<usize> {
         return None;
     }
     if !is_past_caches(size, align) {
-        return Some(Class::of(class::aligned_size(size, align)).size());
+        let size = class::aligned_size(size, align);
+        let class = match align {
+            ..=LEAST_ALIGN => Class::for_request(size),
+            _ => Class::of(size),
+        };
+        return Some(class.size());
     }
     Some(large::Pages::of(size).bytes())
 }
+
+/// What blocks of every class that is long enough are aligned to.
+const LEAST_ALIGN: usize = 16;
 
 /// No address that a process can have is a multiple of more.
 pub(super) const LARGEST_ALIGN: usize = 1 << 46;
@@ -269,7 +280,9 @@ pub(super) const LARGEST_ALIGN: usize = 1 << 46;
 /// A block of more than [`TABLE_MAX`] bytes at a multiple of `align`, which is a page at most.
 #[inline(never)]
 fn alloc_aligned_medium(size: usize, align: usize) -> *mut u8 {
-    if size <= SLAB_MAX || align <= LINE {
+    if size <= SLAB_MAX {
+        pop(size, Place::of(Class::of(size)))
+    } else if align <= LINE {
         alloc_medium(size)
     } else {
         alloc_on_boundary(size, align)
@@ -284,8 +297,8 @@ fn alloc_on_boundary(size: usize, align: usize) -> *mut u8 {
     let class = Class::of(size);
     let place = Place::of(class);
     if class.is_slab() {
-        debug_assert!(class.slab_align().is_multiple_of(align));
-        return pop(place);
+        debug_assert!((class.shape().align as usize).is_multiple_of(align));
+        return pop(size, place);
     }
     let stack = cache::stack_at(place);
     if let Some(block) = stack.pop() {

@@ -217,7 +217,7 @@ pub fn retain_grow_limit(arena: u32) -> Result<usize, i32> {
 fn size_within(bytes: usize) -> usize {
     let class = Class::of(bytes.min(MAX));
     if class.size() > bytes.min(MAX) {
-        Class(class.0 - 1).size()
+        class.below().size()
     } else {
         class.size()
     }
@@ -267,7 +267,7 @@ pub fn alloc_in(arena: u32, size: usize, align: usize, zeroed: bool) -> *mut u8 
 fn take(arena: &'static Arena, bytes: usize, align: usize, zeroed: bool) -> Option<usize> {
     let (block, clear) = if bytes <= SLAB_MAX {
         let mut one = [0];
-        if arena.fill(Class::of(bytes), &mut one) == 0 {
+        if arena.fill(Class::for_request(bytes), &mut one) == 0 {
             return None;
         }
         (one[0], true)

@@ -17,7 +17,7 @@ use crate::arena;
 use crate::arena::large::{self, Pages, Reach};
 use crate::arena::oversize;
 use crate::cache::{ThreadCache, counted, life, manual};
-use crate::class::{CACHED_MAX, Class, LINE, MAX, SLAB_MAX};
+use crate::class::{CACHED_MAX, Class, LINE, MAX, SLAB_MAX, tailored};
 use crate::die;
 use crate::space::chunk::CHUNK;
 use core::ptr::null_mut;
@@ -163,7 +163,7 @@ fn alloc_through(number: u32, size: usize, flags: Flags) -> *mut u8 {
         return arenas::alloc_in(arena_for(flags, size), size, align, flags.zeroes());
     };
     manual::serve_here(cache, arena);
-    let class = Class::of(bytes);
+    let class = Class::for_request(bytes);
     // Regions of slabs are aligned for their size; a run may happen to be.
     let block = if align <= LINE || class.is_slab() {
         cache.take(class)
@@ -192,6 +192,7 @@ fn cache_by_hand(number: u32) -> &'static ThreadCache {
 /// request's sake.
 pub fn usable_size_for(size: usize, flags: Flags) -> usize {
     start();
+    tailored::keep_as_they_are();
     usable_for(size, flags.alignment()).unwrap_or(0)
 }
 
@@ -286,7 +287,7 @@ pub unsafe fn realloc_with(p: *mut u8, size: usize, flags: Flags) -> *mut u8 {
         }
     }
     // SAFETY: the caller's promise.
-    unsafe { copy(p, old, new, size, flags) }
+    unsafe { copy(p, old, size, flags) }
 }
 
 /// Moves the block by its pages, where nothing in the flags forbids that.
@@ -308,11 +309,12 @@ fn grown(p: *mut u8, old: usize, new: usize, zero: bool) -> *mut u8 {
 }
 
 /// Moves the block by copying.
-unsafe fn copy(p: *mut u8, old: usize, new: usize, size: usize, flags: Flags) -> *mut u8 {
+unsafe fn copy(p: *mut u8, old: usize, size: usize, flags: Flags) -> *mut u8 {
     let to = alloc_with(size, Flags(flags.0 & !ZERO));
     if to.is_null() {
         return null_mut();
     }
+    let new = size_at(to.addr());
     // SAFETY: both blocks are at least this long, and they are different blocks; the old one is the
     // caller's to give up.
     unsafe {

@@ -34,11 +34,18 @@ pub unsafe fn dealloc(p: *mut u8) {
 pub unsafe fn dealloc_sized(p: *mut u8, size: usize) {
     if size > TABLE_MAX {
         // SAFETY: the caller's promise.
-        return unsafe { dealloc(p) };
+        return unsafe { dealloc_long(p) };
     }
     if p.is_null() || !cache::stack_at(class::place_of_small(size)).push(p.addr()) {
         dealloc_slow(p);
     }
+}
+
+/// [`dealloc`], not once more in every function that frees by size.
+#[inline(never)]
+unsafe fn dealloc_long(p: *mut u8) {
+    // SAFETY: the caller's promise.
+    unsafe { dealloc(p) }
 }
 
 #[cold]

@@ -44,6 +44,21 @@ unsafe fn resize(p: *mut u8, size: usize) -> *mut u8 {
     {
         return p;
     }
+    if old.is_tailored() {
+        // SAFETY: the caller's promise.
+        return unsafe { resize_tailored(p, old, size) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { copy(p, size) }
+}
+
+/// A block of a class that is not the table's.
+#[cold]
+#[inline(never)]
+unsafe fn resize_tailored(p: *mut u8, old: Class, size: usize) -> *mut u8 {
+    if old.serves(size) {
+        return p;
+    }
     // SAFETY: the caller's promise.
     unsafe { copy(p, size) }
 }

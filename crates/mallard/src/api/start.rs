@@ -4,7 +4,7 @@
 
 use super::alloc;
 use crate::cache::{self, keeper};
-use crate::class::PAGE;
+use crate::class::{PAGE, SLAB_MAX, tailored};
 use crate::conf::{self, Options};
 use crate::die;
 use crate::heap::{Cap, HEAP, advice, huge_pages};
@@ -25,6 +25,7 @@ struct Settings(UnsafeCell<Options>);
 // SAFETY: written once under `STARTING` before `STARTED` is set, read only after that.
 unsafe impl Sync for Settings {}
 
+// Before the start, what they are where nobody sets them: on a page that is written anyway.
 static OPTIONS: Settings = Settings(UnsafeCell::new(Options::DEFAULT));
 
 /// Bits of [`extras`].
@@ -97,7 +98,9 @@ impl conf::Sink for Messages {
 fn first() {
     STARTING.lock();
     if !STARTED.load(Ordering::Relaxed) {
-        let outcome = conf::read(conf_symbol(), &mut Messages);
+        // SAFETY: under the lock.
+        let beginning = unsafe { &*OPTIONS.0.get() };
+        let outcome = conf::read(beginning, conf_symbol(), &mut Messages);
         if outcome.must_abort {
             // SAFETY: abort has no preconditions; the reader has said why.
             unsafe { libc::abort() };
@@ -106,13 +109,8 @@ fn first() {
         if !cfg!(debug_assertions) {
             options.debug_double_free_max_scan = 0;
         }
-        let per_cpu = options.percpu_arena != conf::PercpuArena::Disabled;
-        if per_cpu && cpu::current().is_none() {
-            options.percpu_arena = conf::PercpuArena::Disabled;
-            conf::Sink::line(
-                &mut Messages,
-                b"mallard: percpu_arena: the system does not tell on which CPU a thread runs",
-            );
+        if options.percpu_arena != conf::PercpuArena::Disabled {
+            expect_cpus(&mut options);
         }
         // SAFETY: under the lock, and nobody reads before `STARTED`.
         unsafe { *OPTIONS.0.get() = options };
@@ -126,6 +124,19 @@ fn first() {
         STARTED.store(true, Ordering::Release);
     }
     STARTING.unlock();
+}
+
+/// Arenas of CPUs are for systems that tell on which one a thread runs.
+#[cold]
+#[inline(never)]
+fn expect_cpus(o: &mut Options) {
+    if cpu::current().is_none() {
+        o.percpu_arena = conf::PercpuArena::Disabled;
+        conf::Sink::line(
+            &mut Messages,
+            b"mallard: percpu_arena: the system does not tell on which CPU a thread runs",
+        );
+    }
 }
 
 /// So many millionths of the number of CPUs, rounded to the nearest.
@@ -172,21 +183,26 @@ fn apply_to_memory(o: &Options) {
         o.reserve.unwrap_or(0),
         o.retain,
     );
-    let cap = match o.dirty_max {
-        DirtyMax::None => Cap::NONE,
-        DirtyMax::Bytes(bytes) => Cap {
+    // Heaps begin without a cap.
+    if o.dirty_max != DirtyMax::None {
+        set_cap(o.dirty_max);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn set_cap(most: conf::DirtyMax) {
+    HEAP.set_cap(match most {
+        conf::DirtyMax::None => Cap::NONE,
+        conf::DirtyMax::Bytes(bytes) => Cap {
             pages: bytes / PAGE,
             share: None,
         },
-        DirtyMax::Percent(share) => Cap {
+        conf::DirtyMax::Percent(share) => Cap {
             share: Some(share),
             ..Cap::NONE
         },
-    };
-    // Heaps begin without.
-    if cap != Cap::NONE {
-        HEAP.set_cap(cap);
-    }
+    });
 }
 
 fn apply_to_arenas(o: &Options) {
@@ -200,6 +216,8 @@ fn apply_to_arenas(o: &Options) {
         Dss::Secondary => settings::Dss::Secondary,
     });
     arena::large::configure(o.disable_large_size_classes, o.cache_oblivious);
+    // Caches that do not keep all of slabs' blocks would not keep those of tailored classes.
+    tailored::allow(o.tailored_classes & (o.tcache_max >= SLAB_MAX));
     let narenas = match (o.narenas, o.narenas_ratio) {
         (Some(n), _) => Some(n as usize),
         (None, Some(millionths)) => Some(share_of_cpus(millionths)),

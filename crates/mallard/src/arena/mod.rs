@@ -17,6 +17,7 @@ pub mod figures;
 mod home;
 pub mod interval;
 pub mod large;
+mod older;
 pub mod oversize;
 pub mod percpu;
 pub mod settings;
@@ -27,7 +28,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use crate::class::{CACHED_CLASSES, Class, LINE, PAGE};
+use crate::class::{CACHED_CLASSES, Class, LINE, PAGE, tailored};
 use crate::die;
 use crate::heap::{PageHeap, hooks};
 use crate::space::Region;
@@ -190,8 +191,10 @@ impl Arena {
         if self.is_by_hand() {
             return 1;
         }
-        let most = ROW / class.shape().pages as usize;
-        ((slabs / SLABS_FOR_ONE) as usize).clamp(1, most)
+        let most = ROW.checked_div(class.shape().pages as usize);
+        ((slabs / SLABS_FOR_ONE) as usize)
+            .min(most.unwrap_or(1))
+            .max(1)
     }
 
     #[cold]
@@ -214,6 +217,7 @@ impl Arena {
         drop(b);
         if fill {
             slab.fill(count);
+            tailored::consider(class, slabs);
         }
         if is_wanted && let Some(row) = others {
             // Some of them may never be wanted.
@@ -395,11 +399,16 @@ pub fn give_to_owner(class: Class, block: usize) {
 
 /// Gives blocks back to where they came from: regions to their slabs, with one lock for each arena
 /// that owns some, runs to the page heap.
+#[inline(never)]
 fn give_back(class: Class, blocks: &mut [usize]) {
     if !class.is_slab() {
         large::free_many(blocks);
         return;
     }
+    let blocks = match class.is_tailored() {
+        true => older::give_back(class, blocks),
+        false => blocks,
+    };
     for group in blocks.chunks_mut(GROUP) {
         give_back_group(class, group);
     }

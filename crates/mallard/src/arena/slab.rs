@@ -113,7 +113,7 @@ impl Slab {
         let shape = class.shape();
         let pages = shape.pages as usize;
         let mut count = most;
-        let run = super::heap_of(arena).alloc_row(pages, class.slab_align(), &mut count)?;
+        let run = super::heap_of(arena).alloc_row(pages, shape.align as usize, &mut count)?;
         let (mut first, mut last) = (None, None::<&Slab>);
         for i in 0..count {
             let addr = run.addr + i * pages * PAGE;
@@ -259,21 +259,30 @@ impl Slab {
     }
 
     /// The slab whose region a cache calls `p`; ends the process when `p` is no such region.
-    #[inline]
+    #[inline(never)]
     pub fn of(p: usize, class: Class) -> &'static Slab {
         match Region::find(p).map(|r| r.record_of(p)) {
             Some(PageRecord::Slab(at)) => {
                 let slab = Slab::at(at);
                 if slab.class != class {
-                    die!(
-                        "free of {p:#x} with the wrong size: it is a block of {} bytes, not {}",
-                        slab.class.size(),
-                        class.size()
-                    );
+                    slab.filed_elsewhere(p, class);
                 }
                 slab
             }
             _ => die!("free of {p:#x}, which is not an allocated block"),
+        }
+    }
+
+    /// The region `p` of this slab is filed under another class: ends the process unless it may be.
+    #[cold]
+    #[inline(never)]
+    fn filed_elsewhere(&self, p: usize, class: Class) {
+        if !class.has_older_of(self.class) {
+            die!(
+                "free of {p:#x} with the wrong size: it is a block of {} bytes, not {}",
+                self.class.size(),
+                class.size()
+            );
         }
     }
 

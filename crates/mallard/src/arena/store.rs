@@ -139,7 +139,7 @@ impl Store {
             let (sum, least) = runs(class);
             let budget = least.max(super::footprint() / RUN_SHARE);
             let left = budget.saturating_sub(sum.load(Ordering::Relaxed));
-            (self.most as usize).min(self.len as usize + left / class.size())
+            (self.most as usize).min(self.len as usize + class.blocks_in(left))
         } else if self.shared > 0 {
             self.most as usize
         } else {
@@ -160,7 +160,7 @@ impl Store {
             } else {
                 RUN_BYTES
             };
-            self.most = (bytes / class.size()).clamp(1, MOST) as u16;
+            self.most = class.blocks_in(bytes).clamp(1, MOST) as u16;
             super::ANY_IDLE.store(true, Ordering::Relaxed);
         }
         let room = self.limit(class).saturating_sub(self.len as usize);

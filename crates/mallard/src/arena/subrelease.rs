@@ -492,7 +492,7 @@ mod tests {
     proptest! {
         #[test]
         fn parts_are_the_pages_that_no_used_region_reaches_into(
-            class in 1..=crate::class::SLAB_CLASSES as u8,
+            class in 1..=crate::class::TABLED as u8,
             seed in any::<u64>(),
             chance in 1_u64..64,
         ) {

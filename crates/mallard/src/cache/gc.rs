@@ -13,7 +13,7 @@
 
 use super::{ThreadCache, keeper, life};
 use crate::arena::{self, subrelease};
-use crate::class::{CACHED_CLASSES, Class};
+use crate::class::Class;
 use crate::heap::HEAP;
 use crate::sys::atomic::{AtomicU64, Ordering};
 use crate::sys::time;
@@ -50,8 +50,8 @@ impl ThreadCache {
     #[cold]
     fn look(&self) {
         for _ in 0..CLASSES {
-            let class = Class(self.next_look.get().max(1));
-            self.next_look.set(class.0 % CACHED_CLASSES as u8 + 1);
+            let class = Class(self.last_look.get()).after();
+            self.last_look.set(class.0);
             self.look_at(class);
         }
         life::adopt_orphan();

@@ -73,13 +73,15 @@ fn together() -> usize {
 
 /// The most blocks that a stack of this class may grow to at such an event.
 pub(super) fn most_at(class: Class, turn: Turn) -> usize {
-    let fit = |bytes: usize| (bytes / class.size()).clamp(LEAST_BLOCKS, MOST_BLOCKS);
+    let fit = |bytes: usize| class.blocks_in(bytes).clamp(LEAST_BLOCKS, MOST_BLOCKS);
     match turn {
         Turn::Wave => fit(WAVE_BYTES),
         Turn::Once => fit(TURN_BYTES),
-        Turn::None => {
-            fit(TURN_BYTES).min((ONE_WAY_BYTES / class.size()).clamp(SOME_BLOCKS, MANY_BLOCKS))
-        }
+        Turn::None => fit(TURN_BYTES).min(
+            class
+                .blocks_in(ONE_WAY_BYTES)
+                .clamp(SOME_BLOCKS, MANY_BLOCKS),
+        ),
     }
 }
 
@@ -90,7 +92,7 @@ pub(super) fn most(class: Class) -> usize {
 
 /// Blocks that a stack of this class begins with room for.
 pub(super) fn first(class: Class) -> usize {
-    (FIRST_BYTES / class.size()).clamp(2, FIRST_BLOCKS)
+    class.blocks_in(FIRST_BYTES).clamp(2, FIRST_BLOCKS)
 }
 
 impl ThreadCache {

@@ -135,7 +135,7 @@ fn make(arena: &'static Arena) -> Option<&'static ThreadCache> {
         let at = room.as_ptr();
         (&raw mut (*at).arena).write(Cell::new(arena));
         (&raw mut (*at).countdown).write(Cell::new(gc::EVENTS));
-        (&raw mut (*at).next_look).write(Cell::new(1));
+        (&raw mut (*at).last_look).write(Cell::new(0));
         room.as_ref()
     };
     cache.front.cache.set(Some(cache));

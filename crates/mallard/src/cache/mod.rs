@@ -27,7 +27,7 @@ mod stack;
 mod tests;
 
 use crate::arena::{self, Arena, percpu};
-use crate::class::{CACHED_CLASSES, Class, LINE, Place};
+use crate::class::{CACHED_CLASSES, Class, LINE, Place, SLAB_CLASSES, tailored};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering, compiler_fence};
 use crate::sys::tls;
@@ -97,8 +97,8 @@ pub struct ThreadCache {
     streaks: [Cell<i8>; CACHED_CLASSES + 1],
     /// Slow events until the next look.
     countdown: Cell<u32>,
-    /// The class at which the next look begins.
-    next_look: Cell<u8>,
+    /// The class that was looked at last.
+    last_look: Cell<u8>,
     /// The length of each stack when it was last looked at.
     seen: [Cell<u16>; CACHED_CLASSES + 1],
     /// Blocks that the array of each stack is for. Written by the owner once the stack has that array.
@@ -203,7 +203,16 @@ impl ThreadCache {
     pub fn set_most(&self, size: usize) {
         self.flush_all();
         let size = size.min(crate::class::CACHED_MAX);
-        self.most.set(if size == 0 { 0 } else { Class::of(size).0 });
+        let class = if size == 0 {
+            Class::NONE
+        } else {
+            Class::of(size)
+        };
+        // Caches keep classes up to a number, and tailored ones have the highest of slabs.
+        if class.index() < SLAB_CLASSES {
+            tailored::keep_as_they_are();
+        }
+        self.most.set(class.0);
         self.set_largest();
     }
 

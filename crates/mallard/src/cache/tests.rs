@@ -40,7 +40,7 @@ fn give(cache: &ThreadCache, class: Class, block: usize) {
 
 /// A look at a class (and at a few others), as comes about after some slow events.
 fn look(cache: &ThreadCache, class: Class) {
-    cache.next_look.set(class.0);
+    cache.last_look.set(class.0 - 1);
     cache.countdown.set(0);
     cache.event(class);
 }

@@ -63,12 +63,13 @@ pub fn compiled_in() -> &'static CStr {
     CStr::from_bytes_until_nul(&WITH_NUL).unwrap_or_default()
 }
 
-/// Reads the options of this process; `symbol` is what its symbol `malloc_conf` points at.
+/// Reads the options of this process, which are `options` where nobody sets them; `symbol` is what its symbol
+/// `malloc_conf` points at.
 ///
 /// Messages go to `sink`. Where the outcome says `must_abort`, the reason is already there.
-pub fn read(symbol: Option<&CStr>, sink: &mut dyn Sink) -> Outcome {
+pub fn read(options: &Options, symbol: Option<&CStr>, sink: &mut dyn Sink) -> Outcome {
     let _errno = system::KeptErrno::new();
     system::with_sources(COMPILED_IN.map(str::as_bytes), symbol, |sources| {
-        read_from(sources, sink)
+        read_from(options, sources, sink)
     })
 }

@@ -110,15 +110,11 @@ impl Descriptor {
 
     /// Appends what values are valid.
     pub fn valid(&self, out: &mut Line) {
-        let any = core::ptr::from_ref(&DEFAULT).cast_mut();
+        let any = core::ptr::from_ref(&Options::DEFAULT).cast_mut();
         // SAFETY: nothing is set.
         unsafe { self.work(any, Work::Valid(out)) };
     }
 }
-
-/// [`Options::DEFAULT`] by a name of its own, by which the library's order of constants finds it: every process
-/// reads it.
-pub(super) static DEFAULT: Options = Options::DEFAULT;
 
 /// Where each name of [`NAMES`] ends.
 static ENDS: [u16; TABLE.len()] = {
@@ -307,6 +303,8 @@ options! {
             "Pages of the slabs of classes.";
         disable_large_size_classes: bool = false, Switch, Extended, Now,
             "Round requests above 256 KiB up to whole pages only, not to a size class: less address space, but a block that grows bit by bit is moved more often.";
+        tailored_classes: bool = true, Switch, Mallard, Now,
+            "Add up to 10 size classes of slabs while the process runs, where the sizes it asks for leave a twelfth of their class's blocks unused or more; none any more once `nallocx` told how large a block will be.";
         lg_extent_max_active_fit: u32 = 6, number(0, 64), Jemalloc, Never(why::FIT),
             "Largest ratio (base-2 logarithm) between a free run that is split and the request it is split for.";
     }

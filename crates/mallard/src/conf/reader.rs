@@ -6,7 +6,7 @@
 
 use super::line::{Line, Sink};
 use super::nearest::nearest;
-use super::options::{DEFAULT, Descriptor, Options, TABLE, find};
+use super::options::{Descriptor, Options, TABLE, find};
 
 /// Messages about mistakes before the rest is only counted.
 pub(super) const MESSAGES: u32 = 16;
@@ -77,10 +77,11 @@ pub struct Outcome {
     pub must_abort: bool,
 }
 
-/// Reads the options from the given sources. Messages, and what `confirm_conf` prints, go to `sink`.
-pub fn read_from(sources: &Sources<'_>, sink: &mut dyn Sink) -> Outcome {
+/// Reads the options from the given sources; what they do not say is as in `options`. Messages, and what
+/// `confirm_conf` prints, go to `sink`.
+pub fn read_from(options: &Options, sources: &Sources<'_>, sink: &mut dyn Sink) -> Outcome {
     let mut reader = Reader {
-        options: DEFAULT,
+        options: *options,
         set_by: [None; TABLE.len()],
         errors: 0,
         messages: 0,

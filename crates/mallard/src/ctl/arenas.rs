@@ -7,7 +7,7 @@ use super::node::{Access, At, Leaf, Mode, See, Special, indexed, name};
 use super::{Answer, Error, Request, index};
 use crate::api;
 use crate::cache::ThreadCache;
-use crate::class::{Class, PAGE, SLAB_CLASSES};
+use crate::class::{Class, PAGE, SLAB_CLASSES, slab_classes};
 use crate::heap::huge_pages;
 use core::ffi::c_void;
 
@@ -16,13 +16,21 @@ const QUANTUM: usize = 16;
 /// Classes above the slabs': those whose size is that of a possible request.
 const LARGE_CLASSES: usize = {
     let last = Class::of(api::MAX);
-    let last = if last.size() > api::MAX {
+    let last = if last.tabled_size() > api::MAX {
         last.index() - 1
     } else {
         last.index()
     };
     last - SLAB_CLASSES
 };
+
+/// Classes that thread caches keep.
+fn kept_classes() -> usize {
+    match ThreadCache::largest() {
+        Class::NONE => 0,
+        largest => largest.number() + 1,
+    }
+}
 
 pub(super) fn names(see: See<'_>) {
     see(&[
@@ -69,15 +77,15 @@ pub(super) fn names(see: See<'_>) {
         ),
         name(
             "nbins",
-            Leaf::Unsigned(Access::Read(|_| Ok(SLAB_CLASSES as u32))),
-            "The number of classes that slabs serve.",
+            Leaf::Unsigned(Access::Read(|_| Ok(slab_classes() as u32))),
+            "The number of classes that slabs serve now: it grows as classes are tailored, with the last numbers.",
         ),
         name(
             "nhbins",
-            Leaf::Unsigned(Access::Read(|_| Ok(ThreadCache::largest().index() as u32))),
+            Leaf::Unsigned(Access::Read(|_| Ok(kept_classes() as u32))),
             "The number of classes that thread caches keep.",
         ),
-        indexed("bin", "i", |_, i| i < SLAB_CLASSES, bin_names),
+        indexed("bin", "i", |_, i| i < slab_classes(), bin_names),
         name(
             "nlextents",
             Leaf::Unsigned(Access::Read(|_| Ok(LARGE_CLASSES as u32))),

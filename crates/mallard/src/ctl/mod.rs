@@ -29,7 +29,7 @@
 //! number by [`At::index`]. So `arenas.bin.<i>.size` (`arenas.rs`) is
 //!
 //! ```ignore
-//! indexed("bin", "i", |_, i| i < SLAB_CLASSES, &[
+//! indexed("bin", "i", |_, i| i < slab_classes(), &[
 //!     name("size", Leaf::Size(Access::Read(|at| Ok(bin(at).size()))), "Bytes of a block."),
 //! ])
 //! ```

@@ -6,7 +6,7 @@ use super::node::{Access, At, Leaf, See, branch, indexed, name};
 use super::{Answer, Error};
 use crate::api::arenas as api_arenas;
 use crate::arena;
-use crate::class::{LARGE_CLASSES, SLAB_CLASSES};
+use crate::class::{LARGE_CLASSES, slab_classes};
 use crate::stats::locks::{OF_ARENAS, OF_PROCESS};
 use crate::stats::{self, ALL, ArenaFigures, Bin, Extent, Large, Reading, Totals};
 use core::ffi::CStr;
@@ -343,7 +343,7 @@ fn arena_names(see: See<'_>) {
         ),
         branch("small", small_names),
         branch("large", large_names),
-        indexed("bins", "j", |_, j| j < SLAB_CLASSES, bin_names),
+        indexed("bins", "j", |_, j| j < slab_classes(), bin_names),
         indexed("lextents", "j", |_, j| j < LARGE_CLASSES, lextent_names),
         indexed("extents", "j", |_, j| j < RUN_CLASSES, extent_names),
         branch("mutexes", arena_lock_names),

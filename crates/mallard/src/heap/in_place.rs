@@ -84,7 +84,7 @@ impl State {
         self.span(more, known / PAGE, |_, chunk, start, len| {
             free &= chunk.free.all_in(start, len)
         });
-        let grows = |s: &mut Self| s.may_grow && s.pool.extend(region, mine, upto).is_some();
+        let grows = |s: &mut Self| !s.is_fixed && s.pool.extend(region, mine, upto).is_some();
         if !free || mine < upto && !grows(self) {
             return false;
         }

@@ -117,7 +117,7 @@ impl PageHeap {
             self.lending.ever.store(true, Ordering::Release);
         }
         let table = if own { table } else { null_mut() };
-        self.state.lock().may_grow = table.is_null();
+        self.state.lock().is_fixed = !table.is_null();
         self.lending.table.store(table, Ordering::Release);
     }
 

@@ -27,8 +27,8 @@ pub struct Pool {
     decommitted: usize,
     /// The node that memory is to come from.
     node: Option<usize>,
-    /// The most bytes to grow by at a time.
-    growth_limit: usize,
+    /// One more than the most bytes to grow by at a time, so that 0 is no limit.
+    beyond_growth: usize,
     /// The regions that hooks lent, in a list.
     lent: Option<&'static Region>,
 }
@@ -40,18 +40,18 @@ impl Pool {
             chunks: 0,
             decommitted: 0,
             node: None,
-            growth_limit: usize::MAX,
+            beyond_growth: 0,
             lent: None,
         }
     }
 
     pub fn growth_limit(&self) -> usize {
-        self.growth_limit
+        self.beyond_growth.wrapping_sub(1)
     }
 
     /// Limits how much the heap grows by at a time, where not more is needed; by a chunk at any rate.
     pub fn set_growth_limit(&mut self, bytes: usize) {
-        self.growth_limit = bytes;
+        self.beyond_growth = bytes.wrapping_add(1);
     }
 
     /// The regions that hooks lent.
@@ -101,7 +101,7 @@ impl Pool {
     pub fn step(&self) -> usize {
         (self.chunks / 2)
             .clamp(LEAST_STEP, LARGEST_STEP)
-            .min((self.growth_limit / CHUNK).max(1))
+            .min((self.growth_limit() / CHUNK).max(1))
     }
 
     /// Has memory for chunks that are committed from now on come from the node.

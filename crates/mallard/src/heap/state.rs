@@ -32,8 +32,8 @@ pub struct State {
     pub dirty: Decay,
     pub muzzy: Decay,
     pub watch: Watch,
-    /// Whether the heap grows by itself; not by what hooks give.
-    pub may_grow: bool,
+    /// Whether the heap does not grow by itself, but by what hooks give.
+    pub is_fixed: bool,
 }
 
 // SAFETY: the chunk records that the lists refer to live for ever and are touched under the lock
@@ -64,16 +64,18 @@ fn outlook_of(held: usize) -> Outlook {
 }
 
 impl State {
+    /// Of a page heap that returns at once what is free, until it is told otherwise. All zeros for the first, which so takes
+    /// no room in the library's file.
     pub const fn new(id: HeapId) -> State {
         State {
             pool: Pool::new(id),
             filler: Filler::new(),
             aside: Aside::new(),
             totals: Totals::ZERO,
-            dirty: Decay::new(10_000),
+            dirty: Decay::new(0),
             muzzy: Decay::new(0),
             watch: Watch::new(),
-            may_grow: true,
+            is_fixed: false,
         }
     }
 
@@ -155,7 +157,7 @@ impl State {
         {
             return Some(self.take_row(addr, pages, wanted));
         }
-        let reserve = self.may_grow.then(|| RESERVE.load(Ordering::Relaxed));
+        let reserve = (!self.is_fixed).then(|| RESERVE.load(Ordering::Relaxed));
         if pages >= CHUNK_PAGES || align > CHUNK {
             let chunks = pages.div_ceil(CHUNK_PAGES);
             let first = self.pool.take(chunks, align, reserve)?;
@@ -425,7 +427,7 @@ mod tests {
         heap.purge_all();
         // And where the heap does not grow.
         let mut s = heap.state.lock();
-        s.may_grow = false;
+        s.is_fixed = true;
         let mut runs = Vec::new();
         while let Some(run) = s.alloc(CHUNK_PAGES, PAGE) {
             runs.push((run.addr, CHUNK_PAGES));
@@ -437,7 +439,7 @@ mod tests {
         let first = heap.alloc(10, PAGE).expect("one is vacant").addr;
         let other = of_another(heap, REST);
         assert!(is_same(first, other));
-        heap.state.lock().may_grow = true;
+        heap.state.lock().is_fixed = false;
         heap.free_many(runs.into_iter().chain([(first, 10), (other, REST)]));
         heap.purge_all();
     }

@@ -39,10 +39,10 @@ const CEILING_LEAST: usize = 1024;
 
 pub struct Watch {
     /// Dirty pages at which the bell rings, once.
-    rouse_at: usize,
-    cap: Cap,
-    /// Whether there is one: what most processes ask at each run that they free.
+    rouse_at: Option<usize>,
+    /// Whether there is a cap: what most processes ask at each run that they free.
     is_capped: bool,
+    cap: Cap,
     /// Dirty pages up to which the system refused to take enough of them back; 0 usually.
     refused: usize,
     /// Dirty pages in the hands of a purge, or on their way to a run, which are among those in use meanwhile.
@@ -68,9 +68,12 @@ impl Alarm {
 impl Watch {
     pub const fn new() -> Self {
         Watch {
-            rouse_at: usize::MAX,
-            cap: Cap::NONE,
+            rouse_at: None,
             is_capped: false,
+            cap: Cap {
+                pages: 0,
+                share: None,
+            },
             refused: 0,
             under_way: 0,
             peak: 0,
@@ -93,14 +96,14 @@ impl Watch {
     }
 
     pub fn cap(&self) -> Cap {
-        self.cap
+        if self.is_capped { self.cap } else { Cap::NONE }
     }
 
     /// Pages became free: who is to hear?
     pub fn look(&mut self, dirty: usize, used: usize) -> Alarm {
         let mut alarm = Alarm::default();
-        if dirty >= self.rouse_at {
-            self.rouse_at = usize::MAX;
+        if self.rouse_at.is_some_and(|at| dirty >= at) {
+            self.rouse_at = None;
             alarm.rouse = true;
         }
         alarm.is_over = self.is_capped && self.over(dirty, used).is_some();
@@ -109,7 +112,7 @@ impl Watch {
 
     /// How many dirty pages to come down to, if there are more than the cap allows.
     pub fn over(&mut self, dirty: usize, used: usize) -> Option<usize> {
-        let cap = self.cap.of(used - self.under_way);
+        let cap = self.cap().of(used - self.under_way);
         let there = dirty + self.under_way;
         if there <= cap {
             self.refused = 0;
@@ -129,13 +132,13 @@ impl Watch {
 
     /// What the background thread is to come down to, so that nobody else has to.
     pub fn near(&self, dirty: usize, used: usize) -> Option<usize> {
-        let cap = self.cap.of(used);
+        let cap = self.cap().of(used);
         (dirty >= near(cap).max(self.refused)).then_some(room_under(cap))
     }
 
     /// So many pages stayed where fewer were wanted: not to be tried again before there are more.
     pub fn give_up(&mut self, dirty: usize, used: usize) {
-        if dirty > near(self.cap.of(used)) {
+        if dirty > near(self.cap().of(used)) {
             self.refused = dirty + dirty / 8;
         }
     }
@@ -148,9 +151,9 @@ impl Watch {
             Plan::Nothing => dirty + 1,
             Plan::Never => usize::MAX,
         };
-        let cap = self.cap.of(used);
+        let cap = self.cap().of(used);
         let near = near(cap).max(self.refused);
-        self.rouse_at = if near > dirty { news.min(near) } else { news };
+        self.rouse_at = Some(if near > dirty { news.min(near) } else { news });
     }
 }
 

@@ -175,7 +175,7 @@ fn bin_cells<'a>(class: Class, bin: &Bin, uptime: u64, util: &'a mut Digits) -> 
     let per_second = |n| Number(rate(n, uptime));
     [
         Number(class.size() as u64),
-        Number(class.index() as u64 - 1),
+        Number(class.number() as u64),
         Number(bin.current * class.size() as u64),
         Number(bin.made),
         per_second(bin.made),
@@ -218,7 +218,7 @@ pub fn large(e: &mut Emitter<'_>, a: &ArenaFigures) {
         }
         let cells = [
             class.size() as u64,
-            class.index() as u64 - 1,
+            class.number() as u64,
             current * class.size() as u64,
             large.made,
             rate(large.made, a.uptime_ns),

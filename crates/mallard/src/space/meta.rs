@@ -60,6 +60,7 @@ struct Meta {
     scrap: Range<usize>,
     /// Long records in the lists.
     long: usize,
+    /// The length of the next block; of the first when that is more.
     next_block: usize,
     lists: [usize; FINE_LISTS + COARSE_LISTS],
     mapped: usize,
@@ -137,13 +138,14 @@ pub unsafe fn give(record: NonNull<u8>, size: usize) {
 }
 
 impl Meta {
+    /// All zeros, so that they take no room in the library's file.
     const fn new() -> Meta {
         Meta {
             at: 0,
             end: 0,
             scrap: 0..0,
             long: 0,
-            next_block: FIRST_BLOCK,
+            next_block: 0,
             lists: [0; FINE_LISTS + COARSE_LISTS],
             mapped: 0,
             huge: 0,
@@ -151,6 +153,11 @@ impl Meta {
             free: 0,
             spare: 0,
         }
+    }
+
+    /// The length of the next block.
+    fn next_block(&self) -> usize {
+        self.next_block.max(FIRST_BLOCK)
     }
 
     /// A record, and whether it is as the system gave it: zero.
@@ -238,7 +245,7 @@ impl Meta {
             return Some(());
         }
         let page = mem::os_page();
-        let mut len = self.next_block.max(mem::round_up(size, page));
+        let mut len = self.next_block().max(mem::round_up(size, page));
         // Under a limit on address space a smaller block may still be had.
         let at = loop {
             if let Some(at) = mem::reserve(len + 2 * page) {
@@ -268,7 +275,7 @@ impl Meta {
     #[inline(never)]
     fn map_huge(&self, size: usize) -> Option<(usize, usize)> {
         let page = mem::os_page();
-        let len = mem::round_up(self.next_block.max(size), CHUNK);
+        let len = mem::round_up(self.next_block().max(size), CHUNK);
         let whole = len + CHUNK + 2 * page;
         let from = mem::reserve(whole)?;
         let at = mem::round_up(from + page, CHUNK);

@@ -7,7 +7,7 @@ use super::slab::{LEVELS, Misuse, NO_LEVEL};
 use super::store::Store;
 use super::table::get;
 use super::*;
-use crate::class::SLAB_CLASSES;
+use crate::class::TABLED;
 use crate::heap::HEAP;
 use crate::space::Region;
 use crate::testing::alone;
@@ -20,7 +20,7 @@ use std::vec;
 use std::vec::Vec;
 
 fn slab_classes() -> impl Iterator<Item = Class> {
-    (1..=SLAB_CLASSES as u8).map(Class)
+    Class::slabs()
 }
 
 /// A slab of its own, with where its regions are.
@@ -155,7 +155,7 @@ proptest! {
 
     #[test]
     fn a_slab_behaves_like_a_set_of_its_regions(
-        class in (1..=SLAB_CLASSES as u8).prop_map(Class),
+        class in (1..=TABLED as u8).prop_map(Class),
         steps in prop::collection::vec((anything::<bool>(), 1usize..300, anything::<usize>()), 1..60),
     ) {
         let _alone = alone();
@@ -188,7 +188,7 @@ proptest! {
 
     #[test]
     fn a_store_is_a_bounded_stack_whose_idle_bottom_drains(
-        class in (1..=CACHED_CLASSES as u8).prop_map(Class),
+        class in prop::sample::select(Class::cachable().collect::<Vec<_>>()),
         steps in prop::collection::vec((0..4, 0usize..200), 1..80),
     ) {
         let _alone = alone();

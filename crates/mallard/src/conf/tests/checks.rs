@@ -3,7 +3,7 @@
 
 extern crate std;
 
-use super::conf::{Outcome, Sink, Source, Sources, TABLE, read_from};
+use super::conf::{Options, Outcome, Sink, Source, Sources, TABLE, read_from};
 use std::string::String;
 use std::vec::Vec;
 
@@ -25,7 +25,7 @@ pub fn strings(strings: &[(Source, &[u8])]) -> Outcome {
         sources.set(*source, Some(string));
     }
     let mut recorder = Recorder::default();
-    let outcome = read_from(&sources, &mut recorder);
+    let outcome = read_from(&Options::DEFAULT, &sources, &mut recorder);
     output(&outcome, &recorder.0);
     outcome
 }

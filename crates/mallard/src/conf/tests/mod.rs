@@ -24,7 +24,7 @@ fn read_all(strings: &[(Source, &[u8])]) -> (Outcome, Vec<String>) {
         sources.set(*source, Some(string));
     }
     let mut recorder = Recorder::default();
-    let outcome = read_from(&sources, &mut recorder);
+    let outcome = read_from(&Options::DEFAULT, &sources, &mut recorder);
     (outcome, recorder.0)
 }
 

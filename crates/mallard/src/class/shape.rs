@@ -1,0 +1,149 @@
+//! How slabs of a class are made: so many pages, in them so many regions, and the numbers by which a
+//! region is found from an address without a division.
+
+use super::{Class, PAGE, SLAB_CLASSES, TABLED, size};
+use crate::sys::atomic::{Ordering, fence};
+use core::cell::UnsafeCell;
+
+/// How slabs of a class are made.
+#[derive(Clone, Copy)]
+pub struct SlabShape {
+    /// Pages of a slab.
+    pub pages: u16,
+    /// Regions in a slab.
+    pub regions: u16,
+    /// ⌈2³² / size⌉: the multiplier of [`SlabShape::region_at`].
+    reciprocal: u32,
+    /// Bytes of a region.
+    pub size: u32,
+    /// ⌊2¹⁹ / regions⌋: the multiplier of [`SlabShape::eighths`].
+    eighth: u32,
+    /// What slabs are aligned to, so that blocks of a power of two of pages are to their size. All others are
+    /// multiples of their size from a page boundary.
+    pub align: u32,
+}
+
+/// Bytes left at the end of slabs of regions up to [`DRIFT_MAX`]: some cache lines, below 1 % of all
+/// but the smallest slabs.
+pub(super) const DRIFT: usize = 256;
+pub(super) const DRIFT_MAX: usize = 512;
+
+impl SlabShape {
+    /// Of no class.
+    const NONE: SlabShape = SlabShape {
+        pages: 0,
+        regions: 0,
+        reciprocal: 0,
+        size: 0,
+        eighth: 0,
+        align: 0,
+    };
+
+    /// Slabs aim at 32 KiB up to 1 KiB and at 64 KiB above: large enough that a lock taken for a new one
+    /// is rare, small enough that a class used once costs little and that sparse ones drain. The
+    /// pages that a slab's last region does not reach are left out.
+    ///
+    /// In slabs of small regions [`DRIFT`] bytes at least stay unused at the end, so that regions a power
+    /// of two apart do not all fall into the same cache sets: `docs/design/caches.md` has what that is
+    /// worth.
+    pub(super) const fn of(size: usize) -> SlabShape {
+        let aim = if size <= 8 {
+            16 << 10
+        } else if size <= 1024 {
+            32 << 10
+        } else {
+            64 << 10
+        };
+        let drift = if size <= DRIFT_MAX { DRIFT } else { 0 };
+        let regions = (aim - drift) / size;
+        SlabShape {
+            pages: (regions * size + drift).div_ceil(PAGE) as u16,
+            regions: regions as u16,
+            reciprocal: (1u64 << 32).div_ceil(size as u64) as u32,
+            size: size as u32,
+            eighth: (8 << 16) / regions as u32,
+            align: if size > PAGE && size.is_power_of_two() {
+                size as u32
+            } else {
+                PAGE as u32
+            },
+        }
+    }
+
+    /// How full a slab with `used` regions in use is, from 0 to 7; `used` is below `regions`.
+    #[inline]
+    pub fn eighths(&self, used: usize) -> usize {
+        (used * self.eighth as usize) >> 16
+    }
+
+    /// The fewest regions in use of which [`SlabShape::eighths`] says `level`.
+    pub fn least_at(&self, level: usize) -> usize {
+        (level << 16).div_ceil(self.eighth as usize)
+    }
+
+    /// The region that begins `offset` bytes into the slab; none when no region begins there.
+    ///
+    /// Exact division by multiplication (Granlund and Montgomery 1994): the error of the reciprocal
+    /// is below `size`, and offset × size < 2³² for every slab, which a test holds. For the same reason
+    /// the lower half of the product tells whether something remains (Lemire, Kaser and Kurz 2019).
+    #[inline]
+    pub fn region_at(&self, offset: usize) -> Option<usize> {
+        let product = offset as u64 * self.reciprocal as u64;
+        let i = (product >> 32) as usize;
+        ((product as u32) < self.reciprocal && i < self.regions as usize).then_some(i)
+    }
+}
+
+/// The shapes of all classes that slabs serve, by their numbers.
+pub(super) struct Shapes([UnsafeCell<SlabShape>; SLAB_CLASSES + 1]);
+
+// SAFETY: an element is written once, before anybody knows that its class is one (`Shapes::set`), and
+// is read alone after that.
+unsafe impl Sync for Shapes {}
+
+impl Shapes {
+    /// Those of the table; tailored classes have none yet.
+    pub(super) const fn new() -> Shapes {
+        let mut t = [const { UnsafeCell::new(SlabShape::NONE) }; SLAB_CLASSES + 1];
+        let mut c = 1;
+        while c <= TABLED {
+            t[c] = UnsafeCell::new(SlabShape::of(size(c as u8)));
+            c += 1;
+        }
+        Shapes(t)
+    }
+
+    #[inline]
+    pub(super) fn get(&self, class: Class) -> &SlabShape {
+        // After the load that told of the class, which had no order.
+        fence(Ordering::Acquire);
+        // SAFETY: whoever has a class has it from where it was published, after its shape was written.
+        unsafe { &*self.0[class.index()].get() }
+    }
+
+    /// Writes the shape of a tailored class.
+    ///
+    /// # Safety
+    /// Nobody has the class yet, and nobody else writes it.
+    pub(super) unsafe fn set(&self, class: Class, shape: SlabShape) {
+        // SAFETY: the caller's promise.
+        unsafe { *self.0[class.index()].get() = shape }
+    }
+}
+
+/// The most regions and the most pages of any slab. A tailored class is above the least of the table's, and
+/// its slabs aim at as many bytes as theirs.
+pub(super) const MOST: (usize, usize) = {
+    let (mut regions, mut pages, mut c) = (0, 0, 1);
+    while c <= TABLED {
+        let shape = SlabShape::of(size(c as u8));
+        if shape.regions as usize > regions {
+            regions = shape.regions as usize;
+        }
+        if shape.pages as usize > pages {
+            pages = shape.pages as usize;
+        }
+        c += 1;
+    }
+    (regions, pages)
+};

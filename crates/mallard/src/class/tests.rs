@@ -1,0 +1,102 @@
+use super::shape::{DRIFT, DRIFT_MAX};
+use super::*;
+
+#[test]
+fn the_table_agrees_with_the_arithmetic() {
+    for n in 0..=TABLE_MAX {
+        assert_eq!(place_of_small(n), Place::of(Class::of(n)), "{n} bytes");
+    }
+    for n in TABLE_MAX..=MEDIUM_MAX {
+        assert_eq!(place_of_medium(n), Place::of(Class::of(n)), "{n} bytes");
+    }
+    assert_eq!(
+        Class::cachable().count() + TAILORED,
+        CACHED_CLASSES,
+        "nothing is tailored"
+    );
+    for n in 0..=TABLE_MAX {
+        assert_eq!(tabled_place_of_small(n), place_of_small(n), "{n} bytes");
+    }
+    for class in (0..=CACHED_CLASSES as u8).map(Class) {
+        let place = Place::of(class);
+        let offset = class.index() * STRIDE;
+        assert_eq!((place.offset(), place.class()), (offset, class));
+        assert_eq!(Place::from_byte(place.byte()), place);
+        assert_eq!(place.size(), class.size());
+    }
+}
+
+#[test]
+fn a_class_holds_its_request_and_the_one_below_does_not() {
+    let mut sizes: Vec<usize> = (0..=70_000).collect();
+    for shift in 17..62 {
+        sizes.extend([
+            (1 << shift) - 1,
+            1 << shift,
+            (1 << shift) + 1,
+            (5 << shift) / 4 + 1,
+        ]);
+    }
+    for n in sizes {
+        let c = Class::of(n);
+        assert!(c.size() >= n, "{n} bytes in {}", c.size());
+        assert!(
+            c.0 == 1 || c.below().size() < n,
+            "{n} bytes fit the class below"
+        );
+    }
+}
+
+#[test]
+fn waste_stays_within_a_fifth_above_128_bytes() {
+    for n in 129..200_000 {
+        let s = Class::of(n).size();
+        assert!((s - n) * 5 <= s, "{n} bytes in a block of {s}");
+    }
+}
+
+#[test]
+fn the_named_limits_are_classes() {
+    assert_eq!(Class::of(SLAB_MAX), Class(TABLED as u8));
+    assert_eq!(Class(TABLED as u8).size(), SLAB_MAX);
+    assert_eq!(Class::of(SLAB_MAX + 1), Class(SLAB_CLASSES as u8 + 1));
+    assert_eq!(Class::of(CACHED_MAX), Class(CACHED_CLASSES as u8));
+    assert!(Class::of(MAX).0 < u8::MAX);
+}
+
+#[test]
+fn an_aligned_class_holds_size_and_alignment() {
+    for shift in 0..=16 {
+        let align = 1 << shift;
+        for n in 0..100_000 {
+            let s = Class::of(aligned_size(n, align)).size();
+            assert!(
+                s >= n && s.is_multiple_of(align),
+                "{n} bytes at {align}: {s}"
+            );
+        }
+    }
+}
+
+#[test]
+fn slabs_waste_less_than_a_page_and_division_is_exact() {
+    let tabled = (1..=TABLED as u8).map(|c| Class(c).size());
+    // Those that a class may be tailored to, among others.
+    let tailored = (144..SLAB_MAX).step_by(16);
+    for size in tabled.chain(tailored) {
+        let shape = SlabShape::of(size);
+        let (bytes, used) = (
+            shape.pages as usize * PAGE,
+            shape.regions as usize * shape.size as usize,
+        );
+        assert!(used <= bytes && bytes - used < PAGE, "{size}");
+        assert!(size > DRIFT_MAX || bytes - used >= DRIFT, "{size}");
+        assert!(shape.regions as usize <= Class::MOST_REGIONS, "{size}");
+        assert!(shape.pages as usize <= Class::MOST_PAGES, "{size}");
+        for offset in 0..bytes {
+            let expected = (offset % size == 0 && offset / size < shape.regions as usize)
+                .then_some(offset / size);
+            assert_eq!(shape.region_at(offset), expected, "{size} at {offset}");
+        }
+    }
+}
