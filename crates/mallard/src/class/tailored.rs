@@ -10,7 +10,7 @@
 //!
 //! What was allocated before stays of the class that it was of, as the page map says. So a free that goes by
 //! the size that its program gives may put such a block on a tailored stack: it is larger than it need be
-//! there, and goes back to the slab that it is of ([`Class::may_be_of`]).
+//! there, and goes back to the slab that it is of ([`Class::has_older_of`]).
 //!
 //! A block's usable size may come to be less than was told before it was asked for. Who asks
 //! (`nallocx`) may rely on the answer, so nothing is tailored any more after that ([`keep_as_they_are`]).
@@ -24,14 +24,14 @@ use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering};
 
 /// Bytes that a tailored class must save to be made: a few slabs.
 const WORTH: usize = 128 * 1024;
-/// What it must save of a block, as one part of so many, and the requests that may want the block in whole, likewise:
-/// most are of one size then. Sizes that are spread over the step are served worse by two classes, whose blocks cannot stand in
-/// for each other.
+/// What it must save of a block, as one part of so many. Sizes that are spread over the step would save less, and are served
+/// worse by two classes, whose blocks cannot stand in for each other.
 const PART: usize = 12;
+/// The requests that may want the block in whole are one in so many at most.
 const LONGER: usize = 8;
-/// Samples that are no chance any more, and those after which all begins anew: the last ones tell.
+/// Samples that are no chance any more, and as many as are taken before the class is considered again and all begins anew.
 const ENOUGH: usize = 16;
-const MANY: usize = 64;
+const MANY: u16 = 64;
 /// The first class that another can be cut from: below it stand all multiples of the least alignment.
 const FIRST: usize = 10;
 const SMALLEST: usize = 16;
@@ -121,6 +121,10 @@ pub fn note(class: Class, n: usize) {
     let Some(samples) = class.samples() else {
         return;
     };
+    // Enough until another slab is wanted: threads do not write here all the time.
+    if samples.all.load(Ordering::Relaxed) >= MANY {
+        return;
+    }
     let size = class.shape().size as usize;
     // Tailored sizes are multiples of what blocks are aligned to, and of what the tables can tell apart.
     let grain = if size <= TABLE_MAX {
@@ -130,18 +134,17 @@ pub fn note(class: Class, n: usize) {
     };
     let cut = n.next_multiple_of(grain);
     if (size - cut.min(size)) * PART >= size {
-        add(&samples.small, 1);
+        count_one(&samples.small);
         let most = cut.max(samples.cut.load(Ordering::Relaxed) as usize);
         samples.cut.store(most as u16, Ordering::Relaxed);
     }
-    add(&samples.all, 1);
+    count_one(&samples.all);
 }
 
-/// Adds to a count, whose upper end is past where it begins anew.
 #[inline]
-fn add(count: &AtomicU16, n: u16) {
+fn count_one(count: &AtomicU16) {
     let before = count.load(Ordering::Relaxed);
-    count.store(before.saturating_add(n), Ordering::Relaxed);
+    count.store(before.saturating_add(1), Ordering::Relaxed);
 }
 
 /// A class of so many slabs needs another: perhaps smaller requests had better have one of their own.
@@ -151,7 +154,9 @@ pub fn consider(class: Class, slabs: u32) {
     let Some(samples) = class.samples() else {
         return;
     };
-    WATCHING.store(true, Ordering::Relaxed);
+    if !is_watching() {
+        WATCHING.store(true, Ordering::Relaxed);
+    }
     let read = |count: &AtomicU16| count.load(Ordering::Relaxed) as usize;
     let (all, small, cut) = (read(&samples.all), read(&samples.small), read(&samples.cut));
     if all < ENOUGH {
@@ -165,7 +170,7 @@ pub fn consider(class: Class, slabs: u32) {
     if few_are_longer && saved * PART >= all * size && saved * blocks >= all * WORTH {
         make(class, cut);
     }
-    if all >= MANY {
+    if all >= MANY as usize {
         for count in [&samples.all, &samples.small, &samples.cut] {
             count.store(0, Ordering::Relaxed);
         }
