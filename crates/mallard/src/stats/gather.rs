@@ -6,7 +6,7 @@
 use super::ZERO_REALLOCS;
 use super::figures::{ArenaFigures, Background, Bin, Extent, Large, Lock, Totals, run_class};
 use super::snapshot::{DESTROYED, Snapshot};
-use crate::arena::figures::owner_of;
+use crate::arena::figures::{class_of, owner_of};
 use crate::arena::{self, Arena};
 use crate::cache::{keeper, life};
 use crate::class::{Class, PAGE};
@@ -61,6 +61,7 @@ fn begin(figures: &mut ArenaFigures) {
 ///
 /// A stale word may be counted for an arena that it is not of, or for none.
 fn count_cached(snapshot: &mut Snapshot, class: Class, block: usize) {
+    let class = class_of(block, class);
     if let Some(figures) = owner_of(block, class).and_then(|i| snapshot.arena_mut(i as usize)) {
         figures.kept.cached[class.index()] += 1;
     }
