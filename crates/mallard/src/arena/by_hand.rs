@@ -175,14 +175,7 @@ impl Arena {
             true => Slab::of(p, class).arena(),
             false => large::pages_of(p).1,
         };
-        let mut kept = 0;
-        for i in 0..blocks.len() {
-            if self.may_store(owner(blocks[i])) {
-                blocks.swap(kept, i);
-                kept += 1;
-            }
-        }
-        let (ours, others) = blocks.split_at_mut(kept);
+        let (ours, others) = super::part(blocks, |p| self.may_store(owner(p)));
         if !others.is_empty() {
             super::give_back(class, others);
         }

@@ -96,16 +96,6 @@ impl Arena {
     }
 }
 
-/// The class that a block filed under `filed` is of, for a `p` that may have been anything.
-pub fn class_of(p: usize, filed: Class) -> Class {
-    let found = Region::find(p).map_or(filed, |region| region.class_of(p));
-    if filed.has_older_of(found) {
-        found
-    } else {
-        filed
-    }
-}
-
 /// The arena whose slab or large block the page map says `p` is in, for a `p` that may have been
 /// anything: nothing behind it is touched.
 pub fn owner_of(p: usize, class: Class) -> Option<u16> {

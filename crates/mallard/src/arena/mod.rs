@@ -17,7 +17,7 @@ pub mod figures;
 mod home;
 pub mod interval;
 pub mod large;
-mod older;
+pub mod older;
 pub mod oversize;
 pub mod percpu;
 pub mod settings;
@@ -395,6 +395,18 @@ pub fn owner_of(p: usize) -> Option<u16> {
 /// Gives a block back to where it came from, past all stores.
 pub fn give_to_owner(class: Class, block: usize) {
     give_back(class, &mut [block]);
+}
+
+/// Parts blocks: those that are wanted first, and the others.
+fn part(blocks: &mut [usize], is_wanted: impl Fn(usize) -> bool) -> (&mut [usize], &mut [usize]) {
+    let mut wanted = 0;
+    for i in 0..blocks.len() {
+        if is_wanted(blocks[i]) {
+            blocks.swap(wanted, i);
+            wanted += 1;
+        }
+    }
+    blocks.split_at_mut(wanted)
 }
 
 /// Gives blocks back to where they came from: regions to their slabs, with one lock for each arena

@@ -7,23 +7,27 @@
 use crate::class::Class;
 use crate::space::Region;
 
+/// The class that a block filed under `filed` is of, for a `p` that may have been anything.
+pub fn class_of(p: usize, filed: Class) -> Class {
+    if !filed.is_tailored() {
+        return filed;
+    }
+    let found = Region::find(p).map_or(filed, |region| region.class_of(p));
+    if filed.has_older_of(found) {
+        found
+    } else {
+        filed
+    }
+}
+
 /// Gives back those of the blocks filed under a tailored class that are of the class which that was cut from, and tells
 /// which are left.
 #[cold]
 #[inline(never)]
 pub(super) fn give_back(filed: Class, blocks: &mut [usize]) -> &mut [usize] {
-    let from = filed.cut_from();
-    let is_older = |p| Region::find(p).is_some_and(|region| region.class_of(p) == from);
-    let mut older = 0;
-    for i in 0..blocks.len() {
-        if is_older(blocks[i]) {
-            blocks.swap(older, i);
-            older += 1;
-        }
-    }
-    let (older, own) = blocks.split_at_mut(older);
+    let (own, older) = super::part(blocks, |p| class_of(p, filed) == filed);
     if !older.is_empty() {
-        super::give_back(from, older);
+        super::give_back(filed.cut_from(), older);
     }
     own
 }

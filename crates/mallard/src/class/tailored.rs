@@ -191,8 +191,9 @@ fn make(from: Class, cut: usize) {
         let class = Class(TABLED as u8 + 1 + made);
         // SAFETY: the class is published below, and one thread makes classes at a time.
         unsafe { TABLES.shapes.set(class, SlabShape::of(cut)) };
-        TABLES.sizes[class.index()].store(cut as u32, Ordering::Relaxed);
         FROM[made as usize].store(from.0, Ordering::Relaxed);
+        // By a size other than 0 those know the class who go through all of them.
+        TABLES.sizes[class.index()].store(cut as u32, Ordering::Release);
         COUNT.store(made + 1, Ordering::Release);
         publish(from, class, cut);
     }
