@@ -7,10 +7,14 @@
 
 use super::slab::{LEVELS, Misuse, NO_LEVEL, Slab, WORDS};
 use super::store::Store;
+use super::traffic::{Taker, Traffic};
 use crate::class::{Class, SlabShape};
 use crate::sys::atomic::Ordering;
 use crate::sys::count::Kind;
 use crate::sys::lock::Mutex;
+
+/// Slabs of each list that are looked at for one of which a thread has taken before.
+const NEAR: usize = 4;
 
 #[repr(align(128))]
 pub struct Bin(pub Mutex<BinState>);
@@ -75,7 +79,58 @@ impl Bin {
 }
 
 impl BinState {
-    /// Takes regions from the bin's slabs, ascending within each slab.
+    /// Takes blocks from the store, else regions from the slabs.
+    #[inline(always)]
+    pub fn take(&mut self, class: Class, out: &mut [usize]) -> usize {
+        let n = self.store.take(class, out);
+        if n > 0 || !class.is_slab() {
+            return n;
+        }
+        let n = self.take_regions(out);
+        // A cache pops from the end: have it touch ascending addresses.
+        out[..n].reverse();
+        n
+    }
+
+    /// The same for the calling thread's own use: none that another thread put into the store, and regions of slabs
+    /// that are nearly as full as the fullest and that it took regions of last, while there are any.
+    // Small programs have no such traffic.
+    #[cold]
+    #[inline(never)]
+    pub fn take_own(&mut self, class: Class, out: &mut [usize]) -> usize {
+        let mut n = match self.store.has_others() {
+            true => 0,
+            false => self.store.take(class, out),
+        };
+        if n > 0 || !class.is_slab() {
+            return n;
+        }
+        let taker = Taker::current();
+        while n < out.len() {
+            let Some(slab) = self.own(taker).or_else(|| self.fullest()) else {
+                break;
+            };
+            slab.taker.set(Some(taker));
+            n += slab.take(&mut out[n..]);
+            self.file(slab);
+        }
+        self.counts.taken += n as u64;
+        out[..n].reverse();
+        n
+    }
+
+    /// Puts as many blocks into the store as there is room for, from the start; tells how many. What a thread has for its
+    /// own use does not go among another's.
+    #[inline(always)]
+    pub fn put(&mut self, class: Class, traffic: Traffic, blocks: &[usize]) -> usize {
+        self.counts.flushes += 1;
+        match traffic {
+            Traffic::Own if self.store.has_others() => 0,
+            _ => self.store.put(class, blocks),
+        }
+    }
+
+    /// Takes regions from the bin's slabs, ascending within each slab: the fullest first.
     pub fn take_regions(&mut self, out: &mut [usize]) -> usize {
         let mut n = 0;
         while n < out.len() {
@@ -85,6 +140,21 @@ impl BinState {
         }
         self.counts.taken += n as u64;
         n
+    }
+
+    /// A slab of which this taker was the last.
+    fn own(&mut self, taker: Taker) -> Option<&'static Slab> {
+        let (mut lists, mut slab, mut left) = (self.heads.iter(), None::<&Slab>, 0);
+        loop {
+            match slab {
+                Some(near) if near.taker.get() == Some(taker) => break,
+                Some(near) if left > 0 => slab = near.next.get(),
+                _ => (slab, left) = (*lists.next_back()?, NEAR),
+            }
+            left -= 1;
+        }
+        self.counts.reused += 1;
+        slab
     }
 
     fn fullest(&mut self) -> Option<&'static Slab> {

@@ -13,8 +13,18 @@ use crate::sys::atomic::Ordering;
 
 impl Arena {
     /// The arena in whose store blocks had better lie that are given back here.
+    #[inline]
     pub(super) fn home_of(&self, class: Class, blocks: &[usize]) -> &Arena {
-        let (true, [first, .., last]) = (class.is_slab() && several(), blocks) else {
+        match class.is_slab() && several() {
+            true => self.home_among_several(class, blocks),
+            false => self,
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn home_among_several(&self, class: Class, blocks: &[usize]) -> &Arena {
+        let [first, .., last] = blocks else {
             return self;
         };
         let owner = Slab::of(*first, class).arena();

@@ -2,7 +2,7 @@
 //!
 //! An arena has a bin for each class that a cache can hold. Threads are spread over the arenas so
 //! that few meet at a lock. `bin` holds one class's slabs (`slab`) and its transfer store (`store`);
-//! `large` are blocks that no bin serves. `figures` is what an arena tells the statistics, `interval` counts for
+//! whose blocks a thread had better get of them, `traffic` tells; `large` are blocks that no bin serves. `figures` is what an arena tells the statistics, `interval` counts for
 //! reports; `subrelease` has memory go back of slabs that are partly used. `table` knows which arenas there are, and gives a thread
 //! its own: an automatic arena is made when its first thread arrives and lives for ever; those of
 //! `by_hand` are made and destroyed as the program asks.
@@ -27,6 +27,7 @@ pub mod subrelease;
 mod table;
 #[cfg(test)]
 mod tests;
+mod traffic;
 
 use crate::class::{CACHED_CLASSES, Class, LINE, PAGE, tailored};
 use crate::die;
@@ -44,6 +45,7 @@ use slab::Slab;
 pub use store::bring_aligned_last;
 pub use table::{any, automatic, configure, existing, join, lock, made, numbered, records};
 use table::{heap_of, large_counts, record};
+pub use traffic::Traffic;
 
 // In this order: what every thread needs of it lies on the page of the smallest classes' bins.
 #[repr(C)]
@@ -152,27 +154,37 @@ impl Arena {
     /// Fills `out` with blocks of a class, from its start; tells how many came. None at all come
     /// only when memory is out.
     pub fn fill(&self, class: Class, out: &mut [usize]) -> usize {
-        self.fill_at(class, LINE, out)
+        self.fill_at(class, LINE, Traffic::Passing, out)
     }
 
     /// The same; with an `align` of more than [`LINE`], new blocks of whole pages begin with a page.
-    pub fn fill_at(&self, class: Class, align: usize, out: &mut [usize]) -> usize {
-        let n = self.fill_uncounted(class, align, out);
+    pub fn fill_at(
+        &self,
+        class: Class,
+        align: usize,
+        traffic: Traffic,
+        out: &mut [usize],
+    ) -> usize {
+        let n = self.fill_uncounted(class, align, traffic, out);
         interval::count(n * class.size());
         n
     }
 
     #[inline(always)]
-    fn fill_uncounted(&self, class: Class, align: usize, out: &mut [usize]) -> usize {
+    fn fill_uncounted(
+        &self,
+        class: Class,
+        align: usize,
+        traffic: Traffic,
+        out: &mut [usize],
+    ) -> usize {
         let slabs = {
             let mut b = self.bin(class).0.lock();
             b.counts.fills += 1;
-            let mut n = b.store.take(class, out);
-            if n == 0 && class.is_slab() {
-                n = b.take_regions(out);
-                // A cache pops from the end: have it touch ascending addresses.
-                out[..n].reverse();
-            }
+            let n = match traffic {
+                Traffic::Passing => b.take(class, out),
+                Traffic::Own => b.take_own(class, out),
+            };
             if n > 0 {
                 return n;
             }
@@ -274,6 +286,11 @@ impl Arena {
 
     /// Takes blocks of a class back. The slice is used as working space.
     pub fn flush(&self, class: Class, blocks: &mut [usize]) {
+        self.flush_from(class, Traffic::Passing, blocks);
+    }
+
+    /// The same, of what such traffic brings.
+    pub fn flush_from(&self, class: Class, traffic: Traffic, blocks: &mut [usize]) {
         let blocks = match by_hand::are_any() {
             true => self.part_with_strangers(class, blocks),
             false => blocks,
@@ -281,8 +298,7 @@ impl Arena {
         let home = self.home_of(class, blocks);
         let (kept, due) = {
             let mut b = home.bin(class).0.lock();
-            b.counts.flushes += 1;
-            (b.store.put(class, blocks), b.store.is_due())
+            (b.put(class, traffic, blocks), b.store.is_due())
         };
         if kept < blocks.len() {
             give_back(class, &mut blocks[kept..]);

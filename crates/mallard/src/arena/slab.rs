@@ -4,6 +4,7 @@
 //! there, so that a free region is never read or written by us. A slab belongs to one bin for its
 //! life, whose lock guards the cells.
 
+use super::traffic::Taker;
 use crate::class::{Class, PAGE, SlabShape};
 use crate::die;
 use crate::heap::{HEAP, Run};
@@ -54,6 +55,8 @@ pub struct Slab {
     most_free: Cell<u16>,
     /// No word of the bitmap below this one has a bit set.
     hint: Cell<u16>,
+    /// Who took regions of it last, if that was for a thread's own use.
+    pub taker: Cell<Option<Taker>>,
 }
 
 // What is freed at random touches one line of small slabs, two of others.
@@ -163,6 +166,7 @@ impl Slab {
                 free: Cell::new(regions as u16),
                 most_free: Cell::new(0),
                 hint: Cell::new(0),
+                taker: Cell::new(None),
             });
             slab.as_ref()
         };
@@ -372,6 +376,7 @@ impl Slab {
     }
 
     /// Takes free regions in ascending order until `out` is full or none is left.
+    #[inline(never)]
     pub fn take(&self, out: &mut [usize]) -> usize {
         let size = self.shape.size as usize;
         let words = self.words();

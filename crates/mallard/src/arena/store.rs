@@ -147,6 +147,11 @@ impl Store {
         }
     }
 
+    /// Whether it holds blocks that another thread put here.
+    pub fn has_others(&self) -> bool {
+        self.len > 0 && self.putter != tls::thread()
+    }
+
     /// Whether it has passed blocks from one thread to another lately.
     pub fn is_shared(&self) -> bool {
         self.shared > 0
@@ -217,6 +222,7 @@ impl Store {
     }
 
     /// Hands out the blocks that came last.
+    #[inline(never)]
     pub fn take(&mut self, class: Class, out: &mut [usize]) -> usize {
         let n = out.len().min(self.len as usize);
         if n > 0 && self.putter != tls::thread() {

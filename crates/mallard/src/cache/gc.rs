@@ -12,7 +12,7 @@
 //! bounds.
 
 use super::{ThreadCache, keeper, life};
-use crate::arena::{self, subrelease};
+use crate::arena::{self, Traffic, subrelease};
 use crate::class::Class;
 use crate::heap::HEAP;
 use crate::sys::atomic::{AtomicU64, Ordering};
@@ -66,7 +66,7 @@ impl ThreadCache {
             // As long as it was, and not touched below the mark: most likely not at all.
             self.retire(class);
         } else if unused > 0 {
-            self.give_lowest(class, unused);
+            self.give_lowest(class, Traffic::Passing, unused);
             self.shrink(class);
         }
         seen.set(stack.len() as u16);

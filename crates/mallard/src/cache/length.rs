@@ -11,7 +11,7 @@
 
 use super::ThreadCache;
 use super::stack::array_bytes;
-use crate::arena;
+use crate::arena::{self, Traffic};
 use crate::class::Class;
 use crate::space::meta;
 use crate::sys::atomic::{AtomicUsize, Ordering, compiler_fence};
@@ -33,6 +33,8 @@ const WAVE: u8 = 4;
 const ONE_WAY_BYTES: usize = 32 * 1024;
 const SOME_BLOCKS: usize = 127;
 const MANY_BLOCKS: usize = 1023;
+/// Room for so many blocks makes a stack long.
+const LONG: usize = 512;
 /// A stack that runs full so many times in a row gets blocks that nobody will ask for soon, whatever its length:
 /// then it has room for no more than so many, so that its array stays in the processor's first cache beside
 /// what the program frees.
@@ -138,6 +140,26 @@ impl ThreadCache {
             ENDLESS_BLOCKS
         } else {
             MOST_BLOCKS
+        }
+    }
+
+    /// What a batch between a stack and the arena is part of: where a stack is long and waves are higher still, by which the
+    /// thread frees and asks for blocks by turns, of what it has for itself.
+    #[inline]
+    pub(super) fn traffic(&self, class: Class) -> Traffic {
+        if self.stack(class).capacity() < LONG {
+            return Traffic::Passing;
+        }
+        self.traffic_of_long(class)
+    }
+
+    // Small programs have no stacks that long.
+    #[cold]
+    #[inline(never)]
+    fn traffic_of_long(&self, class: Class) -> Traffic {
+        match self.streaks[class.index()].get().unsigned_abs() <= WAVE {
+            true => Traffic::Own,
+            false => Traffic::Passing,
         }
     }
 

@@ -26,7 +26,7 @@ mod stack;
 #[cfg(test)]
 mod tests;
 
-use crate::arena::{self, Arena, percpu};
+use crate::arena::{self, Arena, Traffic, percpu};
 use crate::class::{CACHED_CLASSES, Class, LINE, Place, SLAB_CLASSES, tailored};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering, compiler_fence};
@@ -302,15 +302,19 @@ impl ThreadCache {
         stack.set_mark(0);
         if !self.keeps(class) || !self.grow(class, self.turn(class, true)) {
             let mut one = [0];
-            return (self.arena().fill_at(class, align, &mut one) == 1).then_some(one[0]);
+            let n = self
+                .arena()
+                .fill_at(class, align, Traffic::Passing, &mut one);
+            return (n == 1).then_some(one[0]);
         }
-        // Half of what fits where there is room for it, so that batches of two threads from one slab seldom
-        // share a cache line.
-        let want = (below + (stack.capacity() / 2).max(1)).min(stack.capacity());
+        // A large part of what fits where there is room for it, so that batches of two threads from one slab
+        // seldom share a cache line.
+        let traffic = self.traffic(class);
+        let want = (below + traffic.batch(stack.capacity())).min(stack.capacity());
         if want > below {
             // SAFETY: this is the owning thread, and the stack ends where the words begin.
             let words = unsafe { stack.words(below, want) };
-            let n = self.arena().fill_at(class, align, words);
+            let n = self.arena().fill_at(class, align, traffic, words);
             stack.set_len(below + n);
         }
         stack.pop()
@@ -366,7 +370,9 @@ impl ThreadCache {
         self.grow(class, self.turn(class, false));
         if !stack.push(block) {
             let room = self.room_when_full(class);
-            self.give_lowest(class, stack.len() - room / 2);
+            let traffic = self.traffic(class);
+            let n = stack.len() + traffic.batch(room) - room;
+            self.give_lowest(class, traffic, n);
             if room < stack.capacity() {
                 self.set_room(class, room);
             }
@@ -404,10 +410,11 @@ impl ThreadCache {
     }
 
     /// Gives the lowest blocks of a stack, those that lay there longest, to the arena.
-    fn give_lowest(&self, class: Class, n: usize) {
+    fn give_lowest(&self, class: Class, traffic: Traffic, n: usize) {
         let stack = self.stack(class);
         // SAFETY: this is the owning thread; the blocks are dropped right after.
-        self.arena().flush(class, unsafe { stack.words(0, n) });
+        let blocks = unsafe { stack.words(0, n) };
+        self.arena().flush_from(class, traffic, blocks);
         stack.drop_lowest(n);
     }
 
@@ -415,7 +422,7 @@ impl ThreadCache {
     fn close(&self, class: Class) {
         let stack = self.stack(class);
         if stack.len() > 0 {
-            self.give_lowest(class, stack.len());
+            self.give_lowest(class, Traffic::Passing, stack.len());
         }
         if stack.capacity() > 0 {
             self.set_room(class, 0);

@@ -118,6 +118,47 @@ fn a_stack_is_as_long_as_its_use_needs() {
 }
 
 #[test]
+fn a_long_stack_that_turns_is_moved_by_quarters_and_one_that_does_not_by_halves() {
+    let _alone = alone();
+    in_a_thread(|cache| {
+        let class = Class::of(48);
+        let stack = cache.stack(class);
+        // All come from slabs, which have plenty.
+        let (kept, given): (Vec<_>, Vec<_>) = (0..40_000)
+            .map(|i| (i % 2, take(cache, class)))
+            .partition(|(odd, _)| *odd == 1);
+        given.iter().for_each(|&(_, p)| give(cache, class, p));
+        waves(cache, class, 4000);
+        arena::drain(true);
+        let mut blocks = Vec::new();
+        // Blocks that come at once when there are none, and those that go when there is no room.
+        let come = |blocks: &mut Vec<usize>| {
+            (0..stack.len()).for_each(|_| blocks.push(take(cache, class)));
+            blocks.push(take(cache, class));
+            stack.len() + 1
+        };
+        let go = |blocks: &mut Vec<usize>| {
+            let room = stack.capacity() - stack.len();
+            blocks.drain(..room).for_each(|p| give(cache, class, p));
+            give(cache, class, blocks.pop().expect("there are more"));
+            stack.capacity() - (stack.len() - 1)
+        };
+        assert!(stack.capacity() > 2000, "it grew");
+        assert_eq!(come(&mut blocks), stack.capacity() / 4);
+        (0..8).for_each(|_| assert!(come(&mut blocks) > 1));
+        let half = stack.capacity() / 2;
+        assert_eq!(come(&mut blocks), half, "empty, and empty again");
+        assert_eq!(go(&mut blocks), stack.capacity() / 4);
+        (0..5).for_each(|_| assert!(go(&mut blocks) > 1));
+        let half = stack.capacity() / 2;
+        assert_eq!(go(&mut blocks), half, "full, and full again");
+        blocks.extend(kept.iter().map(|&(_, p)| p));
+        blocks.drain(..).for_each(|p| give(cache, class, p));
+        cache.close(class);
+    });
+}
+
+#[test]
 fn a_stack_that_runs_full_without_end_is_short_until_it_is_emptied() {
     let _alone = alone();
     in_a_thread(|cache| {

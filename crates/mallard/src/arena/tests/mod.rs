@@ -2,6 +2,7 @@
 
 mod arenas;
 mod spread;
+mod traffic;
 
 use super::slab::{LEVELS, Misuse, NO_LEVEL};
 use super::store::Store;

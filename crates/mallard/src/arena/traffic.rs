@@ -1,0 +1,45 @@
+//! What a batch of blocks between a cache and an arena is part of.
+//!
+//! Most often nobody knows, or blocks go from the threads that allocate them to others that free them: then
+//! whatever the store holds serves whoever asks, and of slabs the fullest are used up first. But a thread that frees and
+//! allocates by turns, in waves, wants back what it freed. What other threads of its arena freed is beside blocks
+//! that they still use, in the same cache lines, and the lines would go back and forth between processors from then on.
+//! Such a thread leaves alone a store in which another's blocks lie, and prefers slabs ([`super::bin`]) that it took
+//! regions of last.
+
+use crate::sys::tls;
+use core::num::NonZeroU16;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Traffic {
+    /// From one thread to another, for all that is known.
+    Passing,
+    /// From a thread and back to the same.
+    Own,
+}
+
+impl Traffic {
+    /// How many blocks of a stack with so much room are moved at a time. Half of one that goes on to run empty, or full. Of
+    /// one that turns a quarter: as long as that, waves between half and all of what it holds would find it
+    /// empty, and full, at each turn.
+    pub fn batch(self, room: usize) -> usize {
+        let part = match self {
+            Traffic::Passing => room / 2,
+            Traffic::Own => room / 4,
+        };
+        part.max(1)
+    }
+}
+
+/// Stands for a thread, and seldom for two of them at the same time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Taker(NonZeroU16);
+
+impl Taker {
+    /// The calling thread.
+    pub fn current() -> Self {
+        // Fibonacci hashing: any bits may be those that tell the addresses of threads' blocks apart.
+        let hash = (tls::thread() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
+        Taker(NonZeroU16::MIN | hash as u16)
+    }
+}
