@@ -307,6 +307,23 @@ fn a_trivial_program_has_little_of_the_library_in_memory() {
     assert!(written <= 4, "{written} KiB that the loader wrote");
 }
 
+/// The long block that C++'s runtime allocates before anybody's start needs what programs of a few mebibytes run, and no
+/// more.
+#[test]
+fn a_trivial_cpp_program_has_none_of_the_code_in_memory_that_few_run() {
+    let library = Library::release();
+    if !library.is_mallard() {
+        return;
+    }
+    let code = median(
+        "trivial.cpp",
+        Allocator::Preload(library),
+        "smaps",
+        |text| resident_pieces(text, &library.shared, "r-xp").0,
+    );
+    assert!(code > 40 && code <= 40 + 60, "{code} KiB of code");
+}
+
 /// What programs of a few mebibytes run besides lies together, and all that few run apart from it.
 #[test]
 fn a_usual_program_has_the_code_in_memory_that_it_runs() {

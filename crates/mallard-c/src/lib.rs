@@ -3,7 +3,7 @@
 //! Thin: every function here turns its language's conventions (null, `errno`, exceptions, overflow
 //! of a product) into a call of `mallard_core::api`. `c` has the C and POSIX functions, `glibc` those
 //! that the GNU C library has besides, `cxx` the operators of C++, `extended` jemalloc's functions with
-//! flags, `report` what is printed, `prefixed` all of them under jemalloc's prefix, `pieces` keeps code that few programs run out of memory. `mallard.h` declares them. `counters` is in the
+//! flags, `report` what is printed, `prefixed` all of them under jemalloc's prefix. `mallard.h` declares them. `counters` is in the
 //! lab's build alone.
 
 #![no_std]
@@ -15,7 +15,6 @@ mod ctl;
 mod cxx;
 mod extended;
 mod glibc;
-mod pieces;
 mod prefixed;
 mod report;
 

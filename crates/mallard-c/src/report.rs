@@ -1,7 +1,6 @@
 //! `malloc_stats_print`, and the reports that options ask for: one at the end of the process, one for every
 //! so many bytes.
 
-use crate::pieces;
 use core::ffi::{CStr, c_char, c_void};
 use mallard_core::api;
 use mallard_core::report;
@@ -44,7 +43,6 @@ static AT_THE_START: extern "C" fn() = begin;
 static AT_THE_END: extern "C" fn() = end;
 
 extern "C" fn begin() {
-    pieces::set_apart();
     api::on_interval(|| {
         report::print(
             api::options().stats_interval_opts.as_bytes(),

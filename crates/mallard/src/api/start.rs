@@ -98,6 +98,8 @@ impl conf::Sink for Messages {
 fn first() {
     STARTING.lock();
     if !STARTED.load(Ordering::Relaxed) {
+        #[cfg(feature = "c-symbols")]
+        super::pieces::set_apart();
         // SAFETY: under the lock.
         let beginning = unsafe { &*OPTIONS.0.get() };
         let outcome = conf::read(beginning, conf_symbol(), &mut Messages);

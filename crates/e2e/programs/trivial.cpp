@@ -1,0 +1,10 @@
+/* The smallest program that has C++'s runtime, which allocates before any library's start; with an argument it shows a file of
+ * /proc/self at its end. */
+#include "show.h"
+#include <string>
+
+int main(int count, char **arguments) {
+    std::string text(100, 'a');
+    text += text;
+    return count > 1 ? show(arguments[1]) : text.size() != 200;
+}
