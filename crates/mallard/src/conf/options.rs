@@ -259,7 +259,7 @@ mod why {
         "Caches grow for classes that are much used and shrink for those that are not.";
     pub const GC: &str = "Idle blocks leave a cache after so many of its own slow events.";
     pub const HPA: &str = "The page heap is built around huge pages in any case: see `thp`.";
-    pub const FIT: &str = "Free runs end with their chunk of 2 MiB, and the fullest chunk with room serves a request.";
+    pub const FIT: &str = "Free runs end with their chunk of 2 MiB, and the first chunk with room serves a request, or behind 128 MiB the fullest.";
     pub const SLABS: &str =
         "The slabs of each class have one shape, fixed when the library is built.";
     pub const GUARDS: &str =

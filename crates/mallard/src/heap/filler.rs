@@ -1,13 +1,23 @@
 //! Partly used chunks, filed so that runs are packed into as few chunks as possible.
 //!
-//! A chunk with free pages and allocated ones is in exactly one list, chosen by how full it is and
-//! by the longest run of free pages in it. A request takes the fullest chunk that surely has the
-//! room, and of those the one with the shortest sufficient run: full chunks fill up, sparse ones
+//! Among the heap's first [`NEAR`] chunks a request takes the first by address that has the room. So what was freed is soon
+//! used again, as long as the processor's caches have it, and the heap's end drains. That first fit by address fragments
+//! little was found for blocks (Wilson and others, *Dynamic Storage Allocation: A Survey and Critical Review*, 1995);
+//! `docs/design/page-heap.md` has what it brings here.
+//!
+//! Further on that search would be long. Every chunk with free pages and allocated ones is in exactly one list, chosen by
+//! how full it is and by the longest run of free pages in it. A request that finds no room among the first takes the fullest
+//! chunk that surely has it, and of those the one with the shortest sufficient run: full chunks fill up, sparse ones
 //! drain until they are whole again and can serve anything, or go back to the system. The idea is
 //! that of TCMalloc's huge page filler (Hunter and others, *Beyond malloc efficiency to fleet
 //! efficiency*, OSDI 2021).
 
-use crate::space::chunk::{CHUNK_PAGES, Chunk, NO_LIST};
+use crate::space::Region;
+use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk, NO_LIST};
+use crate::space::region::SLICE_CHUNKS;
+
+/// Chunks that are searched by address: those of the heap's first slice, 128 MiB.
+const NEAR: usize = SLICE_CHUNKS;
 
 /// Steps of fullness.
 const LEVELS: usize = 16;
@@ -18,6 +28,59 @@ pub struct Filler {
     heads: [[Option<&'static Chunk>; STEPS]; LEVELS],
     /// For each level, the steps with a chunk.
     filled: [u64; LEVELS],
+    near: Near,
+    /// Whether a chunk behind the near ones was ever filed.
+    has_further: bool,
+}
+
+/// The chunks of the heap's first slice.
+struct Near {
+    /// Those that are filed.
+    filed: u64,
+    /// The longest run of free pages in each of these.
+    longest: [u16; NEAR],
+    /// Where the slice begins; 0 before a chunk was filed.
+    base: usize,
+}
+
+const _: () = assert!(NEAR <= u64::BITS as usize);
+
+impl Near {
+    const NONE: Near = Near {
+        filed: 0,
+        longest: [0; NEAR],
+        base: 0,
+    };
+
+    /// Notes whether a chunk is filed, and its longest run; false where the chunk is not one of the first.
+    #[inline]
+    fn note(&mut self, chunk: &Chunk, is_filed: bool) -> bool {
+        if self.base == 0 {
+            let before = chunk.region().index_of(chunk) % NEAR;
+            self.base = chunk.addr() - before * CHUNK;
+        }
+        let i = chunk.addr().wrapping_sub(self.base) / CHUNK;
+        let Some(longest) = self.longest.get_mut(i) else {
+            return false;
+        };
+        *longest = chunk.longest.get();
+        self.filed = self.filed & !(1 << i) | (is_filed as u64) << i;
+        true
+    }
+
+    #[inline]
+    fn find(&self, pages: usize) -> Option<&'static Chunk> {
+        let mut left = self.filed;
+        while left != 0 {
+            let i = left.trailing_zeros() as usize;
+            if self.longest[i % NEAR] as usize >= pages {
+                let addr = self.base + i * CHUNK;
+                return Region::find(addr).map(|region| region.chunk_of(addr));
+            }
+            left &= left - 1;
+        }
+        None
+    }
 }
 
 /// The last step whose length is at most `len`.
@@ -45,6 +108,8 @@ impl Filler {
         Filler {
             heads: [[None; STEPS]; LEVELS],
             filled: [0; LEVELS],
+            near: Near::NONE,
+            has_further: false,
         }
     }
 
@@ -59,9 +124,10 @@ impl Filler {
             (level * STEPS + step_within(chunk.longest.get() as usize)) as u16
         };
         if list != chunk.list.get() {
-            self.unlink(chunk);
+            self.unlink_from_list(chunk);
             self.link(chunk, list);
         }
+        self.has_further |= !self.near.note(chunk, list != NO_LIST);
     }
 
     fn link(&mut self, chunk: &'static Chunk, list: u16) {
@@ -82,6 +148,11 @@ impl Filler {
 
     /// Takes the chunk from where it was: nobody finds it until it is filed again.
     pub fn unlink(&mut self, chunk: &'static Chunk) {
+        self.unlink_from_list(chunk);
+        self.near.note(chunk, false);
+    }
+
+    fn unlink_from_list(&mut self, chunk: &'static Chunk) {
         let list = chunk.list.replace(NO_LIST);
         if list == NO_LIST {
             return;
@@ -102,8 +173,18 @@ impl Filler {
         }
     }
 
-    /// A chunk with `pages` consecutive free pages, the fullest first.
+    /// A chunk with `pages` consecutive free pages: the first of the near ones by address, else the fullest.
     pub fn find(&self, pages: usize) -> Option<&'static Chunk> {
+        match self.near.find(pages) {
+            None if self.has_further => self.fullest(pages),
+            found => found,
+        }
+    }
+
+    /// The fullest of all chunks that has `pages` consecutive free pages.
+    #[cold]
+    #[inline(never)]
+    fn fullest(&self, pages: usize) -> Option<&'static Chunk> {
         let sure = step_holding(pages);
         let enough = if sure >= STEPS { 0 } else { u64::MAX << sure };
         for level in (0..LEVELS).rev() {
@@ -141,7 +222,58 @@ impl Filler {
 
 #[cfg(test)]
 mod tests {
+    use super::super::PageHeap;
+    use super::super::huge_pages::tests::{chunk_of, grown};
     use super::*;
+    use crate::class::PAGE;
+    use crate::testing::alone;
+    use core::cell::RefCell;
+    use std::collections::BTreeSet;
+
+    /// Frees all that is held of the chunk at `at`.
+    fn empty(heap: &PageHeap, at: usize) {
+        let is_held = |&page: &usize| !chunk_of(at).free.all_in(page, 1);
+        (0..CHUNK_PAGES)
+            .filter(is_held)
+            .for_each(|page| heap.free(at + page * PAGE, 1));
+    }
+
+    #[test]
+    fn the_first_chunk_by_address_serves_and_behind_the_near_ones_the_fullest() {
+        let _alone = alone();
+        let Some(heap) = grown() else { return };
+        let chunks = RefCell::new(BTreeSet::new());
+        let take = |pages| {
+            let chunk = chunk_of(heap.alloc(pages, PAGE).expect("vacant").addr).addr();
+            chunks.borrow_mut().insert(chunk);
+            chunk
+        };
+        // Two whole chunks, of which all but so many pages are freed again.
+        let pair = |sparse: usize, dense: usize| {
+            let [one, other] = [take(CHUNK_PAGES), take(CHUNK_PAGES)];
+            let pair = [one.min(other), one.max(other)];
+            for (at, used) in pair.into_iter().zip([sparse, dense]) {
+                heap.free(at + used * PAGE, CHUNK_PAGES - used);
+            }
+            pair
+        };
+        let [sparse, dense] = pair(400, 450);
+        assert_eq!(take(50), sparse, "though the other is fuller");
+        let both = [take(62), take(62)];
+        assert_eq!(both, [sparse, dense], "full now");
+        // All that are near, and the first behind them.
+        while take(CHUNK_PAGES) < sparse + NEAR * CHUNK {}
+        let [sparse, fullest] = pair(400, 450);
+        assert_eq!(take(50), fullest);
+        assert_eq!(take(50), sparse, "it alone has the room");
+        heap.free(dense, 60);
+        assert_eq!(take(50), dense, "a near one before all others");
+        chunks
+            .into_inner()
+            .into_iter()
+            .for_each(|chunk| empty(heap, chunk));
+        heap.purge_all();
+    }
 
     #[test]
     fn steps_bracket_every_length() {

@@ -42,10 +42,19 @@ pub fn find(pool: &Pool, pages: usize) -> Option<usize> {
     for region in Region::all() {
         look_over::<false>(region, pool.heap(), &mut best);
     }
-    for region in pool.lent() {
-        look_over::<true>(region, pool.heap(), &mut best);
+    if pool.lent().next().is_some() {
+        look_over_lent(pool, &mut best);
     }
     best.found.map(|(_, at)| at)
+}
+
+// Few programs have hooks, and its code is long.
+#[cold]
+#[inline(never)]
+fn look_over_lent(pool: &Pool, best: &mut Best) {
+    for region in pool.lent() {
+        look_over::<true>(region, pool.heap(), best);
+    }
 }
 
 /// Sees the runs of a region; of one that hooks lent, those within one extent.
