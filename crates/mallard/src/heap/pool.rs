@@ -2,7 +2,7 @@
 //!
 //! Every region knows, for every page heap, the set of its chunks that hold no allocated page, and of
 //! those the ones that hold memory. A single chunk is taken from the latter first (memory that is
-//! already there costs no page fault), lowest address first; a row of chunks where it fits best. When
+//! already there costs no page fault), lowest address first; a row of chunks where it fits first. When
 //! there is none, the heap grows behind its last chunk of a region or claims a slice of one, or
 //! another region is made. Addresses stay committed when their memory goes back, unless the option
 //! `retain` is off: then vacant chunks are given up whole, and committed anew when they are needed.
@@ -246,7 +246,7 @@ impl Pool {
             let start = if r.is_lent() {
                 find_row(r, n, align, |c| vacant.contains(r.index_of(c)))
             } else {
-                vacant.best_fit(n, |i| aligned(r, i, align))
+                vacant.first_fit(n, |i| aligned(r, i, align))
             }?;
             Some(r.chunk(start))
         })

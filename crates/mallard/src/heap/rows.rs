@@ -3,12 +3,13 @@
 //! A block of a megabyte or three leaves the rest of its last chunk free, and many such rests are more
 //! than the blocks that would fit into one: the rest of one chunk and the head of the next, with vacant
 //! chunks between them, are one run of pages all the same. They are looked for chunk by chunk, which
-//! is little beside what such a block costs to be touched, among the first [`LOOKED_AT`] of the heap.
+//! is little beside what such a block costs to be touched, among the first [`LOOKED_AT`] of the heap, and the first by
+//! address is taken, for the reasons that [`super::filler`] gives.
 //! The page heap asks here, under its lock, before it breaks or commits a chunk.
 
 use super::pool::Pool;
 use crate::class::PAGE;
-use crate::space::chunk::{CHUNK, CHUNK_PAGES};
+use crate::space::chunk::CHUNK_PAGES;
 use crate::space::{HeapId, Region};
 
 /// The shortest run that is worth the look, in pages, and the first that is not: longer blocks begin
@@ -18,50 +19,34 @@ pub const MOST: usize = 2 * CHUNK_PAGES;
 /// Chunks that are looked at, at the lowest addresses; their last group in whole.
 const LOOKED_AT: usize = 128;
 
-/// The shortest of the runs seen that are long enough, the first of equals.
-struct Best {
-    pages: usize,
-    found: Option<(usize, usize)>,
-}
-
-impl Best {
-    /// Sees a run of `len` pages that ends at `end`.
-    fn see(&mut self, end: usize, len: usize) {
-        if len >= self.pages && self.found.is_none_or(|(shortest, _)| len < shortest) {
-            self.found = Some((len, end - len * PAGE));
-        }
-    }
-}
-
-/// The address of a free run of this heap that has `pages` pages at least and does not lie inside one
-/// chunk that has used pages too: the shortest there is.
+/// The address of the first free run of this heap that has `pages` pages at least and begins or ends at
+/// the border of a chunk or reaches over it.
 #[cold]
 #[inline(never)]
 pub fn find(pool: &Pool, pages: usize) -> Option<usize> {
-    let mut best = Best { pages, found: None };
-    for region in Region::all() {
-        look_over::<false>(region, pool.heap(), &mut best);
-    }
-    if pool.lent().next().is_some() {
-        look_over_lent(pool, &mut best);
-    }
-    best.found.map(|(_, at)| at)
+    let in_own = |region| first_in::<false>(region, pool.heap(), pages);
+    Region::all().iter().find_map(in_own).or_else(|| {
+        // Few programs have hooks, and the code for them is long.
+        let has_lent = pool.lent().next().is_some();
+        has_lent.then(|| find_lent(pool, pages)).flatten()
+    })
 }
 
-// Few programs have hooks, and its code is long.
 #[cold]
 #[inline(never)]
-fn look_over_lent(pool: &Pool, best: &mut Best) {
-    for region in pool.lent() {
-        look_over::<true>(region, pool.heap(), best);
-    }
+fn find_lent(pool: &Pool, pages: usize) -> Option<usize> {
+    let mut lent = pool.lent();
+    lent.find_map(|region| first_in::<true>(region, pool.heap(), pages))
 }
 
-/// Sees the runs of a region; of one that hooks lent, those within one extent.
-fn look_over<const LENT: bool>(region: &'static Region, heap: HeapId, best: &mut Best) {
+/// The first run of a region; of one that hooks lent, within one extent.
+fn first_in<const LENT: bool>(
+    region: &'static Region,
+    heap: HeapId,
+    pages: usize,
+) -> Option<usize> {
     // Free pages right before chunk `next`.
     let (mut run, mut next) = (0, 0);
-    let start = |i: usize| region.heap() + i * CHUNK;
     let mut left = LOOKED_AT;
     for (first, chunks) in region.neighbours_of(heap) {
         if left == 0 {
@@ -71,25 +56,55 @@ fn look_over<const LENT: bool>(region: &'static Region, heap: HeapId, best: &mut
         for (i, chunk) in (first..).zip(chunks) {
             let is_there = chunk.committed.get() && !(LENT && chunk.away.get());
             if i != next || !is_there || LENT && chunk.begins.get() {
-                best.see(start(next), run);
                 run = 0;
             }
             next = i + 1;
             if !is_there {
                 continue;
             }
-            if chunk.is_vacant() {
-                run += CHUNK_PAGES;
-                continue;
+            let head = match chunk.is_vacant() {
+                true => CHUNK_PAGES,
+                false => chunk.free.run_at(0),
+            };
+            if run + head >= pages {
+                return Some(chunk.addr() - run * PAGE);
             }
-            let head = chunk.free.run_at(0);
-            if run > 0 {
-                best.see(start(i) + head * PAGE, run + head);
-            }
-            run = chunk.free.set_below(CHUNK_PAGES);
+            run = match chunk.is_vacant() {
+                true => run + CHUNK_PAGES,
+                false => chunk.free.set_below(CHUNK_PAGES),
+            };
         }
     }
-    if run >= CHUNK_PAGES {
-        best.see(start(next), run);
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::huge_pages::tests::grown;
+    use crate::class::PAGE;
+    use crate::space::chunk::CHUNK_PAGES;
+    use crate::testing::alone;
+
+    #[test]
+    fn the_first_row_that_is_long_enough_serves_though_another_is_shorter() {
+        let _alone = alone();
+        let Some(heap) = grown() else { return };
+        let pages = 8 * CHUNK_PAGES;
+        let at = heap.alloc(pages, PAGE).expect("vacant").addr;
+        let place = |chunk: usize, page: usize| at + (chunk * CHUNK_PAGES + page) * PAGE;
+        let [too_short, long, short] = [(1, 400, 500), (2, 400, 900), (5, 400, 610)]
+            .map(|(chunk, page, pages)| (place(chunk, page), pages));
+        heap.free_many([too_short, long, short].into_iter());
+        let found = heap.alloc(600, PAGE).expect("there is room").addr;
+        assert_eq!(found, long.0);
+        heap.free_many([(found, 600), (at, CHUNK_PAGES + 400)].into_iter());
+        let between = |a: (usize, usize), end: usize| (a.0 + a.1 * PAGE, (end - a.0) / PAGE - a.1);
+        let rest = [
+            between(too_short, long.0),
+            between(long, short.0),
+            between(short, at + pages * PAGE),
+        ];
+        heap.free_many(rest.into_iter());
+        heap.purge_all();
     }
 }

@@ -180,26 +180,22 @@ impl ChunkSet<'_> {
         None
     }
 
-    /// The smallest run of at least `n` members that has room for one beginning where `aligned`
-    /// moves its start to; gives that start.
-    pub fn best_fit(&self, n: usize, aligned: impl Fn(usize) -> usize) -> Option<usize> {
-        let mut best: Option<(usize, usize)> = None;
+    /// The first run of members that has room for `n` beginning where `aligned` moves its start to; gives that
+    /// start.
+    pub fn first_fit(&self, n: usize, aligned: impl Fn(usize) -> usize) -> Option<usize> {
         let mut from = 0;
         while let Some(start) = self.next(from, true) {
             let end = self.next(start, false).unwrap_or(self.len());
             let at = aligned(start);
-            if at + n <= end && best.is_none_or(|(_, len)| end - start < len) {
-                best = Some((at, end - start));
-                if end - start == n {
-                    break;
-                }
+            if at + n <= end {
+                return Some(at);
             }
             from = end;
             if from >= self.len() {
                 break;
             }
         }
-        best.map(|(at, _)| at)
+        None
     }
 
     /// Members right before a chunk, consecutive.

@@ -90,18 +90,14 @@ proptest! {
             members.iter().rev().copied().collect::<Vec<_>>());
         prop_assert_eq!(set.before(len), model.iter().rev().take_while(|m| **m).count());
 
-        // The smallest maximal run that holds `want` chunks from an aligned one on.
-        let mut best: Option<(usize, usize)> = None;
+        // The first maximal run that holds `want` chunks from an aligned one on.
         let mut at = 0;
-        for run in model.split_inclusive(|m| !m) {
+        let fits = model.split_inclusive(|m| !m).find_map(|run| {
             let (start, length) = (at, run.iter().filter(|m| **m).count());
             at += run.len();
             let aligned = start.next_multiple_of(align);
-            if aligned + want <= start + length && best.is_none_or(|b| length < b.1) {
-                best = Some((aligned, length));
-            }
-        }
-        let found = set.best_fit(want, |i| i.next_multiple_of(align));
-        prop_assert_eq!(found, best.map(|b| b.0));
+            (aligned + want <= start + length).then_some(aligned)
+        });
+        prop_assert_eq!(set.first_fit(want, |i| i.next_multiple_of(align)), fits);
     }
 }
