@@ -307,6 +307,13 @@ fn a_trivial_program_has_little_of_the_library_in_memory() {
     assert!(written <= 4, "{written} KiB that the loader wrote");
 }
 
+/// What a program has of the library's code in memory at its end, in KiB.
+fn code_in_memory(program: &str, library: &Library) -> u64 {
+    median(program, Allocator::Preload(library), "smaps", |text| {
+        resident_pieces(text, &library.shared, "r-xp").0
+    })
+}
+
 /// The long block that C++'s runtime allocates before anybody's start needs what programs of a few mebibytes run, and no
 /// more.
 #[test]
@@ -315,12 +322,7 @@ fn a_trivial_cpp_program_has_none_of_the_code_in_memory_that_few_run() {
     if !library.is_mallard() {
         return;
     }
-    let code = median(
-        "trivial.cpp",
-        Allocator::Preload(library),
-        "smaps",
-        |text| resident_pieces(text, &library.shared, "r-xp").0,
-    );
+    let code = code_in_memory("trivial.cpp", library);
     assert!(code > 40 && code <= 40 + 60, "{code} KiB of code");
 }
 
@@ -331,8 +333,6 @@ fn a_usual_program_has_the_code_in_memory_that_it_runs() {
     if !library.is_mallard() {
         return;
     }
-    let code = median("usual.c", Allocator::Preload(library), "smaps", |text| {
-        resident_pieces(text, &library.shared, "r-xp").0
-    });
+    let code = code_in_memory("usual.c", library);
     assert!(code > 40 && code <= 40 + 60, "{code} KiB of code");
 }

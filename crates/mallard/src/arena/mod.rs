@@ -165,36 +165,24 @@ impl Arena {
         traffic: Traffic,
         out: &mut [usize],
     ) -> usize {
-        let n = self.fill_uncounted(class, align, traffic, out);
-        interval::count(n * class.size());
-        n
-    }
-
-    #[inline(always)]
-    fn fill_uncounted(
-        &self,
-        class: Class,
-        align: usize,
-        traffic: Traffic,
-        out: &mut [usize],
-    ) -> usize {
-        let slabs = {
+        let (there, slabs) = {
             let mut b = self.bin(class).0.lock();
             b.counts.fills += 1;
             let n = match traffic {
                 Traffic::Passing => b.take(class, out),
                 Traffic::Own => b.take_own(class, out),
             };
-            if n > 0 {
-                return n;
-            }
-            b.counts.slabs
+            (n, b.counts.slabs)
         };
-        if class.is_slab() {
+        let n = if there > 0 {
+            there
+        } else if class.is_slab() {
             self.fill_from_new_slabs(class, slabs, out)
         } else {
             self.fill_runs(class, align, out)
-        }
+        };
+        interval::count(n * class.size());
+        n
     }
 
     /// How many slabs a class that has so many gets at a time. An arena made by hand may be reset while a spare slab of

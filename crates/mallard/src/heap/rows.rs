@@ -62,16 +62,13 @@ fn first_in<const LENT: bool>(
             if !is_there {
                 continue;
             }
-            let head = match chunk.is_vacant() {
-                true => CHUNK_PAGES,
-                false => chunk.free.run_at(0),
-            };
+            let head = chunk.free.run_at(0);
             if run + head >= pages {
                 return Some(chunk.addr() - run * PAGE);
             }
-            run = match chunk.is_vacant() {
-                true => run + CHUNK_PAGES,
-                false => chunk.free.set_below(CHUNK_PAGES),
+            run = match head {
+                CHUNK_PAGES => run + CHUNK_PAGES,
+                _ => chunk.free.set_below(CHUNK_PAGES),
             };
         }
     }
