@@ -5,9 +5,9 @@
 //! would save but locks. Where it runs empty and full by turns, what overflows is what will be wanted, and
 //! would go to the slabs and come from there one by one: it may be longer. And where it runs empty several
 //! times in a row and then full several times, waves are higher than it is long: it may be as long as
-//! they are. Where it runs full without end, as when a program tears down what it built, it is better
-//! short. All of it within budgets for the thread and for the process; the looks of `gc` have a stack
-//! shrink again.
+//! they are. Where it runs full without end, because its thread frees what others allocate or tears down what it
+//! built, nobody will ask for what lies on it: it is short, and gives all that it holds when it is full. All of it
+//! within budgets for the thread and for the process; the looks of `gc` have a stack shrink again.
 
 use super::ThreadCache;
 use super::stack::array_bytes;
@@ -35,11 +35,16 @@ const SOME_BLOCKS: usize = 127;
 const MANY_BLOCKS: usize = 1023;
 /// Room for so many blocks makes a stack long.
 const LONG: usize = 512;
-/// A stack that runs full so many times in a row gets blocks that nobody will ask for soon, whatever its length:
-/// then it has room for no more than so many, so that its array stays in the processor's first cache beside
-/// what the program frees.
-const ENDLESS: i8 = 16;
-const ENDLESS_BLOCKS: usize = 255;
+/// A stack that runs full so many times in a row gets blocks that nobody will ask for soon, whatever its length. What it
+/// holds is a batch in the making and no more: it gives away all of it, and has room for no more than so many blocks, so that its
+/// array stays in the processor's first cache beside what the program frees.
+const ENDLESS: i8 = 24;
+const ENDLESS_BLOCKS: usize = 127;
+/// One whose thread frees blocks and has never asked for any is a consumer's, and has that for a streak: room for no more
+/// than so many bytes, and blocks within these bounds.
+const CONSUMER: i8 = i8::MIN;
+const CONSUMER_BYTES: usize = 32 * 1024;
+const CONSUMER_BLOCKS: (usize, usize) = (31, 127);
 /// Through a store that threads share blocks go quickly, and a stage of a pipeline turns too. So there a
 /// stack may be longer only while all stacks have room for no more than one part in so many of the heap.
 const SHARED_PART: usize = 16;
@@ -102,8 +107,12 @@ impl ThreadCache {
     pub(super) fn turn(&self, class: Class, empty: bool) -> Turn {
         let streak = &self.streaks[class.index()];
         let (before, one) = (streak.get(), if empty { 1 } else { -1 });
+        if !empty && matches!(before, 0 | CONSUMER) {
+            streak.set(CONSUMER);
+            return Turn::None;
+        }
         if before.signum() != -one {
-            streak.set(before.saturating_add(one));
+            streak.set(before.saturating_add(one).max(CONSUMER + 1));
             return Turn::None;
         }
         streak.set(one);
@@ -121,7 +130,7 @@ impl ThreadCache {
             // 31, 63, 127: with the word below it such an array fits its record.
             _ => (old * 2 + old % 2)
                 .min(most_at(class, turn))
-                .min(self.most_of_endless(class)),
+                .min(self.most_of_endless(class).unwrap_or(MOST_BLOCKS)),
         };
         let short = most_at(class, Turn::None);
         if new > old.max(short) && !self.may_be_longer(class, (new - old) * class.size()) {
@@ -134,13 +143,14 @@ impl ThreadCache {
         self.set_room(class, new) || old > 0
     }
 
-    /// The most blocks of a stack that runs full again and again.
-    fn most_of_endless(&self, class: Class) -> usize {
-        if self.streaks[class.index()].get() <= -ENDLESS {
-            ENDLESS_BLOCKS
-        } else {
-            MOST_BLOCKS
+    /// The most blocks of a stack that runs full again and again, for which length is of no use.
+    fn most_of_endless(&self, class: Class) -> Option<usize> {
+        let streak = self.streaks[class.index()].get();
+        if streak == CONSUMER {
+            let (least, most) = CONSUMER_BLOCKS;
+            return Some(class.blocks_in(CONSUMER_BYTES).clamp(least, most));
         }
+        (streak <= -ENDLESS).then_some(ENDLESS_BLOCKS)
     }
 
     /// What a batch between a stack and the arena is part of: where a stack is long and waves are higher still, by which the
@@ -163,11 +173,15 @@ impl ThreadCache {
         }
     }
 
-    /// The room that a stack had better have that is full and did not grow.
-    pub(super) fn room_when_full(&self, class: Class) -> usize {
-        self.stack(class)
-            .capacity()
-            .min(self.most_of_endless(class))
+    /// The room that a stack had better have that is full and did not grow, and how many of its oldest blocks it
+    /// gives away.
+    pub(super) fn when_full(&self, class: Class, traffic: Traffic) -> (usize, usize) {
+        let stack = self.stack(class);
+        let room = stack.capacity();
+        match self.most_of_endless(class) {
+            Some(most) => (room.min(most), stack.len()),
+            None => (room, traffic.batch(room)),
+        }
     }
 
     /// Whether a stack that turns may have more than other stacks, so many bytes more than now.

@@ -3,8 +3,8 @@
 //! A [`ThreadCache`] is a row of pointer stacks (`stack`), one per class, in metadata memory; the
 //! thread's one pointer in thread-local storage leads to it. An allocation pops, a free pushes.
 //! What happens otherwise is here:
-//! - an empty stack takes half its capacity from the thread's arena, a full one gives its older half
-//!   there ([`ThreadCache::refill`], [`ThreadCache::push_full`]); both first let the stack grow, within
+//! - an empty stack takes half its capacity from the thread's arena, a full one gives its older half, or all that
+//!   it holds, there ([`ThreadCache::refill`], [`ThreadCache::push_full`]); both first let the stack grow, within
 //!   its class's bounds and the thread's budget of bytes (`length`);
 //! - every so many such events, a few stacks are looked at, and what lay unused in them since the
 //!   last look goes back, the page heap's decay gets its turn, and the stores' as well (`gc`);
@@ -93,7 +93,7 @@ pub struct ThreadCache {
     zeros: Cell<Option<&'static Front>>,
     /// Room over all stacks, in bytes.
     room: Cell<usize>,
-    /// How often each stack has been empty since it was full, or, below zero, the other way round.
+    /// How often each stack has been empty since it was full, or, below zero, the other way round ([`length`]).
     streaks: [Cell<i8>; CACHED_CLASSES + 1],
     /// Slow events until the next look.
     countdown: Cell<u32>,
@@ -174,6 +174,8 @@ impl ThreadCache {
             .set(USE.load(Ordering::Relaxed) == Use::Always as u8);
         self.set_largest();
         self.counts.clear();
+        // What the thread before did with it says nothing of the next.
+        self.streaks.iter().for_each(|streak| streak.set(0));
     }
 
     fn set_largest(&self) {
@@ -369,9 +371,8 @@ impl ThreadCache {
         }
         self.grow(class, self.turn(class, false));
         if !stack.push(block) {
-            let room = self.room_when_full(class);
             let traffic = self.traffic(class);
-            let n = stack.len() + traffic.batch(room) - room;
+            let (room, n) = self.when_full(class, traffic);
             self.give_lowest(class, traffic, n);
             if room < stack.capacity() {
                 self.set_room(class, room);

@@ -51,7 +51,7 @@ fn fill_stack(cache: &ThreadCache, class: Class) -> usize {
     blocks
         .into_iter()
         .for_each(|block| give(cache, class, block));
-    assert!(cache.len(class) > 1);
+    assert!(cache.len(class) > 0);
     cache.len(class)
 }
 
@@ -167,18 +167,17 @@ fn a_stack_that_runs_full_without_end_is_short_until_it_is_emptied() {
         let blocks: Vec<usize> = (0..50_000).map(|_| take(cache, class)).collect();
         let before = room();
         assert!(before > 255, "it grew");
-        let mut longest = 0;
-        for (i, &block) in blocks.iter().enumerate() {
+        let (late, early) = blocks.split_at(blocks.len() / 2);
+        early.iter().for_each(|&block| give(cache, class, block));
+        // It gives all that it holds, and has room for no more than a batch.
+        let mut most = 0;
+        for &block in late {
+            let full = cache.len(class) == room();
             give(cache, class, block);
-            if i == blocks.len() / 2 {
-                longest = room();
-            }
+            assert!(!full || cache.len(class) == 1);
+            most = most.max(room());
         }
-        assert!(
-            longest <= 255 && room() <= 255,
-            "{longest}, {} blocks",
-            room()
-        );
+        assert!(most <= 127, "{most} blocks");
         // It grows again where it is of use.
         for _ in 0..10 {
             waves(cache, class, 2000);
@@ -186,6 +185,31 @@ fn a_stack_that_runs_full_without_end_is_short_until_it_is_emptied() {
         assert!(room() >= before, "{} blocks", room());
         cache.flush_all();
     });
+}
+
+#[test]
+fn the_stack_of_a_thread_that_only_frees_is_short_from_the_start() {
+    let _alone = alone();
+    for (class, most) in [(48, 127), (512, 64), (2048, 31)].map(|(n, most)| (Class::of(n), most)) {
+        let blocks = of_another_thread(class, 2000);
+        in_a_thread(|cache| {
+            let room = || cache.stack(class).capacity();
+            let mut longest = [0, 0];
+            for (i, &block) in blocks.iter().enumerate() {
+                let full = cache.len(class) == room();
+                give(cache, class, block);
+                let late = i > blocks.len() / 2;
+                assert!(!late || !full || cache.len(class) == 1, "{class:?}");
+                longest[late as usize] = longest[late as usize].max(room());
+            }
+            assert!(longest[1] <= most, "{class:?}: {longest:?}");
+            assert!(longest[0] <= 2 * most, "{class:?}: {longest:?}");
+            // Who asks for blocks as well has more.
+            waves(cache, class, 4 * most);
+            assert!(room() > most, "{class:?}: {}", room());
+            cache.flush_all();
+        });
+    }
 }
 
 /// Blocks of a class that are out, taken by a thread that has ended.
