@@ -17,9 +17,13 @@ use crate::space::meta;
 use crate::sys::atomic::{AtomicUsize, Ordering, compiler_fence};
 use core::ptr::NonNull;
 
-/// Room in bytes with which a stack begins.
-const FIRST_BYTES: usize = 4 * 1024;
+/// Room in bytes with which a stack begins, and that it has after its first slow event: many threads touch few blocks, and
+/// what a thread was given lies between what others were. Not less, so that blocks of two threads seldom share a line.
+const FIRST_BYTES: usize = 512;
+const SECOND_BYTES: usize = 2 * 1024;
 const FIRST_BLOCKS: usize = 31;
+/// Room in bytes with which one begins whose first blocks are another thread's.
+const THEIRS_BYTES: usize = 4 * 1024;
 /// Blocks that any stack may grow to, and that none does beyond. What lies on a stack keeps slabs from becoming
 /// empty, in the worst case one for each block.
 const LEAST_BLOCKS: usize = 8;
@@ -99,7 +103,12 @@ pub(super) fn most(class: Class) -> usize {
 
 /// Blocks that a stack of this class begins with room for.
 pub(super) fn first(class: Class) -> usize {
-    class.blocks_in(FIRST_BYTES).clamp(2, FIRST_BLOCKS)
+    (class.blocks_in(FIRST_BYTES).saturating_sub(1)).clamp(2, FIRST_BLOCKS)
+}
+
+/// Blocks of other threads that a new stack of this class may hold, below its mark.
+pub(super) fn theirs(class: Class) -> usize {
+    class.blocks_in(THEIRS_BYTES).clamp(2, FIRST_BLOCKS)
 }
 
 impl ThreadCache {
@@ -129,6 +138,7 @@ impl ThreadCache {
             0 => first(class),
             // 31, 63, 127: with the word below it such an array fits its record.
             _ => (old * 2 + old % 2)
+                .max(class.blocks_in(SECOND_BYTES).min(FIRST_BLOCKS))
                 .min(most_at(class, turn))
                 .min(self.most_of_endless(class).unwrap_or(MOST_BLOCKS)),
         };

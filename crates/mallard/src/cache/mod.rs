@@ -34,7 +34,7 @@ use crate::sys::tls;
 use core::cell::Cell;
 use core::ptr::NonNull;
 pub use gc::{tick, tick_for, tick_uncached};
-use length::{Turn, first, most};
+use length::{most, theirs};
 pub use stack::Stack;
 use stack::array_bytes;
 #[cfg(debug_assertions)]
@@ -350,7 +350,7 @@ impl ThreadCache {
     pub fn push_full(&self, class: Class, block: usize) {
         let _busy = Busy::new(self);
         let stack = self.stack(class);
-        if self.seen[class.index()].get() == FOREIGN && stack.len() < first(class) {
+        if self.seen[class.index()].get() == FOREIGN && stack.len() < theirs(class) {
             return self.push_below(class, block);
         }
         self.event(class);
@@ -385,7 +385,7 @@ impl ThreadCache {
     /// did, and may hold the blocks beside it, in the same cache line. This one, and a few that follow it,
     /// go below a mark, so that the thread's next block is not one of them but its own.
     fn push_first(&self, class: Class, block: usize) {
-        if !self.grow(class, Turn::None) {
+        if !self.set_room(class, theirs(class)) {
             self.arena().flush(class, &mut [block]);
             return;
         }
@@ -394,7 +394,7 @@ impl ThreadCache {
     }
 
     /// Pushes another thread's block, and has the mark above it. Room is made for this one alone, so that
-    /// the next comes here as well, until there are as many as a stack begins with.
+    /// the next comes here as well, until there are as many as may lie there.
     fn push_below(&self, class: Class, block: usize) {
         let stack = self.stack(class);
         let n = stack.len() + 1;
@@ -407,7 +407,7 @@ impl ThreadCache {
 
     /// Room for blocks of its thread's own, in a stack of which others' are below the mark.
     fn make_room_above(&self, class: Class) {
-        self.set_room(class, self.stack(class).capacity().max(first(class)));
+        self.set_room(class, self.stack(class).capacity().max(theirs(class)));
     }
 
     /// Gives the lowest blocks of a stack, those that lay there longest, to the arena.

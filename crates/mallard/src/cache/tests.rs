@@ -2,7 +2,7 @@
 //!
 //! Each test runs its thread: a cache begins with one and ends with it.
 
-use super::length::{ROOM, THREAD_BYTES, most_at};
+use super::length::{ROOM, THREAD_BYTES, Turn, most_at};
 use super::*;
 use crate::arena;
 use crate::class::CACHED_MAX;
@@ -96,6 +96,23 @@ fn waves(cache: &ThreadCache, class: Class, height: usize) {
 }
 
 #[test]
+fn a_thread_that_asks_for_one_block_is_given_few() {
+    let _alone = alone();
+    in_a_thread(|cache| {
+        for class in [16, 128, 1024].map(Class::of) {
+            let before = out(class);
+            let block = take(cache, class);
+            let given = (out(class) - before) as usize;
+            assert!(
+                (1..=class.blocks_in(256).max(1)).contains(&given),
+                "{class:?}: {given}"
+            );
+            give(cache, class, block);
+        }
+    });
+}
+
+#[test]
 fn a_stack_is_as_long_as_its_use_needs() {
     let _alone = alone();
     in_a_thread(|cache| {
@@ -111,9 +128,10 @@ fn a_stack_is_as_long_as_its_use_needs() {
             blocks.drain(..).for_each(|p| give(cache, class, p));
             assert!(room() <= 2 * short.max(long), "{class:?}");
             cache.close(class);
-            // Not much more than its waves are.
-            waves(cache, class, first(class));
-            assert!(room() <= 4 * first(class), "{class:?}");
+            // Not much more than its waves are, and than a stack has soon.
+            let soon = theirs(class);
+            waves(cache, class, soon);
+            assert!(room() <= 4 * soon, "{class:?}");
             cache.close(class);
             // All that its waves are, as far as that goes.
             waves(cache, class, longest);
@@ -231,12 +249,12 @@ fn of_another_thread(class: Class, n: usize) -> Vec<usize> {
 fn blocks_of_another_thread_come_after_the_threads_own() {
     let _alone = alone();
     for class in [16, 64, 1024].map(Class::of) {
-        let foreign = of_another_thread(class, first(class));
+        let foreign = of_another_thread(class, theirs(class));
         in_a_thread(|cache| {
             let theirs: BTreeSet<usize> = foreign.iter().copied().collect();
             foreign.iter().for_each(|&block| give(cache, class, block));
             assert_eq!(cache.len(class), theirs.len(), "they are kept");
-            let own: Vec<usize> = (0..first(class)).map(|_| take(cache, class)).collect();
+            let own: Vec<usize> = (0..theirs.len()).map(|_| take(cache, class)).collect();
             assert!(own.iter().all(|p| !theirs.contains(p)), "{class:?}");
             own.into_iter().for_each(|block| give(cache, class, block));
         });
@@ -247,7 +265,7 @@ fn blocks_of_another_thread_come_after_the_threads_own() {
 fn another_threads_blocks_are_handed_out_where_there_is_no_room_above_them() {
     let _alone = alone();
     let class = Class::of(64);
-    let n = first(class);
+    let n = theirs(class);
     let foreign = of_another_thread(class, n);
     in_a_thread(|cache| {
         foreign.iter().for_each(|&block| give(cache, class, block));
