@@ -1,0 +1,153 @@
+//! How long stacks become and how many blocks they are given, by how their threads use them.
+
+use super::super::length::{Turn, most_at};
+use super::*;
+
+/// Has a thread take so many blocks at a time, and give them, over and over.
+fn waves(cache: &ThreadCache, class: Class, height: usize) {
+    for _ in 0..16 {
+        let blocks: Vec<usize> = (0..height).map(|_| take(cache, class)).collect();
+        blocks.into_iter().for_each(|p| give(cache, class, p));
+    }
+}
+
+#[test]
+fn a_thread_that_asks_for_one_block_is_given_few() {
+    let _alone = alone();
+    in_a_thread(|cache| {
+        for class in [16, 128, 1024].map(Class::of) {
+            let before = out(class);
+            let block = take(cache, class);
+            let given = (out(class) - before) as usize;
+            assert!(
+                (1..=class.blocks_in(256).max(1)).contains(&given),
+                "{class:?}: {given}"
+            );
+            give(cache, class, block);
+        }
+    });
+}
+
+#[test]
+fn a_stack_is_as_long_as_its_use_needs() {
+    let _alone = alone();
+    in_a_thread(|cache| {
+        for class in [16, 128, 4096, 32 * 1024].map(Class::of) {
+            let [short, long, longest] =
+                [Turn::None, Turn::Once, Turn::Wave].map(|turn| most_at(class, turn));
+            let room = || cache.stack(class).capacity();
+            // Empty, and empty again: the 16 MiB at most that it has are on their way elsewhere.
+            let n = (16 * short).min(16 * 1024 * 1024 / class.size());
+            let mut blocks: Vec<usize> = (0..n).map(|_| take(cache, class)).collect();
+            assert!(room() <= short, "{class:?}");
+            // Full, and full again, but for the first time.
+            blocks.drain(..).for_each(|p| give(cache, class, p));
+            assert!(room() <= 2 * short.max(long), "{class:?}");
+            cache.close(class);
+            // Not much more than its waves are, and than a stack has soon.
+            let soon = theirs(class);
+            waves(cache, class, soon);
+            assert!(room() <= 4 * soon, "{class:?}");
+            cache.close(class);
+            // All that its waves are, as far as that goes.
+            waves(cache, class, longest);
+            assert!(room() >= longest / 2 && room() <= longest, "{class:?}");
+            cache.close(class);
+        }
+    });
+}
+
+#[test]
+fn a_long_stack_that_turns_is_moved_by_quarters_and_one_that_does_not_by_halves() {
+    let _alone = alone();
+    in_a_thread(|cache| {
+        let class = Class::of(48);
+        let stack = cache.stack(class);
+        // All come from slabs, which have plenty.
+        let (kept, given): (Vec<_>, Vec<_>) = (0..40_000)
+            .map(|i| (i % 2, take(cache, class)))
+            .partition(|(odd, _)| *odd == 1);
+        given.iter().for_each(|&(_, p)| give(cache, class, p));
+        waves(cache, class, 4000);
+        arena::drain(true);
+        let mut blocks = Vec::new();
+        // Blocks that come at once when there are none, and those that go when there is no room.
+        let come = |blocks: &mut Vec<usize>| {
+            (0..stack.len()).for_each(|_| blocks.push(take(cache, class)));
+            blocks.push(take(cache, class));
+            stack.len() + 1
+        };
+        let go = |blocks: &mut Vec<usize>| {
+            let room = stack.capacity() - stack.len();
+            blocks.drain(..room).for_each(|p| give(cache, class, p));
+            give(cache, class, blocks.pop().expect("there are more"));
+            stack.capacity() - (stack.len() - 1)
+        };
+        assert!(stack.capacity() > 2000, "it grew");
+        assert_eq!(come(&mut blocks), stack.capacity() / 4);
+        (0..8).for_each(|_| assert!(come(&mut blocks) > 1));
+        let half = stack.capacity() / 2;
+        assert_eq!(come(&mut blocks), half, "empty, and empty again");
+        assert_eq!(go(&mut blocks), stack.capacity() / 4);
+        (0..5).for_each(|_| assert!(go(&mut blocks) > 1));
+        let half = stack.capacity() / 2;
+        assert_eq!(go(&mut blocks), half, "full, and full again");
+        blocks.extend(kept.iter().map(|&(_, p)| p));
+        blocks.drain(..).for_each(|p| give(cache, class, p));
+        cache.close(class);
+    });
+}
+
+#[test]
+fn a_stack_that_runs_full_without_end_is_short_until_it_is_emptied() {
+    let _alone = alone();
+    in_a_thread(|cache| {
+        let class = Class::of(48);
+        let room = || cache.stack(class).capacity();
+        let blocks: Vec<usize> = (0..50_000).map(|_| take(cache, class)).collect();
+        let before = room();
+        assert!(before > 255, "it grew");
+        let (early, late) = blocks.split_at(blocks.len() / 2);
+        early.iter().for_each(|&block| give(cache, class, block));
+        // It gives all that it holds, and has room for no more than a batch.
+        let mut most = 0;
+        for &block in late {
+            let full = cache.len(class) == room();
+            give(cache, class, block);
+            assert!(!full || cache.len(class) == 1);
+            most = most.max(room());
+        }
+        assert!(most <= 127, "{most} blocks");
+        // It grows again where it is of use.
+        for _ in 0..10 {
+            waves(cache, class, 2000);
+        }
+        assert!(room() >= before, "{} blocks", room());
+        cache.flush_all();
+    });
+}
+
+#[test]
+fn the_stack_of_a_thread_that_only_frees_is_short_from_the_start() {
+    let _alone = alone();
+    for (class, most) in [(48, 127), (512, 64), (2048, 31)].map(|(n, most)| (Class::of(n), most)) {
+        let blocks = of_another_thread(class, 2000);
+        in_a_thread(|cache| {
+            let room = || cache.stack(class).capacity();
+            let mut longest = [0, 0];
+            for (i, &block) in blocks.iter().enumerate() {
+                let full = cache.len(class) == room();
+                give(cache, class, block);
+                let late = i > blocks.len() / 2;
+                assert!(!late || !full || cache.len(class) == 1, "{class:?}");
+                longest[late as usize] = longest[late as usize].max(room());
+            }
+            assert!(longest[1] <= most, "{class:?}: {longest:?}");
+            assert!(longest[0] <= 2 * most, "{class:?}: {longest:?}");
+            // Who asks for blocks as well has more.
+            waves(cache, class, 4 * most);
+            assert!(room() > most, "{class:?}: {}", room());
+            cache.flush_all();
+        });
+    }
+}

@@ -1,0 +1,133 @@
+//! What page heaps ask of the system's huge pages, by what the system says of the mappings and by its faults.
+
+use super::*;
+
+/// The flags that the system says the mapping of an address has.
+fn mapping_flags(addr: usize) -> std::string::String {
+    let smaps = std::fs::read_to_string("/proc/self/smaps").expect("readable");
+    let mut inside = false;
+    for line in smaps.lines() {
+        if let Some((range, _)) = line.split_once(' ')
+            && let Some((start, end)) = range.split_once('-')
+        {
+            let at = |text| usize::from_str_radix(text, 16).unwrap_or(0);
+            inside = (at(start)..at(end)).contains(&addr);
+        }
+        if inside && line.starts_with("VmFlags:") {
+            return line.into();
+        }
+    }
+    panic!("{addr:#x} is not mapped")
+}
+
+/// Each call has to wait for page faults of other threads: one for all chunks to come is enough.
+#[test]
+fn huge_pages_are_asked_for_ahead_of_the_heap() {
+    let (_alone, heap) = (alone(), second());
+    let chunks: Vec<usize> = (0..24)
+        .map(|_| heap.alloc(CHUNK_PAGES, PAGE).expect("there is memory").addr)
+        .collect();
+    let last = *chunks.iter().max().expect("some");
+    let region = Region::find(last).expect("ours");
+    if region.chunk_of(last).huge.get() {
+        let end = region.heap() + region.max_chunks() * CHUNK;
+        assert!(mapping_flags(end - CHUNK).contains(" hg"));
+    }
+    heap.free_many(chunks.iter().map(|&at| (at, CHUNK_PAGES)));
+}
+
+/// Else the system would put a huge page in the place of what is left, and all that went back would be
+/// resident again.
+#[test]
+fn a_chunk_of_which_a_part_went_back_is_closed_to_huge_pages_until_it_is_vacant() {
+    let _alone = alone();
+    let (heap, half) = (second(), CHUNK_PAGES / 2);
+    let chunk_of = |at| Region::find(at).expect("ours").chunk_of(at);
+    // The first chunks of a process have no huge pages.
+    let held: Vec<usize> = (0..64)
+        .map(|_| heap.alloc(half, PAGE).expect("there is memory").addr)
+        .collect();
+    let pair = held.iter().find(|at| chunk_of(**at).huge.get());
+    let Some(&at) = pair else {
+        // The system has none to give.
+        return heap.free_many(held.iter().map(|&at| (at, half)));
+    };
+    let chunk = chunk_of(at);
+    let (inside, others): (Vec<usize>, Vec<usize>) = held
+        .iter()
+        .partition(|&&at| core::ptr::eq(chunk_of(at), chunk));
+    assert_eq!(inside.len(), 2);
+    assert!(mapping_flags(at).contains(" hg"));
+    heap.free(inside[0], half);
+    heap.purge_all();
+    assert!(!chunk.huge.get() && mapping_flags(at).contains(" nh"));
+    // Vacant, and used anew: huge pages are welcome again.
+    heap.free(inside[1], half);
+    heap.purge_all();
+    heap.free_many(others.iter().map(|&at| (at, half)));
+    let again: Vec<usize> = (0..64)
+        .map(|_| heap.alloc(half, PAGE).expect("there is memory").addr)
+        .collect();
+    assert!(again.contains(&inside[0]));
+    assert!(chunk.huge.get() && mapping_flags(at).contains(" hg"));
+    heap.free_many(again.iter().map(|&at| (at, half)));
+}
+
+/// Page faults of this thread so far.
+fn faults() -> i64 {
+    // SAFETY: the call fills in the record, which is plain numbers.
+    unsafe {
+        let mut usage = core::mem::zeroed::<libc::rusage>();
+        assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &mut usage), 0);
+        usage.ru_minflt
+    }
+}
+
+/// Writes to every page of a chunk; tells whether huge pages made that a few faults.
+fn touches_as_huge(chunk: usize) -> bool {
+    let before = faults();
+    page_words(chunk, CHUNK_PAGES).for_each(|word| {
+        // SAFETY: the caller has the chunk to itself.
+        unsafe { word.write(1) }
+    });
+    faults() - before < 8
+}
+
+/// Whether this system has huge pages to give, and gives one again where memory went back in parts and
+/// then as a whole.
+fn system_renews_huge_pages() -> bool {
+    let from = mem::reserve(2 * CHUNK).expect("addresses");
+    let at = mem::round_up(from, CHUNK);
+    assert!(mem::commit(at, CHUNK) && mem::want_huge_pages(at, CHUNK));
+    let first = touches_as_huge(at);
+    assert!(mem::discard(at, CHUNK / 2) && mem::discard(at, CHUNK));
+    let again = touches_as_huge(at);
+    mem::release(from, 2 * CHUNK);
+    first && again
+}
+
+#[test]
+fn a_vacant_chunk_that_went_back_in_parts_gets_a_huge_page_again() {
+    let _alone = alone();
+    if !system_renews_huge_pages() {
+        return;
+    }
+    let (heap, half) = (second(), CHUNK_PAGES / 2);
+    let whole: Vec<usize> = (0..32)
+        .map(|_| heap.alloc(CHUNK_PAGES, PAGE).expect("there is memory").addr)
+        .collect();
+    let chunk_of = |at| Region::find(at).expect("ours").chunk_of(at);
+    let at = *whole.last().expect("some");
+    assert!(chunk_of(at).huge.get(), "the heap has grown");
+    assert!(touches_as_huge(at));
+    // All but the end goes back, then that.
+    heap.free(at, half);
+    heap.purge_all();
+    heap.free(at + half * PAGE, half);
+    heap.purge_all();
+    let again = heap.alloc(CHUNK_PAGES, PAGE).expect("there is memory").addr;
+    assert_eq!(again, at, "the one vacant chunk");
+    assert!(touches_as_huge(at));
+    heap.free_many(whole.iter().map(|&at| (at, CHUNK_PAGES)));
+    heap.purge_all();
+}
