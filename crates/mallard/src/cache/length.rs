@@ -17,9 +17,10 @@ use crate::space::meta;
 use crate::sys::atomic::{AtomicUsize, Ordering, compiler_fence};
 use core::ptr::NonNull;
 
-/// Room in bytes with which a stack begins, and that it has after its first slow event: many threads touch few blocks, and
-/// what a thread was given lies between what others were. Not less, so that blocks of two threads seldom share a line.
+/// Room in bytes with which a stack begins: many threads touch few blocks, and what a thread was given lies between what
+/// others touch. Not less, so that blocks of two threads seldom share a line.
 const FIRST_BYTES: usize = 512;
+/// Room in bytes that it has after its first slow event, and the most blocks that either is.
 const SECOND_BYTES: usize = 2 * 1024;
 const FIRST_BLOCKS: usize = 31;
 /// Room in bytes with which one begins whose first blocks are another thread's.
@@ -101,7 +102,7 @@ pub(super) fn most(class: Class) -> usize {
     most_at(class, Turn::Wave)
 }
 
-/// Blocks that a stack of this class begins with room for.
+/// Blocks that a stack of this class begins with room for, one less than fit, so that its array fits its record.
 pub(super) fn first(class: Class) -> usize {
     (class.blocks_in(FIRST_BYTES).saturating_sub(1)).clamp(2, FIRST_BLOCKS)
 }
