@@ -6,6 +6,7 @@
 use crate::heap::HEAP;
 use std::format;
 use std::path::Path;
+use std::string::String;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread::sleep;
 use std::time::Duration;
@@ -45,4 +46,22 @@ fn wait_for_end(thread: i32) {
         }
         sleep(Duration::from_millis(1));
     }
+}
+
+/// The flags that the system says the mapping of an address has.
+pub fn mapping_flags(addr: usize) -> String {
+    let smaps = std::fs::read_to_string("/proc/self/smaps").expect("readable");
+    let mut inside = false;
+    for line in smaps.lines() {
+        if let Some((range, _)) = line.split_once(' ')
+            && let Some((start, end)) = range.split_once('-')
+        {
+            let at = |text| usize::from_str_radix(text, 16).unwrap_or(0);
+            inside = (at(start)..at(end)).contains(&addr);
+        }
+        if inside && line.starts_with("VmFlags:") {
+            return line.into();
+        }
+    }
+    panic!("{addr:#x} is not mapped")
 }

@@ -435,26 +435,6 @@ mod tests {
         }
     }
 
-    /// The flags of the mapping that an address is in, as the system shows them.
-    fn flags(addr: usize) -> std::string::String {
-        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
-        let mut inside = false;
-        for line in maps.lines() {
-            let range = line.split_once(' ').and_then(|(range, _)| {
-                let (from, to) = range.split_once('-')?;
-                let number = |n| usize::from_str_radix(n, 16).ok();
-                Some(number(from)?..number(to)?)
-            });
-            if let Some(range) = range {
-                inside = range.contains(&addr);
-            }
-            if inside && let Some(flags) = line.strip_prefix("VmFlags:") {
-                return flags.into();
-            }
-        }
-        std::string::String::new()
-    }
-
     #[test]
     fn records_lie_on_huge_pages_where_that_is_asked_for() {
         let _alone = crate::testing::alone();
@@ -465,7 +445,7 @@ mod tests {
             // SAFETY: the record is this long.
             unsafe { record.as_ptr().add(size - 1).write(1) };
             let at = record.as_ptr().addr();
-            let flags = flags(at);
+            let flags = crate::testing::mapping_flags(at);
             let huge = flags.contains(" hg");
             (at, huge, flags)
         };

@@ -11,6 +11,13 @@ fn waves(cache: &ThreadCache, class: Class, height: usize) {
     }
 }
 
+/// Gives a block; tells whether the stack had room for it or gave away all that it held.
+fn gives_all_when_full(cache: &ThreadCache, class: Class, block: usize) -> bool {
+    let full = cache.len(class) == cache.stack(class).capacity();
+    give(cache, class, block);
+    !full || cache.len(class) == 1
+}
+
 #[test]
 fn a_thread_that_asks_for_one_block_is_given_few() {
     let _alone = alone();
@@ -112,9 +119,7 @@ fn a_stack_that_runs_full_without_end_is_short_until_it_is_emptied() {
         // It gives all that it holds, and has room for no more than a batch.
         let mut most = 0;
         for &block in late {
-            let full = cache.len(class) == room();
-            give(cache, class, block);
-            assert!(!full || cache.len(class) == 1);
+            assert!(gives_all_when_full(cache, class, block));
             most = most.max(room());
         }
         assert!(most <= 127, "{most} blocks");
@@ -136,10 +141,9 @@ fn the_stack_of_a_thread_that_only_frees_is_short_from_the_start() {
             let room = || cache.stack(class).capacity();
             let mut longest = [0, 0];
             for (i, &block) in blocks.iter().enumerate() {
-                let full = cache.len(class) == room();
-                give(cache, class, block);
                 let late = i > blocks.len() / 2;
-                assert!(!late || !full || cache.len(class) == 1, "{class:?}");
+                let gave_all = gives_all_when_full(cache, class, block);
+                assert!(!late || gave_all, "{class:?}");
                 longest[late as usize] = longest[late as usize].max(room());
             }
             assert!(longest[1] <= most, "{class:?}: {longest:?}");

@@ -1,24 +1,8 @@
 //! What page heaps ask of the system's huge pages, by what the system says of the mappings and by its faults.
 
+use super::super::huge_pages::tests::chunk_of;
 use super::*;
-
-/// The flags that the system says the mapping of an address has.
-fn mapping_flags(addr: usize) -> std::string::String {
-    let smaps = std::fs::read_to_string("/proc/self/smaps").expect("readable");
-    let mut inside = false;
-    for line in smaps.lines() {
-        if let Some((range, _)) = line.split_once(' ')
-            && let Some((start, end)) = range.split_once('-')
-        {
-            let at = |text| usize::from_str_radix(text, 16).unwrap_or(0);
-            inside = (at(start)..at(end)).contains(&addr);
-        }
-        if inside && line.starts_with("VmFlags:") {
-            return line.into();
-        }
-    }
-    panic!("{addr:#x} is not mapped")
-}
+use crate::testing::mapping_flags;
 
 /// Each call has to wait for page faults of other threads: one for all chunks to come is enough.
 #[test]
@@ -42,7 +26,6 @@ fn huge_pages_are_asked_for_ahead_of_the_heap() {
 fn a_chunk_of_which_a_part_went_back_is_closed_to_huge_pages_until_it_is_vacant() {
     let _alone = alone();
     let (heap, half) = (second(), CHUNK_PAGES / 2);
-    let chunk_of = |at| Region::find(at).expect("ours").chunk_of(at);
     // The first chunks of a process have no huge pages.
     let held: Vec<usize> = (0..64)
         .map(|_| heap.alloc(half, PAGE).expect("there is memory").addr)
@@ -116,7 +99,6 @@ fn a_vacant_chunk_that_went_back_in_parts_gets_a_huge_page_again() {
     let whole: Vec<usize> = (0..32)
         .map(|_| heap.alloc(CHUNK_PAGES, PAGE).expect("there is memory").addr)
         .collect();
-    let chunk_of = |at| Region::find(at).expect("ours").chunk_of(at);
     let at = *whole.last().expect("some");
     assert!(chunk_of(at).huge.get(), "the heap has grown");
     assert!(touches_as_huge(at));
