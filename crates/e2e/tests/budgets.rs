@@ -300,11 +300,15 @@ fn a_trivial_program_has_little_of_the_library_in_memory() {
     let code = median("r-xp", |(as_in_the_file, _)| as_in_the_file);
     let constants = median("r--p", |(as_in_the_file, _)| as_in_the_file);
     let written = median("r--p", |(_, by_the_loader)| by_the_loader);
-    let found = [code, constants, written];
+    let variables = median("rw-p", |(as_in_the_file, _)| as_in_the_file);
+    let changed = median("rw-p", |(_, by_the_process)| by_the_process);
+    let found = [code, constants, written, variables];
     assert!(found.iter().all(|&kib| kib > 0), "{found:?} KiB");
     assert!(code <= 40, "{code} KiB of code");
-    assert!(constants <= 20, "{constants} KiB of constants");
+    assert!(constants <= 16, "{constants} KiB of constants");
     assert!(written <= 4, "{written} KiB that the loader wrote");
+    assert!(variables <= 4, "{variables} KiB of variables as they begin");
+    assert_eq!(changed, 0, "KiB of variables that begin with a value");
 }
 
 /// What a program has of the library's code in memory at its end, in KiB.

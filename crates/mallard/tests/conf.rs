@@ -60,7 +60,7 @@ fn print_outcome() {
             &mut conf::Stderr,
         );
         (
-            outcome,
+            outcome.expect("a string was given"),
             *libc::__errno_location(),
             libc::getauxval(libc::AT_SECURE),
         )

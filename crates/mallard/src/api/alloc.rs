@@ -13,7 +13,7 @@ use crate::class::{
 };
 use crate::die;
 use crate::heap::{HEAP, NATURAL_MAX, advice};
-use crate::sys::atomic::{AtomicUsize, Ordering};
+use crate::sys::atomic::{AtomicUsize, Ordering, settle};
 use crate::sys::{errno, mem};
 use core::ptr::null_mut;
 
@@ -163,7 +163,7 @@ static CLEAR_BY_KERNEL: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 /// Sets the size from which on the kernel clears used memory for a zeroed block; none for never.
 pub(super) fn clear_by_kernel_from(size: Option<usize>) {
-    CLEAR_BY_KERNEL.store(size.unwrap_or(usize::MAX), Ordering::Relaxed);
+    settle!(CLEAR_BY_KERNEL, size.unwrap_or(usize::MAX));
 }
 
 /// Has the kernel clear a new block, where that is asked for. Tells whether it did.

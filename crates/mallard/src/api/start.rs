@@ -9,24 +9,35 @@ use crate::conf::{self, Options};
 use crate::die;
 use crate::heap::{Cap, HEAP, advice, huge_pages};
 use crate::space::meta::{self, HugePages};
-use crate::sys::atomic::{AtomicBool, AtomicU8, Ordering};
+use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 use crate::sys::count::Kind;
 use crate::sys::lock::{self, RawLock};
 use crate::sys::{cpu, mem, message};
 use crate::{arena, fork};
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
+use core::mem::MaybeUninit;
 
 static STARTED: AtomicBool = AtomicBool::new(false);
 static STARTING: RawLock = RawLock::named(Kind::Start);
 
-struct Settings(UnsafeCell<Options>);
+/// What holds where nobody sets anything: most processes read it and write nothing.
+static DEFAULTS: Options = {
+    let mut options = Options::DEFAULT;
+    if !cfg!(debug_assertions) {
+        options.debug_double_free_max_scan = 0;
+    }
+    options
+};
 
-// SAFETY: written once under `STARTING` before `STARTED` is set, read only after that.
+struct Settings(UnsafeCell<MaybeUninit<Options>>);
+
+// SAFETY: written once under `STARTING` before `IN_FORCE` leads to it, read only after that.
 unsafe impl Sync for Settings {}
 
-// Before the start, what they are where nobody sets them: on a page that is written anyway.
-static OPTIONS: Settings = Settings(UnsafeCell::new(Options::DEFAULT));
+static SET: Settings = Settings(UnsafeCell::new(MaybeUninit::uninit()));
+/// What the process was told; null where that is nothing.
+static IN_FORCE: AtomicPtr<Options> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Bits of [`extras`].
 pub const JUNK_ALLOC: u8 = 1;
@@ -45,8 +56,8 @@ pub fn extras() -> u8 {
 /// The options in force.
 pub fn options() -> &'static Options {
     start();
-    // SAFETY: `start` has returned, so nobody writes them any more.
-    unsafe { &*OPTIONS.0.get() }
+    // SAFETY: null, or where they are, which nobody writes any more.
+    unsafe { IN_FORCE.load(Ordering::Acquire).as_ref() }.unwrap_or(&DEFAULTS)
 }
 
 /// The options in force; none when nobody has called yet.
@@ -100,23 +111,9 @@ fn first() {
     if !STARTED.load(Ordering::Relaxed) {
         #[cfg(feature = "c-symbols")]
         super::pieces::set_apart();
-        // SAFETY: under the lock.
-        let beginning = unsafe { &*OPTIONS.0.get() };
-        let outcome = conf::read(beginning, conf_symbol(), &mut Messages);
-        if outcome.must_abort {
-            // SAFETY: abort has no preconditions; the reader has said why.
-            unsafe { libc::abort() };
-        }
-        let mut options = outcome.options;
-        if !cfg!(debug_assertions) {
-            options.debug_double_free_max_scan = 0;
-        }
-        if options.percpu_arena != conf::PercpuArena::Disabled {
-            expect_cpus(&mut options);
-        }
-        // SAFETY: under the lock, and nobody reads before `STARTED`.
-        unsafe { *OPTIONS.0.get() = options };
-        apply(&options);
+        let told = conf::read(&DEFAULTS, conf_symbol(), &mut Messages);
+        let options = told.map_or(&DEFAULTS, set);
+        apply(options);
         let whole = cache::life::initialise() & fork::initialise(&STARTING);
         if !whole && options.abort {
             die!(
@@ -126,6 +123,27 @@ fn first() {
         STARTED.store(true, Ordering::Release);
     }
     STARTING.unlock();
+}
+
+/// Keeps what the process was told, by whoever holds `STARTING`.
+#[cold]
+#[inline(never)]
+fn set(outcome: conf::Outcome) -> &'static Options {
+    if outcome.must_abort {
+        // SAFETY: abort has no preconditions; the reader has said why.
+        unsafe { libc::abort() };
+    }
+    let mut options = outcome.options;
+    if !cfg!(debug_assertions) {
+        options.debug_double_free_max_scan = 0;
+    }
+    if options.percpu_arena != conf::PercpuArena::Disabled {
+        expect_cpus(&mut options);
+    }
+    // SAFETY: under the lock, once, and nobody reads before `IN_FORCE` says so.
+    let kept = unsafe { (*SET.0.get()).write(options) };
+    IN_FORCE.store(kept, Ordering::Release);
+    kept
 }
 
 /// Arenas of CPUs are for systems that tell on which one a thread runs.

@@ -4,7 +4,7 @@
 //! run, figures of several bins are of slightly different moments; those of one bin belong together.
 
 use super::table::RECORD;
-use super::{Arena, BinCounts, large};
+use super::{Arena, BinCounts};
 use crate::class::Class;
 use crate::space::region::PageRecord;
 use crate::space::{Region, meta};
@@ -92,7 +92,7 @@ impl Arena {
 
     /// Bytes of the arena's own records.
     pub fn record_bytes() -> usize {
-        meta::size_taken(RECORD) + meta::size_taken(size_of::<large::Counts>())
+        meta::size_taken(RECORD)
     }
 }
 

@@ -17,7 +17,7 @@ use crate::heap::{Backing, HEAP, Run};
 use crate::space::Region;
 use crate::space::chunk::CHUNK;
 use crate::space::region::PageRecord;
-use crate::sys::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sys::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, settle};
 use crate::sys::mem::{self, Moved};
 
 /// A counter in a cache line of its own.
@@ -43,7 +43,7 @@ static SPREAD: AtomicBool = AtomicBool::new(true);
 /// those that threads keep begin at various lines of their pages.
 pub fn configure(whole_pages: bool, spread: bool) {
     WHOLE_PAGES.store(whole_pages, Ordering::Relaxed);
-    SPREAD.store(spread, Ordering::Relaxed);
+    settle!(SPREAD, spread);
 }
 
 /// Lines that blocks begin at: a prime number, so that runs of any length have different ones one behind the

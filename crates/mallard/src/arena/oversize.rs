@@ -12,7 +12,7 @@ use super::by_hand::{self, Life};
 use super::large::Pages;
 use super::{Arena, table};
 use crate::class::CACHED_MAX;
-use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, settle};
 
 /// The least size that is oversize.
 static LEAST: AtomicUsize = AtomicUsize::new(usize::MAX);
@@ -29,7 +29,7 @@ pub fn configure(threshold: usize, at_once: bool) {
         size => size.max(CACHED_MAX + 1),
     };
     AT_ONCE.store(at_once, Ordering::Relaxed);
-    LEAST.store(least, Ordering::Relaxed);
+    settle!(LEAST, least);
 }
 
 /// The arena for a block of so many pages, asked for by a thread of the arena `mine`.

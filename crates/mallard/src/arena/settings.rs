@@ -7,7 +7,7 @@
 use super::{Arena, subrelease, table};
 use crate::heap;
 use crate::heap::hooks::ExtentHooks;
-use crate::sys::atomic::{AtomicU8, AtomicU64, Ordering};
+use crate::sys::atomic::{AtomicU8, AtomicU64, Ordering, settle};
 use core::ffi::CStr;
 use core::fmt::Write;
 
@@ -24,14 +24,14 @@ pub enum Dss {
 }
 
 /// What arenas begin with.
-static FIRST_DSS: AtomicU8 = AtomicU8::new(Dss::Secondary as u8);
+static FIRST_DSS: AtomicU8 = AtomicU8::new(Dss::Disabled as u8);
 
 pub fn first_dss() -> Dss {
     Dss::of(FIRST_DSS.load(Ordering::Relaxed))
 }
 
 pub fn set_first_dss(dss: Dss) {
-    FIRST_DSS.store(dss as u8, Ordering::Relaxed);
+    settle!(FIRST_DSS, dss as u8);
 }
 
 impl Dss {

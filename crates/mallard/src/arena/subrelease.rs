@@ -147,7 +147,7 @@ impl Iterator for Chunks {
     type Item = &'static Chunk;
 
     fn next(&mut self) -> Option<&'static Chunk> {
-        while let Some(region) = Region::all().get(self.region) {
+        while let Some(region) = Region::all().nth(self.region) {
             while self.chunk < region.chunks() {
                 let i = self.chunk;
                 self.chunk += 1;

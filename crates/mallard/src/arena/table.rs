@@ -116,9 +116,16 @@ pub(super) fn making() -> Guard<'static, ()> {
     MAKING.lock()
 }
 
+/// An arena's record, and behind it what it counts of large blocks: few small programs touch that.
+#[repr(C)]
+struct Whole {
+    arena: Arena,
+    large: large::Counts,
+}
+
 /// Bytes to take for an arena: a record is aligned to half a bin's alignment only, hence room to align
 /// it.
-pub(super) const RECORD: usize = size_of::<Arena>() + align_of::<Arena>();
+pub(super) const RECORD: usize = size_of::<Whole>() + align_of::<Whole>();
 
 /// Makes the arena with this number, unless there is one.
 pub(super) fn make_under(
@@ -133,32 +140,28 @@ pub(super) fn make_under(
     let slot = slot(index)?;
     // Zeros are empty bins and counts, so of a small program's record only the bins that it uses are touched.
     let room = meta::take_zeroed(RECORD)?;
-    let Some(counts) = meta::take_zeroed(size_of::<large::Counts>()) else {
-        // SAFETY: just taken with this size, unused.
-        unsafe { meta::give(room, RECORD) };
-        return None;
-    };
-    let counts = counts.cast::<large::Counts>();
     let at = room
         .as_ptr()
-        .wrapping_add(room.as_ptr().align_offset(align_of::<Arena>()));
-    let arena = at.cast::<Arena>();
-    // SAFETY: the room holds an arena at this address and is nobody else's; each field is written
-    // before a reference is made, or is zero as it should be.
-    unsafe {
+        .wrapping_add(room.as_ptr().align_offset(align_of::<Whole>()));
+    let whole = at.cast::<Whole>();
+    // SAFETY: the room holds an arena and its counts at this address and is nobody else's; each field is
+    // written before a reference is made, or is zero as it should be.
+    let arena = unsafe {
+        let arena = &raw mut (*whole).arena;
         (&raw mut (*arena).index).write(index as u16);
         (&raw mut (*arena).heap).write(AtomicPtr::new(core::ptr::from_ref(heap).cast_mut()));
         (&raw mut (*arena).life).write(AtomicU8::new(life as u8));
         (&raw mut (*arena).threads).write(AtomicU32::new(0));
         (&raw mut (*arena).settings).write(Settings::new());
         (&raw mut (*arena).born_ns).write(AtomicU64::new(born_ns(index)));
-        (&raw mut (*arena).large).write(counts.as_ref());
+        (&raw mut (*arena).large).write(&(*whole).large);
         if !Bin::NEW_IS_ZERO {
             for i in 0..=CACHED_CLASSES {
                 (&raw mut (*arena).bins[i]).write(Bin::new());
             }
         }
-    }
+        arena
+    };
     slot.store(arena, Ordering::Release);
     END.fetch_max(index + 1, Ordering::Release);
     // SAFETY: initialised above, lives for ever.

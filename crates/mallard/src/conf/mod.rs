@@ -64,12 +64,12 @@ pub fn compiled_in() -> &'static CStr {
 }
 
 /// Reads the options of this process, which are `options` where nobody sets them; `symbol` is what its symbol
-/// `malloc_conf` points at.
+/// `malloc_conf` points at. None where there is nothing to read.
 ///
 /// Messages go to `sink`. Where the outcome says `must_abort`, the reason is already there.
-pub fn read(options: &Options, symbol: Option<&CStr>, sink: &mut dyn Sink) -> Outcome {
+pub fn read(options: &Options, symbol: Option<&CStr>, sink: &mut dyn Sink) -> Option<Outcome> {
     let _errno = system::KeptErrno::new();
     system::with_sources(COMPILED_IN.map(str::as_bytes), symbol, |sources| {
-        read_from(options, sources, sink)
+        (!sources.are_none()).then(|| read_from(options, sources, sink))
     })
 }

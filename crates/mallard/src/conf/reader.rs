@@ -61,6 +61,11 @@ impl<'a> Sources<'a> {
         self.0[source as usize] = string;
     }
 
+    /// Whether there is no string at all, not even an empty one.
+    pub fn are_none(&self) -> bool {
+        self.0.iter().all(Option::is_none)
+    }
+
     pub fn get(&self, source: Source) -> Option<&'a [u8]> {
         self.0[source as usize]
     }
@@ -79,6 +84,8 @@ pub struct Outcome {
 
 /// Reads the options from the given sources; what they do not say is as in `options`. Messages, and what
 /// `confirm_conf` prints, go to `sink`.
+#[cold]
+#[inline(never)]
 pub fn read_from(options: &Options, sources: &Sources<'_>, sink: &mut dyn Sink) -> Outcome {
     let mut reader = Reader {
         options: *options,

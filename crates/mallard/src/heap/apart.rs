@@ -48,7 +48,7 @@ impl PageHeap {
         // The list of what hooks lent is not to change.
         let _hold = self.lending.is_on().then(|| self.hold(true));
         let lent = self.state.lock().pool.lent();
-        for region in Region::all().iter().chain(lent) {
+        for region in Region::all().chain(lent) {
             // A block that reaches into the next chunk is not to be looked at again there.
             let mut done = 0;
             for i in region.chunks_of(self.id) {

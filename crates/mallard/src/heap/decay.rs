@@ -49,6 +49,7 @@ pub struct Due {
 }
 
 /// The decay of one kind of page.
+#[repr(C)]
 pub struct Decay {
     /// Milliseconds from free to returned: 0 at once, negative never.
     time_ms: i64,
@@ -77,6 +78,11 @@ impl Decay {
     /// Sets the time; what is unused now starts to decay anew. `now` may be 0 when nothing is.
     pub fn set_time(&mut self, time_ms: i64, now: u64, unused: usize) {
         debug_assert!(now > 0 || unused == 0);
+        let is_new = self.epoch_start == 0 && self.settled == 0;
+        if is_new && now == 0 && time_ms == self.time_ms {
+            // Nothing changes, and nothing is written.
+            return;
+        }
         // What was never written need not be cleared: in most processes this is the only call.
         if self.epoch_start > 0 {
             self.backlog.fill(0);

@@ -24,13 +24,16 @@ const LEVELS: usize = 16;
 /// Steps of the longest free run: each length to 16, then four to each doubling up to 512.
 const STEPS: usize = 36;
 
+/// In this order, what small heaps touch first: see [`super::state::State`].
+#[repr(C)]
 pub struct Filler {
-    heads: [[Option<&'static Chunk>; STEPS]; LEVELS],
-    /// For each level, the steps with a chunk.
-    filled: [u64; LEVELS],
     near: Near,
     /// Whether a chunk behind the near ones was ever filed.
     has_further: bool,
+    /// For each level, the steps with a chunk.
+    filled: [u64; LEVELS],
+    /// The sparsest level first, and the longest step.
+    heads: [[Option<&'static Chunk>; STEPS]; LEVELS],
 }
 
 /// The chunks of the heap's first slice.
@@ -104,6 +107,10 @@ const fn step_holding(len: usize) -> usize {
 }
 
 impl Filler {
+    /// How far from its beginning small heaps touch it: up to the lists of the sparsest chunks.
+    pub const TOUCHED: usize =
+        core::mem::offset_of!(Filler, heads) + size_of::<[Option<&'static Chunk>; STEPS]>();
+
     pub const fn new() -> Self {
         Filler {
             heads: [[None; STEPS]; LEVELS],
@@ -130,19 +137,22 @@ impl Filler {
         self.has_further |= !self.near.note(chunk, list != NO_LIST);
     }
 
+    fn head(&mut self, level: usize, step: usize) -> &mut Option<&'static Chunk> {
+        &mut self.heads[level][STEPS - 1 - step]
+    }
+
     fn link(&mut self, chunk: &'static Chunk, list: u16) {
         if list == NO_LIST {
             return;
         }
         let (level, step) = (list as usize / STEPS, list as usize % STEPS);
-        let head = self.heads[level][step];
+        let head = self.head(level, step).replace(chunk);
         chunk.list.set(list);
         chunk.prev.set(None);
         chunk.next.set(head);
         if let Some(head) = head {
             head.prev.set(Some(chunk));
         }
-        self.heads[level][step] = Some(chunk);
         self.filled[level] |= 1 << step;
     }
 
@@ -165,7 +175,7 @@ impl Filler {
         match prev {
             Some(prev) => prev.next.set(next),
             None => {
-                self.heads[level][step] = next;
+                *self.head(level, step) = next;
                 if next.is_none() {
                     self.filled[level] &= !(1 << step);
                 }
@@ -190,11 +200,11 @@ impl Filler {
         for level in (0..LEVELS).rev() {
             let steps = self.filled[level] & enough;
             if steps != 0 {
-                return self.heads[level][steps.trailing_zeros() as usize];
+                return self.heads[level][STEPS - 1 - steps.trailing_zeros() as usize];
             }
             // Chunks of the step below may have the room too: look at a few.
             if sure > 0 && self.filled[level] >> (sure - 1) & 1 == 1 {
-                let mut at = self.heads[level][sure - 1];
+                let mut at = self.heads[level][STEPS - sure];
                 for _ in 0..4 {
                     let Some(chunk) = at else { break };
                     if chunk.longest.get() as usize >= pages {

@@ -7,7 +7,7 @@
 
 use super::{Backing, Cap, PageHeap, RESERVE, RETAIN, Reach, Totals};
 use crate::space::{HeapId, Region, meta};
-use crate::sys::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use crate::sys::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, settle};
 use crate::sys::lock::{Guard, Mutex, RawLock};
 
 /// The most page heaps there can be: each arena may have one of its own, and each node.
@@ -97,7 +97,7 @@ impl Heaps {
     /// Takes the options before first use.
     pub fn configure(&self, dirty_ms: i64, muzzy_ms: i64, reserve: usize, retain: bool) {
         RESERVE.store(reserve, Ordering::Relaxed);
-        RETAIN.store(retain, Ordering::Relaxed);
+        settle!(RETAIN, retain);
         self.set_decay(dirty_ms, muzzy_ms);
     }
 
@@ -111,8 +111,12 @@ impl Heaps {
 
     /// Sets decay times of arenas to be made by hand.
     pub fn set_first_decay(&self, dirty_ms: Option<i64>, muzzy_ms: Option<i64>) {
-        dirty_ms.inspect(|&ms| DIRTY_MS.store(ms as u64, Ordering::Relaxed));
-        muzzy_ms.inspect(|&ms| MUZZY_MS.store(ms as u64, Ordering::Relaxed));
+        if let Some(ms) = dirty_ms {
+            settle!(DIRTY_MS, ms as u64);
+        }
+        if let Some(ms) = muzzy_ms {
+            settle!(MUZZY_MS, ms as u64);
+        }
     }
 
     /// The decay times, of dirty and of muzzy pages, of arenas to be made by hand.

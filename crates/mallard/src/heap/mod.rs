@@ -147,21 +147,23 @@ static RESERVE: AtomicUsize = AtomicUsize::new(0);
 static RETAIN: AtomicBool = AtomicBool::new(true);
 
 /// A page heap.
+#[repr(C)]
 pub struct PageHeap {
     id: HeapId,
-    state: Mutex<State>,
-    /// Held by the thread that purges, outside all other locks; where hooks have lent memory a flag is
-    /// instead ([`PageHeap::hold`]).
-    purging: Mutex<()>,
-    /// Rounds of purging so far.
-    rounds: AtomicU32,
-    lending: Lending,
     /// Whether freed pages go back at once, so that `free` need not ask for the time.
     at_once: AtomicBool,
     /// Whether a run was ever given back: before that there is nothing for time to do.
     ever_freed: AtomicBool,
     /// Whether it serves one arena alone, made by hand.
     apart: bool,
+    /// Rounds of purging so far.
+    rounds: AtomicU32,
+    lending: Lending,
+    /// Last of what small programs touch: it begins with that.
+    state: Mutex<State>,
+    /// Held by the thread that purges, outside all other locks; where hooks have lent memory a flag is
+    /// instead ([`PageHeap::hold`]).
+    purging: Mutex<()>,
 }
 
 impl PageHeap {
@@ -380,7 +382,7 @@ impl PageHeap {
         let hold = self.lending.is_on().then(|| self.hold(false)).flatten();
         let lent = hold.map(|hold| (self.state.lock().pool.lent(), hold));
         let (lent, _hold) = lent.unzip();
-        for region in Region::all().iter().chain(lent.into_iter().flatten()) {
+        for region in Region::all().chain(lent.into_iter().flatten()) {
             for slice in region.slices_of(self.id) {
                 let state = self.state.lock();
                 // Most of a heap that has shrunk: its records need not be touched.

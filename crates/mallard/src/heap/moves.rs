@@ -88,7 +88,7 @@ impl State {
             }
         });
         let (mut found, mut looks) = (0, 0);
-        for region in Region::all().iter().rev() {
+        for region in Region::all().rev() {
             for i in region.resident(self.pool.heap()).descending() {
                 if found == count || looks == LOOKS {
                     return plan;

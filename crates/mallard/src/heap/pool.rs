@@ -61,7 +61,7 @@ impl Pool {
 
     /// All regions that chunks of the heap lie in.
     pub fn regions(&self) -> impl Iterator<Item = &'static Region> + use<> {
-        Region::all().iter().chain(self.lent())
+        Region::all().chain(self.lent())
     }
 
     /// A region of so many chunks has been lent.
@@ -254,7 +254,7 @@ impl Pool {
 
     fn grow(&mut self, n: usize, align: usize, reserve: usize) -> Option<&'static Chunk> {
         let growing = region::growing();
-        if !Region::all().is_empty()
+        if Region::all().len() > 0
             && let Some((region, start, end)) = self.room_for(n, align)
         {
             // If the system has no memory for it, it has none elsewhere either.
@@ -276,7 +276,7 @@ impl Pool {
     #[cold]
     #[inline(never)]
     fn room_for(&self, n: usize, align: usize) -> Option<(&'static Region, usize, End)> {
-        Region::all().iter().rev().find_map(|region| {
+        Region::all().rev().find_map(|region| {
             let ends = region.ends(self.heap).into_iter().flatten();
             let starts = ends.map(|end| (self.start_at(region, end, align), end));
             let mut fit = starts

@@ -25,7 +25,7 @@ const LOOKED_AT: usize = 128;
 #[inline(never)]
 pub fn find(pool: &Pool, pages: usize) -> Option<usize> {
     let in_own = |region| first_in::<false>(region, pool.heap(), pages);
-    Region::all().iter().find_map(in_own).or_else(|| {
+    Region::all().find_map(in_own).or_else(|| {
         // Few programs have hooks, and the code for them is long.
         let has_lent = pool.lent().next().is_some();
         has_lent.then(|| find_lent(pool, pages)).flatten()

@@ -24,17 +24,24 @@ use crate::sys::bits::Bits512;
 use crate::sys::{time, tls};
 
 /// All that the lock of a page heap guards.
+///
+/// In this order: what small programs do not touch comes last, the lists of chunks that are rather full among it, so that
+/// the rest of the first page heap lies on one page with the library's variables (`layout.ld` of the library).
+#[repr(C)]
 pub struct State {
     pub pool: Pool,
-    pub filler: Filler,
-    pub aside: Aside,
     pub totals: Totals,
-    pub dirty: Decay,
-    pub muzzy: Decay,
     pub watch: Watch,
     /// Whether the heap does not grow by itself, but by what hooks give.
     pub is_fixed: bool,
+    pub aside: Aside,
+    pub dirty: Decay,
+    pub filler: Filler,
+    pub muzzy: Decay,
 }
+
+// So much of a page has room beside the library's other variables.
+const _: () = assert!(core::mem::offset_of!(State, filler) + Filler::TOUCHED <= 1792);
 
 // SAFETY: the chunk records that the lists refer to live for ever and are touched under the lock
 // that holds this state, by whichever thread has it.

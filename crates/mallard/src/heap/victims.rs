@@ -177,7 +177,7 @@ impl State {
             self.file_aside(true);
         }
         let is_enough = |batch: &Batch| batch.is_full() || batch.pages >= excess && !rest;
-        for region in Region::all().iter().rev().chain(self.pool.lent()) {
+        for region in Region::all().rev().chain(self.pool.lent()) {
             for i in region.resident(self.pool.heap()).descending() {
                 self.choose_from(region.chunk(i), step, round, excess, &mut batch);
                 if is_enough(&batch) {

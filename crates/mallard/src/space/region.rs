@@ -80,7 +80,21 @@ pub fn growing() -> Growing {
     GROWING.lock()
 }
 
+/// The regions, the first one last: of the table most programs touch its row alone, on the page where its end lies.
 struct Table([Region; MAX_REGIONS]);
+
+impl Table {
+    fn get(&self, i: usize) -> Option<&Region> {
+        self.0.get(MAX_REGIONS.checked_sub(i + 1)?)
+    }
+
+    fn first(&self) -> &Region {
+        &self.0[MAX_REGIONS - 1]
+    }
+}
+
+/// Regions in the order in which they were made.
+pub type All = core::iter::Rev<core::slice::Iter<'static, Region>>;
 
 /// One reservation. All fields are written once, before `COUNT` covers the region, but `chunks` and
 /// `mapped_chunks`, which grow under `GROWING`.
@@ -247,7 +261,7 @@ impl Region {
     /// The region that holds `p` in its committed heap.
     #[inline]
     pub fn find(p: usize) -> Option<&'static Region> {
-        let first = &REGIONS.0[0];
+        let first = REGIONS.first();
         if first.contains(p) {
             return Some(first);
         }
@@ -257,14 +271,15 @@ impl Region {
     #[cold]
     #[inline(never)]
     fn find_further(p: usize) -> Option<&'static Region> {
-        let mut further = Self::all().iter().skip(1);
+        let mut further = Self::all().skip(1);
         further.find(|r| r.contains(p)).or_else(|| lent::find(p))
     }
 
     /// All regions so far.
     #[inline]
-    pub fn all() -> &'static [Region] {
-        &REGIONS.0[..COUNT.load(Ordering::Acquire)]
+    pub fn all() -> All {
+        let rest = MAX_REGIONS - COUNT.load(Ordering::Acquire).min(MAX_REGIONS);
+        REGIONS.0[rest..].iter().rev()
     }
 
     #[inline]
@@ -559,7 +574,7 @@ impl Region {
 
     /// The first region's committed length is what the fast path looks at, once it is published.
     fn tell_fast_path(&self) {
-        if core::ptr::eq(self, &REGIONS.0[0]) && COUNT.load(Ordering::Relaxed) > 0 {
+        if core::ptr::eq(self, REGIONS.first()) && COUNT.load(Ordering::Relaxed) > 0 {
             let base = self.base.load(Ordering::Relaxed);
             let end = self.heap() + self.chunks() * CHUNK;
             FAST.base.store(base, Ordering::Relaxed);
@@ -617,7 +632,7 @@ impl Region {
         begin: impl FnOnce(&'static Region) -> Option<T>,
     ) -> Option<T> {
         let index = COUNT.load(Ordering::Relaxed);
-        let region = REGIONS.0.get(index)?;
+        let region = REGIONS.get(index)?;
         let least = Layout::with(chunks, mem::os_page())
             .heap
             .checked_add(CHUNK)?;
@@ -670,10 +685,8 @@ impl Region {
 /// How much the next region should reserve: 1 TiB, or what the option says, and as much again as all
 /// regions before it, so that their number stays small.
 pub fn preferred_size(option: usize) -> usize {
-    let before = match Region::all() {
-        [] => 0,
-        all => size_of_all(all),
-    };
+    let all = Region::all();
+    let before = if all.len() == 0 { 0 } else { size_of_all(all) };
     let first = if option != 0 {
         option.max(4 * CHUNK)
     } else {
@@ -684,8 +697,8 @@ pub fn preferred_size(option: usize) -> usize {
 
 #[cold]
 #[inline(never)]
-fn size_of_all(regions: &[Region]) -> usize {
-    regions.iter().map(|r| r.max_chunks() * CHUNK).sum()
+fn size_of_all(regions: All) -> usize {
+    regions.map(|r| r.max_chunks() * CHUNK).sum()
 }
 
 /// What to try when the system refuses `size`. Under a limit on address space a quarter of that: the

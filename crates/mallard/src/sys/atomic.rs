@@ -14,6 +14,18 @@ pub use counted::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicU32, Ordering};
 
+/// Stores the value where another one stands. For variables that begin as most processes want them: where none of
+/// a page is written, it stays the file's, and no process has a copy.
+macro_rules! settle {
+    ($variable:expr, $value:expr) => {
+        let value = $value;
+        if $variable.load(Ordering::Relaxed) != value {
+            $variable.store(value, Ordering::Relaxed);
+        }
+    };
+}
+pub(crate) use settle;
+
 /// Each type is the real one behind a name of its own, whose read-modify-writes come first when a
 /// method is looked up; all other methods are the real one's.
 #[cfg(all(not(loom), feature = "counters"))]

@@ -14,6 +14,8 @@
 #[cfg(not(loom))]
 use super::atomic::AtomicU64;
 use super::atomic::Ordering;
+#[cfg(not(loom))]
+use super::atomic::settle;
 use super::count::{Kind, Tag};
 use super::futex::Futex;
 use super::meter::{Meter, Reading};
@@ -35,7 +37,7 @@ static MOST_LOOKS: AtomicU64 = AtomicU64::new(LOOKS);
 /// Sets how often a thread looks at a lock that is taken before it sleeps; without limit if negative.
 #[cfg(not(loom))]
 pub fn set_looks(looks: i64) {
-    MOST_LOOKS.store(u64::try_from(looks).unwrap_or(u64::MAX), Ordering::Relaxed);
+    settle!(MOST_LOOKS, u64::try_from(looks).unwrap_or(u64::MAX));
 }
 
 #[cfg(not(loom))]

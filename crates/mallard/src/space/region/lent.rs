@@ -75,7 +75,7 @@ pub fn is_vacant(addr: usize, chunks: usize) -> bool {
         let base = r.base.load(Ordering::Relaxed);
         addr < r.heap() + r.max_chunks() * CHUNK && base < end
     };
-    !Region::all().iter().any(reserved)
+    !Region::all().any(reserved)
         && (addr..end)
             .step_by(CHUNK)
             .all(|chunk| find(chunk).is_none())
@@ -273,11 +273,15 @@ mod tests {
     #[test]
     fn what_overlaps_our_own_memory_or_no_memory_can_be_at_is_not_vacant() {
         let _alone = alone();
-        if Region::all().is_empty() {
+        if Region::all().len() == 0 {
             let growing = super::super::growing();
             Region::make(&growing, 64 * CHUNK, 1, CHUNK, false, |_| Some(())).expect("addresses");
         }
-        let ours = Region::all()[0].base.load(Ordering::Relaxed);
+        let ours = Region::all()
+            .next()
+            .expect("made")
+            .base
+            .load(Ordering::Relaxed);
         let ours = ours.next_multiple_of(CHUNK);
         assert!(!is_vacant(ours, 1) && !is_vacant(ours - CHUNK, 3));
         assert!(!is_vacant(SPAN - CHUNK, 2) && !is_vacant(CHUNK, usize::MAX));
