@@ -87,6 +87,8 @@ fn take(class: Class) -> Option<usize> {
     }
 }
 
+#[cold]
+#[inline(never)]
 fn take_from_arena(class: Class) -> Option<usize> {
     let mut one = [0];
     (life::arena_or_any()?.fill(class, &mut one) == 1).then_some(one[0])

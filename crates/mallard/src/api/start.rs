@@ -111,11 +111,16 @@ fn first() {
     if !STARTED.load(Ordering::Relaxed) {
         #[cfg(feature = "c-symbols")]
         super::pieces::set_apart();
-        let told = conf::read(&DEFAULTS, conf_symbol(), &mut Messages);
-        let options = told.map_or(&DEFAULTS, set);
-        apply(options);
+        // Twice, so that what is known of the defaults at build time is not asked for at each start.
+        let abort = match conf::read(&DEFAULTS, conf_symbol(), &mut Messages) {
+            None => {
+                apply(&DEFAULTS);
+                DEFAULTS.abort
+            }
+            Some(told) => apply_what_was_told(told),
+        };
         let whole = cache::life::initialise() & fork::initialise(&STARTING);
-        if !whole && options.abort {
+        if !whole && abort {
             die!(
                 "the C library cannot tell of threads' ends and forks, and the option abort is on"
             );
@@ -125,9 +130,16 @@ fn first() {
     STARTING.unlock();
 }
 
-/// Keeps what the process was told, by whoever holds `STARTING`.
+/// As [`apply`]; tells what the option `abort` says.
 #[cold]
 #[inline(never)]
+fn apply_what_was_told(told: conf::Outcome) -> bool {
+    let options = set(told);
+    apply(options);
+    options.abort
+}
+
+/// Keeps what the process was told, by whoever holds `STARTING`.
 fn set(outcome: conf::Outcome) -> &'static Options {
     if outcome.must_abort {
         // SAFETY: abort has no preconditions; the reader has said why.
@@ -168,6 +180,7 @@ fn share_of_cpus(millionths: u64) -> usize {
 }
 
 /// Tells every floor what the options ask of it.
+#[inline(always)]
 fn apply(o: &Options) {
     let mut extras = 0;
     extras |= if o.junk.on_alloc() { JUNK_ALLOC } else { 0 };
@@ -181,6 +194,7 @@ fn apply(o: &Options) {
     apply_to_threads(o, extras & !XMALLOC != 0);
 }
 
+#[inline(always)]
 fn apply_to_memory(o: &Options) {
     use conf::{DirtyMax, MetadataThp, Thp};
     huge_pages::set_policy(match o.thp {
@@ -225,6 +239,7 @@ fn set_cap(most: conf::DirtyMax) {
     });
 }
 
+#[inline(always)]
 fn apply_to_arenas(o: &Options) {
     use arena::settings;
     use conf::{BackgroundThread, Dss, PercpuArena};
@@ -254,6 +269,7 @@ fn apply_to_arenas(o: &Options) {
     });
 }
 
+#[inline(always)]
 fn apply_to_threads(o: &Options, without_caches: bool) {
     use conf::BackgroundThread;
     cache::configure(

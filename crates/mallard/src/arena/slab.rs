@@ -59,6 +59,12 @@ pub struct Slab {
     pub taker: Cell<Option<Taker>>,
 }
 
+#[cold]
+#[inline(never)]
+fn free_pages(addr: usize, pages: usize) {
+    HEAP.free(addr, pages);
+}
+
 // What is freed at random touches one line of small slabs, two of others.
 const _: () = assert!(size_of::<Slab>() + 16 <= 64);
 
@@ -121,7 +127,7 @@ impl Slab {
         for i in 0..count {
             let addr = run.addr + i * pages * PAGE;
             let Some(record) = meta::take(Self::record_size(shape)) else {
-                HEAP.free(addr, (count - i) * pages);
+                free_pages(addr, (count - i) * pages);
                 break;
             };
             let slab = Self::describe(record, &Run { addr, ..run }, class, arena);

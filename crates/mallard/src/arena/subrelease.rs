@@ -90,14 +90,7 @@ pub fn step(now: u64, chunks: usize) -> Next {
             any_unripe: false,
         };
     }
-    for _ in 0..chunks {
-        let Some(chunk) = pass.rest.as_mut().and_then(Iterator::next) else {
-            pass.rest = None;
-            return pass.next();
-        };
-        pass.any_unripe |= look_at(chunk, &Wish::Ripe).any_unripe;
-    }
-    Next::Now
+    pass.go_on(chunks)
 }
 
 /// Something has changed, after a while in which nothing did: there may be more to give back.
@@ -119,6 +112,19 @@ impl Pass {
         next_ms: None,
         any_unripe: true,
     };
+
+    #[cold]
+    #[inline(never)]
+    fn go_on(&mut self, chunks: usize) -> Next {
+        for _ in 0..chunks {
+            let Some(chunk) = self.rest.as_mut().and_then(Iterator::next) else {
+                self.rest = None;
+                return self.next();
+            };
+            self.any_unripe |= look_at(chunk, &Wish::Ripe).any_unripe;
+        }
+        Next::Now
+    }
 
     fn next(&self) -> Next {
         match self.any_unripe {

@@ -42,16 +42,24 @@ pub(super) fn with_sources<R>(
     // allocation, before the program can have made a thread.
     let environment = unsafe { environ };
     if environment.is_null() {
-        let early = EarlyEnvironment::read();
-        sources.set(Source::MallocConf, early.variable(b"MALLOC_CONF"));
-        sources.set(Source::MallardConf, early.variable(b"MALLARD_CONF"));
-        return use_them(&sources);
+        return with_early_environment(sources, use_them);
     }
     // SAFETY: libc keeps `environ` a null-terminated array of C strings, see above.
     unsafe {
         sources.set(Source::MallocConf, variable(environment, b"MALLOC_CONF"));
         sources.set(Source::MallardConf, variable(environment, b"MALLARD_CONF"));
     }
+    use_them(&sources)
+}
+
+/// The end of [`with_sources`] where libc does not know the environment yet.
+#[cold]
+#[inline(never)]
+fn with_early_environment<R>(others: Sources<'_>, use_them: impl FnOnce(&Sources<'_>) -> R) -> R {
+    let early = EarlyEnvironment::read();
+    let mut sources = others;
+    sources.set(Source::MallocConf, early.variable(b"MALLOC_CONF"));
+    sources.set(Source::MallardConf, early.variable(b"MALLARD_CONF"));
     use_them(&sources)
 }
 

@@ -76,6 +76,8 @@ impl Decay {
     }
 
     /// Sets the time; what is unused now starts to decay anew. `now` may be 0 when nothing is.
+    // Once for dirty pages and once for muzzy ones at the start of every process.
+    #[inline(never)]
     pub fn set_time(&mut self, time_ms: i64, now: u64, unused: usize) {
         debug_assert!(now > 0 || unused == 0);
         let is_new = self.epoch_start == 0 && self.settled == 0;

@@ -98,7 +98,9 @@ impl Heaps {
     pub fn configure(&self, dirty_ms: i64, muzzy_ms: i64, reserve: usize, retain: bool) {
         RESERVE.store(reserve, Ordering::Relaxed);
         settle!(RETAIN, retain);
-        self.set_decay(dirty_ms, muzzy_ms);
+        // There is no other yet.
+        self.set_first_decay(Some(dirty_ms), Some(muzzy_ms));
+        FIRST.set_decay(dirty_ms, muzzy_ms);
     }
 
     /// Sets both decay times in milliseconds: 0 at once, negative never.

@@ -255,11 +255,9 @@ impl Pool {
     fn grow(&mut self, n: usize, align: usize, reserve: usize) -> Option<&'static Chunk> {
         let growing = region::growing();
         if Region::all().len() > 0
-            && let Some((region, start, end)) = self.room_for(n, align)
+            && let Some(grown) = self.grow_in_place(&growing, n, align)
         {
-            // If the system has no memory for it, it has none elsewhere either.
-            self.commit(&growing, region, end, missing(start, n, end)?)?;
-            return Some(region.chunk(start));
+            return grown;
         }
         let size = region::preferred_size(reserve);
         let forbid = huge_pages::forbid_at_first();
@@ -272,9 +270,22 @@ impl Pool {
         })
     }
 
-    /// A region with an end at which so many chunks can be committed, and where the first would be.
+    /// Has a region grow that there is, where one has the room. If the system then has no memory for it, it has none
+    /// elsewhere either.
     #[cold]
     #[inline(never)]
+    fn grow_in_place(
+        &mut self,
+        growing: &Growing,
+        n: usize,
+        align: usize,
+    ) -> Option<Option<&'static Chunk>> {
+        let (region, start, end) = self.room_for(n, align)?;
+        let committed = missing(start, n, end).and_then(|n| self.commit(growing, region, end, n));
+        Some(committed.map(|()| region.chunk(start)))
+    }
+
+    /// A region with an end at which so many chunks can be committed, and where the first would be.
     fn room_for(&self, n: usize, align: usize) -> Option<(&'static Region, usize, End)> {
         Region::all().rev().find_map(|region| {
             let ends = region.ends(self.heap).into_iter().flatten();

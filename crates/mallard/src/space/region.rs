@@ -703,6 +703,8 @@ fn size_of_all(regions: All) -> usize {
 
 /// What to try when the system refuses `size`. Under a limit on address space a quarter of that: the
 /// program has other uses for its addresses, and further regions can follow.
+#[cold]
+#[inline(never)]
 fn smaller(size: usize) -> usize {
     (size / 2).min(mem::address_space_limit() / 4)
 }
