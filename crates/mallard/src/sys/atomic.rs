@@ -16,6 +16,7 @@ pub use loom::sync::atomic::{AtomicU32, Ordering};
 
 /// Stores the value where another one stands. For variables that begin as most processes want them: where none of
 /// a page is written, it stays the file's, and no process has a copy.
+#[cfg(not(loom))]
 macro_rules! settle {
     ($variable:expr, $value:expr) => {
         let value = $value;
@@ -24,6 +25,7 @@ macro_rules! settle {
         }
     };
 }
+#[cfg(not(loom))]
 pub(crate) use settle;
 
 /// Each type is the real one behind a name of its own, whose read-modify-writes come first when a
