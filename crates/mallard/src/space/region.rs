@@ -163,6 +163,8 @@ impl Layout {
         None
     }
 
+    // Once for each look: laid out in line, they are more code than all else that begins a region.
+    #[inline(never)]
     fn with(chunks: usize, page: usize) -> Layout {
         // The class map covers the maps as well as the heap; they take less than a 64th of it.
         let class_map = (chunks * CHUNK / 64 * 65 + CHUNK) >> PAGE_SHIFT;
