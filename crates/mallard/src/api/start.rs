@@ -35,6 +35,7 @@ struct Settings(UnsafeCell<MaybeUninit<Options>>);
 // SAFETY: written once under `STARTING` before `IN_FORCE` leads to it, read only after that.
 unsafe impl Sync for Settings {}
 
+/// What [`IN_FORCE`] leads to, if anything.
 static SET: Settings = Settings(UnsafeCell::new(MaybeUninit::uninit()));
 /// What the process was told; null where that is nothing.
 static IN_FORCE: AtomicPtr<Options> = AtomicPtr::new(core::ptr::null_mut());
@@ -56,7 +57,7 @@ pub fn extras() -> u8 {
 /// The options in force.
 pub fn options() -> &'static Options {
     start();
-    // SAFETY: null, or where they are, which nobody writes any more.
+    // SAFETY: null, or where they are kept, for ever and unchanged.
     unsafe { IN_FORCE.load(Ordering::Acquire).as_ref() }.unwrap_or(&DEFAULTS)
 }
 

@@ -59,12 +59,6 @@ pub struct Slab {
     pub taker: Cell<Option<Taker>>,
 }
 
-#[cold]
-#[inline(never)]
-fn free_pages(addr: usize, pages: usize) {
-    HEAP.free(addr, pages);
-}
-
 // What is freed at random touches one line of small slabs, two of others.
 const _: () = assert!(size_of::<Slab>() + 16 <= 64);
 
@@ -102,6 +96,13 @@ pub const WORDS: usize = Class::MOST_REGIONS.div_ceil(64);
 /// The value of `level` of a slab in no list.
 pub const NO_LEVEL: u8 = u8::MAX;
 
+/// Gives back pages that there is no memory for a record of: apart from the code that every program has.
+#[cold]
+#[inline(never)]
+fn give_up(addr: usize, pages: usize) {
+    HEAP.free(addr, pages);
+}
+
 impl Slab {
     /// Bytes of the record of such a slab.
     pub fn record_size(shape: &SlabShape) -> usize {
@@ -127,7 +128,7 @@ impl Slab {
         for i in 0..count {
             let addr = run.addr + i * pages * PAGE;
             let Some(record) = meta::take(Self::record_size(shape)) else {
-                free_pages(addr, (count - i) * pages);
+                give_up(addr, (count - i) * pages);
                 break;
             };
             let slab = Self::describe(record, &Run { addr, ..run }, class, arena);

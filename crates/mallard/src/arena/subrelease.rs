@@ -113,6 +113,7 @@ impl Pass {
         any_unripe: true,
     };
 
+    /// Looks at so many chunks more. Most programs are over before there is anything to see: apart from what they run.
     #[cold]
     #[inline(never)]
     fn go_on(&mut self, chunks: usize) -> Next {

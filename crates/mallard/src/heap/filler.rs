@@ -219,7 +219,8 @@ impl Filler {
 
     /// Every filed chunk, the sparsest first.
     pub fn sparsest_first(&self) -> impl Iterator<Item = &'static Chunk> + '_ {
-        self.heads.iter().flatten().flat_map(|&head| {
+        let heads = self.heads.iter().flat_map(|level| level.iter().rev());
+        heads.flat_map(|&head| {
             let mut at = head;
             core::iter::from_fn(move || {
                 let chunk = at?;
