@@ -87,6 +87,7 @@ fn take(class: Class) -> Option<usize> {
     }
 }
 
+/// For threads without a cache, of which most programs have none.
 #[cold]
 #[inline(never)]
 fn take_from_arena(class: Class) -> Option<usize> {

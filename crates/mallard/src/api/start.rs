@@ -22,13 +22,15 @@ static STARTED: AtomicBool = AtomicBool::new(false);
 static STARTING: RawLock = RawLock::named(Kind::Start);
 
 /// What holds where nobody sets anything: most processes read it and write nothing.
-static DEFAULTS: Options = {
-    let mut options = Options::DEFAULT;
+static DEFAULTS: Options = of_this_build(Options::DEFAULT);
+
+/// Without what this build cannot do.
+const fn of_this_build(mut options: Options) -> Options {
     if !cfg!(debug_assertions) {
         options.debug_double_free_max_scan = 0;
     }
     options
-};
+}
 
 struct Settings(UnsafeCell<MaybeUninit<Options>>);
 
@@ -146,10 +148,7 @@ fn set(outcome: conf::Outcome) -> &'static Options {
         // SAFETY: abort has no preconditions; the reader has said why.
         unsafe { libc::abort() };
     }
-    let mut options = outcome.options;
-    if !cfg!(debug_assertions) {
-        options.debug_double_free_max_scan = 0;
-    }
+    let mut options = of_this_build(outcome.options);
     if options.percpu_arena != conf::PercpuArena::Disabled {
         expect_cpus(&mut options);
     }

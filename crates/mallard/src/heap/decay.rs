@@ -80,8 +80,7 @@ impl Decay {
     #[inline(never)]
     pub fn set_time(&mut self, time_ms: i64, now: u64, unused: usize) {
         debug_assert!(now > 0 || unused == 0);
-        let is_new = self.epoch_start == 0 && self.settled == 0;
-        if is_new && now == 0 && time_ms == self.time_ms {
+        if now == 0 && (self.time_ms, self.epoch_start, self.settled) == (time_ms, 0, 0) {
             // Nothing changes, and nothing is written.
             return;
         }
