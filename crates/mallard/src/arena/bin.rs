@@ -16,10 +16,10 @@ use crate::sys::lock::Mutex;
 /// Slabs of each list that are looked at for one of which a thread has taken before.
 const NEAR: usize = 4;
 
-#[repr(align(128))]
+#[repr(align(64))]
 pub struct Bin(pub Mutex<BinState>);
 
-// Two pairs of cache lines, so that an arena's record with all bins stays within 16 KiB.
+// A whole number of lines.
 const _: () = assert!(size_of::<Bin>() == 256);
 
 pub struct BinState {
@@ -52,9 +52,6 @@ pub struct BinCounts {
 unsafe impl Send for BinState {}
 
 impl Bin {
-    /// Whether a new bin is all zeros: in all builds but that which counts, whose locks know what they are of.
-    pub const NEW_IS_ZERO: bool = !cfg!(feature = "counters");
-
     pub const fn new() -> Self {
         Bin(Mutex::named(
             Kind::Bin,

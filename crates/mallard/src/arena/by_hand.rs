@@ -188,7 +188,9 @@ impl Arena {
         debug_assert!(self.is_by_hand());
         let _in_hand = self.in_hand.raise(true);
         for class in Class::cachable() {
-            self.bin(class).0.lock().forget(class);
+            if let Some(bin) = self.bin(class) {
+                bin.0.lock().forget(class);
+            }
         }
         let heap = self.heap();
         let mut row = Row::default();

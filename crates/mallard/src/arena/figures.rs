@@ -3,8 +3,8 @@
 //! Bins are read one by one, each under its lock; large blocks' counts are atomics. While other threads
 //! run, figures of several bins are of slightly different moments; those of one bin belong together.
 
-use super::table::RECORD;
-use super::{Arena, BinCounts};
+use super::bin::Bin;
+use super::{Arena, BinCounts, large};
 use crate::class::Class;
 use crate::space::region::PageRecord;
 use crate::space::{Region, meta};
@@ -26,7 +26,9 @@ pub struct BinFigures {
 impl Arena {
     /// What the bin of a class has; calls `stored` for every block in its store.
     pub fn bin_figures(&self, class: Class, stored: impl FnMut(usize)) -> BinFigures {
-        let bin = self.bin(class);
+        let Some(bin) = self.bin(class) else {
+            return BinFigures::default();
+        };
         let lock = bin.0.raw().reading();
         let b = bin.0.lock();
         b.store.blocks().iter().copied().for_each(stored);
@@ -69,8 +71,8 @@ impl Arena {
             count.made.store(0, Ordering::Relaxed);
             count.freed.store(0, Ordering::Relaxed);
         }
-        for class in Class::cachable() {
-            self.bin(class).0.lock().counts = BinCounts::default();
+        for bin in self.bins.iter() {
+            bin.0.lock().counts = BinCounts::default();
         }
         self.clear_readings();
     }
@@ -90,9 +92,10 @@ impl Arena {
         self.born_ns.load(Ordering::Relaxed)
     }
 
-    /// Bytes of the arena's own records.
-    pub fn record_bytes() -> usize {
-        meta::size_taken(RECORD)
+    /// Bytes of the arena's own records: itself, its counts and its bins.
+    pub fn record_bytes(&self) -> usize {
+        let bins = self.bins.iter().count() * meta::size_taken(size_of::<Bin>());
+        meta::size_taken(size_of::<Arena>()) + meta::size_taken(size_of::<large::Counts>()) + bins
     }
 }
 

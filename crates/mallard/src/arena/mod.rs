@@ -12,6 +12,7 @@
 //! used. To and from arenas made by hand it does not.
 
 mod bin;
+mod bins;
 pub mod by_hand;
 pub mod figures;
 mod home;
@@ -29,7 +30,7 @@ mod table;
 mod tests;
 mod traffic;
 
-use crate::class::{CACHED_CLASSES, Class, LINE, PAGE, tailored};
+use crate::class::{Class, LINE, PAGE, tailored};
 use crate::die;
 use crate::heap::{PageHeap, hooks};
 use crate::space::Region;
@@ -39,6 +40,7 @@ use crate::sys::atomic::{
 };
 pub use bin::BinCounts;
 use bin::{Bin, BinState};
+use bins::Bins;
 use core::mem::MaybeUninit;
 use core::ptr;
 use slab::Slab;
@@ -47,8 +49,6 @@ pub use table::{any, automatic, configure, existing, join, lock, made, numbered,
 use table::{heap_of, large_counts, record};
 pub use traffic::Traffic;
 
-// In this order: what every thread needs of it lies on the page of the smallest classes' bins.
-#[repr(C)]
 pub struct Arena {
     index: u16,
     /// Where the arena's slabs and large blocks come from.
@@ -64,7 +64,7 @@ pub struct Arena {
     /// When it was made, in nanoseconds.
     born_ns: AtomicU64,
     large: &'static large::Counts,
-    bins: [Bin; CACHED_CLASSES + 1],
+    bins: Bins,
 }
 
 /// Bytes of pages that hold blocks, slabs in whole.
@@ -121,6 +121,27 @@ static NEW_PAGES: AtomicUsize = AtomicUsize::new(0);
 const GROWTH: usize = 128;
 
 impl Arena {
+    /// Without a thread or a bin.
+    fn new(
+        index: usize,
+        heap: &'static PageHeap,
+        life: by_hand::Life,
+        born_ns: u64,
+        large: &'static large::Counts,
+    ) -> Arena {
+        Arena {
+            index: index as u16,
+            heap: AtomicPtr::new(ptr::from_ref(heap).cast_mut()),
+            life: AtomicU8::new(life as u8),
+            in_hand: hooks::Flag::new(),
+            threads: AtomicU32::new(0),
+            settings: settings::Settings::new(),
+            born_ns: AtomicU64::new(born_ns),
+            large,
+            bins: Bins::new(),
+        }
+    }
+
     /// The arena's number.
     pub fn index(&self) -> u16 {
         self.index
@@ -147,8 +168,10 @@ impl Arena {
         self.threads.store(threads, Ordering::Relaxed);
     }
 
-    fn bin(&self, class: Class) -> &Bin {
-        &self.bins[class.index()]
+    /// The bin of a class, once there is one.
+    #[inline]
+    fn bin(&self, class: Class) -> Option<&Bin> {
+        self.bins.get(class)
     }
 
     /// Fills `out` with blocks of a class, from its start; tells how many came. None at all come
@@ -165,8 +188,11 @@ impl Arena {
         traffic: Traffic,
         out: &mut [usize],
     ) -> usize {
+        let Some(bin) = self.bins.get_or_make(class) else {
+            return 0;
+        };
         let (there, slabs) = {
-            let mut b = self.bin(class).0.lock();
+            let mut b = bin.0.lock();
             b.counts.fills += 1;
             let n = match traffic {
                 Traffic::Passing => b.take(class, out),
@@ -177,7 +203,7 @@ impl Arena {
         let n = if there > 0 {
             there
         } else if class.is_slab() {
-            self.fill_from_new_slabs(class, slabs, out)
+            self.fill_from_new_slabs(bin, class, slabs, out)
         } else {
             self.fill_runs(class, align, out)
         };
@@ -198,7 +224,7 @@ impl Arena {
     }
 
     #[cold]
-    fn fill_from_new_slabs(&self, class: Class, slabs: u32, out: &mut [usize]) -> usize {
+    fn fill_from_new_slabs(&self, bin: &Bin, class: Class, slabs: u32, out: &mut [usize]) -> usize {
         // Made without the bin's lock: this may call the system.
         let Some(slab) = Slab::make_row(class, self.index, self.row_of(class, slabs)) else {
             return 0;
@@ -207,7 +233,7 @@ impl Arena {
         let new_pages = slab.new_pages() * count;
         // The first alone: nobody is to have the others, nor give them back, while their pages come.
         let mut others = slab.next.take();
-        let mut b = self.bin(class).0.lock();
+        let mut b = bin.0.lock();
         let unused = b.adopt(slab);
         let n = b.take_regions(out);
         // Some of its regions are the caller's, unless another thread's slab had room: then it may be
@@ -222,7 +248,7 @@ impl Arena {
         if is_wanted && let Some(row) = others {
             // Some of them may never be wanted.
             ANY_IDLE.store(true, Ordering::Relaxed);
-            others = self.bin(class).0.lock().adopt(row);
+            others = bin.0.lock().adopt(row);
         }
         // Another thread made some at the same time.
         for row in [unused, others].into_iter().flatten() {
@@ -257,7 +283,8 @@ impl Arena {
     /// A block of a class at a multiple of `align` from the transfer store alone, if one of those
     /// that came last stands there.
     pub fn take_stored(&self, class: Class, align: usize) -> Option<usize> {
-        self.bin(class).0.lock().store.take_aligned(class, align)
+        let mut b = self.bin(class)?.0.lock();
+        b.store.take_aligned(class, align)
     }
 
     fn fill_runs(&self, class: Class, align: usize, out: &mut [usize]) -> usize {
@@ -284,9 +311,12 @@ impl Arena {
             false => blocks,
         };
         let home = self.home_of(class, blocks);
-        let (kept, due) = {
-            let mut b = home.bin(class).0.lock();
-            (b.put(class, traffic, blocks), b.store.is_due())
+        let (kept, due) = match home.bins.get_or_make(class) {
+            Some(bin) => {
+                let mut b = bin.0.lock();
+                (b.put(class, traffic, blocks), b.store.is_due())
+            }
+            None => (0, false),
         };
         if kept < blocks.len() {
             give_back(class, &mut blocks[kept..]);
@@ -310,7 +340,8 @@ impl Arena {
 
     /// Whether blocks of a class pass through the store from one thread to another.
     pub fn passes_on(&self, class: Class) -> bool {
-        self.bin(class).0.lock().store.is_shared()
+        let bin = self.bin(class);
+        bin.is_some_and(|bin| bin.0.lock().store.is_shared())
     }
 
     /// Has the stores give idle blocks, or all, back to slabs and page heap. Tells whether there was
@@ -331,8 +362,11 @@ impl Arena {
     #[cold]
     #[inline(never)]
     fn drain_spare(&self, class: Class, all: bool) -> bool {
+        let Some(bin) = self.bin(class) else {
+            return false;
+        };
         let (any, spare) = {
-            let mut b = self.bin(class).0.lock();
+            let mut b = bin.0.lock();
             (b.spares() > 0, b.idle_spare(all))
         };
         if let Some(slab) = spare {
@@ -346,11 +380,14 @@ impl Arena {
     /// any.
     #[cold]
     fn drain_bin(&self, class: Class, all: bool) -> bool {
+        let Some(bin) = self.bin(class) else {
+            return false;
+        };
         let mut blocks = [0; GROUP];
         let mut any = false;
         loop {
             let n = {
-                let mut b = self.bin(class).0.lock();
+                let mut b = bin.0.lock();
                 any |= b.store.len() > 0;
                 let n = b.store.idle(class, &mut blocks, all);
                 if n < GROUP {
@@ -367,13 +404,16 @@ impl Arena {
 
     /// Counts of a class, and how many blocks of it lie in the store.
     pub fn counts(&self, class: Class) -> (BinCounts, usize) {
-        let b = self.bin(class).0.lock();
-        (b.counts, b.store.len())
+        let counts = |bin: &Bin| {
+            let b = bin.0.lock();
+            (b.counts, b.store.len())
+        };
+        self.bin(class).map_or(Default::default(), counts)
     }
 
     /// The locks of this arena, for `fork`.
     pub fn locks(&self) -> impl DoubleEndedIterator<Item = &crate::sys::lock::RawLock> {
-        self.bins.iter().map(|b| b.0.raw())
+        self.bins.iter().map(|bin| bin.0.raw())
     }
 }
 
@@ -474,11 +514,11 @@ fn give_back_to_owner(
     blocks: &mut [usize],
     retired: &mut Option<&'static Slab>,
 ) -> usize {
-    let Some(arena) = record(owner as usize) else {
+    let Some(bin) = record(owner as usize).and_then(|arena| arena.bin(class)) else {
         die!("slab of arena {owner}, which does not exist");
     };
     let shape = class.shape();
-    let mut b = arena.bin(class).0.lock();
+    let mut b = bin.0.lock();
     let (mut others, mut i) = (0, 0);
     while i < blocks.len() {
         let slab = slabs[i];

@@ -284,7 +284,10 @@ impl Site {
 
     /// Calls `f` with the slab under its bin's lock, if it is there still, with free and used regions.
     fn visit(&self, f: impl FnOnce(&'static Slab)) {
-        let _bin = self.arena.bin(self.class).0.lock();
+        let Some(bin) = self.arena.bin(self.class) else {
+            return;
+        };
+        let _bin = bin.0.lock();
         if let Some(slab) = self.slab() {
             f(slab);
         }
@@ -309,9 +312,12 @@ impl Site {
 
     /// Has memory go back of the slab, if it is still one with free and used regions.
     fn give_back(&self, wish: &Wish) -> bool {
+        let Some(bin) = self.arena.bin(self.class) else {
+            return false;
+        };
         let mut hidden = [0; WORDS];
         let slab = {
-            let mut bin = self.arena.bin(self.class).0.lock();
+            let mut bin = bin.0.lock();
             let Some(slab) = self.slab() else {
                 return false;
             };
@@ -322,7 +328,7 @@ impl Site {
         };
         // A call of the program's does not wait for who returns memory already.
         let gave = self.take_behind(slab, &hidden, matches!(wish, Wish::All(_)));
-        let mut bin = self.arena.bin(self.class).0.lock();
+        let mut bin = bin.0.lock();
         match bin.show_free(slab, &hidden) {
             Ok(empty) => {
                 if !gave && slab.quiet.get() == DONE {

@@ -4,13 +4,11 @@
 //! hand (`by_hand`) have numbers from [`automatic`] on. No thread joins one of those unless it is told
 //! to. Records are never unmade: that of a destroyed arena waits for the next that is made by hand.
 
-use super::bin::Bin;
 use super::by_hand::Life;
-use super::settings::Settings;
-use super::{Arena, CACHED_CLASSES, large, percpu};
+use super::{Arena, large, percpu};
 use crate::heap::{self, PageHeap, nodes};
 use crate::space::meta;
-use crate::sys::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::sys::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use crate::sys::count::Kind;
 use crate::sys::errno::KeepErrno;
 use crate::sys::lock::{Guard, Mutex};
@@ -116,17 +114,6 @@ pub(super) fn making() -> Guard<'static, ()> {
     MAKING.lock()
 }
 
-/// An arena's record, and behind it what it counts of large blocks: few small programs touch that.
-#[repr(C)]
-struct Whole {
-    arena: Arena,
-    large: large::Counts,
-}
-
-/// Bytes to take for an arena: a record is aligned to half a bin's alignment only, hence room to align
-/// it.
-pub(super) const RECORD: usize = size_of::<Whole>() + align_of::<Whole>();
-
 /// Makes the arena with this number, unless there is one.
 pub(super) fn make_under(
     _: &Guard<'_, ()>,
@@ -138,30 +125,19 @@ pub(super) fn make_under(
         return Some(arena);
     }
     let slot = slot(index)?;
-    // Zeros are empty bins and counts, so of a small program's record only the bins that it uses are touched.
-    let room = meta::take_zeroed(RECORD)?;
-    let at = room
-        .as_ptr()
-        .wrapping_add(room.as_ptr().align_offset(align_of::<Whole>()));
-    let whole = at.cast::<Whole>();
-    // SAFETY: the room holds an arena and its counts at this address and is nobody else's; each field is
-    // written before a reference is made, or is zero as it should be.
-    let arena = unsafe {
-        let arena = &raw mut (*whole).arena;
-        (&raw mut (*arena).index).write(index as u16);
-        (&raw mut (*arena).heap).write(AtomicPtr::new(core::ptr::from_ref(heap).cast_mut()));
-        (&raw mut (*arena).life).write(AtomicU8::new(life as u8));
-        (&raw mut (*arena).threads).write(AtomicU32::new(0));
-        (&raw mut (*arena).settings).write(Settings::new());
-        (&raw mut (*arena).born_ns).write(AtomicU64::new(born_ns(index)));
-        (&raw mut (*arena).large).write(&(*whole).large);
-        if !Bin::NEW_IS_ZERO {
-            for i in 0..=CACHED_CLASSES {
-                (&raw mut (*arena).bins[i]).write(Bin::new());
-            }
-        }
-        arena
+    let large = meta::take_apart(size_of::<large::Counts>())?;
+    let Some(room) = meta::take(size_of::<Arena>()) else {
+        // SAFETY: just taken with this size, and nobody knows of it.
+        unsafe { meta::give(large, size_of::<large::Counts>()) };
+        return None;
     };
+    let arena: *mut Arena = room.as_ptr().cast();
+    // SAFETY: both records are long enough, aligned to a cache line and nobody else's. Zeros are counts of
+    // nothing.
+    unsafe {
+        let large = large.cast().as_ref();
+        arena.write(Arena::new(index, heap, life, born_ns(index), large));
+    }
     slot.store(arena, Ordering::Release);
     END.fetch_max(index + 1, Ordering::Release);
     // SAFETY: initialised above, lives for ever.

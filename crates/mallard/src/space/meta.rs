@@ -110,22 +110,21 @@ fn size_of_list(list: usize) -> usize {
 
 /// Memory for a record, aligned to a cache line; its contents are unspecified. None when the system
 /// gives no more, or for more than 16 GiB.
+// From many places, none of which is in a hurry.
+#[inline(never)]
 pub fn take(size: usize) -> Option<NonNull<u8>> {
-    take_any(size).map(|(record, _)| record)
+    META.lock().take(size).map(|(record, _)| record)
 }
 
-/// As [`take`], but zero, without a touch of memory that is new and so zero already.
-pub fn take_zeroed(size: usize) -> Option<NonNull<u8>> {
-    let (record, is_new) = take_any(size)?;
+/// As [`take`], but zero, without a touch of memory that is new and so zero already. For a record of which most programs
+/// touch little: it is apart from the others, which so lie together.
+pub fn take_apart(size: usize) -> Option<NonNull<u8>> {
+    let (record, is_new) = META.lock().take_apart(size)?;
     if !is_new {
         // SAFETY: just taken with this size, nobody else's.
         unsafe { record.write_bytes(0, size) };
     }
     Some(record)
-}
-
-fn take_any(size: usize) -> Option<(NonNull<u8>, bool)> {
-    META.lock().take(size)
 }
 
 /// Gives back what [`take`] gave for the same `size`.
@@ -176,6 +175,19 @@ impl Meta {
             return Some((NonNull::new(at as *mut u8)?, true));
         };
         Some((NonNull::new(kept as *mut u8)?, false))
+    }
+
+    /// The same from the far end of the block in use.
+    fn take_apart(&mut self, size: usize) -> Option<(NonNull<u8>, bool)> {
+        let (size, list) = fit(size);
+        if *self.lists.get(list)? != 0 {
+            return self.take(size);
+        }
+        if self.end - self.at < size {
+            self.grow(size)?;
+        }
+        self.end -= size;
+        Some((NonNull::new(self.end as *mut u8)?, true))
     }
 
     /// Keeps an unused record of this size for the next one of its list.
@@ -361,7 +373,7 @@ mod tests {
         for _ in 0..3 {
             // Those kept from before, all soiled, and one that is new.
             for _ in 0..=taken.len() {
-                let record = take_zeroed(SIZE).unwrap();
+                let record = take_apart(SIZE).unwrap();
                 // SAFETY: just taken with this size, and all of it is zero or soiled.
                 let bytes = unsafe { core::slice::from_raw_parts_mut(record.as_ptr(), SIZE) };
                 assert!(bytes.iter().all(|&byte| byte == 0));

@@ -127,7 +127,7 @@ fn blocks(figures: &mut ArenaFigures, arena: &Arena) {
     let (dirty_ms, muzzy_ms) = arena.heap().decay_times();
     figures.dirty_decay_ms = Some(dirty_ms);
     figures.muzzy_decay_ms = Some(muzzy_ms);
-    figures.base += Arena::record_bytes();
+    figures.base += arena.record_bytes();
     for class in Class::slabs() {
         let i = class.index();
         let bin = &mut figures.bins[i - 1];

@@ -60,28 +60,6 @@ fn a_slab_stays_sound_where_some_of_its_regions_are_refused() {
     unsafe { slab.unmake() };
 }
 
-#[test]
-fn zeros_are_a_new_bin() {
-    if !Bin::NEW_IS_ZERO {
-        return;
-    }
-    // SAFETY: numbers, null pointers and a free lock; that they are is what the rest of the test shows.
-    let zeros: Bin = unsafe { core::mem::MaybeUninit::zeroed().assume_init() };
-    let new = Bin::new();
-    let seen = |bin: &Bin| {
-        assert_eq!(bin.0.raw().reading(), Default::default());
-        let state = bin.0.try_lock().expect("a free lock");
-        assert!(state.store.blocks().is_empty());
-        (state.store.len(), std::format!("{:?}", state.counts))
-    };
-    assert_eq!(seen(&zeros), seen(&new));
-    for bin in [&zeros, &new] {
-        let mut state = bin.0.lock();
-        assert_eq!(state.take_regions(&mut [0]), 0, "no slab yet");
-        assert_eq!(state.spares(), 0);
-    }
-}
-
 /// The same through its bin; tells which slab left it.
 fn give_to_bin(b: &mut BinState, slab: &'static Slab, regions: &[usize]) -> Option<&'static Slab> {
     let shape = slab.shape();

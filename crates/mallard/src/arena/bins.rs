@@ -1,0 +1,89 @@
+//! The bins of an arena, each made when its class is first wanted there.
+//!
+//! Most programs use a dozen of the sixty classes. A bin is a record of its own, so that the few there are lie
+//! together with what else their threads touch, instead of each on its place in a table of four pages. Once
+//! made, a bin stays. It is made under the lock of the arenas (`table`), which a fork holds: its child
+//! knows all the bins whose locks there are.
+
+use super::bin::Bin;
+use super::table;
+use crate::class::{CACHED_CLASSES, Class};
+use crate::space::meta;
+use crate::sys::atomic::{AtomicPtr, Ordering};
+
+pub struct Bins([AtomicPtr<Bin>; CACHED_CLASSES + 1]);
+
+impl Bins {
+    /// None yet.
+    pub const fn new() -> Bins {
+        Bins([const { AtomicPtr::new(core::ptr::null_mut()) }; CACHED_CLASSES + 1])
+    }
+
+    /// The bin of a class, if there is one: else nothing of the class was ever taken or given here.
+    #[inline]
+    pub fn get(&self, class: Class) -> Option<&Bin> {
+        bin_at(&self.0[class.index()])
+    }
+
+    /// The same, made if need be; none when memory is out.
+    #[inline]
+    pub fn get_or_make(&self, class: Class) -> Option<&Bin> {
+        self.get(class).or_else(|| self.make(class))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make(&self, class: Class) -> Option<&Bin> {
+        let _making = table::making();
+        if let Some(bin) = self.get(class) {
+            return Some(bin);
+        }
+        let bin: *mut Bin = meta::take(size_of::<Bin>())?.as_ptr().cast();
+        // SAFETY: a record as long as a bin, aligned to a cache line as a bin is, and nobody else's.
+        unsafe { bin.write(Bin::new()) };
+        self.0[class.index()].store(bin, Ordering::Release);
+        // SAFETY: initialised, and never given back.
+        unsafe { bin.as_ref() }
+    }
+
+    /// All that there are.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Bin> {
+        self.0.iter().filter_map(bin_at)
+    }
+}
+
+#[inline]
+fn bin_at(place: &AtomicPtr<Bin>) -> Option<&Bin> {
+    // SAFETY: null, or a bin that was initialised before it was stored and lives for ever.
+    unsafe { place.load(Ordering::Acquire).as_ref() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::alone;
+    use std::thread;
+    use std::vec::Vec;
+
+    #[test]
+    fn a_bin_is_made_once_whoever_asks_first() {
+        let _alone = alone();
+        let bins = Bins::new();
+        let classes = [Class(1), Class(9), Class(CACHED_CLASSES as u8)];
+        assert!(classes.iter().all(|&class| bins.get(class).is_none()));
+        assert_eq!(bins.iter().count(), 0);
+        let made =
+            || classes.map(|class| core::ptr::from_ref(bins.get_or_make(class).unwrap()).addr());
+        let all: Vec<_> = thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(made)).collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        assert!(all.iter().all(|bins| *bins == all[0]), "{all:x?}");
+        assert!(all[0][0] != all[0][1] && all[0][1] != all[0][2]);
+        assert_eq!(bins.iter().count(), classes.len());
+        assert_eq!(
+            bins.get(Class(9)).map(|b| core::ptr::from_ref(b).addr()),
+            Some(all[0][1])
+        );
+    }
+}
