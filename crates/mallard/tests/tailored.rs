@@ -140,6 +140,22 @@ fn a_size_that_is_asked_for_again_and_again_gets_a_class() {
 }
 
 #[test]
+fn the_size_that_is_asked_for_most_tells_where_a_class_is_cut() {
+    alone(
+        "the_size_that_is_asked_for_most_tells_where_a_class_is_cut",
+        || {
+            let before = classes();
+            // One in forty is longer, and would do with less than the table's class as well.
+            let longer = |i| if i % 40 == 7 { 1150 } else { ASKED };
+            let all: Vec<_> = (0..2 * MANY).map(|i| api::alloc(longer(i))).collect();
+            assert_eq!(classes(), before + 1);
+            assert_eq!(size_of(before), CUT);
+            free_unsized(all);
+        },
+    );
+}
+
+#[test]
 fn older_blocks_pass_for_such_of_the_new_class_when_they_are_freed_by_size() {
     alone(
         "older_blocks_pass_for_such_of_the_new_class_when_they_are_freed_by_size",

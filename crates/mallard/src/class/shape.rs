@@ -41,7 +41,8 @@ impl SlabShape {
 
     /// Slabs aim at 32 KiB up to 1 KiB and at 64 KiB above: large enough that a lock taken for a new one
     /// is rare, small enough that a class used once costs little and that sparse ones drain. The
-    /// pages that a slab's last region does not reach are left out.
+    /// pages that a slab's last region does not reach are left out, and regions that a slab has more pages for than they are
+    /// worth, which sizes have that are tailored.
     ///
     /// In slabs of small regions [`DRIFT`] bytes at least stay unused at the end, so that regions a power
     /// of two apart do not all fall into the same cache sets: `docs/design/caches.md` has what that is
@@ -55,9 +56,9 @@ impl SlabShape {
             64 << 10
         };
         let drift = if size <= DRIFT_MAX { DRIFT } else { 0 };
-        let regions = (aim - drift) / size;
+        let regions = full(size, drift, (aim - drift) / size);
         SlabShape {
-            pages: (regions * size + drift).div_ceil(PAGE) as u16,
+            pages: pages(size, drift, regions) as u16,
             regions: regions as u16,
             reciprocal: (1u64 << 32).div_ceil(size as u64) as u32,
             size: size as u32,
@@ -93,6 +94,28 @@ impl SlabShape {
         ((product as u32) < self.reciprocal && i < self.regions as usize).then_some(i)
     }
 }
+
+/// Pages of a slab of so many regions.
+const fn pages(size: usize, drift: usize, regions: usize) -> usize {
+    (regions * size + drift).div_ceil(PAGE)
+}
+
+/// As many regions as a slab had better have of `most`: fewer, where that leaves much less of its pages unused.
+const fn full(size: usize, drift: usize, most: usize) -> usize {
+    let (mut best, mut n) = (most, most);
+    while n > most / 2 {
+        n -= 1;
+        // Of each page.
+        let (of_n, of_best) = (pages(size, drift, n), pages(size, drift, best));
+        if n * size * of_best > best * size * of_n + of_n * of_best * PAGE / WORTH {
+            best = n;
+        }
+    }
+    best
+}
+
+/// The part of a page that fewer regions in a slab are worth.
+const WORTH: usize = 32;
 
 /// The shapes of all classes that slabs serve, by their numbers.
 pub(super) struct Shapes([UnsafeCell<SlabShape>; SLAB_CLASSES + 1]);

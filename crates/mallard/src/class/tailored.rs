@@ -20,14 +20,17 @@
 use super::{
     Class, MEDIUM_GRAIN, Place, SMALL_GRAIN, SlabShape, TABLE_MAX, TABLED, TABLES, TAILORED,
 };
-use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering};
+use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, Ordering};
+use core::cmp::Ordering::{Equal, Greater, Less};
 
 /// Bytes that a tailored class must save to be made: a few slabs.
 const WORTH: usize = 128 * 1024;
 /// What it must save of a block, as one part of so many. Sizes that are spread over the step would save less, and are served
 /// worse by two classes, whose blocks cannot stand in for each other.
 const PART: usize = 12;
-/// The requests that may want the block in whole are one in so many at most.
+/// The requests that may want a longer block than the class is cut to are one in so many at most. So the largest that would do
+/// with a smaller block has to come that often, or it is one of the others: a program that asks for one size all the time asks for a
+/// few others of the step once.
 const LONGER: usize = 8;
 /// Samples that are no chance any more, and as many as are taken before the class is considered again and all begins anew.
 const ENOUGH: usize = 16;
@@ -41,15 +44,23 @@ struct Samples {
     all: AtomicU16,
     /// Those that would be served by blocks smaller by one part of [`PART`] at least.
     small: AtomicU16,
-    /// The size that serves these.
-    cut: AtomicU16,
+    /// The size that serves these, and those of them that need all of it.
+    top: AtomicU16,
+    at_top: AtomicU16,
+    /// The size that serves the others of them.
+    second: AtomicU16,
+    /// Slabs that the class had when another was cut from it: for requests that are of that one now.
+    before: AtomicU32,
 }
 
 static SAMPLES: [Samples; TABLED + 1 - FIRST] = [const {
     Samples {
         all: AtomicU16::new(0),
         small: AtomicU16::new(0),
-        cut: AtomicU16::new(0),
+        top: AtomicU16::new(0),
+        at_top: AtomicU16::new(0),
+        second: AtomicU16::new(0),
+        before: AtomicU32::new(0),
     }
 }; TABLED + 1 - FIRST];
 /// Whether any class has so many slabs that requests are looked at.
@@ -134,11 +145,49 @@ pub fn note(class: Class, n: usize) {
     };
     let cut = n.next_multiple_of(grain);
     if (size - cut.min(size)) * PART >= size {
-        count_one(&samples.small);
-        let most = cut.max(samples.cut.load(Ordering::Relaxed) as usize);
-        samples.cut.store(most as u16, Ordering::Relaxed);
+        samples.note_small(cut as u16);
     }
     count_one(&samples.all);
+}
+
+impl Samples {
+    /// A request that a block of this size would serve.
+    fn note_small(&self, cut: u16) {
+        count_one(&self.small);
+        let (top, second) = (self.top.load(Ordering::Relaxed), &self.second);
+        match cut.cmp(&top) {
+            Less => second.store(cut.max(second.load(Ordering::Relaxed)), Ordering::Relaxed),
+            Equal => count_one(&self.at_top),
+            Greater => {
+                second.store(top, Ordering::Relaxed);
+                self.top.store(cut, Ordering::Relaxed);
+                self.at_top.store(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Requests, those that a smaller block would serve, and its size.
+    fn read(&self) -> (usize, usize, usize) {
+        let read = |count: &AtomicU16| count.load(Ordering::Relaxed) as usize;
+        let (all, small, at_top) = (read(&self.all), read(&self.small), read(&self.at_top));
+        match at_top * LONGER <= all {
+            true => (all, small.saturating_sub(at_top), read(&self.second)),
+            false => (all, small, read(&self.top)),
+        }
+    }
+
+    fn begin_anew(&self) {
+        let counts = [
+            &self.all,
+            &self.small,
+            &self.top,
+            &self.at_top,
+            &self.second,
+        ];
+        for count in counts {
+            count.store(0, Ordering::Relaxed);
+        }
+    }
 }
 
 #[inline]
@@ -157,23 +206,25 @@ pub fn consider(class: Class, slabs: u32) {
     if !is_watching() {
         WATCHING.store(true, Ordering::Relaxed);
     }
-    let read = |count: &AtomicU16| count.load(Ordering::Relaxed) as usize;
-    let (all, small, cut) = (read(&samples.all), read(&samples.small), read(&samples.cut));
+    let (all, small, cut) = samples.read();
     if all < ENOUGH {
         return;
     }
     let shape = class.shape();
-    let (size, blocks) = (shape.size as usize, slabs as usize * shape.regions as usize);
+    let served = slabs.saturating_sub(samples.before.load(Ordering::Relaxed));
+    let (size, blocks) = (
+        shape.size as usize,
+        served as usize * shape.regions as usize,
+    );
     // Of so many times the blocks that there are.
     let saved = small * (size - cut);
     let few_are_longer = (all - small.min(all)) * LONGER <= all;
     if few_are_longer && saved * PART >= all * size && saved * blocks >= all * WORTH {
         make(class, cut);
-    }
-    if all >= MANY as usize {
-        for count in [&samples.all, &samples.small, &samples.cut] {
-            count.store(0, Ordering::Relaxed);
-        }
+        samples.before.store(slabs, Ordering::Relaxed);
+        samples.begin_anew();
+    } else if all >= MANY as usize {
+        samples.begin_anew();
     }
 }
 

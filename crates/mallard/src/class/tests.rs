@@ -79,7 +79,7 @@ fn an_aligned_class_holds_size_and_alignment() {
 }
 
 #[test]
-fn slabs_waste_less_than_a_page_and_division_is_exact() {
+fn slabs_waste_little_and_division_is_exact() {
     let tabled = (1..=TABLED as u8).map(|c| Class(c).size());
     // Those that a class may be tailored to, among others.
     let tailored = (144..SLAB_MAX).step_by(16);
@@ -90,6 +90,16 @@ fn slabs_waste_less_than_a_page_and_division_is_exact() {
             shape.regions as usize * shape.size as usize,
         );
         assert!(used <= bytes && bytes - used < PAGE, "{size}");
+        // With fewer regions nothing much less would be left over.
+        let drift = if size > DRIFT_MAX { 0 } else { DRIFT };
+        for n in (shape.regions as usize).div_ceil(2)..shape.regions as usize {
+            let pages = (n * size + drift).div_ceil(PAGE);
+            let (of_n, here) = (
+                (n * size) as f64 / pages as f64,
+                used as f64 / shape.pages as f64,
+            );
+            assert!(of_n <= here + PAGE as f64 / 32.0, "{size}: {n} regions");
+        }
         assert!(size > DRIFT_MAX || bytes - used >= DRIFT, "{size}");
         assert!(shape.regions as usize <= Class::MOST_REGIONS, "{size}");
         assert!(shape.pages as usize <= Class::MOST_PAGES, "{size}");
