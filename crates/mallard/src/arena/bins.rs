@@ -63,6 +63,7 @@ mod tests {
     use super::*;
     use crate::testing::alone;
     use std::thread;
+    use std::time::Duration;
     use std::vec::Vec;
 
     #[test]
@@ -85,5 +86,20 @@ mod tests {
             bins.get(Class(9)).map(|b| core::ptr::from_ref(b).addr()),
             Some(all[0][1])
         );
+    }
+
+    #[test]
+    fn none_is_made_while_a_fork_holds_the_lock_of_the_arenas() {
+        let _alone = alone();
+        let (bins, class) = (Bins::new(), Class(9));
+        thread::scope(|scope| {
+            let fork = table::making();
+            scope.spawn(|| bins.get_or_make(class));
+            // Long enough for a thread that does not wait.
+            thread::sleep(Duration::from_millis(50));
+            assert!(bins.get(class).is_none());
+            drop(fork);
+        });
+        assert!(bins.get(class).is_some());
     }
 }
