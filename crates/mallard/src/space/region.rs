@@ -7,10 +7,10 @@
 //!   or 0. The map is laid over the whole reservation and begins at its very base, so that its
 //!   address and the base are one number;
 //! - in the *record map*, a word: nothing, the address of the slab's record, or the description of
-//!   a large block ([`PageRecord`]).
+//!   a large block (`record`).
 //!
 //! and for every chunk a [`Chunk`] record. The record map and the chunk records are one array, a
-//! [`GroupTable`] for each eight chunks, their records before their pages' words: so what is recorded of
+//! [`GroupTable`] for each eight chunks (`layout`), their records before their pages' words: so what is recorded of
 //! a small heap is on one page.
 //!
 //! Page heaps share regions. The heap part is cut into *slices* of 64 chunks, and a [`Slice`] record
@@ -32,23 +32,22 @@
 //! asks about a block got that block from a thread that had written the map before, and a stale
 //! answer about a page that is not the asker's can only concern a pointer that was never valid.
 
+mod growth;
+mod layout;
 pub mod lent;
+mod record;
 mod slices;
 
 use super::chunk::{CHUNK, Chunk};
-use super::meta::{self, HugePages};
 use crate::class::{Class, PAGE, PAGE_SHIFT, Place};
 use crate::sys::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use crate::sys::count::Kind;
-use crate::sys::lock::{Guard, Mutex, RawLock};
-use crate::sys::mem::{self, round_up};
-use core::mem::offset_of;
 use core::ptr::NonNull;
+pub use growth::{Growing, growing, lock, preferred_size};
+use layout::{GROUP, GroupTable};
+pub use record::PageRecord;
 pub use slices::{ChunkSet, Claimed};
 use slices::{Slice, Slices};
 
-/// What the first region tries to reserve; halved until the system agrees.
-pub const PREFERRED: usize = 1 << 40;
 const MAX_REGIONS: usize = 512;
 const PAGES_PER_CHUNK: usize = CHUNK / PAGE;
 /// Chunks that page heaps claim together: as many as a word has bits.
@@ -69,16 +68,6 @@ static FAST: Fast = Fast {
 
 static REGIONS: Table = Table([const { Region::none() }; MAX_REGIONS]);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// Held while a region is made or grows.
-static GROWING: Mutex<()> = Mutex::named(Kind::Regions, ());
-
-/// The right to make regions and to have them grow.
-pub type Growing = Guard<'static, ()>;
-
-/// Waits for the right to make regions and to have them grow.
-pub fn growing() -> Growing {
-    GROWING.lock()
-}
 
 /// The regions, the first one last: of the table most programs touch its row alone, on the page where its end lies.
 struct Table([Region; MAX_REGIONS]);
@@ -97,7 +86,7 @@ impl Table {
 pub type All = core::iter::Rev<core::slice::Iter<'static, Region>>;
 
 /// One reservation. All fields are written once, before `COUNT` covers the region, but `chunks` and
-/// `mapped_chunks`, which grow under `GROWING`.
+/// `mapped_chunks`, which grow under the lock of `growth`.
 pub struct Region {
     base: AtomicUsize,
     heap: AtomicUsize,
@@ -116,115 +105,6 @@ pub struct Region {
     /// Chunks that hooks lent and that were not given back; 0 for a reservation.
     lent: AtomicUsize,
     next: AtomicPtr<Region>,
-}
-
-/// Chunks whose records stand together.
-const GROUP: usize = 8;
-
-/// All that is recorded of a group of chunks: their records, and their part of the record map. The last
-/// group of a region may be shorter than this, as its pages' words come last.
-#[repr(C)]
-struct GroupTable {
-    chunks: [Chunk; GROUP],
-    pages: [AtomicU64; GROUP * PAGES_PER_CHUNK],
-}
-
-impl GroupTable {
-    /// Bytes of the tables of so many chunks.
-    const fn bytes(chunks: usize) -> usize {
-        let (whole, rest) = (chunks / GROUP, chunks % GROUP);
-        let part = offset_of!(GroupTable, pages) + rest * PAGES_PER_CHUNK * size_of::<AtomicU64>();
-        whole * size_of::<GroupTable>() + if rest > 0 { part } else { 0 }
-    }
-}
-
-/// Where the parts of a reservation lie, as offsets from its base. The class map comes first.
-struct Layout {
-    slices: usize,
-    tables: usize,
-    heap: usize,
-    chunks: usize,
-}
-
-impl Layout {
-    /// For a reservation of `len` bytes; none when not one chunk fits. The heap begins at a chunk's
-    /// boundary wherever the reservation lies, and the maps end right before it.
-    fn of(len: usize) -> Option<Layout> {
-        let page = mem::os_page();
-        let per_chunk = CHUNK + PAGES_PER_CHUNK + GroupTable::bytes(GROUP) / GROUP + 1;
-        let mut chunks = len.checked_sub(CHUNK)? / per_chunk;
-        while chunks > 0 {
-            let layout = Self::with(chunks, page);
-            if layout.heap + (chunks + 1) * CHUNK <= len {
-                return Some(layout);
-            }
-            chunks -= 1;
-        }
-        None
-    }
-
-    // Once for each look: laid out in line, they are more code than all else that begins a region.
-    #[inline(never)]
-    fn with(chunks: usize, page: usize) -> Layout {
-        // The class map covers the maps as well as the heap; they take less than a 64th of it.
-        let class_map = (chunks * CHUNK / 64 * 65 + CHUNK) >> PAGE_SHIFT;
-        let slices = round_up(class_map, page) + page;
-        let length = chunks.div_ceil(SLICE_CHUNKS) * size_of::<Slice>();
-        // A few slices on the page where the tables begin.
-        let tables = round_up(slices + length, page) + FIRST_SLICES;
-        let heap = round_up(tables + GroupTable::bytes(chunks), page) + page;
-        Layout {
-            slices,
-            tables,
-            heap,
-            chunks,
-        }
-    }
-}
-
-/// Bytes of slices on the page of the first table.
-const FIRST_SLICES: usize = 3 * align_of::<GroupTable>();
-
-/// What the record map says of a page.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PageRecord {
-    /// No block begins here, and no slab covers it.
-    None,
-    /// Part of the slab with its record at this address.
-    Slab(usize),
-    /// First page of a large block of so many pages, accounted to this arena, which begins so many lines into it.
-    Large {
-        pages: usize,
-        arena: usize,
-        line: usize,
-    },
-}
-
-/// Above the bits for the pages of what any address space holds.
-const LINE_SHIFT: u32 = 56;
-
-impl PageRecord {
-    fn pack(self) -> u64 {
-        match self {
-            PageRecord::None => 0,
-            PageRecord::Slab(at) => at as u64,
-            PageRecord::Large { pages, arena, line } => {
-                1 | (arena as u64) << 1 | (pages as u64) << 16 | (line as u64) << LINE_SHIFT
-            }
-        }
-    }
-
-    fn unpack(word: u64) -> Self {
-        match word {
-            0 => PageRecord::None,
-            w if w & 1 == 0 => PageRecord::Slab(w as usize),
-            w => PageRecord::Large {
-                pages: (w << (64 - LINE_SHIFT) >> (64 - LINE_SHIFT + 16)) as usize,
-                arena: (w >> 1 & 0x7fff) as usize,
-                line: (w >> LINE_SHIFT) as usize,
-            },
-        }
-    }
 }
 
 /// The place that a thread cache has for `p`, that of [`Class::NONE`] for what is not a cachable
@@ -525,190 +405,6 @@ impl Region {
             room: limit - at,
         }
     }
-
-    /// Commits `n` more chunks for a page heap, whose lock the caller holds; `first` and the room for
-    /// them are what [`Region::ends`] or [`Region::end_at`] says. False when the system has no memory
-    /// for them.
-    pub fn grow(&'static self, _: &Growing, heap: HeapId, first: usize, n: usize) -> bool {
-        let end = first + n;
-        if !self.map_up_to(end) || !mem::commit(self.heap() + first * CHUNK, n * CHUNK) {
-            return false;
-        }
-        for i in first..end {
-            // SAFETY: the table's memory was committed by `map_up_to` and nobody refers to it yet;
-            // fresh memory is zero, which is an empty part of the record map.
-            unsafe {
-                let chunk = self.record_of_chunk(i);
-                chunk.write(Chunk::vacant(self.heap() + i * CHUNK, self, heap));
-            }
-        }
-        self.chunks.store(end.max(self.chunks()), Ordering::Release);
-        for i in first / SLICE_CHUNKS..end.div_ceil(SLICE_CHUNKS) {
-            let slice = self.slices().at(i);
-            let chunks = (end - i * SLICE_CHUNKS).min(SLICE_CHUNKS);
-            slice.heap.store(heap.0 + 1, Ordering::Relaxed);
-            slice.chunks.store(chunks as u16, Ordering::Relaxed);
-        }
-        self.tell_fast_path();
-        true
-    }
-
-    /// Asks for huge pages in `n` fresh chunks from the `first` on; false where the system has none to
-    /// give. The first time that is for all chunks that are still to come: a call has to wait until no
-    /// other thread is in a page fault of the heap, each of which may clear 2 MiB.
-    pub fn want_huge_pages(&self, _: &Growing, first: usize, n: usize) -> bool {
-        let from = self.huge_from.load(Ordering::Relaxed).checked_sub(1);
-        if from.is_some_and(|from| first >= from) {
-            return true;
-        }
-        let is_first = from.is_none();
-        let n = if is_first {
-            self.max_chunks() - first
-        } else {
-            n
-        };
-        let ok = mem::want_huge_pages(self.heap() + first * CHUNK, n * CHUNK);
-        if ok && is_first {
-            self.huge_from.store(first + 1, Ordering::Relaxed);
-        }
-        ok
-    }
-
-    /// The first region's committed length is what the fast path looks at, once it is published.
-    fn tell_fast_path(&self) {
-        if core::ptr::eq(self, REGIONS.first()) && COUNT.load(Ordering::Relaxed) > 0 {
-            let base = self.base.load(Ordering::Relaxed);
-            let end = self.heap() + self.chunks() * CHUNK;
-            FAST.base.store(base, Ordering::Relaxed);
-            FAST.limit.store(end - base, Ordering::Release);
-        }
-    }
-
-    /// Commits the maps for the first `chunks` chunks. Maps are small: they run well ahead of the
-    /// heap, so that this is rare.
-    fn map_up_to(&self, chunks: usize) -> bool {
-        let done = self.mapped_chunks.load(Ordering::Relaxed);
-        if chunks <= done {
-            return true;
-        }
-        let max = self.max_chunks.load(Ordering::Relaxed);
-        let ahead = (chunks * 2).max(128).min(max);
-        let ok = self.commit_maps(done, ahead);
-        if ok {
-            self.mapped_chunks.store(ahead, Ordering::Relaxed);
-        } else if ahead > chunks && self.commit_maps(done, chunks) {
-            self.mapped_chunks.store(chunks, Ordering::Relaxed);
-            return true;
-        }
-        ok
-    }
-
-    fn commit_maps(&self, from: usize, to: usize) -> bool {
-        let page = mem::os_page();
-        let base = self.base.load(Ordering::Relaxed);
-        let commit = |start: usize, old: usize, new: usize| {
-            let (a, b) = (start + round_up(old, page), start + round_up(new, page));
-            a == b || mem::commit(a, b - a)
-        };
-        let classes = |chunks: usize| (self.heap() + chunks * CHUNK - base) >> PAGE_SHIFT;
-        let old_classes = if from == 0 { 0 } else { classes(from) };
-        // The slices stand right before the tables: they are committed with the first of them, whole.
-        let slices = self.slices.load(Ordering::Relaxed);
-        let tables = self.tables.load(Ordering::Relaxed) - slices;
-        let end = |chunks: usize| tables + GroupTable::bytes(chunks);
-        commit(base, old_classes, classes(to))
-            && commit(slices, if from == 0 { 0 } else { end(from) }, end(to))
-    }
-
-    /// Makes another region, with room for at least `chunks` chunks at a multiple of `align` (at
-    /// least a chunk), and as much more as `size` allows, and has `begin` commit its first ones. Only
-    /// when that went well is the region published; else its addresses are given up again. None, too,
-    /// when the table is full or the system gives no addresses. Where huge pages are forbidden, the
-    /// page heap allows them chunk by chunk.
-    pub fn make<T>(
-        _: &Growing,
-        size: usize,
-        chunks: usize,
-        align: usize,
-        forbid_huge_pages: bool,
-        begin: impl FnOnce(&'static Region) -> Option<T>,
-    ) -> Option<T> {
-        let index = COUNT.load(Ordering::Relaxed);
-        let region = REGIONS.get(index)?;
-        let least = Layout::with(chunks, mem::os_page())
-            .heap
-            .checked_add(CHUNK)?;
-        let least = chunks.checked_mul(CHUNK)?.checked_add(least)?;
-        let least = if align > CHUNK {
-            least.checked_add(align)?
-        } else {
-            least
-        };
-        let mut len = size.max(least);
-        let at = loop {
-            if let Some(at) = mem::reserve(len) {
-                break at;
-            }
-            if len == least {
-                return None;
-            }
-            len = smaller(len).max(least);
-        };
-        let Some(layout) = Layout::of(len) else {
-            mem::release(at, len);
-            return None;
-        };
-        let base = round_up(at + layout.heap, CHUNK) - layout.heap;
-        let set = |field: &AtomicUsize, value: usize| field.store(value, Ordering::Relaxed);
-        set(&region.base, base);
-        set(&region.heap, base + layout.heap);
-        set(&region.tables, base + layout.tables);
-        set(&region.slices, base + layout.slices);
-        set(&region.max_chunks, layout.chunks);
-        set(&region.chunks, 0);
-        set(&region.mapped_chunks, 0);
-        set(&region.classes, base + (layout.heap >> PAGE_SHIFT));
-        if forbid_huge_pages {
-            mem::forbid_huge_pages(base, layout.heap + layout.chunks * CHUNK);
-        }
-        if meta::huge_pages() == HugePages::Always {
-            mem::want_huge_pages(base, layout.heap);
-        }
-        let Some(begun) = begin(region) else {
-            mem::release(at, len);
-            return None;
-        };
-        COUNT.store(index + 1, Ordering::Release);
-        region.tell_fast_path();
-        Some(begun)
-    }
-}
-
-/// How much the next region should reserve: 1 TiB, or what the option says, and as much again as all
-/// regions before it, so that their number stays small.
-pub fn preferred_size(option: usize) -> usize {
-    let all = Region::all();
-    let before = if all.len() == 0 { 0 } else { size_of_all(all) };
-    let first = if option != 0 {
-        option.max(4 * CHUNK)
-    } else {
-        PREFERRED
-    };
-    first.max(before)
-}
-
-#[cold]
-#[inline(never)]
-fn size_of_all(regions: All) -> usize {
-    regions.map(|r| r.max_chunks() * CHUNK).sum()
-}
-
-/// What to try when the system refuses `size`. Under a limit on address space a quarter of that: the
-/// program has other uses for its addresses, and further regions can follow.
-#[cold]
-#[inline(never)]
-fn smaller(size: usize) -> usize {
-    (size / 2).min(mem::address_space_limit() / 4)
 }
 
 /// Bytes of the maps: committed, and those of them that describe committed chunks, so that memory is
@@ -723,11 +419,6 @@ pub fn maps() -> (usize, usize) {
         touched += slices + chunks * CHUNK_MAPS;
     }
     (committed, touched)
-}
-
-/// The lock of this floor, for `fork`.
-pub fn lock() -> &'static RawLock {
-    GROWING.raw()
 }
 
 /// The number of a page heap.

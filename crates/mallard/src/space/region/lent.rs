@@ -5,7 +5,8 @@
 //! by a directory of all chunks of the address space, two levels deep. Chunks leave it one by one when
 //! they are given back; the record goes with the last.
 
-use super::{Chunk, GroupTable, HeapId, PAGES_PER_CHUNK, Region, SLICE_CHUNKS, Slice};
+use super::layout::GroupTable;
+use super::{Chunk, HeapId, PAGES_PER_CHUNK, Region, SLICE_CHUNKS, Slice};
 use crate::space::chunk::CHUNK;
 use crate::space::meta;
 use crate::sys::atomic::{AtomicPtr, AtomicUsize, Ordering};

@@ -1,5 +1,6 @@
 //! The layout of a reservation, what the maps can say, and sets of chunks beside arrays of flags.
 
+use super::layout::Layout;
 use super::*;
 use crate::sys::atomic::AtomicU16;
 use proptest::prelude::*;
