@@ -416,28 +416,67 @@ impl Slab {
     /// Takes regions back; `shape` is the slab's own, which the caller has at hand for many.
     #[inline(always)]
     pub fn give(&self, shape: &SlabShape, blocks: &[usize]) -> Result<(), Misuse> {
-        let mut lowest = self.hint.get() as usize;
-        let mut result = Ok(());
-        let mut given = blocks.len();
-        for (n, &p) in blocks.iter().enumerate() {
-            let Some(i) = shape.region_at(p - self.addr) else {
-                (given, result) = (n, Err(Misuse::Inside(p, self.class)));
-                break;
-            };
-            let (word, bit) = (self.word(i / 64), 1u64 << (i % 64));
-            let bits = word.get();
-            if bits & bit != 0 {
-                (given, result) = (n, Err(Misuse::Double(p, self.class)));
-                break;
-            }
-            word.set(bits | bit);
-            lowest = lowest.min(i / 64);
-        }
+        let (given, result) = match blocks {
+            // One alone, as where blocks are freed at random.
+            &[p] => match self.give_one(shape, p) {
+                Ok(()) => (1, Ok(())),
+                misuse => (0, misuse),
+            },
+            _ => self.give_several(shape, blocks),
+        };
         // Who ends the process for a misuse may still be asked for memory.
-        self.hint.set(lowest as u16);
-        self.free.set(self.free.get() + given as u16);
+        self.free.set(self.free.get() + given);
         self.quiet.set(0);
         result
+    }
+
+    #[inline(always)]
+    fn give_one(&self, shape: &SlabShape, p: usize) -> Result<(), Misuse> {
+        let Some(i) = shape.region_at(p - self.addr) else {
+            return Err(Misuse::Inside(p, self.class));
+        };
+        let (word, bit) = (self.word(i / 64), 1u64 << (i % 64));
+        let bits = word.get();
+        if bits & bit != 0 {
+            return Err(Misuse::Double(p, self.class));
+        }
+        word.set(bits | bit);
+        self.hint.set(self.hint.get().min(i as u16 / 64));
+        Ok(())
+    }
+
+    /// The same of several, up to the first that cannot be taken back; tells how many were.
+    ///
+    /// A word of the bitmap is kept at hand while blocks are in it: those that are freed together often lie together,
+    /// and each would wait for what was stored for the one before.
+    // Small programs give none back.
+    #[inline(never)]
+    fn give_several(&self, shape: &SlabShape, blocks: &[usize]) -> (u16, Result<(), Misuse>) {
+        let (first, mut lowest) = (self.addr, self.hint.get() as usize);
+        let (mut given, mut result) = (0, Ok(()));
+        let (mut at, mut bits) = (0, self.word(0).get());
+        for &p in blocks {
+            let Some(i) = shape.region_at(p - first) else {
+                result = Err(Misuse::Inside(p, self.class));
+                break;
+            };
+            if i / 64 != at {
+                self.word(at).set(bits);
+                at = i / 64;
+                bits = self.word(at).get();
+            }
+            lowest = lowest.min(at);
+            let bit = 1u64 << (i % 64);
+            if bits & bit != 0 {
+                result = Err(Misuse::Double(p, self.class));
+                break;
+            }
+            bits |= bit;
+            given += 1;
+        }
+        self.word(at).set(bits);
+        self.hint.set(lowest as u16);
+        (given, result)
     }
 
     /// Takes all free regions out, so that nobody gets one, into a copy of the bitmap.
