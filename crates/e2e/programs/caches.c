@@ -282,7 +282,7 @@ static void test_own_cache(void) {
     size_t most = 0, length = sizeof most;
     CHECK(get_bool("thread.tcache.enabled"));
     CHECK(act("thread.tcache.flush") == 0 && act("thread.idle") == 0);
-    CHECK(mallctl("thread.tcache.max", &most, &length, NULL, 0) == 0 && most == 32768);
+    CHECK(mallctl("thread.tcache.max", &most, &length, NULL, 0) == 0 && most == 65536);
     most = 5000;
     CHECK(mallctl("thread.tcache.max", NULL, NULL, &most, sizeof most) == 0);
     CHECK(mallctl("thread.tcache.max", &most, &length, NULL, 0) == 0 && most == 5120);

@@ -376,7 +376,7 @@ static void test_own_options(void) {
     CHECK(strcmp(GET(const char *, "opt.dirty_max"), "20%") == 0);
     CHECK(GET(size_t, "opt.reserve") == 1 << 30);
     CHECK(GET(bool, "opt.background_thread") && GET(bool, "background_thread"));
-    CHECK(GET(size_t, "opt.lg_tcache_max") == 15);
+    CHECK(GET(size_t, "opt.lg_tcache_max") == 16);
 }
 
 static const struct {

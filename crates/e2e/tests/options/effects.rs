@@ -107,12 +107,12 @@ fn programs_run_under_every_setting() {
 fn caches_keep_what_the_options_let_them() {
     on_each(|library| {
         for (conf, kept) in [
-            ("tcache:true", [true, true, true, false]),
+            ("tcache:true", [true; 4]),
             ("tcache:false", [false; 4]),
             ("tcache_max:1000", [true, false, false, false]),
             ("lg_tcache_max:12", [true, true, false, false]),
             ("tcache_max:0", [false; 4]),
-            ("tcache_max:64k", [true; 4]),
+            ("tcache_max:32k", [true, true, true, false]),
         ] {
             let conf = format!("narenas:1,{conf}");
             let shown =

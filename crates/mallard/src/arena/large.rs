@@ -5,7 +5,7 @@
 //! to [`CACHED_MAX`]. Beyond, an option has them end with the last page that is needed. Blocks of a
 //! chunk or more are moved by remapping their pages.
 //!
-//! Blocks of up to [`MEDIUM_MAX`] bytes, which threads keep, begin some lines into a page if they need not begin with one,
+//! Blocks of up to [`MEDIUM_MAX`] bytes begin some lines into a page if they need not begin with one,
 //! each some others ([`spread`]), and have a page more: else what programs keep at the beginning of their buffers were all in one set
 //! of the processor's first cache.
 

@@ -30,7 +30,7 @@ mod table;
 mod tests;
 mod traffic;
 
-use crate::class::{Class, LINE, PAGE, tailored};
+use crate::class::{Class, LINE, MEDIUM_MAX, PAGE, tailored};
 use crate::die;
 use crate::heap::{PageHeap, hooks};
 use crate::space::Region;
@@ -287,9 +287,15 @@ impl Arena {
         b.store.take_aligned(class, align)
     }
 
+    /// New blocks of whole pages: of the longer ones a single one, since pages that lie on a stack are not there for
+    /// blocks of other classes.
     fn fill_runs(&self, class: Class, align: usize, out: &mut [usize]) -> usize {
+        let most = match class.size() > MEDIUM_MAX {
+            true => 1,
+            false => out.len(),
+        };
         let mut n = 0;
-        for slot in out {
+        for slot in out.iter_mut().take(most) {
             let Some(run) = large::alloc(class, align.min(PAGE), self.index) else {
                 break;
             };

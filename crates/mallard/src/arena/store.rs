@@ -18,8 +18,8 @@ const RUN_BYTES: usize = 2 * 1024 * 1024;
 const LONG_BYTES: usize = 512 * 1024;
 /// Blocks of the larger ones in all stores together are no more than [`RUN_BYTES`], or one part in so
 /// many of the heap: there are many such classes, and pages that lie in one's store are not there for
-/// the others. Those that threads keep none of themselves, unless an option says so, are stored one by
-/// one, and spare a way to the page heap that is short beside what such a block costs to be written to:
+/// the others. Those above [`MEDIUM_MAX`], of which threads keep few or, beyond an option's limit, none themselves,
+/// spare a way to the page heap that is short beside what such a block costs to be written to:
 /// they are no more than [`LONG_BYTES`] or that part. They have that for themselves: what lies in the
 /// others' stores would send each of them to the page heap and back.
 const RUN_SHARE: usize = 16;
@@ -48,7 +48,7 @@ pub fn bring_aligned_last(blocks: &mut [usize], align: usize) -> bool {
 const LEAST: usize = 32;
 const SHARED_LOOKS: u8 = 4;
 
-/// Bytes of blocks of whole pages in all stores: of the classes that threads keep, and of longer ones.
+/// Bytes of blocks of whole pages in all stores: up to [`MEDIUM_MAX`], and of longer ones.
 static RUNS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
 /// The sum that blocks of a class of whole pages are a part of, and what it may be in a small heap.

@@ -311,7 +311,7 @@ options! {
     "Thread caches" {
         tcache: bool = true, Switch, Jemalloc, Now,
             "Give each thread a cache of free blocks.";
-        tcache_max: usize = 32 << 10, clipped_bytes(0, 1 << LG_TCACHE_MAX), Jemalloc, Now,
+        tcache_max: usize = 64 << 10, clipped_bytes(0, 1 << LG_TCACHE_MAX), Jemalloc, Now,
             "Largest size of a block that thread caches keep; beyond 256 KiB a larger value changes nothing.";
         tcache_ncached_max: Text<LIST> = text(""), Classes, Jemalloc, Never(why::CACHES),
             "Most cached blocks of classes.";

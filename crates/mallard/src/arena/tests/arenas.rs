@@ -3,7 +3,7 @@
 use super::super::large::Reach;
 use super::super::table::threads;
 use super::super::*;
-use crate::class::CACHED_MAX;
+use crate::class::{CACHED_MAX, MEDIUM_MAX};
 use crate::heap::{self, HEAP, nodes};
 use crate::space::chunk::CHUNK;
 use crate::sys::numa;
@@ -97,6 +97,23 @@ fn blocks_beyond_caches_end_with_their_last_page_where_that_is_asked_for() {
     large::free(run.addr);
     large::configure(false, true);
     assert_eq!(large::bytes(), before);
+}
+
+#[test]
+fn of_long_blocks_a_cache_is_given_a_single_new_one_or_several_that_others_gave_up() {
+    let _alone = alone();
+    let arena = join().expect("there is memory");
+    for (size, new) in [(MEDIUM_MAX, 4), (MEDIUM_MAX + 1, 1), (CACHED_MAX, 1)] {
+        let class = Class::of(size);
+        arena.drain_bin(class, true);
+        let mut blocks = [0; 4];
+        assert_eq!(arena.fill(class, &mut blocks), new, "{size}");
+        (new..2).for_each(|i| assert_eq!(arena.fill(class, &mut blocks[i..=i]), 1));
+        arena.flush(class, &mut blocks[..2]);
+        assert_eq!(arena.fill(class, &mut blocks[..2]), 2, "both were there");
+        large::free_many(&blocks[..new.max(2)]);
+    }
+    arena.leave();
 }
 
 #[test]
