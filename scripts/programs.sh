@@ -1,7 +1,7 @@
 # Shared by setup-tests.sh and setup-bench.sh, which source it: finds which programs of a list are
 # missing and installs the packages that bring them.
 #
-# The caller names itself in `name`, fills `programs` with lines "COMMAND PACKAGE", and ends with
+# The caller names itself in `name`, fills `programs` with lines "COMMAND PACKAGE" (or LIBRARY.so.N PACKAGE), and ends with
 # `install_missing "one line for when all are there" "$@"`.
 
 # Commands whose package also asks for a service at the next boot, with that service.
@@ -18,9 +18,13 @@ apt_get() {
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 "$@" </dev/null
 }
 
-# Debian keeps servers in /usr/sbin, which is not on everybody's PATH.
+# Debian keeps servers, and ldconfig, in /usr/sbin or /sbin, which are not on everybody's PATH. A library is one that the loader finds.
 is_there() {
-  PATH="$PATH:/usr/sbin" command -v "$1" >/dev/null 2>&1
+  local PATH="$PATH:/usr/sbin:/sbin"
+  case $1 in
+    *.so.*) [[ "$(ldconfig -p)" == *"$1 "* ]] ;;
+    *) command -v "$1" >/dev/null 2>&1 ;;
+  esac
 }
 
 install_missing() {

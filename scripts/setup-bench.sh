@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the programs that `mallard bench --suite full` runs on each allocator, where they are
-# missing.
+# Installs the programs that `mallard bench --suite full` runs on each allocator, and the one allocator that is not built
+# from sources, where they are missing.
 #
 #   scripts/setup-bench.sh           install what is missing (Debian and its relatives)
 #   scripts/setup-bench.sh --check   only say what is missing; exit 1 if anything is
@@ -24,5 +24,6 @@ programs=(
   "perl perl"
   "g++ g++"
   "z3 z3"
+  "libtcmalloc_minimal.so.4 libtcmalloc-minimal4"
 )
 install_missing "every program of the suite is here" "$@"
