@@ -30,7 +30,7 @@ look at the two variables.
 ## Writing options
 
 ```
-MALLOC_CONF=narenas:8,dirty_decay_ms:5000,tcache_max:64k program
+MALLOC_CONF=narenas:8,dirty_decay_ms:5000,tcache_max:128k program
 ```
 
 `option:value` items with commas between them and no spaces. Numbers may be decimal, hexadecimal
