@@ -120,6 +120,15 @@ const ROW: usize = 64;
 static NEW_PAGES: AtomicUsize = AtomicUsize::new(0);
 const GROWTH: usize = 128;
 
+/// Times that slabs were made because nothing else had room.
+static SLABS_MADE: AtomicUsize = AtomicUsize::new(0);
+
+/// A number that changes when slabs are made because nothing else has room for what a thread asks for.
+#[inline]
+pub fn slabs_made() -> usize {
+    SLABS_MADE.load(Ordering::Relaxed)
+}
+
 impl Arena {
     /// Without a thread or a bin.
     fn new(
@@ -229,6 +238,7 @@ impl Arena {
         let Some(slab) = Slab::make_row(class, self.index, self.row_of(class, slabs)) else {
             return 0;
         };
+        SLABS_MADE.fetch_add(1, Ordering::Relaxed);
         let count = slab.row().count();
         let new_pages = slab.new_pages() * count;
         // The first alone: nobody is to have the others, nor give them back, while their pages come.

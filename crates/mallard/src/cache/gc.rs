@@ -6,11 +6,17 @@
 //! of no use in between and goes back to the arena. A stack that nothing was put on either goes back
 //! with its room: one block that lies idle keeps a whole slab.
 //!
+//! A look comes to a class once in [`CACHED_CLASSES`](crate::class::CACHED_CLASSES) / [`CLASSES`] looks, which is late for a program
+//! that goes from one size to the next, as vectors do that grow: hundreds of blocks of the size before lie on a stack, each in another
+//! slab, while slabs are made for the next. So as long as slabs are made each look is also at the next few of the long
+//! stacks, few in most programs, and one that had no slow event since the last time goes back.
+//!
 //! Pages and stores are a background thread's business where there is one (`keeper`): then a slow event
 //! costs a load for that, and no request waits for a purge. A stack can be emptied by its own thread
 //! alone; what a thread that sleeps for long keeps on its stacks stays there, within the stacks'
 //! bounds.
 
+use super::length::FIRST_BLOCKS;
 use super::{ThreadCache, keeper, life};
 use crate::arena::{self, Traffic, subrelease};
 use crate::class::Class;
@@ -37,6 +43,7 @@ impl ThreadCache {
     /// as often however long the stacks are.
     #[inline]
     pub(super) fn event(&self, class: Class) {
+        self.active.set(self.active.get() | 1 << class.index());
         let left = self.countdown.get();
         let n = 1 + self.stack(class).capacity() as u32 / EVENT_BLOCKS;
         if left >= n {
@@ -53,6 +60,10 @@ impl ThreadCache {
             let class = Class(self.last_look.get()).after();
             self.last_look.set(class.0);
             self.look_at(class);
+        }
+        let made = arena::slabs_made();
+        if made != self.slabs_made.replace(made) {
+            self.leave_idle();
         }
         life::adopt_orphan();
         tick();
@@ -71,6 +82,31 @@ impl ThreadCache {
         }
         seen.set(stack.len() as u16);
         stack.set_mark(mark_for(stack.len()));
+    }
+
+    /// Gives back the next few of the long stacks as far as nobody had a slow event with them since a look came to them. What is
+    /// in use is left as it is.
+    #[cold]
+    #[inline(never)]
+    fn leave_idle(&self) {
+        let (long, active) = (self.long.get(), self.active.get());
+        let mut rest = self.long_rest.get() & long;
+        if rest == 0 {
+            rest = long;
+        }
+        // The lowest bits, so many of them.
+        let later = (0..CLASSES).fold(rest, |later, _| later & later.wrapping_sub(1));
+        self.long_rest.set(later);
+        let seen = rest ^ later;
+        self.active.set(active & !seen);
+        let mut idle = seen & !active;
+        while idle != 0 {
+            let class = Class(idle.trailing_zeros() as u8);
+            idle &= idle - 1;
+            if self.stack(class).len() > FIRST_BLOCKS {
+                self.retire(class);
+            }
+        }
     }
 }
 

@@ -22,7 +22,7 @@ use core::ptr::NonNull;
 const FIRST_BYTES: usize = 512;
 /// Room in bytes that it has after its first slow event, and the most blocks that either is.
 const SECOND_BYTES: usize = 2 * 1024;
-const FIRST_BLOCKS: usize = 31;
+pub(super) const FIRST_BLOCKS: usize = 31;
 /// Room in bytes with which one begins whose first blocks are another thread's.
 const THEIRS_BYTES: usize = 4 * 1024;
 /// Blocks that any stack may grow to, and that none does beyond. What lies on a stack keeps slabs from becoming
@@ -220,6 +220,13 @@ impl ThreadCache {
         // SAFETY: the array is long enough for `new`, or no shorter than it was.
         unsafe { stack.set_capacity(new) };
         self.count_room(class, old, new);
+        let (long, bit) = (self.long.get(), 1 << class.index());
+        let long = if new > FIRST_BLOCKS {
+            long | bit
+        } else {
+            long & !bit
+        };
+        self.long.set(long);
         true
     }
 

@@ -154,6 +154,7 @@ impl ThreadCache {
         let arrays = self.arrays.iter();
         arrays.for_each(|array| array.store(0, Ordering::Relaxed));
         self.seen.iter().for_each(|seen| seen.set(0));
+        self.long.set(0);
         ROOM.fetch_sub(self.room.take(), Ordering::Relaxed);
         self.busy.store(false, Ordering::Relaxed);
     }

@@ -42,7 +42,8 @@ pub use stack::set_scan;
 
 /// What a thread has seen of a stack that begins with another thread's block.
 const FOREIGN: u16 = u16::MAX;
-const _: () = assert!(length::MOST_BLOCKS < FOREIGN as usize);
+const _: () =
+    assert!(length::MOST_BLOCKS < FOREIGN as usize && CACHED_CLASSES < u64::BITS as usize);
 
 /// The largest class that a cache holds unless its thread says otherwise, by the options.
 static LARGEST: AtomicU8 = AtomicU8::new(0);
@@ -99,6 +100,13 @@ pub struct ThreadCache {
     countdown: Cell<u32>,
     /// The class that was looked at last.
     last_look: Cell<u8>,
+    /// Classes whose stacks have room for more than any has at first, and those of them that looks have still to come to.
+    long: Cell<u64>,
+    long_rest: Cell<u64>,
+    /// Classes that had slow events since a look came to them as long ones.
+    active: Cell<u64>,
+    /// Slabs that had been made at the last look.
+    slabs_made: Cell<usize>,
     /// The length of each stack when it was last looked at.
     seen: [Cell<u16>; CACHED_CLASSES + 1],
     /// Blocks that the array of each stack is for. Written by the owner once the stack has that array.

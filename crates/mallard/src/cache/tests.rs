@@ -2,7 +2,7 @@
 //!
 //! Each test runs its thread: a cache begins with one and ends with it.
 
-use super::length::{ROOM, THREAD_BYTES};
+use super::length::{FIRST_BLOCKS, ROOM, THREAD_BYTES};
 use super::*;
 use crate::arena;
 use crate::class::CACHED_MAX;
@@ -225,6 +225,48 @@ fn slow_events_come_round_to_every_class() {
                 "{class:?} was passed over"
             );
         }
+    });
+}
+
+/// Looks that come to none of the classes of small blocks by their turn.
+fn looks_elsewhere(cache: &ThreadCache, class: Class, n: usize) {
+    for _ in 0..n {
+        cache.last_look.set(Class::of(64 * 1024).0);
+        cache.countdown.set(0);
+        cache.event(class);
+    }
+}
+
+/// Has slabs of a class made; gives their blocks, which are to be flushed.
+fn make_slabs(cache: &ThreadCache, class: Class) -> Vec<usize> {
+    let before = arena::slabs_made();
+    let blocks = (0..).map_while(|_| (arena::slabs_made() == before).then(|| take(cache, class)));
+    blocks.collect()
+}
+
+#[test]
+fn long_stacks_that_nobody_uses_go_back_soon_while_slabs_are_made() {
+    let _alone = alone();
+    let [used, idle, grows] = [48, 64, 2048].map(Class::of);
+    in_a_thread(|cache| {
+        cache.countdown.set(u32::MAX);
+        let (of_used, of_idle) = (fill_stack(cache, used), fill_stack(cache, idle));
+        assert!(of_used.min(of_idle) > FIRST_BLOCKS);
+        let rounds = 2 * CACHED_CLASSES.div_ceil(gc::CLASSES);
+        looks_elsewhere(cache, grows, 1);
+        looks_elsewhere(cache, grows, rounds);
+        assert_eq!(cache.len(idle), of_idle, "no slab was made since");
+        let mut blocks = Vec::new();
+        for _ in 0..rounds {
+            cache.countdown.set(u32::MAX);
+            blocks.extend(make_slabs(cache, grows));
+            cache.event(used);
+            looks_elsewhere(cache, grows, 1);
+        }
+        let room = cache.stack(idle).capacity();
+        assert_eq!((cache.len(idle), room), (0, 0));
+        assert_eq!(cache.len(used), of_used, "it had events");
+        cache.arena().flush(grows, &mut blocks);
     });
 }
 
