@@ -3,8 +3,10 @@
 //! What counts in a row is the best of the others: the *peers* are all allocators but the subject,
 //! glibc among them. The rules, beside those of [`crate::stats`]:
 //!
-//! * A table's ratio is a median over that of the row's best peer, in every column, so that columns
-//!   of a row compare with each other.
+//! * Two allocators compare by their medians over the rounds in which both ran. Who is far behind has fewer runs, and a
+//!   minute in which the machine is slow counts for both or for neither.
+//! * The best peer of a row is the one that the subject looks worst beside. A table's ratio is to that peer, in every
+//!   column, so that columns of a row compare with each other.
 //! * A mean is over an allocator's ratios to the best of all others in each row: for the subject
 //!   that is the best peer; a peer is measured against the subject and the other peers. Below 1 says
 //!   that it beats, on average, whoever is best at each thing.
@@ -34,10 +36,28 @@ pub const SLOW_CALLS: Figure = |run| run.latency?.slow_calls.map(|calls| calls a
 
 /// The figure over the runs of a cell; none if it failed or nobody told it.
 pub fn spread(cell: &Cell, figure: Figure) -> Option<Spread> {
+    spread_of(cell, cell.runs.len(), figure)
+}
+
+/// The same over the first so many of them.
+fn spread_of(cell: &Cell, runs: usize, figure: Figure) -> Option<Spread> {
     match cell.failure {
         Some(_) => None,
-        None => Spread::of(cell.runs.iter().filter_map(figure)),
+        None => Spread::of(cell.runs[..runs].iter().filter_map(figure)),
     }
+}
+
+/// The medians of two cells over the rounds in which both ran: runs are in the order of the rounds, of which nobody
+/// passes one over.
+fn medians(a: &Cell, b: &Cell, figure: Figure) -> Option<(f64, f64)> {
+    let rounds = a.runs.len().min(b.runs.len());
+    let of = |cell| spread_of(cell, rounds, figure);
+    Some((of(a)?.median, of(b)?.median))
+}
+
+fn versus(a: &Cell, b: &Cell, figure: Figure) -> Option<f64> {
+    let (a, b) = medians(a, b, figure)?;
+    stats::ratio(a, b)
 }
 
 /// One allocator's figure in a row, beside the others'.
@@ -52,44 +72,54 @@ pub struct Place<'a> {
 
 /// A figure of all allocators that have it in a row.
 pub fn places(row: &Row, figure: Figure) -> Vec<Place<'_>> {
-    let best_peer = best_peer(row, figure);
-    let figures: Vec<(&str, Spread)> = row
-        .cells
-        .iter()
-        .filter_map(|cell| Some((cell.allocator.as_str(), spread(cell, figure)?)))
-        .collect();
-    let all = Spread::of(figures.iter().map(|(_, spread)| spread.median));
-    figures
-        .into_iter()
-        .map(|(allocator, spread)| Place {
-            allocator,
-            spread,
-            to_best_peer: best_peer.and_then(|(_, best)| stats::ratio(spread.median, best)),
-            best: all.is_some_and(|all| spread.median == all.min && all.max > all.min),
+    let best_peer = best_peer_cell(row, figure);
+    let place = |cell| {
+        let beside = others(row, cell).filter_map(|other| medians(cell, other, figure));
+        let beside: Vec<(f64, f64)> = beside.collect();
+        Some(Place {
+            allocator: &cell.allocator,
+            spread: spread(cell, figure)?,
+            to_best_peer: best_peer.and_then(|best| versus(cell, best, figure)),
+            best: beside.iter().all(|(own, other)| own <= other)
+                && beside.iter().any(|(own, other)| own < other),
         })
-        .collect()
+    };
+    row.cells.iter().filter_map(place).collect()
 }
 
-/// The peer with the smallest median, and that median.
+/// The best peer, and the median of all its runs.
 pub fn best_peer(row: &Row, figure: Figure) -> Option<(&str, f64)> {
-    best_but(row, figure, &[SUBJECT])
+    let best = best_peer_cell(row, figure)?;
+    Some((&best.allocator, spread(best, figure)?.median))
 }
 
-fn best_but<'a>(row: &'a Row, figure: Figure, without: &[&str]) -> Option<(&'a str, f64)> {
-    let others = row
-        .cells
-        .iter()
-        .filter(|cell| !without.contains(&cell.allocator.as_str()));
-    let medians =
-        others.filter_map(|cell| Some((cell.allocator.as_str(), spread(cell, figure)?.median)));
-    medians.min_by(|a, b| a.1.total_cmp(&b.1))
+/// The peer that the subject looks worst beside; the one with the smallest median where the subject has no figure.
+fn best_peer_cell(row: &Row, figure: Figure) -> Option<&Cell> {
+    let subject = row.cells.iter().find(|cell| cell.allocator == SUBJECT);
+    if let Some((best, _)) = subject.and_then(|cell| best_other(row, cell, figure)) {
+        return Some(best);
+    }
+    let peers = row.cells.iter().filter(|cell| cell.allocator != SUBJECT);
+    let medians = peers.filter_map(|cell| Some((cell, spread(cell, figure)?.median)));
+    let best = medians.min_by(|a, b| a.1.total_cmp(&b.1));
+    best.map(|(cell, _)| cell)
+}
+
+fn others<'a>(row: &'a Row, cell: &'a Cell) -> impl Iterator<Item = &'a Cell> {
+    let others = row.cells.iter();
+    others.filter(|other| other.allocator != cell.allocator)
+}
+
+/// Of all others the one that a cell looks worst beside, and its multiple of that.
+fn best_other<'a>(row: &'a Row, cell: &'a Cell, figure: Figure) -> Option<(&'a Cell, f64)> {
+    let ratios = others(row, cell).filter_map(|other| Some((other, versus(cell, other, figure)?)));
+    ratios.reduce(|best, other| if other.1 > best.1 { other } else { best })
 }
 
 /// An allocator's figure over that of the best of all others in the row.
 pub fn to_best_other(row: &Row, allocator: &str, figure: Figure) -> Option<f64> {
     let cell = row.cells.iter().find(|cell| cell.allocator == allocator)?;
-    let (_, best) = best_but(row, figure, &[allocator])?;
-    stats::ratio(spread(cell, figure)?.median, best)
+    best_other(row, cell, figure).map(|(_, ratio)| ratio)
 }
 
 /// One allocator over the whole suite.

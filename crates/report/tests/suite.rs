@@ -148,6 +148,45 @@ fn ratios_of_a_row_are_all_to_its_best_peer_and_a_failure_is_absent() {
 }
 
 #[test]
+fn a_slow_minute_after_others_were_done_counts_for_nobody() {
+    let mut slow = row(
+        "handoff",
+        vec![
+            cell("mallard", 1.0, 10),
+            cell("glibc", 2.0, 10),
+            cell("jemalloc", 0.9, 10),
+        ],
+    );
+    // glibc was done after three runs; then all went three times as slow.
+    for at in [0, 2] {
+        let later = slow.cells[at].runs.iter().map(|run| Run {
+            seconds: run.seconds * 3.0,
+            peak_rss_bytes: run.peak_rss_bytes * 2,
+            ..run.clone()
+        });
+        let later: Vec<Run> = later.collect();
+        slow.cells[at].runs.extend([later.clone(), later].concat());
+    }
+    near(
+        suite::to_best_other(&slow, "mallard", suite::TIME),
+        1.0 / 0.9,
+    );
+    near(suite::to_best_other(&slow, "glibc", suite::TIME), 2.0 / 0.9);
+    near(suite::to_best_other(&slow, "mallard", suite::PEAK_RSS), 1.0);
+    let places = suite::places(&slow, suite::TIME);
+    let ratios: Vec<f64> = places.iter().filter_map(|p| p.to_best_peer).collect();
+    let best: Vec<bool> = places.iter().map(|p| p.best).collect();
+    assert_eq!(best, [false, false, true]);
+    near(Some(ratios[1]), 2.0 / 0.9);
+    // The figures themselves are of all runs.
+    assert!(places[0].spread.median > 1.0);
+    assert_eq!(
+        suite::best_peer(&slow, suite::TIME).map(|(name, _)| name),
+        Some("jemalloc")
+    );
+}
+
+#[test]
 fn rows_above_a_limit_are_told_with_who_is_ahead() {
     let lags = suite::lags(&results());
     let lines: Vec<String> = lags
