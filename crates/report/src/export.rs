@@ -99,15 +99,24 @@ fn write_wide(e: &Experiment, csv: &mut csv::Writer<&mut dyn Write>) -> csv::Res
 /// The figures of the suite with their columns.
 const SUITE_FIGURES: [(&str, Figure); 17] = [
     ("seconds", suite::TIME),
-    ("ops_per_second", |run| run.ops_per_second),
-    ("wall_seconds", |run| Some(run.wall_seconds)),
-    ("user_seconds", |run| Some(run.user_seconds)),
-    ("system_seconds", |run| Some(run.system_seconds)),
+    ("ops_per_second", Figure::new(|run| run.ops_per_second)),
+    ("wall_seconds", Figure::new(|run| Some(run.wall_seconds))),
+    ("user_seconds", Figure::new(|run| Some(run.user_seconds))),
+    (
+        "system_seconds",
+        Figure::new(|run| Some(run.system_seconds)),
+    ),
     ("peak_rss_bytes", suite::PEAK_RSS),
     ("end_rss_bytes", suite::END_RSS),
     ("huge_bytes", suite::HUGE),
-    ("minor_faults", |run| Some(run.minor_faults as f64)),
-    ("major_faults", |run| Some(run.major_faults as f64)),
+    (
+        "minor_faults",
+        Figure::new(|run| Some(run.minor_faults as f64)),
+    ),
+    (
+        "major_faults",
+        Figure::new(|run| Some(run.major_faults as f64)),
+    ),
     ("syscalls", suite::SYSCALLS),
     ("p50_ns", suite::P50),
     ("p99_ns", suite::P99),

@@ -3,8 +3,10 @@
 //! What counts in a row is the best of the others: the *peers* are all allocators but the subject,
 //! glibc among them. The rules, beside those of [`crate::stats`]:
 //!
-//! * Two allocators compare by their medians over the rounds in which both ran. Who is far behind has fewer runs, and a
-//!   minute in which the machine is slow counts for both or for neither.
+//! * Times of two allocators compare by their medians over the rounds in which both ran: who is far behind has fewer
+//!   runs, and a minute in which the machine is slow counts for both or for neither. Those that were out before
+//!   the fifth round are nobody's best where others went on: three runs tell that they are behind and no more. Other figures compare by the medians
+//!   of all runs.
 //! * The best peer of a row is the one that the subject looks worst beside. A table's ratio is to that peer, in every
 //!   column, so that columns of a row compare with each other.
 //! * A mean is over an allocator's ratios to the best of all others in each row: for the subject
@@ -19,20 +21,35 @@ use crate::stats::{self, SUBJECT, Spread};
 pub const TIME_LIMIT: f64 = 1.05;
 pub const RSS_LIMIT: f64 = 1.15;
 
-/// One figure of a run.
-pub type Figure = fn(&Run) -> Option<f64>;
+/// One figure of a run, where it is told.
+#[derive(Debug, Clone, Copy)]
+pub struct Figure {
+    of: fn(&Run) -> Option<f64>,
+    /// Whether it is the one that rows race for: larger in the rounds in which the machine is slow.
+    pub is_time: bool,
+}
 
-pub const TIME: Figure = |run| Some(run.seconds);
-pub const PEAK_RSS: Figure = |run| Some(run.peak_rss_bytes as f64);
-pub const END_RSS: Figure = |run| run.end_rss_bytes.map(|bytes| bytes as f64);
-pub const HUGE: Figure = |run| run.huge_bytes.map(|bytes| bytes as f64);
-pub const FAULTS: Figure = |run| Some((run.minor_faults + run.major_faults) as f64);
-pub const SYSCALLS: Figure = |run| run.syscalls.map(|calls| calls as f64);
-pub const P50: Figure = |run| Some(run.latency?.p50_ns);
-pub const P99: Figure = |run| Some(run.latency?.p99_ns);
-pub const P999: Figure = |run| run.latency?.p999_ns;
-pub const MAX: Figure = |run| Some(run.latency?.max_ns);
-pub const SLOW_CALLS: Figure = |run| run.latency?.slow_calls.map(|calls| calls as f64);
+impl Figure {
+    /// One that nobody is done early for.
+    pub const fn new(of: fn(&Run) -> Option<f64>) -> Figure {
+        Figure { of, is_time: false }
+    }
+}
+
+pub const TIME: Figure = Figure {
+    of: |run| Some(run.seconds),
+    is_time: true,
+};
+pub const PEAK_RSS: Figure = Figure::new(|run| Some(run.peak_rss_bytes as f64));
+pub const END_RSS: Figure = Figure::new(|run| run.end_rss_bytes.map(|bytes| bytes as f64));
+pub const HUGE: Figure = Figure::new(|run| run.huge_bytes.map(|bytes| bytes as f64));
+pub const FAULTS: Figure = Figure::new(|run| Some((run.minor_faults + run.major_faults) as f64));
+pub const SYSCALLS: Figure = Figure::new(|run| run.syscalls.map(|calls| calls as f64));
+pub const P50: Figure = Figure::new(|run| Some(run.latency?.p50_ns));
+pub const P99: Figure = Figure::new(|run| Some(run.latency?.p99_ns));
+pub const P999: Figure = Figure::new(|run| run.latency?.p999_ns);
+pub const MAX: Figure = Figure::new(|run| Some(run.latency?.max_ns));
+pub const SLOW_CALLS: Figure = Figure::new(|run| run.latency?.slow_calls.map(|calls| calls as f64));
 
 /// The figure over the runs of a cell; none if it failed or nobody told it.
 pub fn spread(cell: &Cell, figure: Figure) -> Option<Spread> {
@@ -43,16 +60,25 @@ pub fn spread(cell: &Cell, figure: Figure) -> Option<Spread> {
 fn spread_of(cell: &Cell, runs: usize, figure: Figure) -> Option<Spread> {
     match cell.failure {
         Some(_) => None,
-        None => Spread::of(cell.runs[..runs].iter().filter_map(figure)),
+        None => Spread::of(cell.runs[..runs].iter().filter_map(figure.of)),
     }
 }
 
-/// The medians of two cells over the rounds in which both ran: runs are in the order of the rounds, of which nobody
-/// passes one over.
+/// Rounds in which both ran: runs are in the order of the rounds, of which nobody passes one over.
+fn common_rounds(a: &Cell, b: &Cell) -> usize {
+    a.runs.len().min(b.runs.len())
+}
+
+/// The medians of two cells by which they compare.
 fn medians(a: &Cell, b: &Cell, figure: Figure) -> Option<(f64, f64)> {
-    let rounds = a.runs.len().min(b.runs.len());
-    let of = |cell| spread_of(cell, rounds, figure);
-    Some((of(a)?.median, of(b)?.median))
+    let of = |cell: &Cell| {
+        let runs = match figure.is_time {
+            true => common_rounds(a, b),
+            false => cell.runs.len(),
+        };
+        Some(spread_of(cell, runs, figure)?.median)
+    };
+    Some((of(a)?, of(b)?))
 }
 
 fn versus(a: &Cell, b: &Cell, figure: Figure) -> Option<f64> {
@@ -74,7 +100,7 @@ pub struct Place<'a> {
 pub fn places(row: &Row, figure: Figure) -> Vec<Place<'_>> {
     let best_peer = best_peer_cell(row, figure);
     let place = |cell| {
-        let beside = others(row, cell).filter_map(|other| medians(cell, other, figure));
+        let beside = others(row, cell, figure).filter_map(|other| medians(cell, other, figure));
         let beside: Vec<(f64, f64)> = beside.collect();
         Some(Place {
             allocator: &cell.allocator,
@@ -105,14 +131,29 @@ fn best_peer_cell(row: &Row, figure: Figure) -> Option<&Cell> {
     best.map(|(cell, _)| cell)
 }
 
-fn others<'a>(row: &'a Row, cell: &'a Cell) -> impl Iterator<Item = &'a Cell> {
-    let others = row.cells.iter();
-    others.filter(|other| other.allocator != cell.allocator)
+/// So many rounds together make two times comparable where others have them.
+const ROUNDS: usize = 5;
+
+/// The others that have a figure to compare a cell's with.
+fn others<'a>(
+    row: &'a Row,
+    cell: &'a Cell,
+    figure: Figure,
+) -> impl Iterator<Item = &'a Cell> + Clone {
+    let others = (row.cells.iter())
+        .filter(|other| other.allocator != cell.allocator && other.failure.is_none());
+    let most = others.clone().map(|other| common_rounds(cell, other)).max();
+    let enough = match figure.is_time {
+        true => most.map_or(0, |most| most.min(ROUNDS)),
+        false => 0,
+    };
+    others.filter(move |other| common_rounds(cell, other) >= enough)
 }
 
 /// Of all others the one that a cell looks worst beside, and its multiple of that.
 fn best_other<'a>(row: &'a Row, cell: &'a Cell, figure: Figure) -> Option<(&'a Cell, f64)> {
-    let ratios = others(row, cell).filter_map(|other| Some((other, versus(cell, other, figure)?)));
+    let ratios =
+        others(row, cell, figure).filter_map(|other| Some((other, versus(cell, other, figure)?)));
     ratios.reduce(|best, other| if other.1 > best.1 { other } else { best })
 }
 
