@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use mallard_measure::{End, Launcher, Measurement, Purpose, Spec, Stop, memory, schedule};
 use mallard_report::model::{Cell, Exit, Failure, Run};
+use mallard_report::stats::SUBJECT;
 
 use crate::progress::Progress;
 use crate::runs::Runs;
@@ -173,7 +174,10 @@ impl Race<'_> {
     /// Whether an entry has no more turns: it failed, or has had its runs.
     fn done(&self, cells: &[Cell], entry: usize, spent: Duration) -> bool {
         let seconds = |cell: &Cell| cell.runs.iter().map(|run| run.seconds).collect();
+        // The one that all ratios are about is never out: where it is far behind, that is to be known well.
+        let is_subject = cells[entry].allocator == SUBJECT;
         let racing = cells.iter().filter(|cell| cell.failure.is_none());
+        let racing = racing.filter(|_| !is_subject);
         let all: Vec<Vec<f64>> = racing.map(seconds).collect();
         let own: Vec<f64> = seconds(&cells[entry]);
         cells[entry].failure.is_some() || self.runs.done(&own, spent.as_secs_f64(), &all)
@@ -435,6 +439,14 @@ mod tests {
         let runs: Vec<usize> = cells.iter().map(|cell| cell.runs.len()).collect();
         assert_eq!(runs, [3, 4, 0, 3]);
         assert_eq!(share, 1.0);
+    }
+
+    #[test]
+    fn mallard_goes_on_however_far_behind_it_is() {
+        let (order, ..) = by_time(2.0, &[("mallard", "echo 9"), ("a", "echo 1")]);
+        assert_eq!(order, "mallard a a mallard mallard a a mallard");
+        let (order, ..) = by_time(2.0, &[("slow", "echo 9"), ("a", "echo 1")]);
+        assert_eq!(order, "slow a a slow slow a a");
     }
 
     #[test]
