@@ -204,8 +204,8 @@ pub struct Common {
     #[arg(short, long, value_name = "LIST", value_delimiter = ',')]
     pub allocators: Vec<String>,
 
-    /// Measured runs of each row on each allocator [default: 5; bench --quick 3; bench --suite full 3
-    /// to 9 by time, 1 with --quick]
+    /// Measured runs of each row on each allocator [default: 5; bench --quick 3; bench --suite full 5
+    /// to 15 by time, 1 with --quick]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub runs: Option<u32>,
 

@@ -176,8 +176,7 @@ impl Race<'_> {
         let seconds = |cell: &Cell| cell.runs.iter().map(|run| run.seconds).collect();
         // The one that all ratios are about is never out: where it is far behind, that is to be known well.
         let is_subject = cells[entry].allocator == SUBJECT;
-        let racing = cells.iter().filter(|cell| cell.failure.is_none());
-        let racing = racing.filter(|_| !is_subject);
+        let racing = (cells.iter()).filter(|cell| !is_subject && cell.failure.is_none());
         let all: Vec<Vec<f64>> = racing.map(seconds).collect();
         let own: Vec<f64> = seconds(&cells[entry]);
         cells[entry].failure.is_some() || self.runs.done(&own, spent.as_secs_f64(), &all)

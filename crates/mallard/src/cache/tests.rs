@@ -253,6 +253,7 @@ fn long_stacks_that_nobody_uses_go_back_soon_while_slabs_are_made() {
         let (of_used, of_idle) = (fill_stack(cache, used), fill_stack(cache, idle));
         assert!(of_used.min(of_idle) > FIRST_BLOCKS);
         let rounds = 2 * CACHED_CLASSES.div_ceil(gc::CLASSES);
+        // The first sees that slabs were made, for the stacks themselves.
         looks_elsewhere(cache, grows, 1);
         looks_elsewhere(cache, grows, rounds);
         assert_eq!(cache.len(idle), of_idle, "no slab was made since");
