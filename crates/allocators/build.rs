@@ -38,7 +38,7 @@ fn mallard(crates: &Path, out: &Path) -> PathBuf {
         );
         return prebuilt.canonicalize().expect("a file has a path");
     }
-    for part in ["src", "Cargo.toml", "Cargo.lock", "build.rs"] {
+    for part in ["src", "Cargo.toml", "build.rs", "layout.ld"] {
         for package in ["mallard", "mallard-c"] {
             let path = crates.join(package).join(part);
             if path.exists() {
@@ -46,11 +46,14 @@ fn mallard(crates: &Path, out: &Path) -> PathBuf {
             }
         }
     }
-    let workspace = crates.parent().expect("crates/ lies in the workspace");
-    println!(
-        "cargo::rerun-if-changed={}",
-        workspace.join("Cargo.toml").display()
-    );
+    let repository = crates.parent().expect("crates/ lies in the repository");
+    for of_workspace in [
+        crates.join("Cargo.toml"),
+        crates.join("Cargo.lock"),
+        repository.join("Cargo.toml"),
+    ] {
+        println!("cargo::rerun-if-changed={}", of_workspace.display());
+    }
 
     let manifest = crates.join("mallard-c/Cargo.toml");
     let target_folder = out.join("mallard-c");
