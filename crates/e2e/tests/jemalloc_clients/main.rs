@@ -150,7 +150,9 @@ fn check_log(log: &str, alarming: &[&str]) -> Result<(), String> {
     let lower = log.to_lowercase();
     match alarming
         .iter()
-        .chain(&["mallard:", "malloc:", "assert", "fatal", "segfault", "abort"])
+        .chain(&[
+            "mallard:", "malloc:", "assert", "fatal", "segfault", "abort",
+        ])
         .find(|&&word| lower.contains(word))
     {
         Some(word) => Err(format!("the log says '{word}':\n{log}")),

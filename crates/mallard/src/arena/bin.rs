@@ -191,6 +191,7 @@ impl BinState {
         blocks: &[usize],
     ) -> Result<Option<&'static Slab>, Misuse> {
         slab.give(shape, blocks)?;
+        self.counts.given += blocks.len() as u64;
         if slab.is_sparser_than_filed() {
             return Ok(self.refile(slab));
         }

@@ -2,7 +2,7 @@
 //!
 //! An arena has a bin for each class that a cache can hold. Threads are spread over the arenas so
 //! that few meet at a lock. `bin` holds one class's slabs (`slab`) and its transfer store (`store`);
-//! whose blocks a thread had better get of them, `traffic` tells; `large` are blocks that no bin serves. `figures` is what an arena tells the statistics, `interval` counts for
+//! whose blocks a thread had better get of them, `traffic` tells; `give` has blocks go back to the slabs that they are of; `large` are blocks that no bin serves. `figures` is what an arena tells the statistics, `interval` counts for
 //! reports; `subrelease` has memory go back of slabs that are partly used. `table` knows which arenas there are, and gives a thread
 //! its own: an automatic arena is made when its first thread arrives and lives for ever; those of
 //! `by_hand` are made and destroyed as the program asks.
@@ -15,6 +15,7 @@ mod bin;
 mod bins;
 pub mod by_hand;
 pub mod figures;
+mod give;
 mod home;
 pub mod interval;
 pub mod large;
@@ -31,7 +32,6 @@ mod tests;
 mod traffic;
 
 use crate::class::{Class, LINE, MEDIUM_MAX, PAGE, tailored};
-use crate::die;
 use crate::heap::{PageHeap, hooks};
 use crate::space::Region;
 use crate::space::region::PageRecord;
@@ -41,8 +41,8 @@ use crate::sys::atomic::{
 pub use bin::BinCounts;
 use bin::{Bin, BinState};
 use bins::Bins;
-use core::mem::MaybeUninit;
 use core::ptr;
+use give::{GROUP, give_back};
 use slab::Slab;
 pub use store::bring_aligned_last;
 pub use table::{any, automatic, configure, existing, join, lock, made, numbered, records};
@@ -467,97 +467,6 @@ fn part(blocks: &mut [usize], is_wanted: impl Fn(usize) -> bool) -> (&mut [usize
         }
     }
     blocks.split_at_mut(wanted)
-}
-
-/// Gives blocks back to where they came from: regions to their slabs, with one lock for each arena
-/// that owns some, runs to the page heap.
-#[inline(never)]
-fn give_back(class: Class, blocks: &mut [usize]) {
-    if !class.is_slab() {
-        large::free_many(blocks);
-        return;
-    }
-    let blocks = match class.is_tailored() {
-        true => older::give_back(class, blocks),
-        false => blocks,
-    };
-    for group in blocks.chunks_mut(GROUP) {
-        give_back_group(class, group);
-    }
-}
-
-/// Blocks handled together: all their slab records are looked up first, so that the processor has
-/// many of these loads under way at once.
-const GROUP: usize = 128;
-
-fn give_back_group(class: Class, blocks: &mut [usize]) {
-    let Some(&first) = blocks.first() else { return };
-    let (mut page, mut of_page) = (first / PAGE, Slab::of(first, class));
-    let owner = of_page.arena();
-    // What the array holds at first does not matter, and to write it all would cost more than to look
-    // up a few blocks.
-    let mut room = [const { MaybeUninit::<&'static Slab>::uninit() }; GROUP];
-    let room = &mut room[..blocks.len()];
-    for (slab, &p) in room.iter_mut().zip(blocks.iter()) {
-        // Blocks that are freed together often lie together.
-        if p / PAGE != page {
-            (page, of_page) = (p / PAGE, Slab::of(p, class));
-        }
-        slab.write(of_page);
-    }
-    // SAFETY: each of them was written.
-    let slabs = unsafe { &mut *(ptr::from_mut(room) as *mut [&'static Slab]) };
-    let mut retired = None;
-    let mut left = give_back_to_owner(class, owner, slabs, blocks, &mut retired);
-    while left > 0 {
-        let owner = slabs[0].arena();
-        let (slabs, blocks) = (&mut slabs[..left], &mut blocks[..left]);
-        left = give_back_to_owner(class, owner, slabs, blocks, &mut retired);
-    }
-    if let Some(slab) = retired {
-        // SAFETY: empty, in no list of a bin, and out of its bin, as those that it leads to; every block of them
-        // was in this group or given before, so nobody refers to them.
-        unsafe { slab.unmake_row() };
-    }
-}
-
-/// Gives back, of blocks and their slabs, those of one arena, under one lock; moves the others to the
-/// front and tells how many they are. Slabs that are to be unmade join a list.
-fn give_back_to_owner(
-    class: Class,
-    owner: u16,
-    slabs: &mut [&'static Slab],
-    blocks: &mut [usize],
-    retired: &mut Option<&'static Slab>,
-) -> usize {
-    let Some(bin) = record(owner as usize).and_then(|arena| arena.bin(class)) else {
-        die!("slab of arena {owner}, which does not exist");
-    };
-    let shape = class.shape();
-    let mut b = bin.0.lock();
-    let (mut others, mut i) = (0, 0);
-    while i < blocks.len() {
-        let slab = slabs[i];
-        let same = slabs[i + 1..].iter().take_while(|s| ptr::eq(**s, slab));
-        let run = i..i + 1 + same.count();
-        i = run.end;
-        if slab.arena() != owner {
-            slabs.copy_within(run.clone(), others);
-            blocks.copy_within(run.clone(), others);
-            others += run.len();
-            continue;
-        }
-        match b.give_regions(slab, shape, &blocks[run]) {
-            Ok(None) => {}
-            Ok(Some(empty)) => empty.next.set(retired.replace(empty)),
-            Err(misuse) => {
-                drop(b);
-                misuse.die();
-            }
-        }
-    }
-    b.counts.given += (blocks.len() - others) as u64;
-    others
 }
 
 // An arena's bins are reached through shared references by all threads.

@@ -272,6 +272,19 @@ impl Slab {
     /// The slab whose region a cache calls `p`; ends the process when `p` is no such region.
     #[inline(never)]
     pub fn of(p: usize, class: Class) -> &'static Slab {
+        if let Some(region) = Region::find_first(p)
+            && let PageRecord::Slab(at) = region.record_of(p)
+            && Slab::at(at).class == class
+        {
+            return Slab::at(at);
+        }
+        Self::of_further(p, class)
+    }
+
+    /// The same, wherever it lies.
+    #[cold]
+    #[inline(never)]
+    fn of_further(p: usize, class: Class) -> &'static Slab {
         match Region::find(p).map(|r| r.record_of(p)) {
             Some(PageRecord::Slab(at)) => {
                 let slab = Slab::at(at);
@@ -285,8 +298,6 @@ impl Slab {
     }
 
     /// The region `p` of this slab is filed under another class: ends the process unless it may be.
-    #[cold]
-    #[inline(never)]
     fn filed_elsewhere(&self, p: usize, class: Class) {
         if !class.has_older_of(self.class) {
             die!(
@@ -413,70 +424,79 @@ impl Slab {
         self.shape.region_at(p - self.addr).is_some()
     }
 
-    /// Takes regions back; `shape` is the slab's own, which the caller has at hand for many.
+    /// Takes regions back, up to the first that cannot be; `shape` is the slab's own, which the caller has at hand for
+    /// many.
     #[inline(always)]
     pub fn give(&self, shape: &SlabShape, blocks: &[usize]) -> Result<(), Misuse> {
-        let (given, result) = match blocks {
+        let given = match blocks {
             // One alone, as where blocks are freed at random.
-            &[p] => match self.give_one(shape, p) {
-                Ok(()) => (1, Ok(())),
-                misuse => (0, misuse),
-            },
+            &[p] => self.give_one(shape, p) as usize,
             _ => self.give_several(shape, blocks),
         };
         // Who ends the process for a misuse may still be asked for memory.
-        self.free.set(self.free.get() + given);
+        self.free.set(self.free.get() + given as u16);
         self.quiet.set(0);
-        result
+        match blocks.get(given) {
+            None => Ok(()),
+            Some(&p) => Err(self.misuse(p)),
+        }
+    }
+
+    /// What is wrong with a block that cannot be taken back.
+    #[cold]
+    #[inline(never)]
+    fn misuse(&self, p: usize) -> Misuse {
+        match self.begins_region(p) {
+            true => Misuse::Double(p, self.class),
+            false => Misuse::Inside(p, self.class),
+        }
     }
 
     #[inline(always)]
-    fn give_one(&self, shape: &SlabShape, p: usize) -> Result<(), Misuse> {
+    fn give_one(&self, shape: &SlabShape, p: usize) -> bool {
         let Some(i) = shape.region_at(p - self.addr) else {
-            return Err(Misuse::Inside(p, self.class));
+            return false;
         };
-        let (word, bit) = (self.word(i / 64), 1u64 << (i % 64));
-        let bits = word.get();
-        if bits & bit != 0 {
-            return Err(Misuse::Double(p, self.class));
-        }
-        word.set(bits | bit);
+        let word = self.word(i / 64);
+        let (before, after) = (word.get(), word.get() | 1 << (i % 64));
+        word.set(after);
         self.hint.set(self.hint.get().min(i as u16 / 64));
-        Ok(())
+        before != after
     }
 
-    /// The same of several, up to the first that cannot be taken back; tells how many were.
+    /// The same of several; tells how many were taken back.
     ///
     /// A word of the bitmap is kept at hand while blocks are in it: those that are freed together often lie together,
     /// and each would wait for what was stored for the one before.
-    // Small programs give none back.
     #[inline(never)]
-    fn give_several(&self, shape: &SlabShape, blocks: &[usize]) -> (u16, Result<(), Misuse>) {
-        let (first, mut lowest) = (self.addr, self.hint.get() as usize);
-        let (mut given, mut result) = (0, Ok(()));
-        let (mut at, mut bits) = (0, self.word(0).get());
-        for &p in blocks {
-            let Some(i) = shape.region_at(p - first) else {
-                result = Err(Misuse::Inside(p, self.class));
+    fn give_several(&self, shape: &SlabShape, blocks: &[usize]) -> usize {
+        let region_at = |p: &usize| shape.region_at(p - self.addr);
+        let Some(first) = blocks.first().and_then(region_at) else {
+            return 0;
+        };
+        let (mut at, mut bits) = (first / 64, self.word(first / 64).get());
+        let mut lowest = at.min(self.hint.get() as usize);
+        let mut rest = blocks;
+        while let [p, others @ ..] = rest {
+            let Some(i) = region_at(p) else {
                 break;
             };
             if i / 64 != at {
                 self.word(at).set(bits);
                 at = i / 64;
+                lowest = lowest.min(at);
                 bits = self.word(at).get();
             }
-            lowest = lowest.min(at);
-            let bit = 1u64 << (i % 64);
-            if bits & bit != 0 {
-                result = Err(Misuse::Double(p, self.class));
+            let before = bits;
+            bits |= 1 << (i % 64);
+            if bits == before {
                 break;
             }
-            bits |= bit;
-            given += 1;
+            rest = others;
         }
         self.word(at).set(bits);
         self.hint.set(lowest as u16);
-        (given, result)
+        blocks.len() - rest.len()
     }
 
     /// Takes all free regions out, so that nobody gets one, into a copy of the bitmap.

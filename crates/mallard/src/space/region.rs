@@ -143,11 +143,14 @@ impl Region {
     /// The region that holds `p` in its committed heap.
     #[inline]
     pub fn find(p: usize) -> Option<&'static Region> {
+        Self::find_first(p).or_else(|| Self::find_further(p))
+    }
+
+    /// The same, as long as that is the first one, which most programs have no other beside.
+    #[inline]
+    pub fn find_first(p: usize) -> Option<&'static Region> {
         let first = REGIONS.first();
-        if first.contains(p) {
-            return Some(first);
-        }
-        Self::find_further(p)
+        first.contains(p).then_some(first)
     }
 
     #[cold]
