@@ -28,6 +28,8 @@ const THEIRS_BYTES: usize = 4 * 1024;
 /// Blocks that any stack may grow to, and that none does beyond. What lies on a stack keeps slabs from becoming
 /// empty, in the worst case one for each block.
 const LEAST_BLOCKS: usize = 8;
+/// The same of one that turns.
+const LEAST_OF_TURN: usize = 16;
 pub(super) const MOST_BLOCKS: usize = 4095;
 /// Bytes of blocks in a stack that runs empty and full by turns, and in one that waves go through.
 const TURN_BYTES: usize = 128 * 1024;
@@ -56,7 +58,7 @@ const SHARED_PART: usize = 16;
 
 /// Bytes of room over all stacks that a thread may have at most, and that it may have however many
 /// threads there are.
-pub(super) const THREAD_BYTES: usize = 4 * 1024 * 1024;
+pub(super) const THREAD_BYTES: usize = 8 * 1024 * 1024;
 const THREAD_SURE: usize = 1024 * 1024;
 /// Beyond that, the room of all threads together is so many bytes, or one part in so many of the heap, so
 /// that many threads' caches cannot hold a large share of a small heap; and never more than so many.
@@ -85,11 +87,11 @@ fn together() -> usize {
 
 /// The most blocks that a stack of this class may grow to at such an event.
 pub(super) fn most_at(class: Class, turn: Turn) -> usize {
-    let fit = |bytes: usize| class.blocks_in(bytes).clamp(LEAST_BLOCKS, MOST_BLOCKS);
+    let fit = |bytes: usize, least| class.blocks_in(bytes).clamp(least, MOST_BLOCKS);
     match turn {
-        Turn::Wave => fit(WAVE_BYTES),
-        Turn::Once => fit(TURN_BYTES),
-        Turn::None => fit(TURN_BYTES).min(
+        Turn::Wave => fit(WAVE_BYTES, LEAST_OF_TURN),
+        Turn::Once => fit(TURN_BYTES, LEAST_OF_TURN),
+        Turn::None => fit(TURN_BYTES, LEAST_BLOCKS).min(
             class
                 .blocks_in(ONE_WAY_BYTES)
                 .clamp(SOME_BLOCKS, MANY_BLOCKS),

@@ -65,6 +65,41 @@ fn a_stack_is_as_long_as_its_use_needs() {
 }
 
 #[test]
+fn buffers_replaced_at_random_mostly_stay_in_the_cache() {
+    let _alone = alone();
+    let events = || {
+        let counts = Class::cachable().flat_map(|c| arena::made().map(move |a| a.counts(c).0));
+        counts.map(|c| c.fills + c.flushes).sum::<u64>()
+    };
+    in_a_thread(|cache| {
+        let mut seed = 11u64;
+        let mut random = |n: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005) + 1;
+            (seed >> 33) % n
+        };
+        let mut buffers: Vec<Option<(Class, usize)>> = vec![None; 256];
+        let mut replaced = |times: usize| {
+            for _ in 0..times {
+                let buffer = &mut buffers[random(256) as usize];
+                if let Some((class, p)) = buffer.take() {
+                    give(cache, class, p);
+                }
+                let class = Class::of(1024 + random(64 * 1024 - 1024) as usize);
+                *buffer = Some((class, take(cache, class)));
+            }
+        };
+        replaced(50_000);
+        let before = events();
+        replaced(100_000);
+        let more = events() - before;
+        assert!(more < 4_000, "{more} ways to the arena of 100,000");
+        for (class, p) in buffers.into_iter().flatten() {
+            give(cache, class, p);
+        }
+    });
+}
+
+#[test]
 fn a_long_stack_that_turns_is_moved_by_quarters_and_one_that_does_not_by_halves() {
     let _alone = alone();
     in_a_thread(|cache| {
