@@ -14,9 +14,9 @@ use crate::space::chunk::Chunk;
 
 /// Chunks that are kept at the same time: as threads that clear at the same time, on small machines.
 const PLACES: usize = 4;
-/// Requests for pages by others after which a chunk is everybody's: a slab is full, or a part of a
-/// chunk written, in the time that a chunk takes to be cleared.
-const OTHERS: u8 = 16;
+/// Requests for pages by others after which a chunk is everybody's: with one of them every microsecond or two it has been
+/// cleared meanwhile.
+const OTHERS: u8 = 64;
 
 #[derive(Clone, Copy)]
 struct Entry {
