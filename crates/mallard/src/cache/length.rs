@@ -28,9 +28,9 @@ const THEIRS_BYTES: usize = 4 * 1024;
 /// Blocks that any stack may grow to, and that none does beyond. What lies on a stack keeps slabs from becoming
 /// empty, in the worst case one for each block.
 const LEAST_BLOCKS: usize = 8;
-/// The same of one that turns.
-const LEAST_OF_TURN: usize = 16;
 pub(super) const MOST_BLOCKS: usize = 4095;
+/// Blocks that one may grow to that runs empty and full by turns.
+const LEAST_OF_TURN: usize = 16;
 /// Bytes of blocks in a stack that runs empty and full by turns, and in one that waves go through.
 const TURN_BYTES: usize = 128 * 1024;
 const WAVE_BYTES: usize = 2 * 1024 * 1024;
