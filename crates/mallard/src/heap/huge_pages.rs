@@ -5,7 +5,7 @@
 //! be more than all it needs. Hence `auto`, the default: the first [`PLAIN_CHUNKS`] chunks of the
 //! process have small pages, whatever the system's policy, unless one block takes more than two of
 //! them or they are filled as fast as faults allow (`pace`), and all later ones ask for huge pages before they are
-//! first touched, but those that a process of less than [`YOUNG`] chunks fills slowly. In the first, slabs of classes that
+//! first touched, but those that a process fills slowly that began less than [`YOUNG`] chunks. In the first, slabs of classes that
 //! grow are filled by one call instead ([`super::Run::bare`]).
 
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
@@ -16,7 +16,7 @@ use core::ops::Range;
 
 /// Chunks at the start of a process that begin with small pages under [`Policy::Auto`].
 const PLAIN_CHUNKS: usize = 8;
-/// A process that never had more chunks is young: its chunks have small pages as long as they fill slowly.
+/// A process that never began more chunks is young: its chunks have small pages as long as they fill slowly.
 const YOUNG: usize = 4 * PLAIN_CHUNKS;
 /// Where much of the heap is free pages between used ones, a chunk that is begun by a run of no more pages
 /// than this is not one by which the heap grows: it is begun because the run fits none of them.
@@ -37,7 +37,10 @@ pub enum Policy {
 }
 
 static POLICY: AtomicU8 = AtomicU8::new(Policy::Auto as u8);
+/// Chunks that the process committed.
 static CHUNKS: AtomicUsize = AtomicUsize::new(0);
+/// Those of them in which pages were ever allocated, which are far fewer right after a step.
+static BEGUN: AtomicUsize = AtomicUsize::new(0);
 
 pub fn set_policy(policy: Policy) {
     POLICY.store(policy as u8, Ordering::Relaxed);
@@ -59,7 +62,7 @@ pub fn forbid_at_first() -> bool {
 
 /// Whether the process is so small that a huge page is a good part of it.
 pub fn is_young() -> bool {
-    CHUNKS.load(Ordering::Relaxed) < YOUNG
+    BEGUN.load(Ordering::Relaxed) < YOUNG
 }
 
 /// Asks for huge pages in fresh neighbouring chunks, those that should have them.
@@ -113,6 +116,9 @@ impl Outlook {
 /// A chunk without memory is about to be used: asks for a huge page where it has none because it was
 /// among the first of a small process, which this one no longer is, or because its last one was broken.
 pub fn reconsider(chunk: &Chunk, outlook: Outlook) {
+    if !chunk.begun.replace(true) {
+        BEGUN.fetch_add(1, Ordering::Relaxed);
+    }
     if outlook == Outlook::Sparse {
         if chunk.huge.get() && may_stay_broken() {
             keep_broken(chunk);
@@ -121,8 +127,17 @@ pub fn reconsider(chunk: &Chunk, outlook: Outlook) {
         return;
     }
     let grown = matches!(outlook, Outlook::Whole | Outlook::Rush)
-        || CHUNKS.load(Ordering::Relaxed) > 2 * PLAIN_CHUNKS;
-    if grown && !chunk.huge.get() && policy() == Policy::Auto {
+        || BEGUN.load(Ordering::Relaxed) > 2 * PLAIN_CHUNKS;
+    if grown && !chunk.huge.get() {
+        have_huge(chunk);
+    }
+}
+
+/// Small programs have no part in this.
+#[cold]
+#[inline(never)]
+fn have_huge(chunk: &Chunk) {
+    if policy() == Policy::Auto {
         chunk.huge.set(mem::want_huge_pages(chunk.addr(), CHUNK));
         open(chunk);
     }
@@ -224,10 +239,21 @@ pub(super) mod tests {
         assert!(ends_huge(pages));
     }
 
-    /// As if the process had no chunk yet; tells how many it has.
-    fn as_at_first() -> usize {
+    /// Chunks that the process has, and that it began.
+    struct Others(usize, usize);
+
+    impl Others {
+        fn count_again(self) {
+            CHUNKS.fetch_add(self.0, Ordering::Relaxed);
+            BEGUN.fetch_add(self.1, Ordering::Relaxed);
+        }
+    }
+
+    /// As if the process had no chunk yet.
+    fn as_at_first() -> Others {
         PACE.forget();
-        CHUNKS.swap(0, Ordering::Relaxed)
+        let none = |count: &AtomicUsize| count.swap(0, Ordering::Relaxed);
+        Others(none(&CHUNKS), none(&BEGUN))
     }
 
     /// Which of the first six chunks of a process have huge pages that is so long busy with each; and how long all
@@ -246,7 +272,7 @@ pub(super) mod tests {
         let huge = core::array::from_fn(|i| chunk_of(runs[2 * i]).huge.get());
         heap.free_many(runs.into_iter().map(|at| (at, CHUNK_PAGES / 2)));
         heap.purge_all();
-        CHUNKS.fetch_add(others, Ordering::Relaxed);
+        others.count_again();
         (huge, took)
     }
 
@@ -273,7 +299,7 @@ pub(super) mod tests {
         let _alone = alone();
         let Some(heap) = grown() else { return };
         let others = as_at_first();
-        CHUNKS.store(YOUNG - 1, Ordering::Relaxed);
+        BEGUN.store(YOUNG - 1, Ordering::Relaxed);
         let begin = || heap.alloc(CHUNK_PAGES, PAGE).expect("vacant").addr;
         let mut runs = std::vec![begin(), begin()];
         let mut is_huge_after = |wait| {
@@ -284,11 +310,12 @@ pub(super) mod tests {
         assert!(!is_huge_after(30));
         // Where the machine was away meanwhile, that was slow as well.
         assert!((0..10).any(|_| is_huge_after(0)), "others follow");
-        CHUNKS.store(YOUNG, Ordering::Relaxed);
+        BEGUN.store(YOUNG, Ordering::Relaxed);
         assert!(is_huge_after(30), "it is old");
         heap.free_many(runs.into_iter().map(|at| (at, CHUNK_PAGES)));
         heap.purge_all();
-        CHUNKS.store(others, Ordering::Relaxed);
+        BEGUN.store(0, Ordering::Relaxed);
+        others.count_again();
     }
 
     #[test]
@@ -311,7 +338,7 @@ pub(super) mod tests {
         let found = [1, 2, 3].map(|chunks| huge_in(chunks * CHUNK_PAGES));
         let beside = huge_in(CHUNK_PAGES / 2);
         heap.free_many(runs.into_iter());
-        CHUNKS.fetch_add(others, Ordering::Relaxed);
+        others.count_again();
         assert_eq!(found, [&[false][..], &[false; 2], &[true; 3]]);
         assert_eq!(beside, [false], "what begins beside it");
     }

@@ -136,7 +136,7 @@ impl PageHeap {
         if let Some(row) = kept {
             return self.commit_row(hooks, row, row, (pages, align));
         }
-        let step = self.state.lock().pool.step().max(chunks);
+        let step = self.state.lock().pool.step_of_lent().max(chunks);
         let (given, n) = [step, chunks].into_iter().find_map(|n| {
             let given = hooks.alloc(n.checked_mul(CHUNK)?, align)?;
             Some((given, n))

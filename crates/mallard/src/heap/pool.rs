@@ -14,8 +14,10 @@ use crate::space::chunk::{CHUNK, Chunk};
 use crate::space::region::{self, ChunkSet, End, Growing, HeapId, Region};
 use crate::sys::{mem, numa};
 
-/// The heap is committed in steps of half of what it is, within these bounds, in chunks: each step has to
-/// wait until no thread is in a page fault.
+/// The heap is committed in steps within these bounds, in chunks: half of what it is as long as it is small, then three
+/// times that, because each step has to wait until no thread is in a page fault, which with huge pages takes long, and
+/// keeps all others from beginning one meanwhile.
+const SMALL: usize = 16;
 const LEAST_STEP: usize = 2;
 const LARGEST_STEP: usize = 256;
 
@@ -98,9 +100,20 @@ impl Pool {
     }
 
     /// Chunks to grow by, where there is room for more than is needed.
-    pub fn step(&self) -> usize {
-        (self.chunks / 2)
-            .clamp(LEAST_STEP, LARGEST_STEP)
+    fn step(&self) -> usize {
+        self.within_bounds(match self.chunks {
+            ..SMALL => self.chunks / 2,
+            _ => 3 * self.chunks,
+        })
+    }
+
+    /// Chunks to have hooks lend, which may cost them more than addresses.
+    pub fn step_of_lent(&self) -> usize {
+        self.within_bounds(self.chunks / 2)
+    }
+
+    fn within_bounds(&self, step: usize) -> usize {
+        step.clamp(LEAST_STEP, LARGEST_STEP)
             .min((self.growth_limit() / CHUNK).max(1))
     }
 

@@ -300,6 +300,26 @@ proptest! {
     }
 }
 
+/// A step has to wait until no thread is in a page fault.
+#[test]
+fn a_heap_grows_in_small_steps_while_it_is_small_and_then_in_few() {
+    let _alone = alone();
+    let heap = heaps::make(&heaps::making()).unwrap();
+    let mut committed = std::vec![0];
+    let mut runs = Vec::new();
+    while runs.len() < 256 {
+        runs.push(heap.alloc(CHUNK_PAGES, PAGE).unwrap().addr);
+        let now = heap.totals().committed / CHUNK_PAGES;
+        if now > *committed.last().unwrap() {
+            assert!(now > 16 || now <= 2 + runs.len() * 3 / 2, "{now}");
+            committed.push(now);
+        }
+    }
+    assert!(committed.len() < 11, "{committed:?}");
+    heap.free_many(runs.into_iter().map(|at| (at, CHUNK_PAGES)));
+    heap.purge_all();
+}
+
 #[test]
 fn memory_that_was_freed_serves_before_the_heap_grows() {
     let _alone = alone();

@@ -27,6 +27,8 @@ pub struct Chunk {
     pub longest: Cell<u16>,
     /// The list of the filler that it is in, or [`NO_LIST`].
     pub list: Cell<u16>,
+    /// Whether a page of it was ever allocated.
+    pub begun: Cell<bool>,
     /// Whether huge pages were asked for.
     pub huge: Cell<bool>,
     /// Whether a part of it was returned, so that no huge page backs it, until it is vacant again.
@@ -74,6 +76,7 @@ impl Chunk {
             used: Cell::new(0),
             longest: Cell::new(CHUNK_PAGES as u16),
             list: Cell::new(NO_LIST),
+            begun: Cell::new(false),
             huge: Cell::new(false),
             broken: Cell::new(false),
             kept_broken: Cell::new(false),
