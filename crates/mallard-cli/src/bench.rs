@@ -66,6 +66,7 @@ pub fn run(own: &[String], options: &Bench) -> Result<ExitCode> {
             runs: runs(options),
             warm: !options.common.no_warm,
             progress: Progress::new(1.0),
+            repeated: 0,
         },
     };
     let experiments = bench.all(&plans);
@@ -129,7 +130,7 @@ pub fn settings(
         ("runs", runs.to_string()),
         (
             "order",
-            "allocators take turns, rotated every round".to_owned(),
+            "allocators take turns, each behind every other equally often".to_owned(),
         ),
         ("CPUs", cpus.to_string()),
         (
@@ -205,7 +206,7 @@ impl Runner<'_> {
             }
             experiments.push(self.experiment(plan, entries));
         }
-        self.race.progress.finish();
+        self.race.finish();
         experiments
     }
 

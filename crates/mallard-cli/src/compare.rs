@@ -41,6 +41,7 @@ pub fn run(own: &[String], options: &Compare) -> Result<ExitCode> {
         runs: Runs::Fixed(options.common.runs.unwrap_or(RUNS) as usize),
         warm: !options.common.no_warm,
         progress: Progress::new(1.0),
+        repeated: 0,
     };
     race.progress = Progress::new(race.weight(1.0, &entries));
     let shown = command_line(&options.program);
@@ -68,7 +69,7 @@ pub fn run(own: &[String], options: &Compare) -> Result<ExitCode> {
         }
         judge(allocator, glibc_ended, measured)
     });
-    race.progress.finish();
+    race.finish();
 
     let experiment = Experiment {
         name: "compare".to_owned(),
@@ -172,7 +173,7 @@ fn settings(options: &Compare, program: &Program) -> Vec<(String, String)> {
         ("warm-up runs", options.warmup.to_string()),
         (
             "order",
-            "allocators take turns, rotated every round".to_owned(),
+            "allocators take turns, each behind every other equally often".to_owned(),
         ),
         ("CPUs", cpus.to_string()),
         (

@@ -126,6 +126,7 @@ impl Suite<'_> {
             runs: self.runs,
             warm: !self.options.common.no_warm,
             progress: Progress::new(1.0),
+            repeated: 0,
         };
         let whole = |row: &&SuiteRow| {
             let weight = self.weight(row);
@@ -163,7 +164,7 @@ impl Suite<'_> {
             }
             keep(&experiment)?;
         }
-        race.progress.finish();
+        race.finish();
         Ok(experiment)
     }
 
