@@ -91,6 +91,8 @@ pub struct Row<'a> {
 struct Part {
     /// The highest RSS of its runs.
     peak: Option<u64>,
+    /// The shortest of them.
+    least: Duration,
     /// What its runs took, with all that belongs to them.
     spent: Duration,
     /// Runs that the progress still expects.
@@ -104,6 +106,7 @@ impl Race<'_> {
         let mut cells: Vec<Cell> = row.entries.iter().map(cell).collect();
         let part = Part {
             peak: None,
+            least: Duration::MAX,
             spent: Duration::ZERO,
             due: self.expected(row.weight),
         };
@@ -126,7 +129,7 @@ impl Race<'_> {
             let counted = round.checked_sub(self.warm_up_runs);
             self.announce(row, entry, counted);
             let began = Instant::now();
-            match self.once(row, spec, &mut part.peak) {
+            match self.once(row, spec, part) {
                 Some(Ok(measured)) => match judge(&entry.allocator, &measured) {
                     Ok(run) if counted.is_some() => {
                         cell.runs.push(run);
@@ -184,9 +187,11 @@ impl Race<'_> {
     /// Whether an entry has no more turns: it failed, or has had its runs.
     fn done(&self, cells: &[Cell], entry: usize, spent: Duration) -> bool {
         let seconds = |cell: &Cell| cell.runs.iter().map(|run| run.seconds).collect();
-        // The one that all ratios are about is never out: where it is far behind, that is to be known well.
+        // The one that all ratios are about is never out: where it is far behind, that is to be known well. Nor is the best
+        // of the others, which they are ratios to, where it is far ahead of them all.
         let is_subject = cells[entry].allocator == SUBJECT;
-        let racing = (cells.iter()).filter(|cell| !is_subject && cell.failure.is_none());
+        let racing = (cells.iter())
+            .filter(|cell| !is_subject && cell.allocator != SUBJECT && cell.failure.is_none());
         let all: Vec<Vec<f64>> = racing.map(seconds).collect();
         let own: Vec<f64> = seconds(&cells[entry]);
         cells[entry].failure.is_some() || self.runs.done(&own, spent.as_secs_f64(), &all)
@@ -230,28 +235,35 @@ impl Race<'_> {
         &mut self,
         row: &Row<'_>,
         spec: &Spec,
-        peak: &mut Option<u64>,
+        part: &mut Part,
     ) -> Option<Result<Measurement, Failure>> {
-        let warm_and_run = |race: &mut Self| {
-            if race.warm {
-                race.warm_memory(peak.unwrap_or(row.peak_bytes));
-            }
-            let reports = reporting::reports();
-            let measured = race.process(row, spec, Purpose::Cost)?;
-            let lost = reporting::reports() != reports;
-            Some((measured, lost))
-        };
-        let (mut measured, lost) = warm_and_run(self)?;
+        let (mut measured, lost) = self.warm_and_run(row, spec, part.peak)?;
         // Who drives a process notes each of its runs. The next report is two seconds away.
-        let counts = row.beside.is_none() && self.warm;
-        if lost && counts && measured.as_ref().is_ok_and(is_hurt) {
+        let counts = lost && row.beside.is_none() && self.warm;
+        if counts && measured.as_ref().is_ok_and(|run| is_hurt(run, part.least)) {
             self.repeated += 1;
-            measured = warm_and_run(self)?.0;
+            measured = self.warm_and_run(row, spec, part.peak)?.0;
         }
         if let Ok(measured) = &measured {
-            *peak = Some(measured.peak_rss_bytes.max(peak.unwrap_or(0)));
+            part.peak = Some(measured.peak_rss_bytes.max(part.peak.unwrap_or(0)));
+            part.least = measured.wall.min(part.least);
         }
         Some(measured)
+    }
+
+    /// A process, and whether the machine gave memory back meanwhile.
+    fn warm_and_run(
+        &mut self,
+        row: &Row<'_>,
+        spec: &Spec,
+        peak: Option<u64>,
+    ) -> Option<(Result<Measurement, Failure>, bool)> {
+        if self.warm {
+            self.warm_memory(peak.unwrap_or(row.peak_bytes));
+        }
+        let before = reporting::reports();
+        let measured = self.process(row, spec, Purpose::Cost)?;
+        Some((measured, reporting::reports() != before))
     }
 
     fn process(
@@ -289,9 +301,10 @@ impl Race<'_> {
     }
 }
 
-/// Whether memory that the machine gave back during a run made much of its time.
-fn is_hurt(measured: &Measurement) -> bool {
-    measured.wall < LONG && measured.peak_rss_bytes >= LEAST_MEMORY
+/// Whether memory that the machine gave back during a run may have made much of its time, and would not in another. The
+/// `least` time of runs before counts where this one took longer, which may be by that.
+fn is_hurt(measured: &Measurement, least: Duration) -> bool {
+    measured.wall.min(least) < LONG && measured.peak_rss_bytes >= LEAST_MEMORY
 }
 
 /// How many of the entries will run.
@@ -483,6 +496,14 @@ mod tests {
     fn mallard_goes_on_however_far_behind_it_is() {
         let (order, ..) = by_time(2.0, &[("mallard", "echo 9"), ("a", "echo 1")]);
         assert_eq!(order, "mallard a a mallard mallard a a mallard");
+        let far_ahead = [("mallard", "echo 1"), ("a", "echo 9"), ("b", "echo 90")];
+        let (order, ..) = by_time(2.0, &far_ahead);
+        let of = |name: &str| order.split(' ').filter(|word| *word == name).count();
+        assert_eq!(
+            ["mallard", "a", "b"].map(of),
+            [4, 4, 3],
+            "ratios are to the best of the others"
+        );
         let (order, ..) = by_time(2.0, &[("slow", "echo 9"), ("a", "echo 1")]);
         assert_eq!(order, "slow a a slow slow a a");
     }
@@ -505,10 +526,12 @@ mod tests {
             launcher.run(&spec).unwrap()
         };
         let much = "dd if=/dev/zero of=/dev/null bs=32M count=1";
-        assert!(is_hurt(&ran(much)));
-        assert!(!is_hurt(&ran("exec true")), "it met no such pages");
-        let long = format!("sleep 1.6; {much}");
-        assert!(!is_hurt(&ran(&long)), "the next would be as well");
+        let (least, none) = (Duration::from_millis(10), Duration::MAX);
+        assert!(is_hurt(&ran(much), none));
+        assert!(!is_hurt(&ran("exec true"), none), "it met no such pages");
+        let long = ran(&format!("sleep 1.6; {much}"));
+        assert!(!is_hurt(&long, none), "the next would be as well");
+        assert!(is_hurt(&long, least), "it took longer by that");
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! there that most of the time would go. Those close to each other have as many more, because the best of several
 //! medians of few runs is the luckiest of them. Far is half as much more than the fastest's time in all of the first three,
 //! a quarter in all of the first five. In all, because a run of a server now and then takes
-//! four times what it else does. Mallard is never out ([`crate::race`]). Three at least, because who is far behind in time may have the least memory, of which two
+//! four times what it else does. Mallard is never out, nor is who is the fastest without it ([`crate::race`]). Three at least, because who is far behind in time may have the least memory, of which two
 //! runs of threads can differ by a half.
 
 use std::fmt;
