@@ -129,6 +129,48 @@ static void *live_together(void *barrier) {
     return NULL;
 }
 
+/* Blocks that are written to as they come: how far ahead of them there is memory, in pages, at first and later. */
+static void show_ahead(void) {
+    enum { SIZE = 64, EARLY = 1000, MOST = 20000 };
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), early = 0, late = 0;
+    for (int i = 0; i < MOST; i++) {
+        char *p = malloc(SIZE);
+        CHECK(p != NULL);
+        memset(p, 1, SIZE);
+        unsigned char there = 1;
+        size_t ahead = 0;
+        for (char *at = p; there && ahead < 64; at += page, ahead++)
+            there = mincore((char *)((uintptr_t)at & ~(page - 1)), page, &there) == 0 && there & 1;
+        size_t *most = i < EARLY ? &early : &late;
+        *most = ahead > *most ? ahead : *most;
+    }
+    /* MADV_POPULATE_WRITE, Linux 5.14. */
+    const char *otherwise = madvise(malloc(1 << 20), 0, 23) == 0 ? "little" : "cannot";
+    printf("%s %s\n", early > 4 ? "much" : "little", late > 4 ? "much" : otherwise);
+}
+
+/* Has threads take 48 MiB once the process's memory is locked: how much is resident then. */
+static void *take_24_mib(void *unused) {
+    (void)unused;
+    for (int i = 0; i < 24 << 7; i++) {
+        char *p = malloc(8192);
+        CHECK(p != NULL);
+        memset(p, 1, 8192);
+    }
+    return NULL;
+}
+
+static void show_locked(void) {
+    pthread_t threads[2];
+    if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0) {
+        printf("cannot\n");
+        return;
+    }
+    for (int i = 0; i < 2; i++) CHECK(pthread_create(&threads[i], NULL, take_24_mib, NULL) == 0);
+    for (int i = 0; i < 2; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+    printf("%s\n", resident() > (size_t)110 << 20 ? "far ahead" : "by steps");
+}
+
 int main(int count, char **arguments) {
     const char *name = count > 1 ? arguments[1] : "nothing";
     if (strcmp(name, "nothing") == 0) {
@@ -193,23 +235,17 @@ int main(int count, char **arguments) {
         memset(large, 1, SIZE);
         printf("%s %s\n", asked_at(small), asked_at(large + SIZE - 1));
     } else if (strcmp(name, "ahead") == 0) {
-        /* Blocks that are written to as they come: how far ahead of them there is memory, in pages. */
-        enum { SIZE = 64, EARLY = 1000, MOST = 20000 };
-        size_t page = (size_t)sysconf(_SC_PAGESIZE), early = 0, late = 0;
-        for (int i = 0; i < MOST; i++) {
-            char *p = malloc(SIZE);
-            CHECK(p != NULL);
-            memset(p, 1, SIZE);
-            unsigned char there = 1;
-            size_t ahead = 0;
-            for (char *at = p; there && ahead < 64; at += page, ahead++)
-                there = mincore((char *)((uintptr_t)at & ~(page - 1)), page, &there) == 0 && there & 1;
-            size_t *most = i < EARLY ? &early : &late;
-            *most = ahead > *most ? ahead : *most;
-        }
-        /* MADV_POPULATE_WRITE, Linux 5.14. */
-        const char *otherwise = madvise(malloc(1 << 20), 0, 23) == 0 ? "little" : "cannot";
-        printf("%s %s\n", early > 4 ? "much" : "little", late > 4 ? "much" : otherwise);
+        show_ahead();
+    } else if (strcmp(name, "ahead_of_threads") == 0) {
+        pthread_t thread;
+        pthread_barrier_t end;
+        CHECK(pthread_barrier_init(&end, NULL, 2) == 0);
+        CHECK(pthread_create(&thread, NULL, live_together, &end) == 0);
+        show_ahead();
+        pthread_barrier_wait(&end);
+        CHECK(pthread_join(thread, NULL) == 0);
+    } else if (strcmp(name, "locked") == 0) {
+        show_locked();
     } else if (strcmp(name, "addresses") == 0) {
         free(malloc(100));
         printf("%zu\n", of_statm(0) >> 20);

@@ -152,6 +152,28 @@ fn small_pages_of_slabs_come_together_once_their_class_grows() {
     });
 }
 
+/// To fill a range keeps all others from mapping memory meanwhile, such as the stack of a thread.
+#[test]
+fn small_pages_of_slabs_come_one_by_one_where_there_are_threads() {
+    on_each(|library| {
+        let shown = run_optioned(library, &[("MALLOC_CONF", "thp:never")], "ahead_of_threads");
+        let shown = shown.expect_success();
+        assert!(
+            shown == "little little\n" || shown == "little cannot\n",
+            "{shown}"
+        );
+    });
+}
+
+/// What is open to writes is filled where a process locks its memory, so nothing is opened far ahead of the heap there.
+#[test]
+fn a_process_that_locks_its_memory_holds_little_more_than_it_uses() {
+    on_each(|library| {
+        let shown = run_optioned(library, &[], "locked").expect_success();
+        assert!(shown == "by steps\n" || shown == "cannot\n", "{shown}");
+    });
+}
+
 #[test]
 fn reserve_is_the_size_of_the_reservation() {
     on_each(|library| {

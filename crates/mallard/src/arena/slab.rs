@@ -7,7 +7,7 @@
 use super::traffic::Taker;
 use crate::class::{Class, PAGE, SlabShape};
 use crate::die;
-use crate::heap::{HEAP, Run};
+use crate::heap::{HEAP, Run, nodes};
 use crate::space::chunk::CHUNK;
 use crate::space::region::PageRecord;
 use crate::space::{Region, meta};
@@ -199,9 +199,10 @@ impl Slab {
     }
 
     /// Brings the pages of a new slab that is going to be full soon, and of those behind it in its row, where they
-    /// would come one by one.
+    /// would come one by one. Not where there are threads: the call keeps them from mapping memory meanwhile, and a row
+    /// of such calls does so for milliseconds.
     pub fn fill(&self, count: usize) {
-        if self.bare {
+        if self.bare && !nodes::are_known() {
             mem::fill(self.addr, count * self.shape.pages as usize * PAGE);
         }
     }

@@ -69,10 +69,17 @@ where
 impl Descriptor {
     pub const fn name(&self) -> &'static str {
         let row = self.row as usize;
-        let (names, _) = NAMES.split_at(ENDS[row] as usize);
-        match row {
-            0 => names,
-            _ => names.split_at(ENDS[row - 1] as usize + 1).1,
+        let begin = match row {
+            0 => 0,
+            _ => ENDS[row - 1] as usize + 1,
+        };
+        // Checked, so that no text is carried that tells why a string cannot be cut: they all can.
+        match NAMES.split_at_checked(ENDS[row] as usize) {
+            Some((names, _)) => match names.split_at_checked(begin) {
+                Some((_, name)) => name,
+                None => "",
+            },
+            None => "",
         }
     }
 

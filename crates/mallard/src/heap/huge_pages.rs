@@ -6,11 +6,11 @@
 //! process have small pages, whatever the system's policy, unless one block takes more than two of
 //! them or they are filled as fast as faults allow (`pace`), and all later ones ask for huge pages before they are
 //! first touched, but those that a process fills slowly that began less than [`YOUNG`] chunks. In the first, slabs of classes that
-//! grow are filled by one call instead ([`super::Run::bare`]).
+//! grow are filled by one call instead ([`super::Run::bare`]), as long as there is one thread.
 
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::region::{Growing, Region};
-use crate::sys::atomic::{AtomicU8, AtomicUsize, Ordering};
+use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use crate::sys::mem;
 use core::ops::Range;
 
@@ -81,9 +81,23 @@ pub fn prepare(growing: &Growing, region: &'static Region, fresh: Range<usize>) 
 #[cold]
 #[inline(never)]
 fn ask(growing: &Growing, region: &'static Region, huge: Range<usize>) {
+    // Nobody has used them yet.
+    STRIDE.store(
+        mem::is_for_nothing(region.heap() + huge.end * CHUNK - mem::os_page()),
+        Ordering::Relaxed,
+    );
     if region.want_huge_pages(growing, huge.start, huge.len()) {
         huge.for_each(|i| region.chunk(i).huge.set(true));
     }
+}
+
+/// Whether the chunks that asked for huge pages last cost nothing before they are used.
+static STRIDE: AtomicBool = AtomicBool::new(false);
+
+/// Whether the heap may be committed far ahead of its use: its chunks have huge pages, for which few commitments matter,
+/// and cost nothing before that, also where the process locks its memory.
+pub fn may_stride() -> bool {
+    STRIDE.load(Ordering::Relaxed)
 }
 
 /// What is to be reckoned with of a chunk that is begun.

@@ -15,8 +15,8 @@ use crate::space::region::{self, ChunkSet, End, Growing, HeapId, Region};
 use crate::sys::{mem, numa};
 
 /// The heap is committed in steps within these bounds, in chunks: half of what it is as long as it is small, then three
-/// times that, because each step has to wait until no thread is in a page fault, which with huge pages takes long, and
-/// keeps all others from beginning one meanwhile.
+/// times what it is, because each step has to wait until no thread is in a page fault, which with huge pages takes long,
+/// and keeps all others from beginning one meanwhile. By halves for ever where addresses cost something.
 const SMALL: usize = 16;
 const LEAST_STEP: usize = 2;
 const LARGEST_STEP: usize = 256;
@@ -102,8 +102,8 @@ impl Pool {
     /// Chunks to grow by, where there is room for more than is needed.
     fn step(&self) -> usize {
         self.within_bounds(match self.chunks {
-            ..SMALL => self.chunks / 2,
-            _ => 3 * self.chunks,
+            SMALL.. if huge_pages::may_stride() => 3 * self.chunks,
+            _ => self.chunks / 2,
         })
     }
 

@@ -62,6 +62,8 @@ impl Region {
     /// Asks for huge pages in `n` fresh chunks from the `first` on; false where the system has none to
     /// give. The first time that is for all chunks that are still to come: a call has to wait until no
     /// other thread is in a page fault of the heap, each of which may clear 2 MiB.
+    #[cold]
+    #[inline(never)]
     pub fn want_huge_pages(&self, _: &Growing, first: usize, n: usize) -> bool {
         let from = self.huge_from.load(Ordering::Relaxed).checked_sub(1);
         if from.is_some_and(|from| first >= from) {
