@@ -138,31 +138,29 @@ fn thp_says_where_huge_pages_are_asked_for() {
     });
 }
 
-/// A class that has filled several slabs gets the small pages of the next ones slab by slab, not page by
-/// page; its first slabs may never be filled.
-#[test]
-fn small_pages_of_slabs_come_together_once_their_class_grows() {
+/// How far ahead of its blocks a program of small pages finds memory: little at first, and `later` so much, where the
+/// kernel can fill a range.
+fn memory_ahead_is(part: &str, later: &str) {
     on_each(|library| {
-        let shown = run_optioned(library, &[("MALLOC_CONF", "thp:never")], "ahead");
-        let shown = shown.expect_success();
+        let shown = run_optioned(library, &[("MALLOC_CONF", "thp:never")], part).expect_success();
         assert!(
-            shown == "little much\n" || shown == "little cannot\n",
+            shown == format!("little {later}\n") || shown == "little cannot\n",
             "{shown}"
         );
     });
 }
 
+/// A class that has filled several slabs gets the small pages of the next ones slab by slab, not page by
+/// page; its first slabs may never be filled.
+#[test]
+fn small_pages_of_slabs_come_together_once_their_class_grows() {
+    memory_ahead_is("ahead", "much");
+}
+
 /// To fill a range keeps all others from mapping memory meanwhile, such as the stack of a thread.
 #[test]
 fn small_pages_of_slabs_come_one_by_one_where_there_are_threads() {
-    on_each(|library| {
-        let shown = run_optioned(library, &[("MALLOC_CONF", "thp:never")], "ahead_of_threads");
-        let shown = shown.expect_success();
-        assert!(
-            shown == "little little\n" || shown == "little cannot\n",
-            "{shown}"
-        );
-    });
+    memory_ahead_is("ahead_of_threads", "little");
 }
 
 /// What is open to writes is filled where a process locks its memory, so nothing is opened far ahead of the heap there.

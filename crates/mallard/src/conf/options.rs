@@ -74,12 +74,12 @@ impl Descriptor {
             _ => ENDS[row - 1] as usize + 1,
         };
         // Checked, so that no text is carried that tells why a string cannot be cut: they all can.
-        match NAMES.split_at_checked(ENDS[row] as usize) {
-            Some((names, _)) => match names.split_at_checked(begin) {
-                Some((_, name)) => name,
-                None => "",
-            },
-            None => "",
+        if let Some((names, _)) = NAMES.split_at_checked(ENDS[row] as usize)
+            && let Some((_, name)) = names.split_at_checked(begin)
+        {
+            name
+        } else {
+            ""
         }
     }
 

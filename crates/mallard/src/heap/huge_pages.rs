@@ -81,21 +81,19 @@ pub fn prepare(growing: &Growing, region: &'static Region, fresh: Range<usize>) 
 #[cold]
 #[inline(never)]
 fn ask(growing: &Growing, region: &'static Region, huge: Range<usize>) {
-    // Nobody has used them yet.
-    STRIDE.store(
-        mem::is_for_nothing(region.heap() + huge.end * CHUNK - mem::os_page()),
-        Ordering::Relaxed,
-    );
+    // Of the last page, which nobody has used yet, the kernel takes back nothing; in locked memory it refuses.
+    let last = region.heap() + huge.end * CHUNK - mem::os_page();
+    STRIDE.store(mem::discard(last, mem::os_page()), Ordering::Relaxed);
     if region.want_huge_pages(growing, huge.start, huge.len()) {
         huge.for_each(|i| region.chunk(i).huge.set(true));
     }
 }
 
-/// Whether the chunks that asked for huge pages last cost nothing before they are used.
+/// Whether the chunks that asked for huge pages last are not locked.
 static STRIDE: AtomicBool = AtomicBool::new(false);
 
 /// Whether the heap may be committed far ahead of its use: its chunks have huge pages, for which few commitments matter,
-/// and cost nothing before that, also where the process locks its memory.
+/// and the process does not lock its memory, where the kernel fills all that is committed.
 pub fn may_stride() -> bool {
     STRIDE.load(Ordering::Relaxed)
 }

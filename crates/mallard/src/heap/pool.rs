@@ -16,7 +16,7 @@ use crate::sys::{mem, numa};
 
 /// The heap is committed in steps within these bounds, in chunks: half of what it is as long as it is small, then three
 /// times what it is, because each step has to wait until no thread is in a page fault, which with huge pages takes long,
-/// and keeps all others from beginning one meanwhile. By halves for ever where addresses cost something.
+/// and keeps all others from beginning one meanwhile. By halves for ever where the process locks its memory.
 const SMALL: usize = 16;
 const LEAST_STEP: usize = 2;
 const LARGEST_STEP: usize = 256;

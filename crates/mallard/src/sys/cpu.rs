@@ -112,9 +112,7 @@ fn number(text: &[u8]) -> Option<usize> {
 }
 
 /// The start of a file; nothing where it cannot be read.
-#[cold]
-#[inline(never)]
-pub(super) fn read<'a>(path: &CStr, room: &'a mut [u8]) -> &'a [u8] {
+fn read<'a>(path: &CStr, room: &'a mut [u8]) -> &'a [u8] {
     let _keep = KeepErrno::new();
     // SAFETY: the path is a C string, and the kernel writes at most the room's length. The plain
     // system calls are used because the C library's are points where a thread can be cancelled.

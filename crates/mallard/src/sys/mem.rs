@@ -62,35 +62,6 @@ pub fn commit(at: usize, len: usize) -> bool {
     unsafe { libc::mprotect(at as *mut _, len, libc::PROT_READ | libc::PROT_WRITE) == 0 }
 }
 
-/// Whether a page that is open to writes, and that nobody has written to, costs nothing: there is no memory behind it (there
-/// is where the process locks what it has), the process has no limit on what it could write to, and the system
-/// promises more memory than it has.
-#[cold]
-#[inline(never)]
-pub fn is_for_nothing(page: usize) -> bool {
-    let _keep = KeepErrno::new();
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: the kernel writes one record.
-    let known = unsafe { libc::getrlimit(libc::RLIMIT_DATA, &mut limit) } == 0;
-    known && limit.rlim_cur == libc::RLIM_INFINITY && !is_strict() && !is_resident(page)
-}
-
-/// Whether the system counts what could be written to as if it were.
-fn is_strict() -> bool {
-    super::cpu::read(c"/proc/sys/vm/overcommit_memory", &mut [0; 2]).first() == Some(&b'2')
-}
-
-/// Whether there is memory behind a page, or that cannot be told.
-fn is_resident(page: usize) -> bool {
-    let mut told = 1u8;
-    // SAFETY: the kernel writes a byte for the page.
-    let known = unsafe { libc::mincore(page as *mut _, os_page(), &mut told) } == 0;
-    !known || told & 1 == 1
-}
-
 /// Makes a range untouchable, whatever is behind it.
 pub fn forbid(at: usize, len: usize) -> bool {
     let _keep = KeepErrno::new();
@@ -384,29 +355,6 @@ pub(crate) mod tests {
         let got = unsafe { libc::mincore(at as *mut _, len, told.as_mut_ptr()) };
         assert_eq!(got, 0);
         told.iter().filter(|&&page| page & 1 == 1).count()
-    }
-
-    #[test]
-    fn a_page_costs_nothing_until_it_is_written_to_and_only_without_a_limit() {
-        let limit_to = |to: libc::rlim_t| {
-            let limit = libc::rlimit {
-                rlim_cur: to,
-                rlim_max: libc::RLIM_INFINITY,
-            };
-            // SAFETY: the record is read, and the limit is far above what tests need.
-            unsafe { libc::setrlimit(libc::RLIMIT_DATA, &limit) == 0 }
-        };
-        let page = map_aligned(os_page(), os_page()).expect("there is memory");
-        if is_for_nothing(page) && limit_to(1 << 46) {
-            let limited = is_for_nothing(page);
-            assert!(limit_to(libc::RLIM_INFINITY));
-            assert!(!limited && is_for_nothing(page));
-        }
-        // SAFETY: mapped, and nobody else's.
-        unsafe { *(page as *mut u8) = 1 };
-        assert!(!is_for_nothing(page));
-        release(page, os_page());
-        assert!(!is_for_nothing(1 << 62), "no address of a process");
     }
 
     #[test]
