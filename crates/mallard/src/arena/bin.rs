@@ -76,10 +76,11 @@ impl Bin {
 }
 
 impl BinState {
-    /// Takes blocks from the store, else regions from the slabs.
+    /// Takes blocks from the store, so many at most, else regions from the slabs.
     #[inline(always)]
-    pub fn take(&mut self, class: Class, out: &mut [usize]) -> usize {
-        let n = self.store.take(class, out);
+    pub fn take(&mut self, class: Class, stored: usize, out: &mut [usize]) -> usize {
+        let stored = stored.min(out.len());
+        let n = self.store.take(class, &mut out[..stored]);
         if n > 0 || !class.is_slab() {
             return n;
         }

@@ -204,8 +204,8 @@ impl Arena {
             let mut b = bin.0.lock();
             b.counts.fills += 1;
             let n = match traffic {
-                Traffic::Passing => b.take(class, out),
                 Traffic::Own => b.take_own(class, out),
+                _ => b.take(class, traffic.stored(out.len()), out),
             };
             (n, b.counts.slabs)
         };

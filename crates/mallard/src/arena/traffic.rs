@@ -16,18 +16,32 @@ pub enum Traffic {
     Passing,
     /// From a thread and back to the same.
     Own,
+    /// To a thread that asks again and again and gives none back.
+    Growth,
 }
 
 impl Traffic {
-    /// How many blocks of a stack with so much room are moved at a time. Half of one that goes on to run empty, or full. Of
+    /// How many blocks of a stack with so much room are moved at a time, at most. Half of one that goes on to run empty, or full. Of
     /// one that turns a quarter: as long as that, waves between half and all of what it holds would find it
-    /// empty, and full, at each turn.
+    /// empty, and full, at each turn. And all of one that only ever runs empty: so it is at the bin's lock half as often, and
+    /// regions of slabs that nobody has touched take no memory where they lie.
     pub fn batch(self, room: usize) -> usize {
         let part = match self {
             Traffic::Passing => room / 2,
             Traffic::Own => room / 4,
+            Traffic::Growth => room,
         };
         part.max(1)
+    }
+
+    /// How many blocks of a batch of so many may come out of a store. What lies there was used, so that it is memory wherever
+    /// it lies, and those of a stage of a pipe pass by there all day.
+    #[inline(always)]
+    pub fn stored(self, batch: usize) -> usize {
+        match self {
+            Traffic::Growth => batch.div_ceil(2),
+            _ => batch,
+        }
     }
 }
 

@@ -40,9 +40,12 @@ const WAVE: u8 = 4;
 const ONE_WAY_BYTES: usize = 32 * 1024;
 const SOME_BLOCKS: usize = 127;
 const MANY_BLOCKS: usize = 1023;
+/// The bytes of one that runs empty without end: what a thread that grows has on its stack nobody has touched yet, for the most
+/// part.
+const GROWTH_BYTES: usize = 64 * 1024;
 /// Room for so many blocks makes a stack long.
 const LONG: usize = 512;
-/// A stack that runs full so many times in a row gets blocks that nobody will ask for soon, whatever its length. What it
+/// A stack that runs full, or empty, so many times in a row does so again. One that runs full gets blocks that nobody will ask for soon, whatever its length. What it
 /// holds is a batch in the making and no more: it gives away all of it, and has room for no more than so many blocks, so that its
 /// array stays in the processor's first cache beside what the program frees.
 const ENDLESS: i8 = 24;
@@ -74,6 +77,9 @@ pub(super) static ROOM: AtomicUsize = AtomicUsize::new(0);
 pub(super) enum Turn {
     /// Empty again, or full again.
     None,
+    /// Empty again, so many times in a row that it most likely will be again: the thread builds something up, or hands
+    /// what it makes to others.
+    Growth,
     /// Full after it was empty, or the other way round.
     Once,
     /// The same, and it was so several times in a row.
@@ -85,23 +91,31 @@ fn together() -> usize {
     (arena::footprint() / HEAP_SHARE).clamp(TOGETHER, PROCESS_BYTES)
 }
 
-/// The most blocks that a stack of this class may grow to at such an event.
-pub(super) fn most_at(class: Class, turn: Turn) -> usize {
-    let fit = |bytes: usize, least| class.blocks_in(bytes).clamp(least, MOST_BLOCKS);
-    match turn {
-        Turn::Wave => fit(WAVE_BYTES, LEAST_OF_TURN),
-        Turn::Once => fit(TURN_BYTES, LEAST_OF_TURN),
-        Turn::None => fit(TURN_BYTES, LEAST_BLOCKS).min(
-            class
-                .blocks_in(ONE_WAY_BYTES)
-                .clamp(SOME_BLOCKS, MANY_BLOCKS),
-        ),
-    }
+/// The most blocks that a stack of this class may grow to that does not turn.
+pub(super) fn short(class: Class) -> usize {
+    let most = class
+        .blocks_in(ONE_WAY_BYTES)
+        .clamp(SOME_BLOCKS, MANY_BLOCKS);
+    class
+        .blocks_in(TURN_BYTES)
+        .clamp(LEAST_BLOCKS, MOST_BLOCKS)
+        .min(most)
+}
+
+/// The most that one may grow to at such an event, unless [`short`] is more.
+#[inline(never)]
+pub(super) fn long(class: Class, turn: Turn) -> usize {
+    let (bytes, least, most) = match turn {
+        Turn::Wave => (WAVE_BYTES, LEAST_OF_TURN, MOST_BLOCKS),
+        Turn::Once => (TURN_BYTES, LEAST_OF_TURN, MOST_BLOCKS),
+        Turn::Growth | Turn::None => (GROWTH_BYTES, LEAST_BLOCKS, MANY_BLOCKS),
+    };
+    class.blocks_in(bytes).clamp(least, most)
 }
 
 /// The most blocks that a stack of this class may hold.
 pub(super) fn most(class: Class) -> usize {
-    most_at(class, Turn::Wave)
+    long(class, Turn::Wave)
 }
 
 /// Blocks that a stack of this class begins with room for, one less than fit, so that its array fits its record.
@@ -125,7 +139,10 @@ impl ThreadCache {
         }
         if before.signum() != -one {
             streak.set(before.saturating_add(one).max(CONSUMER + 1));
-            return Turn::None;
+            return match before >= ENDLESS && class.is_slab() {
+                true => Turn::Growth,
+                false => Turn::None,
+            };
         }
         streak.set(one);
         match before.unsigned_abs() {
@@ -136,16 +153,19 @@ impl ThreadCache {
 
     /// Doubles the room of a stack, within its bounds and the budgets; tells whether the stack has any room.
     pub(super) fn grow(&self, class: Class, turn: Turn) -> bool {
-        let old = self.stack(class).capacity();
+        let (old, short) = (self.stack(class).capacity(), short(class));
+        let most = match turn {
+            Turn::None => short,
+            _ => long(class, turn).max(short),
+        };
         let mut new = match old {
             0 => first(class),
             // 31, 63, 127: with the word below it such an array fits its record.
             _ => (old * 2 + old % 2)
                 .max(class.blocks_in(SECOND_BYTES).min(FIRST_BLOCKS))
-                .min(most_at(class, turn))
+                .min(most)
                 .min(self.most_of_endless(class).unwrap_or(MOST_BLOCKS)),
         };
-        let short = most_at(class, Turn::None);
         if new > old.max(short) && !self.may_be_longer(class, (new - old) * class.size()) {
             new = short;
         }
@@ -166,7 +186,7 @@ impl ThreadCache {
         (streak <= -ENDLESS).then_some(ENDLESS_BLOCKS)
     }
 
-    /// What a batch between a stack and the arena is part of: where a stack is long and waves are higher still, by which the
+    /// What a batch between a stack and the arena is part of, but for the growth of a thread: where a stack is long and waves are higher still, by which the
     /// thread frees and asks for blocks by turns, of what it has for itself.
     #[inline]
     pub(super) fn traffic(&self, class: Class) -> Traffic {

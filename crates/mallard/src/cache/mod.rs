@@ -34,7 +34,7 @@ use crate::sys::tls;
 use core::cell::Cell;
 use core::ptr::NonNull;
 pub use gc::{tick, tick_for, tick_uncached};
-use length::{most, theirs};
+use length::{Turn, most, theirs};
 pub use stack::Stack;
 use stack::array_bytes;
 #[cfg(debug_assertions)]
@@ -310,7 +310,8 @@ impl ThreadCache {
             }
         }
         stack.set_mark(0);
-        if !self.keeps(class) || !self.grow(class, self.turn(class, true)) {
+        let turn = self.turn(class, true);
+        if !self.keeps(class) || !self.grow(class, turn) {
             let mut one = [0];
             let n = self
                 .arena()
@@ -319,7 +320,10 @@ impl ThreadCache {
         }
         // A large part of what fits where there is room for it, so that batches of two threads from one slab
         // seldom share a cache line.
-        let traffic = self.traffic(class);
+        let traffic = match turn {
+            Turn::Growth => Traffic::Growth,
+            _ => self.traffic(class),
+        };
         let want = (below + traffic.batch(stack.capacity())).min(stack.capacity());
         if want > below {
             // SAFETY: this is the owning thread, and the stack ends where the words begin.

@@ -2,7 +2,8 @@
 
 use super::super::bin::{Bin, BinState};
 use super::{Slab, Traffic, alone, give_to_bin, unmake};
-use crate::class::Class;
+use crate::arena::{any, drain};
+use crate::class::{Class, LINE};
 use std::thread;
 use std::vec;
 use std::vec::Vec;
@@ -97,7 +98,7 @@ fn what_a_thread_stored_for_itself_stays_out_of_anothers_hands_unless_that_asks_
     let mut got = take_own(&mut b, 4);
     assert!(got.iter().all(|p| mine.contains(p)));
     assert_eq!(b.store.len(), 8);
-    assert_eq!(b.take(class(), &mut got), 4);
+    assert_eq!(b.take(class(), 4, &mut got), 4);
     assert!(got.iter().all(|p| theirs[..8].contains(p)));
     // What it puts there itself it gets back.
     let n = b.store.len();
@@ -109,4 +110,21 @@ fn what_a_thread_stored_for_itself_stays_out_of_anothers_hands_unless_that_asks_
     b.store.forget(class());
     drop(b);
     end(&bin, [&mine, &theirs]);
+}
+
+#[test]
+fn a_thread_that_grows_is_given_whole_batches_of_slabs_and_half_ones_of_a_store() {
+    let _alone = alone();
+    drain(true);
+    let arena = any().expect("there is memory");
+    let mut blocks = [0; 16];
+    let fill = |out: &mut [usize]| arena.fill_at(class(), LINE, Traffic::Growth, out);
+    assert_eq!(fill(&mut blocks), 16);
+    arena.flush(class(), &mut blocks.clone());
+    assert_eq!(arena.counts(class()).1, 16);
+    let mut again = [0; 16];
+    assert_eq!(fill(&mut again), 8);
+    assert!(again[..8].iter().all(|p| blocks.contains(p)));
+    arena.flush(class(), &mut again[..8]);
+    drain(true);
 }

@@ -1,6 +1,6 @@
 //! How long stacks become and how many blocks they are given, by how their threads use them.
 
-use super::super::length::{Turn, most_at};
+use super::super::length::{Turn, long, short};
 use super::*;
 
 /// Has a thread take so many blocks at a time, and give them, over and over.
@@ -40,13 +40,14 @@ fn a_stack_is_as_long_as_its_use_needs() {
     let _alone = alone();
     in_a_thread(|cache| {
         for class in [16, 128, 4096, 32 * 1024].map(Class::of) {
-            let [short, long, longest] =
-                [Turn::None, Turn::Once, Turn::Wave].map(|turn| most_at(class, turn));
+            let short = short(class);
+            let [endless, long, longest] =
+                [Turn::Growth, Turn::Once, Turn::Wave].map(|turn| long(class, turn).max(short));
             let room = || cache.stack(class).capacity();
             // Empty, and empty again: the 16 MiB at most that it has are on their way elsewhere.
             let n = (16 * short).min(16 * 1024 * 1024 / class.size());
             let mut blocks: Vec<usize> = (0..n).map(|_| take(cache, class)).collect();
-            assert!(room() <= short, "{class:?}");
+            assert!(room() <= endless, "{class:?}");
             // Full, and full again, but for the first time.
             blocks.drain(..).for_each(|p| give(cache, class, p));
             assert!(room() <= 2 * short.max(long), "{class:?}");
@@ -61,6 +62,33 @@ fn a_stack_is_as_long_as_its_use_needs() {
             assert!(room() >= longest / 2 && room() <= longest, "{class:?}");
             cache.close(class);
         }
+    });
+}
+
+#[test]
+fn a_stack_that_runs_empty_without_end_is_filled_whole_and_may_be_longer() {
+    let _alone = alone();
+    arena::drain(true);
+    in_a_thread(|cache| {
+        let class = Class::of(256);
+        let stack = cache.stack(class);
+        let mut blocks = Vec::new();
+        // How many come when there are none, and the room that there was for them.
+        let mut come = || {
+            (0..stack.len()).for_each(|_| blocks.push(take(cache, class)));
+            blocks.push(take(cache, class));
+            (stack.len() + 1, stack.capacity())
+        };
+        let soon: Vec<_> = (0..20).map(|_| come()).collect();
+        assert!(soon.iter().all(|&(n, room)| 2 * n <= room + 1), "{soon:?}");
+        assert!(stack.capacity() <= short(class));
+        // All that fit, or what a new slab has.
+        let late: Vec<_> = (0..40).map(|_| come()).collect();
+        let whole = |&(n, room): &(usize, usize)| n + 1 >= room.min(class.shape().regions as usize);
+        assert!(late[20..].iter().all(whole), "{late:?}");
+        assert!(stack.capacity() > short(class), "{late:?}");
+        blocks.drain(..).for_each(|p| give(cache, class, p));
+        cache.close(class);
     });
 }
 
