@@ -43,7 +43,7 @@ pub const ROWS: &[SuiteRow] = &[
         seconds_are: Some(redis::SECONDS_ARE),
         program: Program::Real(&redis::REDIS),
         peak_bytes: [64 * MIB, 32 * MIB],
-        seconds: [2.5, 1.6],
+        seconds: [3.0, 1.6],
         ..ROW
     },
     SuiteRow {
