@@ -2,7 +2,8 @@
 //!
 //! A stack grows at its slow events, by doubling, as far as its use tells that length is of use. Where
 //! it only runs empty (a producer's) or only full (a consumer's), blocks are on their way to others, and length
-//! would save but locks. Where it runs empty and full by turns, what overflows is what will be wanted, and
+//! would save but locks; only one that runs empty without end, of which most is new, is a little longer, and filled
+//! whole. Where it runs empty and full by turns, what overflows is what will be wanted, and
 //! would go to the slabs and come from there one by one: it may be longer. And where it runs empty several
 //! times in a row and then full several times, waves are higher than it is long: it may be as long as
 //! they are. Where it runs full without end, because its thread frees what others allocate or tears down what it
@@ -45,8 +46,8 @@ const MANY_BLOCKS: usize = 1023;
 const GROWTH_BYTES: usize = 64 * 1024;
 /// Room for so many blocks makes a stack long.
 const LONG: usize = 512;
-/// A stack that runs full, or empty, so many times in a row does so again. One that runs full gets blocks that nobody will ask for soon, whatever its length. What it
-/// holds is a batch in the making and no more: it gives away all of it, and has room for no more than so many blocks, so that its
+/// A stack that runs full, or empty, so many times in a row does so again. One that runs full gets blocks that nobody will
+/// ask for soon, whatever its length. What it holds is a batch in the making and no more: it gives away all of it, and has room for no more than so many blocks, so that its
 /// array stays in the processor's first cache beside what the program frees.
 const ENDLESS: i8 = 24;
 const ENDLESS_BLOCKS: usize = 127;
@@ -186,8 +187,8 @@ impl ThreadCache {
         (streak <= -ENDLESS).then_some(ENDLESS_BLOCKS)
     }
 
-    /// What a batch between a stack and the arena is part of, but for the growth of a thread: where a stack is long and waves are higher still, by which the
-    /// thread frees and asks for blocks by turns, of what it has for itself.
+    /// What a batch between a stack and the arena is part of, but for the growth of a thread: where a stack is long and
+    /// waves are higher still, by which the thread frees and asks for blocks by turns, of what it has for itself.
     #[inline]
     pub(super) fn traffic(&self, class: Class) -> Traffic {
         if self.stack(class).capacity() < LONG {

@@ -70,25 +70,27 @@ fn a_stack_that_runs_empty_without_end_is_filled_whole_and_may_be_longer() {
     let _alone = alone();
     arena::drain(true);
     in_a_thread(|cache| {
-        let class = Class::of(256);
-        let stack = cache.stack(class);
-        let mut blocks = Vec::new();
-        // How many come when there are none, and the room that there was for them.
-        let mut come = || {
-            (0..stack.len()).for_each(|_| blocks.push(take(cache, class)));
-            blocks.push(take(cache, class));
-            (stack.len() + 1, stack.capacity())
-        };
-        let soon: Vec<_> = (0..20).map(|_| come()).collect();
-        assert!(soon.iter().all(|&(n, room)| 2 * n <= room + 1), "{soon:?}");
-        assert!(stack.capacity() <= short(class));
-        // All that fit, or what a new slab has.
-        let late: Vec<_> = (0..40).map(|_| come()).collect();
-        let whole = |&(n, room): &(usize, usize)| n + 1 >= room.min(class.shape().regions as usize);
-        assert!(late[20..].iter().all(whole), "{late:?}");
-        assert!(stack.capacity() > short(class), "{late:?}");
-        blocks.drain(..).for_each(|p| give(cache, class, p));
-        cache.close(class);
+        // Of the first kind a slab has more regions than there is ever room for; of the second the room grows.
+        for (class, grows) in [(Class::of(16), false), (Class::of(256), true)] {
+            let stack = cache.stack(class);
+            let mut blocks = Vec::new();
+            // How many come when there are none, and the room that there was for them.
+            let mut come = || {
+                (0..stack.len()).for_each(|_| blocks.push(take(cache, class)));
+                blocks.push(take(cache, class));
+                (stack.len() + 1, stack.capacity())
+            };
+            let soon: Vec<_> = (0..20).map(|_| come()).collect();
+            assert!(soon.iter().all(|&(n, room)| 2 * n <= room + 1), "{soon:?}");
+            assert!(stack.capacity() <= short(class));
+            let late: Vec<_> = (0..40).map(|_| come()).collect();
+            let regions = class.shape().regions as usize;
+            let most = late[20..].iter().map(|&(n, _)| n).max();
+            assert!(most >= Some(stack.capacity().min(regions) - 1), "{late:?}");
+            assert_eq!(stack.capacity() > short(class), grows, "{late:?}");
+            blocks.drain(..).for_each(|p| give(cache, class, p));
+            cache.close(class);
+        }
     });
 }
 
