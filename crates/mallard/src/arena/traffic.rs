@@ -35,7 +35,7 @@ impl Traffic {
     }
 
     /// How many blocks of a batch of so many may come out of a store. What lies there was used, so that it is memory wherever
-    /// it lies, and those of a stage of a pipe pass by there all day.
+    /// it lies, and producers, who are served from there for ever, would hold twice as much of it.
     #[inline(always)]
     pub fn stored(self, batch: usize) -> usize {
         match self {
