@@ -35,25 +35,26 @@ pub fn alloc_cached(size: usize) -> Option<*mut u8> {
     if size > TABLE_MAX {
         return None;
     }
-    let block = cache::stack_at(class::place_of_small(size)).pop()?;
+    let block = cache::stack_at(class::place_of_small(size)).pop_to_write()?;
     Some(block as *mut u8)
 }
 
 #[inline(never)]
 fn alloc_medium(size: usize) -> *mut u8 {
-    if size <= MEDIUM_MAX {
-        pop(size, class::place_of_medium(size))
+    let place = if size <= MEDIUM_MAX {
+        class::place_of_medium(size)
     } else if size <= CACHED_MAX {
-        pop(size, Place::of(Class::of(size)))
+        Place::of(Class::of(size))
     } else {
-        alloc_large(size, PAGE, false)
-    }
+        return alloc_large(size, PAGE, false);
+    };
+    pop(size, place)
 }
 
 /// A block of at least `size` bytes from the thread's stack at `place`.
 #[inline(always)]
 fn pop(size: usize, place: Place) -> *mut u8 {
-    match cache::stack_at(place).pop() {
+    match cache::stack_at(place).pop_to_write() {
         Some(block) => block as *mut u8,
         None => alloc_slow(size, place),
     }

@@ -11,7 +11,9 @@
 //! `base`: a pop that reaches it tells the slow path that the blocks below it are needed after all
 //! (see `gc`). Of the two the lower half of the address is kept, which is enough to tell places in an
 //! array apart. In a stack without memory all are zero, so that both operations take the slow path
-//! without a test for it. Blocks themselves are never touched.
+//! without a test for it. Blocks themselves are never touched; but a pop tells the processor of the block that
+//! comes next, whose first line so is on its way while the program is busy with this one. Programs write to
+//! what they are given, and where it was not used for long their writes queue up until the processor stands still.
 //!
 //! Block number i, from the bottom, is at `base` + i words; the place of the last one is unused while it
 //! is the head. The array has one word below `base`, where a push to an empty stack moves the head
@@ -27,6 +29,7 @@ use crate::class::STRIDE;
 #[cfg(debug_assertions)]
 use crate::die;
 use crate::sys::atomic::{AtomicUsize, Ordering};
+use crate::sys::hint;
 use core::cell::Cell;
 
 #[repr(C)]
@@ -102,6 +105,20 @@ impl Stack {
     /// The block pushed last, unless the stack is down to its mark.
     #[inline(always)]
     pub fn pop(&self) -> Option<usize> {
+        self.pop_with_next().map(|(block, _)| block)
+    }
+
+    /// The same for a program that is about to write to it, and soon asks for another to write to.
+    #[inline(always)]
+    pub fn pop_to_write(&self) -> Option<usize> {
+        let (block, next) = self.pop_with_next()?;
+        hint::soon_written(next);
+        Some(block)
+    }
+
+    /// The block pushed last and the one before it, where there is one: else any number.
+    #[inline(always)]
+    fn pop_with_next(&self) -> Option<(usize, usize)> {
         let top = self.top();
         if top as u32 == self.empty.get() {
             return None;
@@ -113,7 +130,7 @@ impl Stack {
         self.set_top(top - WORD);
         // The top first: a fork may come in between.
         self.head.store(next, Ordering::Release);
-        Some(block)
+        Some((block, next))
     }
 
     /// Pushes a block, unless the stack is full.
