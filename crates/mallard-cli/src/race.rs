@@ -176,7 +176,7 @@ impl Race<'_> {
 
     /// Figures without it are merely worse, so that a machine that cannot is told and measured.
     fn warm_memory(&mut self, peak: u64) {
-        let warmed = self.launcher.warm(memory::warm_up(peak));
+        let warmed = reporting::until_undisturbed(|| self.launcher.warm(memory::warm_up(peak)));
         if let (Err(error), false) = (warmed, self.stop.requested()) {
             let line = format!("memory could not be warmed, here and from now on: {error}");
             self.progress.say(&line);

@@ -3,9 +3,38 @@
 //! The kernel of a virtual machine may tell its host which pages are free (free page reporting of `virtio_balloon`,
 //! every two seconds, those freed last first), and the host takes them. A process that is then given such pages waits
 //! for the host at each of them, at up to thirty times the cost of a page, however well memory was warmed before. Nobody's
-//! allocator is to blame, so who measures looks at [`reports`] before and after.
+//! allocator is to blame, so who measures looks at [`reports`] before and after, and warms memory [until it is
+//! undisturbed](until_undisturbed).
 
-use std::fs;
+use std::{fs, io};
+
+/// How often memory is warmed, at most.
+const WARMINGS: usize = 4;
+
+/// Warms memory, again where the machine gave some back meanwhile: pages that are on their way to the host are not
+/// among those that the kernel hands out, and they are cold when they are back. The next report is two seconds away, so
+/// once more is enough nearly always.
+///
+/// # Errors
+/// The first that `warm` has.
+pub fn until_undisturbed(warm: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    until_the_same(warm, reports)
+}
+
+/// Does something, [`WARMINGS`] times at most, until a number did not change meanwhile.
+fn until_the_same(
+    mut act: impl FnMut() -> io::Result<()>,
+    number: impl Fn() -> u64,
+) -> io::Result<()> {
+    for _ in 0..WARMINGS {
+        let before = number();
+        act()?;
+        if number() == before {
+            break;
+        }
+    }
+    Ok(())
+}
 
 /// How often the machine has told its host of free pages since it started; 0 where it never does.
 pub fn reports() -> u64 {
@@ -28,6 +57,34 @@ fn count(interrupts: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn memory_is_warmed_again_where_some_goes_back_meanwhile_but_not_for_ever() {
+        // How often it is warmed where so many of the first warmings meet a report.
+        let warmed = |met: usize| {
+            let (times, reported) = (Cell::new(0), Cell::new(7));
+            let warm = || {
+                times.set(times.get() + 1);
+                reported.set(reported.get() + u64::from(times.get() <= met));
+                Ok(())
+            };
+            until_the_same(warm, || reported.get()).unwrap();
+            times.get()
+        };
+        assert_eq!([0, 1, 2, 99].map(warmed), [1, 2, 3, WARMINGS]);
+    }
+
+    #[test]
+    fn a_machine_whose_memory_cannot_be_warmed_is_not_asked_again() {
+        let mut times = 0;
+        let fails = || {
+            times += 1;
+            Err(io::ErrorKind::OutOfMemory.into())
+        };
+        assert!(until_undisturbed(fails).is_err());
+        assert_eq!(times, 1);
+    }
 
     #[test]
     fn reports_of_free_pages_are_counted_on_all_cpus_and_of_all_balloons() {
