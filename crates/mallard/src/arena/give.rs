@@ -45,25 +45,35 @@ fn stretches<'a, 'b>(
     blocks: &'b [usize],
     room: &'a mut [MaybeUninit<Stretch<'b>>; GROUP],
 ) -> &'a mut [Stretch<'b>] {
-    let Some((&first, later)) = blocks.split_first() else {
+    let [first, rest @ ..] = blocks else {
         return &mut [];
     };
-    let (mut page, mut slab) = (first / PAGE, Slab::of(first, class));
-    let (mut n, mut rest, mut len) = (0, blocks, 1);
-    for &p in later {
-        if p / PAGE != page {
-            page = p / PAGE;
-            let next = Slab::of(p, class);
+    let (mut page, mut slab) = (first, Slab::of(*first, class));
+    let (mut n, mut begun, mut rest) = (0, blocks, rest);
+    while let [p, later @ ..] = rest {
+        if p ^ page >= PAGE {
+            page = p;
+            let next = Slab::of(*p, class);
             if !ptr::eq(next, slab) {
-                let (blocks, others) = rest.split_at(len);
+                let blocks = &begun[..begun.len() - rest.len()];
                 room[n].write(Stretch { slab, blocks });
-                (n, rest, len) = (n + 1, others, 0);
-                slab = next;
+                (n, begun, slab) = (n + 1, rest, next);
             }
+            rest = later;
+            continue;
         }
-        len += 1;
+        rest = later;
+        // Where two are on a page, more of them may be.
+        while let [a, b, c, d, later @ ..] = rest
+            && (a ^ page) | (b ^ page) | (c ^ page) | (d ^ page) < PAGE
+        {
+            rest = later;
+        }
     }
-    room[n].write(Stretch { slab, blocks: rest });
+    room[n].write(Stretch {
+        slab,
+        blocks: begun,
+    });
     // SAFETY: those up to the `n`th were written.
     unsafe { &mut *(ptr::from_mut(&mut room[..=n]) as *mut [Stretch]) }
 }

@@ -13,6 +13,7 @@ use crate::space::region::PageRecord;
 use crate::space::{Region, meta};
 use crate::sys::atomic::{AtomicUsize, Ordering};
 use crate::sys::bits::Bits512;
+use crate::sys::hint;
 use crate::sys::mem;
 use core::cell::Cell;
 use core::ptr::NonNull;
@@ -404,6 +405,19 @@ impl Slab {
         while n < out.len() && word < words {
             let mut bits = self.word(word).get();
             let base = self.addr + word * 64 * size;
+            if bits | bits.wrapping_sub(1) == u64::MAX {
+                // All from the lowest on, as in a slab that is new: one is where the one before ends.
+                let first = bits.trailing_zeros() as usize;
+                let many = (64 - first).min(out.len() - n);
+                let mut p = base + first * size;
+                for place in &mut out[n..n + many] {
+                    hint::step_by_step();
+                    *place = p;
+                    p += size;
+                }
+                n += many;
+                bits &= bits.checked_shl(many as u32).unwrap_or(0);
+            }
             while bits != 0 && n < out.len() {
                 out[n] = base + bits.trailing_zeros() as usize * size;
                 bits &= bits - 1;
@@ -471,33 +485,32 @@ impl Slab {
     /// and each would wait for what was stored for the one before.
     #[inline(never)]
     fn give_several(&self, shape: &SlabShape, blocks: &[usize]) -> usize {
-        let region_at = |p: &usize| shape.region_at(p - self.addr);
-        let Some(first) = blocks.first().and_then(region_at) else {
-            return 0;
-        };
-        let (mut at, mut bits) = (first / 64, self.word(first / 64).get());
-        let mut lowest = at.min(self.hint.get() as usize);
-        let mut rest = blocks;
-        while let [p, others @ ..] = rest {
-            let Some(i) = region_at(p) else {
-                break;
-            };
-            if i / 64 != at {
-                self.word(at).set(bits);
-                at = i / 64;
-                lowest = lowest.min(at);
-                bits = self.word(at).get();
+        let addr = self.addr;
+        let region_of = |number: usize| blocks.get(number).and_then(|p| shape.region_at(p - addr));
+        let mut lowest = self.hint.get();
+        let (mut given, mut next) = (0, region_of(0));
+        while let Some(mut i) = next {
+            let at = i / 64;
+            let word = self.word(at);
+            let mut bits = word.get();
+            loop {
+                let with = bits | 1 << (i % 64);
+                if with == bits {
+                    next = None;
+                    break;
+                }
+                (given, bits) = (given + 1, with);
+                next = region_of(given);
+                match next {
+                    Some(other) if other / 64 == at => i = other,
+                    _ => break,
+                }
             }
-            let before = bits;
-            bits |= 1 << (i % 64);
-            if bits == before {
-                break;
-            }
-            rest = others;
+            word.set(bits);
+            lowest = lowest.min(at as u16);
         }
-        self.word(at).set(bits);
-        self.hint.set(lowest as u16);
-        blocks.len() - rest.len()
+        self.hint.set(lowest);
+        given
     }
 
     /// Takes all free regions out, so that nobody gets one, into a copy of the bitmap.

@@ -324,12 +324,14 @@ impl Stack {
         let len = self.len();
         debug_assert!(n <= len);
         self.settle();
-        let base = self.base() as *mut usize;
-        for at in (0..len - n).step_by(PIECE) {
-            let piece = PIECE.min(len - n - at);
+        let (base, left) = (self.base() as *mut usize, len - n);
+        let mut at = 0;
+        while at < left {
+            let piece = PIECE.min(left - at);
             // SAFETY: both ranges lie inside the array; `copy` allows that they overlap, and what it
             // overwrites has moved already.
             unsafe { core::ptr::copy(base.add(n + at), base.add(at), piece) };
+            at += piece;
         }
         self.empty.set(self.base() as u32);
         self.set_len(len - n);

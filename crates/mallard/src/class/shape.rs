@@ -90,8 +90,8 @@ impl SlabShape {
     #[inline]
     pub fn region_at(&self, offset: usize) -> Option<usize> {
         let product = offset as u64 * self.reciprocal as u64;
-        let i = (product >> 32) as usize;
-        ((product as u32) < self.reciprocal && i < self.regions as usize).then_some(i)
+        let begins = (product as u32) < self.reciprocal && product < (self.regions as u64) << 32;
+        begins.then_some((product >> 32) as usize)
     }
 }
 
