@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, anyhow, bail};
 use mallard_allocators::Allocator;
-use mallard_measure::{Cpus, End, Measurement, Spec};
+use mallard_measure::{Cpus, End, Measurement, Spec, reporting};
 use mallard_report::model::{Experiment, Failure, Kind, Row, Run};
 use mallard_report::units;
 
@@ -66,6 +66,7 @@ pub fn run(own: &[String], options: &Bench) -> Result<ExitCode> {
             runs: runs(options),
             warm: !options.common.no_warm,
             progress: Progress::new(1.0),
+            reports: reporting::reports,
             repeated: 0,
         },
     };

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use mallard_allocators::program::{self, Program};
 use mallard_allocators::{Allocator, environment, probe};
-use mallard_measure::{Cpus, End, Measurement, Spec};
+use mallard_measure::{Cpus, End, Measurement, Spec, reporting};
 use mallard_report::model::{Exit, Experiment, Failure, Kind, Row, Run};
 use mallard_report::{stats, units};
 
@@ -41,6 +41,7 @@ pub fn run(own: &[String], options: &Compare) -> Result<ExitCode> {
         runs: Runs::Fixed(options.common.runs.unwrap_or(RUNS) as usize),
         warm: !options.common.no_warm,
         progress: Progress::new(1.0),
+        reports: reporting::reports,
         repeated: 0,
     };
     race.progress = Progress::new(race.weight(1.0, &entries));

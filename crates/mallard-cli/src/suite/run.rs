@@ -9,7 +9,7 @@ use std::sync::Mutex;
 
 use anyhow::{Result, anyhow};
 use mallard_allocators::{Allocator, environment};
-use mallard_measure::{Cpus, End, Measurement, Purpose, Spec};
+use mallard_measure::{Cpus, End, Measurement, Purpose, Spec, reporting};
 use mallard_report::model::{About, Experiment, Failure, Kind, Row, Run};
 use mallard_report::{stats, units};
 
@@ -126,6 +126,7 @@ impl Suite<'_> {
             runs: self.runs,
             warm: !self.options.common.no_warm,
             progress: Progress::new(1.0),
+            reports: reporting::reports,
             repeated: 0,
         };
         let whole = |row: &&SuiteRow| {
