@@ -408,15 +408,15 @@ impl Slab {
             if bits | bits.wrapping_sub(1) == u64::MAX {
                 // All from the lowest on, as in a slab that is new: one is where the one before ends.
                 let first = bits.trailing_zeros() as usize;
-                let many = (64 - first).min(out.len() - n);
+                let end = out.len().min(n + 64 - first);
                 let mut p = base + first * size;
-                for place in &mut out[n..n + many] {
+                while n < end {
                     hint::step_by_step();
-                    *place = p;
+                    out[n] = p;
                     p += size;
+                    bits &= bits << 1;
+                    n += 1;
                 }
-                n += many;
-                bits &= bits.checked_shl(many as u32).unwrap_or(0);
             }
             while bits != 0 && n < out.len() {
                 out[n] = base + bits.trailing_zeros() as usize * size;
