@@ -3,7 +3,7 @@
 //! [`Race::row`] is the whole protocol of `bench` and `compare`: in every round each allocator has
 //! one run, memory is warmed before each, an allocator that fails or [has had its runs](Runs) is out
 //! for the rest of the row and the others go on. A run that the machine [took memory from](reporting) is not counted, and
-//! takes place again.
+//! takes place again, a few times at most: the last counts whatever it met.
 
 use std::time::{Duration, Instant};
 
