@@ -1,8 +1,8 @@
 /* arenas: every thread allocates blocks of one size and clears each, then frees them all. The heap
  * grows quickly in many threads at once, which is where the number of arenas shows.
  *
- * The seeds keep the pointers on the thread's stack; a mapping of our own stands in for it, so that
- * the count can be a parameter and the list still is no part of the measured heap. */
+ * The published experiment keeps the pointers on the thread's stack. Here a mapping of their own
+ * holds them: the count can be a parameter, and the list is still no part of the measured heap. */
 #include "workload.h"
 
 enum { THREADS, COUNT, SIZE, TOGETHER, PARAMS };

@@ -1,6 +1,6 @@
 /* batch: every thread fills a list with blocks of random small sizes and then frees them all in the
- * same order. The list itself comes from malloc too, as the seeds' vector does. The blocks are not
- * written to unless `touch=1`, again as in the seeds. */
+ * same order. The list itself comes from malloc too, and the blocks are not written to unless
+ * `touch=1`: both as in the published experiment. */
 #include "workload.h"
 
 enum { THREADS, COUNT, MIN, MAX, TOUCH, TOGETHER, PARAMS };

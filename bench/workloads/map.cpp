@@ -1,6 +1,6 @@
 // map: a std::map<int, int> takes the numbers from 0 upwards in order: one allocation a node, one
-// thread, a tree walk between them. The clock covers the inserts and the map's end, as the seeds'
-// `time` around the whole program does.
+// thread, a tree walk between them. The clock covers the inserts and the map's end, as `time`
+// around the whole program does.
 #include "workload.h"
 
 #include <map>

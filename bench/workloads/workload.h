@@ -123,8 +123,8 @@ static void *thread_main(void *argument) {
 
 /* Runs `work` in `threads` threads and returns the seconds it took.
  *
- * Plainly, as the seeds do it: the clock runs from before the first thread is made until the last
- * has ended, so a thread may be done before the last one starts. With `together`, all threads wait
+ * By default the clock runs from before the first thread is made until the last has ended, so a
+ * thread may be done before the last one starts. With `together`, all threads wait
  * at a barrier first and the clock starts when it opens: every thread's live blocks then coexist. */
 static inline double run_threads(uint64_t threads, int together, void (*work)(uint64_t)) {
     /* Not from malloc: the bookkeeping must not be part of the measured heap. */

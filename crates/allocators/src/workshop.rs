@@ -10,6 +10,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use cargo_lock::Lockfile;
 use sha2::{Digest, Sha256};
 
 use crate::peers::Peer;
@@ -71,9 +72,11 @@ impl Workshop {
 
     /// The version of the crate that carries the peer's sources, from the lock file.
     pub(crate) fn sources_version(&self, peer: &Peer) -> Option<String> {
-        let lock = fs::read_to_string(self.workspace.join("Cargo.lock")).ok()?;
-        let (_, rest) = lock.split_once(&format!("name = \"{}\"\nversion = \"", peer.sources?))?;
-        rest.split_once('"').map(|(version, _)| version.to_owned())
+        let lock = Lockfile::load(self.workspace.join("Cargo.lock")).ok()?;
+        let sources = peer.sources?;
+        let mut packages = lock.packages.iter();
+        let package = packages.find(|package| package.name.as_str() == sources)?;
+        Some(package.version.to_string())
     }
 
     /// The library, when it has been built from the sources as they are now.

@@ -1,16 +1,6 @@
-//! Counts and sizes as people type them: one for all experiments or one for each.
+//! Counts and sizes as people type them.
 
 use std::str::FromStr;
-
-use crate::experiments;
-
-/// `[EXPERIMENT=]VALUE`: what `--count` and `--size` take.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct For<T> {
-    /// None: all experiments.
-    pub experiment: Option<&'static str>,
-    pub value: T,
-}
 
 /// A size in bytes, or the range that random ones are drawn from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,29 +13,6 @@ pub struct Sizes {
 /// millions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Count(pub u64);
-
-impl<T: Copy> For<T> {
-    /// The value for an experiment: the last one that names it, else the last one for all.
-    pub fn pick(given: &[For<T>], experiment: &str) -> Option<T> {
-        let last = |wanted: &dyn Fn(&For<T>) -> bool| given.iter().rev().find(|g| wanted(g));
-        last(&|g| g.experiment == Some(experiment))
-            .or_else(|| last(&|g| g.experiment.is_none()))
-            .map(|g| g.value)
-    }
-}
-
-impl<T: FromStr<Err = String>> FromStr for For<T> {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<For<T>, String> {
-        let (experiment, value) = match text.split_once('=') {
-            Some((name, value)) => (Some(experiments::find(name)?.name), value),
-            None => (None, text),
-        };
-        let value = value.parse()?;
-        Ok(For { experiment, value })
-    }
-}
 
 impl FromStr for Count {
     type Err = String;
@@ -109,22 +76,5 @@ mod tests {
         for wrong in ["", "0", "9-8", "-8", "8-", "a"] {
             assert_eq!(sizes(wrong), None, "{wrong}");
         }
-    }
-
-    #[test]
-    fn a_value_for_one_experiment_goes_before_one_for_all() {
-        let given: Vec<For<Count>> = ["7", "pairs=8", "9"]
-            .iter()
-            .map(|text| text.parse().unwrap())
-            .collect();
-        assert_eq!(For::pick(&given, "pairs"), Some(Count(8)));
-        assert_eq!(For::pick(&given, "batch"), Some(Count(9)));
-        assert_eq!(For::pick(&[], "batch"), None::<Count>);
-    }
-
-    #[test]
-    fn a_value_for_an_unknown_experiment_is_refused_with_the_nearest() {
-        let error = "pair=8".parse::<For<Count>>().unwrap_err();
-        assert!(error.contains("did you mean `pairs`?"), "{error}");
     }
 }

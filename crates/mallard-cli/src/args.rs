@@ -8,7 +8,7 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Parser, Subcommand};
 use mallard_measure::Cpus;
 
-use crate::amount::{Count, For, Sizes};
+use crate::experiments::options::Options;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -66,15 +66,15 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = BENCH_EXAMPLES)]
 pub struct Bench {
-    /// What to run: the seeds' experiments with their options, or `full`: those and some fifty other
+    /// What to run: the basic experiments with their options, or `full`: those and some fifty other
     /// rows, real programs among them
     #[arg(
         short,
         long,
         value_enum,
-        default_value = "seeds",
+        default_value = "basic",
         hide_possible_values = true,
-        value_name = "seeds|full"
+        value_name = "basic|full"
     )]
     pub suite: Suite,
 
@@ -95,50 +95,12 @@ pub struct Bench {
     )]
     pub listed: Vec<String>,
 
-    /// Threads of pairs, batch, arenas and tune [default: pairs 1,4,16,32,64; batch 32; arenas and tune 16]
-    #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub threads: Vec<u32>,
-
-    /// A short version of everything: three runs of smaller work, under two minutes
-    #[arg(short, long)]
-    pub quick: bool,
-
-    /// Blocks that each thread allocates, for all experiments or for one [default: pairs and map 10M, batch 500k, arenas 100k, tune 50k; less with --quick]
-    #[arg(long, value_name = "[EXPERIMENT=]N")]
-    pub count: Vec<For<Count>>,
-
-    /// Block size in bytes, or the range of random sizes [default: pairs 128, batch 16-255, arenas 256, tune 16-4096]
-    #[arg(long, value_name = "[EXPERIMENT=]BYTES[-BYTES]")]
-    pub size: Vec<For<Sizes>>,
-
-    /// Numbers of arenas to try in arenas and tune
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4095))]
-    pub narenas: Vec<u32>,
-
-    /// Values of dirty_decay_ms to try in tune
-    #[arg(long, value_name = "LIST", value_delimiter = ',', allow_hyphen_values = true, value_parser = clap::value_parser!(i64).range(-1..))]
-    pub decay: Vec<i64>,
-
-    /// Values of background_thread to try in tune: true, false
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        hide_possible_values = true
-    )]
-    pub background_thread: Vec<bool>,
-
     /// Count instead how often threads meet at Mallard's locks: of batch, larson, handoff, mixed, many
     #[arg(long, conflicts_with_all = ["count", "size", "narenas", "decay", "background_thread", "together", "touch", "allocators", "own"])]
     pub contention: bool,
 
-    /// Let all threads wait for each other before they begin, so that their blocks coexist
-    #[arg(long)]
-    pub together: bool,
-
-    /// Write a byte into every block of batch, which otherwise leaves them untouched
-    #[arg(long)]
-    pub touch: bool,
+    #[command(flatten)]
+    pub work: Options,
 
     #[command(flatten)]
     pub common: Common,
@@ -147,7 +109,7 @@ pub struct Bench {
 /// The sets of rows that `bench` has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Suite {
-    Seeds,
+    Basic,
     Full,
 }
 
@@ -276,7 +238,8 @@ mod tests {
         let Command::Bench(bench) = args.command else {
             panic!("{args:?}")
         };
-        assert_eq!((bench.decay, bench.threads), (vec![-1, 0], vec![1, 4]));
+        assert_eq!(bench.work.decay, [-1, 0]);
+        assert_eq!(bench.work.threads, [1, 4]);
         assert_eq!(bench.experiments, ["pairs"]);
     }
 

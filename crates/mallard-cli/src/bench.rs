@@ -1,42 +1,37 @@
-//! `mallard bench`: the experiments on every allocator; [`suite`] has the full suite.
+//! `mallard bench`: the basic experiments on every allocator. [`suite`] runs the full suite.
 
 use std::process::ExitCode;
 
 use anyhow::{Result, anyhow, bail};
 use mallard_allocators::Allocator;
-use mallard_measure::{Cpus, End, Measurement, Spec, reporting};
-use mallard_report::model::{Experiment, Failure, Kind, Row, Run};
-use mallard_report::units;
+use mallard_measure::{Cpus, Spec, reporting};
+use mallard_report::model::{Experiment, Kind, Row};
 
 use crate::args::{Bench, Suite};
-use crate::experiments::{self, Plan, PlannedRow, Setting};
+use crate::conditions::{self, LIBRARY_PATH, LIMIT_SECONDS};
+use crate::experiments;
+use crate::experiments::plan::{Plan, PlannedRow};
 use crate::progress::Progress;
 use crate::race::{self, Entry, Race, Start};
 use crate::runs::Runs;
 use crate::say::say;
 use crate::session::{self, Session};
+use crate::setting::Setting;
 use crate::suite;
-use crate::workloads::{self, Answer, Workloads};
+use crate::workloads::{self, Workloads};
 
 const RUNS: u32 = 5;
 const QUICK_RUNS: u32 = 3;
-/// A workload that takes longer than this hangs.
-pub const LIMIT_SECONDS: u64 = 600;
-/// `cargo run` sets it; the workloads need none, and in it another library of the same name might
-/// come before the one that a program is linked with.
-pub const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
-/// A workload prints a few lines; more is not its answer.
-pub const MOST_ANSWER: usize = 64 * 1024;
 
 pub fn run(own: &[String], options: &Bench) -> Result<ExitCode> {
     match (options.suite, options.list) {
         (Suite::Full, true) => return suite::list(options),
         (Suite::Full, false) => {
-            only_for_seeds(options)?;
+            only_for_basic(options)?;
             return suite::run(own, options);
         }
-        (Suite::Seeds, true) => return list(options),
-        (Suite::Seeds, false) => {}
+        (Suite::Basic, true) => return list(options),
+        (Suite::Basic, false) => {}
     }
     let names = [&options.experiments[..], &options.listed[..]].concat();
     let chosen = experiments::select(&names).map_err(|error| anyhow!(error))?;
@@ -45,13 +40,13 @@ pub fn run(own: &[String], options: &Bench) -> Result<ExitCode> {
     for experiment in chosen {
         plans.extend(
             experiment
-                .plans(options, cpus.count())
+                .plans(&options.work, cpus.count())
                 .map_err(|error| anyhow!(error))?,
         );
     }
     let session = Session::open(own, &options.common)?;
     let workloads = Workloads::install(session.launcher.folder())?;
-    let ignored = foreign_settings();
+    let ignored = conditions::foreign_settings();
 
     let mut bench = Runner {
         options,
@@ -71,7 +66,7 @@ pub fn run(own: &[String], options: &Bench) -> Result<ExitCode> {
         },
     };
     let experiments = bench.all(&plans);
-    let settings = settings(options, runs(options), &cpus, &ignored);
+    let settings = conditions::settings(&options.common, runs(options), &cpus, &ignored);
     session.close(Kind::Bench, title(options), settings, experiments)
 }
 
@@ -80,96 +75,31 @@ fn list(options: &Bench) -> Result<ExitCode> {
     let names = [&options.experiments[..], &options.listed[..]].concat();
     for experiment in experiments::select(&names).map_err(|error| anyhow!(error))? {
         say!("{:<8} {}", experiment.name, experiment.title)?;
-        say!("{:<8} {}", "", experiment.description)?;
+        say!("{:<8} {}", "", experiment.described())?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The rows of the full suite have their own parameters: one that is given and has no effect would
-/// deceive.
-fn only_for_seeds(options: &Bench) -> Result<()> {
-    let given = [
-        ("--threads", !options.threads.is_empty()),
-        ("--count", !options.count.is_empty()),
-        ("--size", !options.size.is_empty()),
-        ("--narenas", !options.narenas.is_empty()),
-        ("--decay", !options.decay.is_empty()),
-        ("--background-thread", !options.background_thread.is_empty()),
-        ("--together", options.together),
-        ("--touch", options.touch),
-    ];
-    match given.iter().find(|(_, given)| *given) {
-        Some((name, _)) => bail!(
-            "{name} belongs to the seeds' experiments; the rows of `--suite full` have their own parameters"
+/// The rows of the full suite have their own parameters. An option without effect would deceive.
+fn only_for_basic(options: &Bench) -> Result<()> {
+    match options.work.given() {
+        Some(name) => bail!(
+            "{name} belongs to the basic experiments; the rows of `--suite full` have their own parameters"
         ),
         None => Ok(()),
     }
 }
 
 fn runs(options: &Bench) -> Runs {
-    let default = if options.quick { QUICK_RUNS } else { RUNS };
+    let default = if options.work.quick { QUICK_RUNS } else { RUNS };
     Runs::Fixed(options.common.runs.unwrap_or(default) as usize)
 }
 
 fn title(options: &Bench) -> String {
-    match options.quick {
-        true => "The seeds' experiments, in short".to_owned(),
-        false => "The seeds' experiments".to_owned(),
+    match options.work.quick {
+        true => "The basic experiments, in short".to_owned(),
+        false => "The basic experiments".to_owned(),
     }
-}
-
-/// Everything that a reader needs to repeat the session, besides the parameters of experiments.
-pub fn settings(
-    options: &Bench,
-    runs: Runs,
-    cpus: &Cpus,
-    ignored: &[String],
-) -> Vec<(String, String)> {
-    let common = &options.common;
-    let limit = common.limit(Some(LIMIT_SECONDS));
-    let mut settings = vec![
-        ("runs", runs.to_string()),
-        (
-            "order",
-            "allocators take turns, each behind every other equally often".to_owned(),
-        ),
-        ("CPUs", cpus.to_string()),
-        (
-            "memory warmed before each run",
-            if common.no_warm { "no" } else { "yes" }.to_owned(),
-        ),
-        (
-            "time limit of a run",
-            limit.map_or("none".to_owned(), |limit| {
-                units::elapsed(limit.as_secs_f64())
-            }),
-        ),
-        ("workloads compiled by", workloads::CXX_VERSION.to_owned()),
-        ("workloads compiled with", "-O2 -fno-builtin".to_owned()),
-    ];
-    if !ignored.is_empty() {
-        settings.push(("removed from the environment", ignored.join(", ")));
-    }
-    let owned = settings.into_iter();
-    owned
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect()
-}
-
-/// Variables of this environment that would tune one allocator or another behind our back.
-pub fn foreign_settings() -> Vec<String> {
-    const PREFIXES: [&str; 6] = [
-        "MALLOC_",
-        "MALLARD_CONF",
-        "_RJEM_MALLOC_CONF",
-        "TCMALLOC_",
-        "MIMALLOC_",
-        "RPMALLOC_",
-    ];
-    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    names
-        .filter(|name| PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
-        .collect()
 }
 
 struct Runner<'a> {
@@ -228,7 +158,7 @@ impl Runner<'_> {
         let mut experiment = Experiment {
             name: plan.name.clone(),
             title: about.title.to_owned(),
-            description: about.description.to_owned(),
+            description: about.described(),
             claim: about.claim.to_owned(),
             parameters: plan.parameters.clone(),
             axis: about.axis.to_owned(),
@@ -250,7 +180,7 @@ impl Runner<'_> {
             let allocators = &self.allocators;
             let cells = self.race.row(&race_row, &mut |name, measured| {
                 let allocator = allocators.iter().find(|allocator| allocator.name == name);
-                judge(allocator.expect("only these were entered"), measured)
+                workloads::judge(allocator.expect("only these were entered"), measured)
             });
             experiment.rows.push(Row {
                 label: row.label.clone(),
@@ -281,12 +211,10 @@ impl Runner<'_> {
         let Some(environment) = row.setting.environment(allocator) else {
             return Start::Absent;
         };
-        let program = match row.setting {
-            Setting::Linked => match self.workloads.linked_map(allocator) {
-                Ok(program) => program,
-                Err(reason) => return Start::Impossible(reason),
-            },
-            _ => self.workloads.program(plan.experiment.name),
+        let name = plan.experiment.name;
+        let program = match self.workloads.program(name, row.setting, allocator) {
+            Ok(program) => program,
+            Err(reason) => return Start::Impossible(reason),
         };
         Start::Run(Box::new(Spec {
             program: program.into(),
@@ -313,33 +241,4 @@ fn row_name(plan: &Plan, row: &PlannedRow) -> String {
         _ => row.label.clone(),
     };
     format!("{} · {what}", plan.name)
-}
-
-/// A workload's run counts when it ended well, answered, and was served by its allocator.
-pub fn judge(allocator: &Allocator, measured: &Measurement) -> Result<Run, Failure> {
-    let fail = |reason: String| Err(race::failure(reason, measured));
-    match measured.end {
-        End::Code(0) => {}
-        End::TimedOut => return fail("it did not end within the time limit".to_owned()),
-        _ => return fail("the workload failed".to_owned()),
-    }
-    let text = measured.stdout.head(MOST_ANSWER).unwrap_or_default();
-    let Some(answer) = Answer::read(&text) else {
-        return fail("the workload did not tell its result".to_owned());
-    };
-    if let Err(reason) = answer.check_served_by(allocator) {
-        return fail(reason);
-    }
-    let figures = race::figures(measured);
-    Ok(Run {
-        seconds: answer.seconds,
-        // Where the work is to start processes, what counts is what one of them takes.
-        peak_rss_bytes: answer.child_rss_bytes.unwrap_or(figures.peak_rss_bytes),
-        ops_per_second: Some(answer.operations / answer.seconds),
-        latency: answer.latency,
-        end_rss_bytes: answer.end_rss_bytes,
-        huge_bytes: answer.huge_bytes,
-        curve: answer.curve,
-        ..figures
-    })
 }

@@ -17,13 +17,12 @@ use mallard_allocators::counting;
 use mallard_measure::{Cpus, End, Launcher, Spec, Stop};
 
 use crate::args::Bench;
+use crate::conditions::LIMIT_SECONDS;
 use crate::say::{self, say};
-use crate::workloads::{Answer, Workloads};
+use crate::workloads::{Answer, MAX_ANSWER_BYTES, Workloads};
 
 const THREADS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 const RUNS: u32 = 3;
-const LIMIT_SECONDS: u64 = 600;
-const MOST_ANSWER: usize = 64 * 1024;
 const FILE: &str = "contention.csv";
 
 /// A workload whose work is shared among its threads.
@@ -163,7 +162,7 @@ pub fn run(options: &Bench) -> Result<ExitCode> {
     };
     let mut csv = String::from("workload,threads,operations,lock,event,count,per_million\n");
     for load in loads {
-        let lines = counter.table(load, &workloads.program(load.name))?;
+        let lines = counter.table(load, &workloads.plain(load.name))?;
         say::text(&table(load.name, &lines))?;
         for line in &lines {
             write_csv(&mut csv, load.name, line);
@@ -197,7 +196,7 @@ struct Counter<'a> {
 
 impl Counter<'_> {
     fn table(&self, load: &Load, program: &Path) -> Result<Vec<Line>> {
-        let asked = &self.options.threads[..];
+        let asked = &self.options.work.threads[..];
         let threads = if asked.is_empty() {
             &THREADS[..]
         } else {
@@ -215,7 +214,7 @@ impl Counter<'_> {
 
     /// Runs a workload some times; counts and operations are those of all runs together.
     fn line(&self, load: &Load, program: &Path, threads: u32) -> Result<Line> {
-        let (quick, runs) = (self.options.quick, self.options.common.runs);
+        let (quick, runs) = (self.options.work.quick, self.options.common.runs);
         let work = if quick { load.work / 10 } else { load.work };
         let mut line = Line {
             threads,
@@ -254,10 +253,10 @@ impl Counter<'_> {
         };
         let measured = self.launcher.run(&spec)?;
         if measured.end != End::Code(0) {
-            let said = measured.stderr.head(MOST_ANSWER).unwrap_or_default();
+            let said = measured.stderr.head(MAX_ANSWER_BYTES).unwrap_or_default();
             bail!("the workload failed: {:?}\n{said}", measured.end);
         }
-        let text = measured.stdout.head(MOST_ANSWER).unwrap_or_default();
+        let text = measured.stdout.head(MAX_ANSWER_BYTES).unwrap_or_default();
         let answer =
             Answer::read(&text).ok_or_else(|| anyhow!("the workload did not tell its result"))?;
         let told = fs::read_to_string(&self.counts)

@@ -1,16 +1,18 @@
 //! `mallard`, the lab: runs programs and experiments on Mallard and its peers, side by side.
 //!
-//! Each command is a module: [`bench`] (the seeds' experiments, and the full [`suite`]), [`compare`] (the user's own
-//! program), [`exec`] (`mallard run`), [`list`] (`mallard allocators`). The first two share the
-//! [`race`], which lets allocators take turns on rows of measurements as often as [`runs`] says, the
-//! [`folder`] that their results are written to, and the [`session`] around both: allocators made
-//! ready, progress, a way to stop. What is measured comes from `mallard_measure`, what it is measured on from
-//! `mallard_allocators`, how it is shown from `mallard_report`.
+//! Each command is a module: [`bench`] (the basic [`experiments`] and the full [`suite`]), [`compare`]
+//! (the user's own program), [`exec`] (`mallard run`) and [`list`] (`mallard allocators`). `bench` and
+//! `compare` share the [`race`], the [`folder`] and the [`session`]. The race lets allocators take
+//! turns on rows of measurements, as often as [`runs`] says. The folder receives the results. The
+//! session makes allocators ready, shows progress and stops on a signal. `mallard_measure` runs and
+//! measures a process, `mallard_allocators` finds and builds allocators, `mallard_report` shows the
+//! results.
 
 mod amount;
 mod args;
 mod bench;
 mod compare;
+mod conditions;
 mod contention;
 mod exec;
 mod experiments;
@@ -22,6 +24,7 @@ mod race;
 mod runs;
 mod say;
 mod session;
+mod setting;
 mod suite;
 mod workloads;
 

@@ -9,10 +9,14 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use mallard_allocators::{Allocator, Kind};
-use mallard_report::model::Latency;
+use mallard_measure::{End, Measurement};
+use mallard_report::model::{Failure, Latency, Run};
 use object::Endianness;
 use object::elf::{DT_SONAME, FileHeader64};
 use object::read::elf::{Dyn, ElfFile, FileHeader};
+
+use crate::race;
+use crate::setting::Setting;
 
 /// What the build compiled: programs, and the objects of those that can be linked with a library.
 const FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/workloads.rs"));
@@ -20,6 +24,9 @@ const FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/workloads.rs
 /// The compiler that the workloads were built by.
 const CXX: &str = env!("MALLARD_CXX");
 pub const CXX_VERSION: &str = env!("MALLARD_CXX_VERSION");
+
+/// A workload prints a few lines. More bytes than this are not its answer.
+pub const MAX_ANSWER_BYTES: usize = 64 * 1024;
 
 /// The programs, written to a folder.
 #[derive(Debug)]
@@ -45,18 +52,32 @@ impl Workloads {
         })
     }
 
-    pub fn program(&self, name: &str) -> PathBuf {
+    /// The program of this name for an allocator under a setting. The error is a sentence.
+    pub fn program(
+        &self,
+        name: &str,
+        setting: Setting,
+        allocator: &Allocator,
+    ) -> Result<PathBuf, String> {
+        match setting {
+            Setting::Linked => self.linked(name, allocator),
+            _ => Ok(self.plain(name)),
+        }
+    }
+
+    /// The program as it was built, for any allocator to be preloaded.
+    pub fn plain(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// The program `map` linked with an allocator's library instead of having it preloaded; for
-    /// glibc the program as it is. The error is a sentence.
-    pub fn linked_map(&self, allocator: &Allocator) -> Result<PathBuf, String> {
+    /// A program that is linked with an allocator's library instead of having it preloaded. For
+    /// glibc it is the program as it was built.
+    fn linked(&self, name: &str, allocator: &Allocator) -> Result<PathBuf, String> {
         let Some(library) = &allocator.file else {
-            return Ok(self.program("map"));
+            return Ok(self.plain(name));
         };
         let folder = self.folder.join(format!("linked-{}", allocator.name));
-        let program = folder.join("map");
+        let program = folder.join(name);
         if program.exists() {
             return Ok(program);
         }
@@ -64,18 +85,16 @@ impl Workloads {
             .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
         // The program will ask for the library by the name that it calls itself by, whatever its
         // file is called.
-        let name = match soname(library) {
-            Some(name) => name,
-            None => format!("lib{}.so", allocator.name),
-        };
-        let link = folder.join(name);
+        let own_name = soname(library).unwrap_or_else(|| format!("lib{}.so", allocator.name));
+        let link = folder.join(own_name);
         symlink(library, &link)
             .map_err(|error| format!("cannot make the link {}: {error}", link.display()))?;
 
         let mut search = std::ffi::OsString::from("-Wl,--no-as-needed,-rpath,");
         search.push(&folder);
         let mut command = Command::new(CXX);
-        command.arg(self.program("map.o")).arg("-o").arg(&program);
+        let object = self.plain(&format!("{name}.o"));
+        command.arg(object).arg("-o").arg(&program);
         command.arg(search).arg(&link).args(["-pthread", "-ldl"]);
         match command.output() {
             Ok(output) if output.status.success() => Ok(program),
@@ -181,6 +200,35 @@ impl Answer {
         }
         Ok(())
     }
+}
+
+/// A workload's run counts when it ended well, answered, and was served by its allocator.
+pub fn judge(allocator: &Allocator, measured: &Measurement) -> Result<Run, Failure> {
+    let fail = |reason: String| Err(race::failure(reason, measured));
+    match measured.end {
+        End::Code(0) => {}
+        End::TimedOut => return fail("it did not end within the time limit".to_owned()),
+        _ => return fail("the workload failed".to_owned()),
+    }
+    let text = measured.stdout.head(MAX_ANSWER_BYTES).unwrap_or_default();
+    let Some(answer) = Answer::read(&text) else {
+        return fail("the workload did not tell its result".to_owned());
+    };
+    if let Err(reason) = answer.check_served_by(allocator) {
+        return fail(reason);
+    }
+    let figures = race::figures(measured);
+    Ok(Run {
+        seconds: answer.seconds,
+        // Where the work is to start processes, what counts is what one of them takes.
+        peak_rss_bytes: answer.child_rss_bytes.unwrap_or(figures.peak_rss_bytes),
+        ops_per_second: Some(answer.operations / answer.seconds),
+        latency: answer.latency,
+        end_rss_bytes: answer.end_rss_bytes,
+        huge_bytes: answer.huge_bytes,
+        curve: answer.curve,
+        ..figures
+    })
 }
 
 fn same_file(one: &Path, other: &Path) -> bool {

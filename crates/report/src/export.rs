@@ -11,7 +11,7 @@ use crate::stats::{self, Figures};
 use crate::suite::{self, Figure};
 use crate::units;
 
-/// The experiment whose CSV has the three columns that the seeds' scripts read.
+/// The experiment whose CSV has the three columns that published plotting scripts read.
 const PAIRS: &str = "pairs";
 
 /// The experiment that holds the rows of the full suite.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Results {
     /// What kind of invocation this was.
     pub kind: Kind,
-    /// One line for the head of the report, such as `The seeds' experiments`.
+    /// One line for the head of the report, such as `The basic experiments`.
     pub title: String,
     /// Start, RFC 3339.
     pub started: String,
@@ -71,7 +71,7 @@ pub struct Experiment {
     pub title: String,
     /// What each thread does, in a sentence or two.
     pub description: String,
-    /// What the seeds claim for it, in a sentence; empty for a user's own program.
+    /// What was published about it, in a sentence. Empty for a user's own program.
     pub claim: String,
     /// Parameters that all rows share.
     pub parameters: Vec<(String, String)>,

@@ -180,8 +180,8 @@ fn a_session_without_any_figure_is_still_text() {
     for e in &mut results.experiments {
         e.rows.clear();
     }
-    assert!(plain(&results, 80).contains("The seeds' experiments"));
+    assert!(plain(&results, 80).contains("The basic experiments"));
     results.experiments.clear();
     results.allocators.clear();
-    assert!(plain(&results, 0).contains("The seeds' experiments"));
+    assert!(plain(&results, 0).contains("The basic experiments"));
 }

@@ -2,15 +2,18 @@
 
 use clap::Parser;
 
+use super::options::Options;
+use super::plan::Plan;
 use super::*;
-use crate::args::{Args, Command};
 
-fn options(words: &[&str]) -> Bench {
-    let words = ["mallard", "bench"].iter().chain(words);
-    match Args::parse_from(words).command {
-        Command::Bench(bench) => bench,
-        other => panic!("{other:?}"),
-    }
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    options: Options,
+}
+
+fn options(words: &[&str]) -> Options {
+    Line::parse_from(["bench"].iter().chain(words)).options
 }
 
 fn plans(name: &str, words: &[&str]) -> Vec<Plan> {
@@ -21,19 +24,8 @@ fn labels(plan: &Plan) -> Vec<&str> {
     plan.rows.iter().map(|row| row.label.as_str()).collect()
 }
 
-fn allocator(kind: Kind, conf_variable: Option<&str>) -> Allocator {
-    Allocator {
-        name: "a".to_owned(),
-        kind,
-        version: String::new(),
-        file: None,
-        environment: vec![("OWN".to_owned(), "1".to_owned())],
-        conf_variable: conf_variable.map(str::to_owned),
-    }
-}
-
 #[test]
-fn by_default_everything_is_as_in_the_seeds() {
+fn by_default_everything_is_as_published() {
     let pairs = &plans("pairs", &[])[0];
     assert_eq!(labels(pairs), ["1", "4", "16", "32", "64"]);
     assert_eq!(
@@ -171,38 +163,4 @@ fn experiments_come_in_their_own_order_each_once() {
     assert_eq!(names(&["map", "pairs", "map"]), ["pairs", "map"]);
     assert_eq!(names(&[]).len(), ALL.len());
     assert_eq!(names(&["all"]).len(), ALL.len());
-}
-
-#[test]
-fn a_setting_reaches_only_those_who_have_it() {
-    let reader = allocator(Kind::Peer, Some("MALLOC_CONF"));
-    let other = allocator(Kind::Peer, None);
-    let glibc = allocator(Kind::Glibc, None);
-    let variable = |setting: Setting, allocator: &Allocator, name: &str| {
-        let found = setting.environment(allocator)?;
-        found
-            .into_iter()
-            .find_map(|(n, value)| (n == name).then_some(value))
-    };
-    let decay = Setting::DirtyDecay(-1);
-    assert_eq!(
-        variable(decay, &reader, "MALLOC_CONF").as_deref(),
-        Some("dirty_decay_ms:-1")
-    );
-    assert_eq!(decay.environment(&other), None);
-    assert_eq!(decay.environment(&glibc), None);
-    let narenas = Setting::Narenas(8);
-    assert_eq!(
-        variable(narenas, &reader, "MALLOC_CONF").as_deref(),
-        Some("narenas:8")
-    );
-    assert_eq!(
-        variable(narenas, &glibc, "MALLOC_ARENA_MAX").as_deref(),
-        Some("8")
-    );
-    assert_eq!(narenas.environment(&other), None);
-    assert_eq!(
-        variable(Setting::Default, &other, "OWN").as_deref(),
-        Some("1")
-    );
 }

@@ -5,9 +5,9 @@
 //! knows an allocator beyond the settings that a row gives it: who takes part, in which order and
 //! how often is the runner's business.
 
+mod basic;
 pub mod programs;
 mod run;
-mod seeds;
 mod workloads;
 
 pub use run::{list, run};
@@ -16,6 +16,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use mallard_report::model::Latency;
+
+use crate::setting::Setting;
 
 /// One row of the suite.
 #[derive(Debug)]
@@ -35,15 +37,14 @@ pub struct SuiteRow {
     pub seconds: [f64; 2],
     /// The peak RSS to be expected, in full and with `--quick`.
     pub peak_bytes: [u64; 2],
-    /// Variables for some allocators, in this row alone.
-    pub settings: &'static [Setting],
+    pub setting: Setting,
 }
 
 /// Rows of a group stand together in lists and tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Group {
-    /// The seeds' experiments.
-    Seeds,
+    /// The main row of each basic experiment.
+    Basic,
     /// One pattern of allocations each, in loops.
     Patterns,
     /// Several threads that share, hand over, come and go.
@@ -59,7 +60,7 @@ pub enum Group {
 impl Group {
     pub fn title(self) -> &'static str {
         match self {
-            Group::Seeds => "the seeds' experiments",
+            Group::Basic => "basic experiments",
             Group::Patterns => "patterns",
             Group::Threads => "threads",
             Group::Memory => "memory over time",
@@ -67,16 +68,6 @@ impl Group {
             Group::Programs => "real programs",
         }
     }
-}
-
-/// A variable that a row sets for one allocator. `MALLOC_CONF` stands for whatever variable it
-/// reads its option string from.
-#[derive(Debug)]
-pub struct Setting {
-    /// By the allocator's name in the catalog: `mallard`, `jemalloc`.
-    pub allocator: &'static str,
-    pub variable: &'static str,
-    pub value: &'static str,
 }
 
 /// What a row runs.
@@ -87,11 +78,6 @@ pub enum Program {
         name: &'static str,
         arguments: &'static [&'static str],
         /// The arguments with `--quick`.
-        quick: &'static [&'static str],
-    },
-    /// The workload `map`, linked with the allocator's library instead of having it preloaded.
-    LinkedMap {
-        arguments: &'static [&'static str],
         quick: &'static [&'static str],
     },
     Real(&'static dyn Real),
@@ -190,7 +176,7 @@ pub trait Real: Sync + std::fmt::Debug {
 
 /// All rows, in the order of the tables.
 pub fn rows() -> impl Iterator<Item = &'static SuiteRow> {
-    seeds::ROWS
+    basic::rows()
         .iter()
         .chain(workloads::ROWS)
         .chain(programs::ROWS)

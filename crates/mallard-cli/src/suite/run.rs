@@ -8,20 +8,20 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 
 use anyhow::{Result, anyhow};
-use mallard_allocators::{Allocator, environment};
+use mallard_allocators::Allocator;
 use mallard_measure::{Cpus, End, Measurement, Purpose, Spec, reporting};
 use mallard_report::model::{About, Experiment, Failure, Kind, Row, Run};
 use mallard_report::{stats, units};
 
 use super::{Command, Place, Program, Real, Running, SuiteRow, Told, programs};
 use crate::args::Bench;
-use crate::bench::{self, LIBRARY_PATH, LIMIT_SECONDS, MOST_ANSWER};
+use crate::conditions::{self, LIBRARY_PATH, LIMIT_SECONDS};
 use crate::progress::Progress;
 use crate::race::{self, Beside, Entry, Failed, Race, Start};
 use crate::runs::Runs;
 use crate::say::say;
 use crate::session::{self, Session};
-use crate::workloads::Workloads;
+use crate::workloads::{self, MAX_ANSWER_BYTES, Workloads};
 
 const _: () = assert!(mallard_measure::MOST_SYSCALLS == mallard_report::suite::MOST_SYSCALLS);
 /// Some forty minutes for the whole suite on nine allocators.
@@ -70,10 +70,10 @@ pub fn run(own: &[String], options: &Bench) -> Result<ExitCode> {
     let rows = chosen(options)?;
     let session = Session::open(own, &options.common)?;
     let workloads = Workloads::install(session.launcher.folder())?;
-    let ignored = bench::foreign_settings();
+    let ignored = conditions::foreign_settings();
     let runs = match options.common.runs {
         Some(runs) => Runs::Fixed(runs as usize),
-        None if options.quick => QUICK_RUNS,
+        None if options.work.quick => QUICK_RUNS,
         None => RUNS,
     };
     let suite = Suite {
@@ -85,8 +85,8 @@ pub fn run(own: &[String], options: &Bench) -> Result<ExitCode> {
         without: [&ignored[..], &[LIBRARY_PATH.to_owned()]].concat(),
     };
     let cpus = options.common.cpus.clone().unwrap_or_else(Cpus::allowed);
-    let settings = bench::settings(options, runs, &cpus, &ignored);
-    let title = match options.quick {
+    let settings = conditions::settings(&options.common, runs, &cpus, &ignored);
+    let title = match options.work.quick {
         true => "The full suite, in short",
         false => "The full suite",
     };
@@ -171,7 +171,7 @@ impl Suite<'_> {
 
     /// Seconds that a run of the row takes on one allocator, warming included.
     fn weight(&self, row: &SuiteRow) -> f64 {
-        let size = usize::from(self.options.quick);
+        let size = usize::from(self.options.work.quick);
         let gib = row.peak_bytes[size] as f64 / f64::from(1 << 30);
         let warming = match self.options.common.no_warm {
             true => 0.0,
@@ -187,7 +187,7 @@ impl Suite<'_> {
     /// Seconds that counting its system calls takes, in a run of its own, under a tracer, that a first
     /// impression does without. It is done with the little work.
     fn counting(&self, row: &SuiteRow) -> f64 {
-        match self.options.quick {
+        match self.options.work.quick {
             true => 0.0,
             false => row.seconds[1] * TRACED + PROCESS_SECONDS,
         }
@@ -198,13 +198,13 @@ impl Suite<'_> {
             Ok(prepared) => prepared,
             Err(reason) => (None, self.impossible(&reason)),
         };
-        if self.options.quick {
+        if self.options.work.quick {
             entries.iter_mut().for_each(|entry| entry.counted = None);
         }
         let race_row = race::Row {
             what: row.name,
             entries: &entries,
-            peak_bytes: row.peak_bytes[usize::from(self.options.quick)],
+            peak_bytes: row.peak_bytes[usize::from(self.options.work.quick)],
             weight: self.weight(row),
             beside: work.as_ref().map(|work| work as &dyn Beside),
             counting_weight: self.counting(row),
@@ -216,7 +216,7 @@ impl Suite<'_> {
                     .allocators
                     .iter()
                     .find(|allocator| allocator.name == name);
-                bench::judge(allocator.expect("only these were entered"), measured)
+                workloads::judge(allocator.expect("only these were entered"), measured)
             }
         });
         let mut described = self.described(row, &entries);
@@ -246,7 +246,8 @@ impl Suite<'_> {
             counted.is_some_and(|counted| counted.arguments != timed.arguments)
         });
         let present = |name: &str| entries.iter().any(|entry| entry.allocator == name);
-        let settings = row.settings.iter().filter(|set| present(set.allocator));
+        let variables = row.setting.variables().iter();
+        let variables = variables.filter(|set| present(set.allocator));
         Row {
             label: row.name.to_owned(),
             x: None,
@@ -259,7 +260,7 @@ impl Suite<'_> {
                 command: spec.map(|(spec, _)| self.shown(spec)).unwrap_or_default(),
                 syscalls_of: shorter.then(|| "a short run".to_owned()),
             }),
-            settings: settings
+            settings: variables
                 .map(|set| {
                     (
                         set.allocator.to_owned(),
@@ -293,7 +294,7 @@ impl Suite<'_> {
         }
         let work = Work::new(
             real,
-            self.place(row, self.options.quick)?,
+            self.place(row, self.options.work.quick)?,
             self.place(row, true)?,
         )?;
         let entries = self.allocators.iter().map(|allocator| {
@@ -321,7 +322,7 @@ impl Suite<'_> {
         allocator: &Allocator,
     ) -> Result<[Box<Spec>; 2], String> {
         let allocator = programs::preloaded(&real.served(&work.timed), allocator)?;
-        let environment = self.environment(row, &allocator);
+        let environment = environment_of(row, &allocator);
         let spec = |place| Box::new(self.spec(real.command(place), environment.clone()));
         Ok([spec(&work.timed), spec(&work.counted)])
     }
@@ -342,21 +343,17 @@ impl Suite<'_> {
     }
 
     fn workload(&self, row: &SuiteRow, allocator: &Allocator) -> Entry {
-        let (program, arguments) = match row.program {
-            Program::LinkedMap { arguments, quick } => {
-                (self.workloads.linked_map(allocator), [arguments, quick])
-            }
-            Program::Workload {
-                name,
-                arguments,
-                quick,
-            } => (Ok(self.workloads.program(name)), [arguments, quick]),
-            Program::Real(_) => unreachable!("a real program has no workload"),
+        let Program::Workload {
+            name,
+            arguments,
+            quick,
+        } = row.program
+        else {
+            unreachable!("a real program has no workload");
         };
-        let mut environment = self.environment(row, allocator);
-        if let Program::LinkedMap { .. } = row.program {
-            environment.clone_from(&allocator.environment);
-        }
+        let arguments = [arguments, quick];
+        let program = self.workloads.program(name, row.setting, allocator);
+        let environment = environment_of(row, allocator);
         let spec = |program: PathBuf, arguments: &[&str]| {
             Box::new(Spec {
                 arguments: arguments.iter().map(Into::into).collect(),
@@ -369,7 +366,7 @@ impl Suite<'_> {
                 )
             })
         };
-        let timed = arguments[usize::from(self.options.quick)];
+        let timed = arguments[usize::from(self.options.work.quick)];
         let (start, counted) = match program {
             Ok(program) => (
                 Start::Run(spec(program.clone(), timed)),
@@ -397,20 +394,12 @@ impl Suite<'_> {
             exact_peak: true,
         }
     }
+}
 
-    /// The variables that put an allocator under a process, with the row's settings.
-    fn environment(&self, row: &SuiteRow, allocator: &Allocator) -> Vec<(String, String)> {
-        let mine = || {
-            row.settings
-                .iter()
-                .filter(|set| set.allocator == allocator.name)
-        };
-        let conf = mine().find(|set| set.variable == "MALLOC_CONF");
-        let mut all = environment(allocator, conf.map(|set| set.value));
-        let others = mine().filter(|set| set.variable != "MALLOC_CONF");
-        all.extend(others.map(|set| (set.variable.to_owned(), set.value.to_owned())));
-        all
-    }
+/// The variables that put an allocator under a process, with the row's setting.
+fn environment_of(row: &SuiteRow, allocator: &Allocator) -> Vec<(String, String)> {
+    let variables = row.setting.environment(allocator);
+    variables.expect("the suite has no setting that an allocator could lack")
 }
 
 /// A real program wrote something else than on glibc: then its time is not of the same work.
@@ -479,7 +468,7 @@ impl Work {
         let told = match self.real.is_server() {
             true => driven,
             false => {
-                let text = measured.stdout.head(MOST_ANSWER).unwrap_or_default();
+                let text = measured.stdout.head(MAX_ANSWER_BYTES).unwrap_or_default();
                 match self.real.judge(&self.timed, &text) {
                     Ok(told) => told,
                     Err(reason) => return fail(reason),

@@ -1,7 +1,8 @@
-//! Rows of the programs in `bench/workloads` that are not the seeds' experiments. Parameters that
-//! are not named here have the program's own defaults, which its head explains.
+//! Rows of the programs in `bench/workloads` beyond the basic experiments. A parameter that is not
+//! named here has the program's own default, which the head of the program explains.
 
-use super::{Group, Program, Setting, SuiteRow};
+use super::{Group, Program, SuiteRow};
+use crate::setting::{OPTION_STRING, Setting, Variable};
 
 const MIB: u64 = 1 << 20;
 
@@ -20,37 +21,37 @@ macro_rules! row {
             threads: $threads,
             seconds: $seconds,
             peak_bytes: [$mib[0] * MIB, $mib[1] * MIB],
-            settings: row!(@settings $($settings)?),
+            setting: row!(@setting $($settings)?),
         }
     };
-    (@settings) => { &[] };
-    (@settings $settings:expr) => { $settings };
+    (@setting) => { Setting::Default };
+    (@setting $variables:expr) => { Setting::Variables($variables) };
 }
 
 /// Everything unused is to be gone after a second: what each allocator calls that, where it can.
-const SOON: &[Setting] = &[
-    Setting {
+const SOON: &[Variable] = &[
+    Variable {
         allocator: "mallard",
-        variable: "MALLOC_CONF",
+        variable: OPTION_STRING,
         value: "background_thread:true,dirty_decay_ms:1000,muzzy_decay_ms:0",
     },
-    Setting {
+    Variable {
         allocator: "jemalloc",
-        variable: "MALLOC_CONF",
+        variable: OPTION_STRING,
         value: "background_thread:true,dirty_decay_ms:1000,muzzy_decay_ms:0",
     },
-    Setting {
+    Variable {
         allocator: "mimalloc",
         variable: "MIMALLOC_PURGE_DELAY",
         value: "1000",
     },
-    Setting {
+    Variable {
         allocator: "mimalloc2",
         variable: "MIMALLOC_PURGE_DELAY",
         value: "1000",
     },
     // Pages are returned at frees, the faster the higher; 10 is the highest that its manual names.
-    Setting {
+    Variable {
         allocator: "gperftools",
         variable: "TCMALLOC_RELEASE_RATE",
         value: "10",

@@ -286,7 +286,7 @@ pub fn bench() -> Results {
     allocators.push(missing);
     Results {
         kind: Kind::Bench,
-        title: "The seeds' experiments".to_owned(),
+        title: "The basic experiments".to_owned(),
         started: "2026-05-20T14:03:11+02:00".to_owned(),
         elapsed_seconds: 1834.2,
         command: ["mallard", "bench", "--runs", "5", "--out", "my results"]

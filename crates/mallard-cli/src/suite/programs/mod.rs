@@ -16,6 +16,7 @@ mod server;
 pub use served::preloaded;
 
 use super::{Group, Program, SuiteRow};
+use crate::setting::Setting;
 
 const MIB: u64 = 1 << 20;
 
@@ -30,7 +31,7 @@ const ROW: SuiteRow = SuiteRow {
     threads: 1,
     seconds: [1.0, 0.3],
     peak_bytes: [0, 0],
-    settings: &[],
+    setting: Setting::Default,
 };
 
 pub const ROWS: &[SuiteRow] = &[

@@ -1,0 +1,67 @@
+//! The conditions under which `bench` measures, in the experiments and in the full suite alike.
+
+use mallard_measure::Cpus;
+use mallard_report::units;
+
+use crate::args::Common;
+use crate::runs::Runs;
+use crate::workloads;
+
+/// A workload that takes longer than this hangs.
+pub const LIMIT_SECONDS: u64 = 600;
+/// `cargo run` sets it. The workloads need none, and it might name a folder with another library of
+/// the name that a program is linked with.
+pub const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+
+/// Everything that a reader needs to repeat the session, besides the parameters of experiments.
+pub fn settings(
+    common: &Common,
+    runs: Runs,
+    cpus: &Cpus,
+    ignored: &[String],
+) -> Vec<(String, String)> {
+    let limit = common.limit(Some(LIMIT_SECONDS));
+    let mut settings = vec![
+        ("runs", runs.to_string()),
+        (
+            "order",
+            "allocators take turns, each behind every other equally often".to_owned(),
+        ),
+        ("CPUs", cpus.to_string()),
+        (
+            "memory warmed before each run",
+            if common.no_warm { "no" } else { "yes" }.to_owned(),
+        ),
+        (
+            "time limit of a run",
+            limit.map_or("none".to_owned(), |limit| {
+                units::elapsed(limit.as_secs_f64())
+            }),
+        ),
+        ("workloads compiled by", workloads::CXX_VERSION.to_owned()),
+        ("workloads compiled with", "-O2 -fno-builtin".to_owned()),
+    ];
+    if !ignored.is_empty() {
+        settings.push(("removed from the environment", ignored.join(", ")));
+    }
+    let owned = settings.into_iter();
+    owned
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
+}
+
+/// Variables of this environment that would tune one allocator or another unnoticed.
+pub fn foreign_settings() -> Vec<String> {
+    const PREFIXES: [&str; 6] = [
+        "MALLOC_",
+        "MALLARD_CONF",
+        "_RJEM_MALLOC_CONF",
+        "TCMALLOC_",
+        "MIMALLOC_",
+        "RPMALLOC_",
+    ];
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    names
+        .filter(|name| PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
+        .collect()
+}

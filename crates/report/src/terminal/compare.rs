@@ -1,0 +1,104 @@
+//! The pages of `compare`: a line for each allocator.
+
+use std::fmt::Write as _;
+
+use super::sheet::{Field, Sheet, Tone};
+use super::{ABSENT, FAILED, Page, optional_ratio};
+use crate::model::{Cell, Experiment, Row};
+use crate::stats::{self, Output, Standing};
+use crate::units;
+
+impl Page {
+    pub(super) fn compare(&self, e: &Experiment) -> String {
+        let mut text = self.title(e);
+        for row in &e.rows {
+            if e.rows.len() > 1 {
+                let _ = writeln!(text, "  {} {}", e.axis, row.label);
+            }
+            text.push_str(&self.sheet(&compare_sheet(e, row)));
+        }
+        text + &self.notes(e)
+    }
+}
+
+const COMPARE_HEADER: [&str; 11] = [
+    "allocator",
+    "wall",
+    "spread",
+    "to glibc",
+    "user",
+    "system",
+    "peak RSS",
+    "to glibc",
+    "faults",
+    "exit",
+    "output",
+];
+
+fn compare_sheet(e: &Experiment, row: &Row) -> Sheet {
+    let standings = stats::standings(e, row);
+    let header = COMPARE_HEADER
+        .iter()
+        .map(|name| Field::new(*name, Tone::Strong))
+        .collect();
+    let rows = row
+        .cells
+        .iter()
+        .filter(|c| stats::took_part(c))
+        .map(|cell| {
+            let standing = standings.iter().find(|s| s.allocator == cell.allocator);
+            compare_line(row, cell, standing)
+        });
+    Sheet {
+        leading: 1,
+        header,
+        rows: rows.collect(),
+    }
+}
+
+fn compare_line(row: &Row, cell: &Cell, standing: Option<&Standing>) -> Vec<Field> {
+    let name = Field::new(&cell.allocator, Tone::Strong);
+    let Some(s) = standing else {
+        let mut fields = vec![name, Field::new(FAILED, Tone::Bad)];
+        fields.extend((2..COMPARE_HEADER.len()).map(|_| Field::plain("")));
+        if let Some(exit) = cell.failure.as_ref().and_then(|f| f.exit) {
+            fields[9] = Field::new(units::exit(exit), Tone::Bad);
+        }
+        return fields;
+    };
+    let f = &s.figures;
+    vec![
+        name,
+        Field::figure(units::seconds(f.seconds.median), s.fastest),
+        Field::new(
+            if f.runs > 1 {
+                units::plus_minus(f.seconds.relative())
+            } else {
+                String::new()
+            },
+            Tone::Faint,
+        ),
+        optional_ratio(s.time_to_glibc),
+        Field::plain(units::seconds(f.user.median)),
+        Field::plain(units::seconds(f.system.median)),
+        Field::figure(units::bytes(f.rss.median), s.smallest),
+        optional_ratio(s.rss_to_glibc),
+        Field::plain(units::count(f.minor_faults.median + f.major_faults.median)),
+        Field::plain(
+            cell.runs
+                .last()
+                .map_or(String::new(), |r| units::exit(r.exit)),
+        ),
+        output_field(stats::output(row, cell), &cell.allocator),
+    ]
+}
+
+fn output_field(output: Output, allocator: &str) -> Field {
+    match output {
+        Output::Same if allocator == stats::BASELINE => Field::new("reference", Tone::Faint),
+        Output::Same => Field::plain("same"),
+        Output::Differs => Field::new("DIFFERS", Tone::Bad),
+        Output::Varies => Field::new("varies", Tone::Faint),
+        Output::Unknown => Field::new(ABSENT, Tone::Faint),
+    }
+}
