@@ -71,6 +71,37 @@ static void test_rallocx(void) {
     }
 }
 
+/* A zeroed block that grows with MALLOCX_ZERO is zero from where its program stopped writing, however it was made. */
+static void test_growth_of_zeroed(void) {
+    for (int round = 0; round < 8; round++) {
+        void *used[300];
+        for (size_t i = 0; i < 300; i++) {
+            const size_t n = i * i * 3 + 1;
+            used[i] = F(malloc)(n);
+            CHECK(used[i] != NULL);
+            memset(used[i], 0xee, F(malloc_usable_size)(used[i]));
+        }
+        for (size_t i = 0; i < 300; i++) F(free)(used[i]);
+        for (size_t n = 1; n < 2000000; n = n * 9 / 8 + 1) {
+            const int flags = MALLOCX_ZERO | (round & 1 ? MALLOCX_ALIGN(64) : 0);
+            unsigned char *p = (unsigned char *)(round & 2 ? F(calloc)(1, n) : F(mallocx)(n, flags));
+            CHECK(p != NULL);
+            memset(p, 0x11, n);
+            size_t written = n;
+            for (size_t larger = n + 1; larger < n * 4; larger += larger / 2) {
+                if (round & 4) F(xallocx)(p, larger, 0, flags);
+                p = (unsigned char *)F(rallocx)(p, larger, flags);
+                CHECK(p != NULL && all_are(p, 0, written, 0x11));
+                CHECK(all_are(p, written, F(sallocx)(p, 0), 0));
+                memset(p, 0x11, larger);
+                written = larger;
+            }
+            memset(p, 0xdd, F(sallocx)(p, 0));
+            F(dallocx)(p, 0);
+        }
+    }
+}
+
 static void test_xallocx(void) {
     void *small = F(mallocx)(100, 0);
     CHECK(F(xallocx)(small, 100, 0, 0) == 112 && F(xallocx)(small, 200, 0, 0) == 112 && F(xallocx)(small, 1, 0, 0) == 112);
@@ -157,7 +188,9 @@ int main(int count, char **arguments) {
         const char *name;
         void (*test)(void);
     } tests[] = {
-        {"combinations", test_combinations}, {"rallocx", test_rallocx},   {"xallocx", test_xallocx},
+        {"combinations", test_combinations}, {"rallocx", test_rallocx},
+        {"growth_of_zeroed", test_growth_of_zeroed},
+    {"growth_of_zeroed", test_growth_of_zeroed},   {"xallocx", test_xallocx},
         {"refusals", test_refusals},         {"smallocx", test_smallocx}, {"prefixed", test_prefixed},
         {"message", test_message},           {"options", test_options},
     };

@@ -97,6 +97,26 @@ static void test_calloc(void) {
     free(table);
 }
 
+/* What calloc gives is zero up to its usable size, which programs grow into: fresh blocks and used ones of all sizes, behind
+ * a realloc too. */
+static void test_calloc_usable(void) {
+    for (int round = 0; round < 3; round++) {
+        size_t count = 0;
+        for (size_t n = 1; n < 9000000 && count < sizeof blocks / sizeof *blocks; n += n < 2000 ? 7 : n / 9 + 1) {
+            unsigned char *p = calloc(round + 1, (n + (size_t)round) / ((size_t)round + 1));
+            CHECK(p != NULL);
+            size_t usable = malloc_usable_size(p);
+            CHECK(all_are(p, usable, 0));
+            memset(p, 0xee, usable);
+            p = realloc(p, usable + 1);
+            CHECK(p != NULL && all_are(p, usable, 0xee));
+            memset(p, 0xdd, malloc_usable_size(p));
+            blocks[count++] = p;
+        }
+        for (size_t i = 0; i < count; i++) free(blocks[i]);
+    }
+}
+
 static void test_overflow(void) {
     errno = 0;
     sink = calloc(huge / 2, 3);
@@ -408,6 +428,7 @@ static const struct {
     {"malloc", test_malloc},
     {"zero_size", test_zero_size},
     {"calloc", test_calloc},
+    {"calloc_usable", test_calloc_usable},
     {"overflow", test_overflow},
     {"exhaustion", test_exhaustion},
     {"realloc", test_realloc},

@@ -54,6 +54,11 @@ fn calloc_gives_zeroes_where_others_wrote() {
 }
 
 #[test]
+fn calloc_clears_all_that_may_be_used() {
+    passes_everywhere(&face(), "calloc_usable");
+}
+
+#[test]
 fn products_that_overflow_give_enomem_and_leave_the_block() {
     passes_everywhere(&face(), "overflow");
 }

@@ -49,6 +49,11 @@ fn rallocx_keeps_contents_and_alignment_and_clears_what_is_added() {
 }
 
 #[test]
+fn zeroed_blocks_that_grow_have_nothing_old_in_the_middle() {
+    passes("growth_of_zeroed");
+}
+
+#[test]
 fn xallocx_resizes_in_place_or_not_at_all() {
     passes("xallocx");
 }

@@ -1,11 +1,15 @@
 //! The counts of `mallard_core::sys::count`, told at the end of a process: in the file that the
 //! variable `MALLARD_COUNTERS` names, a line `lock event count` for each. In the lab's build alone.
 
-use core::ffi::CStr;
+use core::ffi::{CStr, c_char};
 use core::fmt::{self, Write};
 use mallard_core::sys::count;
 
 const VARIABLE: &CStr = c"MALLARD_COUNTERS";
+
+unsafe extern "C" {
+    fn secure_getenv(name: *const c_char) -> *const c_char;
+}
 
 /// The loader calls this after the program's own `atexit` handlers.
 #[used]
@@ -38,8 +42,9 @@ extern "C" fn tell() {
         // All lines fit; one that did not would be missed by who reads them.
         let _ = writeln!(text, "{lock} {event} {n}");
     });
+    // A process with more rights than its caller appends to no file of the caller's choice.
     // SAFETY: the name is a C string; the answer is used at once, at the end of the process.
-    let path = unsafe { libc::getenv(VARIABLE.as_ptr()) };
+    let path = unsafe { secure_getenv(VARIABLE.as_ptr()) };
     if path.is_null() {
         return;
     }

@@ -349,3 +349,37 @@ fn threads_see_no_difference() {
         assert_eq!(all_in_use(), 0);
     });
 }
+
+/// A block that is freed by its size may be longer than the class under which it lies ready.
+#[test]
+fn zeroed_blocks_are_zero_to_their_ends_whatever_class_they_are_of() {
+    alone(
+        "zeroed_blocks_are_zero_to_their_ends_whatever_class_they_are_of",
+        || {
+            const SMALL: usize = 520;
+            let mut longer = 0;
+            for asked in [SMALL, ASKED] {
+                let all = blocks(MANY, asked);
+                let lengths = [usable(all[0]), usable(all[MANY - 1])];
+                assert!(lengths[0] > lengths[1], "{asked}: {lengths:?}");
+                let dirty = |from: usize| {
+                    for &p in &all[from..from + 20] {
+                        // SAFETY: blocks of this test's, so long, which are freed but once and by their size.
+                        unsafe {
+                            p.write_bytes(0xee, usable(p));
+                            api::dealloc_sized(p, asked);
+                        }
+                    }
+                    for _ in 0..20 {
+                        let p = api::alloc_zeroed(asked);
+                        longer += (usable(p) == lengths[0]) as usize;
+                        // SAFETY: a block of this usable size.
+                        unsafe { pattern::assert_all(p, 0, usable(p), 0, "zeroed block") };
+                    }
+                };
+                [0, MANY - 20].into_iter().for_each(dirty);
+            }
+            assert!(longer > 0, "no block is longer than its class");
+        },
+    );
+}

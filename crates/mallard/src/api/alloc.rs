@@ -4,6 +4,7 @@
 //! pointer, one comparison, one load of the block. Above, a second table, and from 32 KiB up to what
 //! caches hold, the position of the leading bit. `docs/design/fast-path.md` shows the instructions.
 
+use super::free::{class_at, size_at};
 use super::interval::errands;
 use super::start::{self, JUNK_ALLOC, XMALLOC, ZERO, extras, start};
 use crate::arena::{self, large, oversize};
@@ -107,7 +108,7 @@ fn alloc_uncached(class: Class) -> *mut u8 {
     match block {
         Some(block) => {
             counted::allocated(class.size());
-            prepared(block as *mut u8, class.size())
+            prepared(block as *mut u8, size_at(block))
         }
         None => out_of_memory(class.size()),
     }
@@ -154,8 +155,8 @@ fn alloc_large(size: usize, align: usize, zeroed: bool) -> *mut u8 {
     if zeroed {
         let is_clear = run.zeroed || clear_by_kernel(run.addr, pages);
         if !is_clear {
-            // SAFETY: the block is new and at least `size` bytes long.
-            unsafe { core::ptr::write_bytes(block, 0, size) };
+            // SAFETY: the block is new, and so long.
+            unsafe { core::ptr::write_bytes(block, 0, pages.bytes()) };
         }
         return block;
     }
@@ -179,27 +180,58 @@ fn clear_by_kernel(block: usize, pages: large::Pages) -> bool {
         && advice::clear(block, bytes)
 }
 
-/// As [`alloc`], with the first `size` bytes zero.
+/// As [`alloc`], with all of the block zero: programs use what `malloc_usable_size` tells of it, and
+/// `rallocx` clears from there on when the block grows.
 #[inline]
 pub fn alloc_zeroed(size: usize) -> *mut u8 {
-    if size > SLAB_MAX {
-        return alloc_zeroed_run(size);
+    if size > TABLE_MAX {
+        return alloc_zeroed_medium(size);
     }
-    zeroed(alloc(size), size)
+    let place = class::place_of_small(size);
+    // What lies on a tailored class's stack may be longer than the class.
+    if !place.is_tabled() {
+        return alloc_zeroed_tailored(size);
+    }
+    match cache::stack_at(place).pop_to_write() {
+        Some(block) => {
+            let block = block as *mut u8;
+            // SAFETY: the block is new, and as long as its class.
+            unsafe { core::ptr::write_bytes(block, 0, place.size()) };
+            block
+        }
+        None => zeroed(alloc_slow(size, place)),
+    }
 }
 
-/// Clears a new block of at least `size` bytes, unless it is null.
-#[inline]
-fn zeroed(block: *mut u8, size: usize) -> *mut u8 {
+#[inline(never)]
+fn alloc_zeroed_medium(size: usize) -> *mut u8 {
+    match size <= SLAB_MAX {
+        true => zeroed(alloc_medium(size)),
+        false => alloc_zeroed_run(size),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn alloc_zeroed_tailored(size: usize) -> *mut u8 {
+    zeroed(alloc(size))
+}
+
+/// Clears a new block that caches hold to its end, unless it is null.
+#[inline(never)]
+pub(super) fn zeroed(block: *mut u8) -> *mut u8 {
     if !block.is_null() {
-        // SAFETY: the block is new and at least `size` bytes long.
-        unsafe { core::ptr::write_bytes(block, 0, size) };
+        let class = class_at(block.addr());
+        debug_assert!(class.is_cachable() && class != Class::NONE);
+        // SAFETY: the block is new, and so long.
+        unsafe { core::ptr::write_bytes(block, 0, Place::of(class).size()) };
     }
     block
 }
 
 /// A block of whole pages. Pages that come from the system are zero already, so they are asked for
 /// where no cache would keep the block; a block that lies in the store is used before new memory is.
+#[inline(never)]
 fn alloc_zeroed_run(size: usize) -> *mut u8 {
     if size > CACHED_MAX {
         return alloc_large(size, PAGE, true);
@@ -209,11 +241,11 @@ fn alloc_zeroed_run(size: usize) -> *mut u8 {
         Some(cache) if !cache.keeps(class) => match cache.take_stored(class) {
             Some(block) => {
                 counted::allocated(class.size());
-                zeroed(block as *mut u8, size)
+                zeroed(block as *mut u8)
             }
             None => alloc_large(size, PAGE, true),
         },
-        _ => zeroed(alloc(size), size),
+        _ => zeroed(alloc(size)),
     }
 }
 
@@ -254,7 +286,7 @@ pub(super) fn alloc_aligned_zeroed(size: usize, align: usize) -> *mut u8 {
     if is_past_caches(size, align) {
         return alloc_large(bytes, align.max(PAGE), true);
     }
-    zeroed(alloc_aligned(size, align), bytes)
+    zeroed(alloc_aligned(size, align))
 }
 
 /// The usable size of the block that [`alloc_aligned`] gives for a request; none for one that cannot

@@ -259,7 +259,7 @@ pub fn alloc_in(arena: u32, size: usize, align: usize, zeroed: bool) -> *mut u8 
     }
     match block {
         Some(block) if zeroed => block as *mut u8,
-        Some(block) => prepared(block as *mut u8, bytes),
+        Some(block) => prepared(block as *mut u8, size_at(block)),
         None => out_of_memory(size),
     }
 }
@@ -279,7 +279,7 @@ fn take(arena: &'static Arena, bytes: usize, align: usize, zeroed: bool) -> Opti
     };
     if zeroed && clear {
         // SAFETY: the block is new, and so long.
-        unsafe { core::ptr::write_bytes(block as *mut u8, 0, bytes) };
+        unsafe { core::ptr::write_bytes(block as *mut u8, 0, size_at(block)) };
     }
     Some(block)
 }

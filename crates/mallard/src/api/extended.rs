@@ -9,6 +9,7 @@
 
 use super::alloc::{
     LARGEST_ALIGN, alloc, alloc_aligned, alloc_aligned_zeroed, out_of_memory, prepared, usable_for,
+    zeroed,
 };
 use super::arenas;
 use super::free::{class_at, dealloc, dealloc_sized, free_run, size_at};
@@ -174,11 +175,10 @@ fn alloc_through(number: u32, size: usize, flags: Flags) -> *mut u8 {
         return arenas::alloc_in(arena_for(flags, size), size, align, flags.zeroes());
     };
     counted::allocated(bytes);
-    if flags.zeroes() {
-        // SAFETY: the block is new, and so long.
-        unsafe { core::ptr::write_bytes(block as *mut u8, 0, bytes) };
+    match flags.zeroes() {
+        true => zeroed(block as *mut u8),
+        false => block as *mut u8,
     }
-    block as *mut u8
 }
 
 fn cache_by_hand(number: u32) -> &'static ThreadCache {

@@ -1,5 +1,6 @@
 //! The Rust front.
 
+use super::alloc::alloc_aligned_zeroed;
 use super::{alloc, alloc_aligned, alloc_zeroed, dealloc, dealloc_sized, realloc};
 use crate::class::{PAGE, SLAB_MAX};
 use core::alloc::{GlobalAlloc, Layout};
@@ -51,12 +52,7 @@ unsafe impl GlobalAlloc for Mallard {
         if plain(&layout) {
             return alloc_zeroed(layout.size());
         }
-        let p = alloc_aligned(layout.size(), layout.align());
-        if !p.is_null() {
-            // SAFETY: the block is new and at least this long.
-            unsafe { core::ptr::write_bytes(p, 0, layout.size()) };
-        }
-        p
+        alloc_aligned_zeroed(layout.size(), layout.align())
     }
 
     #[inline]

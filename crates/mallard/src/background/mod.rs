@@ -42,8 +42,6 @@ const STORES_MS: (u64, u64) = (50, 1000);
 const SLABS_CHUNKS: usize = 16;
 /// Rounds in which the stores were empty until they are believed to be.
 const QUIET_ROUNDS: u32 = 2;
-/// Added to every time to sleep, because the clock of decay is so coarse.
-const CLOCK_MS: u64 = 5;
 /// Pages for whose sake the kernel is asked how short of memory it is, and how often, in milliseconds.
 const PRESSING: usize = 16 * 1024 * 1024 / PAGE;
 const PRESSURE_MS: u64 = 1000;
@@ -182,9 +180,9 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
         }
         match next {
             Some(at) => {
-                let now = time::now_ms();
+                let now = time::now_ms_exact();
                 if sleep == Sleep::Light {
-                    BELL.sleep(sleep, Some(at.saturating_sub(now) + CLOCK_MS));
+                    BELL.sleep(sleep, Some(at.saturating_sub(now)));
                 }
                 sleep = Sleep::Light;
             }
@@ -230,7 +228,7 @@ impl Rounds {
 
     /// Does what is due; tells when the next round is, none when nothing is left.
     fn round(&mut self) -> Option<u64> {
-        let now = time::now_ms();
+        let now = time::now_ms_exact();
         let stores = self.stores(now);
         let pages = HEAP.attend();
         let slabs = slabs(now);
@@ -241,7 +239,7 @@ impl Rounds {
     /// After a sleep without end: the stores may hold something again.
     fn disturbed(&mut self) {
         self.quiet = 0;
-        self.stores_at = time::now_ms() + stores_ms();
+        self.stores_at = time::now_ms_exact() + stores_ms();
         subrelease::expect();
     }
 

@@ -134,6 +134,12 @@ impl Place {
         Class((self.0 / STRIDE) as u8)
     }
 
+    /// Whether the class is one of the table's that slabs serve.
+    #[inline(always)]
+    pub const fn is_tabled(self) -> bool {
+        self.0 <= TABLED * STRIDE
+    }
+
     /// Bytes of a block of the class; 0 for none.
     #[inline(always)]
     pub fn size(self) -> usize {

@@ -6,6 +6,10 @@
 //! that became unused in it is remembered, and the sum of these, weighted by the curve, is how many
 //! may stay. This is jemalloc's scheme (its `decay.c`; the curve is Perlin's smootherstep). What is due
 //! waits until it is worth the calls ([`Decay::due`]).
+//!
+//! The clock counts milliseconds, and an epoch is a 200th of the decay time. Epochs are therefore kept
+//! in 200ths of a millisecond ([`Ticks`]): in that unit the length of an epoch is the decay time, a
+//! whole number, and 200 epochs last exactly as long as was asked for.
 
 /// Epochs in a decay time.
 const EPOCHS: usize = 200;
@@ -21,6 +25,13 @@ fn worth(stay: usize) -> usize {
 }
 /// The most epochs between two looks, so that what became unused in between ages from about then.
 const LONGEST: usize = EPOCHS / 2;
+/// A time in 200ths of a millisecond.
+type Ticks = u64;
+
+fn ticks(ms: u64) -> Ticks {
+    ms * EPOCHS as u64
+}
+
 /// Weights are fixed-point numbers with so many fractional bits.
 const FRACTION: u32 = 24;
 
@@ -54,7 +65,7 @@ pub struct Decay {
     /// Milliseconds from free to returned: 0 at once, negative never.
     time_ms: i64,
     /// When the running epoch began; 0 before the first, and then the backlog is all zeros.
-    epoch_start: u64,
+    epoch_start: Ticks,
     /// Unused pages at the end of the last epoch, after purging.
     settled: usize,
     /// Pages that became unused in each of the last epochs, the latest last.
@@ -89,15 +100,16 @@ impl Decay {
             self.backlog.fill(0);
         }
         self.time_ms = time_ms;
-        self.epoch_start = now;
+        self.epoch_start = ticks(now);
         self.settled = unused;
         if unused > 0 {
             self.backlog[EPOCHS - 1] = unused.min(u32::MAX as usize) as u32;
         }
     }
 
-    fn epoch_ms(&self) -> u64 {
-        (self.time_ms as u64 / EPOCHS as u64).max(1)
+    /// How long an epoch lasts, where pages stay for a time.
+    fn epoch(&self) -> Ticks {
+        self.time_ms as Ticks
     }
 
     /// Given the time and how many pages are unused, how many may stay; none when the running epoch
@@ -109,13 +121,13 @@ impl Decay {
             _ => {}
         }
         if self.epoch_start == 0 {
-            self.epoch_start = now;
+            self.epoch_start = ticks(now);
         }
-        let passed = now.saturating_sub(self.epoch_start) / self.epoch_ms();
+        let passed = ticks(now).saturating_sub(self.epoch_start) / self.epoch();
         if passed == 0 {
             return None;
         }
-        self.epoch_start += passed * self.epoch_ms();
+        self.epoch_start += passed * self.epoch();
         let passed = (passed as usize).min(EPOCHS);
         self.backlog.copy_within(passed.., 0);
         self.backlog[EPOCHS - passed..].fill(0);
@@ -178,7 +190,10 @@ impl Decay {
         if self.time_ms <= 0 || unused == 0 {
             return None;
         }
-        let at = |epochs| self.epoch_start + epochs as u64 * self.epoch_ms();
+        let at = |epochs| {
+            let end = self.epoch_start + epochs as Ticks * self.epoch();
+            end.div_ceil(EPOCHS as Ticks)
+        };
         if unused > self.settled {
             // They enter the backlog when the epoch is over.
             return Some(at(1));
@@ -290,6 +305,64 @@ mod tests {
         assert_eq!(looks(&mut Decay::new(-1), 1000, |u, _| u), []);
         assert_eq!(looks(&mut Decay::new(0), 1000, |u, _| u), []);
         assert_eq!(looks(&mut Decay::new(1000), 0, |u, _| u), []);
+    }
+
+    /// Pages that may stay of so many that become unused at once, for each millisecond from then on.
+    fn kept_of(pages: usize, time_ms: u64) -> Vec<usize> {
+        const START: u64 = 1_000;
+        let mut decay = Decay::new(time_ms as i64);
+        assert_eq!(decay.advance(START, 0), None);
+        let mut unused = pages;
+        let mut look = |ms| {
+            if let Some(limit) = decay.advance(START + ms, unused) {
+                unused = unused.min(limit);
+            }
+            unused
+        };
+        (0..=2 * time_ms + 2).map(&mut look).collect()
+    }
+
+    #[test]
+    fn every_decay_time_is_kept_to_the_millisecond() {
+        const PAGES: usize = 1 << 20;
+        for time in [1, 2, 50, 199, 200, 201, 399, 1_000, 9_999] {
+            let kept = kept_of(PAGES, time);
+            // Pages age from the end of the epoch in which they were freed.
+            let late = time.div_ceil(EPOCHS as u64);
+            let gone = kept.iter().position(|&n| n == 0).expect("all go") as u64;
+            assert!(gone <= time + late, "{time} ms: the last went after {gone}");
+            assert!(
+                gone >= time - time / 50,
+                "{time} ms: all had gone after {gone}"
+            );
+            for (ms, &n) in kept.iter().enumerate() {
+                let x = 1.0 - ms.min(time as usize) as f64 / time as f64;
+                let share = x * x * x * (6.0 * x * x - 15.0 * x + 10.0);
+                let off = n as f64 / PAGES as f64 - share;
+                // An epoch at the steepest place of the curve, and another one for where it is cut.
+                let most = 1.875 * (late as f64 / time as f64 + 1.0 / EPOCHS as f64);
+                assert!(off.abs() <= most, "{time} ms: {n} pages after {ms}");
+            }
+        }
+    }
+
+    #[test]
+    fn looks_at_the_right_moments_are_enough_for_that() {
+        for time in [1, 50, 199, 200, 399, 1_000] {
+            let mut left = 100_000;
+            let at = looks(&mut Decay::new(time), left, |unused, limit| {
+                left = unused.min(limit);
+                left
+            });
+            assert_eq!(left, 0, "{time} ms");
+            let (last, time) = (*at.last().expect("at least one"), time as u64);
+            let late = 2 * time.div_ceil(EPOCHS as u64);
+            // The last hundredth of the curve is less than a page in many.
+            assert!(
+                (time - time / 50..=time + late).contains(&last),
+                "{time} ms: {at:?}"
+            );
+        }
     }
 
     #[test]

@@ -53,7 +53,7 @@ impl PageHeap {
     /// again; none when there is nothing to wait for. It is rung for when that changes: the bell must
     /// be ready.
     pub fn attend(&self) -> Option<u64> {
-        self.purge_due();
+        self.purge_due_at(time::now_ms_exact());
         let near = |s: &mut State| s.watch.near(s.totals.dirty, s.totals.used);
         let is_near = near(&mut self.state.lock()).is_some();
         if is_near {
@@ -129,7 +129,11 @@ impl PageHeap {
 
     /// Looks at the clock, and returns what is due.
     pub fn purge_due(&self) {
-        let due = self.state.lock().due(time::now_ms());
+        self.purge_due_at(time::now_ms());
+    }
+
+    fn purge_due_at(&self, now: u64) {
+        let due = self.state.lock().due(now);
         self.purge(due);
     }
 

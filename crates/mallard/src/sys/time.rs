@@ -1,6 +1,6 @@
-//! The clock of decay: monotonic, coarse (a few milliseconds), and without a system call.
+//! The clocks: monotonic, and without a system call.
 
-/// Milliseconds since some fixed moment.
+/// Milliseconds since some fixed moment, as of the kernel's last tick: up to 10 ms ago.
 pub fn now_ms() -> u64 {
     let mut t = libc::timespec {
         tv_sec: 0,
@@ -9,6 +9,11 @@ pub fn now_ms() -> u64 {
     // SAFETY: `t` is a valid out-pointer; the call cannot fail for this clock.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut t) };
     t.tv_sec as u64 * 1000 + t.tv_nsec as u64 / 1_000_000
+}
+
+/// The same to the millisecond, for a thread that slept until then.
+pub fn now_ms_exact() -> u64 {
+    now_ns() / 1_000_000
 }
 
 /// Nanoseconds since some fixed moment, by the precise clock.

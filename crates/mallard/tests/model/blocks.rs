@@ -75,8 +75,8 @@ impl Blocks {
     pub fn alloc_zeroed(&mut self, size: usize) {
         let p = api::alloc_zeroed(size);
         assert!(!p.is_null(), "no memory for {size} zeroed bytes");
-        // SAFETY: the block is that long.
-        unsafe { pattern::assert_all(p, 0, size, 0, "zeroed block") };
+        // SAFETY: a live block of this usable size.
+        unsafe { pattern::assert_all(p, 0, api::usable_size(p), 0, "zeroed block") };
         self.enter(p, size, natural_align(size), Made::Plain);
     }
 
@@ -99,8 +99,8 @@ impl Blocks {
         };
         assert!(!p.is_null(), "no memory for {layout:?}");
         if zeroed {
-            // SAFETY: the block is that long.
-            unsafe { pattern::assert_all(p, 0, layout.size(), 0, "zeroed block") };
+            // SAFETY: a live block of this usable size.
+            unsafe { pattern::assert_all(p, 0, api::usable_size(p), 0, "zeroed block") };
         }
         self.enter(p, layout.size(), align, Made::Front(layout));
     }
