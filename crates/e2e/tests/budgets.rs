@@ -25,6 +25,9 @@ const CPP: &str = "_Znwm _Znam _ZnwmRKSt9nothrow_t _ZnamRKSt9nothrow_t \
 const JEMALLOC: &str = "mallocx rallocx xallocx sallocx dallocx sdallocx nallocx smallocx malloc_message malloc_conf \
     mallctl mallctlnametomib mallctlbymib malloc_stats_print";
 
+/// The loader's functions that plug-ins are loaded by.
+const LOADER: &str = "dlopen dlmopen";
+
 /// The C library's functions that have a form with the prefix.
 const PREFIXED: &str = "malloc calloc realloc free posix_memalign aligned_alloc memalign valloc pvalloc \
     malloc_usable_size reallocarray free_sized free_aligned_sized";
@@ -103,6 +106,7 @@ fn every_symbol_is_exported_and_nothing_else() {
         };
         let mut required: BTreeSet<String> = words(C).union(&words(CPP)).cloned().collect();
         required.extend(both(JEMALLOC).chain(both(PREFIXED)));
+        required.extend(words(LOADER));
         let missing: Vec<_> = required.difference(&exported).collect();
         let excess: Vec<_> = exported.difference(&required).collect();
         assert!(
@@ -160,9 +164,9 @@ fn stripped() -> Vec<u8> {
 }
 
 #[test]
-fn the_stripped_library_is_400_kib_at_most() {
+fn the_stripped_library_is_410_kib_at_most() {
     let size = stripped().len();
-    assert!(size > 0 && size <= 400 * 1024, "{size} bytes");
+    assert!(size > 0 && size <= 410 * 1024, "{size} bytes");
 }
 
 /// Else its size, and with it the budget, would depend on how long the checkout's name is.

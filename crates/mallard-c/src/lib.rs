@@ -2,7 +2,7 @@
 //!
 //! Thin: every function here turns its language's conventions (null, `errno`, exceptions, overflow
 //! of a product) into a call of `mallard_core::api`. `c` has the C and POSIX functions, `glibc` those
-//! that the GNU C library has besides, `cxx` the operators of C++, `extended` jemalloc's functions with
+//! that the GNU C library has besides, `cxx` the operators of C++, `deepbind` what plug-ins are loaded by, `extended` jemalloc's functions with
 //! flags, `report` what is printed, `prefixed` all of them under jemalloc's prefix. `mallard.h` declares them. `counters` is in the
 //! lab's build alone.
 
@@ -13,6 +13,7 @@ mod c;
 mod counters;
 mod ctl;
 mod cxx;
+mod deepbind;
 mod extended;
 mod glibc;
 mod prefixed;

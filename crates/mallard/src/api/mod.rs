@@ -32,6 +32,7 @@ pub use start::{options, options_if_started, start};
 use crate::arena::{self, subrelease};
 use crate::cache;
 use crate::heap::HEAP;
+use crate::space::Region;
 
 /// The largest request; larger ones get null.
 pub const MAX: usize = crate::class::MAX;
@@ -42,6 +43,11 @@ pub fn trim() -> bool {
     cache::life::flush_current();
     arena::drain(true);
     subrelease::all(None) | HEAP.purge_all()
+}
+
+/// Whether the address is in memory of ours.
+pub fn is_ours(p: *mut u8) -> bool {
+    Region::find(p.addr()).is_some()
 }
 
 /// Sets the decay times in milliseconds (0 at once, negative never) from now on.
