@@ -1,12 +1,13 @@
 # Shared by setup-tests.sh and setup-bench.sh, which source it: finds which programs of a list are
 # missing and installs the packages that bring them.
 #
-# The caller names itself in `name`, fills `programs` with lines "COMMAND PACKAGE" (or LIBRARY.so.N PACKAGE), and ends with
-# `install_missing "one line for when all are there" "$@"`.
+# The caller names itself in `name`, fills `programs` with lines "COMMAND PACKAGE", and ends with
+# `install_missing "one line for when all are there" "$@"`. In the place of a command may stand LIBRARY.so.N, a path with a `*` for what
+# differs from release to release, or php:EXTENSION.
 
 # Commands whose package also asks for a service at the next boot, with that service.
 declare -A services=([redis-server]=redis-server.service [nginx]=nginx.service [named]=named.service
-  [varnishd]=varnish.service [nghttpx]=nghttpx.service)
+  [varnishd]=varnish.service [nghttpx]=nghttpx.service [apache2]=apache2.service)
 
 restore_policy() {
   if [ "$own_policy" = yes ]; then
@@ -22,6 +23,8 @@ apt_get() {
 is_there() {
   local PATH="$PATH:/usr/sbin:/sbin"
   case $1 in
+    /*) compgen -G "$1" >/dev/null ;;
+    php:*) [[ $'\n'"$(php -m 2>/dev/null)"$'\n' == *$'\n'"${1#php:}"$'\n'* ]] ;;
     *.so.*) [[ "$(ldconfig -p)" == *"$1 "* ]] ;;
     *) command -v "$1" >/dev/null 2>&1 ;;
   esac
@@ -90,6 +93,12 @@ install_missing() {
     fi
     if [ -n "${services[$command]:-}" ] && [ -d /run/systemd/system ]; then
       "${as_root[@]}" systemctl disable --now "${services[$command]}" || true
+    fi
+    # Its service is named by the release: php8.2-fpm for php-fpm8.2.
+    if [ "$command" = "/usr/sbin/php-fpm*" ] && [ -d /run/systemd/system ]; then
+      for file in /usr/sbin/php-fpm*; do
+        "${as_root[@]}" systemctl disable --now "php${file#*-fpm}-fpm.service" || true
+      done
     fi
   done
   echo "$name: installed ${missing_packages[*]}"

@@ -35,5 +35,14 @@ programs=(
   "varnishd varnish"
   "nghttpx nghttp2-proxy"
   "h2load nghttp2-client"
+  "php php-cli"
+  "/usr/sbin/php-fpm* php-fpm"
+  "apache2 apache2"
+  "/usr/lib/apache2/modules/libphp*.so libapache2-mod-php"
 )
+# PHP's extensions: plug-ins of the kind that preloaded allocators did not survive. The tests take those that are there.
+for extension in bcmath bz2 curl dba enchant gd gmp imap intl ldap mbstring mysqli:mysql odbc pgsql pspell snmp soap \
+  sqlite3 PDO_Firebird:interbase pdo_dblib:sybase tidy xsl:xml zip; do
+  programs+=("php:${extension%:*} php-${extension#*:}")
+done
 install_missing "every program of the end-to-end tests is here" "$@"

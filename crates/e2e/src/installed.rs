@@ -3,17 +3,37 @@
 //! all (`MALLARD_REQUIRE_PROGRAMS=1`), it fails instead.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use libtest_mimic::{Failed, Trial};
 
-/// The program's file: on `PATH`, or where Debian keeps servers, which is not on everybody's `PATH`.
+/// The program's file: on `PATH`, or where Debian keeps servers, which is not on everybody's `PATH`; or where the name says, if it
+/// is a path. A `*` in the name stands for what differs from release to release.
 pub fn find(program: &str) -> Option<PathBuf> {
+    if let Some((folder, name)) = program.rsplit_once('/') {
+        return find_in(Path::new(folder), name);
+    }
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain([PathBuf::from("/usr/sbin")])
-        .map(|folder| folder.join(program))
-        .find(|file| file.is_file())
+        .find_map(|folder| find_in(&folder, program))
+}
+
+fn find_in(folder: &Path, name: &str) -> Option<PathBuf> {
+    let Some((start, end)) = name.split_once('*') else {
+        return Some(folder.join(name)).filter(|file| file.is_file());
+    };
+    let entries = std::fs::read_dir(folder).ok()?;
+    let files = entries.flatten().map(|entry| entry.path());
+    let mut fitting: Vec<PathBuf> = files
+        .filter(|file| {
+            let name = file.file_name().and_then(|name| name.to_str());
+            name.and_then(|name| name.strip_prefix(start)?.strip_suffix(end))
+                .is_some()
+        })
+        .collect();
+    fitting.sort();
+    fitting.pop()
 }
 
 /// Those of the programs that are not installed.

@@ -47,7 +47,7 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-fn program(name: &str) -> String {
+pub fn program(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("programs")
         .join(name);

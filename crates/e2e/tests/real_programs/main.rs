@@ -13,6 +13,7 @@ mod databases;
 mod desktop;
 mod everyday;
 mod languages;
+mod php;
 mod vcs;
 
 use std::path::Path;
@@ -45,6 +46,7 @@ fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     cases.extend(everyday::cases());
     cases.extend(languages::cases());
+    cases.extend(php::cases());
     cases.extend(compilers::cases());
     cases.extend(vcs::cases());
     cases.extend(databases::cases());
