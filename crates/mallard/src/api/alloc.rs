@@ -4,7 +4,7 @@
 //! pointer, one comparison, one load of the block. Above, a second table, and from 32 KiB up to what
 //! caches hold, the position of the leading bit. `docs/design/fast-path.md` shows the instructions.
 
-use super::free::{class_at, size_at};
+use super::free::size_at;
 use super::interval::errands;
 use super::start::{self, JUNK_ALLOC, XMALLOC, ZERO, extras, start};
 use crate::arena::{self, large, oversize};
@@ -14,6 +14,7 @@ use crate::class::{
 };
 use crate::die;
 use crate::heap::{HEAP, NATURAL_MAX, advice};
+use crate::space::region::fast_lookup;
 use crate::sys::atomic::{AtomicUsize, Ordering, settle};
 use crate::sys::{errno, mem};
 use core::ptr::null_mut;
@@ -220,11 +221,22 @@ fn alloc_zeroed_tailored(size: usize) -> *mut u8 {
 /// Clears a new block that caches hold to its end, unless it is null.
 #[inline(never)]
 pub(super) fn zeroed(block: *mut u8) -> *mut u8 {
+    let Some(place) = fast_lookup(block.addr()) else {
+        return zeroed_outside(block);
+    };
+    debug_assert!(place.size() > 0);
+    // SAFETY: the block is new, and so long.
+    unsafe { core::ptr::write_bytes(block, 0, place.size()) };
+    block
+}
+
+/// The same of one that lies outside the first region, or is null.
+#[cold]
+#[inline(never)]
+fn zeroed_outside(block: *mut u8) -> *mut u8 {
     if !block.is_null() {
-        let class = class_at(block.addr());
-        debug_assert!(class.is_cachable() && class != Class::NONE);
         // SAFETY: the block is new, and so long.
-        unsafe { core::ptr::write_bytes(block, 0, Place::of(class).size()) };
+        unsafe { core::ptr::write_bytes(block, 0, size_at(block.addr())) };
     }
     block
 }

@@ -30,8 +30,8 @@ impl Arena {
             return BinFigures::default();
         };
         let lock = bin.0.raw().reading();
+        Self::each_stored(bin, stored);
         let b = bin.0.lock();
-        b.store.blocks().iter().copied().for_each(stored);
         let slabs = if class.is_slab() {
             let record = super::slab::Slab::record_size(class.shape());
             b.counts.slabs as usize * meta::size_taken(record)
@@ -43,6 +43,25 @@ impl Arena {
             with_room: b.counts.part_used + b.spares() as u32,
             metadata: slabs + b.store.array_size(),
             lock,
+        }
+    }
+
+    /// Calls `f` with the blocks in a store, some at a time: threads that want the lock do not wait for all of it.
+    fn each_stored(bin: &Bin, mut f: impl FnMut(usize)) {
+        let (mut seen, mut some) = (0, [0; 64]);
+        loop {
+            let n = {
+                let b = bin.0.lock();
+                let left = b.store.blocks().get(seen..).unwrap_or_default();
+                let n = left.len().min(some.len());
+                some[..n].copy_from_slice(&left[..n]);
+                n
+            };
+            some[..n].iter().copied().for_each(&mut f);
+            seen += n;
+            if n < some.len() {
+                return;
+            }
         }
     }
 

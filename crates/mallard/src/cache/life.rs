@@ -25,12 +25,42 @@ struct Registry {
     orphans: Option<&'static ThreadCache>,
     spare: Option<&'static ThreadCache>,
     spares: usize,
+    /// How many more of them are kept while anybody walks.
+    more_spare: usize,
     /// Of the caches that belong to no thread.
     numbers: manual::Numbers,
+    /// Those who go through the lists, the last first.
+    walkers: Option<NonNull<Walker>>,
+}
+
+/// Somebody who goes from cache to cache ([`each`]) and holds the registry's lock for each step alone, so that threads begin and
+/// end meanwhile. A cache that leaves its list has everyone who would come to it next go past it. The record of a cache stays a
+/// cache's while anyone walks, so that whoever looks at one need not know whether its thread has ended.
+struct Walker {
+    next: Cell<Option<&'static ThreadCache>>,
+    others: Cell<Option<NonNull<Walker>>>,
+}
+
+impl Registry {
+    /// Has everyone go past a cache that is about to leave its list.
+    #[cold]
+    #[inline(never)]
+    fn go_past(&self, cache: &ThreadCache) {
+        let mut at = self.walkers;
+        while let Some(walker) = at {
+            // SAFETY: who walks takes itself off this list before it ends, under the lock that is held.
+            let walker = unsafe { walker.as_ref() };
+            let is_next = |next: &ThreadCache| core::ptr::eq(next, cache);
+            if walker.next.get().is_some_and(is_next) {
+                walker.next.set(cache.next.get());
+            }
+            at = walker.others.get();
+        }
+    }
 }
 
 /// Empty caches that are kept, each with the arrays of its stacks, some KiB: none for more than so many blocks.
-const MOST_SPARE: usize = 8;
+pub(super) const MOST_SPARE: usize = 8;
 const SPARE_BLOCKS: usize = 255;
 
 // SAFETY: caches may be referred to from any thread; see `Sync` of ThreadCache.
@@ -43,7 +73,9 @@ static REGISTRY: Mutex<Registry> = Mutex::named(
         orphans: None,
         spare: None,
         spares: 0,
+        more_spare: 0,
         numbers: manual::Numbers::NONE,
+        walkers: None,
     },
 );
 /// Whether a fork has left caches to give back.
@@ -155,6 +187,9 @@ fn enrol(cache: &'static ThreadCache) {
 
 fn strike_off(cache: &'static ThreadCache) {
     let mut registry = REGISTRY.lock();
+    if registry.walkers.is_some() {
+        registry.go_past(cache);
+    }
     let (prev, next) = (cache.prev.take(), cache.next.take());
     if let Some(next) = next {
         next.prev.set(prev);
@@ -207,7 +242,7 @@ fn unmake(cache: &'static ThreadCache) {
 /// Keeps an empty cache, if there are not enough of them; tells whether it did.
 fn keep(cache: &'static ThreadCache) -> bool {
     let mut registry = REGISTRY.lock();
-    if registry.spares == MOST_SPARE {
+    if registry.spares >= MOST_SPARE + registry.more_spare {
         return false;
     }
     registry.spares += 1;
@@ -222,18 +257,85 @@ pub fn threads() -> u32 {
 }
 
 /// Calls `f` with every cache that may hold blocks, those that belong to no thread and those of threads
-/// that a fork left behind included. Its thread may run meanwhile: only what the cache says may be asked
-/// from outside may be asked.
+/// that a fork left behind included. Its thread may run, and end, meanwhile: only what the cache says may be
+/// asked from outside may be asked. No lock is held in `f`.
 pub fn each(mut f: impl FnMut(&ThreadCache)) {
-    let registry = REGISTRY.lock();
-    for first in [registry.live, registry.orphans] {
-        let mut at = first;
-        while let Some(cache) = at {
-            f(cache);
-            at = cache.next.get();
+    each_of(&mut f);
+}
+
+#[inline(never)]
+fn each_of(f: &mut dyn FnMut(&ThreadCache)) {
+    let walker = Walker {
+        next: Cell::new(None),
+        others: Cell::new(None),
+    };
+    let walk = Walk::begin(&walker);
+    while let Some(cache) = walk.step() {
+        f(cache);
+    }
+    walker.next.set(REGISTRY.lock().orphans);
+    while let Some(cache) = walk.step() {
+        f(cache);
+    }
+    let numbers = REGISTRY.lock().numbers.end();
+    (0..numbers).filter_map(manual::get).for_each(f);
+}
+
+/// A walker that is on the list.
+struct Walk<'a>(&'a Walker);
+
+impl<'a> Walk<'a> {
+    fn begin(walker: &'a Walker) -> Self {
+        let mut registry = REGISTRY.lock();
+        walker.next.set(registry.live);
+        walker.others.set(registry.walkers);
+        registry.walkers = Some(NonNull::from(walker));
+        registry.more_spare = usize::MAX - MOST_SPARE;
+        Walk(walker)
+    }
+
+    #[inline(never)]
+    fn step(&self) -> Option<&'static ThreadCache> {
+        let _registry = REGISTRY.lock();
+        let cache = self.0.next.get()?;
+        self.0.next.set(cache.next.get());
+        Some(cache)
+    }
+}
+
+impl Drop for Walk<'_> {
+    fn drop(&mut self) {
+        let me = NonNull::from(self.0);
+        let mut registry = REGISTRY.lock();
+        if registry.walkers == Some(me) {
+            registry.walkers = self.0.others.get();
+        }
+        let mut at = registry.walkers;
+        while let Some(walker) = at {
+            // SAFETY: as in `go_past`.
+            let walker = unsafe { walker.as_ref() };
+            if walker.others.get() == Some(me) {
+                walker.others.set(self.0.others.get());
+            }
+            at = walker.others.get();
+        }
+        if registry.walkers.is_some() {
+            return;
+        }
+        registry.more_spare = 0;
+        while registry.spares > MOST_SPARE {
+            let Some(cache) = registry.spare else { break };
+            registry.spare = cache.next.take();
+            registry.spares -= 1;
+            unmake(cache);
         }
     }
-    manual::each(&registry.numbers, f);
+}
+
+/// How many empty caches are kept.
+#[cfg(test)]
+pub fn spares() -> usize {
+    REGISTRY.lock().spares
 }
 
 /// The lock of the registry, for `fork`.
@@ -245,6 +347,8 @@ pub fn lock() -> &'static RawLock {
 pub fn after_fork() {
     let mine = current();
     let mut registry = REGISTRY.lock();
+    // They were other threads.
+    (registry.walkers, registry.more_spare) = (None, 0);
     let mut at = registry.live.take();
     arena::made().for_each(|a| a.after_fork(0));
     while let Some(cache) = at {
@@ -274,6 +378,7 @@ fn adopt_one() -> bool {
     let orphan = {
         let mut registry = REGISTRY.lock();
         let orphan = registry.orphans.take();
+        orphan.iter().for_each(|orphan| registry.go_past(orphan));
         registry.orphans = orphan.and_then(|o| o.next.take());
         ORPHANS.store(registry.orphans.is_some(), Ordering::Relaxed);
         orphan

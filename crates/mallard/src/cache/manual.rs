@@ -38,6 +38,11 @@ impl Numbers {
         end: 0,
         free_from: 0,
     };
+
+    /// All numbers from here on were never used.
+    pub fn end(&self) -> u32 {
+        self.end as u32
+    }
 }
 
 fn place(number: usize) -> Option<&'static AtomicPtr<ThreadCache>> {
@@ -97,8 +102,8 @@ pub fn take(numbers: &mut Numbers, number: u32) -> Option<&'static ThreadCache> 
     Some(cache)
 }
 
-/// Calls `f` with each of them, whose user may run meanwhile.
-pub fn each(numbers: &Numbers, f: impl FnMut(&ThreadCache)) {
+/// Calls `f` with each of them.
+fn each(numbers: &Numbers, f: impl FnMut(&ThreadCache)) {
     let all = (0..numbers.end).filter_map(|number| get(number as u32));
     all.for_each(f);
 }

@@ -2,14 +2,15 @@
 //!
 //! Each test runs its thread: a cache begins with one and ends with it.
 
-use super::length::{FIRST_BLOCKS, ROOM, THREAD_BYTES};
+use super::length::{FIRST_BLOCKS, MOST_BLOCKS, ROOM, THREAD_BYTES};
 use super::*;
 use crate::arena;
 use crate::class::CACHED_MAX;
 use crate::testing::alone;
 use std::collections::BTreeSet;
-use std::sync::Once;
+use std::sync::{Once, mpsc};
 use std::thread;
+use std::time::Duration;
 use std::vec::Vec;
 
 mod length;
@@ -434,6 +435,48 @@ fn a_cache_by_hand_outlives_its_thread_and_its_number_is_used_again() {
         assert_eq!(life::make_manual(), Some(number));
         assert!(life::destroy_manual(number) && life::destroy_manual(other));
     });
+}
+
+/// Who looks at all caches keeps no thread from beginning or ending, not even the one whose cache comes next.
+#[test]
+fn threads_begin_and_end_while_somebody_goes_through_the_caches() {
+    const HANG: Duration = Duration::from_secs(60);
+    const THREADS: usize = 3 * life::MOST_SPARE;
+    let _alone = alone();
+    let (said, heard) = mpsc::channel();
+    let (ends, threads): (Vec<_>, Vec<_>) = (0..THREADS)
+        .map(|_| {
+            let (said, (end, ended)) = (said.clone(), mpsc::channel::<()>());
+            let body = move || {
+                assert!(life::current_or_new().is_some());
+                said.send(()).expect("the test listens");
+                ended.recv().unwrap_err();
+            };
+            (end, thread::spawn(body))
+        })
+        .unzip();
+    (0..THREADS).for_each(|_| heard.recv_timeout(HANG).expect("it has begun"));
+    let mut waiting = Some((ends, threads));
+    let mut seen = 0;
+    life::each(|cache| {
+        seen += 1;
+        assert!(cache.len(Class::of(64)) <= MOST_BLOCKS);
+        let Some((ends, threads)) = waiting.take() else {
+            return;
+        };
+        drop(ends);
+        let said = said.clone();
+        thread::spawn(move || {
+            threads
+                .into_iter()
+                .for_each(|thread| thread.join().expect("it ended"));
+            in_a_thread(|_| ());
+            said.send(()).expect("the test listens");
+        });
+        (heard.recv_timeout(HANG)).expect("threads end and begin meanwhile");
+    });
+    assert!(seen > 0);
+    assert!(life::spares() <= life::MOST_SPARE, "more than are kept");
 }
 
 #[test]

@@ -164,6 +164,8 @@ pub struct PageHeap {
     /// Held by the thread that purges, outside all other locks; where hooks have lent memory a flag is
     /// instead ([`PageHeap::hold`]).
     purging: Mutex<()>,
+    /// The refresh of the statistics that it was told in last.
+    told: AtomicU32,
 }
 
 impl PageHeap {
@@ -173,6 +175,7 @@ impl PageHeap {
             state: Mutex::named(Kind::Heap, State::new(id)),
             purging: Mutex::named(Kind::Purging, ()),
             rounds: AtomicU32::new(0),
+            told: AtomicU32::new(0),
             lending: Lending::new(),
             at_once: AtomicBool::new(false),
             ever_freed: AtomicBool::new(false),
@@ -183,6 +186,11 @@ impl PageHeap {
     /// Whether the run is of this page heap.
     pub fn owns(&self, addr: usize) -> bool {
         Region::find(addr).is_some_and(|r| r.chunk_of(addr).heap() == self.id)
+    }
+
+    /// Whether this refresh of the statistics comes to it for the first time.
+    pub fn is_untold(&self, refresh: u32) -> bool {
+        self.told.swap(refresh, Ordering::Relaxed) != refresh
     }
 
     /// Sets the cap on dirty pages, in effect from the next pages freed on.

@@ -1,7 +1,8 @@
 //! How a snapshot is taken: floor by floor, from the caches down.
 //!
 //! Blocks on stacks and in stores are looked up one by one in the page map, because those of one cache
-//! may be of any arena; where there is one arena, they are only counted.
+//! may be of any arena. That is a few steps for each, and as many for each arena. No lock is held meanwhile that a
+//! thread takes which begins, ends or allocates.
 
 use super::ZERO_REALLOCS;
 use super::figures::{ArenaFigures, Background, Bin, Extent, Large, Lock, Totals, run_class};
@@ -28,7 +29,15 @@ pub fn gather(snapshot: &mut Snapshot) {
             blocks(figures, arena);
         }
     }
-    HEAP.all().for_each(|heap| pages(snapshot, heap));
+    // The free pages of a page heap are the first arena's of those that it serves; of one that serves none any more, the
+    // first one's of all.
+    let refresh = snapshot.epoch as u32 + 1;
+    for arena in arena::made().filter(|arena| arena.heap().is_untold(refresh)) {
+        pages(snapshot, arena.index() as usize, arena.heap());
+    }
+    for heap in HEAP.all().filter(|heap| heap.is_untold(refresh)) {
+        pages(snapshot, 0, heap);
+    }
     shared(snapshot);
     merge(snapshot);
 }
@@ -197,11 +206,9 @@ pub fn retire(snapshot: &mut Snapshot, arena: &Arena) {
     figures.muzzy_purged = figures.muzzy_purged.plus(&totals.muzzy_purged);
 }
 
-/// The free pages of a page heap: they are the first arena's of those that it serves.
-fn pages(snapshot: &mut Snapshot, heap: &'static PageHeap) {
-    let mut arenas = arena::made();
-    let first = arenas.find(|a| core::ptr::eq(a.heap(), heap));
-    let Some(figures) = snapshot.arena_mut(first.map_or(0, |a| a.index() as usize)) else {
+/// The free pages of a page heap, told as those of an arena.
+fn pages(snapshot: &mut Snapshot, arena: usize, heap: &'static PageHeap) {
+    let Some(figures) = snapshot.arena_mut(arena) else {
         return;
     };
     let totals = heap.totals();

@@ -18,7 +18,7 @@ pub mod locks;
 mod now;
 mod snapshot;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use crate::heap::Purged;
 use crate::sys::atomic::{AtomicU64, Ordering};

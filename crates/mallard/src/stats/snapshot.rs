@@ -18,7 +18,8 @@ use core::ptr::NonNull;
 pub const ALL: usize = 4096;
 pub const DESTROYED: usize = 4097;
 
-/// A record of the list that a snapshot is.
+/// A record of the list that a snapshot is. A table leads to each by the arena's number, because a refresh looks one up for
+/// every block that caches hold.
 struct Node {
     figures: ArenaFigures,
     next: Option<NonNull<Node>>,
@@ -28,8 +29,84 @@ pub struct Snapshot {
     pub totals: Totals,
     /// How often the process's snapshot was refreshed up to this one.
     pub epoch: u64,
-    /// That of all arenas, that of destroyed ones, then those of arenas by their numbers.
+    /// That of all arenas, that of destroyed ones, then those of arenas as they were seen first.
     first: Option<NonNull<Node>>,
+    last: Option<NonNull<Node>>,
+    table: Table,
+}
+
+/// Where the records are, by [`Table::slot`].
+struct Table {
+    slots: Option<NonNull<Option<NonNull<Node>>>>,
+    len: usize,
+}
+
+impl Table {
+    const NONE: Table = Table {
+        slots: None,
+        len: 0,
+    };
+    const LEAST: usize = 16;
+
+    /// The place of the record with this index.
+    fn slot(index: usize) -> usize {
+        match index {
+            ALL => 0,
+            DESTROYED => 1,
+            arena => arena.saturating_add(2),
+        }
+    }
+
+    fn bytes(len: usize) -> usize {
+        len * size_of::<Option<NonNull<Node>>>()
+    }
+
+    #[inline(never)]
+    fn get(&self, index: usize) -> Option<NonNull<Node>> {
+        #[cfg(test)]
+        super::tests::step();
+        let slot = Table::slot(index);
+        if slot >= self.len {
+            return None;
+        }
+        // SAFETY: the table is initialised up to its length.
+        unsafe { *self.slots?.add(slot).as_ptr() }
+    }
+
+    /// Makes room for a record; none when memory is out.
+    fn reach(&mut self, index: usize) -> Option<()> {
+        let slot = Table::slot(index);
+        if slot < self.len {
+            return Some(());
+        }
+        let len = (slot + 1).next_power_of_two().max(Table::LEAST);
+        let new = meta::take(Table::bytes(len))?.cast::<Option<NonNull<Node>>>();
+        // SAFETY: the room is so long and nobody else's; zeros are no records.
+        unsafe {
+            new.write_bytes(0, len);
+            if let Some(old) = self.slots {
+                new.copy_from_nonoverlapping(old, self.len);
+            }
+        }
+        self.give();
+        (self.slots, self.len) = (Some(new), len);
+        Some(())
+    }
+
+    fn set(&mut self, index: usize, node: NonNull<Node>) {
+        if let Some(slots) = self.slots {
+            // SAFETY: there is room, which `reach` made.
+            unsafe { slots.add(Table::slot(index)).write(Some(node)) };
+        }
+    }
+
+    fn give(&mut self) {
+        if let Some(slots) = self.slots.take() {
+            // SAFETY: taken with this size, and nobody goes by it any more.
+            unsafe { meta::give(slots.cast(), Table::bytes(self.len)) };
+        }
+        self.len = 0;
+    }
 }
 
 // SAFETY: the records are the snapshot's own.
@@ -43,12 +120,15 @@ impl Snapshot {
             totals: Totals::ZERO,
             epoch: 0,
             first: None,
+            last: None,
+            table: Table::NONE,
         }
     }
 
     /// The figures of the arena with this number, [`ALL`] or [`DESTROYED`].
     pub fn arena(&self, index: usize) -> Option<&ArenaFigures> {
-        self.each().find(|a| a.index == index)
+        // SAFETY: as in `each`.
+        (self.table.get(index)).map(|node| unsafe { &node.as_ref().figures })
     }
 
     /// All arenas that there are.
@@ -86,12 +166,15 @@ impl Snapshot {
             // SAFETY: as in `each`; the snapshot is borrowed mutably, and no record comes twice.
             let node = unsafe { at?.as_mut() };
             at = node.next;
+            #[cfg(test)]
+            super::tests::step();
             Some(&mut node.figures)
         })
     }
 
     pub(super) fn arena_mut(&mut self, index: usize) -> Option<&mut ArenaFigures> {
-        self.each_mut().find(|a| a.index == index)
+        // SAFETY: as in `each`; the snapshot is borrowed mutably.
+        (self.table.get(index)).map(|mut node| unsafe { &mut node.as_mut().figures })
     }
 
     /// Makes sure of a record for everything; none when memory is out.
@@ -108,35 +191,31 @@ impl Snapshot {
 
     /// The record with this index, made at the end of the list if need be.
     fn record(&mut self, index: usize) -> Option<NonNull<Node>> {
-        let mut link = &raw mut self.first;
-        // SAFETY: links are the snapshot's and its records', which nobody else refers to meanwhile.
-        while let Some(node) = unsafe { *link } {
-            // SAFETY: as above.
-            unsafe {
-                if (*node.as_ptr()).figures.index == index {
-                    return Some(node);
-                }
-                link = &raw mut (*node.as_ptr()).next;
-            }
+        if let Some(node) = self.table.get(index) {
+            return Some(node);
         }
+        self.table.reach(index)?;
         let node = meta::take(size_of::<Node>())?.cast::<Node>();
         // SAFETY: the record is as large and aligned as a node and nobody else's. All of a node's
-        // figures are numbers, or options and flags of which zero is a value.
+        // figures are numbers, or options and flags of which zero is a value. The last one is the
+        // snapshot's.
         unsafe {
             node.write_bytes(0, 1);
             (*node.as_ptr()).figures.index = index;
-            *link = Some(node);
+            match self.last {
+                Some(last) => (*last.as_ptr()).next = Some(node),
+                None => self.first = Some(node),
+            }
         }
+        self.last = Some(node);
+        self.table.set(index, node);
         Some(node)
     }
 
     /// A copy; none when memory is out.
     fn copy(&self) -> Option<Snapshot> {
-        let mut copy = Snapshot {
-            totals: self.totals,
-            epoch: self.epoch,
-            first: None,
-        };
+        let mut copy = Snapshot::empty();
+        (copy.totals, copy.epoch) = (self.totals, self.epoch);
         for figures in self.each() {
             let mut to = copy.record(figures.index)?;
             // SAFETY: the record is the copy's, which nobody else refers to; figures are plain data.
@@ -155,6 +234,8 @@ unsafe fn walk<'a>(mut at: Option<NonNull<Node>>) -> impl Iterator<Item = &'a Ar
         // SAFETY: the caller's promise.
         let node = unsafe { at?.as_ref() };
         at = node.next;
+        #[cfg(test)]
+        super::tests::step();
         Some(&node.figures)
     })
 }
@@ -168,6 +249,7 @@ impl Drop for Snapshot {
                 meta::give(node.cast(), size_of::<Node>());
             }
         }
+        self.table.give();
     }
 }
 

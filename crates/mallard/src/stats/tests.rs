@@ -1,4 +1,23 @@
 use super::figures::{Shown, run_class};
+use super::refresh;
+use std::cell::Cell;
+
+std::thread_local! {
+    /// Records that this thread has come to.
+    static STEPS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Counts a record that is looked at or looked up.
+pub fn step() {
+    STEPS.with(|steps| steps.set(steps.get() + 1));
+}
+
+/// Steps of a refresh.
+pub fn steps() -> usize {
+    let before = STEPS.get();
+    assert!(refresh());
+    STEPS.get() - before
+}
 
 #[test]
 fn runs_of_pages_have_jemallocs_classes() {

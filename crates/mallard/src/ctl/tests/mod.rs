@@ -8,6 +8,7 @@ mod interface;
 mod options;
 mod properties;
 mod reference;
+mod refresh;
 mod rules;
 
 use crate::ctl;
