@@ -43,3 +43,37 @@ fn a_program_lives_and_ends_as_on_the_system_s_allocator() {
         }
     }
 }
+
+/// A plug-in that carries the archive and keeps it to itself is closed while threads that used it run on: their ends, forks and the
+/// plug-in's background thread still run its code.
+#[test]
+fn a_plugin_with_an_allocator_of_its_own_is_closed() {
+    let program = Source::new("closed.c").flags(&["-O1"]).compile();
+    let plain = ["-O1", "-shared", "-fPIC"];
+    let on_system = Source::new("closed-plugin.c").flags(&plain).compile();
+    let sandbox = Sandbox::temporary(Allocator::System);
+    // Each of the two ways to use one's own allocator in a plug-in.
+    let exports = sandbox.write("exports", "{ global: work; local: *; };\n");
+    let hidden = format!("-Wl,--version-script={}", exports.display());
+    let mut plugins = vec![on_system];
+    for library in Library::under_test().iter().filter(|l| l.is_mallard()) {
+        for way in [hidden.as_str(), "-Wl,-Bsymbolic"] {
+            let source = Source::new("closed-plugin.c").flags(&plain).flags(&[way]);
+            plugins.push(source.link(library.archive()).compile());
+        }
+    }
+    for plugin in plugins {
+        for load in [None, Some("load")] {
+            let outcome = sandbox
+                .run_to_any_end(
+                    sandbox
+                        .plain_command(&program)
+                        .env("MALLOC_CONF", "background_thread:true,dirty_decay_ms:50")
+                        .arg(&plugin)
+                        .args(load),
+                )
+                .unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(outcome.expect_success(), "survived\n", "{plugin:?}");
+        }
+    }
+}

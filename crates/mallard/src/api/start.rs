@@ -12,7 +12,7 @@ use crate::space::meta::{self, HugePages};
 use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 use crate::sys::count::Kind;
 use crate::sys::lock::{self, RawLock};
-use crate::sys::{cpu, mem, message};
+use crate::sys::{cpu, mem, message, stay};
 use crate::{arena, fork};
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
@@ -110,6 +110,7 @@ impl conf::Sink for Messages {
 
 #[cold]
 fn first() {
+    stay::link();
     STARTING.lock();
     if !STARTED.load(Ordering::Relaxed) {
         #[cfg(feature = "c-symbols")]

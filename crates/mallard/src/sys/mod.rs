@@ -3,7 +3,7 @@
 //! `mem` wraps the memory system calls, `tls` finds the calling thread's cache, `lock` is the one
 //! kind of lock and `bell` what a sleeping thread is woken by (both over `futex`), `bits` the 512-bit maps, `time` the clock, `numa` tells nodes of memory apart, `cpu` CPUs, `hint` tells the processor what comes, `errno` keeps the caller's `errno`,
 //! `message` says a line, `fault` ends the process with one, `label` has texts that cost no address, `meter` is what a lock tells of itself,
-//! `count` is for builds that count what threads do to each other. Nothing here knows what an allocation
+//! `stay` has the loader keep the object that we are part of, `count` is for builds that count what threads do to each other. Nothing here knows what an allocation
 //! is, and nothing here allocates.
 
 pub mod atomic;
@@ -29,6 +29,8 @@ pub mod message;
 pub mod meter;
 #[cfg(not(loom))]
 pub mod numa;
+#[cfg(not(loom))]
+pub mod stay;
 #[cfg(not(loom))]
 pub mod time;
 #[cfg(not(loom))]

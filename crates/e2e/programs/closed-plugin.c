@@ -1,0 +1,16 @@
+/* A plug-in with an allocator that only it uses: see closed.c. */
+#include <stdlib.h>
+#include <string.h>
+
+__attribute__((visibility("default"))) void work(void) {
+  enum { BLOCKS = 500 };
+  void *blocks[BLOCKS];
+  for (int round = 0; round < 4; round++) {
+    for (int i = 0; i < BLOCKS; i++) {
+      blocks[i] = malloc(100 + (size_t)i * 91);
+      if (blocks[i] == NULL) abort();
+      memset(blocks[i], 1, 64);
+    }
+    for (int i = 0; i < BLOCKS; i++) free(blocks[i]);
+  }
+}

@@ -1,0 +1,81 @@
+//! The object that carries the allocator is never unloaded.
+//!
+//! Threads hold a key whose destructor is in it, a thread of ours may run in it, and the C library calls it
+//! around forks. A plug-in that `dlclose` unmaps would leave all of them behind. So the object asks the loader, when it is
+//! loaded, to keep it. The program itself stays in any case, and `libmallard.so` is linked so that it does: its linker script
+//! leaves this out.
+
+use core::ffi::{c_char, c_int, c_void};
+use core::mem::{MaybeUninit, transmute};
+use core::ptr::null_mut;
+
+/// Called by the loader, with its lock held by the calling thread: nobody can be in the way of the calls below.
+#[used]
+#[unsafe(link_section = ".init_array.mallard_stay")]
+static AT_THE_START: extern "C" fn() = stay;
+
+/// Has the linker take this file out of an archive; no code comes of it.
+#[inline(always)]
+pub fn link() {
+    // SAFETY: a relocation that changes nothing.
+    unsafe {
+        core::arch::asm!(
+            ".reloc ., R_X86_64_NONE, {stay}",
+            stay = sym stay,
+            options(nomem, nostack, preserves_flags),
+        );
+    }
+}
+
+/// What is known of an object: the beginning of the C library's `struct link_map`.
+#[repr(C)]
+struct LinkMap {
+    base: usize,
+    name: *const c_char,
+}
+
+const RTLD_DL_LINKMAP: c_int = 2;
+
+extern "C" fn stay() {
+    let (dladdr1, dlopen): (usize, usize);
+    // A static program has neither.
+    // SAFETY: reads the addresses that the loader wrote.
+    unsafe {
+        core::arch::asm!(
+            ".weak dladdr1",
+            ".weak dlopen",
+            "mov {dladdr1}, qword ptr [rip + dladdr1@GOTPCREL]",
+            "mov {dlopen}, qword ptr [rip + dlopen@GOTPCREL]",
+            dladdr1 = out(reg) dladdr1,
+            dlopen = out(reg) dlopen,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    if dladdr1 == 0 || dlopen == 0 {
+        return;
+    }
+    type Dladdr1 =
+        unsafe extern "C" fn(usize, *mut libc::Dl_info, *mut *mut LinkMap, c_int) -> c_int;
+    type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
+    // SAFETY: the functions have these types.
+    let (dladdr1, dlopen) = unsafe {
+        (
+            transmute::<usize, Dladdr1>(dladdr1),
+            transmute::<usize, Dlopen>(dlopen),
+        )
+    };
+    let (mut info, mut map) = (MaybeUninit::uninit(), null_mut());
+    let here = stay as *const () as usize;
+    // SAFETY: both places may be written; the loader's record of the object stays as long as the object. The program's name is
+    // empty there.
+    unsafe {
+        if dladdr1(here, info.as_mut_ptr(), &mut map, RTLD_DL_LINKMAP) != 0
+            && let Some(map) = map.as_ref()
+            && *map.name != 0
+        {
+            let mode = libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
+            // The loader takes the namespace from the return address, so this is no jump.
+            core::hint::black_box(dlopen(map.name, mode));
+        }
+    }
+}
