@@ -64,6 +64,15 @@ int main(int count, char **arguments) {
     } else if (strcmp(name, "inside_huge") == 0) {
         announce((char *)malloc(64 << 20) + (5 << 20));
         in_thread(free_once, victim);
+    } else if (strcmp(name, "usable_inside_large") == 0) {
+        announce((char *)malloc(1 << 20) + 8192);
+        CHECK(malloc_usable_size(victim) == 0);
+    } else if (strcmp(name, "realloc_inside_large") == 0) {
+        announce((char *)malloc(1 << 20) + 8192);
+        CHECK(realloc(victim, 100) == NULL);
+    } else if (strcmp(name, "double_cached_large") == 0) {
+        announce(malloc(256 << 10));
+        in_thread(free_twice, victim);
     } else if (strcmp(name, "double_small") == 0) {
         announce(malloc(200));
         in_thread(free_twice, victim);

@@ -7,10 +7,11 @@ use mallard_e2e::{Allocator, Library, Sandbox};
 const SIGABRT: i32 = 6;
 
 fn aborts_with_one_line(misuse: &str) {
-    aborts_with_one_line_under("", misuse);
+    aborts_with_one_line_under("", misuse, "");
 }
 
-fn aborts_with_one_line_under(options: &str, misuse: &str) {
+/// The line has the words in it.
+fn aborts_with_one_line_under(options: &str, misuse: &str, words: &str) {
     let program = Source::new("misuse.c")
         .flags(&["-O0", "-Wno-use-after-free", "-Wno-unused-result"])
         .compile();
@@ -48,6 +49,10 @@ fn aborts_with_one_line_under(options: &str, misuse: &str) {
         assert!(
             message.contains(&address),
             "the line names the address {address}: {message}"
+        );
+        assert!(
+            message.contains(words),
+            "the line says '{words}': {message}"
         );
     }
 }
@@ -97,6 +102,19 @@ fn second_free_of_a_large_block() {
     aborts_with_one_line("double_large");
 }
 
+/// One that caches may hold is seen when the cache is given back.
+#[test]
+fn second_free_of_a_large_block_that_caches_hold() {
+    aborts_with_one_line("double_cached_large");
+}
+
+#[test]
+fn a_pointer_inside_a_block_is_not_called_freed_when_it_is_asked_for_its_size() {
+    for misuse in ["usable_inside_large", "realloc_inside_large"] {
+        aborts_with_one_line_under("", misuse, "mallard: use of 0x");
+    }
+}
+
 #[test]
 fn second_free_by_another_thread() {
     aborts_with_one_line("double_across_threads");
@@ -105,6 +123,6 @@ fn second_free_by_another_thread() {
 #[test]
 fn without_caches_a_second_free_is_seen_at_once() {
     for options in ["tcache:false", "junk:true", "zero:true"] {
-        aborts_with_one_line_under(options, "double_small_at_once");
+        aborts_with_one_line_under(options, "double_small_at_once", "");
     }
 }

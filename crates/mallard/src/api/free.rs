@@ -99,7 +99,7 @@ pub(super) fn free_run(at: usize) {
 #[inline(never)]
 fn dealloc_uncached(block: usize, class: Class) {
     if class == Class::NONE {
-        large::pages_of(block);
+        large::check_free(block);
     } else {
         arena::expect_block(class, block);
     }

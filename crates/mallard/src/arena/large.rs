@@ -202,12 +202,18 @@ fn describe(p: usize, pages: usize, arena: u16) {
 
 /// The pages of the large block at `p` and its arena; ends the process when there is none.
 pub fn pages_of(p: usize) -> (usize, u16) {
-    let (_, pages, arena) = find(p);
+    let (_, pages, arena) = find(p, "use");
     (pages, arena)
 }
 
-/// The large block at `p`: its region, its pages and its arena; ends the process when there is none.
-fn find(p: usize) -> (&'static Region, usize, u16) {
+/// As [`pages_of`], for a block that is to be freed.
+pub fn check_free(p: usize) {
+    find(p, "free");
+}
+
+/// The large block at `p`: its region, its pages and its arena; ends the process when there is none, and says what
+/// it was looked for.
+fn find(p: usize, purpose: &str) -> (&'static Region, usize, u16) {
     if let Some(region) = Region::find(p)
         && let PageRecord::Large { pages, arena, line } = region.record_of(p)
     {
@@ -215,11 +221,11 @@ fn find(p: usize) -> (&'static Region, usize, u16) {
             return (region, pages, arena as u16);
         }
         die!(
-            "free of {p:#x}, which points inside a block of {} bytes",
+            "{purpose} of {p:#x}, which points inside a block of {} bytes",
             pages * PAGE
         );
     }
-    die!("free of {p:#x}, which is not an allocated block")
+    die!("{purpose} of {p:#x}, which is not an allocated block")
 }
 
 /// The run of pages that a block of so many at `p` has: one that begins inside a page has one more.
@@ -230,7 +236,7 @@ fn run_of(p: usize, pages: usize) -> (usize, usize) {
 
 /// Takes the block out of the page map; what is left to do is to free its run: where that is and how many pages it has.
 pub fn forget(p: usize) -> (usize, usize) {
-    let (region, pages, arena) = find(p);
+    let (region, pages, arena) = find(p, "free");
     region.describe(p, 1, Class::NONE, PageRecord::None);
     let (run, len) = run_of(p, pages);
     count_freed(arena, pages, len - pages);

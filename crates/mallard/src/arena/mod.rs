@@ -439,7 +439,7 @@ pub fn expect_block(class: Class, p: usize) {
         slab::Misuse::Inside(p, class).die();
     }
     if !class.is_slab() {
-        large::pages_of(p);
+        large::check_free(p);
     }
 }
 
