@@ -1,15 +1,61 @@
 //! What the unit tests share.
 //!
-//! Page heap, arenas and caches are the process's, and so are their figures: a test that compares
-//! figures takes this lock for its whole length, and so does every test that changes them.
+//! Page heap, arenas and caches are the process's, and so are their figures, budgets and ticks. A test that compares them
+//! or changes them has a process of its own ([`own_process`]): what another test has left, or does meanwhile, is nothing to it.
+//! Within it [`alone`] keeps cases of a property apart.
 
 use crate::heap::HEAP;
+use std::collections::BTreeSet;
 use std::format;
 use std::path::Path;
 use std::string::String;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread::sleep;
 use std::time::Duration;
+
+/// Names the test whose process this is.
+const MARK: &str = "MALLARD_UNIT_TEST";
+
+/// For the beginning of a test: has the rest of it run in a process of its own, and returns in this one, with the value that
+/// is given. In a property the first case does so for all of them.
+macro_rules! own_process {
+    () => {
+        $crate::testing::own_process!(())
+    };
+    ($done:expr) => {
+        fn place_of_this_test() {}
+        if $crate::testing::is_handed_over(core::any::type_name_of_val(&place_of_this_test)) {
+            return $done;
+        }
+    };
+}
+pub(crate) use own_process;
+
+/// Whether the test that a function is within has run elsewhere, which it does unless this process is for it.
+pub fn is_handed_over(within: &str) -> bool {
+    static DONE: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let path = within.trim_end_matches("::place_of_this_test");
+    let path = path.trim_end_matches("::{{closure}}");
+    let test = path.split_once("::").map_or(path, |(_, test)| test);
+    if std::env::var_os(MARK).is_some_and(|mark| mark == test) {
+        return false;
+    }
+    let is_first = (DONE.lock().unwrap_or_else(PoisonError::into_inner)).insert(test.into());
+    if is_first {
+        let this = std::env::current_exe().expect("the path of this test");
+        let output = std::process::Command::new(this)
+            .args(["--exact", test, "--include-ignored", "--nocapture"])
+            .env(MARK, test)
+            .output()
+            .expect("the test binary runs");
+        let text =
+            String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        // Where no test has this name none fails either.
+        let passed = output.status.success() && text.contains("test result: ok. 1 passed");
+        assert!(passed, "{}\n{text}", output.status);
+    }
+    true
+}
 
 /// Milliseconds that a thread is given to end after its test; one that takes the lock again and again does not end.
 const END_MS: u32 = 5;

@@ -68,6 +68,7 @@ mod tests {
 
     #[test]
     fn a_bin_is_made_once_whoever_asks_first() {
+        crate::testing::own_process!();
         let _alone = alone();
         let bins = Bins::new();
         let classes = [Class(1), Class(9), Class(CACHED_CLASSES as u8)];
@@ -90,6 +91,7 @@ mod tests {
 
     #[test]
     fn none_is_made_while_a_fork_holds_the_lock_of_the_arenas() {
+        crate::testing::own_process!();
         let _alone = alone();
         let (bins, class) = (Bins::new(), Class(9));
         thread::scope(|scope| {

@@ -49,6 +49,7 @@ mod tests {
 
     #[test]
     fn blocks_that_another_arenas_thread_frees_wait_in_the_store_where_they_are_asked_for() {
+        crate::testing::own_process!();
         let _alone = alone();
         drain(true);
         let class = Class::of(96);

@@ -52,6 +52,7 @@ mod tests {
 
     #[test]
     fn a_report_is_due_once_for_every_interval_that_was_passed() {
+        crate::testing::own_process!();
         let _alone = crate::testing::alone();
         let due = |bytes| {
             count(bytes);

@@ -111,6 +111,7 @@ mod tests {
 
     #[test]
     fn cpus_of_a_core_share_an_arena_and_arenas_are_numbered_without_gaps() {
+        crate::testing::own_process!();
         let _alone = alone();
         let of_cpus = |n: usize| {
             let all = OF_CPU[..n].iter().map(|a| a.load(Ordering::Relaxed));
@@ -130,6 +131,7 @@ mod tests {
 
     #[test]
     fn who_asks_is_told_an_arena_of_those_there_are() {
+        crate::testing::own_process!();
         let _alone = alone();
         assert_eq!((configure(None), here()), (Some(0), None));
         for each in [Each::Cpu, Each::Core] {

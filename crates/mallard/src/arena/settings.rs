@@ -218,6 +218,7 @@ mod tests {
 
     #[test]
     fn a_name_is_what_was_set_cut_off_or_what_the_number_gives() {
+        crate::testing::own_process!();
         let _alone = alone();
         assert_eq!(text(&table::any().unwrap().name()), "auto_0");
         let arena = made();
@@ -241,6 +242,7 @@ mod tests {
 
     #[test]
     fn decay_times_of_one_arena_are_not_those_of_another() {
+        crate::testing::own_process!();
         let _alone = alone();
         let (a, b) = (made(), made());
         let before = b.decay_times();

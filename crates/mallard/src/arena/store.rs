@@ -320,6 +320,7 @@ mod tests {
 
     #[test]
     fn stores_of_whole_pages_share_a_budget_and_those_of_long_blocks_a_smaller_one() {
+        crate::testing::own_process!();
         let _alone = alone();
         drain(true);
         let share = footprint() / RUN_SHARE;
@@ -343,6 +344,7 @@ mod tests {
 
     #[test]
     fn a_store_s_array_is_as_long_as_what_it_holds_needs_and_loses_none() {
+        crate::testing::own_process!();
         let _alone = alone();
         drain(true);
         // Of one whose blocks pass from thread to thread.
@@ -362,6 +364,7 @@ mod tests {
 
     #[test]
     fn a_heap_that_grows_takes_the_pages_that_lie_in_stores_unasked_for() {
+        crate::testing::own_process!();
         let _alone = alone();
         drain(true);
         let (arena, class) = (any().expect("there is memory"), Class::of(128 * 1024));

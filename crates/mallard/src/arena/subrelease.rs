@@ -421,6 +421,7 @@ mod tests {
 
     #[test]
     fn free_memory_between_blocks_goes_back_and_blocks_stay() {
+        crate::testing::own_process!();
         let _alone = alone();
         let class = Class::of(6000);
         let blocks = blocks(class, 12);
@@ -439,6 +440,7 @@ mod tests {
 
     #[test]
     fn a_slab_is_left_alone_until_it_was_for_a_while() {
+        crate::testing::own_process!();
         let _alone = alone();
         let before = HEAP.dirty_ms();
         HEAP.set_decay(1000, 0);
@@ -474,6 +476,7 @@ mod tests {
 
     #[test]
     fn a_region_given_back_while_others_are_hidden_is_free_with_them() {
+        crate::testing::own_process!();
         let _alone = alone();
         let class = Class::of(100);
         let slab = Slab::make(class, 0).expect("there is memory");
@@ -509,6 +512,7 @@ mod tests {
             seed in any::<u64>(),
             chance in 1_u64..64,
         ) {
+            crate::testing::own_process!(Ok(()));
             let _alone = alone();
             let class = Class(class);
             let slab = Slab::make(class, 0).expect("there is memory");

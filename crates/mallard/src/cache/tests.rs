@@ -74,6 +74,7 @@ fn out(class: Class) -> i64 {
 
 #[test]
 fn blocks_are_distinct_while_they_are_out_and_stacks_stay_within_bounds() {
+    crate::testing::own_process!();
     let _alone = alone();
     in_a_thread(|cache| {
         for class in Class::cachable() {
@@ -101,6 +102,7 @@ fn of_another_thread(class: Class, n: usize) -> Vec<usize> {
 
 #[test]
 fn blocks_of_another_thread_come_after_the_threads_own() {
+    crate::testing::own_process!();
     let _alone = alone();
     for class in [16, 64, 1024].map(Class::of) {
         let foreign = of_another_thread(class, theirs(class));
@@ -117,6 +119,7 @@ fn blocks_of_another_thread_come_after_the_threads_own() {
 
 #[test]
 fn another_threads_blocks_are_handed_out_where_there_is_no_room_above_them() {
+    crate::testing::own_process!();
     let _alone = alone();
     let class = Class::of(64);
     let n = theirs(class);
@@ -139,6 +142,7 @@ fn another_threads_blocks_are_handed_out_where_there_is_no_room_above_them() {
 
 #[test]
 fn what_lies_unused_goes_back_by_halves_while_the_rest_is_in_use() {
+    crate::testing::own_process!();
     let _alone = alone();
     let class = Class::of(64);
     in_a_thread(|cache| {
@@ -165,6 +169,7 @@ fn what_lies_unused_goes_back_by_halves_while_the_rest_is_in_use() {
 
 #[test]
 fn a_stack_that_nobody_touches_goes_back_with_its_room() {
+    crate::testing::own_process!();
     let _alone = alone();
     let class = Class::of(64);
     in_a_thread(|cache| {
@@ -186,6 +191,7 @@ fn a_stack_that_nobody_touches_goes_back_with_its_room() {
 
 #[test]
 fn blocks_below_a_mark_that_are_wanted_stay() {
+    crate::testing::own_process!();
     let _alone = alone();
     let class = Class::of(64);
     in_a_thread(|cache| {
@@ -207,6 +213,7 @@ fn blocks_below_a_mark_that_are_wanted_stay() {
 
 #[test]
 fn slow_events_come_round_to_every_class() {
+    crate::testing::own_process!();
     let _alone = alone();
     in_a_thread(|cache| {
         Class::cachable().for_each(|class| {
@@ -247,6 +254,7 @@ fn make_slabs(cache: &ThreadCache, class: Class) -> Vec<usize> {
 
 #[test]
 fn long_stacks_that_nobody_uses_go_back_soon_while_slabs_are_made() {
+    crate::testing::own_process!();
     let _alone = alone();
     let [used, idle, grows] = [48, 64, 2048].map(Class::of);
     in_a_thread(|cache| {
@@ -274,6 +282,7 @@ fn long_stacks_that_nobody_uses_go_back_soon_while_slabs_are_made() {
 
 #[test]
 fn a_class_above_the_limit_is_not_kept() {
+    crate::testing::own_process!();
     let _alone = alone();
     in_a_thread(|cache| {
         configure(1000, Use::Always);
@@ -291,6 +300,7 @@ fn a_class_above_the_limit_is_not_kept() {
 
 #[test]
 fn a_thread_that_ends_leaves_nothing_in_caches() {
+    crate::testing::own_process!();
     let _alone = alone();
     let before: Vec<i64> = Class::cachable().map(out).collect();
     let (threads, room) = (life::threads(), ROOM.load(Ordering::Relaxed));
@@ -314,6 +324,7 @@ fn a_thread_that_ends_leaves_nothing_in_caches() {
 
 #[test]
 fn a_thread_gets_the_cache_of_one_that_ended() {
+    crate::testing::own_process!();
     let _alone = alone();
     let mut seen = (0..3).map(|_| {
         let mut at = 0;
@@ -338,6 +349,7 @@ fn counted_now() -> (u64, u64, u64) {
 
 #[test]
 fn a_thread_that_counts_misses_no_byte_and_still_uses_its_cache() {
+    crate::testing::own_process!();
     let _alone = alone();
     let class = Class::of(64);
     in_a_thread(|cache| {
@@ -386,6 +398,7 @@ fn a_thread_that_counts_misses_no_byte_and_still_uses_its_cache() {
 
 #[test]
 fn a_peak_is_measured_from_where_it_was_forgotten() {
+    crate::testing::own_process!();
     let _alone = alone();
     in_a_thread(|_| {
         assert_eq!(counted_now().2, 0);
@@ -404,6 +417,7 @@ fn a_peak_is_measured_from_where_it_was_forgotten() {
 
 #[test]
 fn a_cache_by_hand_outlives_its_thread_and_its_number_is_used_again() {
+    crate::testing::own_process!();
     let _alone = alone();
     let class = Class::of(64);
     let (mut number, mut block) = (0, 0);
@@ -440,9 +454,11 @@ fn a_cache_by_hand_outlives_its_thread_and_its_number_is_used_again() {
 /// Who looks at all caches keeps no thread from beginning or ending, not even the one whose cache comes next.
 #[test]
 fn threads_begin_and_end_while_somebody_goes_through_the_caches() {
+    crate::testing::own_process!();
     const HANG: Duration = Duration::from_secs(60);
     const THREADS: usize = 3 * life::MOST_SPARE;
     let _alone = alone();
+    in_a_thread(|_| ());
     let (said, heard) = mpsc::channel();
     let (ends, threads): (Vec<_>, Vec<_>) = (0..THREADS)
         .map(|_| {
@@ -481,6 +497,7 @@ fn threads_begin_and_end_while_somebody_goes_through_the_caches() {
 
 #[test]
 fn caches_by_hand_are_as_many_as_flags_can_name() {
+    crate::testing::own_process!();
     let _alone = alone();
     in_a_thread(|_| {
         let numbers: Vec<u32> = core::iter::from_fn(life::make_manual).collect();
@@ -491,6 +508,7 @@ fn caches_by_hand_are_as_many_as_flags_can_name() {
 
 #[test]
 fn a_cache_in_the_middle_of_a_change_is_forgotten_by_the_child_of_a_fork() {
+    crate::testing::own_process!();
     let _alone = alone();
     let class = Class::of(64);
     in_a_thread(|_| {
@@ -519,6 +537,7 @@ fn a_cache_in_the_middle_of_a_change_is_forgotten_by_the_child_of_a_fork() {
 
 #[test]
 fn a_cache_that_is_switched_off_or_bounded_holds_nothing_beyond() {
+    crate::testing::own_process!();
     let _alone = alone();
     let class = Class::of(64);
     in_a_thread(|cache| {

@@ -185,6 +185,7 @@ mod tests {
 
     #[test]
     fn ranges_go_back_together_where_the_kernel_can_and_one_by_one_elsewhere() {
+        crate::testing::own_process!();
         let _alone = alone();
         let can = kernel_takes_many();
         for (together, calls) in [(0, 20), (1, 20), (2, 10), (7, 3), (1024, 1)] {
@@ -207,6 +208,7 @@ mod tests {
 
     #[test]
     fn a_range_that_is_refused_does_not_spoil_the_others() {
+        crate::testing::own_process!();
         let _alone = alone();
         let can = kernel_takes_many();
         configure(true, 8);
@@ -236,6 +238,7 @@ mod tests {
 
     #[test]
     fn lazily_taken_ranges_are_muzzy() {
+        crate::testing::own_process!();
         let _alone = alone();
         configure(true, 4);
         let ranges = written(9);
@@ -247,6 +250,7 @@ mod tests {
 
     #[test]
     fn the_first_range_tells_whether_calls_clear() {
+        crate::testing::own_process!();
         let _alone = alone();
         let can = kernel_takes_many();
         configure(false, 16);

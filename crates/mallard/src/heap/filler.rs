@@ -251,6 +251,7 @@ mod tests {
 
     #[test]
     fn the_first_chunk_by_address_serves_and_behind_the_near_ones_the_fullest() {
+        crate::testing::own_process!();
         let _alone = alone();
         let Some(heap) = grown() else { return };
         let chunks = RefCell::new(BTreeSet::new());

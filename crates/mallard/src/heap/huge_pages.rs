@@ -228,6 +228,7 @@ pub(super) mod tests {
 
     #[test]
     fn the_end_of_a_block_that_nobody_asked_for_has_no_huge_page() {
+        crate::testing::own_process!();
         let _alone = alone();
         let Some(heap) = grown() else { return };
         let pages = 4 * CHUNK_PAGES;
@@ -290,6 +291,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_heap_that_grows_as_fast_as_it_can_has_huge_pages_from_its_fifth_chunk_on() {
+        crate::testing::own_process!();
         let _alone = alone();
         if grown().is_none() {
             return;
@@ -308,6 +310,7 @@ pub(super) mod tests {
 
     #[test]
     fn what_a_young_process_fills_slowly_has_small_pages() {
+        crate::testing::own_process!();
         let _alone = alone();
         let Some(heap) = grown() else { return };
         let others = as_at_first();
@@ -332,6 +335,7 @@ pub(super) mod tests {
 
     #[test]
     fn the_first_chunks_have_huge_pages_for_a_block_of_more_than_two() {
+        crate::testing::own_process!();
         let _alone = alone();
         if grown().is_none() {
             return;
@@ -357,6 +361,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_chunk_begun_beside_scattered_free_pages_has_no_huge_page() {
+        crate::testing::own_process!();
         let _alone = alone();
         let Some(heap) = grown() else { return };
         let piece = SHORT / 4;

@@ -116,6 +116,7 @@ mod tests {
 
     #[test]
     fn a_run_at_the_end_of_a_heap_without_room_grows_into_a_fresh_chunk() {
+        crate::testing::own_process!();
         let _alone = alone();
         for reach in [Reach::Any, Reach::Backed] {
             let (heap, [first, second, last]) = with_run_at_its_end(20);
@@ -126,6 +127,7 @@ mod tests {
 
     #[test]
     fn what_finds_room_in_memory_that_is_there_begins_no_chunk() {
+        crate::testing::own_process!();
         let _alone = alone();
         let (heap, [first, second, last]) = with_run_at_its_end(20);
         let grow = |from, pages, reach| heap.grow_in_place(last.0, from, pages, reach).is_some();

@@ -235,6 +235,7 @@ mod tests {
 
     #[test]
     fn what_was_freed_and_does_not_fit_comes_to_the_run_that_needs_it() {
+        crate::testing::own_process!();
         let _alone = alone();
         let Some((heap, freed, kept)) = scattered() else {
             return;
@@ -274,6 +275,7 @@ mod tests {
 
     #[test]
     fn a_chunk_that_does_not_move_stays_and_what_is_told_of_the_run_holds() {
+        crate::testing::own_process!();
         let _alone = alone();
         let Some((heap, freed, kept)) = scattered() else {
             return;
@@ -314,6 +316,7 @@ mod tests {
 
     #[test]
     fn what_nobody_asked_for_gets_nothing() {
+        crate::testing::own_process!();
         let _alone = alone();
         let Some((heap, _, kept)) = scattered() else {
             return;
@@ -328,6 +331,7 @@ mod tests {
 
     #[test]
     fn nothing_is_moved_for_zeros_for_parts_of_chunks_or_where_there_is_memory() {
+        crate::testing::own_process!();
         let _alone = alone();
         let Some((heap, freed, kept)) = scattered() else {
             return;
@@ -359,6 +363,7 @@ mod tests {
 
     #[test]
     fn the_end_of_a_block_that_nobody_asked_for_gets_what_is_there() {
+        crate::testing::own_process!();
         let _alone = alone();
         let Some((heap, freed, kept)) = scattered() else {
             return;

@@ -371,6 +371,7 @@ mod tests {
 
     #[test]
     fn of_a_huge_page_that_breaks_what_was_never_asked_for_goes_too() {
+        crate::testing::own_process!();
         let _alone = alone();
         let Some(heap) = grown() else { return };
         let Some((first, chunk)) = begun(heap) else {
@@ -397,6 +398,7 @@ mod tests {
 
     #[test]
     fn who_is_idle_gives_back_what_was_never_asked_for_and_who_is_not_keeps_it() {
+        crate::testing::own_process!();
         let _alone = alone();
         let Some(heap) = grown() else { return };
         let freed = heap.alloc(2 * CHUNK_PAGES, PAGE).expect("vacant").addr;
@@ -420,6 +422,7 @@ mod tests {
     /// Else a page that is due would take along all that a busy program frees while the system is at work.
     #[test]
     fn what_is_freed_after_a_round_was_found_due_stays() {
+        crate::testing::own_process!();
         let _alone = alone();
         let heap = heaps::make(&heaps::making()).expect("there is memory");
         heap.set_decay(1, -1);
@@ -442,6 +445,7 @@ mod tests {
     /// Else freeing would outrun the cap for as long as the system is at work.
     #[test]
     fn who_frees_more_than_the_cap_waits_for_what_is_on_its_way_back() {
+        crate::testing::own_process!();
         let _alone = alone();
         let heap = heaps::make(&heaps::making()).expect("there is memory");
         heap.set_decay(-1, -1);

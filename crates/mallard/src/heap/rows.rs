@@ -84,6 +84,7 @@ mod tests {
 
     #[test]
     fn the_first_row_that_is_long_enough_serves_though_another_is_shorter() {
+        crate::testing::own_process!();
         let _alone = alone();
         let Some(heap) = grown() else { return };
         let pages = 8 * CHUNK_PAGES;

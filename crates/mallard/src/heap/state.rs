@@ -387,6 +387,7 @@ mod tests {
 
     #[test]
     fn a_chunk_that_was_begun_is_found_by_nobody_else_until_its_thread_comes_for_more() {
+        crate::testing::own_process!();
         let _alone = alone();
         let Some((heap, _threads, first)) = begun() else {
             return;
@@ -404,6 +405,7 @@ mod tests {
 
     #[test]
     fn no_row_begins_a_chunk_where_there_are_threads() {
+        crate::testing::own_process!();
         let _alone = alone();
         let Some(heap) = grown() else { return };
         let _threads = Threads::begin(heap);
@@ -419,6 +421,7 @@ mod tests {
 
     #[test]
     fn a_chunk_that_was_begun_is_everybody_s_after_a_while_and_where_there_is_no_other() {
+        crate::testing::own_process!();
         let _alone = alone();
         let Some((heap, _threads, first)) = begun() else {
             return;

@@ -282,6 +282,7 @@ proptest! {
     fn runs_stay_whole_and_the_books_balance(
         ops in prop::collection::vec((op(), any::<bool>()), 1..120),
     ) {
+        crate::testing::own_process!(Ok(()));
         let _alone = alone();
         restore();
         let mut models = [&FIRST, second()].map(|heap| (Model::of(heap), heap.totals().used));
@@ -303,6 +304,7 @@ proptest! {
 /// A step has to wait until no thread is in a page fault.
 #[test]
 fn a_heap_grows_in_small_steps_while_it_is_small_and_then_in_few() {
+    crate::testing::own_process!();
     let _alone = alone();
     let heap = heaps::make(&heaps::making()).unwrap();
     let mut committed = std::vec![0];
@@ -322,6 +324,7 @@ fn a_heap_grows_in_small_steps_while_it_is_small_and_then_in_few() {
 
 #[test]
 fn memory_that_was_freed_serves_before_the_heap_grows() {
+    crate::testing::own_process!();
     let _alone = alone();
     restore();
     let take = || -> Vec<Run> { (0..100).map(|_| FIRST.alloc(37, PAGE).unwrap()).collect() };
@@ -335,6 +338,7 @@ fn memory_that_was_freed_serves_before_the_heap_grows() {
 
 #[test]
 fn a_row_of_runs_is_as_long_as_there_is_room_of_one_kind_behind_the_first() {
+    crate::testing::own_process!();
     let _alone = alone();
     let heap = second();
     heap.purge_all();
@@ -369,6 +373,7 @@ fn a_row_of_runs_is_as_long_as_there_is_room_of_one_kind_behind_the_first() {
 
 #[test]
 fn a_request_that_cannot_be_met_changes_nothing() {
+    crate::testing::own_process!();
     let _alone = alone();
     let before = FIRST.totals();
     let most = isize::MAX as usize / PAGE;
@@ -395,6 +400,7 @@ fn a_request_that_cannot_be_met_changes_nothing() {
 
 #[test]
 fn what_is_freed_decays_at_once_in_time_or_never_as_was_set() {
+    crate::testing::own_process!();
     let _alone = alone();
     HEAP.purge_all();
     // Else a chunk that a thread of another test began may become everybody's in between, and have the second run.
@@ -425,6 +431,7 @@ fn what_is_freed_decays_at_once_in_time_or_never_as_was_set() {
 
 #[test]
 fn memory_goes_back_to_the_page_heap_that_it_came_from() {
+    crate::testing::own_process!();
     let _alone = alone();
     restore();
     let used = || [&FIRST, second()].map(|heap| heap.totals().used);
@@ -447,6 +454,7 @@ fn memory_goes_back_to_the_page_heap_that_it_came_from() {
 
 #[test]
 fn no_run_reaches_over_the_border_of_two_page_heaps() {
+    crate::testing::own_process!();
     let _alone = alone();
     restore();
     // More than a slice, so that each heap's slices lie among the other's.
@@ -480,6 +488,7 @@ fn no_run_reaches_over_the_border_of_two_page_heaps() {
 
 #[test]
 fn a_page_heap_without_memory_takes_from_another_to_which_it_goes_back() {
+    crate::testing::own_process!();
     let _alone = alone();
     restore();
     let before = FIRST.totals().used;
@@ -493,6 +502,7 @@ fn a_page_heap_without_memory_takes_from_another_to_which_it_goes_back() {
 
 #[test]
 fn a_new_page_heap_decays_as_the_first_does() {
+    crate::testing::own_process!();
     let _alone = alone();
     HEAP.set_decay(123, -1);
     let heap = heaps::make(&heaps::making()).unwrap();
@@ -505,6 +515,7 @@ fn a_new_page_heap_decays_as_the_first_does() {
 /// What is left of a chunk beside a block of more than half of one is used for the next such block.
 #[test]
 fn blocks_of_parts_of_chunks_are_packed_over_their_borders() {
+    crate::testing::own_process!();
     let _alone = alone();
     let (heap, pages) = (second(), 300);
     let runs: Vec<usize> = (0..64)
@@ -525,6 +536,7 @@ fn blocks_of_parts_of_chunks_are_packed_over_their_borders() {
 
 #[test]
 fn a_gap_of_the_right_length_that_stands_right_serves_an_aligned_request() {
+    crate::testing::own_process!();
     let _alone = alone();
     let heap = second();
     let aligned = || heap.alloc(16, 16 * PAGE).expect("there is memory").addr;

@@ -367,6 +367,7 @@ mod tests {
 
     #[test]
     fn a_zeroed_record_is_zero_whether_it_was_used_before_or_not() {
+        crate::testing::own_process!();
         const SIZE: usize = 9_000;
         let _alone = crate::testing::alone();
         let mut taken: Vec<NonNull<u8>> = Vec::new();
@@ -449,6 +450,7 @@ mod tests {
 
     #[test]
     fn records_lie_on_huge_pages_where_that_is_asked_for() {
+        crate::testing::own_process!();
         let _alone = crate::testing::alone();
         // Each of these takes a block of its own.
         let size = 4 << 20;
@@ -483,6 +485,7 @@ mod tests {
 
     #[test]
     fn few_records_do_without_huge_pages_by_themselves() {
+        crate::testing::own_process!();
         let mut meta = Meta::new();
         let _alone = crate::testing::alone();
         set_huge_pages(HugePages::Auto);

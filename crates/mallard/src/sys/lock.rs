@@ -244,6 +244,7 @@ mod tests {
 
     #[test]
     fn a_thread_sleeps_after_as_many_looks_as_the_option_says() {
+        crate::testing::own_process!();
         let _alone = crate::testing::alone();
         let m = Mutex::new(());
         let word = || m.raw.word.load(Ordering::Relaxed);

@@ -40,6 +40,7 @@ fn assert_filled(blocks: &[(*mut u8, usize)], mark: u8) {
 
 #[test]
 fn blocks_are_of_the_arena_asked_for_and_aligned_and_zero() {
+    crate::testing::own_process!();
     let _alone = alone();
     let made = create().unwrap();
     for arena in [0, made] {
@@ -67,6 +68,7 @@ fn blocks_are_of_the_arena_asked_for_and_aligned_and_zero() {
 
 #[test]
 fn a_block_freed_directly_is_there_at_once_whoever_frees_it() {
+    crate::testing::own_process!();
     let _alone = alone();
     let arena = create().unwrap();
     let heap = || arena::existing(arena as usize).unwrap().pages();
@@ -92,6 +94,7 @@ fn a_block_freed_directly_is_there_at_once_whoever_frees_it() {
 
 #[test]
 fn a_reset_discards_all_blocks_of_one_arena_and_the_memory_serves_again() {
+    crate::testing::own_process!();
     let _alone = alone();
     let (a, b) = (create().unwrap(), create().unwrap());
     let kept = fill(b, 2);
@@ -122,6 +125,7 @@ fn a_reset_discards_all_blocks_of_one_arena_and_the_memory_serves_again() {
 
 #[test]
 fn blocks_of_arenas_made_by_hand_stay_out_of_other_arenas_stores() {
+    crate::testing::own_process!();
     let _alone = alone();
     let arena = create().unwrap();
     let blocks: Vec<_> = (0..10_000).map(|_| alloc_in(arena, 64, 1, false)).collect();
@@ -150,6 +154,7 @@ fn blocks_of_arenas_made_by_hand_stay_out_of_other_arenas_stores() {
 
 #[test]
 fn a_destroyed_arena_gives_its_memory_up_and_its_number_to_the_next() {
+    crate::testing::own_process!();
     let _alone = alone();
     let arena = create().unwrap();
     let record = arena::existing(arena as usize).unwrap();
@@ -173,6 +178,7 @@ fn a_destroyed_arena_gives_its_memory_up_and_its_number_to_the_next() {
 
 #[test]
 fn automatic_arenas_and_absent_ones_are_neither_reset_nor_destroyed() {
+    crate::testing::own_process!();
     let _alone = alone();
     let block = alloc(100);
     for arena in [0, 4000, 4095, 4096, u32::MAX] {
@@ -189,6 +195,7 @@ fn automatic_arenas_and_absent_ones_are_neither_reset_nor_destroyed() {
 
 #[test]
 fn an_arena_with_a_thread_in_it_is_not_destroyed() {
+    crate::testing::own_process!();
     let _alone = alone();
     let arena = create().unwrap();
     let record = by_hand::enter(arena as usize).unwrap();
@@ -202,6 +209,7 @@ fn an_arena_with_a_thread_in_it_is_not_destroyed() {
 
 #[test]
 fn arenas_made_and_destroyed_by_the_thousand_take_no_more_records() {
+    crate::testing::own_process!();
     let _alone = alone();
     let turn = || {
         let arena = create().unwrap();
@@ -218,6 +226,7 @@ fn arenas_made_and_destroyed_by_the_thousand_take_no_more_records() {
 
 #[test]
 fn as_many_arenas_can_be_made_as_there_are_numbers_and_then_none() {
+    crate::testing::own_process!();
     let _alone = alone();
     let mut made = Vec::new();
     while let Ok(arena) = create() {
@@ -237,6 +246,7 @@ fn as_many_arenas_can_be_made_as_there_are_numbers_and_then_none() {
 
 #[test]
 fn settings_hold_for_one_arena_and_bad_ones_change_nothing() {
+    crate::testing::own_process!();
     let _alone = alone();
     let arena = create().unwrap();
     let first = decay_times(arena).unwrap();
@@ -270,6 +280,7 @@ fn settings_hold_for_one_arena_and_bad_ones_change_nothing() {
 
 #[test]
 fn a_page_heap_grows_by_no_more_than_its_limit() {
+    crate::testing::own_process!();
     let _alone = alone();
     let arena = create().unwrap();
     let committed = || arena::existing(arena as usize).unwrap().held().1 * PAGE;
@@ -292,6 +303,7 @@ fn a_page_heap_grows_by_no_more_than_its_limit() {
 
 #[test]
 fn a_purge_returns_the_memory_of_one_arena_or_of_all() {
+    crate::testing::own_process!();
     let _alone = alone();
     let (a, b) = (create().unwrap(), create().unwrap());
     let dirty = |i: u32| arena::existing(i as usize).unwrap().dirty();

@@ -14,6 +14,7 @@ use std::vec::Vec;
 
 #[test]
 fn a_new_thread_joins_the_arena_with_the_fewest() {
+    crate::testing::own_process!();
     let _alone = alone();
     configure(Some(3));
     let joined: Vec<_> = (0..7).map(|_| join().unwrap()).collect();
@@ -30,6 +31,7 @@ fn a_new_thread_joins_the_arena_with_the_fewest() {
 
 #[test]
 fn a_large_block_grows_shrinks_and_moves_with_its_bytes_and_its_pages() {
+    crate::testing::own_process!();
     let _alone = alone();
     let (pages, used) = (large::bytes(), HEAP.totals().used);
     let class = |bytes| Class::of(bytes);
@@ -71,6 +73,7 @@ fn a_large_block_grows_shrinks_and_moves_with_its_bytes_and_its_pages() {
 
 #[test]
 fn blocks_beyond_caches_end_with_their_last_page_where_that_is_asked_for() {
+    crate::testing::own_process!();
     let _alone = alone();
     let request = 5 * CHUNK / 2 + 1;
     let of_class = Class::of(request).size();
@@ -101,6 +104,7 @@ fn blocks_beyond_caches_end_with_their_last_page_where_that_is_asked_for() {
 
 #[test]
 fn of_long_blocks_a_cache_is_given_a_single_new_one_or_several_that_others_gave_up() {
+    crate::testing::own_process!();
     let _alone = alone();
     let arena = join().expect("there is memory");
     for (size, new) in [(MEDIUM_MAX, 4), (MEDIUM_MAX + 1, 1), (CACHED_MAX, 1)] {
@@ -118,6 +122,7 @@ fn of_long_blocks_a_cache_is_given_a_single_new_one_or_several_that_others_gave_
 
 #[test]
 fn oversize_blocks_are_of_an_arena_of_their_own() {
+    crate::testing::own_process!();
     let _alone = alone();
     let (long, short) = (large::Pages::of(3 * CHUNK), large::Pages::of(CHUNK));
     assert_eq!(oversize::arena_for(long, 0), 0, "there is none unasked");
@@ -166,6 +171,7 @@ fn oversize_blocks_are_of_an_arena_of_their_own() {
 
 #[test]
 fn an_arena_is_discarded_while_other_threads_see_to_what_lies_idle() {
+    crate::testing::own_process!();
     let _alone = alone();
     // SAFETY: no hooks.
     let arena = unsafe { by_hand::create(core::ptr::null_mut()) }.unwrap();
@@ -219,6 +225,7 @@ fn join_on(node: usize) -> &'static Arena {
 
 #[test]
 fn blocks_of_arenas_of_different_nodes_come_from_different_page_heaps_and_go_back_there() {
+    crate::testing::own_process!();
     on_two_nodes(|| {
         let arenas = [0, 1].map(join_on);
         let heaps = arenas.map(|a| a.heap());
@@ -260,6 +267,7 @@ fn blocks_of_arenas_of_different_nodes_come_from_different_page_heaps_and_go_bac
 
 #[test]
 fn large_blocks_stay_with_the_page_heap_of_their_arena() {
+    crate::testing::own_process!();
     on_two_nodes(|| {
         let arena = join_on(1);
         let run = large::alloc(Class::of(CHUNK), CHUNK, arena.index()).unwrap();
@@ -281,6 +289,7 @@ fn large_blocks_stay_with_the_page_heap_of_their_arena() {
 
 #[test]
 fn each_node_has_its_share_of_the_arenas_and_threads_join_one_of_their_node() {
+    crate::testing::own_process!();
     on_two_nodes(|| {
         configure(Some(4));
         let joined: Vec<_> = (0..12).map(|i| (i % 2, join_on(i % 2))).collect();
@@ -314,6 +323,7 @@ fn each_node_has_its_share_of_the_arenas_and_threads_join_one_of_their_node() {
 /// Else an aligned request would have to look for one that happens to stand right.
 #[test]
 fn most_blocks_of_whole_pages_stand_at_multiples_of_what_divides_their_size() {
+    crate::testing::own_process!();
     let _alone = alone();
     let of_pages = |c: &Class| !c.is_slab() && c.size() < CACHED_MAX;
     let classes: Vec<Class> = Class::cachable().filter(of_pages).collect();

@@ -41,6 +41,7 @@ fn give(slab: &'static Slab, regions: &[usize]) -> Result<(), Misuse> {
 
 #[test]
 fn a_slab_stays_sound_where_some_of_its_regions_are_refused() {
+    crate::testing::own_process!();
     let _alone = alone();
     let class = Class::of(160);
     let (slab, all) = make_slab(class);
@@ -78,6 +79,7 @@ fn unmake(slab: &'static Slab) {
 
 #[test]
 fn regions_of_a_slab_are_disjoint_inside_it_and_in_the_page_map() {
+    crate::testing::own_process!();
     let _alone = alone();
     for class in slab_classes() {
         let (slab, all) = make_slab(class);
@@ -104,6 +106,7 @@ fn regions_of_a_slab_are_disjoint_inside_it_and_in_the_page_map() {
 
 #[test]
 fn a_block_given_twice_or_by_its_middle_is_told_and_changes_nothing_else() {
+    crate::testing::own_process!();
     let _alone = alone();
     for class in slab_classes() {
         let (slab, all) = make_slab(class);
@@ -136,6 +139,7 @@ proptest! {
         class in (1..=TABLED as u8).prop_map(Class),
         steps in prop::collection::vec((anything::<bool>(), 1usize..300, anything::<usize>()), 1..60),
     ) {
+        crate::testing::own_process!(Ok(()));
         let _alone = alone();
         let (slab, all) = make_slab(class);
         let mut free: BTreeSet<usize> = all.iter().copied().collect();
@@ -173,6 +177,7 @@ proptest! {
         class in prop::sample::select(Class::cachable().collect::<Vec<_>>()),
         steps in prop::collection::vec((0..4, 0usize..200), 1..80),
     ) {
+        crate::testing::own_process!(Ok(()));
         let _alone = alone();
         let (mut store, mut model, mut low) = (Store::new(), Vec::new(), 0);
         let mut next = 0;
@@ -218,6 +223,7 @@ proptest! {
 
 #[test]
 fn a_bin_fills_its_fullest_slab_first_and_keeps_one_empty_slab() {
+    crate::testing::own_process!();
     let _alone = alone();
     let class = Class::of(1024);
     let per_slab = class.shape().regions as usize;
@@ -252,6 +258,7 @@ fn a_bin_fills_its_fullest_slab_first_and_keeps_one_empty_slab() {
 
 #[test]
 fn a_spare_slab_that_was_wanted_meanwhile_stays() {
+    crate::testing::own_process!();
     let _alone = alone();
     let class = Class::of(512);
     let bin = Bin::new();
@@ -273,6 +280,7 @@ fn out(class: Class) -> u64 {
 
 #[test]
 fn blocks_filled_in_one_arena_and_flushed_in_another_all_return() {
+    crate::testing::own_process!();
     const ARENAS: usize = 5;
     let _alone = alone();
     configure(Some(ARENAS));
@@ -319,6 +327,7 @@ fn blocks_filled_in_one_arena_and_flushed_in_another_all_return() {
 
 #[test]
 fn a_class_of_many_slabs_gets_rows_of_them_and_gives_back_what_it_did_not_want() {
+    crate::testing::own_process!();
     let _alone = alone();
     let arena = get(0).expect("the first arena");
     let class = Class::of(512);
@@ -360,6 +369,7 @@ fn fill_all(arena: &Arena, class: Class, blocks: &mut [usize]) {
 
 #[test]
 fn what_a_store_was_asked_for_stays_when_it_drains() {
+    crate::testing::own_process!();
     let _alone = alone();
     let (arena, class) = (any().unwrap(), Class::of(64));
     drain(true);
@@ -381,6 +391,7 @@ fn what_a_store_was_asked_for_stays_when_it_drains() {
 
 #[test]
 fn a_store_holds_much_only_while_it_passes_blocks_between_threads() {
+    crate::testing::own_process!();
     let _alone = alone();
     let (arena, class) = (any().unwrap(), Class::of(64));
     // What other tests passed between threads is forgotten.

@@ -32,6 +32,7 @@ fn holds(p: usize, bytes: usize, value: u8) -> bool {
 
 #[test]
 fn blocks_that_threads_keep_begin_at_many_lines_and_do_not_meet() {
+    crate::testing::own_process!();
     let _alone = alone();
     let used = HEAP.totals().used;
     for class in classes(true) {
@@ -53,6 +54,7 @@ fn blocks_that_threads_keep_begin_at_many_lines_and_do_not_meet() {
 
 #[test]
 fn a_block_begins_with_a_page_where_it_is_aligned_or_long_or_an_option_says_so() {
+    crate::testing::own_process!();
     let _alone = alone();
     let begins_with_page = |class: Class, align: usize| {
         let p = make(class, align);
@@ -73,6 +75,7 @@ fn a_block_begins_with_a_page_where_it_is_aligned_or_long_or_an_option_says_so()
 
 #[test]
 fn a_block_inside_its_pages_grows_and_shrinks_where_it_stands() {
+    crate::testing::own_process!();
     let _alone = alone();
     let used = HEAP.totals().used;
     let (short, long) = (Class::of(SLAB_MAX + 1), Class::of(CACHED_MAX));
@@ -99,6 +102,7 @@ fn a_block_inside_its_pages_grows_and_shrinks_where_it_stands() {
 
 #[test]
 fn an_arena_counts_the_page_that_such_a_block_has_more() {
+    crate::testing::own_process!();
     let _alone = alone();
     let arena = any().expect("there is memory");
     let (before, class) = (arena.large_spread(), Class::of(SLAB_MAX + 1));

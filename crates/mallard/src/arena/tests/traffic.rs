@@ -51,6 +51,7 @@ fn end(bin: &Bin, blocks: [&[usize]; 2]) {
 
 #[test]
 fn a_thread_gets_back_what_was_its_own_and_any_where_that_is_used_up() {
+    crate::testing::own_process!();
     let _alone = alone();
     let bin = Bin::new();
     let mut mine = take_slab(&mut bin.0.lock());
@@ -83,6 +84,7 @@ fn a_thread_gets_back_what_was_its_own_and_any_where_that_is_used_up() {
 
 #[test]
 fn what_a_thread_stored_for_itself_stays_out_of_anothers_hands_unless_that_asks_for_any() {
+    crate::testing::own_process!();
     let _alone = alone();
     let bin = Bin::new();
     let mine = take_slab(&mut bin.0.lock());
@@ -114,6 +116,7 @@ fn what_a_thread_stored_for_itself_stays_out_of_anothers_hands_unless_that_asks_
 
 #[test]
 fn a_thread_that_grows_is_given_whole_batches_of_slabs_and_half_ones_of_a_store() {
+    crate::testing::own_process!();
     let _alone = alone();
     drain(true);
     let arena = any().expect("there is memory");

@@ -20,6 +20,7 @@ fn gives_all_when_full(cache: &ThreadCache, class: Class, block: usize) -> bool 
 
 #[test]
 fn a_thread_that_asks_for_one_block_is_given_few() {
+    crate::testing::own_process!();
     let _alone = alone();
     in_a_thread(|cache| {
         for class in [16, 128, 1024].map(Class::of) {
@@ -37,6 +38,7 @@ fn a_thread_that_asks_for_one_block_is_given_few() {
 
 #[test]
 fn a_stack_is_as_long_as_its_use_needs() {
+    crate::testing::own_process!();
     let _alone = alone();
     in_a_thread(|cache| {
         for class in [16, 128, 4096, 32 * 1024].map(Class::of) {
@@ -67,6 +69,7 @@ fn a_stack_is_as_long_as_its_use_needs() {
 
 #[test]
 fn a_stack_that_runs_empty_without_end_is_filled_whole_and_may_be_longer() {
+    crate::testing::own_process!();
     let _alone = alone();
     arena::drain(true);
     in_a_thread(|cache| {
@@ -96,6 +99,7 @@ fn a_stack_that_runs_empty_without_end_is_filled_whole_and_may_be_longer() {
 
 #[test]
 fn buffers_replaced_at_random_mostly_stay_in_the_cache() {
+    crate::testing::own_process!();
     let _alone = alone();
     let events = || {
         let counts = Class::cachable().flat_map(|c| arena::made().map(move |a| a.counts(c).0));
@@ -131,6 +135,7 @@ fn buffers_replaced_at_random_mostly_stay_in_the_cache() {
 
 #[test]
 fn a_long_stack_that_turns_is_moved_by_quarters_and_one_that_does_not_by_halves() {
+    crate::testing::own_process!();
     let _alone = alone();
     in_a_thread(|cache| {
         let class = Class::of(48);
@@ -172,6 +177,7 @@ fn a_long_stack_that_turns_is_moved_by_quarters_and_one_that_does_not_by_halves(
 
 #[test]
 fn a_stack_that_runs_full_without_end_is_short_until_it_is_emptied() {
+    crate::testing::own_process!();
     let _alone = alone();
     in_a_thread(|cache| {
         let class = Class::of(48);
@@ -199,6 +205,7 @@ fn a_stack_that_runs_full_without_end_is_short_until_it_is_emptied() {
 
 #[test]
 fn the_stack_of_a_thread_that_only_frees_is_short_from_the_start() {
+    crate::testing::own_process!();
     let _alone = alone();
     for (class, most) in [(48, 127), (512, 64), (2048, 31)].map(|(n, most)| (Class::of(n), most)) {
         let blocks = of_another_thread(class, 2000);

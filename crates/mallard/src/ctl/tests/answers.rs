@@ -75,6 +75,7 @@ fn names_are_different_and_as_deep_as_a_mib_can_be() {
 
 #[test]
 fn what_is_read_has_its_types_length_and_is_cut_to_any_other() {
+    crate::testing::own_process!();
     let _alone = ready();
     for row in rows().iter().filter(|row| plain(row)) {
         if !matches!(row.leaf.mode(), Mode::ReadOnly | Mode::ReadWrite) {
@@ -102,6 +103,7 @@ fn what_is_read_has_its_types_length_and_is_cut_to_any_other() {
 
 #[test]
 fn what_is_only_read_cannot_be_written() {
+    crate::testing::own_process!();
     let _alone = ready();
     for row in rows().iter().filter(|row| plain(row)) {
         if row.leaf.mode() != Mode::ReadOnly {
@@ -120,6 +122,7 @@ fn what_is_only_read_cannot_be_written() {
 
 #[test]
 fn what_is_only_written_cannot_be_read_and_what_is_done_is_neither() {
+    crate::testing::own_process!();
     let _alone = ready();
     for row in rows().iter().filter(|row| plain(row)) {
         let name = first(row);
@@ -136,6 +139,7 @@ fn what_is_only_written_cannot_be_read_and_what_is_done_is_neither() {
 
 #[test]
 fn new_values_of_another_length_change_nothing() {
+    crate::testing::own_process!();
     let _alone = ready();
     for row in rows().iter().filter(|row| plain(row)) {
         if !matches!(row.leaf.mode(), Mode::WriteOnly | Mode::ReadWrite) {
@@ -161,6 +165,7 @@ fn new_values_of_another_length_change_nothing() {
 
 #[test]
 fn every_name_has_a_mib_that_leads_to_it_and_so_has_its_beginning() {
+    crate::testing::own_process!();
     let _alone = ready();
     for row in rows() {
         let name = first(&row);

@@ -62,30 +62,35 @@ proptest! {
 
     #[test]
     fn names_of_the_tree_keep_the_rules(name in known()) {
+        crate::testing::own_process!(Ok(()));
         let _alone = alone();
         checks::name(name.as_bytes());
     }
 
     #[test]
     fn names_that_are_nearly_right_keep_the_rules(name in spoilt()) {
+        crate::testing::own_process!(Ok(()));
         let _alone = alone();
         checks::name(&name);
     }
 
     #[test]
     fn any_bytes_are_a_name_that_does_not_exist(name in prop::collection::vec(any::<u8>(), 0..300)) {
+        crate::testing::own_process!(Ok(()));
         let _alone = alone();
         checks::name(&name);
     }
 
     #[test]
     fn any_numbers_are_a_mib(mib in prop::collection::vec(any::<usize>(), 0..=DEPTH + 1)) {
+        crate::testing::own_process!(Ok(()));
         let _alone = alone();
         checks::mib(&mib);
     }
 
     #[test]
     fn small_numbers_are_a_mib(bytes in prop::collection::vec(any::<u8>(), 0..=2 * DEPTH + 2)) {
+        crate::testing::own_process!(Ok(()));
         let _alone = alone();
         let mib: Vec<usize> = checks::mib_of(&bytes).collect();
         checks::mib(&mib);
@@ -94,6 +99,7 @@ proptest! {
 
 #[test]
 fn names_of_64_kib_do_not_exist() {
+    crate::testing::own_process!();
     let _alone = alone();
     for pattern in [
         "a",
@@ -116,6 +122,7 @@ fn names_of_64_kib_do_not_exist() {
 /// The strategies would prove little if they made no names that exist.
 #[test]
 fn the_names_made_up_reach_every_branch() {
+    crate::testing::own_process!();
     use proptest::strategy::ValueTree;
     let _alone = alone();
     let mut runner = proptest::test_runner::TestRunner::deterministic();

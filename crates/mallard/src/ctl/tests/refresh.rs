@@ -11,6 +11,7 @@ use std::vec::Vec;
 
 #[test]
 fn a_refresh_takes_steps_for_each_block_and_each_arena_but_not_for_each_pair() {
+    crate::testing::own_process!();
     const ARENAS: usize = 200;
     const BLOCKS: usize = 50;
     let _alone = alone();

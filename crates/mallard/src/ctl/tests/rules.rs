@@ -67,6 +67,7 @@ fn reading_and_writing_at_once_can_be_refused() {
 
 #[test]
 fn writing_the_epoch_goes_on_by_one_and_reading_does_not() {
+    crate::testing::own_process!();
     let _alone = alone();
     let before: u64 = ctl::read(b"epoch").unwrap();
     assert_eq!(ctl::read(b"epoch"), Ok(before));
@@ -80,6 +81,7 @@ fn writing_the_epoch_goes_on_by_one_and_reading_does_not() {
 
 #[test]
 fn decay_times_of_arenas_to_come_leave_those_there_alone() {
+    crate::testing::own_process!();
     let _alone = alone();
     // SAFETY: numbers.
     let write = |ms: isize| unsafe { ctl::write(b"arenas.dirty_decay_ms", ms) };
@@ -104,6 +106,7 @@ fn decay_times_of_arenas_to_come_leave_those_there_alone() {
 
 #[test]
 fn size_classes_are_those_of_blocks_and_the_last_is_a_possible_request() {
+    crate::testing::own_process!();
     let _alone = alone();
     let bins: u32 = ctl::read(b"arenas.nbins").unwrap();
     let large: u32 = ctl::read(b"arenas.nlextents").unwrap();
@@ -128,6 +131,7 @@ fn size_classes_are_those_of_blocks_and_the_last_is_a_possible_request() {
 
 #[test]
 fn errno_is_kept() {
+    crate::testing::own_process!();
     let _alone = alone();
     errno::set(4321);
     let names = [

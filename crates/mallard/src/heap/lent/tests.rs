@@ -423,6 +423,7 @@ proptest! {
         refused in prop_oneof![Just(0), Just(UNCOMMITTED), Just(NOT_ZEROED), Just(DALLOC), 0u32..1024],
         ops in prop::collection::vec(op(), 1..120),
     ) {
+        crate::testing::own_process!(Ok(()));
         let _alone = alone();
         let mut model = Model::new(refused);
         for op in ops {
@@ -464,6 +465,7 @@ proptest! {
 
 #[test]
 fn what_was_vacated_goes_back_whole_or_in_part_and_what_is_refused_is_kept_and_used() {
+    crate::testing::own_process!();
     let _alone = alone();
     let mut model = Model::new(0);
     // One extent, of which a chunk stays in use.
@@ -502,6 +504,7 @@ fn what_was_vacated_goes_back_whole_or_in_part_and_what_is_refused_is_kept_and_u
 
 #[test]
 fn hooks_without_memory_give_none_and_nothing_is_lost() {
+    crate::testing::own_process!();
     let _alone = alone();
     let mut model = Model::new(ALLOC);
     assert!(!model.alloc(1, PAGE));

@@ -7,6 +7,7 @@ use crate::testing::mapping_flags;
 /// Each call has to wait for page faults of other threads: one for all chunks to come is enough.
 #[test]
 fn huge_pages_are_asked_for_ahead_of_the_heap() {
+    crate::testing::own_process!();
     let (_alone, heap) = (alone(), second());
     let chunks: Vec<usize> = (0..24)
         .map(|_| heap.alloc(CHUNK_PAGES, PAGE).expect("there is memory").addr)
@@ -24,6 +25,7 @@ fn huge_pages_are_asked_for_ahead_of_the_heap() {
 /// resident again.
 #[test]
 fn a_chunk_of_which_a_part_went_back_is_closed_to_huge_pages_until_it_is_vacant() {
+    crate::testing::own_process!();
     let _alone = alone();
     let (heap, half) = (second(), CHUNK_PAGES / 2);
     // The first chunks of a process have no huge pages.
@@ -91,6 +93,7 @@ fn system_renews_huge_pages() -> bool {
 
 #[test]
 fn a_vacant_chunk_that_went_back_in_parts_gets_a_huge_page_again() {
+    crate::testing::own_process!();
     let _alone = alone();
     if !system_renews_huge_pages() {
         return;

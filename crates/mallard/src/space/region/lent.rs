@@ -232,6 +232,7 @@ mod tests {
 
     #[test]
     fn what_was_taken_on_is_found_and_described_chunk_by_chunk_until_it_leaves() {
+        crate::testing::own_process!();
         let _alone = alone();
         let addr = chunks_of_addresses(70);
         assert!(is_vacant(addr, 70) && Region::find(addr).is_none());
@@ -273,6 +274,7 @@ mod tests {
 
     #[test]
     fn what_overlaps_our_own_memory_or_no_memory_can_be_at_is_not_vacant() {
+        crate::testing::own_process!();
         let _alone = alone();
         if Region::all().len() == 0 {
             let growing = super::super::growing();
