@@ -89,7 +89,9 @@ impl State {
             return false;
         }
         let first = region.index_at(more);
-        self.pool.recommit(region.chunk(first), upto - first)
+        let last = region.chunk(upto - 1);
+        let is_mapped = last.mapped.get() as usize == CHUNK_PAGES || self.map_span(more, pages);
+        is_mapped && self.pool.recommit(region.chunk(first), upto - first)
     }
 }
 

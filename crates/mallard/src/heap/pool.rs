@@ -10,16 +10,22 @@
 
 use super::huge_pages;
 use super::lent::find_row;
-use crate::space::chunk::{CHUNK, Chunk};
+use crate::class::PAGE;
+use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::region::{self, ChunkSet, End, Growing, HeapId, Region};
-use crate::sys::{mem, numa};
+use crate::sys::mem::{self, Step};
+use crate::sys::numa;
 
-/// The heap is committed in steps within these bounds, in chunks: half of what it is as long as it is small, then three
-/// times what it is, because each step has to wait until no thread is in a page fault, which with huge pages takes long,
-/// and keeps all others from beginning one meanwhile. By halves for ever where the process locks its memory.
-const SMALL: usize = 16;
+/// The heap is mapped in steps within these bounds, in chunks: half of what it is as long as it is small, then as much
+/// as it is, because each step has to wait until no thread is in a page fault, which with huge pages takes long,
+/// and keeps all others from beginning one meanwhile. No more than is needed where the process locks its memory.
+const SMALL: usize = 8;
 const LEAST_STEP: usize = 2;
 const LARGEST_STEP: usize = 256;
+/// What is mapped first, in pages: enough for a small program. And what is mapped together of a chunk that cannot be mapped
+/// whole.
+const FIRST_PAGES: usize = 64;
+const PIECE: usize = 16;
 
 pub struct Pool {
     heap: HeapId,
@@ -102,7 +108,8 @@ impl Pool {
     /// Chunks to grow by, where there is room for more than is needed.
     fn step(&self) -> usize {
         self.within_bounds(match self.chunks {
-            SMALL.. if huge_pages::may_stride() => 3 * self.chunks,
+            SMALL.. if huge_pages::may_stride() => self.chunks,
+            SMALL.. if huge_pages::is_locked() => return 1,
             _ => self.chunks / 2,
         })
     }
@@ -122,9 +129,9 @@ impl Pool {
         self.node = Some(node);
     }
 
-    fn prefer_node(&self, at: usize, chunks: usize) {
+    fn prefer_node(&self, at: usize, pages: usize) {
         if let Some(node) = self.node {
-            numa::prefer(at, chunks * CHUNK, node);
+            numa::prefer(at, pages * PAGE, node);
         }
     }
 
@@ -159,7 +166,8 @@ impl Pool {
         self.recommit(first, n).then_some(first)
     }
 
-    /// Makes sure that neighbouring vacant chunks can be touched; false when the system has no memory.
+    /// Makes sure that neighbouring vacant chunks can be touched, but for a part of the last one that is not mapped; false
+    /// when the system has no memory.
     pub fn recommit(&mut self, first: &'static Chunk, n: usize) -> bool {
         let region = first.region();
         let i = region.index_of(first);
@@ -180,7 +188,7 @@ impl Pool {
             mem::forbid_huge_pages(at, CHUNK);
         }
         if done {
-            self.prefer_node(at, 1);
+            self.prefer_node(at, CHUNK_PAGES);
         }
         chunk.committed.set(done);
         self.decommitted -= done as usize;
@@ -191,7 +199,8 @@ impl Pool {
     pub fn decommit_vacant(&mut self) {
         for region in Region::all() {
             let (vacant, resident) = self.sets(region);
-            let idle = |i: usize| !resident.contains(i) && region.chunk(i).committed.get();
+            let is_whole = |c: &Chunk| c.committed.get() && c.mapped.get() as usize == CHUNK_PAGES;
+            let idle = |i: usize| !resident.contains(i) && is_whole(region.chunk(i));
             let mut at = 0;
             while let Some(start) = vacant.next_member(at) {
                 at = start;
@@ -267,35 +276,71 @@ impl Pool {
 
     fn grow(&mut self, n: usize, align: usize, reserve: usize) -> Option<&'static Chunk> {
         let growing = region::growing();
-        if Region::all().len() > 0
-            && let Some(grown) = self.grow_in_place(&growing, n, align)
-        {
-            return grown;
+        if n == 1 && align <= CHUNK && reserve == 0 && huge_pages::is_first() {
+            let forbid = huge_pages::forbid_at_first();
+            let first = Region::begin_first(&growing, self.heap, FIRST_PAGES, forbid);
+            if let Some(first) = first {
+                self.prefer_node(first.addr(), FIRST_PAGES);
+                huge_pages::count_first();
+                self.chunks += 1;
+                first.region().vacant(self.heap).insert(0);
+                return Some(first);
+            }
         }
-        let size = region::preferred_size(reserve);
+        self.grow_further(&growing, n, align, reserve)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow_further(
+        &mut self,
+        growing: &Growing,
+        n: usize,
+        align: usize,
+        reserve: usize,
+    ) -> Option<&'static Chunk> {
+        match self.grow_in_place(growing, n, align) {
+            Some(grown) => grown,
+            None => self.grow_elsewhere(growing, n, align, reserve),
+        }
+    }
+
+    // Apart: few programs have a second region.
+    #[cold]
+    #[inline(never)]
+    fn grow_elsewhere(
+        &mut self,
+        growing: &Growing,
+        n: usize,
+        align: usize,
+        reserve: usize,
+    ) -> Option<&'static Chunk> {
         let forbid = huge_pages::forbid_at_first();
-        Region::make(&growing, size, n, align, forbid, |made| {
+        Region::make(growing, reserve, n, align, forbid, |made| {
             let [_, end] = made.ends(self.heap);
             let end = end?;
             let start = aligned(made, end.at, align);
-            self.commit(&growing, made, end, missing(start, n, end)?)?;
-            Some(made.chunk(start))
+            let is_done = self.commit(growing, made, end, missing(start, n, end)?) == Step::Done;
+            is_done.then(|| made.chunk(start))
         })
     }
 
     /// Has a region grow that there is, where one has the room. If the system then has no memory for it, it has none
-    /// elsewhere either.
-    #[cold]
-    #[inline(never)]
+    /// elsewhere either; where the addresses are somebody else's, that region has no such room any more.
     fn grow_in_place(
         &mut self,
         growing: &Growing,
         n: usize,
         align: usize,
     ) -> Option<Option<&'static Chunk>> {
-        let (region, start, end) = self.room_for(n, align)?;
-        let committed = missing(start, n, end).and_then(|n| self.commit(growing, region, end, n));
-        Some(committed.map(|()| region.chunk(start)))
+        loop {
+            let (region, start, end) = self.room_for(n, align)?;
+            match self.commit(growing, region, end, missing(start, n, end)?) {
+                Step::Done => return Some(Some(region.chunk(start))),
+                Step::Refused => return Some(None),
+                Step::Taken => {}
+            }
+        }
     }
 
     /// A region with an end at which so many chunks can be committed, and where the first would be.
@@ -324,28 +369,66 @@ impl Pool {
         if missing > end.room {
             return None;
         }
-        self.commit(&growing, region, end, missing)
+        (self.commit(&growing, region, end, missing) == Step::Done).then_some(())
     }
 
-    /// Commits at least `least` chunks, for which there is room; they are vacant and clean.
+    /// Commits at least `least` chunks, for which there is room; they are vacant and clean. Of the last one that may be
+    /// a part.
     fn commit(
         &mut self,
         growing: &Growing,
         region: &'static Region,
         end: End,
         least: usize,
-    ) -> Option<()> {
-        let step = self.step().max(least).min(end.room);
-        let grow = |n: usize| region.grow(growing, self.heap, end.at, n).then_some(n);
-        let count = grow(step).or_else(|| grow(least))?;
-        let fresh = end.at..end.at + count;
-        self.prefer_node(region.heap() + end.at * CHUNK, count);
-        huge_pages::prepare(growing, region, fresh.clone());
+    ) -> Step {
+        let mut pages = self.step().max(least).min(end.room) * CHUNK_PAGES;
+        let grow = |pages, is_least| {
+            let lengthen = !huge_pages::is_locked();
+            region.grow(growing, self.heap, end.at, pages, lengthen, is_least)
+        };
+        let mut step = grow(pages, false);
+        if step != Step::Done {
+            (step, pages) = retry(least, grow);
+            if step != Step::Done {
+                return step;
+            }
+        }
+        let count = pages.div_ceil(CHUNK_PAGES);
+        self.prefer_node(region.heap() + end.at * CHUNK, pages);
+        huge_pages::prepare(growing, region, end.at, count);
         let vacant = region.vacant(self.heap);
-        fresh.for_each(|i| vacant.insert(i));
         self.chunks += count;
-        Some(())
+        (end.at..end.at + count).for_each(|i| vacant.insert(i));
+        Step::Done
     }
+
+    /// Maps a chunk up to one of its pages, or all of it.
+    pub fn map_rest(&mut self, chunk: &'static Chunk, page: usize) -> Step {
+        let growing = region::growing();
+        let region = chunk.region();
+        let (i, before) = (region.index_of(chunk), chunk.mapped.get() as usize);
+        let map = |pages| region.map_rest(&growing, i, pages);
+        let mut step = map(CHUNK_PAGES);
+        if step == Step::Refused {
+            step = map(page.next_multiple_of(PIECE).min(CHUNK_PAGES));
+        }
+        let more = chunk.mapped.get() as usize - before;
+        self.prefer_node(chunk.addr() + before * PAGE, more);
+        step
+    }
+}
+
+/// As few chunks as serve, or all but most of the last of them.
+#[cold]
+#[inline(never)]
+fn retry(least: usize, grow: impl Fn(usize, bool) -> Step) -> (Step, usize) {
+    let mut pages = least * CHUNK_PAGES;
+    let mut step = grow(pages, true);
+    if step == Step::Refused {
+        pages -= CHUNK_PAGES - PIECE;
+        step = grow(pages, false);
+    }
+    (step, pages)
 }
 
 /// The first chunk index at or after `i` that stands at a multiple of `align`.

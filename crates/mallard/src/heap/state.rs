@@ -21,6 +21,7 @@ use crate::space::Region;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::sys::atomic::Ordering;
 use crate::sys::bits::Bits512;
+use crate::sys::mem::Step;
 use crate::sys::{time, tls};
 
 /// All that the lock of a page heap guards.
@@ -166,9 +167,7 @@ impl State {
         }
         let reserve = (!self.is_fixed).then(|| RESERVE.load(Ordering::Relaxed));
         if pages >= CHUNK_PAGES || align > CHUNK {
-            let chunks = pages.div_ceil(CHUNK_PAGES);
-            let first = self.pool.take(chunks, align, reserve)?;
-            return Some(self.take_row(first.addr(), pages, wanted));
+            return self.alloc_chunks(pages, wanted, align, reserve);
         }
         let chunk = self.pool.take(1, CHUNK, reserve)?;
         self.alloc_in(chunk, pages, align / PAGE)
@@ -186,12 +185,65 @@ impl State {
         let natural = natural_align(pages).max(align_pages);
         let start = (chunk.free.find_run(pages, natural))
             .or_else(|| chunk.free.find_run(pages, align_pages))?;
+        if start + pages > chunk.mapped.get() as usize && !self.map_rest(chunk, start + pages) {
+            return None;
+        }
         let zeroed = self.take(chunk, start, pages);
         Some(Run {
             addr: chunk.addr() + start * PAGE,
             zeroed,
             bare: zeroed && !chunk.huge.get() && !chunk.region().is_lent(),
         })
+    }
+
+    /// Maps a chunk up to one of its pages, or all of it. What somebody else has the addresses of is in use from then on.
+    #[cold]
+    #[inline(never)]
+    pub fn map_rest(&mut self, chunk: &'static Chunk, page: usize) -> bool {
+        let step = self.pool.map_rest(chunk, page);
+        if step == Step::Taken {
+            let mapped = chunk.mapped.get() as usize;
+            if chunk.is_vacant() {
+                self.begin(chunk, Outlook::Sparse);
+            }
+            self.take_begun(chunk, mapped, CHUNK_PAGES - mapped);
+        }
+        step == Step::Done
+    }
+
+    /// Makes sure that free pages are mapped.
+    #[cold]
+    #[inline(never)]
+    pub fn map_span(&mut self, addr: usize, pages: usize) -> bool {
+        let mut ready = true;
+        self.span(addr, pages, |s, chunk, start, len| {
+            let end = start + len;
+            ready &= end <= chunk.mapped.get() as usize || s.map_rest(chunk, end);
+        });
+        ready
+    }
+
+    /// A run of vacant chunks.
+    #[cold]
+    #[inline(never)]
+    fn alloc_chunks(
+        &mut self,
+        pages: usize,
+        wanted: usize,
+        align: usize,
+        reserve: Option<usize>,
+    ) -> Option<Run> {
+        let chunks = pages.div_ceil(CHUNK_PAGES);
+        let first = self.pool.take(chunks, align, reserve)?;
+        let used = self.totals.used;
+        if self.map_span(first.addr(), pages) {
+            return Some(self.take_row(first.addr(), pages, wanted));
+        }
+        // What is another's is in use now: there may be memory elsewhere.
+        match self.totals.used == used {
+            true => None,
+            false => self.alloc_for(pages, wanted, align),
+        }
     }
 
     /// Adds to a run of `pages` that was just taken others like it, right behind it in its chunk, as far as they
@@ -206,7 +258,8 @@ impl State {
         let start = (run.addr - chunk.addr()) / PAGE;
         let alike = |&n: &usize| {
             let at = start + n * pages;
-            let is_free = at + pages <= CHUNK_PAGES && chunk.free.all_in(at, pages);
+            let end = chunk.mapped.get() as usize;
+            let is_free = at + pages <= end && chunk.free.all_in(at, pages);
             let held = |of: &Bits512| of.count_in(at, pages) > 0;
             is_free && (held(&chunk.dirty) || held(&chunk.muzzy)) != run.zeroed
         };

@@ -45,6 +45,8 @@ pub struct Chunk {
     pub refused: Cell<u32>,
     /// Whether its addresses may be touched; only a vacant chunk's may not.
     pub committed: Cell<bool>,
+    /// Pages that are mapped, its first; all, but in the last chunk of a slice.
+    pub mapped: Cell<u16>,
     /// Of a chunk that hooks lent: whether an extent begins with it.
     pub begins: Cell<bool>,
     /// The round of purging in which the hooks did not want it back.
@@ -65,7 +67,7 @@ impl Chunk {
     }
 
     /// A chunk that nobody has touched.
-    pub fn vacant(addr: usize, region: &'static Region, heap: HeapId) -> Chunk {
+    pub fn vacant(addr: usize, region: &'static Region, heap: HeapId, mapped: usize) -> Chunk {
         let chunk = Chunk {
             addr,
             region,
@@ -82,6 +84,7 @@ impl Chunk {
             kept_broken: Cell::new(false),
             refused: Cell::new(0),
             committed: Cell::new(true),
+            mapped: Cell::new(mapped as u16),
             begins: Cell::new(false),
             bare: Cell::new(false),
             moved_to: Cell::new(false),

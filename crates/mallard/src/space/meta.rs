@@ -316,6 +316,11 @@ impl Meta {
     }
 }
 
+/// Where the system placed the records last.
+pub fn place() -> usize {
+    META.lock().end
+}
+
 /// Bytes that a record of this size takes.
 pub fn size_taken(size: usize) -> usize {
     fit(size).0

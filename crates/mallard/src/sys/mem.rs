@@ -51,7 +51,7 @@ pub fn reserve(len: usize) -> Option<usize> {
 /// Gives the addresses back to the system altogether.
 pub fn release(at: usize, len: usize) {
     let _keep = KeepErrno::new();
-    // SAFETY: the caller owns the range, and nothing refers to it any more.
+    // SAFETY: the caller owns the range, and nothing refers to it any more. One of no length is refused.
     unsafe { libc::munmap(at as *mut _, len) };
 }
 
@@ -91,22 +91,53 @@ pub fn map_aligned(len: usize, align: usize) -> Option<usize> {
 }
 
 fn map(len: usize) -> Option<usize> {
+    let _keep = KeepErrno::new();
     map_with(0, len, 0)
 }
 
 /// Maps such memory at this address, if it is nobody's.
 pub fn map_at(at: usize, len: usize) -> Option<usize> {
-    let got = map_with(at, len, libc::MAP_FIXED_NOREPLACE)?;
-    if got == at {
-        return Some(at);
-    }
-    // Before Linux 4.17 the address is a hint.
-    release(got, len);
-    None
+    (map_behind(at, len) == Step::Done).then_some(at)
 }
 
-fn map_with(at: usize, len: usize, flags: i32) -> Option<usize> {
+/// How a step of a mapping went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    Done,
+    /// Somebody else has the addresses, or some of them.
+    Taken,
+    /// The system has no memory, or a limit forbids it.
+    Refused,
+}
+
+/// Maps such memory at this address, if it is nobody's; tells why not.
+#[inline(never)]
+pub fn map_behind(at: usize, len: usize) -> Step {
     let _keep = KeepErrno::new();
+    match map_with(at, len, libc::MAP_FIXED_NOREPLACE) {
+        Some(got) if got == at => Step::Done,
+        Some(got) => {
+            // Before Linux 4.17 the address is a hint.
+            release(got, len);
+            Step::Taken
+        }
+        None if super::errno::get() == libc::EEXIST => Step::Taken,
+        None => Step::Refused,
+    }
+}
+
+/// Lengthens a mapping in place by `len` bytes; `end` is where it ends now. What is added has all that was asked for the
+/// last page. False where that cannot be, for whatever reason.
+pub fn lengthen(end: usize, len: usize) -> bool {
+    let _keep = KeepErrno::new();
+    let page = os_page();
+    // SAFETY: the caller owns the page before `end`. Without a flag nothing moves and nothing is replaced.
+    let got = unsafe { libc::mremap((end - page) as *mut _, page, page + len, 0) };
+    got != libc::MAP_FAILED
+}
+
+/// Maps readable and writable memory; leaves `errno` as the system does.
+fn map_with(at: usize, len: usize, flags: i32) -> Option<usize> {
     // SAFETY: a new anonymous mapping that replaces none touches nothing.
     let got = unsafe {
         libc::mmap(
