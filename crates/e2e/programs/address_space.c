@@ -182,7 +182,7 @@ int main(int count, char **arguments) {
     } else if (strcmp(name, "heap_of") == 0) {
         /* Of so many MiB. */
         const size_t before = status("VmSize");
-        fill(100000, number * 10);
+        fill(64 << 10, number * 16);
         printf("%zu\n", (status("VmSize") - before) >> 10);
     } else if (strcmp(name, "limit_set_later") == 0) {
         limit_set_later();
