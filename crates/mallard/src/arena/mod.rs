@@ -42,7 +42,7 @@ pub use bin::BinCounts;
 use bin::{Bin, BinState};
 use bins::Bins;
 use core::ptr;
-use give::{GROUP, give_back};
+use give::give_back;
 use slab::Slab;
 pub use store::bring_aligned_last;
 pub use table::{any, automatic, configure, existing, join, lock, made, numbered, records};
@@ -399,20 +399,22 @@ impl Arena {
         let Some(bin) = self.bin(class) else {
             return false;
         };
-        let mut blocks = [0; GROUP];
+        /// Blocks at a time.
+        const SOME: usize = 8;
+        let mut blocks = [0; SOME];
         let mut any = false;
         loop {
             let n = {
                 let mut b = bin.0.lock();
                 any |= b.store.len() > 0;
                 let n = b.store.idle(class, &mut blocks, all);
-                if n < GROUP {
+                if n < SOME {
                     b.store.mark();
                 }
                 n
             };
             give_back(class, &mut blocks[..n]);
-            if n < GROUP {
+            if n < SOME {
                 return any;
             }
         }

@@ -66,9 +66,9 @@ impl PageHeap {
 
     /// Gives up all memory, down to its addresses' being usable. Nobody uses a page.
     pub fn give_all_up(&self) {
-        if let Some(hold) = self.hold(true) {
+        if let Some(mut hold) = self.hold(true) {
             self.state.lock().find_lost();
-            self.purge_held(&hold);
+            self.purge_held(&mut hold);
             self.destroy_lent();
         }
         self.state.lock().pool.decommit_vacant();

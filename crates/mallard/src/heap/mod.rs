@@ -57,6 +57,7 @@ pub use in_place::Reach;
 use lent::Lending;
 pub use state::NATURAL_MAX;
 use state::State;
+use victims::Batches;
 pub use watch::{BELL, Cap};
 
 /// Consecutive pages that are the holder's.
@@ -166,6 +167,7 @@ pub struct PageHeap {
     purging: Mutex<()>,
     /// The refresh of the statistics that it was told in last.
     told: AtomicU32,
+    batches: Batches,
 }
 
 impl PageHeap {
@@ -176,6 +178,7 @@ impl PageHeap {
             purging: Mutex::named(Kind::Purging, ()),
             rounds: AtomicU32::new(0),
             told: AtomicU32::new(0),
+            batches: Batches::new(),
             lending: Lending::new(),
             at_once: AtomicBool::new(false),
             ever_freed: AtomicBool::new(false),

@@ -53,6 +53,11 @@ impl Pool {
         }
     }
 
+    /// Says which page heap it is of, before its first use.
+    pub fn set_heap(&mut self, heap: HeapId) {
+        self.heap = heap;
+    }
+
     pub fn growth_limit(&self) -> usize {
         self.beyond_growth.wrapping_sub(1)
     }

@@ -196,7 +196,8 @@ pub fn discard_lazily(at: usize, len: usize) -> bool {
 
 /// As [`discard`], or [`discard_lazily`], for several ranges in one call; tells how many bytes that
 /// took, from the first range on. 0 where the kernel does not know the call, or not for this.
-pub fn discard_many(ranges: &[(usize, usize)], lazily: bool) -> usize {
+#[inline(never)]
+pub fn discard_many(ranges: &mut dyn Iterator<Item = (usize, usize)>, lazily: bool) -> usize {
     /// "This process", to a call that wants a descriptor of one.
     const SELF: i32 = -10_000;
     const MOST: usize = 32;
@@ -206,8 +207,9 @@ pub fn discard_many(ranges: &[(usize, usize)], lazily: bool) -> usize {
         iov_len: 0,
     };
     let mut parts = [none; MOST];
-    let count = ranges.len().min(MOST);
-    for (part, &(at, len)) in parts.iter_mut().zip(ranges) {
+    let mut count = 0;
+    for (part, (at, len)) in parts.iter_mut().zip(ranges) {
+        count += 1;
         *part = libc::iovec {
             iov_base: at as *mut _,
             iov_len: len,
@@ -352,26 +354,35 @@ pub fn address_space_limit() -> usize {
 }
 
 /// CPUs this process may run on, at least one.
+#[inline(never)]
 pub fn cpus() -> usize {
     let _keep = KeepErrno::new();
-    let mut mask = [0u64; 128];
+    // Small ones first: this is on the stack of a program's thread.
+    let n = cpus_within(&mut [0; 16]).or_else(cpus_of_many);
+    n.unwrap_or(1).max(1)
+}
+
+/// On a kernel for more than 1,024 CPUs.
+#[cold]
+#[inline(never)]
+fn cpus_of_many() -> Option<usize> {
+    cpus_within(&mut [0; 128])
+}
+
+/// The CPUs that the process may run on, told in so many bits; none when the kernel has more.
+#[inline(never)]
+fn cpus_within(mask: &mut [u64]) -> Option<usize> {
     // SAFETY: the kernel writes at most the given number of bytes. The plain system call is used
     // because the C library's sysconf may allocate.
     let n = unsafe {
         libc::syscall(
             libc::SYS_sched_getaffinity,
             0,
-            size_of_val(&mask),
+            size_of_val(mask),
             mask.as_mut_ptr(),
         )
     };
-    if n <= 0 {
-        return 1;
-    }
-    mask.iter()
-        .map(|w| w.count_ones() as usize)
-        .sum::<usize>()
-        .max(1)
+    (n > 0).then(|| mask.iter().map(|w| w.count_ones() as usize).sum())
 }
 
 #[cfg(test)]
