@@ -12,6 +12,7 @@ use crate::stats;
 use crate::sys::atomic::{AtomicPtr, Ordering};
 use crate::sys::count::Kind;
 use crate::sys::lock::RawLock;
+use crate::sys::mappings;
 
 /// The lock under which the first call makes the allocator ready; null before that.
 static STARTING: AtomicPtr<RawLock> = AtomicPtr::new(core::ptr::null_mut());
@@ -78,6 +79,7 @@ extern "C" fn child() {
     subrelease::lock().reset();
     starting().reset();
     stats::lock().reset();
+    mappings::after_fork();
     by_hand::after_fork();
     keeper::leave();
     life::after_fork();

@@ -9,6 +9,7 @@ use crate::arena;
 use crate::class::{LARGE_CLASSES, slab_classes};
 use crate::stats::locks::{OF_ARENAS, OF_PROCESS};
 use crate::stats::{self, ALL, ArenaFigures, Bin, Extent, Large, Reading, Totals};
+use crate::sys::mappings;
 use core::ffi::CStr;
 
 /// jemalloc has statistics of so many classes of free runs; here none is longer than a chunk.
@@ -136,6 +137,16 @@ pub(super) fn names(see: See<'_>) {
             total,
             |t| t.zero_reallocs as usize,
             "Calls of realloc with a block and no bytes."
+        ),
+        name(
+            "mapping_borders",
+            Leaf::Size(Access::Read(|_| Ok(mappings::borders()))),
+            "Borders of mappings that the allocator has made inside its memory, now.",
+        ),
+        name(
+            "mapping_borders_max",
+            Leaf::Size(Access::Read(|_| Ok(mappings::limit()))),
+            "The most of them that there may be.",
         ),
         branch("background_thread", background_names),
         branch("mutexes", process_lock_names),

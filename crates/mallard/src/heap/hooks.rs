@@ -10,7 +10,7 @@
 use crate::class::PAGE;
 use crate::sys::atomic::{AtomicBool, Ordering};
 use crate::sys::errno::KeepErrno;
-use crate::sys::{mem, time, tls};
+use crate::sys::{mappings, mem, time, tls};
 use core::ffi::{c_uint, c_void};
 use core::ptr::null_mut;
 
@@ -286,7 +286,11 @@ mod default {
         len: usize,
         _: c_uint,
     ) -> bool {
-        !mem::commit(addr.addr() + offset, len)
+        let done = mem::commit(addr.addr() + offset, len);
+        if done {
+            mappings::count(2, 0);
+        }
+        !done
     }
 
     /// Keeps the mapping, and with it whatever the program has told the system about it.
@@ -299,7 +303,10 @@ mod default {
         _: c_uint,
     ) -> bool {
         let at = addr.addr() + offset;
-        !(mem::discard(at, len) && mem::forbid(at, len))
+        !(mappings::may_split() && mem::discard(at, len) && mem::forbid(at, len) && {
+            mappings::count(0, 2);
+            true
+        })
     }
 
     pub unsafe extern "C" fn purge_lazy(

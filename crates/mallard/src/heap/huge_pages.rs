@@ -8,11 +8,12 @@
 //! first touched, but those that a process fills slowly that began less than [`YOUNG`] chunks. In the first, slabs of classes that
 //! grow are filled by one call instead ([`super::Run::bare`]), as long as there is one thread.
 
+use super::borders;
 use crate::class::PAGE;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::region::{Growing, Region};
 use crate::sys::atomic::{AtomicU8, AtomicUsize, Ordering};
-use crate::sys::mem;
+use crate::sys::{mappings, mem};
 
 /// Chunks at the start of a process that begin with small pages under [`Policy::Auto`].
 const PLAIN_CHUNKS: usize = 8;
@@ -172,54 +173,33 @@ pub fn reconsider(chunk: &Chunk, outlook: Outlook) {
 /// Small programs have no part in this.
 #[cold]
 #[inline(never)]
-fn have_huge(chunk: &Chunk) {
+pub fn have_huge(chunk: &Chunk) {
     if policy() == Policy::Auto {
-        chunk.huge.set(mem::want_huge_pages(chunk.addr(), CHUNK));
-        open(chunk);
+        let has = mem::want_huge_pages(chunk.addr(), CHUNK);
+        borders::set_huge(chunk, has);
+        chunk.kept_broken.set(false);
     }
 }
-
-/// Notes that a chunk is not closed to huge pages any more.
-fn open(chunk: &Chunk) {
-    if chunk.kept_broken.replace(false) {
-        KEPT_BROKEN.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// A chunk got another's memory and mapping: what was asked for there holds here.
-pub fn take_over(from: &Chunk, to: &Chunk) {
-    to.huge.set(from.huge.get());
-    to.broken.set(from.broken.get());
-    match from.kept_broken.get() {
-        true => kept_broken(to),
-        false => open(to),
-    }
-}
-
-/// Chunks that huge pages were forbidden in because part of their memory went back. Each may be a
-/// mapping of its own to the system, which allows 65,530 by default.
-static KEPT_BROKEN: AtomicUsize = AtomicUsize::new(0);
-const MOST_KEPT_BROKEN: usize = 8192;
 
 /// Whether a chunk whose huge page breaks is to stay without.
 pub fn may_stay_broken() -> bool {
-    policy() == Policy::Auto && KEPT_BROKEN.load(Ordering::Relaxed) < MOST_KEPT_BROKEN
+    policy() == Policy::Auto && mappings::may_split()
 }
 
 /// Part of a chunk's memory went back: keeps the system from putting a huge page in the place of what is
 /// left. Where huge pages are asked for, `khugepaged` does so by and by with any 2 MiB of which a single
 /// page is there (its `max_ptes_none` is 511 by default), and the memory that went back would be there
 /// again, in a process that does nothing. For a chunk that does not become vacant meanwhile.
+#[inline(never)]
 pub fn keep_broken(chunk: &Chunk) {
     mem::forbid_huge_pages(chunk.addr(), CHUNK);
 }
 
 /// Notes that [`keep_broken`] was called, under the page heap's lock.
+#[inline(never)]
 pub fn kept_broken(chunk: &Chunk) {
-    chunk.huge.set(false);
-    if !chunk.kept_broken.replace(true) {
-        KEPT_BROKEN.fetch_add(1, Ordering::Relaxed);
-    }
+    borders::set_huge(chunk, false);
+    chunk.kept_broken.set(true);
 }
 
 #[cfg(test)]

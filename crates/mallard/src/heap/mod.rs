@@ -23,6 +23,7 @@
 pub mod advice;
 mod apart;
 mod aside;
+mod borders;
 mod decay;
 mod filler;
 mod heaps;
@@ -50,7 +51,7 @@ use crate::space::{HeapId, Region};
 use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use crate::sys::count::Kind;
 use crate::sys::lock::{Guard, Mutex, RawLock};
-use crate::sys::time;
+use crate::sys::{mappings, time};
 use heaps::Heaps;
 pub use heaps::{FIRST, HEAP, make_apart, making};
 pub use in_place::Reach;
@@ -343,6 +344,14 @@ impl PageHeap {
 
     /// Takes back a run whose memory is no longer there, or is old contents.
     fn free_as(&self, addr: usize, pages: usize, backing: Backing) {
+        if mappings::are_many() {
+            return self.free_where_many(addr, pages, backing);
+        }
+        self.free_run(addr, pages, backing);
+    }
+
+    #[inline(never)]
+    fn free_run(&self, addr: usize, pages: usize, backing: Backing) {
         let mut s = self.state.lock();
         s.span(addr, pages, |s, chunk, start, len| {
             s.give(chunk, start, len, backing)
@@ -357,6 +366,9 @@ impl PageHeap {
             s.span(addr, pages, |s, chunk, start, len| {
                 s.give(chunk, start, len, Backing::Dirty)
             });
+            if mappings::are_many() {
+                s.rejoin(addr, pages * PAGE);
+            }
         }
         self.freed(s);
     }

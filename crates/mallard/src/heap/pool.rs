@@ -8,13 +8,14 @@
 //! `retain` is off: then vacant chunks are given up whole, and committed anew when they are needed.
 //! A [`Pool`] is the part of a page heap that does this, under the page heap's lock.
 
+use super::borders::{self, Row};
 use super::huge_pages;
 use super::lent::find_row;
 use crate::class::PAGE;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::region::{self, ChunkSet, End, Growing, HeapId, Region};
 use crate::sys::mem::{self, Step};
-use crate::sys::numa;
+use crate::sys::{mappings, numa};
 
 /// The heap is mapped in steps within these bounds, in chunks: half of what it is as long as it is small, then as much
 /// as it is, because each step has to wait until no thread is in a page fault, which with huge pages takes long,
@@ -134,7 +135,7 @@ impl Pool {
         self.node = Some(node);
     }
 
-    fn prefer_node(&self, at: usize, pages: usize) {
+    pub fn prefer_node(&self, at: usize, pages: usize) {
         if let Some(node) = self.node {
             numa::prefer(at, pages * PAGE, node);
         }
@@ -187,15 +188,11 @@ impl Pool {
     fn recommit_one(&mut self, chunk: &Chunk) -> bool {
         let at = chunk.addr();
         let done = mem::commit(at, CHUNK);
-        if done && chunk.huge.get() {
-            mem::want_huge_pages(at, CHUNK);
-        } else if done && huge_pages::forbid_at_first() {
-            mem::forbid_huge_pages(at, CHUNK);
-        }
         if done {
+            Row::of_one(chunk).advise();
             self.prefer_node(at, CHUNK_PAGES);
         }
-        chunk.committed.set(done);
+        borders::set_committed(Row::of_one(chunk), done);
         self.decommitted -= done as usize;
         done
     }
@@ -214,8 +211,13 @@ impl Pool {
                 }
                 if at == start {
                     at += 1;
-                } else if mem::decommit(region.chunk(start).addr(), (at - start) * CHUNK) {
-                    (start..at).for_each(|i| region.chunk(i).committed.set(false));
+                } else if mappings::may_split()
+                    && mem::decommit(region.chunk(start).addr(), (at - start) * CHUNK)
+                {
+                    let first = region.chunk(start).addr();
+                    if let Some(row) = Row::of(first, (at - start) * CHUNK) {
+                        borders::set_committed(row, false);
+                    }
                     self.decommitted += at - start;
                 }
             }
@@ -367,6 +369,8 @@ impl Pool {
 
     /// Commits at least the chunks from a row's end up to the chunk `upto`, where these are this
     /// heap's to commit.
+    #[cold]
+    #[inline(never)]
     pub fn extend(&mut self, region: &'static Region, end: usize, upto: usize) -> Option<()> {
         let growing = region::growing();
         let end = region.end_at(end);

@@ -18,7 +18,7 @@ use crate::class::PAGE;
 use crate::space::chunk::CHUNK_PAGES;
 use crate::sys::atomic::Ordering;
 use crate::sys::lock::Guard;
-use crate::sys::time;
+use crate::sys::{mappings, time};
 
 /// Pages tried at once where a larger range was refused: a multiple of any system's page.
 const PIECE: usize = 64;
@@ -213,11 +213,23 @@ impl PageHeap {
                 true => self.purge_lent(batch, step, round),
                 false => self.advise(batch, step, round),
             };
+            if mappings::are_any() {
+                self.rejoin_batch(&batch);
+            }
         }
         if any && !RETAIN.load(Ordering::Relaxed) {
             self.state.lock().pool.decommit_vacant();
         }
         any
+    }
+
+    /// Chunks of a batch that went back join their neighbours.
+    #[cold]
+    fn rejoin_batch(&self, batch: &Batch) {
+        let mut s = self.state.lock();
+        for (range, _) in batch.ranges() {
+            s.rejoin(range.addr, range.pages * PAGE);
+        }
     }
 
     /// Makes the system calls for a batch, then frees its pages; tells whether any went back.
@@ -226,7 +238,7 @@ impl PageHeap {
         let mut backings = [None; BATCH];
         let calls = advice::take(&batch.ranges[..batch.len], step.is_lazy(), &mut backings);
         // Pages of these chunks are marked allocated, so that none becomes vacant meanwhile.
-        let broken = || batch.broken.iter().flatten();
+        let broken = || batch.broken.iter().take(batch.len + 1).flatten();
         broken().for_each(|chunk| huge_pages::keep_broken(chunk));
         let mut s = self.state.lock();
         broken().for_each(|chunk| huge_pages::kept_broken(chunk));

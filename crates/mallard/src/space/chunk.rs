@@ -37,8 +37,11 @@ pub struct Chunk {
     pub kept_broken: Cell<bool>,
     /// Whether there was no memory behind what a long run took of it last.
     pub bare: Cell<bool>,
-    /// Whether another's memory was ever moved here.
-    pub moved_to: Cell<bool>,
+    /// How many chunks further up its mapping stood when the mapping was made: not 0 where the memory
+    /// was moved here from elsewhere, and then the chunk is no part of its neighbours' mapping.
+    pub shift: Cell<i32>,
+    /// Whether its mapping was made in the child of a fork, beside older ones.
+    pub apart: Cell<bool>,
     /// Whether the system refused to move its memory elsewhere.
     pub stays: Cell<bool>,
     /// The round of purging in which the system refused to take pages of it.
@@ -87,7 +90,8 @@ impl Chunk {
             mapped: Cell::new(mapped as u16),
             begins: Cell::new(false),
             bare: Cell::new(false),
-            moved_to: Cell::new(false),
+            shift: Cell::new(0),
+            apart: Cell::new(false),
             stays: Cell::new(false),
             asked: Cell::new(0),
             away: Cell::new(false),

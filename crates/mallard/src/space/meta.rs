@@ -10,7 +10,7 @@ use crate::space::chunk::CHUNK;
 use crate::sys::atomic::{AtomicU8, Ordering};
 use crate::sys::count::Kind;
 use crate::sys::lock::Mutex;
-use crate::sys::mem;
+use crate::sys::{mappings, mem};
 use core::ops::Range;
 use core::ptr::NonNull;
 
@@ -277,6 +277,8 @@ impl Meta {
         if len >= crate::space::chunk::CHUNK {
             mem::forbid_huge_pages(at + page, len);
         }
+        // A guard page stands on either side.
+        mappings::count_guards();
         self.use_block(at + page, len);
         Some(())
     }
@@ -295,6 +297,7 @@ impl Meta {
             mem::release(from, whole);
             return None;
         }
+        mappings::count_guards();
         // A guard page stays on either side.
         let (head, tail) = (at - page, at + len + page);
         if head > from {

@@ -289,6 +289,13 @@ impl Region {
         i < self.chunks() && i % SLICE_CHUNKS < self.slices().at(i / SLICE_CHUNKS).chunks()
     }
 
+    /// The `i`-th chunk, if it is committed and the page heap's.
+    pub fn chunk_in(&self, i: usize, heap: HeapId) -> Option<&'static Chunk> {
+        let slice = self.slices().get(i / SLICE_CHUNKS)?;
+        let is_its = slice.is(heap) && i % SLICE_CHUNKS < slice.chunks();
+        is_its.then(|| self.chunk(i))
+    }
+
     /// The index of a chunk of this region.
     pub fn index_of(&self, chunk: &Chunk) -> usize {
         (chunk.addr() - self.heap()) / CHUNK

@@ -273,12 +273,16 @@ pub fn forbid_huge_pages(at: usize, len: usize) -> bool {
     advise(at, len, libc::MADV_NOHUGEPAGE)
 }
 
-/// How moving pages went.
+/// How a move went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Moved {
     Yes,
-    /// Nothing was moved, and both ranges are as they were, the destination perhaps emptied.
+    /// All was moved, and the place that it came from may not be ours any more.
+    Torn,
+    /// Nothing was moved, and both ranges are as they were.
     No,
+    /// Nothing was moved, and the destination is fresh memory, without advice.
+    Emptied,
     /// Nothing was moved, and the destination may not be ours any more.
     Lost,
 }
@@ -289,50 +293,77 @@ pub fn move_pages(from: usize, len: usize, to: usize) -> Moved {
     const MREMAP_DONTUNMAP: i32 = 4;
     /// Whether it is no use to ask again.
     static REFUSED: AtomicBool = AtomicBool::new(false);
-    if REFUSED.load(Ordering::Relaxed) {
+    remap(from, len, to, len, MREMAP_DONTUNMAP, &REFUSED)
+}
+
+/// Moves `len` bytes at `from`, all of one mapping, to `to`, where they become one mapping of `wide` bytes
+/// that reads as zeros behind them. Afterwards `from` is fresh memory, without advice. For a moment `from` is nobody's:
+/// where another thread's mapping takes its place, the move is [`Moved::Torn`].
+pub fn move_mapping(from: usize, len: usize, to: usize, wide: usize) -> Moved {
+    static REFUSED: AtomicBool = AtomicBool::new(false);
+    match remap(from, len, to, wide, 0, &REFUSED) {
+        Moved::Yes if map_at(from, len).is_none() => Moved::Torn,
+        Moved::Yes => {
+            // Only where the process locks its memory is there any yet, and it is refused.
+            if !discard(from, os_page()) {
+                unlock(from, len);
+            }
+            Moved::Yes
+        }
+        other => other,
+    }
+}
+
+/// Takes fresh memory back that was locked because all of the process's is.
+#[cold]
+fn unlock(at: usize, len: usize) {
+    let _keep = KeepErrno::new();
+    // SAFETY: the caller owns the range.
+    unsafe { libc::munlock(at as *const _, len) };
+    discard(at, len);
+}
+
+fn remap(
+    from: usize,
+    len: usize,
+    to: usize,
+    wide: usize,
+    flags: i32,
+    refused: &AtomicBool,
+) -> Moved {
+    if refused.load(Ordering::Relaxed) {
         return Moved::No;
     }
     let _keep = KeepErrno::new();
-    // SAFETY: the caller owns both ranges, of equal length and disjoint; nothing refers to the
-    // contents of `to`.
+    // SAFETY: the caller owns both ranges, which are disjoint; nothing refers to the contents of `to`.
     let at = unsafe {
         libc::mremap(
             from as *mut _,
             len,
-            len,
-            libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | MREMAP_DONTUNMAP,
+            wide,
+            libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | flags,
             to as *mut libc::c_void,
         )
     };
     if at != libc::MAP_FAILED {
         return Moved::Yes;
     }
-    if let libc::EINVAL | libc::EPERM | libc::ENOSYS | libc::EACCES = super::errno::get() {
+    match super::errno::get() {
         // The kernel does not know the flag, or a filter forbids the call: it says so before it does anything.
-        REFUSED.store(true, Ordering::Relaxed);
-        return Moved::No;
+        libc::EINVAL | libc::EPERM | libc::ENOSYS | libc::EACCES => {
+            refused.store(true, Ordering::Relaxed);
+            return Moved::No;
+        }
+        libc::ENOMEM => super::mappings::refused(),
+        _ => {}
     }
     // Most often the kernel unmaps the destination before it finds that it cannot move. Map it again, unless
     // somebody else was quicker; or it was never unmapped, because there are too many mappings, which cannot be told
     // apart.
-    // SAFETY: with MAP_FIXED_NOREPLACE nothing that is mapped is touched.
-    let at = unsafe {
-        libc::mmap(
-            to as *mut libc::c_void,
-            len,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE
-                | libc::MAP_ANONYMOUS
-                | libc::MAP_NORESERVE
-                | libc::MAP_FIXED_NOREPLACE,
-            -1,
-            0,
-        )
-    };
-    if at.addr() == to {
-        Moved::No
+    if map_at(to, wide).is_some() {
+        Moved::Emptied
     } else {
-        REFUSED.store(true, Ordering::Relaxed);
+        refused.store(true, Ordering::Relaxed);
         Moved::Lost
     }
 }

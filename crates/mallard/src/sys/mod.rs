@@ -23,6 +23,7 @@ pub mod hint;
 pub mod label;
 pub mod lock;
 #[cfg(not(loom))]
+pub mod mappings;
 pub mod mem;
 #[cfg(not(loom))]
 pub mod message;
