@@ -8,15 +8,16 @@ use super::free::size_at;
 use super::interval::errands;
 use super::start::{self, JUNK_ALLOC, XMALLOC, ZERO, extras, start};
 use crate::arena::{self, large, oversize};
-use crate::cache::{self, counted, life};
+use crate::cache::{self, counted, inside, life};
 use crate::class::{
     self, CACHED_MAX, Class, LINE, MAX, MEDIUM_MAX, PAGE, Place, SLAB_MAX, TABLE_MAX, tailored,
 };
 use crate::die;
 use crate::heap::{HEAP, NATURAL_MAX, advice};
+use crate::space::fallback;
 use crate::space::region::fast_lookup;
 use crate::sys::atomic::{AtomicUsize, Ordering, settle};
-use crate::sys::{errno, mem};
+use crate::sys::{errno, mem, time};
 use core::ptr::null_mut;
 
 /// A block of at least `size` bytes, aligned for its size (to 16 bytes from 16 bytes on). A block
@@ -78,8 +79,26 @@ fn alloc_slow(size: usize, place: Place) -> *mut u8 {
         errands();
         return block as *mut u8;
     }
-    reclaim();
-    take(class).map_or_else(|| out_of_memory(class.size()), |block| block as *mut u8)
+    alloc_again(class)
+}
+
+/// Nothing came: memory is out, or a fork is under way.
+#[cold]
+#[inline(never)]
+fn alloc_again(class: Class) -> *mut u8 {
+    if !inside::is_closed() {
+        reclaim();
+    } else if let Some(block) = fallback::alloc_of_class(class.size()) {
+        counted::allocated(class.size());
+        return block as *mut u8;
+    } else {
+        time::nap();
+    }
+    match take(class) {
+        Some(block) => block as *mut u8,
+        None if inside::is_closed() => alloc_again(class),
+        None => out_of_memory(class.size()),
+    }
 }
 
 /// A block from the thread's cache, or straight from an arena for a thread that has none.
@@ -94,6 +113,7 @@ fn take(class: Class) -> Option<usize> {
 #[cold]
 #[inline(never)]
 fn take_from_arena(class: Class) -> Option<usize> {
+    let _inside = inside::enter()?;
     let mut one = [0];
     (life::arena_or_any()?.fill(class, &mut one) == 1).then_some(one[0])
 }
@@ -102,7 +122,12 @@ fn take_from_arena(class: Class) -> Option<usize> {
 #[cold]
 #[inline(never)]
 fn alloc_uncached(class: Class) -> *mut u8 {
+    // Of threads without caches nobody knows how many there are.
+    life::expect_company();
     let block = take_from_arena(class).or_else(|| {
+        if inside::is_closed() {
+            return fallback::alloc_of_class(class.size());
+        }
         reclaim();
         take_from_arena(class)
     });
@@ -135,6 +160,9 @@ fn alloc_large(size: usize, align: usize, zeroed: bool) -> *mut u8 {
         return out_of_memory(size);
     }
     let pages = large::Pages::of(size);
+    let Some(inside) = inside::enter() else {
+        return alloc_outside(pages.bytes(), align, zeroed);
+    };
     let mine = life::arena();
     let arena = oversize::arena_for(pages, mine);
     let run = large::alloc_fit(pages, align, arena, zeroed).or_else(|| {
@@ -147,6 +175,7 @@ fn alloc_large(size: usize, align: usize, zeroed: bool) -> *mut u8 {
     });
     cache::tick_for(pages.bytes());
     arena::interval::count(pages.bytes());
+    drop(inside);
     errands();
     let Some(run) = run else {
         return out_of_memory(size);
@@ -162,6 +191,28 @@ fn alloc_large(size: usize, align: usize, zeroed: bool) -> *mut u8 {
         return block;
     }
     prepared(block, pages.bytes())
+}
+
+/// A block while a fork is under way, of so many bytes.
+#[cold]
+#[inline(never)]
+pub(super) fn alloc_outside(bytes: usize, align: usize, zeroed: bool) -> *mut u8 {
+    let Some(block) = fallback::alloc(bytes, align) else {
+        // The fork will be over some time.
+        drop(inside::enter_or_wait());
+        return match zeroed {
+            true => alloc_aligned_zeroed(bytes, align),
+            false => alloc_aligned(bytes, align),
+        };
+    };
+    counted::allocated(bytes);
+    let block = block as *mut u8;
+    if zeroed {
+        // SAFETY: the block is new, and so long.
+        unsafe { block.write_bytes(0, bytes) };
+        return block;
+    }
+    prepared(block, bytes)
 }
 
 /// From this size on the kernel clears used memory, by taking it back: an option.
@@ -368,8 +419,10 @@ fn alloc_on_boundary(size: usize, align: usize) -> *mut u8 {
 /// Gathers what lies free in caches and stores, so that a second try may succeed.
 #[cold]
 pub(super) fn reclaim() {
-    life::flush_current();
-    arena::drain(true);
+    if let Some(_inside) = inside::enter() {
+        life::flush_current();
+        arena::drain(true);
+    }
 }
 
 /// Tells the caller that there is none, in the C library's way too.

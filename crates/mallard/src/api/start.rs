@@ -123,15 +123,27 @@ fn first() {
             }
             Some(told) => apply_what_was_told(told),
         };
-        let whole = cache::life::initialise() & fork::initialise(&STARTING);
-        if !whole && abort {
-            die!(
-                "the C library cannot tell of threads' ends and forks, and the option abort is on"
-            );
+        fork::initialise(&STARTING);
+        if !cache::life::initialise(expect_forks) && abort {
+            cannot_tell();
         }
         STARTED.store(true, Ordering::Release);
     }
     STARTING.unlock();
+}
+
+/// Has the C library call us around forks, once the process has a second thread. Not part of the first call,
+/// which may come from the C library while it holds the lock of the list that this enters something in.
+fn expect_forks() {
+    if !fork::register() && options().abort {
+        cannot_tell();
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn cannot_tell() -> ! {
+    die!("the C library cannot tell of threads' ends and forks, and the option abort is on");
 }
 
 /// As [`apply`]; tells what the option `abort` says.

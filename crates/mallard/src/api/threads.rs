@@ -1,6 +1,6 @@
 //! The calling thread: its arena, its cache and what it has allocated; and caches by hand.
 //!
-//! What the names `thread.…` and `tcache.…` of the tree are made of. Errors are codes of C.
+//! What the names `thread.…` and `tcache.…` of the tree are made of; callers are inside (`cache::inside`). Errors are codes of C.
 
 use super::arenas;
 use super::start::start;
@@ -49,7 +49,9 @@ pub fn is_cache_enabled() -> Result<bool, i32> {
 /// Has the thread's cache hold blocks, or none: what it holds goes back then. Where the options forbid
 /// caches it holds none.
 pub fn enable_cache(on: bool) -> Result<(), i32> {
-    cache().map(|cache| cache.enable(on))
+    let cache = cache()?;
+    cache.enable(on);
+    Ok(())
 }
 
 /// Gives back what the thread's cache holds. `EFAULT` when it may hold nothing.
@@ -69,7 +71,9 @@ pub fn cache_max() -> Result<usize, i32> {
 
 /// Sets that, within what caches can hold at all, and rounded up to the size of a block.
 pub fn set_cache_max(size: usize) -> Result<(), i32> {
-    cache().map(|cache| cache.set_most(size))
+    let cache = cache()?;
+    cache.set_most(size);
+    Ok(())
 }
 
 /// The thread will do nothing for a while: what its cache holds goes back, and what is due of the pages.

@@ -33,8 +33,8 @@ mod traffic;
 
 use crate::class::{Class, LINE, MEDIUM_MAX, PAGE, tailored};
 use crate::heap::{PageHeap, hooks};
-use crate::space::Region;
 use crate::space::region::PageRecord;
+use crate::space::{Region, fallback};
 use crate::sys::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
@@ -322,7 +322,7 @@ impl Arena {
 
     /// The same, of what such traffic brings.
     pub fn flush_from(&self, class: Class, traffic: Traffic, blocks: &mut [usize]) {
-        let blocks = match by_hand::are_any() {
+        let blocks = match fallback::are_strangers() {
             true => self.part_with_strangers(class, blocks),
             false => blocks,
         };
@@ -349,7 +349,7 @@ impl Arena {
         if self.passes_on(class) {
             return self.flush(class, blocks);
         }
-        give_back(class, blocks);
+        give_back(class, without_fallback(blocks));
         self.drain_bin(class, true);
         self.drain_spare(class, true);
     }
@@ -456,7 +456,15 @@ pub fn owner_of(p: usize) -> Option<u16> {
 
 /// Gives a block back to where it came from, past all stores.
 pub fn give_to_owner(class: Class, block: usize) {
-    give_back(class, &mut [block]);
+    give_back(class, without_fallback(&mut [block]));
+}
+
+/// Blocks that are of arenas; others are freed.
+fn without_fallback(blocks: &mut [usize]) -> &mut [usize] {
+    match fallback::are_strangers() {
+        true => by_hand::part_with_fallback(blocks),
+        false => blocks,
+    }
 }
 
 /// Parts blocks: those that are wanted first, and the others.

@@ -19,7 +19,7 @@ mod pressure;
 
 use crate::arena;
 use crate::arena::subrelease::{self, Next};
-use crate::cache::{counted, keeper, life};
+use crate::cache::{counted, inside, keeper, life};
 use crate::class::PAGE;
 use crate::heap::{BELL, HEAP};
 use crate::sys::atomic::{AtomicU32, Ordering};
@@ -63,6 +63,7 @@ fn start() -> bool {
         return true;
     }
     let _keep = KeepErrno::new();
+    life::expect_company();
     let made = STACKS.iter().any(|&stack| create(stack));
     if !made {
         keeper::refused();
@@ -83,13 +84,13 @@ pub fn stop() {
     // Told each time, for it may have looked just before it was first told; and who allows the thread
     // meanwhile has the last word.
     while !keeper::dismiss() {
-        nap();
+        time::nap();
     }
     // It has said that it leaves: the C library is about to end it.
     let mut naps = 0;
     let thread = THREAD.swap(0, Ordering::Relaxed);
     while is_alive(thread) && naps < FAREWELL {
-        nap();
+        time::nap();
         naps += 1;
     }
 }
@@ -98,18 +99,6 @@ pub fn stop() {
 static THREAD: AtomicU32 = AtomicU32::new(0);
 /// How often it is looked whether a thread that leaves is gone: for a second at most.
 const FAREWELL: u32 = 10_000;
-
-/// Lets some time pass, so little that nobody minds.
-fn nap() {
-    let time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 100_000,
-    };
-    let rest = null_mut::<libc::timespec>();
-    // SAFETY: the time is valid, and what is left of it is not asked for. Not by the C library, where a
-    // thread can be cancelled in its sleep.
-    unsafe { libc::syscall(libc::SYS_nanosleep, &time, rest) };
-}
 
 fn is_alive(thread: u32) -> bool {
     // SAFETY: no signal is sent: it is only asked whether one could be.
@@ -230,7 +219,10 @@ impl Rounds {
     fn round(&mut self) -> Option<u64> {
         let now = time::now_ms_exact();
         let stores = self.stores(now);
-        let pages = HEAP.attend();
+        let pages = {
+            let _inside = inside::enter_or_wait();
+            HEAP.attend()
+        };
         let slabs = slabs(now);
         let pressure = pages.and_then(|_| self.look_for_pressure(now));
         [stores, pages, slabs, pressure].into_iter().flatten().min()
@@ -240,11 +232,13 @@ impl Rounds {
     fn disturbed(&mut self) {
         self.quiet = 0;
         self.stores_at = time::now_ms_exact() + stores_ms();
+        let _inside = inside::enter_or_wait();
         subrelease::expect();
     }
 
     fn stores(&mut self, now: u64) -> Option<u64> {
         if self.quiet < QUIET_ROUNDS && now >= self.stores_at {
+            let _inside = inside::enter_or_wait();
             let any = arena::drain(false) | life::adopt_orphan();
             self.quiet = if any { 0 } else { self.quiet + 1 };
             self.stores_at = now + stores_ms();
@@ -254,13 +248,17 @@ impl Rounds {
 
     /// Returns everything when the kernel is short of memory.
     fn look_for_pressure(&mut self, now: u64) -> Option<u64> {
-        let totals = HEAP.totals();
+        let totals = {
+            let _inside = inside::enter_or_wait();
+            HEAP.totals()
+        };
         if totals.dirty + totals.muzzy < PRESSING {
             self.pressure.forget();
             return None;
         }
         if now >= self.pressure_at {
             if self.pressure.is_high(now)? {
+                let _inside = inside::enter_or_wait();
                 arena::drain(true);
                 subrelease::all(None);
                 HEAP.purge_all();
@@ -274,6 +272,7 @@ impl Rounds {
 /// Has memory of partly used slabs go back; tells when to see to that again, if there may be more.
 fn slabs(now: u64) -> Option<u64> {
     loop {
+        let _inside = inside::enter_or_wait();
         match subrelease::step(now, SLABS_CHUNKS) {
             Next::Now => {}
             Next::Later => return Some(now + stores_ms()),

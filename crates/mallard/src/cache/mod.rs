@@ -8,6 +8,7 @@
 //!   its class's bounds and the thread's budget of bytes (`length`);
 //! - every so many such events, a few stacks are looked at, and what lay unused in them since the
 //!   last look goes back, the page heap's decay gets its turn, and the stores' as well (`gc`);
+//! - `inside` keeps forks and threads that take locks apart;
 //! - `life` makes a cache at a thread's first call and empties it when the thread ends;
 //! - `manual` has the caches that belong to no thread.
 //!
@@ -18,6 +19,7 @@
 
 pub mod counted;
 mod gc;
+pub mod inside;
 pub mod keeper;
 mod length;
 pub mod life;
@@ -29,11 +31,13 @@ mod tests;
 use crate::arena::{self, Arena, Traffic, percpu};
 use crate::class::{CACHED_CLASSES, Class, LINE, Place, SLAB_CLASSES, tailored};
 use crate::space::meta;
-use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering, compiler_fence};
+use crate::sys::atomic::{AtomicU8, AtomicU16, AtomicUsize, Ordering};
+use crate::sys::gate::Mark;
 use crate::sys::tls;
 use core::cell::Cell;
 use core::ptr::NonNull;
 pub use gc::{tick, tick_for, tick_uncached};
+use inside::{Busy, put_by};
 use length::{Turn, most, theirs};
 pub use stack::Stack;
 use stack::array_bytes;
@@ -111,9 +115,11 @@ pub struct ThreadCache {
     seen: [Cell<u16>; CACHED_CLASSES + 1],
     /// Blocks that the array of each stack is for. Written by the owner once the stack has that array.
     arrays: [AtomicU16; CACHED_CLASSES + 1],
-    /// Whether the thread is changing its stacks in more than one step. A fork sees this, and the
-    /// child leaves such a cache alone.
-    busy: AtomicBool,
+    /// Whether the thread takes locks or changes its stacks in more than one step. A fork waits for its
+    /// end; the child leaves a cache alone that is marked nevertheless.
+    busy: Mark,
+    /// The thread that it is of; 0 when that has ended and the cache still is to.
+    thread: AtomicUsize,
     next: Cell<Option<&'static ThreadCache>>,
     prev: Cell<Option<&'static ThreadCache>>,
 }
@@ -287,14 +293,15 @@ impl ThreadCache {
         }
     }
 
-    /// A block of a class whose stack has none to give. None when memory is out.
+    /// A block of a class whose stack has none to give. None when memory is out, and while a fork is
+    /// under way.
     pub fn refill(&self, class: Class) -> Option<usize> {
         self.refill_at(class, LINE)
     }
 
     /// The same; what is new comes as [`Arena::fill_at`] says.
     fn refill_at(&self, class: Class, align: usize) -> Option<usize> {
-        let _busy = Busy::new(self);
+        let _busy = Busy::enter(self)?;
         self.event(class);
         self.follow_cpu();
         let stack = self.stack(class);
@@ -336,6 +343,7 @@ impl ThreadCache {
 
     /// A block of a class that caches do not keep, if one lies in the arena's store.
     pub fn take_stored(&self, class: Class) -> Option<usize> {
+        let _busy = Busy::enter(self)?;
         self.arena().take_stored(class, 1)
     }
 
@@ -343,6 +351,7 @@ impl ThreadCache {
     /// those that were freed last here, or the next that the arena has.
     pub fn take_aligned(&self, class: Class, align: usize) -> Option<usize> {
         if !self.keeps(class) {
+            let _busy = Busy::enter(self)?;
             return self.arena().take_stored(class, align);
         }
         let stack = self.stack(class);
@@ -360,7 +369,9 @@ impl ThreadCache {
 
     /// Takes back a block of a class whose stack is full.
     pub fn push_full(&self, class: Class, block: usize) {
-        let _busy = Busy::new(self);
+        let Some(_busy) = Busy::enter(self) else {
+            return put_by(block);
+        };
         let stack = self.stack(class);
         if self.seen[class.index()].get() == FOREIGN && stack.len() < theirs(class) {
             return self.push_below(class, block);
@@ -470,23 +481,5 @@ impl ThreadCache {
                 unsafe { meta::give(array, array_bytes(blocks)) };
             }
         }
-    }
-}
-
-/// Marks a cache as being changed.
-struct Busy<'a>(&'a ThreadCache);
-
-impl<'a> Busy<'a> {
-    fn new(cache: &'a ThreadCache) -> Self {
-        cache.busy.store(true, Ordering::Relaxed);
-        // A fork sees this thread's stores in their order: none of those to come may go before.
-        compiler_fence(Ordering::SeqCst);
-        Busy(cache)
-    }
-}
-
-impl Drop for Busy<'_> {
-    fn drop(&mut self) {
-        self.0.busy.store(false, Ordering::Release);
     }
 }

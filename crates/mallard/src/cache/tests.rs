@@ -18,7 +18,7 @@ mod length;
 /// Runs `body` in a thread of its own with a cache of its own.
 fn in_a_thread(body: impl FnOnce(&'static ThreadCache) + Send) {
     static READY: Once = Once::new();
-    READY.call_once(|| assert!(life::initialise()));
+    READY.call_once(|| assert!(life::initialise(|| ())));
     configure(CACHED_MAX, Use::Always);
     thread::scope(|s| {
         let thread = s.spawn(|| body(life::current_or_new().expect("there is memory")));
@@ -522,7 +522,7 @@ fn a_cache_in_the_middle_of_a_change_is_forgotten_by_the_child_of_a_fork() {
         }
         let lost_cache = manual::get(lost).expect("as above");
         let blocks = lost_cache.len(class);
-        core::mem::forget(Busy::new(lost_cache));
+        core::mem::forget(inside::Busy::new(lost_cache));
         life::after_fork();
         assert!(manual::get(kept).is_some_and(|cache| cache.len(class) > 0));
         assert_eq!((lost_cache.len(class), lost_cache.room.get()), (0, 0));

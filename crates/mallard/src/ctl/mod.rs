@@ -65,6 +65,7 @@ pub use stats::dss_of;
 pub use tell::{Value, names, value};
 
 use crate::api;
+use crate::cache::inside;
 use crate::stats as statistics;
 use crate::sys::atomic::{AtomicU64, Ordering};
 use crate::sys::errno::KeepErrno;
@@ -180,7 +181,9 @@ pub fn by_mib(mib: &[usize], request: &mut Request) -> Answer<()> {
     serve(Cursor::find_mib(root, mib)?, request)
 }
 
+/// No fork comes while a request is served; none is served while a fork is under way.
 fn serve(cursor: Cursor, request: &mut Request) -> Answer<()> {
+    let _inside = inside::enter_or_wait();
     cursor.leaf()?.serve(&cursor.at(), request)
 }
 
@@ -246,6 +249,7 @@ pub fn text(name: impl AsRef<[u8]>) -> Answer<&'static CStr> {
     let _keep = KeepErrno::new();
     api::start();
     let cursor = Cursor::find(root, name.as_ref())?;
+    let _inside = inside::enter_or_wait();
     match cursor.leaf()? {
         Leaf::Text(Access::Read(read) | Access::ReadWrite(read, _)) => read(&cursor.at()),
         Leaf::Text(Access::Write(_)) => Err(Error::NotPermitted),

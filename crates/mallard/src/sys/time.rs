@@ -47,3 +47,16 @@ pub fn give_way() {
     // SAFETY: sched_yield has no preconditions.
     unsafe { libc::sched_yield() };
 }
+
+/// Lets some time pass, so little that nobody minds.
+pub fn nap() {
+    let _keep = super::errno::KeepErrno::new();
+    let time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 100_000,
+    };
+    let rest = core::ptr::null_mut::<libc::timespec>();
+    // SAFETY: the time is valid, and what is left of it is not asked for. Not by the C library, where a
+    // thread can be cancelled in its sleep.
+    unsafe { libc::syscall(libc::SYS_nanosleep, &time, rest) };
+}
