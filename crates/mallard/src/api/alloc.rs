@@ -159,7 +159,10 @@ fn alloc_large(size: usize, align: usize, zeroed: bool) -> *mut u8 {
     if size > MAX {
         return out_of_memory(size);
     }
-    let pages = large::Pages::of(size);
+    alloc_pages(large::Pages::of(size), align, zeroed)
+}
+
+fn alloc_pages(pages: large::Pages, align: usize, zeroed: bool) -> *mut u8 {
     let Some(inside) = inside::enter() else {
         return alloc_outside(pages.bytes(), align, zeroed);
     };
@@ -178,7 +181,7 @@ fn alloc_large(size: usize, align: usize, zeroed: bool) -> *mut u8 {
     drop(inside);
     errands();
     let Some(run) = run else {
-        return out_of_memory(size);
+        return out_of_memory(pages.bytes());
     };
     counted::allocated(pages.bytes());
     let block = run.addr as *mut u8;
@@ -319,9 +322,10 @@ pub fn alloc_aligned(size: usize, align: usize) -> *mut u8 {
     if is_past_caches(size, align) {
         return alloc_large(size, align.max(PAGE), false);
     }
+    let wanted = size;
     let size = class::aligned_size(size, align);
     if align > PAGE {
-        alloc_on_boundary(size, align)
+        alloc_on_boundary(size, align, wanted)
     } else if size <= TABLE_MAX {
         pop(size, class::tabled_place_of_small(size))
     } else {
@@ -384,15 +388,15 @@ fn alloc_aligned_medium(size: usize, align: usize) -> *mut u8 {
     } else if align <= LINE {
         alloc_medium(size)
     } else {
-        alloc_on_boundary(size, align)
+        alloc_on_boundary(size, align, size)
     }
 }
 
 /// A block of a multiple of `align`, which is more than a page or, in whole pages, more than a line: the next of its
 /// class, which stands right most often if it was asked for in this way; then one of those that were freed lately, or
-/// a new one.
+/// a new one. So many bytes are `wanted` of it.
 #[inline(never)]
-fn alloc_on_boundary(size: usize, align: usize) -> *mut u8 {
+fn alloc_on_boundary(size: usize, align: usize, wanted: usize) -> *mut u8 {
     let class = Class::of(size);
     let place = Place::of(class);
     if class.is_slab() {
@@ -407,12 +411,12 @@ fn alloc_on_boundary(size: usize, align: usize) -> *mut u8 {
         // There is the room that it had.
         stack.push(block);
     }
-    match life::current().and_then(|cache| cache.take_aligned(class, align)) {
+    match life::current().and_then(|cache| cache.take_aligned(class, align, wanted)) {
         Some(block) => {
             counted::allocated(class.size());
             block as *mut u8
         }
-        None => alloc_large(size, align, false),
+        None => alloc_pages(large::Pages::of(size).wanting(wanted), align, false),
     }
 }
 

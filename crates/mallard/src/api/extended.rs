@@ -188,7 +188,7 @@ fn alloc_through(number: u32, size: usize, flags: Flags) -> *mut u8 {
     let block = if align <= LINE || class.is_slab() {
         cache.take(class)
     } else {
-        cache.take_aligned(class, align)
+        cache.take_aligned(class, align, class.size())
     };
     let Some(block) = block else {
         return arenas::alloc_in(arena_for(flags, size), size, align, flags.zeroes());

@@ -75,6 +75,12 @@ impl Pages {
         Pages { len, wanted }
     }
 
+    /// The same, of which no more than so many bytes are known to be of use.
+    pub fn wanting(self, bytes: usize) -> Pages {
+        let wanted = self.wanted.min(bytes.div_ceil(PAGE));
+        Pages { wanted, ..self }
+    }
+
     pub fn bytes(self) -> usize {
         self.len * PAGE
     }

@@ -129,6 +129,31 @@ pub fn slabs_made() -> usize {
     SLABS_MADE.load(Ordering::Relaxed)
 }
 
+/// What new blocks of whole pages are to be like.
+#[derive(Clone, Copy)]
+pub struct Fit {
+    /// More than [`LINE`] has them begin with a page.
+    align: u16,
+    /// So many pages of each are of use.
+    wanted: u16,
+}
+
+impl Fit {
+    /// All of them are, wherever they begin.
+    pub const ANY: Fit = Fit {
+        align: LINE as u16,
+        wanted: u16::MAX,
+    };
+
+    /// For a block of a class that caches keep, at a multiple of `align`.
+    pub fn of(align: usize, wanted: usize) -> Fit {
+        Fit {
+            align: align.min(PAGE) as u16,
+            wanted: wanted.div_ceil(PAGE) as u16,
+        }
+    }
+}
+
 impl Arena {
     /// Without a thread or a bin.
     fn new(
@@ -186,17 +211,11 @@ impl Arena {
     /// Fills `out` with blocks of a class, from its start; tells how many came. None at all come
     /// only when memory is out.
     pub fn fill(&self, class: Class, out: &mut [usize]) -> usize {
-        self.fill_at(class, LINE, Traffic::Passing, out)
+        self.fill_at(class, Fit::ANY, Traffic::Passing, out)
     }
 
-    /// The same; with an `align` of more than [`LINE`], new blocks of whole pages begin with a page.
-    pub fn fill_at(
-        &self,
-        class: Class,
-        align: usize,
-        traffic: Traffic,
-        out: &mut [usize],
-    ) -> usize {
+    /// The same; new blocks of whole pages come as `fit` says.
+    pub fn fill_at(&self, class: Class, fit: Fit, traffic: Traffic, out: &mut [usize]) -> usize {
         let Some(bin) = self.bins.get_or_make(class) else {
             return 0;
         };
@@ -214,7 +233,7 @@ impl Arena {
         } else if class.is_slab() {
             self.fill_from_new_slabs(bin, class, slabs, out)
         } else {
-            self.fill_runs(class, align, out)
+            self.fill_runs(class, fit, out)
         };
         interval::count(n * class.size());
         n
@@ -299,14 +318,15 @@ impl Arena {
 
     /// New blocks of whole pages: of the longer ones a single one, since pages that lie on a stack are not there for
     /// blocks of other classes.
-    fn fill_runs(&self, class: Class, align: usize, out: &mut [usize]) -> usize {
+    fn fill_runs(&self, class: Class, fit: Fit, out: &mut [usize]) -> usize {
         let most = match class.size() > MEDIUM_MAX {
             true => 1,
             false => out.len(),
         };
         let mut n = 0;
         for slot in out.iter_mut().take(most) {
-            let Some(run) = large::alloc(class, align.min(PAGE), self.index) else {
+            let pages = large::Pages::from(class).wanting(fit.wanted as usize * PAGE);
+            let Some(run) = large::alloc(pages, fit.align as usize, self.index) else {
                 break;
             };
             *slot = run.addr;

@@ -10,6 +10,7 @@
 //!   last look goes back, the page heap's decay gets its turn, and the stores' as well (`gc`);
 //! - `inside` keeps forks and threads that take locks apart;
 //! - `life` makes a cache at a thread's first call and empties it when the thread ends;
+//! - `crowd` has threads of which there are many keep little of what they tear down;
 //! - `manual` has the caches that belong to no thread.
 //!
 //! A thread has no cache before its first slow call, after its end, and when memory for one cannot
@@ -18,6 +19,7 @@
 //! cache is found, to which every one of its calls gets by the slow path.
 
 pub mod counted;
+mod crowd;
 mod gc;
 pub mod inside;
 pub mod keeper;
@@ -28,8 +30,8 @@ mod stack;
 #[cfg(test)]
 mod tests;
 
-use crate::arena::{self, Arena, Traffic, percpu};
-use crate::class::{CACHED_CLASSES, Class, LINE, Place, SLAB_CLASSES, tailored};
+use crate::arena::{self, Arena, Fit, Traffic, percpu};
+use crate::class::{CACHED_CLASSES, Class, Place, SLAB_CLASSES, tailored};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicU8, AtomicU16, AtomicUsize, Ordering};
 use crate::sys::gate::Mark;
@@ -100,6 +102,8 @@ pub struct ThreadCache {
     room: Cell<usize>,
     /// How often each stack has been empty since it was full, or, below zero, the other way round ([`length`]).
     streaks: [Cell<i8>; CACHED_CLASSES + 1],
+    /// How often a stack was full since one was last empty ([`crowd`]).
+    fulls: Cell<u16>,
     /// Slow events until the next look.
     countdown: Cell<u32>,
     /// The class that was looked at last.
@@ -296,13 +300,14 @@ impl ThreadCache {
     /// A block of a class whose stack has none to give. None when memory is out, and while a fork is
     /// under way.
     pub fn refill(&self, class: Class) -> Option<usize> {
-        self.refill_at(class, LINE)
+        self.refill_at(class, Fit::ANY)
     }
 
     /// The same; what is new comes as [`Arena::fill_at`] says.
-    fn refill_at(&self, class: Class, align: usize) -> Option<usize> {
+    fn refill_at(&self, class: Class, fit: Fit) -> Option<usize> {
         let _busy = Busy::enter(self)?;
         self.event(class);
+        self.fulls.set(0);
         self.follow_cpu();
         let stack = self.stack(class);
         let foreign = self.seen[class.index()].replace(0) == FOREIGN;
@@ -320,9 +325,7 @@ impl ThreadCache {
         let turn = self.turn(class, true);
         if !self.keeps(class) || !self.grow(class, turn) {
             let mut one = [0];
-            let n = self
-                .arena()
-                .fill_at(class, align, Traffic::Passing, &mut one);
+            let n = self.arena().fill_at(class, fit, Traffic::Passing, &mut one);
             return (n == 1).then_some(one[0]);
         }
         // A large part of what fits where there is room for it, so that batches of two threads from one slab
@@ -335,7 +338,7 @@ impl ThreadCache {
         if want > below {
             // SAFETY: this is the owning thread, and the stack ends where the words begin.
             let words = unsafe { stack.words(below, want) };
-            let n = self.arena().fill_at(class, align, traffic, words);
+            let n = self.arena().fill_at(class, fit, traffic, words);
             stack.set_len(below + n);
         }
         stack.pop()
@@ -348,8 +351,8 @@ impl ThreadCache {
     }
 
     /// A block of a class whose blocks stand at page boundaries, at a multiple of `align`: one of
-    /// those that were freed last here, or the next that the arena has.
-    pub fn take_aligned(&self, class: Class, align: usize) -> Option<usize> {
+    /// those that were freed last here, or the next that the arena has. So many bytes are `wanted` of it.
+    pub fn take_aligned(&self, class: Class, align: usize, wanted: usize) -> Option<usize> {
         if !self.keeps(class) {
             let _busy = Busy::enter(self)?;
             return self.arena().take_stored(class, align);
@@ -359,7 +362,7 @@ impl ThreadCache {
             let _busy = Busy::new(self);
             return stack.take_aligned(align);
         }
-        let block = self.refill_at(class, align)?;
+        let block = self.refill_at(class, Fit::of(align, wanted))?;
         if block.is_multiple_of(align) {
             return Some(block);
         }
@@ -387,6 +390,9 @@ impl ThreadCache {
                 self.arena().flush(class, &mut [block]);
             }
             return;
+        }
+        if crowd::is_crowd() && self.keeps_little(class) {
+            return self.push_of_little(class, block);
         }
         if stack.capacity() == 0 {
             self.push_first(class, block);

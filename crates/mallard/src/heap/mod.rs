@@ -7,10 +7,11 @@
 //! - A run freed becomes dirty pages of its chunk. Dirty pages go back to the system along a curve
 //!   (`decay`), in an order that `victims` chooses, with system calls of `purge`, outside the lock.
 //!   `advice` makes the calls.
+//! - `surplus` has most of a heap that is torn down go back though nobody looks at the clock.
 //! - `watch` tells the thread that sleeps until there is something to return, and the one that frees
 //!   more than may stay.
-//! - `huge_pages` decides which chunks ask for huge pages, by how fast the heap grows (`pace`) among others; `moves`
-//!   brings those of vacant chunks to a long run.
+//! - `huge_pages` decides which chunks ask for huge pages, by how fast the heap grows (`pace`) and by what owners of
+//!   long runs write to (`touch`) among others; `moves` brings those of vacant chunks to a long run.
 //! - There can be several page heaps (`heaps`), each with chunks of its own: one for every node of
 //!   memory where a machine has several (`nodes`), one for each arena made by hand (`apart`). One of a
 //!   node that has no memory left takes from another; one of an arena may take from functions of the
@@ -39,8 +40,10 @@ mod pool;
 mod purge;
 mod rows;
 mod state;
+mod surplus;
 #[cfg(test)]
 mod tests;
+mod touch;
 mod victims;
 mod watch;
 
@@ -353,6 +356,9 @@ impl PageHeap {
     #[inline(never)]
     fn free_run(&self, addr: usize, pages: usize, backing: Backing) {
         let mut s = self.state.lock();
+        if pages > touch::LONG && backing == Backing::Dirty && s.touch.is_due() {
+            s.see_touched(addr, pages);
+        }
         s.span(addr, pages, |s, chunk, start, len| {
             s.give(chunk, start, len, backing)
         });

@@ -44,8 +44,12 @@ impl PageHeap {
         let now = time::now_ms();
         if let Some(mut s) = self.state.try_lock() {
             let due = s.due(now);
+            let surplus = s.surplus(now);
             drop(s);
             self.purge(due);
+            if let Some(limit) = surplus {
+                self.shed(limit);
+            }
         }
     }
 
@@ -345,6 +349,12 @@ impl State {
             Step::MuzzyToClean => &mut self.totals.muzzy_purged,
             Step::DirtyToMuzzy | Step::DirtyToClean => &mut self.totals.dirty_purged,
         }
+    }
+
+    /// How many dirty pages may stay of a heap that is torn down, if there are too many and memory decays at all.
+    fn surplus(&mut self, now: u64) -> Option<usize> {
+        let left = (self.surplus).look(now, self.totals.used, self.totals.dirty);
+        left.filter(|_| self.dirty.time_ms() > 0)
     }
 
     fn due(&mut self, now: u64) -> AllDue {
