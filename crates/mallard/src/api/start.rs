@@ -12,7 +12,7 @@ use crate::space::meta::{self, HugePages};
 use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 use crate::sys::count::Kind;
 use crate::sys::lock::{self, RawLock};
-use crate::sys::{cpu, mem, message, stay};
+use crate::sys::{cpu, message, stay};
 use crate::{arena, fork};
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
@@ -115,6 +115,7 @@ fn first() {
     if !STARTED.load(Ordering::Relaxed) {
         #[cfg(feature = "c-symbols")]
         super::pieces::set_apart();
+        cpu::begin();
         // Twice, so that what is known of the defaults at build time is not asked for at each start.
         let abort = match conf::read(&DEFAULTS, conf_symbol(), &mut Messages) {
             None => {
@@ -188,7 +189,7 @@ fn expect_cpus(o: &mut Options) {
 #[cold]
 #[inline(never)]
 fn share_of_cpus(millionths: u64) -> usize {
-    let all = mem::cpus() as u64 * millionths;
+    let all = cpu::allowed() as u64 * millionths;
     ((all + 500_000) / 1_000_000) as usize
 }
 

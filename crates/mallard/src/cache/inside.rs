@@ -342,7 +342,7 @@ pub fn end_fork_in_child() {
     GATE.reset();
     HEAP.all().for_each(|heap| heap.after_fork());
     arena::by_hand::after_fork();
-    super::keeper::leave();
+    super::keeper::after_fork();
     life::after_fork();
     clean_up(found);
 }

@@ -238,22 +238,26 @@ extern "C" fn ended(cache: *mut libc::c_void) {
 /// Ends the calling thread's cache.
 fn end(cache: &'static ThreadCache) {
     tls::set(tls::address_of(&tls::ENDED));
-    let Some(_inside) = inside::enter() else {
+    let Some(inside) = inside::enter() else {
         return leave(cache);
     };
     strike_off(&mut REGISTRY.lock(), cache);
-    end_struck_off(cache);
-    // Threads that live too briefly to do so otherwise give time its due here.
+    let left = end_struck_off(cache);
+    // A thread that lives briefly runs decay here, because it reaches no other tick.
     adopt_orphan();
     gc::tick();
+    // This may wait for the background thread, which a fork may keep out.
+    drop(inside);
+    keeper::thread_ended(left);
 }
 
+/// Ends a cache that is on no list. Returns how many threads with a cache are left.
 #[inline(never)]
-fn end_struck_off(cache: &'static ThreadCache) {
+fn end_struck_off(cache: &'static ThreadCache) -> u32 {
     cache.arena().leave();
     dissolve(cache);
-    // Who counts the threads sees what they gave back.
-    THREADS.fetch_sub(1, Ordering::Release);
+    // A thread that reads the count sees what this one gave back.
+    THREADS.fetch_sub(1, Ordering::AcqRel) - 1
 }
 
 /// Leaves the calling thread's cache to who forks.
@@ -278,12 +282,13 @@ pub(super) fn end_all_left() {
         let mut registry = REGISTRY.lock();
         let left = |cache: &&ThreadCache| cache.thread.load(Ordering::Acquire) == 0;
         let Some(cache) = list(registry.live).find(left) else {
-            return;
+            break;
         };
         strike_off(&mut registry, cache);
         drop(registry);
         end_struck_off(cache);
     }
+    keeper::thread_ended(threads());
 }
 
 /// Has the next look of any thread's do what a fork has left.

@@ -33,7 +33,9 @@ pub(super) fn with_sources<R>(
     sources.set(Source::Symbol, symbol.map(CStr::to_bytes));
     // SAFETY: the bytes end with the only zero.
     let path = unsafe { CStr::from_bytes_with_nul_unchecked(&LINK) };
-    sources.set(Source::Link, read_link(path, &mut link));
+    if is_there(path) {
+        sources.set(Source::Link, read_link(path, &mut link));
+    }
     if privileged() {
         return use_them(&sources);
     }
@@ -68,6 +70,17 @@ fn with_early_environment<R>(others: Sources<'_>, use_them: impl FnOnce(&Sources
 fn privileged() -> bool {
     // SAFETY: getauxval reads the auxiliary vector and has no preconditions.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+/// Whether there is such a file, a link itself and not what it leads to. Asked by a call that the loader
+/// makes for every library, because a sandbox may know no other: most systems have no such file.
+fn is_there(path: &CStr) -> bool {
+    let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    // SAFETY: a C string, and a descriptor that nobody else knows of.
+    unsafe {
+        let file = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags);
+        file >= 0 && libc::syscall(libc::SYS_close, file) == 0
+    }
 }
 
 /// The name that the symbolic link `path` holds, where it is one.

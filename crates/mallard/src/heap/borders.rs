@@ -218,7 +218,6 @@ impl State {
         }
         row.become_one(0, mappings::is_forked(), Some(huge));
         row.advise();
-        self.pool.prefer_node(at, row.len * CHUNK_PAGES);
         for i in 0..row.len {
             let chunk = row.at(i);
             chunk.kept_broken.set(false);

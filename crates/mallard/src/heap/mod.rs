@@ -335,11 +335,6 @@ impl PageHeap {
             .find_map(|heap| heap.state.lock().alloc(pages, align))
     }
 
-    /// Has memory for chunks that are committed from now on come from the node.
-    fn bind(&self, node: usize) {
-        self.state.lock().pool.bind(node);
-    }
-
     /// Takes a run of this page heap back.
     fn free(&self, addr: usize, pages: usize) {
         self.free_as(addr, pages, Backing::Dirty);

@@ -11,11 +11,10 @@
 use super::borders::{self, Row};
 use super::huge_pages;
 use super::lent::find_row;
-use crate::class::PAGE;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::region::{self, ChunkSet, End, Growing, HeapId, Region};
 use crate::sys::mem::{self, Step};
-use crate::sys::{mappings, numa};
+use crate::sys::mappings;
 
 /// The heap is mapped in steps within these bounds, in chunks: half of what it is as long as it is small, then as much
 /// as it is, because each step has to wait until no thread is in a page fault, which with huge pages takes long,
@@ -34,8 +33,6 @@ pub struct Pool {
     chunks: usize,
     /// Vacant ones of them that are given up.
     decommitted: usize,
-    /// The node that memory is to come from.
-    node: Option<usize>,
     /// One more than the most bytes to grow by at a time, so that 0 is no limit.
     beyond_growth: usize,
     /// The regions that hooks lent, in a list.
@@ -48,7 +45,6 @@ impl Pool {
             heap,
             chunks: 0,
             decommitted: 0,
-            node: None,
             beyond_growth: 0,
             lent: None,
         }
@@ -130,17 +126,6 @@ impl Pool {
             .min((self.growth_limit() / CHUNK).max(1))
     }
 
-    /// Has memory for chunks that are committed from now on come from the node.
-    pub fn bind(&mut self, node: usize) {
-        self.node = Some(node);
-    }
-
-    pub fn prefer_node(&self, at: usize, pages: usize) {
-        if let Some(node) = self.node {
-            numa::prefer(at, pages * PAGE, node);
-        }
-    }
-
     /// The page heap that this is a part of.
     pub fn heap(&self) -> HeapId {
         self.heap
@@ -190,7 +175,6 @@ impl Pool {
         let done = mem::commit(at, CHUNK);
         if done {
             Row::of_one(chunk).advise();
-            self.prefer_node(at, CHUNK_PAGES);
         }
         borders::set_committed(Row::of_one(chunk), done);
         self.decommitted -= done as usize;
@@ -287,7 +271,6 @@ impl Pool {
             let forbid = huge_pages::forbid_at_first();
             let first = Region::begin_first(&growing, self.heap, FIRST_PAGES, forbid);
             if let Some(first) = first {
-                self.prefer_node(first.addr(), FIRST_PAGES);
                 huge_pages::count_first();
                 self.chunks += 1;
                 first.region().vacant(self.heap).insert(0);
@@ -403,7 +386,6 @@ impl Pool {
             }
         }
         let count = pages.div_ceil(CHUNK_PAGES);
-        self.prefer_node(region.heap() + end.at * CHUNK, pages);
         huge_pages::prepare(growing, region, end.at, count);
         let vacant = region.vacant(self.heap);
         self.chunks += count;
@@ -415,14 +397,12 @@ impl Pool {
     pub fn map_rest(&mut self, chunk: &'static Chunk, page: usize) -> Step {
         let growing = region::growing();
         let region = chunk.region();
-        let (i, before) = (region.index_of(chunk), chunk.mapped.get() as usize);
+        let i = region.index_of(chunk);
         let map = |pages| region.map_rest(&growing, i, pages);
         let mut step = map(CHUNK_PAGES);
         if step == Step::Refused {
             step = map(page.next_multiple_of(PIECE).min(CHUNK_PAGES));
         }
-        let more = chunk.mapped.get() as usize - before;
-        self.prefer_node(chunk.addr() + before * PAGE, more);
         step
     }
 }

@@ -475,9 +475,9 @@ mod tests {
     struct Threads(bool);
 
     impl Threads {
-        fn begin(heap: &PageHeap) -> Threads {
+        fn begin() -> Threads {
             let threads = Threads(nodes::are_known());
-            nodes::here(core::ptr::from_ref(heap).addr());
+            nodes::here();
             threads
         }
     }
@@ -494,7 +494,7 @@ mod tests {
     /// system has no huge pages.
     fn begun() -> Option<(&'static PageHeap, Threads, usize)> {
         let heap = grown()?;
-        let threads = Threads::begin(heap);
+        let threads = Threads::begin();
         let first = heap.alloc(10, PAGE).expect("vacant").addr;
         Some((heap, threads, first))
     }
@@ -532,7 +532,7 @@ mod tests {
         crate::testing::own_process!();
         let _alone = alone();
         let Some(heap) = grown() else { return };
-        let _threads = Threads::begin(heap);
+        let _threads = Threads::begin();
         let [first, second] = [1, 4].map(|expected| {
             let mut count = 4;
             let run = heap.alloc_row(8, PAGE, &mut count).expect("vacant");

@@ -384,38 +384,6 @@ pub fn address_space_limit() -> usize {
     }
 }
 
-/// CPUs this process may run on, at least one.
-#[inline(never)]
-pub fn cpus() -> usize {
-    let _keep = KeepErrno::new();
-    // Small ones first: this is on the stack of a program's thread.
-    let n = cpus_within(&mut [0; 16]).or_else(cpus_of_many);
-    n.unwrap_or(1).max(1)
-}
-
-/// On a kernel for more than 1,024 CPUs.
-#[cold]
-#[inline(never)]
-fn cpus_of_many() -> Option<usize> {
-    cpus_within(&mut [0; 128])
-}
-
-/// The CPUs that the process may run on, told in so many bits; none when the kernel has more.
-#[inline(never)]
-fn cpus_within(mask: &mut [u64]) -> Option<usize> {
-    // SAFETY: the kernel writes at most the given number of bytes. The plain system call is used
-    // because the C library's sysconf may allocate.
-    let n = unsafe {
-        libc::syscall(
-            libc::SYS_sched_getaffinity,
-            0,
-            size_of_val(mask),
-            mask.as_mut_ptr(),
-        )
-    };
-    (n > 0).then(|| mask.iter().map(|w| w.count_ones() as usize).sum())
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
