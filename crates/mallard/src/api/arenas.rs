@@ -234,6 +234,22 @@ pub fn set_retain_grow_limit(arena: u32, bytes: usize) -> Result<(), i32> {
     Ok(())
 }
 
+/// Where the pages in use of an arena's page heap are counted.
+pub fn used_at(arena: u32) -> Result<*mut usize, i32> {
+    one(arena).map(|a| a.heap().used_at())
+}
+
+/// The bytes from which on the memory of a block goes back when it is freed; more than any block has for none.
+pub fn oversize(arena: u32) -> Result<usize, i32> {
+    one(arena).map(|a| a.oversize().min(MAX + PAGE))
+}
+
+/// Sets that, for blocks that caches do not hold.
+pub fn set_oversize(arena: u32, bytes: usize) -> Result<(), i32> {
+    one(arena)?.set_oversize(bytes);
+    Ok(())
+}
+
 /// The number of the arena that a block is of; none for what is no block of ours.
 pub fn lookup(block: *const u8) -> Option<u32> {
     arena::owner_of(block.addr()).map(u32::from)

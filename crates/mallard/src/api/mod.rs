@@ -13,6 +13,7 @@ mod controls;
 pub mod extended;
 mod free;
 pub mod global;
+pub mod inspect;
 mod interval;
 #[cfg(feature = "c-symbols")]
 mod pieces;
@@ -27,7 +28,7 @@ pub use controls::{
 pub use free::{dealloc, dealloc_sized, usable_size};
 pub use interval::on_interval;
 pub use resize::realloc;
-pub use start::{options, options_if_started, start};
+pub use start::{conf_symbols, options, options_if_started, start};
 
 use crate::arena::{self, subrelease};
 use crate::cache::{self, inside};

@@ -264,7 +264,10 @@ pub fn forget(p: usize) -> (usize, usize) {
 /// Frees the block; tells how many bytes it had.
 pub fn free(p: usize) -> usize {
     let (run, pages) = forget(p);
-    HEAP.free(run, pages);
+    match oversize::goes_at_once() {
+        false => HEAP.free(run, pages),
+        true => oversize::free(run, pages),
+    }
     (pages - (run < p) as usize) * PAGE
 }
 

@@ -17,6 +17,7 @@ pub mod by_hand;
 pub mod figures;
 mod give;
 mod home;
+pub mod inspect;
 pub mod interval;
 pub mod large;
 pub mod older;

@@ -8,7 +8,7 @@
 //!
 //! What counts is the usable size of each block.
 
-use super::{Front, ThreadCache, front, life};
+use super::{Front, ThreadCache, events, front, life};
 use crate::class::Class;
 use crate::space::meta;
 use crate::sys::tls;
@@ -24,12 +24,17 @@ pub struct Counts {
     /// was then.
     peak: Cell<i64>,
     base: Cell<i64>,
+    /// Up to which bytes, of frees and of allocations, functions of the program's were told ([`events`]), and whether
+    /// one runs.
+    told: [Cell<u64>; 2],
+    in_event: Cell<bool>,
 }
 
 impl Counts {
     pub(super) fn clear(&self) {
         self.allocated.set(0);
         self.freed.set(0);
+        self.told.iter().for_each(|told| told.set(0));
         self.peak.set(0);
         self.base.set(0);
     }
@@ -59,18 +64,50 @@ impl Counts {
         self.base.set(self.ahead());
     }
 
+    #[inline]
     fn count(&self, bytes: usize) {
-        let sum = self.allocated.get().wrapping_add(bytes as u64);
-        self.allocated.set(sum);
-        self.peak.set(self.peak.get().max(self.ahead()));
+        self.count_one(true, bytes);
     }
 
+    #[inline]
     fn count_freed(&self, bytes: usize) {
-        self.freed.set(self.freed.get().wrapping_add(bytes as u64));
+        self.count_one(false, bytes);
+    }
+
+    // Out of the way of who counts nothing.
+    #[cold]
+    #[inline(never)]
+    fn count_one(&self, is_alloc: bool, bytes: usize) {
+        let sum = if is_alloc {
+            &self.allocated
+        } else {
+            &self.freed
+        };
+        sum.set(sum.get().wrapping_add(bytes as u64));
+        self.peak.set(self.peak.get().max(self.ahead()));
+        self.tell(is_alloc);
+    }
+
+    /// Calls the program's functions that want to know. What they allocate and free counts, and is told with the next
+    /// bytes.
+    fn tell(&self, is_alloc: bool) {
+        if self.in_event.get() {
+            return;
+        }
+        let (allocated, freed) = (self.allocated.get(), self.freed.get());
+        let after = if is_alloc { allocated } else { freed };
+        let before = self.told[is_alloc as usize].replace(after);
+        if events::are_any() {
+            self.in_event.set(true);
+            events::passed(is_alloc, before, allocated, freed);
+            self.in_event.set(false);
+        }
     }
 }
 
 /// The calling thread's counts; from now on it counts. None when it has no cache or memory is out.
+#[cold]
+#[inline(never)]
 pub fn enter() -> Option<&'static Counts> {
     let cache = life::current_or_new()?;
     if !is_on(cache) {
@@ -164,6 +201,12 @@ pub fn take(cache: &ThreadCache, class: Class) -> Option<usize> {
     if !is_on(cache) {
         return cache.refill(class);
     }
+    take_and_count(cache, class)
+}
+
+#[cold]
+#[inline(never)]
+fn take_and_count(cache: &ThreadCache, class: Class) -> Option<usize> {
     let block = cache.stack(class).pop().or_else(|| cache.refill(class))?;
     cache.counts.count(class.size());
     Some(block)
@@ -173,11 +216,17 @@ pub fn take(cache: &ThreadCache, class: Class) -> Option<usize> {
 /// counts.
 #[inline]
 pub fn put(cache: &ThreadCache, class: Class, block: usize) {
-    if is_on(cache) {
-        cache.counts.count_freed(class.size());
-        if cache.stack(class).push(block) {
-            return;
-        }
+    match is_on(cache) {
+        false => cache.push_full(class, block),
+        true => put_and_count(cache, class, block),
     }
-    cache.push_full(class, block);
+}
+
+#[cold]
+#[inline(never)]
+fn put_and_count(cache: &ThreadCache, class: Class, block: usize) {
+    cache.counts.count_freed(class.size());
+    if !cache.stack(class).push(block) {
+        cache.push_full(class, block);
+    }
 }

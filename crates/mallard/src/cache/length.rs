@@ -236,8 +236,10 @@ impl ThreadCache {
         }
     }
 
-    /// Gives a stack room for `new` blocks, which holds those on it; false when memory is out.
+    /// Gives a stack room for `new` blocks, or as many as the thread wants, which holds those on it; false when memory is
+    /// out or there is no room.
     pub(super) fn set_room(&self, class: Class, new: usize) -> bool {
+        let new = self.limited(class, new);
         if new > self.array(class) && !self.make_array(class, new) {
             return false;
         }
@@ -253,7 +255,7 @@ impl ThreadCache {
             long & !bit
         };
         self.long.set(long);
-        true
+        new > 0
     }
 
     /// Blocks that the array of a stack is for.

@@ -9,7 +9,7 @@
 //! little by little, unless the fork caught their owner in the middle of a change: then they stay. A
 //! thread that ends while another forks leaves its cache where it is; the parent ends it.
 
-use super::{ThreadCache, counted, gc, inside, keeper, manual};
+use super::{ThreadCache, counted, events, gc, inside, keeper, manual};
 use crate::arena::{self, Arena};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -79,7 +79,8 @@ static REGISTRY: Mutex<Registry> = Mutex::named(
         walkers: None,
     },
 );
-/// Whether a fork has left work: caches to give back, or what was put by.
+/// Whether there is work for looks at caches: caches of a fork to give back, what was put by while
+/// a fork was under way, or threads that are to count their bytes.
 static ORPHANS: AtomicBool = AtomicBool::new(false);
 /// Whether threads have ended while a fork was under way.
 static ANY_LEFT: AtomicBool = AtomicBool::new(false);
@@ -147,6 +148,7 @@ fn begin() -> Option<&'static ThreadCache> {
     if threads() > 1 {
         expect_company();
     }
+    count_if_wanted();
     Some(cache)
 }
 
@@ -155,7 +157,7 @@ fn begin() -> Option<&'static ThreadCache> {
 fn make_or_recycle() -> Option<&'static ThreadCache> {
     let _inside = inside::enter_without_cache()?;
     let arena = arena::join()?;
-    let Some(cache) = recycled(arena).or_else(|| make(arena)) else {
+    let Some(cache) = recycled_or_made(arena) else {
         arena.leave();
         return None;
     };
@@ -177,17 +179,41 @@ pub fn expect_company() {
     }
 }
 
+/// Has the calling thread count its bytes where functions are called for them.
+#[inline]
+fn count_if_wanted() {
+    if events::are_any() {
+        counted::enter();
+    }
+}
+
+/// Has all threads that run do so at their next look at their caches.
+pub fn count_everywhere() {
+    ORPHANS.store(true, Ordering::Relaxed);
+}
+
+/// A cache that nobody has.
+#[inline(never)]
+fn recycled_or_made(arena: &'static Arena) -> Option<&'static ThreadCache> {
+    recycled(arena).or_else(|| make(arena))
+}
+
 /// The cache of a thread that has ended.
+#[inline(always)]
 fn recycled(arena: &'static Arena) -> Option<&'static ThreadCache> {
-    let mut registry = REGISTRY.lock();
-    let cache = registry.spare?;
-    registry.spare = cache.next.take();
-    registry.spares -= 1;
+    let cache = {
+        let mut registry = REGISTRY.lock();
+        let cache = registry.spare?;
+        registry.spare = cache.next.take();
+        registry.spares -= 1;
+        cache
+    };
     cache.front.cache.set(Some(cache));
     cache.set_out(arena);
     Some(cache)
 }
 
+#[inline(always)]
 fn make(arena: &'static Arena) -> Option<&'static ThreadCache> {
     let room = meta::take(size_of::<ThreadCache>())?.cast::<ThreadCache>();
     // SAFETY: the record has the size and alignment of a cache and is nobody else's. Of all fields but
@@ -343,6 +369,10 @@ fn keep(cache: &'static ThreadCache) -> bool {
         return false;
     }
     registry.spares += 1;
+    if cache.is_limited.get() {
+        // What its thread wanted is not for the next.
+        cache.forget_limits();
+    }
     cache.next.set(registry.spare);
     registry.spare = Some(cache);
     true
@@ -464,12 +494,15 @@ pub(super) fn after_fork() {
             }
         }
         manual::after_fork(&mut registry.numbers);
-        ORPHANS.store(registry.orphans.is_some(), Ordering::Relaxed);
+        ORPHANS.store(
+            registry.orphans.is_some() || events::are_any(),
+            Ordering::Relaxed,
+        );
     }
     THREADS.store(is_there as u32, Ordering::Relaxed);
 }
 
-/// Gives back one of the caches that a fork left behind; tells whether there was one.
+/// Gives back one of the caches that a fork left behind; tells whether there was one. Called now and then by each thread.
 pub fn adopt_orphan() -> bool {
     ORPHANS.load(Ordering::Relaxed) && adopt_one()
 }
@@ -477,12 +510,16 @@ pub fn adopt_orphan() -> bool {
 #[cold]
 #[inline(never)]
 fn adopt_one() -> bool {
+    count_if_wanted();
     let orphan = {
         let mut registry = REGISTRY.lock();
         let orphan = registry.orphans.take();
         orphan.iter().for_each(|orphan| registry.go_past(orphan));
         registry.orphans = orphan.and_then(|o| o.next.take());
-        ORPHANS.store(registry.orphans.is_some(), Ordering::Relaxed);
+        ORPHANS.store(
+            registry.orphans.is_some() || events::are_any(),
+            Ordering::Relaxed,
+        );
         orphan
     };
     inside::settle();
@@ -500,7 +537,7 @@ pub fn flush_current() {
 pub fn make_manual() -> Option<u32> {
     let arena = arena_or_any()?;
     let number = manual::number(&mut REGISTRY.lock().numbers)?;
-    let cache = recycled(arena).or_else(|| make(arena));
+    let cache = recycled_or_made(arena);
     if let Some(cache) = cache {
         manual::set_out(cache);
     }

@@ -20,6 +20,7 @@
 
 pub mod counted;
 mod crowd;
+pub mod events;
 mod gc;
 pub mod inside;
 pub mod keeper;
@@ -54,18 +55,28 @@ const _: () =
 /// The largest class that a cache holds unless its thread says otherwise, by the options.
 static LARGEST: AtomicU8 = AtomicU8::new(0);
 /// Whether threads keep blocks ([`Use`]).
-static USE: AtomicU8 = AtomicU8::new(Use::Never as u8);
+static USE: AtomicU8 = AtomicU8::new(0);
 
 /// Whether the caches of threads hold anything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum Use {
-    /// No thread's, whatever it asks for: other options are not to be had with caches.
-    Never,
-    /// Those of threads that ask for it.
-    WhenAsked,
+pub struct Use(u8);
+
+impl Use {
+    /// Only those of threads that ask for it.
+    pub const WHEN_ASKED: Use = Use(Self::HOLDS);
     /// All.
-    Always,
+    pub const ALWAYS: Use = Use(Self::HOLDS | Self::ENABLED);
+    const ENABLED: u8 = 1;
+    const HOLDS: u8 = 2;
+
+    /// The same, with caches that hold nothing even so: other options are not to be had with what they hold.
+    pub const fn empty(self) -> Use {
+        Use(self.0 & !Self::HOLDS)
+    }
+
+    fn of_now() -> u8 {
+        USE.load(Ordering::Relaxed)
+    }
 }
 
 /// What a thread's pointer leads to: stacks, and which cache they are of, or stand before. None in the
@@ -115,6 +126,9 @@ pub struct ThreadCache {
     active: Cell<u64>,
     /// Slabs that had been made at the last look.
     slabs_made: Cell<usize>,
+    /// One more than the most blocks that its thread wants on each stack; 0 where it did not say.
+    limits: [Cell<u16>; CACHED_CLASSES + 1],
+    is_limited: Cell<bool>,
     /// The length of each stack when it was last looked at.
     seen: [Cell<u16>; CACHED_CLASSES + 1],
     /// Blocks that the array of each stack is for. Written by the owner once the stack has that array.
@@ -142,7 +156,7 @@ pub fn configure(largest: usize, by_whom: Use) {
     // The limit need not be a class: one that holds larger blocks is out.
     let class = class.0 - (class.size() > largest) as u8;
     LARGEST.store(class, Ordering::Relaxed);
-    USE.store(by_whom as u8, Ordering::Relaxed);
+    USE.store(by_whom.0, Ordering::Relaxed);
 }
 
 /// What the calling thread's pointer leads to.
@@ -185,11 +199,11 @@ impl ThreadCache {
     }
 
     /// As the options have it for new caches.
+    #[inline(never)]
     fn set_out(&self, arena: &'static Arena) {
         self.arena.set(arena);
         self.most.set(LARGEST.load(Ordering::Relaxed));
-        self.enabled
-            .set(USE.load(Ordering::Relaxed) == Use::Always as u8);
+        self.enabled.set(Use::of_now() & Use::ENABLED != 0);
         self.set_largest();
         self.counts.clear();
         // What the thread before did with it says nothing of the next.
@@ -197,20 +211,19 @@ impl ThreadCache {
     }
 
     fn set_largest(&self) {
-        let most = self.most.get();
-        self.largest.set(if self.enabled.get() { most } else { 0 });
+        let holds = self.enabled.get() && Use::of_now() & Use::HOLDS != 0;
+        self.largest.set(if holds { self.most.get() } else { 0 });
     }
 
-    /// Whether it holds anything.
+    /// Whether its thread has it enabled. It holds nothing all the same where options forbid caches.
     pub fn is_enabled(&self) -> bool {
         self.enabled.get()
     }
 
-    /// Has it hold blocks or not; what it holds goes back. Not where options forbid caches.
+    /// Enables it or not; what it holds goes back.
     pub fn enable(&self, on: bool) {
         self.flush_all();
-        let forbidden = USE.load(Ordering::Relaxed) == Use::Never as u8;
-        self.enabled.set(on && !forbidden);
+        self.enabled.set(on);
         self.set_largest();
     }
 
@@ -234,6 +247,39 @@ impl ThreadCache {
         }
         self.most.set(class.0);
         self.set_largest();
+    }
+
+    /// The most blocks of a class that it holds when it is as long as it gets.
+    pub fn most_blocks(&self, class: Class) -> usize {
+        match self.keeps(class) {
+            true => self.limited(class, most(class)),
+            false => 0,
+        }
+    }
+
+    /// Sets that for a class, within what it can be; what it holds goes back.
+    #[inline]
+    pub fn limit(&self, class: Class, blocks: usize) {
+        let _busy = Busy::new(self);
+        self.close(class);
+        let limit = blocks.min(length::MOST_BLOCKS) as u16 + 1;
+        self.limits[class.index()].set(limit);
+        self.is_limited.set(true);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn forget_limits(&self) {
+        self.limits.iter().for_each(|limit| limit.set(0));
+        self.is_limited.set(false);
+    }
+
+    /// So many blocks, or as many as its thread wants of a class at most.
+    #[inline(always)]
+    fn limited(&self, class: Class, blocks: usize) -> usize {
+        // 0 becomes more than any.
+        let limit = self.limits[class.index()].get().wrapping_sub(1);
+        blocks.min(limit as usize)
     }
 
     /// Has it fill up from this arena, into which its thread was counted, and give to it from now on.

@@ -1,7 +1,7 @@
 //! The tree of names by which a program looks at the allocator and steers it: jemalloc's `mallctl`.
 //!
 //! Every name stands once, in one of the tables of this folder: a file for each branch (`config`,
-//! `opt`, `arenas`, `arena`, `thread`, `tcache`, `prof`, `stats`), the names without a branch here;
+//! `opt`, `arenas`, `arena`, `thread`, `tcache`, `prof`, `stats`, `experimental`), the names without a branch here;
 //! `tell` is for the report.
 //! From the tables come the look-up by name and by MIB (`lookup`), the checks of lengths and
 //! of what may be read or written (`request`), the reference `docs/mallctl.md` and the test that every
@@ -44,6 +44,7 @@
 mod arena;
 mod arenas;
 mod config;
+mod experimental;
 pub mod index;
 mod lookup;
 mod node;
@@ -164,6 +165,7 @@ fn root(see: See<'_>) {
         branch("prof", prof::names),
         branch("stats", stats::names),
         branch("approximate_stats", stats::approximate_names),
+        branch("experimental", experimental::names),
     ])
 }
 

@@ -17,6 +17,7 @@ impl PageHeap {
         self.set_decay(dirty, muzzy);
         self.set_cap(FIRST.cap());
         self.set_growth_limit(usize::MAX);
+        self.set_oversize(usize::MAX);
         self.set_hooks(0, core::ptr::null_mut());
         let mut state = self.state.lock();
         state.totals.dirty_purged = Purged::ZERO;

@@ -163,6 +163,8 @@ pub struct PageHeap {
     apart: bool,
     /// Rounds of purging so far.
     rounds: AtomicU32,
+    /// All bits of the bytes from which on a block's memory goes back when it is freed, turned: 0 is for none.
+    not_oversize: AtomicUsize,
     lending: Lending,
     /// Last of what small programs touch: it begins with that.
     state: Mutex<State>,
@@ -183,6 +185,7 @@ impl PageHeap {
             rounds: AtomicU32::new(0),
             told: AtomicU32::new(0),
             batches: Batches::new(),
+            not_oversize: AtomicUsize::new(0),
             lending: Lending::new(),
             at_once: AtomicBool::new(false),
             ever_freed: AtomicBool::new(false),
@@ -244,6 +247,29 @@ impl PageHeap {
     pub fn decay_times(&self) -> (i64, i64) {
         let s = self.state.lock();
         (s.dirty.time_ms(), s.muzzy.time_ms())
+    }
+
+    /// The bytes from which on the memory of a block goes back when it is freed.
+    pub fn oversize(&self) -> usize {
+        !self.not_oversize.load(Ordering::Relaxed)
+    }
+
+    pub fn set_oversize(&self, bytes: usize) {
+        self.not_oversize.store(!bytes, Ordering::Relaxed);
+    }
+
+    /// Takes a run back without the memory behind it, unless pages are to stay for ever, or a hook would have to be asked.
+    pub fn free_at_once(&self, addr: usize, pages: usize) {
+        let stays = self.decay_times().0 < 0 || self.lending.is_on();
+        match !stays && advice::clear(addr, pages * PAGE) {
+            true => self.free_as(addr, pages, Backing::Clean),
+            false => self.free(addr, pages),
+        }
+    }
+
+    /// Where the pages are counted that are in use.
+    pub fn used_at(&self) -> *mut usize {
+        &raw mut self.state.lock().totals.used
     }
 
     /// A run of `pages` pages at a multiple of `align` bytes.
