@@ -420,8 +420,8 @@ impl Arena {
         let Some(bin) = self.bin(class) else {
             return false;
         };
-        /// Blocks at a time.
-        const SOME: usize = 8;
+        /// Blocks at a time: few, because they are on the stack of the program's thread.
+        const SOME: usize = 16;
         let mut blocks = [0; SOME];
         let mut any = false;
         loop {

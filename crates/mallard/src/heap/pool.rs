@@ -13,8 +13,8 @@ use super::huge_pages;
 use super::lent::find_row;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::region::{self, ChunkSet, End, Growing, HeapId, Region};
-use crate::sys::mem::{self, Step};
 use crate::sys::mappings;
+use crate::sys::mem::{self, Step};
 
 /// The heap is mapped in steps within these bounds, in chunks: half of what it is as long as it is small, then as much
 /// as it is, because each step has to wait until no thread is in a page fault, which with huge pages takes long,

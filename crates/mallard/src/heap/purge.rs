@@ -218,7 +218,7 @@ impl PageHeap {
                 false => self.advise(batch, step, round),
             };
             if mappings::are_any() {
-                self.rejoin_batch(&batch);
+                self.rejoin_batch(batch);
             }
         }
         if any && !RETAIN.load(Ordering::Relaxed) {

@@ -118,7 +118,6 @@ impl Batches {
     }
 
     /// The batch of whoever holds the right to return memory, by the lock or by the flag.
-    #[expect(clippy::mut_from_ref, reason = "the hold is the borrow")]
     pub fn of<'a>(&'a self, hold: &'a mut Hold) -> &'a mut Batch {
         let number = matches!(hold, Hold::Flag(_)) as usize;
         // SAFETY: the hold is exclusive among those of its kind, and is borrowed for as long.

@@ -23,7 +23,7 @@ const SMALL: usize = 64 << 20;
 /// is to be `reserve`d, or nothing.
 pub(super) fn find(reserve: usize, least: usize, attempt: usize) -> Option<(usize, usize, usize)> {
     if reserve == 0 && attempt < ATTEMPTS {
-        let top = meta::place();
+        let top = top(attempt);
         let len = PREFERRED.min(top / 4).max(least);
         let turn = Region::all().len() * ATTEMPTS + attempt;
         let below = top.checked_sub(len.checked_mul(2 * attempt)?)?;
@@ -43,7 +43,18 @@ pub(super) fn find(reserve: usize, least: usize, attempt: usize) -> Option<(usiz
 
 /// The first region's place, for a region of [`PREFERRED`] bytes.
 pub(super) fn first() -> Option<usize> {
-    choose(meta::place(), PREFERRED, 0)
+    choose(top(0), PREFERRED, 0)
+}
+
+/// The address below which a place is chosen: what the system maps now, or, where that is so low that
+/// it must map from the bottom up, as valgrind does, an address far above.
+fn top(attempt: usize) -> usize {
+    let mapped = meta::place();
+    if attempt == 0 && mapped < PREFERRED {
+        8 * PREFERRED
+    } else {
+        mapped
+    }
 }
 
 /// A place for `len` bytes that begins in the terabyte that ends `len` and some before `top`, or in a quarter of what is
