@@ -44,14 +44,20 @@ pub fn alloc_cached(size: usize) -> Option<*mut u8> {
 
 #[inline(never)]
 fn alloc_medium(size: usize) -> *mut u8 {
-    let place = if size <= MEDIUM_MAX {
-        class::place_of_medium(size)
-    } else if size <= CACHED_MAX {
-        Place::of(Class::of(size))
-    } else {
-        return alloc_large(size, PAGE, false);
-    };
-    pop(size, place)
+    match size <= MEDIUM_MAX {
+        true => pop(size, class::place_of_medium(size)),
+        false => alloc_long(size),
+    }
+}
+
+// A function of its own, so that the shorter way does not jump to a part that both share. It runs
+// before the first call has set code apart, so `layout.ld` keeps it with what all programs run.
+#[inline(never)]
+fn alloc_long(size: usize) -> *mut u8 {
+    match size <= CACHED_MAX {
+        true => pop(size, Place::of(Class::of(size))),
+        false => alloc_large(size, PAGE, false),
+    }
 }
 
 /// A block of at least `size` bytes from the thread's stack at `place`.

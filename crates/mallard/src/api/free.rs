@@ -51,10 +51,14 @@ unsafe fn dealloc_long(p: *mut u8) {
 #[cold]
 #[inline(never)]
 fn dealloc_slow(p: *mut u8) {
-    let at = p.addr();
-    if at == 0 {
-        return;
+    if !p.is_null() {
+        dealloc_non_null(p.addr());
     }
+}
+
+// A function of its own, so that a free of null saves no registers.
+#[inline(never)]
+fn dealloc_non_null(at: usize) {
     let Some(region) = Region::find(at) else {
         return free_outside(at);
     };
@@ -103,6 +107,7 @@ fn give_to_arena(class: Class, block: usize) {
 }
 
 /// Frees a block of whole pages that no cache takes.
+#[inline(never)]
 pub(super) fn free_run(at: usize) {
     let Some(_inside) = inside::enter() else {
         counted::freed(large::pages_of(at).0 * PAGE);

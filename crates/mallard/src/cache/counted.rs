@@ -24,9 +24,10 @@ pub struct Counts {
     /// was then.
     peak: Cell<i64>,
     base: Cell<i64>,
-    /// Up to which bytes, of frees and of allocations, functions of the program's were told ([`events`]), and whether
-    /// one runs.
-    told: [Cell<u64>; 2],
+    /// Bytes of frees and of allocations that the program's functions ([`events`]) were not told of,
+    /// because one of them ran meanwhile.
+    untold: [Cell<u64>; 2],
+    /// Whether one of them runs.
     in_event: Cell<bool>,
 }
 
@@ -34,7 +35,7 @@ impl Counts {
     pub(super) fn clear(&self) {
         self.allocated.set(0);
         self.freed.set(0);
-        self.told.iter().for_each(|told| told.set(0));
+        self.untold.iter().for_each(|untold| untold.set(0));
         self.peak.set(0);
         self.base.set(0);
     }
@@ -74,9 +75,7 @@ impl Counts {
         self.count_one(false, bytes);
     }
 
-    // Out of the way of who counts nothing.
-    #[cold]
-    #[inline(never)]
+    #[inline]
     fn count_one(&self, is_alloc: bool, bytes: usize) {
         let sum = if is_alloc {
             &self.allocated
@@ -85,23 +84,27 @@ impl Counts {
         };
         sum.set(sum.get().wrapping_add(bytes as u64));
         self.peak.set(self.peak.get().max(self.ahead()));
-        self.tell(is_alloc);
+        if events::are_any() {
+            self.tell(is_alloc, bytes);
+        }
     }
 
-    /// Calls the program's functions that want to know. What they allocate and free counts, and is told with the next
-    /// bytes.
-    fn tell(&self, is_alloc: bool) {
+    /// Calls the program's functions that want to know. What they allocate and free counts, and is
+    /// told with the next bytes.
+    #[cold]
+    #[inline(never)]
+    fn tell(&self, is_alloc: bool, bytes: usize) {
+        let untold = &self.untold[is_alloc as usize];
+        untold.set(untold.get().wrapping_add(bytes as u64));
         if self.in_event.get() {
             return;
         }
         let (allocated, freed) = (self.allocated.get(), self.freed.get());
         let after = if is_alloc { allocated } else { freed };
-        let before = self.told[is_alloc as usize].replace(after);
-        if events::are_any() {
-            self.in_event.set(true);
-            events::passed(is_alloc, before, allocated, freed);
-            self.in_event.set(false);
-        }
+        let before = after.wrapping_sub(untold.replace(0));
+        self.in_event.set(true);
+        events::passed(is_alloc, before, allocated, freed);
+        self.in_event.set(false);
     }
 }
 
@@ -201,12 +204,6 @@ pub fn take(cache: &ThreadCache, class: Class) -> Option<usize> {
     if !is_on(cache) {
         return cache.refill(class);
     }
-    take_and_count(cache, class)
-}
-
-#[cold]
-#[inline(never)]
-fn take_and_count(cache: &ThreadCache, class: Class) -> Option<usize> {
     let block = cache.stack(class).pop().or_else(|| cache.refill(class))?;
     cache.counts.count(class.size());
     Some(block)
@@ -216,17 +213,11 @@ fn take_and_count(cache: &ThreadCache, class: Class) -> Option<usize> {
 /// counts.
 #[inline]
 pub fn put(cache: &ThreadCache, class: Class, block: usize) {
-    match is_on(cache) {
-        false => cache.push_full(class, block),
-        true => put_and_count(cache, class, block),
+    if is_on(cache) {
+        cache.counts.count_freed(class.size());
+        if cache.stack(class).push(block) {
+            return;
+        }
     }
-}
-
-#[cold]
-#[inline(never)]
-fn put_and_count(cache: &ThreadCache, class: Class, block: usize) {
-    cache.counts.count_freed(class.size());
-    if !cache.stack(class).push(block) {
-        cache.push_full(class, block);
-    }
+    cache.push_full(class, block);
 }
