@@ -18,7 +18,7 @@
 enum { LIMIT_S = 40, BESIDE_MS = 1000 };
 
 #ifdef HANDLERS
-static void *kept[8];
+static __thread void *kept[8];
 static void before(void) {
     for (int i = 0; i < 8; i++)
         kept[i] = malloc(50 + i * 40000);

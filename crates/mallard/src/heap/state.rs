@@ -242,7 +242,8 @@ impl State {
         }
     }
 
-    /// A run where a chunk could not be mapped: elsewhere if that is because another has its addresses, which are in use now.
+    /// A run elsewhere, where a chunk could not be mapped further: others have its addresses, which are
+    /// in use now, or the system gives no memory, and the search passes over the rest of the chunk.
     #[cold]
     #[inline(never)]
     fn alloc_beside(
@@ -252,9 +253,18 @@ impl State {
         wanted: usize,
         align: usize,
     ) -> Option<Run> {
-        let is_taken =
-            (chunk.mapped.get() as usize) < CHUNK_PAGES && !chunk.free.all_in(CHUNK_PAGES - 1, 1);
-        is_taken.then(|| self.alloc_for(pages, wanted, align))?
+        if !chunk.free.all_in(CHUNK_PAGES - 1, 1) {
+            return self.alloc_for(pages, wanted, align);
+        }
+        let mapped = chunk.mapped.get() as usize;
+        let rest = CHUNK_PAGES - mapped;
+        if chunk.is_vacant() {
+            self.begin(chunk, Outlook::Sparse);
+        }
+        self.take_begun(chunk, mapped, rest);
+        let run = self.alloc_for(pages, wanted, align);
+        self.give(chunk, mapped, rest, Backing::Clean);
+        run
     }
 
     /// A filed chunk with room for a run, and where in it.
