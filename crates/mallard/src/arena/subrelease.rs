@@ -57,14 +57,9 @@ struct Pass {
     rest: Option<Chunks>,
     /// When the next may begin; none before anybody asked for one.
     next_ms: Option<u64>,
-    /// Whether it found no slab that may be ripe some time.
-    is_quiet: bool,
-    /// Room for those of a chunk that are. Not on the stack of the program's thread that looks.
-    ripe: [Option<Site>; MOST],
+    /// Whether it found slabs that may be ripe some time.
+    any_unripe: bool,
 }
-
-// SAFETY: what a site refers to lives for ever and may be referred to from any thread.
-unsafe impl Send for Pass {}
 
 /// Held while memory goes back.
 static PASS: Mutex<Pass> = Mutex::named(Kind::Other, Pass::FIRST);
@@ -89,32 +84,33 @@ pub fn step(now: u64, chunks: usize) -> Next {
         if now < *pass.next_ms.get_or_insert(next_ms) {
             return pass.next();
         }
-        pass.rest = Some(Chunks::all());
-        pass.next_ms = Some(next_ms);
-        pass.is_quiet = true;
+        *pass = Pass {
+            rest: Some(Chunks::all()),
+            next_ms: Some(next_ms),
+            any_unripe: false,
+        };
     }
     pass.go_on(chunks)
 }
 
 /// Something has changed, after a while in which nothing did: there may be more to give back.
 pub fn expect() {
-    PASS.lock().is_quiet = false;
+    PASS.lock().any_unripe = true;
 }
 
 /// Has all memory go back that can, of one arena's slabs or of all. Tells whether any did.
 pub fn all(arena: Option<u16>) -> bool {
-    let ripe = &mut PASS.lock().ripe;
+    let _pass = PASS.lock();
     let wish = Wish::All(arena);
-    Chunks::all().fold(false, |any, chunk| look_at(chunk, &wish, ripe).gave | any)
+    Chunks::all().fold(false, |any, chunk| look_at(chunk, &wish).gave | any)
 }
 
 impl Pass {
-    /// Before the first: there may be something to see. All zeros, which take no room in the library's file.
+    /// Before the first: there may be something to see.
     const FIRST: Pass = Pass {
         rest: None,
         next_ms: None,
-        is_quiet: false,
-        ripe: [None; MOST],
+        any_unripe: true,
     };
 
     /// Looks at so many chunks more. Most programs are over before there is anything to see: apart from what they run.
@@ -126,15 +122,15 @@ impl Pass {
                 self.rest = None;
                 return self.next();
             };
-            self.is_quiet &= !look_at(chunk, &Wish::Ripe, &mut self.ripe).any_unripe;
+            self.any_unripe |= look_at(chunk, &Wish::Ripe).any_unripe;
         }
         Next::Now
     }
 
     fn next(&self) -> Next {
-        match self.is_quiet {
-            false => Next::Later,
-            true => Next::Nothing,
+        match self.any_unripe {
+            true => Next::Later,
+            false => Next::Nothing,
         }
     }
 }
@@ -187,10 +183,9 @@ struct Found {
 }
 
 /// Looks at the slabs of a chunk, and has memory go back of those that are ripe.
-#[inline(never)]
-fn look_at(chunk: &'static Chunk, wish: &Wish, ripe: &mut [Option<Site>; MOST]) -> Found {
+fn look_at(chunk: &'static Chunk, wish: &Wish) -> Found {
     let mut found = Found::default();
-    let (mut n, mut bytes) = (0, 0);
+    let (mut ripe, mut n, mut bytes) = ([None; MOST], 0, 0);
     let mut page = 0;
     while page < CHUNK_PAGES {
         let Some(site) = Site::of(chunk, page) else {
@@ -220,7 +215,7 @@ fn look_at(chunk: &'static Chunk, wish: &Wish, ripe: &mut [Option<Site>; MOST]) 
         matches!(wish, Wish::Ripe) && whole && bytes < WORTH
     };
     if n > 0 && !keeps_huge_page() {
-        for site in ripe[..n].iter().flatten() {
+        for site in ripe.iter().flatten() {
             found.gave |= site.give_back(wish);
         }
     }
@@ -261,7 +256,7 @@ struct Site {
     arena: &'static Arena,
 }
 
-// A chunk's worth of them has its place.
+// A chunk's worth of them stands on the stack.
 const _: () = assert!(size_of::<Option<Site>>() <= 32);
 
 impl Site {

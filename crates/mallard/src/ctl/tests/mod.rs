@@ -45,10 +45,7 @@ fn add(before: &str, node: &Node, rows: &mut Vec<Row>) {
             leaf,
             doc: node.doc,
         }),
-        Kind::Options => {
-            rows.extend(options(&path));
-            collect(&format!("{path}.{}.", opt::SOURCES), opt::sources, rows);
-        }
+        Kind::Options => rows.extend(options(&path)),
         Kind::Names(below) => collect(&format!("{path}."), below, rows),
         Kind::Indexed(indexed) => collect(
             &format!("{path}.<{}>.", indexed.letter),
