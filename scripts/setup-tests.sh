@@ -28,6 +28,7 @@ programs=(
   "chromium chromium"
   "strace strace"
   "valgrind valgrind"
+  "qemu-x86_64 qemu-user"
   "cmake cmake"
   "pkg-config pkgconf"
   "named bind9"

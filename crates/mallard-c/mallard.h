@@ -43,6 +43,9 @@ extern "C" {
  * read where malloc_conf is not set. */
 extern const char *malloc_conf;
 extern const char *je_malloc_conf;
+/* The same, and wins over all of these but MALLARD_CONF. */
+extern const char *malloc_conf_2_conf_harder;
+extern const char *je_malloc_conf_2_conf_harder;
 
 /* What every line that Mallard prints is given to, once it is set; else lines go to standard error.
  * The first argument is null here. It must not allocate memory. */

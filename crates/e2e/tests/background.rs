@@ -2,7 +2,7 @@
 //! its own threads and its own resident memory.
 
 use mallard_e2e::compiler::Source;
-use mallard_e2e::{Allocator, Library, Sandbox};
+use mallard_e2e::{Allocator, Library, Sandbox, installed};
 
 /// Runs a part of the program with these options on every build.
 fn run(part: &str, options: &str) {
@@ -47,6 +47,11 @@ fn it_ends_with_the_last_other_thread_and_comes_again() {
 }
 
 #[test]
+fn it_has_the_cpus_of_the_process_and_not_those_of_a_thread() {
+    run("pinned", "dirty_decay_ms:200");
+}
+
+#[test]
 fn the_child_of_a_fork_has_none_until_it_has_threads() {
     run("forks", "dirty_decay_ms:200");
 }
@@ -79,4 +84,48 @@ fn freed_memory_stays_under_the_cap_though_it_never_decays() {
         "cap",
         "dirty_max:16m,dirty_decay_ms:-1,background_thread:true",
     );
+}
+
+/// Python 3.12 and newer, of those that there are; else the one that there is.
+fn pythons() -> Vec<std::path::PathBuf> {
+    let of_pyenv = std::env::var_os("PYENV_ROOT")
+        .map(std::path::PathBuf::from)
+        .or_else(|| Some(std::path::Path::new(&std::env::var_os("HOME")?).join(".pyenv")));
+    let versions = of_pyenv.and_then(|root| std::fs::read_dir(root.join("versions")).ok());
+    let mut found: Vec<_> = versions
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|version| version.path())
+        .filter(|path| {
+            let name = path.file_name().and_then(|name| name.to_str());
+            let minor = name.and_then(|name| name.strip_prefix("3.")?.split('.').next());
+            minor.is_some_and(|minor| minor.parse::<u32>().is_ok_and(|minor| minor >= 12))
+        })
+        .map(|path| path.join("bin/python3"))
+        .filter(|python| python.is_file())
+        .collect();
+    found.extend(
+        ["python3.12", "python3.13"]
+            .into_iter()
+            .filter_map(installed::find),
+    );
+    if found.is_empty() {
+        installed::announce_skip("a fork without warnings", &["Python 3.12 or newer"]);
+        found.extend(installed::find("python3"));
+    }
+    found
+}
+
+#[test]
+fn python_is_alone_when_its_threads_have_ended_and_forks_without_a_warning() {
+    let script = mallard_e2e::repository().join("crates/e2e/programs/alone.py");
+    for python in pythons() {
+        let libraries = Library::under_test().iter().map(Allocator::Preload);
+        for allocator in [Allocator::System].into_iter().chain(libraries) {
+            let sandbox = Sandbox::temporary(allocator);
+            let outcome = sandbox.run_own(sandbox.command(&python).arg(&script));
+            assert_eq!(outcome.expect_success(), "alone\n");
+        }
+    }
 }

@@ -23,7 +23,7 @@ const CPP: &str = "_Znwm _Znam _ZnwmRKSt9nothrow_t _ZnamRKSt9nothrow_t \
 
 /// jemalloc's names, each also with the prefix `je_`.
 const JEMALLOC: &str = "mallocx rallocx xallocx sallocx dallocx sdallocx nallocx smallocx malloc_message malloc_conf \
-    mallctl mallctlnametomib mallctlbymib malloc_stats_print";
+    malloc_conf_2_conf_harder mallctl mallctlnametomib mallctlbymib malloc_stats_print";
 
 /// The loader's functions that plug-ins are loaded by.
 const LOADER: &str = "dlopen dlmopen";

@@ -32,6 +32,14 @@ pub static mut malloc_conf: *const c_char = core::ptr::null();
 #[unsafe(no_mangle)]
 pub static mut je_malloc_conf: *const c_char = core::ptr::null();
 
+/// Options that win over those of [`malloc_conf`], `/etc/malloc.conf` and the variable `MALLOC_CONF`.
+#[unsafe(no_mangle)]
+pub static mut malloc_conf_2_conf_harder: *const c_char = core::ptr::null();
+
+/// As [`malloc_conf_2_conf_harder`], under jemalloc's prefix; looked at where the plain one is not set.
+#[unsafe(no_mangle)]
+pub static mut je_malloc_conf_2_conf_harder: *const c_char = core::ptr::null();
+
 /// What every line that we print is given to, if the program sets it; else lines go to standard error.
 /// It must not allocate. The first argument is null.
 #[unsafe(no_mangle)]

@@ -1,84 +1,87 @@
 //! `fork`, from any thread at any moment.
 //!
-//! Before it, the forking thread takes every lock in the order of `sys::lock`, so that all guarded
-//! state is whole; afterwards parent and child free them. The child also takes leave of the threads
-//! that it does not have.
+//! The C library calls [`prepare`] before a fork, [`parent`] and [`child`] after it. No lock is held
+//! in between: others are kept out until it is over, and nobody is inside when it comes
+//! (`cache::inside`). Where others stay inside for too long (a function of the program's that provides
+//! memory may wait for the forking thread), all locks are taken, in the order of `sys::lock`, so that
+//! what they guard is whole. The child frees the locks that threads held which it does not have; those
+//! of the forking thread's own stay its own.
+//!
+//! The handlers are registered when the process gets a second thread: one alone has nobody to keep
+//! out. Not at the first call, which may come from the C library while it registers other handlers and
+//! holds the lock of their list. Where ours stand in that list does not matter.
 
-use crate::arena::{self, by_hand, subrelease};
-use crate::cache::{keeper, life};
+use crate::arena::{self, subrelease};
+use crate::cache::inside::{self, Found};
+use crate::cache::life;
 use crate::heap::HEAP;
 use crate::space::{meta, region};
 use crate::stats;
 use crate::sys::atomic::{AtomicPtr, Ordering};
-use crate::sys::count::Kind;
 use crate::sys::lock::RawLock;
+use crate::sys::mappings;
 
 /// The lock under which the first call makes the allocator ready; null before that.
 static STARTING: AtomicPtr<RawLock> = AtomicPtr::new(core::ptr::null_mut());
 
-fn starting() -> &'static RawLock {
-    static NONE: RawLock = RawLock::named(Kind::Start);
-    // SAFETY: set to a lock that lives for ever, or null.
-    unsafe { STARTING.load(Ordering::Relaxed).as_ref() }.unwrap_or(&NONE)
+/// The lock is the one that the first call holds.
+pub fn initialise(starting: &'static RawLock) {
+    STARTING.store(core::ptr::from_ref(starting).cast_mut(), Ordering::Relaxed);
 }
 
-/// Has the C library call us around forks; tells whether it will. The lock is the one that the first
-/// call holds.
-pub fn initialise(starting: &'static RawLock) -> bool {
-    STARTING.store(core::ptr::from_ref(starting).cast_mut(), Ordering::Relaxed);
+/// Has the C library call us around forks; tells whether it will. This may allocate.
+pub fn register() -> bool {
     // SAFETY: the three handlers may be called in any thread that forks. On failure (no memory for
     // the C library's list) forks go unprepared, as for any program without handlers.
     unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) == 0 }
 }
 
-extern "C" fn prepare() {
-    stats::lock().lock();
-    starting().lock();
-    subrelease::lock().lock();
-    HEAP.making().lock();
-    HEAP.all().for_each(|h| h.purging().lock());
-    life::lock().lock();
-    arena::lock().lock();
+/// Calls `f` with every lock, in their order.
+#[cold]
+#[inline(never)]
+fn each_lock(f: &mut dyn FnMut(&RawLock)) {
+    f(stats::lock());
+    // SAFETY: a lock that lives for ever, or null.
+    unsafe { STARTING.load(Ordering::Relaxed).as_ref() }.map(&mut *f);
+    f(subrelease::lock());
+    f(HEAP.making());
+    HEAP.all().for_each(|h| f(h.purging()));
+    f(life::lock());
+    f(arena::lock());
     for arena in arena::records() {
-        arena.locks().for_each(|l| l.lock());
+        arena.locks().for_each(&mut *f);
     }
-    HEAP.all().for_each(|h| h.lock().lock());
-    region::lock().lock();
-    meta::lock().lock();
+    HEAP.all().for_each(|h| f(h.lock()));
+    f(region::lock());
+    f(meta::lock());
+}
+
+fn holds_lock() -> bool {
+    let mut holds = false;
+    each_lock(&mut |lock| holds |= lock.is_mine());
+    holds
+}
+
+extern "C" fn prepare() {
+    if inside::begin_fork(holds_lock) == Found::Others {
+        each_lock(&mut RawLock::lock);
+    }
 }
 
 extern "C" fn parent() {
-    meta::lock().unlock();
-    region::lock().unlock();
-    HEAP.all().for_each(|h| h.lock().unlock());
-    for arena in arena::records() {
-        arena.locks().for_each(|l| l.unlock());
-    }
-    arena::lock().unlock();
-    life::lock().unlock();
-    HEAP.all().for_each(|h| h.purging().unlock());
-    HEAP.making().unlock();
-    subrelease::lock().unlock();
-    starting().unlock();
-    stats::lock().unlock();
+    free_locks();
+    inside::end_fork();
 }
 
 extern "C" fn child() {
-    meta::lock().reset();
-    region::lock().reset();
-    HEAP.all().for_each(|h| h.lock().reset());
-    HEAP.all().for_each(|h| h.after_fork());
-    for arena in arena::records() {
-        arena.locks().for_each(|l| l.reset());
+    mappings::after_fork();
+    free_locks();
+    each_lock(&mut RawLock::after_fork);
+    inside::end_fork_in_child();
+}
+
+fn free_locks() {
+    if inside::found() == Found::Others {
+        each_lock(&mut RawLock::unlock);
     }
-    arena::lock().reset();
-    life::lock().reset();
-    HEAP.all().for_each(|h| h.purging().reset());
-    HEAP.making().reset();
-    subrelease::lock().reset();
-    starting().reset();
-    stats::lock().reset();
-    by_hand::after_fork();
-    keeper::leave();
-    life::after_fork();
 }

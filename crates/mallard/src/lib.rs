@@ -9,7 +9,7 @@
 //!    │ no slab with room                                    │ slab became empty
 //!  heap     runs of pages out of 2 MiB chunks; free pages decay: dirty, muzzy, clean
 //!    │ no chunk with room                                   │ decay due
-//!  space    one large reservation, committed in steps; maps over its pages; metadata apart
+//!  space    one planned range of addresses, mapped in steps; maps over its pages; metadata apart
 //!    │                                                      │
 //!  sys      mmap, mprotect, madvise; locks; the thread's pointer
 //! ```

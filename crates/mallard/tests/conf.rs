@@ -56,7 +56,7 @@ fn print_outcome() {
         *libc::__errno_location() = 77;
         let outcome = conf::read(
             &Options::DEFAULT,
-            Some(c"narenas:2,tcache:false"),
+            Some(|| [Some(c"narenas:2,tcache:false"), None]),
             &mut conf::Stderr,
         );
         (

@@ -8,15 +8,16 @@ use super::free::size_at;
 use super::interval::errands;
 use super::start::{self, JUNK_ALLOC, XMALLOC, ZERO, extras, start};
 use crate::arena::{self, large, oversize};
-use crate::cache::{self, counted, life};
+use crate::cache::{self, counted, inside, life};
 use crate::class::{
     self, CACHED_MAX, Class, LINE, MAX, MEDIUM_MAX, PAGE, Place, SLAB_MAX, TABLE_MAX, tailored,
 };
 use crate::die;
 use crate::heap::{HEAP, NATURAL_MAX, advice};
+use crate::space::fallback;
 use crate::space::region::fast_lookup;
 use crate::sys::atomic::{AtomicUsize, Ordering, settle};
-use crate::sys::{errno, mem};
+use crate::sys::{errno, mem, time};
 use core::ptr::null_mut;
 
 /// A block of at least `size` bytes, aligned for its size (to 16 bytes from 16 bytes on). A block
@@ -43,14 +44,20 @@ pub fn alloc_cached(size: usize) -> Option<*mut u8> {
 
 #[inline(never)]
 fn alloc_medium(size: usize) -> *mut u8 {
-    let place = if size <= MEDIUM_MAX {
-        class::place_of_medium(size)
-    } else if size <= CACHED_MAX {
-        Place::of(Class::of(size))
-    } else {
-        return alloc_large(size, PAGE, false);
-    };
-    pop(size, place)
+    match size <= MEDIUM_MAX {
+        true => pop(size, class::place_of_medium(size)),
+        false => alloc_long(size),
+    }
+}
+
+// A function of its own, so that the shorter way does not jump to a part that both share. It runs
+// before the first call has set code apart, so `layout.ld` keeps it with what all programs run.
+#[inline(never)]
+fn alloc_long(size: usize) -> *mut u8 {
+    match size <= CACHED_MAX {
+        true => pop(size, Place::of(Class::of(size))),
+        false => alloc_large(size, PAGE, false),
+    }
 }
 
 /// A block of at least `size` bytes from the thread's stack at `place`.
@@ -78,8 +85,26 @@ fn alloc_slow(size: usize, place: Place) -> *mut u8 {
         errands();
         return block as *mut u8;
     }
-    reclaim();
-    take(class).map_or_else(|| out_of_memory(class.size()), |block| block as *mut u8)
+    alloc_again(class)
+}
+
+/// Nothing came: memory is out, or a fork is under way.
+#[cold]
+#[inline(never)]
+fn alloc_again(class: Class) -> *mut u8 {
+    if !inside::is_closed() {
+        reclaim();
+    } else if let Some(block) = fallback::alloc_of_class(class.size()) {
+        counted::allocated(class.size());
+        return block as *mut u8;
+    } else {
+        time::nap();
+    }
+    match take(class) {
+        Some(block) => block as *mut u8,
+        None if inside::is_closed() => alloc_again(class),
+        None => out_of_memory(class.size()),
+    }
 }
 
 /// A block from the thread's cache, or straight from an arena for a thread that has none.
@@ -94,6 +119,7 @@ fn take(class: Class) -> Option<usize> {
 #[cold]
 #[inline(never)]
 fn take_from_arena(class: Class) -> Option<usize> {
+    let _inside = inside::enter()?;
     let mut one = [0];
     (life::arena_or_any()?.fill(class, &mut one) == 1).then_some(one[0])
 }
@@ -102,7 +128,12 @@ fn take_from_arena(class: Class) -> Option<usize> {
 #[cold]
 #[inline(never)]
 fn alloc_uncached(class: Class) -> *mut u8 {
+    // Of threads without caches nobody knows how many there are.
+    life::expect_company();
     let block = take_from_arena(class).or_else(|| {
+        if inside::is_closed() {
+            return fallback::alloc_of_class(class.size());
+        }
         reclaim();
         take_from_arena(class)
     });
@@ -134,7 +165,13 @@ fn alloc_large(size: usize, align: usize, zeroed: bool) -> *mut u8 {
     if size > MAX {
         return out_of_memory(size);
     }
-    let pages = large::Pages::of(size);
+    alloc_pages(large::Pages::of(size), align, zeroed)
+}
+
+fn alloc_pages(pages: large::Pages, align: usize, zeroed: bool) -> *mut u8 {
+    let Some(inside) = inside::enter() else {
+        return alloc_outside(pages.bytes(), align, zeroed);
+    };
     let mine = life::arena();
     let arena = oversize::arena_for(pages, mine);
     let run = large::alloc_fit(pages, align, arena, zeroed).or_else(|| {
@@ -147,9 +184,10 @@ fn alloc_large(size: usize, align: usize, zeroed: bool) -> *mut u8 {
     });
     cache::tick_for(pages.bytes());
     arena::interval::count(pages.bytes());
+    drop(inside);
     errands();
     let Some(run) = run else {
-        return out_of_memory(size);
+        return out_of_memory(pages.bytes());
     };
     counted::allocated(pages.bytes());
     let block = run.addr as *mut u8;
@@ -162,6 +200,28 @@ fn alloc_large(size: usize, align: usize, zeroed: bool) -> *mut u8 {
         return block;
     }
     prepared(block, pages.bytes())
+}
+
+/// A block while a fork is under way, of so many bytes.
+#[cold]
+#[inline(never)]
+pub(super) fn alloc_outside(bytes: usize, align: usize, zeroed: bool) -> *mut u8 {
+    let Some(block) = fallback::alloc(bytes, align) else {
+        // The fork will be over some time.
+        drop(inside::enter_or_wait());
+        return match zeroed {
+            true => alloc_aligned_zeroed(bytes, align),
+            false => alloc_aligned(bytes, align),
+        };
+    };
+    counted::allocated(bytes);
+    let block = block as *mut u8;
+    if zeroed {
+        // SAFETY: the block is new, and so long.
+        unsafe { block.write_bytes(0, bytes) };
+        return block;
+    }
+    prepared(block, bytes)
 }
 
 /// From this size on the kernel clears used memory, by taking it back: an option.
@@ -268,9 +328,10 @@ pub fn alloc_aligned(size: usize, align: usize) -> *mut u8 {
     if is_past_caches(size, align) {
         return alloc_large(size, align.max(PAGE), false);
     }
+    let wanted = size;
     let size = class::aligned_size(size, align);
     if align > PAGE {
-        alloc_on_boundary(size, align)
+        alloc_on_boundary(size, align, wanted)
     } else if size <= TABLE_MAX {
         pop(size, class::tabled_place_of_small(size))
     } else {
@@ -333,15 +394,15 @@ fn alloc_aligned_medium(size: usize, align: usize) -> *mut u8 {
     } else if align <= LINE {
         alloc_medium(size)
     } else {
-        alloc_on_boundary(size, align)
+        alloc_on_boundary(size, align, size)
     }
 }
 
 /// A block of a multiple of `align`, which is more than a page or, in whole pages, more than a line: the next of its
 /// class, which stands right most often if it was asked for in this way; then one of those that were freed lately, or
-/// a new one.
+/// a new one. So many bytes are `wanted` of it.
 #[inline(never)]
-fn alloc_on_boundary(size: usize, align: usize) -> *mut u8 {
+fn alloc_on_boundary(size: usize, align: usize, wanted: usize) -> *mut u8 {
     let class = Class::of(size);
     let place = Place::of(class);
     if class.is_slab() {
@@ -356,20 +417,22 @@ fn alloc_on_boundary(size: usize, align: usize) -> *mut u8 {
         // There is the room that it had.
         stack.push(block);
     }
-    match life::current().and_then(|cache| cache.take_aligned(class, align)) {
+    match life::current().and_then(|cache| cache.take_aligned(class, align, wanted)) {
         Some(block) => {
             counted::allocated(class.size());
             block as *mut u8
         }
-        None => alloc_large(size, align, false),
+        None => alloc_pages(large::Pages::of(size).wanting(wanted), align, false),
     }
 }
 
 /// Gathers what lies free in caches and stores, so that a second try may succeed.
 #[cold]
 pub(super) fn reclaim() {
-    life::flush_current();
-    arena::drain(true);
+    if let Some(_inside) = inside::enter() {
+        life::flush_current();
+        arena::drain(true);
+    }
 }
 
 /// Tells the caller that there is none, in the C library's way too.

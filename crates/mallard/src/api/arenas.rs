@@ -1,21 +1,21 @@
 //! Arenas by number: blocks of a given one, past all caches, and arenas made by hand.
 //!
 //! What `mallocx` with an arena, and the names `arena.<i>.…` and `arenas.…` of the tree, are made of.
+//! Whoever calls what belongs to the tree is inside (`cache::inside`), so that no fork comes in between.
 
 use super::alloc::{out_of_memory, prepared, reclaim, usable_for};
 use super::controls::is_decay_time;
-use super::free::size_at;
-use super::interval::errands;
+use super::free::{free_outside, size_at};
 use super::start::{JUNK_FREE, extras, start};
 pub use crate::arena::settings::{Dss, NAME};
 use crate::arena::{self, Arena, by_hand, large, settings};
 use crate::cache::life;
-use crate::cache::{self, counted};
+use crate::cache::{self, counted, inside};
 use crate::class::{CACHED_MAX, Class, MAX, PAGE, SLAB_MAX};
 use crate::heap::hooks;
 pub use crate::heap::hooks::ExtentHooks;
 use crate::space::Region;
-use crate::{die, stats};
+use crate::stats;
 use core::ffi::CStr;
 
 #[cfg(test)]
@@ -234,6 +234,22 @@ pub fn set_retain_grow_limit(arena: u32, bytes: usize) -> Result<(), i32> {
     Ok(())
 }
 
+/// Where the pages in use of an arena's page heap are counted.
+pub fn used_at(arena: u32) -> Result<*mut usize, i32> {
+    one(arena).map(|a| a.heap().used_at())
+}
+
+/// The bytes from which on the memory of a block goes back when it is freed; more than any block has for none.
+pub fn oversize(arena: u32) -> Result<usize, i32> {
+    one(arena).map(|a| a.oversize().min(MAX + PAGE))
+}
+
+/// Sets that, for blocks that caches do not hold.
+pub fn set_oversize(arena: u32, bytes: usize) -> Result<(), i32> {
+    one(arena)?.set_oversize(bytes);
+    Ok(())
+}
+
 /// The number of the arena that a block is of; none for what is no block of ours.
 pub fn lookup(block: *const u8) -> Option<u32> {
     arena::owner_of(block.addr()).map(u32::from)
@@ -243,7 +259,6 @@ pub fn lookup(block: *const u8) -> Option<u32> {
 /// number: not from any cache. With `zeroed`, all of it is zero. Null when memory is out, and when
 /// there is no such arena.
 pub fn alloc_in(arena: u32, size: usize, align: usize, zeroed: bool) -> *mut u8 {
-    start();
     let found = arena::numbered(arena as usize).zip(usable_for(size, align));
     let Some((arena, bytes)) = found else {
         return out_of_memory(size);
@@ -253,7 +268,6 @@ pub fn alloc_in(arena: u32, size: usize, align: usize, zeroed: bool) -> *mut u8 
         take(arena, bytes, align, zeroed)
     });
     count(bytes);
-    errands();
     if block.is_some() {
         counted::allocated(bytes);
     }
@@ -307,7 +321,7 @@ pub unsafe fn dealloc_direct(p: *mut u8) {
         return;
     }
     let Some(region) = Region::find(at) else {
-        die!("free of {at:#x}, which this allocator never gave out");
+        return free_outside(at);
     };
     start();
     let class = region.class_of(at);
@@ -317,10 +331,11 @@ pub unsafe fn dealloc_direct(p: *mut u8) {
         // SAFETY: the caller gave the block up, which is this long.
         unsafe { core::ptr::write_bytes(p, 0x5a, size_at(at)) };
     }
+    let Some(_inside) = inside::enter() else {
+        return inside::put_by(at);
+    };
     if class == Class::NONE {
-        let (pages, _) = large::pages_of(at);
-        large::free(at);
-        cache::tick_for(pages * PAGE);
+        cache::tick_for(large::free(at));
     } else {
         arena::give_to_owner(class, at);
         cache::tick_uncached();

@@ -8,16 +8,18 @@
 //! when they grow.
 
 use super::alloc::{
-    LARGEST_ALIGN, alloc, alloc_aligned, alloc_aligned_zeroed, out_of_memory, prepared, usable_for,
-    zeroed,
+    LARGEST_ALIGN, alloc, alloc_aligned, alloc_aligned_zeroed, alloc_outside, out_of_memory,
+    prepared, usable_for, zeroed,
 };
 use super::arenas;
-use super::free::{class_at, dealloc, dealloc_sized, free_run, size_at};
+use super::free::{class_at, dealloc, dealloc_sized, size_at};
+use super::interval::errands;
+use super::resize::enter_with;
 use super::start::{XMALLOC, extras, start};
 use crate::arena;
 use crate::arena::large::{self, Pages, Reach};
 use crate::arena::oversize;
-use crate::cache::{ThreadCache, counted, life, manual};
+use crate::cache::{ThreadCache, counted, inside, life, manual};
 use crate::class::{CACHED_MAX, Class, LINE, MAX, SLAB_MAX, tailored};
 use crate::die;
 use crate::space::chunk::CHUNK;
@@ -135,9 +137,27 @@ fn alloc_flagged(size: usize, flags: Flags) -> *mut u8 {
     match flags.way() {
         Way::Usual if flags.zeroes() => alloc_aligned_zeroed(size, align),
         Way::Usual => alloc_aligned(size, align),
-        Way::Cache(number) if extras() & !XMALLOC == 0 => alloc_through(number, size, flags),
-        _ => arenas::alloc_in(arena_for(flags, size), size, align, flags.zeroes()),
+        way => alloc_past_cache(way, size, flags),
     }
+}
+
+/// A block that does not come by way of the thread's own cache.
+fn alloc_past_cache(way: Way, size: usize, flags: Flags) -> *mut u8 {
+    start();
+    let Some(inside) = inside::enter() else {
+        let bytes = usable_for(size, flags.alignment()).unwrap_or(size);
+        return alloc_outside(bytes, flags.alignment(), flags.zeroes());
+    };
+    let block = match way {
+        Way::Cache(number) if extras() & !XMALLOC == 0 => alloc_through(number, size, flags),
+        _ => {
+            let arena = arena_for(flags, size);
+            arenas::alloc_in(arena, size, flags.alignment(), flags.zeroes())
+        }
+    };
+    drop(inside);
+    errands();
+    block
 }
 
 /// The number of the arena that a call is for.
@@ -150,7 +170,6 @@ fn arena_for(flags: Flags, size: usize) -> u32 {
 
 /// A block by way of a cache by hand, which fills up from the arena that is named or from the thread's.
 fn alloc_through(number: u32, size: usize, flags: Flags) -> *mut u8 {
-    start();
     let cache = cache_by_hand(number);
     let arena = match flags.arena_number() {
         None => None,
@@ -169,7 +188,7 @@ fn alloc_through(number: u32, size: usize, flags: Flags) -> *mut u8 {
     let block = if align <= LINE || class.is_slab() {
         cache.take(class)
     } else {
-        cache.take_aligned(class, align)
+        cache.take_aligned(class, align, class.size())
     };
     let Some(block) = block else {
         return arenas::alloc_in(arena_for(flags, size), size, align, flags.zeroes());
@@ -247,7 +266,8 @@ fn dealloc_through(number: u32, p: *mut u8) {
     }
     let cache = cache_by_hand(number);
     match class_at(p.addr()) {
-        Class::NONE => free_run(p.addr()),
+        // SAFETY: the caller's promise.
+        Class::NONE => unsafe { dealloc(p) },
         class => {
             manual::serve_here(cache, None);
             cache.put(class, p.addr());
@@ -277,7 +297,10 @@ pub unsafe fn realloc_with(p: *mut u8, size: usize, flags: Flags) -> *mut u8 {
         if new == old {
             return p;
         }
-        if old > SLAB_MAX && new > SLAB_MAX {
+        if old > SLAB_MAX
+            && new > SLAB_MAX
+            && let Some(_inside) = enter_with(at)
+        {
             if large::resize_in_place(at, Pages::of(new), zero, Reach::Backed) {
                 return grown(p, old, new, zero);
             }
@@ -342,6 +365,9 @@ pub unsafe fn resize_in_place(p: *mut u8, size: usize, extra: usize, flags: Flag
     if fixed || size > MAX || !at.is_multiple_of(flags.alignment()) {
         return old;
     }
+    let Some(_inside) = enter_with(at) else {
+        return old;
+    };
     let (least, most) = (Pages::of(size), Pages::of(most));
     let resized = |pages: Pages| {
         large::resize_in_place(at, pages, flags.zeroes(), Reach::Any).then(|| {

@@ -5,11 +5,11 @@
 
 use super::start::{JUNK_FREE, XMALLOC, extras, start};
 use crate::arena::{self, large};
-use crate::cache::{self, counted, life};
+use crate::cache::{self, counted, inside, life};
 use crate::class::{self, Class, PAGE, Place, TABLE_MAX};
 use crate::die;
-use crate::space::Region;
 use crate::space::region::fast_lookup;
+use crate::space::{Region, fallback};
 
 /// Frees a block; null is nothing to free. What is no block ends the process, at once or when its
 /// stack is given back.
@@ -51,12 +51,16 @@ unsafe fn dealloc_long(p: *mut u8) {
 #[cold]
 #[inline(never)]
 fn dealloc_slow(p: *mut u8) {
-    let at = p.addr();
-    if at == 0 {
-        return;
+    if !p.is_null() {
+        dealloc_non_null(p.addr());
     }
+}
+
+// A function of its own, so that a free of null saves no registers.
+#[inline(never)]
+fn dealloc_non_null(at: usize) {
     let Some(region) = Region::find(at) else {
-        die!("free of {at:#x}, which this allocator never gave out");
+        return free_outside(at);
     };
     start();
     let class = region.class_of(at);
@@ -78,9 +82,23 @@ fn dealloc_slow(p: *mut u8) {
     }
 }
 
+/// Frees a block that lies in no region: one that was allocated while a fork was under way.
+#[cold]
+#[inline(never)]
+pub(super) fn free_outside(at: usize) {
+    let size = fallback::size_of(at);
+    if !fallback::free(at) {
+        die!("free of {at:#x}, which this allocator never gave out");
+    }
+    counted::freed(size.unwrap_or(0));
+}
+
 #[cold]
 #[inline(never)]
 fn give_to_arena(class: Class, block: usize) {
+    let Some(_inside) = inside::enter() else {
+        return inside::put_by(block);
+    };
     cache::tick_uncached();
     match life::arena_or_any() {
         Some(arena) => arena.flush(class, &mut [block]),
@@ -89,7 +107,12 @@ fn give_to_arena(class: Class, block: usize) {
 }
 
 /// Frees a block of whole pages that no cache takes.
+#[inline(never)]
 pub(super) fn free_run(at: usize) {
+    let Some(_inside) = inside::enter() else {
+        counted::freed(large::pages_of(at).0 * PAGE);
+        return inside::put_by(at);
+    };
     let size = large::free(at);
     counted::freed(size);
     cache::tick_for(size);
@@ -109,6 +132,9 @@ fn dealloc_uncached(block: usize, class: Class) {
         // SAFETY: the caller gave the block up, which is this long.
         unsafe { core::ptr::write_bytes(block as *mut u8, 0x5a, size) };
     }
+    let Some(_inside) = inside::enter() else {
+        return inside::put_by(block);
+    };
     if class == Class::NONE {
         large::free(block);
     } else {
@@ -153,7 +179,7 @@ pub(super) fn size_at(p: usize) -> usize {
 #[inline(never)]
 fn size_at_slow(p: usize) -> usize {
     match class_at(p) {
-        Class::NONE => large::pages_of(p).0 * PAGE,
+        Class::NONE => fallback::size_of(p).unwrap_or_else(|| large::pages_of(p).0 * PAGE),
         class => class.size(),
     }
 }
@@ -173,6 +199,7 @@ pub(super) fn class_at(p: usize) -> Class {
 fn class_outside(p: usize) -> Class {
     match Region::find(p) {
         Some(region) => region.class_of(p),
+        None if fallback::size_of(p).is_some() => Class::NONE,
         None => die!("{p:#x} is no block of this allocator"),
     }
 }

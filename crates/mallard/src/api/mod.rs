@@ -13,6 +13,7 @@ mod controls;
 pub mod extended;
 mod free;
 pub mod global;
+pub mod inspect;
 mod interval;
 #[cfg(feature = "c-symbols")]
 mod pieces;
@@ -27,10 +28,10 @@ pub use controls::{
 pub use free::{dealloc, dealloc_sized, usable_size};
 pub use interval::on_interval;
 pub use resize::realloc;
-pub use start::{options, options_if_started, start};
+pub use start::{conf_symbols, options, options_if_started, start};
 
 use crate::arena::{self, subrelease};
-use crate::cache;
+use crate::cache::{self, inside};
 use crate::heap::HEAP;
 use crate::space::Region;
 
@@ -40,6 +41,7 @@ pub const MAX: usize = crate::class::MAX;
 /// Gives all free memory back to the system: what this thread's cache and all stores hold, all
 /// dirty and muzzy pages, and pages of slabs that no block is on. Tells whether anything went back.
 pub fn trim() -> bool {
+    let _inside = inside::enter_or_wait();
     cache::life::flush_current();
     arena::drain(true);
     subrelease::all(None) | HEAP.purge_all()
@@ -53,5 +55,6 @@ pub fn is_ours(p: *mut u8) -> bool {
 /// Sets the decay times in milliseconds (0 at once, negative never) from now on.
 pub fn set_decay(dirty_ms: i64, muzzy_ms: i64) {
     start();
+    let _inside = inside::enter_or_wait();
     HEAP.set_decay(dirty_ms, muzzy_ms);
 }

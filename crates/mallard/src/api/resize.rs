@@ -4,8 +4,9 @@
 use super::alloc::{alloc, alloc_aligned, out_of_memory, prepared};
 use super::free::{class_at, dealloc, size_at};
 use crate::arena::large::{self, Reach};
-use crate::cache::counted;
+use crate::cache::{counted, inside};
 use crate::class::{self, Class, MAX, PAGE, SLAB_MAX, TABLE_MAX};
+use crate::space::fallback;
 use crate::space::region::fast_lookup;
 use core::ptr::null_mut;
 
@@ -68,11 +69,21 @@ unsafe fn resize_tailored(p: *mut u8, old: Class, size: usize) -> *mut u8 {
 #[inline(never)]
 fn resize_run(p: *mut u8, size: usize) -> Option<*mut u8> {
     let (bytes, pages) = (size_at(p.addr()), large::Pages::of(size));
+    let _inside = enter_with(p.addr())?;
     if pages.bytes() == bytes || large::resize_in_place(p.addr(), pages, false, Reach::Backed) {
         return Some(grown(p, bytes, pages.bytes()));
     }
     let moved = large::relocate(p.addr(), pages, false)?;
     Some(grown(moved as *mut u8, bytes, pages.bytes()))
+}
+
+/// Goes inside to change a block of whole pages; none when a fork is under way, or the block is of the
+/// time when one was: such a block is copied.
+pub(super) fn enter_with(block: usize) -> Option<inside::Inside> {
+    if fallback::size_of(block).is_some() {
+        return None;
+    }
+    inside::enter()
 }
 
 /// Counts a block that has another length now, and fills what it grew by as the options ask of new

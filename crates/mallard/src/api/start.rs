@@ -12,7 +12,7 @@ use crate::space::meta::{self, HugePages};
 use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 use crate::sys::count::Kind;
 use crate::sys::lock::{self, RawLock};
-use crate::sys::{cpu, mem, message, stay};
+use crate::sys::{cpu, message, stay};
 use crate::{arena, fork};
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
@@ -76,19 +76,45 @@ pub fn start() {
     }
 }
 
-/// What the program's symbol `malloc_conf` points at, with or without jemalloc's prefix, where a front
-/// has those symbols.
-fn conf_symbol() -> Option<&'static CStr> {
+/// What the program's symbols `malloc_conf` and `malloc_conf_2_conf_harder` point at, with or without jemalloc's
+/// prefix, where a front has those symbols and one of them is set.
+pub fn conf_symbols() -> Option<conf::Symbols> {
     #[cfg(feature = "c-symbols")]
     {
-        use crate::c_symbol;
-        let set = [c_symbol!("malloc_conf"), c_symbol!("je_malloc_conf")];
-        let at = set.into_iter().find(|&at| at != 0)?;
-        // SAFETY: not null; the symbol points at a constant string, by its documentation.
-        Some(unsafe { CStr::from_ptr(at as *const core::ffi::c_char) })
+        let [plain, je_plain] = conf_symbol();
+        let [harder, je_harder] = harder_conf_symbol();
+        (plain | je_plain | harder | je_harder != 0).then_some(told_by_symbols)
     }
     #[cfg(not(feature = "c-symbols"))]
     None
+}
+
+#[cfg(feature = "c-symbols")]
+#[inline(always)]
+fn conf_symbol() -> [usize; 2] {
+    use crate::c_symbol;
+    [c_symbol!("malloc_conf"), c_symbol!("je_malloc_conf")]
+}
+
+#[cfg(feature = "c-symbols")]
+#[inline(always)]
+fn harder_conf_symbol() -> [usize; 2] {
+    use crate::c_symbol;
+    [
+        c_symbol!("malloc_conf_2_conf_harder"),
+        c_symbol!("je_malloc_conf_2_conf_harder"),
+    ]
+}
+
+#[cfg(feature = "c-symbols")]
+#[cold]
+#[inline(never)]
+fn told_by_symbols() -> [Option<&'static CStr>; 2] {
+    [conf_symbol(), harder_conf_symbol()].map(|[plain, prefixed]| {
+        let at = if plain != 0 { plain } else { prefixed };
+        // SAFETY: not null; the symbol points at a constant string, by its documentation.
+        (at != 0).then(|| unsafe { CStr::from_ptr(at as *const core::ffi::c_char) })
+    })
 }
 
 /// Says what the reader of the options has to say.
@@ -115,23 +141,36 @@ fn first() {
     if !STARTED.load(Ordering::Relaxed) {
         #[cfg(feature = "c-symbols")]
         super::pieces::set_apart();
+        cpu::begin();
         // Twice, so that what is known of the defaults at build time is not asked for at each start.
-        let abort = match conf::read(&DEFAULTS, conf_symbol(), &mut Messages) {
+        let abort = match conf::read(&DEFAULTS, conf_symbols(), &mut Messages) {
             None => {
                 apply(&DEFAULTS);
                 DEFAULTS.abort
             }
             Some(told) => apply_what_was_told(told),
         };
-        let whole = cache::life::initialise() & fork::initialise(&STARTING);
-        if !whole && abort {
-            die!(
-                "the C library cannot tell of threads' ends and forks, and the option abort is on"
-            );
+        fork::initialise(&STARTING);
+        if !cache::life::initialise(expect_forks) && abort {
+            cannot_tell();
         }
         STARTED.store(true, Ordering::Release);
     }
     STARTING.unlock();
+}
+
+/// Has the C library call us around forks, once the process has a second thread. Not part of the first call,
+/// which may come from the C library while it holds the lock of the list that this enters something in.
+fn expect_forks() {
+    if !fork::register() && options().abort {
+        cannot_tell();
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn cannot_tell() -> ! {
+    die!("the C library cannot tell of threads' ends and forks, and the option abort is on");
 }
 
 /// As [`apply`]; tells what the option `abort` says.
@@ -176,7 +215,7 @@ fn expect_cpus(o: &mut Options) {
 #[cold]
 #[inline(never)]
 fn share_of_cpus(millionths: u64) -> usize {
-    let all = mem::cpus() as u64 * millionths;
+    let all = cpu::allowed() as u64 * millionths;
     ((all + 500_000) / 1_000_000) as usize
 }
 
@@ -273,14 +312,16 @@ fn apply_to_arenas(o: &Options) {
 #[inline(always)]
 fn apply_to_threads(o: &Options, without_caches: bool) {
     use conf::BackgroundThread;
-    cache::configure(
-        o.tcache_max,
-        match o.tcache {
-            _ if without_caches => cache::Use::Never,
-            true => cache::Use::Always,
-            false => cache::Use::WhenAsked,
-        },
-    );
+    let by_whom = match o.tcache {
+        true => cache::Use::ALWAYS,
+        false => cache::Use::WHEN_ASKED,
+    };
+    let by_whom = if without_caches {
+        by_whom.empty()
+    } else {
+        by_whom
+    };
+    cache::configure(o.tcache_max, by_whom);
     #[cfg(debug_assertions)]
     cache::set_scan(o.debug_double_free_max_scan as usize);
     keeper::configure(match o.background_thread {

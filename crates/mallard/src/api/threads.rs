@@ -1,13 +1,15 @@
 //! The calling thread: its arena, its cache and what it has allocated; and caches by hand.
 //!
-//! What the names `thread.…` and `tcache.…` of the tree are made of. Errors are codes of C.
+//! What the names `thread.…` and `tcache.…` of the tree are made of; callers are inside (`cache::inside`). Errors are codes of C.
 
 use super::arenas;
 use super::start::start;
 use crate::arena::{self, by_hand, percpu};
-use crate::cache::{ThreadCache, counted, life, tick};
+use crate::cache::{ThreadCache, counted, events, life, tick};
+use crate::class::{CACHED_MAX, Class};
 
 pub use crate::cache::counted::Counts;
+pub use crate::cache::events::Callback;
 
 /// The calling thread's cache. `EAGAIN` when memory is out, or the thread is about to be gone.
 fn cache() -> Result<&'static ThreadCache, i32> {
@@ -49,7 +51,9 @@ pub fn is_cache_enabled() -> Result<bool, i32> {
 /// Has the thread's cache hold blocks, or none: what it holds goes back then. Where the options forbid
 /// caches it holds none.
 pub fn enable_cache(on: bool) -> Result<(), i32> {
-    cache().map(|cache| cache.enable(on))
+    let cache = cache()?;
+    cache.enable(on);
+    Ok(())
 }
 
 /// Gives back what the thread's cache holds. `EFAULT` when it may hold nothing.
@@ -69,7 +73,41 @@ pub fn cache_max() -> Result<usize, i32> {
 
 /// Sets that, within what caches can hold at all, and rounded up to the size of a block.
 pub fn set_cache_max(size: usize) -> Result<(), i32> {
-    cache().map(|cache| cache.set_most(size))
+    let cache = cache()?;
+    cache.set_most(size);
+    Ok(())
+}
+
+/// The most blocks that the thread's cache holds of the class of this size; none above those that caches hold.
+pub fn most_cached(size: usize) -> Result<usize, i32> {
+    if size > CACHED_MAX {
+        return Err(libc::EINVAL);
+    }
+    let cache = cache()?;
+    Ok(cache.most_blocks(Class::for_request(size)))
+}
+
+/// Sets that for the classes of these sizes, as far as caches hold them.
+pub fn set_most_cached(first: usize, last: usize, blocks: usize) -> Result<(), i32> {
+    let cache = cache()?;
+    if first > CACHED_MAX {
+        return Ok(());
+    }
+    // By size: tailored classes have numbers behind the others.
+    let (least, most) = (first, Class::of(last.min(CACHED_MAX)).size());
+    for class in Class::cachable().filter(|class| (least..=most).contains(&class.size())) {
+        cache.limit(class, blocks);
+    }
+    Ok(())
+}
+
+/// Has a function be called whenever a thread has allocated, or if that is wanted freed, so many bytes more. All threads
+/// count from now on. `EINVAL` when there are as many functions as there can be.
+pub fn call_every(function: Callback, bytes: u64, of_frees: bool) -> Result<(), i32> {
+    counts()?;
+    let added = events::add(function, bytes, of_frees);
+    life::count_everywhere();
+    added.then_some(()).ok_or(libc::EINVAL)
 }
 
 /// The thread will do nothing for a while: what its cache holds goes back, and what is due of the pages.
@@ -81,6 +119,7 @@ pub fn idle() {
 
 /// What the thread has allocated and freed since this was called first: from then on, every byte. The
 /// counts are there as long as the thread.
+#[inline(never)]
 pub fn counts() -> Result<&'static Counts, i32> {
     start();
     counted::enter().ok_or(libc::EAGAIN)

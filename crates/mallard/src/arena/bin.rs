@@ -165,6 +165,11 @@ impl BinState {
         })
     }
 
+    /// The slab that the next region comes from; none where a new one is to be made.
+    pub fn next_slab(&self) -> Option<&'static Slab> {
+        self.heads.iter().rev().find_map(|h| *h).or(self.spare)
+    }
+
     /// How many empty slabs there are.
     pub fn spares(&self) -> usize {
         self.spare.map_or(0, |slab| slab.row().count())

@@ -14,9 +14,9 @@ use super::{Arena, large};
 use crate::class::{Class, LINE, PAGE};
 use crate::heap::hooks::ExtentHooks;
 use crate::heap::{self, HEAP, PageHeap};
-use crate::space::Region;
 use crate::space::region::PageRecord;
-use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use crate::space::{Region, fallback};
+use crate::sys::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// What an arena is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,8 +40,6 @@ impl Life {
     }
 }
 
-/// Whether there has been any.
-static ANY: AtomicBool = AtomicBool::new(false);
 /// A page heap for whose arena there was no memory.
 static SPARE: AtomicPtr<PageHeap> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -61,7 +59,7 @@ pub fn after_fork() {
 /// Whether blocks of different arenas may not lie in one store.
 #[inline]
 pub fn are_any() -> bool {
-    ANY.load(Ordering::Relaxed)
+    fallback::are_others()
 }
 
 /// Makes an arena, with these hooks unless there are none. None when memory is out or there are as many
@@ -114,8 +112,20 @@ fn create_for(life: Life) -> Option<&'static Arena> {
         core::ptr::from_ref(heap).cast_mut()
     };
     SPARE.store(left, Ordering::Relaxed);
-    ANY.store(true, Ordering::Relaxed);
+    fallback::expect_others();
     made
+}
+
+/// Frees those of the blocks that are of [`fallback`], and tells which are left. A thread's cache has
+/// such a block when it was freed by its size.
+#[cold]
+#[inline(never)]
+pub(super) fn part_with_fallback(blocks: &mut [usize]) -> &mut [usize] {
+    let (ours, others) = super::part(blocks, |p| fallback::size_of(p).is_none());
+    others.iter().for_each(|&p| {
+        fallback::free(p);
+    });
+    ours
 }
 
 impl Arena {
@@ -171,6 +181,10 @@ impl Arena {
         class: Class,
         blocks: &'a mut [usize],
     ) -> &'a mut [usize] {
+        let blocks = part_with_fallback(blocks);
+        if !are_any() {
+            return blocks;
+        }
         let owner = |p| match class.is_slab() {
             true => Slab::of(p, class).arena(),
             false => large::pages_of(p).1,

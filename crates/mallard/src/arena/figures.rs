@@ -20,6 +20,8 @@ pub struct BinFigures {
     pub with_room: u32,
     /// Bytes of records: of the slabs, and of the transfer store.
     pub metadata: usize,
+    /// Those of slabs alone.
+    pub slab_records: usize,
     pub lock: Reading,
 }
 
@@ -42,6 +44,7 @@ impl Arena {
             counts: b.counts,
             with_room: b.counts.part_used + b.spares() as u32,
             metadata: slabs + b.store.array_size(),
+            slab_records: slabs,
             lock,
         }
     }

@@ -9,7 +9,7 @@
 //! each some others ([`spread`]), and have a page more: else what programs keep at the beginning of their buffers were all in one set
 //! of the processor's first cache.
 
-use super::oversize;
+use super::{Arena, oversize};
 use crate::class::{CACHED_MAX, Class, LARGE_CLASSES, LINE, MEDIUM_MAX, PAGE, SLAB_MAX};
 use crate::die;
 pub use crate::heap::Reach;
@@ -18,7 +18,7 @@ use crate::space::Region;
 use crate::space::chunk::CHUNK;
 use crate::space::region::PageRecord;
 use crate::sys::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, settle};
-use crate::sys::mem::{self, Moved};
+use crate::sys::mem::{Moved, round_up};
 
 /// A counter in a cache line of its own.
 #[repr(align(64))]
@@ -73,6 +73,12 @@ impl Pages {
             Class::of(size.max(SLAB_MAX + 1)).pages()
         };
         Pages { len, wanted }
+    }
+
+    /// The same, of which no more than so many bytes are known to be of use.
+    pub fn wanting(self, bytes: usize) -> Pages {
+        let wanted = self.wanted.min(bytes.div_ceil(PAGE));
+        Pages { wanted, ..self }
     }
 
     pub fn bytes(self) -> usize {
@@ -156,10 +162,7 @@ pub fn alloc(pages: impl Into<Pages>, align: usize, arena: u16) -> Option<Run> {
 /// The same; if it is not to be `zeroed`, of memory that was freed elsewhere.
 pub fn alloc_fit(pages: Pages, align: usize, arena: u16, zeroed: bool) -> Option<Run> {
     let Pages { len: pages, wanted } = pages;
-    // A block that no arena counts would be counted when it is freed: the first large block of a
-    // program may come before any thread has a cache, and so before its arena.
-    let index = arena as usize;
-    let home = super::record(index).or_else(|| super::table::numbered(index))?;
+    let home = home_of(arena)?;
     let is_spread = align <= LINE && pages <= MEDIUM_MAX / PAGE && SPREAD.load(Ordering::Relaxed);
     let (heap, align) = (home.heap(), align.max(PAGE));
     let len = pages + is_spread as usize;
@@ -169,13 +172,27 @@ pub fn alloc_fit(pages: Pages, align: usize, arena: u16, zeroed: bool) -> Option
     }?;
     let line = if is_spread { spread(run.addr) } else { 0 };
     run.addr += line * LINE;
-    describe(run.addr, pages, arena);
+    enter(home, run.addr, pages, len - pages, arena, run.zeroed);
+    Some(run)
+}
+
+/// The arena with this number. A block that no arena counts would be counted when it is freed: the first large
+/// block of a program may come before any thread has a cache, and so before its arena.
+#[inline(always)]
+fn home_of(arena: u16) -> Option<&'static Arena> {
+    let index = arena as usize;
+    super::record(index).or_else(|| super::table::numbered(index))
+}
+
+/// Describes and counts a block of so many pages that was made, with so many more in its run.
+#[inline(always)]
+fn enter(home: &Arena, p: usize, pages: usize, spread: usize, arena: u16, zeroed: bool) {
+    describe(p, pages, arena);
     PAGES.0.fetch_add(pages, Ordering::Relaxed);
-    count_made(arena, pages, len - pages);
-    if run.zeroed {
+    count_made(arena, pages, spread);
+    if zeroed {
         home.grew(pages);
     }
-    Some(run)
 }
 
 fn describe(p: usize, pages: usize, arena: u16) {
@@ -247,7 +264,10 @@ pub fn forget(p: usize) -> (usize, usize) {
 /// Frees the block; tells how many bytes it had.
 pub fn free(p: usize) -> usize {
     let (run, pages) = forget(p);
-    HEAP.free(run, pages);
+    match oversize::goes_at_once() {
+        false => HEAP.free(run, pages),
+        true => oversize::free(run, pages),
+    }
     (pages - (run < p) as usize) * PAGE
 }
 
@@ -287,55 +307,72 @@ pub fn resize_in_place(p: usize, pages: impl Into<Pages>, zero: bool, reach: Rea
 /// gives the new one's address. None when the block is small enough to copy, when memory is out or when
 /// the system cannot remap: the old block is then as it was.
 ///
-/// Pages move a chunk at a time: before Linux 6.17 one call cannot move what is more than one mapping
-/// to the kernel, and borders of mappings lie between chunks. What is left is copied. With `zero`, what
-/// the block grows by is cleared.
+/// The whole chunks of the block move in one call where they are one mapping, else a chunk at a time. What is left is
+/// copied. With `zero`, what the block grows by is cleared.
+#[inline(always)]
 pub fn relocate(p: usize, pages: impl Into<Pages>, zero: bool) -> Option<usize> {
-    let (old, arena) = pages_of(p);
     let pages = pages.into();
+    if pages.bytes() <= CHUNK || !p.is_multiple_of(CHUNK) {
+        return None;
+    }
+    relocate_long(p, pages, zero)
+}
+
+// Apart: few programs have such blocks.
+#[cold]
+#[inline(never)]
+fn relocate_long(p: usize, pages: Pages, zero: bool) -> Option<usize> {
+    let (old, arena) = pages_of(p);
     let bytes = old * PAGE;
     let is_lent = |p| Region::find(p).is_some_and(Region::is_lent);
     if is_lent(p) {
         // What hooks lent is theirs to map.
         return None;
     }
-    if bytes < CHUNK || !p.is_multiple_of(CHUNK) || pages.len <= old {
+    if bytes < CHUNK || pages.len <= old {
         return None;
     }
-    let run = alloc(pages, CHUNK, oversize::arena_for(pages, arena))?;
+    let arena = oversize::arena_for(pages, arena);
+    let home = home_of(arena)?;
+    // Whole chunks, because a mapping's border would stand inside one.
+    let wide = round_up(pages.bytes(), CHUNK);
+    let run = home.heap().alloc_for(wide / PAGE, wide / PAGE, CHUNK)?;
     if is_lent(run.addr) {
-        free(run.addr);
+        HEAP.free(run.addr, wide / PAGE);
         return None;
     }
-    let mut moved = 0;
-    while bytes - moved >= CHUNK {
-        match mem::move_pages(p + moved, CHUNK, run.addr + moved) {
-            Moved::Yes => moved += CHUNK,
-            Moved::No if moved == 0 => {
-                free(run.addr);
-                return None;
-            }
-            Moved::No => break,
-            Moved::Lost => {
-                // The new block has a hole now that may be somebody else's: nobody may get it.
-                return if moved == 0 {
-                    None
-                } else {
-                    rescue(p, bytes, run.addr, moved)
-                };
-            }
+    let (moved, how) = HEAP.move_block(p, bytes / CHUNK * CHUNK, run.addr, wide);
+    if moved == 0 || how == Moved::Lost {
+        // Where the new block has a hole that may be somebody else's, nobody may get it.
+        if how != Moved::Lost {
+            HEAP.free(run.addr, wide / PAGE);
+        } else if moved > 0 {
+            rescue(p, bytes, run.addr, moved);
         }
+        return None;
     }
-    HEAP.chunks_moved(p, run.addr, moved);
     // SAFETY: both blocks are at least this long and disjoint.
     unsafe { copy_bytes(p + moved, run.addr + moved, bytes - moved) };
-    if zero && !run.zeroed {
+    let is_zero = run.zeroed || how != Moved::No;
+    if zero && !is_zero {
         let more = pages.bytes() - bytes;
         // SAFETY: the new block's part behind the old contents, which nobody uses yet.
         unsafe { core::ptr::write_bytes((run.addr + bytes) as *mut u8, 0, more) };
     }
+    enter(home, run.addr, pages.len, 0, arena, is_zero);
+    if wide > pages.bytes() {
+        let rest = (run.addr + pages.bytes(), (wide - pages.bytes()) / PAGE);
+        let backing = if is_zero {
+            Backing::Clean
+        } else {
+            Backing::Dirty
+        };
+        HEAP.free_as(rest.0, rest.1, backing);
+    }
     let (p, pages) = forget(p);
-    HEAP.free_as(p, moved / PAGE, Backing::Clean);
+    if how != Moved::Torn {
+        HEAP.free_as(p, moved / PAGE, Backing::Clean);
+    }
     if pages > moved / PAGE {
         HEAP.free(p + moved, pages - moved / PAGE);
     }
@@ -344,11 +381,10 @@ pub fn relocate(p: usize, pages: impl Into<Pages>, zero: bool) -> Option<usize> 
 
 /// Moves the first part of a block back after a move was given up in the middle.
 #[cold]
-fn rescue(p: usize, bytes: usize, to: usize, moved: usize) -> Option<usize> {
+fn rescue(p: usize, bytes: usize, to: usize, moved: usize) {
     debug_assert!(moved < bytes);
     // SAFETY: both blocks are at least this long and disjoint; the old one's addresses are mapped.
     unsafe { copy_bytes(to, p, moved) };
-    None
 }
 
 unsafe fn copy_bytes(from: usize, to: usize, len: usize) {

@@ -17,6 +17,7 @@ pub mod by_hand;
 pub mod figures;
 mod give;
 mod home;
+pub mod inspect;
 pub mod interval;
 pub mod large;
 pub mod older;
@@ -33,8 +34,8 @@ mod traffic;
 
 use crate::class::{Class, LINE, MEDIUM_MAX, PAGE, tailored};
 use crate::heap::{PageHeap, hooks};
-use crate::space::Region;
 use crate::space::region::PageRecord;
+use crate::space::{Region, fallback};
 use crate::sys::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
@@ -42,7 +43,7 @@ pub use bin::BinCounts;
 use bin::{Bin, BinState};
 use bins::Bins;
 use core::ptr;
-use give::{GROUP, give_back};
+use give::give_back;
 use slab::Slab;
 pub use store::bring_aligned_last;
 pub use table::{any, automatic, configure, existing, join, lock, made, numbered, records};
@@ -129,6 +130,31 @@ pub fn slabs_made() -> usize {
     SLABS_MADE.load(Ordering::Relaxed)
 }
 
+/// What new blocks of whole pages are to be like.
+#[derive(Clone, Copy)]
+pub struct Fit {
+    /// More than [`LINE`] has them begin with a page.
+    align: u16,
+    /// So many pages of each are of use.
+    wanted: u16,
+}
+
+impl Fit {
+    /// All of them are, wherever they begin.
+    pub const ANY: Fit = Fit {
+        align: LINE as u16,
+        wanted: u16::MAX,
+    };
+
+    /// For a block of a class that caches keep, at a multiple of `align`.
+    pub fn of(align: usize, wanted: usize) -> Fit {
+        Fit {
+            align: align.min(PAGE) as u16,
+            wanted: wanted.div_ceil(PAGE) as u16,
+        }
+    }
+}
+
 impl Arena {
     /// Without a thread or a bin.
     fn new(
@@ -186,17 +212,11 @@ impl Arena {
     /// Fills `out` with blocks of a class, from its start; tells how many came. None at all come
     /// only when memory is out.
     pub fn fill(&self, class: Class, out: &mut [usize]) -> usize {
-        self.fill_at(class, LINE, Traffic::Passing, out)
+        self.fill_at(class, Fit::ANY, Traffic::Passing, out)
     }
 
-    /// The same; with an `align` of more than [`LINE`], new blocks of whole pages begin with a page.
-    pub fn fill_at(
-        &self,
-        class: Class,
-        align: usize,
-        traffic: Traffic,
-        out: &mut [usize],
-    ) -> usize {
+    /// The same; new blocks of whole pages come as `fit` says.
+    pub fn fill_at(&self, class: Class, fit: Fit, traffic: Traffic, out: &mut [usize]) -> usize {
         let Some(bin) = self.bins.get_or_make(class) else {
             return 0;
         };
@@ -214,7 +234,7 @@ impl Arena {
         } else if class.is_slab() {
             self.fill_from_new_slabs(bin, class, slabs, out)
         } else {
-            self.fill_runs(class, align, out)
+            self.fill_runs(class, fit, out)
         };
         interval::count(n * class.size());
         n
@@ -299,14 +319,15 @@ impl Arena {
 
     /// New blocks of whole pages: of the longer ones a single one, since pages that lie on a stack are not there for
     /// blocks of other classes.
-    fn fill_runs(&self, class: Class, align: usize, out: &mut [usize]) -> usize {
+    fn fill_runs(&self, class: Class, fit: Fit, out: &mut [usize]) -> usize {
         let most = match class.size() > MEDIUM_MAX {
             true => 1,
             false => out.len(),
         };
         let mut n = 0;
         for slot in out.iter_mut().take(most) {
-            let Some(run) = large::alloc(class, align.min(PAGE), self.index) else {
+            let pages = large::Pages::from(class).wanting(fit.wanted as usize * PAGE);
+            let Some(run) = large::alloc(pages, fit.align as usize, self.index) else {
                 break;
             };
             *slot = run.addr;
@@ -322,7 +343,7 @@ impl Arena {
 
     /// The same, of what such traffic brings.
     pub fn flush_from(&self, class: Class, traffic: Traffic, blocks: &mut [usize]) {
-        let blocks = match by_hand::are_any() {
+        let blocks = match fallback::are_strangers() {
             true => self.part_with_strangers(class, blocks),
             false => blocks,
         };
@@ -349,7 +370,7 @@ impl Arena {
         if self.passes_on(class) {
             return self.flush(class, blocks);
         }
-        give_back(class, blocks);
+        give_back(class, without_fallback(blocks));
         self.drain_bin(class, true);
         self.drain_spare(class, true);
     }
@@ -399,20 +420,22 @@ impl Arena {
         let Some(bin) = self.bin(class) else {
             return false;
         };
-        let mut blocks = [0; GROUP];
+        /// Blocks at a time: few, because they are on the stack of the program's thread.
+        const SOME: usize = 16;
+        let mut blocks = [0; SOME];
         let mut any = false;
         loop {
             let n = {
                 let mut b = bin.0.lock();
                 any |= b.store.len() > 0;
                 let n = b.store.idle(class, &mut blocks, all);
-                if n < GROUP {
+                if n < SOME {
                     b.store.mark();
                 }
                 n
             };
             give_back(class, &mut blocks[..n]);
-            if n < GROUP {
+            if n < SOME {
                 return any;
             }
         }
@@ -454,7 +477,15 @@ pub fn owner_of(p: usize) -> Option<u16> {
 
 /// Gives a block back to where it came from, past all stores.
 pub fn give_to_owner(class: Class, block: usize) {
-    give_back(class, &mut [block]);
+    give_back(class, without_fallback(&mut [block]));
+}
+
+/// Blocks that are of arenas; others are freed.
+fn without_fallback(blocks: &mut [usize]) -> &mut [usize] {
+    match fallback::are_strangers() {
+        true => by_hand::part_with_fallback(blocks),
+        false => blocks,
+    }
 }
 
 /// Parts blocks: those that are wanted first, and the others.

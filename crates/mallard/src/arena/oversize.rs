@@ -11,7 +11,8 @@
 use super::by_hand::{self, Life};
 use super::large::Pages;
 use super::{Arena, table};
-use crate::class::CACHED_MAX;
+use crate::class::{CACHED_MAX, PAGE};
+use crate::heap::HEAP;
 use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, settle};
 
 /// The least size that is oversize.
@@ -20,6 +21,38 @@ static LEAST: AtomicUsize = AtomicUsize::new(usize::MAX);
 static AT_ONCE: AtomicBool = AtomicBool::new(false);
 /// The arena, once it was needed.
 static ARENA: AtomicPtr<Arena> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Whether an arena has a size from which on blocks' memory goes back when they are freed.
+static SINGLED_OUT: AtomicBool = AtomicBool::new(false);
+
+/// Whether [`free`] is to be asked.
+#[inline]
+pub fn goes_at_once() -> bool {
+    SINGLED_OUT.load(Ordering::Relaxed)
+}
+
+/// Frees the run of a block, whose memory goes back now if it is that long.
+#[cold]
+#[inline(never)]
+pub fn free(run: usize, pages: usize) {
+    match HEAP.of(run) {
+        Some(heap) if pages * PAGE >= heap.oversize() => heap.free_at_once(run, pages),
+        _ => HEAP.free(run, pages),
+    }
+}
+
+impl Arena {
+    /// The bytes from which on the memory of a block of its page heap goes back when it is freed.
+    pub fn oversize(&self) -> usize {
+        self.heap().oversize()
+    }
+
+    /// Sets that, for blocks that caches do not hold.
+    pub fn set_oversize(&self, bytes: usize) {
+        self.heap().set_oversize(bytes);
+        SINGLED_OUT.store(true, Ordering::Relaxed);
+    }
+}
 
 /// Sets from which size on requests are oversize, 0 for none, and whether what is freed of them goes
 /// back at once where it would decay otherwise. What caches hold is never oversize.

@@ -94,7 +94,7 @@ pub fn enter(index: usize) -> Option<&'static Arena> {
 fn make(index: usize) -> Option<&'static Arena> {
     // Memory of the node that the CPU is of, as for any thread.
     let first = table::existing(0);
-    let near = first.and_then(|a| nodes::here(core::ptr::from_ref(a).addr()));
+    let near = first.and_then(|_| nodes::here());
     let making = table::making();
     table::make_under(
         &making,

@@ -345,6 +345,11 @@ impl Slab {
         self.arena
     }
 
+    /// Regions that are free.
+    pub fn free(&self) -> usize {
+        self.free.get() as usize
+    }
+
     pub fn is_empty(&self) -> bool {
         self.free.get() == self.shape.regions
     }

@@ -257,14 +257,16 @@ impl Store {
     /// Hands out blocks that nobody asked for since the last call, at most as many as `out` holds;
     /// with `all`, any blocks.
     pub fn idle(&mut self, class: Class, out: &mut [usize], all: bool) -> usize {
-        let unwanted = if all { self.len } else { self.low };
-        let n = out.len().min(unwanted as usize);
-        // The oldest lie at the bottom.
-        // SAFETY: `n` is at most `len`, which is at most `cap`; the ranges may overlap, and `copy`
-        // allows that.
+        let unwanted = (if all { self.len } else { self.low }) as usize;
+        let n = out.len().min(unwanted);
+        // The idle ones lie at the bottom. Those that lie highest go first, so that few blocks move down.
+        let at = unwanted - n;
+        // SAFETY: `at + n` is at most `len`, which is at most `cap`; the ranges of the second call may
+        // overlap, and `copy` allows that.
         unsafe {
-            core::ptr::copy_nonoverlapping(self.blocks, out.as_mut_ptr(), n);
-            core::ptr::copy(self.blocks.add(n), self.blocks, self.len as usize - n);
+            let from = self.blocks.add(at);
+            core::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), n);
+            core::ptr::copy(from.add(n), from, self.len as usize - unwanted);
         }
         self.len -= n as u16;
         self.low = self.low.saturating_sub(n as u16);

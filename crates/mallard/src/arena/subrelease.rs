@@ -57,9 +57,14 @@ struct Pass {
     rest: Option<Chunks>,
     /// When the next may begin; none before anybody asked for one.
     next_ms: Option<u64>,
-    /// Whether it found slabs that may be ripe some time.
-    any_unripe: bool,
+    /// Whether it found no slab that may be ripe some time.
+    is_quiet: bool,
+    /// Room for those of a chunk that are. Not on the stack of the program's thread that looks.
+    ripe: [Option<Site>; MOST],
 }
+
+// SAFETY: what a site refers to lives for ever and may be referred to from any thread.
+unsafe impl Send for Pass {}
 
 /// Held while memory goes back.
 static PASS: Mutex<Pass> = Mutex::named(Kind::Other, Pass::FIRST);
@@ -84,33 +89,32 @@ pub fn step(now: u64, chunks: usize) -> Next {
         if now < *pass.next_ms.get_or_insert(next_ms) {
             return pass.next();
         }
-        *pass = Pass {
-            rest: Some(Chunks::all()),
-            next_ms: Some(next_ms),
-            any_unripe: false,
-        };
+        pass.rest = Some(Chunks::all());
+        pass.next_ms = Some(next_ms);
+        pass.is_quiet = true;
     }
     pass.go_on(chunks)
 }
 
 /// Something has changed, after a while in which nothing did: there may be more to give back.
 pub fn expect() {
-    PASS.lock().any_unripe = true;
+    PASS.lock().is_quiet = false;
 }
 
 /// Has all memory go back that can, of one arena's slabs or of all. Tells whether any did.
 pub fn all(arena: Option<u16>) -> bool {
-    let _pass = PASS.lock();
+    let ripe = &mut PASS.lock().ripe;
     let wish = Wish::All(arena);
-    Chunks::all().fold(false, |any, chunk| look_at(chunk, &wish).gave | any)
+    Chunks::all().fold(false, |any, chunk| look_at(chunk, &wish, ripe).gave | any)
 }
 
 impl Pass {
-    /// Before the first: there may be something to see.
+    /// Before the first: there may be something to see. All zeros, which take no room in the library's file.
     const FIRST: Pass = Pass {
         rest: None,
         next_ms: None,
-        any_unripe: true,
+        is_quiet: false,
+        ripe: [None; MOST],
     };
 
     /// Looks at so many chunks more. Most programs are over before there is anything to see: apart from what they run.
@@ -122,15 +126,15 @@ impl Pass {
                 self.rest = None;
                 return self.next();
             };
-            self.any_unripe |= look_at(chunk, &Wish::Ripe).any_unripe;
+            self.is_quiet &= !look_at(chunk, &Wish::Ripe, &mut self.ripe).any_unripe;
         }
         Next::Now
     }
 
     fn next(&self) -> Next {
-        match self.any_unripe {
-            true => Next::Later,
-            false => Next::Nothing,
+        match self.is_quiet {
+            false => Next::Later,
+            true => Next::Nothing,
         }
     }
 }
@@ -183,9 +187,10 @@ struct Found {
 }
 
 /// Looks at the slabs of a chunk, and has memory go back of those that are ripe.
-fn look_at(chunk: &'static Chunk, wish: &Wish) -> Found {
+#[inline(never)]
+fn look_at(chunk: &'static Chunk, wish: &Wish, ripe: &mut [Option<Site>; MOST]) -> Found {
     let mut found = Found::default();
-    let (mut ripe, mut n, mut bytes) = ([None; MOST], 0, 0);
+    let (mut n, mut bytes) = (0, 0);
     let mut page = 0;
     while page < CHUNK_PAGES {
         let Some(site) = Site::of(chunk, page) else {
@@ -215,7 +220,7 @@ fn look_at(chunk: &'static Chunk, wish: &Wish) -> Found {
         matches!(wish, Wish::Ripe) && whole && bytes < WORTH
     };
     if n > 0 && !keeps_huge_page() {
-        for site in ripe.iter().flatten() {
+        for site in ripe[..n].iter().flatten() {
             found.gave |= site.give_back(wish);
         }
     }
@@ -256,7 +261,7 @@ struct Site {
     arena: &'static Arena,
 }
 
-// A chunk's worth of them stands on the stack.
+// A chunk's worth of them has its place.
 const _: () = assert!(size_of::<Option<Site>>() <= 32);
 
 impl Site {

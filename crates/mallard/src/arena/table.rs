@@ -10,9 +10,8 @@ use crate::heap::{self, PageHeap, nodes};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use crate::sys::count::Kind;
-use crate::sys::errno::KeepErrno;
 use crate::sys::lock::{Guard, Mutex};
-use crate::sys::{mem, time};
+use crate::sys::{cpu, time};
 
 /// The most automatic arenas there can be.
 pub const MOST: usize = 1024;
@@ -55,7 +54,7 @@ pub fn automatic() -> usize {
 /// store of their arena, and threads of one arena meet at a lock once in a batch. See
 /// `docs/design/caches.md`.
 fn default_number() -> usize {
-    mem::cpus().div_ceil(4).clamp(1, 16)
+    cpu::allowed().div_ceil(4).clamp(1, 16)
 }
 
 /// The records of all arenas that there have been, those of destroyed ones included, by number.
@@ -136,21 +135,15 @@ pub(super) fn make_under(
     // nothing.
     unsafe {
         let large = large.cast().as_ref();
-        arena.write(Arena::new(index, heap, life, born_ns(index), large));
+        arena.write(Arena::new(index, heap, life, time::now_ns(), large));
+    }
+    if index == 0 {
+        nodes::begin();
     }
     slot.store(arena, Ordering::Release);
     END.fetch_max(index + 1, Ordering::Release);
     // SAFETY: initialised above, lives for ever.
     unsafe { arena.as_ref() }
-}
-
-/// The time, for an arena that is made now. The first is made by every program.
-fn born_ns(index: usize) -> u64 {
-    if index > 0 {
-        return time::now_ns();
-    }
-    let _keep = KeepErrno::new();
-    time::now_ns_once()
 }
 
 /// Gives a new thread its arena: the one with the fewest threads, the first of equals; where there
@@ -162,7 +155,7 @@ pub fn join() -> Option<&'static Arena> {
     }
     // The first thread of a process need not know of how many arenas and nodes there are to be.
     let first = existing(0).filter(|_| threads(0) > 0 || nodes::are_several());
-    let near = first.and_then(|a| nodes::here(core::ptr::from_ref(a).addr()));
+    let near = first.and_then(|_| nodes::here());
     // One thread at a time, or two would see the same arena with the fewest.
     let making = MAKING.lock();
     let index = match near {

@@ -8,7 +8,7 @@
 //!
 //! What counts is the usable size of each block.
 
-use super::{Front, ThreadCache, front, life};
+use super::{Front, ThreadCache, events, front, life};
 use crate::class::Class;
 use crate::space::meta;
 use crate::sys::tls;
@@ -24,12 +24,18 @@ pub struct Counts {
     /// was then.
     peak: Cell<i64>,
     base: Cell<i64>,
+    /// Bytes of frees and of allocations that the program's functions ([`events`]) were not told of,
+    /// because one of them ran meanwhile.
+    untold: [Cell<u64>; 2],
+    /// Whether one of them runs.
+    in_event: Cell<bool>,
 }
 
 impl Counts {
     pub(super) fn clear(&self) {
         self.allocated.set(0);
         self.freed.set(0);
+        self.untold.iter().for_each(|untold| untold.set(0));
         self.peak.set(0);
         self.base.set(0);
     }
@@ -59,18 +65,52 @@ impl Counts {
         self.base.set(self.ahead());
     }
 
+    #[inline]
     fn count(&self, bytes: usize) {
-        let sum = self.allocated.get().wrapping_add(bytes as u64);
-        self.allocated.set(sum);
-        self.peak.set(self.peak.get().max(self.ahead()));
+        self.count_one(true, bytes);
     }
 
+    #[inline]
     fn count_freed(&self, bytes: usize) {
-        self.freed.set(self.freed.get().wrapping_add(bytes as u64));
+        self.count_one(false, bytes);
+    }
+
+    #[inline]
+    fn count_one(&self, is_alloc: bool, bytes: usize) {
+        let sum = if is_alloc {
+            &self.allocated
+        } else {
+            &self.freed
+        };
+        sum.set(sum.get().wrapping_add(bytes as u64));
+        self.peak.set(self.peak.get().max(self.ahead()));
+        if events::are_any() {
+            self.tell(is_alloc, bytes);
+        }
+    }
+
+    /// Calls the program's functions that want to know. What they allocate and free counts, and is
+    /// told with the next bytes.
+    #[cold]
+    #[inline(never)]
+    fn tell(&self, is_alloc: bool, bytes: usize) {
+        let untold = &self.untold[is_alloc as usize];
+        untold.set(untold.get().wrapping_add(bytes as u64));
+        if self.in_event.get() {
+            return;
+        }
+        let (allocated, freed) = (self.allocated.get(), self.freed.get());
+        let after = if is_alloc { allocated } else { freed };
+        let before = after.wrapping_sub(untold.replace(0));
+        self.in_event.set(true);
+        events::passed(is_alloc, before, allocated, freed);
+        self.in_event.set(false);
     }
 }
 
 /// The calling thread's counts; from now on it counts. None when it has no cache or memory is out.
+#[cold]
+#[inline(never)]
 pub fn enter() -> Option<&'static Counts> {
     let cache = life::current_or_new()?;
     if !is_on(cache) {

@@ -20,7 +20,7 @@ use super::length::FIRST_BLOCKS;
 use super::{ThreadCache, keeper, life};
 use crate::arena::{self, Traffic, subrelease};
 use crate::class::Class;
-use crate::heap::HEAP;
+use crate::heap::{BELL, HEAP};
 use crate::sys::atomic::{AtomicU64, Ordering};
 use crate::sys::time;
 
@@ -115,10 +115,11 @@ pub(super) fn mark_for(len: usize) -> usize {
     len.div_ceil(2)
 }
 
-/// Gives time its due, unless a thread of ours does.
+/// Gives time its due, unless a thread of ours does, which may have to hear of it: caches and stores have
+/// changed.
 pub fn tick() {
-    if keeper::is_there() {
-        keeper::tell();
+    if keeper::attends() {
+        BELL.ring_if_deep();
     } else {
         keeper::consider();
         give_due();

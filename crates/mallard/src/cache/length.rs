@@ -10,8 +10,8 @@
 //! built, nobody will ask for what lies on it: it is short, and gives all that it holds when it is full. All of it
 //! within budgets for the thread and for the process; the looks of `gc` have a stack shrink again.
 
-use super::ThreadCache;
 use super::stack::array_bytes;
+use super::{ThreadCache, crowd};
 use crate::arena::{self, Traffic};
 use crate::class::Class;
 use crate::space::meta;
@@ -63,7 +63,7 @@ const SHARED_PART: usize = 16;
 /// Bytes of room over all stacks that a thread may have at most, and that it may have however many
 /// threads there are.
 pub(super) const THREAD_BYTES: usize = 8 * 1024 * 1024;
-const THREAD_SURE: usize = 1024 * 1024;
+pub(super) const THREAD_SURE: usize = 1024 * 1024;
 /// Beyond that, the room of all threads together is so many bytes, or one part in so many of the heap, so
 /// that many threads' caches cannot hold a large share of a small heap; and never more than so many.
 const TOGETHER: usize = 16 * 1024 * 1024;
@@ -88,7 +88,7 @@ pub(super) enum Turn {
 }
 
 /// Room that the stacks of all threads may have beyond what each has for sure, in bytes.
-fn together() -> usize {
+pub(super) fn together() -> usize {
     (arena::footprint() / HEAP_SHARE).clamp(TOGETHER, PROCESS_BYTES)
 }
 
@@ -171,7 +171,10 @@ impl ThreadCache {
             new = short;
         }
         let more = new.saturating_sub(old) * class.size();
-        if more == 0 || !self.afford(more, old == 0) {
+        if more == 0
+            || !self.afford(more, old == 0)
+            || crowd::is_crowd() && self.stays(class, turn, old, more)
+        {
             return old > 0;
         }
         self.set_room(class, new) || old > 0
@@ -233,8 +236,10 @@ impl ThreadCache {
         }
     }
 
-    /// Gives a stack room for `new` blocks, which holds those on it; false when memory is out.
+    /// Gives a stack room for `new` blocks, or as many as the thread wants, which holds those on it; false when memory is
+    /// out or there is no room.
     pub(super) fn set_room(&self, class: Class, new: usize) -> bool {
+        let new = self.limited(class, new);
         if new > self.array(class) && !self.make_array(class, new) {
             return false;
         }
@@ -250,7 +255,7 @@ impl ThreadCache {
             long & !bit
         };
         self.long.set(long);
-        true
+        new > 0
     }
 
     /// Blocks that the array of a stack is for.

@@ -6,12 +6,13 @@
 //! they find no cache and deal with the arena directly.
 //!
 //! In the child of a fork, the caches of the threads that are no more are kept aside, and given back
-//! little by little, unless the fork caught their owner in the middle of a change: then they stay.
+//! little by little, unless the fork caught their owner in the middle of a change: then they stay. A
+//! thread that ends while another forks leaves its cache where it is; the parent ends it.
 
-use super::{ThreadCache, counted, gc, keeper, manual};
+use super::{ThreadCache, counted, events, gc, inside, keeper, manual};
 use crate::arena::{self, Arena};
 use crate::space::meta;
-use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use crate::sys::count::Kind;
 use crate::sys::lock::{Mutex, RawLock};
 use crate::sys::tls;
@@ -78,16 +79,22 @@ static REGISTRY: Mutex<Registry> = Mutex::named(
         walkers: None,
     },
 );
-/// Whether a fork has left caches to give back.
+/// Whether there is work for looks at caches: caches of a fork to give back, what was put by while
+/// a fork was under way, or threads that are to count their bytes.
 static ORPHANS: AtomicBool = AtomicBool::new(false);
+/// Whether threads have ended while a fork was under way.
+static ANY_LEFT: AtomicBool = AtomicBool::new(false);
+/// What is called when a process gets its second thread: a `fn()`; null once that was done.
+static ON_SECOND: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 /// The key of the thread-specific data whose destructor ends caches, plus one; 0 when there is none.
 static KEY: AtomicUsize = AtomicUsize::new(0);
 /// Caches that live.
 static THREADS: AtomicU32 = AtomicU32::new(0);
 
 /// Prepares the end of threads; called once. Tells whether it could; without, threads go without
-/// caches.
-pub fn initialise() -> bool {
+/// caches. The function is called when the process gets a second thread; it may allocate.
+pub fn initialise(on_second: fn()) -> bool {
+    ON_SECOND.store(on_second as *mut (), Ordering::Release);
     let mut key = 0;
     // SAFETY: `key` is a valid out-pointer, and `ended` has a destructor's signature.
     let made = unsafe { libc::pthread_key_create(&mut key, Some(ended)) } == 0;
@@ -130,13 +137,7 @@ pub fn current_or_new() -> Option<&'static ThreadCache> {
 fn begin() -> Option<&'static ThreadCache> {
     // Without a key the thread's end would go unseen, and the cache be lost with all it holds.
     let key = KEY.load(Ordering::Relaxed).checked_sub(1)?;
-    let arena = arena::join()?;
-    let Some(cache) = recycled(arena).or_else(|| make(arena)) else {
-        arena.leave();
-        return None;
-    };
-    enrol(cache);
-    keeper::consider();
+    let cache = make_or_recycle()?;
     tls::set(core::ptr::from_ref(cache).addr());
     // This may allocate: the cache is in place already.
     // SAFETY: the key exists; the value is only handed to `ended`.
@@ -144,20 +145,75 @@ fn begin() -> Option<&'static ThreadCache> {
         end(cache);
         return None;
     }
+    if threads() > 1 {
+        expect_company();
+    }
+    count_if_wanted();
     Some(cache)
 }
 
+/// A cache for the calling thread, in the registry.
+#[inline(always)]
+fn make_or_recycle() -> Option<&'static ThreadCache> {
+    let _inside = inside::enter_without_cache()?;
+    let arena = arena::join()?;
+    let Some(cache) = recycled_or_made(arena) else {
+        arena.leave();
+        return None;
+    };
+    cache.thread.store(tls::thread(), Ordering::Relaxed);
+    enrol(cache);
+    keeper::consider();
+    Some(cache)
+}
+
+/// The process has a second thread, or is about to get one.
+#[cold]
+#[inline(never)]
+pub fn expect_company() {
+    let f = ON_SECOND.swap(core::ptr::null_mut(), Ordering::AcqRel);
+    if !f.is_null() {
+        // SAFETY: only `initialise` writes it, and it takes nothing else.
+        let f = unsafe { core::mem::transmute::<*mut (), fn()>(f) };
+        f();
+    }
+}
+
+/// Has the calling thread count its bytes where functions are called for them.
+#[inline]
+fn count_if_wanted() {
+    if events::are_any() {
+        counted::enter();
+    }
+}
+
+/// Has all threads that run do so at their next look at their caches.
+pub fn count_everywhere() {
+    ORPHANS.store(true, Ordering::Relaxed);
+}
+
+/// A cache that nobody has.
+#[inline(never)]
+fn recycled_or_made(arena: &'static Arena) -> Option<&'static ThreadCache> {
+    recycled(arena).or_else(|| make(arena))
+}
+
 /// The cache of a thread that has ended.
+#[inline(always)]
 fn recycled(arena: &'static Arena) -> Option<&'static ThreadCache> {
-    let mut registry = REGISTRY.lock();
-    let cache = registry.spare?;
-    registry.spare = cache.next.take();
-    registry.spares -= 1;
+    let cache = {
+        let mut registry = REGISTRY.lock();
+        let cache = registry.spare?;
+        registry.spare = cache.next.take();
+        registry.spares -= 1;
+        cache
+    };
     cache.front.cache.set(Some(cache));
     cache.set_out(arena);
     Some(cache)
 }
 
+#[inline(always)]
 fn make(arena: &'static Arena) -> Option<&'static ThreadCache> {
     let room = meta::take(size_of::<ThreadCache>())?.cast::<ThreadCache>();
     // SAFETY: the record has the size and alignment of a cache and is nobody else's. Of all fields but
@@ -185,8 +241,7 @@ fn enrol(cache: &'static ThreadCache) {
     THREADS.fetch_add(1, Ordering::Relaxed);
 }
 
-fn strike_off(cache: &'static ThreadCache) {
-    let mut registry = REGISTRY.lock();
+fn strike_off(registry: &mut Registry, cache: &'static ThreadCache) {
     if registry.walkers.is_some() {
         registry.go_past(cache);
     }
@@ -209,20 +264,88 @@ extern "C" fn ended(cache: *mut libc::c_void) {
 /// Ends the calling thread's cache.
 fn end(cache: &'static ThreadCache) {
     tls::set(tls::address_of(&tls::ENDED));
-    strike_off(cache);
-    cache.arena().leave();
-    dissolve(cache);
-    // Who counts the threads sees what they gave back.
-    THREADS.fetch_sub(1, Ordering::Release);
-    // Threads that live too briefly to do so otherwise give time its due here.
+    let Some(inside) = inside::enter() else {
+        return leave(cache);
+    };
+    strike_off(&mut REGISTRY.lock(), cache);
+    let left = end_struck_off(cache);
+    // A thread that lives briefly runs decay here, because it reaches no other tick.
     adopt_orphan();
     gc::tick();
+    // This may wait for the background thread, which a fork may keep out.
+    drop(inside);
+    keeper::thread_ended(left);
+}
+
+/// Ends a cache that is on no list. Returns how many threads with a cache are left.
+#[inline(never)]
+fn end_struck_off(cache: &'static ThreadCache) -> u32 {
+    cache.arena().leave();
+    dissolve(cache);
+    // A thread that reads the count sees what this one gave back.
+    THREADS.fetch_sub(1, Ordering::AcqRel) - 1
+}
+
+/// Leaves the calling thread's cache to who forks.
+#[cold]
+#[inline(never)]
+fn leave(cache: &'static ThreadCache) {
+    cache.thread.store(0, Ordering::Release);
+    ANY_LEFT.store(true, Ordering::Release);
+    inside::settle_unless_closed();
+}
+
+/// Ends the caches of threads that ended while a fork was under way.
+pub(super) fn end_all_left() {
+    if !ANY_LEFT.swap(false, Ordering::AcqRel) {
+        return;
+    }
+    loop {
+        let Some(_inside) = inside::enter() else {
+            ANY_LEFT.store(true, Ordering::Release);
+            return leave_work();
+        };
+        let mut registry = REGISTRY.lock();
+        let left = |cache: &&ThreadCache| cache.thread.load(Ordering::Acquire) == 0;
+        let Some(cache) = list(registry.live).find(left) else {
+            break;
+        };
+        strike_off(&mut registry, cache);
+        drop(registry);
+        end_struck_off(cache);
+    }
+    keeper::thread_ended(threads());
+}
+
+/// Has the next look of any thread's do what a fork has left.
+pub(super) fn leave_work() {
+    ORPHANS.store(true, Ordering::Release);
+}
+
+fn list(first: Option<&'static ThreadCache>) -> impl Iterator<Item = &'static ThreadCache> {
+    core::iter::successors(first, |cache| cache.next.get())
+}
+
+/// Whether threads other than this one are inside that have caches, and whether this one is. None
+/// while somebody changes the registry.
+pub(super) fn look_inside(me: usize) -> Option<(bool, bool)> {
+    let registry = REGISTRY.try_lock()?;
+    let (mut others, mut mine) = (false, false);
+    let by_hand = (0..registry.numbers.end()).filter_map(manual::get);
+    for cache in list(registry.live).chain(by_hand) {
+        if cache.busy.is_up() {
+            let is_mine = cache.thread.load(Ordering::Relaxed) == me;
+            *if is_mine { &mut mine } else { &mut others } = true;
+        }
+    }
+    Some((others, mine))
 }
 
 /// Gives back all that a cache holds, and keeps it for another thread, or gives back itself too.
 fn dissolve(cache: &'static ThreadCache) {
     cache.flush_all();
     cache.give_arrays(SPARE_BLOCKS);
+    cache.thread.store(0, Ordering::Relaxed);
     if !keep(cache) {
         unmake(cache);
     }
@@ -246,6 +369,10 @@ fn keep(cache: &'static ThreadCache) -> bool {
         return false;
     }
     registry.spares += 1;
+    if cache.is_limited.get() {
+        // What its thread wanted is not for the next.
+        cache.forget_limits();
+    }
     cache.next.set(registry.spare);
     registry.spare = Some(cache);
     true
@@ -343,31 +470,39 @@ pub fn lock() -> &'static RawLock {
     REGISTRY.raw()
 }
 
-/// In the child of a fork: keeps aside the caches of all threads but the calling one.
-pub fn after_fork() {
-    let mine = current();
-    let mut registry = REGISTRY.lock();
-    // They were other threads.
-    (registry.walkers, registry.more_spare) = (None, 0);
-    let mut at = registry.live.take();
-    arena::made().for_each(|a| a.after_fork(0));
-    while let Some(cache) = at {
-        at = cache.next.take();
-        cache.prev.set(None);
-        if mine.is_some_and(|m| core::ptr::eq(m, cache)) {
-            cache.arena().after_fork(1);
-            registry.live = Some(cache);
-        } else if !cache.busy.load(Ordering::Acquire) {
-            cache.next.set(registry.orphans);
-            registry.orphans = Some(cache);
+/// In the child of a fork: keeps aside the caches of all threads but the calling one, unless the fork
+/// came while this one was changing the registry: then they are lost.
+pub(super) fn after_fork() {
+    let me = tls::thread();
+    let mut is_there = current().is_some();
+    if let Some(mut registry) = REGISTRY.try_lock() {
+        is_there = false;
+        // They were other threads.
+        (registry.walkers, registry.more_spare) = (None, 0);
+        arena::made().for_each(|a| a.after_fork(0));
+        let mut at = registry.live.take();
+        while let Some(cache) = at {
+            at = cache.next.take();
+            cache.prev.set(None);
+            if cache.thread.load(Ordering::Relaxed) == me {
+                is_there = true;
+                cache.arena().after_fork(1);
+                registry.live = Some(cache);
+            } else if !cache.busy.is_up() {
+                cache.next.set(registry.orphans);
+                registry.orphans = Some(cache);
+            }
         }
+        manual::after_fork(&mut registry.numbers);
+        ORPHANS.store(
+            registry.orphans.is_some() || events::are_any(),
+            Ordering::Relaxed,
+        );
     }
-    manual::after_fork(&mut registry.numbers);
-    THREADS.store(mine.is_some() as u32, Ordering::Relaxed);
-    ORPHANS.store(registry.orphans.is_some(), Ordering::Relaxed);
+    THREADS.store(is_there as u32, Ordering::Relaxed);
 }
 
-/// Gives back one of the caches that a fork left behind; tells whether there was one.
+/// Gives back one of the caches that a fork left behind; tells whether there was one. Called now and then by each thread.
 pub fn adopt_orphan() -> bool {
     ORPHANS.load(Ordering::Relaxed) && adopt_one()
 }
@@ -375,14 +510,19 @@ pub fn adopt_orphan() -> bool {
 #[cold]
 #[inline(never)]
 fn adopt_one() -> bool {
+    count_if_wanted();
     let orphan = {
         let mut registry = REGISTRY.lock();
         let orphan = registry.orphans.take();
         orphan.iter().for_each(|orphan| registry.go_past(orphan));
         registry.orphans = orphan.and_then(|o| o.next.take());
-        ORPHANS.store(registry.orphans.is_some(), Ordering::Relaxed);
+        ORPHANS.store(
+            registry.orphans.is_some() || events::are_any(),
+            Ordering::Relaxed,
+        );
         orphan
     };
+    inside::settle();
     orphan.map(dissolve).is_some()
 }
 
@@ -397,7 +537,7 @@ pub fn flush_current() {
 pub fn make_manual() -> Option<u32> {
     let arena = arena_or_any()?;
     let number = manual::number(&mut REGISTRY.lock().numbers)?;
-    let cache = recycled(arena).or_else(|| make(arena));
+    let cache = recycled_or_made(arena);
     if let Some(cache) = cache {
         manual::set_out(cache);
     }

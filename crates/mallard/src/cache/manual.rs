@@ -112,7 +112,7 @@ fn each(numbers: &Numbers, f: impl FnMut(&ThreadCache)) {
 /// that another thread was making.
 pub fn after_fork(numbers: &mut Numbers) {
     each(numbers, |cache| {
-        if cache.busy.load(Ordering::Acquire) {
+        if cache.busy.is_up() {
             cache.abandon();
         }
     });
@@ -161,6 +161,6 @@ impl ThreadCache {
         self.seen.iter().for_each(|seen| seen.set(0));
         self.long.set(0);
         ROOM.fetch_sub(self.room.take(), Ordering::Relaxed);
-        self.busy.store(false, Ordering::Relaxed);
+        self.busy.restore(0);
     }
 }

@@ -8,7 +8,9 @@
 //!   its class's bounds and the thread's budget of bytes (`length`);
 //! - every so many such events, a few stacks are looked at, and what lay unused in them since the
 //!   last look goes back, the page heap's decay gets its turn, and the stores' as well (`gc`);
+//! - `inside` keeps forks and threads that take locks apart;
 //! - `life` makes a cache at a thread's first call and empties it when the thread ends;
+//! - `crowd` has threads of which there are many keep little of what they tear down;
 //! - `manual` has the caches that belong to no thread.
 //!
 //! A thread has no cache before its first slow call, after its end, and when memory for one cannot
@@ -17,7 +19,10 @@
 //! cache is found, to which every one of its calls gets by the slow path.
 
 pub mod counted;
+mod crowd;
+pub mod events;
 mod gc;
+pub mod inside;
 pub mod keeper;
 mod length;
 pub mod life;
@@ -26,14 +31,16 @@ mod stack;
 #[cfg(test)]
 mod tests;
 
-use crate::arena::{self, Arena, Traffic, percpu};
-use crate::class::{CACHED_CLASSES, Class, LINE, Place, SLAB_CLASSES, tailored};
+use crate::arena::{self, Arena, Fit, Traffic, percpu};
+use crate::class::{CACHED_CLASSES, Class, Place, SLAB_CLASSES, tailored};
 use crate::space::meta;
-use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering, compiler_fence};
+use crate::sys::atomic::{AtomicU8, AtomicU16, AtomicUsize, Ordering};
+use crate::sys::gate::Mark;
 use crate::sys::tls;
 use core::cell::Cell;
 use core::ptr::NonNull;
 pub use gc::{tick, tick_for, tick_uncached};
+use inside::{Busy, put_by};
 use length::{Turn, most, theirs};
 pub use stack::Stack;
 use stack::array_bytes;
@@ -48,18 +55,28 @@ const _: () =
 /// The largest class that a cache holds unless its thread says otherwise, by the options.
 static LARGEST: AtomicU8 = AtomicU8::new(0);
 /// Whether threads keep blocks ([`Use`]).
-static USE: AtomicU8 = AtomicU8::new(Use::Never as u8);
+static USE: AtomicU8 = AtomicU8::new(0);
 
 /// Whether the caches of threads hold anything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum Use {
-    /// No thread's, whatever it asks for: other options are not to be had with caches.
-    Never,
-    /// Those of threads that ask for it.
-    WhenAsked,
+pub struct Use(u8);
+
+impl Use {
+    /// Only those of threads that ask for it.
+    pub const WHEN_ASKED: Use = Use(Self::HOLDS);
     /// All.
-    Always,
+    pub const ALWAYS: Use = Use(Self::HOLDS | Self::ENABLED);
+    const ENABLED: u8 = 1;
+    const HOLDS: u8 = 2;
+
+    /// The same, with caches that hold nothing even so: other options are not to be had with what they hold.
+    pub const fn empty(self) -> Use {
+        Use(self.0 & !Self::HOLDS)
+    }
+
+    fn of_now() -> u8 {
+        USE.load(Ordering::Relaxed)
+    }
 }
 
 /// What a thread's pointer leads to: stacks, and which cache they are of, or stand before. None in the
@@ -96,6 +113,8 @@ pub struct ThreadCache {
     room: Cell<usize>,
     /// How often each stack has been empty since it was full, or, below zero, the other way round ([`length`]).
     streaks: [Cell<i8>; CACHED_CLASSES + 1],
+    /// How often a stack was full since one was last empty ([`crowd`]).
+    fulls: Cell<u16>,
     /// Slow events until the next look.
     countdown: Cell<u32>,
     /// The class that was looked at last.
@@ -107,13 +126,18 @@ pub struct ThreadCache {
     active: Cell<u64>,
     /// Slabs that had been made at the last look.
     slabs_made: Cell<usize>,
+    /// One more than the most blocks that its thread wants on each stack; 0 where it did not say.
+    limits: [Cell<u16>; CACHED_CLASSES + 1],
+    is_limited: Cell<bool>,
     /// The length of each stack when it was last looked at.
     seen: [Cell<u16>; CACHED_CLASSES + 1],
     /// Blocks that the array of each stack is for. Written by the owner once the stack has that array.
     arrays: [AtomicU16; CACHED_CLASSES + 1],
-    /// Whether the thread is changing its stacks in more than one step. A fork sees this, and the
-    /// child leaves such a cache alone.
-    busy: AtomicBool,
+    /// Whether the thread takes locks or changes its stacks in more than one step. A fork waits for its
+    /// end; the child leaves a cache alone that is marked nevertheless.
+    busy: Mark,
+    /// The thread that it is of; 0 when that has ended and the cache still is to.
+    thread: AtomicUsize,
     next: Cell<Option<&'static ThreadCache>>,
     prev: Cell<Option<&'static ThreadCache>>,
 }
@@ -132,7 +156,7 @@ pub fn configure(largest: usize, by_whom: Use) {
     // The limit need not be a class: one that holds larger blocks is out.
     let class = class.0 - (class.size() > largest) as u8;
     LARGEST.store(class, Ordering::Relaxed);
-    USE.store(by_whom as u8, Ordering::Relaxed);
+    USE.store(by_whom.0, Ordering::Relaxed);
 }
 
 /// What the calling thread's pointer leads to.
@@ -175,11 +199,11 @@ impl ThreadCache {
     }
 
     /// As the options have it for new caches.
+    #[inline(never)]
     fn set_out(&self, arena: &'static Arena) {
         self.arena.set(arena);
         self.most.set(LARGEST.load(Ordering::Relaxed));
-        self.enabled
-            .set(USE.load(Ordering::Relaxed) == Use::Always as u8);
+        self.enabled.set(Use::of_now() & Use::ENABLED != 0);
         self.set_largest();
         self.counts.clear();
         // What the thread before did with it says nothing of the next.
@@ -187,20 +211,19 @@ impl ThreadCache {
     }
 
     fn set_largest(&self) {
-        let most = self.most.get();
-        self.largest.set(if self.enabled.get() { most } else { 0 });
+        let holds = self.enabled.get() && Use::of_now() & Use::HOLDS != 0;
+        self.largest.set(if holds { self.most.get() } else { 0 });
     }
 
-    /// Whether it holds anything.
+    /// Whether its thread has it enabled. It holds nothing all the same where options forbid caches.
     pub fn is_enabled(&self) -> bool {
         self.enabled.get()
     }
 
-    /// Has it hold blocks or not; what it holds goes back. Not where options forbid caches.
+    /// Enables it or not; what it holds goes back.
     pub fn enable(&self, on: bool) {
         self.flush_all();
-        let forbidden = USE.load(Ordering::Relaxed) == Use::Never as u8;
-        self.enabled.set(on && !forbidden);
+        self.enabled.set(on);
         self.set_largest();
     }
 
@@ -224,6 +247,39 @@ impl ThreadCache {
         }
         self.most.set(class.0);
         self.set_largest();
+    }
+
+    /// The most blocks of a class that it holds when it is as long as it gets.
+    pub fn most_blocks(&self, class: Class) -> usize {
+        match self.keeps(class) {
+            true => self.limited(class, most(class)),
+            false => 0,
+        }
+    }
+
+    /// Sets that for a class, within what it can be; what it holds goes back.
+    #[inline]
+    pub fn limit(&self, class: Class, blocks: usize) {
+        let _busy = Busy::new(self);
+        self.close(class);
+        let limit = blocks.min(length::MOST_BLOCKS) as u16 + 1;
+        self.limits[class.index()].set(limit);
+        self.is_limited.set(true);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn forget_limits(&self) {
+        self.limits.iter().for_each(|limit| limit.set(0));
+        self.is_limited.set(false);
+    }
+
+    /// So many blocks, or as many as its thread wants of a class at most.
+    #[inline(always)]
+    fn limited(&self, class: Class, blocks: usize) -> usize {
+        // 0 becomes more than any.
+        let limit = self.limits[class.index()].get().wrapping_sub(1);
+        blocks.min(limit as usize)
     }
 
     /// Has it fill up from this arena, into which its thread was counted, and give to it from now on.
@@ -287,15 +343,17 @@ impl ThreadCache {
         }
     }
 
-    /// A block of a class whose stack has none to give. None when memory is out.
+    /// A block of a class whose stack has none to give. None when memory is out, and while a fork is
+    /// under way.
     pub fn refill(&self, class: Class) -> Option<usize> {
-        self.refill_at(class, LINE)
+        self.refill_at(class, Fit::ANY)
     }
 
     /// The same; what is new comes as [`Arena::fill_at`] says.
-    fn refill_at(&self, class: Class, align: usize) -> Option<usize> {
-        let _busy = Busy::new(self);
+    fn refill_at(&self, class: Class, fit: Fit) -> Option<usize> {
+        let _busy = Busy::enter(self)?;
         self.event(class);
+        self.fulls.set(0);
         self.follow_cpu();
         let stack = self.stack(class);
         let foreign = self.seen[class.index()].replace(0) == FOREIGN;
@@ -313,9 +371,7 @@ impl ThreadCache {
         let turn = self.turn(class, true);
         if !self.keeps(class) || !self.grow(class, turn) {
             let mut one = [0];
-            let n = self
-                .arena()
-                .fill_at(class, align, Traffic::Passing, &mut one);
+            let n = self.arena().fill_at(class, fit, Traffic::Passing, &mut one);
             return (n == 1).then_some(one[0]);
         }
         // A large part of what fits where there is room for it, so that batches of two threads from one slab
@@ -328,7 +384,7 @@ impl ThreadCache {
         if want > below {
             // SAFETY: this is the owning thread, and the stack ends where the words begin.
             let words = unsafe { stack.words(below, want) };
-            let n = self.arena().fill_at(class, align, traffic, words);
+            let n = self.arena().fill_at(class, fit, traffic, words);
             stack.set_len(below + n);
         }
         stack.pop()
@@ -336,13 +392,15 @@ impl ThreadCache {
 
     /// A block of a class that caches do not keep, if one lies in the arena's store.
     pub fn take_stored(&self, class: Class) -> Option<usize> {
+        let _busy = Busy::enter(self)?;
         self.arena().take_stored(class, 1)
     }
 
     /// A block of a class whose blocks stand at page boundaries, at a multiple of `align`: one of
-    /// those that were freed last here, or the next that the arena has.
-    pub fn take_aligned(&self, class: Class, align: usize) -> Option<usize> {
+    /// those that were freed last here, or the next that the arena has. So many bytes are `wanted` of it.
+    pub fn take_aligned(&self, class: Class, align: usize, wanted: usize) -> Option<usize> {
         if !self.keeps(class) {
+            let _busy = Busy::enter(self)?;
             return self.arena().take_stored(class, align);
         }
         let stack = self.stack(class);
@@ -350,7 +408,7 @@ impl ThreadCache {
             let _busy = Busy::new(self);
             return stack.take_aligned(align);
         }
-        let block = self.refill_at(class, align)?;
+        let block = self.refill_at(class, Fit::of(align, wanted))?;
         if block.is_multiple_of(align) {
             return Some(block);
         }
@@ -360,7 +418,9 @@ impl ThreadCache {
 
     /// Takes back a block of a class whose stack is full.
     pub fn push_full(&self, class: Class, block: usize) {
-        let _busy = Busy::new(self);
+        let Some(_busy) = Busy::enter(self) else {
+            return put_by(block);
+        };
         let stack = self.stack(class);
         if self.seen[class.index()].get() == FOREIGN && stack.len() < theirs(class) {
             return self.push_below(class, block);
@@ -376,6 +436,9 @@ impl ThreadCache {
                 self.arena().flush(class, &mut [block]);
             }
             return;
+        }
+        if crowd::is_crowd() && self.keeps_little(class) {
+            return self.push_of_little(class, block);
         }
         if stack.capacity() == 0 {
             self.push_first(class, block);
@@ -470,23 +533,5 @@ impl ThreadCache {
                 unsafe { meta::give(array, array_bytes(blocks)) };
             }
         }
-    }
-}
-
-/// Marks a cache as being changed.
-struct Busy<'a>(&'a ThreadCache);
-
-impl<'a> Busy<'a> {
-    fn new(cache: &'a ThreadCache) -> Self {
-        cache.busy.store(true, Ordering::Relaxed);
-        // A fork sees this thread's stores in their order: none of those to come may go before.
-        compiler_fence(Ordering::SeqCst);
-        Busy(cache)
-    }
-}
-
-impl Drop for Busy<'_> {
-    fn drop(&mut self) {
-        self.0.busy.store(false, Ordering::Release);
     }
 }

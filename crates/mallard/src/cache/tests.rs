@@ -18,8 +18,8 @@ mod length;
 /// Runs `body` in a thread of its own with a cache of its own.
 fn in_a_thread(body: impl FnOnce(&'static ThreadCache) + Send) {
     static READY: Once = Once::new();
-    READY.call_once(|| assert!(life::initialise()));
-    configure(CACHED_MAX, Use::Always);
+    READY.call_once(|| assert!(life::initialise(|| ())));
+    configure(CACHED_MAX, Use::ALWAYS);
     thread::scope(|s| {
         let thread = s.spawn(|| body(life::current_or_new().expect("there is memory")));
         if let Err(panic) = thread.join() {
@@ -285,7 +285,7 @@ fn a_class_above_the_limit_is_not_kept() {
     crate::testing::own_process!();
     let _alone = alone();
     in_a_thread(|cache| {
-        configure(1000, Use::Always);
+        configure(1000, Use::ALWAYS);
         cache.set_out(cache.arena());
         let (kept, not) = (Class::of(896), Class::of(1000));
         for class in [kept, not] {
@@ -294,7 +294,7 @@ fn a_class_above_the_limit_is_not_kept() {
         }
         assert!(cache.len(kept) > 0);
         assert_eq!(cache.stack(not).capacity(), 0);
-        configure(CACHED_MAX, Use::Always);
+        configure(CACHED_MAX, Use::ALWAYS);
     });
 }
 
@@ -522,7 +522,7 @@ fn a_cache_in_the_middle_of_a_change_is_forgotten_by_the_child_of_a_fork() {
         }
         let lost_cache = manual::get(lost).expect("as above");
         let blocks = lost_cache.len(class);
-        core::mem::forget(Busy::new(lost_cache));
+        core::mem::forget(inside::Busy::new(lost_cache));
         life::after_fork();
         assert!(manual::get(kept).is_some_and(|cache| cache.len(class) > 0));
         assert_eq!((lost_cache.len(class), lost_cache.room.get()), (0, 0));
@@ -556,9 +556,12 @@ fn a_cache_that_is_switched_off_or_bounded_holds_nothing_beyond() {
             give(cache, class, block);
             assert_eq!(cache.len(class) > 0, kept, "{size} bytes");
         }
-        configure(CACHED_MAX, Use::Never);
+        configure(CACHED_MAX, Use::ALWAYS.empty());
         cache.enable(true);
-        assert!(!cache.is_enabled(), "the options forbid it");
-        configure(CACHED_MAX, Use::Always);
+        assert!(cache.is_enabled(), "as was asked");
+        let block = take(cache, class);
+        give(cache, class, block);
+        assert_eq!(cache.len(class), 0, "the options forbid it");
+        configure(CACHED_MAX, Use::ALWAYS);
     });
 }

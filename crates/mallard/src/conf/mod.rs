@@ -8,8 +8,9 @@
 //! A reading goes through these rooms:
 //!
 //! 1. `system` finds the strings: the one compiled in, the program's symbol `malloc_conf`, the name
-//!    in the symbolic link `/etc/malloc.conf`, the variables `MALLOC_CONF` and `MALLARD_CONF` (these
-//!    two not where the process has more rights than its caller).
+//!    in the symbolic link `/etc/malloc.conf`, the variable `MALLOC_CONF`, the program's symbol
+//!    `malloc_conf_2_conf_harder`, the variable `MALLARD_CONF` (the variables not where the process
+//!    has more rights than its caller).
 //! 2. `reader` takes them apart in this order, `key:value,key:value`, later ones winning.
 //! 3. `options` holds the one table of all options; it finds the key's row, and the row's format
 //!    (`value`, `text`) reads the value into its field.
@@ -36,7 +37,7 @@ pub use options::{Descriptor, Options, TABLE, find};
 pub use options::{Effect, Origin};
 pub use plain::{Plain, Shape};
 pub use reader::{Outcome, Source, Sources, read_from};
-pub use text::Text;
+pub use text::{Text, range};
 pub use value::{
     BackgroundThread, DirtyMax, Dss, HugifyStyle, Junk, MetadataThp, PercpuArena, ProfFormat,
     ProfTime, Thp, ZeroRealloc,
@@ -63,13 +64,27 @@ pub fn compiled_in() -> &'static CStr {
     CStr::from_bytes_until_nul(&WITH_NUL).unwrap_or_default()
 }
 
-/// Reads the options of this process, which are `options` where nobody sets them; `symbol` is what its symbol
-/// `malloc_conf` points at. None where there is nothing to read.
+/// Tells what the process's symbols `malloc_conf` and `malloc_conf_2_conf_harder` point at.
+pub type Symbols = fn() -> [Option<&'static CStr>; 2];
+
+/// Reads the options of this process, which are `options` where nobody sets them. None where there is nothing to read.
 ///
 /// Messages go to `sink`. Where the outcome says `must_abort`, the reason is already there.
-pub fn read(options: &Options, symbol: Option<&CStr>, sink: &mut dyn Sink) -> Option<Outcome> {
+pub fn read(options: &Options, symbols: Option<Symbols>, sink: &mut dyn Sink) -> Option<Outcome> {
     let _errno = system::KeptErrno::new();
-    system::with_sources(COMPILED_IN.map(str::as_bytes), symbol, |sources| {
-        (!sources.are_none()).then(|| read_from(options, sources, sink))
+    system::with_sources(COMPILED_IN.map(str::as_bytes), symbols, |sources| {
+        (!sources.are_none()).then(|| read_and_keep(options, sources, sink))
     })
+}
+
+#[cold]
+#[inline(never)]
+fn read_and_keep(options: &Options, sources: &Sources<'_>, sink: &mut dyn Sink) -> Outcome {
+    system::keep(sources);
+    read_from(options, sources, sink)
+}
+
+/// The text that was read at the start of [`Source::Link`] or [`Source::MallocConf`], if there was one.
+pub fn kept(source: Source) -> Option<&'static CStr> {
+    system::kept(source)
 }

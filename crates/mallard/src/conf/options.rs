@@ -273,7 +273,7 @@ mod why {
         "Mallard's own ways to find such errors are `hardened` and `guard_sample`.";
     pub const ONE: &str =
         "One does it all; the control of the same name keeps to this as its bound.";
-    pub const DSS: &str = "All memory comes from one reservation by `mmap`; `sbrk` is left to the program. The controls `arena.<i>.dss` tell the word.";
+    pub const DSS: &str = "All memory comes from `mmap`; `sbrk` is left to the program. The controls `arena.<i>.dss` tell the word.";
     pub const UTRACE: &str = "Linux has no `utrace(2)`.";
 }
 
@@ -362,8 +362,8 @@ options! {
             "Most ranges given back by one call, up to 32, where the kernel can (Linux 6.14); 0 or 1 for one by one.";
     }
     "Address space and huge pages" {
-        reserve: Option<usize> = None, OrDefault(bytes(2 << 20, 1 << 47)), Mallard, Now,
-            "Size of the address-space reservation; `default` takes what the system gives, up to 1 TiB.";
+        reserve: Option<usize> = None, OrDefault(bytes(0, 1 << 47)), Mallard, Now,
+            "Addresses to reserve at the start, without memory behind them, and to take all memory from as long as they last; 0 and `default` for none: the heap has the addresses that it has come to.";
         thp: Thp = Thp::Auto, one_of(), Extended, Now,
             "Transparent huge pages: where they pay (`auto`), as the system has it (`default`), for all memory or for none.";
         metadata_thp: MetadataThp = MetadataThp::Disabled, one_of(), Jemalloc, Now,

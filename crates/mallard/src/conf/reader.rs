@@ -25,16 +25,19 @@ pub enum Source {
     Link,
     /// The environment variable `MALLOC_CONF`.
     MallocConf,
+    /// What the program's symbol `malloc_conf_2_conf_harder` points at.
+    Harder,
     /// The environment variable `MALLARD_CONF`.
     MallardConf,
 }
 
 impl Source {
-    pub const ALL: [Source; 5] = [
+    pub const ALL: [Source; 6] = [
         Source::CompiledIn,
         Source::Symbol,
         Source::Link,
         Source::MallocConf,
+        Source::Harder,
         Source::MallardConf,
     ];
 
@@ -45,6 +48,7 @@ impl Source {
             Source::Symbol => "symbol malloc_conf",
             Source::Link => "/etc/malloc.conf",
             Source::MallocConf => "MALLOC_CONF",
+            Source::Harder => "malloc_conf_2_conf_harder",
             Source::MallardConf => "MALLARD_CONF",
         }
     }

@@ -7,7 +7,9 @@
 
 use core::ffi::{CStr, c_char, c_int};
 use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
 
+use super::Symbols;
 use super::reader::{Source, Sources};
 
 unsafe extern "C" {
@@ -24,16 +26,20 @@ static LINK: [u8; 17] = *b"/etc/malloc.conf\0";
 /// be changed by the program later.
 pub(super) fn with_sources<R>(
     compiled_in: Option<&[u8]>,
-    symbol: Option<&CStr>,
+    symbols: Option<Symbols>,
     use_them: impl FnOnce(&Sources<'_>) -> R,
 ) -> R {
     let mut link = [0u8; libc::PATH_MAX as usize];
     let mut sources = Sources::NONE;
     sources.set(Source::CompiledIn, compiled_in);
-    sources.set(Source::Symbol, symbol.map(CStr::to_bytes));
+    if let Some(symbols) = symbols {
+        set_symbols(&mut sources, symbols);
+    }
     // SAFETY: the bytes end with the only zero.
     let path = unsafe { CStr::from_bytes_with_nul_unchecked(&LINK) };
-    sources.set(Source::Link, read_link(path, &mut link));
+    if is_there(path) {
+        sources.set(Source::Link, read_link(path, &mut link));
+    }
     if privileged() {
         return use_them(&sources);
     }
@@ -52,6 +58,14 @@ pub(super) fn with_sources<R>(
     use_them(&sources)
 }
 
+#[cold]
+#[inline(never)]
+fn set_symbols(sources: &mut Sources<'_>, symbols: Symbols) {
+    for (source, text) in [Source::Symbol, Source::Harder].into_iter().zip(symbols()) {
+        sources.set(source, text.map(CStr::to_bytes));
+    }
+}
+
 /// The end of [`with_sources`] where libc does not know the environment yet.
 #[cold]
 #[inline(never)]
@@ -60,7 +74,62 @@ fn with_early_environment<R>(others: Sources<'_>, use_them: impl FnOnce(&Sources
     let mut sources = others;
     sources.set(Source::MallocConf, early.variable(b"MALLOC_CONF"));
     sources.set(Source::MallardConf, early.variable(b"MALLARD_CONF"));
-    use_them(&sources)
+    let done = use_them(&sources);
+    if sources.get(Source::MallocConf).is_some() {
+        // `kept` leads there.
+        core::mem::forget(early);
+    }
+    done
+}
+
+/// What was read of [`Source::Link`] and [`Source::MallocConf`]; null for nothing.
+static KEPT: [AtomicPtr<c_char>; 2] = [const { AtomicPtr::new(ptr::null_mut()) }; 2];
+
+fn kept_at(source: Source) -> &'static AtomicPtr<c_char> {
+    &KEPT[(source == Source::MallocConf) as usize]
+}
+
+/// Keeps the texts of the link and of `MALLOC_CONF` for who asks later. That of the variable stays where it is: the C
+/// library never frees what a process began with.
+pub(super) fn keep(sources: &Sources<'_>) {
+    if let Some(variable) = sources.get(Source::MallocConf) {
+        let at = variable.as_ptr().cast_mut().cast();
+        kept_at(Source::MallocConf).store(at, Ordering::Relaxed);
+    }
+    if let Some(link) = sources.get(Source::Link) {
+        let at = map(link.len() + 1);
+        if !at.is_null() {
+            // SAFETY: the mapping is new, as long as the text and a zero, and zero.
+            unsafe { ptr::copy_nonoverlapping(link.as_ptr(), at, link.len()) };
+            kept_at(Source::Link).store(at.cast(), Ordering::Relaxed);
+        }
+    }
+}
+
+/// The text that was read at the start of [`Source::Link`] or [`Source::MallocConf`], if there was one.
+pub(super) fn kept(source: Source) -> Option<&'static CStr> {
+    let at = kept_at(source).load(Ordering::Relaxed);
+    // SAFETY: null, or a text that `keep` has found or made, which ends with a zero and stays.
+    (!at.is_null()).then(|| unsafe { CStr::from_ptr(at) })
+}
+
+/// A private mapping of so many bytes, all zero; null where there is no memory.
+fn map(bytes: usize) -> *mut u8 {
+    // SAFETY: a fresh private mapping at an address of the kernel's choice touches no other memory.
+    let mapping = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    match mapping {
+        libc::MAP_FAILED => ptr::null_mut(),
+        mapping => mapping.cast(),
+    }
 }
 
 /// Whether the process runs with more rights than whoever started it (setuid, setgid, file
@@ -68,6 +137,17 @@ fn with_early_environment<R>(others: Sources<'_>, use_them: impl FnOnce(&Sources
 fn privileged() -> bool {
     // SAFETY: getauxval reads the auxiliary vector and has no preconditions.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+/// Whether there is such a file, a link itself and not what it leads to. Asked by a call that the loader
+/// makes for every library, because a sandbox may know no other: most systems have no such file.
+fn is_there(path: &CStr) -> bool {
+    let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    // SAFETY: a C string, and a descriptor that nobody else knows of.
+    unsafe {
+        let file = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags);
+        file >= 0 && libc::syscall(libc::SYS_close, file) == 0
+    }
 }
 
 /// The name that the symbolic link `path` holds, where it is one.
@@ -133,25 +213,12 @@ impl EarlyEnvironment {
     #[inline(never)]
     pub(super) fn read() -> Self {
         let mut this = EarlyEnvironment {
-            mapping: ptr::null_mut(),
+            mapping: map(Self::CAPACITY),
             length: 0,
         };
-        // SAFETY: a fresh private mapping at an address of the kernel's choice touches no other memory.
-        let mapping = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                Self::CAPACITY,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        if mapping == libc::MAP_FAILED {
-            return this;
+        if !this.mapping.is_null() {
+            this.fill(c"/proc/self/environ");
         }
-        this.mapping = mapping.cast();
-        this.fill(c"/proc/self/environ");
         this
     }
 

@@ -107,20 +107,17 @@ impl<const N: usize> Format for Letters<N> {
 /// jemalloc's settings by size class, `8-64:2|128-128:4`, or `default`.
 pub(super) struct Classes<const N: usize>;
 
-impl<const N: usize> Classes<N> {
-    /// `SIZE-SIZE:NUMBER`, the sizes in order.
-    fn is_item(item: &[u8]) -> bool {
-        let mut parts = item.splitn(2, |&byte| byte == b':');
-        let (Some(sizes), Some(number)) = (parts.next(), parts.next()) else {
-            return false;
-        };
-        let mut ends = sizes.splitn(2, |&byte| byte == b'-');
-        let (Some(first), Some(last)) = (ends.next(), ends.next()) else {
-            return false;
-        };
-        let numbers = [first, last, number].map(|text| integer(text, false).filter(|n| *n >= 0));
-        matches!(numbers, [Some(first), Some(last), Some(_)] if first <= last)
+/// The numbers of `SIZE-SIZE:NUMBER`, the sizes in order; one that is too large for its type is its largest.
+pub fn range(item: &[u8]) -> Option<[usize; 3]> {
+    let mut parts = item.splitn(2, |&byte| byte == b':');
+    let (sizes, number) = (parts.next()?, parts.next()?);
+    let mut ends = sizes.splitn(2, |&byte| byte == b'-');
+    let mut numbers = [0; 3];
+    for (slot, text) in (numbers.iter_mut()).zip([ends.next()?, ends.next()?, number]) {
+        let n = integer(text, false).filter(|n| *n >= 0)?;
+        *slot = usize::try_from(n).unwrap_or(usize::MAX);
     }
+    (numbers[0] <= numbers[1]).then_some(numbers)
 }
 
 impl<const N: usize> Format for Classes<N> {
@@ -130,7 +127,9 @@ impl<const N: usize> Format for Classes<N> {
         if text == b"default" {
             return Text::new(b"");
         }
-        let all = text.split(|&byte| byte == b'|').all(Self::is_item);
+        let all = text
+            .split(|&byte| byte == b'|')
+            .all(|item| range(item).is_some());
         if all { Text::new(text) } else { None }
     }
 

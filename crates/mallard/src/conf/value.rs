@@ -211,6 +211,7 @@ impl Range {
 
 /// Reads a number as C's `strtoimax` with base 0 does (`0x` hexadecimal, a leading `0` octal), and
 /// with `bytes` the suffixes `k m g t` for powers of 1024. The magnitude fits 64 bits.
+#[inline(never)]
 pub(super) fn integer(text: &[u8], bytes: bool) -> Option<i128> {
     let (negative, text) = match text {
         [b'-', rest @ ..] => (true, rest),

@@ -1,7 +1,7 @@
 //! `arena.<i>.*`: one arena, or all.
 
 use super::index::{ALL, DESTROYED, arenas};
-use super::node::{Access, At, Leaf, Mode, See, Special, name};
+use super::node::{Access, At, Leaf, Mode, See, Special, in_reference, name};
 use super::{Answer, Error, Request};
 use crate::api;
 use crate::api::arenas::{self as api_arenas, Dss, NAME};
@@ -58,6 +58,15 @@ pub(super) fn names(see: See<'_>) {
             "Milliseconds over which muzzy pages go back; automatic arenas without hooks share it.",
         ),
         name(
+            "oversize_threshold",
+            Leaf::Size(Access::ReadWrite(
+                |at| Ok(api_arenas::oversize(number(at))?),
+                |at, bytes| Ok(api_arenas::set_oversize(number(at), bytes)?),
+            )),
+            "Blocks above 256 KiB and from this size on give their memory back when they are freed, unless decay is \
+         off; automatic arenas without hooks share it. A number that no block has means none.",
+        ),
+        name(
             "retain_grow_limit",
             Leaf::Size(Access::ReadWrite(
                 |at| {
@@ -74,7 +83,7 @@ pub(super) fn names(see: See<'_>) {
         name(
             "extent_hooks",
             Leaf::Pointer(
-                "extent_hooks_t *",
+                in_reference("extent_hooks_t *"),
                 Access::ReadWrite(
                     |at| Ok(api_arenas::hooks(number(at))?.cast()),
                     // SAFETY: the program answers for its hooks, by the manual.

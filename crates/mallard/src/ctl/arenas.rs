@@ -3,7 +3,7 @@
 //! A bin is a class that slabs serve, an extent size (`lextent`) one of the classes above, up to the
 //! largest that a request can have.
 
-use super::node::{Access, At, Leaf, Mode, See, Special, indexed, name};
+use super::node::{Access, At, Leaf, Mode, See, Special, in_reference, indexed, name};
 use super::{Answer, Error, Request, index};
 use crate::api;
 use crate::cache::ThreadCache;
@@ -95,7 +95,7 @@ pub(super) fn names(see: See<'_>) {
         name(
             "create",
             Leaf::Special(Special {
-                c_type: "unsigned, extent_hooks_t *",
+                c_type: in_reference("unsigned, extent_hooks_t *"),
                 mode: Mode::ReadWrite,
                 serve: create,
             }),
@@ -104,7 +104,7 @@ pub(super) fn names(see: See<'_>) {
         name(
             "lookup",
             Leaf::Special(Special {
-                c_type: "unsigned, void *",
+                c_type: in_reference("unsigned, void *"),
                 mode: Mode::ReadWrite,
                 serve: lookup,
             }),

@@ -71,6 +71,7 @@ impl Cursor {
                 Kind::Options => Place::Options,
                 Kind::Indexed(indexed) => Place::Indexed(indexed),
             },
+            Place::Options if component == opt::AT_SOURCES => Place::Names(opt::sources),
             Place::Options => Place::Leaf(opt::leaf(component).ok_or(Error::NotFound)?),
             Place::Indexed(indexed) => {
                 if !(indexed.exists)(&self.at(), component) {

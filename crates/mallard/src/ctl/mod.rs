@@ -1,7 +1,7 @@
 //! The tree of names by which a program looks at the allocator and steers it: jemalloc's `mallctl`.
 //!
 //! Every name stands once, in one of the tables of this folder: a file for each branch (`config`,
-//! `opt`, `arenas`, `arena`, `thread`, `tcache`, `prof`, `stats`), the names without a branch here;
+//! `opt`, `arenas`, `arena`, `thread`, `tcache`, `prof`, `stats`, `experimental`), the names without a branch here;
 //! `tell` is for the report.
 //! From the tables come the look-up by name and by MIB (`lookup`), the checks of lengths and
 //! of what may be read or written (`request`), the reference `docs/mallctl.md` and the test that every
@@ -44,6 +44,7 @@
 mod arena;
 mod arenas;
 mod config;
+mod experimental;
 pub mod index;
 mod lookup;
 mod node;
@@ -65,6 +66,7 @@ pub use stats::dss_of;
 pub use tell::{Value, names, value};
 
 use crate::api;
+use crate::cache::inside;
 use crate::stats as statistics;
 use crate::sys::atomic::{AtomicU64, Ordering};
 use crate::sys::errno::KeepErrno;
@@ -163,6 +165,7 @@ fn root(see: See<'_>) {
         branch("prof", prof::names),
         branch("stats", stats::names),
         branch("approximate_stats", stats::approximate_names),
+        branch("experimental", experimental::names),
     ])
 }
 
@@ -180,7 +183,9 @@ pub fn by_mib(mib: &[usize], request: &mut Request) -> Answer<()> {
     serve(Cursor::find_mib(root, mib)?, request)
 }
 
+/// No fork comes while a request is served; none is served while a fork is under way.
 fn serve(cursor: Cursor, request: &mut Request) -> Answer<()> {
+    let _inside = inside::enter_or_wait();
     cursor.leaf()?.serve(&cursor.at(), request)
 }
 
@@ -246,6 +251,7 @@ pub fn text(name: impl AsRef<[u8]>) -> Answer<&'static CStr> {
     let _keep = KeepErrno::new();
     api::start();
     let cursor = Cursor::find(root, name.as_ref())?;
+    let _inside = inside::enter_or_wait();
     match cursor.leaf()? {
         Leaf::Text(Access::Read(read) | Access::ReadWrite(read, _)) => read(&cursor.at()),
         Leaf::Text(Access::Write(_)) => Err(Error::NotPermitted),

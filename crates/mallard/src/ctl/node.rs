@@ -148,6 +148,11 @@ pub struct Special {
     pub serve: fn(&At<'_>, &mut Request) -> Answer<()>,
 }
 
+/// A type in C that is told in the reference alone, which tests write.
+pub(super) const fn in_reference(c_type: &'static str) -> &'static str {
+    if cfg!(test) { c_type } else { "" }
+}
+
 /// What of reading and writing a name takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {

@@ -3,16 +3,19 @@
 //! The values' types in C are jemalloc's where it has the option: `shape` lists the names whose type
 //! does not follow from how Mallard keeps them.
 
-use super::node::{Access, At, Leaf};
+use super::node::{Access, At, Leaf, See, name};
 use super::{Answer, Error};
 use crate::api;
 use crate::arena;
-use crate::conf::{BackgroundThread, Descriptor, Line, Plain, Shape, TABLE};
+use crate::conf::{self, BackgroundThread, Descriptor, Line, Plain, Shape, Source, TABLE};
 use crate::sys::atomic::{AtomicU8, Ordering};
 use core::ffi::CStr;
 
 /// Where an option stands among the names: they are in the order of the alphabet.
 pub(super) fn position(name: &[u8]) -> Option<usize> {
+    if name == SOURCES.as_bytes() {
+        return Some(AT_SOURCES);
+    }
     ORDER
         .binary_search_by(|row| TABLE[*row as usize].name().as_bytes().cmp(name))
         .ok()
@@ -22,6 +25,46 @@ pub(super) fn position(name: &[u8]) -> Option<usize> {
 pub(super) fn leaf(position: usize) -> Option<Leaf> {
     at_position(position).map(leaf_of)
 }
+
+/// The branch behind the options, and where it stands among the names.
+pub(super) const SOURCES: &str = "malloc_conf";
+pub(super) const AT_SOURCES: usize = TABLE.len();
+
+/// What options were read from: names that are there where the source is.
+pub(super) fn sources(see: See<'_>) {
+    see(&[
+        name(
+            "symlink",
+            Leaf::Text(Access::Read(|_| there(conf::kept(Source::Link)))),
+            "The options that were read from the symbolic link `/etc/malloc.conf`; ENOENT where there were none.",
+        ),
+        name(
+            "env_var",
+            Leaf::Text(Access::Read(|_| there(conf::kept(Source::MallocConf)))),
+            "Those of the variable `MALLOC_CONF`; likewise.",
+        ),
+        name(
+            "global_var",
+            Leaf::Text(Access::Read(|_| {
+                there(api::conf_symbols().and_then(|texts| texts()[0]))
+            })),
+            "Those of the program's symbol `malloc_conf`; likewise.",
+        ),
+        name(
+            "global_var_2_conf_harder",
+            Leaf::Text(Access::Read(|_| {
+                there(api::conf_symbols().and_then(|texts| texts()[1]))
+            })),
+            "Those of the program's symbol `malloc_conf_2_conf_harder`; likewise.",
+        ),
+    ]);
+}
+
+fn there(text: Option<&'static CStr>) -> Answer<&'static CStr> {
+    text.ok_or(Error::NotFound)
+}
+
+pub(super) use crate::conf::range;
 
 /// The names, in their order.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {

@@ -45,6 +45,8 @@ macro_rules! c_types {
         unsafe impl CType for $type {}
     )*};
 }
+// SAFETY: an array has no padding but that of what it is made of.
+unsafe impl<const N: usize> CType for [usize; N] {}
 c_types! { u32 usize isize u64 i64 *const c_char *mut u64 *mut c_void }
 
 /// How a reader's answer goes out.
@@ -142,8 +144,12 @@ impl Request {
 
     /// Refuses, before anything is done, a call that cannot be told its result.
     pub fn must_read<T: CType>(&mut self) -> Answer<()> {
+        self.must_read_bytes(size_of::<T>())
+    }
+
+    fn must_read_bytes(&mut self, len: usize) -> Answer<()> {
         // SAFETY: not null where it is read, so valid by the promise of `new`.
-        let fits = self.is_read() && unsafe { self.old_len.read_unaligned() } == size_of::<T>();
+        let fits = self.is_read() && unsafe { self.old_len.read_unaligned() } == len;
         if !fits && !self.old_len.is_null() {
             // SAFETY: not null, so valid by the promise of `new`.
             unsafe { self.old_len.write_unaligned(0) };
@@ -180,6 +186,27 @@ impl Request {
     /// The new value, which must be there.
     pub fn must_give<T: CType>(&self) -> Answer<T> {
         self.given()?.ok_or(Error::Invalid)
+    }
+
+    /// Answers each of the new values, of which there must be some, by a value of its own.
+    pub fn each<New: CType, Old: CType>(&mut self, answer: impl Fn(New) -> Old) -> Answer<()> {
+        let n = self.new_len / size_of::<New>();
+        let whole = n > 0 && self.new_len.is_multiple_of(size_of::<New>());
+        // SAFETY: not null where it is read, so valid by the promise of `new`.
+        let room = self
+            .is_read()
+            .then(|| unsafe { self.old_len.read_unaligned() });
+        if !whole || !self.is_write() || room.is_none() || room != n.checked_mul(size_of::<Old>()) {
+            return Err(Error::Invalid);
+        }
+        for i in 0..n {
+            // SAFETY: there are as many of both, by the lengths and the promise of `new`.
+            unsafe {
+                let value = answer(New::load(self.new.add(i * size_of::<New>())));
+                self.old.cast::<Old>().add(i).write_unaligned(value);
+            }
+        }
+        Ok(())
     }
 
     /// Serves a plain value.

@@ -1,8 +1,9 @@
 //! `thread.*`: the calling thread.
 
 use super::prof::{STUCK, absent};
-use super::{Access, Answer, Leaf, Mode, See, branch, name};
+use super::{Access, Answer, At, Error, Leaf, Mode, Request, See, Special, branch, name, opt};
 use crate::api::threads::{self, Counts};
+use core::ffi::{CStr, c_char};
 
 pub(super) fn names(see: See<'_>) {
     see(&[
@@ -81,7 +82,7 @@ fn tcache_names(see: See<'_>) {
                 |_| Ok(threads::is_cache_enabled()?),
                 |_, on| Ok(threads::enable_cache(on)?),
             )),
-            "Whether the thread's cache holds anything. Where `opt.zero` or `opt.junk` forbid caches it stays off.",
+            "Whether the thread's cache is to hold blocks. Where `opt.zero` or `opt.junk` are on it holds none all the same.",
         ),
         name(
             "max",
@@ -92,12 +93,67 @@ fn tcache_names(see: See<'_>) {
             "The size of the largest blocks that the thread's cache holds; what is written is rounded up to \
          a size class, 256 KiB at most.",
         ),
+        branch("ncached_max", ncached_max_names),
         name(
             "flush",
             Leaf::Action(|_| Ok(threads::flush_cache()?)),
             "Gives back what the thread's cache holds; EFAULT when it is not enabled.",
         ),
     ]);
+}
+
+fn ncached_max_names(see: See<'_>) {
+    see(&[
+        name(
+            "read_sizeclass",
+            Leaf::Special(Special {
+                c_type: "size_t",
+                mode: Mode::ReadWrite,
+                serve: |_, request| {
+                    let most = threads::most_cached(request.must_give()?)?;
+                    request.answer(most)
+                },
+            }),
+            "The most blocks that the thread's cache holds of the class of the size that is written, when it has \
+         grown as far as it can.",
+        ),
+        name(
+            "write",
+            Leaf::Special(Special {
+                c_type: "char *",
+                mode: Mode::WriteOnly,
+                serve: write_ncached_max,
+            }),
+            "Sets that for a range of sizes, `8-64:100`, or several with bars between them. 0 for no block; 4095 at most, and no more than \
+         there are by itself. What the thread's cache holds of these goes back.",
+        ),
+    ]);
+}
+
+fn write_ncached_max(_: &At<'_>, request: &mut Request) -> Answer<()> {
+    request.allow(Mode::WriteOnly)?;
+    let Some(text) = request.given::<*const c_char>()? else {
+        return Ok(());
+    };
+    if !threads::is_cache_enabled()? {
+        return Err(Error::NotFound);
+    }
+    if text.is_null() {
+        return Err(Error::Invalid);
+    }
+    // SAFETY: not null, so a string.
+    let text = unsafe { CStr::from_ptr(text) }.to_bytes();
+    let items = || {
+        text.split(|&byte| byte == b'|')
+            .filter(|_| !text.is_empty())
+    };
+    if !items().all(|item| opt::range(item).is_some()) {
+        return Err(Error::Invalid);
+    }
+    for [first, last, blocks] in items().filter_map(opt::range) {
+        threads::set_most_cached(first, last, blocks)?;
+    }
+    Ok(())
 }
 
 /// As where profiling was built in and is off.

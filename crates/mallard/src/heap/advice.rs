@@ -106,6 +106,8 @@ fn find_out(addr: usize, bytes: usize) -> bool {
 }
 
 /// As [`take`], with several ranges in a call.
+#[cold]
+#[inline(never)]
 fn take_together(
     ranges: &[Range],
     lazily: bool,
@@ -119,11 +121,8 @@ fn take_together(
     };
     let mut calls = 0;
     for (ranges, backings) in ranges.chunks(together).zip(backings.chunks_mut(together)) {
-        let mut parts = [(0, 0); MOST];
-        for (part, range) in parts.iter_mut().zip(ranges) {
-            *part = (range.addr, range.bytes());
-        }
-        let mut taken = mem::discard_many(&parts[..ranges.len()], lazily);
+        let mut parts = ranges.iter().map(|range| (range.addr, range.bytes()));
+        let mut taken = mem::discard_many(&mut parts, lazily);
         calls += 1;
         let mut missed = false;
         for (range, slot) in ranges.iter().zip(backings.iter_mut()) {
@@ -180,7 +179,7 @@ mod tests {
             (ranges[0].addr, ranges[0].bytes()),
             (ranges[1].addr, ranges[1].bytes()),
         ];
-        mem::discard_many(&parts, false) == ranges[0].bytes() + ranges[1].bytes()
+        mem::discard_many(&mut parts.into_iter(), false) == ranges[0].bytes() + ranges[1].bytes()
     }
 
     #[test]

@@ -17,6 +17,7 @@ impl PageHeap {
         self.set_decay(dirty, muzzy);
         self.set_cap(FIRST.cap());
         self.set_growth_limit(usize::MAX);
+        self.set_oversize(usize::MAX);
         self.set_hooks(0, core::ptr::null_mut());
         let mut state = self.state.lock();
         state.totals.dirty_purged = Purged::ZERO;
@@ -66,9 +67,9 @@ impl PageHeap {
 
     /// Gives up all memory, down to its addresses' being usable. Nobody uses a page.
     pub fn give_all_up(&self) {
-        if let Some(hold) = self.hold(true) {
+        if let Some(mut hold) = self.hold(true) {
             self.state.lock().find_lost();
-            self.purge_held(&hold);
+            self.purge_held(&mut hold);
             self.destroy_lent();
         }
         self.state.lock().pool.decommit_vacant();

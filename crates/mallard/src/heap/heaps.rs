@@ -78,9 +78,14 @@ fn make_of(_: &Making, apart: bool) -> Option<&'static PageHeap> {
     let slot = OTHERS.get(index)?;
     let room = meta::take(size_of::<PageHeap>())?.cast::<PageHeap>();
     const { assert!(align_of::<PageHeap>() <= 64) };
-    // SAFETY: the record is large and aligned enough, and nobody else's.
+    // SAFETY: the record is large and aligned enough, and nobody else's. Zeros are the first page heap before its first
+    // use, but for its number.
     let heap: &'static PageHeap = unsafe {
-        room.write(PageHeap::new(HeapId(index as u16 + 1), apart));
+        room.write_bytes(0, 1);
+        let id = HeapId(index as u16 + 1);
+        (&raw mut (*room.as_ptr()).id).write(id);
+        (&raw mut (*room.as_ptr()).apart).write(apart);
+        room.as_ref().state.lock().pool.set_heap(id);
         room.as_ref()
     };
     slot.store(room.as_ptr(), Ordering::Release);

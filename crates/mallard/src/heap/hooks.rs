@@ -8,9 +8,9 @@
 //! thread's cache, which may be in the middle of a change, and from the first arena ([`call`]).
 
 use crate::class::PAGE;
-use crate::sys::atomic::{AtomicBool, Ordering};
+use crate::sys::atomic::{AtomicUsize, Ordering};
 use crate::sys::errno::KeepErrno;
-use crate::sys::{mem, time, tls};
+use crate::sys::{mappings, mem, time, tls};
 use core::ffi::{c_uint, c_void};
 use core::ptr::null_mut;
 
@@ -77,15 +77,16 @@ pub fn is_inside() -> bool {
 }
 
 /// What a lock would be if it could be held while a hook runs: one thread has it, and who is in a hook neither gets it
-/// nor waits, since its caller may be who has it. A fork does not wait for it either: in the child nobody has it.
-pub struct Flag(AtomicBool);
+/// nor waits, since its caller may be who has it. A fork does not wait for it either: in the child no other thread has
+/// it. Holds the thread that has it, or 0.
+pub struct Flag(AtomicUsize);
 
 /// The flag is up until this is dropped.
-pub struct Raised<'a>(&'a AtomicBool);
+pub struct Raised<'a>(&'a AtomicUsize);
 
 impl Flag {
     pub const fn new() -> Flag {
-        Flag(AtomicBool::new(false))
+        Flag(AtomicUsize::new(0))
     }
 
     /// None while another thread has it, unless that is waited for, and inside a hook.
@@ -93,7 +94,12 @@ impl Flag {
         if is_inside() {
             return None;
         }
-        while self.0.swap(true, Ordering::Acquire) {
+        let raised = || {
+            self.0
+                .compare_exchange(0, tls::thread(), Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+        };
+        while !raised() {
             if !wait {
                 return None;
             }
@@ -102,15 +108,17 @@ impl Flag {
         Some(Raised(&self.0))
     }
 
-    /// In the child of a fork: who had it is not there.
+    /// In the child of a fork: another thread that had it is not there.
     pub fn after_fork(&self) {
-        self.0.store(false, Ordering::Relaxed);
+        if self.0.load(Ordering::Relaxed) != tls::thread() {
+            self.0.store(0, Ordering::Relaxed);
+        }
     }
 }
 
 impl Drop for Raised<'_> {
     fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
+        self.0.store(0, Ordering::Release);
     }
 }
 
@@ -286,7 +294,11 @@ mod default {
         len: usize,
         _: c_uint,
     ) -> bool {
-        !mem::commit(addr.addr() + offset, len)
+        let done = mem::commit(addr.addr() + offset, len);
+        if done {
+            mappings::count(2, 0);
+        }
+        !done
     }
 
     /// Keeps the mapping, and with it whatever the program has told the system about it.
@@ -299,7 +311,10 @@ mod default {
         _: c_uint,
     ) -> bool {
         let at = addr.addr() + offset;
-        !(mem::discard(at, len) && mem::forbid(at, len))
+        !(mappings::may_split() && mem::discard(at, len) && mem::forbid(at, len) && {
+            mappings::count(0, 2);
+            true
+        })
     }
 
     pub unsafe extern "C" fn purge_lazy(

@@ -8,11 +8,12 @@
 //! first touched, but those that a process fills slowly that began less than [`YOUNG`] chunks. In the first, slabs of classes that
 //! grow are filled by one call instead ([`super::Run::bare`]), as long as there is one thread.
 
+use super::borders;
+use crate::class::PAGE;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::region::{Growing, Region};
-use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use crate::sys::mem;
-use core::ops::Range;
+use crate::sys::atomic::{AtomicU8, AtomicUsize, Ordering};
+use crate::sys::{mappings, mem};
 
 /// Chunks at the start of a process that begin with small pages under [`Policy::Auto`].
 const PLAIN_CHUNKS: usize = 8;
@@ -65,37 +66,61 @@ pub fn is_young() -> bool {
     BEGUN.load(Ordering::Relaxed) < YOUNG
 }
 
-/// Asks for huge pages in fresh neighbouring chunks, those that should have them.
-pub fn prepare(growing: &Growing, region: &'static Region, fresh: Range<usize>) {
-    let before = CHUNKS.fetch_add(fresh.len(), Ordering::Relaxed);
+/// Whether no chunk was committed yet, and none asks for huge pages from the first on.
+pub fn is_first() -> bool {
+    CHUNKS.load(Ordering::Relaxed) == 0 && policy() != Policy::Always
+}
+
+/// The first chunk was committed.
+pub fn count_first() {
+    CHUNKS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Asks for huge pages in fresh neighbouring chunks, those that should have them, and forbids them in the others.
+pub fn prepare(growing: &Growing, region: &'static Region, first: usize, count: usize) {
+    let before = CHUNKS.fetch_add(count, Ordering::Relaxed);
     let plain = match policy() {
         Policy::Auto => PLAIN_CHUNKS.saturating_sub(before),
         Policy::Always => 0,
-        Policy::Default | Policy::Never => return,
+        Policy::Default => return,
+        Policy::Never => usize::MAX,
     };
-    if plain < fresh.len() {
-        ask(growing, region, fresh.start + plain..fresh.end);
+    if plain > 0 {
+        region.forbid_huge_pages(growing, first, count);
+    }
+    if plain < count {
+        ask(growing, region, first + plain, count - plain);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn ask(growing: &Growing, region: &'static Region, huge: Range<usize>) {
+fn ask(growing: &Growing, region: &'static Region, first: usize, count: usize) {
     // Of the last page, which nobody has used yet, the kernel takes back nothing; in locked memory it refuses.
-    let last = region.heap() + huge.end * CHUNK - mem::os_page();
-    STRIDE.store(mem::discard(last, mem::os_page()), Ordering::Relaxed);
-    if region.want_huge_pages(growing, huge.start, huge.len()) {
-        huge.for_each(|i| region.chunk(i).huge.set(true));
+    let chunk = region.chunk(first + count - 1);
+    let last = chunk.addr() + chunk.mapped.get() as usize * PAGE - mem::os_page();
+    let is_free = mem::discard(last, mem::os_page());
+    LOCKED.store(if is_free { NO } else { YES }, Ordering::Relaxed);
+    if region.want_huge_pages(growing, first, count) {
+        (first..first + count).for_each(|i| region.chunk(i).huge.set(true));
     }
 }
 
-/// Whether the chunks that asked for huge pages last are not locked.
-static STRIDE: AtomicBool = AtomicBool::new(false);
+/// Whether the chunks that asked for huge pages last are locked.
+static LOCKED: AtomicU8 = AtomicU8::new(UNKNOWN);
+const UNKNOWN: u8 = 0;
+const NO: u8 = 1;
+const YES: u8 = 2;
 
 /// Whether the heap may be committed far ahead of its use: its chunks have huge pages, for which few commitments matter,
-/// and the process does not lock its memory, where the kernel fills all that is committed.
+/// and the process does not lock its memory.
 pub fn may_stride() -> bool {
-    STRIDE.load(Ordering::Relaxed)
+    LOCKED.load(Ordering::Relaxed) == NO
+}
+
+/// Whether the process locks its memory, as far as is known: the kernel fills all that is committed then.
+pub fn is_locked() -> bool {
+    LOCKED.load(Ordering::Relaxed) == YES
 }
 
 /// What is to be reckoned with of a chunk that is begun.
@@ -140,7 +165,7 @@ pub fn reconsider(chunk: &Chunk, outlook: Outlook) {
     }
     let grown = matches!(outlook, Outlook::Whole | Outlook::Rush)
         || BEGUN.load(Ordering::Relaxed) > 2 * PLAIN_CHUNKS;
-    if grown && !chunk.huge.get() {
+    if grown && !chunk.huge.get() && chunk.mapped.get() as usize == CHUNK_PAGES {
         have_huge(chunk);
     }
 }
@@ -148,54 +173,33 @@ pub fn reconsider(chunk: &Chunk, outlook: Outlook) {
 /// Small programs have no part in this.
 #[cold]
 #[inline(never)]
-fn have_huge(chunk: &Chunk) {
+pub fn have_huge(chunk: &Chunk) {
     if policy() == Policy::Auto {
-        chunk.huge.set(mem::want_huge_pages(chunk.addr(), CHUNK));
-        open(chunk);
+        let has = mem::want_huge_pages(chunk.addr(), CHUNK);
+        borders::set_huge(chunk, has);
+        chunk.kept_broken.set(false);
     }
 }
-
-/// Notes that a chunk is not closed to huge pages any more.
-fn open(chunk: &Chunk) {
-    if chunk.kept_broken.replace(false) {
-        KEPT_BROKEN.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// A chunk got another's memory and mapping: what was asked for there holds here.
-pub fn take_over(from: &Chunk, to: &Chunk) {
-    to.huge.set(from.huge.get());
-    to.broken.set(from.broken.get());
-    match from.kept_broken.get() {
-        true => kept_broken(to),
-        false => open(to),
-    }
-}
-
-/// Chunks that huge pages were forbidden in because part of their memory went back. Each may be a
-/// mapping of its own to the system, which allows 65,530 by default.
-static KEPT_BROKEN: AtomicUsize = AtomicUsize::new(0);
-const MOST_KEPT_BROKEN: usize = 8192;
 
 /// Whether a chunk whose huge page breaks is to stay without.
 pub fn may_stay_broken() -> bool {
-    policy() == Policy::Auto && KEPT_BROKEN.load(Ordering::Relaxed) < MOST_KEPT_BROKEN
+    policy() == Policy::Auto && mappings::may_split()
 }
 
 /// Part of a chunk's memory went back: keeps the system from putting a huge page in the place of what is
 /// left. Where huge pages are asked for, `khugepaged` does so by and by with any 2 MiB of which a single
 /// page is there (its `max_ptes_none` is 511 by default), and the memory that went back would be there
 /// again, in a process that does nothing. For a chunk that does not become vacant meanwhile.
+#[inline(never)]
 pub fn keep_broken(chunk: &Chunk) {
     mem::forbid_huge_pages(chunk.addr(), CHUNK);
 }
 
 /// Notes that [`keep_broken`] was called, under the page heap's lock.
+#[inline(never)]
 pub fn kept_broken(chunk: &Chunk) {
-    chunk.huge.set(false);
-    if !chunk.kept_broken.replace(true) {
-        KEPT_BROKEN.fetch_add(1, Ordering::Relaxed);
-    }
+    borders::set_huge(chunk, false);
+    chunk.kept_broken.set(true);
 }
 
 #[cfg(test)]
@@ -203,7 +207,6 @@ pub(super) mod tests {
     use super::super::pace::PACE;
     use super::super::{PageHeap, heaps};
     use super::*;
-    use crate::class::PAGE;
     use crate::testing::alone;
     use std::thread;
     use std::time::{Duration, Instant};

@@ -6,10 +6,12 @@
 //! costs less than a chunk's memory does. So who can copy asks for growth within [`Reach::Backed`].
 
 use super::PageHeap;
+use super::borders::Row;
 use super::state::State;
 use crate::class::PAGE;
 use crate::space::Region;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
+use crate::sys::mappings;
 
 /// How far a run may go to stay where it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,12 +43,24 @@ impl PageHeap {
         if !s.is_free(more, count) {
             return None;
         }
+        let may_move = reach == Reach::Backed && old >= CHUNK_PAGES;
+        if comes_to_another && may_move && mappings::are_any() && is_parted(more, end) {
+            return None;
+        }
         let mut zeroed = true;
         s.span(more, count, |s, chunk, start, len| {
             zeroed &= s.take(chunk, start, len)
         });
         Some(zeroed)
     }
+}
+
+/// Whether what is added from `more` to `end` to a run is of another mapping than its end, or of several. Who can
+/// move the run in one call as long as it is one had better do so.
+#[cold]
+#[inline(never)]
+fn is_parted(more: usize, end: usize) -> bool {
+    Row::of(more - PAGE, end - more + PAGE).is_some_and(|row| !row.has_one_shift())
 }
 
 impl State {
@@ -89,7 +103,9 @@ impl State {
             return false;
         }
         let first = region.index_at(more);
-        self.pool.recommit(region.chunk(first), upto - first)
+        let last = region.chunk(upto - 1);
+        let is_mapped = last.mapped.get() as usize == CHUNK_PAGES || self.map_span(more, pages);
+        is_mapped && self.pool.recommit(region.chunk(first), upto - first)
     }
 }
 

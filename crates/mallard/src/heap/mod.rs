@@ -7,10 +7,11 @@
 //! - A run freed becomes dirty pages of its chunk. Dirty pages go back to the system along a curve
 //!   (`decay`), in an order that `victims` chooses, with system calls of `purge`, outside the lock.
 //!   `advice` makes the calls.
+//! - `surplus` has most of a heap that is torn down go back though nobody looks at the clock.
 //! - `watch` tells the thread that sleeps until there is something to return, and the one that frees
 //!   more than may stay.
-//! - `huge_pages` decides which chunks ask for huge pages, by how fast the heap grows (`pace`) among others; `moves`
-//!   brings those of vacant chunks to a long run.
+//! - `huge_pages` decides which chunks ask for huge pages, by how fast the heap grows (`pace`) and by what owners of
+//!   long runs write to (`touch`) among others; `moves` brings those of vacant chunks to a long run.
 //! - There can be several page heaps (`heaps`), each with chunks of its own: one for every node of
 //!   memory where a machine has several (`nodes`), one for each arena made by hand (`apart`). One of a
 //!   node that has no memory left takes from another; one of an arena may take from functions of the
@@ -23,6 +24,7 @@
 pub mod advice;
 mod apart;
 mod aside;
+mod borders;
 mod decay;
 mod filler;
 mod heaps;
@@ -38,8 +40,10 @@ mod pool;
 mod purge;
 mod rows;
 mod state;
+mod surplus;
 #[cfg(test)]
 mod tests;
+mod touch;
 mod victims;
 mod watch;
 
@@ -50,13 +54,14 @@ use crate::space::{HeapId, Region};
 use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use crate::sys::count::Kind;
 use crate::sys::lock::{Guard, Mutex, RawLock};
-use crate::sys::time;
+use crate::sys::{mappings, time};
 use heaps::Heaps;
 pub use heaps::{FIRST, HEAP, make_apart, making};
 pub use in_place::Reach;
 use lent::Lending;
 pub use state::NATURAL_MAX;
 use state::State;
+use victims::Batches;
 pub use watch::{BELL, Cap};
 
 /// Consecutive pages that are the holder's.
@@ -158,6 +163,8 @@ pub struct PageHeap {
     apart: bool,
     /// Rounds of purging so far.
     rounds: AtomicU32,
+    /// All bits of the bytes from which on a block's memory goes back when it is freed, turned: 0 is for none.
+    not_oversize: AtomicUsize,
     lending: Lending,
     /// Last of what small programs touch: it begins with that.
     state: Mutex<State>,
@@ -166,6 +173,7 @@ pub struct PageHeap {
     purging: Mutex<()>,
     /// The refresh of the statistics that it was told in last.
     told: AtomicU32,
+    batches: Batches,
 }
 
 impl PageHeap {
@@ -176,6 +184,8 @@ impl PageHeap {
             purging: Mutex::named(Kind::Purging, ()),
             rounds: AtomicU32::new(0),
             told: AtomicU32::new(0),
+            batches: Batches::new(),
+            not_oversize: AtomicUsize::new(0),
             lending: Lending::new(),
             at_once: AtomicBool::new(false),
             ever_freed: AtomicBool::new(false),
@@ -237,6 +247,29 @@ impl PageHeap {
     pub fn decay_times(&self) -> (i64, i64) {
         let s = self.state.lock();
         (s.dirty.time_ms(), s.muzzy.time_ms())
+    }
+
+    /// The bytes from which on the memory of a block goes back when it is freed.
+    pub fn oversize(&self) -> usize {
+        !self.not_oversize.load(Ordering::Relaxed)
+    }
+
+    pub fn set_oversize(&self, bytes: usize) {
+        self.not_oversize.store(!bytes, Ordering::Relaxed);
+    }
+
+    /// Takes a run back without the memory behind it, unless pages are to stay for ever, or a hook would have to be asked.
+    pub fn free_at_once(&self, addr: usize, pages: usize) {
+        let stays = self.decay_times().0 < 0 || self.lending.is_on();
+        match !stays && advice::clear(addr, pages * PAGE) {
+            true => self.free_as(addr, pages, Backing::Clean),
+            false => self.free(addr, pages),
+        }
+    }
+
+    /// Where the pages are counted that are in use.
+    pub fn used_at(&self) -> *mut usize {
+        &raw mut self.state.lock().totals.used
     }
 
     /// A run of `pages` pages at a multiple of `align` bytes.
@@ -328,11 +361,6 @@ impl PageHeap {
             .find_map(|heap| heap.state.lock().alloc(pages, align))
     }
 
-    /// Has memory for chunks that are committed from now on come from the node.
-    fn bind(&self, node: usize) {
-        self.state.lock().pool.bind(node);
-    }
-
     /// Takes a run of this page heap back.
     fn free(&self, addr: usize, pages: usize) {
         self.free_as(addr, pages, Backing::Dirty);
@@ -340,7 +368,18 @@ impl PageHeap {
 
     /// Takes back a run whose memory is no longer there, or is old contents.
     fn free_as(&self, addr: usize, pages: usize, backing: Backing) {
+        if mappings::are_many() {
+            return self.free_where_many(addr, pages, backing);
+        }
+        self.free_run(addr, pages, backing);
+    }
+
+    #[inline(never)]
+    fn free_run(&self, addr: usize, pages: usize, backing: Backing) {
         let mut s = self.state.lock();
+        if pages > touch::LONG && backing == Backing::Dirty && s.touch.is_due() {
+            s.see_touched(addr, pages);
+        }
         s.span(addr, pages, |s, chunk, start, len| {
             s.give(chunk, start, len, backing)
         });
@@ -354,6 +393,9 @@ impl PageHeap {
             s.span(addr, pages, |s, chunk, start, len| {
                 s.give(chunk, start, len, Backing::Dirty)
             });
+            if mappings::are_many() {
+                s.rejoin(addr, pages * PAGE);
+            }
         }
         self.freed(s);
     }

@@ -6,23 +6,22 @@
 //! the page table and copies nothing. The source keeps its addresses, without memory.
 //!
 //! What is moved holds old contents, and decays no more: it is for callers to whom these are as good as zeros, and goes to
-//! what they asked for, not to the rest of its class. A chunk that was moved to is a mapping of its own to the system from
-//! then on, of which a process may have 65,530: [`MOST`] are moved to at most. Who moves holds the right to purge,
+//! what they asked for, not to the rest of its class. Neighbours that are moved together are one mapping of their own
+//! from then on; where there are many of these (`sys::mappings`), nothing is moved. Who moves holds the right to purge,
 //! so that a fork finds nothing on its way; where somebody else holds it, nothing is moved. Page heaps that serve one arena
 //! alone, and memory that hooks lent, do not take part.
+//!
+//! Blocks that grow are moved as well ([`Heaps::move_block`]): what is one mapping in one call, which makes it longer, too.
 
+use super::borders::{self, Row, look};
 use super::huge_pages::{self, Outlook};
 use super::state::State;
 use super::{Backing, Heaps, PageHeap, Run};
 use crate::class::PAGE;
 use crate::space::Region;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
-use crate::sys::atomic::{AtomicUsize, Ordering};
+use crate::sys::mappings;
 use crate::sys::mem::{self, Moved};
-
-/// Chunks that may be moved to, and how many of them were.
-const MOST: usize = 4096;
-static DESTINATIONS: AtomicUsize = AtomicUsize::new(0);
 
 /// Chunks moved for one run at most; of a longer one that many are a small part.
 const AT_ONCE: usize = 16;
@@ -31,17 +30,52 @@ const LOOKS: usize = 256;
 /// A chunk's memory is moved if it has so many pages at least.
 pub(super) const WORTH: usize = CHUNK_PAGES * 3 / 4;
 
-/// What is to be moved for one run. The sources are allocated meanwhile, so that nobody else has them.
+/// What is to be moved for one run: from which chunk to which, from the highest of both down, so that neighbours stay
+/// neighbours. The sources are allocated meanwhile, so that nobody else has them.
 struct Plan {
-    sources: [Option<&'static Chunk>; AT_ONCE],
-    destinations: [Option<&'static Chunk>; AT_ONCE],
+    pairs: [Option<(&'static Chunk, &'static Chunk)>; AT_ONCE],
 }
 
 impl Plan {
-    fn pairs(&self) -> impl Iterator<Item = (&'static Chunk, &'static Chunk)> {
-        let sources = self.sources.iter().flatten();
-        let pairs = sources.zip(self.destinations.iter().flatten());
-        pairs.map(|(from, to)| (*from, *to))
+    fn pair(&self, i: usize) -> Option<(&'static Chunk, &'static Chunk)> {
+        *self.pairs.get(i)?
+    }
+
+    /// How many pairs from the `i`-th on are neighbours on either side and may be one mapping.
+    #[inline(never)]
+    fn row(&self, i: usize) -> usize {
+        let mut n = 0;
+        let mut last = None;
+        while let Some((from, to)) = self.pair(i + n) {
+            let goes_on = last.is_none_or(|(f, t): (&Chunk, &Chunk)| {
+                f.addr() == from.addr() + CHUNK
+                    && t.addr() == to.addr() + CHUNK
+                    && look(f) == look(from)
+            });
+            if !goes_on {
+                break;
+            }
+            last = Some((from, to));
+            n += 1;
+        }
+        n
+    }
+
+    /// Makes the moves, each row in a call; tells how many pairs were moved, and what became of the next.
+    fn carry_out(&self) -> (usize, Moved) {
+        let (mut done, mut room) = (0, mappings::room_for_few());
+        while room >= 2 {
+            let n = self.row(done);
+            let Some((from, to)) = self.pair((done + n).wrapping_sub(1)).filter(|_| n > 0) else {
+                break;
+            };
+            room -= 2;
+            match mem::move_pages(from.addr(), n * CHUNK, to.addr()) {
+                Moved::Yes => done += n,
+                other => return (done, other),
+            }
+        }
+        (done, Moved::Yes)
     }
 }
 
@@ -52,20 +86,26 @@ fn may_move(chunk: &Chunk) -> bool {
     is_free && chunk.is_whole() && chunk.dirty.count() >= WORTH
 }
 
-/// Whether a chunk of a run may be moved to: there may be a mapping of its own for it, and it is to have a huge page, or
+/// Whether a chunk of a run may be moved to: it is to have a huge page, or
 /// small ones because it is the end of a block of which less than half was asked for: memory that is there
 /// already costs it nothing.
 fn may_be_moved_to(chunk: &Chunk) -> bool {
-    chunk.bare.get()
-        && (chunk.is_whole() || chunk.kept_broken.get())
-        && (chunk.moved_to.get() || DESTINATIONS.load(Ordering::Relaxed) < MOST)
+    chunk.bare.get() && (chunk.is_whole() || chunk.kept_broken.get())
 }
 
 /// A chunk got the memory of another, and with it the other's mapping.
 #[inline(never)]
 fn moved(from: &Chunk, to: &Chunk) {
-    huge_pages::take_over(from, to);
-    DESTINATIONS.fetch_add(!to.moved_to.replace(true) as usize, Ordering::Relaxed);
+    to.broken.set(from.broken.get());
+    to.kept_broken.set(from.kept_broken.get());
+    let huge = Some(from.huge.get());
+    Row::of_one(to).become_one(shift(from, to.addr()), from.apart.get(), huge);
+}
+
+/// What the mapping of a chunk is shifted by after a move.
+fn shift(from: &Chunk, to: usize) -> i32 {
+    let way = (from.addr() as isize - to as isize) / CHUNK as isize;
+    from.shift.get() + way as i32
 }
 
 impl State {
@@ -73,32 +113,35 @@ impl State {
     /// first; as many as are found.
     fn plan_moves(&mut self, run: &Run, pages: usize, wanted: usize) -> Plan {
         let mut plan = Plan {
-            sources: [None; AT_ONCE],
-            destinations: [None; AT_ONCE],
+            pairs: [None; AT_ONCE],
         };
+        let mut destinations = [None; AT_ONCE];
         let mut count = 0;
         self.span(run.addr, pages, |_, chunk, _, len| {
             if len == CHUNK_PAGES
                 && chunk.addr() - run.addr < wanted * PAGE
                 && may_be_moved_to(chunk)
-                && let Some(place) = plan.destinations.get_mut(count)
+                && let Some(place) = destinations.get_mut(count)
             {
                 *place = Some(chunk);
                 count += 1;
             }
         });
+        let mut destinations = destinations.into_iter().rev().flatten();
         let (mut found, mut looks) = (0, 0);
-        for region in Region::all().rev() {
+        'search: for region in Region::all().rev() {
             for i in region.resident(self.pool.heap()).descending() {
                 if found == count || looks == LOOKS {
-                    return plan;
+                    break 'search;
                 }
                 looks += 1;
                 let chunk = region.chunk(i);
-                if may_move(chunk) {
+                if may_move(chunk)
+                    && let Some(to) = destinations.next()
+                {
                     self.begin(chunk, Outlook::Usual);
                     self.take_begun(chunk, 0, CHUNK_PAGES);
-                    plan.sources[found] = Some(chunk);
+                    plan.pairs[found] = Some((chunk, to));
                     found += 1;
                     self.watch.set_under_way(found * CHUNK_PAGES);
                 }
@@ -115,63 +158,134 @@ impl PageHeap {
     #[inline(never)]
     pub(super) fn move_in(&self, run: &mut Option<Run>, pages: usize, wanted: usize) {
         let Some(new) = run else { return };
-        if self.apart || self.borrows() {
+        if self.apart || self.borrows() || mappings::room_for_few() < 2 {
             return;
         }
         let Some(_hold) = self.hold(false) else {
             return;
         };
         let plan = self.state.lock().plan_moves(new, pages, wanted);
-        if plan.sources[0].is_none() {
+        if plan.pair(0).is_none() {
             return;
         }
-        let (mut done, mut lost) = (0, false);
-        for (from, to) in plan.pairs() {
-            match mem::move_pages(from.addr(), CHUNK, to.addr()) {
-                Moved::Yes => done += 1,
-                Moved::No => break,
-                Moved::Lost => {
-                    lost = true;
-                    break;
-                }
-            }
-        }
+        let (done, next) = plan.carry_out();
+        let failed = match next {
+            Moved::Yes => 0..0,
+            _ => done..done + plan.row(done),
+        };
         let mut s = self.state.lock();
-        for (i, (from, to)) in plan.pairs().enumerate() {
+        for (i, (from, to)) in plan.pairs.iter().flatten().enumerate() {
             let backing = if i < done {
                 moved(from, to);
                 Backing::Clean
             } else {
                 Backing::Dirty
             };
-            if i == done {
+            if failed.contains(&i) {
                 // Perhaps it is several mappings. The other may be a new one, of which nothing was asked.
                 from.stays.set(true);
-                to.huge.set(false);
+                borders::set_huge(to, false);
             }
             s.give(from, 0, CHUNK_PAGES, backing);
             s.watch.returned(CHUNK_PAGES);
+            if i < done {
+                s.rejoin(from.addr(), CHUNK);
+            }
         }
         new.zeroed &= done == 0;
-        if lost {
+        if next == Moved::Lost {
             *run = None;
         }
     }
 }
 
 impl Heaps {
-    /// Memory of so many bytes was moved from whole chunks of a block to those of its new place.
+    /// Moves whole chunks of a block to the beginning of a run of `wide` bytes, whole chunks too. Tells how many
+    /// bytes were moved, and what became of the rest. With [`Moved::Yes`] and [`Moved::Torn`] all were moved, in one
+    /// call, and the rest of the run reads as zeros.
     #[cold]
     #[inline(never)]
-    pub fn chunks_moved(&self, from: usize, to: usize, bytes: usize) {
-        let (Some(heap), Some(old), Some(new)) =
-            (self.of(to), Region::find(from), Region::find(to))
-        else {
-            return;
+    pub fn move_block(&self, from: usize, bytes: usize, to: usize, wide: usize) -> (usize, Moved) {
+        let heaps = (self.of(from), self.of(to));
+        let rows = (Row::of(from, bytes), Row::of(to, wide));
+        let ((Some(old_heap), Some(new_heap)), (Some(old), Some(new))) = (heaps, rows) else {
+            return (0, Moved::No);
         };
-        let _state = heap.state.lock();
-        for at in (0..bytes).step_by(CHUNK) {
-            moved(old.chunk_of(from + at), new.chunk_of(to + at));
+        if !mappings::may_split() {
+            return (0, Moved::No);
+        }
+        let is_one = old_heap.have_alike(old);
+        let mut how = Moved::No;
+        if is_one {
+            how = mem::move_mapping(from, bytes, to, wide);
+        }
+        match how {
+            Moved::Yes | Moved::Torn => {
+                new_heap.have_moved(old, new);
+                if how == Moved::Yes {
+                    old_heap.have_fresh(old);
+                }
+                return (bytes, how);
+            }
+            Moved::Emptied => new_heap.have_fresh(new),
+            Moved::Lost => return (0, how),
+            Moved::No => {}
+        }
+        // It is several mappings, and becomes as many at its new place.
+        let mut moved = 0;
+        while moved < bytes && !mappings::are_many() {
+            how = mem::move_pages(from + moved, CHUNK, to + moved);
+            if how != Moved::Yes {
+                break;
+            }
+            let _state = new_heap.state.lock();
+            let i = moved / CHUNK;
+            self::moved(old.at(i), new.at(i));
+            moved += CHUNK;
+        }
+        match how {
+            Moved::Lost => (moved, how),
+            _ => (moved, Moved::No),
+        }
+    }
+}
+
+impl PageHeap {
+    /// Fresh memory without advice is in the place of the row, whose chunks had the same.
+    #[inline(never)]
+    fn have_fresh(&self, row: Row) {
+        let _state = self.state.lock();
+        let huge = row.at(row.len - 1).huge.get();
+        row.become_one(0, mappings::is_forked(), Some(huge));
+        row.advise();
+    }
+
+    /// Asks for huge pages in all chunks if they are asked for in any; tells whether they may be one mapping.
+    fn have_alike(&self, row: Row) -> bool {
+        let _state = self.state.lock();
+        let any = (0..row.len).any(|i| row.at(i).huge.get());
+        for i in 0..row.len {
+            if any && !row.at(i).huge.get() {
+                huge_pages::have_huge(row.at(i));
+            }
+        }
+        row.is_one()
+    }
+
+    /// The new chunks have got the mapping of the old ones, which is as long as the new row now.
+    fn have_moved(&self, old: Row, new: Row) {
+        let _state = self.state.lock();
+        let (from, to) = (old.at(0), new.at(0).addr());
+        // A block that was short had small pages; this one would have huge ones.
+        let is_to_have = !from.huge.get() && new.at(new.len - 1).huge.get();
+        let huge = from.huge.get() || is_to_have && mem::want_huge_pages(to, new.bytes());
+        new.become_one(shift(from, to), from.apart.get(), Some(huge));
+        for i in 0..new.len {
+            let has = |what: fn(&Chunk) -> bool| i < old.len && what(old.at(i));
+            new.at(i).broken.set(has(|c| c.broken.get()));
+            new.at(i)
+                .kept_broken
+                .set(!huge && has(|c| c.kept_broken.get()));
         }
     }
 }

@@ -8,18 +8,25 @@
 //! `retain` is off: then vacant chunks are given up whole, and committed anew when they are needed.
 //! A [`Pool`] is the part of a page heap that does this, under the page heap's lock.
 
+use super::borders::{self, Row};
 use super::huge_pages;
 use super::lent::find_row;
-use crate::space::chunk::{CHUNK, Chunk};
+use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
+use crate::space::meta;
 use crate::space::region::{self, ChunkSet, End, Growing, HeapId, Region};
-use crate::sys::{mem, numa};
+use crate::sys::mappings;
+use crate::sys::mem::{self, Step};
 
-/// The heap is committed in steps within these bounds, in chunks: half of what it is as long as it is small, then three
-/// times what it is, because each step has to wait until no thread is in a page fault, which with huge pages takes long,
-/// and keeps all others from beginning one meanwhile. By halves for ever where the process locks its memory.
-const SMALL: usize = 16;
+/// The heap is mapped in steps within these bounds, in chunks: half of what it is as long as it is small, then as much
+/// as it is, because each step has to wait until no thread is in a page fault, which with huge pages takes long,
+/// and keeps all others from beginning one meanwhile. No more than is needed where the process locks its memory.
+const SMALL: usize = 8;
 const LEAST_STEP: usize = 2;
 const LARGEST_STEP: usize = 256;
+/// What is mapped first, in pages: enough for a small program. And what is mapped together of a chunk that cannot be mapped
+/// whole.
+const FIRST_PAGES: usize = 64;
+const PIECE: usize = 16;
 
 pub struct Pool {
     heap: HeapId,
@@ -27,8 +34,6 @@ pub struct Pool {
     chunks: usize,
     /// Vacant ones of them that are given up.
     decommitted: usize,
-    /// The node that memory is to come from.
-    node: Option<usize>,
     /// One more than the most bytes to grow by at a time, so that 0 is no limit.
     beyond_growth: usize,
     /// The regions that hooks lent, in a list.
@@ -41,10 +46,14 @@ impl Pool {
             heap,
             chunks: 0,
             decommitted: 0,
-            node: None,
             beyond_growth: 0,
             lent: None,
         }
+    }
+
+    /// Says which page heap it is of, before its first use.
+    pub fn set_heap(&mut self, heap: HeapId) {
+        self.heap = heap;
     }
 
     pub fn growth_limit(&self) -> usize {
@@ -102,7 +111,8 @@ impl Pool {
     /// Chunks to grow by, where there is room for more than is needed.
     fn step(&self) -> usize {
         self.within_bounds(match self.chunks {
-            SMALL.. if huge_pages::may_stride() => 3 * self.chunks,
+            SMALL.. if huge_pages::may_stride() => self.chunks,
+            SMALL.. if huge_pages::is_locked() => return 1,
             _ => self.chunks / 2,
         })
     }
@@ -115,17 +125,6 @@ impl Pool {
     fn within_bounds(&self, step: usize) -> usize {
         step.clamp(LEAST_STEP, LARGEST_STEP)
             .min((self.growth_limit() / CHUNK).max(1))
-    }
-
-    /// Has memory for chunks that are committed from now on come from the node.
-    pub fn bind(&mut self, node: usize) {
-        self.node = Some(node);
-    }
-
-    fn prefer_node(&self, at: usize, chunks: usize) {
-        if let Some(node) = self.node {
-            numa::prefer(at, chunks * CHUNK, node);
-        }
     }
 
     /// The page heap that this is a part of.
@@ -159,7 +158,8 @@ impl Pool {
         self.recommit(first, n).then_some(first)
     }
 
-    /// Makes sure that neighbouring vacant chunks can be touched; false when the system has no memory.
+    /// Makes sure that neighbouring vacant chunks can be touched, but for a part of the last one that is not mapped; false
+    /// when the system has no memory.
     pub fn recommit(&mut self, first: &'static Chunk, n: usize) -> bool {
         let region = first.region();
         let i = region.index_of(first);
@@ -174,15 +174,10 @@ impl Pool {
     fn recommit_one(&mut self, chunk: &Chunk) -> bool {
         let at = chunk.addr();
         let done = mem::commit(at, CHUNK);
-        if done && chunk.huge.get() {
-            mem::want_huge_pages(at, CHUNK);
-        } else if done && huge_pages::forbid_at_first() {
-            mem::forbid_huge_pages(at, CHUNK);
-        }
         if done {
-            self.prefer_node(at, 1);
+            Row::of_one(chunk).advise();
         }
-        chunk.committed.set(done);
+        borders::set_committed(Row::of_one(chunk), done);
         self.decommitted -= done as usize;
         done
     }
@@ -191,7 +186,8 @@ impl Pool {
     pub fn decommit_vacant(&mut self) {
         for region in Region::all() {
             let (vacant, resident) = self.sets(region);
-            let idle = |i: usize| !resident.contains(i) && region.chunk(i).committed.get();
+            let is_whole = |c: &Chunk| c.committed.get() && c.mapped.get() as usize == CHUNK_PAGES;
+            let idle = |i: usize| !resident.contains(i) && is_whole(region.chunk(i));
             let mut at = 0;
             while let Some(start) = vacant.next_member(at) {
                 at = start;
@@ -200,8 +196,13 @@ impl Pool {
                 }
                 if at == start {
                     at += 1;
-                } else if mem::decommit(region.chunk(start).addr(), (at - start) * CHUNK) {
-                    (start..at).for_each(|i| region.chunk(i).committed.set(false));
+                } else if mappings::may_split()
+                    && mem::decommit(region.chunk(start).addr(), (at - start) * CHUNK)
+                {
+                    let first = region.chunk(start).addr();
+                    if let Some(row) = Row::of(first, (at - start) * CHUNK) {
+                        borders::set_committed(row, false);
+                    }
                     self.decommitted += at - start;
                 }
             }
@@ -267,35 +268,70 @@ impl Pool {
 
     fn grow(&mut self, n: usize, align: usize, reserve: usize) -> Option<&'static Chunk> {
         let growing = region::growing();
-        if Region::all().len() > 0
-            && let Some(grown) = self.grow_in_place(&growing, n, align)
-        {
-            return grown;
+        if n == 1 && align <= CHUNK && reserve == 0 && huge_pages::is_first() {
+            let forbid = huge_pages::forbid_at_first();
+            let first = Region::begin_first(&growing, self.heap, FIRST_PAGES, forbid);
+            if let Some(first) = first {
+                huge_pages::count_first();
+                self.chunks += 1;
+                first.region().vacant(self.heap).insert(0);
+                return Some(first);
+            }
         }
-        let size = region::preferred_size(reserve);
+        self.grow_further(&growing, n, align, reserve)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow_further(
+        &mut self,
+        growing: &Growing,
+        n: usize,
+        align: usize,
+        reserve: usize,
+    ) -> Option<&'static Chunk> {
+        match self.grow_in_place(growing, n, align) {
+            Some(grown) => grown,
+            None => self.grow_elsewhere(growing, n, align, reserve),
+        }
+    }
+
+    // Apart: few programs have a second region.
+    #[cold]
+    #[inline(never)]
+    fn grow_elsewhere(
+        &mut self,
+        growing: &Growing,
+        n: usize,
+        align: usize,
+        reserve: usize,
+    ) -> Option<&'static Chunk> {
         let forbid = huge_pages::forbid_at_first();
-        Region::make(&growing, size, n, align, forbid, |made| {
+        Region::make(growing, reserve, n, align, forbid, |made| {
             let [_, end] = made.ends(self.heap);
             let end = end?;
             let start = aligned(made, end.at, align);
-            self.commit(&growing, made, end, missing(start, n, end)?)?;
-            Some(made.chunk(start))
+            let is_done = self.commit(growing, made, end, missing(start, n, end)?) == Step::Done;
+            is_done.then(|| made.chunk(start))
         })
     }
 
     /// Has a region grow that there is, where one has the room. If the system then has no memory for it, it has none
-    /// elsewhere either.
-    #[cold]
-    #[inline(never)]
+    /// elsewhere either; where the addresses are somebody else's, that region has no such room any more.
     fn grow_in_place(
         &mut self,
         growing: &Growing,
         n: usize,
         align: usize,
     ) -> Option<Option<&'static Chunk>> {
-        let (region, start, end) = self.room_for(n, align)?;
-        let committed = missing(start, n, end).and_then(|n| self.commit(growing, region, end, n));
-        Some(committed.map(|()| region.chunk(start)))
+        loop {
+            let (region, start, end) = self.room_for(n, align)?;
+            match self.commit(growing, region, end, missing(start, n, end)?) {
+                Step::Done => return Some(Some(region.chunk(start))),
+                Step::Refused => return Some(None),
+                Step::Taken => {}
+            }
+        }
     }
 
     /// A region with an end at which so many chunks can be committed, and where the first would be.
@@ -317,6 +353,8 @@ impl Pool {
 
     /// Commits at least the chunks from a row's end up to the chunk `upto`, where these are this
     /// heap's to commit.
+    #[cold]
+    #[inline(never)]
     pub fn extend(&mut self, region: &'static Region, end: usize, upto: usize) -> Option<()> {
         let growing = region::growing();
         let end = region.end_at(end);
@@ -324,28 +362,65 @@ impl Pool {
         if missing > end.room {
             return None;
         }
-        self.commit(&growing, region, end, missing)
+        (self.commit(&growing, region, end, missing) == Step::Done).then_some(())
     }
 
-    /// Commits at least `least` chunks, for which there is room; they are vacant and clean.
+    /// Commits at least `least` chunks, for which there is room; they are vacant and clean. Of the last one that may be
+    /// a part.
     fn commit(
         &mut self,
         growing: &Growing,
         region: &'static Region,
         end: End,
         least: usize,
-    ) -> Option<()> {
-        let step = self.step().max(least).min(end.room);
-        let grow = |n: usize| region.grow(growing, self.heap, end.at, n).then_some(n);
-        let count = grow(step).or_else(|| grow(least))?;
-        let fresh = end.at..end.at + count;
-        self.prefer_node(region.heap() + end.at * CHUNK, count);
-        huge_pages::prepare(growing, region, fresh.clone());
+    ) -> Step {
+        let mut pages = self.step().max(least).min(end.room) * CHUNK_PAGES;
+        let grow = |pages, is_least| {
+            let lengthen = !huge_pages::is_locked();
+            region.grow(growing, self.heap, end.at, pages, lengthen, is_least)
+        };
+        let mut step = grow(pages, false);
+        if step != Step::Done {
+            meta::set_aside(self.chunks * CHUNK);
+            (step, pages) = retry(least, grow);
+            if step != Step::Done {
+                return step;
+            }
+        }
+        let count = pages.div_ceil(CHUNK_PAGES);
+        huge_pages::prepare(growing, region, end.at, count);
         let vacant = region.vacant(self.heap);
-        fresh.for_each(|i| vacant.insert(i));
         self.chunks += count;
-        Some(())
+        (end.at..end.at + count).for_each(|i| vacant.insert(i));
+        Step::Done
     }
+
+    /// Maps a chunk up to one of its pages, or all of it.
+    pub fn map_rest(&mut self, chunk: &'static Chunk, page: usize) -> Step {
+        let growing = region::growing();
+        let region = chunk.region();
+        let i = region.index_of(chunk);
+        let map = |pages| region.map_rest(&growing, i, pages);
+        let mut step = map(CHUNK_PAGES);
+        if step == Step::Refused {
+            meta::set_aside(self.chunks * CHUNK);
+            step = map(page.next_multiple_of(PIECE).min(CHUNK_PAGES));
+        }
+        step
+    }
+}
+
+/// As few chunks as serve, or all but most of the last of them.
+#[cold]
+#[inline(never)]
+fn retry(least: usize, grow: impl Fn(usize, bool) -> Step) -> (Step, usize) {
+    let mut pages = least * CHUNK_PAGES;
+    let mut step = grow(pages, true);
+    if step == Step::Refused {
+        pages -= CHUNK_PAGES - PIECE;
+        step = grow(pages, false);
+    }
+    (step, pages)
 }
 
 /// The first chunk index at or after `i` that stands at a multiple of `align`.

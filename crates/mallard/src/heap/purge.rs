@@ -18,7 +18,7 @@ use crate::class::PAGE;
 use crate::space::chunk::CHUNK_PAGES;
 use crate::sys::atomic::Ordering;
 use crate::sys::lock::Guard;
-use crate::sys::time;
+use crate::sys::{mappings, time};
 
 /// Pages tried at once where a larger range was refused: a multiple of any system's page.
 const PIECE: usize = 64;
@@ -44,8 +44,12 @@ impl PageHeap {
         let now = time::now_ms();
         if let Some(mut s) = self.state.try_lock() {
             let due = s.due(now);
+            let surplus = s.surplus(now);
             drop(s);
             self.purge(due);
+            if let Some(limit) = surplus {
+                self.shed(limit);
+            }
         }
     }
 
@@ -109,11 +113,18 @@ impl PageHeap {
         // would outrun the cap.
         // Who resets an arena frees pages while it holds the flag.
         let wait = !self.lending.is_on();
-        let Some(hold) = self.hold(wait) else { return };
+        let Some(mut hold) = self.hold(wait) else {
+            return;
+        };
         let limit = limit(&mut self.state.lock());
         if let Some(limit) = limit {
             // The cap holds for nearly full chunks too, and what it is about is memory in use.
-            self.purge_round(&hold, Goal::down_to(limit), Step::DirtyToClean, Spare::REST);
+            self.purge_round(
+                &mut hold,
+                Goal::down_to(limit),
+                Step::DirtyToClean,
+                Spare::REST,
+            );
         }
     }
 
@@ -121,9 +132,9 @@ impl PageHeap {
     #[cold]
     pub(super) fn shed(&self, limit: usize) {
         // Who purges already does this thread's part too.
-        if let Some(hold) = self.hold(false) {
+        if let Some(mut hold) = self.hold(false) {
             let goal = Goal::down_to(limit);
-            self.purge_round(&hold, goal, Step::DirtyToClean, Spare::PARTLY_USED);
+            self.purge_round(&mut hold, goal, Step::DirtyToClean, Spare::PARTLY_USED);
         }
     }
 
@@ -161,26 +172,28 @@ impl PageHeap {
             most: due.pages,
         };
         // Who purges already does this thread's part too.
-        if let Some(hold) = self.hold(false) {
-            self.purge_round(&hold, goal, step, spare);
+        if let Some(mut hold) = self.hold(false) {
+            self.purge_round(&mut hold, goal, step, spare);
         }
     }
 
     /// Returns all free memory now, also the few free pages of nearly full chunks. Tells whether
     /// anything was returned.
     pub fn purge_all(&self) -> bool {
-        self.hold(true).is_some_and(|hold| self.purge_held(&hold))
+        self.hold(true)
+            .is_some_and(|mut hold| self.purge_held(&mut hold))
     }
 
     /// The same for who may return memory already.
-    pub(super) fn purge_held(&self, hold: &Hold) -> bool {
+    pub(super) fn purge_held(&self, hold: &mut Hold) -> bool {
         let all = Goal::down_to(0);
         let dirty = self.purge_round(hold, all, Step::DirtyToClean, Spare::NONE);
         let muzzy = self.purge_round(hold, all, Step::MuzzyToClean, Spare::NONE);
         dirty | muzzy
     }
 
-    fn purge_round(&self, _: &Hold, mut goal: Goal, step: Step, spare: Spare) -> bool {
+    fn purge_round(&self, hold: &mut Hold, mut goal: Goal, step: Step, spare: Spare) -> bool {
+        let batch = self.batches.of(hold);
         let round = self.rounds.load(Ordering::Relaxed).wrapping_add(1).max(1);
         self.rounds.store(round, Ordering::Relaxed);
         let mut any = self.lending.is_on()
@@ -192,7 +205,7 @@ impl PageHeap {
         let mut first = !any;
         loop {
             let mut s = self.state.lock();
-            let batch = s.take_batch(goal, step, spare, round);
+            s.take_batch(goal, step, spare, round, batch);
             goal.most -= batch.pages.min(goal.most);
             if batch.len == 0 {
                 break;
@@ -201,14 +214,26 @@ impl PageHeap {
             drop(s);
             first = false;
             any |= match batch.lent {
-                true => self.purge_lent(&batch, step, round),
-                false => self.advise(&batch, step, round),
+                true => self.purge_lent(batch, step, round),
+                false => self.advise(batch, step, round),
             };
+            if mappings::are_any() {
+                self.rejoin_batch(batch);
+            }
         }
         if any && !RETAIN.load(Ordering::Relaxed) {
             self.state.lock().pool.decommit_vacant();
         }
         any
+    }
+
+    /// Chunks of a batch that went back join their neighbours.
+    #[cold]
+    fn rejoin_batch(&self, batch: &Batch) {
+        let mut s = self.state.lock();
+        for (range, _) in batch.ranges() {
+            s.rejoin(range.addr, range.pages * PAGE);
+        }
     }
 
     /// Makes the system calls for a batch, then frees its pages; tells whether any went back.
@@ -217,12 +242,12 @@ impl PageHeap {
         let mut backings = [None; BATCH];
         let calls = advice::take(&batch.ranges[..batch.len], step.is_lazy(), &mut backings);
         // Pages of these chunks are marked allocated, so that none becomes vacant meanwhile.
-        let broken = || batch.broken.iter().flatten();
+        let broken = || batch.broken.iter().take(batch.len + 1).flatten();
         broken().for_each(|chunk| huge_pages::keep_broken(chunk));
         let mut s = self.state.lock();
         broken().for_each(|chunk| huge_pages::kept_broken(chunk));
         s.purged(step).advices += calls as u64;
-        for ((range, kind), backing) in batch.ranges().zip(backings) {
+        for ((range, kind), &backing) in batch.ranges().zip(&backings) {
             if backing.is_some() {
                 s.watch.returned(kind);
                 s.give_purged(range, kind, backing, step, round);
@@ -231,7 +256,7 @@ impl PageHeap {
         drop(s);
         // A locked page spoils its range: try again in pieces.
         let mut any = backings[..batch.len].iter().any(Option::is_some);
-        let refused = batch.ranges().zip(backings);
+        let refused = batch.ranges().zip(&backings);
         for ((range, kind), _) in refused.filter(|r| r.1.is_none()) {
             let mut left = kind;
             for piece in pieces(*range) {
@@ -326,6 +351,12 @@ impl State {
         }
     }
 
+    /// How many dirty pages may stay of a heap that is torn down, if there are too many and memory decays at all.
+    fn surplus(&mut self, now: u64) -> Option<usize> {
+        let left = (self.surplus).look(now, self.totals.used, self.totals.dirty);
+        left.filter(|_| self.dirty.time_ms() > 0)
+    }
+
     fn due(&mut self, now: u64) -> AllDue {
         let totals = self.totals;
         AllDue {
@@ -381,9 +412,9 @@ mod tests {
         assert!(core::ptr::eq(chunk, chunk_of(second)));
         heap.free(first, PART);
         let before = heap.totals().dirty_purged.pages;
-        let hold = heap.hold(true).expect("no hooks");
+        let mut hold = heap.hold(true).expect("no hooks");
         heap.purge_round(
-            &hold,
+            &mut hold,
             Goal::down_to(0),
             Step::DirtyToClean,
             Spare::NEARLY_FULL,
@@ -406,8 +437,8 @@ mod tests {
             return heap.free(freed, 2 * CHUNK_PAGES);
         };
         let purge = |limit, spare| {
-            let hold = heap.hold(true).expect("no hooks");
-            heap.purge_round(&hold, Goal::down_to(limit), Step::DirtyToClean, spare);
+            let mut hold = heap.hold(true).expect("no hooks");
+            heap.purge_round(&mut hold, Goal::down_to(limit), Step::DirtyToClean, spare);
         };
         heap.free(freed, 2 * CHUNK_PAGES);
         purge(CHUNK_PAGES, Spare::NEARLY_FULL);
@@ -455,9 +486,13 @@ mod tests {
         });
         let runs = [(); 2].map(|()| heap.alloc(64, PAGE).expect("there is memory").addr);
         heap.free(runs[0], 64);
-        let hold = heap.hold(true).expect("no hooks");
-        let batch =
-            (heap.state.lock()).take_batch(Goal::down_to(0), Step::DirtyToClean, Spare::REST, 1);
+        let mut hold = heap.hold(true).expect("no hooks");
+        let batch = heap.batches.of(&mut hold);
+        let take = |limit, batch: &mut Batch| {
+            let (goal, step) = (Goal::down_to(limit), Step::DirtyToClean);
+            (heap.state.lock()).take_batch(goal, step, Spare::REST, 1, batch);
+        };
+        take(0, batch);
         assert_eq!((batch.pages, heap.totals().dirty), (64, 0));
         let is_gone = AtomicBool::new(false);
         thread::scope(|s| {
@@ -471,14 +506,10 @@ mod tests {
             // Time to go on, for one that does not wait.
             thread::sleep(Duration::from_millis(20));
             is_gone.store(true, Ordering::Release);
-            assert!(heap.advise(&batch, Step::DirtyToClean, 1));
-            assert!(
-                heap.state
-                    .lock()
-                    .take_batch(Goal::down_to(64), Step::DirtyToClean, Spare::REST, 1)
-                    .len
-                    == 0
-            );
+            let batch = heap.batches.of(&mut hold);
+            assert!(heap.advise(batch, Step::DirtyToClean, 1));
+            take(64, batch);
+            assert_eq!(batch.len, 0);
             drop(hold);
         });
         assert_eq!(heap.totals().dirty, 64, "as many as may stay");

@@ -54,7 +54,8 @@ fn first_in<const LENT: bool>(
         }
         left = left.saturating_sub(chunks.len());
         for (i, chunk) in (first..).zip(chunks) {
-            let is_there = chunk.committed.get() && !(LENT && chunk.away.get());
+            let is_whole = chunk.mapped.get() as usize == CHUNK_PAGES;
+            let is_there = chunk.committed.get() && is_whole && !(LENT && chunk.away.get());
             if i != next || !is_there || LENT && chunk.begins.get() {
                 run = 0;
             }

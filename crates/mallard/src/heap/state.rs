@@ -14,6 +14,8 @@ use super::filler::Filler;
 use super::huge_pages::{self, Outlook};
 use super::pace::{self, PACE, Speed};
 use super::pool::Pool;
+use super::surplus::Surplus;
+use super::touch::{self, Touch};
 use super::watch::Watch;
 use super::{Backing, HeapId, RESERVE, Run, Totals, rows};
 use crate::class::PAGE;
@@ -21,6 +23,7 @@ use crate::space::Region;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::sys::atomic::Ordering;
 use crate::sys::bits::Bits512;
+use crate::sys::mem::Step;
 use crate::sys::{time, tls};
 
 /// All that the lock of a page heap guards.
@@ -38,6 +41,8 @@ pub struct State {
     pub dirty: Decay,
     pub filler: Filler,
     pub muzzy: Decay,
+    pub touch: Touch,
+    pub surplus: Surplus,
 }
 
 // So much of a page has room beside the library's other variables.
@@ -49,6 +54,11 @@ unsafe impl Send for State {}
 
 /// The largest alignment that runs have by themselves where they can.
 pub const NATURAL_MAX: usize = 64 * 1024;
+
+/// A gap of one part in so many is more than a huge page is worth. Blocks of a class are up to a fifth longer than what is
+/// wanted, wherever they begin, and of such the heap makes nothing.
+const GAP: usize = 8;
+const GAP_OF_CLASS: usize = 4;
 
 /// What a run of so many pages is aligned to, in pages, where its chunk has such a place: the largest
 /// power of two that divides its length, as the regions of slabs are. So an aligned request most often
@@ -81,6 +91,8 @@ impl State {
             totals: Totals::ZERO,
             dirty: Decay::new(0),
             muzzy: Decay::new(0),
+            touch: Touch::new(),
+            surplus: Surplus::new(),
             watch: Watch::new(),
             is_fixed: false,
         }
@@ -146,52 +158,135 @@ impl State {
     // A part of its caller, near which it stands then in the library's order of code.
     #[inline(always)]
     fn alloc_filed(&mut self, pages: usize, wanted: usize, align: usize) -> Option<Run> {
-        if pages < CHUNK_PAGES && align <= CHUNK {
-            let align_pages = align / PAGE;
-            // A run of the same length may stand right; a longer one surely holds one that does.
-            let longer = (align_pages > 1).then_some(pages + align_pages - 1);
-            for enough in core::iter::once(pages).chain(longer) {
-                let run = (self.filler.find(enough))
-                    .and_then(|chunk| self.alloc_in(chunk, pages, align_pages));
-                if run.is_some() {
-                    return run;
+        let is_short = pages < CHUNK_PAGES && align <= CHUNK;
+        let found = is_short.then(|| self.find_filed(pages, align / PAGE));
+        let (chunk, start) = match found.flatten() {
+            Some(found) => found,
+            None => {
+                if (rows::LEAST..rows::MOST).contains(&pages)
+                    && align == PAGE
+                    && let Some(addr) = rows::find(&self.pool, pages)
+                {
+                    return Some(self.take_row(addr, pages, wanted, align));
                 }
+                let reserve = (!self.is_fixed).then(|| RESERVE.load(Ordering::Relaxed));
+                if !is_short {
+                    return self.alloc_chunks(pages, wanted, align, reserve);
+                }
+                (self.pool.take(1, CHUNK, reserve)?, 0)
             }
+        };
+        if start + pages > chunk.mapped.get() as usize && !self.map_rest(chunk, start + pages) {
+            return self.alloc_beside(chunk, pages, wanted, align);
         }
-        if (rows::LEAST..rows::MOST).contains(&pages)
-            && align == PAGE
-            && let Some(addr) = rows::find(&self.pool, pages)
-        {
-            return Some(self.take_row(addr, pages, wanted));
+        if chunk.is_vacant() {
+            let may_be = pages > touch::LONG || wanted < pages || align > NATURAL_MAX;
+            let in_vain = may_be && self.is_huge_in_vain(pages, wanted, align);
+            self.begin_with(chunk, pages, in_vain);
         }
-        let reserve = (!self.is_fixed).then(|| RESERVE.load(Ordering::Relaxed));
-        if pages >= CHUNK_PAGES || align > CHUNK {
-            let chunks = pages.div_ceil(CHUNK_PAGES);
-            let first = self.pool.take(chunks, align, reserve)?;
-            return Some(self.take_row(first.addr(), pages, wanted));
-        }
-        let chunk = self.pool.take(1, CHUNK, reserve)?;
-        self.alloc_in(chunk, pages, align / PAGE)
-    }
-
-    /// A run inside a chunk that has the room.
-    // A part of its caller, near which it stands then in the library's order of code.
-    #[inline(always)]
-    pub fn alloc_in(
-        &mut self,
-        chunk: &'static Chunk,
-        pages: usize,
-        align_pages: usize,
-    ) -> Option<Run> {
-        let natural = natural_align(pages).max(align_pages);
-        let start = (chunk.free.find_run(pages, natural))
-            .or_else(|| chunk.free.find_run(pages, align_pages))?;
-        let zeroed = self.take(chunk, start, pages);
+        let zeroed = self.take_begun(chunk, start, pages);
         Some(Run {
             addr: chunk.addr() + start * PAGE,
             zeroed,
             bare: zeroed && !chunk.huge.get() && !chunk.region().is_lent(),
         })
+    }
+
+    /// Maps a chunk up to one of its pages, or all of it. What somebody else has the addresses of is in use from then on.
+    #[cold]
+    #[inline(never)]
+    pub fn map_rest(&mut self, chunk: &'static Chunk, page: usize) -> bool {
+        let step = self.pool.map_rest(chunk, page);
+        if step == Step::Taken {
+            let mapped = chunk.mapped.get() as usize;
+            if chunk.is_vacant() {
+                self.begin(chunk, Outlook::Sparse);
+            }
+            self.take_begun(chunk, mapped, CHUNK_PAGES - mapped);
+        }
+        step == Step::Done
+    }
+
+    /// Makes sure that free pages are mapped.
+    #[cold]
+    #[inline(never)]
+    pub fn map_span(&mut self, addr: usize, pages: usize) -> bool {
+        let mut ready = true;
+        self.span(addr, pages, |s, chunk, start, len| {
+            let end = start + len;
+            ready &= end <= chunk.mapped.get() as usize || s.map_rest(chunk, end);
+        });
+        ready
+    }
+
+    /// A run of vacant chunks.
+    #[cold]
+    #[inline(never)]
+    fn alloc_chunks(
+        &mut self,
+        pages: usize,
+        wanted: usize,
+        align: usize,
+        reserve: Option<usize>,
+    ) -> Option<Run> {
+        let chunks = pages.div_ceil(CHUNK_PAGES);
+        let first = self.pool.take(chunks, align, reserve)?;
+        let used = self.totals.used;
+        if self.map_span(first.addr(), pages) {
+            return Some(self.take_row(first.addr(), pages, wanted, align));
+        }
+        // What is another's is in use now: there may be memory elsewhere.
+        match self.totals.used == used {
+            true => None,
+            false => self.alloc_for(pages, wanted, align),
+        }
+    }
+
+    /// A run elsewhere, where a chunk could not be mapped further: others have its addresses, which are
+    /// in use now, or the system gives no memory, and the search passes over the rest of the chunk.
+    #[cold]
+    #[inline(never)]
+    fn alloc_beside(
+        &mut self,
+        chunk: &'static Chunk,
+        pages: usize,
+        wanted: usize,
+        align: usize,
+    ) -> Option<Run> {
+        if !chunk.free.all_in(CHUNK_PAGES - 1, 1) {
+            return self.alloc_for(pages, wanted, align);
+        }
+        let mapped = chunk.mapped.get() as usize;
+        let rest = CHUNK_PAGES - mapped;
+        if chunk.is_vacant() {
+            self.begin(chunk, Outlook::Sparse);
+        }
+        self.take_begun(chunk, mapped, rest);
+        let run = self.alloc_for(pages, wanted, align);
+        self.give(chunk, mapped, rest, Backing::Clean);
+        run
+    }
+
+    /// A filed chunk with room for a run, and where in it.
+    #[inline(always)]
+    fn find_filed(&self, pages: usize, align_pages: usize) -> Option<(&'static Chunk, usize)> {
+        let natural = natural_align(pages).max(align_pages);
+        let mut enough = pages;
+        loop {
+            if let Some(chunk) = self.filler.find(enough) {
+                let start = (chunk.free.find_run(pages, natural))
+                    .or_else(|| chunk.free.find_run(pages, align_pages));
+                if let Some(start) = start {
+                    return Some((chunk, start));
+                }
+            }
+            // A run of the same length may stand right; a longer one surely holds one that does.
+            let longer = pages + align_pages - 1;
+            if enough == longer {
+                return None;
+            }
+            enough = longer;
+        }
     }
 
     /// Adds to a run of `pages` that was just taken others like it, right behind it in its chunk, as far as they
@@ -206,7 +301,8 @@ impl State {
         let start = (run.addr - chunk.addr()) / PAGE;
         let alike = |&n: &usize| {
             let at = start + n * pages;
-            let is_free = at + pages <= CHUNK_PAGES && chunk.free.all_in(at, pages);
+            let end = chunk.mapped.get() as usize;
+            let is_free = at + pages <= end && chunk.free.all_in(at, pages);
             let held = |of: &Bits512| of.count_in(at, pages) > 0;
             is_free && (held(&chunk.dirty) || held(&chunk.muzzy)) != run.zeroed
         };
@@ -218,11 +314,17 @@ impl State {
     }
 
     /// A run of free pages of one or several chunks.
-    pub fn take_row(&mut self, addr: usize, pages: usize, wanted: usize) -> Run {
+    pub fn take_row(&mut self, addr: usize, pages: usize, wanted: usize, align: usize) -> Run {
         let (mut zeroed, mut left) = (true, wanted);
+        let in_vain = pages <= 2 * CHUNK_PAGES && self.touch.is_in_vain();
+        let has_gaps = align > PAGE && self.is_huge_in_vain(pages, wanted, align.max(CHUNK));
         self.span(addr, pages, |s, chunk, start, len| {
             if chunk.is_vacant() {
-                s.begin(chunk, Outlook::of_block(pages, left, len));
+                let outlook = match in_vain || has_gaps && left < CHUNK_PAGES {
+                    true => Outlook::Sparse,
+                    false => Outlook::of_block(pages, left, len),
+                };
+                s.begin(chunk, outlook);
             }
             let is_bare = s.take_begun(chunk, start, len);
             chunk.bare.set(is_bare);
@@ -260,17 +362,49 @@ impl State {
     /// Makes free pages of a chunk allocated; tells whether they are zero.
     pub fn take(&mut self, chunk: &'static Chunk, start: usize, len: usize) -> bool {
         if chunk.is_vacant() {
-            // Where a chunk without memory is begun, no vacant one has any: what is dirty lies between
-            // pages in use.
-            let scattered = len <= huge_pages::SHORT && self.totals.dirty * 4 > self.totals.used;
-            let outlook = if scattered {
-                Outlook::Sparse
-            } else {
-                Outlook::Usual
-            };
-            self.begin(chunk, outlook);
+            self.begin_with(chunk, len, false);
         }
         self.take_begun(chunk, start, len)
+    }
+
+    /// A run of so many pages is about to be taken of a vacant chunk, for which a huge page is known to be `in_vain`
+    /// or not.
+    #[inline(always)]
+    fn begin_with(&mut self, chunk: &'static Chunk, pages: usize, in_vain: bool) {
+        // Where a chunk without memory is begun, no vacant one has any: what is dirty lies between
+        // pages in use.
+        let scattered = pages <= huge_pages::SHORT && self.totals.dirty * 4 > self.totals.used;
+        let outlook = match scattered || in_vain {
+            true => Outlook::Sparse,
+            false => Outlook::Usual,
+        };
+        self.begin(chunk, outlook);
+    }
+
+    /// Whether huge pages are in vain for runs like this: their owners write to little of them, or, one behind the other, they leave
+    /// much between them for their alignment, where huge pages are memory as well.
+    #[cold]
+    #[inline(never)]
+    fn is_huge_in_vain(&self, pages: usize, wanted: usize, align: usize) -> bool {
+        let stride = pages.next_multiple_of(align / PAGE);
+        let gap = stride - wanted;
+        let part = if align > PAGE { GAP } else { GAP_OF_CLASS };
+        gap * part >= stride || pages > touch::LONG && self.touch.is_in_vain()
+    }
+
+    /// A long run comes back, whose memory is there as far as its owner wrote to it.
+    #[cold]
+    #[inline(never)]
+    pub fn see_touched(&mut self, addr: usize, pages: usize) {
+        let Some(region) = Region::find(addr).filter(|region| !region.is_lent()) else {
+            return;
+        };
+        // Reading small pages that are not there is a fault for each: only where there is a doubt to be ended.
+        match region.chunk_of(addr).huge.get() || self.touch.is_in_vain() {
+            // SAFETY: a run of this heap, in memory of the system's.
+            true => unsafe { self.touch.see(addr, pages) },
+            false => self.touch.pass(),
+        }
     }
 
     /// Pages of a vacant chunk are about to be taken.
@@ -351,9 +485,9 @@ mod tests {
     struct Threads(bool);
 
     impl Threads {
-        fn begin(heap: &PageHeap) -> Threads {
+        fn begin() -> Threads {
             let threads = Threads(nodes::are_known());
-            nodes::here(core::ptr::from_ref(heap).addr());
+            nodes::here();
             threads
         }
     }
@@ -370,7 +504,7 @@ mod tests {
     /// system has no huge pages.
     fn begun() -> Option<(&'static PageHeap, Threads, usize)> {
         let heap = grown()?;
-        let threads = Threads::begin(heap);
+        let threads = Threads::begin();
         let first = heap.alloc(10, PAGE).expect("vacant").addr;
         Some((heap, threads, first))
     }
@@ -408,7 +542,7 @@ mod tests {
         crate::testing::own_process!();
         let _alone = alone();
         let Some(heap) = grown() else { return };
-        let _threads = Threads::begin(heap);
+        let _threads = Threads::begin();
         let [first, second] = [1, 4].map(|expected| {
             let mut count = 4;
             let run = heap.alloc_row(8, PAGE, &mut count).expect("vacant");

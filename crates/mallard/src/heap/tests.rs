@@ -317,7 +317,8 @@ fn a_heap_grows_in_small_steps_while_it_is_small_and_then_in_few() {
             committed.push(now);
         }
     }
-    assert!(committed.len() < 11, "{committed:?}");
+    // From 32 MiB on as much again, so that virtual size stays near what is used.
+    assert!(committed.len() < 12, "{committed:?}");
     heap.free_many(runs.into_iter().map(|at| (at, CHUNK_PAGES)));
     heap.purge_all();
 }
@@ -348,6 +349,9 @@ fn a_row_of_runs_is_as_long_as_there_is_room_of_one_kind_behind_the_first() {
         (run.expect("there is memory"), count)
     };
     let first = heap.alloc(8, PAGE).expect("there is memory");
+    // All of the chunk is mapped.
+    let rest = heap.alloc(CHUNK_PAGES - 8, PAGE).expect("there is memory");
+    heap.free_as(rest.addr, CHUNK_PAGES - 8, Backing::Clean);
     let (run, count) = row(8, 4);
     assert_eq!((run.addr, count), (first.addr + 8 * PAGE, 4));
     assert!(run.zeroed);

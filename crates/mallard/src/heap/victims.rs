@@ -10,11 +10,13 @@
 use super::State;
 use super::advice::{self, Range};
 use super::huge_pages;
+use super::purge::Hold;
 use crate::class::PAGE;
 use crate::space::Region;
 use crate::space::chunk::{CHUNK_PAGES, Chunk};
 use crate::sys::bits::Bits512;
 use crate::sys::mem;
+use core::cell::UnsafeCell;
 
 /// Ranges handled in one round.
 pub(super) const BATCH: usize = advice::MOST;
@@ -100,9 +102,42 @@ pub(super) struct Batch {
     pub lent: bool,
     /// Chunks whose huge pages break by this.
     pub broken: [Option<&'static Chunk>; BATCH],
+    /// Those that ranges are to be chosen from.
+    picked: [Option<&'static Chunk>; BATCH],
+}
+
+/// A page heap's batches. They are not on the stack of the program's thread that purges, for whose taste they are too long.
+pub(super) struct Batches(UnsafeCell<[Batch; 2]>);
+
+// SAFETY: each is touched by the thread alone that holds what it goes with.
+unsafe impl Sync for Batches {}
+
+impl Batches {
+    pub const fn new() -> Batches {
+        Batches(UnsafeCell::new([const { Batch::new() }; 2]))
+    }
+
+    /// The batch of whoever holds the right to return memory, by the lock or by the flag.
+    pub fn of<'a>(&'a self, hold: &'a mut Hold) -> &'a mut Batch {
+        let number = matches!(hold, Hold::Flag(_)) as usize;
+        // SAFETY: the hold is exclusive among those of its kind, and is borrowed for as long.
+        unsafe { &mut (*self.0.get())[number] }
+    }
 }
 
 impl Batch {
+    const fn new() -> Batch {
+        Batch {
+            ranges: [Range { addr: 0, pages: 0 }; BATCH],
+            kinds: [0; BATCH],
+            len: 0,
+            pages: 0,
+            lent: false,
+            broken: [None; BATCH],
+            picked: [None; BATCH],
+        }
+    }
+
     fn is_full(&self) -> bool {
         self.len == BATCH
     }
@@ -137,31 +172,32 @@ impl Batch {
 
     /// The ranges, each with its pages of the kind.
     pub fn ranges(&self) -> impl Iterator<Item = (&Range, usize)> {
-        self.ranges[..self.len].iter().zip(self.kinds)
+        // By reference: the arrays are long for the stack.
+        (self.ranges[..self.len].iter()).zip(self.kinds.iter().copied())
     }
 }
 
 impl State {
-    /// Takes the next pages to return, none when the round is over: they count for the cap meanwhile.
-    pub fn take_batch(&mut self, goal: Goal, step: Step, spare: Spare, round: u32) -> Batch {
-        let batch = self.choose(goal, step, spare, round);
+    /// Takes the next pages to return into the batch, none when the round is over: they count for the cap meanwhile.
+    pub fn take_batch(
+        &mut self,
+        goal: Goal,
+        step: Step,
+        spare: Spare,
+        round: u32,
+        batch: &mut Batch,
+    ) {
+        (batch.len, batch.pages, batch.lent) = (0, 0, false);
+        batch.broken.fill(None);
+        self.choose(goal, step, spare, round, batch);
         let is_dirty = step != Step::MuzzyToClean;
         self.watch
             .set_under_way(if is_dirty { batch.pages } else { 0 });
-        batch
     }
 
     /// Chooses pages to return towards the goal, as many as fit into a batch, and marks them allocated.
     #[inline(never)]
-    fn choose(&mut self, goal: Goal, step: Step, spare: Spare, round: u32) -> Batch {
-        let mut batch = Batch {
-            ranges: [Range::default(); BATCH],
-            kinds: [0; BATCH],
-            len: 0,
-            pages: 0,
-            lent: false,
-            broken: [None; BATCH],
-        };
+    fn choose(&mut self, goal: Goal, step: Step, spare: Spare, round: u32, batch: &mut Batch) {
         let there = if step == Step::MuzzyToClean {
             self.totals.muzzy
         } else {
@@ -169,7 +205,7 @@ impl State {
         };
         let excess = there.saturating_sub(goal.limit).min(goal.most);
         if excess == 0 && spare != Spare::NONE {
-            return batch;
+            return;
         }
         let rest = spare.rest && step == Step::DirtyToClean;
         if rest {
@@ -179,14 +215,14 @@ impl State {
         let is_enough = |batch: &Batch| batch.is_full() || batch.pages >= excess && !rest;
         for region in Region::all().rev().chain(self.pool.lent()) {
             for i in region.resident(self.pool.heap()).descending() {
-                self.choose_from(region.chunk(i), step, round, excess, &mut batch);
-                if is_enough(&batch) {
-                    return batch;
+                self.choose_from(region.chunk(i), step, round, excess, batch);
+                if is_enough(batch) {
+                    return;
                 }
             }
         }
         if spare == Spare::PARTLY_USED {
-            return batch;
+            return;
         }
         // Taking pages files a chunk anew: the chunks are picked before any is touched.
         let worth_it = |c: &&'static Chunk| {
@@ -194,17 +230,15 @@ impl State {
             let has_rest = || rest && with_rest(c, step, round).is_some_and(|all| !all.is_empty());
             !breaks_much_for_little && (!purgeable(c, step, round).is_empty() || has_rest())
         };
-        let mut picked = [None; BATCH];
-        let candidates = self.filler.sparsest_first().filter(worth_it);
-        picked
-            .iter_mut()
-            .zip(candidates)
-            .for_each(|(slot, chunk)| *slot = Some(chunk));
-        for chunk in picked.into_iter().flatten() {
-            if is_enough(&batch) {
+        {
+            let mut candidates = self.filler.sparsest_first().filter(worth_it);
+            (batch.picked.iter_mut()).for_each(|slot| *slot = candidates.next());
+        }
+        for i in 0..BATCH {
+            let Some(chunk) = batch.picked[i].filter(|_| !is_enough(batch)) else {
                 break;
-            }
-            self.choose_from(chunk, step, round, excess, &mut batch);
+            };
+            self.choose_from(chunk, step, round, excess, batch);
         }
         if batch.len == 0 && excess > 0 {
             // All that is left stays: it is not to be taken for new at every look, nor asked for at every
@@ -217,7 +251,6 @@ impl State {
                 self.watch.give_up(there, self.totals.used);
             }
         }
-        batch
     }
 
     fn choose_from(

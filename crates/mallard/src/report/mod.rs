@@ -13,6 +13,7 @@ mod totals;
 mod write;
 
 use crate::api;
+use crate::cache::inside;
 use crate::class::PAGE;
 use crate::stats::{self, ALL, DESTROYED, Snapshot};
 use core::ffi::CStr;
@@ -58,7 +59,11 @@ impl Parts {
 pub fn print(letters: &[u8], out: &mut dyn FnMut(&CStr)) {
     api::start();
     match stats::take() {
-        Some(snapshot) => report(&snapshot, Parts::of(letters), out),
+        Some(snapshot) => {
+            report(&snapshot, Parts::of(letters), out);
+            let _inside = inside::enter_or_wait();
+            drop(snapshot);
+        }
         None => out(c"mallard: no memory for a snapshot of the statistics\n"),
     }
 }

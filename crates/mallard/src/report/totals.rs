@@ -4,6 +4,7 @@ use super::tables;
 use super::write::Emitter;
 use crate::stats::locks::OF_PROCESS;
 use crate::stats::{Snapshot, Totals};
+use crate::sys::mappings;
 
 pub fn emit(e: &mut Emitter<'_>, snapshot: &Snapshot, locks: bool) {
     let t = &snapshot.totals;
@@ -16,6 +17,11 @@ pub fn emit(e: &mut Emitter<'_>, snapshot: &Snapshot, locks: bool) {
     e.text(format_args!(
         "Count of realloc(non-null-ptr, 0) calls: {}\n",
         t.zero_reallocs
+    ));
+    e.text(format_args!(
+        "Borders of mappings: {} of {}\n",
+        mappings::borders(),
+        mappings::limit()
     ));
     let b = &t.background;
     e.text(format_args!(
@@ -44,6 +50,8 @@ fn numbers(e: &mut Emitter<'_>, t: &Totals) {
         ("mapped", t.mapped),
         ("retained", t.retained),
         ("zero_reallocs", t.zero_reallocs as usize),
+        ("mapping_borders", mappings::borders()),
+        ("mapping_borders_max", mappings::limit()),
     ] {
         e.number(key, n as u64);
     }

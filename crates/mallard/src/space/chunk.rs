@@ -37,14 +37,19 @@ pub struct Chunk {
     pub kept_broken: Cell<bool>,
     /// Whether there was no memory behind what a long run took of it last.
     pub bare: Cell<bool>,
-    /// Whether another's memory was ever moved here.
-    pub moved_to: Cell<bool>,
+    /// How many chunks further up its mapping stood when the mapping was made: not 0 where the memory
+    /// was moved here from elsewhere, and then the chunk is no part of its neighbours' mapping.
+    pub shift: Cell<i32>,
+    /// Whether its mapping was made in the child of a fork, beside older ones.
+    pub apart: Cell<bool>,
     /// Whether the system refused to move its memory elsewhere.
     pub stays: Cell<bool>,
     /// The round of purging in which the system refused to take pages of it.
     pub refused: Cell<u32>,
     /// Whether its addresses may be touched; only a vacant chunk's may not.
     pub committed: Cell<bool>,
+    /// Pages that are mapped, its first; all, but in the last chunk of a slice.
+    pub mapped: Cell<u16>,
     /// Of a chunk that hooks lent: whether an extent begins with it.
     pub begins: Cell<bool>,
     /// The round of purging in which the hooks did not want it back.
@@ -65,7 +70,7 @@ impl Chunk {
     }
 
     /// A chunk that nobody has touched.
-    pub fn vacant(addr: usize, region: &'static Region, heap: HeapId) -> Chunk {
+    pub fn vacant(addr: usize, region: &'static Region, heap: HeapId, mapped: usize) -> Chunk {
         let chunk = Chunk {
             addr,
             region,
@@ -82,9 +87,11 @@ impl Chunk {
             kept_broken: Cell::new(false),
             refused: Cell::new(0),
             committed: Cell::new(true),
+            mapped: Cell::new(mapped as u16),
             begins: Cell::new(false),
             bare: Cell::new(false),
-            moved_to: Cell::new(false),
+            shift: Cell::new(0),
+            apart: Cell::new(false),
             stays: Cell::new(false),
             asked: Cell::new(0),
             away: Cell::new(false),

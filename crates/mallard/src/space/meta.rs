@@ -10,7 +10,7 @@ use crate::space::chunk::CHUNK;
 use crate::sys::atomic::{AtomicU8, Ordering};
 use crate::sys::count::Kind;
 use crate::sys::lock::Mutex;
-use crate::sys::mem;
+use crate::sys::{mappings, mem};
 use core::ops::Range;
 use core::ptr::NonNull;
 
@@ -63,6 +63,8 @@ struct Meta {
     /// The length of the next block; of the first when that is more.
     next_block: usize,
     lists: [usize; FINE_LISTS + COARSE_LISTS],
+    /// Addresses for a block that the system has no more for ([`set_aside`]).
+    aside: Range<usize>,
     mapped: usize,
     /// Bytes of blocks that huge pages were asked for, and whether the one in use is such a block.
     huge: usize,
@@ -85,6 +87,11 @@ pub struct Totals {
     /// The number of huge pages asked for that have been touched.
     pub huge_pages: usize,
 }
+
+/// Records take less than this share of a heap, of whatever blocks.
+const ASIDE_SHARE: usize = 16;
+/// Bytes of the longest record that may begin what was set aside: slabs' are shorter.
+const ASIDE_MAX: usize = 8 * 1024;
 
 static META: Mutex<Meta> = Mutex::named(Kind::Meta, Meta::new());
 
@@ -136,6 +143,20 @@ pub unsafe fn give(record: NonNull<u8>, size: usize) {
     META.lock().list(record.as_ptr().addr(), size, list);
 }
 
+/// Keeps addresses for records of a heap of so many bytes, when the system has refused it a step: else
+/// blocks would take all that a limit leaves, and none of another size could be had from them later.
+#[cold]
+#[inline(never)]
+pub fn set_aside(heap: usize) {
+    let mut meta = META.lock();
+    if meta.aside.is_empty() {
+        let len = mem::round_up(heap / ASIDE_SHARE, mem::os_page()) + 2 * mem::os_page();
+        if let Some(at) = mem::reserve(len) {
+            meta.aside = at..at + len;
+        }
+    }
+}
+
 impl Meta {
     /// All zeros, so that they take no room in the library's file.
     const fn new() -> Meta {
@@ -143,6 +164,7 @@ impl Meta {
             at: 0,
             end: 0,
             scrap: 0..0,
+            aside: 0..0,
             long: 0,
             next_block: 0,
             lists: [0; FINE_LISTS + COARSE_LISTS],
@@ -264,7 +286,12 @@ impl Meta {
                 break at;
             }
             if len / 2 < size || len / 2 < page {
-                return None;
+                let room = self.aside.len().saturating_sub(2 * page);
+                if size > ASIDE_MAX || room < size {
+                    return None;
+                }
+                len = room;
+                break core::mem::take(&mut self.aside).start;
             }
             len = mem::round_up(len / 2, page);
         };
@@ -277,6 +304,8 @@ impl Meta {
         if len >= crate::space::chunk::CHUNK {
             mem::forbid_huge_pages(at + page, len);
         }
+        // A guard page stands on either side.
+        mappings::count_guards();
         self.use_block(at + page, len);
         Some(())
     }
@@ -295,6 +324,7 @@ impl Meta {
             mem::release(from, whole);
             return None;
         }
+        mappings::count_guards();
         // A guard page stays on either side.
         let (head, tail) = (at - page, at + len + page);
         if head > from {
@@ -314,6 +344,11 @@ impl Meta {
         self.on_huge = false;
         self.next_block = (len * 2).min(LARGEST_BLOCK);
     }
+}
+
+/// Where the system placed the records last.
+pub fn place() -> usize {
+    META.lock().end
 }
 
 /// Bytes that a record of this size takes.

@@ -1,11 +1,12 @@
-//! Reservations of address space, and the maps over their pages.
+//! Ranges of addresses, and the maps over their pages.
 //!
-//! A region is one reservation: first its maps, each between guard pages, then its heap, a row of
-//! 2 MiB chunks. Memory is committed in steps, the maps with the heap. For every page of the heap
+//! A region is one range: first its maps, with addresses of nobody's between them, then its heap, a row of
+//! 2 MiB chunks. Nothing of it is reserved: the range is a plan, chosen where the address space is empty (`place`), and
+//! memory is mapped in steps, the maps with the heap (`growth`). For every page of the heap
 //! there is
 //! - in the *class map*, a byte: the class that a thread cache may file a block of this page under,
-//!   or 0. The map is laid over the whole reservation and begins at its very base, so that its
-//!   address and the base are one number;
+//!   or 0. The map is laid over itself and the heap, so that its address and the base of what it covers are one
+//!   number;
 //! - in the *record map*, a word: nothing, the address of the slab's record, or the description of
 //!   a large block (`record`).
 //!
@@ -23,7 +24,7 @@
 //! beginning a region takes three calls of the system.
 //!
 //! The first region is what the fast path knows ([`fast_lookup`]): two words, its base and the
-//! length committed so far. When it is full, or when the system gave less than was asked for, more
+//! length committed so far. When it is full, or when somebody else has the addresses of its next steps, more
 //! regions join a table. Regions are never unmapped, so `&'static Region` holds.
 //!
 //! Memory that the program's own functions provide is a region too, of another kind (`lent`).
@@ -35,6 +36,7 @@
 mod growth;
 mod layout;
 pub mod lent;
+mod place;
 mod record;
 mod slices;
 
@@ -42,7 +44,7 @@ use super::chunk::{CHUNK, Chunk};
 use crate::class::{Class, PAGE, PAGE_SHIFT, Place};
 use crate::sys::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use core::ptr::NonNull;
-pub use growth::{Growing, growing, lock, preferred_size};
+pub use growth::{Growing, growing, lock};
 use layout::{GROUP, GroupTable};
 pub use record::PageRecord;
 pub use slices::{ChunkSet, Claimed};
@@ -85,24 +87,24 @@ impl Table {
 /// Regions in the order in which they were made.
 pub type All = core::iter::Rev<core::slice::Iter<'static, Region>>;
 
-/// One reservation. All fields are written once, before `COUNT` covers the region, but `chunks` and
-/// `mapped_chunks`, which grow under the lock of `growth`.
+/// One range. All fields are written once, before `COUNT` covers the region, but `chunks` and
+/// `mapped_chunks`, which grow under the lock of `growth`, and `max_chunks`, which becomes less there.
 pub struct Region {
+    /// Where the class map begins, and what it covers.
     base: AtomicUsize,
     heap: AtomicUsize,
     tables: AtomicUsize,
-    slices: AtomicUsize,
     /// Chunks that fit.
     max_chunks: AtomicUsize,
     /// The chunk behind the last that is committed.
     chunks: AtomicUsize,
     /// Chunks that the maps are committed for.
     mapped_chunks: AtomicUsize,
-    /// The chunk from which on huge pages were asked for, all to the end, and one more; 0 for none.
-    huge_from: AtomicUsize,
+    /// The length of the reservation that it is, or 0.
+    reserved: AtomicUsize,
     /// Where the class map's part for the heap begins.
     classes: AtomicUsize,
-    /// Chunks that hooks lent and that were not given back; 0 for a reservation.
+    /// Chunks that hooks lent and that were not given back; 0 for others.
     lent: AtomicUsize,
     next: AtomicPtr<Region>,
 }
@@ -129,11 +131,10 @@ impl Region {
             base: AtomicUsize::new(0),
             heap: AtomicUsize::new(0),
             tables: AtomicUsize::new(0),
-            slices: AtomicUsize::new(0),
             max_chunks: AtomicUsize::new(0),
             chunks: AtomicUsize::new(0),
             mapped_chunks: AtomicUsize::new(0),
-            huge_from: AtomicUsize::new(0),
+            reserved: AtomicUsize::new(0),
             classes: AtomicUsize::new(0),
             lent: AtomicUsize::new(0),
             next: AtomicPtr::new(core::ptr::null_mut()),
@@ -156,8 +157,7 @@ impl Region {
     #[cold]
     #[inline(never)]
     fn find_further(p: usize) -> Option<&'static Region> {
-        let mut further = Self::all().skip(1);
-        further.find(|r| r.contains(p)).or_else(|| lent::find(p))
+        lent::find(p)
     }
 
     /// All regions so far.
@@ -289,6 +289,13 @@ impl Region {
         i < self.chunks() && i % SLICE_CHUNKS < self.slices().at(i / SLICE_CHUNKS).chunks()
     }
 
+    /// The `i`-th chunk, if it is committed and the page heap's.
+    pub fn chunk_in(&self, i: usize, heap: HeapId) -> Option<&'static Chunk> {
+        let slice = self.slices().get(i / SLICE_CHUNKS)?;
+        let is_its = slice.is(heap) && i % SLICE_CHUNKS < slice.chunks();
+        is_its.then(|| self.chunk(i))
+    }
+
     /// The index of a chunk of this region.
     pub fn index_of(&self, chunk: &Chunk) -> usize {
         (chunk.addr() - self.heap()) / CHUNK
@@ -398,14 +405,15 @@ impl Region {
     /// How much room there is behind a page heap's last committed chunk in a row.
     pub fn end_at(&self, at: usize) -> End {
         let claimed = at.next_multiple_of(SLICE_CHUNKS);
-        let limit = if claimed >= self.chunks() {
-            self.max_chunks()
-        } else {
-            claimed
+        let closed = at != claimed && self.slices().at(at / SLICE_CHUNKS).is_closed();
+        let limit = match claimed >= self.chunks() {
+            _ if closed => at,
+            true => self.max_chunks(),
+            false => claimed,
         };
         End {
             at,
-            room: limit - at,
+            room: limit.saturating_sub(at),
         }
     }
 }

@@ -109,6 +109,9 @@ pub struct ArenaFigures {
     pub base: usize,
     pub base_untouched: usize,
     pub internal: usize,
+    /// Of the arena's own, the records of slabs and the maps over pages.
+    pub slab_records: usize,
+    pub maps: usize,
     /// Records that are kept for later.
     pub spare_records: usize,
     /// Huge pages under records, counted as pages.
@@ -233,6 +236,9 @@ pub struct Totals {
     pub allocated: usize,
     pub active: usize,
     pub metadata: usize,
+    /// Of these, the records of slabs and the maps over pages.
+    pub slab_records: usize,
+    pub maps: usize,
     /// Huge pages under records, counted as pages.
     pub metadata_thp: usize,
     pub resident: usize,
@@ -249,6 +255,8 @@ impl Totals {
         allocated: 0,
         active: 0,
         metadata: 0,
+        slab_records: 0,
+        maps: 0,
         metadata_thp: 0,
         resident: 0,
         mapped: 0,

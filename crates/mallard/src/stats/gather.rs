@@ -4,7 +4,6 @@
 //! may be of any arena. That is a few steps for each, and as many for each arena. No lock is held meanwhile that a
 //! thread takes which begins, ends or allocates.
 
-use super::ZERO_REALLOCS;
 use super::figures::{ArenaFigures, Background, Bin, Extent, Large, Lock, Totals, run_class};
 use super::snapshot::{DESTROYED, Snapshot};
 use crate::arena::figures::owner_of;
@@ -14,7 +13,6 @@ use crate::cache::{keeper, life};
 use crate::class::{Class, PAGE};
 use crate::heap::{Backing, HEAP, PageHeap};
 use crate::space::{meta, region};
-use crate::sys::atomic::Ordering;
 use crate::sys::time;
 
 /// Fills in all figures. There is a record for every arena.
@@ -55,6 +53,7 @@ fn begin(figures: &mut ArenaFigures) {
     figures.internal = 0;
     figures.base = 0;
     figures.base_untouched = 0;
+    (figures.slab_records, figures.maps) = (0, 0);
     figures.spare_records = 0;
     figures.metadata_thp = 0;
     figures.large_short = 0;
@@ -103,6 +102,7 @@ fn bins(snapshot: &mut Snapshot, arena: &Arena) {
             return;
         };
         figures.base += told.metadata;
+        figures.slab_records += told.slab_records;
         if !class.is_slab() {
             figures.large_fills += told.counts.fills;
             figures.large_flushes += told.counts.flushes;
@@ -241,6 +241,7 @@ fn shared(snapshot: &mut Snapshot) {
         figures.base += (records.touched + touched).saturating_sub(others);
         figures.base_untouched = records.mapped - records.touched + maps - touched;
         figures.base += figures.base_untouched;
+        figures.maps = touched;
         figures.spare_records = records.spare;
         figures.metadata_thp = records.huge_pages;
         figures.locks[Lock::Records as usize] = meta::lock().reading();
@@ -263,11 +264,13 @@ fn merge(snapshot: &mut Snapshot) {
         allocated: all.allocated(),
         active: all.active_bytes(),
         metadata: all.metadata(),
+        slab_records: all.slab_records,
+        maps: all.maps,
         metadata_thp: all.metadata_thp,
         resident: all.resident(),
         mapped: all.mapped(),
         retained: all.retained_bytes(),
-        zero_reallocs: ZERO_REALLOCS.load(Ordering::Relaxed),
+        zero_reallocs: super::zero_reallocs(),
         background: Background {
             threads: keeper::is_there() as usize,
             runs,
@@ -289,6 +292,8 @@ fn add(all: &mut ArenaFigures, one: &ArenaFigures) {
     all.base += one.base;
     all.base_untouched += one.base_untouched;
     all.internal += one.internal;
+    all.slab_records += one.slab_records;
+    all.maps += one.maps;
     all.spare_records += one.spare_records;
     all.metadata_thp += one.metadata_thp;
     all.cached += one.cached;

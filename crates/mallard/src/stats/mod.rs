@@ -31,6 +31,11 @@ pub(crate) use snapshot::{lock, retire};
 /// Calls of `realloc` with a block and no bytes.
 static ZERO_REALLOCS: AtomicU64 = AtomicU64::new(0);
 
+/// How many there were.
+pub fn zero_reallocs() -> u64 {
+    ZERO_REALLOCS.load(Ordering::Relaxed)
+}
+
 /// Counts a call of `realloc` with a block and no bytes.
 #[cold]
 pub fn count_zero_realloc() {

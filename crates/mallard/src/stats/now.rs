@@ -2,7 +2,7 @@
 //! Nothing is kept, so that this works when memory is out.
 
 use crate::arena::{self, large};
-use crate::cache::life;
+use crate::cache::{inside, life};
 use crate::class::{Class, PAGE};
 use crate::heap::HEAP;
 use crate::space::meta;
@@ -35,6 +35,7 @@ pub struct Stats {
 
 /// The figures of now.
 pub fn now() -> Stats {
+    let _inside = inside::enter_or_wait();
     let mut cached = 0;
     life::each(|cache| {
         cached += Class::cachable()

@@ -9,6 +9,7 @@
 use super::figures::{ArenaFigures, Totals};
 use super::gather;
 use crate::arena::{self, Arena};
+use crate::cache::inside;
 use crate::space::meta;
 use crate::sys::count::Kind;
 use crate::sys::lock::{Mutex, RawLock};
@@ -279,6 +280,7 @@ pub fn with<T>(f: impl FnOnce(&Snapshot) -> T) -> Option<T> {
 
 /// Refreshes the process's snapshot and copies it; none when memory is out.
 pub fn take() -> Option<Snapshot> {
+    let _inside = inside::enter_or_wait();
     let mut snapshot = SNAPSHOT.lock();
     refreshed(&mut snapshot).then(|| snapshot.copy()).flatten()
 }

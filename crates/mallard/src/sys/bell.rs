@@ -83,6 +83,12 @@ impl Bell {
         }
     }
 
+    /// Whether somebody has rung and the sleeper has not got ready again.
+    #[inline]
+    pub fn is_rung(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == UP
+    }
+
     /// The sleeper is gone: nobody need be woken.
     pub fn leave(&self) {
         self.0.store(UP, Ordering::Relaxed);

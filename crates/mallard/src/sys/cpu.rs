@@ -1,10 +1,12 @@
-//! CPUs: which one the calling thread runs on, how many there are, and which share a core.
+//! CPUs: which one the calling thread runs on, how many there are and which of them it may use, and
+//! which share a core.
 //!
 //! Where the C library has registered restartable sequences for its threads (glibc from 2.35 on), the
 //! kernel writes the CPU's number into each thread's memory whenever it moves the thread: to ask is one
 //! load. Elsewhere the C library asks the kernel's page of code. The symbol that says where the number
 //! lies is looked up weakly, so that the library loads under older ones too.
 
+use super::atomic::{AtomicU64, AtomicUsize, Ordering};
 use super::errno::KeepErrno;
 use super::tls;
 use core::ffi::CStr;
@@ -62,7 +64,60 @@ fn asked() -> Option<usize> {
 pub fn numbers() -> usize {
     let mut text = [0; 256];
     last_number(read(c"/sys/devices/system/cpu/online", &mut text))
-        .map_or_else(super::mem::cpus, |last| last + 1)
+        .map_or_else(allowed, |last| last + 1)
+}
+
+/// What the process's first thread was allowed at its start: the number of CPUs, and a number for
+/// which they are.
+static ALLOWED: AtomicUsize = AtomicUsize::new(0);
+static WHICH: AtomicU64 = AtomicU64::new(0);
+
+/// Asks what the process may use, before a thread can have been held to some of it.
+pub fn begin() {
+    let (count, which) = ask_allowed();
+    ALLOWED.store(count, Ordering::Relaxed);
+    WHICH.store(which, Ordering::Relaxed);
+}
+
+/// CPUs that this process may run on, at least one.
+pub fn allowed() -> usize {
+    match ALLOWED.load(Ordering::Relaxed) {
+        0 => ask_allowed().0.max(1),
+        count => count,
+    }
+}
+
+/// Whether the calling thread may use what the process might at its start.
+pub fn is_free() -> bool {
+    ask_allowed().1 == WHICH.load(Ordering::Relaxed)
+}
+
+/// The number of CPUs that the calling thread may run on, and a number for which they are; zeros where
+/// that is not told.
+fn ask_allowed() -> (usize, u64) {
+    let _keep = KeepErrno::new();
+    let mut mask = [0u64; 128];
+    // SAFETY: the kernel writes at most the given number of bytes. The plain system call is used
+    // because the C library's sysconf may allocate.
+    let n = unsafe {
+        libc::syscall(
+            libc::SYS_sched_getaffinity,
+            0,
+            size_of_val(&mask),
+            mask.as_mut_ptr(),
+        )
+    };
+    let (mut count, mut which) = (0, 0u64);
+    for &word in mask.iter().take(n.max(0) as usize / 8) {
+        which = (which ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut rest = word;
+        // Every process runs this at its start: shorter than to count without a loop.
+        while rest != 0 {
+            rest &= rest - 1;
+            count += 1;
+        }
+    }
+    (count, which)
 }
 
 /// The lowest number of a CPU that shares a core with this one, itself where that is not told.

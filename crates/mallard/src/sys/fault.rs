@@ -2,8 +2,9 @@
 //!
 //! Nothing is allocated: the line is put together in a buffer on the stack.
 
+use super::atomic::{AtomicUsize, Ordering};
 use super::message;
-use core::ffi::CStr;
+use core::ffi::{CStr, c_char};
 use core::fmt::{self, Write};
 
 /// A line in a fixed buffer; what does not fit is cut off. Invariant: there is room for its end.
@@ -25,11 +26,15 @@ impl Line {
 
     /// Says the line: on standard error, in one system call, or to the program's own function.
     pub fn emit(&mut self) {
+        message::say(self.end());
+    }
+
+    #[inline(never)]
+    fn end(&mut self) -> &CStr {
         self.text[self.len] = b'\n';
         self.text[self.len + 1] = 0;
-        if let Ok(line) = CStr::from_bytes_until_nul(&self.text) {
-            message::say(line);
-        }
+        // SAFETY: there is a null within the text.
+        unsafe { CStr::from_ptr(self.text.as_ptr().cast()) }
     }
 }
 
@@ -49,14 +54,34 @@ impl Write for Line {
     }
 }
 
-/// Prints `mallard: ` and the message as one line, then aborts.
+/// What the program wants called in the place of the line.
+pub type OnFault = unsafe extern "C" fn(*const c_char);
+
+static ON_FAULT: AtomicUsize = AtomicUsize::new(0);
+
+/// Has this function be called with the line that would be printed; none for printing it. The process ends when it
+/// returns.
+pub fn on_fault(function: Option<OnFault>) {
+    ON_FAULT.store(function.map_or(0, |f| f as usize), Ordering::Relaxed);
+}
+
+/// Prints `mallard: ` and the message as one line, or hands it to the program's function, then aborts.
 #[cold]
 #[inline(never)]
 pub fn die(message: fmt::Arguments<'_>) -> ! {
     let mut line = Line::new();
     let _ = line.write_str("mallard: ");
     let _ = line.write_fmt(message);
-    line.emit();
+    let text = line.end();
+    match ON_FAULT.load(Ordering::Relaxed) {
+        0 => message::say(text),
+        at => {
+            // SAFETY: not 0, so stored by `on_fault` from a function of this type.
+            let function = unsafe { core::mem::transmute::<usize, OnFault>(at) };
+            // SAFETY: the program answers for its function.
+            unsafe { function(text.as_ptr()) };
+        }
+    }
     // SAFETY: abort has no preconditions.
     unsafe { libc::abort() }
 }

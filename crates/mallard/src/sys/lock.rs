@@ -10,6 +10,8 @@
 //! statistics; the first call; the return of slabs' memory; the making of a page heap; purging (of one page heap); the cache registry; the making
 //! of an arena; a bin (one at a time); a page heap (one at a time); the regions; the metadata arena.
 //! No lock is held while a function of the program's runs that provides memory (`heap::hooks`).
+//!
+//! Before a thread takes its first lock in a call, it is inside (`cache::inside`), so that a fork knows of it.
 
 #[cfg(not(loom))]
 use super::atomic::AtomicU64;
@@ -133,10 +135,20 @@ impl RawLock {
         }
     }
 
-    /// Makes the lock free whatever it was: for the child of a fork, where no other thread exists.
-    pub fn reset(&self) {
+    /// Whether the calling thread holds the lock.
+    #[cfg(not(loom))]
+    pub fn is_mine(&self) -> bool {
+        self.word.load(Ordering::Relaxed) != FREE && self.meter.is_last()
+    }
+
+    /// In the child of a fork, where no other thread exists: frees the lock unless the calling one holds
+    /// it.
+    #[cfg(not(loom))]
+    pub fn after_fork(&self) {
         self.meter.after_fork();
-        self.word.store(FREE, Ordering::Relaxed);
+        if !self.is_mine() {
+            self.word.store(FREE, Ordering::Relaxed);
+        }
     }
 
     /// What the lock has seen so far.

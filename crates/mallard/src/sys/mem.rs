@@ -51,7 +51,7 @@ pub fn reserve(len: usize) -> Option<usize> {
 /// Gives the addresses back to the system altogether.
 pub fn release(at: usize, len: usize) {
     let _keep = KeepErrno::new();
-    // SAFETY: the caller owns the range, and nothing refers to it any more.
+    // SAFETY: the caller owns the range, and nothing refers to it any more. One of no length is refused.
     unsafe { libc::munmap(at as *mut _, len) };
 }
 
@@ -91,22 +91,53 @@ pub fn map_aligned(len: usize, align: usize) -> Option<usize> {
 }
 
 fn map(len: usize) -> Option<usize> {
+    let _keep = KeepErrno::new();
     map_with(0, len, 0)
 }
 
 /// Maps such memory at this address, if it is nobody's.
 pub fn map_at(at: usize, len: usize) -> Option<usize> {
-    let got = map_with(at, len, libc::MAP_FIXED_NOREPLACE)?;
-    if got == at {
-        return Some(at);
-    }
-    // Before Linux 4.17 the address is a hint.
-    release(got, len);
-    None
+    (map_behind(at, len) == Step::Done).then_some(at)
 }
 
-fn map_with(at: usize, len: usize, flags: i32) -> Option<usize> {
+/// How a step of a mapping went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    Done,
+    /// Somebody else has the addresses, or some of them.
+    Taken,
+    /// The system has no memory, or a limit forbids it.
+    Refused,
+}
+
+/// Maps such memory at this address, if it is nobody's; tells why not.
+#[inline(never)]
+pub fn map_behind(at: usize, len: usize) -> Step {
     let _keep = KeepErrno::new();
+    match map_with(at, len, libc::MAP_FIXED_NOREPLACE) {
+        Some(got) if got == at => Step::Done,
+        Some(got) => {
+            // Before Linux 4.17 the address is a hint.
+            release(got, len);
+            Step::Taken
+        }
+        None if super::errno::get() == libc::EEXIST => Step::Taken,
+        None => Step::Refused,
+    }
+}
+
+/// Lengthens a mapping in place by `len` bytes; `end` is where it ends now. What is added has all that was asked for the
+/// last page. False where that cannot be, for whatever reason.
+pub fn lengthen(end: usize, len: usize) -> bool {
+    let _keep = KeepErrno::new();
+    let page = os_page();
+    // SAFETY: the caller owns the page before `end`. Without a flag nothing moves and nothing is replaced.
+    let got = unsafe { libc::mremap((end - page) as *mut _, page, page + len, 0) };
+    got != libc::MAP_FAILED
+}
+
+/// Maps readable and writable memory; leaves `errno` as the system does.
+fn map_with(at: usize, len: usize, flags: i32) -> Option<usize> {
     // SAFETY: a new anonymous mapping that replaces none touches nothing.
     let got = unsafe {
         libc::mmap(
@@ -165,7 +196,8 @@ pub fn discard_lazily(at: usize, len: usize) -> bool {
 
 /// As [`discard`], or [`discard_lazily`], for several ranges in one call; tells how many bytes that
 /// took, from the first range on. 0 where the kernel does not know the call, or not for this.
-pub fn discard_many(ranges: &[(usize, usize)], lazily: bool) -> usize {
+#[inline(never)]
+pub fn discard_many(ranges: &mut dyn Iterator<Item = (usize, usize)>, lazily: bool) -> usize {
     /// "This process", to a call that wants a descriptor of one.
     const SELF: i32 = -10_000;
     const MOST: usize = 32;
@@ -175,8 +207,9 @@ pub fn discard_many(ranges: &[(usize, usize)], lazily: bool) -> usize {
         iov_len: 0,
     };
     let mut parts = [none; MOST];
-    let count = ranges.len().min(MOST);
-    for (part, &(at, len)) in parts.iter_mut().zip(ranges) {
+    let mut count = 0;
+    for (part, (at, len)) in parts.iter_mut().zip(ranges) {
+        count += 1;
         *part = libc::iovec {
             iov_base: at as *mut _,
             iov_len: len,
@@ -240,12 +273,16 @@ pub fn forbid_huge_pages(at: usize, len: usize) -> bool {
     advise(at, len, libc::MADV_NOHUGEPAGE)
 }
 
-/// How moving pages went.
+/// How a move went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Moved {
     Yes,
-    /// Nothing was moved, and both ranges are as they were, the destination perhaps emptied.
+    /// All was moved, and the place that it came from may not be ours any more.
+    Torn,
+    /// Nothing was moved, and both ranges are as they were.
     No,
+    /// Nothing was moved, and the destination is fresh memory, without advice.
+    Emptied,
     /// Nothing was moved, and the destination may not be ours any more.
     Lost,
 }
@@ -256,50 +293,77 @@ pub fn move_pages(from: usize, len: usize, to: usize) -> Moved {
     const MREMAP_DONTUNMAP: i32 = 4;
     /// Whether it is no use to ask again.
     static REFUSED: AtomicBool = AtomicBool::new(false);
-    if REFUSED.load(Ordering::Relaxed) {
+    remap(from, len, to, len, MREMAP_DONTUNMAP, &REFUSED)
+}
+
+/// Moves `len` bytes at `from`, all of one mapping, to `to`, where they become one mapping of `wide` bytes
+/// that reads as zeros behind them. Afterwards `from` is fresh memory, without advice. For a moment `from` is nobody's:
+/// where another thread's mapping takes its place, the move is [`Moved::Torn`].
+pub fn move_mapping(from: usize, len: usize, to: usize, wide: usize) -> Moved {
+    static REFUSED: AtomicBool = AtomicBool::new(false);
+    match remap(from, len, to, wide, 0, &REFUSED) {
+        Moved::Yes if map_at(from, len).is_none() => Moved::Torn,
+        Moved::Yes => {
+            // Only where the process locks its memory is there any yet, and it is refused.
+            if !discard(from, os_page()) {
+                unlock(from, len);
+            }
+            Moved::Yes
+        }
+        other => other,
+    }
+}
+
+/// Takes fresh memory back that was locked because all of the process's is.
+#[cold]
+fn unlock(at: usize, len: usize) {
+    let _keep = KeepErrno::new();
+    // SAFETY: the caller owns the range.
+    unsafe { libc::munlock(at as *const _, len) };
+    discard(at, len);
+}
+
+fn remap(
+    from: usize,
+    len: usize,
+    to: usize,
+    wide: usize,
+    flags: i32,
+    refused: &AtomicBool,
+) -> Moved {
+    if refused.load(Ordering::Relaxed) {
         return Moved::No;
     }
     let _keep = KeepErrno::new();
-    // SAFETY: the caller owns both ranges, of equal length and disjoint; nothing refers to the
-    // contents of `to`.
+    // SAFETY: the caller owns both ranges, which are disjoint; nothing refers to the contents of `to`.
     let at = unsafe {
         libc::mremap(
             from as *mut _,
             len,
-            len,
-            libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | MREMAP_DONTUNMAP,
+            wide,
+            libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | flags,
             to as *mut libc::c_void,
         )
     };
     if at != libc::MAP_FAILED {
         return Moved::Yes;
     }
-    if let libc::EINVAL | libc::EPERM | libc::ENOSYS | libc::EACCES = super::errno::get() {
+    match super::errno::get() {
         // The kernel does not know the flag, or a filter forbids the call: it says so before it does anything.
-        REFUSED.store(true, Ordering::Relaxed);
-        return Moved::No;
+        libc::EINVAL | libc::EPERM | libc::ENOSYS | libc::EACCES => {
+            refused.store(true, Ordering::Relaxed);
+            return Moved::No;
+        }
+        libc::ENOMEM => super::mappings::refused(),
+        _ => {}
     }
     // Most often the kernel unmaps the destination before it finds that it cannot move. Map it again, unless
     // somebody else was quicker; or it was never unmapped, because there are too many mappings, which cannot be told
     // apart.
-    // SAFETY: with MAP_FIXED_NOREPLACE nothing that is mapped is touched.
-    let at = unsafe {
-        libc::mmap(
-            to as *mut libc::c_void,
-            len,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE
-                | libc::MAP_ANONYMOUS
-                | libc::MAP_NORESERVE
-                | libc::MAP_FIXED_NOREPLACE,
-            -1,
-            0,
-        )
-    };
-    if at.addr() == to {
-        Moved::No
+    if map_at(to, wide).is_some() {
+        Moved::Emptied
     } else {
-        REFUSED.store(true, Ordering::Relaxed);
+        refused.store(true, Ordering::Relaxed);
         Moved::Lost
     }
 }
@@ -318,29 +382,6 @@ pub fn address_space_limit() -> usize {
     } else {
         usize::MAX
     }
-}
-
-/// CPUs this process may run on, at least one.
-pub fn cpus() -> usize {
-    let _keep = KeepErrno::new();
-    let mut mask = [0u64; 128];
-    // SAFETY: the kernel writes at most the given number of bytes. The plain system call is used
-    // because the C library's sysconf may allocate.
-    let n = unsafe {
-        libc::syscall(
-            libc::SYS_sched_getaffinity,
-            0,
-            size_of_val(&mask),
-            mask.as_mut_ptr(),
-        )
-    };
-    if n <= 0 {
-        return 1;
-    }
-    mask.iter()
-        .map(|w| w.count_ones() as usize)
-        .sum::<usize>()
-        .max(1)
 }
 
 #[cfg(test)]

@@ -45,6 +45,8 @@ fn handler() -> Option<Handler> {
 }
 
 /// Says the text, which ends its own lines.
+#[cold]
+#[inline(never)]
 pub fn say(text: &CStr) {
     let _keep = KeepErrno::new();
     if let Some(handler) = handler() {

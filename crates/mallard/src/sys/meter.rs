@@ -150,6 +150,12 @@ impl Meter {
         self.waiting.load(Ordering::Relaxed)
     }
 
+    /// Whether the calling thread was the last that took the lock.
+    #[cfg(not(loom))]
+    pub fn is_last(&self) -> bool {
+        self.owner.load(Ordering::Relaxed) == thread()
+    }
+
     /// In the child of a fork: nobody waits.
     pub fn after_fork(&self) {
         self.waiting.store(0, Ordering::Relaxed);

@@ -1,129 +1,47 @@
-//! The memory that is near: nodes, and which of them a thread runs on.
+//! The memory that is near: which node of memory the calling thread runs on.
 //!
-//! Everything here is asked of the kernel anew, and rarely: by threads that begin, on machines with
-//! several nodes. What the kernel will not say or do (it was built without, or a container's filter
-//! forbids it) does no harm: memory still comes from the node of the CPU that touches it first.
+//! The C library's `getcpu` reads it from the kernel's page of code, without a system call: a sandbox
+//! has no say in it. It is looked up weakly, so that the library loads under a C library before 2.29,
+//! where nodes are not told apart.
 //!
 //! In unit tests the machine has the nodes that `fake` says.
 
 use super::errno::KeepErrno;
-use super::label::Named;
 
 /// Nodes are told apart up to this number.
 pub const MOST: usize = 64;
 
-/// From `linux/mempolicy.h`.
-const MPOL_DEFAULT: i32 = 0;
-const MPOL_PREFERRED: i32 = 1;
-const MPOL_F_NODE: usize = 1;
-const MPOL_F_ADDR: usize = 2;
-
-/// Whether CPUs belong to more than one node.
-pub fn several() -> bool {
-    #[cfg(test)]
-    if let Some(several) = fake::several() {
-        return several;
-    }
-    let _keep = KeepErrno::new();
-    static PATH: Named<33> = Named::of(c"/sys/devices/system/node/has_cpu");
-    let path = PATH.get();
-    let mut text = [0u8; 64];
-    // SAFETY: the path is a C string, and the kernel writes at most the buffer's length. The plain
-    // system calls are used because the C library's are points where a thread can be cancelled.
-    let got = unsafe {
-        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
-        let file = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0);
-        if file < 0 {
-            return false;
-        }
-        let got = libc::syscall(libc::SYS_read, file, text.as_mut_ptr(), text.len());
-        libc::syscall(libc::SYS_close, file);
-        got
-    };
-    let text = text.get(..got.max(0) as usize).unwrap_or(&[]);
-    names_several(text)
-}
-
-/// Whether a list of the kernel's, such as `0` or `0-1,4`, has more than one member.
-fn names_several(list: &[u8]) -> bool {
-    list.iter().any(|c| matches!(c, b'-' | b','))
-}
+core::arch::global_asm!(".weak getcpu");
 
 /// The node that the calling thread runs on; none when it cannot be told.
 pub fn here() -> Option<usize> {
     #[cfg(test)]
-    if let Some(node) = fake::here() {
-        return Some(node);
-    }
-    let _keep = KeepErrno::new();
-    let (mut cpu, mut node) = (0u32, 0u32);
-    let nothing = core::ptr::null_mut::<u8>();
-    // SAFETY: two valid out-pointers; the third argument is unused.
-    let got = unsafe { libc::syscall(libc::SYS_getcpu, &raw mut cpu, &raw mut node, nothing) };
-    (got == 0 && (node as usize) < MOST).then_some(node as usize)
+    return fake::here();
+    #[cfg(not(test))]
+    asked()
 }
 
-/// The node whose memory is behind an address that has been touched; none when it cannot be told.
-pub fn of_memory(at: usize) -> Option<usize> {
-    #[cfg(test)]
-    if fake::several() == Some(true) {
-        return Some(0);
-    }
-    let node = get_policy(at, MPOL_F_NODE | MPOL_F_ADDR)?;
-    (0..MOST)
-        .contains(&(node as usize))
-        .then_some(node as usize)
-}
-
-/// Whether the process leaves it to us where memory comes from. One that was started under `numactl`
-/// has said itself where from.
-pub fn is_ours_to_choose() -> bool {
-    get_policy(0, 0) == Some(MPOL_DEFAULT)
-}
-
-fn get_policy(at: usize, flags: usize) -> Option<i32> {
-    let _keep = KeepErrno::new();
-    let mut answer = 0i32;
-    let no_mask = core::ptr::null_mut::<u64>();
-    // SAFETY: `answer` is a valid out-pointer, and no mask is asked for.
-    let got = unsafe {
-        libc::syscall(
-            libc::SYS_get_mempolicy,
-            &raw mut answer,
-            no_mask,
-            0usize,
-            at,
-            flags,
-        )
-    };
-    (got == 0).then_some(answer)
-}
-
-/// Has the range, which nobody has touched, take memory of the node while there is some.
-#[cold]
-#[inline(never)]
-pub fn prefer(at: usize, len: usize, node: usize) {
-    let _keep = KeepErrno::new();
-    let mask = 1u64 << node;
-    // The kernel leaves the last bit that it is told of out.
-    let bits = u64::BITS as usize + 1;
-    // SAFETY: the caller owns the range; no page of it is moved, and the mask has that many bits but
-    // the last, which the kernel does not read.
+fn asked() -> Option<usize> {
+    type GetCpu = extern "C" fn(*mut u32, *mut u32) -> i32;
+    let address: usize;
+    // SAFETY: reads the address that the loader wrote, 0 where there is no such function.
     unsafe {
-        libc::syscall(
-            libc::SYS_mbind,
-            at,
-            len,
-            MPOL_PREFERRED,
-            &raw const mask,
-            bits,
-            0,
-        )
-    };
+        core::arch::asm!(
+            "mov {a}, qword ptr [rip + getcpu@GOTPCREL]",
+            a = out(reg) address,
+            options(readonly, nostack, preserves_flags, pure),
+        );
+    }
+    // SAFETY: 0, or the C library's function of this type.
+    let getcpu = unsafe { core::mem::transmute::<usize, Option<GetCpu>>(address) }?;
+    let _keep = KeepErrno::new();
+    let (mut cpu, mut node) = (0, 0);
+    let told = getcpu(&mut cpu, &mut node) == 0;
+    (told && (node as usize) < MOST).then_some(node as usize)
 }
 
-/// A machine with two nodes for the unit tests: CPUs' memory is that of node 0, and each thread says
-/// itself which node it runs on.
+/// A machine with two nodes for the unit tests: each thread says itself which node it runs on, node 0
+/// unless it does.
 #[cfg(test)]
 pub mod fake {
     use std::cell::Cell;
@@ -146,47 +64,18 @@ pub mod fake {
     }
 
     /// Tests without a fake find one node, whatever the machine.
-    pub fn several() -> Option<bool> {
-        Some(TWO.load(Ordering::Relaxed))
-    }
-
     pub fn here() -> Option<usize> {
-        TWO.load(Ordering::Relaxed)
-            .then(|| HERE.with(|here| here.get()))
+        let here = HERE.with(|here| here.get());
+        Some(if TWO.load(Ordering::Relaxed) { here } else { 0 })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::mem;
-    use std::string::String;
 
     #[test]
-    fn lists_of_nodes_are_counted() {
-        assert!(!names_several(b"0\n") && !names_several(b"12\n") && !names_several(b""));
-        assert!(names_several(b"0-1\n") && names_several(b"0,2\n") && names_several(b"0-3,8-9\n"));
-    }
-
-    #[test]
-    fn the_kernel_knows_of_a_preference_and_where_memory_is() {
-        let len = 16 * mem::os_page();
-        let at = mem::reserve(len).expect("there are addresses");
-        assert!(mem::commit(at, len));
-        let Some(before) = get_policy(at, MPOL_F_ADDR) else {
-            // This kernel has no nodes, or a filter keeps them from us: nothing to see.
-            return mem::release(at, len);
-        };
-        prefer(at, len, 0);
-        let after = get_policy(at, MPOL_F_ADDR);
-        // SAFETY: just committed.
-        unsafe { (at as *mut u8).write(1) };
-        let node = get_policy(at, MPOL_F_NODE | MPOL_F_ADDR);
-        let maps = std::fs::read_to_string("/proc/self/numa_maps").unwrap_or_default();
-        mem::release(at, len);
-        assert_eq!((before, after), (MPOL_DEFAULT, Some(MPOL_PREFERRED)));
-        assert!(node.is_some_and(|n| n >= 0), "{node:?}");
-        let line: String = std::format!("{at:x} prefer:0 ");
-        assert!(maps.is_empty() || maps.contains(&line), "{line} in {maps}");
+    fn the_kernel_says_on_which_node_a_thread_runs() {
+        assert!(asked().is_some());
     }
 }

@@ -1,5 +1,7 @@
 //! The clocks: monotonic, and without a system call.
 
+use super::futex::Futex;
+
 /// Milliseconds since some fixed moment, as of the kernel's last tick: up to 10 ms ago.
 pub fn now_ms() -> u64 {
     let mut t = libc::timespec {
@@ -27,23 +29,20 @@ pub fn now_ns() -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// The same by a system call: where the C library's function would bring pages of it into memory that
-/// a small program has no other use for, and once is all.
-pub fn now_ns_once() -> u64 {
-    let mut t = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `t` is a valid out-pointer.
-    let told = unsafe { libc::syscall(libc::SYS_clock_gettime, libc::CLOCK_MONOTONIC, &raw mut t) };
-    if told != 0 {
-        return now_ns();
-    }
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+/// Lets other threads run for a moment, by a call that every program with threads makes.
+pub fn give_way() {
+    Futex::new(0).wait_for(0, 1);
 }
 
-/// Lets other threads run.
-pub fn give_way() {
-    // SAFETY: sched_yield has no preconditions.
-    unsafe { libc::sched_yield() };
+/// Lets some time pass, so little that nobody minds.
+pub fn nap() {
+    let _keep = super::errno::KeepErrno::new();
+    let time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 100_000,
+    };
+    let rest = core::ptr::null_mut::<libc::timespec>();
+    // SAFETY: the time is valid, and what is left of it is not asked for. Not by the C library, where a
+    // thread can be cancelled in its sleep.
+    unsafe { libc::syscall(libc::SYS_nanosleep, &time, rest) };
 }

@@ -2,8 +2,9 @@
 
 use super::super::bin::{Bin, BinState};
 use super::{Slab, Traffic, alone, give_to_bin, unmake};
+use crate::arena::Fit;
 use crate::arena::{any, drain};
-use crate::class::{Class, LINE};
+use crate::class::Class;
 use std::thread;
 use std::vec;
 use std::vec::Vec;
@@ -121,7 +122,7 @@ fn a_thread_that_grows_is_given_whole_batches_of_slabs_and_half_ones_of_a_store(
     drain(true);
     let arena = any().expect("there is memory");
     let mut blocks = [0; 16];
-    let fill = |out: &mut [usize]| arena.fill_at(class(), LINE, Traffic::Growth, out);
+    let fill = |out: &mut [usize]| arena.fill_at(class(), Fit::ANY, Traffic::Growth, out);
     assert_eq!(fill(&mut blocks), 16);
     arena.flush(class(), &mut blocks.clone());
     assert_eq!(arena.counts(class()).1, 16);

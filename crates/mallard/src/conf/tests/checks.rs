@@ -41,7 +41,7 @@ fn output(outcome: &Outcome, lines: &[String]) {
         );
     }
     let confirmed = if outcome.options.confirm_conf {
-        5 + TABLE.len() - 1
+        Source::ALL.len() + TABLE.len() - 1
     } else {
         0
     };

@@ -193,6 +193,7 @@ fn messages_name_their_source() {
         (Source::Symbol, "symbol malloc_conf"),
         (Source::Link, "/etc/malloc.conf"),
         (Source::MallocConf, "MALLOC_CONF"),
+        (Source::Harder, "malloc_conf_2_conf_harder"),
         (Source::MallardConf, "MALLARD_CONF"),
     ] {
         let (_, messages) = read_all(&[(source, b"zero:1")]);
@@ -288,16 +289,17 @@ fn confirm_conf_prints_the_sources_and_every_setting() {
         ),
     ]);
     assert_eq!(
-        lines[..5],
+        lines[..6],
         [
             "mallard: options #1 (compiled-in options): not set",
             r#"mallard: options #2 (symbol malloc_conf): "narenas:2""#,
             "mallard: options #3 (/etc/malloc.conf): not set",
             "mallard: options #4 (MALLOC_CONF): not set",
-            r#"mallard: options #5 (MALLARD_CONF): "confirm_conf:true,narenas:3,lg_tcache_max:12""#,
+            "mallard: options #5 (malloc_conf_2_conf_harder): not set",
+            r#"mallard: options #6 (MALLARD_CONF): "confirm_conf:true,narenas:3,lg_tcache_max:12""#,
         ]
     );
-    let settings = &lines[5..];
+    let settings = &lines[6..];
     let names: Vec<String> = TABLE
         .iter()
         .filter(|o| o.alias_of().is_none())

@@ -22,7 +22,9 @@ when a program allocates for the first time, from these sources; a later one win
 2. the program's own: `const char *malloc_conf = \"…\";`,
 3. the name that the symbolic link `/etc/malloc.conf` holds (`ln -s 'narenas:8' /etc/malloc.conf`),
 4. the environment variable `MALLOC_CONF`,
-5. the environment variable `MALLARD_CONF`, for options that jemalloc would not know.
+5. the program's own, again: `const char *malloc_conf_2_conf_harder = \"…\";`, for what no environment
+   is to change,
+6. the environment variable `MALLARD_CONF`, for options that jemalloc would not know.
 
 A program that runs with more rights than its caller (setuid, setgid, file capabilities) does not
 look at the two variables.

@@ -34,6 +34,9 @@ thread.peak.reset  --
 thread.tcache.enabled bool rw
 thread.tcache.flush  --
 thread.tcache.max size_t rw
+thread.tcache.ncached_max.read_sizeclass size_t rw
+thread.tcache.ncached_max.write char * -w
+opt.malloc_conf.{symlink,env_var,global_var,global_var_2_conf_harder} const char * r-
 thread.prof.name const char * rw
 thread.prof.active bool rw
 thread.idle  --
@@ -46,7 +49,7 @@ arena.<i>.{decay,purge,reset,destroy}  --
 arena.<i>.name char * rw
 arena.<i>.dss const char * rw
 arena.<i>.{dirty,muzzy}_decay_ms ssize_t rw
-arena.<i>.retain_grow_limit size_t rw
+arena.<i>.{retain_grow_limit,oversize_threshold} size_t rw
 arena.<i>.extent_hooks extent_hooks_t * rw
 
 arenas.{narenas,nbins,nhbins,nlextents} unsigned r-
@@ -64,10 +67,12 @@ prof.reset size_t -w
 prof.lg_sample size_t r-
 prof.interval uint64_t r-
 
-stats.{allocated,active,metadata,metadata_thp,resident,mapped,retained,zero_reallocs} size_t r-
+stats.{allocated,active,metadata,metadata_edata,metadata_rtree,metadata_thp,resident,mapped,retained,zero_reallocs} size_t r-
 approximate_stats.active size_t r-
 stats.background_thread.num_threads size_t r-
 stats.background_thread.{num_runs,run_interval} uint64_t r-
+experimental.arenas.<i>.pactivep size_t * r-
+
 stats.mutexes.{background_thread,max_per_bg_thd,ctl,prof,prof_thds_data,prof_dump,prof_recent_alloc,prof_recent_dump,prof_stats}.LOCK
 stats.mutexes.reset  --
 
@@ -75,7 +80,7 @@ stats.arenas.<i>.dss const char * r-
 stats.arenas.<i>.{dirty,muzzy}_decay_ms ssize_t r-
 stats.arenas.<i>.nthreads unsigned r-
 stats.arenas.<i>.uptime uint64_t r-
-stats.arenas.<i>.{pactive,pdirty,pmuzzy,mapped,retained,extent_avail,base,internal,metadata_thp,resident} size_t r-
+stats.arenas.<i>.{pactive,pdirty,pmuzzy,mapped,retained,extent_avail,base,internal,metadata_edata,metadata_rtree,metadata_thp,resident} size_t r-
 stats.arenas.<i>.{dirty,muzzy}_{npurge,nmadvise,purged} uint64_t r-
 stats.arenas.<i>.{small,large}.allocated size_t r-
 stats.arenas.<i>.{small,large}.{nmalloc,ndalloc,nrequests,nfills,nflushes} uint64_t r-

@@ -45,7 +45,10 @@ fn add(before: &str, node: &Node, rows: &mut Vec<Row>) {
             leaf,
             doc: node.doc,
         }),
-        Kind::Options => rows.extend(options(&path)),
+        Kind::Options => {
+            rows.extend(options(&path));
+            collect(&format!("{path}.{}.", opt::SOURCES), opt::sources, rows);
+        }
         Kind::Names(below) => collect(&format!("{path}."), below, rows),
         Kind::Indexed(indexed) => collect(
             &format!("{path}.<{}>.", indexed.letter),

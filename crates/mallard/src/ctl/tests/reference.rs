@@ -55,6 +55,7 @@ fn group(row: &Row) -> String {
         (_, None, _) => "Without a branch".into(),
         ("stats", Some("arenas"), Some(_)) => "`stats.arenas.<i>`".into(),
         ("arena", ..) => "`arena.<i>`".into(),
+        ("opt", Some(branch), Some(_)) => format!("`opt.{branch}`"),
         _ => format!("`{first}`"),
     }
 }
@@ -103,7 +104,7 @@ fn line(row: &Row) -> String {
     };
     let mode = match leaf.mode() {
         // The meanings of options are in a page of their own.
-        Mode::ReadOnly if path.starts_with("opt.") => {
+        Mode::ReadOnly if group(row) == "`opt`" => {
             return format!("| `{path}` | {c_type} |\n");
         }
         Mode::ReadOnly => "r-",

@@ -1,19 +1,25 @@
-//! How regions begin and grow: reservation, commitment of the maps and of chunks, the wish for huge pages.
+//! How regions begin and grow: where they lie, the mapping of the maps and of chunks, the wish for huge pages.
+//!
+//! A region is a plan: no address is reserved. Each step is mapped right behind the last, by one call that lengthens the
+//! mapping in place and so keeps what was asked for it (`mremap`), or, where there is none yet, by one that replaces
+//! nothing (`MAP_FIXED_NOREPLACE`). Where somebody else has the addresses, the region goes on at the next slice, and
+//! where these are taken too, it has come to its end. With the option `reserve` a region is a real reservation, and a step is
+//! a change of its protection.
 //!
 //! All of it under one lock, which is this floor's ([`growing`]).
 
 use super::layout::{GroupTable, Layout};
-use super::{All, COUNT, FAST, HeapId, REGIONS, Region, SLICE_CHUNKS};
-use crate::class::PAGE_SHIFT;
+use super::slices::{Mapped, Slice, Slices};
+use super::{COUNT, FAST, HeapId, PAGES_PER_CHUNK, REGIONS, Region, SLICE_CHUNKS};
+use super::{lent, place};
+use crate::class::{PAGE, PAGE_SHIFT};
 use crate::space::chunk::{CHUNK, Chunk};
 use crate::space::meta::{self, HugePages};
 use crate::sys::atomic::{AtomicUsize, Ordering};
 use crate::sys::count::Kind;
 use crate::sys::lock::{Guard, Mutex, RawLock};
-use crate::sys::mem::{self, round_up};
-
-/// What the first region tries to reserve; halved until the system agrees.
-const PREFERRED: usize = 1 << 40;
+use crate::sys::mem::{self, Step, round_up};
+use core::ptr::NonNull;
 
 /// Held while a region is made or grows.
 static GROWING: Mutex<()> = Mutex::named(Kind::Regions, ());
@@ -31,22 +37,54 @@ pub fn lock() -> &'static RawLock {
     GROWING.raw()
 }
 
+/// Chunks whose room the maps of a region of the preferred size take, and one more for alignment.
+const PREFERRED_MAPS: usize =
+    place::PREFERRED / CHUNK * (GroupTable::bytes(8) / 8 + PAGES_PER_CHUNK + 1) / CHUNK + 2;
+/// Chunks that the maps of a region begin with, and have room for from the second step on.
+const FIRST_MAPPED: usize = 8;
+const THEN_MAPPED: usize = 128;
+
 impl Region {
-    /// Commits `n` more chunks for a page heap, whose lock the caller holds; `first` and the room for
-    /// them are what [`Region::ends`] or [`Region::end_at`] says. False when the system has no memory
-    /// for them.
-    pub fn grow(&'static self, _: &Growing, heap: HeapId, first: usize, n: usize) -> bool {
-        let end = first + n;
-        if !self.map_up_to(end) || !mem::commit(self.heap() + first * CHUNK, n * CHUNK) {
-            return false;
+    /// Maps more chunks for a page heap, whose lock the caller holds; `first` and the room for them are what
+    /// [`Region::ends`] or [`Region::end_at`] says. So many pages are mapped from the first chunk on; of the last chunk that
+    /// may be a part. With `lengthen`, what is mapped has what was asked for the memory before it. Where the addresses are
+    /// taken, the region has less room afterwards if the pages are `least`, as few as serve.
+    pub fn grow(
+        &'static self,
+        _: &Growing,
+        heap: HeapId,
+        first: usize,
+        pages: usize,
+        lengthen: bool,
+        least: bool,
+    ) -> Step {
+        let end = first + pages.div_ceil(PAGES_PER_CHUNK);
+        let at = self.heap() + first * CHUNK;
+        let is_first = core::ptr::eq(self, REGIONS.first());
+        if !is_first && lent::make_slots(at, end - first).is_none() {
+            return Step::Refused;
+        }
+        let step = self.map_up_to(end);
+        if step != Step::Done {
+            if step == Step::Taken && least {
+                self.max_chunks.store(self.chunks(), Ordering::Relaxed);
+            }
+            return step;
+        }
+        let step = self.map_heap(first, pages, lengthen);
+        if step != Step::Done {
+            if step == Step::Taken && least {
+                self.close(first);
+            }
+            return step;
+        }
+        if !first.is_multiple_of(SLICE_CHUNKS) {
+            // The mapping has no hole, so the chunk before is mapped to its end.
+            self.chunk(first - 1).mapped.set(PAGES_PER_CHUNK as u16);
         }
         for i in first..end {
-            // SAFETY: the table's memory was committed by `map_up_to` and nobody refers to it yet;
-            // fresh memory is zero, which is an empty part of the record map.
-            unsafe {
-                let chunk = self.record_of_chunk(i);
-                chunk.write(Chunk::vacant(self.heap() + i * CHUNK, self, heap));
-            }
+            let mapped = (pages - (i - first) * PAGES_PER_CHUNK).min(PAGES_PER_CHUNK);
+            self.record_chunk(i, heap, mapped);
         }
         self.chunks.store(end.max(self.chunks()), Ordering::Release);
         for i in first / SLICE_CHUNKS..end.div_ceil(SLICE_CHUNKS) {
@@ -55,36 +93,186 @@ impl Region {
             slice.heap.store(heap.0 + 1, Ordering::Relaxed);
             slice.chunks.store(chunks as u16, Ordering::Relaxed);
         }
-        self.tell_fast_path();
-        true
+        match is_first {
+            true => self.tell_fast_path(),
+            false => self.enter(first, end - first),
+        }
+        Step::Done
     }
 
-    /// Asks for huge pages in `n` fresh chunks from the `first` on; false where the system has none to
-    /// give. The first time that is for all chunks that are still to come: a call has to wait until no
-    /// other thread is in a page fault of the heap, each of which may clear 2 MiB.
+    /// Writes the record of a fresh chunk, of which so many pages are mapped.
+    #[inline(never)]
+    fn record_chunk(&'static self, i: usize, heap: HeapId, mapped: usize) {
+        // SAFETY: the table's memory is mapped and nobody refers to it yet; fresh memory is zero, which is an empty
+        // part of the record map.
+        unsafe {
+            let chunk = self.record_of_chunk(i);
+            chunk.write(Chunk::vacant(self.heap() + i * CHUNK, self, heap, mapped));
+        }
+    }
+
+    /// The first region of a process, with a chunk of which so many pages are mapped. All other growth is `grow`'s, and so
+    /// is this where it fails: small programs run no more than this.
+    pub fn begin_first(
+        _: &Growing,
+        heap: HeapId,
+        pages: usize,
+        forbid: bool,
+    ) -> Option<&'static Chunk> {
+        /// The system's page that the plan is for.
+        const OS_PAGE: usize = 4096;
+        const PLAN: Layout = Layout::with(place::PREFERRED / CHUNK - PREFERRED_MAPS, OS_PAGE);
+        const { assert!(PLAN.heap + (PLAN.chunks + 1) * CHUNK <= place::PREFERRED) };
+        if mem::os_page() != OS_PAGE || COUNT.load(Ordering::Relaxed) > 0 {
+            return None;
+        }
+        let (region, at) = (REGIONS.first(), place::first()?);
+        region.lay_out(at, &PLAN, 0);
+        let base = region.heap() - PLAN.heap;
+        let tables = (base + PLAN.tables) & !(OS_PAGE - 1);
+        let tables_end = base + PLAN.tables + GroupTable::bytes(FIRST_MAPPED);
+        let classes = (PLAN.heap - PLAN.classes + FIRST_MAPPED * CHUNK) >> PAGE_SHIFT;
+        let bytes = (pages * PAGE) + OS_PAGE;
+        let pieces = [
+            (tables, round_up(tables_end - tables, OS_PAGE)),
+            (base + PLAN.classes, round_up(classes, OS_PAGE)),
+            (region.heap(), bytes),
+        ];
+        for (i, &(at, len)) in pieces.iter().enumerate() {
+            if mem::map_behind(at, len) != Step::Done {
+                release_all(&pieces[..i]);
+                return None;
+            }
+        }
+        if forbid {
+            mem::forbid_huge_pages(region.heap(), bytes);
+        }
+        region.mapped_chunks.store(FIRST_MAPPED, Ordering::Relaxed);
+        region.record_chunk(0, heap, pages);
+        region.chunks.store(1, Ordering::Release);
+        let slice = region.slices().at(0);
+        slice.heap.store(heap.0 + 1, Ordering::Relaxed);
+        slice.chunks.store(1, Ordering::Relaxed);
+        slice.set_mapped(bytes / PAGE, if forbid { 0 } else { Mapped::NEW });
+        COUNT.store(1, Ordering::Release);
+        region.tell_fast_path();
+        Some(region.chunk(0))
+    }
+
+    /// Maps a chunk, the last of its slice that is mapped, up to one of its pages. Where the addresses are taken, it stays
+    /// as it is.
+    #[cold]
+    #[inline(never)]
+    pub fn map_rest(&self, _: &Growing, chunk: usize, pages: usize) -> Step {
+        let step = self.map_heap(chunk, pages, true);
+        match step {
+            Step::Done => self.chunk(chunk).mapped.set(pages as u16),
+            Step::Taken => self.close(chunk + 1),
+            Step::Refused => {}
+        }
+        step
+    }
+
+    /// Maps so many pages from a chunk's first on, those of them that are not mapped yet.
+    fn map_heap(&self, first: usize, pages: usize, lengthen: bool) -> Step {
+        let to = self.heap() + first * CHUNK + pages * PAGE;
+        if self.is_reserved() {
+            let from = self.heap() + first * CHUNK;
+            return commit(from, to);
+        }
+        let (begin, end) = (
+            first / SLICE_CHUNKS,
+            (first * PAGES_PER_CHUNK + pages).div_ceil(PAGES_PER_CHUNK),
+        );
+        let mut mapped = self.slice_at(begin).mapped();
+        let from = self.heap_of_slice(begin) + mapped.pages() * PAGE;
+        // A page at the end is nobody's, unless the next may be another's.
+        let upto = if (to - self.heap()).is_multiple_of(SLICE_CHUNKS * CHUNK) {
+            to
+        } else {
+            to + mem::os_page()
+        };
+        if upto <= from {
+            return Step::Done;
+        }
+        if !(lengthen && mapped.pages() > 0 && mem::lengthen(from, upto - from)) {
+            let step = mem::map_behind(from, upto - from);
+            if step != Step::Done {
+                return step;
+            }
+            mapped = Mapped(Mapped::NEW);
+        }
+        let last = (end - 1) / SLICE_CHUNKS;
+        let pages = (upto - self.heap_of_slice(last)) / PAGE;
+        let flags = mapped.0 & (Mapped::NEW | Mapped::HUGE);
+        self.slice_at(last).set_mapped(pages, flags);
+        Step::Done
+    }
+
+    /// The record of a slice that the maps reach to.
+    fn slice_at(&self, i: usize) -> &'static Slice {
+        let tables = self.tables.load(Ordering::Relaxed) as *mut Slice;
+        // SAFETY: as in `slices`; the records are mapped as far as the tables are.
+        unsafe { Slices::before(NonNull::new(tables).unwrap_or(NonNull::dangling()), i + 1) }.at(i)
+    }
+
+    fn heap_of_slice(&self, i: usize) -> usize {
+        self.heap() + i * SLICE_CHUNKS * CHUNK
+    }
+
+    /// Somebody else has the addresses from a chunk on: the region goes on behind the slice, or, where that has none
+    /// yet, ends.
+    #[cold]
+    #[inline(never)]
+    fn close(&self, first: usize) {
+        if first.is_multiple_of(SLICE_CHUNKS) && first >= self.chunks() {
+            self.max_chunks.store(first, Ordering::Relaxed);
+        } else if !first.is_multiple_of(SLICE_CHUNKS) {
+            let slice = self.slice_at(first / SLICE_CHUNKS);
+            slice.set_mapped(slice.mapped().pages(), Mapped::CLOSED);
+        }
+    }
+
+    /// Asks for huge pages in `n` fresh chunks from the `first` on, and in those that are mapped behind them; false where the
+    /// system has none to give.
     #[cold]
     #[inline(never)]
     pub fn want_huge_pages(&self, _: &Growing, first: usize, n: usize) -> bool {
-        let from = self.huge_from.load(Ordering::Relaxed).checked_sub(1);
-        if from.is_some_and(|from| first >= from) {
+        let (slice, bytes) = self.fresh(first, n);
+        if slice.mapped().is(Mapped::HUGE) {
             return true;
         }
-        let is_first = from.is_none();
-        let n = if is_first {
-            self.max_chunks() - first
-        } else {
-            n
-        };
-        let ok = mem::want_huge_pages(self.heap() + first * CHUNK, n * CHUNK);
-        if ok && is_first {
-            self.huge_from.store(first + 1, Ordering::Relaxed);
+        let ok = mem::want_huge_pages(self.heap() + first * CHUNK, bytes);
+        if ok && !self.is_reserved() {
+            slice.set_mapped(slice.mapped().pages(), Mapped::HUGE);
         }
         ok
     }
 
+    /// Forbids huge pages in `n` fresh chunks from the `first` on, where that is not done yet.
+    pub fn forbid_huge_pages(&self, _: &Growing, first: usize, n: usize) {
+        let (slice, bytes) = self.fresh(first, n);
+        if slice.mapped().is(Mapped::NEW) {
+            mem::forbid_huge_pages(self.heap() + first * CHUNK, bytes);
+            slice.set_mapped(slice.mapped().pages(), 0);
+        }
+    }
+
+    /// The slice that fresh chunks end in, and how much is mapped from the first of them on.
+    fn fresh(&self, first: usize, n: usize) -> (&'static Slice, usize) {
+        let last = (first + n - 1) / SLICE_CHUNKS;
+        let slice = self.slice_at(last);
+        let end = self.heap_of_slice(last) + slice.mapped().pages() * PAGE;
+        let bytes = match self.is_reserved() {
+            true => n * CHUNK,
+            false => end - self.heap() - first * CHUNK,
+        };
+        (slice, bytes)
+    }
+
     /// The first region's committed length is what the fast path looks at, once it is published.
     fn tell_fast_path(&self) {
-        if core::ptr::eq(self, REGIONS.first()) && COUNT.load(Ordering::Relaxed) > 0 {
+        if COUNT.load(Ordering::Relaxed) > 0 {
             let base = self.base.load(Ordering::Relaxed);
             let end = self.heap() + self.chunks() * CHUNK;
             FAST.base.store(base, Ordering::Relaxed);
@@ -92,129 +280,191 @@ impl Region {
         }
     }
 
-    /// Commits the maps for the first `chunks` chunks. Maps are small: they run well ahead of the
+    /// Maps the maps for the first `chunks` chunks. Maps are small: they run well ahead of the
     /// heap, so that this is rare.
-    fn map_up_to(&self, chunks: usize) -> bool {
+    fn map_up_to(&self, chunks: usize) -> Step {
         let done = self.mapped_chunks.load(Ordering::Relaxed);
         if chunks <= done {
-            return true;
+            return Step::Done;
         }
-        let max = self.max_chunks.load(Ordering::Relaxed);
-        let ahead = (chunks * 2).max(128).min(max);
-        let ok = self.commit_maps(done, ahead);
-        if ok {
+        let least = if done == 0 { FIRST_MAPPED } else { THEN_MAPPED };
+        let max = self.max_chunks().max(chunks);
+        let mut ahead = (chunks * 2 - 2).max(least).min(max).max(chunks);
+        let mut step = self.map_maps(done, ahead);
+        if step != Step::Done && ahead > chunks {
+            ahead = chunks;
+            step = self.map_maps(done, ahead);
+        }
+        if step == Step::Done {
             self.mapped_chunks.store(ahead, Ordering::Relaxed);
-        } else if ahead > chunks && self.commit_maps(done, chunks) {
-            self.mapped_chunks.store(chunks, Ordering::Relaxed);
-            return true;
         }
-        ok
+        step
     }
 
-    fn commit_maps(&self, from: usize, to: usize) -> bool {
+    fn map_maps(&self, from: usize, to: usize) -> Step {
+        let (old, new) = (self.maps_of(from), self.maps_of(to));
+        // The first slices are mapped with the tables.
+        let slices = if from == 0 { new.slices } else { old.slices };
+        let pieces = [
+            (old.tables, new.tables - old.tables),
+            (old.classes, new.classes - old.classes),
+            (new.slices, slices - new.slices),
+        ];
+        let mut step = Step::Done;
+        for i in 0..pieces.len() {
+            step = self.map_piece(pieces[i], from > 0 && i < 2);
+            if step != Step::Done {
+                if !self.is_reserved() {
+                    release_all(&pieces[..i]);
+                }
+                break;
+            }
+        }
+        step
+    }
+
+    #[inline(never)]
+    fn map_piece(&self, (from, len): (usize, usize), lengthen: bool) -> Step {
+        if len == 0 {
+            return Step::Done;
+        }
+        if self.is_reserved() {
+            return commit(from, from + len);
+        }
+        if lengthen && mem::lengthen(from, len) {
+            return Step::Done;
+        }
+        let step = mem::map_behind(from, len);
+        if step == Step::Done && meta::huge_pages() == HugePages::Always {
+            mem::want_huge_pages(from, len);
+        }
+        step
+    }
+
+    /// Where the maps of so many chunks end, and where the slices begin.
+    #[inline(never)]
+    fn maps_of(&self, chunks: usize) -> Ends {
         let page = mem::os_page();
         let base = self.base.load(Ordering::Relaxed);
-        let commit = |start: usize, old: usize, new: usize| {
-            let (a, b) = (start + round_up(old, page), start + round_up(new, page));
-            a == b || mem::commit(a, b - a)
-        };
-        let classes = |chunks: usize| (self.heap() + chunks * CHUNK - base) >> PAGE_SHIFT;
-        let old_classes = if from == 0 { 0 } else { classes(from) };
-        // The slices stand right before the tables: they are committed with the first of them, whole.
-        let slices = self.slices.load(Ordering::Relaxed);
-        let tables = self.tables.load(Ordering::Relaxed) - slices;
-        let end = |chunks: usize| tables + GroupTable::bytes(chunks);
-        commit(base, old_classes, classes(to))
-            && commit(slices, if from == 0 { 0 } else { end(from) }, end(to))
+        let tables = self.tables.load(Ordering::Relaxed);
+        let bytes = chunks.div_ceil(SLICE_CHUNKS).max(1) * size_of::<Slice>();
+        let slices = (tables - bytes) & !(page - 1);
+        let classes = (self.heap() + chunks * CHUNK - base) >> PAGE_SHIFT;
+        match chunks {
+            0 => Ends {
+                slices,
+                tables: slices,
+                classes: base,
+            },
+            _ => Ends {
+                slices,
+                tables: round_up(tables + GroupTable::bytes(chunks), page),
+                classes: base + round_up(classes, page),
+            },
+        }
     }
 
     /// Makes another region, with room for at least `chunks` chunks at a multiple of `align` (at
-    /// least a chunk), and as much more as `size` allows, and has `begin` commit its first ones. Only
-    /// when that went well is the region published; else its addresses are given up again. None, too,
-    /// when the table is full or the system gives no addresses. Where huge pages are forbidden, the
-    /// page heap allows them chunk by chunk.
+    /// least a chunk), and has `begin` map its first ones. Only when that went well is the region published; else its
+    /// addresses are given up again. None, too, when the table is full or there are no addresses. With `reserve`, so much is
+    /// reserved where the system allows it. There huge pages are forbidden for a start, if `forbid_huge_pages`, and the page
+    /// heap allows them chunk by chunk.
     pub fn make<T>(
         _: &Growing,
-        size: usize,
+        reserve: usize,
         chunks: usize,
         align: usize,
         forbid_huge_pages: bool,
-        begin: impl FnOnce(&'static Region) -> Option<T>,
+        mut begin: impl FnMut(&'static Region) -> Option<T>,
     ) -> Option<T> {
         let index = COUNT.load(Ordering::Relaxed);
         let region = REGIONS.get(index)?;
-        let least = Layout::with(chunks, mem::os_page())
-            .heap
-            .checked_add(CHUNK)?;
-        let least = chunks.checked_mul(CHUNK)?.checked_add(least)?;
-        let least = if align > CHUNK {
-            least.checked_add(align)?
-        } else {
-            least
-        };
-        let mut len = size.max(least);
-        let at = loop {
-            if let Some(at) = mem::reserve(len) {
-                break at;
+        let least = Layout::length(chunks, align)?;
+        for attempt in 0..=place::ATTEMPTS {
+            let Some((at, len, reserved)) = place::find(reserve, least, attempt) else {
+                continue;
+            };
+            region.lay_out(at, &Layout::of(len)?, reserved);
+            if reserved > 0 && forbid_huge_pages {
+                mem::forbid_huge_pages(at, reserved);
             }
-            if len == least {
-                return None;
+            if let Some(begun) = begin(region) {
+                COUNT.store(index + 1, Ordering::Release);
+                if index == 0 {
+                    region.tell_fast_path();
+                }
+                return Some(begun);
             }
-            len = smaller(len).max(least);
-        };
-        let Some(layout) = Layout::of(len) else {
-            mem::release(at, len);
-            return None;
-        };
-        let base = round_up(at + layout.heap, CHUNK) - layout.heap;
+            region.give_up(at);
+        }
+        None
+    }
+
+    #[inline]
+    fn lay_out(&self, at: usize, layout: &Layout, reserved: usize) {
         let set = |field: &AtomicUsize, value: usize| field.store(value, Ordering::Relaxed);
-        set(&region.base, base);
-        set(&region.heap, base + layout.heap);
-        set(&region.tables, base + layout.tables);
-        set(&region.slices, base + layout.slices);
-        set(&region.max_chunks, layout.chunks);
-        set(&region.chunks, 0);
-        set(&region.mapped_chunks, 0);
-        set(&region.classes, base + (layout.heap >> PAGE_SHIFT));
-        if forbid_huge_pages {
-            mem::forbid_huge_pages(base, layout.heap + layout.chunks * CHUNK);
+        let base = round_up(at + layout.heap, CHUNK) - layout.heap;
+        set(&self.base, base + layout.classes);
+        set(&self.heap, base + layout.heap);
+        set(&self.tables, base + layout.tables);
+        set(&self.max_chunks, layout.chunks);
+        set(&self.chunks, 0);
+        set(&self.mapped_chunks, 0);
+        set(&self.reserved, reserved);
+        let offset = layout.heap - layout.classes;
+        set(
+            &self.classes,
+            base + layout.classes + (offset >> PAGE_SHIFT),
+        );
+    }
+
+    /// Unmaps what was mapped of a region that did not begin.
+    #[cold]
+    #[inline(never)]
+    fn give_up(&self, at: usize) {
+        let reserved = self.reserved.load(Ordering::Relaxed);
+        if reserved > 0 {
+            return mem::release(at, reserved);
         }
-        if meta::huge_pages() == HugePages::Always {
-            mem::want_huge_pages(base, layout.heap);
+        let mapped = self.mapped_chunks.load(Ordering::Relaxed);
+        if mapped == 0 {
+            return;
         }
-        let Some(begun) = begin(region) else {
-            mem::release(at, len);
-            return None;
-        };
-        COUNT.store(index + 1, Ordering::Release);
-        region.tell_fast_path();
-        Some(begun)
+        let (none, all) = (self.maps_of(0), self.maps_of(mapped));
+        let heap = self.slice_at(0).mapped().pages() * PAGE;
+        release_all(&[
+            (self.heap(), heap),
+            (all.slices, all.tables - all.slices),
+            (none.classes, all.classes - none.classes),
+        ]);
+    }
+
+    /// Whether its addresses are reserved, so that nobody else has any of them.
+    pub(super) fn is_reserved(&self) -> bool {
+        self.reserved.load(Ordering::Relaxed) > 0
     }
 }
 
-/// How much the next region should reserve: 1 TiB, or what the option says, and as much again as all
-/// regions before it, so that their number stays small.
-pub fn preferred_size(option: usize) -> usize {
-    let all = Region::all();
-    let before = if all.len() == 0 { 0 } else { size_of_all(all) };
-    let first = if option != 0 {
-        option.max(4 * CHUNK)
-    } else {
-        PREFERRED
-    };
-    first.max(before)
-}
-
+/// Unmaps what was mapped at these places, so long.
 #[cold]
 #[inline(never)]
-fn size_of_all(regions: All) -> usize {
-    regions.map(|r| r.max_chunks() * CHUNK).sum()
+fn release_all(pieces: &[(usize, usize)]) {
+    pieces.iter().for_each(|&(at, len)| mem::release(at, len));
 }
 
-/// What to try when the system refuses `size`. Under a limit on address space a quarter of that: the
-/// program has other uses for its addresses, and further regions can follow.
+/// Where the parts of a region's maps begin or end, for so many chunks.
+struct Ends {
+    slices: usize,
+    tables: usize,
+    classes: usize,
+}
+
+/// Opens a part of a reservation.
 #[cold]
 #[inline(never)]
-fn smaller(size: usize) -> usize {
-    (size / 2).min(mem::address_space_limit() / 4)
+fn commit(from: usize, to: usize) -> Step {
+    match mem::commit(from, to - from) {
+        true => Step::Done,
+        false => Step::Refused,
+    }
 }

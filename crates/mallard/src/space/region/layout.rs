@@ -30,20 +30,21 @@ impl GroupTable {
     }
 }
 
-/// Where the parts of a reservation lie, as offsets from its base. The class map comes first.
+/// Where the parts of a region lie, as offsets from its first address, in this order: the slice records,
+/// right before the tables, the class map, and the heap.
 pub(super) struct Layout {
-    pub(super) slices: usize,
     pub(super) tables: usize,
+    pub(super) classes: usize,
     pub(super) heap: usize,
     pub(super) chunks: usize,
 }
 
 impl Layout {
-    /// For a reservation of `len` bytes; none when not one chunk fits. The heap begins at a chunk's
-    /// boundary wherever the reservation lies, and the maps end right before it.
+    /// For a region of `len` bytes; none when not one chunk fits. The heap begins at a chunk's
+    /// boundary wherever the region lies, and the maps end right before it.
     pub(super) fn of(len: usize) -> Option<Layout> {
         let page = mem::os_page();
-        let per_chunk = CHUNK + PAGES_PER_CHUNK + GroupTable::bytes(GROUP) / GROUP + 1;
+        let per_chunk = CHUNK + PAGES_PER_CHUNK + GroupTable::bytes(GROUP) / GROUP;
         let mut chunks = len.checked_sub(CHUNK)? / per_chunk;
         while chunks > 0 {
             let layout = Self::with(chunks, page);
@@ -57,20 +58,29 @@ impl Layout {
 
     // Once for each look: laid out in line, they are more code than all else that begins a region.
     #[inline(never)]
-    pub(super) fn with(chunks: usize, page: usize) -> Layout {
-        // The class map covers the maps as well as the heap; they take less than a 64th of it.
-        let class_map = (chunks * CHUNK / 64 * 65 + CHUNK) >> PAGE_SHIFT;
-        let slices = round_up(class_map, page) + page;
-        let length = chunks.div_ceil(SLICE_CHUNKS) * size_of::<Slice>();
+    pub(super) const fn with(chunks: usize, page: usize) -> Layout {
+        let slices = chunks.div_ceil(SLICE_CHUNKS) * size_of::<Slice>();
         // A few slices on the page where the tables begin.
-        let tables = round_up(slices + length, page) + FIRST_SLICES;
-        let heap = round_up(tables + GroupTable::bytes(chunks), page) + page;
+        let tables = round_up(slices, page) + FIRST_SLICES;
+        let classes = round_up(tables + GroupTable::bytes(chunks), page) + page;
+        // The class map covers itself as well as the heap: a byte for each of its pages.
+        let class_map = (chunks * (CHUNK + CHUNK / 2048) + CHUNK) >> PAGE_SHIFT;
+        let heap = round_up(classes + class_map, page) + page;
         Layout {
-            slices,
             tables,
+            classes,
             heap,
             chunks,
         }
+    }
+
+    /// The bytes from the first address up to the end of the heap, wherever the region begins; none where that is
+    /// more than there are addresses.
+    pub(super) fn length(chunks: usize, align: usize) -> Option<usize> {
+        let heap = chunks.checked_mul(CHUNK).filter(|&n| n < usize::MAX / 4)?;
+        let rest = Self::with(chunks, mem::os_page()).heap + CHUNK;
+        let extra = if align > CHUNK { align } else { 0 };
+        heap.checked_add(rest)?.checked_add(extra)
     }
 }
 

@@ -2,11 +2,12 @@
 //!
 //! It lies anywhere, in multiples of a chunk. Each extent that a hook gives becomes a region of its own,
 //! whose maps stand in metadata memory; it is in no table, but in a list of its page heap, and is found
-//! by a directory of all chunks of the address space, two levels deep. Chunks leave it one by one when
-//! they are given back; the record goes with the last.
+//! by a directory of all chunks of the address space ([`find`]), two levels deep. Chunks leave it one by one when
+//! they are given back; the record goes with the last. The directory holds the chunks of all regions but the first, so
+//! that it does not matter how many regions there are.
 
 use super::layout::GroupTable;
-use super::{Chunk, HeapId, PAGES_PER_CHUNK, Region, SLICE_CHUNKS, Slice};
+use super::{Chunk, HeapId, PAGES_PER_CHUNK, Region, SLICE_CHUNKS, Slice, place};
 use crate::space::chunk::CHUNK;
 use crate::space::meta;
 use crate::sys::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -14,18 +15,20 @@ use core::ptr::NonNull;
 
 /// Bytes of addresses that a leaf of the directory stands for, and that all leaves do.
 const LEAF_SPAN: usize = 1 << 32;
-const SPAN: usize = 1 << 47;
+const SPAN: usize = 1 << 48;
 const LEAF_SLOTS: usize = LEAF_SPAN / CHUNK;
 
 /// The regions of the chunks of a part of the address space.
 struct Leaf([AtomicPtr<Region>; LEAF_SLOTS]);
 
-static LEAVES: [AtomicPtr<Leaf>; SPAN / LEAF_SPAN] =
-    [const { AtomicPtr::new(core::ptr::null_mut()) }; SPAN / LEAF_SPAN];
+struct Leaves([AtomicPtr<Leaf>; SPAN / LEAF_SPAN]);
+
+/// Metadata from the first chunk on that comes into the directory: few programs have any.
+static LEAVES: AtomicPtr<Leaves> = AtomicPtr::new(core::ptr::null_mut());
 /// Chunks in the directory.
 static CHUNKS: AtomicUsize = AtomicUsize::new(0);
 
-/// The region of the lent chunk that holds `p`.
+/// The region of the chunk in the directory that holds `p`.
 #[inline]
 pub fn find(p: usize) -> Option<&'static Region> {
     if CHUNKS.load(Ordering::Acquire) == 0 {
@@ -36,32 +39,47 @@ pub fn find(p: usize) -> Option<&'static Region> {
 }
 
 fn slot(p: usize) -> Option<&'static AtomicPtr<Region>> {
-    let leaf = LEAVES.get(p / LEAF_SPAN)?.load(Ordering::Acquire);
+    // SAFETY: null, or the directory, which lives for ever.
+    let leaves = unsafe { LEAVES.load(Ordering::Acquire).as_ref() }?;
+    let leaf = leaves.0.get(p / LEAF_SPAN)?.load(Ordering::Acquire);
     // SAFETY: null, or a leaf, which lives for ever.
     let leaf = unsafe { leaf.as_ref() }?;
     Some(&leaf.0[p % LEAF_SPAN / CHUNK])
 }
 
-/// Makes sure that the directory has a slot for the chunk.
-fn make_slot(p: usize) -> Option<()> {
-    let at = LEAVES.get(p / LEAF_SPAN)?;
-    if !at.load(Ordering::Acquire).is_null() {
-        return Some(());
-    }
-    let made = meta::take(size_of::<Leaf>())?.cast::<Leaf>();
-    // SAFETY: the record is as large as a leaf and nobody else's; null pointers are zero.
-    unsafe { made.write_bytes(0, 1) };
-    let put = at.compare_exchange(
-        core::ptr::null_mut(),
-        made.as_ptr(),
-        Ordering::AcqRel,
-        Ordering::Relaxed,
-    );
-    if put.is_err() {
-        // SAFETY: taken above with this size, and never shown to anybody.
-        unsafe { meta::give(made.cast(), size_of::<Leaf>()) };
+/// Makes sure that the directory has a slot for each of so many chunks.
+#[cold]
+#[inline(never)]
+pub(super) fn make_slots(addr: usize, chunks: usize) -> Option<()> {
+    let leaves = made(&LEAVES)?;
+    for i in 0..chunks {
+        made(leaves.0.get((addr + i * CHUNK) / LEAF_SPAN)?)?;
     }
     Some(())
+}
+
+/// A part of the directory, all null when it is made.
+fn made<T>(at: &AtomicPtr<T>) -> Option<&T> {
+    let mut there = at.load(Ordering::Acquire);
+    if there.is_null() {
+        let made = meta::take_apart(size_of::<T>())?;
+        let put = at.compare_exchange(
+            there,
+            made.cast().as_ptr(),
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        there = match put {
+            Ok(_) => made.cast().as_ptr(),
+            Err(others) => {
+                // SAFETY: taken above with this size, and never shown to anybody.
+                unsafe { meta::give(made, size_of::<T>()) };
+                others
+            }
+        };
+    }
+    // SAFETY: `Leaves` or a `Leaf`, for which zeros are null pointers, and which lives for ever.
+    unsafe { there.as_ref() }
 }
 
 /// Whether memory can be taken on at this address: it lies in no region, in whole or in part.
@@ -72,11 +90,8 @@ pub fn is_vacant(addr: usize, chunks: usize) -> bool {
     if end > SPAN || !addr.is_multiple_of(CHUNK) {
         return false;
     }
-    let reserved = |r: &Region| {
-        let base = r.base.load(Ordering::Relaxed);
-        addr < r.heap() + r.max_chunks() * CHUNK && base < end
-    };
-    !Region::all().any(reserved)
+    let ours = |r: &Region| addr < r.known_end() && r.begin() < end;
+    !Region::all().any(ours)
         && (addr..end)
             .step_by(CHUNK)
             .all(|chunk| find(chunk).is_none())
@@ -84,7 +99,6 @@ pub fn is_vacant(addr: usize, chunks: usize) -> bool {
 
 /// Where the parts of a region's maps lie in one record of metadata, and how long that is.
 struct Maps {
-    slices: usize,
     tables: usize,
     len: usize,
 }
@@ -95,7 +109,6 @@ impl Maps {
         let tables = slices + chunks.div_ceil(SLICE_CHUNKS) * size_of::<Slice>();
         let tables = tables.next_multiple_of(align_of::<GroupTable>());
         Maps {
-            slices,
             tables,
             len: tables + GroupTable::bytes(chunks),
         }
@@ -107,9 +120,8 @@ impl Region {
     /// none is in its sets. None when there is no metadata for them.
     pub fn adopt(heap: HeapId, addr: usize, chunks: usize) -> Option<&'static Region> {
         const { assert!(align_of::<GroupTable>() <= 64) };
-        for i in 0..chunks {
-            make_slot(addr + i * CHUNK)?;
-        }
+        make_slots(addr, chunks)?;
+        place::keep_off(addr);
         let layout = Maps::of(chunks);
         let record = meta::take(size_of::<Region>())?.cast::<Region>();
         let Some(maps) = meta::take(layout.len) else {
@@ -129,7 +141,6 @@ impl Region {
         set(&region.classes, maps);
         set(&region.heap, addr);
         set(&region.tables, maps + layout.tables);
-        set(&region.slices, maps + layout.slices);
         set(&region.max_chunks, chunks);
         set(&region.mapped_chunks, chunks);
         set(&region.chunks, chunks);
@@ -143,7 +154,12 @@ impl Region {
             // SAFETY: the table lies in the record taken above; nobody refers to it yet.
             unsafe {
                 let chunk = region.record_of_chunk(i);
-                chunk.write(Chunk::vacant(addr + i * CHUNK, region, heap));
+                chunk.write(Chunk::vacant(
+                    addr + i * CHUNK,
+                    region,
+                    heap,
+                    PAGES_PER_CHUNK,
+                ));
             }
         }
         region.chunk(0).begins.set(true);
@@ -278,7 +294,7 @@ mod tests {
         let _alone = alone();
         if Region::all().len() == 0 {
             let growing = super::super::growing();
-            Region::make(&growing, 64 * CHUNK, 1, CHUNK, false, |_| Some(())).expect("addresses");
+            Region::make(&growing, 0, 1, CHUNK, false, |_| Some(())).expect("addresses");
         }
         let ours = Region::all()
             .next()

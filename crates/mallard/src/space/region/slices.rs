@@ -1,7 +1,7 @@
 //! Slices of a region, and the sets of chunks that they hold: what page heaps share a region by.
 
 use super::{HeapId, SLICE_CHUNKS};
-use crate::sys::atomic::{AtomicU16, AtomicU64, Ordering};
+use crate::sys::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
@@ -17,6 +17,31 @@ pub(super) struct Slice {
     pub(super) heap: AtomicU16,
     /// Committed chunks, the slice's first. Grows under `GROWING`.
     pub(super) chunks: AtomicU16,
+    /// What is mapped of it, under `GROWING`: see [`Mapped`].
+    pub(super) mapped: AtomicU32,
+}
+
+/// What is mapped of a slice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Mapped(pub(super) u32);
+
+impl Mapped {
+    /// Somebody else has the addresses behind it.
+    pub(super) const CLOSED: u32 = 1 << 31;
+    /// Huge pages were asked for at its end, and what lengthens the mapping has them too.
+    pub(super) const HUGE: u32 = 1 << 30;
+    /// Nothing was asked of it yet.
+    pub(super) const NEW: u32 = 1 << 29;
+
+    /// Pages from the slice's first on. The last page of the system's is nobody's, where there is room for one: as
+    /// nothing but the region touches it, its mapping can be lengthened.
+    pub(super) fn pages(self) -> usize {
+        (self.0 & (Self::NEW - 1)) as usize
+    }
+
+    pub(super) fn is(self, flag: u32) -> bool {
+        self.0 & flag != 0
+    }
 }
 
 impl Slice {
@@ -26,6 +51,19 @@ impl Slice {
 
     pub(super) fn chunks(&self) -> usize {
         self.chunks.load(Ordering::Relaxed) as usize
+    }
+
+    pub(super) fn mapped(&self) -> Mapped {
+        Mapped(self.mapped.load(Ordering::Relaxed))
+    }
+
+    /// Whether somebody else has the addresses behind what is mapped of it.
+    pub(super) fn is_closed(&self) -> bool {
+        self.mapped().is(Mapped::CLOSED)
+    }
+
+    pub(super) fn set_mapped(&self, pages: usize, flags: u32) {
+        self.mapped.store(pages as u32 | flags, Ordering::Relaxed);
     }
 }
 

@@ -17,15 +17,15 @@ fn the_parts_of_a_reservation_of_any_size_fit_into_it_one_after_the_other() {
                 continue;
             };
             let slices = l.chunks.div_ceil(SLICE_CHUNKS) * size_of::<Slice>();
-            let pages = (l.heap + l.chunks * CHUNK) / PAGE;
+            let pages = (l.heap - l.classes + l.chunks * CHUNK) / PAGE;
             assert!(
-                l.chunks > 0 && pages < l.slices,
+                l.chunks > 0 && l.classes + pages < l.heap,
                 "{len}: a byte for every page"
             );
-            assert!(l.slices + slices <= l.tables);
+            assert!(slices <= l.tables);
             assert_eq!(l.tables % align_of::<GroupTable>(), 0);
             assert_eq!((l.tables - size_of::<Slice>()) / PAGE, l.tables / PAGE);
-            assert!(l.tables + GroupTable::bytes(l.chunks) < l.heap);
+            assert!(l.tables + GroupTable::bytes(l.chunks) < l.classes);
             // Wherever the reservation begins, its heap begins at a chunk's boundary.
             assert!(l.heap + l.chunks * CHUNK + CHUNK <= len, "{len}");
             assert!(
@@ -69,6 +69,7 @@ proptest! {
                 resident: AtomicU64::new(if *mine { 0 } else { u64::MAX }),
                 heap: AtomicU16::new(if *mine { heap.0 + 1 } else { i as u16 }),
                 chunks: AtomicU16::new(SLICE_CHUNKS as u16),
+                ..Slice::default()
             })
             .collect();
         let end = std::ptr::NonNull::from(&slices[..]).cast::<Slice>();

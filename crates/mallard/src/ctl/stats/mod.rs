@@ -9,7 +9,23 @@ use crate::arena;
 use crate::class::{LARGE_CLASSES, slab_classes};
 use crate::stats::locks::{OF_ARENAS, OF_PROCESS};
 use crate::stats::{self, ALL, ArenaFigures, Bin, Extent, Large, Reading, Totals};
+use crate::sys::mappings;
 use core::ffi::CStr;
+
+/// A row that is read from the snapshot: its name, its type in C, whose value it is, which, and its line
+/// of documentation.
+macro_rules! told {
+    ($name:literal, $leaf:ident, total, $value:expr, $doc:literal) => {
+        name($name, Leaf::$leaf(Access::Read(|_| total($value))), $doc)
+    };
+    ($name:literal, $leaf:ident, $of:ident, $value:expr, $doc:literal) => {
+        name($name, Leaf::$leaf(Access::Read(|at| $of(at, $value))), $doc)
+    };
+}
+
+mod rows;
+
+use rows::{bin_names, extent_names, large_names, lextent_names, lock_names, small_names};
 
 /// jemalloc has statistics of so many classes of free runs; here none is longer than a chunk.
 const RUN_CLASSES: usize = LARGE_CLASSES + 3;
@@ -68,17 +84,6 @@ fn lock<T>(at: &At<'_>, value: fn(&Reading) -> T) -> Answer<T> {
     }
 }
 
-/// A row that is read from the snapshot: its name, its type in C, whose value it is, which, and its line
-/// of documentation.
-macro_rules! told {
-    ($name:literal, $leaf:ident, total, $value:expr, $doc:literal) => {
-        name($name, Leaf::$leaf(Access::Read(|_| total($value))), $doc)
-    };
-    ($name:literal, $leaf:ident, $of:ident, $value:expr, $doc:literal) => {
-        name($name, Leaf::$leaf(Access::Read(|at| $of(at, $value))), $doc)
-    };
-}
-
 pub(super) fn names(see: See<'_>) {
     see(&[
         told!(
@@ -101,6 +106,20 @@ pub(super) fn names(see: See<'_>) {
             total,
             |t| t.metadata,
             "Bytes of the allocator's own records."
+        ),
+        told!(
+            "metadata_edata",
+            Size,
+            total,
+            |t| t.slab_records,
+            "Of these, the records of slabs."
+        ),
+        told!(
+            "metadata_rtree",
+            Size,
+            total,
+            |t| t.maps,
+            "Of these, the maps that lead from an address to what is there."
         ),
         told!(
             "metadata_thp",
@@ -130,12 +149,20 @@ pub(super) fn names(see: See<'_>) {
             |t| t.retained,
             "Bytes of addresses that are kept without memory."
         ),
-        told!(
+        name(
             "zero_reallocs",
-            Size,
-            total,
-            |t| t.zero_reallocs as usize,
-            "Calls of realloc with a block and no bytes."
+            Leaf::Size(Access::Read(|_| Ok(stats::zero_reallocs() as usize))),
+            "Calls of realloc with a block and no bytes, up to this moment.",
+        ),
+        name(
+            "mapping_borders",
+            Leaf::Size(Access::Read(|_| Ok(mappings::borders()))),
+            "Borders of mappings that the allocator has made inside its memory, now.",
+        ),
+        name(
+            "mapping_borders_max",
+            Leaf::Size(Access::Read(|_| Ok(mappings::limit()))),
+            "The most of them that there may be.",
         ),
         branch("background_thread", background_names),
         branch("mutexes", process_lock_names),
@@ -307,6 +334,20 @@ fn arena_names(see: See<'_>) {
             "Bytes of its threads' caches."
         ),
         told!(
+            "metadata_edata",
+            Size,
+            arena,
+            |a| a.slab_records,
+            "Of `base`, the records of slabs."
+        ),
+        told!(
+            "metadata_rtree",
+            Size,
+            arena,
+            |a| a.maps,
+            "Of `base`, the maps that lead from an address to what is there; the first arena's."
+        ),
+        told!(
             "metadata_thp",
             Size,
             arena,
@@ -363,260 +404,6 @@ fn dss(at: &At<'_>) -> Answer<&'static CStr> {
 pub fn dss_of(i: usize) -> &'static CStr {
     let dss = (i < ALL).then(|| api_arenas::dss(i as u32).ok()).flatten();
     dss.map_or(c"N/A", super::arena::word)
-}
-
-macro_rules! blocks {
-    ($of:ident) => {
-        &[
-            told!(
-                "allocated",
-                Size,
-                arena,
-                |a| a.$of().allocated,
-                "Bytes of blocks in use."
-            ),
-            told!(
-                "nmalloc",
-                U64,
-                arena,
-                |a| a.$of().made,
-                "Blocks taken from slabs or pages, and those seen to be taken from caches."
-            ),
-            told!(
-                "ndalloc",
-                U64,
-                arena,
-                |a| a.$of().freed,
-                "Of these, those that are not in use."
-            ),
-            told!(
-                "nrequests",
-                U64,
-                arena,
-                |a| a.$of().made,
-                "As nmalloc: what a cache serves is not counted."
-            ),
-            told!(
-                "nfills",
-                U64,
-                arena,
-                |a| a.$of().fills,
-                "Times that a cache came for blocks."
-            ),
-            told!(
-                "nflushes",
-                U64,
-                arena,
-                |a| a.$of().flushes,
-                "Times that a cache brought some back."
-            ),
-        ]
-    };
-}
-
-fn small_names(see: See<'_>) {
-    see(blocks!(small));
-}
-fn large_names(see: See<'_>) {
-    see(blocks!(large));
-}
-
-fn bin_names(see: See<'_>) {
-    see(&[
-        told!(
-            "nmalloc",
-            U64,
-            bin,
-            |b| b.made,
-            "Blocks taken from slabs, and those seen to be taken from caches."
-        ),
-        told!(
-            "ndalloc",
-            U64,
-            bin,
-            |b| b.freed,
-            "Of these, those that are not in use."
-        ),
-        told!(
-            "nrequests",
-            U64,
-            bin,
-            |b| b.made,
-            "As nmalloc: what a cache serves is not counted."
-        ),
-        told!(
-            "curregs",
-            Size,
-            bin,
-            |b| b.current as usize,
-            "Blocks in use."
-        ),
-        told!(
-            "nfills",
-            U64,
-            bin,
-            |b| b.fills,
-            "Times that a cache came for blocks."
-        ),
-        told!(
-            "nflushes",
-            U64,
-            bin,
-            |b| b.flushes,
-            "Times that a cache brought some back."
-        ),
-        told!(
-            "nslabs",
-            U64,
-            bin,
-            |b| b.slabs_ever,
-            "Slabs that were made."
-        ),
-        told!(
-            "nreslabs",
-            U64,
-            bin,
-            |b| b.reused,
-            "Times that blocks came from a slab with used ones."
-        ),
-        told!("curslabs", Size, bin, |b| b.slabs as usize, "Slabs."),
-        told!(
-            "nonfull_slabs",
-            Size,
-            bin,
-            |b| b.with_room as usize,
-            "Slabs with a free block."
-        ),
-        branch("mutex", lock_names),
-    ]);
-}
-
-fn lextent_names(see: See<'_>) {
-    see(&[
-        told!(
-            "nmalloc",
-            U64,
-            large,
-            |l| l.made,
-            "Blocks taken from pages, and those seen to be taken from caches."
-        ),
-        told!(
-            "ndalloc",
-            U64,
-            large,
-            |l| l.freed,
-            "Of these, those that are not in use."
-        ),
-        told!(
-            "nrequests",
-            U64,
-            large,
-            |l| l.made,
-            "As nmalloc: what a cache serves is not counted."
-        ),
-        told!(
-            "curlextents",
-            Size,
-            large,
-            |l| l.current() as usize,
-            "Blocks in use."
-        ),
-    ]);
-}
-
-fn extent_names(see: See<'_>) {
-    see(&[
-        told!(
-            "ndirty",
-            Size,
-            extent,
-            |e| e.dirty,
-            "Runs of dirty pages of this size, up to a chunk."
-        ),
-        told!("nmuzzy", Size, extent, |e| e.muzzy, "Runs of muzzy pages."),
-        told!(
-            "nretained",
-            Size,
-            extent,
-            |e| e.retained,
-            "Runs of pages without memory."
-        ),
-        told!(
-            "dirty_bytes",
-            Size,
-            extent,
-            |e| e.dirty_bytes,
-            "Bytes of the dirty ones."
-        ),
-        told!(
-            "muzzy_bytes",
-            Size,
-            extent,
-            |e| e.muzzy_bytes,
-            "Bytes of the muzzy ones."
-        ),
-        told!(
-            "retained_bytes",
-            Size,
-            extent,
-            |e| e.retained_bytes,
-            "Bytes of those without memory."
-        ),
-    ]);
-}
-
-fn lock_names(see: See<'_>) {
-    see(&[
-        told!(
-            "num_ops",
-            U64,
-            lock,
-            |r| r.taken,
-            "Times that the lock was taken."
-        ),
-        told!(
-            "num_wait",
-            U64,
-            lock,
-            |r| r.waits,
-            "Times that a thread slept for it."
-        ),
-        told!(
-            "num_spin_acq",
-            U64,
-            lock,
-            |r| r.spun,
-            "Times that it came free while a thread looked."
-        ),
-        told!(
-            "num_owner_switch",
-            U64,
-            lock,
-            |r| r.switches,
-            "Times that another thread took it than the last."
-        ),
-        told!(
-            "total_wait_time",
-            U64,
-            lock,
-            |r| r.waited_ns,
-            "Nanoseconds that threads slept for it."
-        ),
-        told!(
-            "max_wait_time",
-            U64,
-            lock,
-            |r| r.longest_ns,
-            "The longest of these."
-        ),
-        told!(
-            "max_num_thds",
-            U32,
-            lock,
-            |r| r.most_waiting,
-            "The most threads that slept for it at a time."
-        ),
-    ]);
 }
 
 fn arena_lock_names(see: See<'_>) {

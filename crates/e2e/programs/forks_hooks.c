@@ -1,0 +1,99 @@
+/* Forks within a function that provides an arena's memory; parent and child both go on from there. */
+#define _GNU_SOURCE
+#include "check.h"
+#include <mallard.h>
+#include <stdbool.h>
+#include <string.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+static bool armed, in_child;
+
+static void *alloc(extent_hooks_t *hooks, void *wanted, size_t size, size_t align, bool *zero, bool *commit,
+                   unsigned arena) {
+    (void)hooks, (void)arena;
+    if (wanted)
+        return 0;
+    char *at = mmap(0, size + align, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED)
+        return 0;
+    *zero = *commit = true;
+    if (armed) {
+        armed = false;
+        pid_t pid = fork();
+        CHECK(pid >= 0);
+        free(malloc(100000));
+        if (pid > 0) {
+            int status;
+            CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        } else {
+            in_child = true;
+        }
+    }
+    return (void *)(((size_t)at + align - 1) & ~(align - 1));
+}
+
+static void before(void) { free(malloc(200000)); }
+
+/* The cache of the thread holds blocks, all different, before and after. */
+static void check_cache(void) {
+    enum { N = 2000 };
+    static void *blocks[N];
+    for (int i = 0; i < N; i++) {
+        blocks[i] = malloc(16 + i % 300);
+        memset(blocks[i], i, 16);
+    }
+    for (int i = 0; i < N; i++)
+        CHECK(((unsigned char *)blocks[i])[0] == (unsigned char)i && ((unsigned char *)blocks[i])[15] == (unsigned char)i);
+    for (int i = 0; i < N; i++)
+        free(blocks[i]);
+}
+
+static void *idle(void *unused) {
+    free(malloc(10));
+    pause();
+    return unused;
+}
+
+int main(int argc, char **argv) {
+    (void)argv;
+    alarm(20);
+    pthread_atfork(before, before, before);
+    if (argc > 1) {
+        pthread_t thread;
+        CHECK(pthread_create(&thread, 0, idle, 0) == 0);
+        usleep(50000);
+    }
+    static extent_hooks_t hooks = {.alloc = alloc};
+    extent_hooks_t *table = &hooks;
+    unsigned arena;
+    size_t len = sizeof arena;
+    CHECK(mallctl("arenas.create", &arena, &len, &table, sizeof table) == 0);
+    for (int i = 0; i < 5 && !in_child; i++) {
+        check_cache();
+        armed = true;
+        /* More than the arena has at some time. */
+        for (int k = 0; armed && k < 1000; k++) {
+            char *p = mallocx(3 << 20, MALLOCX_ARENA(arena) | MALLOCX_TCACHE_NONE);
+            CHECK(p);
+            memset(p, 1, 1000);
+        }
+        CHECK(!armed);
+        check_cache();
+        char *q = mallocx(100, MALLOCX_ARENA(arena) | MALLOCX_TCACHE_NONE);
+        CHECK(q);
+        dallocx(q, MALLOCX_TCACHE_NONE);
+        unsigned number;
+        size_t room = sizeof number;
+        CHECK(mallctl("thread.arena", &number, &room, 0, 0) == 0);
+    }
+    if (in_child) {
+        /* Long enough for what was taken for others' to have been given back. */
+        for (int i = 0; i < 100; i++)
+            check_cache();
+        exit(0);
+    }
+    puts("hooks ok");
+    return 0;
+}

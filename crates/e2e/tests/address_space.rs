@@ -1,0 +1,150 @@
+//! The address space as programs and their limits see it (`programs/address_space.c`): no more than what the heap has
+//! come to, wherever the system places things and whoever is in the way.
+
+use mallard_e2e::compiler::Source;
+use mallard_e2e::{Allocator, Library, Sandbox, installed};
+use std::path::PathBuf;
+
+fn program() -> PathBuf {
+    Source::new("address_space.c")
+        .flags(&["-O1", "-pthread"])
+        .compile()
+}
+
+/// What the program prints, begun by a line of the shell in which it is `"$@"`.
+fn run_by(shell: &str, allocator: Allocator, arguments: &[&str]) -> String {
+    let sandbox = Sandbox::temporary(allocator);
+    let mut command = sandbox.command("sh");
+    command
+        .args(["-c", shell, "sh"])
+        .arg(program())
+        .args(arguments);
+    let outcome = sandbox.run_own(&mut command);
+    let text = outcome.expect_success();
+    assert_eq!(outcome.stderr_text(), "", "{shell} {arguments:?}");
+    text.trim_end().to_owned()
+}
+
+fn run(allocator: Allocator, arguments: &[&str]) -> String {
+    run_by("exec \"$@\"", allocator, arguments)
+}
+
+fn number(text: &str) -> u64 {
+    text.parse()
+        .unwrap_or_else(|_| panic!("{text} is no number"))
+}
+
+/// The libraries that are ours, each as an allocator.
+fn ours() -> impl Iterator<Item = Allocator<'static>> {
+    let libraries = Library::under_test().iter();
+    libraries.filter(|l| l.is_mallard()).map(Allocator::Preload)
+}
+
+#[test]
+fn a_trivial_program_s_virtual_size_is_within_a_mebibyte_of_what_it_is_on_the_system_s_allocator() {
+    let library = Library::release();
+    if !library.is_mallard() {
+        return;
+    }
+    let of = |allocator| number(&run(allocator, &["virtual_size"]));
+    let (system, ours) = (of(Allocator::System), of(Allocator::Preload(library)));
+    assert!(ours <= system + 1024, "{ours} KiB, {system} KiB there");
+}
+
+/// Steps are as long as the heap that they lengthen.
+#[test]
+fn the_virtual_size_of_a_heap_is_about_its_own() {
+    for allocator in ours() {
+        for mib in [10, 100, 300] {
+            let grown = number(&run(allocator, &["heap_of", &mib.to_string()]));
+            assert!(grown <= 2 * mib + 16, "{grown} MiB for {mib}");
+        }
+    }
+}
+
+#[test]
+fn a_limit_on_addresses_that_is_set_later_leaves_a_program_all_that_it_has_elsewhere() {
+    assert_eq!(
+        run(Allocator::System, &["limit_set_later"]),
+        "nearly all of it"
+    );
+    for allocator in ours() {
+        assert_eq!(run(allocator, &["limit_set_later"]), "nearly all of it");
+    }
+}
+
+#[test]
+fn a_process_that_locks_its_memory_under_a_limit_has_most_of_it_to_allocate() {
+    let of = |allocator, size| number(&run(allocator, &["locked_by_limit", size]));
+    for size in ["1000", "65536"] {
+        let system = of(Allocator::System, size);
+        // What the library itself takes is locked as well.
+        let library = Allocator::Preload(Library::release());
+        let ours = of(library, size);
+        assert!(ours + 1024 > system, "{ours} KiB, {system} KiB there");
+    }
+}
+
+#[test]
+fn what_a_process_locks_is_its_heap() {
+    for allocator in ours() {
+        match run(allocator, &["locked"]).as_str() {
+            "cannot" => eprintln!("skipped: this user may not lock memory"),
+            told => assert!(number(told) < 320, "{told} MiB for 300"),
+        }
+    }
+}
+
+#[test]
+fn a_heap_goes_on_behind_mappings_in_its_way() {
+    for allocator in ours() {
+        for times in ["1", "3", "30"] {
+            assert_eq!(run(allocator, &["in_the_way", times]), "goes on");
+        }
+    }
+}
+
+#[test]
+fn a_heap_lives_in_every_layout_of_the_address_space() {
+    for allocator in ours() {
+        for layout in [
+            "exec \"$@\"",
+            "exec setarch -R \"$@\"",
+            "exec setarch -L \"$@\"",
+            "exec setarch -L -R \"$@\"",
+            "ulimit -s unlimited && exec \"$@\"",
+            "ulimit -s unlimited && exec setarch -R \"$@\"",
+            "ulimit -v 600000 && exec \"$@\"",
+        ] {
+            assert_eq!(
+                run_by(layout, allocator, &["in_any_layout"]),
+                "works",
+                "{layout}"
+            );
+        }
+    }
+}
+
+/// An emulator places a process's memory differently, and knows some calls less well.
+#[test]
+fn a_heap_lives_under_an_emulator() {
+    let missing = installed::missing(&["qemu-x86_64"]);
+    if !missing.is_empty() {
+        assert!(
+            !installed::are_required(),
+            "{}",
+            installed::advice(&missing)
+        );
+        return installed::announce_skip("a_heap_lives_under_an_emulator", &missing);
+    }
+    let library = Library::release();
+    let sandbox = Sandbox::temporary(Allocator::System);
+    let mut command = sandbox.plain_command("qemu-x86_64");
+    command
+        .arg("-E")
+        .arg(format!("LD_PRELOAD={}", library.shared.display()))
+        .arg(program())
+        .arg("in_any_layout");
+    let outcome = sandbox.run_to_any_end(&mut command).expect("it ends");
+    assert_eq!(outcome.expect_success(), "works\n");
+}

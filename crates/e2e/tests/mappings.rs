@@ -1,0 +1,88 @@
+//! The allocator leaves mappings to the program, of which a process may have 65,530 (`programs/mappings.c`).
+
+use std::path::{Path, PathBuf};
+
+use mallard_e2e::compiler::Source;
+use mallard_e2e::{Allocator, Library, Sandbox};
+
+fn program() -> PathBuf {
+    Source::new("mappings.c")
+        .flags(&["-O1", "-pthread"])
+        .compile()
+}
+
+/// Mappings of a process: at most, at the end, and after everything was freed.
+#[derive(Debug)]
+struct Mappings {
+    most: usize,
+    end: usize,
+    freed: usize,
+}
+
+fn count(allocator: Allocator<'_>, options: &str, program: &Path, arguments: &[&str]) -> Mappings {
+    let sandbox = Sandbox::temporary(allocator);
+    let mut command = sandbox.command(program);
+    command.env("MALLOC_CONF", options).args(arguments);
+    let told = sandbox.run_own(&mut command).expect_success();
+    let words: Vec<&str> = told.split_whitespace().collect();
+    let number = |i: usize| words[i].parse().expect("the program tells numbers");
+    assert_eq!([words[0], words[2], words[4]], ["most", "end", "freed"]);
+    Mappings {
+        most: number(1),
+        end: number(3),
+        freed: number(5),
+    }
+}
+
+/// What any program may have beside what it asks for.
+const FEW: usize = 200;
+
+#[test]
+fn a_turnover_of_5_gib_leaves_200_mappings_at_most() {
+    let program = program();
+    for library in Library::under_test() {
+        for options in ["", "thp:never", "thp:always", "dirty_decay_ms:0"] {
+            let preload = Allocator::Preload(library);
+            let mappings = count(preload, options, &program, &["turnover"]);
+            assert!(
+                mappings.most.max(mappings.end).max(mappings.freed) <= FEW,
+                "{options:?} on the {} build: {mappings:?}",
+                library.name
+            );
+        }
+    }
+    let system = count(Allocator::System, "", &program, &["turnover"]);
+    assert!(system.most <= FEW, "the C library's: {system:?}");
+}
+
+#[test]
+fn buffers_that_grow_are_two_mappings_each_at_most_and_none_when_they_are_freed() {
+    let program = program();
+    // With huge pages each 2 MiB that are touched are there.
+    for (options, buffers, top) in [
+        ("thp:never", 1500, 100),
+        ("thp:never", 2816, 100),
+        ("thp:default", 1500, 100),
+        ("", 300, 4),
+        ("thp:always", 40, 40),
+    ] {
+        let arguments = ["grow", &buffers.to_string(), &top.to_string()];
+        let system = count(Allocator::System, "", &program, &arguments);
+        let library = Library::release();
+        let mappings = count(Allocator::Preload(library), options, &program, &arguments);
+        let told = format!("{options:?}, {buffers} buffers: {mappings:?}, glibc {system:?}");
+        assert!(mappings.end <= 2 * buffers + FEW, "{told}");
+        assert!(mappings.freed <= FEW, "{told}");
+    }
+}
+
+#[test]
+fn the_child_of_a_fork_has_room_for_mappings_too() {
+    let program = program();
+    let library = Library::release();
+    let arguments = ["fork", "1000", "50"];
+    let preload = Allocator::Preload(library);
+    let mappings = count(preload, "thp:never", &program, &arguments);
+    // What the child inherits are 1,000 mappings, and no memory of its own becomes one with any.
+    assert!(mappings.end <= 3 * 1000 + 2 * 8191, "{mappings:?}");
+}

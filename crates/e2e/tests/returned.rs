@@ -1,0 +1,81 @@
+//! Memory that a program freed, or never wrote to, does not stay resident (`programs/returned.c`).
+
+use mallard_e2e::compiler::Source;
+use mallard_e2e::{Allocator, Library, Sandbox};
+
+/// What a part of the program prints.
+fn figure(allocator: Allocator, words: &[&str]) -> f64 {
+    let source = Source::new("returned.c").flags(&["-O1", "-pthread"]);
+    let sandbox = Sandbox::temporary(allocator);
+    let mut command = sandbox.command(source.compile());
+    let outcome = sandbox.run_own(
+        command
+            .args(words)
+            .env("MALLOC_CONF", "dirty_decay_ms:1000"),
+    );
+    let printed = outcome.expect_success();
+    printed.trim().parse().expect("a figure")
+}
+
+/// The same of each build of the library.
+fn figures(words: &[&str]) -> Vec<f64> {
+    let preloaded = Library::under_test().iter().map(Allocator::Preload);
+    preloaded.map(|library| figure(library, words)).collect()
+}
+
+/// What the best of other allocators have for blocks of this alignment, in hundredths of what was asked for.
+fn aligned_blocks_are_as_small_as(best: f64, align: &str, size: &str, count: &str) {
+    let words = ["aligned", align, size, count];
+    // Each page that is written to, whoever serves.
+    let least = figure(Allocator::System, &words).min(best);
+    for here in figures(&words) {
+        assert!(
+            here <= 1.05 * least,
+            "{here} for blocks of {size} bytes at multiples of {align}, {least} elsewhere"
+        );
+    }
+}
+
+#[test]
+fn aligned_blocks_leave_no_memory_between_them() {
+    aligned_blocks_are_as_small_as(106.0, "65536", "70000", "2000");
+    aligned_blocks_are_as_small_as(102.0, "2097152", "1000000", "150");
+    aligned_blocks_are_as_small_as(102.0, "2097152", "2200000", "80");
+    aligned_blocks_are_as_small_as(102.0, "1048576", "300000", "300");
+    aligned_blocks_are_as_small_as(104.0, "16384", "20000", "5000");
+}
+
+#[test]
+fn a_block_of_which_one_word_is_written_does_not_bring_all_of_it_into_memory() {
+    // Half a gibibyte of addresses are in use at a time.
+    for here in figures(&["untouched", "512", "20000"]) {
+        assert!(here <= 200.0, "{here} MiB");
+    }
+}
+
+#[test]
+fn a_heap_that_one_thread_tears_down_goes_back_while_it_is_torn_down() {
+    for size in ["300", "4096", "40000", "1000000", "10000000"] {
+        for here in figures(&["torn-down", size, "1"]) {
+            assert!(here <= 100.0, "{here} MiB of blocks of {size} bytes");
+        }
+    }
+}
+
+#[test]
+fn a_heap_that_is_built_up_again_soon_stays() {
+    for here in figures(&["torn-down", "40000", "3"]) {
+        assert!(
+            here >= 200.0,
+            "{here} MiB are left: it went back again and again"
+        );
+    }
+}
+
+#[test]
+fn threads_that_freed_all_and_sleep_keep_little() {
+    // Two decay times of a second.
+    for here in figures(&["sleepers", "500", "1024"]) {
+        assert!(here <= 120.0, "{here} MiB in the caches of 500 threads");
+    }
+}

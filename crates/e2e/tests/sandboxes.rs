@@ -1,0 +1,110 @@
+//! Sandboxes that end a process for a system call that they do not know (`programs/sandboxed.c`). What lives on
+//! the C library's allocator lives on this one, and with fewer calls.
+
+use std::process::Command;
+
+use mallard_e2e::compiler::Source;
+use mallard_e2e::{Allocator, Library, Sandbox, installed};
+
+const WHEN: [&str; 3] = ["first", "later", "inherited"];
+const NODES: [&str; 2] = ["1", "2"];
+/// Memory decays while the program is in its sandbox.
+const SOON: &str = "dirty_decay_ms:50";
+
+fn program() -> std::path::PathBuf {
+    Source::new("sandboxed.c")
+        .flags(&["-O1", "-rdynamic"])
+        .compile()
+}
+
+/// Tells whether the kernel has filters.
+fn lives(sandbox: &Sandbox, command: &mut Command, told: &str) -> bool {
+    let outcome = sandbox.run_own(command);
+    let text = outcome.stdout_text();
+    assert!(
+        outcome.success().is_ok() && (text == "lives\n" || text.starts_with("no filter")),
+        "{} in {told}: {text}",
+        sandbox.allocator.name()
+    );
+    let lives = text == "lives\n";
+    if !lives {
+        installed::announce_skip("a program in a sandbox", &["seccomp filters"]);
+    }
+    lives
+}
+
+fn expect_life(allocator: Allocator, filter: &str, options: &str) {
+    let program = program();
+    for when in WHEN {
+        for nodes in NODES {
+            let sandbox = Sandbox::temporary(allocator);
+            let mut command = sandbox.command(&program);
+            command.args([filter, when, nodes]);
+            command.env("MALLOC_CONF", options);
+            let told = format!("{filter} {when}, {nodes} nodes, {options}");
+            if !lives(&sandbox, &mut command, &told) {
+                return;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_program_on_the_c_library_s_allocator_lives() {
+    expect_life(Allocator::System, "allow-shrinking", "");
+    expect_life(Allocator::System, "deny", "");
+}
+
+#[test]
+fn a_program_lives_with_fewer_calls_than_the_c_library_s_malloc_makes() {
+    for library in Library::under_test() {
+        expect_life(Allocator::Preload(library), "allow", SOON);
+    }
+}
+
+#[test]
+fn a_program_lives_without_the_calls_that_systemd_calls_resources() {
+    for library in Library::under_test() {
+        expect_life(Allocator::Preload(library), "deny", SOON);
+    }
+}
+
+#[test]
+fn options_change_nothing_about_that() {
+    for options in [
+        "thp:always,metadata_thp:always",
+        "thp:never",
+        "background_thread:true",
+        "muzzy_decay_ms:50",
+        "percpu_arena:percpu",
+        "dirty_max:16m,narenas:4",
+        "tcache:false",
+        "zero:true",
+    ] {
+        let options = format!("{SOON},{options}");
+        expect_life(Allocator::Preload(Library::release()), "allow", &options);
+    }
+}
+
+/// As the kernel shows a machine of two nodes to those that read its files.
+#[test]
+fn a_program_lives_where_the_system_s_files_tell_of_two_nodes() {
+    let program = program();
+    let show = "mount --bind nodes /sys/devices/system/node/has_cpu";
+    for library in Library::under_test() {
+        let sandbox = Sandbox::temporary(Allocator::Preload(library));
+        sandbox.write("nodes", "0-1\n");
+        let mut probe = sandbox.plain_command("unshare");
+        if sandbox.run(probe.args(["-m", "sh", "-c", show])).is_err() {
+            return installed::announce_skip(
+                "a machine that is shown to have two nodes",
+                &["the right to mount"],
+            );
+        }
+        let mut command = sandbox.command("unshare");
+        let script = format!("{show} && exec {} deny later 2", program.display());
+        command.args(["-m", "sh", "-c", &script]);
+        command.env("MALLOC_CONF", SOON);
+        lives(&sandbox, &mut command, "deny later, 2 nodes in files");
+    }
+}

@@ -1,0 +1,72 @@
+//! How much of a thread's stack the allocator takes: programs run it on threads, coroutines and signal stacks that have
+//! little. Each entry of `programs/stack.c` runs on a painted stack, and says how deep the paint was gone.
+
+mod common;
+
+use mallard_e2e::compiler::Source;
+use mallard_e2e::{Allocator, Library, Sandbox};
+use std::path::Path;
+
+/// Bytes below the caller.
+const MOST: usize = 2048;
+/// Where pages go back within a `free`. Not under [`MOST`] yet: what chooses them keeps maps of a chunk's pages.
+const MOST_WHILE_PURGING: usize = 2304;
+/// The whole report, which calls the program's own function; jemalloc takes 17,160.
+const MOST_OF_REPORT: usize = 8192;
+
+/// The deepest that each entry went.
+fn depths(program: &Path, allocator: Allocator, options: &str) -> Vec<(String, usize)> {
+    let sandbox = Sandbox::temporary(allocator);
+    let mut command = sandbox.command(program);
+    // The loader's own work at the first call of a function is not the allocator's.
+    command.env("LD_BIND_NOW", "1").env("MALLOC_CONF", options);
+    let text = sandbox.run_own(&mut command).expect_success();
+    let entry = |line: &str| {
+        let (name, depth) = line.split_once(' ').expect("a name and a number");
+        (name.to_owned(), depth.parse().expect("a number"))
+    };
+    text.lines().map(entry).collect()
+}
+
+fn program() -> std::path::PathBuf {
+    Source::new("stack.c")
+        .flags(&["-O1", "-rdynamic"])
+        .compile()
+}
+
+#[test]
+fn no_entry_takes_more_than_two_kibibytes_of_the_stack() {
+    let program = program();
+    assert!(depths(&program, Allocator::System, "").len() > 15);
+    let library = Library::release();
+    if !library.is_mallard() {
+        return;
+    }
+    let purging = ["dirty_decay_ms:0", "dirty_max:1m"];
+    let others = [
+        "",
+        "narenas:1",
+        "percpu_arena:percpu",
+        "background_thread:true",
+        "retain:false",
+        "tcache:false",
+        "junk:true",
+        "muzzy_decay_ms:1000,dirty_decay_ms:10",
+        "thp:never",
+        "tcache_max:8k",
+    ];
+    for options in others.into_iter().chain(purging) {
+        let most = match purging.contains(&options) {
+            true => MOST_WHILE_PURGING,
+            false => MOST,
+        };
+        for (name, depth) in depths(&program, Allocator::Preload(library), options) {
+            let most = if name == "print" {
+                MOST_OF_REPORT
+            } else {
+                most
+            };
+            assert!(depth <= most, "{name} under {options:?}: {depth} bytes");
+        }
+    }
+}

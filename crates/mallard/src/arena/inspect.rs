@@ -1,0 +1,59 @@
+//! What is beside a block: of its slab and of its bin, for a program that moves blocks out of sparse slabs.
+
+use super::Slab;
+use super::table;
+use crate::class::PAGE;
+use crate::space::Region;
+use crate::space::region::PageRecord;
+
+/// What an address lies in: a slab, with what its bin has, or a large block that begins there.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Around {
+    /// The slab that the next block of this class and arena comes from; 0 where all are full, and of large blocks.
+    pub next_slab: usize,
+    /// Regions that are free, and regions. Those of blocks in caches and stores are not free.
+    pub free: usize,
+    pub regions: usize,
+    /// Bytes of the slab or the block.
+    pub bytes: usize,
+    /// Regions of all slabs of the bin.
+    pub bin_free: usize,
+    pub bin_regions: usize,
+}
+
+/// What `p` lies in, which may be any address: zeros where it is no memory of blocks.
+#[inline(never)]
+pub fn around(p: usize) -> Around {
+    let record = || Region::find(p).map_or(PageRecord::None, |region| region.record_of(p));
+    match record() {
+        PageRecord::None => Around::default(),
+        PageRecord::Large { pages, .. } => Around {
+            regions: 1,
+            bytes: pages * PAGE,
+            ..Around::default()
+        },
+        PageRecord::Slab(at) => {
+            // SAFETY: the page map holds addresses of slab records only.
+            let (class, arena, _) = unsafe { Slab::glimpse(at) };
+            let bin = table::record(arena as usize).and_then(|arena| arena.bin(class));
+            let Some(state) = bin.map(|bin| bin.0.lock()) else {
+                return Around::default();
+            };
+            if record() != PageRecord::Slab(at) {
+                // It went back meanwhile: the block was not the caller's.
+                return Around::default();
+            }
+            let regions = class.shape().regions as usize;
+            let all = regions * state.counts.slabs as usize;
+            let out = state.counts.taken.saturating_sub(state.counts.given) as usize;
+            Around {
+                next_slab: state.next_slab().map_or(0, Slab::addr),
+                free: Slab::at(at).free(),
+                regions,
+                bytes: class.shape().pages as usize * PAGE,
+                bin_free: all.saturating_sub(out),
+                bin_regions: all,
+            }
+        }
+    }
+}

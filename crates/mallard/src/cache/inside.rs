@@ -1,0 +1,348 @@
+//! Which threads are inside the allocator, and what a fork makes of it.
+//!
+//! Whoever takes a lock is inside first ([`enter`]): the thread's cache is marked as busy, or, for a
+//! thread without one, a count goes up. A fork ([`begin_fork`]) closes the gate and waits until
+//! nobody else is inside. It holds no lock meanwhile, and none while it is under way: the forking
+//! thread's own calls go on as ever. Other threads are refused, and do without at once: blocks come
+//! from [`fallback`](crate::space::fallback), frees are put by ([`put_by`]), a thread that ends leaves
+//! its cache as it is. When the fork is over, the parent sees to all that ([`settle`]). No thread waits
+//! for a fork, because the forking thread may wait for that one in turn: the C library's `fork` takes
+//! the lock of the list of streams, and a thread that holds a stream may allocate. Only calls that the
+//! C library never makes wait ([`enter_or_wait`]).
+//!
+//! A thread that is inside itself when it forks was interrupted by a signal, or is in a function of
+//! the program's that provides memory. Its locks are its own: it neither frees them nor waits long for
+//! others, who may wait for them, and what it asks for until the fork is over comes from the fallback too.
+
+use super::{ThreadCache, life};
+use crate::arena::{self, large};
+use crate::class::Class;
+use crate::heap::HEAP;
+use crate::space::{Region, fallback};
+use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use crate::sys::gate::{Crowd, Gate};
+use crate::sys::{time, tls};
+
+static GATE: Gate = Gate::new();
+/// Threads inside that have no cache, or whose cache is out of sight.
+static CROWD: Crowd = Crowd::new();
+/// Threads that fork, and what they found. The first is alone with the allocator; others fork beside
+/// it after they have waited in vain.
+static FORKING: [Forking; 8] = [const {
+    Forking {
+        thread: AtomicUsize::new(0),
+        found: AtomicU8::new(Found::Alone as u8),
+    }
+}; 8];
+/// Whether the first of them may enter.
+static MAY_ENTER: AtomicBool = AtomicBool::new(false);
+/// Blocks that were freed while a fork was under way, each with the address of the next in it.
+static PUT_BY: AtomicUsize = AtomicUsize::new(0);
+
+struct Forking {
+    thread: AtomicUsize,
+    found: AtomicU8,
+}
+
+/// What a thread that is about to fork found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Found {
+    /// Nobody else is inside.
+    Alone,
+    /// Others stay inside, and this thread is outside.
+    Others,
+    /// This thread is inside itself, or another forks.
+    Inside,
+}
+
+/// The calling thread is inside until this is dropped.
+pub struct Inside(Option<(&'static ThreadCache, u32)>);
+
+/// Goes inside; none when a fork is under way, unless the calling thread was inside already.
+#[inline(never)]
+pub fn enter() -> Option<Inside> {
+    match life::current() {
+        Some(cache) => {
+            let before = cache.busy.raise();
+            if GATE.is_closed() && is_refused(before != 0) {
+                cache.busy.restore(before);
+                return None;
+            }
+            Some(Inside(Some((cache, before))))
+        }
+        None => {
+            core::mem::forget(enter_without_cache()?);
+            Some(Inside(None))
+        }
+    }
+}
+
+/// The calling thread, which has no cache to mark, is inside until this is dropped.
+pub(super) struct Counted(());
+
+impl Drop for Counted {
+    #[inline(always)]
+    fn drop(&mut self) {
+        CROWD.leave();
+    }
+}
+
+/// As [`enter`], for a thread whose cache is still to come, or gone.
+#[inline(always)]
+pub(super) fn enter_without_cache() -> Option<Counted> {
+    CROWD.enter();
+    let counted = Counted(());
+    if GATE.is_closed() && is_refused(false) {
+        return None;
+    }
+    Some(counted)
+}
+
+/// As [`enter`], when no fork is under way any more. For calls that the C library does not make.
+#[cold]
+#[inline(never)]
+pub fn enter_or_wait() -> Inside {
+    loop {
+        if let Some(inside) = enter() {
+            return inside;
+        }
+        if place_of(tls::thread()).is_some() {
+            // It would wait for itself.
+            CROWD.enter();
+            return Inside(None);
+        }
+        time::nap();
+    }
+}
+
+impl Drop for Inside {
+    #[inline(never)]
+    fn drop(&mut self) {
+        match self.0 {
+            Some((cache, before)) => cache.busy.restore(before),
+            None => CROWD.leave(),
+        }
+    }
+}
+
+/// Marks a cache as being changed.
+pub(super) struct Busy<'a>(&'a ThreadCache, u32);
+
+impl<'a> Busy<'a> {
+    /// Its thread is inside already, or takes no lock.
+    pub fn new(cache: &'a ThreadCache) -> Self {
+        Busy(cache, cache.busy.raise())
+    }
+
+    /// As [`enter`], for a thread whose cache this is.
+    #[inline(always)]
+    pub fn enter(cache: &'a ThreadCache) -> Option<Self> {
+        let busy = Busy::new(cache);
+        if GATE.is_closed() && is_refused(busy.1 != 0) {
+            return None;
+        }
+        Some(busy)
+    }
+}
+
+impl Drop for Busy<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.0.busy.restore(self.1);
+    }
+}
+
+/// Whether a fork is under way that keeps other threads out.
+pub fn is_closed() -> bool {
+    GATE.is_closed()
+}
+
+fn place_of(thread: usize) -> Option<&'static Forking> {
+    FORKING
+        .iter()
+        .find(|f| f.thread.load(Ordering::Relaxed) == thread)
+}
+
+/// What the calling thread, which forks, found at first.
+pub fn found() -> Found {
+    let found = place_of(tls::thread()).map(|f| f.found.load(Ordering::Relaxed));
+    match found {
+        Some(0) => Found::Alone,
+        Some(1) => Found::Others,
+        _ => Found::Inside,
+    }
+}
+
+/// Whether the calling thread has to stay outside while a fork is under way. What began before it goes
+/// on: the fork waits for that.
+#[cold]
+#[inline(never)]
+fn is_refused(was_inside: bool) -> bool {
+    if FORKING[0].thread.load(Ordering::Relaxed) == tls::thread() {
+        let alone = was_inside || GATE.forks() == 1;
+        return !(alone && MAY_ENTER.load(Ordering::Relaxed));
+    }
+    !was_inside
+}
+
+/// Keeps a block that was freed until no fork is under way. For threads that are outside.
+#[cold]
+#[inline(never)]
+pub fn put_by(block: usize) {
+    let mut first = PUT_BY.load(Ordering::Relaxed);
+    loop {
+        // SAFETY: the block was given up, and is longer than a pointer and as aligned.
+        unsafe { (block as *mut usize).write(first) };
+        match PUT_BY.compare_exchange(first, block, Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) => break,
+            Err(now) => first = now,
+        }
+    }
+    settle_unless_closed();
+}
+
+/// The fork may have ended before it could see what the calling thread has left.
+pub(super) fn settle_unless_closed() {
+    if !GATE.is_closed() {
+        settle();
+    }
+}
+
+/// Does what was left undone while a fork was under way. For threads that are outside.
+#[cold]
+pub fn settle() {
+    let mut next = PUT_BY.swap(0, Ordering::AcqRel);
+    while next != 0 {
+        let block = next;
+        // SAFETY: `put_by` wrote it, and the block is nobody else's.
+        next = unsafe { (block as *const usize).read() };
+        free(block);
+    }
+    life::end_all_left();
+}
+
+fn free(block: usize) {
+    let Some(_inside) = enter() else {
+        return put_by(block);
+    };
+    match Region::find(block).map(|region| region.class_of(block)) {
+        Some(Class::NONE) => {
+            large::free(block);
+        }
+        Some(class) => arena::give_to_owner(class, block),
+        None => {
+            fallback::free(block);
+        }
+    }
+}
+
+/// Naps until a fork does without what it waits for: for threads that were at work and have caches;
+/// for all else, which is short or may wait for the forking thread.
+const PATIENCE: u32 = 10_000;
+const SHORT_PATIENCE: u32 = 200;
+/// Times that it only lets others run before it naps.
+const YIELDS: u32 = 50;
+
+fn pause(round: u32) {
+    if round < YIELDS {
+        time::give_way();
+    } else {
+        time::nap();
+    }
+}
+
+/// The calling thread is about to fork: keeps others out and waits until they have left.
+pub fn begin_fork(holds_lock: impl Fn() -> bool) -> Found {
+    let me = tls::thread();
+    let place = claim(me);
+    GATE.close();
+    let mut round = 0;
+    let mut found = loop {
+        let seen = life::look_inside(me);
+        let (others, mine) = seen.unwrap_or((true, false));
+        let crowd = CROWD.is_any();
+        if !others && !crowd {
+            break if mine { Found::Inside } else { Found::Alone };
+        }
+        let is_short = mine || !others || seen.is_none();
+        if round >= if is_short { SHORT_PATIENCE } else { PATIENCE } {
+            // Of the threads without a cache, this one may be the one that is inside.
+            let inside = mine || holds_lock();
+            break if inside { Found::Inside } else { Found::Others };
+        }
+        pause(round);
+        round += 1;
+    };
+    if core::ptr::eq(place, &FORKING[0]) {
+        MAY_ENTER.store(found == Found::Alone, Ordering::Relaxed);
+    } else {
+        found = Found::Inside;
+    }
+    place.found.store(found as u8, Ordering::Relaxed);
+    found
+}
+
+/// Takes the first place among those that fork, or another when that stays taken.
+fn claim(me: usize) -> &'static Forking {
+    let take = |place: &&Forking| {
+        (place.thread)
+            .compare_exchange(0, me, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    };
+    // A handler of somebody's may fork itself.
+    let mut round = match place_of(me) {
+        Some(_) => SHORT_PATIENCE,
+        None => 0,
+    };
+    loop {
+        let most = if round < SHORT_PATIENCE {
+            1
+        } else {
+            FORKING.len()
+        };
+        if let Some(place) = FORKING[..most].iter().find(take) {
+            return place;
+        }
+        pause(round);
+        round += 1;
+    }
+}
+
+/// The fork is over, in the parent.
+pub fn end_fork() {
+    let found = found();
+    // A fork that began before the handlers were registered has none.
+    let Some(place) = place_of(tls::thread()) else {
+        return;
+    };
+    place.thread.store(0, Ordering::Release);
+    if GATE.open() {
+        clean_up(found);
+    }
+}
+
+fn clean_up(found: Found) {
+    match found {
+        // It is in the middle of a call: the next look of any thread's does it.
+        Found::Inside => life::leave_work(),
+        _ => settle(),
+    }
+}
+
+/// The fork is over, in the child, which has the calling thread alone.
+pub fn end_fork_in_child() {
+    let found = found();
+    FORKING
+        .iter()
+        .for_each(|f| f.thread.store(0, Ordering::Relaxed));
+    if found != Found::Inside {
+        CROWD.reset();
+    }
+    GATE.reset();
+    HEAP.all().for_each(|heap| heap.after_fork());
+    arena::by_hand::after_fork();
+    super::keeper::after_fork();
+    life::after_fork();
+    clean_up(found);
+}

@@ -1,0 +1,180 @@
+//! `experimental.*`: names that jemalloc's manual leaves out, and that programs use all the same.
+//!
+//! Not there are functions that see every call (`hooks.install`, `hooks.remove`), which no fast path asks for, and what
+//! belongs to heap profiles.
+
+use super::node::{Access, At, Leaf, Mode, See, Special, branch, in_reference, indexed, name};
+use super::{Answer, Error, Request, index};
+use crate::api::arenas as api_arenas;
+use crate::api::extended::{self, Flags};
+use crate::api::inspect::{self, Around};
+use crate::api::threads;
+use core::ffi::c_void;
+
+const fn special(c_type: &'static str, mode: Mode, serve: Serve) -> Leaf {
+    Leaf::Special(Special {
+        c_type: in_reference(c_type),
+        mode,
+        serve,
+    })
+}
+
+type Serve = fn(&At<'_>, &mut Request) -> Answer<()>;
+
+pub(super) fn names(see: See<'_>) {
+    see(&[
+        branch("hooks", hook_names),
+        branch("utilization", utilization_names),
+        indexed("arenas", "i", index::is_arena, arena_names),
+        name(
+            "arenas_create_ext",
+            special(
+                "unsigned, struct { extent_hooks_t *; bool; }",
+                Mode::ReadWrite,
+                create,
+            ),
+            "As `arenas.create`. Whether records should come from the hooks as well is read and changes nothing: they \
+         lie apart from the program's memory.",
+        ),
+        name(
+            "batch_alloc",
+            special(
+                "size_t, struct { void **; size_t; size_t; int; }",
+                Mode::ReadWrite,
+                batch_alloc,
+            ),
+            "Fills an array with so many blocks of a size and flags as for `mallocx`; the answer is how many there are.",
+        ),
+    ]);
+}
+
+fn hook_names(see: See<'_>) {
+    see(&[
+        name(
+            "safety_check_abort",
+            special(
+                "void (*)(const char *)",
+                Mode::WriteOnly,
+                safety_check_abort,
+            ),
+            "A function that gets the line about a misuse instead of standard error; the process ends when it returns. \
+         NULL for none.",
+        ),
+        name(
+            "thread_event",
+            special(
+                "struct { void (*)(bool, uint64_t, uint64_t); uint64_t; bool; }",
+                Mode::WriteOnly,
+                thread_event,
+            ),
+            "A function to call whenever a thread has allocated, or unless the last is true freed, so many bytes more, \
+         with what it has allocated and freed. Four at most, for ever; all threads count then (see \
+         `thread.allocated`), running ones from a little later on.",
+        ),
+    ]);
+}
+
+fn utilization_names(see: See<'_>) {
+    see(&[
+        name(
+            "query",
+            special(
+                "struct { void *; size_t [5]; }, void *",
+                Mode::ReadWrite,
+                query,
+            ),
+            "Of the slab that the block which is written lies in: the slab that the next block of its class comes from \
+         (NULL where all are full), its free regions, its regions, its bytes, and the free regions and regions of all \
+         slabs of its class and arena. Of a large block NULL, 0, 1, its bytes, 0 and 0; of what is none, zeros.",
+        ),
+        name(
+            "batch_query",
+            special("size_t [n][3], void *[n]", Mode::ReadWrite, batch_query),
+            "Of each of several blocks: free regions, regions and bytes of its slab.",
+        ),
+    ]);
+}
+
+fn arena_names(see: See<'_>) {
+    see(&[name(
+        "pactivep",
+        Leaf::Pointer(
+            in_reference("size_t *"),
+            Access::Read(|at| {
+                let number = u32::try_from(at.index(0)).or(Err(Error::Fault))?;
+                Ok(api_arenas::used_at(number)?.cast())
+            }),
+        ),
+        "Where the arena's pages that hold blocks or slabs are counted, as long as the process lives; where arenas \
+     share pages, those of all of them.",
+    )]);
+}
+
+fn create(_: &At<'_>, request: &mut Request) -> Answer<()> {
+    request.must_read::<u32>()?;
+    let [hooks, _] = request.given::<[usize; 2]>()?.unwrap_or_default();
+    // SAFETY: the program answers for its hooks, as at `arenas.create`.
+    request.answer(unsafe { api_arenas::create_with(hooks as *mut _) }?)
+}
+
+fn batch_alloc(_: &At<'_>, request: &mut Request) -> Answer<()> {
+    request.must_read::<usize>()?;
+    let [blocks, number, size, flags] = request.must_give::<[usize; 4]>()?;
+    let flags = Flags::from_bits(flags as i32);
+    let mut made = 0;
+    while made < number {
+        let block = extended::alloc_with(size, flags);
+        if block.is_null() {
+            break;
+        }
+        // SAFETY: the program gives an array for so many blocks.
+        unsafe { (blocks as *mut *mut u8).add(made).write(block) };
+        made += 1;
+    }
+    request.answer(made)
+}
+
+fn safety_check_abort(_: &At<'_>, request: &mut Request) -> Answer<()> {
+    request.allow(Mode::WriteOnly)?;
+    if let Some(function) = request.given::<*mut c_void>()? {
+        // SAFETY: the program gives a function of this type, or null, which is none.
+        inspect::on_misuse(unsafe { core::mem::transmute::<*mut c_void, Option<_>>(function) });
+    }
+    Ok(())
+}
+
+fn thread_event(_: &At<'_>, request: &mut Request) -> Answer<()> {
+    let [function, every, alloc_only] = request.must_give::<[usize; 3]>()?;
+    if every == 0 || function == 0 {
+        return Err(Error::Invalid);
+    }
+    // SAFETY: not null; the program gives a function of this type.
+    let function = unsafe { core::mem::transmute::<usize, threads::Callback>(function) };
+    let of_frees = alloc_only as u8 == 0;
+    Ok(threads::call_every(function, every as u64, of_frees)?)
+}
+
+fn query(_: &At<'_>, request: &mut Request) -> Answer<()> {
+    request.old::<[usize; 6]>()?.ok_or(Error::Invalid)?;
+    let a = inspect::around(request.must_give::<*mut c_void>()?.cast());
+    request.answer([
+        a.next_slab,
+        a.free,
+        a.regions,
+        a.bytes,
+        a.bin_free,
+        a.bin_regions,
+    ])
+}
+
+fn batch_query(_: &At<'_>, request: &mut Request) -> Answer<()> {
+    request.each(|block: *mut c_void| {
+        let Around {
+            free,
+            regions,
+            bytes,
+            ..
+        } = inspect::around(block.cast());
+        [free, regions, bytes]
+    })
+}

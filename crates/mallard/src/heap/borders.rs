@@ -1,0 +1,231 @@
+//! Borders of mappings inside the heap, and parts of it that join their neighbours again.
+//!
+//! The kernel makes one mapping of neighbours that are alike: with the same advice, both accessible, and
+//! with pages that never moved, or moved together. What a chunk is in this respect stands in its record
+//! ([`look`]), so its borders can be counted, and [`mappings`] has their sum. A chunk beside one of another
+//! page heap, whose records are not to be looked at here, has a border if it was moved.
+//!
+//! Memory that was moved keeps its pages' old numbers for as long as its mapping exists. So a vacant
+//! chunk of such a mapping gets a fresh one in its place, which the kernel joins to the neighbours'
+//! ([`State::rejoin`]): when its memory has gone back, and as soon as it is free where there are many borders.
+
+use super::state::State;
+use super::{Backing, PageHeap, advice, huge_pages};
+use crate::class::PAGE;
+use crate::space::Region;
+use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
+use crate::sys::{mappings, mem};
+
+/// What is the same in chunks that may be one mapping.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Look {
+    pub shift: i32,
+    pub huge: bool,
+    pub apart: bool,
+    committed: bool,
+}
+
+#[inline(never)]
+pub(super) fn look(chunk: &Chunk) -> Look {
+    Look {
+        shift: chunk.shift.get(),
+        huge: chunk.huge.get(),
+        apart: chunk.apart.get(),
+        committed: chunk.committed.get(),
+    }
+}
+
+/// Neighbouring chunks of a page heap. What is done with them is done under its lock.
+#[derive(Clone, Copy)]
+pub(super) struct Row {
+    region: &'static Region,
+    first: usize,
+    pub len: usize,
+}
+
+// Few of these are called where it matters how long that takes: they are kept short.
+impl Row {
+    /// The chunks that bytes from an address on lie in.
+    #[inline(never)]
+    pub fn of(addr: usize, bytes: usize) -> Option<Row> {
+        let region = Region::find(addr)?;
+        let first = region.index_at(addr);
+        let len = region.index_at(addr + bytes - 1) + 1 - first;
+        Some(Row { region, first, len })
+    }
+
+    pub fn of_one(chunk: &Chunk) -> Row {
+        let region = chunk.region();
+        let first = region.index_of(chunk);
+        Row {
+            region,
+            first,
+            len: 1,
+        }
+    }
+
+    /// The `i`-th of them.
+    #[inline(never)]
+    pub fn at(&self, i: usize) -> &'static Chunk {
+        self.region.chunk(self.first + i)
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.len * CHUNK
+    }
+
+    /// Whether they may be one mapping.
+    #[inline(never)]
+    pub fn is_one(&self) -> bool {
+        let first = look(self.at(0));
+        (1..self.len).all(|i| look(self.at(i)) == first)
+    }
+
+    /// Whether all were moved together, or none.
+    #[inline(never)]
+    pub fn has_one_shift(&self) -> bool {
+        let first = self.at(0).shift.get();
+        (1..self.len).all(|i| self.at(i).shift.get() == first)
+    }
+
+    /// Borders that the chunks have, between them and at both ends.
+    #[inline(never)]
+    pub fn borders(&self) -> usize {
+        if self.region.is_lent() {
+            return 0;
+        }
+        let heap = self.at(0).heap();
+        let look_at = |i: usize| self.region.chunk_in(i, heap).map(look);
+        let mut before = self.first.checked_sub(1).and_then(look_at);
+        let mut count = 0;
+        for i in self.first..=self.first + self.len {
+            let now = look_at(i);
+            count += match (before, now) {
+                (Some(a), Some(b)) => a != b,
+                (a, b) => a.or(b).is_some_and(|it| it.shift != 0),
+            } as usize;
+            before = now;
+        }
+        count
+    }
+
+    /// The chunks are a mapping, or a part of one, that was made or moved: notes how they look now.
+    #[inline(never)]
+    pub fn become_one(&self, shift: i32, apart: bool, huge: Option<bool>) {
+        let before = self.borders();
+        for i in 0..self.len {
+            let chunk = self.at(i);
+            chunk.shift.set(shift);
+            chunk.apart.set(apart);
+            chunk.huge.set(huge.unwrap_or(chunk.huge.get()));
+            chunk.stays.set(false);
+        }
+        mappings::count(before, self.borders());
+    }
+
+    /// Gives fresh memory the advice that the first chunk's record tells of.
+    #[inline(never)]
+    pub fn advise(&self) {
+        let first = self.at(0);
+        if first.huge.get() {
+            mem::want_huge_pages(first.addr(), self.bytes());
+        } else if huge_pages::forbid_at_first() {
+            mem::forbid_huge_pages(first.addr(), self.bytes());
+        }
+    }
+}
+
+/// Notes of a chunk whether huge pages are asked for in it.
+#[inline(never)]
+pub(super) fn set_huge(chunk: &Chunk, huge: bool) {
+    let row = Row::of_one(chunk);
+    let before = row.borders();
+    chunk.huge.set(huge);
+    mappings::count(before, row.borders());
+}
+
+/// The same for whether chunks may be touched.
+#[inline(never)]
+pub(super) fn set_committed(row: Row, committed: bool) {
+    let before = row.borders();
+    for i in 0..row.len {
+        row.at(i).committed.set(committed);
+        // Both ways there is no memory behind it.
+        row.at(i).shift.set(0);
+    }
+    mappings::count(before, row.borders());
+}
+
+impl PageHeap {
+    /// As [`PageHeap::free_as`], where there are many borders: what is a mapping of its own does not stay one.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn free_where_many(&self, addr: usize, pages: usize, mut backing: Backing) {
+        let (bytes, whole) = (pages * PAGE, addr.next_multiple_of(CHUNK));
+        let is_moved =
+            |region: &Region| !region.is_lent() && region.chunk_of(whole).shift.get() != 0;
+        // Before anybody waits for it.
+        if whole + CHUNK <= addr + bytes
+            && Region::find(whole).is_some_and(is_moved)
+            && advice::clear(addr, bytes)
+        {
+            backing = Backing::Clean;
+        }
+        self.free_run(addr, pages, backing);
+        self.state.lock().rejoin(addr, bytes);
+    }
+}
+
+impl State {
+    /// Makes vacant chunks of the range parts of their neighbours' mapping, those that are not and hold no
+    /// memory, or may lose it because there are many borders.
+    #[cold]
+    #[inline(never)]
+    pub fn rejoin(&mut self, addr: usize, bytes: usize) {
+        let Some(all) = Row::of(addr, bytes).filter(|row| !row.region.is_lent()) else {
+            return;
+        };
+        let is_many = mappings::are_many();
+        // None of a chunk that stays as it is, else whether it is to have huge pages.
+        let joins = |i: usize| {
+            let c = all.at(i);
+            let is_here = c.committed.get() && c.mapped.get() as usize == CHUNK_PAGES;
+            let is_free = c.is_vacant() && is_here && (is_many || c.is_clean());
+            let joins = is_free && (c.shift.get() != 0 || is_many && c.kept_broken.get());
+            joins.then(|| c.huge.get() || c.kept_broken.get())
+        };
+        let (mut first, mut last) = (0, None);
+        for i in 0..=all.len {
+            let now = if i < all.len { joins(i) } else { None };
+            if now != last {
+                if let Some(huge) = last {
+                    let row = Row {
+                        first: all.first + first,
+                        len: i - first,
+                        ..all
+                    };
+                    self.rejoin_row(row, huge);
+                }
+                (first, last) = (i, now);
+            }
+        }
+    }
+
+    fn rejoin_row(&mut self, row: Row, huge: bool) {
+        let at = row.at(0).addr();
+        if !mem::renew(at, row.bytes()) {
+            return;
+        }
+        row.become_one(0, mappings::is_forked(), Some(huge));
+        row.advise();
+        for i in 0..row.len {
+            let chunk = row.at(i);
+            chunk.kept_broken.set(false);
+            if !chunk.is_clean() {
+                self.pool.unfile(chunk);
+                self.take_begun(chunk, 0, CHUNK_PAGES);
+                self.give(chunk, 0, CHUNK_PAGES, Backing::Clean);
+            }
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Memory for threads that must not wait: blocks that need no lock.
+//!
+//! While a fork is under way (`cache::inside`), what a thread's cache does not have comes from here.
+//! There is a row of pieces, each twice as long as the one before, mapped when first needed and never
+//! unmapped. A piece is filled from its start; how far it is filled and how many of its blocks live
+//! are one word, so that its state is whole at every moment, and a child that was forked off between
+//! any two steps finds it so. When the last block of a piece is freed, the piece begins anew. A
+//! block's length stands before it. No page map knows of these blocks: frees find them where they
+//! would otherwise report a foreign pointer.
+
+use crate::class::PAGE;
+use crate::sys::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::sys::mem;
+
+/// Bytes of the first piece.
+const FIRST: usize = 256 * 1024;
+/// Pieces; the last one has 32 GiB.
+const PIECES: usize = 18;
+/// Blocks are placed and counted in units of so many bytes.
+const UNIT: usize = 16;
+/// Bytes before a block, of which the last word is its length.
+const HEADER: usize = UNIT;
+/// The fill of a piece whose memory is being returned: there is room for nothing.
+const CLOSED: u64 = u32::MAX as u64;
+
+struct Piece {
+    base: AtomicUsize,
+    /// The fill in units in the upper half, the number of live blocks in the lower one.
+    state: AtomicU64,
+}
+
+static ROW: [Piece; PIECES] = [const {
+    Piece {
+        base: AtomicUsize::new(0),
+        state: AtomicU64::new(0),
+    }
+}; PIECES];
+
+/// Live blocks, and [`OTHERS`].
+static STRANGERS: AtomicU32 = AtomicU32::new(0);
+/// Set for good when arenas are told apart by other means (`arena::by_hand`): one load answers for
+/// both.
+const OTHERS: u32 = 1 << 31;
+
+/// Whether a batch of blocks may hold some that do not belong in any store: blocks of this module, or
+/// of an arena made by hand.
+#[inline(always)]
+pub fn are_strangers() -> bool {
+    STRANGERS.load(Ordering::Relaxed) != 0
+}
+
+/// Whether [`expect_others`] was called.
+#[inline(always)]
+pub fn are_others() -> bool {
+    STRANGERS.load(Ordering::Relaxed) & OTHERS != 0
+}
+
+pub fn expect_others() {
+    STRANGERS.fetch_or(OTHERS, Ordering::Relaxed);
+}
+
+/// All pieces with their numbers; the loop over them is to be short code.
+fn row() -> impl Iterator<Item = (usize, &'static Piece)> {
+    core::hint::black_box(&ROW[..]).iter().enumerate()
+}
+
+fn bytes_of(piece: usize) -> usize {
+    FIRST << piece
+}
+
+fn split(state: u64) -> (u64, u64) {
+    (state >> 32, state & u32::MAX as u64)
+}
+
+impl Piece {
+    fn base(&self, bytes: usize) -> Option<usize> {
+        let base = self.base.load(Ordering::Acquire);
+        if base != 0 {
+            return Some(base);
+        }
+        let new = mem::map_aligned(bytes, mem::os_page())?;
+        let put = (self.base).compare_exchange(0, new, Ordering::AcqRel, Ordering::Acquire);
+        put.map_or_else(
+            |other| {
+                mem::release(new, bytes);
+                Some(other)
+            },
+            |_| Some(new),
+        )
+    }
+
+    fn take(&self, bytes: usize, size: usize, align: usize) -> Option<usize> {
+        let base = self.base(bytes)?;
+        let mut state = self.state.load(Ordering::Acquire);
+        loop {
+            let (fill, live) = split(state);
+            if fill == CLOSED {
+                return None;
+            }
+            let block = (base + fill as usize * UNIT + HEADER).next_multiple_of(align);
+            let end = block.checked_add(size)?.next_multiple_of(UNIT);
+            if end > base + bytes {
+                return None;
+            }
+            let new = (((end - base) / UNIT) as u64) << 32 | (live + 1);
+            match (self.state).compare_exchange(state, new, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Some(block),
+                Err(now) => state = now,
+            }
+        }
+    }
+
+    fn give(&self, base: usize) {
+        let mut state = self.state.load(Ordering::Acquire);
+        loop {
+            let (fill, live) = split(state);
+            let used = fill as usize * UNIT;
+            let new = match live {
+                1 if used > FIRST => CLOSED << 32,
+                1 => 0,
+                _ => state - 1,
+            };
+            match (self.state).compare_exchange(state, new, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) if new == CLOSED << 32 => {
+                    mem::discard(base, used.next_multiple_of(mem::os_page()));
+                    self.state.store(0, Ordering::Release);
+                    return;
+                }
+                Ok(_) => return,
+                Err(now) => state = now,
+            }
+        }
+    }
+}
+
+/// A block of so many bytes at a multiple of `align`, a power of two. None when memory is out.
+#[cold]
+#[inline(never)]
+pub fn alloc(size: usize, align: usize) -> Option<usize> {
+    let (size, align) = (size.max(1), align.max(UNIT));
+    // Room for any place that its beginning can have.
+    let most = size.checked_add(HEADER)?.checked_add(align)?;
+    let block = row().find_map(|(i, piece)| {
+        let bytes = bytes_of(i);
+        (bytes >= most).then(|| piece.take(bytes, size, align))?
+    })?;
+    STRANGERS.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: the bytes before the block are its own.
+    unsafe { (block as *mut usize).sub(1).write(size) };
+    Some(block)
+}
+
+/// A block for a request of a class of this size: aligned as all of the class are.
+pub fn alloc_of_class(size: usize) -> Option<usize> {
+    alloc(size, (1 << size.trailing_zeros()).min(PAGE))
+}
+
+fn find(p: usize) -> Option<(&'static Piece, usize)> {
+    row().find_map(|(i, piece)| {
+        let base = piece.base.load(Ordering::Acquire);
+        (base != 0 && p.wrapping_sub(base) < bytes_of(i)).then_some((piece, base))
+    })
+}
+
+/// The length of the block at `p`, if it is one of these.
+#[inline(always)]
+pub fn size_of(p: usize) -> Option<usize> {
+    match STRANGERS.load(Ordering::Relaxed) & !OTHERS {
+        0 => None,
+        _ => size_of_one(p),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn size_of_one(p: usize) -> Option<usize> {
+    find(p)?;
+    // SAFETY: as in `alloc`.
+    let size = unsafe { (p as *const usize).sub(1).read() };
+    (size != 0).then_some(size)
+}
+
+/// Frees the block at `p` if it is one of these; tells whether it is.
+#[cold]
+#[inline(never)]
+pub fn free(p: usize) -> bool {
+    let Some((piece, base)) = find(p).filter(|_| size_of(p).is_some()) else {
+        return false;
+    };
+    // SAFETY: as in `alloc`. A second free finds no block.
+    unsafe { (p as *mut usize).sub(1).write(0) };
+    piece.give(base);
+    STRANGERS.fetch_sub(1, Ordering::Relaxed);
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::alone;
+    use std::vec::Vec;
+
+    #[test]
+    fn blocks_are_disjoint_aligned_and_as_long_as_was_asked_for() {
+        let _alone = alone();
+        let sizes = [8, 16, 48, 4096, 70_000, 5 << 20];
+        let mut blocks: Vec<(usize, usize)> = Vec::new();
+        for round in 0..200 {
+            let size = sizes[round % sizes.len()];
+            let align = 1 << (round % 14);
+            let at = alloc(size, align).expect("there is memory");
+            assert!(at.is_multiple_of(align) && size_of(at) == Some(size));
+            assert!(blocks.iter().all(|&(b, n)| at + size <= b || b + n <= at));
+            // SAFETY: the block is the test's.
+            unsafe { (at as *mut u8).write_bytes(1, size) };
+            blocks.push((at, size));
+        }
+        assert!(are_strangers());
+        for &(at, size) in &blocks {
+            assert_eq!(size_of(at), Some(size));
+            assert!(free(at));
+        }
+        assert!(!free(blocks[0].0), "nothing is there any more");
+        let live: u64 = ROW
+            .iter()
+            .map(|p| split(p.state.load(Ordering::Relaxed)).1)
+            .sum();
+        assert_eq!(live, 0);
+        assert_eq!(alloc(1 << 36, 16), None, "more than the longest piece");
+    }
+
+    #[test]
+    fn threads_share_the_pieces_without_losing_a_block() {
+        let _alone = alone();
+        std::thread::scope(|scope| {
+            for thread in 0..4u8 {
+                scope.spawn(move || {
+                    for round in 0..2000usize {
+                        let size = 16 + round % 900;
+                        let at = alloc(size, 16).expect("there is memory");
+                        // SAFETY: the block is this thread's.
+                        unsafe {
+                            (at as *mut u8).write_bytes(thread, size);
+                            std::thread::yield_now();
+                            let bytes = core::slice::from_raw_parts(at as *const u8, size);
+                            assert!(bytes.iter().all(|&b| b == thread));
+                        }
+                        assert!(free(at));
+                    }
+                });
+            }
+        });
+        let live: u64 = ROW
+            .iter()
+            .map(|p| split(p.state.load(Ordering::Relaxed)).1)
+            .sum();
+        assert_eq!(live, 0);
+    }
+}

@@ -1,0 +1,181 @@
+//! Where regions lie.
+//!
+//! Nobody tells a process which of its addresses are empty. The kernel puts what is mapped without a wish next to what it
+//! mapped before, downwards from below the stack, or, in the old layout, upwards from a third of the address space. Either
+//! way there are terabytes below the place that it chooses now, far from programs, from `brk`, from the ranges that Go and Java
+//! ask for, and among those that sanitizers have shadows for. A region begins there, at a distance that depends on how
+//! the system placed the stack, and grows upwards, towards what others map. Both meet when all that is between them is used.
+
+use super::layout::Layout;
+use super::{CHUNK, Region};
+use crate::space::meta;
+use crate::sys::atomic::Ordering;
+use crate::sys::mem;
+
+/// Places that are tried before the kernel is asked for one.
+pub(super) const ATTEMPTS: usize = 4;
+/// What a region is planned to be, where there are so many addresses.
+pub(super) const PREFERRED: usize = 1 << 40;
+/// What is reserved where no place is found.
+const SMALL: usize = 64 << 20;
+
+/// A place for a region of at least so many bytes: where it begins, how long it is, and how much of that is reserved. So much
+/// is to be `reserve`d, or nothing.
+pub(super) fn find(reserve: usize, least: usize, attempt: usize) -> Option<(usize, usize, usize)> {
+    if reserve == 0 && attempt < ATTEMPTS {
+        let top = top(attempt);
+        let len = PREFERRED.min(top / 4).max(least);
+        let turn = Region::all().len() * ATTEMPTS + attempt;
+        let below = top.checked_sub(len.checked_mul(2 * attempt)?)?;
+        let at = choose(below, len, turn)?;
+        return is_empty(at, len).then_some((at, len, 0));
+    }
+    if reserve > 0 && attempt > 0 {
+        return None;
+    }
+    let size = if reserve > 0 {
+        reserve.max(4 * CHUNK)
+    } else {
+        SMALL
+    };
+    reserved(size, least)
+}
+
+/// The first region's place, for a region of [`PREFERRED`] bytes.
+pub(super) fn first() -> Option<usize> {
+    choose(top(0), PREFERRED, 0)
+}
+
+/// The address below which a place is chosen: what the system maps now, or, where that is so low that
+/// it must map from the bottom up, as valgrind does, an address far above.
+fn top(attempt: usize) -> usize {
+    let mapped = meta::place();
+    if attempt == 0 && mapped < PREFERRED {
+        8 * PREFERRED
+    } else {
+        mapped
+    }
+}
+
+/// A place for `len` bytes that begins in the terabyte that ends `len` and some before `top`, or in a quarter of what is
+/// below `top` where that is less.
+fn choose(top: usize, len: usize, turn: usize) -> Option<usize> {
+    // SAFETY: getauxval has no preconditions. This is an address on the stack, of which the system made a secret.
+    let stack = unsafe { libc::getauxval(libc::AT_RANDOM) } as usize;
+    choose_by(stack, top, len, turn)
+}
+
+fn choose_by(stack: usize, top: usize, len: usize, turn: usize) -> Option<usize> {
+    let span = (top / 4).min(PREFERRED) & !(CHUNK - 1);
+    let mixed = ((stack >> 4) ^ (turn << 40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    // The upper bits, as a fraction of the span.
+    let at = (((mixed >> 32) * (span / CHUNK)) >> 32) * CHUNK;
+    let low = top.checked_sub(len)?.checked_sub(span + span / 16)?;
+    Some((low + at) & !(CHUNK - 1)).filter(|&at| at > span / 4)
+}
+
+/// Whether no region is planned there.
+fn is_empty(at: usize, len: usize) -> bool {
+    let overlaps = |r: &Region| at < r.end() && r.begin() < at + len;
+    !Region::all().any(overlaps)
+}
+
+/// Somebody else's memory, which will be found by its addresses, lies there: no region comes to it or goes on behind it.
+#[cold]
+#[inline(never)]
+pub(super) fn keep_off(addr: usize) {
+    let _growing = super::growing();
+    for region in Region::all().filter(|r| (r.heap()..r.end()).contains(&addr)) {
+        let chunks = (addr - region.heap()) / CHUNK;
+        region.max_chunks.store(chunks, Ordering::Relaxed);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn reserved(size: usize, least: usize) -> Option<(usize, usize, usize)> {
+    // As much as all regions before it, so that their number stays small.
+    let before: usize = Region::all().map(|r| r.chunks() * CHUNK).sum();
+    let mut len = size.max(before).max(least);
+    loop {
+        if let Some(at) = mem::reserve(len) {
+            return Some((at, len, len));
+        }
+        if len == least {
+            return None;
+        }
+        // Under a limit on address space a quarter of that: the program has other uses for its addresses, and further
+        // regions can follow.
+        len = (len / 2).min(mem::address_space_limit() / 4).max(least);
+    }
+}
+
+impl Region {
+    /// The first address of its maps.
+    pub(super) fn begin(&self) -> usize {
+        let tables = self.tables.load(Ordering::Relaxed);
+        tables - Layout::with(self.max_chunks(), mem::os_page()).tables
+    }
+
+    /// The address behind the last that it may come to.
+    fn end(&self) -> usize {
+        self.heap() + self.max_chunks() * CHUNK
+    }
+
+    /// The address behind the last that it has; of a reservation, that too.
+    pub(super) fn known_end(&self) -> usize {
+        match self.is_reserved() {
+            true => self.end(),
+            false => self.heap() + self.chunks() * CHUNK,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_place_lies_below_what_the_system_maps_and_far_from_programs(
+            stack in 0x7f00_0000_0000usize..0x7fff_ffff_f000,
+            top in prop_oneof![0x7eff_0000_0000usize..0x7fff_f000_0000, 0x2aaa_aaaa_a000usize..0x2baa_aaaa_a000],
+            turn in 0usize..2000,
+        ) {
+            let at = choose_by(stack, top, PREFERRED, turn).expect("there is room");
+            prop_assert!(at.is_multiple_of(CHUNK));
+            prop_assert!(at + PREFERRED + PREFERRED / 16 <= top);
+            prop_assert!(at + 2 * PREFERRED + PREFERRED / 8 >= top);
+            prop_assert!(!(0x5500_0000_0000..0x5700_0000_0000).contains(&at));
+        }
+
+        #[test]
+        fn a_small_address_space_is_planned_for_as_well(
+            stack: usize,
+            top in (1usize << 32)..(1 << 40),
+            turn in 0usize..2000,
+        ) {
+            let len = top / 4;
+            let at = choose_by(stack, top, len, turn).expect("there is room");
+            prop_assert!(at > top / 16 && at + len <= top);
+        }
+    }
+
+    #[test]
+    fn places_differ_by_where_the_stack_is_and_by_turn() {
+        let top = 0x7fff_f000_0000;
+        let at = |stack, turn| choose_by(stack, top, PREFERRED, turn);
+        let by_stack: std::collections::BTreeSet<_> = (0..1000)
+            .map(|i| at(0x7ffc_0000_0000 + i * 4096, 0))
+            .collect();
+        let by_turn: std::collections::BTreeSet<_> =
+            (0..1000).map(|i| at(0x7ffc_0000_0000, i)).collect();
+        assert!(by_stack.len() > 990 && by_turn.len() > 990);
+        assert_eq!(
+            choose_by(1 << 40, 0, PREFERRED, 0),
+            None,
+            "nobody knows where"
+        );
+    }
+}
