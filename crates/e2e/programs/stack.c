@@ -120,6 +120,12 @@ static void look_up(void) {
     if (mallctl_of) mallctl_of("stats.allocated", &value, &length, NULL, 0);
 }
 
+static void look_up_deep(void) {
+    uint64_t value;
+    size_t length = sizeof value;
+    if (mallctl_of) mallctl_of("stats.arenas.0.mutexes.base.num_ops", &value, &length, NULL, 0);
+}
+
 static void make_arena(void) {
     unsigned arena;
     size_t length = sizeof arena;
@@ -190,6 +196,7 @@ int main(void) {
     show("flush", flush);
     show("refresh", refresh);
     show("look-up", look_up);
+    show("look-up-deep", look_up_deep);
     show("mallinfo2", figures);
     show("fork", forked);
     show("mixed-after-fork", mixed);

@@ -86,6 +86,13 @@ fn freed_memory_stays_under_the_cap_though_it_never_decays() {
     );
 }
 
+fn runs(program: &std::path::Path) -> bool {
+    let output = std::process::Command::new(program)
+        .arg("--version")
+        .output();
+    output.is_ok_and(|output| output.status.success())
+}
+
 /// Python 3.12 and newer, of those that there are; else the one that there is.
 fn pythons() -> Vec<std::path::PathBuf> {
     let of_pyenv = std::env::var_os("PYENV_ROOT")
@@ -108,7 +115,9 @@ fn pythons() -> Vec<std::path::PathBuf> {
     found.extend(
         ["python3.12", "python3.13"]
             .into_iter()
-            .filter_map(installed::find),
+            .filter_map(installed::find)
+            // A version manager leaves names of versions that it does not run.
+            .filter(|python| runs(python)),
     );
     if found.is_empty() {
         installed::announce_skip("a fork without warnings", &["Python 3.12 or newer"]);

@@ -45,6 +45,7 @@ static AT_THE_END: extern "C" fn() = end;
 extern "C" fn begin() {
     // Options are read now, not at the program's first call: it may have gone into a sandbox by then.
     api::options();
+    api::expect_forks();
     api::on_interval(|| {
         report::print(
             api::options().stats_interval_opts.as_bytes(),

@@ -7,9 +7,10 @@
 //! what they guard is whole. The child frees the locks that threads held which it does not have; those
 //! of the forking thread's own stay its own.
 //!
-//! The handlers are registered when the process gets a second thread: one alone has nobody to keep
-//! out. Not at the first call, which may come from the C library while it registers other handlers and
-//! holds the lock of their list. Where ours stand in that list does not matter.
+//! The handlers are registered when the library is loaded, or else when a second thread calls: one
+//! alone has nobody to keep out. Not at the first call, which may come from the C library while it
+//! registers other handlers and holds the lock of their list. Where ours stand in that list does not
+//! matter.
 
 use crate::arena::{self, subrelease};
 use crate::cache::inside::{self, Found};

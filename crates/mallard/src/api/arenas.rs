@@ -325,9 +325,14 @@ pub unsafe fn dealloc_direct(p: *mut u8) {
     };
     start();
     let class = region.class_of(at);
+    if class == Class::NONE {
+        large::check_free(at);
+    }
     counted::freed(size_at(at));
     if extras() & JUNK_FREE != 0 {
-        expect(class, at);
+        if class != Class::NONE {
+            arena::expect_block(class, at);
+        }
         // SAFETY: the caller gave the block up, which is this long.
         unsafe { core::ptr::write_bytes(p, 0x5a, size_at(at)) };
     }
@@ -339,13 +344,5 @@ pub unsafe fn dealloc_direct(p: *mut u8) {
     } else {
         arena::give_to_owner(class, at);
         cache::tick_uncached();
-    }
-}
-
-fn expect(class: Class, block: usize) {
-    if class == Class::NONE {
-        large::pages_of(block);
-    } else {
-        arena::expect_block(class, block);
     }
 }

@@ -47,6 +47,12 @@ pub fn trim() -> bool {
     subrelease::all(None) | HEAP.purge_all()
 }
 
+/// Has the C library call the allocator around forks, if it does not yet. This may allocate.
+pub fn expect_forks() {
+    start();
+    cache::life::expect_company();
+}
+
 /// Whether the address is in memory of ours.
 pub fn is_ours(p: *mut u8) -> bool {
     Region::find(p.addr()).is_some()

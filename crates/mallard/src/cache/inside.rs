@@ -72,6 +72,7 @@ pub fn enter() -> Option<Inside> {
             Some(Inside(Some((cache, before))))
         }
         None => {
+            life::expect_company_unless_first();
             core::mem::forget(enter_without_cache()?);
             Some(Inside(None))
         }

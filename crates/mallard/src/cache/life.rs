@@ -86,6 +86,8 @@ static ORPHANS: AtomicBool = AtomicBool::new(false);
 static ANY_LEFT: AtomicBool = AtomicBool::new(false);
 /// What is called when a process gets its second thread: a `fn()`; null once that was done.
 static ON_SECOND: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+/// The thread of the first call.
+static FIRST: AtomicUsize = AtomicUsize::new(0);
 /// The key of the thread-specific data whose destructor ends caches, plus one; 0 when there is none.
 static KEY: AtomicUsize = AtomicUsize::new(0);
 /// Caches that live.
@@ -94,6 +96,7 @@ static THREADS: AtomicU32 = AtomicU32::new(0);
 /// Prepares the end of threads; called once. Tells whether it could; without, threads go without
 /// caches. The function is called when the process gets a second thread; it may allocate.
 pub fn initialise(on_second: fn()) -> bool {
+    FIRST.store(tls::thread(), Ordering::Relaxed);
     ON_SECOND.store(on_second as *mut (), Ordering::Release);
     let mut key = 0;
     // SAFETY: `key` is a valid out-pointer, and `ended` has a destructor's signature.
@@ -137,6 +140,12 @@ pub fn current_or_new() -> Option<&'static ThreadCache> {
 fn begin() -> Option<&'static ThreadCache> {
     // Without a key the thread's end would go unseen, and the cache be lost with all it holds.
     let key = KEY.load(Ordering::Relaxed).checked_sub(1)?;
+    // Before this thread takes its first lock, which a fork would find taken. This may allocate, and
+    // come here again.
+    expect_company_unless_first();
+    if let Some(cache) = current() {
+        return Some(cache);
+    }
     let cache = make_or_recycle()?;
     tls::set(core::ptr::from_ref(cache).addr());
     // This may allocate: the cache is in place already.
@@ -144,9 +153,6 @@ fn begin() -> Option<&'static ThreadCache> {
     if unsafe { libc::pthread_setspecific(key as _, core::ptr::from_ref(cache).cast()) } != 0 {
         end(cache);
         return None;
-    }
-    if threads() > 1 {
-        expect_company();
     }
     count_if_wanted();
     Some(cache)
@@ -167,10 +173,21 @@ fn make_or_recycle() -> Option<&'static ThreadCache> {
     Some(cache)
 }
 
-/// The process has a second thread, or is about to get one.
+/// As [`expect_company`], if the calling thread is not the one of the first call. A thread that asks
+/// for large blocks only has no cache, so the number of caches does not tell.
+pub(super) fn expect_company_unless_first() {
+    if FIRST.load(Ordering::Relaxed) != tls::thread() {
+        expect_company();
+    }
+}
+
+/// The process has a second thread, or may get one.
 #[cold]
 #[inline(never)]
 pub fn expect_company() {
+    if ON_SECOND.load(Ordering::Relaxed).is_null() {
+        return;
+    }
     let f = ON_SECOND.swap(core::ptr::null_mut(), Ordering::AcqRel);
     if !f.is_null() {
         // SAFETY: only `initialise` writes it, and it takes nothing else.

@@ -32,7 +32,8 @@ impl Cursor {
         }
     }
 
-    /// The place of a whole name.
+    /// The place of a whole name. What it takes of the stack is free again when it returns.
+    #[inline(never)]
     pub fn find(root: Names, name: &[u8]) -> Answer<Self> {
         let mut cursor = Cursor::new(root);
         for component in name.split(|&byte| byte == b'.') {
@@ -41,7 +42,8 @@ impl Cursor {
         Ok(cursor)
     }
 
-    /// The place of a whole MIB.
+    /// The place of a whole MIB; as [`Cursor::find`].
+    #[inline(never)]
     pub fn find_mib(root: Names, mib: &[usize]) -> Answer<Self> {
         let mut cursor = Cursor::new(root);
         for &component in mib {
@@ -104,16 +106,23 @@ impl Cursor {
 
 /// Where a name stands among its siblings.
 fn position(names: Names, name: &[u8]) -> Option<usize> {
-    let mut found = None;
+    let (mut found, mut before) = (None, 0);
     let same = |node: &Node| node.name.as_bytes() == name;
-    names(&mut |nodes| found = nodes.iter().position(same));
+    names(&mut |nodes| {
+        found = found.or_else(|| Some(before + nodes.iter().position(same)?));
+        before += nodes.len();
+    });
     found
 }
 
 /// The name at a position among its siblings, and what stands there.
 pub(super) fn nth(names: Names, position: usize) -> Option<(&'static str, Kind)> {
-    let mut found = None;
-    names(&mut |nodes| found = nodes.get(position).map(|node| (node.name, node.kind)));
+    let (mut found, mut before) = (None, 0);
+    names(&mut |nodes| {
+        let node = position.checked_sub(before).and_then(|n| nodes.get(n));
+        found = found.or(node.map(|node| (node.name, node.kind)));
+        before += nodes.len();
+    });
     found
 }
 

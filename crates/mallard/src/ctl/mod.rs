@@ -173,18 +173,21 @@ fn root(see: See<'_>) {
 pub fn by_name(name: &[u8], request: &mut Request) -> Answer<()> {
     let _keep = KeepErrno::new();
     api::start();
-    serve(Cursor::find(root, name)?, request)
+    serve(&Cursor::find(root, name), request)
 }
 
 /// Serves a request by MIB. One that leads nowhere, or only part of the way, is [`Error::NotFound`].
 pub fn by_mib(mib: &[usize], request: &mut Request) -> Answer<()> {
     let _keep = KeepErrno::new();
     api::start();
-    serve(Cursor::find_mib(root, mib)?, request)
+    serve(&Cursor::find_mib(root, mib), request)
 }
 
 /// No fork comes while a request is served; none is served while a fork is under way.
-fn serve(cursor: Cursor, request: &mut Request) -> Answer<()> {
+///
+/// The look-up is not copied: it lies on the program's stack below all that the request does.
+fn serve(cursor: &Answer<Cursor>, request: &mut Request) -> Answer<()> {
+    let cursor = cursor.as_ref().map_err(|&error| error)?;
     let _inside = inside::enter_or_wait();
     cursor.leaf()?.serve(&cursor.at(), request)
 }

@@ -11,7 +11,7 @@ use core::ffi::{CStr, c_char, c_uint, c_void};
 /// The most components of a name.
 pub const DEPTH: usize = 7;
 
-/// Shows whoever looks the names that have this place's before them.
+/// Shows the names below this place in their order, some at a time: they lie on the program's stack.
 pub type Names = fn(See<'_>);
 
 /// Who looks at names that have the same before them.

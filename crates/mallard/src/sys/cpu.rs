@@ -82,14 +82,21 @@ pub fn begin() {
 /// CPUs that this process may run on, at least one.
 pub fn allowed() -> usize {
     match ALLOWED.load(Ordering::Relaxed) {
-        0 => ask_allowed().0.max(1),
+        0 => ask_again().0.max(1),
         count => count,
     }
 }
 
 /// Whether the calling thread may use what the process might at its start.
 pub fn is_free() -> bool {
-    ask_allowed().1 == WHICH.load(Ordering::Relaxed)
+    ask_again().1 == WHICH.load(Ordering::Relaxed)
+}
+
+/// As [`ask_allowed`], for callers whose own frames are not to hold the mask.
+#[cold]
+#[inline(never)]
+fn ask_again() -> (usize, u64) {
+    ask_allowed()
 }
 
 /// The number of CPUs that the calling thread may run on, and a number for which they are; zeros where

@@ -205,6 +205,13 @@ fn background_names(see: See<'_>) {
 }
 
 fn arena_names(see: See<'_>) {
+    arena_names_first(see);
+    arena_names_next(see);
+    arena_names_rest(see);
+}
+
+#[inline(never)]
+fn arena_names_first(see: See<'_>) {
     see(&[
         told!(
             "nthreads",
@@ -270,6 +277,12 @@ fn arena_names(see: See<'_>) {
             ArenaFigures::retained_bytes,
             "As stats.retained; where arenas share pages, the first one's."
         ),
+    ]);
+}
+
+#[inline(never)]
+fn arena_names_next(see: See<'_>) {
+    see(&[
         told!(
             "extent_avail",
             Size,
@@ -347,6 +360,12 @@ fn arena_names(see: See<'_>) {
             |a| a.maps,
             "Of `base`, the maps that lead from an address to what is there; the first arena's."
         ),
+    ]);
+}
+
+#[inline(never)]
+fn arena_names_rest(see: See<'_>) {
+    see(&[
         told!(
             "metadata_thp",
             Size,
@@ -407,24 +426,22 @@ pub fn dss_of(i: usize) -> &'static CStr {
 }
 
 fn arena_lock_names(see: See<'_>) {
-    see(&OF_ARENAS
-        .each_ref()
-        .map(|(lock, _)| branch(lock.as_str(), lock_names)));
+    for (lock, _) in &OF_ARENAS {
+        see(&[branch(lock.as_str(), lock_names)]);
+    }
 }
 
 /// Those of the process, and behind them what clears all.
 fn process_lock_names(see: See<'_>) {
-    let mut nodes = [const { branch("", lock_names) }; OF_PROCESS.len() + 1];
-    for (node, (lock, _)) in nodes.iter_mut().zip(&OF_PROCESS) {
-        *node = branch(lock.as_str(), lock_names);
+    for (lock, _) in &OF_PROCESS {
+        see(&[branch(lock.as_str(), lock_names)]);
     }
-    nodes[OF_PROCESS.len()] = name(
+    see(&[name(
         "reset",
         Leaf::Action(|_| {
             stats::clear_readings();
             Ok(())
         }),
         "Has the counts of all locks begin anew.",
-    );
-    see(&nodes);
+    )]);
 }
