@@ -101,7 +101,7 @@ static void work(void) {
         }
     }
     char *grown = NULL;
-    for (size_t size = 1 << 20; size <= 64u << 20; size *= 2) {
+    for (size_t size = 1 << 20; size <= 32u << 20; size *= 2) {
         CHECK(grown = realloc(grown, size));
         memset(grown + size / 2, 1, size / 2);
     }

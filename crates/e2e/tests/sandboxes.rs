@@ -6,8 +6,15 @@ use std::process::Command;
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox, installed};
 
-const WHEN: [&str; 3] = ["first", "later", "inherited"];
-const NODES: [&str; 2] = ["1", "2"];
+/// When the program goes into its sandbox, and on how many nodes its threads run.
+const ALL: [(&str, &str); 6] = [
+    ("first", "1"),
+    ("first", "2"),
+    ("later", "1"),
+    ("later", "2"),
+    ("inherited", "1"),
+    ("inherited", "2"),
+];
 /// Memory decays while the program is in its sandbox.
 const SOON: &str = "dirty_decay_ms:50";
 
@@ -34,17 +41,19 @@ fn lives(sandbox: &Sandbox, command: &mut Command, told: &str) -> bool {
 }
 
 fn expect_life(allocator: Allocator, filter: &str, options: &str) {
+    expect_life_in(&ALL, allocator, filter, options);
+}
+
+fn expect_life_in(cases: &[(&str, &str)], allocator: Allocator, filter: &str, options: &str) {
     let program = program();
-    for when in WHEN {
-        for nodes in NODES {
-            let sandbox = Sandbox::temporary(allocator);
-            let mut command = sandbox.command(&program);
-            command.args([filter, when, nodes]);
-            command.env("MALLOC_CONF", options);
-            let told = format!("{filter} {when}, {nodes} nodes, {options}");
-            if !lives(&sandbox, &mut command, &told) {
-                return;
-            }
+    for (when, nodes) in cases {
+        let sandbox = Sandbox::temporary(allocator);
+        let mut command = sandbox.command(&program);
+        command.args([filter, when, nodes]);
+        command.env("MALLOC_CONF", options);
+        let told = format!("{filter} {when}, {nodes} nodes, {options}");
+        if !lives(&sandbox, &mut command, &told) {
+            return;
         }
     }
 }
@@ -82,7 +91,13 @@ fn options_change_nothing_about_that() {
         "zero:true",
     ] {
         let options = format!("{SOON},{options}");
-        expect_life(Allocator::Preload(Library::release()), "allow", &options);
+        let mallard = Allocator::Preload(Library::release());
+        expect_life_in(
+            &[("first", "1"), ("later", "2")],
+            mallard,
+            "allow",
+            &options,
+        );
     }
 }
 

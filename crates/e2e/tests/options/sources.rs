@@ -162,8 +162,8 @@ fn confirm_conf_in_the_link_shows_all_sources_in_their_order() {
             "mallard: options #2 (symbol malloc_conf): \"narenas:3\"",
             "mallard: options #3 (/etc/malloc.conf): \"confirm_conf:true,tcache_max:1k\"",
             "mallard: options #4 (MALLOC_CONF): \"narenas:4\"",
-            "mallard: options #5 (MALLARD_CONF): not set",
-            "mallard: options #6 (symbol malloc_conf_2_conf_harder): not set",
+            "mallard: options #5 (malloc_conf_2_conf_harder): not set",
+            "mallard: options #6 (MALLARD_CONF): not set",
         ];
         let shown: Vec<&str> = text.lines().take(6).collect();
         assert_eq!(shown, expected);

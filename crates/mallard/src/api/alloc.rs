@@ -14,8 +14,8 @@ use crate::class::{
 };
 use crate::die;
 use crate::heap::{HEAP, NATURAL_MAX, advice};
-use crate::space::fallback;
 use crate::space::region::fast_lookup;
+use crate::space::{fallback, meta};
 use crate::sys::atomic::{AtomicUsize, Ordering, settle};
 use crate::sys::{errno, mem, time};
 use core::ptr::null_mut;
@@ -176,7 +176,7 @@ fn alloc_pages(pages: large::Pages, align: usize, zeroed: bool) -> *mut u8 {
     let arena = oversize::arena_for(pages, mine);
     let run = large::alloc_fit(pages, align, arena, zeroed).or_else(|| {
         // What lies in caches and stores is a part of the heap: it cannot help a larger request.
-        if pages.bytes() > HEAP.totals().used * PAGE {
+        if pages.bytes() > HEAP.totals().used * PAGE && !meta::is_starved() {
             return None;
         }
         reclaim();
@@ -432,7 +432,32 @@ pub(super) fn reclaim() {
     if let Some(_inside) = inside::enter() {
         life::flush_current();
         arena::drain(true);
+        if meta::is_starved() {
+            feed();
+        }
     }
+}
+
+/// Pages of the pieces that records get from the heap: as many as it has, of these.
+const FED: [usize; 3] = [64, 16, 4];
+
+/// Gives a piece of the heap to records, for which the system has no memory.
+#[cold]
+#[inline(never)]
+fn feed() {
+    // Not the thread's own, which the program may destroy with all that is in it.
+    let heap = arena::any().map(|arena| arena.heap());
+    let mut pieces = FED.iter();
+    let Some((run, bytes)) =
+        pieces.find_map(|&pages| Some((heap?.alloc_for(pages, pages, PAGE)?, pages * PAGE)))
+    else {
+        return;
+    };
+    if !run.zeroed {
+        // SAFETY: the run is nobody's, and so long.
+        unsafe { core::ptr::write_bytes(run.addr as *mut u8, 0, bytes) };
+    }
+    meta::adopt(run.addr, bytes);
 }
 
 /// Tells the caller that there is none, in the C library's way too.

@@ -12,7 +12,6 @@ use super::borders::{self, Row};
 use super::huge_pages;
 use super::lent::find_row;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
-use crate::space::meta;
 use crate::space::region::{self, ChunkSet, End, Growing, HeapId, Region};
 use crate::sys::mappings;
 use crate::sys::mem::{self, Step};
@@ -381,7 +380,6 @@ impl Pool {
         };
         let mut step = grow(pages, false);
         if step != Step::Done {
-            meta::set_aside(self.chunks * CHUNK);
             (step, pages) = retry(least, grow);
             if step != Step::Done {
                 return step;
@@ -403,7 +401,6 @@ impl Pool {
         let map = |pages| region.map_rest(&growing, i, pages);
         let mut step = map(CHUNK_PAGES);
         if step == Step::Refused {
-            meta::set_aside(self.chunks * CHUNK);
             step = map(page.next_multiple_of(PIECE).min(CHUNK_PAGES));
         }
         step

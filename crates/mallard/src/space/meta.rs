@@ -63,8 +63,8 @@ struct Meta {
     /// The length of the next block; of the first when that is more.
     next_block: usize,
     lists: [usize; FINE_LISTS + COARSE_LISTS],
-    /// Addresses for a block that the system has no more for ([`set_aside`]).
-    aside: Range<usize>,
+    /// Whether the system had no memory for a short record, and none has come since.
+    starved: bool,
     mapped: usize,
     /// Bytes of blocks that huge pages were asked for, and whether the one in use is such a block.
     huge: usize,
@@ -88,10 +88,9 @@ pub struct Totals {
     pub huge_pages: usize,
 }
 
-/// Records take less than this share of a heap, of whatever blocks.
-const ASIDE_SHARE: usize = 16;
-/// Bytes of the longest record that may begin what was set aside: slabs' are shorter.
-const ASIDE_MAX: usize = 8 * 1024;
+/// Bytes of the longest record for which the heap gives up a piece: slabs' are shorter. Without longer ones
+/// caches hold less.
+const STARVED_MAX: usize = 8 * 1024;
 
 static META: Mutex<Meta> = Mutex::named(Kind::Meta, Meta::new());
 
@@ -143,18 +142,27 @@ pub unsafe fn give(record: NonNull<u8>, size: usize) {
     META.lock().list(record.as_ptr().addr(), size, list);
 }
 
-/// Keeps addresses for records of a heap of so many bytes, when the system has refused it a step: else
-/// blocks would take all that a limit leaves, and none of another size could be had from them later.
+/// Whether a short record was refused because the system had no memory for it, and none has come since.
+pub fn is_starved() -> bool {
+    META.lock().starved
+}
+
+/// Has the next records come from a piece of the heap, which the heap gives up for good: under a
+/// limit on address space, free pages may be all that records can be made of. The piece is zero, and
+/// at least as long as [`STARVED_MAX`] and two pages.
 #[cold]
 #[inline(never)]
-pub fn set_aside(heap: usize) {
-    let mut meta = META.lock();
-    if meta.aside.is_empty() {
-        let len = mem::round_up(heap / ASIDE_SHARE, mem::os_page()) + 2 * mem::os_page();
-        if let Some(at) = mem::reserve(len) {
-            meta.aside = at..at + len;
-        }
+pub fn adopt(at: usize, len: usize) {
+    let page = mem::os_page();
+    debug_assert!(at.is_multiple_of(page) && len > 2 * page);
+    let (first, last) = (at, at + len - page);
+    // Where the system refuses a guard, there is none: records are needed more.
+    if mem::forbid(first, page) && mem::forbid(last, page) {
+        mappings::count_guards();
     }
+    let mut meta = META.lock();
+    meta.use_block(at + page, len - 2 * page);
+    meta.starved = false;
 }
 
 impl Meta {
@@ -164,7 +172,7 @@ impl Meta {
             at: 0,
             end: 0,
             scrap: 0..0,
-            aside: 0..0,
+            starved: false,
             long: 0,
             next_block: 0,
             lists: [0; FINE_LISTS + COARSE_LISTS],
@@ -286,12 +294,8 @@ impl Meta {
                 break at;
             }
             if len / 2 < size || len / 2 < page {
-                let room = self.aside.len().saturating_sub(2 * page);
-                if size > ASIDE_MAX || room < size {
-                    return None;
-                }
-                len = room;
-                break core::mem::take(&mut self.aside).start;
+                self.starved |= size <= STARVED_MAX;
+                return None;
             }
             len = mem::round_up(len / 2, page);
         };
@@ -398,6 +402,22 @@ mod tests {
             take((16 << 30) + 1).is_none(),
             "more than the largest list is refused"
         );
+    }
+
+    #[test]
+    fn records_come_from_a_piece_that_was_adopted() {
+        crate::testing::own_process!();
+        let page = mem::os_page();
+        let len = STARVED_MAX + 2 * page;
+        let at = mem::map_aligned(len, page).unwrap();
+        META.lock().starved = true;
+        adopt(at, len);
+        assert!(!is_starved());
+        let record = take(STARVED_MAX).unwrap().as_ptr().addr();
+        assert_eq!(record, at + page);
+        // A longer one than is left comes from the system.
+        let next = take(STARVED_MAX).unwrap().as_ptr().addr();
+        assert!(!(at..at + len).contains(&next));
     }
 
     #[test]
