@@ -1,6 +1,6 @@
-//! How libmallard.so is linked: its soname, the order of its code (`layout.ld`), that its functions call each other and
-//! not an interposer's of the same name (which calls them in turn), and that it stays once it is loaded (threads that
-//! are still running hold pointers into it).
+//! How libmallard.so is linked: its soname, the order of its code (`layout.ld`), that its functions
+//! call each other and not an interposer's of the same name (which calls them in turn), and that it
+//! stays once it is loaded (threads that are still running hold pointers into it).
 
 fn main() {
     for arg in [

@@ -44,8 +44,9 @@ pub fn counting_library(cache: Option<&Path>) -> Result<PathBuf, String> {
         .map_err(|error| format!("cargo built no {}: {error}", library.display()))
 }
 
-/// The name of the folder that the build of a checkout is kept in. Each has its own: cargo takes builds of
-/// two copies of the same sources for one, and would go by files of a copy that may be gone.
+/// The name of the folder that the build of a checkout is kept in. Each has its own: cargo takes
+/// builds of two copies of the same sources for one, and would go by files of a copy that may be
+/// gone.
 fn folder_of(manifest: &Path) -> String {
     let path = manifest.canonicalize();
     let path = path.as_deref().unwrap_or(manifest);

@@ -1,4 +1,5 @@
-//! What an ELF file says of itself: enough to know whether it can be preloaded, or be preloaded into.
+//! What an ELF file says of itself: enough to know whether it can be preloaded, or be preloaded
+//! into.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! Asks the loader who serves `malloc`, in a small program of ours and in the program to be measured.
+//! Asks the loader who serves `malloc`, in a small program of ours and in the program to be
+//! measured.
 //!
 //! Hope is not enough: the loader passes over a library that it cannot preload with a line on
 //! standard error and goes on with glibc's allocator, and a front that exports `malloc` may still
@@ -266,8 +267,9 @@ fn finish(command: &mut Command) -> Result<(ExitStatus, String, String), String>
     }
 }
 
-/// Starts a command. The probe may have been written just now: what another thread started meanwhile has it open for
-/// writing until it runs its own program, and for so long the system runs it for nobody.
+/// Starts a command. The probe may have been written just now: what another thread started
+/// meanwhile has it open for writing until it runs its own program, and for so long the system runs
+/// it for nobody.
 fn start(command: &mut Command) -> io::Result<Child> {
     let begun = Instant::now();
     loop {

@@ -1,5 +1,6 @@
-//! Every link of the pages: the file it names must be there, and the anchor in it. The pages are read as
-//! a browser reads them, so that what counts is what mdBook wrote, not what the chapter meant.
+//! Every link of the pages: the file it names must be there, and the anchor in it. The pages are
+//! read as a browser reads them, so that what counts is what mdBook wrote, not what the chapter
+//! meant.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};

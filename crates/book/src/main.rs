@@ -1,8 +1,8 @@
-//! Builds the book: every chapter of `docs/` becomes a page of `target/book`, by mdBook as a library.
-//! Then it checks what mdBook does not: that each chapter is in the summary, that each link of the pages
-//! and of the READMEs leads somewhere, anchors included ([`links`], [`readme`]), and that the Chinese
-//! README still says what the English one says ([`translation`]). What is wrong is told line by line, and
-//! the exit code is 1.
+//! Builds the book: every chapter of `docs/` becomes a page of `target/book`, by mdBook as a
+//! library. Then it checks what mdBook does not: that each chapter is in the summary, that each
+//! link of the pages and of the READMEs leads somewhere, anchors included ([`links`], [`readme`]),
+//! and that the Chinese README still says what the English one says ([`translation`]). What is
+//! wrong is told line by line, and the exit code is 1.
 //!
 //! Links to other sites are not followed: the build works without a network.
 

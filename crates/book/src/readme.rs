@@ -1,5 +1,5 @@
-//! The READMEs are no part of the book, but lead into it and into the code: their links are checked against
-//! the files.
+//! The READMEs are no part of the book, but lead into it and into the code: their links are checked
+//! against the files.
 
 use std::path::Path;
 

@@ -1,7 +1,7 @@
-//! Holds `README.zh-CN.md` to `README.md`. What a translation must not change is compared section by
-//! section: the level of the heading, the code blocks (but for comments in them, which may be translated),
-//! the code within lines, the links, the figures of tables. Who changes one README without the other is
-//! told which section.
+//! Holds `README.zh-CN.md` to `README.md`. What a translation must not change is compared section
+//! by section: the level of the heading, the code blocks (but for comments in them, which may be
+//! translated), the code within lines, the links, the figures of tables. Who changes one README
+//! without the other is told which section.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! mdBook's warnings and errors, which it gives to `tracing`: unclosed tags, doubtful settings. They are
-//! kept, so that they count as faults of the book.
+//! mdBook's warnings and errors, which it gives to `tracing`: unclosed tags, doubtful settings.
+//! They are kept, so that they count as faults of the book.
 
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};

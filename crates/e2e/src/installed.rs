@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 use libtest_mimic::{Failed, Trial};
 
-/// The program's file: on `PATH`, or where Debian keeps servers, which is not on everybody's `PATH`; or where the name says, if it
-/// is a path. A `*` in the name stands for what differs from release to release.
+/// The program's file: on `PATH`, or where Debian keeps servers, which is not on everybody's
+/// `PATH`; or where the name says, if it is a path. A `*` in the name stands for what differs from
+/// release to release.
 pub fn find(program: &str) -> Option<PathBuf> {
     if let Some((folder, name)) = program.rsplit_once('/') {
         return find_in(Path::new(folder), name);

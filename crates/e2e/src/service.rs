@@ -1,6 +1,6 @@
-//! A server that a test starts, uses and stops: a process that outlives single requests. What it says
-//! goes to a file of its sandbox; whatever happens to the test, the server and all that it started
-//! are gone when the value is.
+//! A server that a test starts, uses and stops: a process that outlives single requests. What it
+//! says goes to a file of its sandbox; whatever happens to the test, the server and all that it
+//! started are gone when the value is.
 
 use std::fs::{self, File};
 use std::net::{TcpListener, TcpStream};
@@ -191,7 +191,8 @@ pub fn poll(what: &str, mut done: impl FnMut() -> Result<bool, String>) -> Resul
     Ok(())
 }
 
-/// Ports of 127.0.0.1 on which nobody listens, each another one: asked for one by one they may be the same.
+/// Ports of 127.0.0.1 on which nobody listens, each another one: asked for one by one they may be
+/// the same.
 ///
 /// # Errors
 /// The system has none.

@@ -1,7 +1,7 @@
 //! Who served `malloc`? A tiny object is preloaded behind the library, and at the start of every
 //! process of a run it asks the loader which file the allocation functions are bound to, and writes
-//! one line. Tests read the lines afterwards: a program that fell back to glibc unnoticed would pass
-//! every comparison with glibc.
+//! one line. Tests read the lines afterwards: a program that fell back to glibc unnoticed would
+//! pass every comparison with glibc.
 
 use std::path::{Path, PathBuf};
 

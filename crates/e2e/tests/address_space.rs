@@ -1,5 +1,5 @@
-//! The address space as programs and their limits see it (`programs/address_space.c`): no more than what the heap has
-//! come to, wherever the system places things and whoever is in the way.
+//! The address space as programs and their limits see it (`programs/address_space.c`): no more than
+//! what the heap has come to, wherever the system places things and whoever is in the way.
 
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox, installed};

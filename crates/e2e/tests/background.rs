@@ -1,5 +1,5 @@
-//! The background thread and the cap on freed memory (`programs/background.c`): the program looks at
-//! its own threads and its own resident memory.
+//! The background thread and the cap on freed memory (`programs/background.c`): the program looks
+//! at its own threads and its own resident memory.
 
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox, installed};

@@ -1,6 +1,7 @@
-//! What the book tells readers to write must work: its C programs are compiled and run on the library, its
-//! option strings are read without complaint, the names of the tree that it speaks of exist, and each
-//! last line before an abort is explained. The chapters are read as they are; nothing is kept twice.
+//! What the book tells readers to write must work: its C programs are compiled and run on the
+//! library, its option strings are read without complaint, the names of the tree that it speaks of
+//! exist, and each last line before an abort is explained. The chapters are read as they are;
+//! nothing is kept twice.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -62,8 +63,8 @@ impl Chapter {
     }
 }
 
-/// The chapters that people wrote for people, and the READMEs. The references are made from the tables of
-/// the code, and the design notes quote what was.
+/// The chapters that people wrote for people, and the READMEs. The references are made from the
+/// tables of the code, and the design notes quote what was.
 fn chapters() -> Vec<Chapter> {
     let docs = repository().join("docs");
     let mut paths: Vec<PathBuf> = std::fs::read_dir(&docs)
@@ -83,8 +84,8 @@ fn chapters() -> Vec<Chapter> {
     paths.iter().map(|path| Chapter::read(path)).collect()
 }
 
-/// The option strings of a chapter: whatever is given to a variable or to `--conf`, and code within lines
-/// that has the form of one.
+/// The option strings of a chapter: whatever is given to a variable or to `--conf`, and code within
+/// lines that has the form of one.
 fn option_strings(chapter: &Chapter) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let texts = chapter
@@ -198,8 +199,8 @@ fn compile(source: &Path, program: &Path, extra: &[&str]) {
     );
 }
 
-/// Holds what a program printed to what the book shows: word for word, with numbers that are near enough
-/// where the machine and the system have a part in them.
+/// Holds what a program printed to what the book shows: word for word, with numbers that are near
+/// enough where the machine and the system have a part in them.
 fn expect_like(shown: &str, printed: &str, at: &str) {
     let near = |a: f64, b: f64| (a - b).abs() <= 0.1 * a.max(b) + 700.0;
     let words =

@@ -1,6 +1,6 @@
 //! The budgets that concern the built library: what it exports and needs, how large it is, and what
-//! it adds to a trivial program. Held against the release build, which is the one users get. (Those of
-//! instructions are in `instructions`.)
+//! it adds to a trivial program. Held against the release build, which is the one users get. (Those
+//! of instructions are in `instructions`.)
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -289,8 +289,8 @@ fn a_trivial_program_holds_half_a_mebibyte_more_at_most() {
     );
 }
 
-/// What is resident, in KiB, of the pieces of the library's file that are mapped so: as it is in the file, and as
-/// the loader wrote it.
+/// What is resident, in KiB, of the pieces of the library's file that are mapped so: as it is in
+/// the file, and as the loader wrote it.
 fn resident_pieces(smaps: &str, library: &Path, permissions: &str) -> (u64, u64) {
     let library = library.to_str().expect("a path of UTF-8");
     let (mut counts, mut resident, mut written) = (false, 0, 0);
@@ -306,9 +306,10 @@ fn resident_pieces(smaps: &str, library: &Path, permissions: &str) -> (u64, u64)
     (resident - written, written)
 }
 
-/// The order of the library's code and constants (`layout.ld`), by what comes of it: the kernel maps files in pieces of
-/// 64 KiB but never beyond the borders of a mapping, and what a program of next to nothing needs has a mapping of its own.
-/// And tables without addresses: where the loader writes one, it writes a page.
+/// The order of the library's code and constants (`layout.ld`), by what comes of it: the kernel
+/// maps files in pieces of 64 KiB but never beyond the borders of a mapping, and what a program of
+/// next to nothing needs has a mapping of its own. And tables without addresses: where the loader
+/// writes one, it writes a page.
 #[test]
 fn a_trivial_program_has_little_of_the_library_in_memory() {
     let library = Library::release();
@@ -341,8 +342,8 @@ fn code_in_memory(program: &str, library: &Library) -> u64 {
     })
 }
 
-/// The long block that C++'s runtime allocates before anybody's start needs what programs of a few mebibytes run, and no
-/// more.
+/// The long block that C++'s runtime allocates before anybody's start needs what programs of a few
+/// mebibytes run, and no more.
 #[test]
 fn a_trivial_cpp_program_has_none_of_the_code_in_memory_that_few_run() {
     let library = Library::release();

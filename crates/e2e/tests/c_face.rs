@@ -1,7 +1,7 @@
-//! The C and C++ symbols do what their manuals say: each test runs one sub-command of a test program
-//! (`programs/face.c`, `programs/operators.cpp`), preloaded under the release build and under the
-//! debug build with all internal checks. What the standards and glibc's manual promise is also run
-//! on the system's allocator, which proves the checks.
+//! The C and C++ symbols do what their manuals say: each test runs one sub-command of a test
+//! program (`programs/face.c`, `programs/operators.cpp`), preloaded under the release build and
+//! under the debug build with all internal checks. What the standards and glibc's manual promise is
+//! also run on the system's allocator, which proves the checks.
 
 mod common;
 
@@ -158,9 +158,9 @@ fn cpp_library_types_live_on_it_in_threads() {
     passes_everywhere(&operators(), "library");
 }
 
-/// Under `ulimit -v 65536`: the reservation must shrink, exhaustion must be reported, and memory that
-/// is freed must serve again. (Strict overcommit is a setting of the whole system, so no test sets
-/// it; it refuses the large reservation the same way.)
+/// Under `ulimit -v 65536`: the reservation must shrink, exhaustion must be reported, and memory
+/// that is freed must serve again. (Strict overcommit is a setting of the whole system, so no test
+/// sets it; it refuses the large reservation the same way.)
 #[test]
 fn works_within_64_mib_of_address_space() {
     for library in Library::under_test() {

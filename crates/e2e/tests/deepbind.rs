@@ -1,6 +1,7 @@
-//! Plug-ins that are loaded with `RTLD_DEEPBIND` (`programs/deepbind.c`): blocks cross the border between
-//! them and the program in both directions, wrappers keep their place, and `dlopen` means what it means on the
-//! system's allocator. What real programs make of it is among `real_programs` (PHP).
+//! Plug-ins that are loaded with `RTLD_DEEPBIND` (`programs/deepbind.c`): blocks cross the border
+//! between them and the program in both directions, wrappers keep their place, and `dlopen` means
+//! what it means on the system's allocator. What real programs make of it is among `real_programs`
+//! (PHP).
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -25,7 +26,8 @@ fn module() -> PathBuf {
     Source::new("deepbind-module.cpp").flags(&flags).compile()
 }
 
-/// What the run says on either stream, on the system's allocator and on each build of the library: the same.
+/// What the run says on either stream, on the system's allocator and on each build of the library:
+/// the same.
 fn compare(arrange: impl Fn(&Sandbox) -> Command) {
     let run = |allocator| {
         let sandbox = Sandbox::temporary(allocator);
@@ -73,7 +75,8 @@ fn the_c_library_s_handle_answers_with_what_the_process_uses() {
     });
 }
 
-/// Several plug-ins, so that each thread's is relocated by itself, perhaps while another changes the table.
+/// Several plug-ins, so that each thread's is relocated by itself, perhaps while another changes
+/// the table.
 #[test]
 fn several_threads_load_the_first_ones() {
     for _ in 0..5 {
@@ -108,8 +111,8 @@ fn loading_means_what_it_means_on_the_system_s_allocator() {
     });
 }
 
-/// Where the system does not let the table be changed, plug-ins that keep to themselves go on working, and one line says
-/// why others do not.
+/// Where the system does not let the table be changed, plug-ins that keep to themselves go on
+/// working, and one line says why others do not.
 #[test]
 fn a_refusal_is_told_once_and_is_no_end() {
     for library in Library::under_test() {
@@ -147,8 +150,9 @@ fn run_wrapped(library: &Library, before: bool, arguments: &[&str]) -> Outcome {
         .unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// One before the library gets all blocks of the plug-in, too: none may come past it, because it puts something in front of
-/// each. One behind is not asked, and what it would ask for leads back to the library.
+/// One before the library gets all blocks of the plug-in, too: none may come past it, because it
+/// puts something in front of each. One behind is not asked, and what it would ask for leads back
+/// to the library.
 #[test]
 fn wrappers_keep_their_place() {
     let module = module();

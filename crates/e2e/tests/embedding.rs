@@ -1,6 +1,6 @@
-//! Mallard inside other programs: the library is installed into a prefix by the one command that users
-//! are told, and each of `examples/` is built from there as its own first lines say, and run. What an
-//! example prints is held against what it did.
+//! Mallard inside other programs: the library is installed into a prefix by the one command that
+//! users are told, and each of `examples/` is built from there as its own first lines say, and run.
+//! What an example prints is held against what it did.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

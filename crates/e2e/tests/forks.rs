@@ -1,6 +1,7 @@
-//! Forks (`programs/forks.c`): beside threads that hold what the C library's `fork` waits for, beside
-//! threads that allocate, come and go, in signal handlers, and with other people's handlers that
-//! allocate, wherever they stand. Each case ends as it does on the system's allocator, and in time.
+//! Forks (`programs/forks.c`): beside threads that hold what the C library's `fork` waits for,
+//! beside threads that allocate, come and go, in signal handlers, and with other people's handlers
+//! that allocate, wherever they stand. Each case ends as it does on the system's allocator, and in
+//! time.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! The edges of a program's life (`programs/lifecycle.cpp`): before `main`, thread and program
-//! destructors, handlers, plugins, children, threads that still allocate while the program ends. The
-//! output must be what it is on the system's allocator.
+//! destructors, handlers, plugins, children, threads that still allocate while the program ends.
+//! The output must be what it is on the system's allocator.
 
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox};
@@ -44,8 +44,8 @@ fn a_program_lives_and_ends_as_on_the_system_s_allocator() {
     }
 }
 
-/// A plug-in that carries the archive and keeps it to itself is closed while threads that used it run on: their ends, forks and the
-/// plug-in's background thread still run its code.
+/// A plug-in that carries the archive and keeps it to itself is closed while threads that used it
+/// run on: their ends, forks and the plug-in's background thread still run its code.
 #[test]
 fn a_plugin_with_an_allocator_of_its_own_is_closed() {
     let program = Source::new("closed.c").flags(&["-O1"]).compile();

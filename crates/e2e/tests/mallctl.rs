@@ -1,10 +1,10 @@
 //! `mallctl` as a program written for jemalloc calls it: each test runs one sub-command of
 //! `programs/mallctl.c`, preloaded under the release build and the debug build.
 //!
-//! What is checked is jemalloc's behaviour: with `MALLARD_LIBRARY` set to one, the tests pass that are not
-//! about Mallard's own ways, but for `errno`, which it does not keep, for what its build may lack
-//! (`opt.xmalloc`, profiling), and, before 5.3.1, for bounds that were off by one (bins, background
-//! threads).
+//! What is checked is jemalloc's behaviour: with `MALLARD_LIBRARY` set to one, the tests pass that
+//! are not about Mallard's own ways, but for `errno`, which it does not keep, for what its build
+//! may lack (`opt.xmalloc`, profiling), and, before 5.3.1, for bounds that were off by one (bins,
+//! background threads).
 
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox};

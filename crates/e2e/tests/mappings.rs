@@ -1,4 +1,5 @@
-//! The allocator leaves mappings to the program, of which a process may have 65,530 (`programs/mappings.c`).
+//! The allocator leaves mappings to the program, of which a process may have 65,530
+//! (`programs/mappings.c`).
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
-//! The whole tree of jemalloc 5.3.1's names, and what those do that few programs use: each test runs one sub-command
-//! of `programs/names.c`, preloaded.
+//! The whole tree of jemalloc 5.3.1's names, and what those do that few programs use: each test
+//! runs one sub-command of `programs/names.c`, preloaded.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,8 @@ const ENOENT: i32 = 2;
 
 const NAMES: &str = include_str!("../names/jemalloc-5.3.1.txt");
 
-/// Names that answer ENOENT, by how they begin or end, and why. `docs/from-jemalloc.md` tells users.
+/// Names that answer ENOENT, by how they begin or end, and why. `docs/from-jemalloc.md` tells
+/// users.
 const ABSENT: &[&str] = &[
     // Functions that see every call: no fast path asks for any.
     "experimental.hooks.install",

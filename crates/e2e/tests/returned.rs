@@ -23,7 +23,8 @@ fn figures(words: &[&str]) -> Vec<f64> {
     preloaded.map(|library| figure(library, words)).collect()
 }
 
-/// What the best of other allocators have for blocks of this alignment, in hundredths of what was asked for.
+/// What the best of other allocators have for blocks of this alignment, in hundredths of what was
+/// asked for.
 fn aligned_blocks_are_as_small_as(best: f64, align: &str, size: &str, count: &str) {
     let words = ["aligned", align, size, count];
     // Each page that is written to, whoever serves.

@@ -1,5 +1,5 @@
-//! Sandboxes that end a process for a system call that they do not know (`programs/sandboxed.c`). What lives on
-//! the C library's allocator lives on this one, and with fewer calls.
+//! Sandboxes that end a process for a system call that they do not know (`programs/sandboxed.c`).
+//! What lives on the C library's allocator lives on this one, and with fewer calls.
 
 use std::process::Command;
 

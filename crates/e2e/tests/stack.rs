@@ -1,5 +1,6 @@
-//! How much of a thread's stack the allocator takes: programs run it on threads, coroutines and signal stacks that have
-//! little. Each entry of `programs/stack.c` runs on a painted stack, and says how deep the paint was gone.
+//! How much of a thread's stack the allocator takes: programs run it on threads, coroutines and
+//! signal stacks that have little. Each entry of `programs/stack.c` runs on a painted stack, and
+//! says how deep the paint was gone.
 
 mod common;
 

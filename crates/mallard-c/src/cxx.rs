@@ -161,8 +161,8 @@ macro_rules! runtime_function {
     };
 }
 
-/// Asks the loader: the runtime may have come with a library that was loaded later. A static program
-/// has no loader to ask.
+/// Asks the loader: the runtime may have come with a library that was loaded later. A static
+/// program has no loader to ask.
 #[cold]
 fn look_up(name: &CStr) -> usize {
     type Find = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
@@ -171,8 +171,8 @@ fn look_up(name: &CStr) -> usize {
     if find == 0 {
         return 0;
     }
-    // SAFETY: the functions have these types; both strings are terminated; no library is loaded that
-    // is not loaded already.
+    // SAFETY: the functions have these types; both strings are terminated; no library is loaded
+    // that is not loaded already.
     unsafe {
         let find: Find = core::mem::transmute(find);
         let found = find(libc::RTLD_DEFAULT, name.as_ptr());

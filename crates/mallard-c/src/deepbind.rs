@@ -1,14 +1,15 @@
 //! Plug-ins that are loaded with `RTLD_DEEPBIND`, in `libmallard.so` alone.
 //!
-//! The flag makes a plug-in look for its symbols among its own dependencies first. The C library is one of
-//! them, so the plug-in's `malloc` and `free` would be the C library's, and the first block that crosses the border would end the process. The
-//! library therefore has a `dlopen` and a `dlmopen` of its own. They look at the flag. When it is set for the first time,
-//! the entries of `malloc`'s family in the C library's table of dynamic symbols are
-//! redirected to what the rest of the process uses: the loader and `dlsym` then find that in the C library, too. All that
-//! was bound before stays as it is.
+//! The flag makes a plug-in look for its symbols among its own dependencies first. The C library is
+//! one of them, so the plug-in's `malloc` and `free` would be the C library's, and the first block
+//! that crosses the border would end the process. The library therefore has a `dlopen` and a
+//! `dlmopen` of its own. They look at the flag. When it is set for the first time, the entries of
+//! `malloc`'s family in the C library's table of dynamic symbols are redirected to what the rest of
+//! the process uses: the loader and `dlsym` then find that in the C library, too. All that was
+//! bound before stays as it is.
 //!
-//! Then the call goes on by a jump. The loader takes the caller's search path and its namespace from the return address,
-//! so no frame of ours may lie between.
+//! Then the call goes on by a jump. The loader takes the caller's search path and its namespace
+//! from the return address, so no frame of ours may lie between.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::fmt::Write;
@@ -19,20 +20,22 @@ use mallard_core::sys::errno::{self, KeepErrno};
 use mallard_core::sys::fault::Line;
 use mallard_core::sys::mem::os_page;
 
-/// The names that are redirected, each with its end, and an empty one. One text, because a table of pointers
-/// would be relocated at every start. `malloc` and `free` come first.
+/// The names that are redirected, each with its end, and an empty one. One text, because a table of
+/// pointers would be relocated at every start. `malloc` and `free` come first.
 ///
-/// The symbol's name is a pattern. rustc puts it on the linker's list of exports, where it matches the two names that only
-/// the linker script defines (`layout.ld`): the archive must not define them, because a static program has no other `dlopen`.
+/// The symbol's name is a pattern. rustc puts it on the linker's list of exports, where it matches
+/// the two names that only the linker script defines (`layout.ld`): the archive must not define
+/// them, because a static program has no other `dlopen`.
 #[unsafe(export_name = "dl*ope[n]")]
 pub static NAMES: [u8; 213] = *b"malloc\0free\0calloc\0realloc\0posix_memalign\0aligned_alloc\0memalign\0valloc\0pvalloc\0\
     malloc_usable_size\0reallocarray\0free_sized\0free_aligned_sized\0cfree\0mallinfo\0mallinfo2\0malloc_info\0\
     malloc_trim\0mallopt\0malloc_stats\0\0";
 const COUNT: usize = 20;
 
-// `dlopen(file, mode)` and `dlmopen(namespace, file, mode)`. The next one behind ours, the C library's or another
-// interposer's, is looked up at each call: that takes a small part of the time that loading does, and no memory. Processes that
-// load without the flag run no more of our code than the first piece, which is among what all run.
+// `dlopen(file, mode)` and `dlmopen(namespace, file, mode)`. The next one behind ours, the C
+// library's or another interposer's, is looked up at each call: that takes a small part of the time
+// that loading does, and no memory. Processes that load without the flag run no more of our code
+// than the first piece, which is among what all run.
 core::arch::global_asm!(
     ".weak dlsym",
     ".pushsection .rodata,\"a\",@progbits",
@@ -107,8 +110,8 @@ core::arch::global_asm!(
     redirect = sym redirect,
 );
 
-/// What the process uses by this name: `dlsym`. A static program that links the archive has none, so the reference is weak;
-/// no call comes here in that.
+/// What the process uses by this name: `dlsym`. A static program that links the archive has none,
+/// so the reference is weak; no call comes here in that.
 fn find(name: &CStr) -> usize {
     let dlsym: usize;
     // SAFETY: reads the address that the loader wrote.
@@ -257,7 +260,8 @@ impl<'a> Object<'a> {
             }
             at = at.wrapping_add(1);
         }
-        // The loader has made addresses of them, but not in the kernel's object, which it did not load.
+        // The loader has made addresses of them, but not in the kernel's object, which it did not
+        // load.
         (hash > info.dlpi_addr).then_some(Object {
             info,
             names: names as _,
@@ -273,9 +277,10 @@ impl<'a> Object<'a> {
         for &byte in name.to_bytes() {
             hash = hash.wrapping_mul(33).wrapping_add(byte.into());
         }
-        // SAFETY: the table begins with the numbers of its buckets, of the first symbol in it, and of the words of its
-        // filter, which lies before the buckets. Behind them is a chain of hashes, one for each symbol. The last of a bucket
-        // has its lowest bit set. Symbols and names are where the object's own tables say.
+        // SAFETY: the table begins with the numbers of its buckets, of the first symbol in it, and
+        // of the words of its filter, which lies before the buckets. Behind them is a chain of
+        // hashes, one for each symbol. The last of a bucket has its lowest bit set. Symbols and
+        // names are where the object's own tables say.
         unsafe {
             let [buckets, first, words] = [0, 1, 2].map(|i| *self.hash.add(i));
             let bucket = self.hash.add(4 + 2 * words as usize);
@@ -298,7 +303,8 @@ impl<'a> Object<'a> {
         None
     }
 
-    /// Has the object's symbols of [`NAMES`] lead to the targets; gives the error when the system refuses, else 0.
+    /// Has the object's symbols of [`NAMES`] lead to the targets; gives the error when the system
+    /// refuses, else 0.
     fn redirect(&self, targets: &[usize; COUNT]) -> c_int {
         let base = self.info.dlpi_addr;
         let mut entries = [None; COUNT];
@@ -340,6 +346,7 @@ impl<'a> Object<'a> {
 }
 
 fn segments(info: &libc::dl_phdr_info) -> impl Iterator<Item = &libc::Elf64_Phdr> {
-    // SAFETY: the loader's record of an object tells where its segments are listed, and how many they are.
+    // SAFETY: the loader's record of an object tells where its segments are listed, and how many
+    // they are.
     unsafe { core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) }.iter()
 }

@@ -2,8 +2,8 @@
 //! `mallopt`.
 //!
 //! The statistics mean what glibc's manual says as far as the notion exists here: all memory is in
-//! one arena of mapped chunks, so `arena` is the committed heap, `hblks` counts nothing, `fordblks` is
-//! what of the heap's resident memory is free.
+//! one arena of mapped chunks, so `arena` is the committed heap, `hblks` counts nothing, `fordblks`
+//! is what of the heap's resident memory is free.
 
 use core::ffi::{c_int, c_void};
 use core::fmt::Write;

@@ -1,10 +1,11 @@
 //! The C and C++ face of Mallard: `libmallard.so` and `libmallard.a`.
 //!
 //! Thin: every function here turns its language's conventions (null, `errno`, exceptions, overflow
-//! of a product) into a call of `mallard_core::api`. `c` has the C and POSIX functions, `glibc` those
-//! that the GNU C library has besides, `cxx` the operators of C++, `deepbind` what plug-ins are loaded by, `extended` jemalloc's functions with
-//! flags, `report` what is printed, `prefixed` all of them under jemalloc's prefix. `mallard.h` declares them. `counters` is in the
-//! lab's build alone.
+//! of a product) into a call of `mallard_core::api`. `c` has the C and POSIX functions, `glibc`
+//! those that the GNU C library has besides, `cxx` the operators of C++, `deepbind` what plug-ins
+//! are loaded by, `extended` jemalloc's functions with flags, `report` what is printed, `prefixed`
+//! all of them under jemalloc's prefix. `mallard.h` declares them. `counters` is in the lab's build
+//! alone.
 
 #![no_std]
 
@@ -32,16 +33,18 @@ pub static mut malloc_conf: *const c_char = core::ptr::null();
 #[unsafe(no_mangle)]
 pub static mut je_malloc_conf: *const c_char = core::ptr::null();
 
-/// Options that win over those of [`malloc_conf`], `/etc/malloc.conf` and the variable `MALLOC_CONF`.
+/// Options that win over those of [`malloc_conf`], `/etc/malloc.conf` and the variable
+/// `MALLOC_CONF`.
 #[unsafe(no_mangle)]
 pub static mut malloc_conf_2_conf_harder: *const c_char = core::ptr::null();
 
-/// As [`malloc_conf_2_conf_harder`], under jemalloc's prefix; looked at where the plain one is not set.
+/// As [`malloc_conf_2_conf_harder`], under jemalloc's prefix; looked at where the plain one is not
+/// set.
 #[unsafe(no_mangle)]
 pub static mut je_malloc_conf_2_conf_harder: *const c_char = core::ptr::null();
 
-/// What every line that we print is given to, if the program sets it; else lines go to standard error.
-/// It must not allocate. The first argument is null.
+/// What every line that we print is given to, if the program sets it; else lines go to standard
+/// error. It must not allocate. The first argument is null.
 #[unsafe(no_mangle)]
 pub static mut malloc_message: Option<unsafe extern "C" fn(*mut c_void, *const c_char)> = None;
 

@@ -1,5 +1,5 @@
-//! The functions of C and of jemalloc once more, under jemalloc's prefix `je_`: programs that were built for a jemalloc
-//! with that prefix call them so.
+//! The functions of C and of jemalloc once more, under jemalloc's prefix `je_`: programs that were
+//! built for a jemalloc with that prefix call them so.
 
 use crate::{c, ctl, extended, extended::Sized, report, report::Write};
 use core::ffi::{c_char, c_int, c_void};

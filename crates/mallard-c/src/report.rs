@@ -1,5 +1,5 @@
-//! `malloc_stats_print`, and the reports that options ask for: one at the end of the process, one for every
-//! so many bytes.
+//! `malloc_stats_print`, and the reports that options ask for: one at the end of the process, one
+//! for every so many bytes.
 
 use core::ffi::{CStr, c_char, c_void};
 use mallard_core::api;
@@ -9,8 +9,8 @@ use mallard_core::sys::message;
 
 pub type Write = unsafe extern "C" fn(*mut c_void, *const c_char);
 
-/// Prints the report: by `write`, which is given `opaque`, else by `malloc_message`, else on standard
-/// error. `opts` is null or letters: `J` for JSON, and those of the parts to be left out.
+/// Prints the report: by `write`, which is given `opaque`, else by `malloc_message`, else on
+/// standard error. `opts` is null or letters: `J` for JSON, and those of the parts to be left out.
 ///
 /// # Safety
 /// `opts` is null or a C string, `write` is null or can be called with `opaque` and a C string.
@@ -34,7 +34,8 @@ pub unsafe extern "C" fn malloc_stats_print(
     });
 }
 
-/// The loader calls these when the library is loaded, and after the program's own `atexit` handlers.
+/// The loader calls these when the library is loaded, and after the program's own `atexit`
+/// handlers.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_THE_START: extern "C" fn() = begin;
@@ -43,7 +44,8 @@ static AT_THE_START: extern "C" fn() = begin;
 static AT_THE_END: extern "C" fn() = end;
 
 extern "C" fn begin() {
-    // Options are read now, not at the program's first call: it may have gone into a sandbox by then.
+    // Options are read now, not at the program's first call: it may have gone into a sandbox by
+    // then.
     api::options();
     api::expect_forks();
     api::on_interval(|| {

@@ -38,7 +38,8 @@ pub enum Command {
     Bench(Bench),
     Compare(Compare),
     Run(Run),
-    /// Show which allocators are available here, their versions and files, and how to get the others
+    /// Show which allocators are available here, their versions and files, and how to get the
+    /// others
     #[command(after_help = ALLOCATORS_EXAMPLES)]
     Allocators,
 }
@@ -82,7 +83,8 @@ pub struct Bench {
     #[arg(long)]
     pub list: bool,
 
-    /// The experiments to run: pairs, batch, arenas, tune, map; or rows of the full suite [default: all]
+    /// The experiments to run: pairs, batch, arenas, tune, map; or rows of the full suite [default:
+    /// all]
     #[arg(value_name = "EXPERIMENT")]
     pub experiments: Vec<String>,
 
@@ -95,7 +97,8 @@ pub struct Bench {
     )]
     pub listed: Vec<String>,
 
-    /// Count instead how often threads meet at Mallard's locks: of batch, larson, handoff, mixed, many
+    /// Count instead how often threads meet at Mallard's locks: of batch, larson, handoff, mixed,
+    /// many
     #[arg(long, conflicts_with_all = ["count", "size", "narenas", "decay", "background_thread", "together", "touch", "allocators", "own"])]
     pub contention: bool,
 
@@ -166,8 +169,8 @@ pub struct Common {
     #[arg(short, long, value_name = "LIST", value_delimiter = ',')]
     pub allocators: Vec<String>,
 
-    /// Measured runs of each row on each allocator [default: 5; bench --quick 3; bench --suite full 5
-    /// to 15 by time, 1 with --quick]
+    /// Measured runs of each row on each allocator [default: 5; bench --quick 3; bench --suite full
+    /// 5 to 15 by time, 1 with --quick]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub runs: Option<u32>,
 

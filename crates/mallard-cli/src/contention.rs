@@ -3,8 +3,9 @@
 //! What an allocator does on 64 CPUs cannot be timed on two. But the lab can count, on the build of
 //! Mallard that counts (`mallard_allocators::counting`), how often threads take each lock, find it
 //! taken, sleep for it, and how many atomic read-modify-writes that all costs. The work stays the
-//! same while the threads grow more, so that a row shows what the threads add. How often two threads
-//! meet depends on the CPUs still; how often they could, by taking the same kind of lock, does not.
+//! same while the threads grow more, so that a row shows what the threads add. How often two
+//! threads meet depends on the CPUs still; how often they could, by taking the same kind of lock,
+//! does not.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

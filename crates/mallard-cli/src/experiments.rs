@@ -1,7 +1,7 @@
 //! The basic experiments: what each of them does, claims and varies.
 //!
-//! [`options`] holds what the command line can change, [`plan`] the rows that follow from it. Nothing
-//! here runs anything: `bench` does, and the full suite takes its first rows from here.
+//! [`options`] holds what the command line can change, [`plan`] the rows that follow from it.
+//! Nothing here runs anything: `bench` does, and the full suite takes its first rows from here.
 
 pub mod options;
 pub mod plan;

@@ -1,9 +1,10 @@
 //! One row of measurements: allocators take turns on the same work.
 //!
 //! [`Race::row`] is the whole protocol of `bench` and `compare`: in every round each allocator has
-//! one run, memory is warmed before each, an allocator that fails or [has had its runs](Runs) is out
-//! for the rest of the row and the others go on. A run that the machine [took memory from](reporting) is not counted, and
-//! takes place again, a few times at most: the last counts whatever it met.
+//! one run, memory is warmed before each, an allocator that fails or [has had its runs](Runs) is
+//! out for the rest of the row and the others go on. A run that the machine [took memory
+//! from](reporting) is not counted, and takes place again, a few times at most: the last counts
+//! whatever it met.
 
 use std::time::{Duration, Instant};
 
@@ -23,8 +24,8 @@ const LAST_LINES: usize = 10;
 const LEAST_MEMORY: u64 = 16 << 20;
 /// The machine gives memory back every two seconds: a run of as long meets that always.
 const LONG: Duration = Duration::from_millis(1500);
-/// How often a process runs, at most, until the machine leaves its memory alone. One of a second with its memory's warming
-/// meets every other report.
+/// How often a process runs, at most, until the machine leaves its memory alone. One of a second
+/// with its memory's warming meets every other report.
 const TRIES: usize = 4;
 
 /// One allocator's part in a row.
@@ -192,8 +193,9 @@ impl Race<'_> {
     /// Whether an entry has no more turns: it failed, or has had its runs.
     fn done(&self, cells: &[Cell], entry: usize, spent: Duration) -> bool {
         let seconds = |cell: &Cell| cell.runs.iter().map(|run| run.seconds).collect();
-        // The one that all ratios are about is never out: where it is far behind, that is to be known well. Nor is the best
-        // of the others, which they are ratios to, where it is far ahead of them all.
+        // The one that all ratios are about is never out: where it is far behind, that is to be
+        // known well. Nor is the best of the others, which they are ratios to, where it is far
+        // ahead of them all.
         let is_subject = cells[entry].allocator == SUBJECT;
         let racing = (cells.iter())
             .filter(|cell| !is_subject && cell.allocator != SUBJECT && cell.failure.is_none());
@@ -311,8 +313,9 @@ impl Race<'_> {
     }
 }
 
-/// Whether memory that the machine gave back during a run may have made much of its time, and would not in another. The
-/// `least` time of runs before counts where this one took longer, which may be by that.
+/// Whether memory that the machine gave back during a run may have made much of its time, and would
+/// not in another. The `least` time of runs before counts where this one took longer, which may be
+/// by that.
 fn is_hurt(measured: &Measurement, least: Duration) -> bool {
     measured.wall.min(least) < LONG && measured.peak_rss_bytes >= LEAST_MEMORY
 }
@@ -453,8 +456,8 @@ mod tests {
         assert_eq!(cells[3].failure.as_ref().unwrap().reason, "it is not there");
     }
 
-    /// Runs by time of a script each; returns the order of the turns, the cells and the share of the
-    /// progress that is done.
+    /// Runs by time of a script each; returns the order of the turns, the cells and the share of
+    /// the progress that is done.
     fn by_time(seconds: f64, scripts: &[(&str, &str)]) -> (String, Vec<Cell>, f64) {
         let stop = Stop::default();
         let launcher = Launcher::new(stop.clone()).unwrap();
@@ -546,7 +549,8 @@ mod tests {
         assert!(is_hurt(&long, least), "it took longer by that");
     }
 
-    /// The runs that count and those that took place again, of a process of so many MiB that runs twice.
+    /// The runs that count and those that took place again, of a process of so many MiB that runs
+    /// twice.
     fn repeated(mib: usize, reports: fn() -> u64) -> (usize, usize) {
         let stop = Stop::default();
         let launcher = Launcher::new(stop.clone()).unwrap();

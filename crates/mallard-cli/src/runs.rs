@@ -1,20 +1,22 @@
 //! How many runs an allocator has in a row.
 //!
-//! A number that is asked for is kept: as many runs for everybody. Where nobody asked, the full suite
-//! goes by time. The median of three short runs swings by a tenth to a third, and more of them cost
-//! little; a run of many seconds swings less, and three cost a minute. So every allocator goes on
-//! until its runs have taken some seconds in all, with all that belongs to them, but for the least
-//! and the most that is sensible. Who is far behind is done early: more would tell nothing about who is ahead, and it is
-//! there that most of the time would go. Those close to each other have as many more, because the best of several
-//! medians of few runs is the luckiest of them. Far is half as much more than the fastest's time in all of the first three,
-//! a quarter in all of the first five. In all, because a run of a server now and then takes
-//! four times what it else does. Mallard is never out, nor is who is the fastest without it ([`crate::race`]). Three at least, because who is far behind in time may have the least memory, of which two
-//! runs of threads can differ by a half.
+//! A number that is asked for is kept: as many runs for everybody. Where nobody asked, the full
+//! suite goes by time. The median of three short runs swings by a tenth to a third, and more of
+//! them cost little; a run of many seconds swings less, and three cost a minute. So every allocator
+//! goes on until its runs have taken some seconds in all, with all that belongs to them, but for
+//! the least and the most that is sensible. Who is far behind is done early: more would tell
+//! nothing about who is ahead, and it is there that most of the time would go. Those close to each
+//! other have as many more, because the best of several medians of few runs is the luckiest of
+//! them. Far is half as much more than the fastest's time in all of the first three, a quarter in
+//! all of the first five. In all, because a run of a server now and then takes four times what it
+//! else does. Mallard is never out, nor is who is the fastest without it ([`crate::race`]). Three
+//! at least, because who is far behind in time may have the least memory, of which two runs of
+//! threads can differ by a half.
 
 use std::fmt;
 
-/// After so many runs it is looked who is out of the race: an allocator whose best run of these took more than so many
-/// times the fastest's best.
+/// After so many runs it is looked who is out of the race: an allocator whose best run of these
+/// took more than so many times the fastest's best.
 const LOOKS: [(usize, f64); 2] = [(3, 1.5), (5, 1.25)];
 
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,5 +1,5 @@
-//! What is told on standard output, which may be a pipe whose reader has seen enough: `| head` is no
-//! error, and what is measured goes on. A full disk is one.
+//! What is told on standard output, which may be a pipe whose reader has seen enough: `| head` is
+//! no error, and what is measured goes on. A full disk is one.
 
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};

@@ -1,16 +1,16 @@
 //! `fork`, from any thread at any moment.
 //!
-//! The C library calls [`prepare`] before a fork, [`parent`] and [`child`] after it. No lock is held
-//! in between: others are kept out until it is over, and nobody is inside when it comes
-//! (`cache::inside`). Where others stay inside for too long (a function of the program's that provides
-//! memory may wait for the forking thread), all locks are taken, in the order of `sys::lock`, so that
-//! what they guard is whole. The child frees the locks that threads held which it does not have; those
-//! of the forking thread's own stay its own.
+//! The C library calls [`prepare`] before a fork, [`parent`] and [`child`] after it. No lock is
+//! held in between: others are kept out until it is over, and nobody is inside when it comes
+//! (`cache::inside`). Where others stay inside for too long (a function of the program's that
+//! provides memory may wait for the forking thread), all locks are taken, in the order of
+//! `sys::lock`, so that what they guard is whole. The child frees the locks that threads held which
+//! it does not have; those of the forking thread's own stay its own.
 //!
 //! The handlers are registered when the library is loaded, or else when a second thread calls: one
 //! alone has nobody to keep out. Not at the first call, which may come from the C library while it
-//! registers other handlers and holds the lock of their list. Where ours stand in that list does not
-//! matter.
+//! registers other handlers and holds the lock of their list. Where ours stand in that list does
+//! not matter.
 
 use crate::arena::{self, subrelease};
 use crate::cache::inside::{self, Found};

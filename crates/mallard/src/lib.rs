@@ -17,9 +17,8 @@
 //! Each folder is one of these floors and uses only the ones under it; `class` (the table of sizes)
 //! belongs to all. On top: `api`, the Rust functions that every front uses, `conf`, the options,
 //! `stats`, `fork`, and `background`, a thread of our own where the program's sleep; above all that
-//! `ctl`, the tree of names by which programs look at it and steer it, and `report`, all of it told at
-//! once. A test holds the order
-//! (`tests/layers.rs`).
+//! `ctl`, the tree of names by which programs look at it and steer it, and `report`, all of it told
+//! at once. A test holds the order (`tests/layers.rs`).
 //!
 //! As a Rust program's allocator:
 //!

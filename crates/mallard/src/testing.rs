@@ -1,8 +1,9 @@
 //! What the unit tests share.
 //!
-//! Page heap, arenas and caches are the process's, and so are their figures, budgets and ticks. A test that compares them
-//! or changes them has a process of its own ([`own_process`]): what another test has left, or does meanwhile, is nothing to it.
-//! Within it [`alone`] keeps cases of a property apart.
+//! Page heap, arenas and caches are the process's, and so are their figures, budgets and ticks. A
+//! test that compares them or changes them has a process of its own ([`own_process`]): what another
+//! test has left, or does meanwhile, is nothing to it. Within it [`alone`] keeps cases of a
+//! property apart.
 
 use crate::heap::HEAP;
 use std::collections::BTreeSet;
@@ -16,8 +17,8 @@ use std::time::Duration;
 /// Names the test whose process this is.
 const MARK: &str = "MALLARD_UNIT_TEST";
 
-/// For the beginning of a test: has the rest of it run in a process of its own, and returns in this one, with the value that
-/// is given. In a property the first case does so for all of them.
+/// For the beginning of a test: has the rest of it run in a process of its own, and returns in this
+/// one, with the value that is given. In a property the first case does so for all of them.
 macro_rules! own_process {
     () => {
         $crate::testing::own_process!(())
@@ -31,7 +32,8 @@ macro_rules! own_process {
 }
 pub(crate) use own_process;
 
-/// Whether the test that a function is within has run elsewhere, which it does unless this process is for it.
+/// Whether the test that a function is within has run elsewhere, which it does unless this process
+/// is for it.
 pub fn is_handed_over(within: &str) -> bool {
     static DONE: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let path = within.trim_end_matches("::place_of_this_test");
@@ -57,7 +59,8 @@ pub fn is_handed_over(within: &str) -> bool {
     true
 }
 
-/// Milliseconds that a thread is given to end after its test; one that takes the lock again and again does not end.
+/// Milliseconds that a thread is given to end after its test; one that takes the lock again and
+/// again does not end.
 const END_MS: u32 = 5;
 
 /// The decay time of dirty pages where no option says otherwise.
@@ -82,8 +85,8 @@ pub fn alone() -> Alone {
     holder
 }
 
-/// Waits until a thread has ended, unless it goes on after its test: what its cache holds goes back only then, and would
-/// change the next test's figures.
+/// Waits until a thread has ended, unless it goes on after its test: what its cache holds goes back
+/// only then, and would change the next test's figures.
 fn wait_for_end(thread: i32) {
     let task = format!("/proc/self/task/{thread}");
     for _ in 0..END_MS {

@@ -41,7 +41,8 @@ fn child_before_libc_is_ready() {
     unsafe extern "C" {
         static mut environ: *const *const std::ffi::c_char;
     }
-    // SAFETY: the harness was told to run this test alone, so no other thread looks at the environment.
+    // SAFETY: the harness was told to run this test alone, so no other thread looks at the
+    // environment.
     unsafe {
         let kept = environ;
         environ = std::ptr::null();

@@ -60,7 +60,8 @@ fn clear_errno() {
     unsafe { *libc::__errno_location() = 0 };
 }
 
-/// Blocks of one size, each of which begins with the address of the one before and ends with its own.
+/// Blocks of one size, each of which begins with the address of the one before and ends with its
+/// own.
 struct Chain {
     last: *mut usize,
     size: usize,

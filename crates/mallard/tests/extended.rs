@@ -1,8 +1,9 @@
 //! Allocation with flags beside a model of what the flags promise.
 //!
 //! Random histories of calls with random flags run against the allocator and against the list of
-//! live blocks, each filled with bytes of its own up to its usable size: alignment, zeros, sizes that
-//! agree with what was told beforehand, contents kept, bytes counted, and nothing left over at the end.
+//! live blocks, each filled with bytes of its own up to its usable size: alignment, zeros, sizes
+//! that agree with what was told beforehand, contents kept, bytes counted, and nothing left over at
+//! the end.
 
 #[path = "model/pattern.rs"]
 mod pattern;

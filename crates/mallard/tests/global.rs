@@ -110,7 +110,8 @@ fn a_block_aligned_to_up_to_a_page_stays_so_however_it_is_resized() {
         }
         let layout = |size| Layout::from_size_align(size, align).expect("a power of two");
         let mut size = 16_000;
-        // SAFETY: every block is resized and freed with the layout that it has, and written to within it.
+        // SAFETY: every block is resized and freed with the layout that it has, and written to
+        // within it.
         unsafe {
             let mut p = alloc(layout(size));
             for (i, next) in SIZES.into_iter().enumerate() {

@@ -24,8 +24,8 @@ const HOUSE: &[&[&str]] = &[
     &["ctl"],
     &["report"],
 ];
-/// Uses no floor, so that it can run before any is ready; only the start uses it, and those who tell
-/// of the options.
+/// Uses no floor, so that it can run before any is ready; only the start uses it, and those who
+/// tell of the options.
 const APART: &str = "conf";
 /// What `conf` and `fork` are for.
 const START: &str = "api/start.rs";

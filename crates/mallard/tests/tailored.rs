@@ -1,5 +1,5 @@
-//! Classes that are cut to what a process asks for: when they come and when not, and that every block stays what it
-//! is while they do.
+//! Classes that are cut to what a process asks for: when they come and when not, and that every
+//! block stays what it is while they do.
 //!
 //! What classes there are is the process's, and they never go: each test is a process of its own.
 
@@ -34,7 +34,8 @@ fn alone(name: &str, test: fn()) {
     assert!(passed, "{out}{err}");
 }
 
-/// A size that leaves nearly a fifth of its class's blocks unused, that class, and the one that is cut for it.
+/// A size that leaves nearly a fifth of its class's blocks unused, that class, and the one that is
+/// cut for it.
 const ASKED: usize = 1032;
 const TABLED: usize = 1280;
 const CUT: usize = 1088;
@@ -75,7 +76,8 @@ fn blocks(count: usize, size: usize) -> Vec<*mut u8> {
 fn free(blocks: Vec<*mut u8>, size: usize) {
     for (id, p) in blocks.into_iter().enumerate() {
         assert_kept(p, size, size, id as u64);
-        // SAFETY: the block is the caller's, was asked for with this size, and is not used any more.
+        // SAFETY: the block is the caller's, was asked for with this size, and is not used any
+        // more.
         unsafe { api::dealloc_sized(p, size) };
     }
 }
@@ -364,7 +366,8 @@ fn zeroed_blocks_are_zero_to_their_ends_whatever_class_they_are_of() {
                 assert!(lengths[0] > lengths[1], "{asked}: {lengths:?}");
                 let dirty = |from: usize| {
                     for &p in &all[from..from + 20] {
-                        // SAFETY: blocks of this test's, so long, which are freed but once and by their size.
+                        // SAFETY: blocks of this test's, so long, which are freed but once and by
+                        // their size.
                         unsafe {
                             p.write_bytes(0xee, usable(p));
                             api::dealloc_sized(p, asked);

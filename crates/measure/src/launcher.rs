@@ -33,9 +33,9 @@ pub struct Spec {
     pub cpus: Option<Cpus>,
     /// Kills it after this time.
     pub timeout: Option<Duration>,
-    /// Whether its peak memory is to be told exactly, for which it is stopped once on its way out, as by a
-    /// debugger. Programs that are none of ours may mind: those that look at themselves with `ptrace`,
-    /// or that run with other rights than their caller's.
+    /// Whether its peak memory is to be told exactly, for which it is stopped once on its way out,
+    /// as by a debugger. Programs that are none of ours may mind: those that look at themselves
+    /// with `ptrace`, or that run with other rights than their caller's.
     pub exact_peak: bool,
     /// What it reads from standard input; none: nothing.
     pub input: Option<PathBuf>,

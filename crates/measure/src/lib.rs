@@ -2,9 +2,10 @@
 //!
 //! [`Launcher`] starts each measured process from a tiny parent of its own, so that its peak memory
 //! is its own and not the lab's, and has the machine's memory warmed before ([`Launcher::warm`],
-//! [`memory::warm_up`]); [`reporting`] tells whether the machine gave it back meanwhile. [`schedule`] says in which order
-//! several candidates take turns, so that a drift of the machine meets all of them alike. [`Cpus`] is a set of CPUs to pin to and [`Stop`]
-//! the way out when the user has seen enough.
+//! [`memory::warm_up`]); [`reporting`] tells whether the machine gave it back meanwhile.
+//! [`schedule`] says in which order several candidates take turns, so that a drift of the machine
+//! meets all of them alike. [`Cpus`] is a set of CPUs to pin to and [`Stop`] the way out when the
+//! user has seen enough.
 //!
 //! Nothing here knows what an allocator is, and nothing here does statistics.
 

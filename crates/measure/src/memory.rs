@@ -2,8 +2,8 @@
 //!
 //! In a virtual machine the host backs memory lazily: the first process to touch a page pays the
 //! host's fault, the next one does not. A helper that touches as much as the workload will, and
-//! exits right before it, takes that away from all candidates alike. It must never take so much that
-//! the machine, or the control group that the lab runs in, kills somebody.
+//! exits right before it, takes that away from all candidates alike. It must never take so much
+//! that the machine, or the control group that the lab runs in, kills somebody.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,12 +14,14 @@ const MIB: u64 = 1 << 20;
 /// is served from it, whatever the kernel hands out first.
 const LEAST: u64 = 64 * MIB;
 
-/// How much more than the peak is warmed, at most. A quarter of the peak proved too little: in one run of
-/// some fifteen the kernel then gave a process memory that had not been warmed, at five times its time.
+/// How much more than the peak is warmed, at most. A quarter of the peak proved too little: in one
+/// run of some fifteen the kernel then gave a process memory that had not been warmed, at five
+/// times its time.
 const MARGIN: u64 = 512 * MIB;
 
-/// How much to warm for a workload whose peak is about `peak` bytes: twice that where it exceeds the
-/// least, as far as that is not more than the margin, but at most two thirds of what is available.
+/// How much to warm for a workload whose peak is about `peak` bytes: twice that where it exceeds
+/// the least, as far as that is not more than the margin, but at most two thirds of what is
+/// available.
 pub fn warm_up(peak: u64) -> u64 {
     let wanted = if peak <= LEAST {
         LEAST

@@ -1,9 +1,10 @@
 //! Whether a virtual machine gave memory back to its host while something ran.
 //!
-//! The kernel of a virtual machine may tell its host which pages are free (free page reporting of `virtio_balloon`,
-//! every two seconds, those freed last first), and the host takes them. A process that is then given such pages waits
-//! for the host at each of them, at up to thirty times the cost of a page, however well memory was warmed before. Nobody's
-//! allocator is to blame, so who measures looks at [`reports`] before and after, and warms memory [until it is
+//! The kernel of a virtual machine may tell its host which pages are free (free page reporting of
+//! `virtio_balloon`, every two seconds, those freed last first), and the host takes them. A process
+//! that is then given such pages waits for the host at each of them, at up to thirty times the cost
+//! of a page, however well memory was warmed before. Nobody's allocator is to blame, so who
+//! measures looks at [`reports`] before and after, and warms memory [until it is
 //! undisturbed](until_undisturbed).
 
 use std::{fs, io};
@@ -11,9 +12,9 @@ use std::{fs, io};
 /// How often memory is warmed, at most.
 const WARMINGS: usize = 4;
 
-/// Warms memory, again where the machine gave some back meanwhile: pages that are on their way to the host are not
-/// among those that the kernel hands out, and they are cold when they are back. The next report is two seconds away, so
-/// once more is enough nearly always.
+/// Warms memory, again where the machine gave some back meanwhile: pages that are on their way to
+/// the host are not among those that the kernel hands out, and they are cold when they are back.
+/// The next report is two seconds away, so once more is enough nearly always.
 ///
 /// # Errors
 /// The first that `warm` has.

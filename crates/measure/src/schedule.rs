@@ -2,14 +2,15 @@
 //!
 //! A shared machine drifts over seconds and minutes. Where all runs of one candidate come before
 //! all runs of the next, that drift looks like a difference between them; where they take turns it
-//! falls on all alike. What ran before leaves traces as well: who comes after a user of small pages finds
-//! the machine's memory in pieces. So the order is not merely rotated, which would have everybody follow the
-//! same one for ever, but each follows all others equally often (E. J. Williams, "Experimental designs balanced for the
-//! estimation of residual effects of treatments", 1949).
+//! falls on all alike. What ran before leaves traces as well: who comes after a user of small pages
+//! finds the machine's memory in pieces. So the order is not merely rotated, which would have
+//! everybody follow the same one for ever, but each follows all others equally often (E. J.
+//! Williams, "Experimental designs balanced for the estimation of residual effects of treatments",
+//! 1949).
 
 /// The turns of `candidates` over `rounds`, as pairs of round and candidate. Each candidate has
-/// exactly one turn in every round. Within as many rounds as there are candidates, or twice as many where their number is
-/// odd, each is at every place, and right behind every other, equally often.
+/// exactly one turn in every round. Within as many rounds as there are candidates, or twice as many
+/// where their number is odd, each is at every place, and right behind every other, equally often.
 pub fn turns(rounds: usize, candidates: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..rounds).flat_map(move |round| {
         (0..candidates).map(move |turn| {

@@ -53,7 +53,8 @@ fn the_peak_of_a_small_program_is_its_own_and_not_that_of_a_large_parent() {
     assert_eq!(ballast.len() as u64, 200 * MIB);
 }
 
-/// Looking into other processes is not permitted everywhere; what is then told is what a parent is told.
+/// Looking into other processes is not permitted everywhere; what is then told is what a parent is
+/// told.
 fn looking_is_permitted() -> bool {
     let counted = launcher().run_beside(&shell("exit 0"), Purpose::Syscalls, |_| Ok::<(), ()>(()));
     !matches!(counted, Err(Error::NotPermitted))

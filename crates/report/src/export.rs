@@ -21,9 +21,9 @@ const SUITE: &str = "suite";
 ///
 /// `pairs` has exactly the columns `threads,allocator,median_seconds` and leaves out what has no
 /// figure, so that every line parses as numbers. The others have a column named for the axis (left
-/// out where the axis is the threads themselves) and all medians; a failed allocator keeps its line,
-/// with its reason in the last column and the figures empty. `suite` has the median, the least and the
-/// most of every figure.
+/// out where the axis is the threads themselves) and all medians; a failed allocator keeps its
+/// line, with its reason in the last column and the figures empty. `suite` has the median, the
+/// least and the most of every figure.
 pub fn write_csv(e: &Experiment, out: &mut dyn Write) -> io::Result<()> {
     let mut csv = csv::Writer::from_writer(out);
     if e.name == SUITE {

@@ -3,15 +3,16 @@
 //! What counts in a row is the best of the others: the *peers* are all allocators but the subject,
 //! glibc among them. The rules, beside those of [`crate::stats`]:
 //!
-//! * Times of two allocators compare by their medians over the rounds in which both ran: who is far behind has fewer
-//!   runs, and a minute in which the machine is slow counts for both or for neither. Those that were out before
-//!   the fifth round are nobody's best where others went on: three runs tell that they are behind and no more. Other figures compare by the medians
-//!   of all runs.
-//! * The best peer of a row is the one that the subject looks worst beside. A table's ratio is to that peer, in every
-//!   column, so that columns of a row compare with each other.
+//! * Times of two allocators compare by their medians over the rounds in which both ran: who is far
+//!   behind has fewer runs, and a minute in which the machine is slow counts for both or for
+//!   neither. Those that were out before the fifth round are nobody's best where others went on:
+//!   three runs tell that they are behind and no more. Other figures compare by the medians of all
+//!   runs.
+//! * The best peer of a row is the one that the subject looks worst beside. A table's ratio is to
+//!   that peer, in every column, so that columns of a row compare with each other.
 //! * A mean is over an allocator's ratios to the best of all others in each row: for the subject
-//!   that is the best peer; a peer is measured against the subject and the other peers. Below 1 says
-//!   that it beats, on average, whoever is best at each thing.
+//!   that is the best peer; a peer is measured against the subject and the other peers. Below 1
+//!   says that it beats, on average, whoever is best at each thing.
 //! * A cell that failed is absent: it counts neither for nor against anybody.
 
 use crate::model::{Cell, Experiment, Results, Row, Run};
@@ -119,7 +120,8 @@ pub fn best_peer(row: &Row, figure: Figure) -> Option<(&str, f64)> {
     Some((&best.allocator, spread(best, figure)?.median))
 }
 
-/// The peer that the subject looks worst beside; the one with the smallest median where the subject has no figure.
+/// The peer that the subject looks worst beside; the one with the smallest median where the subject
+/// has no figure.
 fn best_peer_cell(row: &Row, figure: Figure) -> Option<&Cell> {
     let subject = row.cells.iter().find(|cell| cell.allocator == SUBJECT);
     if let Some((best, _)) = subject.and_then(|cell| best_other(row, cell, figure)) {

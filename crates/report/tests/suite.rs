@@ -147,8 +147,8 @@ fn ratios_of_a_row_are_all_to_its_best_peer_and_a_failure_is_absent() {
     assert_eq!(ratios(1), [("mallard", 0.25, true), ("glibc", 1.0, false)]);
 }
 
-/// A row of one peer that went on as long as mallard, and one that was done after three rounds; with the seconds of
-/// each round.
+/// A row of one peer that went on as long as mallard, and one that was done after three rounds;
+/// with the seconds of each round.
 fn uneven(mallard: &[f64], glibc: &[f64], jemalloc: &[f64]) -> Row {
     let cell = |name, seconds: &[f64], mib| {
         let mut cell = cell(name, 1.0, mib);

@@ -1,5 +1,5 @@
-//! A Rust program on Mallard: one static is all. It needs no C library of Mallard's, and whatever C code
-//! it links keeps glibc's malloc.
+//! A Rust program on Mallard: one static is all. It needs no C library of Mallard's, and whatever C
+//! code it links keeps glibc's malloc.
 //!
 //! ```console
 //! $ cargo run --release

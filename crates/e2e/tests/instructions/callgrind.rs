@@ -1,9 +1,9 @@
 //! Counting: one scenario of `programs/instructions.c` under callgrind, and the instructions that
 //! the library's own functions took in it.
 //!
-//! Collected is what happens within the program's function `counted`; summed is what callgrind files
-//! under the library's object. The C library's part (copying, clearing, system calls) stays out: it
-//! differs from one processor and one glibc to the next.
+//! Collected is what happens within the program's function `counted`; summed is what callgrind
+//! files under the library's object. The C library's part (copying, clearing, system calls) stays
+//! out: it differs from one processor and one glibc to the next.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -84,10 +84,10 @@ pub fn count(
 /// Where callgrind files what lies in no object's `.text`.
 const NO_OBJECT: &str = "???";
 
-/// The instructions that functions of `object` took themselves, or that are of no object, from the text of a profile in
-/// callgrind's format: `ob=` lines say whose the following cost lines are, a name is given with its
-/// number once and goes by the number later, and the cost line after `calls=` belongs to who is
-/// called.
+/// The instructions that functions of `object` took themselves, or that are of no object, from the
+/// text of a profile in callgrind's format: `ob=` lines say whose the following cost lines are, a
+/// name is given with its number once and goes by the number later, and the cost line after
+/// `calls=` belongs to who is called.
 pub fn own_instructions(profile: &str, object: &str) -> u64 {
     let mut names: HashMap<&str, &str> = HashMap::new();
     let (mut inside, mut callee_s, mut sum) = (false, false, 0);

@@ -1,9 +1,9 @@
 //! The gate that no noise can open or shut: instructions of the release build per operation, on the
 //! fast paths and on each floor below them, held against recorded counts.
 //!
-//! Instructions are not time. But where code and data stay what they are, more of them are slower, and
-//! unlike time they are the same in every run, in every folder and on every machine. `callgrind`
-//! counts, `record` knows what is recorded. `scripts/instructions.sh` shows all of it.
+//! Instructions are not time. But where code and data stay what they are, more of them are slower,
+//! and unlike time they are the same in every run, in every folder and on every machine.
+//! `callgrind` counts, `record` knows what is recorded. `scripts/instructions.sh` shows all of it.
 
 mod callgrind;
 mod record;
@@ -126,7 +126,8 @@ fn the_fast_paths_keep_to_their_budgets() {
             continue;
         };
         let budget = match (function, size) {
-            // The last of them is the hint of the next block, which docs/design/fast-path.md has the reasons for.
+            // The last of them is the hint of the next block, which docs/design/fast-path.md has
+            // the reasons for.
             ("malloc" | "new", ..=1024) => 18.0,
             // One more comparison and jump.
             ("malloc", _) => 20.0,
@@ -149,8 +150,8 @@ fn the_fast_paths_keep_to_their_budgets() {
     );
 }
 
-/// Another folder, a long environment and other options of the C library change nothing: a count that
-/// depended on them would be noise.
+/// Another folder, a long environment and other options of the C library change nothing: a count
+/// that depended on them would be noise.
 #[test]
 fn a_count_depends_on_neither_place_nor_environment() {
     if !can_count("the steadiness of counts") || !Library::release().is_mallard() {

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
-/// By how much a count may rise or fall unseen, in percent: by the compiler that the record was made
-/// with, and by another one, whose code is not ours to hold to a record.
+/// By how much a count may rise or fall unseen, in percent: by the compiler that the record was
+/// made with, and by another one, whose code is not ours to hold to a record.
 const TOLERANCE: f64 = 3.0;
 const TOLERANCE_ELSEWHERE: f64 = 15.0;
 

@@ -1,9 +1,10 @@
 //! Servers that Debian links with jemalloc run with `libmallard.so` in the place of
-//! `libjemalloc.so.2`: a link of that name, found by `LD_LIBRARY_PATH`, is the whole migration. Each
-//! case is a server that is started, put under load, asked for what it knows of its memory, and
-//! stopped; once with Debian's jemalloc, which shows what is to be expected, and once on each build of
-//! Mallard. What it answers and what its log says must be the same. Every process of it that uses an
-//! allocator by jemalloc's name is asked who serves it, and no file of jemalloc's may be mapped.
+//! `libjemalloc.so.2`: a link of that name, found by `LD_LIBRARY_PATH`, is the whole migration.
+//! Each case is a server that is started, put under load, asked for what it knows of its memory,
+//! and stopped; once with Debian's jemalloc, which shows what is to be expected, and once on each
+//! build of Mallard. What it answers and what its log says must be the same. Every process of it
+//! that uses an allocator by jemalloc's name is asked who serves it, and no file of jemalloc's may
+//! be mapped.
 //!
 //! A program that is not installed is reported as `ignored`, with its name on standard error;
 //! `scripts/setup-tests.sh` installs them all, and with `MALLARD_REQUIRE_PROGRAMS=1` a missing one
@@ -145,7 +146,8 @@ fn without_numbers(text: &str) -> String {
     result
 }
 
-/// A word that alarms, if the log has one. (The name alone does not: a checkout may be called that.)
+/// A word that alarms, if the log has one. (The name alone does not: a checkout may be called
+/// that.)
 fn check_log(log: &str, alarming: &[&str]) -> Result<(), String> {
     let lower = log.to_lowercase();
     match alarming

@@ -1,6 +1,6 @@
 //! named of bind9: answers questions for a zone by UDP and TCP, hands the zone over, reads its
-//! configuration again under load, and tells of its memory on its statistics channel. dig, which asks,
-//! is linked with jemalloc as well.
+//! configuration again under load, and tells of its memory on its statistics channel. dig, which
+//! asks, is linked with jemalloc as well.
 
 use mallard_e2e::service::{free_ports, poll};
 use mallard_e2e::{Sandbox, Service};
@@ -58,7 +58,8 @@ fn run(sandbox: &Sandbox) -> Result<Transcript, String> {
         port: port.to_string(),
     };
     dig.await_all("by TCP", &["+tcp"])?;
-    // The configuration is read again while questions come in, of which some get no answer meanwhile.
+    // The configuration is read again while questions come in, of which some get no answer
+    // meanwhile.
     server.signal(Signal::HUP)?;
     let _ = dig.ask(&["-f", "questions", "+short"]);
     server.await_log("reloading zones succeeded")?;
@@ -106,8 +107,8 @@ impl Dig<'_> {
         Ok(self.sandbox.run_to_any_end(&mut command)?.stdout_text())
     }
 
-    /// Asks for all hosts until each has its answer. At its start, and after its configuration was read
-    /// again, the server opens its sockets anew, one by one: some questions find none.
+    /// Asks for all hosts until each has its answer. At its start, and after its configuration was
+    /// read again, the server opens its sockets anew, one by one: some questions find none.
     fn await_all(&self, way: &str, arguments: &[&str]) -> Result<(), String> {
         let mut expected: Vec<String> = (1..=HOSTS)
             .map(|host| format!("\"text-of-host-{host}\""))

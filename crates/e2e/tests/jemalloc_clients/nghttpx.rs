@@ -1,5 +1,5 @@
-//! nghttpx: a proxy in C++ that speaks HTTP/2 in front of a small server; its load, h2load, is linked
-//! with jemalloc as well.
+//! nghttpx: a proxy in C++ that speaks HTTP/2 in front of a small server; its load, h2load, is
+//! linked with jemalloc as well.
 
 use mallard_e2e::service::free_ports;
 use mallard_e2e::{Sandbox, Service};

@@ -1,8 +1,8 @@
 //! redis-server, which asks its allocator for more than any other: fragmentation figures, the whole
 //! report, giving back free memory, its background threads.
 //!
-//! Debian's build has no active defragmentation: that asks for a hint which only redis's own copy of
-//! jemalloc gives, and is compiled in or not. What stays to be seen is that it says so.
+//! Debian's build has no active defragmentation: that asks for a hint which only redis's own copy
+//! of jemalloc gives, and is compiled in or not. What stays to be seen is that it says so.
 
 use std::collections::HashMap;
 use std::process::Stdio;
@@ -39,8 +39,8 @@ const REPORT: &[&str] = &[
     "End jemalloc statistics",
 ];
 
-/// What redis's doctor has to find where every second string is gone, whoever serves it: it goes by the
-/// allocator's own figures.
+/// What redis's doctor has to find where every second string is gone, whoever serves it: it goes by
+/// the allocator's own figures.
 const ADVICE: &[&str] = &[
     "Sam",
     "* Peak memory:",
@@ -223,8 +223,8 @@ fn check_memory(info: &HashMap<String, String>) -> Result<(), String> {
     }
 }
 
-/// The lines of `INFO memory` once they fit each other: redis asks its allocator ten times a second, and
-/// until it has, its own figures are newer.
+/// The lines of `INFO memory` once they fit each other: redis asks its allocator ten times a
+/// second, and until it has, its own figures are newer.
 fn settled_memory(sandbox: &Sandbox, when: &str) -> Result<HashMap<String, String>, String> {
     let mut info = HashMap::new();
     let mut fault = String::new();

@@ -138,8 +138,8 @@ fn thp_says_where_huge_pages_are_asked_for() {
     });
 }
 
-/// How far ahead of its blocks a program of small pages finds memory: little at first, and `later` so much, where the
-/// kernel can fill a range.
+/// How far ahead of its blocks a program of small pages finds memory: little at first, and `later`
+/// so much, where the kernel can fill a range.
 fn memory_ahead_is(part: &str, later: &str) {
     on_each(|library| {
         let shown = run_optioned(library, &[("MALLOC_CONF", "thp:never")], part).expect_success();
@@ -150,8 +150,8 @@ fn memory_ahead_is(part: &str, later: &str) {
     });
 }
 
-/// A class that has filled several slabs gets the small pages of the next ones slab by slab, not page by
-/// page; its first slabs may never be filled.
+/// A class that has filled several slabs gets the small pages of the next ones slab by slab, not
+/// page by page; its first slabs may never be filled.
 #[test]
 fn small_pages_of_slabs_come_together_once_their_class_grows() {
     memory_ahead_is("ahead", "much");
@@ -163,7 +163,8 @@ fn small_pages_of_slabs_come_one_by_one_where_there_are_threads() {
     memory_ahead_is("ahead_of_threads", "little");
 }
 
-/// What is open to writes is filled where a process locks its memory, so nothing is opened far ahead of the heap there.
+/// What is open to writes is filled where a process locks its memory, so nothing is opened far
+/// ahead of the heap there.
 #[test]
 fn a_process_that_locks_its_memory_holds_little_more_than_it_uses() {
     on_each(|library| {

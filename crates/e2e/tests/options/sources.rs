@@ -95,8 +95,8 @@ fn later_sources_win() {
     });
 }
 
-/// Runs `optioned` with a symbolic link `/etc/malloc.conf` that only it sees, and `MALLOC_CONF`; none
-/// where the machine lets nobody make such a place.
+/// Runs `optioned` with a symbolic link `/etc/malloc.conf` that only it sees, and `MALLOC_CONF`;
+/// none where the machine lets nobody make such a place.
 fn run_with_link(
     library: &Library,
     program: &Path,

@@ -36,7 +36,8 @@ pub fn cases() -> Vec<Case> {
 /// The compiler is linked with an allocator of its own on this platform.
 const RUSTC: &[&str] = &["rustc"];
 
-/// A C file of many functions that call each other, each with loops to unroll and tables to lay out.
+/// A C file of many functions that call each other, each with loops to unroll and tables to lay
+/// out.
 fn large_c_source() -> String {
     let mut source = String::from("#include <stdio.h>\n#include <string.h>\n#include <math.h>\n");
     for n in 0..350 {

@@ -34,7 +34,8 @@ document.body.append([...words.values()].map((text) => text.length).join(" "));
 fn chromium(sandbox: &Sandbox) -> Result<Transcript, String> {
     let page = sandbox.write("page.html", PAGE);
     let url = format!("file://{}", page.display());
-    // A socket in it has a name of 108 letters at most, which may not do for a folder in the checkout.
+    // A socket in it has a name of 108 letters at most, which may not do for a folder in the
+    // checkout.
     let short = tempfile::tempdir().map_err(|error| format!("no folder for sockets: {error}"))?;
     let browse = |action: &str| {
         let mut command = sandbox.command("chromium");

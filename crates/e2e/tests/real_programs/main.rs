@@ -1,8 +1,8 @@
 //! Real programs do on Mallard what they do on glibc. Each case is a program with work that
-//! allocates in earnest (threads, forks, plugins, garbage collectors over `malloc`); it runs once on
-//! the system's allocator and once on each build of the library, in the same empty folder with the
-//! same environment, and everything it prints and writes must be the same to the byte. Its processes
-//! also tell who served their `malloc` (see `mallard_e2e::witness`).
+//! allocates in earnest (threads, forks, plugins, garbage collectors over `malloc`); it runs once
+//! on the system's allocator and once on each build of the library, in the same empty folder with
+//! the same environment, and everything it prints and writes must be the same to the byte. Its
+//! processes also tell who served their `malloc` (see `mallard_e2e::witness`).
 //!
 //! A program that is not installed is reported as `ignored`, with its name on standard error;
 //! `scripts/setup-tests.sh` installs them all, and with `MALLARD_REQUIRE_PROGRAMS=1` a missing one
@@ -31,7 +31,8 @@ struct Case {
     needs: &'static [&'static str],
     /// The processes (by the start of their names) that must be there and be served by the library.
     served: &'static [&'static str],
-    /// The processes that bring an allocator of their own, which a preload rightly does not replace.
+    /// The processes that bring an allocator of their own, which a preload rightly does not
+    /// replace.
     own_allocator: &'static [&'static str],
     run: fn(&Sandbox) -> Result<Transcript, String>,
 }

@@ -1,5 +1,5 @@
-//! PHP, whose extensions are plug-ins that it loads with `RTLD_DEEPBIND` (before 8.5): by itself, as a server behind FastCGI,
-//! and inside Apache.
+//! PHP, whose extensions are plug-ins that it loads with `RTLD_DEEPBIND` (before 8.5): by itself,
+//! as a server behind FastCGI, and inside Apache.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -97,7 +97,8 @@ fn fpm(sandbox: &Sandbox) -> Result<Transcript, String> {
     Ok(transcript)
 }
 
-/// One request over a connection of its own: the parameters a script needs, and no input. Gives the headers and the body.
+/// One request over a connection of its own: the parameters a script needs, and no input. Gives the
+/// headers and the body.
 fn fast_cgi(socket: &Path, script: &Path) -> std::io::Result<Vec<u8>> {
     const BEGIN: u8 = 1;
     const END: u8 = 3;
@@ -223,8 +224,8 @@ fn found(sandbox: &Sandbox, program: &str) -> Result<Command, String> {
     Ok(sandbox.command(file))
 }
 
-/// A server that was started by root serves as somebody else, who has to read the script, write the witness's file beside
-/// the folder, and make files of its own.
+/// A server that was started by root serves as somebody else, who has to read the script, write the
+/// witness's file beside the folder, and make files of its own.
 fn open_to_all(sandbox: &Sandbox) -> Result<(), String> {
     use std::os::unix::fs::PermissionsExt;
     for folder in ["..", "", "tmp"] {

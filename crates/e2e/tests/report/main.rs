@@ -1,8 +1,9 @@
 //! The report: its JSON parses, has jemalloc's keys, and its figures fit each other; its text has
 //! jemalloc's sections; letters leave parts out; options print it.
 //!
-//! `keys.txt` has the paths and types of all values that jemalloc 5.3.0's report had in a process with
-//! two arenas and a destroyed one: a number in a path is `#`, and so are `merged` and `destroyed`.
+//! `keys.txt` has the paths and types of all values that jemalloc 5.3.0's report had in a process
+//! with two arenas and a destroyed one: a number in a path is `#`, and so are `merged` and
+//! `destroyed`.
 
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Outcome, Sandbox};

@@ -15,7 +15,8 @@ pub struct For<T> {
 /// How much work the rows do, and which values the experiments vary.
 #[derive(Debug, Default, clap::Args)]
 pub struct Options {
-    /// Threads of pairs, batch, arenas and tune [default: pairs 1,4,16,32,64; batch 32; arenas and tune 16]
+    /// Threads of pairs, batch, arenas and tune [default: pairs 1,4,16,32,64; batch 32; arenas and
+    /// tune 16]
     #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub threads: Vec<u32>,
 
@@ -23,11 +24,13 @@ pub struct Options {
     #[arg(short, long)]
     pub quick: bool,
 
-    /// Blocks that each thread allocates, for all experiments or for one [default: pairs and map 10M, batch 500k, arenas 100k, tune 50k; less with --quick]
+    /// Blocks that each thread allocates, for all experiments or for one [default: pairs and map
+    /// 10M, batch 500k, arenas 100k, tune 50k; less with --quick]
     #[arg(long, value_name = "[EXPERIMENT=]N")]
     pub count: Vec<For<Count>>,
 
-    /// Block size in bytes, or the range of random sizes [default: pairs 128, batch 16-255, arenas 256, tune 16-4096]
+    /// Block size in bytes, or the range of random sizes [default: pairs 128, batch 16-255, arenas
+    /// 256, tune 16-4096]
     #[arg(long, value_name = "[EXPERIMENT=]BYTES[-BYTES]")]
     pub size: Vec<For<Sizes>>,
 

@@ -31,8 +31,8 @@ const RUNS: Runs = Runs::ByTime {
     seconds: 2.5,
 };
 const QUICK_RUNS: Runs = Runs::Fixed(1);
-/// The mean time of a run as a multiple of a good allocator's, for the expected time: where all have
-/// as many runs, and where the slow have fewer.
+/// The mean time of a run as a multiple of a good allocator's, for the expected time: where all
+/// have as many runs, and where the slow have fewer.
 const OTHERS: f64 = 1.5;
 const OTHERS_BY_TIME: f64 = 1.3;
 /// What those who are far behind, and done early, leave of the time that all would take.
@@ -184,8 +184,8 @@ impl Suite<'_> {
         row.seconds[size] * others + warming + PROCESS_SECONDS
     }
 
-    /// Seconds that counting its system calls takes, in a run of its own, under a tracer, that a first
-    /// impression does without. It is done with the little work.
+    /// Seconds that counting its system calls takes, in a run of its own, under a tracer, that a
+    /// first impression does without. It is done with the little work.
     fn counting(&self, row: &SuiteRow) -> f64 {
         match self.options.work.quick {
             true => 0.0,

@@ -1,5 +1,5 @@
-//! Real programs in `mallard bench --suite full`: that rows run, tell what they should, and are left
-//! out by name where a program is missing.
+//! Real programs in `mallard bench --suite full`: that rows run, tell what they should, and are
+//! left out by name where a program is missing.
 
 use std::io::Write;
 

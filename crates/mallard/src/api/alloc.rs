@@ -1,8 +1,9 @@
 //! Allocation.
 //!
 //! Up to [`TABLE_MAX`] bytes: one table look-up for the stack's place, one load of the thread's
-//! pointer, one comparison, one load of the block. Above, a second table, and from 32 KiB up to what
-//! caches hold, the position of the leading bit. `docs/design/fast-path.md` shows the instructions.
+//! pointer, one comparison, one load of the block. Above, a second table, and from 32 KiB up to
+//! what caches hold, the position of the leading bit. `docs/design/fast-path.md` shows the
+//! instructions.
 
 use super::free::size_at;
 use super::interval::errands;
@@ -241,8 +242,8 @@ fn clear_by_kernel(block: usize, pages: large::Pages) -> bool {
         && advice::clear(block, bytes)
 }
 
-/// As [`alloc`], with all of the block zero: programs use what `malloc_usable_size` tells of it, and
-/// `rallocx` clears from there on when the block grows.
+/// As [`alloc`], with all of the block zero: programs use what `malloc_usable_size` tells of it,
+/// and `rallocx` clears from there on when the block grows.
 #[inline]
 pub fn alloc_zeroed(size: usize) -> *mut u8 {
     if size > TABLE_MAX {
@@ -302,7 +303,8 @@ fn zeroed_outside(block: *mut u8) -> *mut u8 {
 }
 
 /// A block of whole pages. Pages that come from the system are zero already, so they are asked for
-/// where no cache would keep the block; a block that lies in the store is used before new memory is.
+/// where no cache would keep the block; a block that lies in the store is used before new memory
+/// is.
 #[inline(never)]
 fn alloc_zeroed_run(size: usize) -> *mut u8 {
     if size > CACHED_MAX {
@@ -362,8 +364,9 @@ pub(super) fn alloc_aligned_zeroed(size: usize, align: usize) -> *mut u8 {
     zeroed(alloc_aligned(size, align))
 }
 
-/// The usable size of the block that [`alloc_aligned`] gives for a request; none for one that cannot
-/// be. Up to [`SLAB_MAX`] bytes it is a region of a slab, up to [`CACHED_MAX`] one of a class.
+/// The usable size of the block that [`alloc_aligned`] gives for a request; none for one that
+/// cannot be. Up to [`SLAB_MAX`] bytes it is a region of a slab, up to [`CACHED_MAX`] one of a
+/// class.
 #[inline]
 pub(super) fn usable_for(size: usize, align: usize) -> Option<usize> {
     if size > MAX || align > LARGEST_ALIGN {
@@ -398,9 +401,9 @@ fn alloc_aligned_medium(size: usize, align: usize) -> *mut u8 {
     }
 }
 
-/// A block of a multiple of `align`, which is more than a page or, in whole pages, more than a line: the next of its
-/// class, which stands right most often if it was asked for in this way; then one of those that were freed lately, or
-/// a new one. So many bytes are `wanted` of it.
+/// A block of a multiple of `align`, which is more than a page or, in whole pages, more than a
+/// line: the next of its class, which stands right most often if it was asked for in this way; then
+/// one of those that were freed lately, or a new one. So many bytes are `wanted` of it.
 #[inline(never)]
 fn alloc_on_boundary(size: usize, align: usize, wanted: usize) -> *mut u8 {
     let class = Class::of(size);

@@ -1,7 +1,8 @@
 //! Arenas by number: blocks of a given one, past all caches, and arenas made by hand.
 //!
-//! What `mallocx` with an arena, and the names `arena.<i>.…` and `arenas.…` of the tree, are made of.
-//! Whoever calls what belongs to the tree is inside (`cache::inside`), so that no fork comes in between.
+//! What `mallocx` with an arena, and the names `arena.<i>.…` and `arenas.…` of the tree, are made
+//! of. Whoever calls what belongs to the tree is inside (`cache::inside`), so that no fork comes in
+//! between.
 
 use super::alloc::{out_of_memory, prepared, reclaim, usable_for};
 use super::controls::is_decay_time;
@@ -21,8 +22,8 @@ use core::ffi::CStr;
 #[cfg(test)]
 mod tests;
 
-/// How many numbers of arenas are taken, or were: automatic arenas, made yet or not, and those made by
-/// hand, destroyed or not.
+/// How many numbers of arenas are taken, or were: automatic arenas, made yet or not, and those made
+/// by hand, destroyed or not.
 pub fn numbers() -> u32 {
     start();
     let highest = arena::records().next_back();
@@ -31,14 +32,14 @@ pub fn numbers() -> u32 {
         .max(arena::automatic() as u32)
 }
 
-/// Whether there is an arena with this number: an automatic one that has been needed, or one that was
-/// made by hand.
+/// Whether there is an arena with this number: an automatic one that has been needed, or one that
+/// was made by hand.
 pub fn is_initialised(arena: u32) -> bool {
     arena::existing(arena as usize).is_some()
 }
 
-/// Makes an arena with a page heap of its own; gives its number. `EAGAIN` when memory is out, or there
-/// are as many arenas as there can be.
+/// Makes an arena with a page heap of its own; gives its number. `EAGAIN` when memory is out, or
+/// there are as many arenas as there can be.
 pub fn create() -> Result<u32, i32> {
     // SAFETY: no hooks.
     unsafe { create_with(core::ptr::null_mut()) }
@@ -47,7 +48,8 @@ pub fn create() -> Result<u32, i32> {
 /// As [`create`]; the arena's memory comes from hooks, if there are any.
 ///
 /// # Safety
-/// The table of hooks is null, or stays as long as the arena, and its functions do what the manual says.
+/// The table of hooks is null, or stays as long as the arena, and its functions do what the manual
+/// says.
 pub unsafe fn create_with(hooks: *mut ExtentHooks) -> Result<u32, i32> {
     start();
     // SAFETY: the caller's promise.
@@ -56,8 +58,8 @@ pub unsafe fn create_with(hooks: *mut ExtentHooks) -> Result<u32, i32> {
         .ok_or(libc::EAGAIN)
 }
 
-/// The hooks that an arena's memory comes from. Those of an arena that has none are functions that do
-/// what hooks do: a program may call them.
+/// The hooks that an arena's memory comes from. Those of an arena that has none are functions that
+/// do what hooks do: a program may call them.
 pub fn hooks(arena: u32) -> Result<*mut ExtentHooks, i32> {
     start();
     if arena::existing(arena as usize).is_none() && arena < arena::automatic() as u32 {
@@ -66,9 +68,9 @@ pub fn hooks(arena: u32) -> Result<*mut ExtentHooks, i32> {
     one(arena).map(Arena::hooks)
 }
 
-/// Has an arena's further memory come from hooks; those of memory that it has from hooks are replaced too.
-/// The default ones stand for memory of our own. Gives the hooks from before. `EFAULT` when there is no
-/// such arena or memory is out.
+/// Has an arena's further memory come from hooks; those of memory that it has from hooks are
+/// replaced too. The default ones stand for memory of our own. Gives the hooks from before.
+/// `EFAULT` when there is no such arena or memory is out.
 ///
 /// # Safety
 /// As for [`create_with`]; the new hooks can handle what the ones before gave.
@@ -86,14 +88,14 @@ fn made_by_hand(arena: u32) -> Result<&'static Arena, i32> {
         .ok_or(libc::EFAULT)
 }
 
-/// In the child of a fork: empties the caches of the threads that it does not have, which nobody else
-/// can, before blocks that lie there are discarded.
+/// In the child of a fork: empties the caches of the threads that it does not have, which nobody
+/// else can, before blocks that lie there are discarded.
 fn flush_orphans() {
     while life::adopt_orphan() {}
 }
 
-/// Discards all blocks of an arena made by hand: its memory serves new blocks at once. `EFAULT` when
-/// there is no such arena.
+/// Discards all blocks of an arena made by hand: its memory serves new blocks at once. `EFAULT`
+/// when there is no such arena.
 ///
 /// # Safety
 /// Nobody uses a block of the arena any more, no cache holds one, and no thread allocates from it
@@ -120,8 +122,8 @@ pub unsafe fn destroy(arena: u32) -> Result<(), i32> {
 /// The number that stands for all arenas.
 pub const ALL: u32 = 4096;
 
-/// The arenas meant by a number: none where it is that of an automatic arena that was never needed, or
-/// of one that was destroyed. `EFAULT` for what is no number of an arena.
+/// The arenas meant by a number: none where it is that of an automatic arena that was never needed,
+/// or of one that was destroyed. `EFAULT` for what is no number of an arena.
 fn meant(arena: u32) -> Result<impl Iterator<Item = &'static Arena>, i32> {
     if arena != ALL && arena >= numbers() {
         return Err(libc::EFAULT);
@@ -197,8 +199,8 @@ pub fn dss(arena: u32) -> Result<Dss, i32> {
     one(arena).map(Arena::dss)
 }
 
-/// Takes note of whether an arena's memory is to come from `sbrk`. None ever does: the reservation that
-/// all memory lies in is what makes a block's class one look-up.
+/// Takes note of whether an arena's memory is to come from `sbrk`. None ever does: the reservation
+/// that all memory lies in is what makes a block's class one look-up.
 pub fn set_dss(arena: u32, dss: Dss) -> Result<(), i32> {
     if arena == ALL {
         settings::set_first_dss(dss);
@@ -223,8 +225,8 @@ fn size_within(bytes: usize) -> usize {
     }
 }
 
-/// Sets that limit, cut down to a size class; `EFAULT` when it is less than a page. A page heap grows by
-/// 2 MiB at least.
+/// Sets that limit, cut down to a size class; `EFAULT` when it is less than a page. A page heap
+/// grows by 2 MiB at least.
 pub fn set_retain_grow_limit(arena: u32, bytes: usize) -> Result<(), i32> {
     let arena = one(arena)?;
     if bytes < PAGE {
@@ -239,7 +241,8 @@ pub fn used_at(arena: u32) -> Result<*mut usize, i32> {
     one(arena).map(|a| a.heap().used_at())
 }
 
-/// The bytes from which on the memory of a block goes back when it is freed; more than any block has for none.
+/// The bytes from which on the memory of a block goes back when it is freed; more than any block
+/// has for none.
 pub fn oversize(arena: u32) -> Result<usize, i32> {
     one(arena).map(|a| a.oversize().min(MAX + PAGE))
 }
@@ -255,9 +258,9 @@ pub fn lookup(block: *const u8) -> Option<u32> {
     arena::owner_of(block.addr()).map(u32::from)
 }
 
-/// A block of at least `size` bytes at a multiple of `align`, a power of two, of the arena with this
-/// number: not from any cache. With `zeroed`, all of it is zero. Null when memory is out, and when
-/// there is no such arena.
+/// A block of at least `size` bytes at a multiple of `align`, a power of two, of the arena with
+/// this number: not from any cache. With `zeroed`, all of it is zero. Null when memory is out, and
+/// when there is no such arena.
 pub fn alloc_in(arena: u32, size: usize, align: usize, zeroed: bool) -> *mut u8 {
     let found = arena::numbered(arena as usize).zip(usable_for(size, align));
     let Some((arena, bytes)) = found else {
@@ -311,7 +314,8 @@ fn count(bytes: usize) {
     }
 }
 
-/// Frees a block past all caches and stores: it is its arena's again at once. Null is nothing to free.
+/// Frees a block past all caches and stores: it is its arena's again at once. Null is nothing to
+/// free.
 ///
 /// # Safety
 /// The block came from this allocator and is not used any more.

@@ -19,8 +19,8 @@ pub fn default_decay() -> (i64, i64) {
     HEAP.first_decay()
 }
 
-/// Sets the decay times that arenas made from now on begin with. False, and nothing changed, where one
-/// cannot be a decay time.
+/// Sets the decay times that arenas made from now on begin with. False, and nothing changed, where
+/// one cannot be a decay time.
 #[must_use]
 pub fn set_default_decay(dirty_ms: Option<i64>, muzzy_ms: Option<i64>) -> bool {
     start();
@@ -40,9 +40,9 @@ pub fn background_thread() -> bool {
     keeper::is_allowed()
 }
 
-/// Starts that thread, and has it come back whenever it ended; or ends it, and waits until it is gone.
-/// False when the system refused a thread, or when the options do without what it lives on: threads'
-/// caches, by which it knows of the threads.
+/// Starts that thread, and has it come back whenever it ended; or ends it, and waits until it is
+/// gone. False when the system refused a thread, or when the options do without what it lives on:
+/// threads' caches, by which it knows of the threads.
 #[must_use]
 pub fn set_background_thread(on: bool) -> bool {
     start();

@@ -168,7 +168,8 @@ fn arena_for(flags: Flags, size: usize) -> u32 {
     })
 }
 
-/// A block by way of a cache by hand, which fills up from the arena that is named or from the thread's.
+/// A block by way of a cache by hand, which fills up from the arena that is named or from the
+/// thread's.
 fn alloc_through(number: u32, size: usize, flags: Flags) -> *mut u8 {
     let cache = cache_by_hand(number);
     let arena = match flags.arena_number() {
@@ -321,8 +322,8 @@ fn relocated(at: usize, new: usize, flags: Flags) -> Option<usize> {
     large::relocate(at, Pages::of(new), flags.zeroes())
 }
 
-/// Counts a block that has another length now, and fills what it grew by as the options ask, unless it
-/// was cleared.
+/// Counts a block that has another length now, and fills what it grew by as the options ask, unless
+/// it was cleared.
 fn grown(p: *mut u8, old: usize, new: usize, zero: bool) -> *mut u8 {
     counted::resized(old, new);
     if new > old && !zero {

@@ -11,7 +11,8 @@ pub fn around(block: *const u8) -> Around {
     arena::inspect::around(block.addr())
 }
 
-/// Has a function be called with the line about a misuse instead of printing it; the process ends when it returns.
+/// Has a function be called with the line about a misuse instead of printing it; the process ends
+/// when it returns.
 pub fn on_misuse(function: Option<OnFault>) {
     fault::on_fault(function);
 }

@@ -1,5 +1,5 @@
-//! What a thread does after it got memory, when it holds no lock and is in the middle of nothing: it
-//! makes the background thread if that is wanted, and the report that is due by the option
+//! What a thread does after it got memory, when it holds no lock and is in the middle of nothing:
+//! it makes the background thread if that is wanted, and the report that is due by the option
 //! `stats_interval`.
 
 use crate::arena::interval;
@@ -9,12 +9,12 @@ use crate::sys::errno::KeepErrno;
 
 /// Who makes reports: a `fn()`; null for nobody.
 static REPORTER: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
-/// The process that is making a report, or 0: what a report does itself is not reported. The child of a
-/// fork is another process, which has no part in its parent's.
+/// The process that is making a report, or 0: what a report does itself is not reported. The child
+/// of a fork is another process, which has no part in its parent's.
 static BUSY: AtomicU32 = AtomicU32::new(0);
 
-/// Has `report` called whenever as many bytes were allocated as the option `stats_interval` says, from
-/// any thread. It may allocate.
+/// Has `report` called whenever as many bytes were allocated as the option `stats_interval` says,
+/// from any thread. It may allocate.
 pub fn on_interval(report: fn()) {
     REPORTER.store(report as *mut (), Ordering::Release);
 }

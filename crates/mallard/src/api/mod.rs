@@ -1,11 +1,12 @@
 //! The functions that every front (C, C++, Rust) is made of.
 //!
 //! `alloc` and `free` hold the fast paths: a class, a stack, a pop or a push. `resize` changes
-//! blocks. `extended` is all three with flags, for jemalloc's `mallocx`. `start` reads the options at
-//! the first call, when `pieces` sets code apart that few programs run. `controls` are for changing one's mind about some of them later. `threads` is about
-//! the calling thread. `global` is the Rust front. All take and give plain pointers; null means that memory is out. Any thread may call them at any time, before
-//! `main` and in the destructors of thread-specific data included, but not a signal handler that
-//! interrupted one of them.
+//! blocks. `extended` is all three with flags, for jemalloc's `mallocx`. `start` reads the options
+//! at the first call, when `pieces` sets code apart that few programs run. `controls` are for
+//! changing one's mind about some of them later. `threads` is about the calling thread. `global` is
+//! the Rust front. All take and give plain pointers; null means that memory is out. Any thread may
+//! call them at any time, before `main` and in the destructors of thread-specific data included,
+//! but not a signal handler that interrupted one of them.
 
 mod alloc;
 pub mod arenas;

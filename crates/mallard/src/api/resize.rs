@@ -10,8 +10,8 @@ use crate::space::fallback;
 use crate::space::region::fast_lookup;
 use core::ptr::null_mut;
 
-/// The block with its contents, now of at least `size` bytes, perhaps elsewhere. Null when memory is
-/// out, as `errno` says; the block is then as it was. With null for the block as [`alloc`].
+/// The block with its contents, now of at least `size` bytes, perhaps elsewhere. Null when memory
+/// is out, as `errno` says; the block is then as it was. With null for the block as [`alloc`].
 ///
 /// # Safety
 /// The block came from this allocator and has not been freed; unless null is given back, it is not
@@ -77,8 +77,8 @@ fn resize_run(p: *mut u8, size: usize) -> Option<*mut u8> {
     Some(grown(moved as *mut u8, bytes, pages.bytes()))
 }
 
-/// Goes inside to change a block of whole pages; none when a fork is under way, or the block is of the
-/// time when one was: such a block is copied.
+/// Goes inside to change a block of whole pages; none when a fork is under way, or the block is of
+/// the time when one was: such a block is copied.
 pub(super) fn enter_with(block: usize) -> Option<inside::Inside> {
     if fallback::size_of(block).is_some() {
         return None;
@@ -100,8 +100,8 @@ fn grown(p: *mut u8, old: usize, new: usize) -> *mut u8 {
 #[inline(never)]
 unsafe fn copy(p: *mut u8, size: usize) -> *mut u8 {
     let old = size_at(p.addr());
-    // What grows most often grows on, and is written to its end: it has no page more for where it begins. Who asked
-    // for a multiple of up to a page relies on that too (`global`).
+    // What grows most often grows on, and is written to its end: it has no page more for where it
+    // begins. Who asked for a multiple of up to a page relies on that too (`global`).
     let to = match size > SLAB_MAX {
         true => alloc_aligned(size, PAGE),
         false => alloc(size),

@@ -76,8 +76,8 @@ pub fn start() {
     }
 }
 
-/// What the program's symbols `malloc_conf` and `malloc_conf_2_conf_harder` point at, with or without jemalloc's
-/// prefix, where a front has those symbols and one of them is set.
+/// What the program's symbols `malloc_conf` and `malloc_conf_2_conf_harder` point at, with or
+/// without jemalloc's prefix, where a front has those symbols and one of them is set.
 pub fn conf_symbols() -> Option<conf::Symbols> {
     #[cfg(feature = "c-symbols")]
     {
@@ -142,7 +142,8 @@ fn first() {
         #[cfg(feature = "c-symbols")]
         super::pieces::set_apart();
         cpu::begin();
-        // Twice, so that what is known of the defaults at build time is not asked for at each start.
+        // Twice, so that what is known of the defaults at build time is not asked for at each
+        // start.
         let abort = match conf::read(&DEFAULTS, conf_symbols(), &mut Messages) {
             None => {
                 apply(&DEFAULTS);
@@ -159,8 +160,9 @@ fn first() {
     STARTING.unlock();
 }
 
-/// Has the C library call us around forks, once the process has a second thread. Not part of the first call,
-/// which may come from the C library while it holds the lock of the list that this enters something in.
+/// Has the C library call us around forks, once the process has a second thread. Not part of the
+/// first call, which may come from the C library while it holds the lock of the list that this
+/// enters something in.
 fn expect_forks() {
     if !fork::register() && options().abort {
         cannot_tell();

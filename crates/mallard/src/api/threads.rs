@@ -1,6 +1,7 @@
 //! The calling thread: its arena, its cache and what it has allocated; and caches by hand.
 //!
-//! What the names `thread.…` and `tcache.…` of the tree are made of; callers are inside (`cache::inside`). Errors are codes of C.
+//! What the names `thread.…` and `tcache.…` of the tree are made of; callers are inside
+//! (`cache::inside`). Errors are codes of C.
 
 use super::arenas;
 use super::start::start;
@@ -24,8 +25,8 @@ pub fn arena() -> Result<u32, i32> {
     Ok(cache.arena().index() as u32)
 }
 
-/// Moves the thread to another arena; what its cache holds goes back first. `EFAULT` when there is no
-/// such arena, `EPERM` when it is one of a CPU: in those, threads are where they run.
+/// Moves the thread to another arena; what its cache holds goes back first. `EFAULT` when there is
+/// no such arena, `EPERM` when it is one of a CPU: in those, threads are where they run.
 pub fn set_arena(number: u32) -> Result<(), i32> {
     let cache = cache()?;
     if cache.arena().index() as u32 == number {
@@ -48,8 +49,8 @@ pub fn is_cache_enabled() -> Result<bool, i32> {
     cache().map(ThreadCache::is_enabled)
 }
 
-/// Has the thread's cache hold blocks, or none: what it holds goes back then. Where the options forbid
-/// caches it holds none.
+/// Has the thread's cache hold blocks, or none: what it holds goes back then. Where the options
+/// forbid caches it holds none.
 pub fn enable_cache(on: bool) -> Result<(), i32> {
     let cache = cache()?;
     cache.enable(on);
@@ -78,7 +79,8 @@ pub fn set_cache_max(size: usize) -> Result<(), i32> {
     Ok(())
 }
 
-/// The most blocks that the thread's cache holds of the class of this size; none above those that caches hold.
+/// The most blocks that the thread's cache holds of the class of this size; none above those that
+/// caches hold.
 pub fn most_cached(size: usize) -> Result<usize, i32> {
     if size > CACHED_MAX {
         return Err(libc::EINVAL);
@@ -101,8 +103,9 @@ pub fn set_most_cached(first: usize, last: usize, blocks: usize) -> Result<(), i
     Ok(())
 }
 
-/// Has a function be called whenever a thread has allocated, or if that is wanted freed, so many bytes more. All threads
-/// count from now on. `EINVAL` when there are as many functions as there can be.
+/// Has a function be called whenever a thread has allocated, or if that is wanted freed, so many
+/// bytes more. All threads count from now on. `EINVAL` when there are as many functions as there
+/// can be.
 pub fn call_every(function: Callback, bytes: u64, of_frees: bool) -> Result<(), i32> {
     counts()?;
     let added = events::add(function, bytes, of_frees);
@@ -110,23 +113,24 @@ pub fn call_every(function: Callback, bytes: u64, of_frees: bool) -> Result<(), 
     added.then_some(()).ok_or(libc::EINVAL)
 }
 
-/// The thread will do nothing for a while: what its cache holds goes back, and what is due of the pages.
+/// The thread will do nothing for a while: what its cache holds goes back, and what is due of the
+/// pages.
 pub fn idle() {
     start();
     life::flush_current();
     tick();
 }
 
-/// What the thread has allocated and freed since this was called first: from then on, every byte. The
-/// counts are there as long as the thread.
+/// What the thread has allocated and freed since this was called first: from then on, every byte.
+/// The counts are there as long as the thread.
 #[inline(never)]
 pub fn counts() -> Result<&'static Counts, i32> {
     start();
     counted::enter().ok_or(libc::EAGAIN)
 }
 
-/// Makes a cache by hand, for calls that name it; gives its number. `EFAULT` when memory is out, or there
-/// are as many as there can be.
+/// Makes a cache by hand, for calls that name it; gives its number. `EFAULT` when memory is out, or
+/// there are as many as there can be.
 pub fn create_cache() -> Result<u32, i32> {
     start();
     life::make_manual().ok_or(libc::EFAULT)

@@ -1,9 +1,9 @@
 //! A bin: everything of one class in one arena, behind one lock.
 //!
 //! Blocks come from the transfer store, else from slabs, the fullest first: sparse slabs drain and
-//! their pages return. Empty slabs are spare: one that was emptied, against thrashing at the boundary, or what
-//! of a row of new ones was not wanted yet. Classes above the slabs' have a store only; their blocks are
-//! runs of the page heap.
+//! their pages return. Empty slabs are spare: one that was emptied, against thrashing at the
+//! boundary, or what of a row of new ones was not wanted yet. Classes above the slabs' have a store
+//! only; their blocks are runs of the page heap.
 
 use super::slab::{LEVELS, Misuse, NO_LEVEL, Slab, WORDS};
 use super::store::Store;
@@ -90,8 +90,9 @@ impl BinState {
         n
     }
 
-    /// The same for the calling thread's own use: none that another thread put into the store, and regions of slabs
-    /// that are nearly as full as the fullest and that it took regions of last, while there are any.
+    /// The same for the calling thread's own use: none that another thread put into the store, and
+    /// regions of slabs that are nearly as full as the fullest and that it took regions of last,
+    /// while there are any.
     // Small programs have no such traffic.
     #[cold]
     #[inline(never)]
@@ -117,8 +118,8 @@ impl BinState {
         n
     }
 
-    /// Puts as many blocks into the store as there is room for, from the start; tells how many. What a thread has for its
-    /// own use does not go among another's.
+    /// Puts as many blocks into the store as there is room for, from the start; tells how many.
+    /// What a thread has for its own use does not go among another's.
     #[inline(always)]
     pub fn put(&mut self, class: Class, traffic: Traffic, blocks: &[usize]) -> usize {
         self.counts.flushes += 1;
@@ -175,7 +176,8 @@ impl BinState {
         self.spare.map_or(0, |slab| slab.row().count())
     }
 
-    /// Takes a new slab and those that it leads to into the bin, as its spare ones; gives them back if it has some.
+    /// Takes a new slab and those that it leads to into the bin, as its spare ones; gives them back
+    /// if it has some.
     pub fn adopt(&mut self, slab: &'static Slab) -> Option<&'static Slab> {
         if self.spare.is_some() {
             return Some(slab);
@@ -187,8 +189,8 @@ impl BinState {
         None
     }
 
-    /// Gives regions back to their slab, of this bin and of this shape. A slab that became empty beside
-    /// the spare one leaves the bin: it is the caller's, to be unmade once the lock is free.
+    /// Gives regions back to their slab, of this bin and of this shape. A slab that became empty
+    /// beside the spare one leaves the bin: it is the caller's, to be unmade once the lock is free.
     #[inline(always)]
     pub fn give_regions(
         &mut self,
@@ -220,8 +222,8 @@ impl BinState {
         Some(slab)
     }
 
-    /// Takes out all free regions of a slab with free and used ones: nobody gets one until they are put
-    /// back.
+    /// Takes out all free regions of a slab with free and used ones: nobody gets one until they are
+    /// put back.
     pub fn hide_free(&mut self, slab: &'static Slab, hidden: &mut [u64; WORDS]) {
         self.unlink(slab);
         slab.hide_free(hidden);
@@ -237,8 +239,8 @@ impl BinState {
         Ok(self.refile(slab))
     }
 
-    /// Gives up the spare slab and those that it leads to, if nobody wanted one since the last call; with
-    /// `all`, at any rate.
+    /// Gives up the spare slab and those that it leads to, if nobody wanted one since the last
+    /// call; with `all`, at any rate.
     pub fn idle_spare(&mut self, all: bool) -> Option<&'static Slab> {
         let idle = all || self.fills_seen == self.counts.fills;
         self.fills_seen = self.counts.fills;

@@ -1,9 +1,9 @@
 //! The bins of an arena, each made when its class is first wanted there.
 //!
-//! Most programs use a dozen of the sixty classes. A bin is a record of its own, so that the few there are lie
-//! together with what else their threads touch, instead of each on its place in a table of four pages. Once
-//! made, a bin stays. It is made under the lock of the arenas (`table`), which a fork holds: its child
-//! knows all the bins whose locks there are.
+//! Most programs use a dozen of the sixty classes. A bin is a record of its own, so that the few
+//! there are lie together with what else their threads touch, instead of each on its place in a
+//! table of four pages. Once made, a bin stays. It is made under the lock of the arenas (`table`),
+//! which a fork holds: its child knows all the bins whose locks there are.
 
 use super::bin::Bin;
 use super::table;
@@ -39,7 +39,8 @@ impl Bins {
             return Some(bin);
         }
         let bin: *mut Bin = meta::take(size_of::<Bin>())?.as_ptr().cast();
-        // SAFETY: a record as long as a bin, aligned to a cache line as a bin is, and nobody else's.
+        // SAFETY: a record as long as a bin, aligned to a cache line as a bin is, and nobody
+        // else's.
         unsafe { bin.write(Bin::new()) };
         self.0[class.index()].store(bin, Ordering::Release);
         // SAFETY: initialised, and never given back.

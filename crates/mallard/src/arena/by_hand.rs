@@ -2,9 +2,9 @@
 //!
 //! Such an arena has a page heap of its own, and its blocks lie nowhere else: not in the pages of
 //! another page heap, and not in the store of another arena. So all of them can be found by walking
-//! over its pages, and be discarded at once, whoever holds them; what thread caches hold of them its
-//! owner has flushed before. The record of a destroyed arena, with its number and its page heap, serves
-//! the next that is made.
+//! over its pages, and be discarded at once, whoever holds them; what thread caches hold of them
+//! its owner has flushed before. The record of a destroyed arena, with its number and its page
+//! heap, serves the next that is made.
 //!
 //! A program without such arenas pays one load of a flag where a cache gives a batch back.
 
@@ -51,7 +51,8 @@ pub fn destroyed() -> usize {
     DESTROYED.load(Ordering::Relaxed)
 }
 
-/// In the child of a fork: who had blocks of an arena in hand is not there, and what it had is lost.
+/// In the child of a fork: who had blocks of an arena in hand is not there, and what it had is
+/// lost.
 pub fn after_fork() {
     table::records().for_each(|arena| arena.in_hand.after_fork());
 }
@@ -62,8 +63,8 @@ pub fn are_any() -> bool {
     fallback::are_others()
 }
 
-/// Makes an arena, with these hooks unless there are none. None when memory is out or there are as many
-/// as there can be.
+/// Makes an arena, with these hooks unless there are none. None when memory is out or there are as
+/// many as there can be.
 ///
 /// # Safety
 /// As for [`Arena::set_hooks`].
@@ -116,8 +117,8 @@ fn create_for(life: Life) -> Option<&'static Arena> {
     made
 }
 
-/// Frees those of the blocks that are of [`fallback`], and tells which are left. A thread's cache has
-/// such a block when it was freed by its size.
+/// Frees those of the blocks that are of [`fallback`], and tells which are left. A thread's cache
+/// has such a block when it was freed by its size.
 #[cold]
 #[inline(never)]
 pub(super) fn part_with_fallback(blocks: &mut [usize]) -> &mut [usize] {
@@ -173,8 +174,8 @@ impl Arena {
                 && table::record(owner as usize).is_some_and(|owner| !owner.is_by_hand())
     }
 
-    /// Gives those of the blocks that may not lie in a store of this arena back to their owners, and
-    /// tells which are left.
+    /// Gives those of the blocks that may not lie in a store of this arena back to their owners,
+    /// and tells which are left.
     #[cold]
     pub(super) fn part_with_strangers<'a>(
         &self,
@@ -196,8 +197,8 @@ impl Arena {
         ours
     }
 
-    /// Discards all blocks of an arena made by hand; its pages are free then. Nobody may use a block of
-    /// it any more, allocate from it meanwhile, or have one in a cache.
+    /// Discards all blocks of an arena made by hand; its pages are free then. Nobody may use a
+    /// block of it any more, allocate from it meanwhile, or have one in a cache.
     pub fn reset(&self) {
         debug_assert!(self.is_by_hand());
         let _in_hand = self.in_hand.raise(true);
@@ -212,7 +213,8 @@ impl Arena {
             let pages = match region.record_of(at) {
                 // Free, on its way to the system, or inside a block that is.
                 PageRecord::None => return PAGE,
-                // SAFETY: the page map says that the slab is there, and no bin knows of it any more.
+                // SAFETY: the page map says that the slab is there, and no bin knows of it any
+                // more.
                 PageRecord::Slab(record) => unsafe { Slab::discard(record) },
                 PageRecord::Large { line, .. } => large::forget(at + line * LINE).1,
             };
@@ -222,8 +224,8 @@ impl Arena {
         row.free();
     }
 
-    /// Ends the arena, unless a thread is in it or another ends it: the page heap gives up all that it
-    /// holds, and the number is free for the next. Tells whether it did. All that holds for
+    /// Ends the arena, unless a thread is in it or another ends it: the page heap gives up all that
+    /// it holds, and the number is free for the next. Tells whether it did. All that holds for
     /// [`Arena::reset`] does. `last` is called before the number can be another's.
     pub fn destroy_then(&self, last: impl FnOnce(&Arena)) -> bool {
         {

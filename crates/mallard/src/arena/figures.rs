@@ -1,7 +1,8 @@
 //! What an arena tells the statistics.
 //!
-//! Bins are read one by one, each under its lock; large blocks' counts are atomics. While other threads
-//! run, figures of several bins are of slightly different moments; those of one bin belong together.
+//! Bins are read one by one, each under its lock; large blocks' counts are atomics. While other
+//! threads run, figures of several bins are of slightly different moments; those of one bin belong
+//! together.
 
 use super::bin::Bin;
 use super::{Arena, BinCounts, large};
@@ -49,7 +50,8 @@ impl Arena {
         }
     }
 
-    /// Calls `f` with the blocks in a store, some at a time: threads that want the lock do not wait for all of it.
+    /// Calls `f` with the blocks in a store, some at a time: threads that want the lock do not wait
+    /// for all of it.
     fn each_stored(bin: &Bin, mut f: impl FnMut(usize)) {
         let (mut seen, mut some) = (0, [0; 64]);
         loop {

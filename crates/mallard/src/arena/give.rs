@@ -1,7 +1,8 @@
 //! Blocks on their way back to where they came from, past all stores.
 //!
-//! Regions go to the bins of the arenas that own their slabs (`bin`, `slab`), many under one lock; blocks of whole
-//! pages to the page heap (`large`). Whose a region is the page map alone says: nothing is read of a block.
+//! Regions go to the bins of the arenas that own their slabs (`bin`, `slab`), many under one lock;
+//! blocks of whole pages to the page heap (`large`). Whose a region is the page map alone says:
+//! nothing is read of a block.
 
 use super::slab::Slab;
 use super::{large, older, record};
@@ -27,21 +28,24 @@ pub(super) fn give_back(class: Class, blocks: &mut [usize]) {
         let (done, retired) = give_back_group(class, &rest[..rest.len().min(GROUP)]);
         rest = &rest[done..];
         if let Some(slab) = retired {
-            // SAFETY: empty, in no list of a bin, and out of its bin, as those that it leads to; every block of them
-            // was in this group or given before, so nobody refers to them.
+            // SAFETY: empty, in no list of a bin, and out of its bin, as those that it leads to;
+            // every block of them was in this group or given before, so nobody refers to them.
             unsafe { slab.unmake_row() };
         }
     }
 }
 
 /// Blocks handled together: all their slab records are looked up first, so that the processor has
-/// many of these loads under way at once. What is noted of them is on the stack of the program's thread.
+/// many of these loads under way at once. What is noted of them is on the stack of the program's
+/// thread.
 const GROUP: usize = 128;
 
-/// A group's blocks, parted into stretches: neighbours that are regions of one slab. Blocks that are freed together often
-/// lie together. It is kept short, because it is on the stack of the program's thread.
+/// A group's blocks, parted into stretches: neighbours that are regions of one slab. Blocks that
+/// are freed together often lie together. It is kept short, because it is on the stack of the
+/// program's thread.
 struct Stretches {
-    /// The record of the first one's slab, and how far behind it those of all are: a group ends before one that is too far.
+    /// The record of the first one's slab, and how far behind it those of all are: a group ends
+    /// before one that is too far.
     first: usize,
     slabs: [MaybeUninit<i32>; GROUP],
     /// Where in the group each begins, and how many blocks it has.
@@ -51,8 +55,8 @@ struct Stretches {
 const _: () = assert!(GROUP <= u8::MAX as usize);
 
 impl Stretches {
-    /// What the arrays hold at first does not matter, and to write it all would cost more than to look
-    /// up a few blocks.
+    /// What the arrays hold at first does not matter, and to write it all would cost more than to
+    /// look up a few blocks.
     #[inline(always)]
     fn room() -> Stretches {
         Stretches {
@@ -69,8 +73,8 @@ impl Stretches {
         i32::try_from(bytes / LINE as isize).ok()
     }
 
-    /// Parts blocks of a class, a group at most and one at least; tells into how many stretches, and how many blocks
-    /// they have.
+    /// Parts blocks of a class, a group at most and one at least; tells into how many stretches,
+    /// and how many blocks they have.
     #[inline(always)]
     fn part(&mut self, class: Class, blocks: &[usize]) -> (usize, usize) {
         let [first, rest @ ..] = blocks else {
@@ -139,8 +143,8 @@ impl Stretches {
     }
 }
 
-/// Gives back a group or the first blocks of it; tells how many, and of the slabs that are to be unmade, once what this took
-/// of the stack is free again.
+/// Gives back a group or the first blocks of it; tells how many, and of the slabs that are to be
+/// unmade, once what this took of the stack is free again.
 #[inline(never)]
 fn give_back_group(class: Class, blocks: &[usize]) -> (usize, Option<&'static Slab>) {
     let mut stretches = Stretches::room();
@@ -152,8 +156,8 @@ fn give_back_group(class: Class, blocks: &[usize]) -> (usize, Option<&'static Sl
     (done, retired)
 }
 
-/// Gives back those of the first stretches that are of the first one's arena, under one lock; moves the others to the
-/// front and tells how many they are. Slabs that are to be unmade join a list.
+/// Gives back those of the first stretches that are of the first one's arena, under one lock; moves
+/// the others to the front and tells how many they are. Slabs that are to be unmade join a list.
 #[inline(never)]
 fn give_back_to_owner(
     class: Class,

@@ -1,10 +1,11 @@
 //! Which arena's store takes a batch of blocks that a cache gives back.
 //!
-//! A thread that frees what another allocates is the end of a pipe: in the store of its own arena nobody
-//! asks for these blocks, it overflows, and they go back to their slabs one by one. Where there are
-//! several arenas, a batch of another's blocks goes to that one's store instead, in which their thread finds
-//! them, as it would if both shared an arena. The first and the last block stand for the batch: a stack is
-//! mostly full of one pipe's blocks, and in which store a block lies is never wrong, only of less use.
+//! A thread that frees what another allocates is the end of a pipe: in the store of its own arena
+//! nobody asks for these blocks, it overflows, and they go back to their slabs one by one. Where
+//! there are several arenas, a batch of another's blocks goes to that one's store instead, in which
+//! their thread finds them, as it would if both shared an arena. The first and the last block stand
+//! for the batch: a stack is mostly full of one pipe's blocks, and in which store a block lies is
+//! never wrong, only of less use.
 
 use super::table::{existing, several};
 use super::{Arena, Slab};
@@ -31,8 +32,8 @@ impl Arena {
         if owner == self.index || owner != Slab::of(*last, class).arena() {
             return self;
         }
-        // An arena made by hand takes its own blocks alone, and what it has may be discarded. And in one
-        // that all threads have left nobody asks.
+        // An arena made by hand takes its own blocks alone, and what it has may be discarded. And
+        // in one that all threads have left nobody asks.
         let asks = |a: &&Arena| {
             !a.is_by_hand() && !self.is_by_hand() && a.threads.load(Ordering::Relaxed) > 0
         };

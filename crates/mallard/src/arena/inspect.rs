@@ -1,4 +1,5 @@
-//! What is beside a block: of its slab and of its bin, for a program that moves blocks out of sparse slabs.
+//! What is beside a block: of its slab and of its bin, for a program that moves blocks out of
+//! sparse slabs.
 
 use super::Slab;
 use super::table;
@@ -9,7 +10,8 @@ use crate::space::region::PageRecord;
 /// What an address lies in: a slab, with what its bin has, or a large block that begins there.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Around {
-    /// The slab that the next block of this class and arena comes from; 0 where all are full, and of large blocks.
+    /// The slab that the next block of this class and arena comes from; 0 where all are full, and
+    /// of large blocks.
     pub next_slab: usize,
     /// Regions that are free, and regions. Those of blocks in caches and stores are not free.
     pub free: usize,

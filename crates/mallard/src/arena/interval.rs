@@ -1,8 +1,9 @@
 //! Bytes handed out, for a report every so many of them (the option `stats_interval`).
 //!
-//! They are counted where caches fill up and where a block comes past the caches, in whole batches; what a
-//! cache hands out again without coming back is not. Who finds a report due makes it once it holds no
-//! lock (`api::interval`). Where the option is off this is a load and a comparison for a batch.
+//! They are counted where caches fill up and where a block comes past the caches, in whole batches;
+//! what a cache hands out again without coming back is not. Who finds a report due makes it once it
+//! holds no lock (`api::interval`). Where the option is off this is a load and a comparison for a
+//! batch.
 
 use crate::sys::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -5,9 +5,9 @@
 //! to [`CACHED_MAX`]. Beyond, an option has them end with the last page that is needed. Blocks of a
 //! chunk or more are moved by remapping their pages.
 //!
-//! Blocks of up to [`MEDIUM_MAX`] bytes begin some lines into a page if they need not begin with one,
-//! each some others ([`spread`]), and have a page more: else what programs keep at the beginning of their buffers were all in one set
-//! of the processor's first cache.
+//! Blocks of up to [`MEDIUM_MAX`] bytes begin some lines into a page if they need not begin with
+//! one, each some others ([`spread`]), and have a page more: else what programs keep at the
+//! beginning of their buffers were all in one set of the processor's first cache.
 
 use super::{Arena, oversize};
 use crate::class::{CACHED_MAX, Class, LARGE_CLASSES, LINE, MEDIUM_MAX, PAGE, SLAB_MAX};
@@ -39,18 +39,19 @@ static WHOLE_PAGES: AtomicBool = AtomicBool::new(false);
 /// Whether blocks begin at various lines of their pages: an option.
 static SPREAD: AtomicBool = AtomicBool::new(true);
 
-/// Sets whether blocks that caches do not hold are as long as whole pages, or as their class; and whether
-/// those that threads keep begin at various lines of their pages.
+/// Sets whether blocks that caches do not hold are as long as whole pages, or as their class; and
+/// whether those that threads keep begin at various lines of their pages.
 pub fn configure(whole_pages: bool, spread: bool) {
     WHOLE_PAGES.store(whole_pages, Ordering::Relaxed);
     settle!(SPREAD, spread);
 }
 
-/// Lines that blocks begin at: a prime number, so that runs of any length have different ones one behind the
-/// other, and less than a page has.
+/// Lines that blocks begin at: a prime number, so that runs of any length have different ones one
+/// behind the other, and less than a page has.
 const LINES: usize = 61;
 
-/// The line of its first page that the block in the run at this address begins with: not the page's first.
+/// The line of its first page that the block in the run at this address begins with: not the page's
+/// first.
 fn spread(run: usize) -> usize {
     1 + run / PAGE % LINES
 }
@@ -153,8 +154,8 @@ fn count_freed(arena: u16, pages: usize, spread: usize) {
     }
 }
 
-/// A block of so many pages at a multiple of `align` bytes, where that is more than [`LINE`], of fresh memory where
-/// there is none that fits.
+/// A block of so many pages at a multiple of `align` bytes, where that is more than [`LINE`], of
+/// fresh memory where there is none that fits.
 pub fn alloc(pages: impl Into<Pages>, align: usize, arena: u16) -> Option<Run> {
     alloc_fit(pages.into(), align, arena, true)
 }
@@ -176,8 +177,8 @@ pub fn alloc_fit(pages: Pages, align: usize, arena: u16, zeroed: bool) -> Option
     Some(run)
 }
 
-/// The arena with this number. A block that no arena counts would be counted when it is freed: the first large
-/// block of a program may come before any thread has a cache, and so before its arena.
+/// The arena with this number. A block that no arena counts would be counted when it is freed: the
+/// first large block of a program may come before any thread has a cache, and so before its arena.
 #[inline(always)]
 fn home_of(arena: u16) -> Option<&'static Arena> {
     let index = arena as usize;
@@ -228,8 +229,8 @@ pub fn check_free(p: usize) {
     find(p, "free");
 }
 
-/// The large block at `p`: its region, its pages and its arena; ends the process when there is none, and says what
-/// it was looked for.
+/// The large block at `p`: its region, its pages and its arena; ends the process when there is
+/// none, and says what it was looked for.
 fn find(p: usize, purpose: &str) -> (&'static Region, usize, u16) {
     if let Some(region) = Region::find(p)
         && let PageRecord::Large { pages, arena, line } = region.record_of(p)
@@ -251,7 +252,8 @@ fn run_of(p: usize, pages: usize) -> (usize, usize) {
     (p - into, pages + (into > 0) as usize)
 }
 
-/// Takes the block out of the page map; what is left to do is to free its run: where that is and how many pages it has.
+/// Takes the block out of the page map; what is left to do is to free its run: where that is and
+/// how many pages it has.
 pub fn forget(p: usize) -> (usize, usize) {
     let (region, pages, arena) = find(p, "free");
     region.describe(p, 1, Class::NONE, PageRecord::None);
@@ -304,11 +306,11 @@ pub fn resize_in_place(p: usize, pages: impl Into<Pages>, zero: bool, reach: Rea
 }
 
 /// Moves the block's contents to a new block of so many pages by remapping, frees the old one and
-/// gives the new one's address. None when the block is small enough to copy, when memory is out or when
-/// the system cannot remap: the old block is then as it was.
+/// gives the new one's address. None when the block is small enough to copy, when memory is out or
+/// when the system cannot remap: the old block is then as it was.
 ///
-/// The whole chunks of the block move in one call where they are one mapping, else a chunk at a time. What is left is
-/// copied. With `zero`, what the block grows by is cleared.
+/// The whole chunks of the block move in one call where they are one mapping, else a chunk at a
+/// time. What is left is copied. With `zero`, what the block grows by is cleared.
 #[inline(always)]
 pub fn relocate(p: usize, pages: impl Into<Pages>, zero: bool) -> Option<usize> {
     let pages = pages.into();

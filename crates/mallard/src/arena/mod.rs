@@ -1,15 +1,17 @@
 //! Arenas: where thread caches fill up and give back.
 //!
 //! An arena has a bin for each class that a cache can hold. Threads are spread over the arenas so
-//! that few meet at a lock. `bin` holds one class's slabs (`slab`) and its transfer store (`store`);
-//! whose blocks a thread had better get of them, `traffic` tells; `give` has blocks go back to the slabs that they are of; `large` are blocks that no bin serves. `figures` is what an arena tells the statistics, `interval` counts for
-//! reports; `subrelease` has memory go back of slabs that are partly used. `table` knows which arenas there are, and gives a thread
-//! its own: an automatic arena is made when its first thread arrives and lives for ever; those of
-//! `by_hand` are made and destroyed as the program asks.
+//! that few meet at a lock. `bin` holds one class's slabs (`slab`) and its transfer store
+//! (`store`); whose blocks a thread had better get of them, `traffic` tells; `give` has blocks go
+//! back to the slabs that they are of; `large` are blocks that no bin serves. `figures` is what an
+//! arena tells the statistics, `interval` counts for reports; `subrelease` has memory go back of
+//! slabs that are partly used. `table` knows which arenas there are, and gives a thread its own: an
+//! automatic arena is made when its first thread arrives and lives for ever; those of `by_hand` are
+//! made and destroyed as the program asks.
 //!
-//! A block freed by a thread of another arena goes into a store, mostly of the arena that it came from
-//! (`home`), and to its slab's bin only when the store overflows or drains: memory wanders to where it is
-//! used. To and from arenas made by hand it does not.
+//! A block freed by a thread of another arena goes into a store, mostly of the arena that it came
+//! from (`home`), and to its slab's bin only when the store overflows or drains: memory wanders to
+//! where it is used. To and from arenas made by hand it does not.
 
 mod bin;
 mod bins;
@@ -56,9 +58,9 @@ pub struct Arena {
     heap: AtomicPtr<PageHeap>,
     /// What it is for ([`by_hand::Life`]).
     life: AtomicU8,
-    /// Of one made by hand, who gives back what lies idle there without being in it, or discards it: one at a time, since
-    /// blocks and slabs that the one has in hand, and neither a bin nor a block's owner knows of, the other would give
-    /// back too.
+    /// Of one made by hand, who gives back what lies idle there without being in it, or discards
+    /// it: one at a time, since blocks and slabs that the one has in hand, and neither a bin nor a
+    /// block's owner knows of, the other would give back too.
     in_hand: hooks::Flag,
     threads: AtomicU32,
     settings: settings::Settings,
@@ -86,7 +88,8 @@ pub fn has_any_idle() -> bool {
 ///
 /// An arena made by hand that is just being discarded is passed over, as if it had something.
 pub fn drain(all: bool) -> bool {
-    // Blocks of one arena's slabs lie in another's store: spare slabs go when all stores have given.
+    // Blocks of one arena's slabs lie in another's store: spare slabs go when all stores have
+    // given.
     let mine = || made().filter(|a| !a.is_by_hand());
     let any = mine().fold(false, |any, a| a.drain_stores(all) | any);
     let any = mine().fold(any, |any, a| a.drain_spares(all) | any);
@@ -105,26 +108,28 @@ fn drain_by_hand(all: bool) -> bool {
         })
 }
 
-/// A class that fills so many slabs and needs another will fill that too, so that its small pages had
-/// better come at once; and if it will not, they are a small part of what the class has.
+/// A class that fills so many slabs and needs another will fill that too, so that its small pages
+/// had better come at once; and if it will not, they are a small part of what the class has.
 const GROWING: u32 = 8;
 
-/// A class that has many slabs gets a row of them at a time, one right behind the other: who walks what it allocated
-/// in order then changes from one row to the next less often, and the processor, which sees in advance what
-/// is read one after the other, has to begin anew less often. A row has one slab for each so many of its class.
+/// A class that has many slabs gets a row of them at a time, one right behind the other: who walks
+/// what it allocated in order then changes from one row to the next less often, and the processor,
+/// which sees in advance what is read one after the other, has to begin anew less often. A row has
+/// one slab for each so many of its class.
 const SLABS_FOR_ONE: u32 = 16;
 /// What a row is at most, in pages.
 const ROW: usize = 64;
 
-/// Pages that were new to the process when an arena got them, and how many of them are a reason to see
-/// what the stores hold.
+/// Pages that were new to the process when an arena got them, and how many of them are a reason to
+/// see what the stores hold.
 static NEW_PAGES: AtomicUsize = AtomicUsize::new(0);
 const GROWTH: usize = 128;
 
 /// Times that slabs were made because nothing else had room.
 static SLABS_MADE: AtomicUsize = AtomicUsize::new(0);
 
-/// A number that changes when slabs are made because nothing else has room for what a thread asks for.
+/// A number that changes when slabs are made because nothing else has room for what a thread asks
+/// for.
 #[inline]
 pub fn slabs_made() -> usize {
     SLABS_MADE.load(Ordering::Relaxed)
@@ -240,8 +245,8 @@ impl Arena {
         n
     }
 
-    /// How many slabs a class that has so many gets at a time. An arena made by hand may be reset while a spare slab of
-    /// it is on its way back: one at most.
+    /// How many slabs a class that has so many gets at a time. An arena made by hand may be reset
+    /// while a spare slab of it is on its way back: one at most.
     fn row_of(&self, class: Class, slabs: u32) -> usize {
         if self.is_by_hand() {
             return 1;
@@ -261,13 +266,14 @@ impl Arena {
         SLABS_MADE.fetch_add(1, Ordering::Relaxed);
         let count = slab.row().count();
         let new_pages = slab.new_pages() * count;
-        // The first alone: nobody is to have the others, nor give them back, while their pages come.
+        // The first alone: nobody is to have the others, nor give them back, while their pages
+        // come.
         let mut others = slab.next.take();
         let mut b = bin.0.lock();
         let unused = b.adopt(slab);
         let n = b.take_regions(out);
-        // Some of its regions are the caller's, unless another thread's slab had room: then it may be
-        // unmade as soon as the lock is free.
+        // Some of its regions are the caller's, unless another thread's slab had room: then it may
+        // be unmade as soon as the lock is free.
         let is_wanted = !slab.is_empty();
         let fill = b.counts.slabs > GROWING && is_wanted;
         drop(b);
@@ -282,8 +288,8 @@ impl Arena {
         }
         // Another thread made some at the same time.
         for row in [unused, others].into_iter().flatten() {
-            // SAFETY: spare slabs are empty and in no list, and these have been taken out of their bin, or were
-            // never in it.
+            // SAFETY: spare slabs are empty and in no list, and these have been taken out of their
+            // bin, or were never in it.
             unsafe { row.unmake_row() };
         }
         out[..n].reverse();
@@ -293,9 +299,9 @@ impl Arena {
         n
     }
 
-    /// So many pages of memory that the process did not have before were given to this arena. From time
-    /// to time its stores then give up the blocks of whole pages that nobody asked for since the last:
-    /// a program that grows wants their pages elsewhere.
+    /// So many pages of memory that the process did not have before were given to this arena. From
+    /// time to time its stores then give up the blocks of whole pages that nobody asked for since
+    /// the last: a program that grows wants their pages elsewhere.
     fn grew(&self, pages: usize) {
         let before = NEW_PAGES.fetch_add(pages, Ordering::Relaxed);
         if before / GROWTH != (before + pages) / GROWTH && store::holds_runs() {
@@ -317,8 +323,8 @@ impl Arena {
         b.store.take_aligned(class, align)
     }
 
-    /// New blocks of whole pages: of the longer ones a single one, since pages that lie on a stack are not there for
-    /// blocks of other classes.
+    /// New blocks of whole pages: of the longer ones a single one, since pages that lie on a stack
+    /// are not there for blocks of other classes.
     fn fill_runs(&self, class: Class, fit: Fit, out: &mut [usize]) -> usize {
         let most = match class.size() > MEDIUM_MAX {
             true => 1,
@@ -363,9 +369,9 @@ impl Arena {
         }
     }
 
-    /// Takes back blocks of a class that their thread has no use for any more. Where no other thread
-    /// seems to have one either, nothing of the class stays but what is in use: a block in the store
-    /// would keep a slab from becoming empty, and a slab a chunk from becoming whole.
+    /// Takes back blocks of a class that their thread has no use for any more. Where no other
+    /// thread seems to have one either, nothing of the class stays but what is in use: a block in
+    /// the store would keep a slab from becoming empty, and a slab a chunk from becoming whole.
     pub fn retire(&self, class: Class, blocks: &mut [usize]) {
         if self.passes_on(class) {
             return self.flush(class, blocks);
@@ -381,8 +387,8 @@ impl Arena {
         bin.is_some_and(|bin| bin.0.lock().store.is_shared())
     }
 
-    /// Has the stores give idle blocks, or all, back to slabs and page heap. Tells whether there was
-    /// anything to give, now or later.
+    /// Has the stores give idle blocks, or all, back to slabs and page heap. Tells whether there
+    /// was anything to give, now or later.
     fn drain_stores(&self, all: bool) -> bool {
         Class::cachable().fold(false, |any, class| self.drain_bin(class, all) | any)
     }
@@ -394,8 +400,8 @@ impl Arena {
         Class::cachable().fold(false, |any, class| self.drain_spare(class, all) | any)
     }
 
-    /// Gives up a bin's spare slabs, if nobody wanted one since the last time, or at any rate; tells
-    /// whether it had any to give, now or later.
+    /// Gives up a bin's spare slabs, if nobody wanted one since the last time, or at any rate;
+    /// tells whether it had any to give, now or later.
     #[cold]
     #[inline(never)]
     fn drain_spare(&self, class: Class, all: bool) -> bool {

@@ -1,8 +1,9 @@
 //! Blocks on a tailored class's stack that are older than the class.
 //!
-//! A program that frees by the size it asked for leads to the class that a request of this size is of now. A block that
-//! it got before that class was tailored is of the class that it was cut from, and may be handed out again
-//! from where it lies, since it is larger. When it is given back it goes to the slab that it is of.
+//! A program that frees by the size it asked for leads to the class that a request of this size is
+//! of now. A block that it got before that class was tailored is of the class that it was cut from,
+//! and may be handed out again from where it lies, since it is larger. When it is given back it
+//! goes to the slab that it is of.
 
 use crate::class::Class;
 use crate::space::Region;
@@ -20,8 +21,8 @@ pub fn class_of(p: usize, filed: Class) -> Class {
     }
 }
 
-/// Gives back those of the blocks filed under a tailored class that are of the class which that was cut from, and tells
-/// which are left.
+/// Gives back those of the blocks filed under a tailored class that are of the class which that was
+/// cut from, and tells which are left.
 #[cold]
 #[inline(never)]
 pub(super) fn give_back(filed: Class, blocks: &mut [usize]) -> &mut [usize] {

@@ -1,9 +1,10 @@
 //! The arena of oversize requests: the option `oversize_threshold`.
 //!
-//! Requests from a size on get an arena with a page heap of its own, as those made by hand have, but
-//! made by the first of them and never destroyed. Requests of threads that the program put into an
-//! arena made by hand stay there. What is freed goes back to the system at once, as in jemalloc,
-//! unless a background thread is sure to see to it: such blocks are few and seldom wanted again soon.
+//! Requests from a size on get an arena with a page heap of its own, as those made by hand have,
+//! but made by the first of them and never destroyed. Requests of threads that the program put into
+//! an arena made by hand stay there. What is freed goes back to the system at once, as in jemalloc,
+//! unless a background thread is sure to see to it: such blocks are few and seldom wanted again
+//! soon.
 //!
 //! There is none by default: all arenas of a node share one page heap, in which long runs are whole
 //! chunks, so that large blocks do not lie among small ones in any case.
@@ -54,8 +55,8 @@ impl Arena {
     }
 }
 
-/// Sets from which size on requests are oversize, 0 for none, and whether what is freed of them goes
-/// back at once where it would decay otherwise. What caches hold is never oversize.
+/// Sets from which size on requests are oversize, 0 for none, and whether what is freed of them
+/// goes back at once where it would decay otherwise. What caches hold is never oversize.
 pub fn configure(threshold: usize, at_once: bool) {
     let least = match threshold {
         0 => usize::MAX,

@@ -1,8 +1,8 @@
 //! Arenas of CPUs: the option `percpu_arena`.
 //!
-//! Threads are not spread over the arenas then; a thread is in the arena of the CPU, or of the core,
-//! that it runs on. That changes as the kernel moves it, so its cache looks at each of its slow events.
-//! Threads that the program has put into an arena made by hand stay there.
+//! Threads are not spread over the arenas then; a thread is in the arena of the CPU, or of the
+//! core, that it runs on. That changes as the kernel moves it, so its cache looks at each of its
+//! slow events. Threads that the program has put into an arena made by hand stay there.
 
 use super::table::{self, MOST};
 use super::{Arena, by_hand::Life};
@@ -25,8 +25,8 @@ static CPUS: AtomicUsize = AtomicUsize::new(1);
 /// The arena of each CPU.
 static OF_CPU: [AtomicU16; MOST] = [const { AtomicU16::new(0) }; MOST];
 
-/// Gives arenas to CPUs or cores, or to neither; tells how many that takes. None when a thread's CPU
-/// cannot be told.
+/// Gives arenas to CPUs or cores, or to neither; tells how many that takes. None when a thread's
+/// CPU cannot be told.
 pub fn configure(each: Option<Each>) -> Option<usize> {
     let Some(each) = each else {
         ARENAS.store(0, Ordering::Relaxed);
@@ -80,8 +80,8 @@ pub fn here() -> Option<usize> {
     Some(OF_CPU[cpu].load(Ordering::Relaxed) as usize)
 }
 
-/// Counts the calling thread into the arena of this number, which is one of a CPU. None when memory is
-/// out.
+/// Counts the calling thread into the arena of this number, which is one of a CPU. None when memory
+/// is out.
 #[cold]
 #[inline(never)]
 pub fn enter(index: usize) -> Option<&'static Arena> {

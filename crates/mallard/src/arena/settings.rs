@@ -148,7 +148,8 @@ impl Arena {
         self.heap().purge_due();
     }
 
-    /// Returns all free memory of its page heap, of its stores, and of its slabs. Tells whether any went back.
+    /// Returns all free memory of its page heap, of its stores, and of its slabs. Tells whether any
+    /// went back.
     pub fn purge(&self) -> bool {
         {
             let _in_hand = self.is_by_hand().then(|| self.in_hand.raise(true));
@@ -163,11 +164,13 @@ impl Arena {
         self.heap().hooks()
     }
 
-    /// Has new memory come from these hooks, and what hooks have lent so far be theirs; an automatic arena
-    /// gets a page heap of its own for that. Tells the hooks from before; none when memory is out.
+    /// Has new memory come from these hooks, and what hooks have lent so far be theirs; an
+    /// automatic arena gets a page heap of its own for that. Tells the hooks from before; none when
+    /// memory is out.
     ///
     /// # Safety
-    /// The table stays as long as the arena has memory, and its hooks do what is documented of them.
+    /// The table stays as long as the arena has memory, and its hooks do what is documented of
+    /// them.
     pub unsafe fn set_hooks(&self, table: *mut ExtentHooks) -> Option<*mut ExtentHooks> {
         let heaps = heap::making();
         let shared = self.heap();

@@ -33,8 +33,8 @@ pub fn bytes() -> usize {
 /// Steps of fullness that a bin's lists distinguish.
 pub const LEVELS: usize = 8;
 
-/// Behind the record lies the bitmap, one bit per region, set when it is free. Record and bitmap begin
-/// in a cache line, so that a slab of up to 128 regions is given back to in that line alone.
+/// Behind the record lies the bitmap, one bit per region, set when it is free. Record and bitmap
+/// begin in a cache line, so that a slab of up to 128 regions is given back to in that line alone.
 #[repr(C)]
 pub struct Slab {
     addr: usize,
@@ -97,7 +97,8 @@ pub const WORDS: usize = Class::MOST_REGIONS.div_ceil(64);
 /// The value of `level` of a slab in no list.
 pub const NO_LEVEL: u8 = u8::MAX;
 
-/// Gives back pages that there is no memory for a record of: apart from the code that every program has.
+/// Gives back pages that there is no memory for a record of: apart from the code that every program
+/// has.
 #[cold]
 #[inline(never)]
 fn give_up(addr: usize, pages: usize) {
@@ -116,9 +117,9 @@ impl Slab {
         Self::make_row(class, arena, 1)
     }
 
-    /// New slabs with all regions free, entered in the page map, one right behind the other, as many as there
-    /// is room for where one would have been made, `most` at most: the first, which leads to the others by
-    /// `next`, from the lowest to the highest. None when memory is out.
+    /// New slabs with all regions free, entered in the page map, one right behind the other, as
+    /// many as there is room for where one would have been made, `most` at most: the first, which
+    /// leads to the others by `next`, from the lowest to the highest. None when memory is out.
     #[inline(never)]
     pub fn make_row(class: Class, arena: u16, most: usize) -> Option<&'static Slab> {
         let shape = class.shape();
@@ -199,9 +200,9 @@ impl Slab {
         }
     }
 
-    /// Brings the pages of a new slab that is going to be full soon, and of those behind it in its row, where they
-    /// would come one by one. Not where there are threads: the call keeps them from mapping memory meanwhile, and a row
-    /// of such calls does so for milliseconds.
+    /// Brings the pages of a new slab that is going to be full soon, and of those behind it in its
+    /// row, where they would come one by one. Not where there are threads: the call keeps them from
+    /// mapping memory meanwhile, and a row of such calls does so for milliseconds.
     pub fn fill(&self, count: usize) {
         if self.bare && !nodes::are_known() {
             mem::fill(self.addr, count * self.shape.pages as usize * PAGE);
@@ -249,8 +250,8 @@ impl Slab {
     /// Discards a slab with all its regions: what is left to do is to free its pages, so many.
     ///
     /// # Safety
-    /// The page map says that the slab's record is at this address; no bin knows the slab, no one refers
-    /// to it, and nobody uses its regions.
+    /// The page map says that the slab's record is at this address; no bin knows the slab, no one
+    /// refers to it, and nobody uses its regions.
     pub unsafe fn discard(record: usize) -> usize {
         let slab = Slab::at(record);
         let (addr, shape) = (slab.addr, slab.shape);
@@ -316,8 +317,8 @@ impl Slab {
     /// It was: the page map said so.
     pub unsafe fn arena_hint(at: usize) -> u16 {
         let slab = at as *const Slab;
-        // SAFETY: memory of records stays mapped for ever and readable. If the record was given back
-        // meanwhile, what is read is another record's, and the caller takes it for a hint.
+        // SAFETY: memory of records stays mapped for ever and readable. If the record was given
+        // back meanwhile, what is read is another record's, and the caller takes it for a hint.
         unsafe { (&raw const (*slab).arena).read_volatile() }
     }
 
@@ -327,8 +328,8 @@ impl Slab {
     /// As for [`Slab::arena_hint`].
     pub unsafe fn glimpse(at: usize) -> (Class, u16, u8) {
         let slab = at as *const Slab;
-        // SAFETY: as there; what another record has in these places is a class and a list as well: any
-        // bytes are.
+        // SAFETY: as there; what another record has in these places is a class and a list as well:
+        // any bytes are.
         unsafe {
             let class = (&raw const (*slab).class).read_volatile();
             let level = (&raw const (*slab).level).cast::<u8>().read_volatile();
@@ -395,8 +396,8 @@ impl Slab {
     fn word(&self, i: usize) -> &Cell<u64> {
         debug_assert!(i < self.words());
         let bitmap = core::ptr::from_ref(self).addr() + size_of::<Slab>();
-        // SAFETY: `make` put so many words behind the record, which lives as long as it; its address
-        // is known to the page map, so the integer leads to the whole of it.
+        // SAFETY: `make` put so many words behind the record, which lives as long as it; its
+        // address is known to the page map, so the integer leads to the whole of it.
         unsafe { &*(bitmap as *const Cell<u64>).add(i) }
     }
 
@@ -411,7 +412,8 @@ impl Slab {
             let mut bits = self.word(word).get();
             let base = self.addr + word * 64 * size;
             if bits | bits.wrapping_sub(1) == u64::MAX {
-                // All from the lowest on, as in a slab that is new: one is where the one before ends.
+                // All from the lowest on, as in a slab that is new: one is where the one before
+                // ends.
                 let first = bits.trailing_zeros() as usize;
                 let end = out.len().min(n + 64 - first);
                 let mut p = base + first * size;
@@ -444,8 +446,8 @@ impl Slab {
         self.shape.region_at(p - self.addr).is_some()
     }
 
-    /// Takes regions back, up to the first that cannot be; `shape` is the slab's own, which the caller has at hand for
-    /// many.
+    /// Takes regions back, up to the first that cannot be; `shape` is the slab's own, which the
+    /// caller has at hand for many.
     #[inline(always)]
     pub fn give(&self, shape: &SlabShape, blocks: &[usize]) -> Result<(), Misuse> {
         let given = match blocks {
@@ -486,8 +488,8 @@ impl Slab {
 
     /// The same of several; tells how many were taken back.
     ///
-    /// A word of the bitmap is kept at hand while blocks are in it: those that are freed together often lie together,
-    /// and each would wait for what was stored for the one before.
+    /// A word of the bitmap is kept at hand while blocks are in it: those that are freed together
+    /// often lie together, and each would wait for what was stored for the one before.
     #[inline(never)]
     fn give_several(&self, shape: &SlabShape, blocks: &[usize]) -> usize {
         let addr = self.addr;
@@ -551,8 +553,8 @@ impl Slab {
         (0..self.words()).for_each(|i| copy[i] = self.word(i).get());
     }
 
-    /// The pages of its chunk that are the slab's and that no region but free ones reaches into: whole
-    /// pages of the system.
+    /// The pages of its chunk that are the slab's and that no region but free ones reaches into:
+    /// whole pages of the system.
     pub fn bare_pages(&self, free: &[u64; WORDS]) -> Bits512 {
         let (size, regions) = (self.shape.size as usize, self.shape.regions as usize);
         let is_free = |i: usize| free[i / 64] & 1 << (i % 64) != 0;

@@ -3,8 +3,8 @@
 //! What a cache gives back is kept here as it came, an array of pointers, and the next cache that
 //! asks is served from it: two copies of a batch instead of a bit cleared and a bit set for every
 //! block. A store is bounded in bytes, and what has not been asked for during a while (a second, or
-//! [`LOOK`] batches that came) drains into the slabs ([`Store::idle`]), so that it cannot keep slabs
-//! from becoming empty.
+//! [`LOOK`] batches that came) drains into the slabs ([`Store::idle`]), so that it cannot keep
+//! slabs from becoming empty.
 
 use crate::class::{Class, MEDIUM_MAX};
 use crate::space::meta;
@@ -16,12 +16,13 @@ use core::ptr::NonNull;
 const SLAB_BYTES: usize = 256 * 1024;
 const RUN_BYTES: usize = 2 * 1024 * 1024;
 const LONG_BYTES: usize = 512 * 1024;
-/// Blocks of the larger ones in all stores together are no more than [`RUN_BYTES`], or one part in so
-/// many of the heap: there are many such classes, and pages that lie in one's store are not there for
-/// the others. Those above [`MEDIUM_MAX`], of which threads keep few or, beyond an option's limit, none themselves,
-/// spare a way to the page heap that is short beside what such a block costs to be written to:
-/// they are no more than [`LONG_BYTES`] or that part. They have that for themselves: what lies in the
-/// others' stores would send each of them to the page heap and back.
+/// Blocks of the larger ones in all stores together are no more than [`RUN_BYTES`], or one part in
+/// so many of the heap: there are many such classes, and pages that lie in one's store are not
+/// there for the others. Those above [`MEDIUM_MAX`], of which threads keep few or, beyond an
+/// option's limit, none themselves, spare a way to the page heap that is short beside what such a
+/// block costs to be written to: they are no more than [`LONG_BYTES`] or that part. They have that
+/// for themselves: what lies in the others' stores would send each of them to the page heap and
+/// back.
 const RUN_SHARE: usize = 16;
 /// Blocks that it holds at most.
 const MOST: usize = 2048;
@@ -43,8 +44,8 @@ pub fn bring_aligned_last(blocks: &mut [usize], align: usize) -> bool {
     found.is_some()
 }
 
-/// Blocks that a store holds that has not passed any from one thread to another for a while, and the
-/// looks that such a while takes.
+/// Blocks that a store holds that has not passed any from one thread to another for a while, and
+/// the looks that such a while takes.
 const LEAST: usize = 32;
 const SHARED_LOOKS: u8 = 4;
 
@@ -76,7 +77,8 @@ pub fn holds_runs() -> bool {
 const STEP: usize = 4;
 
 pub struct Store {
-    /// Array of `cap` addresses in metadata memory, made when first needed, and longer when more come.
+    /// Array of `cap` addresses in metadata memory, made when first needed, and longer when more
+    /// come.
     blocks: *mut usize,
     cap: u16,
     /// The most addresses that it is ever for; 0 before there is one.
@@ -191,7 +193,8 @@ impl Store {
         n.min((self.cap - self.len) as usize)
     }
 
-    /// Has the addresses lie in a longer array, for so many at least. Most stores never hold more than a few.
+    /// Has the addresses lie in a longer array, for so many at least. Most stores never hold more
+    /// than a few.
     #[cold]
     #[inline(never)]
     fn lengthen(&mut self, wanted: usize) {
@@ -207,8 +210,8 @@ impl Store {
         self.blocks = array.as_ptr().cast();
         self.cap = cap as u16;
         if let Some(before) = NonNull::new(blocks) {
-            // SAFETY: the addresses are in the old array, which is this store's alone and is given back with the size
-            // that it was taken with; the new one is longer.
+            // SAFETY: the addresses are in the old array, which is this store's alone and is given
+            // back with the size that it was taken with; the new one is longer.
             unsafe {
                 core::ptr::copy_nonoverlapping(blocks, self.blocks, self.len as usize);
                 meta::give(before.cast(), old * WORD);
@@ -259,10 +262,11 @@ impl Store {
     pub fn idle(&mut self, class: Class, out: &mut [usize], all: bool) -> usize {
         let unwanted = (if all { self.len } else { self.low }) as usize;
         let n = out.len().min(unwanted);
-        // The idle ones lie at the bottom. Those that lie highest go first, so that few blocks move down.
+        // The idle ones lie at the bottom. Those that lie highest go first, so that few blocks move
+        // down.
         let at = unwanted - n;
-        // SAFETY: `at + n` is at most `len`, which is at most `cap`; the ranges of the second call may
-        // overlap, and `copy` allows that.
+        // SAFETY: `at + n` is at most `len`, which is at most `cap`; the ranges of the second call
+        // may overlap, and `copy` allows that.
         unsafe {
             let from = self.blocks.add(at);
             core::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), n);
@@ -299,7 +303,8 @@ mod tests {
     use std::vec;
     use std::vec::Vec;
 
-    /// Stores of classes of whole pages, those that threads keep or longer ones, with the class of each.
+    /// Stores of classes of whole pages, those that threads keep or longer ones, with the class of
+    /// each.
     fn stores(long: bool) -> Vec<(Class, Store)> {
         let classes = (SLAB_CLASSES as u8 + 1..=CACHED_CLASSES as u8).map(Class);
         let of_kind = classes.filter(|class| (class.size() > MEDIUM_MAX) == long);

@@ -1,19 +1,19 @@
 //! Memory that goes back of slabs which are partly used.
 //!
-//! A slab becomes free with its last block. Where blocks were freed at random, most slabs keep a few, and
-//! with these all their pages. So once no region of a slab was taken or given for the time that dirty pages
-//! may stay, the memory behind pages that only free regions reach into goes back; the slab keeps the
-//! pages, and its regions can be taken as before.
+//! A slab becomes free with its last block. Where blocks were freed at random, most slabs keep a
+//! few, and with these all their pages. So once no region of a slab was taken or given for the time
+//! that dirty pages may stay, the memory behind pages that only free regions reach into goes back;
+//! the slab keeps the pages, and its regions can be taken as before.
 //!
-//! Chunk after chunk is looked at, from a mark that wanders ([`step`]): a whole pass takes half the decay
-//! time. What a pass finds untouched [`RIPE`] times has been so for one decay time to one and a
-//! half. A huge page is broken only where a good part of it would go back. The regions are taken out of their slab while the
-//! system is at work, and no bin's lock is held then. A slab that has been through is left
-//! alone until it is touched. Slabs of arenas that the program made, and memory that its hooks
-//! provide, stay as they are.
+//! Chunk after chunk is looked at, from a mark that wanders ([`step`]): a whole pass takes half the
+//! decay time. What a pass finds untouched [`RIPE`] times has been so for one decay time to one and
+//! a half. A huge page is broken only where a good part of it would go back. The regions are taken
+//! out of their slab while the system is at work, and no bin's lock is held then. A slab that has
+//! been through is left alone until it is touched. Slabs of arenas that the program made, and
+//! memory that its hooks provide, stay as they are.
 //!
-//! Who calls: the background thread where there is one, else threads at their slow events, one chunk at a time; and who asks
-//! for everything ([`all`]).
+//! Who calls: the background thread where there is one, else threads at their slow events, one
+//! chunk at a time; and who asks for everything ([`all`]).
 
 use super::slab::{Misuse, NO_LEVEL, Slab, WORDS};
 use super::{Arena, record};
@@ -85,7 +85,8 @@ pub fn step(now: u64, chunks: usize) -> Next {
     };
     if pass.rest.is_none() {
         let next_ms = now + (decay / 2).max(LEAST_MS);
-        // Most programs are over before anything could be ripe, and never have the code in memory that follows.
+        // Most programs are over before anything could be ripe, and never have the code in memory
+        // that follows.
         if now < *pass.next_ms.get_or_insert(next_ms) {
             return pass.next();
         }
@@ -109,7 +110,8 @@ pub fn all(arena: Option<u16>) -> bool {
 }
 
 impl Pass {
-    /// Before the first: there may be something to see. All zeros, which take no room in the library's file.
+    /// Before the first: there may be something to see. All zeros, which take no room in the
+    /// library's file.
     const FIRST: Pass = Pass {
         rest: None,
         next_ms: None,
@@ -117,7 +119,8 @@ impl Pass {
         ripe: [None; MOST],
     };
 
-    /// Looks at so many chunks more. Most programs are over before there is anything to see: apart from what they run.
+    /// Looks at so many chunks more. Most programs are over before there is anything to see: apart
+    /// from what they run.
     #[cold]
     #[inline(never)]
     fn go_on(&mut self, chunks: usize) -> Next {
@@ -287,7 +290,8 @@ impl Site {
         })
     }
 
-    /// Calls `f` with the slab under its bin's lock, if it is there still, with free and used regions.
+    /// Calls `f` with the slab under its bin's lock, if it is there still, with free and used
+    /// regions.
     fn visit(&self, f: impl FnOnce(&'static Slab)) {
         let Some(bin) = self.arena.bin(self.class) else {
             return;
@@ -298,9 +302,9 @@ impl Site {
         }
     }
 
-    /// The slab, for who holds the lock of the bin, if it is in one of the bin's lists: then it stays there. One
-    /// that is in none may be unmade at any moment, without that lock, and its record be
-    /// something else; but the page map forgets a slab before its record goes.
+    /// The slab, for who holds the lock of the bin, if it is in one of the bin's lists: then it
+    /// stays there. One that is in none may be unmade at any moment, without that lock, and its
+    /// record be something else; but the page map forgets a slab before its record goes.
     fn slab(&self) -> Option<&'static Slab> {
         let at = self.chunk.addr() + self.page as usize * PAGE;
         let is_there = || self.chunk.region().record_of(at) == PageRecord::Slab(self.record);
@@ -310,7 +314,8 @@ impl Site {
             fence(Ordering::Acquire);
             class == self.class && arena == self.arena.index() && level != NO_LEVEL
         };
-        // The second time because another slab may have come to the same pages with the same record.
+        // The second time because another slab may have come to the same pages with the same
+        // record.
         let stays = is_there() && is_filed() && is_there() && is_filed() && is_there();
         stays.then(|| Slab::at(self.record))
     }

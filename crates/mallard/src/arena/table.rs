@@ -1,8 +1,9 @@
 //! Which arenas there are, and which of them a thread joins.
 //!
-//! Automatic arenas come first, made in the order of their numbers as threads arrive; arenas made by
-//! hand (`by_hand`) have numbers from [`automatic`] on. No thread joins one of those unless it is told
-//! to. Records are never unmade: that of a destroyed arena waits for the next that is made by hand.
+//! Automatic arenas come first, made in the order of their numbers as threads arrive; arenas made
+//! by hand (`by_hand`) have numbers from [`automatic`] on. No thread joins one of those unless it
+//! is told to. Records are never unmade: that of a destroyed arena waits for the next that is made
+//! by hand.
 
 use super::by_hand::Life;
 use super::{Arena, large, percpu};
@@ -131,8 +132,8 @@ pub(super) fn make_under(
         return None;
     };
     let arena: *mut Arena = room.as_ptr().cast();
-    // SAFETY: both records are long enough, aligned to a cache line and nobody else's. Zeros are counts of
-    // nothing.
+    // SAFETY: both records are long enough, aligned to a cache line and nobody else's. Zeros are
+    // counts of nothing.
     unsafe {
         let large = large.cast().as_ref();
         arena.write(Arena::new(index, heap, life, time::now_ns(), large));
@@ -147,8 +148,8 @@ pub(super) fn make_under(
 }
 
 /// Gives a new thread its arena: the one with the fewest threads, the first of equals; where there
-/// are several nodes of memory, of those that are of the thread's node; or that of its CPU. None when
-/// memory is out.
+/// are several nodes of memory, of those that are of the thread's node; or that of its CPU. None
+/// when memory is out.
 pub fn join() -> Option<&'static Arena> {
     if let Some(index) = percpu::here() {
         return percpu::enter(index);
@@ -176,8 +177,8 @@ pub(super) fn threads(index: usize) -> u32 {
 }
 
 /// The arena for a thread near this page heap: one that nobody is in, a new one while the page heap
-/// has less than its share, or the one with the fewest threads. Shares are equal, of those page heaps
-/// that have arenas; each has one arena at least.
+/// has less than its share, or the one with the fewest threads. Shares are equal, of those page
+/// heaps that have arenas; each has one arena at least.
 #[cold]
 #[inline(never)]
 fn of_node(heap: &'static PageHeap) -> usize {

@@ -1,17 +1,18 @@
 //! The background thread: gives time its due in a process whose own threads sleep, or are to answer
 //! without doing so.
 //!
-//! - `cache::keeper` holds whether it is wanted; [`start_if_wanted`] makes it, in a thread that came
-//!   for memory and already has it. Never in one that frees: the C library frees while it holds the
-//!   lock of its list of stacks, which making a thread takes.
-//! - Each round (the heap's decay, the stores' idle blocks, caches that a fork left) tells when the next
-//!   is due. It sleeps until then on the heap's bell, and without an end when nothing is left.
+//! - `cache::keeper` holds whether it is wanted; [`start_if_wanted`] makes it, in a thread that
+//!   came for memory and already has it. Never in one that frees: the C library frees while it
+//!   holds the lock of its list of stacks, which making a thread takes.
+//! - Each round (the heap's decay, the stores' idle blocks, caches that a fork left) tells when the
+//!   next is due. It sleeps until then on the heap's bell, and without an end when nothing is left.
 //!
-//! It is a thread of the C library's, so that `setuid` and the like reach it; it takes no signals, has no
-//! cache and never allocates. It makes no system call but those of `sys::mem` and `sys::futex`, so
-//! that it lives in any sandbox that the program's own threads live in; for that reason it has no
-//! name of its own either. `keeper` says when it leaves. The program can start and end it
-//! ([`start_now`], [`stop`]). In the child of a fork it is gone, and made again when it is wanted.
+//! It is a thread of the C library's, so that `setuid` and the like reach it; it takes no signals,
+//! has no cache and never allocates. It makes no system call but those of `sys::mem` and
+//! `sys::futex`, so that it lives in any sandbox that the program's own threads live in; for that
+//! reason it has no name of its own either. `keeper` says when it leaves. The program can start and
+//! end it ([`start_now`], [`stop`]). In the child of a fork it is gone, and made again when it is
+//! wanted.
 
 use crate::arena;
 use crate::arena::subrelease::{self, Next};
@@ -27,15 +28,16 @@ use core::ptr::null_mut;
 /// Sizes of its stack that are tried: thread-local data lie there too, and can be large. Memory is
 /// behind the pages that are touched alone, which are two or three.
 const STACKS: [usize; 3] = [256 * 1024, 2 * 1024 * 1024, 16 * 1024 * 1024];
-/// Milliseconds between looks at the stores: a quarter of the time that dirty pages stay, within these.
+/// Milliseconds between looks at the stores: a quarter of the time that dirty pages stay, within
+/// these.
 const STORES_MS: (u64, u64) = (50, 1000);
 /// Chunks whose slabs are looked at before a fork gets its turn.
 const SLABS_CHUNKS: usize = 16;
 /// Rounds in which the stores were empty until they are believed to be.
 const QUIET_ROUNDS: u32 = 2;
 
-/// Makes the thread if it is wanted. For a thread that holds no lock and is in the middle of nothing;
-/// this may allocate.
+/// Makes the thread if it is wanted. For a thread that holds no lock and is in the middle of
+/// nothing; this may allocate.
 #[inline]
 pub fn start_if_wanted() {
     if keeper::is_wanted() {
@@ -86,9 +88,9 @@ fn create(stack: usize) -> Option<libc::pthread_t> {
     let mut thread = MaybeUninit::uninit();
     // What the C library allocates for the thread is not of the calling one's making.
     let _uncounted = counted::Uncounted::new();
-    // SAFETY: every call gets what the ones before it initialised. The thread begins with all signals
-    // blocked, so that no handler of the program's ever runs in it; those that tell of its own faults
-    // (and of system calls that a filter traps) it could not survive blocked.
+    // SAFETY: every call gets what the ones before it initialised. The thread begins with all
+    // signals blocked, so that no handler of the program's ever runs in it; those that tell of its
+    // own faults (and of system calls that a filter traps) it could not survive blocked.
     unsafe {
         if libc::pthread_attr_init(attributes.as_mut_ptr()) != 0 {
             return None;

@@ -1,10 +1,11 @@
 //! What a thread has allocated and freed, in bytes, counted for threads that ask.
 //!
-//! The fast path counts nothing. A thread that asks for its counts ([`enter`]) gets zeros of its own to go
-//! by: stacks that have nothing and take nothing, so that every call of it takes the slow path, and
-//! behind them its cache, where the slow path pops and pushes as the fast one would have ([`take`],
-//! [`put`]) and counts. Blocks that go past the caches are counted where they do ([`allocated`],
-//! [`freed`]). It counts until it ends; its counts begin at zero. Other threads never know.
+//! The fast path counts nothing. A thread that asks for its counts ([`enter`]) gets zeros of its
+//! own to go by: stacks that have nothing and take nothing, so that every call of it takes the slow
+//! path, and behind them its cache, where the slow path pops and pushes as the fast one would have
+//! ([`take`], [`put`]) and counts. Blocks that go past the caches are counted where they do
+//! ([`allocated`], [`freed`]). It counts until it ends; its counts begin at zero. Other threads
+//! never know.
 //!
 //! What counts is the usable size of each block.
 
@@ -20,12 +21,12 @@ use core::ptr::NonNull;
 pub struct Counts {
     allocated: Cell<u64>,
     freed: Cell<u64>,
-    /// The most that `allocated` was ahead of `freed` since the peak was forgotten, and by how much it
-    /// was then.
+    /// The most that `allocated` was ahead of `freed` since the peak was forgotten, and by how much
+    /// it was then.
     peak: Cell<i64>,
     base: Cell<i64>,
-    /// Bytes of frees and of allocations that the program's functions ([`events`]) were not told of,
-    /// because one of them ran meanwhile.
+    /// Bytes of frees and of allocations that the program's functions ([`events`]) were not told
+    /// of, because one of them ran meanwhile.
     untold: [Cell<u64>; 2],
     /// Whether one of them runs.
     in_event: Cell<bool>,
@@ -132,8 +133,8 @@ fn make_zeros(cache: &'static ThreadCache) -> Option<&'static Front> {
     Some(zeros)
 }
 
-/// While there is one, what the calling thread allocates and frees does not count: it is called for our
-/// own purposes.
+/// While there is one, what the calling thread allocates and frees does not count: it is called for
+/// our own purposes.
 pub struct Uncounted(Option<(&'static Counts, Counts)>);
 
 impl Uncounted {
@@ -197,8 +198,8 @@ pub fn resized(old: usize, new: usize) {
     }
 }
 
-/// A block for the calling thread, whose cache this is and whose stack had nothing to give, or which
-/// counts. None when memory is out.
+/// A block for the calling thread, whose cache this is and whose stack had nothing to give, or
+/// which counts. None when memory is out.
 #[inline]
 pub fn take(cache: &ThreadCache, class: Class) -> Option<usize> {
     if !is_on(cache) {
@@ -209,8 +210,8 @@ pub fn take(cache: &ThreadCache, class: Class) -> Option<usize> {
     Some(block)
 }
 
-/// Takes a block back from the calling thread, whose cache this is and whose stack was full, or which
-/// counts.
+/// Takes a block back from the calling thread, whose cache this is and whose stack was full, or
+/// which counts.
 #[inline]
 pub fn put(cache: &ThreadCache, class: Class, block: usize) {
     if is_on(cache) {

@@ -1,13 +1,16 @@
 //! What threads keep of which there are many.
 //!
-//! A thread that sleeps keeps what lies on its stacks: nobody else can take it, because its fast path tells nobody what
-//! it is about to do. With a few threads that is little. With hundreds it is more than most programs have in use: each
-//! holds some blocks of each class, and each block keeps a page. So in a process of more than [`CROWD`] threads
+//! A thread that sleeps keeps what lies on its stacks: nobody else can take it, because its fast
+//! path tells nobody what it is about to do. With a few threads that is little. With hundreds it is
+//! more than most programs have in use: each holds some blocks of each class, and each block keeps
+//! a page. So in a process of more than [`CROWD`] threads
 //!
-//! - a stack begins at the [`OPENS`]th block of its class that the thread asks for, or frees, in a row, or when it asks for one
-//!   after it has freed one: who has but a few blocks of a class needs none;
-//! - a thread whose stacks ran full [`MANY`] times while none ran empty tears down what it has: it gives back all that lies
-//!   on its stacks, and has none until one runs empty again, or, where it has very much, short ones;
+//! - a stack begins at the [`OPENS`]th block of its class that the thread asks for, or frees, in a
+//!   row, or when it asks for one after it has freed one: who has but a few blocks of a class needs
+//!   none;
+//! - a thread whose stacks ran full [`MANY`] times while none ran empty tears down what it has: it
+//!   gives back all that lies on its stacks, and has none until one runs empty again, or, where it
+//!   has very much, short ones;
 //! - all threads together may have what so many threads that are no crowd may have.
 //!
 //! A thread that frees and asks by turns has its stacks as elsewhere.
@@ -24,8 +27,8 @@ const CROWD: u32 = 64;
 const OPENS: i8 = 8;
 /// Times that stacks ran full while none ran empty.
 const MANY: u16 = 16;
-/// So many times, and a thread tears down so much that it passes on more than one block at a time: of such at most so
-/// many bytes, and of none that are larger.
+/// So many times, and a thread tears down so much that it passes on more than one block at a time:
+/// of such at most so many bytes, and of none that are larger.
 const VERY_MANY: u16 = 4096;
 const LITTLE: usize = 1024;
 
@@ -44,9 +47,9 @@ impl ThreadCache {
         fulls >= MANY || self.stack(class).capacity() == 0
     }
 
-    /// Whether a stack of a thread of a crowd is not to grow from so many blocks to so many bytes more at such an event:
-    /// it has no room and is not of use yet, or the thread has its share of what so many threads that are no crowd may
-    /// have.
+    /// Whether a stack of a thread of a crowd is not to grow from so many blocks to so many bytes
+    /// more at such an event: it has no room and is not of use yet, or the thread has its share of
+    /// what so many threads that are no crowd may have.
     #[cold]
     #[inline(never)]
     pub(super) fn stays(&self, class: Class, turn: Turn, old: usize, more: usize) -> bool {

@@ -1,11 +1,14 @@
-//! Functions of the program's that are called whenever a thread has allocated, or freed, so many bytes more.
+//! Functions of the program's that are called whenever a thread has allocated, or freed, so many
+//! bytes more.
 //!
-//! They are for threads that count their bytes (`counted`), and while there are any all threads do: those that begin
-//! from their first call on, the others from the next look at their cache (`gc`) on.
+//! They are for threads that count their bytes (`counted`), and while there are any all threads do:
+//! those that begin from their first call on, the others from the next look at their cache (`gc`)
+//! on.
 
 use crate::sys::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// Whether bytes were allocated rather than freed, and what the thread has allocated and freed so far.
+/// Whether bytes were allocated rather than freed, and what the thread has allocated and freed so
+/// far.
 pub type Callback = unsafe extern "C" fn(bool, u64, u64);
 
 /// How many there can be.
@@ -34,8 +37,9 @@ pub fn are_any() -> bool {
     TAKEN.load(Ordering::Relaxed) > 0
 }
 
-/// Has a function be called for every so many bytes that a thread allocates and, unless they are not wanted, frees.
-/// False when there are as many as there can be; one that is there already stays alone.
+/// Has a function be called for every so many bytes that a thread allocates and, unless they are
+/// not wanted, frees. False when there are as many as there can be; one that is there already stays
+/// alone.
 pub fn add(callback: Callback, every: u64, of_frees: bool) -> bool {
     let callback = callback as usize;
     if core::hint::black_box(&EVENTS[..])
@@ -54,8 +58,8 @@ pub fn add(callback: Callback, every: u64, of_frees: bool) -> bool {
     true
 }
 
-/// Calls the functions whose next bytes are full: a thread has allocated, or else freed, so many more than the sum
-/// before. The caller holds no lock.
+/// Calls the functions whose next bytes are full: a thread has allocated, or else freed, so many
+/// more than the sum before. The caller holds no lock.
 #[cold]
 #[inline(never)]
 pub(super) fn passed(is_alloc: bool, before: u64, allocated: u64, freed: u64) {

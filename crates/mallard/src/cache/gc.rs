@@ -1,20 +1,21 @@
 //! What a cache gives back while its thread runs, and the turn that decay gets.
 //!
 //! No timer and no counter on the fast path: the slow events of a thread drive this. Every
-//! [`EVENTS`] of them, the next few classes are looked at. A mark is set below which a stack may not
-//! be popped without a slow event; if at the next look the mark still stands, what lies below it was
-//! of no use in between and goes back to the arena. A stack that nothing was put on either goes back
-//! with its room: one block that lies idle keeps a whole slab.
+//! [`EVENTS`] of them, the next few classes are looked at. A mark is set below which a stack may
+//! not be popped without a slow event; if at the next look the mark still stands, what lies below
+//! it was of no use in between and goes back to the arena. A stack that nothing was put on either
+//! goes back with its room: one block that lies idle keeps a whole slab.
 //!
-//! A look comes to a class once in [`CACHED_CLASSES`](crate::class::CACHED_CLASSES) / [`CLASSES`] looks, which is late for a program
-//! that goes from one size to the next, as vectors do that grow: hundreds of blocks of the size before lie on a stack, each in another
-//! slab, while slabs are made for the next. So as long as slabs are made each look is also at the next few of the long
-//! stacks, few in most programs, and one that had no slow event since the last time goes back.
+//! A look comes to a class once in [`CACHED_CLASSES`](crate::class::CACHED_CLASSES) / [`CLASSES`]
+//! looks, which is late for a program that goes from one size to the next, as vectors do that grow:
+//! hundreds of blocks of the size before lie on a stack, each in another slab, while slabs are made
+//! for the next. So as long as slabs are made each look is also at the next few of the long stacks,
+//! few in most programs, and one that had no slow event since the last time goes back.
 //!
-//! Pages and stores are a background thread's business where there is one (`keeper`): then a slow event
-//! costs a load for that, and no request waits for a purge. A stack can be emptied by its own thread
-//! alone; what a thread that sleeps for long keeps on its stacks stays there, within the stacks'
-//! bounds.
+//! Pages and stores are a background thread's business where there is one (`keeper`): then a slow
+//! event costs a load for that, and no request waits for a purge. A stack can be emptied by its own
+//! thread alone; what a thread that sleeps for long keeps on its stacks stays there, within the
+//! stacks' bounds.
 
 use super::length::FIRST_BLOCKS;
 use super::{ThreadCache, keeper, life};
@@ -39,8 +40,8 @@ const STORES_MS: u64 = 1000;
 static STORES_SEEN: AtomicU64 = AtomicU64::new(0);
 
 impl ThreadCache {
-    /// Counts a slow event of a stack; for more than one where hundreds of blocks are passed on, so that looks come
-    /// as often however long the stacks are.
+    /// Counts a slow event of a stack; for more than one where hundreds of blocks are passed on, so
+    /// that looks come as often however long the stacks are.
     #[inline]
     pub(super) fn event(&self, class: Class) {
         self.active.set(self.active.get() | 1 << class.index());
@@ -84,8 +85,8 @@ impl ThreadCache {
         stack.set_mark(mark_for(stack.len()));
     }
 
-    /// Gives back the next few of the long stacks as far as nobody had a slow event with them since a look came to them. What is
-    /// in use is left as it is.
+    /// Gives back the next few of the long stacks as far as nobody had a slow event with them since
+    /// a look came to them. What is in use is left as it is.
     #[cold]
     #[inline(never)]
     fn leave_idle(&self) {
@@ -115,8 +116,8 @@ pub(super) fn mark_for(len: usize) -> usize {
     len.div_ceil(2)
 }
 
-/// Gives time its due, unless a thread of ours does, which may have to hear of it: caches and stores have
-/// changed.
+/// Gives time its due, unless a thread of ours does, which may have to hear of it: caches and
+/// stores have changed.
 pub fn tick() {
     if keeper::attends() {
         BELL.ring_if_deep();
@@ -126,8 +127,9 @@ pub fn tick() {
     }
 }
 
-/// Returns pages that have decayed, and blocks that lay idle in the stores. A program that has given
-/// nothing back yet does not look at the clock: that brings pages of the C library into memory.
+/// Returns pages that have decayed, and blocks that lay idle in the stores. A program that has
+/// given nothing back yet does not look at the clock: that brings pages of the C library into
+/// memory.
 fn give_due() {
     if arena::has_any_idle() {
         let now = time::now_ms();

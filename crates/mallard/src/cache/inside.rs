@@ -1,18 +1,19 @@
 //! Which threads are inside the allocator, and what a fork makes of it.
 //!
-//! Whoever takes a lock is inside first ([`enter`]): the thread's cache is marked as busy, or, for a
-//! thread without one, a count goes up. A fork ([`begin_fork`]) closes the gate and waits until
+//! Whoever takes a lock is inside first ([`enter`]): the thread's cache is marked as busy, or, for
+//! a thread without one, a count goes up. A fork ([`begin_fork`]) closes the gate and waits until
 //! nobody else is inside. It holds no lock meanwhile, and none while it is under way: the forking
 //! thread's own calls go on as ever. Other threads are refused, and do without at once: blocks come
-//! from [`fallback`](crate::space::fallback), frees are put by ([`put_by`]), a thread that ends leaves
-//! its cache as it is. When the fork is over, the parent sees to all that ([`settle`]). No thread waits
-//! for a fork, because the forking thread may wait for that one in turn: the C library's `fork` takes
-//! the lock of the list of streams, and a thread that holds a stream may allocate. Only calls that the
-//! C library never makes wait ([`enter_or_wait`]).
+//! from [`fallback`](crate::space::fallback), frees are put by ([`put_by`]), a thread that ends
+//! leaves its cache as it is. When the fork is over, the parent sees to all that ([`settle`]). No
+//! thread waits for a fork, because the forking thread may wait for that one in turn: the C
+//! library's `fork` takes the lock of the list of streams, and a thread that holds a stream may
+//! allocate. Only calls that the C library never makes wait ([`enter_or_wait`]).
 //!
 //! A thread that is inside itself when it forks was interrupted by a signal, or is in a function of
-//! the program's that provides memory. Its locks are its own: it neither frees them nor waits long for
-//! others, who may wait for them, and what it asks for until the fork is over comes from the fallback too.
+//! the program's that provides memory. Its locks are its own: it neither frees them nor waits long
+//! for others, who may wait for them, and what it asks for until the fork is over comes from the
+//! fallback too.
 
 use super::{ThreadCache, life};
 use crate::arena::{self, large};
@@ -26,8 +27,8 @@ use crate::sys::{time, tls};
 static GATE: Gate = Gate::new();
 /// Threads inside that have no cache, or whose cache is out of sight.
 static CROWD: Crowd = Crowd::new();
-/// Threads that fork, and what they found. The first is alone with the allocator; others fork beside
-/// it after they have waited in vain.
+/// Threads that fork, and what they found. The first is alone with the allocator; others fork
+/// beside it after they have waited in vain.
 static FORKING: [Forking; 8] = [const {
     Forking {
         thread: AtomicUsize::new(0),
@@ -175,8 +176,8 @@ pub fn found() -> Found {
     }
 }
 
-/// Whether the calling thread has to stay outside while a fork is under way. What began before it goes
-/// on: the fork waits for that.
+/// Whether the calling thread has to stay outside while a fork is under way. What began before it
+/// goes on: the fork waits for that.
 #[cold]
 #[inline(never)]
 fn is_refused(was_inside: bool) -> bool {

@@ -1,16 +1,17 @@
 //! Who gives time its due: the threads of the program at their slow events, or a thread of ours.
 //!
 //! The state alone is here, where the floors below the background thread can ask for it; the thread
-//! itself is on the floor above (`background`). It is wanted once the process has threads of its own
-//! and a heap worth a thread ([`consider`], at slow events), and made at the next request for memory that
-//! leaves the fast path.
+//! itself is on the floor above (`background`). It is wanted once the process has threads of its
+//! own and a heap worth a thread ([`consider`], at slow events), and made at the next request for
+//! memory that leaves the fast path.
 //!
-//! It leaves when the last other thread but one ends, unless the options want it always, and when the
-//! last one does. The thread that ends waits for that ([`thread_ended`]): so whoever joins it finds a
-//! process without a thread of ours. What the thread of ours would have seen to later is done then.
+//! It leaves when the last other thread but one ends, unless the options want it always, and when
+//! the last one does. The thread that ends waits for that ([`thread_ended`]): so whoever joins it
+//! finds a process without a thread of ours. What the thread of ours would have seen to later is
+//! done then.
 //!
-//! The thread says by when it is going to be back. If it is not, because it gets no CPU, the program's
-//! threads do its work meanwhile ([`attends`]).
+//! The thread says by when it is going to be back. If it is not, because it gets no CPU, the
+//! program's threads do its work meanwhile ([`attends`]).
 
 use super::{inside, life};
 use crate::arena;
@@ -35,9 +36,9 @@ pub enum Mode {
 const WORTH: usize = 1024 * 1024 / PAGE;
 /// Milliseconds until a thread that the system refused is asked for again.
 const REFUSED_MS: u64 = 5 * 60 * 1000;
-/// A thread that left sooner after it was made did not pay: it is not made again for as long, and for
-/// twice as long each time that it does not pay again, up to [`PAUSE_MS`]. Programs make and join threads
-/// one by one.
+/// A thread that left sooner after it was made did not pay: it is not made again for as long, and
+/// for twice as long each time that it does not pay again, up to [`PAUSE_MS`]. Programs make and
+/// join threads one by one.
 const BRIEF_MS: u64 = 20;
 const PAUSE_MS: u64 = 32 * BRIEF_MS;
 /// For so long only a thread that may run where the process may makes it, then any.
@@ -92,8 +93,8 @@ pub fn demand() {
     change(NOBODY, WANTED);
 }
 
-/// Forbids the thread, and waits until one that is there has left; tells whether there is none, nor one
-/// being made.
+/// Forbids the thread, and waits until one that is there has left; tells whether there is none, nor
+/// one being made.
 pub fn dismiss() -> bool {
     configure(Mode::Never);
     change(WANTED, NOBODY);
@@ -170,8 +171,8 @@ fn change(from: u8, to: u8) -> bool {
         .is_ok()
 }
 
-/// Tells one caller, when a thread is wanted, that it is the one to make it. The thread will have the
-/// CPUs of its maker. So one that was held to some of them leaves it to others, for a while.
+/// Tells one caller, when a thread is wanted, that it is the one to make it. The thread will have
+/// the CPUs of its maker. So one that was held to some of them leaves it to others, for a while.
 pub fn claim() -> bool {
     let waited = || time::now_ms().saturating_sub(SINCE.load(Ordering::Relaxed));
     is_wanted() && (cpu::is_free() || waited() >= ORDINARY_MS) && change(WANTED, MAKING)
@@ -239,7 +240,8 @@ fn holds_free() -> usize {
     totals.dirty + totals.muzzy
 }
 
-/// Tells the thread to leave, if it is there, and waits until the kernel has no such thread any more.
+/// Tells the thread to leave, if it is there, and waits until the kernel has no such thread any
+/// more.
 fn send_away() -> bool {
     unsafe extern "C" {
         fn pthread_setcancelstate(state: i32, old: *mut i32) -> i32;
@@ -256,8 +258,8 @@ fn send_away() -> bool {
     BELL.ring();
     let _keep = KeepErrno::new();
     let mut own = 0;
-    // SAFETY: the thread can be joined, and who changed the state is the only one to do so. It is no
-    // place where the caller may be cancelled.
+    // SAFETY: the thread can be joined, and who changed the state is the only one to do so. It is
+    // no place where the caller may be cancelled.
     unsafe {
         pthread_setcancelstate(DISABLE, &mut own);
         libc::pthread_join(THREAD.load(Ordering::Relaxed), core::ptr::null_mut());
@@ -281,8 +283,8 @@ fn send_away() -> bool {
     true
 }
 
-/// Rounds of the thread, the time between them in all, and when the last one began; the thread alone
-/// writes them.
+/// Rounds of the thread, the time between them in all, and when the last one began; the thread
+/// alone writes them.
 static RUNS: AtomicU64 = AtomicU64::new(0);
 static BETWEEN_NS: AtomicU64 = AtomicU64::new(0);
 static LAST_RUN_NS: AtomicU64 = AtomicU64::new(0);

@@ -2,12 +2,12 @@
 //!
 //! It is made at its thread's first slow call and entered in the registry, and the thread is asked
 //! to call [`ended`] when it ends: a destructor of thread-specific data, because that runs in every
-//! thread of the C library, whoever made it. Destructors that run later may still allocate and free:
-//! they find no cache and deal with the arena directly.
+//! thread of the C library, whoever made it. Destructors that run later may still allocate and
+//! free: they find no cache and deal with the arena directly.
 //!
-//! In the child of a fork, the caches of the threads that are no more are kept aside, and given back
-//! little by little, unless the fork caught their owner in the middle of a change: then they stay. A
-//! thread that ends while another forks leaves its cache where it is; the parent ends it.
+//! In the child of a fork, the caches of the threads that are no more are kept aside, and given
+//! back little by little, unless the fork caught their owner in the middle of a change: then they
+//! stay. A thread that ends while another forks leaves its cache where it is; the parent ends it.
 
 use super::{ThreadCache, counted, events, gc, inside, keeper, manual};
 use crate::arena::{self, Arena};
@@ -19,8 +19,8 @@ use crate::sys::tls;
 use core::cell::Cell;
 use core::ptr::NonNull;
 
-/// The caches of all threads, those of threads that a fork left behind, and empty ones of threads that
-/// have ended, for those to come.
+/// The caches of all threads, those of threads that a fork left behind, and empty ones of threads
+/// that have ended, for those to come.
 struct Registry {
     live: Option<&'static ThreadCache>,
     orphans: Option<&'static ThreadCache>,
@@ -34,9 +34,10 @@ struct Registry {
     walkers: Option<NonNull<Walker>>,
 }
 
-/// Somebody who goes from cache to cache ([`each`]) and holds the registry's lock for each step alone, so that threads begin and
-/// end meanwhile. A cache that leaves its list has everyone who would come to it next go past it. The record of a cache stays a
-/// cache's while anyone walks, so that whoever looks at one need not know whether its thread has ended.
+/// Somebody who goes from cache to cache ([`each`]) and holds the registry's lock for each step
+/// alone, so that threads begin and end meanwhile. A cache that leaves its list has everyone who
+/// would come to it next go past it. The record of a cache stays a cache's while anyone walks, so
+/// that whoever looks at one need not know whether its thread has ended.
 struct Walker {
     next: Cell<Option<&'static ThreadCache>>,
     others: Cell<Option<NonNull<Walker>>>,
@@ -49,7 +50,8 @@ impl Registry {
     fn go_past(&self, cache: &ThreadCache) {
         let mut at = self.walkers;
         while let Some(walker) = at {
-            // SAFETY: who walks takes itself off this list before it ends, under the lock that is held.
+            // SAFETY: who walks takes itself off this list before it ends, under the lock that is
+            // held.
             let walker = unsafe { walker.as_ref() };
             let is_next = |next: &ThreadCache| core::ptr::eq(next, cache);
             if walker.next.get().is_some_and(is_next) {
@@ -60,7 +62,8 @@ impl Registry {
     }
 }
 
-/// Empty caches that are kept, each with the arrays of its stacks, some KiB: none for more than so many blocks.
+/// Empty caches that are kept, each with the arrays of its stacks, some KiB: none for more than so
+/// many blocks.
 pub(super) const MOST_SPARE: usize = 8;
 const SPARE_BLOCKS: usize = 255;
 
@@ -88,7 +91,8 @@ static ANY_LEFT: AtomicBool = AtomicBool::new(false);
 static ON_SECOND: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 /// The thread of the first call.
 static FIRST: AtomicUsize = AtomicUsize::new(0);
-/// The key of the thread-specific data whose destructor ends caches, plus one; 0 when there is none.
+/// The key of the thread-specific data whose destructor ends caches, plus one; 0 when there is
+/// none.
 static KEY: AtomicUsize = AtomicUsize::new(0);
 /// Caches that live.
 static THREADS: AtomicU32 = AtomicU32::new(0);
@@ -140,8 +144,8 @@ pub fn current_or_new() -> Option<&'static ThreadCache> {
 fn begin() -> Option<&'static ThreadCache> {
     // Without a key the thread's end would go unseen, and the cache be lost with all it holds.
     let key = KEY.load(Ordering::Relaxed).checked_sub(1)?;
-    // Before this thread takes its first lock, which a fork would find taken. This may allocate, and
-    // come here again.
+    // Before this thread takes its first lock, which a fork would find taken. This may allocate,
+    // and come here again.
     expect_company_unless_first();
     if let Some(cache) = current() {
         return Some(cache);
@@ -173,8 +177,8 @@ fn make_or_recycle() -> Option<&'static ThreadCache> {
     Some(cache)
 }
 
-/// As [`expect_company`], if the calling thread is not the one of the first call. A thread that asks
-/// for large blocks only has no cache, so the number of caches does not tell.
+/// As [`expect_company`], if the calling thread is not the one of the first call. A thread that
+/// asks for large blocks only has no cache, so the number of caches does not tell.
 pub(super) fn expect_company_unless_first() {
     if FIRST.load(Ordering::Relaxed) != tls::thread() {
         expect_company();
@@ -233,8 +237,8 @@ fn recycled(arena: &'static Arena) -> Option<&'static ThreadCache> {
 #[inline(always)]
 fn make(arena: &'static Arena) -> Option<&'static ThreadCache> {
     let room = meta::take(size_of::<ThreadCache>())?.cast::<ThreadCache>();
-    // SAFETY: the record has the size and alignment of a cache and is nobody else's. Of all fields but
-    // the arena zeros are a value: stacks without memory, nothing counted, no neighbours.
+    // SAFETY: the record has the size and alignment of a cache and is nobody else's. Of all fields
+    // but the arena zeros are a value: stacks without memory, nothing counted, no neighbours.
     let cache = unsafe {
         room.write_bytes(0, 1);
         let at = room.as_ptr();
@@ -400,9 +404,9 @@ pub fn threads() -> u32 {
     THREADS.load(Ordering::Acquire)
 }
 
-/// Calls `f` with every cache that may hold blocks, those that belong to no thread and those of threads
-/// that a fork left behind included. Its thread may run, and end, meanwhile: only what the cache says may be
-/// asked from outside may be asked. No lock is held in `f`.
+/// Calls `f` with every cache that may hold blocks, those that belong to no thread and those of
+/// threads that a fork left behind included. Its thread may run, and end, meanwhile: only what the
+/// cache says may be asked from outside may be asked. No lock is held in `f`.
 pub fn each(mut f: impl FnMut(&ThreadCache)) {
     each_of(&mut f);
 }
@@ -487,8 +491,8 @@ pub fn lock() -> &'static RawLock {
     REGISTRY.raw()
 }
 
-/// In the child of a fork: keeps aside the caches of all threads but the calling one, unless the fork
-/// came while this one was changing the registry: then they are lost.
+/// In the child of a fork: keeps aside the caches of all threads but the calling one, unless the
+/// fork came while this one was changing the registry: then they are lost.
 pub(super) fn after_fork() {
     let me = tls::thread();
     let mut is_there = current().is_some();
@@ -519,7 +523,8 @@ pub(super) fn after_fork() {
     THREADS.store(is_there as u32, Ordering::Relaxed);
 }
 
-/// Gives back one of the caches that a fork left behind; tells whether there was one. Called now and then by each thread.
+/// Gives back one of the caches that a fork left behind; tells whether there was one. Called now
+/// and then by each thread.
 pub fn adopt_orphan() -> bool {
     ORPHANS.load(Ordering::Relaxed) && adopt_one()
 }

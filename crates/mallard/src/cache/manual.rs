@@ -108,8 +108,8 @@ fn each(numbers: &Numbers, f: impl FnMut(&ThreadCache)) {
     all.for_each(f);
 }
 
-/// In the child of a fork: what a cache holds that another thread was changing is lost, and so is one
-/// that another thread was making.
+/// In the child of a fork: what a cache holds that another thread was changing is lost, and so is
+/// one that another thread was making.
 pub fn after_fork(numbers: &mut Numbers) {
     each(numbers, |cache| {
         if cache.busy.is_up() {

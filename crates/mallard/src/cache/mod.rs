@@ -3,9 +3,10 @@
 //! A [`ThreadCache`] is a row of pointer stacks (`stack`), one per class, in metadata memory; the
 //! thread's one pointer in thread-local storage leads to it. An allocation pops, a free pushes.
 //! What happens otherwise is here:
-//! - an empty stack takes half its capacity from the thread's arena, a full one gives its older half, or all that
-//!   it holds, there ([`ThreadCache::refill`], [`ThreadCache::push_full`]); both first let the stack grow, within
-//!   its class's bounds and the thread's budget of bytes (`length`);
+//! - an empty stack takes half its capacity from the thread's arena, a full one gives its older
+//!   half, or all that it holds, there ([`ThreadCache::refill`], [`ThreadCache::push_full`]); both
+//!   first let the stack grow, within its class's bounds and the thread's budget of bytes
+//!   (`length`);
 //! - every so many such events, a few stacks are looked at, and what lay unused in them since the
 //!   last look goes back, the page heap's decay gets its turn, and the stores' as well (`gc`);
 //! - `inside` keeps forks and threads that take locks apart;
@@ -15,8 +16,8 @@
 //!
 //! A thread has no cache before its first slow call, after its end, and when memory for one cannot
 //! be had. Its pointer then leads to a block of zeros, in which every stack is both empty and full.
-//! The pointer of a thread that counts its bytes (`counted`) leads to zeros too, but behind them its
-//! cache is found, to which every one of its calls gets by the slow path.
+//! The pointer of a thread that counts its bytes (`counted`) leads to zeros too, but behind them
+//! its cache is found, to which every one of its calls gets by the slow path.
 
 pub mod counted;
 mod crowd;
@@ -69,7 +70,8 @@ impl Use {
     const ENABLED: u8 = 1;
     const HOLDS: u8 = 2;
 
-    /// The same, with caches that hold nothing even so: other options are not to be had with what they hold.
+    /// The same, with caches that hold nothing even so: other options are not to be had with what
+    /// they hold.
     pub const fn empty(self) -> Use {
         Use(self.0 & !Self::HOLDS)
     }
@@ -79,8 +81,8 @@ impl Use {
     }
 }
 
-/// What a thread's pointer leads to: stacks, and which cache they are of, or stand before. None in the
-/// blocks of zeros that all threads share.
+/// What a thread's pointer leads to: stacks, and which cache they are of, or stand before. None in
+/// the blocks of zeros that all threads share.
 #[repr(C, align(64))]
 struct Front {
     stacks: [Stack; CACHED_CLASSES + 1],
@@ -101,8 +103,8 @@ impl Front {
 pub struct ThreadCache {
     front: Front,
     arena: Cell<&'static Arena>,
-    /// The largest class that it holds when it is enabled, whether it is, and what follows: the largest
-    /// class that it holds.
+    /// The largest class that it holds when it is enabled, whether it is, and what follows: the
+    /// largest class that it holds.
     most: Cell<u8>,
     enabled: Cell<bool>,
     largest: Cell<u8>,
@@ -111,7 +113,8 @@ pub struct ThreadCache {
     zeros: Cell<Option<&'static Front>>,
     /// Room over all stacks, in bytes.
     room: Cell<usize>,
-    /// How often each stack has been empty since it was full, or, below zero, the other way round ([`length`]).
+    /// How often each stack has been empty since it was full, or, below zero, the other way round
+    /// ([`length`]).
     streaks: [Cell<i8>; CACHED_CLASSES + 1],
     /// How often a stack was full since one was last empty ([`crowd`]).
     fulls: Cell<u16>,
@@ -119,7 +122,8 @@ pub struct ThreadCache {
     countdown: Cell<u32>,
     /// The class that was looked at last.
     last_look: Cell<u8>,
-    /// Classes whose stacks have room for more than any has at first, and those of them that looks have still to come to.
+    /// Classes whose stacks have room for more than any has at first, and those of them that looks
+    /// have still to come to.
     long: Cell<u64>,
     long_rest: Cell<u64>,
     /// Classes that had slow events since a look came to them as long ones.
@@ -131,10 +135,11 @@ pub struct ThreadCache {
     is_limited: Cell<bool>,
     /// The length of each stack when it was last looked at.
     seen: [Cell<u16>; CACHED_CLASSES + 1],
-    /// Blocks that the array of each stack is for. Written by the owner once the stack has that array.
+    /// Blocks that the array of each stack is for. Written by the owner once the stack has that
+    /// array.
     arrays: [AtomicU16; CACHED_CLASSES + 1],
-    /// Whether the thread takes locks or changes its stacks in more than one step. A fork waits for its
-    /// end; the child leaves a cache alone that is marked nevertheless.
+    /// Whether the thread takes locks or changes its stacks in more than one step. A fork waits for
+    /// its end; the child leaves a cache alone that is marked nevertheless.
     busy: Mark,
     /// The thread that it is of; 0 when that has ended and the cache still is to.
     thread: AtomicUsize,
@@ -150,7 +155,8 @@ const _: () = assert!(size_of::<Front>() <= tls::EMPTY_SIZE);
 // is touched by the one that cleans up after it.
 unsafe impl Sync for ThreadCache {}
 
-/// Sets the largest cached request in bytes, and whether threads have caches, before the first is made.
+/// Sets the largest cached request in bytes, and whether threads have caches, before the first is
+/// made.
 pub fn configure(largest: usize, by_whom: Use) {
     let class = Class::of(largest.min(crate::class::CACHED_MAX));
     // The limit need not be a class: one that holds larger blocks is out.
@@ -162,8 +168,9 @@ pub fn configure(largest: usize, by_whom: Use) {
 /// What the calling thread's pointer leads to.
 #[inline(always)]
 fn front() -> &'static Front {
-    // SAFETY: the thread's pointer leads to the front of a cache, to zeros before one, or to a block of
-    // zeros, which is as large and a valid front. All live as long as the thread runs our code.
+    // SAFETY: the thread's pointer leads to the front of a cache, to zeros before one, or to a
+    // block of zeros, which is as large and a valid front. All live as long as the thread runs our
+    // code.
     unsafe { &*(tls::get() as *const Front) }
 }
 
@@ -172,7 +179,8 @@ fn front() -> &'static Front {
 pub fn stack_at(place: Place) -> &'static Stack {
     debug_assert!(place.class().index() <= CACHED_CLASSES);
     // SAFETY: the thread's pointer leads to a cache, which begins with its stacks, or to a block of
-    // zeros that is as large; a zeroed stack is valid. Both live as long as the thread runs our code.
+    // zeros that is as large; a zeroed stack is valid. Both live as long as the thread runs our
+    // code.
     unsafe { &*((tls::get() + place.offset()) as *const Stack) }
 }
 
@@ -215,7 +223,8 @@ impl ThreadCache {
         self.largest.set(if holds { self.most.get() } else { 0 });
     }
 
-    /// Whether its thread has it enabled. It holds nothing all the same where options forbid caches.
+    /// Whether its thread has it enabled. It holds nothing all the same where options forbid
+    /// caches.
     pub fn is_enabled(&self) -> bool {
         self.enabled.get()
     }
@@ -282,8 +291,8 @@ impl ThreadCache {
         blocks.min(limit as usize)
     }
 
-    /// Has it fill up from this arena, into which its thread was counted, and give to it from now on.
-    /// What it holds goes to the one before.
+    /// Has it fill up from this arena, into which its thread was counted, and give to it from now
+    /// on. What it holds goes to the one before.
     pub fn move_to(&self, arena: &'static Arena) {
         self.flush_all();
         self.arena.replace(arena).leave();
@@ -343,8 +352,8 @@ impl ThreadCache {
         }
     }
 
-    /// A block of a class whose stack has none to give. None when memory is out, and while a fork is
-    /// under way.
+    /// A block of a class whose stack has none to give. None when memory is out, and while a fork
+    /// is under way.
     pub fn refill(&self, class: Class) -> Option<usize> {
         self.refill_at(class, Fit::ANY)
     }
@@ -374,8 +383,8 @@ impl ThreadCache {
             let n = self.arena().fill_at(class, fit, Traffic::Passing, &mut one);
             return (n == 1).then_some(one[0]);
         }
-        // A large part of what fits where there is room for it, so that batches of two threads from one slab
-        // seldom share a cache line.
+        // A large part of what fits where there is room for it, so that batches of two threads from
+        // one slab seldom share a cache line.
         let traffic = match turn {
             Turn::Growth => Traffic::Growth,
             _ => self.traffic(class),
@@ -397,7 +406,8 @@ impl ThreadCache {
     }
 
     /// A block of a class whose blocks stand at page boundaries, at a multiple of `align`: one of
-    /// those that were freed last here, or the next that the arena has. So many bytes are `wanted` of it.
+    /// those that were freed last here, or the next that the arena has. So many bytes are `wanted`
+    /// of it.
     pub fn take_aligned(&self, class: Class, align: usize, wanted: usize) -> Option<usize> {
         if !self.keeps(class) {
             let _busy = Busy::enter(self)?;
@@ -457,8 +467,8 @@ impl ThreadCache {
     }
 
     /// Takes back a block of a class that this thread has allocated none of lately: another thread
-    /// did, and may hold the blocks beside it, in the same cache line. This one, and a few that follow it,
-    /// go below a mark, so that the thread's next block is not one of them but its own.
+    /// did, and may hold the blocks beside it, in the same cache line. This one, and a few that
+    /// follow it, go below a mark, so that the thread's next block is not one of them but its own.
     fn push_first(&self, class: Class, block: usize) {
         if !self.set_room(class, theirs(class)) {
             self.arena().flush(class, &mut [block]);
@@ -468,8 +478,8 @@ impl ThreadCache {
         self.push_below(class, block);
     }
 
-    /// Pushes another thread's block, and has the mark above it. Room is made for this one alone, so that
-    /// the next comes here as well, until there are as many as may lie there.
+    /// Pushes another thread's block, and has the mark above it. Room is made for this one alone,
+    /// so that the next comes here as well, until there are as many as may lie there.
     fn push_below(&self, class: Class, block: usize) {
         let stack = self.stack(class);
         let n = stack.len() + 1;

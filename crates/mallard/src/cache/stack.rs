@@ -1,28 +1,29 @@
 //! A stack of pointers to free blocks of one class: what makes an allocation a dozen instructions.
 //!
-//! The block pushed last, the `head`, lies in the record itself, the others in an array. A pop hands
-//! out the head and moves the next one up, a push moves the head down. So the address that a pop
-//! returns depends on one load, and the `free` that follows it soon needs nothing of what the pop did
-//! but that address: in a loop of the two, the look-up of the block's class and the count of the
-//! stack go on side by side. With all blocks in the array each would wait for the other.
+//! The block pushed last, the `head`, lies in the record itself, the others in an array. A pop
+//! hands out the head and moves the next one up, a push moves the head down. So the address that a
+//! pop returns depends on one load, and the `free` that follows it soon needs nothing of what the
+//! pop did but that address: in a loop of the two, the look-up of the block's class and the count
+//! of the stack go on side by side. With all blocks in the array each would wait for the other.
 //!
-//! `top` is `base` plus a word for every block. `empty` is where a pop gives up, `full` where a push
-//! does: both then take the slow path, which knows better. `empty` may stand above the real bottom,
-//! `base`: a pop that reaches it tells the slow path that the blocks below it are needed after all
-//! (see `gc`). Of the two the lower half of the address is kept, which is enough to tell places in an
-//! array apart. In a stack without memory all are zero, so that both operations take the slow path
-//! without a test for it. Blocks themselves are never touched; but a pop tells the processor of the block that
-//! comes next, whose first line so is on its way while the program is busy with this one. Programs write to
-//! what they are given, and where it was not used for long their writes queue up until the processor stands still.
+//! `top` is `base` plus a word for every block. `empty` is where a pop gives up, `full` where a
+//! push does: both then take the slow path, which knows better. `empty` may stand above the real
+//! bottom, `base`: a pop that reaches it tells the slow path that the blocks below it are needed
+//! after all (see `gc`). Of the two the lower half of the address is kept, which is enough to tell
+//! places in an array apart. In a stack without memory all are zero, so that both operations take
+//! the slow path without a test for it. Blocks themselves are never touched; but a pop tells the
+//! processor of the block that comes next, whose first line so is on its way while the program is
+//! busy with this one. Programs write to what they are given, and where it was not used for long
+//! their writes queue up until the processor stands still.
 //!
-//! Block number i, from the bottom, is at `base` + i words; the place of the last one is unused while it
-//! is the head. The array has one word below `base`, where a push to an empty stack moves the head
-//! that it does not have, so that neither operation asks whether there is one.
+//! Block number i, from the bottom, is at `base` + i words; the place of the last one is unused
+//! while it is the head. The array has one word below `base`, where a push to an empty stack moves
+//! the head that it does not have, so that neither operation asks whether there is one.
 //!
-//! Only the owning thread changes a stack. `top`, `head` and `base` are atomic because the statistics
-//! of other threads read them; on their own thread they are as cheap as plain words. The order of the
-//! stores is for a fork on another thread, whose child finds the stack as it is between two of them: it
-//! may miss a block, and never has one twice.
+//! Only the owning thread changes a stack. `top`, `head` and `base` are atomic because the
+//! statistics of other threads read them; on their own thread they are as cheap as plain words. The
+//! order of the stores is for a fork on another thread, whose child finds the stack as it is
+//! between two of them: it may miss a block, and never has one twice.
 
 use crate::arena::bring_aligned_last;
 use crate::class::STRIDE;
@@ -59,8 +60,9 @@ pub fn set_scan(blocks: usize) {
     SCAN.store(blocks, Ordering::Relaxed);
 }
 
-/// Words that are moved down at a time: fewer than the C library has moved by `rep movsb`, which is several times
-/// slower than a loop on AMD's Zen 3 and 4 where source and destination differ by little modulo a page.
+/// Words that are moved down at a time: fewer than the C library has moved by `rep movsb`, which is
+/// several times slower than a loop on AMD's Zen 3 and 4 where source and destination differ by
+/// little modulo a page.
 const PIECE: usize = 256;
 
 impl Stack {
@@ -124,8 +126,8 @@ impl Stack {
             return None;
         }
         let block = self.head.load(Ordering::Relaxed);
-        // SAFETY: above `empty`, hence above `base`: two words below `top` is a word of this stack's
-        // array, of the next block or, where there is none, the one below `base`.
+        // SAFETY: above `empty`, hence above `base`: two words below `top` is a word of this
+        // stack's array, of the next block or, where there is none, the one below `base`.
         let next = unsafe { *((top - 2 * WORD) as *const usize) };
         self.set_top(top - WORD);
         // The top first: a fork may come in between.
@@ -142,8 +144,8 @@ impl Stack {
         }
         #[cfg(debug_assertions)]
         self.expect_absent(block);
-        // SAFETY: below `full`: the word below `top` is the head's place in this stack's array or, in
-        // an empty stack, the word below `base`.
+        // SAFETY: below `full`: the word below `top` is the head's place in this stack's array or,
+        // in an empty stack, the word below `base`.
         unsafe { *((top - WORD) as *mut usize) = self.head.load(Ordering::Relaxed) };
         self.head.store(block, Ordering::Release);
         // The block first: a fork may come in between.
@@ -178,14 +180,14 @@ impl Stack {
     }
 
     /// Calls `f` with the blocks on the stack, `most` of them at most. Any thread may: of a running
-    /// thread it may be given words that are no blocks of the stack any more, or never were, which may
-    /// be looked up in the page map and no more.
+    /// thread it may be given words that are no blocks of the stack any more, or never were, which
+    /// may be looked up in the page map and no more.
     pub fn each_hint(&self, most: usize, mut f: impl FnMut(usize)) {
         let (base, len) = (self.base(), self.len().min(most));
         for i in 1..len {
             let word = (base + (i - 1) * WORD) as *const AtomicUsize;
-            // SAFETY: the array has `most` words, and memory of records stays mapped for ever; its owner
-            // may write the word meanwhile, hence the atomic.
+            // SAFETY: the array has `most` words, and memory of records stays mapped for ever; its
+            // owner may write the word meanwhile, hence the atomic.
             f(unsafe { (*word).load(Ordering::Relaxed) });
         }
         if len > 0 {
@@ -231,7 +233,8 @@ impl Stack {
     /// Has the blocks lie in another array; gives the one before, which is nobody's then.
     ///
     /// # Safety
-    /// As for [`Stack::set_array`]; the array is large enough for the stack's capacity, which it keeps.
+    /// As for [`Stack::set_array`]; the array is large enough for the stack's capacity, which it
+    /// keeps.
     pub unsafe fn move_to(&self, array: usize) -> usize {
         let (len, mark, capacity) = (self.len(), self.mark(), self.capacity());
         self.settle();
@@ -306,8 +309,8 @@ impl Stack {
         self.pop()
     }
 
-    /// Sets the number of blocks, after words were filled in or taken away at the end: all of them are
-    /// in the array.
+    /// Sets the number of blocks, after words were filled in or taken away at the end: all of them
+    /// are in the array.
     pub fn set_len(&self, len: usize) {
         debug_assert!(len <= self.capacity());
         if len > 0 {
@@ -326,11 +329,12 @@ impl Stack {
         self.settle();
         let (base, left) = (self.base() as *mut usize, len - n);
         let mut at = 0;
-        // A loop over a range in steps is unrolled, which has every program bring 230 bytes of code more into memory.
+        // A loop over a range in steps is unrolled, which has every program bring 230 bytes of code
+        // more into memory.
         while at < left {
             let piece = PIECE.min(left - at);
-            // SAFETY: both ranges lie inside the array; `copy` allows that they overlap, and what it
-            // overwrites has moved already.
+            // SAFETY: both ranges lie inside the array; `copy` allows that they overlap, and what
+            // it overwrites has moved already.
             unsafe { core::ptr::copy(base.add(n + at), base.add(at), piece) };
             at += piece;
         }

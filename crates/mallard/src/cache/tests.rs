@@ -95,7 +95,8 @@ fn blocks_are_distinct_while_they_are_out_and_stacks_stay_within_bounds() {
 fn of_another_thread(class: Class, n: usize) -> Vec<usize> {
     let mut blocks = Vec::new();
     in_a_thread(|cache| blocks.extend((0..n).map(|_| take(cache, class))));
-    // What it left in the store, fewer than a thread asks for at once, is not to be the next thread's.
+    // What it left in the store, fewer than a thread asks for at once, is not to be the next
+    // thread's.
     arena::drain(true);
     blocks
 }
@@ -451,7 +452,8 @@ fn a_cache_by_hand_outlives_its_thread_and_its_number_is_used_again() {
     });
 }
 
-/// Who looks at all caches keeps no thread from beginning or ending, not even the one whose cache comes next.
+/// Who looks at all caches keeps no thread from beginning or ending, not even the one whose cache
+/// comes next.
 #[test]
 fn threads_begin_and_end_while_somebody_goes_through_the_caches() {
     crate::testing::own_process!();

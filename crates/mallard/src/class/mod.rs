@@ -1,15 +1,17 @@
 //! Size classes: which block a request gets.
 //!
 //! jemalloc's table: 8; the multiples of 16 up to 128; then four steps to each doubling, so that
-//! above 128 bytes no more than a fifth of a block is waste. Requests up to [`SLAB_MAX`] are regions
-//! of a slab; those above are runs of whole pages. Classes up to [`CACHED_MAX`] can be kept in thread
-//! caches. All this is computed when the library is compiled. Beside the table there is room for some
-//! classes that slabs serve which are cut to what the process asks for, while it runs ([`tailored`]).
+//! above 128 bytes no more than a fifth of a block is waste. Requests up to [`SLAB_MAX`] are
+//! regions of a slab; those above are runs of whole pages. Classes up to [`CACHED_MAX`] can be kept
+//! in thread caches. All this is computed when the library is compiled. Beside the table there is
+//! room for some classes that slabs serve which are cut to what the process asks for, while it runs
+//! ([`tailored`]).
 //!
 //! A [`Class`] is a byte, 1 for the smallest. 0 stands for "none", which is what the page map says
-//! of a page that is not ours to cache: the cache's stack number 0 is never filled, so a free of such
-//! a page finds it full and takes the slow path without a test of its own. The table's classes are in
-//! the order of their sizes; the tailored ones stand between those of slabs and those of runs.
+//! of a page that is not ours to cache: the cache's stack number 0 is never filled, so a free of
+//! such a page finds it full and takes the slow path without a test of its own. The table's classes
+//! are in the order of their sizes; the tailored ones stand between those of slabs and those of
+//! runs.
 
 mod shape;
 pub mod tailored;
@@ -37,8 +39,8 @@ pub const SLAB_CLASSES: usize = TABLED + TAILORED;
 pub const CACHED_MAX: usize = 256 * 1024;
 /// Number of classes that a thread cache can hold.
 pub const CACHED_CLASSES: usize = 63;
-/// Number of classes that there can be blocks of, and of those above the slabs'. (The class of requests
-/// up to [`MAX`] is larger than any address space.)
+/// Number of classes that there can be blocks of, and of those above the slabs'. (The class of
+/// requests up to [`MAX`] is larger than any address space.)
 pub const CLASSES: usize = compute(MAX) as usize - 1;
 pub const LARGE_CLASSES: usize = CLASSES - SLAB_CLASSES;
 /// Largest request at all: beyond, sizes and differences of addresses would not fit their types.
@@ -99,8 +101,8 @@ pub const STRIDE: usize = 32;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place(usize);
 
-/// The page map has a byte for it, in units of this: what a processor multiplies by for nothing as it
-/// makes an address.
+/// The page map has a byte for it, in units of this: what a processor multiplies by for nothing as
+/// it makes an address.
 const UNIT: usize = 8;
 const _: () = assert!(CACHED_CLASSES * STRIDE / UNIT <= u8::MAX as usize);
 
@@ -143,7 +145,8 @@ impl Place {
     /// Bytes of a block of the class; 0 for none.
     #[inline(always)]
     pub fn size(self) -> usize {
-        // By way of the byte: so the compiler sees that the table, as long as a byte can ask for, has it.
+        // By way of the byte: so the compiler sees that the table, as long as a byte can ask for,
+        // has it.
         TABLES.sizes[(self.byte() as usize * UNIT) / STRIDE].load(Ordering::Relaxed) as usize
     }
 }
@@ -152,9 +155,10 @@ impl Place {
 const SMALL_GRAIN: usize = 8;
 const MEDIUM_GRAIN: usize = LINE;
 
-/// What the fast paths look up, and what is behind it of classes: written where a class is tailored, and on no
-/// cache line with anything else. What every small request reads comes after the sizes and shapes, since its place in its page is
-/// felt: `docs/design/classes.md` has how much.
+/// What the fast paths look up, and what is behind it of classes: written where a class is
+/// tailored, and on no cache line with anything else. What every small request reads comes after
+/// the sizes and shapes, since its place in its page is felt: `docs/design/classes.md` has how
+/// much.
 #[repr(C, align(64))]
 struct Tables {
     /// The sizes of as many classes as a byte has places for.
@@ -231,8 +235,8 @@ pub fn tabled_place_of_small(n: usize) -> Place {
 }
 
 /// The least size that a block of a multiple of `align` can have for `n` bytes. Its class is of a
-/// multiple of `align` too: up to four times the alignment every multiple of it is a class, and above,
-/// classes are no closer than that.
+/// multiple of `align` too: up to four times the alignment every multiple of it is a class, and
+/// above, classes are no closer than that.
 #[inline(always)]
 pub const fn aligned_size(n: usize, align: usize) -> usize {
     let n = if n == 0 { 1 } else { n };
@@ -311,7 +315,8 @@ impl Class {
         }
     }
 
-    /// Its number as programs are told: from 0, without the room for classes that may be tailored yet.
+    /// Its number as programs are told: from 0, without the room for classes that may be tailored
+    /// yet.
     pub fn number(self) -> usize {
         let room = SLAB_CLASSES - slab_classes();
         self.index() - 1 - if self.is_slab() { 0 } else { room }
@@ -351,7 +356,8 @@ impl Class {
     pub const MOST_REGIONS: usize = shape::MOST.0;
     pub const MOST_PAGES: usize = shape::MOST.1;
 
-    /// All classes that slabs serve now: those of the table, then the tailored ones, as they were made.
+    /// All classes that slabs serve now: those of the table, then the tailored ones, as they were
+    /// made.
     pub fn slabs() -> impl DoubleEndedIterator<Item = Class> {
         (1..=slab_classes() as u8).map(Class)
     }
@@ -361,7 +367,8 @@ impl Class {
         (SLAB_CLASSES as u8 + 1..=CLASSES as u8).map(Class)
     }
 
-    /// The next of the classes that a thread cache can hold now, the first after the last and after none.
+    /// The next of the classes that a thread cache can hold now, the first after the last and after
+    /// none.
     #[inline]
     pub fn after(self) -> Class {
         let mut next = self.0;

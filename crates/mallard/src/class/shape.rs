@@ -1,5 +1,5 @@
-//! How slabs of a class are made: so many pages, in them so many regions, and the numbers by which a
-//! region is found from an address without a division.
+//! How slabs of a class are made: so many pages, in them so many regions, and the numbers by which
+//! a region is found from an address without a division.
 
 use super::{Class, PAGE, SLAB_CLASSES, TABLED, size};
 use crate::sys::atomic::{Ordering, fence};
@@ -18,13 +18,13 @@ pub struct SlabShape {
     pub size: u32,
     /// ⌊2¹⁹ / regions⌋: the multiplier of [`SlabShape::eighths`].
     eighth: u32,
-    /// What slabs are aligned to, so that blocks of a power of two of pages are to their size. All others are
-    /// multiples of their size from a page boundary.
+    /// What slabs are aligned to, so that blocks of a power of two of pages are to their size. All
+    /// others are multiples of their size from a page boundary.
     pub align: u32,
 }
 
-/// Bytes left at the end of slabs of regions up to [`DRIFT_MAX`]: some cache lines, below 1 % of all
-/// but the smallest slabs.
+/// Bytes left at the end of slabs of regions up to [`DRIFT_MAX`]: some cache lines, below 1 % of
+/// all but the smallest slabs.
 pub(super) const DRIFT: usize = 256;
 pub(super) const DRIFT_MAX: usize = 512;
 
@@ -39,14 +39,14 @@ impl SlabShape {
         align: 0,
     };
 
-    /// Slabs aim at 32 KiB up to 1 KiB and at 64 KiB above: large enough that a lock taken for a new one
-    /// is rare, small enough that a class used once costs little and that sparse ones drain. The
-    /// pages that a slab's last region does not reach are left out, and regions that a slab has more pages for than they are
-    /// worth, which sizes have that are tailored.
+    /// Slabs aim at 32 KiB up to 1 KiB and at 64 KiB above: large enough that a lock taken for a
+    /// new one is rare, small enough that a class used once costs little and that sparse ones
+    /// drain. The pages that a slab's last region does not reach are left out, and regions that a
+    /// slab has more pages for than they are worth, which sizes have that are tailored.
     ///
-    /// In slabs of small regions [`DRIFT`] bytes at least stay unused at the end, so that regions a power
-    /// of two apart do not all fall into the same cache sets: `docs/design/caches.md` has what that is
-    /// worth.
+    /// In slabs of small regions [`DRIFT`] bytes at least stay unused at the end, so that regions a
+    /// power of two apart do not all fall into the same cache sets: `docs/design/caches.md` has
+    /// what that is worth.
     pub(super) const fn of(size: usize) -> SlabShape {
         let aim = if size <= 8 {
             16 << 10
@@ -85,8 +85,9 @@ impl SlabShape {
     /// The region that begins `offset` bytes into the slab; none when no region begins there.
     ///
     /// Exact division by multiplication (Granlund and Montgomery 1994): the error of the reciprocal
-    /// is below `size`, and offset × size < 2³² for every slab, which a test holds. For the same reason
-    /// the lower half of the product tells whether something remains (Lemire, Kaser and Kurz 2019).
+    /// is below `size`, and offset × size < 2³² for every slab, which a test holds. For the same
+    /// reason the lower half of the product tells whether something remains (Lemire, Kaser and Kurz
+    /// 2019).
     #[inline]
     pub fn region_at(&self, offset: usize) -> Option<usize> {
         let product = offset as u64 * self.reciprocal as u64;
@@ -100,7 +101,8 @@ const fn pages(size: usize, drift: usize, regions: usize) -> usize {
     (regions * size + drift).div_ceil(PAGE)
 }
 
-/// As many regions as a slab had better have of `most`: fewer, where that leaves much less of its pages unused.
+/// As many regions as a slab had better have of `most`: fewer, where that leaves much less of its
+/// pages unused.
 const fn full(size: usize, drift: usize, most: usize) -> usize {
     let (mut best, mut n) = (most, most);
     while n > most / 2 {
@@ -120,8 +122,8 @@ const WORTH: usize = 32;
 /// The shapes of all classes that slabs serve, by their numbers.
 pub(super) struct Shapes([UnsafeCell<SlabShape>; SLAB_CLASSES + 1]);
 
-// SAFETY: an element is written once, before anybody knows that its class is one (`Shapes::set`), and
-// is read alone after that.
+// SAFETY: an element is written once, before anybody knows that its class is one (`Shapes::set`),
+// and is read alone after that.
 unsafe impl Sync for Shapes {}
 
 impl Shapes {
@@ -140,7 +142,8 @@ impl Shapes {
     pub(super) fn get(&self, class: Class) -> &SlabShape {
         // After the load that told of the class, which had no order.
         fence(Ordering::Acquire);
-        // SAFETY: whoever has a class has it from where it was published, after its shape was written.
+        // SAFETY: whoever has a class has it from where it was published, after its shape was
+        // written.
         unsafe { &*self.0[class.index()].get() }
     }
 
@@ -154,8 +157,8 @@ impl Shapes {
     }
 }
 
-/// The most regions and the most pages of any slab. A tailored class is above the least of the table's, and
-/// its slabs aim at as many bytes as theirs.
+/// The most regions and the most pages of any slab. A tailored class is above the least of the
+/// table's, and its slabs aim at as many bytes as theirs.
 pub(super) const MOST: (usize, usize) = {
     let (mut regions, mut pages, mut c) = (0, 0, 1);
     while c <= TABLED {

@@ -1,21 +1,23 @@
 //! Classes cut to what the process asks for.
 //!
 //! Between two classes of the table lie a fifth to a seventh of a size. A program that asks for one
-//! size again and again, as for its nodes or for pages with a header of its own (1,032 bytes of 1,280), loses as
-//! much of its memory. Finer steps for all would cost small heaps more than they save, in slabs that are
-//! begun and stacks that fill. So a class is added where it has proved to be worth something: of a
-//! class that has many slabs, one request is looked at for each refill of a stack; when another slab is made and the
-//! smaller requests would save [`WORTH`] bytes, and one part in [`PART`], of what the class has, they have a
-//! class of their own from then on.
+//! size again and again, as for its nodes or for pages with a header of its own (1,032 bytes of
+//! 1,280), loses as much of its memory. Finer steps for all would cost small heaps more than they
+//! save, in slabs that are begun and stacks that fill. So a class is added where it has proved to
+//! be worth something: of a class that has many slabs, one request is looked at for each refill of
+//! a stack; when another slab is made and the smaller requests would save [`WORTH`] bytes, and one
+//! part in [`PART`], of what the class has, they have a class of their own from then on.
 //!
-//! What was allocated before stays of the class that it was of, as the page map says. So a free that goes by
-//! the size that its program gives may put such a block on a tailored stack: it is larger than it need be
-//! there, and goes back to the slab that it is of ([`Class::has_older_of`]).
+//! What was allocated before stays of the class that it was of, as the page map says. So a free
+//! that goes by the size that its program gives may put such a block on a tailored stack: it is
+//! larger than it need be there, and goes back to the slab that it is of ([`Class::has_older_of`]).
 //!
 //! A block's usable size may come to be less than was told before it was asked for. Who asks
-//! (`nallocx`) may rely on the answer, so nothing is tailored any more after that ([`keep_as_they_are`]).
+//! (`nallocx`) may rely on the answer, so nothing is tailored any more after that
+//! ([`keep_as_they_are`]).
 //!
-//! Samples are counted without read-modify-writes: what two threads lose to each other does not matter.
+//! Samples are counted without read-modify-writes: what two threads lose to each other does not
+//! matter.
 
 use super::{
     Class, MEDIUM_GRAIN, Place, SMALL_GRAIN, SlabShape, TABLE_MAX, TABLED, TABLES, TAILORED,
@@ -25,17 +27,19 @@ use core::cmp::Ordering::{Equal, Greater, Less};
 
 /// Bytes that a tailored class must save to be made: a few slabs.
 const WORTH: usize = 128 * 1024;
-/// What it must save of a block, as one part of so many. Sizes that are spread over the step would save less, and are served
-/// worse by two classes, whose blocks cannot stand in for each other.
+/// What it must save of a block, as one part of so many. Sizes that are spread over the step would
+/// save less, and are served worse by two classes, whose blocks cannot stand in for each other.
 const PART: usize = 12;
-/// The requests that may want a longer block than the class is cut to are one in so many at most. So the largest that would do
-/// with a smaller block has to come that often, or it is one of the others: a program that asks for one size all the time asks for a
-/// few others of the step once.
+/// The requests that may want a longer block than the class is cut to are one in so many at most.
+/// So the largest that would do with a smaller block has to come that often, or it is one of the
+/// others: a program that asks for one size all the time asks for a few others of the step once.
 const LONGER: usize = 8;
-/// Samples that are no chance any more, and as many as are taken before the class is considered again and all begins anew.
+/// Samples that are no chance any more, and as many as are taken before the class is considered
+/// again and all begins anew.
 const ENOUGH: usize = 16;
 const MANY: u16 = 64;
-/// The first class that another can be cut from: below it stand all multiples of the least alignment.
+/// The first class that another can be cut from: below it stand all multiples of the least
+/// alignment.
 const FIRST: usize = 10;
 const SMALLEST: usize = 16;
 
@@ -49,7 +53,8 @@ struct Samples {
     at_top: AtomicU16,
     /// The size that serves the others of them.
     second: AtomicU16,
-    /// Slabs that the class had when another was cut from it: for requests that are of that one now.
+    /// Slabs that the class had when another was cut from it: for requests that are of that one
+    /// now.
     before: AtomicU32,
 }
 
@@ -67,7 +72,8 @@ static SAMPLES: [Samples; TABLED + 1 - FIRST] = [const {
 static WATCHING: AtomicBool = AtomicBool::new(false);
 /// Whether the classes have to stay as they are.
 static FIXED: AtomicBool = AtomicBool::new(false);
-/// Whether a thread is making one. In the child of a fork that fell into this there are no further ones.
+/// Whether a thread is making one. In the child of a fork that fell into this there are no further
+/// ones.
 static MAKING: AtomicBool = AtomicBool::new(false);
 static COUNT: AtomicU8 = AtomicU8::new(0);
 /// What each is cut from.
@@ -107,8 +113,8 @@ impl Class {
         Class(FROM[self.index() - TABLED - 1].load(Ordering::Relaxed))
     }
 
-    /// Whether a block of another class may lie where those of this class do: it was allocated before this was cut
-    /// from its class.
+    /// Whether a block of another class may lie where those of this class do: it was allocated
+    /// before this was cut from its class.
     pub fn has_older_of(self, other: Class) -> bool {
         self.is_tailored() && self.cut_from() == other
     }
@@ -137,7 +143,8 @@ pub fn note(class: Class, n: usize) {
         return;
     }
     let size = class.shape().size as usize;
-    // Tailored sizes are multiples of what blocks are aligned to, and of what the tables can tell apart.
+    // Tailored sizes are multiples of what blocks are aligned to, and of what the tables can tell
+    // apart.
     let grain = if size <= TABLE_MAX {
         SMALLEST
     } else {
@@ -196,7 +203,8 @@ fn count_one(count: &AtomicU16) {
     count.store(before.saturating_add(1), Ordering::Relaxed);
 }
 
-/// A class of so many slabs needs another: perhaps smaller requests had better have one of their own.
+/// A class of so many slabs needs another: perhaps smaller requests had better have one of their
+/// own.
 #[cold]
 #[inline(never)]
 pub fn consider(class: Class, slabs: u32) {
@@ -236,8 +244,8 @@ fn make(from: Class, cut: usize) {
         return;
     }
     let made = COUNT.load(Ordering::Relaxed);
-    // Samples may be of aligned requests, which go by the table alone, and those of one moment may have been read with a cut of
-    // another: a class is cut where it is whole.
+    // Samples may be of aligned requests, which go by the table alone, and those of one moment may
+    // have been read with a cut of another: a class is cut where it is whole.
     if (made as usize) < TAILORED && Class::for_request(cut) == from {
         let class = Class(TABLED as u8 + 1 + made);
         // SAFETY: the class is published below, and one thread makes classes at a time.

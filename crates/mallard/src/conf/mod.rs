@@ -67,7 +67,8 @@ pub fn compiled_in() -> &'static CStr {
 /// Tells what the process's symbols `malloc_conf` and `malloc_conf_2_conf_harder` point at.
 pub type Symbols = fn() -> [Option<&'static CStr>; 2];
 
-/// Reads the options of this process, which are `options` where nobody sets them. None where there is nothing to read.
+/// Reads the options of this process, which are `options` where nobody sets them. None where there
+/// is nothing to read.
 ///
 /// Messages go to `sink`. Where the outcome says `must_abort`, the reason is already there.
 pub fn read(options: &Options, symbols: Option<Symbols>, sink: &mut dyn Sink) -> Option<Outcome> {
@@ -84,7 +85,8 @@ fn read_and_keep(options: &Options, sources: &Sources<'_>, sink: &mut dyn Sink) 
     read_from(options, sources, sink)
 }
 
-/// The text that was read at the start of [`Source::Link`] or [`Source::MallocConf`], if there was one.
+/// The text that was read at the start of [`Source::Link`] or [`Source::MallocConf`], if there was
+/// one.
 pub fn kept(source: Source) -> Option<&'static CStr> {
     system::kept(source)
 }

@@ -12,8 +12,9 @@ use super::value::*;
 
 /// What one option is, and how to read and show it in an [`Options`].
 ///
-/// No row of the table holds an address: neither the text of a name nor a format. The loader would write every one of
-/// them in every process, and a page of what it writes is memory that no two processes share.
+/// No row of the table holds an address: neither the text of a name nor a format. The loader would
+/// write every one of them in every process, and a page of what it writes is memory that no two
+/// processes share.
 pub struct Descriptor {
     row: Row,
     /// The option that it sets: itself, or that of which it is a second spelling.
@@ -34,7 +35,8 @@ pub struct Descriptor {
 
 /// What is to be done with a value.
 enum Work<'w, 'a> {
-    /// To be changed to what this text says; false, and nothing changed, where it says nothing valid.
+    /// To be changed to what this text says; false, and nothing changed, where it says nothing
+    /// valid.
     Set(&'w [u8]),
     Show(&'w mut Line),
     Plain(&'w mut Plain<'a>),
@@ -42,7 +44,8 @@ enum Work<'w, 'a> {
     Valid(&'w mut Line),
 }
 
-/// Does so with a value of this format's. Not inlined: there are three times as many options as formats.
+/// Does so with a value of this format's. Not inlined: there are three times as many options as
+/// formats.
 ///
 /// # Safety
 /// The value can be read for `'a`, and where it is to be set, written, and nobody else looks at it.
@@ -93,7 +96,8 @@ impl Descriptor {
         &TABLE[self.sets as usize]
     }
 
-    /// Sets the option to what `text` says; false, and nothing changed, where that is no valid value.
+    /// Sets the option to what `text` says; false, and nothing changed, where that is no valid
+    /// value.
     #[must_use]
     pub fn set(&self, options: &mut Options, text: &[u8]) -> bool {
         // SAFETY: the options are the caller's alone.
@@ -204,7 +208,8 @@ macro_rules! options {
 
         impl Descriptor {
             /// # Safety
-            /// The options can be read for `'a`, and where one is to be set, written, and nobody else looks at them.
+            /// The options can be read for `'a`, and where one is to be set, written, and nobody
+            /// else looks at them.
             unsafe fn work<'a>(&self, options: *mut Options, what: Work<'_, 'a>) -> bool {
                 match self.row {
                     $($(

@@ -1,5 +1,5 @@
-//! What an option's value is to C, as `mallctl` tells it: the type, by how the value is kept, and the
-//! value itself.
+//! What an option's value is to C, as `mallctl` tells it: the type, by how the value is kept, and
+//! the value itself.
 
 use super::text::Text;
 use super::value::DirtyMax;

@@ -86,8 +86,8 @@ pub struct Outcome {
     pub must_abort: bool,
 }
 
-/// Reads the options from the given sources; what they do not say is as in `options`. Messages, and what
-/// `confirm_conf` prints, go to `sink`.
+/// Reads the options from the given sources; what they do not say is as in `options`. Messages, and
+/// what `confirm_conf` prints, go to `sink`.
 #[cold]
 #[inline(never)]
 pub fn read_from(options: &Options, sources: &Sources<'_>, sink: &mut dyn Sink) -> Outcome {

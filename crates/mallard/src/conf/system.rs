@@ -17,7 +17,8 @@ unsafe extern "C" {
     static mut environ: *const *const c_char;
 }
 
-// With a symbol: every process's kernel reads it, and the library's order of constants has it apart from others.
+// With a symbol: every process's kernel reads it, and the library's order of constants has it apart
+// from others.
 static LINK: [u8; 17] = *b"/etc/malloc.conf\0";
 
 /// Calls `use_them` with the option strings of this process.
@@ -89,8 +90,8 @@ fn kept_at(source: Source) -> &'static AtomicPtr<c_char> {
     &KEPT[(source == Source::MallocConf) as usize]
 }
 
-/// Keeps the texts of the link and of `MALLOC_CONF` for who asks later. That of the variable stays where it is: the C
-/// library never frees what a process began with.
+/// Keeps the texts of the link and of `MALLOC_CONF` for who asks later. That of the variable stays
+/// where it is: the C library never frees what a process began with.
 pub(super) fn keep(sources: &Sources<'_>) {
     if let Some(variable) = sources.get(Source::MallocConf) {
         let at = variable.as_ptr().cast_mut().cast();
@@ -106,7 +107,8 @@ pub(super) fn keep(sources: &Sources<'_>) {
     }
 }
 
-/// The text that was read at the start of [`Source::Link`] or [`Source::MallocConf`], if there was one.
+/// The text that was read at the start of [`Source::Link`] or [`Source::MallocConf`], if there was
+/// one.
 pub(super) fn kept(source: Source) -> Option<&'static CStr> {
     let at = kept_at(source).load(Ordering::Relaxed);
     // SAFETY: null, or a text that `keep` has found or made, which ends with a zero and stays.
@@ -139,8 +141,9 @@ fn privileged() -> bool {
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// Whether there is such a file, a link itself and not what it leads to. Asked by a call that the loader
-/// makes for every library, because a sandbox may know no other: most systems have no such file.
+/// Whether there is such a file, a link itself and not what it leads to. Asked by a call that the
+/// loader makes for every library, because a sandbox may know no other: most systems have no such
+/// file.
 fn is_there(path: &CStr) -> bool {
     let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
     // SAFETY: a C string, and a descriptor that nobody else knows of.

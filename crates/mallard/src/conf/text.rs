@@ -107,7 +107,8 @@ impl<const N: usize> Format for Letters<N> {
 /// jemalloc's settings by size class, `8-64:2|128-128:4`, or `default`.
 pub(super) struct Classes<const N: usize>;
 
-/// The numbers of `SIZE-SIZE:NUMBER`, the sizes in order; one that is too large for its type is its largest.
+/// The numbers of `SIZE-SIZE:NUMBER`, the sizes in order; one that is too large for its type is its
+/// largest.
 pub fn range(item: &[u8]) -> Option<[usize; 3]> {
     let mut parts = item.splitn(2, |&byte| byte == b':');
     let (sizes, number) = (parts.next()?, parts.next()?);

@@ -1,7 +1,7 @@
 //! `arenas.*`: what holds for all arenas, and the size classes.
 //!
-//! A bin is a class that slabs serve, an extent size (`lextent`) one of the classes above, up to the
-//! largest that a request can have.
+//! A bin is a class that slabs serve, an extent size (`lextent`) one of the classes above, up to
+//! the largest that a request can have.
 
 use super::node::{Access, At, Leaf, Mode, See, Special, in_reference, indexed, name};
 use super::{Answer, Error, Request, index};

@@ -1,7 +1,7 @@
 //! `experimental.*`: names that jemalloc's manual leaves out, and that programs use all the same.
 //!
-//! Not there are functions that see every call (`hooks.install`, `hooks.remove`), which no fast path asks for, and what
-//! belongs to heap profiles.
+//! Not there are functions that see every call (`hooks.install`, `hooks.remove`), which no fast
+//! path asks for, and what belongs to heap profiles.
 
 use super::node::{Access, At, Leaf, Mode, See, Special, branch, in_reference, indexed, name};
 use super::{Answer, Error, Request, index};

@@ -1,5 +1,5 @@
-//! From a name or a MIB to its place in the tree, in as many steps as the name has components, without
-//! memory of its own.
+//! From a name or a MIB to its place in the tree, in as many steps as the name has components,
+//! without memory of its own.
 
 use super::node::{At, DEPTH, Indexed, Kind, Leaf, Names, Node};
 use super::{Answer, Error, opt};

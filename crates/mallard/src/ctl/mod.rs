@@ -1,12 +1,12 @@
 //! The tree of names by which a program looks at the allocator and steers it: jemalloc's `mallctl`.
 //!
 //! Every name stands once, in one of the tables of this folder: a file for each branch (`config`,
-//! `opt`, `arenas`, `arena`, `thread`, `tcache`, `prof`, `stats`, `experimental`), the names without a branch here;
-//! `tell` is for the report.
-//! From the tables come the look-up by name and by MIB (`lookup`), the checks of lengths and
-//! of what may be read or written (`request`), the reference `docs/mallctl.md` and the test that every
-//! name answers (`tests`). Names, types and errors are jemalloc's; its manual is the definition.
-//! A call takes no memory and keeps `errno`; readers and writers call the floors below.
+//! `opt`, `arenas`, `arena`, `thread`, `tcache`, `prof`, `stats`, `experimental`), the names
+//! without a branch here; `tell` is for the report. From the tables come the look-up by name and by
+//! MIB (`lookup`), the checks of lengths and of what may be read or written (`request`), the
+//! reference `docs/mallctl.md` and the test that every name answers (`tests`). Names, types and
+//! errors are jemalloc's; its manual is the definition. A call takes no memory and keeps `errno`;
+//! readers and writers call the floors below.
 //!
 //! # To add a name
 //!
@@ -19,14 +19,14 @@
 //! name("purge", Leaf::Action(|at| api::purge(…)), "…"),            // neither read nor written
 //! ```
 //!
-//! The rules of lengths and permissions are not the row's business; a reader gives the value, or the
-//! [`Error`] that the call is to end with. Where a name has rules of its own (it needs room for its
-//! answer before it does anything, it reads the place of the old value, …) it is a [`Leaf::Special`] and
-//! talks to the [`Request`] itself: `epoch`, below, is one.
+//! The rules of lengths and permissions are not the row's business; a reader gives the value, or
+//! the [`Error`] that the call is to end with. Where a name has rules of its own (it needs room for
+//! its answer before it does anything, it reads the place of the old value, …) it is a
+//! [`Leaf::Special`] and talks to the [`Request`] itself: `epoch`, below, is one.
 //!
-//! A number within a name is a branch made by [`indexed`], with a function that tells whether there is
-//! anything at an index: if not, the name does not exist (`ENOENT`), by name as by MIB. The reader finds the
-//! number by [`At::index`]. So `arenas.bin.<i>.size` (`arenas.rs`) is
+//! A number within a name is a branch made by [`indexed`], with a function that tells whether there
+//! is anything at an index: if not, the name does not exist (`ENOENT`), by name as by MIB. The
+//! reader finds the number by [`At::index`]. So `arenas.bin.<i>.size` (`arenas.rs`) is
 //!
 //! ```ignore
 //! indexed("bin", "i", |_, i| i < slab_classes(), &[
@@ -35,9 +35,9 @@
 //! ```
 //!
 //! For `arena.<i>` and `stats.arenas.<i>` [`index`] has these functions, and what an index stands
-//! for: one arena, all ([`ALL`]), or those destroyed ([`DESTROYED`]). A number that is let in and for
-//! which the request still makes no sense (an arena that nobody has used yet is to be purged) is
-//! `EFAULT`, as in jemalloc.
+//! for: one arena, all ([`ALL`]), or those destroyed ([`DESTROYED`]). A number that is let in and
+//! for which the request still makes no sense (an arena that nobody has used yet is to be purged)
+//! is `EFAULT`, as in jemalloc.
 //!
 //! Then write the reference anew: `MALLARD_BLESS=1 cargo test -p mallard ctl::tests::reference`.
 
@@ -176,7 +176,8 @@ pub fn by_name(name: &[u8], request: &mut Request) -> Answer<()> {
     serve(&Cursor::find(root, name), request)
 }
 
-/// Serves a request by MIB. One that leads nowhere, or only part of the way, is [`Error::NotFound`].
+/// Serves a request by MIB. One that leads nowhere, or only part of the way, is
+/// [`Error::NotFound`].
 pub fn by_mib(mib: &[usize], request: &mut Request) -> Answer<()> {
     let _keep = KeepErrno::new();
     api::start();
@@ -192,9 +193,9 @@ fn serve(cursor: &Answer<Cursor>, request: &mut Request) -> Answer<()> {
     cursor.leaf()?.serve(&cursor.at(), request)
 }
 
-/// Writes the name's MIB; tells its length. A name that ends within the tree has one too, and of a name
-/// that has more components than `mib` has room for the first ones are written: to be completed by
-/// the caller.
+/// Writes the name's MIB; tells its length. A name that ends within the tree has one too, and of a
+/// name that has more components than `mib` has room for the first ones are written: to be
+/// completed by the caller.
 pub fn name_to_mib(name: &[u8], mib: &mut [usize]) -> Answer<usize> {
     let _keep = KeepErrno::new();
     api::start();
@@ -232,12 +233,13 @@ pub fn name_to_mib(name: &[u8], mib: &mut [usize]) -> Answer<usize> {
 pub fn read<T: CType>(name: impl AsRef<[u8]>) -> Answer<T> {
     let mut value = core::mem::MaybeUninit::<T>::zeroed();
     let mut len = size_of::<T>();
-    // SAFETY: the value is as long as said, and there is no new one; a name that is read frees nothing.
+    // SAFETY: the value is as long as said, and there is no new one; a name that is read frees
+    // nothing.
     let mut request =
         unsafe { Request::new(value.as_mut_ptr().cast(), &mut len, core::ptr::null(), 0) };
     by_name(name.as_ref(), &mut request)?;
-    // SAFETY: zeros, which every `CType` takes, or written by a name with a value of this length: all
-    // types of one length take the same values but `bool`, and no other has its length.
+    // SAFETY: zeros, which every `CType` takes, or written by a name with a value of this length:
+    // all types of one length take the same values but `bool`, and no other has its length.
     Ok(unsafe { value.assume_init() })
 }
 
@@ -265,8 +267,8 @@ pub fn text(name: impl AsRef<[u8]>) -> Answer<&'static CStr> {
 /// Writes a name whose type in C is `T`'s.
 ///
 /// # Safety
-/// The value is what the name asks for: where that is a pointer, it points to what it should; where it
-/// frees blocks, nobody uses them.
+/// The value is what the name asks for: where that is a pointer, it points to what it should; where
+/// it frees blocks, nobody uses them.
 ///
 /// ```
 /// use mallard::ctl;

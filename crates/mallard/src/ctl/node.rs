@@ -1,9 +1,9 @@
 //! What the tree is made of: nodes, what stands at a name, and where a look-up has arrived.
 //!
-//! The names below a node are written down by a function each time that somebody looks for one ([`Names`]). As constant
-//! data they would hold two addresses a name, all of which the loader writes at the start of every program: 30 KiB of
-//! memory, of which nearly no program reads any. The lines of documentation exist in tests alone, where the reference is
-//! written from them.
+//! The names below a node are written down by a function each time that somebody looks for one
+//! ([`Names`]). As constant data they would hold two addresses a name, all of which the loader
+//! writes at the start of every program: 30 KiB of memory, of which nearly no program reads any.
+//! The lines of documentation exist in tests alone, where the reference is written from them.
 
 use super::{Answer, Request};
 use core::ffi::{CStr, c_char, c_uint, c_void};
@@ -11,7 +11,8 @@ use core::ffi::{CStr, c_char, c_uint, c_void};
 /// The most components of a name.
 pub const DEPTH: usize = 7;
 
-/// Shows the names below this place in their order, some at a time: they lie on the program's stack.
+/// Shows the names below this place in their order, some at a time: they lie on the program's
+/// stack.
 pub type Names = fn(See<'_>);
 
 /// Who looks at names that have the same before them.
@@ -249,7 +250,8 @@ impl<'a> At<'a> {
         self.mib
     }
 
-    /// The `n`th number in the name: of `stats.arenas.<i>.bins.<j>.size` the index `i` is 0, `j` is 1.
+    /// The `n`th number in the name: of `stats.arenas.<i>.bins.<j>.size` the index `i` is 0, `j` is
+    /// 1.
     pub fn index(&self, n: usize) -> usize {
         self.indices[n]
     }

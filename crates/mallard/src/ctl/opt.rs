@@ -1,7 +1,7 @@
 //! `opt.*`: the options in force, a name for each row of the option table.
 //!
-//! The values' types in C are jemalloc's where it has the option: `shape` lists the names whose type
-//! does not follow from how Mallard keeps them.
+//! The values' types in C are jemalloc's where it has the option: `shape` lists the names whose
+//! type does not follow from how Mallard keeps them.
 
 use super::node::{Access, At, Leaf, See, name};
 use super::{Answer, Error};
@@ -101,8 +101,8 @@ const fn is_less(a: &str, b: &str) -> bool {
     i < b.len() && (i == a.len() || a[i] < b[i])
 }
 
-/// What an option answers: its type in C, and where that or the value is not simply the option's own,
-/// how.
+/// What an option answers: its type in C, and where that or the value is not simply the option's
+/// own, how.
 fn leaf_of(option: &Descriptor) -> Leaf {
     match option.name() {
         // `auto` allows it.
@@ -182,8 +182,8 @@ fn text(at: &At<'_>) -> Answer<&'static CStr> {
     }
 }
 
-/// The value of an option that only a text can tell, as it is written in an option string. It is put
-/// together at each call, always to the same text, because options do not change.
+/// The value of an option that only a text can tell, as it is written in an option string. It is
+/// put together at each call, always to the same text, because options do not change.
 fn written(at: &At<'_>) -> Answer<&'static CStr> {
     const ROOM: usize = 32;
     static TEXTS: [[AtomicU8; ROOM]; WRITTEN] =
@@ -200,8 +200,8 @@ fn written(at: &At<'_>) -> Answer<&'static CStr> {
     for (slot, &byte) in text.iter().zip(bytes) {
         slot.store(byte, Ordering::Relaxed);
     }
-    // SAFETY: the room is longer than the text and was zero, lives for ever, and nobody writes any other
-    // bytes to it.
+    // SAFETY: the room is longer than the text and was zero, lives for ever, and nobody writes any
+    // other bytes to it.
     Ok(unsafe { CStr::from_ptr(text.as_ptr().cast()) })
 }
 

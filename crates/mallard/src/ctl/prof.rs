@@ -1,7 +1,8 @@
 //! `prof.*`: the heap profiler.
 //!
 //! There is none yet, so every name answers as jemalloc does in a process that was started without
-//! profiling: switches read as off and may be switched off, figures are nought, the rest does not exist.
+//! profiling: switches read as off and may be switched off, figures are nought, the rest does not
+//! exist.
 
 use super::node::{Access, Leaf, Mode, See, Special, name};
 use super::{Answer, At, Error, Request};

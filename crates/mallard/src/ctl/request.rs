@@ -1,10 +1,10 @@
-//! One call of `mallctl`: where the old value goes, where the new one comes from, and the rules about
-//! both.
+//! One call of `mallctl`: where the old value goes, where the new one comes from, and the rules
+//! about both.
 //!
 //! The rules are jemalloc's. Without room for it (`oldp` or `oldlenp` null) the old value is not
-//! told. With room of the wrong length as much of it is copied as fits, `*oldlenp` says how much, and
-//! the call fails with `EINVAL`. A new value of the wrong length is `EINVAL`, and is found out before
-//! anything is told or changed. What cannot be written or read is `EPERM`.
+//! told. With room of the wrong length as much of it is copied as fits, `*oldlenp` says how much,
+//! and the call fails with `EINVAL`. A new value of the wrong length is `EINVAL`, and is found out
+//! before anything is told or changed. What cannot be written or read is `EPERM`.
 
 use super::node::{Access, At, Mode};
 use super::{Answer, Error};
@@ -71,9 +71,9 @@ impl Told for &'static CStr {
 
 impl Request {
     /// # Safety
-    /// Each of `old_len`, `old` (for `*old_len` bytes) and `new` (for `new_len` bytes) is null or valid,
-    /// and the value at `new` is what the name asks for. Where the name that this is for discards blocks
-    /// (`arena.<i>.reset` and `destroy`), nobody uses them.
+    /// Each of `old_len`, `old` (for `*old_len` bytes) and `new` (for `new_len` bytes) is null or
+    /// valid, and the value at `new` is what the name asks for. Where the name that this is for
+    /// discards blocks (`arena.<i>.reset` and `destroy`), nobody uses them.
     pub unsafe fn new(
         old: *mut c_void,
         old_len: *mut usize,

@@ -2,9 +2,10 @@
 //!
 //! - One call takes one range, or, with the option `process_madvise_max_batch`, as many as it says,
 //!   on a kernel that lets a process advise itself so (Linux 6.13, and 6.14 for its own name).
-//! - `MADV_DONTNEED` promises zeros. Some emulators take the call for advice in the word's sense and
-//!   do nothing: so the first range of a process is looked at afterwards, unless the option
-//!   `trust_madvise` says not to. That costs no call; on such a system pages are mapped anew instead.
+//! - `MADV_DONTNEED` promises zeros. Some emulators take the call for advice in the word's sense
+//!   and do nothing: so the first range of a process is looked at afterwards, unless the option
+//!   `trust_madvise` says not to. That costs no call; on such a system pages are mapped anew
+//!   instead.
 
 use super::Backing;
 use crate::class::PAGE;
@@ -42,9 +43,9 @@ pub fn configure(trust: bool, together: usize) {
     TOGETHER.store(together, Ordering::Relaxed);
 }
 
-/// Takes the memory of ranges, at most [`MOST`]: at once, or when the system needs it (`lazily`). Puts
-/// down what each is then, none where the system refused and nothing has changed; tells how many
-/// calls that took.
+/// Takes the memory of ranges, at most [`MOST`]: at once, or when the system needs it (`lazily`).
+/// Puts down what each is then, none where the system refused and nothing has changed; tells how
+/// many calls that took.
 pub fn take(ranges: &[Range], lazily: bool, backings: &mut [Option<Backing>]) -> usize {
     let together = TOGETHER.load(Ordering::Relaxed);
     let is_known = || lazily || CLEARS.load(Ordering::Relaxed) == YES;
@@ -91,7 +92,8 @@ pub fn clear(addr: usize, bytes: usize) -> bool {
 #[cold]
 fn find_out(addr: usize, bytes: usize) -> bool {
     let word = addr as *mut usize;
-    // SAFETY: the range is committed and nobody's; volatile, or the compiler would know what is read.
+    // SAFETY: the range is committed and nobody's; volatile, or the compiler would know what is
+    // read.
     unsafe { word.write_volatile(addr) };
     if !mem::discard(addr, bytes) {
         return false;

@@ -77,8 +77,8 @@ impl PageHeap {
 }
 
 impl State {
-    /// Frees what counts as used and is not: pages that a thread had just taken, or was about to free,
-    /// when another forked this process off.
+    /// Frees what counts as used and is not: pages that a thread had just taken, or was about to
+    /// free, when another forked this process off.
     fn find_lost(&mut self) {
         if self.totals.used == 0 {
             return;

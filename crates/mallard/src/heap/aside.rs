@@ -1,21 +1,23 @@
 //! Chunks that were begun a moment ago, each kept for the thread that began it.
 //!
-//! The first touch of a chunk with huge pages has the system clear 2 MiB. Two threads that touch it at the same
-//! time both clear them, and one huge page is thrown away. So in a process with threads nobody else
-//! finds a chunk that was just begun (`filler` does not have it): whoever wants pages meanwhile begins one
-//! as well. It is filed when its thread comes for more, and so has most likely touched what it got first; when
-//! others came for pages so often that it must be done; when more chunks are begun than there are places; or when the heap
-//! cannot grow, or is idle.
+//! The first touch of a chunk with huge pages has the system clear 2 MiB. Two threads that touch it
+//! at the same time both clear them, and one huge page is thrown away. So in a process with threads
+//! nobody else finds a chunk that was just begun (`filler` does not have it): whoever wants pages
+//! meanwhile begins one as well. It is filed when its thread comes for more, and so has most likely
+//! touched what it got first; when others came for pages so often that it must be done; when more
+//! chunks are begun than there are places; or when the heap cannot grow, or is idle.
 //!
-//! Filing a chunk is right at any time: one that is here may have been filed already, because a run of it was freed, and
-//! may even be vacant again. After a fork the child's chunks are filed as others come for pages.
+//! Filing a chunk is right at any time: one that is here may have been filed already, because a run
+//! of it was freed, and may even be vacant again. After a fork the child's chunks are filed as
+//! others come for pages.
 
 use crate::space::chunk::Chunk;
 
-/// Chunks that are kept at the same time: as threads that clear at the same time, on small machines.
+/// Chunks that are kept at the same time: as threads that clear at the same time, on small
+/// machines.
 const PLACES: usize = 4;
-/// Requests for pages by others after which a chunk is everybody's: with one of them every microsecond or two it has been
-/// cleared meanwhile.
+/// Requests for pages by others after which a chunk is everybody's: with one of them every
+/// microsecond or two it has been cleared meanwhile.
 const OTHERS: u8 = 64;
 
 #[derive(Clone, Copy)]
@@ -44,8 +46,8 @@ impl Aside {
         self.entries[0].is_none()
     }
 
-    /// Keeps a chunk for the thread that began it; hands out the one that has been here for longest if there is
-    /// no place.
+    /// Keeps a chunk for the thread that began it; hands out the one that has been here for longest
+    /// if there is no place.
     pub fn keep(&mut self, chunk: &'static Chunk, thread: usize) -> Option<&'static Chunk> {
         let is_full = self.entries[PLACES - 1].is_some();
         let oldest = is_full.then(|| self.take_out(0)).flatten();

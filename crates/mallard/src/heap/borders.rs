@@ -1,13 +1,15 @@
 //! Borders of mappings inside the heap, and parts of it that join their neighbours again.
 //!
-//! The kernel makes one mapping of neighbours that are alike: with the same advice, both accessible, and
-//! with pages that never moved, or moved together. What a chunk is in this respect stands in its record
-//! ([`look`]), so its borders can be counted, and [`mappings`] has their sum. A chunk beside one of another
-//! page heap, whose records are not to be looked at here, has a border if it was moved.
+//! The kernel makes one mapping of neighbours that are alike: with the same advice, both
+//! accessible, and with pages that never moved, or moved together. What a chunk is in this respect
+//! stands in its record ([`look`]), so its borders can be counted, and [`mappings`] has their sum.
+//! A chunk beside one of another page heap, whose records are not to be looked at here, has a
+//! border if it was moved.
 //!
-//! Memory that was moved keeps its pages' old numbers for as long as its mapping exists. So a vacant
-//! chunk of such a mapping gets a fresh one in its place, which the kernel joins to the neighbours'
-//! ([`State::rejoin`]): when its memory has gone back, and as soon as it is free where there are many borders.
+//! Memory that was moved keeps its pages' old numbers for as long as its mapping exists. So a
+//! vacant chunk of such a mapping gets a fresh one in its place, which the kernel joins to the
+//! neighbours' ([`State::rejoin`]): when its memory has gone back, and as soon as it is free where
+//! there are many borders.
 
 use super::state::State;
 use super::{Backing, PageHeap, advice, huge_pages};
@@ -157,7 +159,8 @@ pub(super) fn set_committed(row: Row, committed: bool) {
 }
 
 impl PageHeap {
-    /// As [`PageHeap::free_as`], where there are many borders: what is a mapping of its own does not stay one.
+    /// As [`PageHeap::free_as`], where there are many borders: what is a mapping of its own does
+    /// not stay one.
     #[cold]
     #[inline(never)]
     pub(super) fn free_where_many(&self, addr: usize, pages: usize, mut backing: Backing) {
@@ -177,8 +180,8 @@ impl PageHeap {
 }
 
 impl State {
-    /// Makes vacant chunks of the range parts of their neighbours' mapping, those that are not and hold no
-    /// memory, or may lose it because there are many borders.
+    /// Makes vacant chunks of the range parts of their neighbours' mapping, those that are not and
+    /// hold no memory, or may lose it because there are many borders.
     #[cold]
     #[inline(never)]
     pub fn rejoin(&mut self, addr: usize, bytes: usize) {

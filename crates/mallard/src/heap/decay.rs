@@ -1,21 +1,21 @@
 //! When free pages go back: a smooth curve over time.
 //!
 //! Pages that became free keep a share of the right to stay that falls from one to zero along a
-//! smoothstep over the decay time, so that memory is returned gradually, and what a program is about
-//! to use again is mostly still there. Time is cut into 200 epochs; for each, the number of pages
-//! that became unused in it is remembered, and the sum of these, weighted by the curve, is how many
-//! may stay. This is jemalloc's scheme (its `decay.c`; the curve is Perlin's smootherstep). What is due
-//! waits until it is worth the calls ([`Decay::due`]).
+//! smoothstep over the decay time, so that memory is returned gradually, and what a program is
+//! about to use again is mostly still there. Time is cut into 200 epochs; for each, the number of
+//! pages that became unused in it is remembered, and the sum of these, weighted by the curve, is
+//! how many may stay. This is jemalloc's scheme (its `decay.c`; the curve is Perlin's
+//! smootherstep). What is due waits until it is worth the calls ([`Decay::due`]).
 //!
-//! The clock counts milliseconds, and an epoch is a 200th of the decay time. Epochs are therefore kept
-//! in 200ths of a millisecond ([`Ticks`]): in that unit the length of an epoch is the decay time, a
-//! whole number, and 200 epochs last exactly as long as was asked for.
+//! The clock counts milliseconds, and an epoch is a 200th of the decay time. Epochs are therefore
+//! kept in 200ths of a millisecond ([`Ticks`]): in that unit the length of an epoch is the decay
+//! time, a whole number, and 200 epochs last exactly as long as was asked for.
 
 /// Epochs in a decay time.
 const EPOCHS: usize = 200;
-/// Pages whose return is worth a look of the thread that does nothing else and calls of the system, and the part of what
-/// may stay that is: an idle process wakes up some twenty times until it has returned everything, and no huge page
-/// breaks for a page that is just due.
+/// Pages whose return is worth a look of the thread that does nothing else and calls of the system,
+/// and the part of what may stay that is: an idle process wakes up some twenty times until it has
+/// returned everything, and no huge page breaks for a page that is just due.
 const WORTH: usize = 256;
 const WORTH_PART: usize = 16;
 
@@ -53,7 +53,8 @@ static CURVE: [u32; EPOCHS + 1] = {
 pub struct Due {
     /// How many pages may stay.
     pub limit: usize,
-    /// How many are more than that. Whoever returns them takes time, and what is freed meanwhile is not due.
+    /// How many are more than that. Whoever returns them takes time, and what is freed meanwhile is
+    /// not due.
     pub pages: usize,
     /// Whether nothing was freed for as long as pages may stay.
     pub idle: bool,
@@ -138,7 +139,8 @@ impl Decay {
         Some(limit)
     }
 
-    /// What is to be returned now, of so many unused pages: none where nothing is, or so little that it waits for more.
+    /// What is to be returned now, of so many unused pages: none where nothing is, or so little
+    /// that it waits for more.
     pub fn due(&mut self, now: u64, unused: usize) -> Option<Due> {
         let limit = self.advance(now, unused)?;
         let pages = unused.saturating_sub(limit);
@@ -149,7 +151,8 @@ impl Decay {
         let is_worth_it = if limit > 0 {
             pages >= worth(limit)
         } else {
-            // The last few go when nothing was freed for the whole time, some epochs after none may stay.
+            // The last few go when nothing was freed for the whole time, some epochs after none may
+            // stay.
             idle || self.time_ms == 0 || pages > 2 * WORTH
         };
         if !is_worth_it {
@@ -184,8 +187,8 @@ impl Decay {
         self.settled = unused;
     }
 
-    /// When it is worth it to look again, if nothing else becomes unused; none when nothing is going
-    /// to be due.
+    /// When it is worth it to look again, if nothing else becomes unused; none when nothing is
+    /// going to be due.
     pub fn next_look(&self, unused: usize) -> Option<u64> {
         if self.time_ms <= 0 || unused == 0 {
             return None;
@@ -307,7 +310,8 @@ mod tests {
         assert_eq!(looks(&mut Decay::new(1000), 0, |u, _| u), []);
     }
 
-    /// Pages that may stay of so many that become unused at once, for each millisecond from then on.
+    /// Pages that may stay of so many that become unused at once, for each millisecond from then
+    /// on.
     fn kept_of(pages: usize, time_ms: u64) -> Vec<usize> {
         const START: u64 = 1_000;
         let mut decay = Decay::new(time_ms as i64);

@@ -1,16 +1,17 @@
 //! Partly used chunks, filed so that runs are packed into as few chunks as possible.
 //!
-//! Among the heap's first [`NEAR`] chunks a request takes the first by address that has the room. So what was freed is soon
-//! used again, as long as the processor's caches have it, and the heap's end drains. That first fit by address fragments
-//! little was found for blocks (Wilson and others, *Dynamic Storage Allocation: A Survey and Critical Review*, 1995);
-//! `docs/design/page-heap.md` has what it brings here.
+//! Among the heap's first [`NEAR`] chunks a request takes the first by address that has the room.
+//! So what was freed is soon used again, as long as the processor's caches have it, and the heap's
+//! end drains. That first fit by address fragments little was found for blocks (Wilson and others,
+//! *Dynamic Storage Allocation: A Survey and Critical Review*, 1995); `docs/design/page-heap.md`
+//! has what it brings here.
 //!
-//! Further on that search would be long. Every chunk with free pages and allocated ones is in exactly one list, chosen by
-//! how full it is and by the longest run of free pages in it. A request that finds no room among the first takes the fullest
-//! chunk that surely has it, and of those the one with the shortest sufficient run: full chunks fill up, sparse ones
-//! drain until they are whole again and can serve anything, or go back to the system. The idea is
-//! that of TCMalloc's huge page filler (Hunter and others, *Beyond malloc efficiency to fleet
-//! efficiency*, OSDI 2021).
+//! Further on that search would be long. Every chunk with free pages and allocated ones is in
+//! exactly one list, chosen by how full it is and by the longest run of free pages in it. A request
+//! that finds no room among the first takes the fullest chunk that surely has it, and of those the
+//! one with the shortest sufficient run: full chunks fill up, sparse ones drain until they are
+//! whole again and can serve anything, or go back to the system. The idea is that of TCMalloc's
+//! huge page filler (Hunter and others, *Beyond malloc efficiency to fleet efficiency*, OSDI 2021).
 
 use crate::space::Region;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk, NO_LIST};
@@ -55,7 +56,8 @@ impl Near {
         base: 0,
     };
 
-    /// Notes whether a chunk is filed, and its longest run; false where the chunk is not one of the first.
+    /// Notes whether a chunk is filed, and its longest run; false where the chunk is not one of the
+    /// first.
     #[inline]
     fn note(&mut self, chunk: &Chunk, is_filed: bool) -> bool {
         if self.base == 0 {
@@ -120,8 +122,8 @@ impl Filler {
         }
     }
 
-    /// Files the chunk where its `used` and `longest` say, taking it from where it was; a chunk that
-    /// is full or vacant ends in no list.
+    /// Files the chunk where its `used` and `longest` say, taking it from where it was; a chunk
+    /// that is full or vacant ends in no list.
     pub fn file(&mut self, chunk: &'static Chunk) {
         let used = chunk.used.get() as usize;
         let list = if used == 0 || used == CHUNK_PAGES {
@@ -183,7 +185,8 @@ impl Filler {
         }
     }
 
-    /// A chunk with `pages` consecutive free pages: the first of the near ones by address, else the fullest.
+    /// A chunk with `pages` consecutive free pages: the first of the near ones by address, else the
+    /// fullest.
     pub fn find(&self, pages: usize) -> Option<&'static Chunk> {
         match self.near.find(pages) {
             None if self.has_further => self.fullest(pages),

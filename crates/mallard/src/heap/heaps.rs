@@ -1,9 +1,9 @@
 //! The page heaps of the process: how they come to be, and what concerns all of them.
 //!
-//! There is always one, the first. Others are made at run time, and are never unmade: the chunks that
-//! a page heap has claimed stay with it, and so does its number. Memory goes back to the page heap of
-//! its chunk, whoever frees it. [`HEAP`] is the way in for those who have an address, or who mean
-//! all page heaps; who wants memory asks a [`PageHeap`].
+//! There is always one, the first. Others are made at run time, and are never unmade: the chunks
+//! that a page heap has claimed stay with it, and so does its number. Memory goes back to the page
+//! heap of its chunk, whoever frees it. [`HEAP`] is the way in for those who have an address, or
+//! who mean all page heaps; who wants memory asks a [`PageHeap`].
 
 use super::{Backing, Cap, PageHeap, RESERVE, RETAIN, Reach, Totals};
 use crate::space::{HeapId, Region, meta};
@@ -56,8 +56,8 @@ pub fn making() -> Making {
     MAKING.lock()
 }
 
-/// Makes another page heap for automatic arenas, with the decay times and the cap of the first. None
-/// when there are too many or memory is out.
+/// Makes another page heap for automatic arenas, with the decay times and the cap of the first.
+/// None when there are too many or memory is out.
 pub fn make(making: &Making) -> Option<&'static PageHeap> {
     let heap = make_of(making, false)?;
     let (dirty, muzzy) = FIRST.decay_times();
@@ -78,8 +78,8 @@ fn make_of(_: &Making, apart: bool) -> Option<&'static PageHeap> {
     let slot = OTHERS.get(index)?;
     let room = meta::take(size_of::<PageHeap>())?.cast::<PageHeap>();
     const { assert!(align_of::<PageHeap>() <= 64) };
-    // SAFETY: the record is large and aligned enough, and nobody else's. Zeros are the first page heap before its first
-    // use, but for its number.
+    // SAFETY: the record is large and aligned enough, and nobody else's. Zeros are the first page
+    // heap before its first use, but for its number.
     let heap: &'static PageHeap = unsafe {
         room.write_bytes(0, 1);
         let id = HeapId(index as u16 + 1);

@@ -1,11 +1,11 @@
 //! Extent hooks: functions of the program that provide an arena's memory, with jemalloc's types.
 //!
-//! [`DEFAULT`] are working functions over the system's own calls, for programs that take the hooks of an
-//! arena, put a function of theirs before one of them, and give the result to another arena. An arena
-//! whose hooks are these uses the reservation instead of them.
+//! [`DEFAULT`] are working functions over the system's own calls, for programs that take the hooks
+//! of an arena, put a function of theirs before one of them, and give the result to another arena.
+//! An arena whose hooks are these uses the reservation instead of them.
 //!
-//! A hook is called while its caller holds no lock: it may allocate. What it asks for comes past the
-//! thread's cache, which may be in the middle of a change, and from the first arena ([`call`]).
+//! A hook is called while its caller holds no lock: it may allocate. What it asks for comes past
+//! the thread's cache, which may be in the middle of a change, and from the first arena ([`call`]).
 
 use crate::class::PAGE;
 use crate::sys::atomic::{AtomicUsize, Ordering};
@@ -34,8 +34,8 @@ type SplitHook =
 type MergeHook =
     unsafe extern "C" fn(*mut ExtentHooks, Address, usize, Address, usize, bool, c_uint) -> bool;
 
-/// jemalloc's `extent_hooks_t`. All but `alloc` may be null; those that tell a `bool` tell true when
-/// they did nothing, and one that is null is as good as that.
+/// jemalloc's `extent_hooks_t`. All but `alloc` may be null; those that tell a `bool` tell true
+/// when they did nothing, and one that is null is as good as that.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ExtentHooks {
@@ -70,15 +70,15 @@ pub struct Hooks {
     arena: c_uint,
 }
 
-/// Whether the calling thread is inside a hook: it is to give nothing back that takes a hook, nor to
-/// wait for who does.
+/// Whether the calling thread is inside a hook: it is to give nothing back that takes a hook, nor
+/// to wait for who does.
 pub fn is_inside() -> bool {
     tls::get() == tls::address_of(&tls::ASIDE)
 }
 
-/// What a lock would be if it could be held while a hook runs: one thread has it, and who is in a hook neither gets it
-/// nor waits, since its caller may be who has it. A fork does not wait for it either: in the child no other thread has
-/// it. Holds the thread that has it, or 0.
+/// What a lock would be if it could be held while a hook runs: one thread has it, and who is in a
+/// hook neither gets it nor waits, since its caller may be who has it. A fork does not wait for it
+/// either: in the child no other thread has it. Holds the thread that has it, or 0.
 pub struct Flag(AtomicUsize);
 
 /// The flag is up until this is dropped.

@@ -4,9 +4,10 @@
 //! per 4 KiB, so a heap that grows wants huge pages. A small program does not: one huge page would
 //! be more than all it needs. Hence `auto`, the default: the first [`PLAIN_CHUNKS`] chunks of the
 //! process have small pages, whatever the system's policy, unless one block takes more than two of
-//! them or they are filled as fast as faults allow (`pace`), and all later ones ask for huge pages before they are
-//! first touched, but those that a process fills slowly that began less than [`YOUNG`] chunks. In the first, slabs of classes that
-//! grow are filled by one call instead ([`super::Run::bare`]), as long as there is one thread.
+//! them or they are filled as fast as faults allow (`pace`), and all later ones ask for huge pages
+//! before they are first touched, but those that a process fills slowly that began less than
+//! [`YOUNG`] chunks. In the first, slabs of classes that grow are filled by one call instead
+//! ([`super::Run::bare`]), as long as there is one thread.
 
 use super::borders;
 use crate::class::PAGE;
@@ -17,10 +18,12 @@ use crate::sys::{mappings, mem};
 
 /// Chunks at the start of a process that begin with small pages under [`Policy::Auto`].
 const PLAIN_CHUNKS: usize = 8;
-/// A process that never began more chunks is young: its chunks have small pages as long as they fill slowly.
+/// A process that never began more chunks is young: its chunks have small pages as long as they
+/// fill slowly.
 const YOUNG: usize = 4 * PLAIN_CHUNKS;
-/// Where much of the heap is free pages between used ones, a chunk that is begun by a run of no more pages
-/// than this is not one by which the heap grows: it is begun because the run fits none of them.
+/// Where much of the heap is free pages between used ones, a chunk that is begun by a run of no
+/// more pages than this is not one by which the heap grows: it is begun because the run fits none
+/// of them.
 pub const SHORT: usize = 64;
 /// Bytes of a huge page.
 pub const SIZE: usize = CHUNK;
@@ -76,7 +79,8 @@ pub fn count_first() {
     CHUNKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Asks for huge pages in fresh neighbouring chunks, those that should have them, and forbids them in the others.
+/// Asks for huge pages in fresh neighbouring chunks, those that should have them, and forbids them
+/// in the others.
 pub fn prepare(growing: &Growing, region: &'static Region, first: usize, count: usize) {
     let before = CHUNKS.fetch_add(count, Ordering::Relaxed);
     let plain = match policy() {
@@ -96,7 +100,8 @@ pub fn prepare(growing: &Growing, region: &'static Region, first: usize, count: 
 #[cold]
 #[inline(never)]
 fn ask(growing: &Growing, region: &'static Region, first: usize, count: usize) {
-    // Of the last page, which nobody has used yet, the kernel takes back nothing; in locked memory it refuses.
+    // Of the last page, which nobody has used yet, the kernel takes back nothing; in locked memory
+    // it refuses.
     let chunk = region.chunk(first + count - 1);
     let last = chunk.addr() + chunk.mapped.get() as usize * PAGE - mem::os_page();
     let is_free = mem::discard(last, mem::os_page());
@@ -112,13 +117,14 @@ const UNKNOWN: u8 = 0;
 const NO: u8 = 1;
 const YES: u8 = 2;
 
-/// Whether the heap may be committed far ahead of its use: its chunks have huge pages, for which few commitments matter,
-/// and the process does not lock its memory.
+/// Whether the heap may be committed far ahead of its use: its chunks have huge pages, for which
+/// few commitments matter, and the process does not lock its memory.
 pub fn may_stride() -> bool {
     LOCKED.load(Ordering::Relaxed) == NO
 }
 
-/// Whether the process locks its memory, as far as is known: the kernel fills all that is committed then.
+/// Whether the process locks its memory, as far as is known: the kernel fills all that is committed
+/// then.
 pub fn is_locked() -> bool {
     LOCKED.load(Ordering::Relaxed) == YES
 }
@@ -137,10 +143,10 @@ pub enum Outlook {
 }
 
 impl Outlook {
-    /// A chunk that a block of `pages` begins with `len` of them, of which `wanted` and those of chunks
-    /// before are known to be of use: `len` is more at the end of a block whose class is longer. What a
-    /// program asks for at once it mostly touches, and of more than two chunks the end that it does not is
-    /// a small part.
+    /// A chunk that a block of `pages` begins with `len` of them, of which `wanted` and those of
+    /// chunks before are known to be of use: `len` is more at the end of a block whose class is
+    /// longer. What a program asks for at once it mostly touches, and of more than two chunks the
+    /// end that it does not is a small part.
     pub fn of_block(pages: usize, wanted: usize, len: usize) -> Outlook {
         match len == CHUNK_PAGES {
             true if (1..CHUNK_PAGES / 2).contains(&wanted) => Outlook::Sparse,
@@ -150,8 +156,9 @@ impl Outlook {
     }
 }
 
-/// A chunk without memory is about to be used: asks for a huge page where it has none because it was
-/// among the first of a small process, which this one no longer is, or because its last one was broken.
+/// A chunk without memory is about to be used: asks for a huge page where it has none because it
+/// was among the first of a small process, which this one no longer is, or because its last one was
+/// broken.
 pub fn reconsider(chunk: &Chunk, outlook: Outlook) {
     if !chunk.begun.replace(true) {
         BEGUN.fetch_add(1, Ordering::Relaxed);
@@ -186,10 +193,11 @@ pub fn may_stay_broken() -> bool {
     policy() == Policy::Auto && mappings::may_split()
 }
 
-/// Part of a chunk's memory went back: keeps the system from putting a huge page in the place of what is
-/// left. Where huge pages are asked for, `khugepaged` does so by and by with any 2 MiB of which a single
-/// page is there (its `max_ptes_none` is 511 by default), and the memory that went back would be there
-/// again, in a process that does nothing. For a chunk that does not become vacant meanwhile.
+/// Part of a chunk's memory went back: keeps the system from putting a huge page in the place of
+/// what is left. Where huge pages are asked for, `khugepaged` does so by and by with any 2 MiB of
+/// which a single page is there (its `max_ptes_none` is 511 by default), and the memory that went
+/// back would be there again, in a process that does nothing. For a chunk that does not become
+/// vacant meanwhile.
 #[inline(never)]
 pub fn keep_broken(chunk: &Chunk) {
     mem::forbid_huge_pages(chunk.addr(), CHUNK);
@@ -216,8 +224,8 @@ pub(super) mod tests {
         Region::find(at).expect("ours").chunk_of(at)
     }
 
-    /// A page heap of its own with vacant chunks that have no memory and ask for huge pages when they are
-    /// used; none where the system has none.
+    /// A page heap of its own with vacant chunks that have no memory and ask for huge pages when
+    /// they are used; none where the system has none.
     pub fn grown() -> Option<&'static PageHeap> {
         let heap = heaps::make(&heaps::making()).expect("there is memory");
         let run = heap
@@ -272,8 +280,8 @@ pub(super) mod tests {
         Others(none(&CHUNKS), none(&BEGUN))
     }
 
-    /// Which of the first six chunks of a process have huge pages that is so long busy with each; and how long all
-    /// took.
+    /// Which of the first six chunks of a process have huge pages that is so long busy with each;
+    /// and how long all took.
     fn huge_after(busy: Duration) -> ([bool; 6], Duration) {
         let others = as_at_first();
         let heap = heaps::make(&heaps::making()).expect("there is memory");

@@ -1,9 +1,10 @@
 //! Runs that grow where they are.
 //!
-//! The pages behind a run may be free, over the border of its chunk too, and then a block grows without being copied:
-//! [`super::PageHeap::grow_in_place`]. What lies behind the heap's last chunk is always free, and a block that stands at the end
-//! would grow into it, though chunks that hold memory lie vacant: the copy of some hundred kilobytes that this spares
-//! costs less than a chunk's memory does. So who can copy asks for growth within [`Reach::Backed`].
+//! The pages behind a run may be free, over the border of its chunk too, and then a block grows
+//! without being copied: [`super::PageHeap::grow_in_place`]. What lies behind the heap's last chunk
+//! is always free, and a block that stands at the end would grow into it, though chunks that hold
+//! memory lie vacant: the copy of some hundred kilobytes that this spares costs less than a chunk's
+//! memory does. So who can copy asks for growth within [`Reach::Backed`].
 
 use super::PageHeap;
 use super::borders::Row;
@@ -18,7 +19,8 @@ use crate::sys::mappings;
 pub enum Reach {
     /// As far as there is room.
     Any,
-    /// Not to a chunk without memory, where less than a chunk finds room elsewhere in memory that the heap has.
+    /// Not to a chunk without memory, where less than a chunk finds room elsewhere in memory that
+    /// the heap has.
     Backed,
 }
 
@@ -55,8 +57,8 @@ impl PageHeap {
     }
 }
 
-/// Whether what is added from `more` to `end` to a run is of another mapping than its end, or of several. Who can
-/// move the run in one call as long as it is one had better do so.
+/// Whether what is added from `more` to `end` to a run is of another mapping than its end, or of
+/// several. Who can move the run in one call as long as it is one had better do so.
 #[cold]
 #[inline(never)]
 fn is_parted(more: usize, end: usize) -> bool {
@@ -64,8 +66,8 @@ fn is_parted(more: usize, end: usize) -> bool {
 }
 
 impl State {
-    /// Whether a run that becomes `new` pages long by those from `more` to `end`, which lie in another chunk, would
-    /// begin that without memory, while others have room for all of it.
+    /// Whether a run that becomes `new` pages long by those from `more` to `end`, which lie in
+    /// another chunk, would begin that without memory, while others have room for all of it.
     // Apart: few blocks come to such a border.
     #[cold]
     #[inline(never)]
@@ -80,8 +82,8 @@ impl State {
         !is_backed && (self.filler.find(new).is_some() || self.pool.first_backed().is_some())
     }
 
-    /// Whether the pages at `more`, behind a run of this page heap, are free; commits further chunks
-    /// for that when they are the heap's next.
+    /// Whether the pages at `more`, behind a run of this page heap, are free; commits further
+    /// chunks for that when they are the heap's next.
     fn is_free(&mut self, more: usize, pages: usize) -> bool {
         let Some(region) = Region::find(more - PAGE) else {
             return false;
@@ -116,7 +118,8 @@ mod tests {
     use super::*;
     use crate::testing::alone;
 
-    /// A page heap with two chunks in use, the second by a run of `last` pages at its end; and that run.
+    /// A page heap with two chunks in use, the second by a run of `last` pages at its end; and that
+    /// run.
     fn with_run_at_its_end(last: usize) -> (&'static PageHeap, [(usize, usize); 3]) {
         let heap = heaps::make(&heaps::making()).expect("there is memory");
         let lengths = [CHUNK_PAGES, CHUNK_PAGES - last, last];

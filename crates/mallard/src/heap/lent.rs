@@ -1,7 +1,7 @@
 //! Memory of a page heap that comes from extent hooks.
 //!
-//! A page heap with hooks grows by extents of whole chunks that `alloc` gives: each is a region of its
-//! own (`space::region::lent`). Inside them pages are kept as in any chunk; hooks see
+//! A page heap with hooks grows by extents of whole chunks that `alloc` gives: each is a region of
+//! its own (`space::region::lent`). Inside them pages are kept as in any chunk; hooks see
 //! - `commit`, where an extent or a part of one came, or became, decommitted and is needed;
 //! - `purge_lazy` and `purge_forced`, for free pages of chunks that stay (`purge`);
 //! - `split` and `dalloc`, for vacant chunks that go back: whole extents where they are vacant as a
@@ -9,9 +9,9 @@
 //!   and what was split is put together again by `merge`;
 //! - `destroy`, for what is left when the arena is destroyed.
 //!
-//! No lock is held while a hook runs, not that of purging either: a flag of the page heap's own keeps
-//! two threads from giving back at once, and nobody waits for it who is in a hook. Chunks in a hook's
-//! hands are *away*: in no set, without free pages.
+//! No lock is held while a hook runs, not that of purging either: a flag of the page heap's own
+//! keeps two threads from giving back at once, and nobody waits for it who is in a hook. Chunks in
+//! a hook's hands are *away*: in no set, without free pages.
 
 use super::hooks::{self, ExtentHooks, Given, Hooks};
 use super::{PageHeap, Run, State};
@@ -56,7 +56,8 @@ impl Lending {
     }
 }
 
-/// Neighbouring chunks of a lent region, in one extent: from the first up to the one before the end.
+/// Neighbouring chunks of a lent region, in one extent: from the first up to the one before the
+/// end.
 #[derive(Clone, Copy)]
 struct Row {
     region: &'static Region,
@@ -106,8 +107,8 @@ impl PageHeap {
         own
     }
 
-    /// Has the page heap, which serves that arena alone, use hooks from now on, also for what it has from
-    /// the hooks before; the default ones stand for memory of the reservation.
+    /// Has the page heap, which serves that arena alone, use hooks from now on, also for what it
+    /// has from the hooks before; the default ones stand for memory of the reservation.
     pub fn set_hooks(&self, arena: u32, table: *mut ExtentHooks) {
         self.lending.arena.store(arena, Ordering::Relaxed);
         let own = !table.is_null() && !core::ptr::eq(table, &raw const hooks::DEFAULT);
@@ -126,8 +127,8 @@ impl PageHeap {
         !self.lending.table.load(Ordering::Relaxed).is_null()
     }
 
-    /// A run for which the page heap has no room: from memory that is committed again, or that is new.
-    /// The caller holds no lock.
+    /// A run for which the page heap has no room: from memory that is committed again, or that is
+    /// new. The caller holds no lock.
     #[cold]
     pub(super) fn alloc_from_hooks(&self, pages: usize, align: usize) -> Option<Run> {
         let (chunks, align) = (pages.div_ceil(CHUNK_PAGES), align.max(CHUNK));
@@ -217,8 +218,8 @@ impl PageHeap {
         Row { region, first, end }.place()
     }
 
-    /// Gives vacant chunks back until no more than `limit` pages are dirty, or muzzy; tells whether any
-    /// went. The caller holds the flag.
+    /// Gives vacant chunks back until no more than `limit` pages are dirty, or muzzy; tells whether
+    /// any went. The caller holds the flag.
     #[cold] // Few programs have hooks: out of the way of those that have none.
     pub(super) fn give_back_vacant(&self, limit: usize, muzzy: bool, round: u32) -> bool {
         let hooks = self.lending.hooks();
@@ -337,8 +338,8 @@ impl State {
         free
     }
 
-    /// Chunks that are committed and vacant come into the page heap's sets. What they hold is zero, or
-    /// not known.
+    /// Chunks that are committed and vacant come into the page heap's sets. What they hold is zero,
+    /// or not known.
     fn admit(&mut self, row: Row, zeroed: bool) {
         for chunk in row.chunks() {
             if !zeroed {
@@ -420,8 +421,8 @@ impl State {
         Some(row)
     }
 
-    /// A row of vacant chunks that hold memory, more than may stay, and that the hooks have not been asked
-    /// about in this round; now away.
+    /// A row of vacant chunks that hold memory, more than may stay, and that the hooks have not
+    /// been asked about in this round; now away.
     fn pick_vacant(&mut self, limit: usize, muzzy: bool, round: u32) -> Option<Row> {
         let there = if muzzy {
             self.totals.muzzy

@@ -1,25 +1,26 @@
 //! The page heap: runs of pages out of 2 MiB chunks.
 //!
-//! - `state` is what the lock guards: it takes runs from chunks and gives them back. A request of less
-//!   than a chunk takes the lowest sufficient run of the fullest chunk that has one (`filler`), else a
-//!   vacant chunk (`pool`); a larger one takes neighbouring vacant chunks, and the rest of the last of
-//!   them serves smaller requests.
+//! - `state` is what the lock guards: it takes runs from chunks and gives them back. A request of
+//!   less than a chunk takes the lowest sufficient run of the fullest chunk that has one
+//!   (`filler`), else a vacant chunk (`pool`); a larger one takes neighbouring vacant chunks, and
+//!   the rest of the last of them serves smaller requests.
 //! - A run freed becomes dirty pages of its chunk. Dirty pages go back to the system along a curve
 //!   (`decay`), in an order that `victims` chooses, with system calls of `purge`, outside the lock.
 //!   `advice` makes the calls.
 //! - `surplus` has most of a heap that is torn down go back though nobody looks at the clock.
-//! - `watch` tells the thread that sleeps until there is something to return, and the one that frees
-//!   more than may stay.
-//! - `huge_pages` decides which chunks ask for huge pages, by how fast the heap grows (`pace`) and by what owners of
-//!   long runs write to (`touch`) among others; `moves` brings those of vacant chunks to a long run.
+//! - `watch` tells the thread that sleeps until there is something to return, and the one that
+//!   frees more than may stay.
+//! - `huge_pages` decides which chunks ask for huge pages, by how fast the heap grows (`pace`) and
+//!   by what owners of long runs write to (`touch`) among others; `moves` brings those of vacant
+//!   chunks to a long run.
 //! - There can be several page heaps (`heaps`), each with chunks of its own: one for every node of
-//!   memory where a machine has several (`nodes`), one for each arena made by hand (`apart`). One of a
-//!   node that has no memory left takes from another; one of an arena may take from functions of the
-//!   program's instead of the reservation (`hooks`, `lent`).
+//!   memory where a machine has several (`nodes`), one for each arena made by hand (`apart`). One
+//!   of a node that has no memory left takes from another; one of an arena may take from functions
+//!   of the program's instead of the reservation (`hooks`, `lent`).
 //!
-//! All state of a page heap is behind one lock. The records of its chunks are touched only under it.
-//! This floor knows nothing of classes and blocks: who asks for a run describes its pages in the
-//! region's maps.
+//! All state of a page heap is behind one lock. The records of its chunks are touched only under
+//! it. This floor knows nothing of classes and blocks: who asks for a run describes its pages in
+//! the region's maps.
 
 pub mod advice;
 mod apart;
@@ -163,13 +164,14 @@ pub struct PageHeap {
     apart: bool,
     /// Rounds of purging so far.
     rounds: AtomicU32,
-    /// All bits of the bytes from which on a block's memory goes back when it is freed, turned: 0 is for none.
+    /// All bits of the bytes from which on a block's memory goes back when it is freed, turned: 0
+    /// is for none.
     not_oversize: AtomicUsize,
     lending: Lending,
     /// Last of what small programs touch: it begins with that.
     state: Mutex<State>,
-    /// Held by the thread that purges, outside all other locks; where hooks have lent memory a flag is
-    /// instead ([`PageHeap::hold`]).
+    /// Held by the thread that purges, outside all other locks; where hooks have lent memory a flag
+    /// is instead ([`PageHeap::hold`]).
     purging: Mutex<()>,
     /// The refresh of the statistics that it was told in last.
     told: AtomicU32,
@@ -220,7 +222,8 @@ impl PageHeap {
 
     /// Sets one decay time or both.
     pub fn set_decay_of(&self, dirty_ms: Option<i64>, muzzy_ms: Option<i64>) {
-        // Where nothing is unused the time matters to nobody, and it is not asked for under the lock.
+        // Where nothing is unused the time matters to nobody, and it is not asked for under the
+        // lock.
         let mut now = 0;
         let (mut s, dirty, muzzy) = loop {
             let s = self.state.lock();
@@ -258,7 +261,8 @@ impl PageHeap {
         self.not_oversize.store(!bytes, Ordering::Relaxed);
     }
 
-    /// Takes a run back without the memory behind it, unless pages are to stay for ever, or a hook would have to be asked.
+    /// Takes a run back without the memory behind it, unless pages are to stay for ever, or a hook
+    /// would have to be asked.
     pub fn free_at_once(&self, addr: usize, pages: usize) {
         let stays = self.decay_times().0 < 0 || self.lending.is_on();
         match !stays && advice::clear(addr, pages * PAGE) {
@@ -278,14 +282,15 @@ impl PageHeap {
         self.alloc_for(pages, pages, align)
     }
 
-    /// A run of `pages` pages at a multiple of `align` bytes (at least a page, a power of two), of which
-    /// only the first `wanted` are known to be of use. None when the system gives no memory or no addresses.
+    /// A run of `pages` pages at a multiple of `align` bytes (at least a page, a power of two), of
+    /// which only the first `wanted` are known to be of use. None when the system gives no memory
+    /// or no addresses.
     pub fn alloc_for(&self, pages: usize, wanted: usize, align: usize) -> Option<Run> {
         self.alloc_one(pages, wanted, align, false)
     }
 
-    /// The same for one to whom old contents are as good as zeros: memory that was freed elsewhere is brought to where
-    /// the run has none ([`moves`]).
+    /// The same for one to whom old contents are as good as zeros: memory that was freed elsewhere
+    /// is brought to where the run has none ([`moves`]).
     pub fn alloc_brought(&self, pages: usize, wanted: usize, align: usize) -> Option<Run> {
         self.alloc_one(pages, wanted, align, true)
     }
@@ -295,10 +300,10 @@ impl PageHeap {
         self.alloc_alike(pages, wanted, align, &mut 1, bring && pages >= CHUNK_PAGES)
     }
 
-    /// A run of `pages` pages, all of use, and others like it right behind it, where they are free and of such
-    /// memory as it is: `count` is the most that there may be, and tells how many there are. Where there are threads, one
-    /// that begins a chunk stays alone: another thread would touch the next while the chunk's huge page is still to
-    /// come. None as above.
+    /// A run of `pages` pages, all of use, and others like it right behind it, where they are free
+    /// and of such memory as it is: `count` is the most that there may be, and tells how many there
+    /// are. Where there are threads, one that begins a chunk stays alone: another thread would
+    /// touch the next while the chunk's huge page is still to come. None as above.
     pub fn alloc_row(&self, pages: usize, align: usize, count: &mut usize) -> Option<Run> {
         debug_assert!((pages * PAGE).is_multiple_of(align));
         self.alloc_alike(pages, pages, align, count, false)
@@ -347,8 +352,8 @@ impl PageHeap {
         run.or_else(|| self.alloc_elsewhere(pages, align))
     }
 
-    /// A run for which this page heap has no room: of another one, or from hooks. Those that serve one
-    /// arena alone neither give to others nor take from them.
+    /// A run for which this page heap has no room: of another one, or from hooks. Those that serve
+    /// one arena alone neither give to others nor take from them.
     #[cold]
     fn alloc_elsewhere(&self, pages: usize, align: usize) -> Option<Run> {
         if self.apart {
@@ -425,8 +430,8 @@ impl PageHeap {
         }
     }
 
-    /// Calls `f` for the runs of free pages of one kind inside a chunk: their kind, their length, and how
-    /// many alike there are. The lock is held for 64 chunks at a time.
+    /// Calls `f` for the runs of free pages of one kind inside a chunk: their kind, their length,
+    /// and how many alike there are. The lock is held for 64 chunks at a time.
     pub fn each_free_run(&self, mut f: impl FnMut(Backing, usize, usize)) {
         // Not while a hook has some of them in its hands.
         let hold = self.lending.is_on().then(|| self.hold(false)).flatten();

@@ -1,17 +1,20 @@
 //! Memory that was freed and does not fit, moved to where it is needed.
 //!
-//! A long run takes neighbouring chunks, and what was freed may be as much but lie elsewhere. The heap then took addresses
-//! that have no memory, had huge pages cleared for them, and gave as many back because they were too many. Now each whole
-//! chunk of the run that has no memory gets the pages of a vacant one that has, by `mremap`, which changes an entry of
-//! the page table and copies nothing. The source keeps its addresses, without memory.
+//! A long run takes neighbouring chunks, and what was freed may be as much but lie elsewhere. The
+//! heap then took addresses that have no memory, had huge pages cleared for them, and gave as many
+//! back because they were too many. Now each whole chunk of the run that has no memory gets the
+//! pages of a vacant one that has, by `mremap`, which changes an entry of the page table and copies
+//! nothing. The source keeps its addresses, without memory.
 //!
-//! What is moved holds old contents, and decays no more: it is for callers to whom these are as good as zeros, and goes to
-//! what they asked for, not to the rest of its class. Neighbours that are moved together are one mapping of their own
-//! from then on; where there are many of these (`sys::mappings`), nothing is moved. Who moves holds the right to purge,
-//! so that a fork finds nothing on its way; where somebody else holds it, nothing is moved. Page heaps that serve one arena
-//! alone, and memory that hooks lent, do not take part.
+//! What is moved holds old contents, and decays no more: it is for callers to whom these are as
+//! good as zeros, and goes to what they asked for, not to the rest of its class. Neighbours that
+//! are moved together are one mapping of their own from then on; where there are many of these
+//! (`sys::mappings`), nothing is moved. Who moves holds the right to purge, so that a fork finds
+//! nothing on its way; where somebody else holds it, nothing is moved. Page heaps that serve one
+//! arena alone, and memory that hooks lent, do not take part.
 //!
-//! Blocks that grow are moved as well ([`Heaps::move_block`]): what is one mapping in one call, which makes it longer, too.
+//! Blocks that grow are moved as well ([`Heaps::move_block`]): what is one mapping in one call,
+//! which makes it longer, too.
 
 use super::borders::{self, Row, look};
 use super::huge_pages::{self, Outlook};
@@ -30,8 +33,9 @@ const LOOKS: usize = 256;
 /// A chunk's memory is moved if it has so many pages at least.
 pub(super) const WORTH: usize = CHUNK_PAGES * 3 / 4;
 
-/// What is to be moved for one run: from which chunk to which, from the highest of both down, so that neighbours stay
-/// neighbours. The sources are allocated meanwhile, so that nobody else has them.
+/// What is to be moved for one run: from which chunk to which, from the highest of both down, so
+/// that neighbours stay neighbours. The sources are allocated meanwhile, so that nobody else has
+/// them.
 struct Plan {
     pairs: [Option<(&'static Chunk, &'static Chunk)>; AT_ONCE],
 }
@@ -61,7 +65,8 @@ impl Plan {
         n
     }
 
-    /// Makes the moves, each row in a call; tells how many pairs were moved, and what became of the next.
+    /// Makes the moves, each row in a call; tells how many pairs were moved, and what became of the
+    /// next.
     fn carry_out(&self) -> (usize, Moved) {
         let (mut done, mut room) = (0, mappings::room_for_few());
         while room >= 2 {
@@ -79,16 +84,16 @@ impl Plan {
     }
 }
 
-/// Whether a vacant chunk's memory may go elsewhere: that of a huge page, nearly all of it, and not locked as
-/// far as is known.
+/// Whether a vacant chunk's memory may go elsewhere: that of a huge page, nearly all of it, and not
+/// locked as far as is known.
 fn may_move(chunk: &Chunk) -> bool {
     let is_free = !chunk.stays.get() && chunk.refused.get() == 0;
     is_free && chunk.is_whole() && chunk.dirty.count() >= WORTH
 }
 
-/// Whether a chunk of a run may be moved to: it is to have a huge page, or
-/// small ones because it is the end of a block of which less than half was asked for: memory that is there
-/// already costs it nothing.
+/// Whether a chunk of a run may be moved to: it is to have a huge page, or small ones because it is
+/// the end of a block of which less than half was asked for: memory that is there already costs it
+/// nothing.
 fn may_be_moved_to(chunk: &Chunk) -> bool {
     chunk.bare.get() && (chunk.is_whole() || chunk.kept_broken.get())
 }
@@ -109,8 +114,8 @@ fn shift(from: &Chunk, to: usize) -> i32 {
 }
 
 impl State {
-    /// Pairs whole chunks of a run, of which `wanted` pages were asked for, with vacant ones, those nearest the heap's end
-    /// first; as many as are found.
+    /// Pairs whole chunks of a run, of which `wanted` pages were asked for, with vacant ones, those
+    /// nearest the heap's end first; as many as are found.
     fn plan_moves(&mut self, run: &Run, pages: usize, wanted: usize) -> Plan {
         let mut plan = Plan {
             pairs: [None; AT_ONCE],
@@ -152,8 +157,8 @@ impl State {
 }
 
 impl PageHeap {
-    /// Brings memory of vacant chunks to a run that was just taken, where it has none. The run is lost where its addresses
-    /// may be somebody else's afterwards.
+    /// Brings memory of vacant chunks to a run that was just taken, where it has none. The run is
+    /// lost where its addresses may be somebody else's afterwards.
     #[cold]
     #[inline(never)]
     pub(super) fn move_in(&self, run: &mut Option<Run>, pages: usize, wanted: usize) {
@@ -182,7 +187,8 @@ impl PageHeap {
                 Backing::Dirty
             };
             if failed.contains(&i) {
-                // Perhaps it is several mappings. The other may be a new one, of which nothing was asked.
+                // Perhaps it is several mappings. The other may be a new one, of which nothing was
+                // asked.
                 from.stays.set(true);
                 borders::set_huge(to, false);
             }
@@ -200,9 +206,9 @@ impl PageHeap {
 }
 
 impl Heaps {
-    /// Moves whole chunks of a block to the beginning of a run of `wide` bytes, whole chunks too. Tells how many
-    /// bytes were moved, and what became of the rest. With [`Moved::Yes`] and [`Moved::Torn`] all were moved, in one
-    /// call, and the rest of the run reads as zeros.
+    /// Moves whole chunks of a block to the beginning of a run of `wide` bytes, whole chunks too.
+    /// Tells how many bytes were moved, and what became of the rest. With [`Moved::Yes`] and
+    /// [`Moved::Torn`] all were moved, in one call, and the rest of the run reads as zeros.
     #[cold]
     #[inline(never)]
     pub fn move_block(&self, from: usize, bytes: usize, to: usize, wide: usize) -> (usize, Moved) {
@@ -260,7 +266,8 @@ impl PageHeap {
         row.advise();
     }
 
-    /// Asks for huge pages in all chunks if they are asked for in any; tells whether they may be one mapping.
+    /// Asks for huge pages in all chunks if they are asked for in any; tells whether they may be
+    /// one mapping.
     fn have_alike(&self, row: Row) -> bool {
         let _state = self.state.lock();
         let any = (0..row.len).any(|i| row.at(i).huge.get());
@@ -323,8 +330,9 @@ mod tests {
         (0..chunks).map(|i| resident(at + i * CHUNK, CHUNK)).sum()
     }
 
-    /// A page heap in which runs of three chunks, each written, lie between others of one, and what is free
-    /// and dirty: all of the former. None where the system has no huge pages or does not move any.
+    /// A page heap in which runs of three chunks, each written, lie between others of one, and what
+    /// is free and dirty: all of the former. None where the system has no huge pages or does not
+    /// move any.
     fn scattered() -> Option<(&'static PageHeap, [usize; 3], [usize; 3])> {
         let heap = grown().filter(|_| can_move())?;
         let take = |chunks: usize| {

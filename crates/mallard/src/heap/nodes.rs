@@ -1,9 +1,9 @@
 //! A page heap for every node of memory, where threads run on several.
 //!
-//! Nobody asks before the process has a second thread. From then on each thread asks where it runs as it
-//! begins, which takes no system call. The first page heap is that of the node on which the process's
-//! first thread began; each other node gets one when its first thread begins. On a machine with one
-//! node nobody ever comes from another, and every thread uses the first page heap.
+//! Nobody asks before the process has a second thread. From then on each thread asks where it runs
+//! as it begins, which takes no system call. The first page heap is that of the node on which the
+//! process's first thread began; each other node gets one when its first thread begins. On a
+//! machine with one node nobody ever comes from another, and every thread uses the first page heap.
 //!
 //! The memory itself comes from the node of the thread that touches it first, by the kernel's own
 //! policy or by the one that the process was given (`numactl`). It is not asked for (`mbind`):
@@ -32,8 +32,8 @@ pub fn begin() {
     }
 }
 
-/// The page heap of the node that the calling thread runs on; none while all threads are of one node.
-/// The caller holds no lock from that of the making of page heaps on.
+/// The page heap of the node that the calling thread runs on; none while all threads are of one
+/// node. The caller holds no lock from that of the making of page heaps on.
 pub fn here() -> Option<&'static PageHeap> {
     KNOWN.store(true, Ordering::Relaxed);
     let first = FIRST_NODE.load(Ordering::Relaxed);

@@ -1,10 +1,11 @@
 //! How fast a page heap grows.
 //!
-//! The first chunks of a process have small pages, so that a small program is small (`huge_pages`). Its 512 page faults are
-//! half a millisecond to one for each chunk, whether a program takes a second to fill it or does nothing else. So a
-//! heap that is past being small and fills its chunks about as fast as the faults let it is given huge pages early:
-//! there they are most of the time, and what the last of them may hold in vain is a small part of a heap
-//! that has come so far so soon. One that takes long to fill a chunk goes on with small pages for longer: their faults are
+//! The first chunks of a process have small pages, so that a small program is small (`huge_pages`).
+//! Its 512 page faults are half a millisecond to one for each chunk, whether a program takes a
+//! second to fill it or does nothing else. So a heap that is past being small and fills its chunks
+//! about as fast as the faults let it is given huge pages early: there they are most of the time,
+//! and what the last of them may hold in vain is a small part of a heap that has come so far so
+//! soon. One that takes long to fill a chunk goes on with small pages for longer: their faults are
 //! lost in that time.
 
 use crate::space::chunk::CHUNK_PAGES;
@@ -31,7 +32,8 @@ pub enum Speed {
 
 /// When the last chunks without memory were begun, in the process.
 pub struct Pace {
-    /// The last first; 0 before there were as many. Where two page heaps grow at the same time one of them may be lost.
+    /// The last first; 0 before there were as many. Where two page heaps grow at the same time one
+    /// of them may be lost.
     begun: [AtomicU32; LOOKS],
 }
 
@@ -49,7 +51,8 @@ impl Pace {
         (self.begun.iter()).for_each(|begun| begun.store(0, Ordering::Relaxed));
     }
 
-    /// A chunk is begun, at this time, in a heap that holds so many pages: how fast those before were filled.
+    /// A chunk is begun, at this time, in a heap that holds so many pages: how fast those before
+    /// were filled.
     pub fn see(&self, held: usize, now: u32) -> Speed {
         let last = self.begun[0].load(Ordering::Relaxed);
         let first = self.begun.iter().fold(now, |time, begun| {
@@ -72,7 +75,8 @@ mod tests {
     use super::Speed::{Fast, Slow, Usual};
     use super::*;
 
-    /// What is said of each chunk of a heap that begins one after so many microseconds, and fills it.
+    /// What is said of each chunk of a heap that begins one after so many microseconds, and fills
+    /// it.
     fn said(between: &[u32]) -> std::vec::Vec<Speed> {
         let (pace, mut now) = (Pace::new(), 1_000_000);
         let mut begin = |(i, &micros): (usize, &u32)| {

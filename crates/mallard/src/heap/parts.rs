@@ -1,9 +1,9 @@
 //! Memory behind pages in use that their owner has no need of for now.
 //!
-//! A slab whose blocks are few keeps all its pages from becoming free, most of them without a block on them.
-//! Their owner (`arena::subrelease`) has the memory behind them taken, as purging does behind free
-//! pages (`purge`), by the same calls, one thread at a time in each page heap: they stay in use, and are
-//! zero when they are touched again.
+//! A slab whose blocks are few keeps all its pages from becoming free, most of them without a block
+//! on them. Their owner (`arena::subrelease`) has the memory behind them taken, as purging does
+//! behind free pages (`purge`), by the same calls, one thread at a time in each page heap: they
+//! stay in use, and are zero when they are touched again.
 
 use super::advice::{self, Range};
 use super::{PageHeap, huge_pages};
@@ -21,9 +21,9 @@ impl PageHeap {
         self.lending.is_on()
     }
 
-    /// Takes the memory behind pages in use of a chunk, at most [`advice::MOST`] ranges, which nobody
-    /// touches meanwhile. Tells whether the system took any; not when another thread returns memory, unless it is
-    /// to wait.
+    /// Takes the memory behind pages in use of a chunk, at most [`advice::MOST`] ranges, which
+    /// nobody touches meanwhile. Tells whether the system took any; not when another thread returns
+    /// memory, unless it is to wait.
     pub fn take_behind(&self, chunk: &'static Chunk, ranges: &[Range], wait: bool) -> bool {
         let Some(_hold) = self.hold(wait) else {
             return false;

@@ -1,12 +1,12 @@
 //! Vacant chunks: found, made, and put together into long runs.
 //!
-//! Every region knows, for every page heap, the set of its chunks that hold no allocated page, and of
-//! those the ones that hold memory. A single chunk is taken from the latter first (memory that is
-//! already there costs no page fault), lowest address first; a row of chunks where it fits first. When
-//! there is none, the heap grows behind its last chunk of a region or claims a slice of one, or
-//! another region is made. Addresses stay committed when their memory goes back, unless the option
-//! `retain` is off: then vacant chunks are given up whole, and committed anew when they are needed.
-//! A [`Pool`] is the part of a page heap that does this, under the page heap's lock.
+//! Every region knows, for every page heap, the set of its chunks that hold no allocated page, and
+//! of those the ones that hold memory. A single chunk is taken from the latter first (memory that
+//! is already there costs no page fault), lowest address first; a row of chunks where it fits
+//! first. When there is none, the heap grows behind its last chunk of a region or claims a slice of
+//! one, or another region is made. Addresses stay committed when their memory goes back, unless the
+//! option `retain` is off: then vacant chunks are given up whole, and committed anew when they are
+//! needed. A [`Pool`] is the part of a page heap that does this, under the page heap's lock.
 
 use super::borders::{self, Row};
 use super::huge_pages;
@@ -16,14 +16,15 @@ use crate::space::region::{self, ChunkSet, End, Growing, HeapId, Region};
 use crate::sys::mappings;
 use crate::sys::mem::{self, Step};
 
-/// The heap is mapped in steps within these bounds, in chunks: half of what it is as long as it is small, then as much
-/// as it is, because each step has to wait until no thread is in a page fault, which with huge pages takes long,
-/// and keeps all others from beginning one meanwhile. No more than is needed where the process locks its memory.
+/// The heap is mapped in steps within these bounds, in chunks: half of what it is as long as it is
+/// small, then as much as it is, because each step has to wait until no thread is in a page fault,
+/// which with huge pages takes long, and keeps all others from beginning one meanwhile. No more
+/// than is needed where the process locks its memory.
 const SMALL: usize = 8;
 const LEAST_STEP: usize = 2;
 const LARGEST_STEP: usize = 256;
-/// What is mapped first, in pages: enough for a small program. And what is mapped together of a chunk that cannot be mapped
-/// whole.
+/// What is mapped first, in pages: enough for a small program. And what is mapped together of a
+/// chunk that cannot be mapped whole.
 const FIRST_PAGES: usize = 64;
 const PIECE: usize = 16;
 
@@ -59,7 +60,8 @@ impl Pool {
         self.beyond_growth.wrapping_sub(1)
     }
 
-    /// Limits how much the heap grows by at a time, where not more is needed; by a chunk at any rate.
+    /// Limits how much the heap grows by at a time, where not more is needed; by a chunk at any
+    /// rate.
     pub fn set_growth_limit(&mut self, bytes: usize) {
         self.beyond_growth = bytes.wrapping_add(1);
     }
@@ -141,8 +143,8 @@ impl Pool {
         self.decommitted == 0
     }
 
-    /// Neighbouring vacant chunks, now the caller's, the first at a multiple of `align` bytes. The heap
-    /// grows if need be, by at most what the option `reserve` says, or not at all.
+    /// Neighbouring vacant chunks, now the caller's, the first at a multiple of `align` bytes. The
+    /// heap grows if need be, by at most what the option `reserve` says, or not at all.
     pub fn take(
         &mut self,
         n: usize,
@@ -157,8 +159,8 @@ impl Pool {
         self.recommit(first, n).then_some(first)
     }
 
-    /// Makes sure that neighbouring vacant chunks can be touched, but for a part of the last one that is not mapped; false
-    /// when the system has no memory.
+    /// Makes sure that neighbouring vacant chunks can be touched, but for a part of the last one
+    /// that is not mapped; false when the system has no memory.
     pub fn recommit(&mut self, first: &'static Chunk, n: usize) -> bool {
         let region = first.region();
         let i = region.index_of(first);
@@ -315,8 +317,9 @@ impl Pool {
         })
     }
 
-    /// Has a region grow that there is, where one has the room. If the system then has no memory for it, it has none
-    /// elsewhere either; where the addresses are somebody else's, that region has no such room any more.
+    /// Has a region grow that there is, where one has the room. If the system then has no memory
+    /// for it, it has none elsewhere either; where the addresses are somebody else's, that region
+    /// has no such room any more.
     fn grow_in_place(
         &mut self,
         growing: &Growing,
@@ -344,7 +347,8 @@ impl Pool {
         })
     }
 
-    /// Where a row of chunks would begin that reaches over the end, using the vacant ones before it.
+    /// Where a row of chunks would begin that reaches over the end, using the vacant ones before
+    /// it.
     fn start_at(&self, region: &Region, end: End, align: usize) -> usize {
         let vacant = region.vacant(self.heap).before(end.at);
         aligned(region, end.at - vacant, align)
@@ -364,8 +368,8 @@ impl Pool {
         (self.commit(&growing, region, end, missing) == Step::Done).then_some(())
     }
 
-    /// Commits at least `least` chunks, for which there is room; they are vacant and clean. Of the last one that may be
-    /// a part.
+    /// Commits at least `least` chunks, for which there is room; they are vacant and clean. Of the
+    /// last one that may be a part.
     fn commit(
         &mut self,
         growing: &Growing,

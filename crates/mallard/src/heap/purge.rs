@@ -4,8 +4,9 @@
 //! allocated for the time that the system calls take, which happen outside the lock; then they are
 //! freed again, as clean or muzzy.
 //!
-//! Who purges when: any thread at its slow events ([`PageHeap::tick`]), or, where there is a background
-//! thread, that one alone ([`PageHeap::attend`]); and whoever frees more than the cap allows.
+//! Who purges when: any thread at its slow events ([`PageHeap::tick`]), or, where there is a
+//! background thread, that one alone ([`PageHeap::attend`]); and whoever frees more than the cap
+//! allows.
 
 use super::advice::{self, Range};
 use super::decay::Due;
@@ -31,7 +32,8 @@ pub(super) enum Hold<'a> {
 }
 
 impl PageHeap {
-    /// Looks at the clock, and returns what is due, unless another thread has the heap in its hands.
+    /// Looks at the clock, and returns what is due, unless another thread has the heap in its
+    /// hands.
     pub(super) fn tick(&self) {
         if self.ever_freed.load(Ordering::Relaxed) {
             self.return_due();
@@ -53,9 +55,9 @@ impl PageHeap {
         }
     }
 
-    /// Returns what is due, for the thread that does so in the others' stead. Tells when it is to look
-    /// again; none when there is nothing to wait for. It is rung for when that changes: the bell must
-    /// be ready.
+    /// Returns what is due, for the thread that does so in the others' stead. Tells when it is to
+    /// look again; none when there is nothing to wait for. It is rung for when that changes: the
+    /// bell must be ready.
     pub fn attend(&self) -> Option<u64> {
         self.purge_due_at(time::now_ms_exact());
         let near = |s: &mut State| s.watch.near(s.totals.dirty, s.totals.used);
@@ -90,8 +92,9 @@ impl PageHeap {
         }
     }
 
-    /// The right to return memory: a lock, or, where hooks have lent some, a flag, because nobody holds a
-    /// lock in a hook. With `wait`, of the lock and of the flag, unless the thread is in a hook itself.
+    /// The right to return memory: a lock, or, where hooks have lent some, a flag, because nobody
+    /// holds a lock in a hook. With `wait`, of the lock and of the flag, unless the thread is in a
+    /// hook itself.
     pub(super) fn hold(&self, wait: bool) -> Option<Hold<'_>> {
         if !self.lending.is_on() {
             let guard = match wait {
@@ -106,12 +109,11 @@ impl PageHeap {
         self.lending.busy.raise(wait).map(Hold::Flag)
     }
 
-    /// Comes down because of the cap to the limit that there is, if there is one still: once nobody else
-    /// purges, who may have done this thread's part too.
+    /// Comes down because of the cap to the limit that there is, if there is one still: once nobody
+    /// else purges, who may have done this thread's part too.
     fn make_room(&self, limit: impl FnOnce(&mut State) -> Option<usize>) {
-        // Waits for who purges already, whose pages count until they are gone: were it not to, freeing
-        // would outrun the cap.
-        // Who resets an arena frees pages while it holds the flag.
+        // Waits for who purges already, whose pages count until they are gone: were it not to,
+        // freeing would outrun the cap. Who resets an arena frees pages while it holds the flag.
         let wait = !self.lending.is_on();
         let Some(mut hold) = self.hold(wait) else {
             return;
@@ -318,8 +320,8 @@ struct AllDue {
 }
 
 impl State {
-    /// Frees pages that were chosen, so many of which are of the kind that is purged. Chunks with pages
-    /// that the system refused to take are left alone for the rest of the round.
+    /// Frees pages that were chosen, so many of which are of the kind that is purged. Chunks with
+    /// pages that the system refused to take are left alone for the rest of the round.
     fn give_purged(
         &mut self,
         range: &Range,
@@ -351,7 +353,8 @@ impl State {
         }
     }
 
-    /// How many dirty pages may stay of a heap that is torn down, if there are too many and memory decays at all.
+    /// How many dirty pages may stay of a heap that is torn down, if there are too many and memory
+    /// decays at all.
     fn surplus(&mut self, now: u64) -> Option<usize> {
         let left = (self.surplus).look(now, self.totals.used, self.totals.dirty);
         left.filter(|_| self.dirty.time_ms() > 0)
@@ -387,7 +390,8 @@ mod tests {
         resident(chunk.addr(), CHUNK_PAGES * PAGE) * mem::os_page()
     }
 
-    /// The first part of a chunk that begins with it and now has a huge page; none where the system gives none.
+    /// The first part of a chunk that begins with it and now has a huge page; none where the system
+    /// gives none.
     fn begun(heap: &PageHeap) -> Option<(usize, &'static Chunk)> {
         let run = heap.alloc(PART, PAGE).expect("vacant").addr;
         // SAFETY: the run is held.
@@ -450,7 +454,8 @@ mod tests {
         heap.purge_all();
     }
 
-    /// Else a page that is due would take along all that a busy program frees while the system is at work.
+    /// Else a page that is due would take along all that a busy program frees while the system is
+    /// at work.
     #[test]
     fn what_is_freed_after_a_round_was_found_due_stays() {
         crate::testing::own_process!();

@@ -1,26 +1,27 @@
 //! Free runs that reach over the borders of chunks.
 //!
-//! A block of a megabyte or three leaves the rest of its last chunk free, and many such rests are more
-//! than the blocks that would fit into one: the rest of one chunk and the head of the next, with vacant
-//! chunks between them, are one run of pages all the same. They are looked for chunk by chunk, which
-//! is little beside what such a block costs to be touched, among the first [`LOOKED_AT`] of the heap, and the first by
-//! address is taken, for the reasons that [`super::filler`] gives.
-//! The page heap asks here, under its lock, before it breaks or commits a chunk.
+//! A block of a megabyte or three leaves the rest of its last chunk free, and many such rests are
+//! more than the blocks that would fit into one: the rest of one chunk and the head of the next,
+//! with vacant chunks between them, are one run of pages all the same. They are looked for chunk by
+//! chunk, which is little beside what such a block costs to be touched, among the first
+//! [`LOOKED_AT`] of the heap, and the first by address is taken, for the reasons that
+//! [`super::filler`] gives. The page heap asks here, under its lock, before it breaks or commits a
+//! chunk.
 
 use super::pool::Pool;
 use crate::class::PAGE;
 use crate::space::chunk::CHUNK_PAGES;
 use crate::space::{HeapId, Region};
 
-/// The shortest run that is worth the look, in pages, and the first that is not: longer blocks begin
-/// at a chunk, where all of their memory can be huge pages and be moved by remapping.
+/// The shortest run that is worth the look, in pages, and the first that is not: longer blocks
+/// begin at a chunk, where all of their memory can be huge pages and be moved by remapping.
 pub const LEAST: usize = 64;
 pub const MOST: usize = 2 * CHUNK_PAGES;
 /// Chunks that are looked at, at the lowest addresses; their last group in whole.
 const LOOKED_AT: usize = 128;
 
-/// The address of the first free run of this heap that has `pages` pages at least and begins or ends at
-/// the border of a chunk or reaches over it.
+/// The address of the first free run of this heap that has `pages` pages at least and begins or
+/// ends at the border of a chunk or reaches over it.
 #[cold]
 #[inline(never)]
 pub fn find(pool: &Pool, pages: usize) -> Option<usize> {

@@ -1,12 +1,12 @@
 //! What the lock of a page heap guards, and how runs are taken from chunks and given back to them.
 //!
-//! A run of less than a chunk comes from the fullest chunk that has the room ([`super::filler`]), a longer
-//! one from a row of free pages over the borders of chunks ([`super::rows`]) or from neighbouring vacant
-//! chunks ([`super::pool`]). Here a page is allocated or free, nothing else: [`super::PageHeap`] locks,
-//! [`super::purge`] returns what is free.
+//! A run of less than a chunk comes from the fullest chunk that has the room ([`super::filler`]), a
+//! longer one from a row of free pages over the borders of chunks ([`super::rows`]) or from
+//! neighbouring vacant chunks ([`super::pool`]). Here a page is allocated or free, nothing else:
+//! [`super::PageHeap`] locks, [`super::purge`] returns what is free.
 //!
-//! Invariants: the totals are the sums over the chunks, and every chunk is filed where its pages say, or
-//! set aside for the thread that has just begun it ([`super::aside`]).
+//! Invariants: the totals are the sums over the chunks, and every chunk is filed where its pages
+//! say, or set aside for the thread that has just begun it ([`super::aside`]).
 
 use super::aside::Aside;
 use super::decay::Decay;
@@ -28,8 +28,9 @@ use crate::sys::{time, tls};
 
 /// All that the lock of a page heap guards.
 ///
-/// In this order: what small programs do not touch comes last, the lists of chunks that are rather full among it, so that
-/// the rest of the first page heap lies on one page with the library's variables (`layout.ld` of the library).
+/// In this order: what small programs do not touch comes last, the lists of chunks that are rather
+/// full among it, so that the rest of the first page heap lies on one page with the library's
+/// variables (`layout.ld` of the library).
 #[repr(C)]
 pub struct State {
     pub pool: Pool,
@@ -55,15 +56,15 @@ unsafe impl Send for State {}
 /// The largest alignment that runs have by themselves where they can.
 pub const NATURAL_MAX: usize = 64 * 1024;
 
-/// A gap of one part in so many is more than a huge page is worth. Blocks of a class are up to a fifth longer than what is
-/// wanted, wherever they begin, and of such the heap makes nothing.
+/// A gap of one part in so many is more than a huge page is worth. Blocks of a class are up to a
+/// fifth longer than what is wanted, wherever they begin, and of such the heap makes nothing.
 const GAP: usize = 8;
 const GAP_OF_CLASS: usize = 4;
 
-/// What a run of so many pages is aligned to, in pages, where its chunk has such a place: the largest
-/// power of two that divides its length, as the regions of slabs are. So an aligned request most often
-/// finds what it needs among the cached blocks of its class. Not at the price of another chunk: that
-/// took a fifth more memory where vectors grow.
+/// What a run of so many pages is aligned to, in pages, where its chunk has such a place: the
+/// largest power of two that divides its length, as the regions of slabs are. So an aligned request
+/// most often finds what it needs among the cached blocks of its class. Not at the price of another
+/// chunk: that took a fifth more memory where vectors grow.
 const fn natural_align(pages: usize) -> usize {
     let (natural, most) = (1 << pages.trailing_zeros(), NATURAL_MAX / PAGE);
     if natural < most { natural } else { most }
@@ -81,8 +82,8 @@ fn outlook_of(held: usize) -> Outlook {
 }
 
 impl State {
-    /// Of a page heap that returns at once what is free, until it is told otherwise. All zeros for the first, which so takes
-    /// no room in the library's file.
+    /// Of a page heap that returns at once what is free, until it is told otherwise. All zeros for
+    /// the first, which so takes no room in the library's file.
     pub const fn new(id: HeapId) -> State {
         State {
             pool: Pool::new(id),
@@ -192,7 +193,8 @@ impl State {
         })
     }
 
-    /// Maps a chunk up to one of its pages, or all of it. What somebody else has the addresses of is in use from then on.
+    /// Maps a chunk up to one of its pages, or all of it. What somebody else has the addresses of
+    /// is in use from then on.
     #[cold]
     #[inline(never)]
     pub fn map_rest(&mut self, chunk: &'static Chunk, page: usize) -> bool {
@@ -242,8 +244,9 @@ impl State {
         }
     }
 
-    /// A run elsewhere, where a chunk could not be mapped further: others have its addresses, which are
-    /// in use now, or the system gives no memory, and the search passes over the rest of the chunk.
+    /// A run elsewhere, where a chunk could not be mapped further: others have its addresses, which
+    /// are in use now, or the system gives no memory, and the search passes over the rest of the
+    /// chunk.
     #[cold]
     #[inline(never)]
     fn alloc_beside(
@@ -289,8 +292,9 @@ impl State {
         }
     }
 
-    /// Adds to a run of `pages` that was just taken others like it, right behind it in its chunk, as far as they
-    /// are free and of such memory as it is, until there are `most`; tells how many there are.
+    /// Adds to a run of `pages` that was just taken others like it, right behind it in its chunk,
+    /// as far as they are free and of such memory as it is, until there are `most`; tells how many
+    /// there are.
     #[cold]
     #[inline(never)]
     pub fn repeat(&mut self, run: &Run, pages: usize, most: usize) -> usize {
@@ -367,8 +371,8 @@ impl State {
         self.take_begun(chunk, start, len)
     }
 
-    /// A run of so many pages is about to be taken of a vacant chunk, for which a huge page is known to be `in_vain`
-    /// or not.
+    /// A run of so many pages is about to be taken of a vacant chunk, for which a huge page is
+    /// known to be `in_vain` or not.
     #[inline(always)]
     fn begin_with(&mut self, chunk: &'static Chunk, pages: usize, in_vain: bool) {
         // Where a chunk without memory is begun, no vacant one has any: what is dirty lies between
@@ -381,8 +385,9 @@ impl State {
         self.begin(chunk, outlook);
     }
 
-    /// Whether huge pages are in vain for runs like this: their owners write to little of them, or, one behind the other, they leave
-    /// much between them for their alignment, where huge pages are memory as well.
+    /// Whether huge pages are in vain for runs like this: their owners write to little of them, or,
+    /// one behind the other, they leave much between them for their alignment, where huge pages are
+    /// memory as well.
     #[cold]
     #[inline(never)]
     fn is_huge_in_vain(&self, pages: usize, wanted: usize, align: usize) -> bool {
@@ -399,7 +404,8 @@ impl State {
         let Some(region) = Region::find(addr).filter(|region| !region.is_lent()) else {
             return;
         };
-        // Reading small pages that are not there is a fault for each: only where there is a doubt to be ended.
+        // Reading small pages that are not there is a fault for each: only where there is a doubt
+        // to be ended.
         match region.chunk_of(addr).huge.get() || self.touch.is_in_vain() {
             // SAFETY: a run of this heap, in memory of the system's.
             true => unsafe { self.touch.see(addr, pages) },
@@ -500,8 +506,8 @@ mod tests {
         }
     }
 
-    /// A page heap as if there were a second thread, and the first ten pages of a chunk in it; none where the
-    /// system has no huge pages.
+    /// A page heap as if there were a second thread, and the first ten pages of a chunk in it; none
+    /// where the system has no huge pages.
     fn begun() -> Option<(&'static PageHeap, Threads, usize)> {
         let heap = grown()?;
         let threads = Threads::begin();

@@ -1,9 +1,10 @@
 //! What goes back while a program frees nearly all that it had, and nobody else looks at the clock.
 //!
-//! A process of one thread gives time its due at its calls. One that tears all down and then waits calls no more,
-//! and what it freed last would stay for ever. So a heap of which next to nothing is in use any more, and less at
-//! each look, keeps some of its free memory and gives back the rest. That is a guess: a program may build up again
-//! what it tore down. Where it does so soon, the heap has learned, and keeps as much from then on.
+//! A process of one thread gives time its due at its calls. One that tears all down and then waits
+//! calls no more, and what it freed last would stay for ever. So a heap of which next to nothing is
+//! in use any more, and less at each look, keeps some of its free memory and gives back the rest.
+//! That is a guess: a program may build up again what it tore down. Where it does so soon, the heap
+//! has learned, and keeps as much from then on.
 
 use crate::class::PAGE;
 

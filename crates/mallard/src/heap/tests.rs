@@ -130,7 +130,8 @@ impl Model {
         self.runs.push((addr, pages, number));
     }
 
-    /// Runs of the heap that were just taken: this one and those like it right behind it, as many in all.
+    /// Runs of the heap that were just taken: this one and those like it right behind it, as many
+    /// in all.
     fn hold(&mut self, run: &Run, pages: usize, count: usize) {
         for addr in (run.addr..).step_by(pages * PAGE).take(count) {
             assert!(self.heap.owns(addr));
@@ -407,7 +408,8 @@ fn what_is_freed_decays_at_once_in_time_or_never_as_was_set() {
     crate::testing::own_process!();
     let _alone = alone();
     HEAP.purge_all();
-    // Else a chunk that a thread of another test began may become everybody's in between, and have the second run.
+    // Else a chunk that a thread of another test began may become everybody's in between, and have
+    // the second run.
     FIRST.state.lock().file_aside(true);
     let free_some = || {
         let run = FIRST.alloc(100, PAGE).unwrap();

@@ -1,15 +1,15 @@
 //! Whether the owners of long runs write to them.
 //!
 //! A huge page is memory as a whole from the first word on that is written. A program that asks for
-//! long blocks and writes to a small part of each has all of them resident that way, many times what it
-//! uses. What nobody wrote to reads as zero: so a few pages of some of the runs that come back are
-//! looked at. Where nearly all of them are zero, again and again, chunks that long runs begin get small
-//! pages, until runs come back that were written to. No system call is needed for it, and no page is
-//! brought into memory: one that has none reads as the system's page of zeros.
+//! long blocks and writes to a small part of each has all of them resident that way, many times
+//! what it uses. What nobody wrote to reads as zero: so a few pages of some of the runs that come
+//! back are looked at. Where nearly all of them are zero, again and again, chunks that long runs
+//! begin get small pages, until runs come back that were written to. No system call is needed for
+//! it, and no page is brought into memory: one that has none reads as the system's page of zeros.
 //!
-//! A program that fills its blocks with zeros is taken for one that does not write: it pays for small
-//! pages, and gains nothing. One that writes to every page in turn is recognised by the words at which
-//! programs do that: the first of the page, the one at which the block began, the last.
+//! A program that fills its blocks with zeros is taken for one that does not write: it pays for
+//! small pages, and gains nothing. One that writes to every page in turn is recognised by the words
+//! at which programs do that: the first of the page, the one at which the block began, the last.
 
 use crate::class::PAGE;
 
@@ -20,7 +20,8 @@ const LOOKED_AT: usize = 15;
 /// Of so many of them that were written to, the run was in use, and of so few it was not.
 const IN_USE: usize = 12;
 const NOT_IN_USE: usize = 3;
-/// So many runs more that were not in use than four times those that were, and huge pages are in vain.
+/// So many runs more that were not in use than four times those that were, and huge pages are in
+/// vain.
 const DOUBT: u8 = 8;
 const MOST_DOUBT: u8 = 2 * DOUBT;
 const TRUST: u8 = 4;
@@ -66,7 +67,8 @@ impl Touch {
         self.wait = SOON;
     }
 
-    /// Looks at a long run that comes back. Only of memory of the system's own, which can be read without harm.
+    /// Looks at a long run that comes back. Only of memory of the system's own, which can be read
+    /// without harm.
     ///
     /// # Safety
     /// So many pages at the address are the heap's, and can be read.
@@ -78,7 +80,8 @@ impl Touch {
         let is_written = |&i: &usize| {
             // By turns even and odd ones of a run whose length is a power of two.
             let page = addr + (i * pages / (LOOKED_AT + 1) + i % 2) * PAGE;
-            // SAFETY: a word of the run. Volatile, for its owner may be at fault and still write there.
+            // SAFETY: a word of the run. Volatile, for its owner may be at fault and still write
+            // there.
             let word = |at: usize| unsafe { ((page + at) as *const usize).read_volatile() };
             [0, PAGE / 2, PAGE - size_of::<usize>()]
                 .into_iter()
@@ -98,7 +101,8 @@ mod tests {
     use super::*;
     use std::vec::Vec;
 
-    /// Has a run of 64 pages seen so many times, of which every n-th page was written to at this offset.
+    /// Has a run of 64 pages seen so many times, of which every n-th page was written to at this
+    /// offset.
     fn see(touch: &mut Touch, times: usize, each: usize, at: usize) {
         let mut words: Vec<usize> = std::vec![0; 65 * PAGE / size_of::<usize>()];
         let run = words.as_mut_ptr().addr().next_multiple_of(PAGE);

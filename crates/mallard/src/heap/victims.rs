@@ -1,11 +1,12 @@
 //! What a purge takes: the choice among free pages, under the page heap's lock.
 //!
-//! Whole vacant chunks first, from the highest address down (low ones are reused first), then the free
-//! pages of partly used chunks, the sparsest first. A chunk with huge pages that is nearly full is left
-//! alone, because breaking a huge page costs more than the little it would return, except when everything is asked
-//! for. A huge page is in memory as a whole: when it breaks, free pages of it that nobody ever asked for go with
-//! those that were freed, and of one where nothing was freed they go once the program is idle. The pages chosen are
-//! marked allocated ([`Batch`]) until `purge`, which makes the system calls, frees them again.
+//! Whole vacant chunks first, from the highest address down (low ones are reused first), then the
+//! free pages of partly used chunks, the sparsest first. A chunk with huge pages that is nearly
+//! full is left alone, because breaking a huge page costs more than the little it would return,
+//! except when everything is asked for. A huge page is in memory as a whole: when it breaks, free
+//! pages of it that nobody ever asked for go with those that were freed, and of one where nothing
+//! was freed they go once the program is idle. The pages chosen are marked allocated ([`Batch`])
+//! until `purge`, which makes the system calls, frees them again.
 
 use super::State;
 use super::advice::{self, Range};
@@ -78,7 +79,8 @@ impl Step {
 pub(super) struct Goal {
     /// So many pages of the kind may stay.
     pub limit: usize,
-    /// So many go at most: what others free while the system is at work is not what the round was begun for.
+    /// So many go at most: what others free while the system is at work is not what the round was
+    /// begun for.
     pub most: usize,
 }
 
@@ -106,7 +108,8 @@ pub(super) struct Batch {
     picked: [Option<&'static Chunk>; BATCH],
 }
 
-/// A page heap's batches. They are not on the stack of the program's thread that purges, for whose taste they are too long.
+/// A page heap's batches. They are not on the stack of the program's thread that purges, for whose
+/// taste they are too long.
 pub(super) struct Batches(UnsafeCell<[Batch; 2]>);
 
 // SAFETY: each is touched by the thread alone that holds what it goes with.
@@ -178,7 +181,8 @@ impl Batch {
 }
 
 impl State {
-    /// Takes the next pages to return into the batch, none when the round is over: they count for the cap meanwhile.
+    /// Takes the next pages to return into the batch, none when the round is over: they count for
+    /// the cap meanwhile.
     pub fn take_batch(
         &mut self,
         goal: Goal,
@@ -195,7 +199,8 @@ impl State {
             .set_under_way(if is_dirty { batch.pages } else { 0 });
     }
 
-    /// Chooses pages to return towards the goal, as many as fit into a batch, and marks them allocated.
+    /// Chooses pages to return towards the goal, as many as fit into a batch, and marks them
+    /// allocated.
     #[inline(never)]
     fn choose(&mut self, goal: Goal, step: Step, spare: Spare, round: u32, batch: &mut Batch) {
         let there = if step == Step::MuzzyToClean {
@@ -241,8 +246,8 @@ impl State {
             self.choose_from(chunk, step, round, excess, batch);
         }
         if batch.len == 0 && excess > 0 {
-            // All that is left stays: it is not to be taken for new at every look, nor asked for at every
-            // free.
+            // All that is left stays: it is not to be taken for new at every look, nor asked for at
+            // every free.
             match step {
                 Step::MuzzyToClean => self.muzzy.settle(there),
                 Step::DirtyToMuzzy | Step::DirtyToClean => self.dirty.settle(there),
@@ -289,9 +294,9 @@ impl State {
         }
     }
 
-    /// Chooses all of a vacant chunk, also what was never touched or went back before. Only what the
-    /// system takes as a whole loses its table of small pages, and a chunk that still has one gets no
-    /// huge page when it is touched again: 512 faults for one.
+    /// Chooses all of a vacant chunk, also what was never touched or went back before. Only what
+    /// the system takes as a whole loses its table of small pages, and a chunk that still has one
+    /// gets no huge page when it is touched again: 512 faults for one.
     fn choose_whole(&mut self, chunk: &'static Chunk, step: Step, round: u32, batch: &mut Batch) {
         let kind = purgeable(chunk, step, round).count_in(0, CHUNK_PAGES);
         if kind > 0 {
@@ -312,16 +317,17 @@ fn purgeable(chunk: &Chunk, step: Step, round: u32) -> Bits512 {
     at_hand(chunk, kind.and(&chunk.free), round)
 }
 
-/// Of a chunk whose huge page would break by the step all free pages, but for those that the system may take
-/// already: a huge page is in memory as a whole, also what nobody ever asked for. As [`at_hand`].
+/// Of a chunk whose huge page would break by the step all free pages, but for those that the system
+/// may take already: a huge page is in memory as a whole, also what nobody ever asked for. As
+/// [`at_hand`].
 fn with_rest(chunk: &Chunk, step: Step, round: u32) -> Option<Bits512> {
     let is_backed = chunk.is_whole() && !chunk.is_vacant() && !chunk.region().is_lent();
     (is_backed && step == Step::DirtyToClean)
         .then(|| at_hand(chunk, chunk.free.without(&chunk.muzzy), round))
 }
 
-/// These pages of the chunk, in whole pages of the system; none when the system refused to take pages of it in this
-/// round.
+/// These pages of the chunk, in whole pages of the system; none when the system refused to take
+/// pages of it in this round.
 fn at_hand(chunk: &Chunk, pages: Bits512, round: u32) -> Bits512 {
     if chunk.refused.get() == round {
         return Bits512::empty();

@@ -1,10 +1,11 @@
 //! Who is to hear at once that memory became free: the sleeping background thread, when it is more
-//! than it reckoned with, and the freeing thread itself, when it is more than the option `dirty_max`
-//! allows. What a purge has in its hands is still there for that: it counts until the system has it.
+//! than it reckoned with, and the freeing thread itself, when it is more than the option
+//! `dirty_max` allows. What a purge has in its hands is still there for that: it counts until the
+//! system has it.
 //!
 //! Both are comparisons under the page heap's lock, where pages are freed anyway. A third, where
-//! whole chunks are taken, keeps chunks that were freed and did not fit from adding to the process's
-//! peak: they go back first.
+//! whole chunks are taken, keeps chunks that were freed and did not fit from adding to the
+//! process's peak: they go back first.
 
 use crate::sys::bell::Bell;
 
@@ -45,7 +46,8 @@ pub struct Watch {
     cap: Cap,
     /// Dirty pages up to which the system refused to take enough of them back; 0 usually.
     refused: usize,
-    /// Dirty pages in the hands of a purge, or on their way to a run, which are among those in use meanwhile.
+    /// Dirty pages in the hands of a purge, or on their way to a run, which are among those in use
+    /// meanwhile.
     under_way: usize,
     /// The most pages that were ever in use.
     peak: usize,
@@ -120,7 +122,8 @@ impl Watch {
         (there > cap.max(self.refused)).then(|| room_under(cap))
     }
 
-    /// Who holds the right to purge has this many dirty pages in its hands, after those that it had.
+    /// Who holds the right to purge has this many dirty pages in its hands, after those that it
+    /// had.
     pub fn set_under_way(&mut self, pages: usize) {
         self.under_way = pages;
     }

@@ -1,10 +1,11 @@
-//! The report that `malloc_stats_print` prints: jemalloc's, as text for people or as JSON for programs.
+//! The report that `malloc_stats_print` prints: jemalloc's, as text for people or as JSON for
+//! programs.
 //!
-//! `write` emits either form into a buffer, `settings` is what does not change (the version, options,
-//! size classes), `totals` the process, `arenas` one arena or several with `tables` of its classes. The
-//! figures are those of a snapshot that the report takes for itself, so that they fit each other
-//! whatever happens meanwhile; nothing here allocates, and no lock is held while the text is handed
-//! over: who takes it may do what it likes.
+//! `write` emits either form into a buffer, `settings` is what does not change (the version,
+//! options, size classes), `totals` the process, `arenas` one arena or several with `tables` of its
+//! classes. The figures are those of a snapshot that the report takes for itself, so that they fit
+//! each other whatever happens meanwhile; nothing here allocates, and no lock is held while the
+//! text is handed over: who takes it may do what it likes.
 
 mod arenas;
 mod settings;
@@ -35,8 +36,8 @@ struct Parts {
 }
 
 impl Parts {
-    /// The parts by jemalloc's letters: `J` for JSON, each of the others leaves something out. Letters
-    /// that mean nothing are passed over.
+    /// The parts by jemalloc's letters: `J` for JSON, each of the others leaves something out.
+    /// Letters that mean nothing are passed over.
     fn of(letters: &[u8]) -> Parts {
         let without = |letter| !letters.contains(&letter);
         Parts {

@@ -4,8 +4,8 @@ use super::write::Emitter;
 use crate::api;
 use crate::ctl::{self, Value};
 
-/// For an option that can be changed in the running process, where the value of now is: a branch of the
-/// tree and the name there, and both as one.
+/// For an option that can be changed in the running process, where the value of now is: a branch of
+/// the tree and the name there, and both as one.
 // Not a table: that would be one of addresses.
 fn changeable(option: &str) -> Option<[&'static str; 3]> {
     Some(match option {

@@ -1,10 +1,11 @@
 //! How the report is put together: values and tables, either as text or as JSON.
 //!
-//! Nothing is inlined: a report is in no hurry, and its callers say hundreds of things. A caller says
-//! everything once; what belongs to the other form is passed over. Text goes out in pieces
+//! Nothing is inlined: a report is in no hurry, and its callers say hundreds of things. A caller
+//! says everything once; what belongs to the other form is passed over. Text goes out in pieces
 //! that end with a zero byte, as the callback in C wants them.
 
-// Nothing here is inlined into its many callers: a report may take its time, but not the library's size.
+// Nothing here is inlined into its many callers: a report may take its time, but not the library's
+// size.
 
 use crate::ctl::Value;
 use crate::sys::label::Label;
@@ -273,8 +274,9 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// A text in quotes: in JSON what may not stand there is escaped, and bytes that are no ASCII are
-    /// written as the characters of their numbers, so that what comes out is valid whatever came in.
+    /// A text in quotes: in JSON what may not stand there is escaped, and bytes that are no ASCII
+    /// are written as the characters of their numbers, so that what comes out is valid whatever
+    /// came in.
     #[inline(never)]
     fn quoted(&mut self, text: &[u8]) {
         self.out.push(b"\"");

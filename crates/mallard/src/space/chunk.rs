@@ -1,10 +1,10 @@
 //! The record of a chunk: 2 MiB of the heap, 512 pages, the size and alignment of a huge page.
 //!
 //! A page is allocated (no bit set), or free: *dirty* (memory behind it that holds old contents),
-//! *muzzy* (memory that the system may take at any time) or *clean* (neither bit: it reads as zeros).
-//! Dirty and muzzy pages are free pages; no page is both. All cells are touched under the lock of
-//! the page heap that owns the chunk, which keeps these invariants; `used` is the number of pages
-//! that are not free, `longest` the longest run of free ones.
+//! *muzzy* (memory that the system may take at any time) or *clean* (neither bit: it reads as
+//! zeros). Dirty and muzzy pages are free pages; no page is both. All cells are touched under the
+//! lock of the page heap that owns the chunk, which keeps these invariants; `used` is the number of
+//! pages that are not free, `longest` the longest run of free ones.
 
 use super::region::{HeapId, Region};
 use crate::sys::bits::Bits512;
@@ -37,8 +37,9 @@ pub struct Chunk {
     pub kept_broken: Cell<bool>,
     /// Whether there was no memory behind what a long run took of it last.
     pub bare: Cell<bool>,
-    /// How many chunks further up its mapping stood when the mapping was made: not 0 where the memory
-    /// was moved here from elsewhere, and then the chunk is no part of its neighbours' mapping.
+    /// How many chunks further up its mapping stood when the mapping was made: not 0 where the
+    /// memory was moved here from elsewhere, and then the chunk is no part of its neighbours'
+    /// mapping.
     pub shift: Cell<i32>,
     /// Whether its mapping was made in the child of a fork, beside older ones.
     pub apart: Cell<bool>,

@@ -1,12 +1,12 @@
 //! Memory for threads that must not wait: blocks that need no lock.
 //!
-//! While a fork is under way (`cache::inside`), what a thread's cache does not have comes from here.
-//! There is a row of pieces, each twice as long as the one before, mapped when first needed and never
-//! unmapped. A piece is filled from its start; how far it is filled and how many of its blocks live
-//! are one word, so that its state is whole at every moment, and a child that was forked off between
-//! any two steps finds it so. When the last block of a piece is freed, the piece begins anew. A
-//! block's length stands before it. No page map knows of these blocks: frees find them where they
-//! would otherwise report a foreign pointer.
+//! While a fork is under way (`cache::inside`), what a thread's cache does not have comes from
+//! here. There is a row of pieces, each twice as long as the one before, mapped when first needed
+//! and never unmapped. A piece is filled from its start; how far it is filled and how many of its
+//! blocks live are one word, so that its state is whole at every moment, and a child that was
+//! forked off between any two steps finds it so. When the last block of a piece is freed, the piece
+//! begins anew. A block's length stands before it. No page map knows of these blocks: frees find
+//! them where they would otherwise report a foreign pointer.
 
 use crate::class::PAGE;
 use crate::sys::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -42,8 +42,8 @@ static STRANGERS: AtomicU32 = AtomicU32::new(0);
 /// both.
 const OTHERS: u32 = 1 << 31;
 
-/// Whether a batch of blocks may hold some that do not belong in any store: blocks of this module, or
-/// of an arena made by hand.
+/// Whether a batch of blocks may hold some that do not belong in any store: blocks of this module,
+/// or of an arena made by hand.
 #[inline(always)]
 pub fn are_strangers() -> bool {
     STRANGERS.load(Ordering::Relaxed) != 0

@@ -88,8 +88,8 @@ pub struct Totals {
     pub huge_pages: usize,
 }
 
-/// Bytes of the longest record for which the heap gives up a piece: slabs' are shorter. Without longer ones
-/// caches hold less.
+/// Bytes of the longest record for which the heap gives up a piece: slabs' are shorter. Without
+/// longer ones caches hold less.
 const STARVED_MAX: usize = 8 * 1024;
 
 static META: Mutex<Meta> = Mutex::named(Kind::Meta, Meta::new());
@@ -122,8 +122,8 @@ pub fn take(size: usize) -> Option<NonNull<u8>> {
     META.lock().take(size).map(|(record, _)| record)
 }
 
-/// As [`take`], but zero, without a touch of memory that is new and so zero already. For a record of which most programs
-/// touch little: it is apart from the others, which so lie together.
+/// As [`take`], but zero, without a touch of memory that is new and so zero already. For a record
+/// of which most programs touch little: it is apart from the others, which so lie together.
 pub fn take_apart(size: usize) -> Option<NonNull<u8>> {
     let (record, is_new) = META.lock().take_apart(size)?;
     if !is_new {
@@ -142,14 +142,15 @@ pub unsafe fn give(record: NonNull<u8>, size: usize) {
     META.lock().list(record.as_ptr().addr(), size, list);
 }
 
-/// Whether a short record was refused because the system had no memory for it, and none has come since.
+/// Whether a short record was refused because the system had no memory for it, and none has come
+/// since.
 pub fn is_starved() -> bool {
     META.lock().starved
 }
 
 /// Has the next records come from a piece of the heap, which the heap gives up for good: under a
-/// limit on address space, free pages may be all that records can be made of. The piece is zero, and
-/// at least as long as [`STARVED_MAX`] and two pages.
+/// limit on address space, free pages may be all that records can be made of. The piece is zero,
+/// and at least as long as [`STARVED_MAX`] and two pages.
 #[cold]
 #[inline(never)]
 pub fn adopt(at: usize, len: usize) {
@@ -241,8 +242,8 @@ impl Meta {
         record
     }
 
-    /// A short record of a long one that was given back, of which there is one: a stack that grows leaves its array, and what
-    /// was long enough for one stack seldom is for the next.
+    /// A short record of a long one that was given back, of which there is one: a stack that grows
+    /// leaves its array, and what was long enough for one stack seldom is for the next.
     #[cold]
     #[inline(never)]
     fn cut(&mut self, size: usize) -> usize {
@@ -314,8 +315,8 @@ impl Meta {
         Some(())
     }
 
-    /// A block of whole huge pages for a record of this size. None where the system has no addresses
-    /// for it or knows no huge pages.
+    /// A block of whole huge pages for a record of this size. None where the system has no
+    /// addresses for it or knows no huge pages.
     #[cold]
     #[inline(never)]
     fn map_huge(&self, size: usize) -> Option<(usize, usize)> {

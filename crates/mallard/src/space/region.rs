@@ -1,31 +1,31 @@
 //! Ranges of addresses, and the maps over their pages.
 //!
-//! A region is one range: first its maps, with addresses of nobody's between them, then its heap, a row of
-//! 2 MiB chunks. Nothing of it is reserved: the range is a plan, chosen where the address space is empty (`place`), and
-//! memory is mapped in steps, the maps with the heap (`growth`). For every page of the heap
-//! there is
+//! A region is one range: first its maps, with addresses of nobody's between them, then its heap, a
+//! row of 2 MiB chunks. Nothing of it is reserved: the range is a plan, chosen where the address
+//! space is empty (`place`), and memory is mapped in steps, the maps with the heap (`growth`). For
+//! every page of the heap there is
 //! - in the *class map*, a byte: the class that a thread cache may file a block of this page under,
-//!   or 0. The map is laid over itself and the heap, so that its address and the base of what it covers are one
-//!   number;
+//!   or 0. The map is laid over itself and the heap, so that its address and the base of what it
+//!   covers are one number;
 //! - in the *record map*, a word: nothing, the address of the slab's record, or the description of
 //!   a large block (`record`).
 //!
 //! and for every chunk a [`Chunk`] record. The record map and the chunk records are one array, a
-//! [`GroupTable`] for each eight chunks (`layout`), their records before their pages' words: so what is recorded of
-//! a small heap is on one page.
+//! [`GroupTable`] for each eight chunks (`layout`), their records before their pages' words: so
+//! what is recorded of a small heap is on one page.
 //!
-//! Page heaps share regions. The heap part is cut into *slices* of 64 chunks, and a [`Slice`] record
-//! says which page heap a slice belongs to, how many chunks of it are committed, and which of them
-//! are vacant and which hold memory, a bit each: what a page heap writes stands in words of its own.
-//! A slice is claimed by the page heap that first commits a chunk of it, and stays with it for ever.
-//! Slices are claimed from the bottom of a region up; the chunks of a slice are committed likewise. So
-//! there are gaps, of addresses alone, below the committed end of a region, where several page heaps
-//! share it. The slice records stand before the tables, the first slice's last, beside the first chunk's:
-//! beginning a region takes three calls of the system.
+//! Page heaps share regions. The heap part is cut into *slices* of 64 chunks, and a [`Slice`]
+//! record says which page heap a slice belongs to, how many chunks of it are committed, and which
+//! of them are vacant and which hold memory, a bit each: what a page heap writes stands in words of
+//! its own. A slice is claimed by the page heap that first commits a chunk of it, and stays with it
+//! for ever. Slices are claimed from the bottom of a region up; the chunks of a slice are committed
+//! likewise. So there are gaps, of addresses alone, below the committed end of a region, where
+//! several page heaps share it. The slice records stand before the tables, the first slice's last,
+//! beside the first chunk's: beginning a region takes three calls of the system.
 //!
 //! The first region is what the fast path knows ([`fast_lookup`]): two words, its base and the
-//! length committed so far. When it is full, or when somebody else has the addresses of its next steps, more
-//! regions join a table. Regions are never unmapped, so `&'static Region` holds.
+//! length committed so far. When it is full, or when somebody else has the addresses of its next
+//! steps, more regions join a table. Regions are never unmapped, so `&'static Region` holds.
 //!
 //! Memory that the program's own functions provide is a region too, of another kind (`lent`).
 //!
@@ -71,7 +71,8 @@ static FAST: Fast = Fast {
 static REGIONS: Table = Table([const { Region::none() }; MAX_REGIONS]);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// The regions, the first one last: of the table most programs touch its row alone, on the page where its end lies.
+/// The regions, the first one last: of the table most programs touch its row alone, on the page
+/// where its end lies.
 struct Table([Region; MAX_REGIONS]);
 
 impl Table {
@@ -88,7 +89,8 @@ impl Table {
 pub type All = core::iter::Rev<core::slice::Iter<'static, Region>>;
 
 /// One range. All fields are written once, before `COUNT` covers the region, but `chunks` and
-/// `mapped_chunks`, which grow under the lock of `growth`, and `max_chunks`, which becomes less there.
+/// `mapped_chunks`, which grow under the lock of `growth`, and `max_chunks`, which becomes less
+/// there.
 pub struct Region {
     /// Where the class map begins, and what it covers.
     base: AtomicUsize,
@@ -251,8 +253,8 @@ impl Region {
             let in_chunk = (at - self.heap()) % CHUNK;
             let n = ((CHUNK - in_chunk) / PAGE).min((end - at) / PAGE);
             let (classes, words) = (self.class_at(at), self.record_at(at));
-            // SAFETY: the class map is one array, the words of a chunk's pages are another; the pages are
-            // of one chunk, which both are committed for.
+            // SAFETY: the class map is one array, the words of a chunk's pages are another; the
+            // pages are of one chunk, which both are committed for.
             let (classes, words) = unsafe {
                 (
                     core::slice::from_raw_parts(classes, n),
@@ -279,8 +281,8 @@ impl Region {
     #[inline]
     pub fn chunk(&self, i: usize) -> &'static Chunk {
         debug_assert!(i % SLICE_CHUNKS < self.slices().at(i / SLICE_CHUNKS).chunks());
-        // SAFETY: tables of committed chunks are committed and were initialised by `grow`; they live
-        // for ever. The chunk's cells are touched under its page heap's lock only.
+        // SAFETY: tables of committed chunks are committed and were initialised by `grow`; they
+        // live for ever. The chunk's cells are touched under its page heap's lock only.
         unsafe { &*self.record_of_chunk(i) }
     }
 
@@ -311,8 +313,8 @@ impl Region {
         let n = self.chunks().div_ceil(SLICE_CHUNKS);
         let tables = self.tables.load(Ordering::Relaxed) as *mut Slice;
         // SAFETY: the records of the slices up to the committed end are committed, for ever, right
-        // before the tables, and consist of atomics; `chunks` exceeds 0 only after that, so that without
-        // tables there are none.
+        // before the tables, and consist of atomics; `chunks` exceeds 0 only after that, so that
+        // without tables there are none.
         unsafe { Slices::before(NonNull::new(tables).unwrap_or(NonNull::dangling()), n) }
     }
 
@@ -342,7 +344,8 @@ impl Region {
             .flat_map(|(i, slice)| (0..slice.chunks()).map(move |c| i * SLICE_CHUNKS + c))
     }
 
-    /// The page heap's committed chunks, up to eight neighbours at a time, with the first one's index.
+    /// The page heap's committed chunks, up to eight neighbours at a time, with the first one's
+    /// index.
     pub fn neighbours_of(
         &'static self,
         heap: HeapId,
@@ -418,8 +421,8 @@ impl Region {
     }
 }
 
-/// Bytes of the maps: committed, and those of them that describe committed chunks, so that memory is
-/// behind them.
+/// Bytes of the maps: committed, and those of them that describe committed chunks, so that memory
+/// is behind them.
 pub fn maps() -> (usize, usize) {
     const CHUNK_MAPS: usize = GroupTable::bytes(GROUP) / GROUP + PAGES_PER_CHUNK;
     let (mut committed, mut touched) = (0, 0);

@@ -7,8 +7,8 @@ use crate::sys::meter::Reading;
 /// Classes of runs of free pages that can occur: up to a chunk.
 pub const RUN_CLASSES: usize = 32;
 
-/// The class of a run of so many pages: the classes whose sizes are whole pages, the least that holds
-/// it.
+/// The class of a run of so many pages: the classes whose sizes are whole pages, the least that
+/// holds it.
 pub fn run_class(pages: usize) -> usize {
     /// The first class from which on all sizes are whole pages, and its number among such sizes.
     const FIRST: (usize, usize) = (Class::of(4 * PAGE).index(), 3);
@@ -104,8 +104,8 @@ pub struct ArenaFigures {
     pub muzzy: usize,
     /// Free pages without memory behind them.
     pub retained: usize,
-    /// Memory for records: all that the arena's own take, and of that what is not there yet; for caches
-    /// of its threads.
+    /// Memory for records: all that the arena's own take, and of that what is not there yet; for
+    /// caches of its threads.
     pub base: usize,
     pub base_untouched: usize,
     pub internal: usize,
@@ -144,8 +144,8 @@ pub(super) struct Kept {
 /// What was shown of a class, so that its counts never fall.
 ///
 /// Blocks that lie in a cache are not in use, so they count as freed, and when they leave it again
-/// fewer would be. But then so many more were made as well, if only out of the cache: both counts go
-/// up by that.
+/// fewer would be. But then so many more were made as well, if only out of the cache: both counts
+/// go up by that.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Shown {
     served: u64,
@@ -153,7 +153,8 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// The blocks made and freed to be shown, when so many left the slabs, came back, and lie in caches.
+    /// The blocks made and freed to be shown, when so many left the slabs, came back, and lie in
+    /// caches.
     pub fn show(&mut self, taken: u64, given: u64, cached: u64) -> (u64, u64) {
         let given = given.min(taken);
         let freed = given + cached.min(taken - given);

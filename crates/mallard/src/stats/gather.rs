@@ -1,8 +1,8 @@
 //! How a snapshot is taken: floor by floor, from the caches down.
 //!
-//! Blocks on stacks and in stores are looked up one by one in the page map, because those of one cache
-//! may be of any arena. That is a few steps for each, and as many for each arena. No lock is held meanwhile that a
-//! thread takes which begins, ends or allocates.
+//! Blocks on stacks and in stores are looked up one by one in the page map, because those of one
+//! cache may be of any arena. That is a few steps for each, and as many for each arena. No lock is
+//! held meanwhile that a thread takes which begins, ends or allocates.
 
 use super::figures::{ArenaFigures, Background, Bin, Extent, Large, Lock, Totals, run_class};
 use super::snapshot::{DESTROYED, Snapshot};
@@ -27,8 +27,8 @@ pub fn gather(snapshot: &mut Snapshot) {
             blocks(figures, arena);
         }
     }
-    // The free pages of a page heap are the first arena's of those that it serves; of one that serves none any more, the
-    // first one's of all.
+    // The free pages of a page heap are the first arena's of those that it serves; of one that
+    // serves none any more, the first one's of all.
     let refresh = snapshot.epoch as u32 + 1;
     for arena in arena::made().filter(|arena| arena.heap().is_untold(refresh)) {
         pages(snapshot, arena.index() as usize, arena.heap());

@@ -1,15 +1,15 @@
 //! jemalloc's names of locks, and which of ours answers for each.
 //!
-//! Several names can stand for one lock. Where there is nothing of the kind, all counts are 0: large
-//! blocks are in no list, there is no page allocator around huge pages (`hpa`) and no profiler, and what
-//! the background thread shares is atomic.
+//! Several names can stand for one lock. Where there is nothing of the kind, all counts are 0:
+//! large blocks are in no list, there is no page allocator around huge pages (`hpa`) and no
+//! profiler, and what the background thread shares is atomic.
 
 use super::figures::{ArenaFigures, Lock, Totals};
 use crate::sys::label::Label;
 use crate::sys::meter::Reading;
 
-/// Those of an arena. The locks of a page heap, of the records and of the caches are the first arena's
-/// of those that share them.
+/// Those of an arena. The locks of a page heap, of the records and of the caches are the first
+/// arena's of those that share them.
 pub static OF_ARENAS: [(Label, Option<Lock>); 12] = [
     (Label::of("large"), None),
     (Label::of("extent_avail"), Some(Lock::Records)),

@@ -1,12 +1,14 @@
-//! The statistics: what the allocator holds and has done, derived from what the floors count anyway.
+//! The statistics: what the allocator holds and has done, derived from what the floors count
+//! anyway.
 //!
-//! The fast paths count nothing: blocks in use are those that left the slabs, less those on the stacks of
-//! caches and in the stores. [`now`] gives sums of the moment. A [`Snapshot`] has everything for each
-//! arena, each class and each lock; the process has one, which [`refresh`] brings up to date (what a
-//! program does by writing to `epoch`) and [`with`] looks into. All of its figures fit each other:
+//! The fast paths count nothing: blocks in use are those that left the slabs, less those on the
+//! stacks of caches and in the stores. [`now`] gives sums of the moment. A [`Snapshot`] has
+//! everything for each arena, each class and each lock; the process has one, which [`refresh`]
+//! brings up to date (what a program does by writing to `epoch`) and [`with`] looks into. All of
+//! its figures fit each other:
 //! - `allocated ≤ active ≤ resident ≤ mapped`, of every arena and of their sum;
-//! - what the arenas have adds up to the totals. Memory that several arenas share, such as a page heap's
-//!   free pages or the maps, is the first one's of them;
+//! - what the arenas have adds up to the totals. Memory that several arenas share, such as a page
+//!   heap's free pages or the maps, is the first one's of them;
 //! - blocks made, less blocks freed, are the blocks in use.
 //!
 //! In a process whose threads rest it is exact. While threads run, what they move between slabs and

@@ -1,5 +1,5 @@
-//! The sums of this moment, for who needs neither arenas nor classes apart: `mallinfo` and the like.
-//! Nothing is kept, so that this works when memory is out.
+//! The sums of this moment, for who needs neither arenas nor classes apart: `mallinfo` and the
+//! like. Nothing is kept, so that this works when memory is out.
 
 use crate::arena::{self, large};
 use crate::cache::{inside, life};

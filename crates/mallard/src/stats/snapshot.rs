@@ -1,8 +1,8 @@
 //! The process's snapshot, and copies of it.
 //!
 //! It lives in metadata memory, a record for every arena, so that neither taking nor reading it
-//! allocates. [`refresh`] works in place, because counts that must not fall are kept in the records; a
-//! report, which calls foreign code in between, works on a copy of its own ([`take`]).
+//! allocates. [`refresh`] works in place, because counts that must not fall are kept in the
+//! records; a report, which calls foreign code in between, works on a copy of its own ([`take`]).
 //!
 //! The lock is outermost but for none: its holder takes those of all floors, one at a time.
 
@@ -19,8 +19,8 @@ use core::ptr::NonNull;
 pub const ALL: usize = 4096;
 pub const DESTROYED: usize = 4097;
 
-/// A record of the list that a snapshot is. A table leads to each by the arena's number, because a refresh looks one up for
-/// every block that caches hold.
+/// A record of the list that a snapshot is. A table leads to each by the arena's number, because a
+/// refresh looks one up for every block that caches hold.
 struct Node {
     figures: ArenaFigures,
     next: Option<NonNull<Node>>,
@@ -151,8 +151,8 @@ impl Snapshot {
     pub(super) fn all_and_each(
         &mut self,
     ) -> Option<(&mut ArenaFigures, impl Iterator<Item = &ArenaFigures>)> {
-        // SAFETY: as in `each`; the snapshot is borrowed mutably, and the first record, which is that of
-        // all, is not among those behind it.
+        // SAFETY: as in `each`; the snapshot is borrowed mutably, and the first record, which is
+        // that of all, is not among those behind it.
         unsafe {
             let all = self.first?.as_mut();
             debug_assert_eq!(all.figures.index, ALL);
@@ -219,7 +219,8 @@ impl Snapshot {
         (copy.totals, copy.epoch) = (self.totals, self.epoch);
         for figures in self.each() {
             let mut to = copy.record(figures.index)?;
-            // SAFETY: the record is the copy's, which nobody else refers to; figures are plain data.
+            // SAFETY: the record is the copy's, which nobody else refers to; figures are plain
+            // data.
             unsafe { core::ptr::copy_nonoverlapping(figures, &raw mut to.as_mut().figures, 1) };
         }
         Some(copy)
@@ -270,8 +271,8 @@ fn refreshed(snapshot: &mut Snapshot) -> bool {
     room
 }
 
-/// Looks into the process's snapshot, which is taken if there was none yet; none when memory is out.
-/// `f` must neither allocate nor free.
+/// Looks into the process's snapshot, which is taken if there was none yet; none when memory is
+/// out. `f` must neither allocate nor free.
 pub fn with<T>(f: impl FnOnce(&Snapshot) -> T) -> Option<T> {
     let mut snapshot = SNAPSHOT.lock();
     let there = snapshot.epoch > 0 || refreshed(&mut snapshot);

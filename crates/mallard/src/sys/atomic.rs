@@ -14,8 +14,8 @@ pub use counted::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicU32, Ordering};
 
-/// Stores the value where another one stands. For variables that begin as most processes want them: where none of
-/// a page is written, it stays the file's, and no process has a copy.
+/// Stores the value where another one stands. For variables that begin as most processes want them:
+/// where none of a page is written, it stays the file's, and no process has a copy.
 #[cfg(not(loom))]
 macro_rules! settle {
     ($variable:expr, $value:expr) => {

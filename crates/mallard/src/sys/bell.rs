@@ -1,10 +1,10 @@
 //! The bell of one sleeping thread.
 //!
 //! The sleeper first gets ready ([`Bell::get_ready`]), then looks whether there is anything to do,
-//! and then sleeps: who rings after it got ready is heard, even if that is before it sleeps. Who has
-//! something for it makes that visible first, under the lock under which the sleeper looks, and then
-//! rings; therefore one relaxed load tells whether ringing is worth a system call, and there is one
-//! call at most for each sleep.
+//! and then sleeps: who rings after it got ready is heard, even if that is before it sleeps. Who
+//! has something for it makes that visible first, under the lock under which the sleeper looks, and
+//! then rings; therefore one relaxed load tells whether ringing is worth a system call, and there
+//! is one call at most for each sleep.
 //!
 //! A sleep is light (until a deadline) or deep (until somebody rings). Some news is worth breaking
 //! a deep sleep alone: [`Bell::ring_if_deep`].

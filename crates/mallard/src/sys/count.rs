@@ -2,10 +2,10 @@
 //! it, and every atomic read-modify-write.
 //!
 //! How an allocator fares on 64 CPUs cannot be timed on two; but how often its threads meet can be
-//! counted anywhere. The cargo feature `counters` makes a build that does, for the lab alone: in every
-//! other build a [`Tag`] is nothing and its methods are empty, so that the code is the same to the
-//! instruction. The counts are spread over cache lines by thread, so that counting does not make
-//! threads meet that would not otherwise.
+//! counted anywhere. The cargo feature `counters` makes a build that does, for the lab alone: in
+//! every other build a [`Tag`] is nothing and its methods are empty, so that the code is the same
+//! to the instruction. The counts are spread over cache lines by thread, so that counting does not
+//! make threads meet that would not otherwise.
 
 /// What a lock guards; in the order in which locks are taken, outermost first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,10 +1,10 @@
 //! CPUs: which one the calling thread runs on, how many there are and which of them it may use, and
 //! which share a core.
 //!
-//! Where the C library has registered restartable sequences for its threads (glibc from 2.35 on), the
-//! kernel writes the CPU's number into each thread's memory whenever it moves the thread: to ask is one
-//! load. Elsewhere the C library asks the kernel's page of code. The symbol that says where the number
-//! lies is looked up weakly, so that the library loads under older ones too.
+//! Where the C library has registered restartable sequences for its threads (glibc from 2.35 on),
+//! the kernel writes the CPU's number into each thread's memory whenever it moves the thread: to
+//! ask is one load. Elsewhere the C library asks the kernel's page of code. The symbol that says
+//! where the number lies is looked up weakly, so that the library loads under older ones too.
 
 use super::atomic::{AtomicU64, AtomicUsize, Ordering};
 use super::errno::KeepErrno;
@@ -99,8 +99,8 @@ fn ask_again() -> (usize, u64) {
     ask_allowed()
 }
 
-/// The number of CPUs that the calling thread may run on, and a number for which they are; zeros where
-/// that is not told.
+/// The number of CPUs that the calling thread may run on, and a number for which they are; zeros
+/// where that is not told.
 fn ask_allowed() -> (usize, u64) {
     let _keep = KeepErrno::new();
     let mut mask = [0u64; 128];

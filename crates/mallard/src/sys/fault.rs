@@ -59,13 +59,14 @@ pub type OnFault = unsafe extern "C" fn(*const c_char);
 
 static ON_FAULT: AtomicUsize = AtomicUsize::new(0);
 
-/// Has this function be called with the line that would be printed; none for printing it. The process ends when it
-/// returns.
+/// Has this function be called with the line that would be printed; none for printing it. The
+/// process ends when it returns.
 pub fn on_fault(function: Option<OnFault>) {
     ON_FAULT.store(function.map_or(0, |f| f as usize), Ordering::Relaxed);
 }
 
-/// Prints `mallard: ` and the message as one line, or hands it to the program's function, then aborts.
+/// Prints `mallard: ` and the message as one line, or hands it to the program's function, then
+/// aborts.
 #[cold]
 #[inline(never)]
 pub fn die(message: fmt::Arguments<'_>) -> ! {

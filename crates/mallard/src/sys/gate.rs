@@ -1,11 +1,11 @@
 //! What keeps a fork and calls of the allocator apart, without either waiting for the other's end.
 //!
-//! A thread raises its [`Mark`] before it takes the first lock of a call, and then looks whether the
-//! [`Gate`] is closed. If so, it lowers its mark and does without. A forking thread closes the gate
-//! and then waits until all marks are down: no lock is taken from then on, and whatever locks guard
-//! is whole. Both sides first write and then read the other's word, and both reads are ordered by
-//! read-modify-writes of the mark: either the forking thread sees the mark, or the other one sees
-//! that the gate is closed.
+//! A thread raises its [`Mark`] before it takes the first lock of a call, and then looks whether
+//! the [`Gate`] is closed. If so, it lowers its mark and does without. A forking thread closes the
+//! gate and then waits until all marks are down: no lock is taken from then on, and whatever locks
+//! guard is whole. Both sides first write and then read the other's word, and both reads are
+//! ordered by read-modify-writes of the mark: either the forking thread sees the mark, or the other
+//! one sees that the gate is closed.
 
 use super::atomic::{AtomicU32, Ordering};
 

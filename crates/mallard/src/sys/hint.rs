@@ -1,9 +1,10 @@
-//! What the processor and the compiler may be told. Hints change nothing but time and the code's length: they take any
-//! number for an address, and never fault.
+//! What the processor and the compiler may be told. Hints change nothing but time and the code's
+//! length: they take any number for an address, and never fault.
 
 /// The line at this address is soon written to: it may come to this processor alone.
 ///
-/// Where nothing is mapped, nothing comes. Processors that do not know the instruction pass over it.
+/// Where nothing is mapped, nothing comes. Processors that do not know the instruction pass over
+/// it.
 #[inline(always)]
 pub fn soon_written(addr: usize) {
     // SAFETY: a prefetch neither reads nor writes as the program sees it, whatever the address.
@@ -16,8 +17,9 @@ pub fn soon_written(addr: usize) {
     }
 }
 
-/// Tells the compiler to leave the steps of a loop as they are, one after the other. For loops of few steps in the code that
-/// every program brings into memory: its code for many steps at once is several times as long.
+/// Tells the compiler to leave the steps of a loop as they are, one after the other. For loops of
+/// few steps in the code that every program brings into memory: its code for many steps at once is
+/// several times as long.
 #[inline(always)]
 pub fn step_by_step() {
     // SAFETY: no instruction at all.

@@ -1,9 +1,10 @@
 //! Texts by where they lie.
 //!
-//! A [`Label`] is a short one that lies in the table it is used in: that has no addresses then, which a loader would have to
-//! write into a page of every process, from a list that it reads in every process. A [`Named`] one is a C string that
-//! has a symbol: small programs' kernels read it, and the library's order of constants
-//! (`crates/mallard-c/layout.ld`) has it apart from those of which hardly a program reads any.
+//! A [`Label`] is a short one that lies in the table it is used in: that has no addresses then,
+//! which a loader would have to write into a page of every process, from a list that it reads in
+//! every process. A [`Named`] one is a C string that has a symbol: small programs' kernels read it,
+//! and the library's order of constants (`crates/mallard-c/layout.ld`) has it apart from those of
+//! which hardly a program reads any.
 
 use core::ffi::CStr;
 

@@ -1,17 +1,19 @@
 //! The one kind of lock: four bytes, waiting in the kernel.
 //!
-//! An uncontended acquisition is one compare-and-swap and a count (`meter`), a release one exchange. A thread that finds
-//! the lock taken looks again a few times (the holder is usually a hundred nanoseconds from done
-//! when it runs on another CPU) and then sleeps on a futex, so that on a machine with fewer CPUs
-//! than threads the holder gets to run. After Drepper, *Futexes Are Tricky* (2011), the mutex with
-//! states 0 free, 1 taken, 2 taken with sleepers.
+//! An uncontended acquisition is one compare-and-swap and a count (`meter`), a release one
+//! exchange. A thread that finds the lock taken looks again a few times (the holder is usually a
+//! hundred nanoseconds from done when it runs on another CPU) and then sleeps on a futex, so that
+//! on a machine with fewer CPUs than threads the holder gets to run. After Drepper, *Futexes Are
+//! Tricky* (2011), the mutex with states 0 free, 1 taken, 2 taken with sleepers.
 //!
 //! Order, outermost first; a thread may take a lock only when it holds none from this line on: the
-//! statistics; the first call; the return of slabs' memory; the making of a page heap; purging (of one page heap); the cache registry; the making
-//! of an arena; a bin (one at a time); a page heap (one at a time); the regions; the metadata arena.
-//! No lock is held while a function of the program's runs that provides memory (`heap::hooks`).
+//! statistics; the first call; the return of slabs' memory; the making of a page heap; purging (of
+//! one page heap); the cache registry; the making of an arena; a bin (one at a time); a page heap
+//! (one at a time); the regions; the metadata arena. No lock is held while a function of the
+//! program's runs that provides memory (`heap::hooks`).
 //!
-//! Before a thread takes its first lock in a call, it is inside (`cache::inside`), so that a fork knows of it.
+//! Before a thread takes its first lock in a call, it is inside (`cache::inside`), so that a fork
+//! knows of it.
 
 #[cfg(not(loom))]
 use super::atomic::AtomicU64;
@@ -36,7 +38,8 @@ const LOOKS: u64 = 60;
 #[cfg(not(loom))]
 static MOST_LOOKS: AtomicU64 = AtomicU64::new(LOOKS);
 
-/// Sets how often a thread looks at a lock that is taken before it sleeps; without limit if negative.
+/// Sets how often a thread looks at a lock that is taken before it sleeps; without limit if
+/// negative.
 #[cfg(not(loom))]
 pub fn set_looks(looks: i64) {
     settle!(MOST_LOOKS, u64::try_from(looks).unwrap_or(u64::MAX));
@@ -141,8 +144,8 @@ impl RawLock {
         self.word.load(Ordering::Relaxed) != FREE && self.meter.is_last()
     }
 
-    /// In the child of a fork, where no other thread exists: frees the lock unless the calling one holds
-    /// it.
+    /// In the child of a fork, where no other thread exists: frees the lock unless the calling one
+    /// holds it.
     #[cfg(not(loom))]
     pub fn after_fork(&self) {
         self.meter.after_fork();

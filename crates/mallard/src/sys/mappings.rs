@@ -1,10 +1,10 @@
 //! How many borders of mappings the allocator has made in its memory, and how many it may make.
 //!
-//! Linux allows a process 65,530 mappings (`vm.max_map_count`), which the program, its threads and its
-//! libraries share. A part of the heap with other advice than its neighbours, with pages that were moved
-//! from elsewhere, or without memory, is a mapping of its own. Everything that makes such a part counts its
-//! borders here, and asks here first. Whoever is refused does without: it copies instead of moving, and
-//! gives no advice.
+//! Linux allows a process 65,530 mappings (`vm.max_map_count`), which the program, its threads and
+//! its libraries share. A part of the heap with other advice than its neighbours, with pages that
+//! were moved from elsewhere, or without memory, is a mapping of its own. Everything that makes
+//! such a part counts its borders here, and asks here first. Whoever is refused does without: it
+//! copies instead of moving, and gives no advice.
 
 use super::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -12,8 +12,8 @@ use super::atomic::{AtomicBool, AtomicUsize, Ordering};
 const SYSTEM: usize = 65_530;
 /// Borders that there may be: an eighth of the mappings that the system allows by default.
 const MOST: usize = SYSTEM / 8;
-/// Up to so many, what was moved and freed keeps its memory for the next use, and memory is moved to
-/// save page faults. Beyond, what is freed joins its neighbours at once.
+/// Up to so many, what was moved and freed keeps its memory for the next use, and memory is moved
+/// to save page faults. Beyond, what is freed joins its neighbours at once.
 const FEW: usize = 112;
 
 /// The counts of a process.
@@ -110,8 +110,8 @@ pub fn count(before: usize, now: usize) {
     }
 }
 
-/// The system refused to split a mapping: its limit is lower, or the program has many mappings of its own.
-/// What there is now is the limit from here on.
+/// The system refused to split a mapping: its limit is lower, or the program has many mappings of
+/// its own. What there is now is the limit from here on.
 #[cold]
 pub fn refused() {
     ALL.refused();

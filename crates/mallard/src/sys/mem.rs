@@ -51,7 +51,8 @@ pub fn reserve(len: usize) -> Option<usize> {
 /// Gives the addresses back to the system altogether.
 pub fn release(at: usize, len: usize) {
     let _keep = KeepErrno::new();
-    // SAFETY: the caller owns the range, and nothing refers to it any more. One of no length is refused.
+    // SAFETY: the caller owns the range, and nothing refers to it any more. One of no length is
+    // refused.
     unsafe { libc::munmap(at as *mut _, len) };
 }
 
@@ -69,8 +70,8 @@ pub fn forbid(at: usize, len: usize) -> bool {
     unsafe { libc::mprotect(at as *mut _, len, libc::PROT_NONE) == 0 }
 }
 
-/// Maps readable and writable memory at a multiple of `align`, which is one of the system's page. It
-/// reads as zeros.
+/// Maps readable and writable memory at a multiple of `align`, which is one of the system's page.
+/// It reads as zeros.
 pub fn map_aligned(len: usize, align: usize) -> Option<usize> {
     if let Some(at) = map(len) {
         if at.is_multiple_of(align) {
@@ -126,12 +127,13 @@ pub fn map_behind(at: usize, len: usize) -> Step {
     }
 }
 
-/// Lengthens a mapping in place by `len` bytes; `end` is where it ends now. What is added has all that was asked for the
-/// last page. False where that cannot be, for whatever reason.
+/// Lengthens a mapping in place by `len` bytes; `end` is where it ends now. What is added has all
+/// that was asked for the last page. False where that cannot be, for whatever reason.
 pub fn lengthen(end: usize, len: usize) -> bool {
     let _keep = KeepErrno::new();
     let page = os_page();
-    // SAFETY: the caller owns the page before `end`. Without a flag nothing moves and nothing is replaced.
+    // SAFETY: the caller owns the page before `end`. Without a flag nothing moves and nothing is
+    // replaced.
     let got = unsafe { libc::mremap((end - page) as *mut _, page, page + len, 0) };
     got != libc::MAP_FAILED
 }
@@ -156,8 +158,8 @@ fn map_with(at: usize, len: usize, flags: i32) -> Option<usize> {
 /// counts against its limits for it is given up. False when the kernel refused.
 pub fn decommit(at: usize, len: usize) -> bool {
     let _keep = KeepErrno::new();
-    // SAFETY: the caller owns the range, whose contents nobody needs any more; replacing the mapping
-    // in one call leaves no moment in which the addresses are anybody's.
+    // SAFETY: the caller owns the range, whose contents nobody needs any more; replacing the
+    // mapping in one call leaves no moment in which the addresses are anybody's.
     let got = unsafe {
         libc::mmap(
             at as *mut libc::c_void,
@@ -234,8 +236,8 @@ pub fn discard_many(ranges: &mut dyn Iterator<Item = (usize, usize)>, lazily: bo
     usize::try_from(taken).unwrap_or(0)
 }
 
-/// Puts fresh memory, which reads as zeros, in the place of a committed range's. False when the kernel
-/// refused, and then nothing has changed.
+/// Puts fresh memory, which reads as zeros, in the place of a committed range's. False when the
+/// kernel refused, and then nothing has changed.
 pub fn renew(at: usize, len: usize) -> bool {
     let _keep = KeepErrno::new();
     // SAFETY: the caller owns the range, whose contents nobody needs any more.
@@ -296,9 +298,10 @@ pub fn move_pages(from: usize, len: usize, to: usize) -> Moved {
     remap(from, len, to, len, MREMAP_DONTUNMAP, &REFUSED)
 }
 
-/// Moves `len` bytes at `from`, all of one mapping, to `to`, where they become one mapping of `wide` bytes
-/// that reads as zeros behind them. Afterwards `from` is fresh memory, without advice. For a moment `from` is nobody's:
-/// where another thread's mapping takes its place, the move is [`Moved::Torn`].
+/// Moves `len` bytes at `from`, all of one mapping, to `to`, where they become one mapping of
+/// `wide` bytes that reads as zeros behind them. Afterwards `from` is fresh memory, without advice.
+/// For a moment `from` is nobody's: where another thread's mapping takes its place, the move is
+/// [`Moved::Torn`].
 pub fn move_mapping(from: usize, len: usize, to: usize, wide: usize) -> Moved {
     static REFUSED: AtomicBool = AtomicBool::new(false);
     match remap(from, len, to, wide, 0, &REFUSED) {
@@ -335,7 +338,8 @@ fn remap(
         return Moved::No;
     }
     let _keep = KeepErrno::new();
-    // SAFETY: the caller owns both ranges, which are disjoint; nothing refers to the contents of `to`.
+    // SAFETY: the caller owns both ranges, which are disjoint; nothing refers to the contents of
+    // `to`.
     let at = unsafe {
         libc::mremap(
             from as *mut _,
@@ -349,7 +353,8 @@ fn remap(
         return Moved::Yes;
     }
     match super::errno::get() {
-        // The kernel does not know the flag, or a filter forbids the call: it says so before it does anything.
+        // The kernel does not know the flag, or a filter forbids the call: it says so before it
+        // does anything.
         libc::EINVAL | libc::EPERM | libc::ENOSYS | libc::EACCES => {
             refused.store(true, Ordering::Relaxed);
             return Moved::No;
@@ -357,9 +362,9 @@ fn remap(
         libc::ENOMEM => super::mappings::refused(),
         _ => {}
     }
-    // Most often the kernel unmaps the destination before it finds that it cannot move. Map it again, unless
-    // somebody else was quicker; or it was never unmapped, because there are too many mappings, which cannot be told
-    // apart.
+    // Most often the kernel unmaps the destination before it finds that it cannot move. Map it
+    // again, unless somebody else was quicker; or it was never unmapped, because there are too many
+    // mappings, which cannot be told apart.
     if map_at(to, wide).is_some() {
         Moved::Emptied
     } else {

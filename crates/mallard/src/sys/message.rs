@@ -1,9 +1,9 @@
 //! Where lines for people go: standard error, or the program's own function.
 //!
-//! jemalloc's users set `malloc_message` where file descriptor 2 is not to be written to. The symbol
-//! is the front's (crates/mallard-c), with and without jemalloc's prefix; it is read through the global
-//! offset table, so that the program's own definition or its copy counts. The function is called in
-//! the middle of our work, perhaps with locks held: it must not allocate.
+//! jemalloc's users set `malloc_message` where file descriptor 2 is not to be written to. The
+//! symbol is the front's (crates/mallard-c), with and without jemalloc's prefix; it is read through
+//! the global offset table, so that the program's own definition or its copy counts. The function
+//! is called in the middle of our work, perhaps with locks held: it must not allocate.
 
 use super::errno::KeepErrno;
 use core::ffi::{CStr, c_char, c_void};

@@ -1,9 +1,10 @@
 //! What a lock has seen: how often it was taken, how often somebody had to wait, and how long.
 //!
-//! The statistics' `mutexes` come from here, in every build. A lock that is found free pays for a count
-//! and a comparison, both of plain words that only its holder writes; all else is counted by threads
-//! that wait. Any thread may read a meter at any time: each figure is then of the moment. Whether
-//! threads meet where they need not is another question, which `count` answers in a build of its own.
+//! The statistics' `mutexes` come from here, in every build. A lock that is found free pays for a
+//! count and a comparison, both of plain words that only its holder writes; all else is counted by
+//! threads that wait. Any thread may read a meter at any time: each figure is then of the moment.
+//! Whether threads meet where they need not is another question, which `count` answers in a build
+//! of its own.
 
 #[cfg(not(loom))]
 use super::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -117,8 +118,8 @@ impl Meter {
         }
     }
 
-    /// The calling thread, which now holds the lock, found it taken at first and free when it looked
-    /// again.
+    /// The calling thread, which now holds the lock, found it taken at first and free when it
+    /// looked again.
     pub fn spun(&self) {
         add(&self.spun, 1);
     }

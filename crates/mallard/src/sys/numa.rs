@@ -1,8 +1,8 @@
 //! The memory that is near: which node of memory the calling thread runs on.
 //!
-//! The C library's `getcpu` reads it from the kernel's page of code, without a system call: a sandbox
-//! has no say in it. It is looked up weakly, so that the library loads under a C library before 2.29,
-//! where nodes are not told apart.
+//! The C library's `getcpu` reads it from the kernel's page of code, without a system call: a
+//! sandbox has no say in it. It is looked up weakly, so that the library loads under a C library
+//! before 2.29, where nodes are not told apart.
 //!
 //! In unit tests the machine has the nodes that `fake` says.
 
@@ -40,8 +40,8 @@ fn asked() -> Option<usize> {
     (told && (node as usize) < MOST).then_some(node as usize)
 }
 
-/// A machine with two nodes for the unit tests: each thread says itself which node it runs on, node 0
-/// unless it does.
+/// A machine with two nodes for the unit tests: each thread says itself which node it runs on, node
+/// 0 unless it does.
 #[cfg(test)]
 pub mod fake {
     use std::cell::Cell;

@@ -1,15 +1,16 @@
 //! The object that carries the allocator is never unloaded.
 //!
-//! Threads hold a key whose destructor is in it, a thread of ours may run in it, and the C library calls it
-//! around forks. A plug-in that `dlclose` unmaps would leave all of them behind. So the object asks the loader, when it is
-//! loaded, to keep it. The program itself stays in any case, and `libmallard.so` is linked so that it does: its linker script
-//! leaves this out.
+//! Threads hold a key whose destructor is in it, a thread of ours may run in it, and the C library
+//! calls it around forks. A plug-in that `dlclose` unmaps would leave all of them behind. So the
+//! object asks the loader, when it is loaded, to keep it. The program itself stays in any case, and
+//! `libmallard.so` is linked so that it does: its linker script leaves this out.
 
 use core::ffi::{c_char, c_int, c_void};
 use core::mem::{MaybeUninit, transmute};
 use core::ptr::null_mut;
 
-/// Called by the loader, with its lock held by the calling thread: nobody can be in the way of the calls below.
+/// Called by the loader, with its lock held by the calling thread: nobody can be in the way of the
+/// calls below.
 #[used]
 #[unsafe(link_section = ".init_array.mallard_stay")]
 static AT_THE_START: extern "C" fn() = stay;
@@ -66,8 +67,8 @@ extern "C" fn stay() {
     };
     let (mut info, mut map) = (MaybeUninit::uninit(), null_mut());
     let here = stay as *const () as usize;
-    // SAFETY: both places may be written; the loader's record of the object stays as long as the object. The program's name is
-    // empty there.
+    // SAFETY: both places may be written; the loader's record of the object stays as long as the
+    // object. The program's name is empty there.
     unsafe {
         if dladdr1(here, info.as_mut_ptr(), &mut map, RTLD_DL_LINKMAP) != 0
             && let Some(map) = map.as_ref()

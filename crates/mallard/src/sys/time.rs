@@ -42,7 +42,7 @@ pub fn nap() {
         tv_nsec: 100_000,
     };
     let rest = core::ptr::null_mut::<libc::timespec>();
-    // SAFETY: the time is valid, and what is left of it is not asked for. Not by the C library, where a
-    // thread can be cancelled in its sleep.
+    // SAFETY: the time is valid, and what is left of it is not asked for. Not by the C library,
+    // where a thread can be cancelled in its sleep.
     unsafe { libc::syscall(libc::SYS_nanosleep, &time, rest) };
 }

@@ -1,8 +1,8 @@
 //! The model: the live blocks, what each was asked for, and what it is filled with.
 //!
 //! Everything that is asked of the allocator goes through here, and every answer is held against
-//! what must be true of it. A [`Blocks`] belongs to one thread at a time; blocks may move to another
-//! one's with [`Blocks::part_with`] and [`Blocks::receive`].
+//! what must be true of it. A [`Blocks`] belongs to one thread at a time; blocks may move to
+//! another one's with [`Blocks::part_with`] and [`Blocks::receive`].
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::collections::BTreeMap;

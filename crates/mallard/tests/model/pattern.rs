@@ -1,8 +1,8 @@
 //! What a block is filled with, so that a lost or foreign byte shows.
 //!
 //! Every filling has a number of its own, and a byte depends on that and on its offset: neither a
-//! neighbour's bytes nor older ones of the same place pass for it. Of a long block not every byte is
-//! written, but some of every page, and its last ones.
+//! neighbour's bytes nor older ones of the same place pass for it. Of a long block not every byte
+//! is written, but some of every page, and its last ones.
 
 /// Up to this length every byte counts.
 const WHOLE: usize = 16 * 1024;

@@ -1,9 +1,9 @@
 //! The plot of an experiment whose axis is numeric: a line per allocator, its spread as a band.
 //!
 //! Each line carries its name at its right end, moved apart where ends lie close together, so that
-//! nobody has to match nine colours with a legend. A row that is not on the numeric axis (`default`)
-//! has a strip of its own on the left; an allocator that has nothing but that row is drawn as a
-//! dashed level line: the setting on the axis does not exist for it.
+//! nobody has to match nine colours with a legend. A row that is not on the numeric axis
+//! (`default`) has a strip of its own on the left; an allocator that has nothing but that row is
+//! drawn as a dashed level line: the setting on the axis does not exist for it.
 
 use maud::{Markup, html};
 

@@ -1,7 +1,7 @@
 //! The pages of the basic experiments: a table for each, then the ranking.
 //!
-//! Rows are the values of the axis and columns the allocators. Each row takes three lines (time with
-//! spread, ratio to glibc, peak RSS), or four where that makes the table fit.
+//! Rows are the values of the axis and columns the allocators. Each row takes three lines (time
+//! with spread, ratio to glibc, peak RSS), or four where that makes the table fit.
 
 use std::fmt::Write as _;
 

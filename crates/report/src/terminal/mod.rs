@@ -1,7 +1,7 @@
 //! The end of a run on the screen: tables, and failures as notes below them.
 //!
-//! Each kind of run has its page: [`bench`], [`compare`] and [`suite`]. What they share is here. The
-//! best figure of a row carries a star, with colours and without. [`sheet`] sets the widths.
+//! Each kind of run has its page: [`bench`], [`compare`] and [`suite`]. What they share is here.
+//! The best figure of a row carries a star, with colours and without. [`sheet`] sets the widths.
 
 mod bench;
 mod compare;

@@ -1,5 +1,5 @@
-//! The full suite on the screen: ratios to the best peer of each row, latencies, what the kernel was
-//! asked for, the means, and the rows that need work.
+//! The full suite on the screen: ratios to the best peer of each row, latencies, what the kernel
+//! was asked for, the means, and the rows that need work.
 
 use super::sheet::{Field, Sheet, Tone};
 use super::{ABSENT, Page, columns, no_figure};

@@ -169,8 +169,8 @@ fn write(place: &Place, name: &str, content: &str) -> Result<(), String> {
     fs::write(&path, content).map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
-/// The answer to a request for a page, uncompressed. The oldest version of the protocol ends it with
-/// the connection.
+/// The answer to a request for a page, uncompressed. The oldest version of the protocol ends it
+/// with the connection.
 fn get(port: u16, name: &str) -> std::io::Result<String> {
     let mut connection = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     connection.set_read_timeout(Some(Duration::from_secs(30)))?;

@@ -26,8 +26,8 @@ struct Load {
 }
 
 /// Values are written, then overwritten by longer ones: the blocks that the first leave behind are
-/// of no use to the second. Server and benchmark share two CPUs, so that a short load is measured badly: with
-/// half as many requests medians of five runs swung by more than the allocators differ.
+/// of no use to the second. Server and benchmark share two CPUs, so that a short load is measured
+/// badly: with half as many requests medians of five runs swung by more than the allocators differ.
 const LOADS: [Load; 3] = [
     Load {
         commands: "set",

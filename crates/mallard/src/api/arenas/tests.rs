@@ -284,7 +284,8 @@ fn a_page_heap_grows_by_no_more_than_its_limit() {
     let _alone = alone();
     let arena = create().unwrap();
     let committed = || arena::existing(arena as usize).unwrap().held().1 * PAGE;
-    // The last one's page heap may be this one's, with chunks that are there already: so many are new.
+    // The last one's page heap may be this one's, with chunks that are there already: so many are
+    // new.
     let most_at = |limit| {
         set_retain_grow_limit(arena, limit).unwrap();
         let grown = |_| {

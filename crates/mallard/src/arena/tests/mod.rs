@@ -187,7 +187,8 @@ proptest! {
                     let blocks: Vec<usize> = (next..next + count).collect();
                     let n = store.put(class, &blocks);
                     prop_assert!(n <= count);
-                    // Of whole pages, stores may hold a share of the heap alone, which may be next to nothing.
+                    // Of whole pages, stores may hold a share of the heap alone, which may be next
+                    // to nothing.
                     let has_room = n > 0 || count == 0 || !model.is_empty() || !class.is_slab();
                     prop_assert!(has_room, "an empty one has room");
                     model.extend_from_slice(&blocks[..n]);

@@ -73,7 +73,8 @@ fn a_stack_that_runs_empty_without_end_is_filled_whole_and_may_be_longer() {
     let _alone = alone();
     arena::drain(true);
     in_a_thread(|cache| {
-        // Of the first kind a slab has more regions than there is ever room for; of the second the room grows.
+        // Of the first kind a slab has more regions than there is ever room for; of the second the
+        // room grows.
         for (class, grows) in [(Class::of(16), false), (Class::of(256), true)] {
             let stack = cache.stack(class);
             let mut blocks = Vec::new();

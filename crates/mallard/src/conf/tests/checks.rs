@@ -1,5 +1,5 @@
-//! What must hold for any bytes as an option string, whoever makes them up: the property tests beside
-//! this file, and the fuzzer (`fuzz/`), which takes this file in.
+//! What must hold for any bytes as an option string, whoever makes them up: the property tests
+//! beside this file, and the fuzzer (`fuzz/`), which takes this file in.
 
 extern crate std;
 

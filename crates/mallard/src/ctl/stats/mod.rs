@@ -12,8 +12,8 @@ use crate::stats::{self, ALL, ArenaFigures, Bin, Extent, Large, Reading, Totals}
 use crate::sys::mappings;
 use core::ffi::CStr;
 
-/// A row that is read from the snapshot: its name, its type in C, whose value it is, which, and its line
-/// of documentation.
+/// A row that is read from the snapshot: its name, its type in C, whose value it is, which, and its
+/// line of documentation.
 macro_rules! told {
     ($name:literal, $leaf:ident, total, $value:expr, $doc:literal) => {
         name($name, Leaf::$leaf(Access::Read(|_| total($value))), $doc)
@@ -30,7 +30,8 @@ use rows::{bin_names, extent_names, large_names, lextent_names, lock_names, smal
 /// jemalloc has statistics of so many classes of free runs; here none is longer than a chunk.
 const RUN_CLASSES: usize = LARGE_CLASSES + 3;
 
-// Not inlined, these: there are a hundred rows, each of which would have its own copy of the snapshot's lock.
+// Not inlined, these: there are a hundred rows, each of which would have its own copy of the
+// snapshot's lock.
 #[inline(never)]
 fn total<T>(value: fn(&Totals) -> T) -> Answer<T> {
     stats::with(|s| value(&s.totals)).ok_or(Error::Again)

@@ -1,8 +1,8 @@
-//! What must hold for any name and any MIB, whoever makes them up: the property tests beside this file,
-//! and the fuzzer (`fuzz/`), which takes this file in.
+//! What must hold for any name and any MIB, whoever makes them up: the property tests beside this
+//! file, and the fuzzer (`fuzz/`), which takes this file in.
 //!
-//! Nothing is written here, for a made-up value could be a pointer, and nothing is made. A name that is
-//! an action acts.
+//! Nothing is written here, for a made-up value could be a pointer, and nothing is made. A name
+//! that is an action acts.
 
 use super::ctl::{self, DEPTH, Error, Request};
 
@@ -52,8 +52,8 @@ fn makes(mib: &[usize]) -> bool {
         })
 }
 
-/// A name by its MIB is what it is by itself, is found or not by both, and its MIB grows with the room
-/// for it.
+/// A name by its MIB is what it is by itself, is found or not by both, and its MIB grows with the
+/// room for it.
 pub fn name(name: &[u8]) {
     let mut whole = [usize::MAX; DEPTH];
     let depth = match ctl::name_to_mib(name, &mut whole) {

@@ -1,7 +1,7 @@
 //! Every name that jemalloc's users may count on is in the tables, with its type and access.
 //!
-//! The list is written from jemalloc's manual: `{a,b}` stands for either, `<i>` for a number. Options
-//! have a test of their own (`options`).
+//! The list is written from jemalloc's manual: `{a,b}` stands for either, `<i>` for a number.
+//! Options have a test of their own (`options`).
 
 extern crate std;
 

@@ -1,5 +1,5 @@
-//! `docs/mallctl.md` is written from the tables. This test fails when the file is stale; run it with
-//! `MALLARD_BLESS=1` to write the file anew.
+//! `docs/mallctl.md` is written from the tables. This test fails when the file is stale; run it
+//! with `MALLARD_BLESS=1` to write the file anew.
 
 extern crate std;
 
@@ -76,8 +76,8 @@ told as what that comes to, or as 0 where that is decided as the need arises; `b
     }
 }
 
-/// Names of one of several locks are shown once for all: what the name is before the lock's, the lock's, and
-/// what comes after it.
+/// Names of one of several locks are shown once for all: what the name is before the lock's, the
+/// lock's, and what comes after it.
 fn of_a_lock(path: &str) -> Option<(&str, &str, &str)> {
     let at = path.find("mutexes.")? + "mutexes.".len();
     let (lock, after) = path[at..].split_once('.')?;

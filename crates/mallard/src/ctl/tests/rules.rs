@@ -1,5 +1,5 @@
-//! What a call does to the process: epochs, decay times, the background thread, `errno`; and the rules
-//! that names with rules of their own are made of.
+//! What a call does to the process: epochs, decay times, the background thread, `errno`; and the
+//! rules that names with rules of their own are made of.
 
 extern crate std;
 

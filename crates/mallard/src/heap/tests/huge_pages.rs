@@ -1,11 +1,13 @@
-//! What page heaps ask of the system's huge pages, by what the system says of the mappings and by its faults.
+//! What page heaps ask of the system's huge pages, by what the system says of the mappings and by
+//! its faults.
 
 use super::super::huge_pages::tests::chunk_of;
 use super::*;
 use crate::space::region::SLICE_CHUNKS;
 use crate::testing::mapping_flags;
 
-/// Each call has to wait for page faults of other threads: what lengthens the heap has what its end asked for.
+/// Each call has to wait for page faults of other threads: what lengthens the heap has what its end
+/// asked for.
 #[test]
 fn huge_pages_are_asked_for_ahead_of_the_heap() {
     crate::testing::own_process!();
@@ -26,8 +28,8 @@ fn huge_pages_are_asked_for_ahead_of_the_heap() {
     heap.free_many(chunks.iter().map(|&at| (at, CHUNK_PAGES)));
 }
 
-/// Else the system would put a huge page in the place of what is left, and all that went back would be
-/// resident again.
+/// Else the system would put a huge page in the place of what is left, and all that went back would
+/// be resident again.
 #[test]
 fn a_chunk_of_which_a_part_went_back_is_closed_to_huge_pages_until_it_is_vacant() {
     crate::testing::own_process!();
@@ -83,8 +85,8 @@ fn touches_as_huge(chunk: usize) -> bool {
     faults() - before < 8
 }
 
-/// Whether this system has huge pages to give, and gives one again where memory went back in parts and
-/// then as a whole.
+/// Whether this system has huge pages to give, and gives one again where memory went back in parts
+/// and then as a whole.
 fn system_renews_huge_pages() -> bool {
     let from = mem::reserve(2 * CHUNK).expect("addresses");
     let at = mem::round_up(from, CHUNK);

@@ -1,10 +1,12 @@
-//! How regions begin and grow: where they lie, the mapping of the maps and of chunks, the wish for huge pages.
+//! How regions begin and grow: where they lie, the mapping of the maps and of chunks, the wish for
+//! huge pages.
 //!
-//! A region is a plan: no address is reserved. Each step is mapped right behind the last, by one call that lengthens the
-//! mapping in place and so keeps what was asked for it (`mremap`), or, where there is none yet, by one that replaces
-//! nothing (`MAP_FIXED_NOREPLACE`). Where somebody else has the addresses, the region goes on at the next slice, and
-//! where these are taken too, it has come to its end. With the option `reserve` a region is a real reservation, and a step is
-//! a change of its protection.
+//! A region is a plan: no address is reserved. Each step is mapped right behind the last, by one
+//! call that lengthens the mapping in place and so keeps what was asked for it (`mremap`), or,
+//! where there is none yet, by one that replaces nothing (`MAP_FIXED_NOREPLACE`). Where somebody
+//! else has the addresses, the region goes on at the next slice, and where these are taken too, it
+//! has come to its end. With the option `reserve` a region is a real reservation, and a step is a
+//! change of its protection.
 //!
 //! All of it under one lock, which is this floor's ([`growing`]).
 
@@ -45,10 +47,11 @@ const FIRST_MAPPED: usize = 8;
 const THEN_MAPPED: usize = 128;
 
 impl Region {
-    /// Maps more chunks for a page heap, whose lock the caller holds; `first` and the room for them are what
-    /// [`Region::ends`] or [`Region::end_at`] says. So many pages are mapped from the first chunk on; of the last chunk that
-    /// may be a part. With `lengthen`, what is mapped has what was asked for the memory before it. Where the addresses are
-    /// taken, the region has less room afterwards if the pages are `least`, as few as serve.
+    /// Maps more chunks for a page heap, whose lock the caller holds; `first` and the room for them
+    /// are what [`Region::ends`] or [`Region::end_at`] says. So many pages are mapped from the
+    /// first chunk on; of the last chunk that may be a part. With `lengthen`, what is mapped has
+    /// what was asked for the memory before it. Where the addresses are taken, the region has less
+    /// room afterwards if the pages are `least`, as few as serve.
     pub fn grow(
         &'static self,
         _: &Growing,
@@ -103,16 +106,16 @@ impl Region {
     /// Writes the record of a fresh chunk, of which so many pages are mapped.
     #[inline(never)]
     fn record_chunk(&'static self, i: usize, heap: HeapId, mapped: usize) {
-        // SAFETY: the table's memory is mapped and nobody refers to it yet; fresh memory is zero, which is an empty
-        // part of the record map.
+        // SAFETY: the table's memory is mapped and nobody refers to it yet; fresh memory is zero,
+        // which is an empty part of the record map.
         unsafe {
             let chunk = self.record_of_chunk(i);
             chunk.write(Chunk::vacant(self.heap() + i * CHUNK, self, heap, mapped));
         }
     }
 
-    /// The first region of a process, with a chunk of which so many pages are mapped. All other growth is `grow`'s, and so
-    /// is this where it fails: small programs run no more than this.
+    /// The first region of a process, with a chunk of which so many pages are mapped. All other
+    /// growth is `grow`'s, and so is this where it fails: small programs run no more than this.
     pub fn begin_first(
         _: &Growing,
         heap: HeapId,
@@ -159,8 +162,8 @@ impl Region {
         Some(region.chunk(0))
     }
 
-    /// Maps a chunk, the last of its slice that is mapped, up to one of its pages. Where the addresses are taken, it stays
-    /// as it is.
+    /// Maps a chunk, the last of its slice that is mapped, up to one of its pages. Where the
+    /// addresses are taken, it stays as it is.
     #[cold]
     #[inline(never)]
     pub fn map_rest(&self, _: &Growing, chunk: usize, pages: usize) -> Step {
@@ -220,8 +223,8 @@ impl Region {
         self.heap() + i * SLICE_CHUNKS * CHUNK
     }
 
-    /// Somebody else has the addresses from a chunk on: the region goes on behind the slice, or, where that has none
-    /// yet, ends.
+    /// Somebody else has the addresses from a chunk on: the region goes on behind the slice, or,
+    /// where that has none yet, ends.
     #[cold]
     #[inline(never)]
     fn close(&self, first: usize) {
@@ -233,8 +236,8 @@ impl Region {
         }
     }
 
-    /// Asks for huge pages in `n` fresh chunks from the `first` on, and in those that are mapped behind them; false where the
-    /// system has none to give.
+    /// Asks for huge pages in `n` fresh chunks from the `first` on, and in those that are mapped
+    /// behind them; false where the system has none to give.
     #[cold]
     #[inline(never)]
     pub fn want_huge_pages(&self, _: &Growing, first: usize, n: usize) -> bool {
@@ -365,10 +368,11 @@ impl Region {
     }
 
     /// Makes another region, with room for at least `chunks` chunks at a multiple of `align` (at
-    /// least a chunk), and has `begin` map its first ones. Only when that went well is the region published; else its
-    /// addresses are given up again. None, too, when the table is full or there are no addresses. With `reserve`, so much is
-    /// reserved where the system allows it. There huge pages are forbidden for a start, if `forbid_huge_pages`, and the page
-    /// heap allows them chunk by chunk.
+    /// least a chunk), and has `begin` map its first ones. Only when that went well is the region
+    /// published; else its addresses are given up again. None, too, when the table is full or there
+    /// are no addresses. With `reserve`, so much is reserved where the system allows it. There huge
+    /// pages are forbidden for a start, if `forbid_huge_pages`, and the page heap allows them chunk
+    /// by chunk.
     pub fn make<T>(
         _: &Growing,
         reserve: usize,

@@ -1,6 +1,7 @@
 //! Where the parts of a reservation lie: its maps, in what order and how long, and its heap.
 //!
-//! Nothing here touches memory; `growth` commits what this lays out, and the region finds its way by it.
+//! Nothing here touches memory; `growth` commits what this lays out, and the region finds its way
+//! by it.
 
 use super::slices::Slice;
 use super::{PAGES_PER_CHUNK, SLICE_CHUNKS};
@@ -13,8 +14,8 @@ use core::mem::offset_of;
 /// Chunks whose records stand together.
 pub(super) const GROUP: usize = 8;
 
-/// All that is recorded of a group of chunks: their records, and their part of the record map. The last
-/// group of a region may be shorter than this, as its pages' words come last.
+/// All that is recorded of a group of chunks: their records, and their part of the record map. The
+/// last group of a region may be shorter than this, as its pages' words come last.
 #[repr(C)]
 pub(super) struct GroupTable {
     pub(super) chunks: [Chunk; GROUP],
@@ -30,8 +31,8 @@ impl GroupTable {
     }
 }
 
-/// Where the parts of a region lie, as offsets from its first address, in this order: the slice records,
-/// right before the tables, the class map, and the heap.
+/// Where the parts of a region lie, as offsets from its first address, in this order: the slice
+/// records, right before the tables, the class map, and the heap.
 pub(super) struct Layout {
     pub(super) tables: usize,
     pub(super) classes: usize,
@@ -74,8 +75,8 @@ impl Layout {
         }
     }
 
-    /// The bytes from the first address up to the end of the heap, wherever the region begins; none where that is
-    /// more than there are addresses.
+    /// The bytes from the first address up to the end of the heap, wherever the region begins; none
+    /// where that is more than there are addresses.
     pub(super) fn length(chunks: usize, align: usize) -> Option<usize> {
         let heap = chunks.checked_mul(CHUNK).filter(|&n| n < usize::MAX / 4)?;
         let rest = Self::with(chunks, mem::os_page()).heap + CHUNK;

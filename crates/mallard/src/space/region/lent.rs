@@ -1,10 +1,10 @@
 //! Memory that the program's extent hooks lend to one page heap.
 //!
-//! It lies anywhere, in multiples of a chunk. Each extent that a hook gives becomes a region of its own,
-//! whose maps stand in metadata memory; it is in no table, but in a list of its page heap, and is found
-//! by a directory of all chunks of the address space ([`find`]), two levels deep. Chunks leave it one by one when
-//! they are given back; the record goes with the last. The directory holds the chunks of all regions but the first, so
-//! that it does not matter how many regions there are.
+//! It lies anywhere, in multiples of a chunk. Each extent that a hook gives becomes a region of its
+//! own, whose maps stand in metadata memory; it is in no table, but in a list of its page heap, and
+//! is found by a directory of all chunks of the address space ([`find`]), two levels deep. Chunks
+//! leave it one by one when they are given back; the record goes with the last. The directory holds
+//! the chunks of all regions but the first, so that it does not matter how many regions there are.
 
 use super::layout::GroupTable;
 use super::{Chunk, HeapId, PAGES_PER_CHUNK, Region, SLICE_CHUNKS, Slice, place};
@@ -116,8 +116,8 @@ impl Maps {
 }
 
 impl Region {
-    /// Takes on `chunks` chunks from `addr` on, where [`is_vacant`]; all belong to the page heap, and
-    /// none is in its sets. None when there is no metadata for them.
+    /// Takes on `chunks` chunks from `addr` on, where [`is_vacant`]; all belong to the page heap,
+    /// and none is in its sets. None when there is no metadata for them.
     pub fn adopt(heap: HeapId, addr: usize, chunks: usize) -> Option<&'static Region> {
         const { assert!(align_of::<GroupTable>() <= 64) };
         make_slots(addr, chunks)?;
@@ -129,7 +129,8 @@ impl Region {
             unsafe { meta::give(record.cast(), size_of::<Region>()) };
             return None;
         };
-        // SAFETY: both records are large and aligned enough, and nobody else's. Zeros are empty maps.
+        // SAFETY: both records are large and aligned enough, and nobody else's. Zeros are empty
+        // maps.
         let region: &'static Region = unsafe {
             maps.write_bytes(0, layout.len);
             record.write(Region::none());

@@ -1,10 +1,12 @@
 //! Where regions lie.
 //!
-//! Nobody tells a process which of its addresses are empty. The kernel puts what is mapped without a wish next to what it
-//! mapped before, downwards from below the stack, or, in the old layout, upwards from a third of the address space. Either
-//! way there are terabytes below the place that it chooses now, far from programs, from `brk`, from the ranges that Go and Java
-//! ask for, and among those that sanitizers have shadows for. A region begins there, at a distance that depends on how
-//! the system placed the stack, and grows upwards, towards what others map. Both meet when all that is between them is used.
+//! Nobody tells a process which of its addresses are empty. The kernel puts what is mapped without
+//! a wish next to what it mapped before, downwards from below the stack, or, in the old layout,
+//! upwards from a third of the address space. Either way there are terabytes below the place that
+//! it chooses now, far from programs, from `brk`, from the ranges that Go and Java ask for, and
+//! among those that sanitizers have shadows for. A region begins there, at a distance that depends
+//! on how the system placed the stack, and grows upwards, towards what others map. Both meet when
+//! all that is between them is used.
 
 use super::layout::Layout;
 use super::{CHUNK, Region};
@@ -19,8 +21,8 @@ pub(super) const PREFERRED: usize = 1 << 40;
 /// What is reserved where no place is found.
 const SMALL: usize = 64 << 20;
 
-/// A place for a region of at least so many bytes: where it begins, how long it is, and how much of that is reserved. So much
-/// is to be `reserve`d, or nothing.
+/// A place for a region of at least so many bytes: where it begins, how long it is, and how much of
+/// that is reserved. So much is to be `reserve`d, or nothing.
 pub(super) fn find(reserve: usize, least: usize, attempt: usize) -> Option<(usize, usize, usize)> {
     if reserve == 0 && attempt < ATTEMPTS {
         let top = top(attempt);
@@ -46,8 +48,8 @@ pub(super) fn first() -> Option<usize> {
     choose(top(0), PREFERRED, 0)
 }
 
-/// The address below which a place is chosen: what the system maps now, or, where that is so low that
-/// it must map from the bottom up, as valgrind does, an address far above.
+/// The address below which a place is chosen: what the system maps now, or, where that is so low
+/// that it must map from the bottom up, as valgrind does, an address far above.
 fn top(attempt: usize) -> usize {
     let mapped = meta::place();
     if attempt == 0 && mapped < PREFERRED {
@@ -57,10 +59,11 @@ fn top(attempt: usize) -> usize {
     }
 }
 
-/// A place for `len` bytes that begins in the terabyte that ends `len` and some before `top`, or in a quarter of what is
-/// below `top` where that is less.
+/// A place for `len` bytes that begins in the terabyte that ends `len` and some before `top`, or in
+/// a quarter of what is below `top` where that is less.
 fn choose(top: usize, len: usize, turn: usize) -> Option<usize> {
-    // SAFETY: getauxval has no preconditions. This is an address on the stack, of which the system made a secret.
+    // SAFETY: getauxval has no preconditions. This is an address on the stack, of which the system
+    // made a secret.
     let stack = unsafe { libc::getauxval(libc::AT_RANDOM) } as usize;
     choose_by(stack, top, len, turn)
 }
@@ -80,7 +83,8 @@ fn is_empty(at: usize, len: usize) -> bool {
     !Region::all().any(overlaps)
 }
 
-/// Somebody else's memory, which will be found by its addresses, lies there: no region comes to it or goes on behind it.
+/// Somebody else's memory, which will be found by its addresses, lies there: no region comes to it
+/// or goes on behind it.
 #[cold]
 #[inline(never)]
 pub(super) fn keep_off(addr: usize) {
@@ -104,8 +108,8 @@ fn reserved(size: usize, least: usize) -> Option<(usize, usize, usize)> {
         if len == least {
             return None;
         }
-        // Under a limit on address space a quarter of that: the program has other uses for its addresses, and further
-        // regions can follow.
+        // Under a limit on address space a quarter of that: the program has other uses for its
+        // addresses, and further regions can follow.
         len = (len / 2).min(mem::address_space_limit() / 4).max(least);
     }
 }

@@ -7,7 +7,8 @@ pub enum PageRecord {
     None,
     /// Part of the slab with its record at this address.
     Slab(usize),
-    /// First page of a large block of so many pages, accounted to this arena, which begins so many lines into it.
+    /// First page of a large block of so many pages, accounted to this arena, which begins so many
+    /// lines into it.
     Large {
         pages: usize,
         arena: usize,

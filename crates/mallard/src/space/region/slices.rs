@@ -9,8 +9,8 @@ use core::ptr::NonNull;
 #[repr(C)]
 #[derive(Default)]
 pub(super) struct Slice {
-    /// The chunks without an allocated page, and those of them that hold memory: kept under the lock
-    /// of the page heap.
+    /// The chunks without an allocated page, and those of them that hold memory: kept under the
+    /// lock of the page heap.
     pub(super) vacant: AtomicU64,
     pub(super) resident: AtomicU64,
     /// The page heap's number plus one. Written once, under `GROWING`.
@@ -33,8 +33,8 @@ impl Mapped {
     /// Nothing was asked of it yet.
     pub(super) const NEW: u32 = 1 << 29;
 
-    /// Pages from the slice's first on. The last page of the system's is nobody's, where there is room for one: as
-    /// nothing but the region touches it, its mapping can be lengthened.
+    /// Pages from the slice's first on. The last page of the system's is nobody's, where there is
+    /// room for one: as nothing but the region touches it, its mapping can be lengthened.
     pub(super) fn pages(self) -> usize {
         (self.0 & (Self::NEW - 1)) as usize
     }
@@ -218,8 +218,8 @@ impl ChunkSet<'_> {
         None
     }
 
-    /// The first run of members that has room for `n` beginning where `aligned` moves its start to; gives that
-    /// start.
+    /// The first run of members that has room for `n` beginning where `aligned` moves its start to;
+    /// gives that start.
     pub fn first_fit(&self, n: usize, aligned: impl Fn(usize) -> usize) -> Option<usize> {
         let mut from = 0;
         while let Some(start) = self.next(from, true) {
