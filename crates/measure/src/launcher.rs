@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -146,8 +146,26 @@ impl Launcher {
             path,
             stop: stop.clone(),
         };
-        launcher.warm(4096)?;
+        launcher.wait_until_it_runs()?;
         Ok(launcher)
+    }
+
+    /// Runs the launcher once. Another thread of this process may have forked while the file was
+    /// open for writing: its child keeps it open until it starts its own program, and until then the
+    /// system refuses to run the file.
+    fn wait_until_it_runs(&self) -> io::Result<()> {
+        let begun = Instant::now();
+        loop {
+            match self.warm(4096) {
+                Err(error)
+                    if error.kind() == io::ErrorKind::ExecutableFileBusy
+                        && begun.elapsed() < BUSY =>
+                {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                other => return other,
+            }
+        }
     }
 
     /// A folder for files that are needed as long as this launcher is; programs can be started
@@ -244,6 +262,9 @@ impl Launcher {
         Ok((measured, aside))
     }
 }
+
+/// How long the launcher's file may be open for writing in another thread's child.
+const BUSY: Duration = Duration::from_secs(5);
 
 /// What the launcher writes when it may not look into other processes.
 const NOT_PERMITTED: &str = "permitted=0";
@@ -387,4 +408,24 @@ impl Report {
 
 fn lossy(text: &OsStr) -> String {
     String::from_utf8_lossy(text.as_bytes()).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_launcher_that_another_process_still_writes_to_is_waited_for() {
+        let launcher = Launcher::new(Stop::default()).unwrap();
+        let open = OpenOptions::new().write(true).open(&launcher.path).unwrap();
+        let refused = launcher.warm(4096).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ExecutableFileBusy);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(50));
+                drop(open);
+            });
+            launcher.wait_until_it_runs().unwrap();
+        });
+    }
 }

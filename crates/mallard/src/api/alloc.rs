@@ -95,7 +95,7 @@ fn alloc_slow(size: usize, place: Place) -> *mut u8 {
 fn alloc_again(class: Class) -> *mut u8 {
     if !inside::is_closed() {
         reclaim();
-    } else if let Some(block) = fallback::alloc_of_class(class.size()) {
+    } else if let Some(block) = fallback::alloc_of_class(class) {
         counted::allocated(class.size());
         return block as *mut u8;
     } else {
@@ -133,7 +133,7 @@ fn alloc_uncached(class: Class) -> *mut u8 {
     life::expect_company();
     let block = take_from_arena(class).or_else(|| {
         if inside::is_closed() {
-            return fallback::alloc_of_class(class.size());
+            return fallback::alloc_of_class(class);
         }
         reclaim();
         take_from_arena(class)

@@ -8,7 +8,7 @@
 //! begins anew. A block's length stands before it. No page map knows of these blocks: frees find
 //! them where they would otherwise report a foreign pointer.
 
-use crate::class::PAGE;
+use crate::class::{Class, SLAB_MAX};
 use crate::sys::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::sys::mem;
 
@@ -150,9 +150,14 @@ pub fn alloc(size: usize, align: usize) -> Option<usize> {
     Some(block)
 }
 
-/// A block for a request of a class of this size: aligned as all of the class are.
-pub fn alloc_of_class(size: usize) -> Option<usize> {
-    alloc(size, (1 << size.trailing_zeros()).min(PAGE))
+/// A block in place of one of this class, at least as aligned as those are: up to [`SLAB_MAX`] bytes,
+/// blocks of a power of two of bytes are aligned to their size.
+pub fn alloc_of_class(class: Class) -> Option<usize> {
+    let size = class.size();
+    alloc(
+        size,
+        (1 << size.trailing_zeros()).min(1 << SLAB_MAX.ilog2()),
+    )
 }
 
 fn find(p: usize) -> Option<(&'static Piece, usize)> {
@@ -197,6 +202,7 @@ pub fn free(p: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::class::PAGE;
     use crate::testing::alone;
     use std::vec::Vec;
 
@@ -227,6 +233,21 @@ mod tests {
             .sum();
         assert_eq!(live, 0);
         assert_eq!(alloc(1 << 36, 16), None, "more than the longest piece");
+    }
+
+    #[test]
+    fn a_block_in_place_of_a_class_s_is_as_aligned_as_those() {
+        let _alone = alone();
+        for size in 1..=SLAB_MAX {
+            let class = Class::of(size);
+            let align = match class.size() {
+                size if size.is_power_of_two() => size,
+                size => (1 << size.trailing_zeros()).min(PAGE),
+            };
+            let block = alloc_of_class(class).expect("there is memory");
+            assert!(block.is_multiple_of(align), "{}", class.size());
+            assert!(free(block));
+        }
     }
 
     #[test]
