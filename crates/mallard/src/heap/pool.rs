@@ -321,7 +321,7 @@ impl Pool {
     }
 
     /// Grows within an existing region that has room. If the system then has no memory, there is
-    /// none elsewhere either. If another mapping has the addresses, that region's room is gone, and
+    /// none elsewhere either. If another mapping holds the addresses, that region's room is gone, and
     /// the next one is tried.
     fn grow_in_place(
         &mut self,

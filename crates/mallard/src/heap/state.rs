@@ -195,7 +195,7 @@ impl State {
         })
     }
 
-    /// Maps a chunk up to page `page`, or all of it. If another mapping has the addresses, the
+    /// Maps a chunk up to page `page`, or all of it. If another mapping holds the addresses, the
     /// unmapped pages count as used from then on.
     #[cold]
     #[inline(never)]
@@ -239,7 +239,7 @@ impl State {
         if self.map_span(first.addr(), pages) {
             return Some(self.take_row(first.addr(), pages, wanted, align));
         }
-        // If another mapping has the addresses, their pages now count as used: try other chunks.
+        // If another mapping holds the addresses, their pages now count as used: try other chunks.
         match self.totals.used == used {
             true => None,
             false => self.alloc_for(pages, wanted, align),

@@ -25,7 +25,7 @@
 //! three system calls.
 //!
 //! The first region is what the fast path knows ([`fast_lookup`]), by two words: its base and the
-//! length committed so far. When it is full, or another mapping has the addresses of its next
+//! length committed so far. When it is full, or another mapping holds the addresses of its next
 //! steps, more regions join a table. Regions are never unmapped, so `&'static Region` holds.
 //!
 //! Memory that the program's extent hooks provide is a region too, of another kind (`lent`).

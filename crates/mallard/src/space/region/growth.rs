@@ -222,7 +222,7 @@ impl Region {
         self.heap() + i * SLICE_CHUNKS * CHUNK
     }
 
-    /// Records that another mapping has the addresses from a chunk on: the region continues behind
+    /// Records that another mapping holds the addresses from a chunk on: the region continues behind
     /// the slice or, if the slice has no chunk yet, ends.
     #[cold]
     #[inline(never)]

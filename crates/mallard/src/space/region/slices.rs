@@ -26,7 +26,7 @@ pub(super) struct Slice {
 pub(super) struct Mapped(pub(super) u32);
 
 impl Mapped {
-    /// Another mapping has the addresses behind it.
+    /// Another mapping holds the addresses behind it.
     pub(super) const CLOSED: u32 = 1 << 31;
     /// Huge pages were asked for at its end, and memory that lengthens the mapping gets them too.
     pub(super) const HUGE: u32 = 1 << 30;
@@ -58,7 +58,7 @@ impl Slice {
         Mapped(self.mapped.load(Ordering::Relaxed))
     }
 
-    /// Whether another mapping has the addresses behind what is mapped of the slice.
+    /// Whether another mapping holds the addresses behind what is mapped of the slice.
     pub(super) fn is_closed(&self) -> bool {
         self.mapped().is(Mapped::CLOSED)
     }
