@@ -8,7 +8,7 @@
 //! locks of threads that it does not have; the forking thread keeps the locks that it held itself.
 //!
 //! The handlers are registered when the library is loaded, or else when a second thread calls: a
-//! single thread has nobody to exclude. They are not registered at the first call, because the C
+//! single thread has no other to keep out. They are not registered at the first call, because the C
 //! library may make that call while it registers other handlers and holds the lock of their list.
 //! The position of our handlers in that list does not matter.
 

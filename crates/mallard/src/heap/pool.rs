@@ -321,8 +321,8 @@ impl Pool {
     }
 
     /// Grows within an existing region that has room. If the system then has no memory, there is
-    /// none elsewhere either. If another mapping holds the addresses, that region's room is gone, and
-    /// the next one is tried.
+    /// none elsewhere either. If another mapping holds the addresses, that region's room is gone,
+    /// and the next one is tried.
     fn grow_in_place(
         &mut self,
         growing: &Growing,

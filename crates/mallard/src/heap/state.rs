@@ -246,9 +246,9 @@ impl State {
         }
     }
 
-    /// Allocates elsewhere because a chunk could not be mapped further. Either another mapping has
-    /// the addresses, and they count as used already; or the system gives no memory, and the search
-    /// skips the rest of the chunk.
+    /// Allocates elsewhere because a chunk could not be mapped further. Either another mapping
+    /// holds the addresses, and they count as used already; or the system gives no memory, and the
+    /// search skips the rest of the chunk.
     #[cold]
     #[inline(never)]
     fn alloc_beside(

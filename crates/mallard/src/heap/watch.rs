@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(limit(&mut watch, 801, 200), Some(750));
         watch.set_under_way(0);
         assert_eq!(limit(&mut watch, 1000, 0), None);
-        // Nor is it in use, of which a share may stay.
+        // Nor do they count as used, of which a share may stay.
         watch.set_cap(Cap {
             pages: usize::MAX,
             share: Some(10),

@@ -1,6 +1,6 @@
-//! The atomics that concurrent protocols use: the real ones; or the model checker's under `--cfg
-//! loom`, so that the code that ships is the code that is checked; or, with the feature `counters`,
-//! the real ones with their read-modify-writes counted (`count`).
+//! The atomics that concurrent protocols use. These are the real ones; under `--cfg loom`, the
+//! model checker's, so that the code that ships is the code that is checked; or, with the feature
+//! `counters`, the real ones with their read-modify-writes counted (`count`).
 
 #[cfg(all(not(loom), not(feature = "counters")))]
 pub use core::sync::atomic::{

@@ -2,7 +2,7 @@
 //!
 //! A region is a plan: no address is reserved. Each step is mapped right behind the last, by a call
 //! that lengthens the mapping in place and so keeps its advice (`mremap`) or, if there is no
-//! mapping yet, by one that replaces nothing (`MAP_FIXED_NOREPLACE`). If another mapping has the
+//! mapping yet, by one that replaces nothing (`MAP_FIXED_NOREPLACE`). If another mapping holds the
 //! addresses, the region continues at the next slice; if those are taken too, it ends. With the
 //! option `reserve` a region is a real reservation, and a step changes its protection.
 //!
@@ -222,8 +222,8 @@ impl Region {
         self.heap() + i * SLICE_CHUNKS * CHUNK
     }
 
-    /// Records that another mapping holds the addresses from a chunk on: the region continues behind
-    /// the slice or, if the slice has no chunk yet, ends.
+    /// Records that another mapping holds the addresses from a chunk on: the region continues
+    /// behind the slice or, if the slice has no chunk yet, ends.
     #[cold]
     #[inline(never)]
     fn close(&self, first: usize) {

@@ -23,7 +23,7 @@ pub(super) struct GroupTable {
 }
 
 impl GroupTable {
-    /// Bytes of the tables of so many chunks.
+    /// Bytes of the tables of this many chunks.
     pub(super) const fn bytes(chunks: usize) -> usize {
         let (whole, rest) = (chunks / GROUP, chunks % GROUP);
         let part = offset_of!(GroupTable, pages) + rest * PAGES_PER_CHUNK * size_of::<AtomicU64>();
