@@ -1,16 +1,16 @@
 //! `fork`, from any thread at any moment.
 //!
-//! The C library calls [`prepare`] before a fork, [`parent`] and [`child`] after it. No lock is
-//! held in between: others are kept out until it is over, and nobody is inside when it comes
-//! (`cache::inside`). Where others stay inside for too long (a function of the program's that
-//! provides memory may wait for the forking thread), all locks are taken, in the order of
-//! `sys::lock`, so that what they guard is whole. The child frees the locks that threads held which
-//! it does not have; those of the forking thread's own stay its own.
+//! The C library calls [`prepare`] before a fork, and [`parent`] or [`child`] after it. Normally no
+//! lock is held across the fork: `cache::inside` waits until no other thread is inside the
+//! allocator, and keeps them out until the fork is over. If other threads stay inside for too long
+//! (an extent hook of the program may wait for the forking thread), [`prepare`] takes all locks, in
+//! the order of `sys::lock`, so that the data they guard is consistent. The child releases the
+//! locks of threads that it does not have; the forking thread keeps the locks that it held itself.
 //!
-//! The handlers are registered when the library is loaded, or else when a second thread calls: one
-//! alone has nobody to keep out. Not at the first call, which may come from the C library while it
-//! registers other handlers and holds the lock of their list. Where ours stand in that list does
-//! not matter.
+//! The handlers are registered when the library is loaded, or else when a second thread calls: a
+//! single thread has no other to keep out. They are not registered at the first call, because the C
+//! library may make that call while it registers other handlers and holds the lock of their list.
+//! The position of our handlers in that list does not matter.
 
 use crate::arena::{self, subrelease};
 use crate::cache::inside::{self, Found};
@@ -22,27 +22,27 @@ use crate::sys::atomic::{AtomicPtr, Ordering};
 use crate::sys::lock::RawLock;
 use crate::sys::mappings;
 
-/// The lock under which the first call makes the allocator ready; null before that.
+/// The lock that guards initialisation; null before the first call.
 static STARTING: AtomicPtr<RawLock> = AtomicPtr::new(core::ptr::null_mut());
 
-/// The lock is the one that the first call holds.
+/// Remembers `starting`, the lock that the first call holds while it initialises the allocator.
 pub fn initialise(starting: &'static RawLock) {
     STARTING.store(core::ptr::from_ref(starting).cast_mut(), Ordering::Relaxed);
 }
 
-/// Has the C library call us around forks; tells whether it will. This may allocate.
+/// Registers the fork handlers; returns whether the C library accepted them. This may allocate.
 pub fn register() -> bool {
     // SAFETY: the three handlers may be called in any thread that forks. On failure (no memory for
     // the C library's list) forks go unprepared, as for any program without handlers.
     unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) == 0 }
 }
 
-/// Calls `f` with every lock, in their order.
+/// Calls `f` with every lock, in lock order.
 #[cold]
 #[inline(never)]
 fn each_lock(f: &mut dyn FnMut(&RawLock)) {
     f(stats::lock());
-    // SAFETY: a lock that lives for ever, or null.
+    // SAFETY: null, or a lock that lives for ever.
     unsafe { STARTING.load(Ordering::Relaxed).as_ref() }.map(&mut *f);
     f(subrelease::lock());
     f(HEAP.making());

@@ -14,11 +14,11 @@
 //!  sys      mmap, mprotect, madvise; locks; the thread's pointer
 //! ```
 //!
-//! Each folder is one of these floors and uses only the ones under it; `class` (the table of sizes)
-//! belongs to all. On top: `api`, the Rust functions that every front uses, `conf`, the options,
-//! `stats`, `fork`, and `background`, a thread of our own where the program's sleep; above all that
-//! `ctl`, the tree of names by which programs look at it and steer it, and `report`, all of it told
-//! at once. A test holds the order (`tests/layers.rs`).
+//! Each folder is one of these layers and uses only the layers below it; `class` (the table of size
+//! classes) serves all of them. On top are `api`, the Rust functions that every front end uses;
+//! `conf`, the options; `stats`; `fork`; and `background`, the background thread. Above those are
+//! `ctl`, the tree of names through which programs read and control the allocator, and `report`,
+//! the full statistics report. A test enforces this order (`tests/layers.rs`).
 //!
 //! As a Rust program's allocator:
 //!
@@ -30,8 +30,8 @@
 //! assert_eq!(numbers[999], 999);
 //! ```
 //!
-//! The library depends on `libc` alone, never allocates through anyone else, prints nothing unasked
-//! and keeps `errno`. x86-64 Linux with glibc.
+//! The library depends only on `libc`, never allocates through another allocator, prints nothing
+//! unless asked, and preserves `errno`. It runs on x86-64 Linux with glibc.
 
 #![cfg_attr(not(test), no_std)]
 

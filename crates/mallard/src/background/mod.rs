@@ -1,18 +1,20 @@
-//! The background thread: gives time its due in a process whose own threads sleep, or are to answer
-//! without doing so.
+//! The background thread: it runs decay in processes whose own threads are idle, or must not be
+//! delayed by it.
 //!
-//! - `cache::keeper` holds whether it is wanted; [`start_if_wanted`] makes it, in a thread that
-//!   came for memory and already has it. Never in one that frees: the C library frees while it
-//!   holds the lock of its list of stacks, which making a thread takes.
-//! - Each round (the heap's decay, the stores' idle blocks, caches that a fork left) tells when the
-//!   next is due. It sleeps until then on the heap's bell, and without an end when nothing is left.
+//! - `cache::keeper` decides whether the thread is wanted. [`start_if_wanted`] creates it, from a
+//!   thread that has just been given the memory it asked for. It is never created from a thread
+//!   that frees: the C library frees while it holds the lock of its list of stacks, which creating
+//!   a thread takes.
+//! - Each round (decay of the heap, idle blocks in the stores, caches orphaned by a fork) returns
+//!   when the next one is due. The thread sleeps until then on the heap's bell, or without a
+//!   deadline if nothing is left to do.
 //!
-//! It is a thread of the C library's, so that `setuid` and the like reach it; it takes no signals,
-//! has no cache and never allocates. It makes no system call but those of `sys::mem` and
-//! `sys::futex`, so that it lives in any sandbox that the program's own threads live in; for that
-//! reason it has no name of its own either. `keeper` says when it leaves. The program can start and
-//! end it ([`start_now`], [`stop`]). In the child of a fork it is gone, and made again when it is
-//! wanted.
+//! The thread is created through the C library, so that `setuid` and similar calls reach it. It
+//! takes no signals, has no cache and never allocates. Its only system calls are those of
+//! `sys::mem` and `sys::futex`, so it can live in any sandbox that the program's own threads live
+//! in; for the same reason it has no name. `keeper` decides when it exits. The program can start
+//! and stop it ([`start_now`], [`stop`]). The child of a fork does not have the thread, and creates
+//! it again when it is wanted.
 
 use crate::arena;
 use crate::arena::subrelease::{self, Next};
@@ -25,19 +27,19 @@ use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;
 
-/// Sizes of its stack that are tried: thread-local data lie there too, and can be large. Memory is
-/// behind the pages that are touched alone, which are two or three.
+/// Stack sizes to try: thread-local data lies on the stack too and can be large. Only the two or
+/// three pages that are touched have memory behind them.
 const STACKS: [usize; 3] = [256 * 1024, 2 * 1024 * 1024, 16 * 1024 * 1024];
-/// Milliseconds between looks at the stores: a quarter of the time that dirty pages stay, within
-/// these.
+/// Bounds on the milliseconds between two looks at the stores, which are otherwise a quarter of the
+/// dirty decay time.
 const STORES_MS: (u64, u64) = (50, 1000);
-/// Chunks whose slabs are looked at before a fork gets its turn.
+/// Chunks whose slabs are scanned before a waiting fork gets its turn.
 const SLABS_CHUNKS: usize = 16;
-/// Rounds in which the stores were empty until they are believed to be.
+/// Consecutive rounds that must find the stores empty before they are taken to be empty.
 const QUIET_ROUNDS: u32 = 2;
 
-/// Makes the thread if it is wanted. For a thread that holds no lock and is in the middle of
-/// nothing; this may allocate.
+/// Creates the thread if it is wanted. The caller holds no lock and is not in the middle of an
+/// operation; this may allocate.
 #[inline]
 pub fn start_if_wanted() {
     if keeper::is_wanted() {
@@ -45,7 +47,8 @@ pub fn start_if_wanted() {
     }
 }
 
-/// Makes the thread unless another makes it; false when the system or the C library refused.
+/// Creates the thread unless another thread is doing so; false when the system or the C library
+/// refused.
 #[cold]
 #[inline(never)]
 fn start() -> bool {
@@ -66,31 +69,33 @@ fn start() -> bool {
     }
 }
 
-/// Allows the thread for good and makes it, for callers as of [`start_if_wanted`]. False when the
-/// system or the C library refused.
+/// Allows the thread for good and creates it. Callers must meet the conditions of
+/// [`start_if_wanted`]. Returns false when the system or the C library refused.
 pub fn start_now() -> bool {
     keeper::demand();
     start()
 }
 
-/// Ends the thread if it is there, waits until it is gone, and allows none from now on.
+/// Stops the thread if it runs, waits until it is gone, and allows none from now on.
 pub fn stop() {
-    // Told each time: who allows the thread meanwhile has the last word.
+    // Repeated until it takes effect: if another thread allows it again meanwhile, the last call
+    // wins.
     while !keeper::dismiss() {
         time::give_way();
     }
 }
 
-/// Makes the thread with a stack of that size; none when the system or the C library refused.
+/// Creates the thread with a stack of `stack` bytes; `None` when the system or the C library
+/// refused.
 fn create(stack: usize) -> Option<libc::pthread_t> {
     let (mut own, mut none) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     let mut attributes = MaybeUninit::uninit();
     let mut thread = MaybeUninit::uninit();
-    // What the C library allocates for the thread is not of the calling one's making.
+    // The C library's allocations for the new thread do not count for the calling thread.
     let _uncounted = counted::Uncounted::new();
-    // SAFETY: every call gets what the ones before it initialised. The thread begins with all
-    // signals blocked, so that no handler of the program's ever runs in it; those that tell of its
-    // own faults (and of system calls that a filter traps) it could not survive blocked.
+    // SAFETY: each call gets what the calls before it initialised. The thread starts with all
+    // signals blocked, so no signal handler of the program ever runs in it, except those for its
+    // own faults (and for system calls that a filter traps), which it could not survive blocked.
     unsafe {
         if libc::pthread_attr_init(attributes.as_mut_ptr()) != 0 {
             return None;
@@ -119,7 +124,7 @@ fn create(stack: usize) -> Option<libc::pthread_t> {
 }
 
 extern "C" fn run(_: *mut c_void) -> *mut c_void {
-    // What the C library may free when this thread ends goes by an arena.
+    // Blocks that the C library frees when this thread ends then go straight to an arena.
     tls::set(tls::address_of(&tls::ENDED));
     let mut rounds = Rounds::new();
     let mut sleep = Sleep::Light;
@@ -138,7 +143,8 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
                 }
                 sleep = Sleep::Light;
             }
-            // Light sleepers do not hear all: look again, hearing all, before sleeping without end.
+            // A light sleeper misses some news: look again as a deep sleeper before sleeping
+            // without a deadline.
             None if sleep == Sleep::Light => sleep = Sleep::Deep,
             None => {
                 keeper::is_back_at(None);
@@ -150,11 +156,11 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
     }
 }
 
-/// What the thread remembers from one round to the next.
+/// State that the thread keeps between rounds.
 struct Rounds {
-    /// When the stores are looked at next.
+    /// When to look at the stores next.
     stores_at: u64,
-    /// Looks at the stores that found them empty.
+    /// Consecutive looks that found the stores empty.
     quiet: u32,
 }
 
@@ -166,7 +172,7 @@ impl Rounds {
         }
     }
 
-    /// Does what is due; tells when the next round is, none when nothing is left.
+    /// Does what is due; returns when the next round is due, or `None` if nothing is left.
     fn round(&mut self) -> Option<u64> {
         let now = time::now_ms_exact();
         let stores = self.stores(now);
@@ -178,7 +184,7 @@ impl Rounds {
         [stores, pages, slabs].into_iter().flatten().min()
     }
 
-    /// After a sleep without end: the stores may hold something again.
+    /// Called after a sleep without a deadline: the stores may hold something again.
     fn disturbed(&mut self) {
         self.quiet = 0;
         self.stores_at = time::now_ms_exact() + stores_ms();
@@ -197,7 +203,7 @@ impl Rounds {
     }
 }
 
-/// Has memory of partly used slabs go back; tells when to see to that again, if there may be more.
+/// Returns memory of partly used slabs; the result is when to do so again, if there may be more.
 fn slabs(now: u64) -> Option<u64> {
     loop {
         let _inside = inside::enter_or_wait();

@@ -1,10 +1,10 @@
-//! The system calls that take the memory behind free pages.
+//! The system calls that return the memory behind free pages.
 //!
-//! - One call takes one range, or, with the option `process_madvise_max_batch`, as many as it says,
-//!   on a kernel that lets a process advise itself so (Linux 6.13, and 6.14 for its own name).
-//! - `MADV_DONTNEED` promises zeros. Some emulators take the call for advice in the word's sense
-//!   and do nothing: so the first range of a process is looked at afterwards, unless the option
-//!   `trust_madvise` says not to. That costs no call; on such a system pages are mapped anew
+//! - One call takes one range or, with the option `process_madvise_max_batch`, up to that many, on
+//!   a kernel that lets a process advise itself this way (Linux 6.13, or 6.14 for `PIDFD_SELF`).
+//! - `MADV_DONTNEED` promises zeros, but some emulators treat the call as mere advice and do
+//!   nothing. So the first range of a process is read back afterwards, unless the option
+//!   `trust_madvise` says otherwise. This costs no extra call; on such a system pages are remapped
 //!   instead.
 
 use super::Backing;
@@ -12,10 +12,10 @@ use crate::class::PAGE;
 use crate::sys::atomic::{AtomicU8, AtomicUsize, Ordering};
 use crate::sys::mem;
 
-/// Ranges of one [`take`] at most.
+/// The most ranges that one [`take`] accepts.
 pub const MOST: usize = 32;
 
-/// Consecutive pages whose contents nobody needs any more.
+/// Consecutive pages whose contents are no longer needed.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Range {
     pub addr: usize,
@@ -28,10 +28,10 @@ impl Range {
     }
 }
 
-/// Most ranges in one call; 0 for the call that takes one.
+/// The most ranges in one call; 0 to use the call that takes a single range.
 static TOGETHER: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether `MADV_DONTNEED` clears.
+/// Whether `MADV_DONTNEED` makes pages read as zeros.
 static CLEARS: AtomicU8 = AtomicU8::new(UNKNOWN);
 const UNKNOWN: u8 = 0;
 const YES: u8 = 1;
@@ -43,13 +43,13 @@ pub fn configure(trust: bool, together: usize) {
     TOGETHER.store(together, Ordering::Relaxed);
 }
 
-/// Takes the memory of ranges, at most [`MOST`]: at once, or when the system needs it (`lazily`).
-/// Puts down what each is then, none where the system refused and nothing has changed; tells how
-/// many calls that took.
+/// Returns the memory of up to [`MOST`] ranges to the system: at once, or when the system needs it
+/// (`lazily`). Writes the resulting backing of each range to `backings`: `None` where the system
+/// refused and nothing has changed. Returns the number of system calls.
 pub fn take(ranges: &[Range], lazily: bool, backings: &mut [Option<Backing>]) -> usize {
     let together = TOGETHER.load(Ordering::Relaxed);
     let is_known = || lazily || CLEARS.load(Ordering::Relaxed) == YES;
-    // Whether calls do what they are for is found out with a range alone.
+    // The first range goes alone, to find out whether the call clears it.
     let alone = match together {
         0 | 1 => ranges.len(),
         _ if is_known() => 0,
@@ -71,7 +71,7 @@ pub fn take(ranges: &[Range], lazily: bool, backings: &mut [Option<Backing>]) ->
     }
 }
 
-/// Takes the memory of one range; see [`take`].
+/// Returns the memory of one range; see [`take`].
 pub fn take_one(range: &Range, lazily: bool) -> Option<Backing> {
     if lazily && mem::discard_lazily(range.addr, range.bytes()) {
         return Some(Backing::Muzzy);
@@ -79,7 +79,8 @@ pub fn take_one(range: &Range, lazily: bool) -> Option<Backing> {
     clear(range.addr, range.bytes()).then_some(Backing::Clean)
 }
 
-/// Takes the memory behind a range at once: it reads as zeros then. False when the system refused.
+/// Returns the memory behind a range at once; it reads as zeros afterwards. False when the system
+/// refused.
 pub fn clear(addr: usize, bytes: usize) -> bool {
     match CLEARS.load(Ordering::Relaxed) {
         YES => mem::discard(addr, bytes),
@@ -88,12 +89,12 @@ pub fn clear(addr: usize, bytes: usize) -> bool {
     }
 }
 
-/// Clears the first range of the process, and looks at it.
+/// Clears the first range of the process, and checks that it reads as zeros.
 #[cold]
 fn find_out(addr: usize, bytes: usize) -> bool {
     let word = addr as *mut usize;
-    // SAFETY: the range is committed and nobody's; volatile, or the compiler would know what is
-    // read.
+    // SAFETY: the range is committed and not in use. The accesses are volatile, since the compiler
+    // would otherwise assume the result of the read.
     unsafe { word.write_volatile(addr) };
     if !mem::discard(addr, bytes) {
         return false;
@@ -107,7 +108,7 @@ fn find_out(addr: usize, bytes: usize) -> bool {
     mem::renew(addr, bytes)
 }
 
-/// As [`take`], with several ranges in a call.
+/// Like [`take`], with several ranges per call.
 #[cold]
 #[inline(never)]
 fn take_together(
@@ -136,7 +137,7 @@ fn take_together(
                 missed = true;
             }
         }
-        // Nothing was wrong with the ranges: the kernel does not know the call.
+        // The ranges were fine one by one: the kernel does not know the call for several.
         if missed && backings.iter().all(Option::is_some) {
             TOGETHER.store(0, Ordering::Relaxed);
         }
@@ -150,7 +151,7 @@ mod tests {
     use crate::testing::alone;
     use std::vec::Vec;
 
-    /// Ranges of four written pages each, a page apart.
+    /// Ranges of four written pages each, one page apart.
     fn written(count: usize) -> Vec<Range> {
         let page = mem::os_page();
         let at = mem::reserve(count * 5 * page).expect("addresses");
@@ -174,7 +175,7 @@ mod tests {
         bytes.iter().all(|&b| b == 0)
     }
 
-    /// Whether this kernel takes several ranges in a call.
+    /// Whether this kernel takes several ranges in one call.
     fn kernel_takes_many() -> bool {
         let ranges = written(2);
         let parts = [
@@ -261,7 +262,7 @@ mod tests {
         assert_eq!(calls, if can { 2 } else { 4 }, "the first range alone");
         assert!(ranges.iter().all(is_clear));
         assert_eq!(CLEARS.load(Ordering::Relaxed), YES);
-        // Where they do not, pages are mapped anew.
+        // Where the calls do not clear, pages are remapped.
         CLEARS.store(NO, Ordering::Relaxed);
         let ranges = written(3);
         take(&ranges, false, &mut backings);

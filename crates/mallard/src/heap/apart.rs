@@ -1,7 +1,8 @@
-//! Page heaps that serve one arena alone.
+//! Page heaps that serve a single arena.
 //!
-//! An arena made by hand has one, so that all of its blocks can be found, discarded and given up
-//! together. When the arena is destroyed its page heap stays, without memory, for the next.
+//! A manually created arena has its own page heap, so that all of its blocks can be found,
+//! discarded and released together. When the arena is destroyed, its page heap stays, without
+//! memory, for the next one.
 
 use super::heaps::{FIRST, HEAP};
 use super::{Backing, PageHeap, Purged, State};
@@ -11,7 +12,7 @@ use crate::space::chunk::{CHUNK, CHUNK_PAGES};
 use crate::sys::bits::Bits512;
 
 impl PageHeap {
-    /// Makes the page heap as one that was just made is, for another arena; it holds nothing.
+    /// Resets the page heap, which holds nothing, to the state of a new one, for another arena.
     pub fn begin_anew(&self) {
         let (dirty, muzzy) = HEAP.first_decay();
         self.set_decay(dirty, muzzy);
@@ -24,7 +25,7 @@ impl PageHeap {
         state.totals.muzzy_purged = Purged::ZERO;
     }
 
-    /// The most bytes that it grows by at a time, where not more is needed.
+    /// The most bytes that the heap grows by at a time, unless a request needs more.
     pub fn growth_limit(&self) -> usize {
         self.state.lock().pool.growth_limit()
     }
@@ -33,24 +34,24 @@ impl PageHeap {
         self.state.lock().pool.set_growth_limit(bytes);
     }
 
-    /// Whether it serves one arena alone.
+    /// Whether the heap serves a single arena.
     pub fn is_apart(&self) -> bool {
         self.apart
     }
 
-    /// In the child of a fork: nobody is giving memory back.
+    /// For the child of a fork, where no other thread is returning memory.
     pub fn after_fork(&self) {
         self.lending.busy.after_fork();
     }
 
-    /// Calls `f` with each page and its region, in ascending order within each; `f` tells how many
-    /// bytes to go on by.
+    /// Calls `f` with each page and its region, in ascending order within each region; `f` returns
+    /// how many bytes to advance by.
     pub fn each_page(&self, mut f: impl FnMut(&'static Region, usize) -> usize) {
-        // The list of what hooks lent is not to change.
+        // The list of what hooks lent must not change.
         let _hold = self.lending.is_on().then(|| self.hold(true));
         let lent = self.state.lock().pool.lent();
         for region in Region::all().chain(lent) {
-            // A block that reaches into the next chunk is not to be looked at again there.
+            // A block that reaches into the next chunk is skipped there.
             let mut done = 0;
             for i in region.chunks_of(self.id) {
                 let start = region.heap() + i * CHUNK;
@@ -65,7 +66,8 @@ impl PageHeap {
         }
     }
 
-    /// Gives up all memory, down to its addresses' being usable. Nobody uses a page.
+    /// Returns all memory and decommits the addresses. The caller must ensure that no page is in
+    /// use.
     pub fn give_all_up(&self) {
         if let Some(mut hold) = self.hold(true) {
             self.state.lock().find_lost();
@@ -77,8 +79,8 @@ impl PageHeap {
 }
 
 impl State {
-    /// Frees what counts as used and is not: pages that a thread had just taken, or was about to
-    /// free, when another forked this process off.
+    /// Frees pages that count as used but are not: those that a thread had just taken, or was about
+    /// to free, when another thread forked this process.
     fn find_lost(&mut self) {
         if self.totals.used == 0 {
             return;

@@ -1,36 +1,36 @@
 //! Chunks that were begun a moment ago, each kept for the thread that began it.
 //!
-//! The first touch of a chunk with huge pages has the system clear 2 MiB. Two threads that touch it
-//! at the same time both clear them, and one huge page is thrown away. So in a process with threads
-//! nobody else finds a chunk that was just begun (`filler` does not have it): whoever wants pages
-//! meanwhile begins one as well. It is filed when its thread comes for more, and so has most likely
-//! touched what it got first; when others came for pages so often that it must be done; when more
-//! chunks are begun than there are places; or when the heap cannot grow, or is idle.
+//! The first touch of a chunk with huge pages makes the system clear 2 MiB. If two threads touch it
+//! at the same time, each clears a huge page, and one of the two is thrown away. So in a process
+//! with threads, a chunk that was just begun is hidden from other threads (it is not in `filler`);
+//! a thread that needs pages meanwhile begins another one. A chunk is filed when its thread comes
+//! for more pages, and so has most likely touched the first ones; when other threads have asked for
+//! pages so often that clearing must be done; when more chunks are begun than there are places; or
+//! when the heap cannot grow, or is idle.
 //!
-//! Filing a chunk is right at any time: one that is here may have been filed already, because a run
-//! of it was freed, and may even be vacant again. After a fork the child's chunks are filed as
-//! others come for pages.
+//! Filing a chunk is always correct: a chunk that is here may have been filed already, because a
+//! run of it was freed, and may even be vacant again. In the child of a fork, chunks of threads
+//! that no longer exist are filed as the remaining threads ask for pages.
 
 use crate::space::chunk::Chunk;
 
-/// Chunks that are kept at the same time: as threads that clear at the same time, on small
-/// machines.
+/// Chunks kept at the same time: about as many as threads clear at the same time on small machines.
 const PLACES: usize = 4;
-/// Requests for pages by others after which a chunk is everybody's: with one of them every
-/// microsecond or two it has been cleared meanwhile.
+/// Requests by other threads after which a chunk is available to all: with one request every
+/// microsecond or two, it has been cleared by then.
 const OTHERS: u8 = 64;
 
 #[derive(Clone, Copy)]
 struct Entry {
     chunk: &'static Chunk,
-    /// Who began it.
+    /// The thread that began the chunk.
     thread: usize,
-    /// Others' requests until it is everybody's.
+    /// Requests by other threads until the chunk is available to all.
     left: u8,
 }
 
 pub struct Aside {
-    /// The oldest first, and nothing between them.
+    /// Oldest first, without gaps.
     entries: [Option<Entry>; PLACES],
 }
 
@@ -46,8 +46,8 @@ impl Aside {
         self.entries[0].is_none()
     }
 
-    /// Keeps a chunk for the thread that began it; hands out the one that has been here for longest
-    /// if there is no place.
+    /// Keeps a chunk for the thread that began it. If there is no place, returns the oldest chunk,
+    /// which the caller must file.
     pub fn keep(&mut self, chunk: &'static Chunk, thread: usize) -> Option<&'static Chunk> {
         let is_full = self.entries[PLACES - 1].is_some();
         let oldest = is_full.then(|| self.take_out(0)).flatten();
@@ -62,7 +62,7 @@ impl Aside {
         oldest
     }
 
-    /// Counts a request of a thread for all that are here.
+    /// Counts a request of `thread` for every chunk kept here.
     pub fn count(&mut self, thread: usize) {
         for entry in self.entries.iter_mut().flatten() {
             entry.left = match entry.thread == thread {
@@ -72,7 +72,7 @@ impl Aside {
         }
     }
 
-    /// Hands out one that is everybody's now, or with `all` any.
+    /// Removes a chunk that is available to all; with `all`, any chunk.
     pub fn take(&mut self, all: bool) -> Option<&'static Chunk> {
         let is_due = |entry: &Option<Entry>| entry.is_some_and(|entry| all || entry.left == 0);
         self.entries

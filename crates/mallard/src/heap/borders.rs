@@ -1,15 +1,15 @@
-//! Borders of mappings inside the heap, and parts of it that join their neighbours again.
+//! Borders between mappings inside the heap, and how parts of it rejoin their neighbours.
 //!
-//! The kernel makes one mapping of neighbours that are alike: with the same advice, both
-//! accessible, and with pages that never moved, or moved together. What a chunk is in this respect
-//! stands in its record ([`look`]), so its borders can be counted, and [`mappings`] has their sum.
-//! A chunk beside one of another page heap, whose records are not to be looked at here, has a
+//! The kernel merges adjacent mappings that are alike: the same advice, both accessible, and pages
+//! that never moved or that moved together. The record of a chunk holds these properties
+//! ([`look`]), so the borders of chunks can be counted, and [`mappings`] keeps their sum. Next to a
+//! chunk of another page heap, whose record must not be read here, a chunk counts as having a
 //! border if it was moved.
 //!
-//! Memory that was moved keeps its pages' old numbers for as long as its mapping exists. So a
-//! vacant chunk of such a mapping gets a fresh one in its place, which the kernel joins to the
-//! neighbours' ([`State::rejoin`]): when its memory has gone back, and as soon as it is free where
-//! there are many borders.
+//! Moved memory keeps its old page offsets for as long as its mapping exists. So a vacant chunk of
+//! such a mapping is replaced by a fresh one, which the kernel merges with the neighbours'
+//! ([`State::rejoin`]): once its memory has been returned, or as soon as it is free if there are
+//! many borders.
 
 use super::state::State;
 use super::{Backing, PageHeap, advice, huge_pages};
@@ -18,7 +18,7 @@ use crate::space::Region;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::sys::{mappings, mem};
 
-/// What is the same in chunks that may be one mapping.
+/// The properties that chunks of one mapping share.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Look {
     pub shift: i32,
@@ -37,7 +37,7 @@ pub(super) fn look(chunk: &Chunk) -> Look {
     }
 }
 
-/// Neighbouring chunks of a page heap. What is done with them is done under its lock.
+/// Adjacent chunks of a page heap. They are used only under its lock.
 #[derive(Clone, Copy)]
 pub(super) struct Row {
     region: &'static Region,
@@ -45,9 +45,9 @@ pub(super) struct Row {
     pub len: usize,
 }
 
-// Few of these are called where it matters how long that takes: they are kept short.
+// Few of these are called where speed matters: they are kept short.
 impl Row {
-    /// The chunks that bytes from an address on lie in.
+    /// The chunks that contain the `bytes` bytes from `addr` on.
     #[inline(never)]
     pub fn of(addr: usize, bytes: usize) -> Option<Row> {
         let region = Region::find(addr)?;
@@ -66,7 +66,7 @@ impl Row {
         }
     }
 
-    /// The `i`-th of them.
+    /// The `i`-th chunk.
     #[inline(never)]
     pub fn at(&self, i: usize) -> &'static Chunk {
         self.region.chunk(self.first + i)
@@ -76,21 +76,21 @@ impl Row {
         self.len * CHUNK
     }
 
-    /// Whether they may be one mapping.
+    /// Whether the chunks may be one mapping.
     #[inline(never)]
     pub fn is_one(&self) -> bool {
         let first = look(self.at(0));
         (1..self.len).all(|i| look(self.at(i)) == first)
     }
 
-    /// Whether all were moved together, or none.
+    /// Whether all chunks were moved together, or none was moved.
     #[inline(never)]
     pub fn has_one_shift(&self) -> bool {
         let first = self.at(0).shift.get();
         (1..self.len).all(|i| self.at(i).shift.get() == first)
     }
 
-    /// Borders that the chunks have, between them and at both ends.
+    /// The borders between the chunks and at both ends.
     #[inline(never)]
     pub fn borders(&self) -> usize {
         if self.region.is_lent() {
@@ -111,7 +111,7 @@ impl Row {
         count
     }
 
-    /// The chunks are a mapping, or a part of one, that was made or moved: notes how they look now.
+    /// Records that the chunks have become a mapping, or a part of one, by being made or moved.
     #[inline(never)]
     pub fn become_one(&self, shift: i32, apart: bool, huge: Option<bool>) {
         let before = self.borders();
@@ -125,7 +125,7 @@ impl Row {
         mappings::count(before, self.borders());
     }
 
-    /// Gives fresh memory the advice that the first chunk's record tells of.
+    /// Gives fresh memory the advice that the first chunk's record calls for.
     #[inline(never)]
     pub fn advise(&self) {
         let first = self.at(0);
@@ -137,7 +137,7 @@ impl Row {
     }
 }
 
-/// Notes of a chunk whether huge pages are asked for in it.
+/// Records whether huge pages are asked for in a chunk.
 #[inline(never)]
 pub(super) fn set_huge(chunk: &Chunk, huge: bool) {
     let row = Row::of_one(chunk);
@@ -146,28 +146,28 @@ pub(super) fn set_huge(chunk: &Chunk, huge: bool) {
     mappings::count(before, row.borders());
 }
 
-/// The same for whether chunks may be touched.
+/// Records whether chunks may be touched.
 #[inline(never)]
 pub(super) fn set_committed(row: Row, committed: bool) {
     let before = row.borders();
     for i in 0..row.len {
         row.at(i).committed.set(committed);
-        // Both ways there is no memory behind it.
+        // In both cases there is no memory behind it.
         row.at(i).shift.set(0);
     }
     mappings::count(before, row.borders());
 }
 
 impl PageHeap {
-    /// As [`PageHeap::free_as`], where there are many borders: what is a mapping of its own does
-    /// not stay one.
+    /// Like [`PageHeap::free_as`], for when there are many borders: a mapping of its own does not
+    /// stay one.
     #[cold]
     #[inline(never)]
     pub(super) fn free_where_many(&self, addr: usize, pages: usize, mut backing: Backing) {
         let (bytes, whole) = (pages * PAGE, addr.next_multiple_of(CHUNK));
         let is_moved =
             |region: &Region| !region.is_lent() && region.chunk_of(whole).shift.get() != 0;
-        // Before anybody waits for it.
+        // Before the lock is taken, so that no thread waits for the system.
         if whole + CHUNK <= addr + bytes
             && Region::find(whole).is_some_and(is_moved)
             && advice::clear(addr, bytes)
@@ -180,8 +180,9 @@ impl PageHeap {
 }
 
 impl State {
-    /// Makes vacant chunks of the range parts of their neighbours' mapping, those that are not and
-    /// hold no memory, or may lose it because there are many borders.
+    /// Replaces vacant chunks of the range by fresh memory that merges with the neighbours'
+    /// mapping. Chunks qualify if they are not part of that mapping and hold no memory, or may lose
+    /// it because there are many borders.
     #[cold]
     #[inline(never)]
     pub fn rejoin(&mut self, addr: usize, bytes: usize) {
@@ -189,7 +190,7 @@ impl State {
             return;
         };
         let is_many = mappings::are_many();
-        // None of a chunk that stays as it is, else whether it is to have huge pages.
+        // `None` for a chunk that stays as it is, else whether it is to have huge pages.
         let joins = |i: usize| {
             let c = all.at(i);
             let is_here = c.committed.get() && c.mapped.get() as usize == CHUNK_PAGES;

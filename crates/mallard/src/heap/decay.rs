@@ -1,11 +1,11 @@
 //! When free pages go back: a smooth curve over time.
 //!
-//! Pages that became free keep a share of the right to stay that falls from one to zero along a
-//! smoothstep over the decay time, so that memory is returned gradually, and what a program is
-//! about to use again is mostly still there. Time is cut into 200 epochs; for each, the number of
-//! pages that became unused in it is remembered, and the sum of these, weighted by the curve, is
-//! how many may stay. This is jemalloc's scheme (its `decay.c`; the curve is Perlin's
-//! smootherstep). What is due waits until it is worth the calls ([`Decay::due`]).
+//! Of the pages that became free, the share that may stay falls from one to zero along a smoothstep
+//! over the decay time. So memory is returned gradually, and what a program is about to use again
+//! is mostly still there. Time is divided into 200 epochs. For each epoch the number of pages that
+//! became unused in it is recorded; the sum of these numbers, weighted by the curve, is how many
+//! pages may stay. This is jemalloc's scheme (its `decay.c`; the curve is Perlin's smootherstep).
+//! Pages that are due wait until they are worth the calls ([`Decay::due`]).
 //!
 //! The clock counts milliseconds, and an epoch is a 200th of the decay time. Epochs are therefore
 //! kept in 200ths of a millisecond ([`Ticks`]): in that unit the length of an epoch is the decay
@@ -13,17 +13,17 @@
 
 /// Epochs in a decay time.
 const EPOCHS: usize = 200;
-/// Pages whose return is worth a look of the thread that does nothing else and calls of the system,
-/// and the part of what may stay that is: an idle process wakes up some twenty times until it has
-/// returned everything, and no huge page breaks for a page that is just due.
+/// How many pages are worth a wake-up of the background thread and the system calls, in pages and
+/// as a fraction of what may stay. An idle process wakes up some twenty times until it has returned
+/// everything, and no huge page breaks for a single page that has just become due.
 const WORTH: usize = 256;
 const WORTH_PART: usize = 16;
 
-/// How many pages are worth it, where so many may stay.
+/// How many due pages are worth returning if `stay` pages may stay.
 fn worth(stay: usize) -> usize {
     WORTH.max(stay / WORTH_PART)
 }
-/// The most epochs between two looks, so that what became unused in between ages from about then.
+/// The most epochs between two looks, so that pages freed in between age from about the right time.
 const LONGEST: usize = EPOCHS / 2;
 /// A time in 200ths of a millisecond.
 type Ticks = u64;
@@ -32,10 +32,10 @@ fn ticks(ms: u64) -> Ticks {
     ms * EPOCHS as u64
 }
 
-/// Weights are fixed-point numbers with so many fractional bits.
+/// Weights are fixed-point numbers with this many fractional bits.
 const FRACTION: u32 = 24;
 
-/// 6x⁵ − 15x⁴ + 10x³ at x = i/200, for what became free 200 − i epochs ago.
+/// 6x⁵ − 15x⁴ + 10x³ at x = i/200: the weight of pages that became free 200 − i epochs ago.
 static CURVE: [u32; EPOCHS + 1] = {
     let mut t = [0; EPOCHS + 1];
     let mut i = 0;
@@ -48,28 +48,27 @@ static CURVE: [u32; EPOCHS + 1] = {
     t
 };
 
-/// What is to be returned.
+/// The pages that are to be returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Due {
     /// How many pages may stay.
     pub limit: usize,
-    /// How many are more than that. Whoever returns them takes time, and what is freed meanwhile is
-    /// not due.
+    /// How many pages exceed that. Pages that are freed while these are being returned are not due.
     pub pages: usize,
-    /// Whether nothing was freed for as long as pages may stay.
+    /// Whether nothing was freed for a whole decay time.
     pub idle: bool,
 }
 
 /// The decay of one kind of page.
 #[repr(C)]
 pub struct Decay {
-    /// Milliseconds from free to returned: 0 at once, negative never.
+    /// Milliseconds after which a free page is returned: 0 at once, negative never.
     time_ms: i64,
-    /// When the running epoch began; 0 before the first, and then the backlog is all zeros.
+    /// When the running epoch began; 0 before the first one, when the backlog is all zeros.
     epoch_start: Ticks,
     /// Unused pages at the end of the last epoch, after purging.
     settled: usize,
-    /// Pages that became unused in each of the last epochs, the latest last.
+    /// Pages that became unused in each of the last epochs, newest last.
     backlog: [u32; EPOCHS],
 }
 
@@ -87,16 +86,18 @@ impl Decay {
         self.time_ms
     }
 
-    /// Sets the time; what is unused now starts to decay anew. `now` may be 0 when nothing is.
-    // Once for dirty pages and once for muzzy ones at the start of every process.
+    /// Sets the decay time; pages that are unused now start to decay anew. `now` may be 0 if there
+    /// are none.
+    // Called twice at the start of every process, for dirty and for muzzy pages.
     #[inline(never)]
     pub fn set_time(&mut self, time_ms: i64, now: u64, unused: usize) {
         debug_assert!(now > 0 || unused == 0);
         if now == 0 && (self.time_ms, self.epoch_start, self.settled) == (time_ms, 0, 0) {
-            // Nothing changes, and nothing is written.
+            // Nothing changes, so nothing is written.
             return;
         }
-        // What was never written need not be cleared: in most processes this is the only call.
+        // A backlog that was never written need not be cleared: in most processes this is the only
+        // call.
         if self.epoch_start > 0 {
             self.backlog.fill(0);
         }
@@ -108,13 +109,13 @@ impl Decay {
         }
     }
 
-    /// How long an epoch lasts, where pages stay for a time.
+    /// The length of an epoch, if pages stay for a time.
     fn epoch(&self) -> Ticks {
         self.time_ms as Ticks
     }
 
-    /// Given the time and how many pages are unused, how many may stay; none when the running epoch
-    /// is not over, and nothing is to be done yet.
+    /// Advances to the time `now`, at which `unused` pages are unused. Returns how many may stay,
+    /// or `None` if the running epoch is not over or pages stay for ever.
     pub fn advance(&mut self, now: u64, unused: usize) -> Option<usize> {
         match self.time_ms {
             ..0 => return None,
@@ -139,8 +140,8 @@ impl Decay {
         Some(limit)
     }
 
-    /// What is to be returned now, of so many unused pages: none where nothing is, or so little
-    /// that it waits for more.
+    /// What is to be returned now of `unused` pages; `None` if nothing is, or so little that it
+    /// waits for more.
     pub fn due(&mut self, now: u64, unused: usize) -> Option<Due> {
         let limit = self.advance(now, unused)?;
         let pages = unused.saturating_sub(limit);
@@ -151,19 +152,19 @@ impl Decay {
         let is_worth_it = if limit > 0 {
             pages >= worth(limit)
         } else {
-            // The last few go when nothing was freed for the whole time, some epochs after none may
-            // stay.
+            // The last few pages wait until nothing was freed for the whole decay time, some epochs
+            // after none may stay.
             idle || self.time_ms == 0 || pages > 2 * WORTH
         };
         if !is_worth_it {
-            // They are no news next time.
+            // They must not count as new next time.
             self.settle(unused);
             return None;
         }
         Some(Due { limit, pages, idle })
     }
 
-    /// The epochs until nothing was freed for the whole decay time, if nothing is.
+    /// The epochs until nothing will have been freed for the whole decay time, if no page is.
     fn idle_after(&self) -> usize {
         let last = self.backlog.iter().rposition(|&pages| pages > 0);
         last.map_or(0, |last| last + 1)
@@ -173,7 +174,7 @@ impl Decay {
         self.limit_after(0)
     }
 
-    /// How many pages may stay when so many more epochs have passed.
+    /// How many pages may stay after `epochs` more epochs.
     fn limit_after(&self, epochs: usize) -> usize {
         let sum: u64 = (self.backlog[epochs..].iter().zip(&CURVE[1..]))
             .map(|(&n, &w)| n as u64 * w as u64)
@@ -181,14 +182,14 @@ impl Decay {
         (sum >> FRACTION) as usize
     }
 
-    /// Takes note that the unused pages which are left cannot be returned, so that they are not
-    /// taken for new ones.
+    /// Records that the remaining unused pages cannot be returned, so that they do not count as
+    /// new.
     pub fn settle(&mut self, unused: usize) {
         self.settled = unused;
     }
 
-    /// When it is worth it to look again, if nothing else becomes unused; none when nothing is
-    /// going to be due.
+    /// When it is worth looking again, if no other page becomes unused; `None` if nothing will be
+    /// due.
     pub fn next_look(&self, unused: usize) -> Option<u64> {
         if self.time_ms <= 0 || unused == 0 {
             return None;
@@ -253,8 +254,8 @@ mod tests {
         assert_eq!(at(10_100), 0);
     }
 
-    /// Looks only when told to, from a moment at which `pages` become unused; tells the moments, in
-    /// milliseconds from then.
+    /// Looks only when told to, starting when `pages` pages become unused; returns the times of the
+    /// looks, in milliseconds from then.
     fn looks(
         decay: &mut Decay,
         pages: usize,
@@ -310,8 +311,8 @@ mod tests {
         assert_eq!(looks(&mut Decay::new(1000), 0, |u, _| u), []);
     }
 
-    /// Pages that may stay of so many that become unused at once, for each millisecond from then
-    /// on.
+    /// How many of `pages` pages that become unused at once may stay, for each millisecond from
+    /// then on.
     fn kept_of(pages: usize, time_ms: u64) -> Vec<usize> {
         const START: u64 = 1_000;
         let mut decay = Decay::new(time_ms as i64);
@@ -343,7 +344,7 @@ mod tests {
                 let x = 1.0 - ms.min(time as usize) as f64 / time as f64;
                 let share = x * x * x * (6.0 * x * x - 15.0 * x + 10.0);
                 let off = n as f64 / PAGES as f64 - share;
-                // An epoch at the steepest place of the curve, and another one for where it is cut.
+                // One epoch at the steepest point of the curve, and another for the rounding.
                 let most = 1.875 * (late as f64 / time as f64 + 1.0 / EPOCHS as f64);
                 assert!(off.abs() <= most, "{time} ms: {n} pages after {ms}");
             }
@@ -361,7 +362,7 @@ mod tests {
             assert_eq!(left, 0, "{time} ms");
             let (last, time) = (*at.last().expect("at least one"), time as u64);
             let late = 2 * time.div_ceil(EPOCHS as u64);
-            // The last hundredth of the curve is less than a page in many.
+            // With many pages, the last hundredth of the curve is less than one page.
             assert!(
                 (time - time / 50..=time + late).contains(&last),
                 "{time} ms: {at:?}"

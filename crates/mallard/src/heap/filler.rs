@@ -1,17 +1,18 @@
 //! Partly used chunks, filed so that runs are packed into as few chunks as possible.
 //!
-//! Among the heap's first [`NEAR`] chunks a request takes the first by address that has the room.
-//! So what was freed is soon used again, as long as the processor's caches have it, and the heap's
-//! end drains. That first fit by address fragments little was found for blocks (Wilson and others,
+//! Among the heap's first [`NEAR`] chunks a request takes the lowest one that has room. What was
+//! freed is thus reused soon, while the processor's caches still hold it, and the end of the heap
+//! drains. Address-ordered first fit was found to fragment little for blocks (Wilson and others,
 //! *Dynamic Storage Allocation: A Survey and Critical Review*, 1995); `docs/design/page-heap.md`
-//! has what it brings here.
+//! shows what it gains here.
 //!
-//! Further on that search would be long. Every chunk with free pages and allocated ones is in
-//! exactly one list, chosen by how full it is and by the longest run of free pages in it. A request
-//! that finds no room among the first takes the fullest chunk that surely has it, and of those the
-//! one with the shortest sufficient run: full chunks fill up, sparse ones drain until they are
-//! whole again and can serve anything, or go back to the system. The idea is that of TCMalloc's
-//! huge page filler (Hunter and others, *Beyond malloc efficiency to fleet efficiency*, OSDI 2021).
+//! Beyond these chunks that search would take long. Every chunk with both free and allocated pages
+//! is in exactly one list, chosen by how full it is and by its longest run of free pages. A request
+//! that finds no room among the first chunks takes the fullest chunk that surely has it, and of
+//! those the one with the shortest sufficient run: full chunks fill up, and sparse ones drain until
+//! they are whole again and can serve anything, or go back to the system. The idea is that of
+//! TCMalloc's huge page filler (Hunter and others, *Beyond malloc efficiency to fleet efficiency*,
+//! OSDI 2021).
 
 use crate::space::Region;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk, NO_LIST};
@@ -25,25 +26,25 @@ const LEVELS: usize = 16;
 /// Steps of the longest free run: each length to 16, then four to each doubling up to 512.
 const STEPS: usize = 36;
 
-/// In this order, what small heaps touch first: see [`super::state::State`].
+/// The fields that small heaps touch come first: see [`super::state::State`].
 #[repr(C)]
 pub struct Filler {
     near: Near,
-    /// Whether a chunk behind the near ones was ever filed.
+    /// Whether a chunk beyond the near ones was ever filed.
     has_further: bool,
-    /// For each level, the steps with a chunk.
+    /// For each level, the steps that have a chunk.
     filled: [u64; LEVELS],
-    /// The sparsest level first, and the longest step.
+    /// The heads of the lists: sparsest level first, and longest step first.
     heads: [[Option<&'static Chunk>; STEPS]; LEVELS],
 }
 
 /// The chunks of the heap's first slice.
 struct Near {
-    /// Those that are filed.
+    /// The filed chunks, one bit each.
     filed: u64,
-    /// The longest run of free pages in each of these.
+    /// The longest run of free pages in each of these chunks.
     longest: [u16; NEAR],
-    /// Where the slice begins; 0 before a chunk was filed.
+    /// Where the slice begins; 0 until a chunk was filed.
     base: usize,
 }
 
@@ -56,8 +57,7 @@ impl Near {
         base: 0,
     };
 
-    /// Notes whether a chunk is filed, and its longest run; false where the chunk is not one of the
-    /// first.
+    /// Records whether a chunk is filed, and its longest run; false if the chunk is not a near one.
     #[inline]
     fn note(&mut self, chunk: &Chunk, is_filed: bool) -> bool {
         if self.base == 0 {
@@ -99,7 +99,7 @@ const fn step_within(len: usize) -> usize {
     if step < STEPS { step } else { STEPS - 1 }
 }
 
-/// The first step all of whose lengths are at least `len`.
+/// The first step that holds only lengths of at least `len`.
 const fn step_holding(len: usize) -> usize {
     if len <= 16 {
         len - 1
@@ -109,7 +109,7 @@ const fn step_holding(len: usize) -> usize {
 }
 
 impl Filler {
-    /// How far from its beginning small heaps touch it: up to the lists of the sparsest chunks.
+    /// How much of its beginning small heaps touch: up to the lists of the sparsest chunks.
     pub const TOUCHED: usize =
         core::mem::offset_of!(Filler, heads) + size_of::<[Option<&'static Chunk>; STEPS]>();
 
@@ -122,8 +122,8 @@ impl Filler {
         }
     }
 
-    /// Files the chunk where its `used` and `longest` say, taking it from where it was; a chunk
-    /// that is full or vacant ends in no list.
+    /// Moves the chunk to the list that its `used` and `longest` call for; a chunk that is full or
+    /// vacant is in no list.
     pub fn file(&mut self, chunk: &'static Chunk) {
         let used = chunk.used.get() as usize;
         let list = if used == 0 || used == CHUNK_PAGES {
@@ -158,7 +158,7 @@ impl Filler {
         self.filled[level] |= 1 << step;
     }
 
-    /// Takes the chunk from where it was: nobody finds it until it is filed again.
+    /// Takes the chunk out of its list, so that no request finds it until it is filed again.
     pub fn unlink(&mut self, chunk: &'static Chunk) {
         self.unlink_from_list(chunk);
         self.near.note(chunk, false);
@@ -194,7 +194,7 @@ impl Filler {
         }
     }
 
-    /// The fullest of all chunks that has `pages` consecutive free pages.
+    /// The fullest chunk that has `pages` consecutive free pages.
     #[cold]
     #[inline(never)]
     fn fullest(&self, pages: usize) -> Option<&'static Chunk> {
@@ -205,7 +205,7 @@ impl Filler {
             if steps != 0 {
                 return self.heads[level][STEPS - 1 - steps.trailing_zeros() as usize];
             }
-            // Chunks of the step below may have the room too: look at a few.
+            // Some chunks of the next lower step may have room too: look at a few.
             if sure > 0 && self.filled[level] >> (sure - 1) & 1 == 1 {
                 let mut at = self.heads[level][STEPS - sure];
                 for _ in 0..4 {
@@ -244,7 +244,7 @@ mod tests {
     use core::cell::RefCell;
     use std::collections::BTreeSet;
 
-    /// Frees all that is held of the chunk at `at`.
+    /// Frees everything that is held of the chunk at `at`.
     fn empty(heap: &PageHeap, at: usize) {
         let is_held = |&page: &usize| !chunk_of(at).free.all_in(page, 1);
         (0..CHUNK_PAGES)
@@ -263,7 +263,7 @@ mod tests {
             chunks.borrow_mut().insert(chunk);
             chunk
         };
-        // Two whole chunks, of which all but so many pages are freed again.
+        // Two whole chunks, each with all but that many pages freed again.
         let pair = |sparse: usize, dense: usize| {
             let [one, other] = [take(CHUNK_PAGES), take(CHUNK_PAGES)];
             let pair = [one.min(other), one.max(other)];
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(take(50), sparse, "though the other is fuller");
         let both = [take(62), take(62)];
         assert_eq!(both, [sparse, dense], "full now");
-        // All that are near, and the first behind them.
+        // All near chunks, and the first one beyond them.
         while take(CHUNK_PAGES) < sparse + NEAR * CHUNK {}
         let [sparse, fullest] = pair(400, 450);
         assert_eq!(take(50), fullest);

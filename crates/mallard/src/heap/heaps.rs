@@ -1,16 +1,16 @@
-//! The page heaps of the process: how they come to be, and what concerns all of them.
+//! The page heaps of the process: how they are made, and operations on all of them.
 //!
-//! There is always one, the first. Others are made at run time, and are never unmade: the chunks
-//! that a page heap has claimed stay with it, and so does its number. Memory goes back to the page
-//! heap of its chunk, whoever frees it. [`HEAP`] is the way in for those who have an address, or
-//! who mean all page heaps; who wants memory asks a [`PageHeap`].
+//! There is always the first one. Others are made at run time and never destroyed: the chunks that
+//! a page heap has claimed stay with it, and so does its number. Memory returns to the page heap of
+//! its chunk, whichever thread frees it. Callers that have an address, or mean all page heaps, go
+//! through [`HEAP`]; callers that want memory use a [`PageHeap`].
 
 use super::{Backing, Cap, PageHeap, RESERVE, RETAIN, Reach, Totals};
 use crate::space::{HeapId, Region, meta};
 use crate::sys::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, settle};
 use crate::sys::lock::{Guard, Mutex, RawLock};
 
-/// The most page heaps there can be: each arena may have one of its own, and each node.
+/// The most page heaps: one for each arena and each NUMA node.
 pub const MOST: usize = 8192;
 
 /// The page heap that every process has.
@@ -19,15 +19,15 @@ pub static FIRST: PageHeap = PageHeap::new(HeapId(0), false);
 /// The others, in the order of their numbers.
 static OTHERS: [AtomicPtr<PageHeap>; MOST - 1] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST - 1];
-/// How many others there are.
+/// The number of other page heaps.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// The decay times that page heaps of arenas made by hand begin with.
+/// The initial decay times of page heaps of manually created arenas.
 static DIRTY_MS: AtomicU64 = AtomicU64::new(10_000);
 static MUZZY_MS: AtomicU64 = AtomicU64::new(0);
 /// Held while a page heap is made.
 static MAKING: Mutex<()> = Mutex::new(());
 
-/// The right to make page heaps, and to change what concerns all of them.
+/// The right to make page heaps, and to change settings of all of them.
 pub type Making = Guard<'static, ()>;
 
 /// All page heaps together.
@@ -36,28 +36,29 @@ pub struct Heaps;
 /// The process's page heaps.
 pub static HEAP: Heaps = Heaps;
 
-/// The page heap with this number, which exists.
+/// The page heap with this number, which must exist.
 fn get(id: HeapId) -> &'static PageHeap {
     let Some(other) = (id.0 as usize).checked_sub(1) else {
         return &FIRST;
     };
-    // SAFETY: numbers are those of published page heaps, which are initialised and live for ever.
+    // SAFETY: a number belongs to a published page heap, which is initialised and lives for ever.
     unsafe { &*OTHERS[other].load(Ordering::Acquire) }
 }
 
-/// The page heap that a run belongs to; none for what is no address of ours.
+/// The page heap that an address belongs to; `None` if it belongs to none.
 fn owner(addr: usize) -> Option<&'static PageHeap> {
     let region = Region::find(addr)?;
     Some(get(region.chunk_of(addr).heap()))
 }
 
-/// Waits for the right to make page heaps. The caller holds no lock from this one on.
+/// Waits for the right to make page heaps. The caller holds neither this lock nor any later in the
+/// lock order.
 pub fn making() -> Making {
     MAKING.lock()
 }
 
-/// Makes another page heap for automatic arenas, with the decay times and the cap of the first.
-/// None when there are too many or memory is out.
+/// Makes another page heap for automatic arenas, with the decay times and the cap of the first one.
+/// Returns `None` when there are too many or memory is exhausted.
 pub fn make(making: &Making) -> Option<&'static PageHeap> {
     let heap = make_of(making, false)?;
     let (dirty, muzzy) = FIRST.decay_times();
@@ -66,7 +67,7 @@ pub fn make(making: &Making) -> Option<&'static PageHeap> {
     Some(heap)
 }
 
-/// Makes a page heap for one arena alone. None as for [`make`].
+/// Makes a page heap for a single arena. Returns `None` as [`make`] does.
 pub fn make_apart(making: &Making) -> Option<&'static PageHeap> {
     let heap = make_of(making, true)?;
     heap.begin_anew();
@@ -78,8 +79,8 @@ fn make_of(_: &Making, apart: bool) -> Option<&'static PageHeap> {
     let slot = OTHERS.get(index)?;
     let room = meta::take(size_of::<PageHeap>())?.cast::<PageHeap>();
     const { assert!(align_of::<PageHeap>() <= 64) };
-    // SAFETY: the record is large and aligned enough, and nobody else's. Zeros are the first page
-    // heap before its first use, but for its number.
+    // SAFETY: the record is large and aligned enough, and exclusively ours. All zeros are the
+    // initial state of a page heap, except for its number.
     let heap: &'static PageHeap = unsafe {
         room.write_bytes(0, 1);
         let id = HeapId(index as u16 + 1);
@@ -99,24 +100,24 @@ impl Heaps {
         (0..=COUNT.load(Ordering::Acquire)).map(|i| get(HeapId(i as u16)))
     }
 
-    /// Takes the options before first use.
+    /// Applies the options, before first use.
     pub fn configure(&self, dirty_ms: i64, muzzy_ms: i64, reserve: usize, retain: bool) {
         RESERVE.store(reserve, Ordering::Relaxed);
         settle!(RETAIN, retain);
-        // There is no other yet.
+        // No other page heap exists yet.
         self.set_first_decay(Some(dirty_ms), Some(muzzy_ms));
         FIRST.set_decay(dirty_ms, muzzy_ms);
     }
 
-    /// Sets both decay times in milliseconds: 0 at once, negative never.
+    /// Sets both decay times of all page heaps in milliseconds: 0 at once, negative never.
     pub fn set_decay(&self, dirty_ms: i64, muzzy_ms: i64) {
-        // One that is made at this moment is to have them too.
+        // A page heap that is being made must get the new times too.
         let _making = making();
         self.set_first_decay(Some(dirty_ms), Some(muzzy_ms));
         self.all().for_each(|h| h.set_decay(dirty_ms, muzzy_ms));
     }
 
-    /// Sets decay times of arenas to be made by hand.
+    /// Sets the initial decay times of manually created arenas.
     pub fn set_first_decay(&self, dirty_ms: Option<i64>, muzzy_ms: Option<i64>) {
         if let Some(ms) = dirty_ms {
             settle!(DIRTY_MS, ms as u64);
@@ -126,7 +127,7 @@ impl Heaps {
         }
     }
 
-    /// The decay times, of dirty and of muzzy pages, of arenas to be made by hand.
+    /// The initial decay times of manually created arenas, for dirty and for muzzy pages.
     pub fn first_decay(&self) -> (i64, i64) {
         (
             DIRTY_MS.load(Ordering::Relaxed) as i64,
@@ -134,14 +135,14 @@ impl Heaps {
         )
     }
 
-    /// Sets the cap on dirty pages of each, in effect from the next pages freed on.
+    /// Sets the cap on dirty pages of each page heap, in effect from the next free on.
     #[cold]
     #[inline(never)]
     pub fn set_cap(&self, cap: Cap) {
         self.all().for_each(|h| h.set_cap(cap));
     }
 
-    /// The decay time of dirty pages, of the first.
+    /// The first page heap's decay time of dirty pages.
     pub fn dirty_ms(&self) -> i64 {
         FIRST.decay_times().0
     }
@@ -151,21 +152,21 @@ impl Heaps {
         owner(addr)
     }
 
-    /// Takes the run back.
+    /// Frees a run.
     pub fn free(&self, addr: usize, pages: usize) {
         if let Some(heap) = owner(addr) {
             heap.free(addr, pages);
         }
     }
 
-    /// Takes back a run whose memory is no longer there, or is old contents.
+    /// Frees a run whose pages have the given backing.
     pub fn free_as(&self, addr: usize, pages: usize, backing: Backing) {
         if let Some(heap) = owner(addr) {
             heap.free_as(addr, pages, backing);
         }
     }
 
-    /// Takes many runs back, with one lock for each row of them that belongs to one page heap.
+    /// Frees many runs, taking the lock once for consecutive runs of the same page heap.
     pub fn free_many(&self, runs: impl Iterator<Item = (usize, usize)>) {
         let mut runs = runs.peekable();
         while let Some(&(addr, _)) = runs.peek() {
@@ -176,29 +177,28 @@ impl Heaps {
         }
     }
 
-    /// Adds to the run at `addr` of `old` pages the pages behind it, up to `new` pages, when they
-    /// are free and within reach; tells whether the added ones are zero.
+    /// Extends the run at `addr` from `old` to `new` pages in place, if the pages behind it are
+    /// free and within reach; returns whether the added pages are zero.
     pub fn grow_in_place(&self, addr: usize, old: usize, new: usize, reach: Reach) -> Option<bool> {
         owner(addr)?.grow_in_place(addr, old, new, reach)
     }
 
-    /// Looks at the clock, and returns what is due.
+    /// Reads the clock, and returns what is due.
     pub fn tick(&self) {
         self.all().for_each(PageHeap::tick);
     }
 
-    /// Returns what is due, for the thread that does so in the others' stead; see
-    /// [`PageHeap::attend`].
+    /// Returns what is due, on behalf of the other threads; see [`PageHeap::attend`].
     pub fn attend(&self) -> Option<u64> {
         self.all().filter_map(PageHeap::attend).min()
     }
 
-    /// Returns all free memory now. Tells whether anything was returned.
+    /// Returns all free memory now, and whether there was any.
     pub fn purge_all(&self) -> bool {
         self.all().fold(false, |any, heap| heap.purge_all() | any)
     }
 
-    /// What they hold now, together.
+    /// What all page heaps hold now.
     pub fn totals(&self) -> Totals {
         let first = FIRST.totals();
         match COUNT.load(Ordering::Acquire) {

@@ -1,11 +1,12 @@
 //! Extent hooks: functions of the program that provide an arena's memory, with jemalloc's types.
 //!
-//! [`DEFAULT`] are working functions over the system's own calls, for programs that take the hooks
-//! of an arena, put a function of theirs before one of them, and give the result to another arena.
-//! An arena whose hooks are these uses the reservation instead of them.
+//! [`DEFAULT`] holds working functions over the system's own calls, for programs that take the
+//! hooks of an arena, wrap one of them, and give the result to another arena. An arena whose hooks
+//! are exactly these uses the reservation instead.
 //!
-//! A hook is called while its caller holds no lock: it may allocate. What it asks for comes past
-//! the thread's cache, which may be in the middle of a change, and from the first arena ([`call`]).
+//! A hook is called while its caller holds no lock, so it may allocate. Its allocations bypass the
+//! thread's cache, which may be in the middle of a change, and come from the first arena
+//! ([`call`]).
 
 use crate::class::PAGE;
 use crate::sys::atomic::{AtomicUsize, Ordering};
@@ -34,8 +35,8 @@ type SplitHook =
 type MergeHook =
     unsafe extern "C" fn(*mut ExtentHooks, Address, usize, Address, usize, bool, c_uint) -> bool;
 
-/// jemalloc's `extent_hooks_t`. All but `alloc` may be null; those that tell a `bool` tell true
-/// when they did nothing, and one that is null is as good as that.
+/// jemalloc's `extent_hooks_t`. All but `alloc` may be null. Hooks that return a `bool` return true
+/// if they did nothing; a null hook counts as that.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ExtentHooks {
@@ -70,18 +71,18 @@ pub struct Hooks {
     arena: c_uint,
 }
 
-/// Whether the calling thread is inside a hook: it is to give nothing back that takes a hook, nor
-/// to wait for who does.
+/// Whether the calling thread is inside a hook. Such a thread must neither return memory by way of
+/// a hook, nor wait for a thread that does.
 pub fn is_inside() -> bool {
     tls::get() == tls::address_of(&tls::ASIDE)
 }
 
-/// What a lock would be if it could be held while a hook runs: one thread has it, and who is in a
-/// hook neither gets it nor waits, since its caller may be who has it. A fork does not wait for it
-/// either: in the child no other thread has it. Holds the thread that has it, or 0.
+/// A lock that may be held while a hook runs. One thread holds it; a thread inside a hook neither
+/// gets it nor waits, because its own caller may hold it. A fork does not wait for it either: in
+/// the child no other thread holds it. Contains the holding thread, or 0.
 pub struct Flag(AtomicUsize);
 
-/// The flag is up until this is dropped.
+/// The flag is held until this is dropped.
 pub struct Raised<'a>(&'a AtomicUsize);
 
 impl Flag {
@@ -89,7 +90,7 @@ impl Flag {
         Flag(AtomicUsize::new(0))
     }
 
-    /// None while another thread has it, unless that is waited for, and inside a hook.
+    /// Returns `None` inside a hook, and, without `wait`, while another thread holds the flag.
     pub fn raise(&self, wait: bool) -> Option<Raised<'_>> {
         if is_inside() {
             return None;
@@ -108,7 +109,7 @@ impl Flag {
         Some(Raised(&self.0))
     }
 
-    /// In the child of a fork: another thread that had it is not there.
+    /// For the child of a fork: releases the flag if a thread held it that does not exist there.
     pub fn after_fork(&self) {
         if self.0.load(Ordering::Relaxed) != tls::thread() {
             self.0.store(0, Ordering::Relaxed);
@@ -122,7 +123,7 @@ impl Drop for Raised<'_> {
     }
 }
 
-/// Calls a hook in a state in which it may allocate: the thread has no cache for so long.
+/// Calls a hook in a state in which it may allocate: the thread has no cache meanwhile.
 fn call<T>(hook: impl FnOnce() -> T) -> T {
     let _keep = KeepErrno::new();
     let cache = tls::get();
@@ -132,7 +133,7 @@ fn call<T>(hook: impl FnOnce() -> T) -> T {
     answer
 }
 
-/// What an extent is that a hook gave.
+/// An extent that a hook provided.
 pub struct Given {
     pub addr: usize,
     pub zeroed: bool,
@@ -140,7 +141,7 @@ pub struct Given {
 }
 
 impl Hooks {
-    /// The hooks at `table`; none of its own stands for [`DEFAULT`].
+    /// The hooks at `table`; null stands for [`DEFAULT`].
     pub fn new(table: *mut ExtentHooks, arena: u32) -> Hooks {
         let table = if table.is_null() {
             (&raw const DEFAULT).cast_mut()
@@ -150,13 +151,13 @@ impl Hooks {
         Hooks { table, arena }
     }
 
-    /// The table, read anew each time: the program may change it.
+    /// The table, read again each time because the program may change it.
     fn now(self) -> ExtentHooks {
-        // SAFETY: who gave the table promised that it stays.
+        // SAFETY: the caller that set the table promised that it stays valid.
         unsafe { self.table.read() }
     }
 
-    /// A new extent at a multiple of `align`; none when the hook has none.
+    /// A new extent at a multiple of `align`; `None` when the hook has none.
     pub fn alloc(self, size: usize, align: usize) -> Option<Given> {
         let (hook, table, arena) = (self.now().alloc?, self.table, self.arena);
         let (mut zeroed, mut committed) = (false, true);
@@ -170,19 +171,19 @@ impl Hooks {
         })
     }
 
-    /// Gives an extent back; false when the hook leaves it here.
+    /// Gives an extent back; false when the hook leaves it with the arena.
     pub fn dalloc(self, addr: usize, size: usize, committed: bool) -> bool {
         let Some(hook) = self.now().dalloc else {
             return false;
         };
-        // SAFETY: an extent of the arena's that nobody uses any more.
+        // SAFETY: an extent of the arena that is no longer in use.
         !call(|| unsafe { hook(self.table, addr as Address, size, committed, self.arena) })
     }
 
     /// Gives an extent up for good.
     pub fn destroy(self, addr: usize, size: usize, committed: bool) {
         if let Some(hook) = self.now().destroy {
-            // SAFETY: an extent of the arena's that nobody uses any more.
+            // SAFETY: an extent of the arena that is no longer in use.
             call(|| unsafe { hook(self.table, addr as Address, size, committed, self.arena) });
         }
     }
@@ -191,48 +192,50 @@ impl Hooks {
         let (addr, size) = extent;
         let Some(hook) = hook else { return false };
         let (table, offset) = (self.table, at - addr);
-        // SAFETY: a part of an extent of the arena's, whose contents nobody needs.
+        // SAFETY: a part of an extent of the arena, whose contents are not needed.
         !call(|| unsafe { hook(table, addr as Address, size, offset, len, self.arena) })
     }
 
-    /// Commits a part of an extent, given by its address and length; tells whether it was done.
+    /// Commits a part of an extent, given by its address and length; returns whether the hook did
+    /// so.
     pub fn commit(self, extent: (usize, usize), at: usize, len: usize) -> bool {
         self.part(self.now().commit, extent, at, len)
     }
 
-    /// Decommits a part of an extent; tells whether it was done.
+    /// Decommits a part of an extent; returns whether the hook did so.
     pub fn decommit(self, extent: (usize, usize), at: usize, len: usize) -> bool {
         self.part(self.now().decommit, extent, at, len)
     }
 
-    /// Lets the memory of a part of an extent be taken; tells whether it was done.
+    /// Lets the system take the memory of a part of an extent; returns whether the hook did so.
     pub fn purge_lazy(self, extent: (usize, usize), at: usize, len: usize) -> bool {
         self.part(self.now().purge_lazy, extent, at, len)
     }
 
-    /// Has a part of an extent read as zeros without memory; tells whether it was done.
+    /// Drops the memory of a part of an extent, which then reads as zeros; returns whether the hook
+    /// did so.
     pub fn purge_forced(self, extent: (usize, usize), at: usize, len: usize) -> bool {
         self.part(self.now().purge_forced, extent, at, len)
     }
 
-    /// Makes two extents of one, the first of `first` bytes; tells whether it was done.
+    /// Splits an extent in two, the first of `first` bytes; returns whether the hook did so.
     pub fn split(self, extent: (usize, usize), first: usize, committed: bool) -> bool {
         let Some(hook) = self.now().split else {
             return false;
         };
         let (table, addr, size) = (self.table, extent.0 as Address, extent.1);
         let second = size - first;
-        // SAFETY: an extent of the arena's, longer than the first part.
+        // SAFETY: an extent of the arena that is longer than the first part.
         !call(|| unsafe { hook(table, addr, size, first, second, committed, self.arena) })
     }
 
-    /// Makes one extent of two neighbours; tells whether it was done.
+    /// Merges two adjacent extents into one; returns whether the hook did so.
     pub fn merge(self, a: (usize, usize), b: (usize, usize), committed: bool) -> bool {
         let Some(hook) = self.now().merge else {
             return false;
         };
         let (table, at, to) = (self.table, a.0 as Address, b.0 as Address);
-        // SAFETY: two extents of the arena's that touch.
+        // SAFETY: two adjacent extents of the arena.
         !call(|| unsafe { hook(table, at, a.1, to, b.1, committed, self.arena) })
     }
 }
@@ -257,7 +260,7 @@ mod default {
             mem::map_at(wanted.addr(), size)
         };
         let Some(at) = found else { return null_mut() };
-        // SAFETY: who calls gives both places, by the manual.
+        // SAFETY: by the manual, the caller passes valid pointers for both.
         unsafe {
             *zeroed = true;
             *committed = true;
@@ -301,7 +304,7 @@ mod default {
         !done
     }
 
-    /// Keeps the mapping, and with it whatever the program has told the system about it.
+    /// Keeps the mapping, and with it everything that the program has told the system about it.
     pub unsafe extern "C" fn decommit(
         _: *mut ExtentHooks,
         addr: Address,
@@ -339,7 +342,7 @@ mod default {
         !mem::discard(addr.addr() + offset, len)
     }
 
-    /// The system's mappings can be cut anywhere.
+    /// The system's mappings can be split anywhere.
     pub unsafe extern "C" fn split(
         _: *mut ExtentHooks,
         _: Address,
@@ -352,7 +355,7 @@ mod default {
         first + second != size || !first.is_multiple_of(PAGE)
     }
 
-    /// And be used as one where they touch.
+    /// Adjacent mappings can be used as one.
     pub unsafe extern "C" fn merge(
         _: *mut ExtentHooks,
         a: Address,
@@ -372,7 +375,7 @@ mod tests {
     use crate::space::chunk::CHUNK;
 
     fn filled(at: usize, len: usize) -> bool {
-        // SAFETY: the caller's own mapping.
+        // SAFETY: the caller owns the mapping.
         let bytes = unsafe { core::slice::from_raw_parts(at as *const u8, len) };
         bytes.iter().any(|&b| b != 0)
     }
@@ -385,7 +388,7 @@ mod tests {
             let extent = (given.addr, 8 * PAGE);
             assert!(given.zeroed && given.committed && given.addr.is_multiple_of(align));
             assert!(!filled(given.addr, 8 * PAGE));
-            // SAFETY: the mapping is this test's.
+            // SAFETY: the mapping belongs to this test.
             unsafe { (given.addr as *mut u8).write_bytes(1, 8 * PAGE) };
             assert!(hooks.purge_forced(extent, given.addr + PAGE, 2 * PAGE));
             assert!(filled(given.addr, PAGE) && !filled(given.addr + PAGE, 2 * PAGE));
@@ -424,7 +427,7 @@ mod tests {
             }
             .addr()
         };
-        // Another test's thread may map something there meanwhile, once in a while.
+        // Now and then another test's thread may map something there meanwhile.
         let is_given_again = |_| {
             let at = ask(0);
             assert_ne!(at, 0);

@@ -1,13 +1,13 @@
 //! Which chunks are backed by huge pages.
 //!
-//! Touching a fresh 4 KiB page costs over a microsecond, and a 2 MiB page at once a fifth of that
+//! Touching a fresh 4 KiB page costs over a microsecond, and touching a 2 MiB page a fifth of that
 //! per 4 KiB, so a heap that grows wants huge pages. A small program does not: one huge page would
-//! be more than all it needs. Hence `auto`, the default: the first [`PLAIN_CHUNKS`] chunks of the
+//! exceed all that it needs. Hence `auto`, the default. The first [`PLAIN_CHUNKS`] chunks of the
 //! process have small pages, whatever the system's policy, unless one block takes more than two of
-//! them or they are filled as fast as faults allow (`pace`), and all later ones ask for huge pages
-//! before they are first touched, but those that a process fills slowly that began less than
-//! [`YOUNG`] chunks. In the first, slabs of classes that grow are filled by one call instead
-//! ([`super::Run::bare`]), as long as there is one thread.
+//! them or they are filled as fast as page faults allow (`pace`). All later chunks ask for huge
+//! pages before they are first touched, except those that a process which has begun fewer than
+//! [`YOUNG`] chunks fills slowly. In the first chunks, slabs of classes that grow are populated by
+//! one call instead ([`super::Run::bare`]), as long as there is only one thread.
 
 use super::borders;
 use crate::class::PAGE;
@@ -18,12 +18,11 @@ use crate::sys::{mappings, mem};
 
 /// Chunks at the start of a process that begin with small pages under [`Policy::Auto`].
 const PLAIN_CHUNKS: usize = 8;
-/// A process that never began more chunks is young: its chunks have small pages as long as they
-/// fill slowly.
+/// A process that has begun fewer chunks than this is young: chunks that it fills slowly have small
+/// pages.
 const YOUNG: usize = 4 * PLAIN_CHUNKS;
-/// Where much of the heap is free pages between used ones, a chunk that is begun by a run of no
-/// more pages than this is not one by which the heap grows: it is begun because the run fits none
-/// of them.
+/// If much of the heap is free pages between used ones, a chunk begun by a run of at most this many
+/// pages does not mean growth: it is begun because the run fits into none of the gaps.
 pub const SHORT: usize = 64;
 /// Bytes of a huge page.
 pub const SIZE: usize = CHUNK;
@@ -41,9 +40,9 @@ pub enum Policy {
 }
 
 static POLICY: AtomicU8 = AtomicU8::new(Policy::Auto as u8);
-/// Chunks that the process committed.
+/// Chunks that the process has committed.
 static CHUNKS: AtomicUsize = AtomicUsize::new(0);
-/// Those of them in which pages were ever allocated, which are far fewer right after a step.
+/// Those of them in which pages were ever allocated: far fewer right after a growth step.
 static BEGUN: AtomicUsize = AtomicUsize::new(0);
 
 pub fn set_policy(policy: Policy) {
@@ -59,7 +58,7 @@ fn policy() -> Policy {
     }
 }
 
-/// Whether a fresh reservation is to be closed to huge pages.
+/// Whether huge pages are forbidden in a fresh reservation until they are asked for.
 pub fn forbid_at_first() -> bool {
     matches!(policy(), Policy::Auto | Policy::Never)
 }
@@ -69,18 +68,18 @@ pub fn is_young() -> bool {
     BEGUN.load(Ordering::Relaxed) < YOUNG
 }
 
-/// Whether no chunk was committed yet, and none asks for huge pages from the first on.
+/// Whether no chunk was committed yet, and the first one does not ask for huge pages.
 pub fn is_first() -> bool {
     CHUNKS.load(Ordering::Relaxed) == 0 && policy() != Policy::Always
 }
 
-/// The first chunk was committed.
+/// Counts the first committed chunk.
 pub fn count_first() {
     CHUNKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Asks for huge pages in fresh neighbouring chunks, those that should have them, and forbids them
-/// in the others.
+/// Asks for huge pages in those fresh adjacent chunks that should have them, and forbids them in
+/// the others.
 pub fn prepare(growing: &Growing, region: &'static Region, first: usize, count: usize) {
     let before = CHUNKS.fetch_add(count, Ordering::Relaxed);
     let plain = match policy() {
@@ -100,8 +99,8 @@ pub fn prepare(growing: &Growing, region: &'static Region, first: usize, count: 
 #[cold]
 #[inline(never)]
 fn ask(growing: &Growing, region: &'static Region, first: usize, count: usize) {
-    // Of the last page, which nobody has used yet, the kernel takes back nothing; in locked memory
-    // it refuses.
+    // Detects locked memory: there the kernel refuses to discard the last page, which nothing uses
+    // yet.
     let chunk = region.chunk(first + count - 1);
     let last = chunk.addr() + chunk.mapped.get() as usize * PAGE - mem::os_page();
     let is_free = mem::discard(last, mem::os_page());
@@ -111,42 +110,42 @@ fn ask(growing: &Growing, region: &'static Region, first: usize, count: usize) {
     }
 }
 
-/// Whether the chunks that asked for huge pages last are locked.
+/// Whether the chunks that asked for huge pages last are locked in memory.
 static LOCKED: AtomicU8 = AtomicU8::new(UNKNOWN);
 const UNKNOWN: u8 = 0;
 const NO: u8 = 1;
 const YES: u8 = 2;
 
-/// Whether the heap may be committed far ahead of its use: its chunks have huge pages, for which
-/// few commitments matter, and the process does not lock its memory.
+/// Whether the heap may be committed far ahead of its use: its chunks have huge pages, which are
+/// better committed in few steps, and the process does not lock its memory.
 pub fn may_stride() -> bool {
     LOCKED.load(Ordering::Relaxed) == NO
 }
 
-/// Whether the process locks its memory, as far as is known: the kernel fills all that is committed
-/// then.
+/// Whether the process is known to lock its memory, in which case the kernel populates all that is
+/// committed.
 pub fn is_locked() -> bool {
     LOCKED.load(Ordering::Relaxed) == YES
 }
 
-/// What is to be reckoned with of a chunk that is begun.
+/// How a chunk that is begun is expected to be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outlook {
-    /// A few of its pages may be all that is in use for long.
+    /// A few of its pages may stay the only ones in use for long.
     Sparse,
-    /// Others will follow.
+    /// More of its pages will be used.
     Usual,
-    /// Others will follow at once.
+    /// More of its pages will be used at once.
     Rush,
-    /// All of it is a part of one block.
+    /// All of it is part of one block.
     Whole,
 }
 
 impl Outlook {
-    /// A chunk that a block of `pages` begins with `len` of them, of which `wanted` and those of
-    /// chunks before are known to be of use: `len` is more at the end of a block whose class is
-    /// longer. What a program asks for at once it mostly touches, and of more than two chunks the
-    /// end that it does not is a small part.
+    /// The outlook for a chunk of which a block of `pages` pages takes `len` pages, while only
+    /// `wanted` pages from there on are known to be needed: the class of the block may be longer
+    /// than the request. A program touches most of what it asks for at once, and in a block of more
+    /// than two chunks an untouched end is a small part.
     pub fn of_block(pages: usize, wanted: usize, len: usize) -> Outlook {
         match len == CHUNK_PAGES {
             true if (1..CHUNK_PAGES / 2).contains(&wanted) => Outlook::Sparse,
@@ -156,9 +155,9 @@ impl Outlook {
     }
 }
 
-/// A chunk without memory is about to be used: asks for a huge page where it has none because it
-/// was among the first of a small process, which this one no longer is, or because its last one was
-/// broken.
+/// Called when a chunk without memory is about to be used. Asks for a huge page if the chunk has
+/// none only because it was among the first of a then small process, or because its last huge page
+/// was broken.
 pub fn reconsider(chunk: &Chunk, outlook: Outlook) {
     if !chunk.begun.replace(true) {
         BEGUN.fetch_add(1, Ordering::Relaxed);
@@ -177,7 +176,7 @@ pub fn reconsider(chunk: &Chunk, outlook: Outlook) {
     }
 }
 
-/// Small programs have no part in this.
+/// Kept out of line, because small programs never run this.
 #[cold]
 #[inline(never)]
 pub fn have_huge(chunk: &Chunk) {
@@ -188,22 +187,21 @@ pub fn have_huge(chunk: &Chunk) {
     }
 }
 
-/// Whether a chunk whose huge page breaks is to stay without.
+/// Whether a chunk whose huge page breaks is to stay without one.
 pub fn may_stay_broken() -> bool {
     policy() == Policy::Auto && mappings::may_split()
 }
 
-/// Part of a chunk's memory went back: keeps the system from putting a huge page in the place of
-/// what is left. Where huge pages are asked for, `khugepaged` does so by and by with any 2 MiB of
-/// which a single page is there (its `max_ptes_none` is 511 by default), and the memory that went
-/// back would be there again, in a process that does nothing. For a chunk that does not become
-/// vacant meanwhile.
+/// Called when part of a chunk's memory was returned: keeps the system from replacing the rest by a
+/// huge page. Where huge pages are asked for, `khugepaged` does that over time with any 2 MiB of
+/// which a single page is present (its `max_ptes_none` is 511 by default), and an idle process
+/// would get back the memory that it returned. The chunk must not become vacant meanwhile.
 #[inline(never)]
 pub fn keep_broken(chunk: &Chunk) {
     mem::forbid_huge_pages(chunk.addr(), CHUNK);
 }
 
-/// Notes that [`keep_broken`] was called, under the page heap's lock.
+/// Records that [`keep_broken`] was called; under the page heap's lock.
 #[inline(never)]
 pub fn kept_broken(chunk: &Chunk) {
     borders::set_huge(chunk, false);
@@ -224,8 +222,8 @@ pub(super) mod tests {
         Region::find(at).expect("ours").chunk_of(at)
     }
 
-    /// A page heap of its own with vacant chunks that have no memory and ask for huge pages when
-    /// they are used; none where the system has none.
+    /// A new page heap with vacant chunks that have no memory and ask for huge pages when they are
+    /// used; `None` where the system has no huge pages.
     pub fn grown() -> Option<&'static PageHeap> {
         let heap = heaps::make(&heaps::making()).expect("there is memory");
         let run = heap
@@ -263,7 +261,7 @@ pub(super) mod tests {
         assert!(ends_huge(pages));
     }
 
-    /// Chunks that the process has, and that it began.
+    /// The numbers of chunks that the process has, and that it began.
     struct Others(usize, usize);
 
     impl Others {
@@ -273,15 +271,15 @@ pub(super) mod tests {
         }
     }
 
-    /// As if the process had no chunk yet.
+    /// Pretends that the process has no chunk yet.
     fn as_at_first() -> Others {
         PACE.forget();
         let none = |count: &AtomicUsize| count.swap(0, Ordering::Relaxed);
         Others(none(&CHUNKS), none(&BEGUN))
     }
 
-    /// Which of the first six chunks of a process have huge pages that is so long busy with each;
-    /// and how long all took.
+    /// Which of the first six chunks of a process have huge pages if it is busy with each for that
+    /// long, and how long all of them took.
     fn huge_after(busy: Duration) -> ([bool; 6], Duration) {
         let others = as_at_first();
         let heap = heaps::make(&heaps::making()).expect("there is memory");
@@ -307,7 +305,7 @@ pub(super) mod tests {
         if grown().is_none() {
             return;
         }
-        // Where the machine was away meanwhile, it did not grow fast.
+        // If the machine was busy elsewhere meanwhile, the heap did not grow fast.
         let fast = |(huge, took): ([bool; 6], Duration)| (took.as_millis() < 5).then_some(huge);
         let huge = (0..100).find_map(|_| fast(huge_after(Duration::ZERO)));
         let first_small = [false, false, false, false, true, true];
@@ -334,7 +332,7 @@ pub(super) mod tests {
             chunk_of(runs[runs.len() - 1]).huge.get()
         };
         assert!(!is_huge_after(30));
-        // Where the machine was away meanwhile, that was slow as well.
+        // If the machine was busy elsewhere meanwhile, that was slow as well.
         assert!((0..10).any(|_| is_huge_after(0)), "others follow");
         BEGUN.store(YOUNG, Ordering::Relaxed);
         assert!(is_huge_after(30), "it is old");
@@ -383,7 +381,7 @@ pub(super) mod tests {
             .iter()
             .partition(|&at| (at / (piece * PAGE)).is_multiple_of(2));
         heap.free_many(freed.iter().map(|&at| (at, piece)));
-        // Half of the heap is free, and no piece long enough.
+        // Half of the heap is free, but no gap is long enough.
         let short = begin(2 * piece);
         assert!(!chunk_of(short).huge.get(), "a few pages are wanted");
         let long = begin(CHUNK_PAGES);

@@ -1,10 +1,10 @@
-//! Runs that grow where they are.
+//! Runs that grow in place.
 //!
-//! The pages behind a run may be free, over the border of its chunk too, and then a block grows
-//! without being copied: [`super::PageHeap::grow_in_place`]. What lies behind the heap's last chunk
-//! is always free, and a block that stands at the end would grow into it, though chunks that hold
-//! memory lie vacant: the copy of some hundred kilobytes that this spares costs less than a chunk's
-//! memory does. So who can copy asks for growth within [`Reach::Backed`].
+//! If the pages behind a run are free, across the border of its chunk too, a block grows without
+//! being copied: [`super::PageHeap::grow_in_place`]. The space behind the heap's last chunk is
+//! always free, so a block at the end would grow into it even while vacant chunks hold memory.
+//! Copying some hundred kilobytes costs less than the memory of a new chunk, so callers that can
+//! copy ask for growth within [`Reach::Backed`].
 
 use super::PageHeap;
 use super::borders::Row;
@@ -14,19 +14,19 @@ use crate::space::Region;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::sys::mappings;
 
-/// How far a run may go to stay where it is.
+/// How far a run may extend to stay in place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reach {
     /// As far as there is room.
     Any,
-    /// Not to a chunk without memory, where less than a chunk finds room elsewhere in memory that
-    /// the heap has.
+    /// Not into a chunk without memory, if the run is less than a chunk and fits elsewhere into
+    /// memory that the heap has.
     Backed,
 }
 
 impl PageHeap {
-    /// Adds to the run at `addr` of `old` pages the pages behind it, up to `new` pages, when they
-    /// are free and within reach; tells whether the added ones are zero.
+    /// Extends the run at `addr` from `old` to `new` pages in place, if the pages behind it are
+    /// free and within reach; returns whether the added pages are zero.
     pub(super) fn grow_in_place(
         &self,
         addr: usize,
@@ -57,8 +57,9 @@ impl PageHeap {
     }
 }
 
-/// Whether what is added from `more` to `end` to a run is of another mapping than its end, or of
-/// several. Who can move the run in one call as long as it is one had better do so.
+/// Whether the pages from `more` to `end`, added to a run, belong to another mapping than the end
+/// of the run, or to several. Then it is better to move the run in one call, while it is a single
+/// mapping.
 #[cold]
 #[inline(never)]
 fn is_parted(more: usize, end: usize) -> bool {
@@ -66,9 +67,9 @@ fn is_parted(more: usize, end: usize) -> bool {
 }
 
 impl State {
-    /// Whether a run that becomes `new` pages long by those from `more` to `end`, which lie in
-    /// another chunk, would begin that without memory, while others have room for all of it.
-    // Apart: few blocks come to such a border.
+    /// Whether a run that grows to `new` pages would begin a chunk without memory by adding the
+    /// pages from `more` to `end`, although other chunks have room for all of it.
+    // Out of line: few blocks reach such a border.
     #[cold]
     #[inline(never)]
     fn begins_in_vain(&self, more: usize, end: usize, new: usize) -> bool {
@@ -83,7 +84,7 @@ impl State {
     }
 
     /// Whether the pages at `more`, behind a run of this page heap, are free; commits further
-    /// chunks for that when they are the heap's next.
+    /// chunks for them if these are next to the heap's last one.
     fn is_free(&mut self, more: usize, pages: usize) -> bool {
         let Some(region) = Region::find(more - PAGE) else {
             return false;
@@ -93,7 +94,7 @@ impl State {
             return self.is_free_in_extent(region, more, pages);
         }
         let upto = region.index_at(end - PAGE) + 1;
-        // The chunks from the run's last one on that are this heap's.
+        // The end of this heap's chunks in a row from the run's last one on.
         let mine = region.row_end(region.index_at(more - PAGE), self.pool.heap(), upto);
         let known = (region.heap() + mine * CHUNK).min(end) - more;
         let mut free = true;
@@ -118,8 +119,8 @@ mod tests {
     use super::*;
     use crate::testing::alone;
 
-    /// A page heap with two chunks in use, the second by a run of `last` pages at its end; and that
-    /// run.
+    /// A page heap with two chunks in use, the second one by a run of `last` pages at its end, and
+    /// its three runs.
     fn with_run_at_its_end(last: usize) -> (&'static PageHeap, [(usize, usize); 3]) {
         let heap = heaps::make(&heaps::making()).expect("there is memory");
         let lengths = [CHUNK_PAGES, CHUNK_PAGES - last, last];
@@ -159,7 +160,7 @@ mod tests {
         assert!(grow(40, 60, Reach::Backed), "the next has memory now");
         heap.free_many([second, (last.0, 60)].into_iter());
         heap.purge_all();
-        // Some pages of a chunk that is in use; and those without memory, which are vacant.
+        // First some pages of a chunk in use, then pages without memory, which are vacant.
         let (heap, [first, second, last]) = with_run_at_its_end(20);
         let grow = |pages, reach| heap.grow_in_place(last.0, 20, pages, reach).is_some();
         heap.free(second.0, 50);

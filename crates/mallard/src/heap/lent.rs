@@ -1,17 +1,18 @@
 //! Memory of a page heap that comes from extent hooks.
 //!
-//! A page heap with hooks grows by extents of whole chunks that `alloc` gives: each is a region of
-//! its own (`space::region::lent`). Inside them pages are kept as in any chunk; hooks see
-//! - `commit`, where an extent or a part of one came, or became, decommitted and is needed;
+//! A page heap with hooks grows by extents of whole chunks that `alloc` provides: each is a region
+//! of its own (`space::region::lent`). Inside an extent pages are managed as in any chunk. Hooks
+//! are called as follows:
+//! - `commit`, when an extent or a part of one is needed that is decommitted;
 //! - `purge_lazy` and `purge_forced`, for free pages of chunks that stay (`purge`);
-//! - `split` and `dalloc`, for vacant chunks that go back: whole extents where they are vacant as a
-//!   whole and enough is due, else the part that is. Who refuses keeps them: `decommit` is tried,
-//!   and what was split is put together again by `merge`;
+//! - `split` and `dalloc`, for vacant chunks that are given back: whole extents if they are
+//!   entirely vacant and enough is due, else the vacant part. If the hooks refuse, the chunks are
+//!   kept: `decommit` is tried, and `merge` rejoins what was split;
 //! - `destroy`, for what is left when the arena is destroyed.
 //!
-//! No lock is held while a hook runs, not that of purging either: a flag of the page heap's own
-//! keeps two threads from giving back at once, and nobody waits for it who is in a hook. Chunks in
-//! a hook's hands are *away*: in no set, without free pages.
+//! No lock is held while a hook runs, not even the purge lock: a flag of the page heap keeps two
+//! threads from giving memory back at once, and a thread inside a hook never waits for it. Chunks
+//! that are being passed to a hook are *away*: in no set, without free pages.
 
 use super::hooks::{self, ExtentHooks, Given, Hooks};
 use super::{PageHeap, Run, State};
@@ -23,13 +24,13 @@ use crate::space::region::lent;
 use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use core::ptr::null_mut;
 
-/// What a page heap knows of hooks.
+/// The hooks of a page heap.
 pub struct Lending {
-    /// The table in force; null for memory of the reservation.
+    /// The table in force; null if memory comes from the reservation.
     table: AtomicPtr<ExtentHooks>,
-    /// Whether there ever was one.
+    /// Whether there ever was a table.
     ever: AtomicBool,
-    /// The arena that the page heap serves alone.
+    /// The one arena that the page heap serves.
     arena: AtomicU32,
     /// Whether a thread is giving memory back.
     pub busy: hooks::Flag,
@@ -56,8 +57,7 @@ impl Lending {
     }
 }
 
-/// Neighbouring chunks of a lent region, in one extent: from the first up to the one before the
-/// end.
+/// Adjacent chunks of a lent region, in one extent, from `first` up to but excluding `end`.
 #[derive(Clone, Copy)]
 struct Row {
     region: &'static Region,
@@ -86,7 +86,7 @@ impl Row {
         self.chunks().all(|c| c.committed.get())
     }
 
-    /// The extent that the row is in.
+    /// The extent that contains the row.
     fn extent(self) -> Row {
         let (first, end) = self.region.extent_of(self.first);
         Row { first, end, ..self }
@@ -107,13 +107,13 @@ impl PageHeap {
         own
     }
 
-    /// Has the page heap, which serves that arena alone, use hooks from now on, also for what it
-    /// has from the hooks before; the default ones stand for memory of the reservation.
+    /// Sets the hooks of the page heap, which serves only that arena, also for memory from earlier
+    /// hooks; the default hooks stand for memory of the reservation.
     pub fn set_hooks(&self, arena: u32, table: *mut ExtentHooks) {
         self.lending.arena.store(arena, Ordering::Relaxed);
         let own = !table.is_null() && !core::ptr::eq(table, &raw const hooks::DEFAULT);
         if own {
-            // Who returns memory without regard to hooks is to be done first.
+            // A thread that returns memory without regard to hooks must finish first.
             let _purging = self.purging.lock();
             self.lending.ever.store(true, Ordering::Release);
         }
@@ -127,8 +127,8 @@ impl PageHeap {
         !self.lending.table.load(Ordering::Relaxed).is_null()
     }
 
-    /// A run for which the page heap has no room: from memory that is committed again, or that is
-    /// new. The caller holds no lock.
+    /// Allocates a run for which the page heap has no room, from memory that is recommitted or new.
+    /// The caller holds no lock.
     #[cold]
     pub(super) fn alloc_from_hooks(&self, pages: usize, align: usize) -> Option<Run> {
         let (chunks, align) = (pages.div_ceil(CHUNK_PAGES), align.max(CHUNK));
@@ -143,7 +143,7 @@ impl PageHeap {
             Some((given, n))
         })?;
         let Some(region) = self.adopt(&given, n, align) else {
-            // Without records the extent is of no use.
+            // Without records the extent is unusable.
             if !hooks.dalloc(given.addr, n * CHUNK, given.committed) {
                 hooks.destroy(given.addr, n * CHUNK, given.committed);
             }
@@ -163,7 +163,8 @@ impl PageHeap {
         s.alloc(pages, align)
     }
 
-    /// Commits a row that is away, and takes a run of it. The rest of `all` stays decommitted.
+    /// Commits a row that is away, and allocates a run from it. The rest of `all` stays
+    /// decommitted.
     fn commit_row(
         &self,
         hooks: Hooks,
@@ -184,7 +185,8 @@ impl PageHeap {
         s.alloc(pages, align)
     }
 
-    /// Takes an extent on, all of it away; ends the process when it cannot be one.
+    /// Records a new extent, all of whose chunks start away; ends the process if the hook's answer
+    /// is invalid.
     fn adopt(&self, given: &Given, chunks: usize, align: usize) -> Option<&'static Region> {
         let addr = given.addr;
         if !addr.is_multiple_of(align) {
@@ -208,7 +210,7 @@ impl PageHeap {
         Some(region)
     }
 
-    /// The extent that holds the address: where it begins, and its length.
+    /// The extent that holds the address: its start and its length in bytes.
     pub(super) fn extent_at(&self, at: usize) -> (usize, usize) {
         let Some(region) = Region::find(at) else {
             die!("{at:#x} lies in no extent");
@@ -218,9 +220,9 @@ impl PageHeap {
         Row { region, first, end }.place()
     }
 
-    /// Gives vacant chunks back until no more than `limit` pages are dirty, or muzzy; tells whether
-    /// any went. The caller holds the flag.
-    #[cold] // Few programs have hooks: out of the way of those that have none.
+    /// Gives vacant chunks back until no more than `limit` pages are dirty, or muzzy; returns
+    /// whether any went. The caller holds the flag.
+    #[cold] // Few programs have hooks: kept out of the way of those that have none.
     pub(super) fn give_back_vacant(&self, limit: usize, muzzy: bool, round: u32) -> bool {
         let hooks = self.lending.hooks();
         let mut any = false;
@@ -231,12 +233,12 @@ impl PageHeap {
         }
     }
 
-    /// Gives a row that is away back, or keeps it; tells whether its memory is gone.
+    /// Gives back a row that is away, or keeps it; returns whether its memory is gone.
     fn give_back(&self, hooks: Hooks, row: Row, round: u32) -> bool {
         let whole = row.is_committed();
         let extent = self.state.lock().extent_of(row);
         let goes = self.cut_out(hooks, row, extent, whole) && {
-            // Before it goes: the system may give the addresses to another thread's hook at once.
+            // First, because the system may give the addresses to another thread's hook at once.
             row.region.leave(row.first, row.len());
             let gone = hooks.dalloc(row.addr(), row.bytes(), whole);
             if !gone {
@@ -267,7 +269,7 @@ impl PageHeap {
         decommitted
     }
 
-    /// Makes a row an extent of its own; false when the hook does not split.
+    /// Splits a row off as an extent of its own; false when the hook does not split.
     fn cut_out(&self, hooks: Hooks, row: Row, extent: Row, committed: bool) -> bool {
         let mut rest = extent;
         for at in [row.first, row.end] {
@@ -284,7 +286,7 @@ impl PageHeap {
         true
     }
 
-    /// Puts two extents that touch before chunk `at` together again, if both are vacant and alike.
+    /// Merges the two extents that touch before chunk `at`, if both are vacant and alike.
     fn rejoin(&self, hooks: Hooks, region: &'static Region, at: usize) {
         let pair = self.state.lock().take_neighbours(region, at);
         let Some((a, b)) = pair else { return };
@@ -302,7 +304,8 @@ impl PageHeap {
         }
     }
 
-    /// Gives all that hooks lent back for good. No page is in use, and the caller holds the flag.
+    /// Gives everything that hooks lent back for good. The caller ensures that no page is in use,
+    /// and holds the flag.
     pub(super) fn destroy_lent(&self) {
         let hooks = self.lending.hooks();
         loop {
@@ -320,7 +323,7 @@ impl State {
         row.extent()
     }
 
-    /// Whether the pages at `more`, behind a run of an extent, are free and of the same extent.
+    /// Whether the pages at `more`, behind a run of an extent, are free and in the same extent.
     pub(super) fn is_free_in_extent(
         &mut self,
         region: &'static Region,
@@ -338,8 +341,7 @@ impl State {
         free
     }
 
-    /// Chunks that are committed and vacant come into the page heap's sets. What they hold is zero,
-    /// or not known.
+    /// Adds committed vacant chunks to the page heap's sets. Their contents are zero or unknown.
     fn admit(&mut self, row: Row, zeroed: bool) {
         for chunk in row.chunks() {
             if !zeroed {
@@ -350,7 +352,7 @@ impl State {
         self.readmit(row);
     }
 
-    /// The same, with what is known of their pages.
+    /// Adds chunks to the sets again, with the recorded state of their pages.
     fn readmit(&mut self, row: Row) {
         for chunk in row.chunks() {
             chunk.away.set(false);
@@ -360,12 +362,12 @@ impl State {
         }
     }
 
-    /// Decommitted chunks can be asked for again.
+    /// Makes decommitted chunks available to be committed again.
     fn keep_decommitted(&mut self, row: Row) {
         row.chunks().for_each(|c| c.away.set(false));
     }
 
-    /// Takes chunks into the caller's hands.
+    /// Takes chunks away, for the caller's use.
     fn take_away(&mut self, row: Row) {
         for chunk in row.chunks() {
             chunk.away.set(true);
@@ -376,7 +378,7 @@ impl State {
         }
     }
 
-    /// The memory behind the chunks is gone.
+    /// Records that the memory behind the chunks is gone.
     fn forget_contents(&mut self, row: Row) {
         let (mut dirty, mut muzzy) = (0, 0);
         for chunk in row.chunks() {
@@ -397,7 +399,7 @@ impl State {
         }
     }
 
-    /// The chunks, which are away, are no more.
+    /// Removes chunks that are away, and no longer exist, from the page heap.
     fn lose(&mut self, row: Row) {
         self.forget_contents(row);
         let decommitted = row.chunks().filter(|c| !c.committed.get()).count();
@@ -406,7 +408,7 @@ impl State {
         self.pool.lose_lent(row.region, row.len());
     }
 
-    /// A row of vacant chunks of one extent that all hold no memory and can be committed, now away.
+    /// A row of vacant, decommitted chunks in one extent that can be committed again; now away.
     fn take_decommitted(&mut self, n: usize, align: usize) -> Option<Row> {
         let fits = |c: &Chunk| !c.committed.get() && !c.away.get();
         let row = self.pool.lent().find_map(|region| {
@@ -421,8 +423,8 @@ impl State {
         Some(row)
     }
 
-    /// A row of vacant chunks that hold memory, more than may stay, and that the hooks have not
-    /// been asked about in this round; now away.
+    /// A row of vacant chunks, with more memory than may stay, that the hooks were not yet offered
+    /// in this round; now away.
     fn pick_vacant(&mut self, limit: usize, muzzy: bool, round: u32) -> Option<Row> {
         let there = if muzzy {
             self.totals.muzzy
@@ -457,7 +459,7 @@ impl State {
         let mut row = row;
         let due: usize = row.chunks().map(kind).sum();
         if due > excess {
-            // A part of it is enough.
+            // A part of the row is enough.
             let chunks = excess.div_ceil(CHUNK_PAGES).min(row.len());
             row.first = row.end - chunks;
         }
@@ -465,7 +467,7 @@ impl State {
         Some(row)
     }
 
-    /// The extents before and from chunk `at` on, if both are vacant, here and alike; now away.
+    /// The extents before and from chunk `at`, if both are vacant, present and alike; now away.
     fn take_neighbours(&mut self, region: &'static Region, at: usize) -> Option<(Row, Row)> {
         let of = |i: usize| {
             let (first, end) = region.extent_of(i);
@@ -489,7 +491,7 @@ impl State {
         Some((a, b))
     }
 
-    /// Any extent, all of which is vacant; now away.
+    /// Any extent, all of which must be vacant; now away.
     fn pick_any_extent(&mut self) -> Option<Row> {
         let row = self.pool.lent().find_map(|region| {
             let here = |&i: &usize| !region.chunk(i).away.get();
@@ -503,7 +505,7 @@ impl State {
     }
 }
 
-/// The first of `n` neighbouring chunks of one extent that all fit, at a multiple of `align` bytes.
+/// The first of `n` adjacent chunks of one extent that all fit, at a multiple of `align` bytes.
 pub(super) fn find_row(
     region: &Region,
     n: usize,

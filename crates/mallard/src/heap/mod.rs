@@ -2,25 +2,25 @@
 //!
 //! - `state` is what the lock guards: it takes runs from chunks and gives them back. A request of
 //!   less than a chunk takes the lowest sufficient run of the fullest chunk that has one
-//!   (`filler`), else a vacant chunk (`pool`); a larger one takes neighbouring vacant chunks, and
-//!   the rest of the last of them serves smaller requests.
-//! - A run freed becomes dirty pages of its chunk. Dirty pages go back to the system along a curve
-//!   (`decay`), in an order that `victims` chooses, with system calls of `purge`, outside the lock.
-//!   `advice` makes the calls.
-//! - `surplus` has most of a heap that is torn down go back though nobody looks at the clock.
-//! - `watch` tells the thread that sleeps until there is something to return, and the one that
-//!   frees more than may stay.
-//! - `huge_pages` decides which chunks ask for huge pages, by how fast the heap grows (`pace`) and
-//!   by what owners of long runs write to (`touch`) among others; `moves` brings those of vacant
-//!   chunks to a long run.
-//! - There can be several page heaps (`heaps`), each with chunks of its own: one for every node of
-//!   memory where a machine has several (`nodes`), one for each arena made by hand (`apart`). One
-//!   of a node that has no memory left takes from another; one of an arena may take from functions
-//!   of the program's instead of the reservation (`hooks`, `lent`).
+//!   (`filler`), or else a vacant chunk (`pool`); a larger one takes adjacent vacant chunks, and
+//!   the rest of the last chunk serves smaller requests.
+//! - A freed run becomes dirty pages of its chunk. Dirty pages return to the system along a decay
+//!   curve (`decay`), in an order that `victims` chooses. `purge` runs the rounds, with system
+//!   calls outside the lock; `advice` makes those calls.
+//! - `surplus` returns most of a heap that the program is tearing down, without waiting for decay.
+//! - `watch` wakes the background thread when there is something to return, and notices when a
+//!   thread frees more than the cap allows.
+//! - `huge_pages` decides which chunks ask for huge pages, considering among other things how fast
+//!   the heap grows (`pace`) and how much of their long runs programs write to (`touch`). `moves`
+//!   moves the huge pages of vacant chunks to a long run.
+//! - There can be several page heaps (`heaps`), each with its own chunks: one for every NUMA node
+//!   of the machine (`nodes`), and one for each manually created arena (`apart`). A node's heap
+//!   that runs out of memory takes from another one; an arena's heap may take memory from extent
+//!   hooks of the program instead of the reservation (`hooks`, `lent`).
 //!
-//! All state of a page heap is behind one lock. The records of its chunks are touched only under
-//! it. This floor knows nothing of classes and blocks: who asks for a run describes its pages in
-//! the region's maps.
+//! One lock guards all state of a page heap. The records of its chunks are touched only under it.
+//! This layer knows nothing of size classes and blocks: the caller that requests a run describes
+//! its pages in the region's maps.
 
 pub mod advice;
 mod apart;
@@ -65,28 +65,28 @@ use state::State;
 use victims::Batches;
 pub use watch::{BELL, Cap};
 
-/// Consecutive pages that are the holder's.
+/// Consecutive allocated pages.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     pub addr: usize,
     /// Whether every byte is known to be zero.
     pub zeroed: bool,
-    /// Whether each of its small pages is still to be brought by a page fault of its own.
+    /// Whether each of its small pages will still take a page fault of its own.
     pub bare: bool,
 }
 
-/// What the memory behind free pages is.
+/// The state of the memory behind free pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Backing {
     /// Old contents.
     Dirty,
-    /// Old contents or zeros, as the system pleases.
+    /// Old contents or zeros: the system may take the memory at any time.
     Muzzy,
-    /// None: reads as zeros.
+    /// No memory: reads as zeros.
     Clean,
 }
 
-/// What the heap holds, in pages, and what it has done.
+/// The pages that the heap holds, and its purging so far.
 #[derive(Clone, Copy, Debug)]
 pub struct Totals {
     pub used: usize,
@@ -94,15 +94,15 @@ pub struct Totals {
     pub muzzy: usize,
     /// Committed address space.
     pub committed: usize,
-    /// What was done to dirty pages, and to muzzy ones.
+    /// Purging of dirty pages, and of muzzy ones.
     pub dirty_purged: Purged,
     pub muzzy_purged: Purged,
 }
 
-/// Free pages that were given back or offered to the system.
+/// Free pages that were returned or offered to the system.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Purged {
-    /// Times that there were any.
+    /// Rounds that had pages to purge.
     pub sweeps: u64,
     /// System calls for them.
     pub advices: u64,
@@ -147,33 +147,33 @@ impl Totals {
     }
 }
 
-/// What the first region is to reserve, 0 for the default: an option.
+/// Bytes that a region reserves, 0 for none: the option `reserve`.
 static RESERVE: AtomicUsize = AtomicUsize::new(0);
-/// Whether addresses stay committed when their memory goes back: an option.
+/// Whether addresses stay committed when their memory is returned: the option `retain`.
 static RETAIN: AtomicBool = AtomicBool::new(true);
 
 /// A page heap.
 #[repr(C)]
 pub struct PageHeap {
     id: HeapId,
-    /// Whether freed pages go back at once, so that `free` need not ask for the time.
+    /// Whether freed pages are returned at once, so that `free` need not read the clock.
     at_once: AtomicBool,
-    /// Whether a run was ever given back: before that there is nothing for time to do.
+    /// Whether a run was ever freed: before that there is nothing to decay.
     ever_freed: AtomicBool,
-    /// Whether it serves one arena alone, made by hand.
+    /// Whether it serves a single, manually created arena.
     apart: bool,
-    /// Rounds of purging so far.
+    /// Number of the last purge round.
     rounds: AtomicU32,
-    /// All bits of the bytes from which on a block's memory goes back when it is freed, turned: 0
-    /// is for none.
+    /// Complement of the block size, in bytes, from which memory is returned as soon as the block
+    /// is freed; 0 means no block does so.
     not_oversize: AtomicUsize,
     lending: Lending,
-    /// Last of what small programs touch: it begins with that.
+    /// The last field that small programs touch, and they touch only its beginning.
     state: Mutex<State>,
-    /// Held by the thread that purges, outside all other locks; where hooks have lent memory a flag
-    /// is instead ([`PageHeap::hold`]).
+    /// Held by the thread that purges, and taken before `state`. Once hooks have lent memory, a
+    /// flag takes its place ([`PageHeap::hold`]).
     purging: Mutex<()>,
-    /// The refresh of the statistics that it was told in last.
+    /// The statistics refresh that last visited this heap.
     told: AtomicU32,
     batches: Batches,
 }
@@ -195,17 +195,17 @@ impl PageHeap {
         }
     }
 
-    /// Whether the run is of this page heap.
+    /// Whether the address belongs to this page heap.
     pub fn owns(&self, addr: usize) -> bool {
         Region::find(addr).is_some_and(|r| r.chunk_of(addr).heap() == self.id)
     }
 
-    /// Whether this refresh of the statistics comes to it for the first time.
+    /// Whether this is the first visit to this heap in the given statistics refresh.
     pub fn is_untold(&self, refresh: u32) -> bool {
         self.told.swap(refresh, Ordering::Relaxed) != refresh
     }
 
-    /// Sets the cap on dirty pages, in effect from the next pages freed on.
+    /// Sets the cap on dirty pages, in effect from the next free on.
     fn set_cap(&self, cap: Cap) {
         self.state.lock().watch.set_cap(cap);
     }
@@ -222,8 +222,8 @@ impl PageHeap {
 
     /// Sets one decay time or both.
     pub fn set_decay_of(&self, dirty_ms: Option<i64>, muzzy_ms: Option<i64>) {
-        // Where nothing is unused the time matters to nobody, and it is not asked for under the
-        // lock.
+        // The clock is read outside the lock, and only if there are unused pages for which it
+        // matters.
         let mut now = 0;
         let (mut s, dirty, muzzy) = loop {
             let s = self.state.lock();
@@ -242,7 +242,7 @@ impl PageHeap {
             s.muzzy.set_time(ms, now, muzzy);
         }
         drop(s);
-        // Who sleeps does so by the old times.
+        // The background thread may be sleeping by the old times.
         BELL.ring();
     }
 
@@ -252,7 +252,7 @@ impl PageHeap {
         (s.dirty.time_ms(), s.muzzy.time_ms())
     }
 
-    /// The bytes from which on the memory of a block goes back when it is freed.
+    /// The block size, in bytes, from which memory is returned as soon as the block is freed.
     pub fn oversize(&self) -> usize {
         !self.not_oversize.load(Ordering::Relaxed)
     }
@@ -261,8 +261,8 @@ impl PageHeap {
         self.not_oversize.store(!bytes, Ordering::Relaxed);
     }
 
-    /// Takes a run back without the memory behind it, unless pages are to stay for ever, or a hook
-    /// would have to be asked.
+    /// Frees a run after returning its memory to the system. The run is freed as dirty if dirty
+    /// pages never decay, if hooks may have lent the memory, or if the system refuses.
     pub fn free_at_once(&self, addr: usize, pages: usize) {
         let stays = self.decay_times().0 < 0 || self.lending.is_on();
         match !stays && advice::clear(addr, pages * PAGE) {
@@ -271,7 +271,7 @@ impl PageHeap {
         }
     }
 
-    /// Where the pages are counted that are in use.
+    /// Address of the count of pages in use.
     pub fn used_at(&self) -> *mut usize {
         &raw mut self.state.lock().totals.used
     }
@@ -282,15 +282,15 @@ impl PageHeap {
         self.alloc_for(pages, pages, align)
     }
 
-    /// A run of `pages` pages at a multiple of `align` bytes (at least a page, a power of two), of
-    /// which only the first `wanted` are known to be of use. None when the system gives no memory
-    /// or no addresses.
+    /// Allocates `pages` pages at a multiple of `align` bytes (a power of two, at least a page).
+    /// Only the first `wanted` pages are known to be needed. Returns `None` when the system gives
+    /// no memory or no addresses.
     pub fn alloc_for(&self, pages: usize, wanted: usize, align: usize) -> Option<Run> {
         self.alloc_one(pages, wanted, align, false)
     }
 
-    /// The same for one to whom old contents are as good as zeros: memory that was freed elsewhere
-    /// is brought to where the run has none ([`moves`]).
+    /// Like [`PageHeap::alloc_for`], for callers that do not need zeros: where the run has no
+    /// memory, memory that was freed elsewhere is moved to it ([`moves`]).
     pub fn alloc_brought(&self, pages: usize, wanted: usize, align: usize) -> Option<Run> {
         self.alloc_one(pages, wanted, align, true)
     }
@@ -300,10 +300,11 @@ impl PageHeap {
         self.alloc_alike(pages, wanted, align, &mut 1, bring && pages >= CHUNK_PAGES)
     }
 
-    /// A run of `pages` pages, all of use, and others like it right behind it, where they are free
-    /// and of such memory as it is: `count` is the most that there may be, and tells how many there
-    /// are. Where there are threads, one that begins a chunk stays alone: another thread would
-    /// touch the next while the chunk's huge page is still to come. None as above.
+    /// Allocates a run of `pages` pages, all of them needed, and equal runs right behind it while
+    /// these are free and have the same kind of memory. `count` is the largest number of runs on
+    /// entry, and the actual number on return. In a process with threads, a run that begins a chunk
+    /// comes alone: another thread would touch the next run before the chunk's huge page is there.
+    /// Returns `None` as [`PageHeap::alloc_for`] does.
     pub fn alloc_row(&self, pages: usize, align: usize, count: &mut usize) -> Option<Run> {
         debug_assert!((pages * PAGE).is_multiple_of(align));
         self.alloc_alike(pages, pages, align, count, false)
@@ -327,7 +328,7 @@ impl PageHeap {
         let mut run = s.alloc_for(pages, wanted, align);
         let most = core::mem::replace(count, 1);
         let more = s.totals.used + s.totals.dirty > held;
-        // Where it matters is where chunks are begun: slabs fill one bit by bit.
+        // Growth is checked only when a chunk is begun: slabs fill a chunk bit by bit.
         let begun = run.filter(|run| more && s.begins_chunk(run.addr, pages));
         if let Some(run) = &run
             && most > 1
@@ -352,8 +353,8 @@ impl PageHeap {
         run.or_else(|| self.alloc_elsewhere(pages, align))
     }
 
-    /// A run for which this page heap has no room: of another one, or from hooks. Those that serve
-    /// one arena alone neither give to others nor take from them.
+    /// Allocates from another page heap, or from hooks, because this heap has no room. A heap that
+    /// serves a single arena shares with no other heap.
     #[cold]
     fn alloc_elsewhere(&self, pages: usize, align: usize) -> Option<Run> {
         if self.apart {
@@ -366,12 +367,12 @@ impl PageHeap {
             .find_map(|heap| heap.state.lock().alloc(pages, align))
     }
 
-    /// Takes a run of this page heap back.
+    /// Frees a run of this page heap.
     fn free(&self, addr: usize, pages: usize) {
         self.free_as(addr, pages, Backing::Dirty);
     }
 
-    /// Takes back a run whose memory is no longer there, or is old contents.
+    /// Frees a run whose pages have the given backing.
     fn free_as(&self, addr: usize, pages: usize, backing: Backing) {
         if mappings::are_many() {
             return self.free_where_many(addr, pages, backing);
@@ -391,7 +392,7 @@ impl PageHeap {
         self.freed(s);
     }
 
-    /// Takes many runs back under one lock.
+    /// Frees many runs under one lock.
     fn free_many(&self, runs: impl Iterator<Item = (usize, usize)>) {
         let mut s = self.state.lock();
         for (addr, pages) in runs {
@@ -405,7 +406,7 @@ impl PageHeap {
         self.freed(s);
     }
 
-    /// Pages became free: tells who is to hear at once.
+    /// Called when pages became free: answers the alarm, if any, and purges if decay is immediate.
     fn freed(&self, mut s: Guard<'_, State>) {
         let totals = s.totals;
         let alarm = s.watch.look(totals.dirty, totals.used);
@@ -430,17 +431,18 @@ impl PageHeap {
         }
     }
 
-    /// Calls `f` for the runs of free pages of one kind inside a chunk: their kind, their length,
-    /// and how many alike there are. The lock is held for 64 chunks at a time.
+    /// Calls `f` for the runs of free pages inside each chunk, with their kind, their length and
+    /// how many runs this stands for. The lock is held for 64 chunks at a time.
     pub fn each_free_run(&self, mut f: impl FnMut(Backing, usize, usize)) {
-        // Not while a hook has some of them in its hands.
+        // Lent regions are left out while a hook may have some of their chunks.
         let hold = self.lending.is_on().then(|| self.hold(false)).flatten();
         let lent = hold.map(|hold| (self.state.lock().pool.lent(), hold));
         let (lent, _hold) = lent.unzip();
         for region in Region::all().chain(lent.into_iter().flatten()) {
             for slice in region.slices_of(self.id) {
                 let state = self.state.lock();
-                // Most of a heap that has shrunk: its records need not be touched.
+                // Vacant chunks without memory are most of a heap that has shrunk: their records
+                // stay untouched.
                 let empty = region.vacant(self.id).members(slice.number)
                     & !region.resident(self.id).members(slice.number);
                 let known = if state.pool.is_whole() { empty } else { 0 };
@@ -461,7 +463,7 @@ impl PageHeap {
         self.purging.raw()
     }
 
-    /// The lock of all else, for `fork`.
+    /// The lock of the state, for `fork`.
     pub fn lock(&self) -> &RawLock {
         self.state.raw()
     }

@@ -1,20 +1,20 @@
-//! Memory that was freed and does not fit, moved to where it is needed.
+//! Moves freed memory to where it is needed.
 //!
-//! A long run takes neighbouring chunks, and what was freed may be as much but lie elsewhere. The
-//! heap then took addresses that have no memory, had huge pages cleared for them, and gave as many
-//! back because they were too many. Now each whole chunk of the run that has no memory gets the
-//! pages of a vacant one that has, by `mremap`, which changes an entry of the page table and copies
-//! nothing. The source keeps its addresses, without memory.
+//! A long run takes adjacent chunks, but freed memory may lie elsewhere. Without moves, the heap
+//! would take addresses without memory, have huge pages cleared for them, and return as many others
+//! because it holds too many. Instead, each whole chunk of the run that has no memory gets the
+//! pages of a vacant chunk that has some, by `mremap`, which changes an entry of the page table and
+//! copies nothing. The source keeps its addresses, without memory.
 //!
-//! What is moved holds old contents, and decays no more: it is for callers to whom these are as
-//! good as zeros, and goes to what they asked for, not to the rest of its class. Neighbours that
-//! are moved together are one mapping of their own from then on; where there are many of these
-//! (`sys::mappings`), nothing is moved. Who moves holds the right to purge, so that a fork finds
-//! nothing on its way; where somebody else holds it, nothing is moved. Page heaps that serve one
-//! arena alone, and memory that hooks lent, do not take part.
+//! Moved memory holds old contents and no longer decays: it is for callers that do not need zeros,
+//! and goes to the pages that they asked for, not to the rest of the size class. Adjacent chunks
+//! that are moved together form a mapping of their own; if there are many such mappings
+//! (`sys::mappings`), nothing is moved. The moving thread holds the right to purge, so that a fork
+//! finds no memory in transit; if another thread holds that right, nothing is moved. Page heaps
+//! that serve a single arena, and memory that hooks lent, do not take part.
 //!
-//! Blocks that grow are moved as well ([`Heaps::move_block`]): what is one mapping in one call,
-//! which makes it longer, too.
+//! Growing blocks are moved as well ([`Heaps::move_block`]): a block that is a single mapping moves
+//! in one call, which also lengthens it.
 
 use super::borders::{self, Row, look};
 use super::huge_pages::{self, Outlook};
@@ -26,15 +26,15 @@ use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::sys::mappings;
 use crate::sys::mem::{self, Moved};
 
-/// Chunks moved for one run at most; of a longer one that many are a small part.
+/// The most chunks moved for one run; for a longer run the gain would be a small part.
 const AT_ONCE: usize = 16;
-/// Vacant chunks that are looked at for one run.
+/// Vacant chunks that are examined for one run.
 const LOOKS: usize = 256;
-/// A chunk's memory is moved if it has so many pages at least.
+/// A chunk's memory is moved if it has at least this many pages.
 pub(super) const WORTH: usize = CHUNK_PAGES * 3 / 4;
 
-/// What is to be moved for one run: from which chunk to which, from the highest of both down, so
-/// that neighbours stay neighbours. The sources are allocated meanwhile, so that nobody else has
+/// The moves for one run: pairs of source and destination, from the highest of both down, so that
+/// neighbours stay neighbours. The sources are allocated meanwhile, so that no other thread takes
 /// them.
 struct Plan {
     pairs: [Option<(&'static Chunk, &'static Chunk)>; AT_ONCE],
@@ -45,7 +45,7 @@ impl Plan {
         *self.pairs.get(i)?
     }
 
-    /// How many pairs from the `i`-th on are neighbours on either side and may be one mapping.
+    /// How many pairs from the `i`-th on are adjacent on both sides and may be one mapping.
     #[inline(never)]
     fn row(&self, i: usize) -> usize {
         let mut n = 0;
@@ -65,8 +65,8 @@ impl Plan {
         n
     }
 
-    /// Makes the moves, each row in a call; tells how many pairs were moved, and what became of the
-    /// next.
+    /// Makes the moves, one call for each row; returns how many pairs were moved, and the result of
+    /// the next one.
     fn carry_out(&self) -> (usize, Moved) {
         let (mut done, mut room) = (0, mappings::room_for_few());
         while room >= 2 {
@@ -84,21 +84,21 @@ impl Plan {
     }
 }
 
-/// Whether a vacant chunk's memory may go elsewhere: that of a huge page, nearly all of it, and not
-/// locked as far as is known.
+/// Whether a vacant chunk's memory may be moved: it is nearly all of a huge page, and not known to
+/// be locked.
 fn may_move(chunk: &Chunk) -> bool {
     let is_free = !chunk.stays.get() && chunk.refused.get() == 0;
     is_free && chunk.is_whole() && chunk.dirty.count() >= WORTH
 }
 
-/// Whether a chunk of a run may be moved to: it is to have a huge page, or small ones because it is
-/// the end of a block of which less than half was asked for: memory that is there already costs it
-/// nothing.
+/// Whether memory may be moved to a chunk of a run: the chunk is to have a huge page, or it has
+/// small pages because it ends a block of which less than half was asked for; memory that is
+/// already there adds no cost.
 fn may_be_moved_to(chunk: &Chunk) -> bool {
     chunk.bare.get() && (chunk.is_whole() || chunk.kept_broken.get())
 }
 
-/// A chunk got the memory of another, and with it the other's mapping.
+/// Records that `to` got the memory of `from`, and with it the mapping.
 #[inline(never)]
 fn moved(from: &Chunk, to: &Chunk) {
     to.broken.set(from.broken.get());
@@ -107,15 +107,15 @@ fn moved(from: &Chunk, to: &Chunk) {
     Row::of_one(to).become_one(shift(from, to.addr()), from.apart.get(), huge);
 }
 
-/// What the mapping of a chunk is shifted by after a move.
+/// The shift of a chunk's mapping after a move to `to`.
 fn shift(from: &Chunk, to: usize) -> i32 {
     let way = (from.addr() as isize - to as isize) / CHUNK as isize;
     from.shift.get() + way as i32
 }
 
 impl State {
-    /// Pairs whole chunks of a run, of which `wanted` pages were asked for, with vacant ones, those
-    /// nearest the heap's end first; as many as are found.
+    /// Pairs whole chunks of a run, of which `wanted` pages were asked for, with as many vacant
+    /// chunks as are found, those nearest the end of the heap first.
     fn plan_moves(&mut self, run: &Run, pages: usize, wanted: usize) -> Plan {
         let mut plan = Plan {
             pairs: [None; AT_ONCE],
@@ -157,8 +157,8 @@ impl State {
 }
 
 impl PageHeap {
-    /// Brings memory of vacant chunks to a run that was just taken, where it has none. The run is
-    /// lost where its addresses may be somebody else's afterwards.
+    /// Moves memory of vacant chunks to a run that was just allocated, where it has none. The run
+    /// becomes `None` if its addresses may belong to another mapping afterwards.
     #[cold]
     #[inline(never)]
     pub(super) fn move_in(&self, run: &mut Option<Run>, pages: usize, wanted: usize) {
@@ -187,8 +187,8 @@ impl PageHeap {
                 Backing::Dirty
             };
             if failed.contains(&i) {
-                // Perhaps it is several mappings. The other may be a new one, of which nothing was
-                // asked.
+                // The source may be several mappings. The destination may be a fresh one, without
+                // advice.
                 from.stays.set(true);
                 borders::set_huge(to, false);
             }
@@ -206,8 +206,8 @@ impl PageHeap {
 }
 
 impl Heaps {
-    /// Moves whole chunks of a block to the beginning of a run of `wide` bytes, whole chunks too.
-    /// Tells how many bytes were moved, and what became of the rest. With [`Moved::Yes`] and
+    /// Moves a block of whole chunks to the beginning of a run of `wide` bytes, also whole chunks.
+    /// Returns how many bytes were moved, and what became of the rest. With [`Moved::Yes`] and
     /// [`Moved::Torn`] all were moved, in one call, and the rest of the run reads as zeros.
     #[cold]
     #[inline(never)]
@@ -237,7 +237,7 @@ impl Heaps {
             Moved::Lost => return (0, how),
             Moved::No => {}
         }
-        // It is several mappings, and becomes as many at its new place.
+        // The block is several mappings, and stays that many at its new place.
         let mut moved = 0;
         while moved < bytes && !mappings::are_many() {
             how = mem::move_pages(from + moved, CHUNK, to + moved);
@@ -257,7 +257,7 @@ impl Heaps {
 }
 
 impl PageHeap {
-    /// Fresh memory without advice is in the place of the row, whose chunks had the same.
+    /// Records that the row, whose chunks were alike, was replaced by fresh memory without advice.
     #[inline(never)]
     fn have_fresh(&self, row: Row) {
         let _state = self.state.lock();
@@ -266,8 +266,8 @@ impl PageHeap {
         row.advise();
     }
 
-    /// Asks for huge pages in all chunks if they are asked for in any; tells whether they may be
-    /// one mapping.
+    /// Asks for huge pages in all chunks if any has them; returns whether the chunks may be one
+    /// mapping.
     fn have_alike(&self, row: Row) -> bool {
         let _state = self.state.lock();
         let any = (0..row.len).any(|i| row.at(i).huge.get());
@@ -279,11 +279,12 @@ impl PageHeap {
         row.is_one()
     }
 
-    /// The new chunks have got the mapping of the old ones, which is as long as the new row now.
+    /// Records that the new chunks have the mapping of the old ones, which is now as long as the
+    /// new row.
     fn have_moved(&self, old: Row, new: Row) {
         let _state = self.state.lock();
         let (from, to) = (old.at(0), new.at(0).addr());
-        // A block that was short had small pages; this one would have huge ones.
+        // A short block had small pages, but one as long as this is to have huge ones.
         let is_to_have = !from.huge.get() && new.at(new.len - 1).huge.get();
         let huge = from.huge.get() || is_to_have && mem::want_huge_pages(to, new.bytes());
         new.become_one(shift(from, to), from.apart.get(), Some(huge));
@@ -306,7 +307,7 @@ mod tests {
     use crate::testing::alone;
     use std::vec::Vec;
 
-    /// Whether the system moves pages at all: Linux 5.7.
+    /// Whether the system can move pages: Linux 5.7.
     fn can_move() -> bool {
         let at = mem::map_aligned(2 * CHUNK, CHUNK).expect("there is memory");
         let moved = mem::move_pages(at, CHUNK, at + CHUNK);
@@ -314,9 +315,9 @@ mod tests {
         matches!(moved, Moved::Yes)
     }
 
-    /// Writes a word into each page; reads what they hold.
+    /// Writes a word into each page.
     fn write(at: usize, pages: usize, word: usize) {
-        // SAFETY: the pages are held by the test.
+        // SAFETY: the test holds the pages.
         (0..pages).for_each(|i| unsafe { ((at + i * PAGE) as *mut usize).write(word) });
     }
 
@@ -330,9 +331,9 @@ mod tests {
         (0..chunks).map(|i| resident(at + i * CHUNK, CHUNK)).sum()
     }
 
-    /// A page heap in which runs of three chunks, each written, lie between others of one, and what
-    /// is free and dirty: all of the former. None where the system has no huge pages or does not
-    /// move any.
+    /// A page heap in which written runs of three chunks lie between others of one chunk, and the
+    /// free, dirty memory: all of the former. `None` where the system has no huge pages or does not
+    /// move them.
     fn scattered() -> Option<(&'static PageHeap, [usize; 3], [usize; 3])> {
         let heap = grown().filter(|_| can_move())?;
         let take = |chunks: usize| {
@@ -347,7 +348,7 @@ mod tests {
         Some((heap, freed, kept))
     }
 
-    /// Frees the runs and those of one chunk that were kept, and returns all memory.
+    /// Frees the runs and the one-chunk runs that were kept, and returns all memory.
     fn give_up(heap: &PageHeap, runs: &[(usize, usize)], kept: [usize; 3]) {
         let kept = kept.map(|at| (at, CHUNK_PAGES));
         heap.free_many(runs.iter().copied().chain(kept));
@@ -374,7 +375,7 @@ mod tests {
             moved.iter().all(|word| freed.contains(word)),
             "and as it was"
         );
-        // One chunk of those that lent has its memory still; the others are as new.
+        // One source chunk still has its memory; the others are as new.
         let held: usize = freed.iter().map(|&at| memory(at, 3)).sum();
         assert_eq!(held, CHUNK_PAGES);
         for at in kept {
@@ -402,12 +403,12 @@ mod tests {
         let Some((heap, freed, kept)) = scattered() else {
             return;
         };
-        // Two mappings each.
+        // Makes each of them two mappings.
         for at in freed
             .iter()
             .flat_map(|&at| [at, at + CHUNK, at + 2 * CHUNK])
         {
-            // SAFETY: advice alone, for dumps, on memory of the test's.
+            // SAFETY: advice about dumps only, on memory of the test.
             unsafe { libc::madvise(at as *mut _, CHUNK / 2, libc::MADV_DONTDUMP) };
         }
         let pages = 4 * CHUNK_PAGES;

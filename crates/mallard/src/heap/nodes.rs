@@ -1,39 +1,39 @@
-//! A page heap for every node of memory, where threads run on several.
+//! A page heap for every NUMA node, where threads run on several.
 //!
-//! Nobody asks before the process has a second thread. From then on each thread asks where it runs
-//! as it begins, which takes no system call. The first page heap is that of the node on which the
-//! process's first thread began; each other node gets one when its first thread begins. On a
-//! machine with one node nobody ever comes from another, and every thread uses the first page heap.
+//! The node is not looked up before the process has a second thread. From then on each thread looks
+//! up its node as it begins, which takes no system call. The first page heap belongs to the node on
+//! which the process's first thread began; each other node gets a page heap when its first thread
+//! begins. On a machine with one node, every thread uses the first page heap.
 //!
 //! The memory itself comes from the node of the thread that touches it first, by the kernel's own
-//! policy or by the one that the process was given (`numactl`). It is not asked for (`mbind`):
-//! sandboxes end processes for that.
+//! policy or by the one that the process was given (`numactl`). It is not requested with `mbind`,
+//! because sandboxes kill processes for that.
 
 use super::PageHeap;
 use super::heaps::{self, FIRST};
 use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use crate::sys::numa;
 
-/// Whether there was a second thread, so that somebody has asked.
+/// Whether there was a second thread, so that nodes are looked up.
 static KNOWN: AtomicBool = AtomicBool::new(false);
-/// Whether threads have come from several nodes.
+/// Whether threads have begun on several nodes.
 static SEVERAL: AtomicBool = AtomicBool::new(false);
 /// The node of the first page heap.
 static FIRST_NODE: AtomicUsize = AtomicUsize::new(0);
 
-/// The page heaps of other nodes; null for those of which no thread has come.
+/// The page heaps of the other nodes; null for nodes on which no thread has begun.
 static HEAPS: [AtomicPtr<PageHeap>; numa::MOST] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; numa::MOST];
 
-/// The process's first thread begins.
+/// Records the node of the process's first thread.
 pub fn begin() {
     if let Some(node) = numa::here() {
         FIRST_NODE.store(node, Ordering::Relaxed);
     }
 }
 
-/// The page heap of the node that the calling thread runs on; none while all threads are of one
-/// node. The caller holds no lock from that of the making of page heaps on.
+/// The page heap of the calling thread's node; `None` while all threads are on one node. The caller
+/// holds neither the lock under which page heaps are made nor any later in the lock order.
 pub fn here() -> Option<&'static PageHeap> {
     KNOWN.store(true, Ordering::Relaxed);
     let first = FIRST_NODE.load(Ordering::Relaxed);
@@ -43,17 +43,17 @@ pub fn here() -> Option<&'static PageHeap> {
     }
 }
 
-/// Whether there was a second thread, so that somebody has asked.
+/// Whether there was a second thread, so that nodes are looked up.
 pub fn are_known() -> bool {
     KNOWN.load(Ordering::Relaxed)
 }
 
-/// Whether threads have come from several nodes.
+/// Whether threads have begun on several nodes.
 pub fn are_several() -> bool {
     SEVERAL.load(Ordering::Relaxed)
 }
 
-/// The page heap of a node that is not that of the first. The first where memory is out.
+/// The page heap of another node than the first; the first page heap if memory is exhausted.
 #[cold]
 #[inline(never)]
 fn of_other(node: usize) -> &'static PageHeap {
@@ -76,7 +76,7 @@ fn make(node: usize) -> Option<&'static PageHeap> {
     Some(heap)
 }
 
-/// Forgets the machine, for tests of another.
+/// Forgets the machine, so that a test can pretend to run on another.
 #[cfg(test)]
 pub fn forget() {
     KNOWN.store(false, Ordering::Relaxed);

@@ -1,25 +1,26 @@
 //! How fast a page heap grows.
 //!
-//! The first chunks of a process have small pages, so that a small program is small (`huge_pages`).
-//! Its 512 page faults are half a millisecond to one for each chunk, whether a program takes a
-//! second to fill it or does nothing else. So a heap that is past being small and fills its chunks
-//! about as fast as the faults let it is given huge pages early: there they are most of the time,
-//! and what the last of them may hold in vain is a small part of a heap that has come so far so
-//! soon. One that takes long to fill a chunk goes on with small pages for longer: their faults are
-//! lost in that time.
+//! The first chunks of a process have small pages, so that a small program stays small
+//! (`huge_pages`). The 512 page faults of each such chunk take half a millisecond to one, whether
+//! the program takes a second to fill it or does nothing else. So a heap that is past being small
+//! and fills its chunks about as fast as faults allow gets huge pages early: faults take most of
+//! its time, and what its last huge page may waste is little in a heap that grew so far so soon. A
+//! heap that takes long to fill a chunk keeps small pages for longer: there the time of the faults
+//! does not matter.
 
 use crate::space::chunk::CHUNK_PAGES;
 use crate::sys::atomic::{AtomicU32, Ordering};
 
-/// Pages that a heap holds that is not small any more: four chunks, but for what is free in them.
+/// Pages of a heap that is no longer small: four chunks, less what is free in them.
 const LEAST: usize = 4 * CHUNK_PAGES - CHUNK_PAGES / 2;
-/// Nobody asks for the time before a heap holds so many.
+/// The clock is not read before a heap holds this many pages.
 pub const TIMED: usize = CHUNK_PAGES / 2;
-/// A chunk that was filled in less time than this was filled fast: in microseconds.
+/// A chunk filled in less time than this was filled fast, in microseconds.
 const FAST: u32 = 2_000;
-/// So many together, because a block of several begins them in one moment.
+/// Looks at this many chunks together, because one block of several begins them at the same moment.
 const LOOKS: usize = 3;
-/// The last chunk was filled slowly if it took longer: faults are less than a twentieth of that.
+/// The last chunk was filled slowly if it took longer, in microseconds: faults are less than a
+/// twentieth of that.
 const SLOW: u32 = 20_000;
 
 /// How fast the chunks of a heap are filled.
@@ -30,10 +31,10 @@ pub enum Speed {
     Fast,
 }
 
-/// When the last chunks without memory were begun, in the process.
+/// When the last chunks without memory were begun, in the whole process.
 pub struct Pace {
-    /// The last first; 0 before there were as many. Where two page heaps grow at the same time one
-    /// of them may be lost.
+    /// Latest first; 0 where there were fewer. If two page heaps grow at the same time, an entry
+    /// may be lost.
     begun: [AtomicU32; LOOKS],
 }
 
@@ -51,8 +52,8 @@ impl Pace {
         (self.begun.iter()).for_each(|begun| begun.store(0, Ordering::Relaxed));
     }
 
-    /// A chunk is begun, at this time, in a heap that holds so many pages: how fast those before
-    /// were filled.
+    /// Records that a chunk is begun at the time `now`, in a heap that holds `held` pages; returns
+    /// how fast the chunks before it were filled.
     pub fn see(&self, held: usize, now: u32) -> Speed {
         let last = self.begun[0].load(Ordering::Relaxed);
         let first = self.begun.iter().fold(now, |time, begun| {
@@ -75,8 +76,8 @@ mod tests {
     use super::Speed::{Fast, Slow, Usual};
     use super::*;
 
-    /// What is said of each chunk of a heap that begins one after so many microseconds, and fills
-    /// it.
+    /// The speed seen at each chunk of a heap that begins one after each of these numbers of
+    /// microseconds, and fills it.
     fn said(between: &[u32]) -> std::vec::Vec<Speed> {
         let (pace, mut now) = (Pace::new(), 1_000_000);
         let mut begin = |(i, &micros): (usize, &u32)| {

@@ -1,12 +1,13 @@
-//! Vacant chunks: found, made, and put together into long runs.
+//! Vacant chunks: finding them, adding new ones, and joining them into long runs.
 //!
-//! Every region knows, for every page heap, the set of its chunks that hold no allocated page, and
-//! of those the ones that hold memory. A single chunk is taken from the latter first (memory that
-//! is already there costs no page fault), lowest address first; a row of chunks where it fits
-//! first. When there is none, the heap grows behind its last chunk of a region or claims a slice of
-//! one, or another region is made. Addresses stay committed when their memory goes back, unless the
-//! option `retain` is off: then vacant chunks are given up whole, and committed anew when they are
-//! needed. A [`Pool`] is the part of a page heap that does this, under the page heap's lock.
+//! Every region keeps, for every page heap, the set of its chunks without allocated pages, and the
+//! subset of those that hold memory. A single chunk is taken from the subset first (memory that is
+//! there costs no page fault), lowest address first; a row of chunks is taken at the first place
+//! where it fits. If there is none, the heap grows behind its last chunk of a region, claims a
+//! slice of one, or another region is made. Addresses stay committed when their memory is returned,
+//! unless the option `retain` is off: then vacant chunks are decommitted whole, and committed again
+//! when they are needed. A [`Pool`] is the part of a page heap that does this, under the page
+//! heap's lock.
 
 use super::borders::{self, Row};
 use super::huge_pages;
@@ -16,15 +17,15 @@ use crate::space::region::{self, ChunkSet, End, Growing, HeapId, Region};
 use crate::sys::mappings;
 use crate::sys::mem::{self, Step};
 
-/// The heap is mapped in steps within these bounds, in chunks: half of what it is as long as it is
-/// small, then as much as it is, because each step has to wait until no thread is in a page fault,
-/// which with huge pages takes long, and keeps all others from beginning one meanwhile. No more
-/// than is needed where the process locks its memory.
+/// The heap is mapped in steps within these bounds, in chunks: by half of its size while it is
+/// small, then by its whole size. Each step has to wait until no thread is in a page fault, which
+/// takes long with huge pages, and keeps new faults from beginning meanwhile, so steps should be
+/// few. Where the process locks its memory, only what is needed is mapped.
 const SMALL: usize = 8;
 const LEAST_STEP: usize = 2;
 const LARGEST_STEP: usize = 256;
-/// What is mapped first, in pages: enough for a small program. And what is mapped together of a
-/// chunk that cannot be mapped whole.
+/// Pages mapped first, enough for a small program; and pages mapped together in a chunk that cannot
+/// be mapped whole.
 const FIRST_PAGES: usize = 64;
 const PIECE: usize = 16;
 
@@ -32,11 +33,11 @@ pub struct Pool {
     heap: HeapId,
     /// Chunks of the heap.
     chunks: usize,
-    /// Vacant ones of them that are given up.
+    /// Vacant chunks that are decommitted.
     decommitted: usize,
-    /// One more than the most bytes to grow by at a time, so that 0 is no limit.
+    /// One more than the most bytes to grow by at a time, so that 0 means no limit.
     beyond_growth: usize,
-    /// The regions that hooks lent, in a list.
+    /// The head of the list of regions that hooks lent.
     lent: Option<&'static Region>,
 }
 
@@ -51,7 +52,7 @@ impl Pool {
         }
     }
 
-    /// Says which page heap it is of, before its first use.
+    /// Sets the number of the page heap, before first use.
     pub fn set_heap(&mut self, heap: HeapId) {
         self.heap = heap;
     }
@@ -60,8 +61,8 @@ impl Pool {
         self.beyond_growth.wrapping_sub(1)
     }
 
-    /// Limits how much the heap grows by at a time, where not more is needed; by a chunk at any
-    /// rate.
+    /// Limits how much the heap grows by at a time, unless a request needs more. It always grows by
+    /// at least a chunk.
     pub fn set_growth_limit(&mut self, bytes: usize) {
         self.beyond_growth = bytes.wrapping_add(1);
     }
@@ -71,18 +72,18 @@ impl Pool {
         core::iter::successors(self.lent, |region| region.next_lent())
     }
 
-    /// All regions that chunks of the heap lie in.
+    /// All regions that may hold chunks of the heap.
     pub fn regions(&self) -> impl Iterator<Item = &'static Region> + use<> {
         Region::all().chain(self.lent())
     }
 
-    /// A region of so many chunks has been lent.
+    /// Adds a lent region of `chunks` chunks.
     pub fn add_lent(&mut self, region: &'static Region, chunks: usize) {
         region.set_next_lent(self.lent.replace(region));
         self.chunks += chunks;
     }
 
-    /// Chunks of a lent region, which nobody refers to, have been given back.
+    /// Removes chunks of a lent region that were given back; nothing may refer to them.
     pub fn lose_lent(&mut self, region: &'static Region, chunks: usize) {
         self.chunks -= chunks;
         if !region.lose(chunks) {
@@ -96,11 +97,12 @@ impl Pool {
             Some(before) => before.set_next_lent(next),
             None => self.lent = next,
         }
-        // SAFETY: no chunk of it is left, so nothing refers to it but the list, which it has left.
+        // SAFETY: no chunk of it is left, so only the list referred to it, and it was removed from
+        // that.
         unsafe { region.forsake() };
     }
 
-    /// Vacant chunks became decommitted, or are so no more.
+    /// Counts vacant chunks that were decommitted (`more`), or no longer are.
     pub fn count_decommitted(&mut self, chunks: usize, more: bool) {
         if more {
             self.decommitted += chunks;
@@ -109,7 +111,7 @@ impl Pool {
         }
     }
 
-    /// Chunks to grow by, where there is room for more than is needed.
+    /// Chunks to grow by, if there is room for more than is needed.
     fn step(&self) -> usize {
         self.within_bounds(match self.chunks {
             SMALL.. if huge_pages::may_stride() => self.chunks,
@@ -118,7 +120,7 @@ impl Pool {
         })
     }
 
-    /// Chunks to have hooks lend, which may cost them more than addresses.
+    /// Chunks to ask hooks for, which may pay for them with more than addresses.
     pub fn step_of_lent(&self) -> usize {
         self.within_bounds(self.chunks / 2)
     }
@@ -128,7 +130,7 @@ impl Pool {
             .min((self.growth_limit() / CHUNK).max(1))
     }
 
-    /// The page heap that this is a part of.
+    /// The page heap that this pool belongs to.
     pub fn heap(&self) -> HeapId {
         self.heap
     }
@@ -143,8 +145,9 @@ impl Pool {
         self.decommitted == 0
     }
 
-    /// Neighbouring vacant chunks, now the caller's, the first at a multiple of `align` bytes. The
-    /// heap grows if need be, by at most what the option `reserve` says, or not at all.
+    /// Takes adjacent vacant chunks for the caller, the first at a multiple of `align` bytes. If
+    /// need be the heap grows, reserving as the option `reserve` says, or not at all if `reserve`
+    /// is `None`.
     pub fn take(
         &mut self,
         n: usize,
@@ -159,8 +162,8 @@ impl Pool {
         self.recommit(first, n).then_some(first)
     }
 
-    /// Makes sure that neighbouring vacant chunks can be touched, but for a part of the last one
-    /// that is not mapped; false when the system has no memory.
+    /// Makes adjacent vacant chunks accessible, except a part of the last one that is not mapped;
+    /// false when the system has no memory.
     pub fn recommit(&mut self, first: &'static Chunk, n: usize) -> bool {
         let region = first.region();
         let i = region.index_of(first);
@@ -183,7 +186,7 @@ impl Pool {
         done
     }
 
-    /// Gives up the vacant chunks that hold no memory, down to their addresses' being usable.
+    /// Decommits the vacant chunks that hold no memory.
     pub fn decommit_vacant(&mut self) {
         for region in Region::all() {
             let (vacant, resident) = self.sets(region);
@@ -214,7 +217,7 @@ impl Pool {
         (region.vacant(self.heap), region.resident(self.heap))
     }
 
-    /// Files a chunk whose last page was freed.
+    /// Files a chunk whose last allocated page was freed.
     pub fn file(&self, chunk: &'static Chunk) {
         let (vacant, resident) = self.sets(chunk.region());
         let i = chunk.region().index_of(chunk);
@@ -233,7 +236,7 @@ impl Pool {
         resident.remove(i);
     }
 
-    // The code of a small program has no part in this, nor in what else is kept apart below.
+    // Out of line, as is everything below that small programs never run.
     #[cold]
     #[inline(never)]
     fn find(&self, n: usize, align: usize) -> Option<&'static Chunk> {
@@ -249,7 +252,7 @@ impl Pool {
         self.first_of(|region| region.resident(self.heap))
     }
 
-    /// The first chunk of such a set, over all regions.
+    /// The lowest chunk of a set, over all regions.
     fn first_of(&self, set: impl Fn(&Region) -> ChunkSet<'_>) -> Option<&'static Chunk> {
         let first = |region: &'static Region| Some(region.chunk(set(region).first()?));
         self.regions().find_map(first)
@@ -297,7 +300,7 @@ impl Pool {
         }
     }
 
-    // Apart: few programs have a second region.
+    // Out of line: few programs have a second region.
     #[cold]
     #[inline(never)]
     fn grow_elsewhere(
@@ -317,9 +320,9 @@ impl Pool {
         })
     }
 
-    /// Has a region grow that there is, where one has the room. If the system then has no memory
-    /// for it, it has none elsewhere either; where the addresses are somebody else's, that region
-    /// has no such room any more.
+    /// Grows within an existing region that has room. If the system then has no memory, there is
+    /// none elsewhere either. If another mapping holds the addresses, that region's room is gone,
+    /// and the next one is tried.
     fn grow_in_place(
         &mut self,
         growing: &Growing,
@@ -336,7 +339,8 @@ impl Pool {
         }
     }
 
-    /// A region with an end at which so many chunks can be committed, and where the first would be.
+    /// A region with an end where `n` chunks can be committed, and where the first of them would
+    /// be.
     fn room_for(&self, n: usize, align: usize) -> Option<(&'static Region, usize, End)> {
         Region::all().rev().find_map(|region| {
             let ends = region.ends(self.heap).into_iter().flatten();
@@ -347,15 +351,15 @@ impl Pool {
         })
     }
 
-    /// Where a row of chunks would begin that reaches over the end, using the vacant ones before
-    /// it.
+    /// Where a row of chunks that reaches over the end would begin, including the vacant chunks
+    /// before it.
     fn start_at(&self, region: &Region, end: End, align: usize) -> usize {
         let vacant = region.vacant(self.heap).before(end.at);
         aligned(region, end.at - vacant, align)
     }
 
-    /// Commits at least the chunks from a row's end up to the chunk `upto`, where these are this
-    /// heap's to commit.
+    /// Commits at least the chunks from a row's end up to the chunk `upto`, if this heap may commit
+    /// them.
     #[cold]
     #[inline(never)]
     pub fn extend(&mut self, region: &'static Region, end: usize, upto: usize) -> Option<()> {
@@ -368,8 +372,8 @@ impl Pool {
         (self.commit(&growing, region, end, missing) == Step::Done).then_some(())
     }
 
-    /// Commits at least `least` chunks, for which there is room; they are vacant and clean. Of the
-    /// last one that may be a part.
+    /// Commits at least `least` chunks, for which there must be room; they are vacant and clean.
+    /// The last one may be mapped only in part.
     fn commit(
         &mut self,
         growing: &Growing,
@@ -397,7 +401,7 @@ impl Pool {
         Step::Done
     }
 
-    /// Maps a chunk up to one of its pages, or all of it.
+    /// Maps a chunk up to page `page`, or all of it.
     pub fn map_rest(&mut self, chunk: &'static Chunk, page: usize) -> Step {
         let growing = region::growing();
         let region = chunk.region();
@@ -411,7 +415,7 @@ impl Pool {
     }
 }
 
-/// As few chunks as serve, or all but most of the last of them.
+/// Grows by as few chunks as serve, or by all but most of the last of them.
 #[cold]
 #[inline(never)]
 fn retry(least: usize, grow: impl Fn(usize, bool) -> Step) -> (Step, usize) {
@@ -424,7 +428,7 @@ fn retry(least: usize, grow: impl Fn(usize, bool) -> Step) -> (Step, usize) {
     (step, pages)
 }
 
-/// The first chunk index at or after `i` that stands at a multiple of `align`.
+/// The first chunk index at or after `i` whose address is a multiple of `align`.
 fn aligned(region: &Region, i: usize, align: usize) -> usize {
     if align <= CHUNK {
         return i;
@@ -433,7 +437,7 @@ fn aligned(region: &Region, i: usize, align: usize) -> usize {
     ((heap + i * CHUNK).next_multiple_of(align) - heap) / CHUNK
 }
 
-/// How many chunks are to be committed at an end for `n` chunks from `start` on.
+/// How many chunks must be committed at an end for `n` chunks from `start` on.
 fn missing(start: usize, n: usize, end: End) -> Option<usize> {
     start.checked_add(n)?.checked_sub(end.at)
 }

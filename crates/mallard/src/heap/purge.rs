@@ -1,12 +1,11 @@
 //! Returning free pages to the system.
 //!
-//! What goes is chosen under the lock (`victims`), and the pages chosen are marked
-//! allocated for the time that the system calls take, which happen outside the lock; then they are
-//! freed again, as clean or muzzy.
+//! `victims` chooses the pages under the lock and marks them allocated for the duration of the
+//! system calls, which happen outside the lock; then they are freed again, as clean or muzzy.
 //!
-//! Who purges when: any thread at its slow events ([`PageHeap::tick`]), or, where there is a
-//! background thread, that one alone ([`PageHeap::attend`]); and whoever frees more than the cap
-//! allows.
+//! Any thread purges at its slow events ([`PageHeap::tick`]) or, if there is a background thread,
+//! only that one does ([`PageHeap::attend`]); in addition, a thread that frees more than the cap
+//! allows purges at once.
 
 use super::advice::{self, Range};
 use super::decay::Due;
@@ -21,7 +20,7 @@ use crate::sys::atomic::Ordering;
 use crate::sys::lock::Guard;
 use crate::sys::{mappings, time};
 
-/// Pages tried at once where a larger range was refused: a multiple of any system's page.
+/// Pages tried together after a larger range was refused: a multiple of any system's page.
 const PIECE: usize = 64;
 
 /// The right to return memory of a page heap.
@@ -32,8 +31,7 @@ pub(super) enum Hold<'a> {
 }
 
 impl PageHeap {
-    /// Looks at the clock, and returns what is due, unless another thread has the heap in its
-    /// hands.
+    /// Reads the clock, and returns what is due, unless another thread holds the heap's lock.
     pub(super) fn tick(&self) {
         if self.ever_freed.load(Ordering::Relaxed) {
             self.return_due();
@@ -55,9 +53,9 @@ impl PageHeap {
         }
     }
 
-    /// Returns what is due, for the thread that does so in the others' stead. Tells when it is to
-    /// look again; none when there is nothing to wait for. It is rung for when that changes: the
-    /// bell must be ready.
+    /// Returns what is due, on behalf of the other threads. Returns the time of the next look, or
+    /// `None` when there is nothing to wait for. The bell rings when that changes, so the caller
+    /// must have readied the bell.
     pub fn attend(&self) -> Option<u64> {
         self.purge_due_at(time::now_ms_exact());
         let near = |s: &mut State| s.watch.near(s.totals.dirty, s.totals.used);
@@ -81,7 +79,7 @@ impl PageHeap {
         next
     }
 
-    /// Does what freed pages were found to ask for.
+    /// Answers an alarm that freeing pages raised.
     #[cold]
     pub(super) fn answer(&self, alarm: Alarm) {
         if alarm.rouse {
@@ -92,16 +90,16 @@ impl PageHeap {
         }
     }
 
-    /// The right to return memory: a lock, or, where hooks have lent some, a flag, because nobody
-    /// holds a lock in a hook. With `wait`, of the lock and of the flag, unless the thread is in a
-    /// hook itself.
+    /// The right to return memory: a lock or, once hooks have lent memory, a flag, because no lock
+    /// is held in a hook. With `wait`, waits for either of them, unless the thread is inside a hook
+    /// itself.
     pub(super) fn hold(&self, wait: bool) -> Option<Hold<'_>> {
         if !self.lending.is_on() {
             let guard = match wait {
                 true => Some(self.purging.lock()),
                 false => self.purging.try_lock(),
             };
-            // Hooks may have come meanwhile.
+            // Hooks may have been set meanwhile.
             if !self.lending.is_on() {
                 return guard.map(Hold::Lock);
             }
@@ -109,18 +107,19 @@ impl PageHeap {
         self.lending.busy.raise(wait).map(Hold::Flag)
     }
 
-    /// Comes down because of the cap to the limit that there is, if there is one still: once nobody
-    /// else purges, who may have done this thread's part too.
+    /// Purges down to `limit`, because of the cap. `limit` is evaluated once no other thread
+    /// purges, since that thread may have done this one's part too.
     fn make_room(&self, limit: impl FnOnce(&mut State) -> Option<usize>) {
-        // Waits for who purges already, whose pages count until they are gone: were it not to,
-        // freeing would outrun the cap. Who resets an arena frees pages while it holds the flag.
+        // Waits for a thread that already purges, whose pages count until they are gone: otherwise
+        // freeing would outrun the cap. Not with hooks: a thread that resets an arena frees pages
+        // while it holds the flag.
         let wait = !self.lending.is_on();
         let Some(mut hold) = self.hold(wait) else {
             return;
         };
         let limit = limit(&mut self.state.lock());
         if let Some(limit) = limit {
-            // The cap holds for nearly full chunks too, and what it is about is memory in use.
+            // The cap applies to nearly full chunks too, and what it is about is memory in use.
             self.purge_round(
                 &mut hold,
                 Goal::down_to(limit),
@@ -130,17 +129,17 @@ impl PageHeap {
         }
     }
 
-    /// Comes down towards a limit, in whole chunks, because the heap grows past them.
+    /// Purges whole chunks towards `limit`, because the heap grows past them.
     #[cold]
     pub(super) fn shed(&self, limit: usize) {
-        // Who purges already does this thread's part too.
+        // A thread that already purges does this thread's part too.
         if let Some(mut hold) = self.hold(false) {
             let goal = Goal::down_to(limit);
             self.purge_round(&mut hold, goal, Step::DirtyToClean, Spare::PARTLY_USED);
         }
     }
 
-    /// Looks at the clock, and returns what is due.
+    /// Reads the clock, and returns what is due.
     pub fn purge_due(&self) {
         self.purge_due_at(time::now_ms());
     }
@@ -173,20 +172,20 @@ impl PageHeap {
             limit: due.limit,
             most: due.pages,
         };
-        // Who purges already does this thread's part too.
+        // A thread that already purges does this thread's part too.
         if let Some(mut hold) = self.hold(false) {
             self.purge_round(&mut hold, goal, step, spare);
         }
     }
 
-    /// Returns all free memory now, also the few free pages of nearly full chunks. Tells whether
-    /// anything was returned.
+    /// Returns all free memory now, including the few free pages of nearly full chunks; the result
+    /// is whether there was any.
     pub fn purge_all(&self) -> bool {
         self.hold(true)
             .is_some_and(|mut hold| self.purge_held(&mut hold))
     }
 
-    /// The same for who may return memory already.
+    /// Like [`PageHeap::purge_all`], for a caller that already holds the right to return memory.
     pub(super) fn purge_held(&self, hold: &mut Hold) -> bool {
         let all = Goal::down_to(0);
         let dirty = self.purge_round(hold, all, Step::DirtyToClean, Spare::NONE);
@@ -229,7 +228,7 @@ impl PageHeap {
         any
     }
 
-    /// Chunks of a batch that went back join their neighbours.
+    /// Rejoins the chunks of a batch that were returned with their neighbours.
     #[cold]
     fn rejoin_batch(&self, batch: &Batch) {
         let mut s = self.state.lock();
@@ -238,12 +237,12 @@ impl PageHeap {
         }
     }
 
-    /// Makes the system calls for a batch, then frees its pages; tells whether any went back.
+    /// Makes the system calls for a batch, then frees its pages; returns whether any went back.
     #[inline(never)]
     fn advise(&self, batch: &Batch, step: Step, round: u32) -> bool {
         let mut backings = [None; BATCH];
         let calls = advice::take(&batch.ranges[..batch.len], step.is_lazy(), &mut backings);
-        // Pages of these chunks are marked allocated, so that none becomes vacant meanwhile.
+        // Pages of these chunks are marked allocated, so none of them becomes vacant meanwhile.
         let broken = || batch.broken.iter().take(batch.len + 1).flatten();
         broken().for_each(|chunk| huge_pages::keep_broken(chunk));
         let mut s = self.state.lock();
@@ -256,7 +255,7 @@ impl PageHeap {
             }
         }
         drop(s);
-        // A locked page spoils its range: try again in pieces.
+        // A single locked page makes the system refuse the whole range: try again in pieces.
         let mut any = backings[..batch.len].iter().any(Option::is_some);
         let refused = batch.ranges().zip(&backings);
         for ((range, kind), _) in refused.filter(|r| r.1.is_none()) {
@@ -278,7 +277,7 @@ impl PageHeap {
 }
 
 impl PageHeap {
-    /// As [`PageHeap::advise`], by the hooks that lent the pages.
+    /// Like [`PageHeap::advise`], through the hooks that lent the pages.
     #[cold]
     fn purge_lent(&self, batch: &Batch, step: Step, round: u32) -> bool {
         let hooks = self.lending.hooks();
@@ -303,7 +302,7 @@ impl PageHeap {
     }
 }
 
-/// A range that was refused, in pieces.
+/// Cuts a range that was refused into pieces.
 fn pieces(range: Range) -> impl Iterator<Item = Range> {
     (0..range.pages).step_by(PIECE).map(move |at| Range {
         addr: range.addr + at * PAGE,
@@ -311,7 +310,7 @@ fn pieces(range: Range) -> impl Iterator<Item = Range> {
     })
 }
 
-/// What is to be returned of each kind of pages.
+/// The pages that are due, of each kind.
 struct AllDue {
     dirty: Option<Due>,
     muzzy: Option<Due>,
@@ -320,8 +319,8 @@ struct AllDue {
 }
 
 impl State {
-    /// Frees pages that were chosen, so many of which are of the kind that is purged. Chunks with
-    /// pages that the system refused to take are left alone for the rest of the round.
+    /// Frees chosen pages, `kind` of which are of the kind that is purged. Chunks with pages that
+    /// the system refused to take are left alone for the rest of the round.
     fn give_purged(
         &mut self,
         range: &Range,
@@ -345,7 +344,7 @@ impl State {
         });
     }
 
-    /// The counts of a kind of pages.
+    /// The counts for the kind of page that the step purges.
     fn purged(&mut self, step: Step) -> &mut Purged {
         match step {
             Step::MuzzyToClean => &mut self.totals.muzzy_purged,
@@ -353,8 +352,8 @@ impl State {
         }
     }
 
-    /// How many dirty pages may stay of a heap that is torn down, if there are too many and memory
-    /// decays at all.
+    /// How many dirty pages may stay in a heap that is being torn down, if there are too many and
+    /// memory decays at all.
     fn surplus(&mut self, now: u64) -> Option<usize> {
         let left = (self.surplus).look(now, self.totals.used, self.totals.dirty);
         left.filter(|_| self.dirty.time_ms() > 0)
@@ -390,11 +389,10 @@ mod tests {
         resident(chunk.addr(), CHUNK_PAGES * PAGE) * mem::os_page()
     }
 
-    /// The first part of a chunk that begins with it and now has a huge page; none where the system
-    /// gives none.
+    /// A run that begins a chunk, which now has a huge page; `None` where the system gives none.
     fn begun(heap: &PageHeap) -> Option<(usize, &'static Chunk)> {
         let run = heap.alloc(PART, PAGE).expect("vacant").addr;
-        // SAFETY: the run is held.
+        // SAFETY: the test holds the run.
         unsafe { *(run as *mut u8) = 1 };
         let chunk = chunk_of(run);
         let is_huge = resident_of(chunk) == CHUNK_PAGES * PAGE;
@@ -454,8 +452,8 @@ mod tests {
         heap.purge_all();
     }
 
-    /// Else a page that is due would take along all that a busy program frees while the system is
-    /// at work.
+    /// Otherwise a page that is due would take along everything that a busy program frees while the
+    /// system call runs.
     #[test]
     fn what_is_freed_after_a_round_was_found_due_stays() {
         crate::testing::own_process!();
@@ -478,7 +476,7 @@ mod tests {
         assert_eq!(heap.totals().dirty, 0);
     }
 
-    /// Else freeing would outrun the cap for as long as the system is at work.
+    /// Otherwise freeing would outrun the cap for as long as the system call runs.
     #[test]
     fn who_frees_more_than_the_cap_waits_for_what_is_on_its_way_back() {
         crate::testing::own_process!();
@@ -508,7 +506,7 @@ mod tests {
             while heap.totals().dirty == 0 {
                 thread::yield_now();
             }
-            // Time to go on, for one that does not wait.
+            // Gives a thread that does not wait the time to go on.
             thread::sleep(Duration::from_millis(20));
             is_gone.store(true, Ordering::Release);
             let batch = heap.batches.of(&mut hold);

@@ -1,11 +1,11 @@
-//! Free runs that reach over the borders of chunks.
+//! Free runs that reach across the borders of chunks.
 //!
-//! A block of a megabyte or three leaves the rest of its last chunk free, and many such rests are
-//! more than the blocks that would fit into one: the rest of one chunk and the head of the next,
-//! with vacant chunks between them, are one run of pages all the same. They are looked for chunk by
-//! chunk, which is little beside what such a block costs to be touched, among the first
-//! [`LOOKED_AT`] of the heap, and the first by address is taken, for the reasons that
-//! [`super::filler`] gives. The page heap asks here, under its lock, before it breaks or commits a
+//! A block of one to three megabytes leaves the rest of its last chunk free, and many such rests
+//! add up to more than the blocks that fit into a single one. But the rest of one chunk and the
+//! head of the next, with vacant chunks between them, form one run of pages too. The search goes
+//! chunk by chunk, which costs little compared with touching such a block, through the first
+//! [`LOOKED_AT`] chunks of the heap, and takes the first run by address, for the reasons given in
+//! [`super::filler`]. The page heap calls this under its lock, before it breaks up or commits a
 //! chunk.
 
 use super::pool::Pool;
@@ -13,15 +13,16 @@ use crate::class::PAGE;
 use crate::space::chunk::CHUNK_PAGES;
 use crate::space::{HeapId, Region};
 
-/// The shortest run that is worth the look, in pages, and the first that is not: longer blocks
-/// begin at a chunk, where all of their memory can be huge pages and be moved by remapping.
+/// The shortest run, in pages, that is searched for, and the first length that is not: longer
+/// blocks begin at a chunk, where all of their memory can be huge pages and can be moved by
+/// remapping.
 pub const LEAST: usize = 64;
 pub const MOST: usize = 2 * CHUNK_PAGES;
-/// Chunks that are looked at, at the lowest addresses; their last group in whole.
+/// Chunks that are examined, at the lowest addresses; the last group is examined whole.
 const LOOKED_AT: usize = 128;
 
-/// The address of the first free run of this heap that has `pages` pages at least and begins or
-/// ends at the border of a chunk or reaches over it.
+/// The address of the first free run of this heap that has at least `pages` pages and touches or
+/// crosses a border of a chunk.
 #[cold]
 #[inline(never)]
 pub fn find(pool: &Pool, pages: usize) -> Option<usize> {
@@ -40,7 +41,7 @@ fn find_lent(pool: &Pool, pages: usize) -> Option<usize> {
     lent.find_map(|region| first_in::<true>(region, pool.heap(), pages))
 }
 
-/// The first run of a region; of one that hooks lent, within one extent.
+/// The first run in a region; in a lent region, within one extent.
 fn first_in<const LENT: bool>(
     region: &'static Region,
     heap: HeapId,

@@ -1,12 +1,12 @@
 //! What the lock of a page heap guards, and how runs are taken from chunks and given back to them.
 //!
-//! A run of less than a chunk comes from the fullest chunk that has the room ([`super::filler`]), a
-//! longer one from a row of free pages over the borders of chunks ([`super::rows`]) or from
-//! neighbouring vacant chunks ([`super::pool`]). Here a page is allocated or free, nothing else:
-//! [`super::PageHeap`] locks, [`super::purge`] returns what is free.
+//! A run of less than a chunk comes from the fullest chunk that has room ([`super::filler`]); a
+//! longer one comes from a row of free pages across chunk borders ([`super::rows`]) or from
+//! adjacent vacant chunks ([`super::pool`]). In this module a page is either allocated or free:
+//! [`super::PageHeap`] takes the lock, and [`super::purge`] returns free pages.
 //!
-//! Invariants: the totals are the sums over the chunks, and every chunk is filed where its pages
-//! say, or set aside for the thread that has just begun it ([`super::aside`]).
+//! Invariants: the totals are the sums over the chunks, and every chunk is filed according to its
+//! pages, or set aside for the thread that has just begun it ([`super::aside`]).
 
 use super::aside::Aside;
 use super::decay::Decay;
@@ -28,15 +28,15 @@ use crate::sys::{time, tls};
 
 /// All that the lock of a page heap guards.
 ///
-/// In this order: what small programs do not touch comes last, the lists of chunks that are rather
-/// full among it, so that the rest of the first page heap lies on one page with the library's
+/// The field order matters: fields that small programs do not touch come last, including the lists
+/// of fuller chunks. The rest of the first page heap then shares one page with the library's
 /// variables (`layout.ld` of the library).
 #[repr(C)]
 pub struct State {
     pub pool: Pool,
     pub totals: Totals,
     pub watch: Watch,
-    /// Whether the heap does not grow by itself, but by what hooks give.
+    /// Whether the heap grows only by what hooks provide.
     pub is_fixed: bool,
     pub aside: Aside,
     pub dirty: Decay,
@@ -46,31 +46,32 @@ pub struct State {
     pub surplus: Surplus,
 }
 
-// So much of a page has room beside the library's other variables.
+// The page has this much room beside the library's other variables.
 const _: () = assert!(core::mem::offset_of!(State, filler) + Filler::TOUCHED <= 1792);
 
 // SAFETY: the chunk records that the lists refer to live for ever and are touched under the lock
 // that holds this state, by whichever thread has it.
 unsafe impl Send for State {}
 
-/// The largest alignment that runs have by themselves where they can.
+/// The largest alignment, in bytes, that the heap gives a run unasked.
 pub const NATURAL_MAX: usize = 64 * 1024;
 
-/// A gap of one part in so many is more than a huge page is worth. Blocks of a class are up to a
-/// fifth longer than what is wanted, wherever they begin, and of such the heap makes nothing.
+/// Huge pages do not pay if one part in `GAP` of a run's stride is unused. For runs without a large
+/// alignment the limit is `GAP_OF_CLASS`, because rounding up to a size class alone leaves up to a
+/// fifth unused.
 const GAP: usize = 8;
 const GAP_OF_CLASS: usize = 4;
 
-/// What a run of so many pages is aligned to, in pages, where its chunk has such a place: the
-/// largest power of two that divides its length, as the regions of slabs are. So an aligned request
-/// most often finds what it needs among the cached blocks of its class. Not at the price of another
-/// chunk: that took a fifth more memory where vectors grow.
+/// The alignment, in pages, of a run of this length if its chunk has such a place: the largest
+/// power of two that divides the length, as for blocks in slabs. Cached blocks of the class
+/// therefore satisfy most aligned requests. No chunk is begun just for this: that took a fifth more
+/// memory where vectors grow.
 const fn natural_align(pages: usize) -> usize {
     let (natural, most) = (1 << pages.trailing_zeros(), NATURAL_MAX / PAGE);
     if natural < most { natural } else { most }
 }
 
-/// What is to be reckoned with of a chunk that is begun in a heap that holds so many pages.
+/// The outlook for a chunk that is begun now, in a heap that holds `held` pages.
 #[cold]
 #[inline(never)]
 fn outlook_of(held: usize) -> Outlook {
@@ -82,8 +83,8 @@ fn outlook_of(held: usize) -> Outlook {
 }
 
 impl State {
-    /// Of a page heap that returns at once what is free, until it is told otherwise. All zeros for
-    /// the first, which so takes no room in the library's file.
+    /// The state of a page heap that returns free pages at once until it is told otherwise. The
+    /// first heap's is all zeros, so it takes no room in the library's file.
     pub const fn new(id: HeapId) -> State {
         State {
             pool: Pool::new(id),
@@ -99,7 +100,8 @@ impl State {
         }
     }
 
-    /// Whole chunks were taken: how many dirty pages may stay, if there are too many?
+    /// Called when whole chunks were taken: returns how many dirty pages may stay, if there are too
+    /// many.
     pub fn grown(&mut self) -> Option<usize> {
         let totals = self.totals;
         let limit = self.watch.grown(totals.dirty, totals.used);
@@ -112,7 +114,7 @@ impl State {
             || Region::find(addr).is_some_and(|r| r.chunk_of(addr).used.get() as usize == pages)
     }
 
-    /// Keeps the chunk that a run begins for this thread, where its huge page is still to come.
+    /// Keeps the chunk that a run begins for this thread, if its huge page is yet to be faulted in.
     #[cold]
     #[inline(never)]
     pub fn set_aside(&mut self, addr: usize) {
@@ -128,7 +130,7 @@ impl State {
         }
     }
 
-    /// Files what was kept for this thread, or for others long enough; with `all`, all.
+    /// Files chunks kept for this thread, or kept for others long enough; with `all`, every one.
     #[cold]
     #[inline(never)]
     pub fn file_aside(&mut self, all: bool) {
@@ -155,8 +157,8 @@ impl State {
         }
     }
 
-    /// The same from what is filed.
-    // A part of its caller, near which it stands then in the library's order of code.
+    /// Like [`State::alloc_for`], but only from filed chunks.
+    // Inlined, so that it lies next to its caller in the library's code.
     #[inline(always)]
     fn alloc_filed(&mut self, pages: usize, wanted: usize, align: usize) -> Option<Run> {
         let is_short = pages < CHUNK_PAGES && align <= CHUNK;
@@ -193,8 +195,8 @@ impl State {
         })
     }
 
-    /// Maps a chunk up to one of its pages, or all of it. What somebody else has the addresses of
-    /// is in use from then on.
+    /// Maps a chunk up to page `page`, or all of it. If another mapping holds the addresses, the
+    /// unmapped pages count as used from then on.
     #[cold]
     #[inline(never)]
     pub fn map_rest(&mut self, chunk: &'static Chunk, page: usize) -> bool {
@@ -209,7 +211,7 @@ impl State {
         step == Step::Done
     }
 
-    /// Makes sure that free pages are mapped.
+    /// Maps those free pages that are not mapped yet; returns whether all are.
     #[cold]
     #[inline(never)]
     pub fn map_span(&mut self, addr: usize, pages: usize) -> bool {
@@ -221,7 +223,7 @@ impl State {
         ready
     }
 
-    /// A run of vacant chunks.
+    /// Allocates a run of vacant chunks.
     #[cold]
     #[inline(never)]
     fn alloc_chunks(
@@ -237,16 +239,16 @@ impl State {
         if self.map_span(first.addr(), pages) {
             return Some(self.take_row(first.addr(), pages, wanted, align));
         }
-        // What is another's is in use now: there may be memory elsewhere.
+        // If another mapping holds the addresses, their pages now count as used: try other chunks.
         match self.totals.used == used {
             true => None,
             false => self.alloc_for(pages, wanted, align),
         }
     }
 
-    /// A run elsewhere, where a chunk could not be mapped further: others have its addresses, which
-    /// are in use now, or the system gives no memory, and the search passes over the rest of the
-    /// chunk.
+    /// Allocates elsewhere because a chunk could not be mapped further. Either another mapping
+    /// holds the addresses, and they count as used already; or the system gives no memory, and the
+    /// search skips the rest of the chunk.
     #[cold]
     #[inline(never)]
     fn alloc_beside(
@@ -270,7 +272,7 @@ impl State {
         run
     }
 
-    /// A filed chunk with room for a run, and where in it.
+    /// Finds a filed chunk with room for a run, and the position in it.
     #[inline(always)]
     fn find_filed(&self, pages: usize, align_pages: usize) -> Option<(&'static Chunk, usize)> {
         let natural = natural_align(pages).max(align_pages);
@@ -283,7 +285,8 @@ impl State {
                     return Some((chunk, start));
                 }
             }
-            // A run of the same length may stand right; a longer one surely holds one that does.
+            // A free run of this length may be aligned by chance; a run of `longer` pages always
+            // holds one.
             let longer = pages + align_pages - 1;
             if enough == longer {
                 return None;
@@ -292,9 +295,9 @@ impl State {
         }
     }
 
-    /// Adds to a run of `pages` that was just taken others like it, right behind it in its chunk,
-    /// as far as they are free and of such memory as it is, until there are `most`; tells how many
-    /// there are.
+    /// Takes runs equal to `run`, which was just taken, right behind it in its chunk, while they
+    /// are free and have the same kind of memory, up to `most` runs in all. Returns how many there
+    /// are.
     #[cold]
     #[inline(never)]
     pub fn repeat(&mut self, run: &Run, pages: usize, most: usize) -> usize {
@@ -317,7 +320,7 @@ impl State {
         1 + more
     }
 
-    /// A run of free pages of one or several chunks.
+    /// Takes a run of free pages in one or several chunks.
     pub fn take_row(&mut self, addr: usize, pages: usize, wanted: usize, align: usize) -> Run {
         let (mut zeroed, mut left) = (true, wanted);
         let in_vain = pages <= 2 * CHUNK_PAGES && self.touch.is_in_vain();
@@ -338,7 +341,7 @@ impl State {
         Run {
             addr,
             zeroed,
-            // Nobody asks of such a run.
+            // No caller reads this for such a run.
             bare: false,
         }
     }
@@ -363,7 +366,7 @@ impl State {
         }
     }
 
-    /// Makes free pages of a chunk allocated; tells whether they are zero.
+    /// Makes free pages of a chunk allocated; returns whether they are zero.
     pub fn take(&mut self, chunk: &'static Chunk, start: usize, len: usize) -> bool {
         if chunk.is_vacant() {
             self.begin_with(chunk, len, false);
@@ -371,12 +374,12 @@ impl State {
         self.take_begun(chunk, start, len)
     }
 
-    /// A run of so many pages is about to be taken of a vacant chunk, for which a huge page is
-    /// known to be `in_vain` or not.
+    /// Begins a vacant chunk with a run of `pages` pages. `in_vain` says that a huge page is known
+    /// not to pay.
     #[inline(always)]
     fn begin_with(&mut self, chunk: &'static Chunk, pages: usize, in_vain: bool) {
-        // Where a chunk without memory is begun, no vacant one has any: what is dirty lies between
-        // pages in use.
+        // A chunk without memory is begun only when no vacant chunk has memory, so all dirty pages
+        // lie between used ones.
         let scattered = pages <= huge_pages::SHORT && self.totals.dirty * 4 > self.totals.used;
         let outlook = match scattered || in_vain {
             true => Outlook::Sparse,
@@ -385,9 +388,8 @@ impl State {
         self.begin(chunk, outlook);
     }
 
-    /// Whether huge pages are in vain for runs like this: their owners write to little of them, or,
-    /// one behind the other, they leave much between them for their alignment, where huge pages are
-    /// memory as well.
+    /// Whether huge pages do not pay for runs like this: their owners write to little of them, or
+    /// their alignment leaves large gaps between them, which huge pages would fill with memory.
     #[cold]
     #[inline(never)]
     fn is_huge_in_vain(&self, pages: usize, wanted: usize, align: usize) -> bool {
@@ -397,23 +399,22 @@ impl State {
         gap * part >= stride || pages > touch::LONG && self.touch.is_in_vain()
     }
 
-    /// A long run comes back, whose memory is there as far as its owner wrote to it.
+    /// Called when a long run is freed: samples which of its pages the owner wrote to.
     #[cold]
     #[inline(never)]
     pub fn see_touched(&mut self, addr: usize, pages: usize) {
         let Some(region) = Region::find(addr).filter(|region| !region.is_lent()) else {
             return;
         };
-        // Reading small pages that are not there is a fault for each: only where there is a doubt
-        // to be ended.
+        // Reading an absent small page costs a fault: sample those only if that could end a doubt.
         match region.chunk_of(addr).huge.get() || self.touch.is_in_vain() {
-            // SAFETY: a run of this heap, in memory of the system's.
+            // SAFETY: a run of this heap, in memory that the system mapped.
             true => unsafe { self.touch.see(addr, pages) },
             false => self.touch.pass(),
         }
     }
 
-    /// Pages of a vacant chunk are about to be taken.
+    /// Begins a vacant chunk, whose pages are about to be taken.
     pub fn begin(&mut self, chunk: &'static Chunk, outlook: Outlook) {
         self.pool.unfile(chunk);
         if chunk.is_clean() && !chunk.region().is_lent() {
@@ -428,7 +429,7 @@ impl State {
         }
     }
 
-    /// As [`State::take`], of a chunk that is in use or has been begun.
+    /// Like [`State::take`], for a chunk that is in use or has been begun.
     pub fn take_begun(&mut self, chunk: &'static Chunk, start: usize, len: usize) -> bool {
         debug_assert!(chunk.free.all_in(start, len));
         let dirty = chunk.dirty.count_in(start, len);
@@ -441,7 +442,7 @@ impl State {
         self.totals.muzzy -= muzzy;
         self.totals.used += len;
         chunk.used.set(chunk.used.get() + len as u16);
-        // Only what the longest run loses can make another the longest.
+        // Another run can be the longest only if this was.
         if run == chunk.longest.get() {
             chunk.longest.set(chunk.free.longest_run() as u16);
         }
@@ -487,7 +488,7 @@ mod tests {
     /// The rest of a chunk of which ten pages are taken.
     const REST: usize = CHUNK_PAGES - 10;
 
-    /// As if there were a second thread; puts that back at its end.
+    /// Pretends that there is a second thread; ends when dropped.
     struct Threads(bool);
 
     impl Threads {
@@ -506,8 +507,8 @@ mod tests {
         }
     }
 
-    /// A page heap as if there were a second thread, and the first ten pages of a chunk in it; none
-    /// where the system has no huge pages.
+    /// A page heap in a process that seems to have a second thread, with the first ten pages of a
+    /// chunk taken; `None` where the system has no huge pages.
     fn begun() -> Option<(&'static PageHeap, Threads, usize)> {
         let heap = grown()?;
         let threads = Threads::begin();
@@ -515,7 +516,7 @@ mod tests {
         Some((heap, threads, first))
     }
 
-    /// A run of another thread's.
+    /// Allocates a run from another thread.
     fn of_another(heap: &PageHeap, pages: usize) -> usize {
         let alloc = || heap.alloc(pages, PAGE).expect("vacant").addr;
         thread::scope(|s| s.spawn(alloc).join().expect("it has no reason to panic"))
@@ -575,7 +576,7 @@ mod tests {
         let ends = others.into_iter().map(|other| (other, 1));
         heap.free_many(ends.chain([(first, 10)]));
         heap.purge_all();
-        // And where the heap does not grow.
+        // The same holds where the heap cannot grow.
         let mut s = heap.state.lock();
         s.is_fixed = true;
         let mut runs = Vec::new();

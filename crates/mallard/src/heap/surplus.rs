@@ -1,31 +1,32 @@
-//! What goes back while a program frees nearly all that it had, and nobody else looks at the clock.
+//! Returns memory while a program frees nearly all that it had.
 //!
-//! A process of one thread gives time its due at its calls. One that tears all down and then waits
-//! calls no more, and what it freed last would stay for ever. So a heap of which next to nothing is
-//! in use any more, and less at each look, keeps some of its free memory and gives back the rest.
-//! That is a guess: a program may build up again what it tore down. Where it does so soon, the heap
-//! has learned, and keeps as much from then on.
+//! A process with one thread runs decay only at its own calls. If it tears everything down and then
+//! waits, it makes no more calls, and what it freed last would stay for ever. So a heap of which
+//! next to nothing is still in use, and less at each look, keeps some of its free memory and
+//! returns the rest. That is a guess: the program may build up again what it tore down. If it does
+//! so soon, the heap learns, and keeps as much from then on.
 
 use crate::class::PAGE;
 
-/// Pages that stay.
+/// Free pages that are kept.
 const LEFT: usize = 32 * 1024 * 1024 / PAGE;
-/// No more free pages than this are no surplus, until the heap has learned of more.
+/// Fewer free pages than this are no surplus; the heap may learn a larger number.
 const LEAST: usize = 2 * LEFT;
-/// Next to nothing is in use: one part in so many of what is free.
+/// Next to nothing is in use if it is less than one part in this many of what is free.
 const PART: usize = 12;
-/// Looks at each of which less is in use than at the one before.
+/// Consecutive looks at each of which less was in use than before.
 const FALLS: u8 = 3;
-/// A heap that holds half again of what it held within so many milliseconds would have kept it.
+/// If a heap holds half of its former size again within this many milliseconds, it should have kept
+/// the memory.
 const SOON_MS: u64 = 10_000;
 
 /// What the last looks saw.
 pub struct Surplus {
     used: usize,
     falls: u8,
-    /// Beside [`LEAST`].
+    /// Free pages to keep in addition to [`LEAST`], learned.
     more: usize,
-    /// What was held when some went back last, and when that was; 0 when it is forgotten.
+    /// The pages held when some were last returned, and the time; 0 once that is forgotten.
     held: usize,
     at: u64,
 }
@@ -41,7 +42,8 @@ impl Surplus {
         }
     }
 
-    /// So many pages are used and dirty now: how many dirty ones may stay, if there are too many?
+    /// Looks at the pages used and dirty now; returns how many dirty ones may stay, if there are
+    /// too many.
     #[inline(never)]
     pub fn look(&mut self, now: u64, used: usize, dirty: usize) -> Option<usize> {
         if self.held > 0 && used + dirty > self.held / 2 {
@@ -72,7 +74,7 @@ mod tests {
 
     const MUCH: usize = 10 * LEAST;
 
-    /// Frees all of a heap by so many looks; tells what it may keep at the last.
+    /// Frees all of a heap in that many looks; returns what it may keep at the last one.
     fn tear_down(surplus: &mut Surplus, now: u64, looks: usize) -> Option<usize> {
         assert_eq!(surplus.look(now, MUCH, 0), None);
         let used = |look| (looks - look) * MUCH / looks;

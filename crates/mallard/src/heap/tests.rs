@@ -1,5 +1,5 @@
-//! Page heaps beside a model: a list of runs, each page with a mark of its own. Two of them take
-//! turns, each with a model, so that their slices lie between one another.
+//! Page heaps checked against a model: a list of runs, in which each page carries its own mark. Two
+//! page heaps take turns, each with a model, so that their slices interleave.
 
 use super::*;
 use crate::space::chunk::CHUNK;
@@ -27,10 +27,10 @@ enum Op {
     },
     Free(usize),
     FreeMany(usize),
-    /// Returned by its holder before it is freed, as a block that was moved away is.
+    /// Freed after its memory was returned, like a block that was moved away.
     FreeClean(usize),
     Grow(usize, usize, Reach),
-    /// Frees the end of a run, as a block that shrinks does.
+    /// Frees the end of a run, like a block that shrinks.
     Shrink(usize),
     PurgeAll,
     /// The decay times, in effect at the next free.
@@ -62,13 +62,14 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The page heap beside the first.
+/// The page heap next to the first one.
 fn second() -> &'static PageHeap {
     static MADE: std::sync::OnceLock<&'static PageHeap> = std::sync::OnceLock::new();
     MADE.get_or_init(|| heaps::make(&heaps::making()).expect("there is memory"))
 }
 
-/// The runs that are held. Every page of one begins with its own address and the run's number.
+/// The runs that are held. Every page of a run begins with a mark made of its address and the run's
+/// number.
 struct Model {
     heap: &'static PageHeap,
     runs: Vec<(usize, usize, usize)>,
@@ -130,8 +131,7 @@ impl Model {
         self.runs.push((addr, pages, number));
     }
 
-    /// Runs of the heap that were just taken: this one and those like it right behind it, as many
-    /// in all.
+    /// Records runs that were just taken: `run` and equal runs right behind it, `count` in all.
     fn hold(&mut self, run: &Run, pages: usize, count: usize) {
         for addr in (run.addr..).step_by(pages * PAGE).take(count) {
             assert!(self.heap.owns(addr));
@@ -210,7 +210,7 @@ impl Model {
     }
 }
 
-/// What must hold of every chunk record of a page heap and of their sums.
+/// Checks the invariants of every chunk record of a page heap and of their sums.
 fn assert_consistent(heap: &PageHeap, held: usize) {
     let state = heap.state.lock();
     let (mut used, mut dirty, mut muzzy, mut committed) = (0, 0, 0, 0);
@@ -302,7 +302,7 @@ proptest! {
     }
 }
 
-/// A step has to wait until no thread is in a page fault.
+/// Steps should be few, because each has to wait until no thread is in a page fault.
 #[test]
 fn a_heap_grows_in_small_steps_while_it_is_small_and_then_in_few() {
     crate::testing::own_process!();
@@ -318,7 +318,7 @@ fn a_heap_grows_in_small_steps_while_it_is_small_and_then_in_few() {
             committed.push(now);
         }
     }
-    // From 32 MiB on as much again, so that virtual size stays near what is used.
+    // From 32 MiB on the heap doubles, so that virtual size stays close to what is used.
     assert!(committed.len() < 12, "{committed:?}");
     heap.free_many(runs.into_iter().map(|at| (at, CHUNK_PAGES)));
     heap.purge_all();
@@ -350,19 +350,19 @@ fn a_row_of_runs_is_as_long_as_there_is_room_of_one_kind_behind_the_first() {
         (run.expect("there is memory"), count)
     };
     let first = heap.alloc(8, PAGE).expect("there is memory");
-    // All of the chunk is mapped.
+    // Maps the whole chunk.
     let rest = heap.alloc(CHUNK_PAGES - 8, PAGE).expect("there is memory");
     heap.free_as(rest.addr, CHUNK_PAGES - 8, Backing::Clean);
     let (run, count) = row(8, 4);
     assert_eq!((run.addr, count), (first.addr + 8 * PAGE, 4));
     assert!(run.zeroed);
-    // Of these the last two are dirty now, and behind them nothing was ever touched.
+    // The last two of these become dirty, and pages behind them were never touched.
     write(run.addr, 32, 1);
     HEAP.free(run.addr + 16 * PAGE, 16);
     let (dirty, count) = row(8, 4);
     assert_eq!((dirty.addr, count), (run.addr + 16 * PAGE, 2));
     assert!(!dirty.zeroed);
-    // A gap that holds three, and what is left of the chunk.
+    // A gap that holds three, and the rest of the chunk.
     HEAP.free(first.addr, 8);
     HEAP.free(run.addr, 16);
     let (gap, count) = row(8, 9);
@@ -408,8 +408,8 @@ fn what_is_freed_decays_at_once_in_time_or_never_as_was_set() {
     crate::testing::own_process!();
     let _alone = alone();
     HEAP.purge_all();
-    // Else a chunk that a thread of another test began may become everybody's in between, and have
-    // the second run.
+    // Otherwise a chunk that another test's thread began could become available in between, and
+    // provide the second run.
     FIRST.state.lock().file_aside(true);
     let free_some = || {
         let run = FIRST.alloc(100, PAGE).unwrap();
@@ -463,7 +463,7 @@ fn no_run_reaches_over_the_border_of_two_page_heaps() {
     crate::testing::own_process!();
     let _alone = alone();
     restore();
-    // More than a slice, so that each heap's slices lie among the other's.
+    // More than a slice, so that the slices of both heaps interleave.
     let many = crate::space::region::SLICE_CHUNKS * CHUNK_PAGES * 3 / 2;
     let runs: Vec<_> = (0..6)
         .map(|i| [&FIRST, second()][i % 2])
@@ -474,7 +474,7 @@ fn no_run_reaches_over_the_border_of_two_page_heaps() {
         let all = (region.index_at(addr)..).take(many / CHUNK_PAGES);
         assert!(all.clone().all(|i| region.chunk(i).heap() == heap.id));
     }
-    // All but the first are free again: the first grows as far as its heap's chunks go.
+    // All but the first run are free again, so the first one grows as far as its heap's chunks go.
     HEAP.free_many(runs[1..].iter().map(|&(_, addr)| (addr, many)));
     let (heap, addr) = runs[0];
     let mut pages = many;
@@ -498,7 +498,7 @@ fn a_page_heap_without_memory_takes_from_another_to_which_it_goes_back() {
     let _alone = alone();
     restore();
     let before = FIRST.totals().used;
-    // What it does when the system gives it none.
+    // What the heap does when the system gives it no memory.
     let run = second().alloc_elsewhere(3, PAGE).unwrap();
     assert!(FIRST.owns(run.addr));
     assert_eq!(FIRST.totals().used, before + 3);
@@ -518,7 +518,7 @@ fn a_new_page_heap_decays_as_the_first_does() {
     restore();
 }
 
-/// What is left of a chunk beside a block of more than half of one is used for the next such block.
+/// The rest of a chunk beside a block of more than half a chunk is used for the next such block.
 #[test]
 fn blocks_of_parts_of_chunks_are_packed_over_their_borders() {
     crate::testing::own_process!();

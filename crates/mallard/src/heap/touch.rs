@@ -1,42 +1,43 @@
-//! Whether the owners of long runs write to them.
+//! Whether programs write to their long runs.
 //!
-//! A huge page is memory as a whole from the first word on that is written. A program that asks for
-//! long blocks and writes to a small part of each has all of them resident that way, many times
-//! what it uses. What nobody wrote to reads as zero: so a few pages of some of the runs that come
-//! back are looked at. Where nearly all of them are zero, again and again, chunks that long runs
-//! begin get small pages, until runs come back that were written to. No system call is needed for
-//! it, and no page is brought into memory: one that has none reads as the system's page of zeros.
+//! A huge page is resident as a whole as soon as one word of it is written. If a program asks for
+//! long blocks and writes to a small part of each, many times what it uses becomes resident. Memory
+//! that was never written reads as zero, so a few pages of some of the runs that are freed are
+//! sampled. If nearly all of them are zero, again and again, chunks that long runs begin get small
+//! pages, until runs are freed that were written to. This needs no system call and brings no page
+//! into memory: an absent page reads as the system's zero page.
 //!
-//! A program that fills its blocks with zeros is taken for one that does not write: it pays for
-//! small pages, and gains nothing. One that writes to every page in turn is recognised by the words
-//! at which programs do that: the first of the page, the one at which the block began, the last.
+//! A program that fills its blocks with zeros is mistaken for one that does not write: it pays for
+//! small pages, and gains nothing. A program that writes to every page in turn is recognised by the
+//! words that such programs write: the first of the page, the one at the same offset as the start
+//! of the block, the last.
 
 use crate::class::PAGE;
 
-/// A run of more pages is long: all slabs are shorter.
+/// A run of more pages than this is long: all slabs are shorter.
 pub const LONG: usize = 16;
-/// Pages of a run that are looked at, behind its first.
+/// Pages of a run that are sampled, after its first one.
 const LOOKED_AT: usize = 15;
-/// Of so many of them that were written to, the run was in use, and of so few it was not.
+/// The run was in use if at least `IN_USE` of them were written to, and not in use if at most
+/// `NOT_IN_USE` were.
 const IN_USE: usize = 12;
 const NOT_IN_USE: usize = 3;
-/// So many runs more that were not in use than four times those that were, and huge pages are in
-/// vain.
+/// Huge pages are in vain once the runs not in use exceed four times the runs in use by this many.
 const DOUBT: u8 = 8;
 const MOST_DOUBT: u8 = 2 * DOUBT;
 const TRUST: u8 = 4;
-/// As many long runs are looked at when they come back, and then one of so many.
+/// The first `FIRST` long runs that are freed are sampled, and then one in `EACH`.
 const FIRST: u8 = 16;
 const EACH: u8 = 128;
-/// After one that cannot be looked at so many are passed over.
+/// Runs that are passed over after one that cannot be sampled.
 const SOON: u8 = 7;
 
-/// What was seen of the long runs that came back.
+/// What was seen of the long runs that were freed.
 pub struct Touch {
     doubt: u8,
-    /// Runs that were looked at, up to the first.
+    /// Runs that were sampled, counted up to `FIRST`.
     seen: u8,
-    /// Long runs to come back until the next look.
+    /// Long runs to be freed until the next sample.
     wait: u8,
 }
 
@@ -49,12 +50,12 @@ impl Touch {
         }
     }
 
-    /// Whether huge pages for long runs are most likely in vain.
+    /// Whether huge pages for long runs most likely do not pay.
     pub fn is_in_vain(&self) -> bool {
         self.doubt >= DOUBT
     }
 
-    /// A long run comes back: whether it is the turn of this one to be looked at.
+    /// Counts a long run that is freed; returns whether to sample this one.
     #[inline]
     pub fn is_due(&mut self) -> bool {
         let is_due = self.wait == 0;
@@ -62,26 +63,25 @@ impl Touch {
         is_due
     }
 
-    /// The one whose turn it is cannot be looked at.
+    /// Called when the run to be sampled cannot be.
     pub fn pass(&mut self) {
         self.wait = SOON;
     }
 
-    /// Looks at a long run that comes back. Only of memory of the system's own, which can be read
-    /// without harm.
+    /// Samples a long run that is freed. The memory must be the system's own, which can be read
+    /// without side effects.
     ///
     /// # Safety
-    /// So many pages at the address are the heap's, and can be read.
+    /// The `pages` pages at `addr` belong to the heap, and can be read.
     pub unsafe fn see(&mut self, addr: usize, pages: usize) {
         match self.seen {
             FIRST.. => self.wait = EACH - 1,
             _ => self.seen += 1,
         }
         let is_written = |&i: &usize| {
-            // By turns even and odd ones of a run whose length is a power of two.
+            // Alternates between even and odd pages of a run whose length is a power of two.
             let page = addr + (i * pages / (LOOKED_AT + 1) + i % 2) * PAGE;
-            // SAFETY: a word of the run. Volatile, for its owner may be at fault and still write
-            // there.
+            // SAFETY: a word of the run. Volatile, because a faulty program may still write there.
             let word = |at: usize| unsafe { ((page + at) as *const usize).read_volatile() };
             [0, PAGE / 2, PAGE - size_of::<usize>()]
                 .into_iter()
@@ -101,8 +101,8 @@ mod tests {
     use super::*;
     use std::vec::Vec;
 
-    /// Has a run of 64 pages seen so many times, of which every n-th page was written to at this
-    /// offset.
+    /// Has a run of 64 pages sampled `times` times, with every `each`-th page written to at offset
+    /// `at`.
     fn see(touch: &mut Touch, times: usize, each: usize, at: usize) {
         let mut words: Vec<usize> = std::vec![0; 65 * PAGE / size_of::<usize>()];
         let run = words.as_mut_ptr().addr().next_multiple_of(PAGE);
@@ -112,7 +112,7 @@ mod tests {
             .for_each(|page| words[first + page * PAGE / size_of::<usize>()] = 1);
         for _ in 0..times {
             if touch.is_due() {
-                // SAFETY: the vector's pages.
+                // SAFETY: the pages belong to the vector.
                 unsafe { touch.see(run, 64) };
             }
         }

@@ -1,12 +1,12 @@
-//! What a purge takes: the choice among free pages, under the page heap's lock.
+//! Chooses which free pages a purge returns, under the page heap's lock.
 //!
-//! Whole vacant chunks first, from the highest address down (low ones are reused first), then the
+//! Whole vacant chunks come first, from the highest address down (low ones are reused first), then
 //! free pages of partly used chunks, the sparsest first. A chunk with huge pages that is nearly
-//! full is left alone, because breaking a huge page costs more than the little it would return,
-//! except when everything is asked for. A huge page is in memory as a whole: when it breaks, free
-//! pages of it that nobody ever asked for go with those that were freed, and of one where nothing
-//! was freed they go once the program is idle. The pages chosen are marked allocated ([`Batch`])
-//! until `purge`, which makes the system calls, frees them again.
+//! full is left alone, because breaking a huge page costs more than the little that it would
+//! return, unless everything is asked for. A huge page is resident as a whole: when it breaks, its
+//! free pages that were never allocated go together with the freed ones; if no page of it was
+//! freed, they go once the program is idle. The chosen pages are marked allocated ([`Batch`]) until
+//! `purge`, which makes the system calls, frees them again.
 
 use super::State;
 use super::advice::{self, Range};
@@ -19,47 +19,48 @@ use crate::sys::bits::Bits512;
 use crate::sys::mem;
 use core::cell::UnsafeCell;
 
-/// Ranges handled in one round.
+/// Ranges handled in one batch.
 pub(super) const BATCH: usize = advice::MOST;
 
-/// What is at stake for chunks that huge pages back.
+/// Which chunks with huge pages keep their free pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Spare {
-    /// One with more pages in use than this keeps its free ones.
+    /// A chunk with more pages in use than this keeps its free ones.
     most_used: u16,
-    /// Whether one loses its free pages of which none was ever asked for: they are in memory too.
+    /// Whether a chunk loses free pages that were never allocated: they are resident too.
     rest: bool,
 }
 
 impl Spare {
-    /// Everything is asked for.
+    /// No chunk keeps anything: everything is asked for.
     pub const NONE: Spare = Spare {
         most_used: u16::MAX,
         rest: true,
     };
-    /// All that was freed.
+    /// All freed pages go.
     pub const REST: Spare = Spare {
         rest: false,
         ..Spare::NONE
     };
-    /// Time has passed: what a nearly full chunk would return is not worth its huge page.
+    /// For pages that have decayed: what a nearly full chunk would return is not worth its huge
+    /// page.
     pub const NEARLY_FULL: Spare = Spare {
         most_used: (CHUNK_PAGES - CHUNK_PAGES / 8) as u16,
         rest: false,
     };
-    /// So much time that nothing freed is left.
+    /// For a heap that has been idle for so long that no freed page is left.
     pub const IDLE: Spare = Spare {
         rest: true,
         ..Spare::NEARLY_FULL
     };
-    /// Vacant chunks alone are to go.
+    /// Only vacant chunks go.
     pub const PARTLY_USED: Spare = Spare {
         most_used: 0,
         rest: false,
     };
 }
 
-/// What is purged, and into what.
+/// The kind of page that is purged, and what it becomes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     DirtyToMuzzy,
@@ -68,51 +69,51 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// Whether the system may take its time.
+    /// Whether the system may take the memory later.
     pub fn is_lazy(self) -> bool {
         self == Step::DirtyToMuzzy
     }
 }
 
-/// What a round comes down to.
+/// How far a round goes.
 #[derive(Clone, Copy)]
 pub(super) struct Goal {
-    /// So many pages of the kind may stay.
+    /// How many pages of the kind may stay.
     pub limit: usize,
-    /// So many go at most: what others free while the system is at work is not what the round was
-    /// begun for.
+    /// The most pages to return: pages that are freed while system calls run are not part of the
+    /// round.
     pub most: usize,
 }
 
 impl Goal {
-    /// However many go, and others free meanwhile.
+    /// Goes down to `limit`, however many pages are returned or freed meanwhile.
     pub fn down_to(limit: usize) -> Goal {
         let most = usize::MAX;
         Goal { limit, most }
     }
 }
 
-/// Pages on their way back: marked allocated meanwhile.
+/// Pages that are being returned, marked allocated meanwhile.
 pub(super) struct Batch {
     pub ranges: [Range; BATCH],
-    /// How many pages of each are of the kind that is purged.
+    /// How many pages of each range are of the kind that is purged.
     kinds: [usize; BATCH],
     pub len: usize,
-    /// The sum of these.
+    /// The sum of `kinds`.
     pub pages: usize,
-    /// Whether hooks lent them: all of them or none.
+    /// Whether hooks lent the pages: all of them or none.
     pub lent: bool,
     /// Chunks whose huge pages break by this.
     pub broken: [Option<&'static Chunk>; BATCH],
-    /// Those that ranges are to be chosen from.
+    /// Chunks that ranges are to be chosen from.
     picked: [Option<&'static Chunk>; BATCH],
 }
 
-/// A page heap's batches. They are not on the stack of the program's thread that purges, for whose
-/// taste they are too long.
+/// The batches of a page heap. They are too large for the stack of the program's thread that
+/// purges.
 pub(super) struct Batches(UnsafeCell<[Batch; 2]>);
 
-// SAFETY: each is touched by the thread alone that holds what it goes with.
+// SAFETY: only the thread that holds the matching right to purge touches a batch.
 unsafe impl Sync for Batches {}
 
 impl Batches {
@@ -120,10 +121,11 @@ impl Batches {
         Batches(UnsafeCell::new([const { Batch::new() }; 2]))
     }
 
-    /// The batch of whoever holds the right to return memory, by the lock or by the flag.
+    /// The batch that goes with this right to return memory, the lock or the flag.
     pub fn of<'a>(&'a self, hold: &'a mut Hold) -> &'a mut Batch {
         let number = matches!(hold, Hold::Flag(_)) as usize;
-        // SAFETY: the hold is exclusive among those of its kind, and is borrowed for as long.
+        // SAFETY: a hold is exclusive among those of its kind, and stays borrowed as long as the
+        // result.
         unsafe { &mut (*self.0.get())[number] }
     }
 }
@@ -145,7 +147,7 @@ impl Batch {
         self.len == BATCH
     }
 
-    /// Enters the chunk that the next range is a part of, once; there is room for one.
+    /// Records, once, the chunk that contains the next range; there is room for one more range.
     fn breaks(&mut self, chunk: &'static Chunk) {
         let before = self.broken[..self.len].iter().flatten().next_back();
         if !before.is_some_and(|&before| core::ptr::eq(before, chunk)) {
@@ -153,7 +155,7 @@ impl Batch {
         }
     }
 
-    /// Adds a range, joining it to the last when they touch; so many of its pages are of the kind.
+    /// Adds a range with `kind` pages of the kind, joining it to the last range if they touch.
     fn push(&mut self, range: Range, kind: usize) {
         self.pages += kind;
         if let Some(last) = (self.len.checked_sub(1)).filter(|_| !self.lent) {
@@ -173,16 +175,16 @@ impl Batch {
         self.len += 1;
     }
 
-    /// The ranges, each with its pages of the kind.
+    /// The ranges, each with its number of pages of the kind.
     pub fn ranges(&self) -> impl Iterator<Item = (&Range, usize)> {
-        // By reference: the arrays are long for the stack.
+        // By reference: the arrays are too large for the stack.
         (self.ranges[..self.len].iter()).zip(self.kinds.iter().copied())
     }
 }
 
 impl State {
-    /// Takes the next pages to return into the batch, none when the round is over: they count for
-    /// the cap meanwhile.
+    /// Puts the next pages to return into the batch, none when the round is over. The pages count
+    /// for the cap meanwhile.
     pub fn take_batch(
         &mut self,
         goal: Goal,
@@ -199,8 +201,7 @@ impl State {
             .set_under_way(if is_dirty { batch.pages } else { 0 });
     }
 
-    /// Chooses pages to return towards the goal, as many as fit into a batch, and marks them
-    /// allocated.
+    /// Chooses as many pages towards the goal as fit into a batch, and marks them allocated.
     #[inline(never)]
     fn choose(&mut self, goal: Goal, step: Step, spare: Spare, round: u32, batch: &mut Batch) {
         let there = if step == Step::MuzzyToClean {
@@ -214,7 +215,7 @@ impl State {
         }
         let rest = spare.rest && step == Step::DirtyToClean;
         if rest {
-            // Whoever began a chunk has touched it by now, if ever.
+            // A thread that began a chunk has touched it by now, if it ever will.
             self.file_aside(true);
         }
         let is_enough = |batch: &Batch| batch.is_full() || batch.pages >= excess && !rest;
@@ -229,7 +230,7 @@ impl State {
         if spare == Spare::PARTLY_USED {
             return;
         }
-        // Taking pages files a chunk anew: the chunks are picked before any is touched.
+        // Taking pages refiles a chunk, so the chunks are picked before any of them changes.
         let worth_it = |c: &&'static Chunk| {
             let breaks_much_for_little = c.is_whole() && c.used.get() > spare.most_used;
             let has_rest = || rest && with_rest(c, step, round).is_some_and(|all| !all.is_empty());
@@ -246,7 +247,7 @@ impl State {
             self.choose_from(chunk, step, round, excess, batch);
         }
         if batch.len == 0 && excess > 0 {
-            // All that is left stays: it is not to be taken for new at every look, nor asked for at
+            // All that is left stays: it must not count as new at every look, nor be asked for at
             // every free.
             match step {
                 Step::MuzzyToClean => self.muzzy.settle(there),
@@ -294,9 +295,9 @@ impl State {
         }
     }
 
-    /// Chooses all of a vacant chunk, also what was never touched or went back before. Only what
-    /// the system takes as a whole loses its table of small pages, and a chunk that still has one
-    /// gets no huge page when it is touched again: 512 faults for one.
+    /// Chooses all of a vacant chunk, including pages that were never touched or already went back.
+    /// Only a chunk that is returned whole loses its table of small pages, and a chunk that still
+    /// has one gets no huge page when it is touched again, but up to 512 faults.
     fn choose_whole(&mut self, chunk: &'static Chunk, step: Step, round: u32, batch: &mut Batch) {
         let kind = purgeable(chunk, step, round).count_in(0, CHUNK_PAGES);
         if kind > 0 {
@@ -307,7 +308,7 @@ impl State {
     }
 }
 
-/// The pages of the chunk that the step concerns, as [`at_hand`].
+/// The free pages of the chunk that the step purges, as limited by [`at_hand`].
 fn purgeable(chunk: &Chunk, step: Step, round: u32) -> Bits512 {
     let kind = if step == Step::MuzzyToClean {
         &chunk.muzzy
@@ -317,17 +318,17 @@ fn purgeable(chunk: &Chunk, step: Step, round: u32) -> Bits512 {
     at_hand(chunk, kind.and(&chunk.free), round)
 }
 
-/// Of a chunk whose huge page would break by the step all free pages, but for those that the system
-/// may take already: a huge page is in memory as a whole, also what nobody ever asked for. As
-/// [`at_hand`].
+/// For a chunk whose huge page the step would break: all free pages, as limited by [`at_hand`],
+/// except muzzy ones, which the system may take already. A huge page is resident as a whole,
+/// including pages that were never allocated.
 fn with_rest(chunk: &Chunk, step: Step, round: u32) -> Option<Bits512> {
     let is_backed = chunk.is_whole() && !chunk.is_vacant() && !chunk.region().is_lent();
     (is_backed && step == Step::DirtyToClean)
         .then(|| at_hand(chunk, chunk.free.without(&chunk.muzzy), round))
 }
 
-/// These pages of the chunk, in whole pages of the system; none when the system refused to take
-/// pages of it in this round.
+/// The pages rounded inwards to whole pages of the system; none when the system refused to take
+/// pages of this chunk in this round.
 fn at_hand(chunk: &Chunk, pages: Bits512, round: u32) -> Bits512 {
     if chunk.refused.get() == round {
         return Bits512::empty();

@@ -1,18 +1,18 @@
-//! Who is to hear at once that memory became free: the sleeping background thread, when it is more
-//! than it reckoned with, and the freeing thread itself, when it is more than the option
-//! `dirty_max` allows. What a purge has in its hands is still there for that: it counts until the
-//! system has it.
+//! Decides which thread must act at once when memory is freed: the sleeping background thread, if
+//! more is free than it expected, or the freeing thread itself, if more is free than the option
+//! `dirty_max` allows. Pages that a purge is returning still count for that until the system has
+//! them.
 //!
-//! Both are comparisons under the page heap's lock, where pages are freed anyway. A third, where
-//! whole chunks are taken, keeps chunks that were freed and did not fit from adding to the
-//! process's peak: they go back first.
+//! Both are comparisons under the page heap's lock, which is held when pages are freed anyway. A
+//! third comparison, made when whole chunks are taken, keeps freed chunks that did not fit from
+//! adding to the process's peak: they are returned first.
 
 use crate::sys::bell::Bell;
 
-/// What wakes the background thread, whichever heap has news.
+/// The bell that wakes the background thread, for all page heaps.
 pub static BELL: Bell = Bell::new();
 
-/// The cap on dirty pages: a number, and a share in hundredths of the pages in use.
+/// The cap on dirty pages: a number of pages, and a percentage of the pages in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cap {
     pub pages: usize,
@@ -33,27 +33,27 @@ impl Cap {
     }
 }
 
-/// Pages in use and dirty ones together may exceed the most that were ever in use by one part in so
-/// many, and by so many pages at any rate.
+/// Pages used and dirty together may exceed the most that were ever in use by one part in
+/// `CEILING_SHARE`, and by `CEILING_LEAST` pages in any case.
 const CEILING_SHARE: usize = 8;
 const CEILING_LEAST: usize = 1024;
 
 pub struct Watch {
-    /// Dirty pages at which the bell rings, once.
+    /// Number of dirty pages at which the bell rings, once.
     rouse_at: Option<usize>,
-    /// Whether there is a cap: what most processes ask at each run that they free.
+    /// Whether there is a cap: all that most processes check at each free of a run.
     is_capped: bool,
     cap: Cap,
-    /// Dirty pages up to which the system refused to take enough of them back; 0 usually.
+    /// Number of dirty pages up to which the system refused to take enough of them; usually 0.
     refused: usize,
-    /// Dirty pages in the hands of a purge, or on their way to a run, which are among those in use
-    /// meanwhile.
+    /// Dirty pages that a purge is returning, or that are being moved to a run; they are counted as
+    /// used meanwhile.
     under_way: usize,
     /// The most pages that were ever in use.
     peak: usize,
 }
 
-/// What is to be done once the lock is free.
+/// What to do once the lock is released.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Alarm {
     pub rouse: bool,
@@ -82,7 +82,8 @@ impl Watch {
         }
     }
 
-    /// Whole chunks were taken: how many dirty pages may stay, if there are too many?
+    /// Called when whole chunks were taken: returns how many dirty pages may stay, if there are too
+    /// many.
     pub fn grown(&mut self, dirty: usize, used: usize) -> Option<usize> {
         let used = used - self.under_way;
         self.peak = self.peak.max(used);
@@ -101,7 +102,7 @@ impl Watch {
         if self.is_capped { self.cap } else { Cap::NONE }
     }
 
-    /// Pages became free: who is to hear?
+    /// Called when pages became free: returns what must happen at once.
     pub fn look(&mut self, dirty: usize, used: usize) -> Alarm {
         let mut alarm = Alarm::default();
         if self.rouse_at.is_some_and(|at| dirty >= at) {
@@ -112,7 +113,7 @@ impl Watch {
         alarm
     }
 
-    /// How many dirty pages to come down to, if there are more than the cap allows.
+    /// The number of dirty pages to purge down to, if there are more than the cap allows.
     pub fn over(&mut self, dirty: usize, used: usize) -> Option<usize> {
         let cap = self.cap().of(used - self.under_way);
         let there = dirty + self.under_way;
@@ -122,32 +123,33 @@ impl Watch {
         (there > cap.max(self.refused)).then(|| room_under(cap))
     }
 
-    /// Who holds the right to purge has this many dirty pages in its hands, after those that it
-    /// had.
+    /// Sets how many dirty pages the thread with the right to purge is returning, replacing its
+    /// previous number.
     pub fn set_under_way(&mut self, pages: usize) {
         self.under_way = pages;
     }
 
-    /// So many of them are free again, whatever they are now.
+    /// Counts pages of those that are free again, in whatever state.
     pub fn returned(&mut self, pages: usize) {
         self.under_way = self.under_way.saturating_sub(pages);
     }
 
-    /// What the background thread is to come down to, so that nobody else has to.
+    /// The number of dirty pages that the background thread purges down to, so that no other thread
+    /// has to.
     pub fn near(&self, dirty: usize, used: usize) -> Option<usize> {
         let cap = self.cap().of(used);
         (dirty >= near(cap).max(self.refused)).then_some(room_under(cap))
     }
 
-    /// So many pages stayed where fewer were wanted: not to be tried again before there are more.
+    /// Records that more pages stayed than were wanted: no further attempt before there are more.
     pub fn give_up(&mut self, dirty: usize, used: usize) {
         if dirty > near(self.cap().of(used)) {
             self.refused = dirty + dirty / 8;
         }
     }
 
-    /// The background thread lies down. With nothing to look for, any page is news; else what makes
-    /// its plan wrong, or brings the cap near.
+    /// Prepares for the sleep of the background thread. With nothing to wait for, any dirty page
+    /// wakes it; else whatever makes its plan wrong, or brings the cap near.
     pub fn sleep(&mut self, dirty: usize, used: usize, plan: Plan) {
         let news = match plan {
             Plan::Look => (2 * dirty).max(dirty + NEWS),
@@ -160,7 +162,7 @@ impl Watch {
     }
 }
 
-/// Where the cap is near.
+/// The number of dirty pages at which the cap is near.
 fn near(cap: usize) -> usize {
     if cap == usize::MAX {
         cap
@@ -169,22 +171,22 @@ fn near(cap: usize) -> usize {
     }
 }
 
-/// A quarter below the cap, so that not every page freed makes a system call.
+/// A quarter below the cap, so that not every freed page makes a system call.
 fn room_under(cap: usize) -> usize {
     cap - cap / 4
 }
 
-/// Pages that make a plan wrong.
+/// Additional dirty pages that make a plan wrong.
 const NEWS: usize = 1024;
 
-/// What the background thread goes to sleep with.
+/// What the background thread expects when it goes to sleep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Plan {
-    /// It is going to look again by itself.
+    /// It will look again by itself.
     Look,
     /// There is nothing to return.
     Nothing,
-    /// Decay is off, or happens at once: there never is.
+    /// There never is anything to return: decay is off, or immediate.
     Never,
 }
 
@@ -234,7 +236,7 @@ mod tests {
         assert_eq!(limit(&mut watch, 801, 200), Some(750));
         watch.set_under_way(0);
         assert_eq!(limit(&mut watch, 1000, 0), None);
-        // Nor is it in use, of which a share may stay.
+        // Nor do they count as used, of which a share may stay.
         watch.set_cap(Cap {
             pages: usize::MAX,
             share: Some(10),

@@ -1,10 +1,10 @@
 //! The record of a chunk: 2 MiB of the heap, 512 pages, the size and alignment of a huge page.
 //!
-//! A page is allocated (no bit set), or free: *dirty* (memory behind it that holds old contents),
-//! *muzzy* (memory that the system may take at any time) or *clean* (neither bit: it reads as
-//! zeros). Dirty and muzzy pages are free pages; no page is both. All cells are touched under the
-//! lock of the page heap that owns the chunk, which keeps these invariants; `used` is the number of
-//! pages that are not free, `longest` the longest run of free ones.
+//! A page is allocated (no bit set) or free: *dirty* (its memory holds old contents), *muzzy* (the
+//! system may take its memory at any time) or *clean* (neither bit is set, and it reads as zeros).
+//! Dirty and muzzy pages are free pages; no page is both. All cells are touched under the lock of
+//! the page heap that owns the chunk, which keeps these invariants; `used` is the number of pages
+//! that are not free, `longest` the length of the longest run of free ones.
 
 use super::region::{HeapId, Region};
 use crate::sys::bits::Bits512;
@@ -25,52 +25,51 @@ pub struct Chunk {
     pub muzzy: Bits512,
     pub used: Cell<u16>,
     pub longest: Cell<u16>,
-    /// The list of the filler that it is in, or [`NO_LIST`].
+    /// The filler's list that contains the chunk, or [`NO_LIST`].
     pub list: Cell<u16>,
     /// Whether a page of it was ever allocated.
     pub begun: Cell<bool>,
-    /// Whether huge pages were asked for.
+    /// Whether huge pages are asked for.
     pub huge: Cell<bool>,
-    /// Whether a part of it was returned, so that no huge page backs it, until it is vacant again.
+    /// Whether a part of it was returned since it was last vacant, so that no huge page backs it.
     pub broken: Cell<bool>,
-    /// Whether huge pages are forbidden until then, for that reason.
+    /// Whether huge pages are forbidden until it is vacant again, for that reason.
     pub kept_broken: Cell<bool>,
-    /// Whether there was no memory behind what a long run took of it last.
+    /// Whether the pages that a long run last took of it had no memory.
     pub bare: Cell<bool>,
-    /// How many chunks further up its mapping stood when the mapping was made: not 0 where the
-    /// memory was moved here from elsewhere, and then the chunk is no part of its neighbours'
-    /// mapping.
+    /// How many chunks higher its mapping was when the mapping was made. Not 0 if the memory was
+    /// moved here, and then the chunk is not part of its neighbours' mapping.
     pub shift: Cell<i32>,
-    /// Whether its mapping was made in the child of a fork, beside older ones.
+    /// Whether its mapping was made in the child of a fork, next to older mappings.
     pub apart: Cell<bool>,
     /// Whether the system refused to move its memory elsewhere.
     pub stays: Cell<bool>,
     /// The round of purging in which the system refused to take pages of it.
     pub refused: Cell<u32>,
-    /// Whether its addresses may be touched; only a vacant chunk's may not.
+    /// Whether its addresses may be touched. Only a vacant chunk can be decommitted.
     pub committed: Cell<bool>,
-    /// Pages that are mapped, its first; all, but in the last chunk of a slice.
+    /// How many of its pages are mapped, from its first: all, except in the last chunk of a slice.
     pub mapped: Cell<u16>,
-    /// Of a chunk that hooks lent: whether an extent begins with it.
+    /// For a chunk that hooks lent: whether an extent begins with it.
     pub begins: Cell<bool>,
-    /// The round of purging in which the hooks did not want it back.
+    /// The purge round in which the hooks refused to take it back.
     pub asked: Cell<u32>,
-    /// And whether it has been given back, or a hook has it in its hands.
+    /// Whether it was given back, or a hook is working on it.
     pub away: Cell<bool>,
     pub next: Cell<Option<&'static Chunk>>,
     pub prev: Cell<Option<&'static Chunk>>,
 }
 
-/// The value of `list` of a chunk in none.
+/// The value of `list` for a chunk in no list.
 pub const NO_LIST: u16 = u16::MAX;
 
 impl Chunk {
-    /// Whether a huge page may back it: asked for, and no part of it went back.
+    /// Whether a huge page may back it: they are asked for, and no part of it was returned.
     pub fn is_whole(&self) -> bool {
         self.huge.get() && !self.broken.get()
     }
 
-    /// A chunk that nobody has touched.
+    /// The record of a chunk that was never touched.
     pub fn vacant(addr: usize, region: &'static Region, heap: HeapId, mapped: usize) -> Chunk {
         let chunk = Chunk {
             addr,

@@ -1,12 +1,12 @@
 //! Memory for threads that must not wait: blocks that need no lock.
 //!
-//! While a fork is under way (`cache::inside`), what a thread's cache does not have comes from
-//! here. There is a row of pieces, each twice as long as the one before, mapped when first needed
-//! and never unmapped. A piece is filled from its start; how far it is filled and how many of its
-//! blocks live are one word, so that its state is whole at every moment, and a child that was
-//! forked off between any two steps finds it so. When the last block of a piece is freed, the piece
-//! begins anew. A block's length stands before it. No page map knows of these blocks: frees find
-//! them where they would otherwise report a foreign pointer.
+//! While a fork is under way (`cache::inside`), requests that a thread's cache cannot serve come
+//! here. Memory is taken from a row of pieces, each twice as long as the one before, mapped when
+//! first needed and never unmapped. A piece is filled from its start. Its fill and the number of
+//! its live blocks share one word, so that its state is consistent at every moment, also in a child
+//! that was forked between any two steps. When the last block of a piece is freed, the piece starts
+//! over. The length of a block is stored before it. No page map knows of these blocks: `free` looks
+//! for them here before it reports a foreign pointer.
 
 use crate::class::{Class, SLAB_MAX};
 use crate::sys::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -14,18 +14,18 @@ use crate::sys::mem;
 
 /// Bytes of the first piece.
 const FIRST: usize = 256 * 1024;
-/// Pieces; the last one has 32 GiB.
+/// Number of pieces; the last one has 32 GiB.
 const PIECES: usize = 18;
-/// Blocks are placed and counted in units of so many bytes.
+/// Blocks are placed and counted in units of this many bytes.
 const UNIT: usize = 16;
-/// Bytes before a block, of which the last word is its length.
+/// Bytes before a block; the last word of them is its length.
 const HEADER: usize = UNIT;
-/// The fill of a piece whose memory is being returned: there is room for nothing.
+/// The fill of a piece whose memory is being returned: nothing fits.
 const CLOSED: u64 = u32::MAX as u64;
 
 struct Piece {
     base: AtomicUsize,
-    /// The fill in units in the upper half, the number of live blocks in the lower one.
+    /// The fill in units in the upper half, the number of live blocks in the lower half.
     state: AtomicU64,
 }
 
@@ -36,14 +36,14 @@ static ROW: [Piece; PIECES] = [const {
     }
 }; PIECES];
 
-/// Live blocks, and [`OTHERS`].
+/// Number of live blocks, and the flag [`OTHERS`].
 static STRANGERS: AtomicU32 = AtomicU32::new(0);
-/// Set for good when arenas are told apart by other means (`arena::by_hand`): one load answers for
-/// both.
+/// Set for good when the first arena is created manually (`arena::by_hand`), so that one load
+/// checks for both kinds.
 const OTHERS: u32 = 1 << 31;
 
-/// Whether a batch of blocks may hold some that do not belong in any store: blocks of this module,
-/// or of an arena made by hand.
+/// Whether a batch of blocks may hold some that belong in no store: blocks of this module, or of a
+/// manually created arena.
 #[inline(always)]
 pub fn are_strangers() -> bool {
     STRANGERS.load(Ordering::Relaxed) != 0
@@ -59,7 +59,7 @@ pub fn expect_others() {
     STRANGERS.fetch_or(OTHERS, Ordering::Relaxed);
 }
 
-/// All pieces with their numbers; the loop over them is to be short code.
+/// All pieces with their numbers. `black_box` keeps the compiler from unrolling loops over them.
 fn row() -> impl Iterator<Item = (usize, &'static Piece)> {
     core::hint::black_box(&ROW[..]).iter().enumerate()
 }
@@ -133,19 +133,20 @@ impl Piece {
     }
 }
 
-/// A block of so many bytes at a multiple of `align`, a power of two. None when memory is out.
+/// Allocates `size` bytes at a multiple of `align`, a power of two. Returns `None` when memory is
+/// exhausted.
 #[cold]
 #[inline(never)]
 pub fn alloc(size: usize, align: usize) -> Option<usize> {
     let (size, align) = (size.max(1), align.max(UNIT));
-    // Room for any place that its beginning can have.
+    // Room for every offset that aligning the block may need.
     let most = size.checked_add(HEADER)?.checked_add(align)?;
     let block = row().find_map(|(i, piece)| {
         let bytes = bytes_of(i);
         (bytes >= most).then(|| piece.take(bytes, size, align))?
     })?;
     STRANGERS.fetch_add(1, Ordering::Relaxed);
-    // SAFETY: the bytes before the block are its own.
+    // SAFETY: the bytes before the block belong to it.
     unsafe { (block as *mut usize).sub(1).write(size) };
     Some(block)
 }
@@ -167,7 +168,7 @@ fn find(p: usize) -> Option<(&'static Piece, usize)> {
     })
 }
 
-/// The length of the block at `p`, if it is one of these.
+/// The length of the block at `p`, if it belongs to this module.
 #[inline(always)]
 pub fn size_of(p: usize) -> Option<usize> {
     match STRANGERS.load(Ordering::Relaxed) & !OTHERS {
@@ -185,14 +186,14 @@ fn size_of_one(p: usize) -> Option<usize> {
     (size != 0).then_some(size)
 }
 
-/// Frees the block at `p` if it is one of these; tells whether it is.
+/// Frees the block at `p` if it belongs to this module; returns whether it does.
 #[cold]
 #[inline(never)]
 pub fn free(p: usize) -> bool {
     let Some((piece, base)) = find(p).filter(|_| size_of(p).is_some()) else {
         return false;
     };
-    // SAFETY: as in `alloc`. A second free finds no block.
+    // SAFETY: as in `alloc`. The zero makes a second free find no block.
     unsafe { (p as *mut usize).sub(1).write(0) };
     piece.give(base);
     STRANGERS.fetch_sub(1, Ordering::Relaxed);
@@ -217,7 +218,7 @@ mod tests {
             let at = alloc(size, align).expect("there is memory");
             assert!(at.is_multiple_of(align) && size_of(at) == Some(size));
             assert!(blocks.iter().all(|&(b, n)| at + size <= b || b + n <= at));
-            // SAFETY: the block is the test's.
+            // SAFETY: the block belongs to the test.
             unsafe { (at as *mut u8).write_bytes(1, size) };
             blocks.push((at, size));
         }
@@ -259,7 +260,7 @@ mod tests {
                     for round in 0..2000usize {
                         let size = 16 + round % 900;
                         let at = alloc(size, 16).expect("there is memory");
-                        // SAFETY: the block is this thread's.
+                        // SAFETY: the block belongs to this thread.
                         unsafe {
                             (at as *mut u8).write_bytes(thread, size);
                             std::thread::yield_now();

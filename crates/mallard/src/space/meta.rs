@@ -1,10 +1,10 @@
-//! Memory for our own records: caches, arenas, slab records, pointer stacks.
+//! Memory for the allocator's own records: caches, arenas, slab records, pointer stacks.
 //!
-//! A bump arena over mappings of its own, each between two guard pages, so that an overrun of user
-//! memory cannot reach a record. What is taken here never goes back to the system nor to user
-//! allocations; a record given back is kept in a list of its size for the next of that size. A
-//! reference to a record therefore stays valid (as memory of that type, where the type is always
-//! the same) for the life of the process.
+//! A bump allocator over mappings of its own, each between two guard pages, so that an overrun of
+//! user memory cannot reach a record. Memory taken here never goes back to the system or to user
+//! allocations; a freed record is kept in a list of its size, and reused for the next record of
+//! that size. A reference to a record therefore stays valid (as memory of that type, if the type is
+//! always the same) for the life of the process.
 
 use crate::space::chunk::CHUNK;
 use crate::sys::atomic::{AtomicU8, Ordering};
@@ -14,16 +14,16 @@ use crate::sys::{mappings, mem};
 use core::ops::Range;
 use core::ptr::NonNull;
 
-/// Everything here is a multiple of a cache line.
+/// All sizes and addresses here are multiples of a cache line.
 const GRAIN: usize = 64;
-/// Sizes up to this are kept in exact lists, larger ones in lists of four sizes to each doubling.
+/// Sizes up to this have exact lists; larger sizes have four lists per doubling.
 const FINE_MAX: usize = 1024;
 const FINE_LISTS: usize = FINE_MAX / GRAIN;
 const COARSE_LISTS: usize = 24 * 4;
 const FIRST_BLOCK: usize = 128 * 1024;
 const LARGEST_BLOCK: usize = 4 * 1024 * 1024;
 
-/// Mapped bytes from which on [`HugePages::Auto`] asks for huge pages.
+/// Mapped bytes from which [`HugePages::Auto`] asks for huge pages.
 const MANY: usize = 8 * 1024 * 1024;
 
 /// The option `metadata_thp`.
@@ -31,7 +31,7 @@ const MANY: usize = 8 * 1024 * 1024;
 #[repr(u8)]
 pub enum HugePages {
     Disabled = 0,
-    /// For the records that come once there are [`MANY`].
+    /// For records that are mapped once there are [`MANY`] bytes.
     Auto = 1,
     /// For all records, and for the regions' maps.
     Always = 2,
@@ -39,12 +39,12 @@ pub enum HugePages {
 
 static HUGE_PAGES: AtomicU8 = AtomicU8::new(HugePages::Disabled as u8);
 
-/// Sets which records are to lie on huge pages, for those mapped from now on.
+/// Sets which records lie on huge pages, for memory mapped from now on.
 pub fn set_huge_pages(which: HugePages) {
     HUGE_PAGES.store(which as u8, Ordering::Relaxed);
 }
 
-/// Which records are to lie on huge pages.
+/// Which records lie on huge pages.
 pub fn huge_pages() -> HugePages {
     match HUGE_PAGES.load(Ordering::Relaxed) {
         0 => HugePages::Disabled,
@@ -58,38 +58,39 @@ struct Meta {
     end: usize,
     /// The rest of a long record that is being cut up.
     scrap: Range<usize>,
-    /// Long records in the lists.
+    /// Number of long records in the lists.
     long: usize,
-    /// The length of the next block; of the first when that is more.
+    /// The length of the next block; at least that of the first one.
     next_block: usize,
     lists: [usize; FINE_LISTS + COARSE_LISTS],
-    /// Whether the system had no memory for a short record, and none has come since.
+    /// Whether the system had no memory for a short record, and no block was added since.
     starved: bool,
     mapped: usize,
-    /// Bytes of blocks that huge pages were asked for, and whether the one in use is such a block.
+    /// Bytes of blocks for which huge pages were asked, and whether the current block is one of
+    /// them.
     huge: usize,
     on_huge: bool,
     free: usize,
     spare: usize,
 }
 
-/// What this floor holds, in bytes but for the count.
+/// What this layer holds, in bytes unless noted.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Totals {
     /// Mapped for records.
     pub mapped: usize,
-    /// Given out at some time, so that memory is behind it.
+    /// Handed out at some time, so that memory is behind it.
     pub touched: usize,
     /// Records in use.
     pub used: usize,
-    /// The number of records that are kept for later.
+    /// The number of freed records kept for later.
     pub spare: usize,
-    /// The number of huge pages asked for that have been touched.
+    /// The number of huge pages asked for and touched.
     pub huge_pages: usize,
 }
 
-/// Bytes of the longest record for which the heap gives up a piece: slabs' are shorter. Without
-/// longer ones caches hold less.
+/// The longest record, in bytes, for which the heap gives up a piece: slab records are shorter.
+/// Without longer records caches merely hold less.
 const STARVED_MAX: usize = 8 * 1024;
 
 static META: Mutex<Meta> = Mutex::named(Kind::Meta, Meta::new());
@@ -114,50 +115,51 @@ fn size_of_list(list: usize) -> usize {
     (FINE_MAX + (step + 1) * FINE_MAX / 4) << doubling
 }
 
-/// Memory for a record, aligned to a cache line; its contents are unspecified. None when the system
-/// gives no more, or for more than 16 GiB.
-// From many places, none of which is in a hurry.
+/// Memory for a record, aligned to a cache line, with unspecified contents. Returns `None` when the
+/// system has no more, and for more than 16 GiB.
+// Out of line: it has many callers, none of which needs speed.
 #[inline(never)]
 pub fn take(size: usize) -> Option<NonNull<u8>> {
     META.lock().take(size).map(|(record, _)| record)
 }
 
-/// As [`take`], but zero, without a touch of memory that is new and so zero already. For a record
-/// of which most programs touch little: it is apart from the others, which so lie together.
+/// Like [`take`], but zeroed, without touching memory that is new and therefore already zero. For
+/// records of which most programs touch little: they are kept apart, so that the others lie close
+/// together.
 pub fn take_apart(size: usize) -> Option<NonNull<u8>> {
     let (record, is_new) = META.lock().take_apart(size)?;
     if !is_new {
-        // SAFETY: just taken with this size, nobody else's.
+        // SAFETY: just taken with this size, and not in use elsewhere.
         unsafe { record.write_bytes(0, size) };
     }
     Some(record)
 }
 
-/// Gives back what [`take`] gave for the same `size`.
+/// Frees a record that [`take`] returned for the same `size`.
 ///
 /// # Safety
-/// The record came from `take` with this size, and nobody uses it any more.
+/// The record came from `take` with this size, and is no longer in use.
 pub unsafe fn give(record: NonNull<u8>, size: usize) {
     let (size, list) = fit(size);
     META.lock().list(record.as_ptr().addr(), size, list);
 }
 
-/// Whether a short record was refused because the system had no memory for it, and none has come
-/// since.
+/// Whether a short record was refused because the system had no memory for it, and no block was
+/// added since.
 pub fn is_starved() -> bool {
     META.lock().starved
 }
 
-/// Has the next records come from a piece of the heap, which the heap gives up for good: under a
-/// limit on address space, free pages may be all that records can be made of. The piece is zero,
-/// and at least as long as [`STARVED_MAX`] and two pages.
+/// Takes the next records from a piece of the heap, which the heap gives up for good: under a limit
+/// on address space, free pages may be all that is left for records. The piece must be zero, and at
+/// least [`STARVED_MAX`] bytes and two pages long.
 #[cold]
 #[inline(never)]
 pub fn adopt(at: usize, len: usize) {
     let page = mem::os_page();
     debug_assert!(at.is_multiple_of(page) && len > 2 * page);
     let (first, last) = (at, at + len - page);
-    // Where the system refuses a guard, there is none: records are needed more.
+    // If the system refuses a guard page, do without it: records are needed more.
     if mem::forbid(first, page) && mem::forbid(last, page) {
         mappings::count_guards();
     }
@@ -167,7 +169,7 @@ pub fn adopt(at: usize, len: usize) {
 }
 
 impl Meta {
-    /// All zeros, so that they take no room in the library's file.
+    /// All zeros, so that the state takes no room in the library's file.
     const fn new() -> Meta {
         Meta {
             at: 0,
@@ -190,7 +192,7 @@ impl Meta {
         self.next_block.max(FIRST_BLOCK)
     }
 
-    /// A record, and whether it is as the system gave it: zero.
+    /// A record, and whether it is new from the system, and so zero.
     fn take(&mut self, size: usize) -> Option<(NonNull<u8>, bool)> {
         let (size, list) = fit(size);
         let kept = if *self.lists.get(list)? != 0 {
@@ -208,7 +210,7 @@ impl Meta {
         Some((NonNull::new(kept as *mut u8)?, false))
     }
 
-    /// The same from the far end of the block in use.
+    /// Like [`Meta::take`], but from the far end of the current block.
     fn take_apart(&mut self, size: usize) -> Option<(NonNull<u8>, bool)> {
         let (size, list) = fit(size);
         if *self.lists.get(list)? != 0 {
@@ -221,9 +223,9 @@ impl Meta {
         Some((NonNull::new(self.end as *mut u8)?, true))
     }
 
-    /// Keeps an unused record of this size for the next one of its list.
+    /// Puts an unused record of this size into its list for reuse.
     fn list(&mut self, record: usize, size: usize, list: usize) {
-        // SAFETY: the record is ours, unused and at least a grain long.
+        // SAFETY: the record is ours, unused, and at least one grain long.
         unsafe { *(record as *mut usize) = self.lists[list] };
         self.lists[list] = record;
         self.free += size;
@@ -231,7 +233,7 @@ impl Meta {
         self.long += (list >= FINE_LISTS) as usize;
     }
 
-    /// Takes a record off a list that has one.
+    /// Takes a record from a list that has one.
     fn unlist(&mut self, size: usize, list: usize) -> usize {
         let record = self.lists[list];
         // SAFETY: a listed record is ours and unused; its first word links to the next one.
@@ -242,8 +244,8 @@ impl Meta {
         record
     }
 
-    /// A short record of a long one that was given back, of which there is one: a stack that grows
-    /// leaves its array, and what was long enough for one stack seldom is for the next.
+    /// Cuts a short record from a freed long one, of which there must be one. A stack that grows
+    /// leaves its old array behind, and what was long enough for one stack seldom is for the next.
     #[cold]
     #[inline(never)]
     fn cut(&mut self, size: usize) -> usize {
@@ -251,7 +253,8 @@ impl Meta {
             let rest = core::mem::take(&mut self.scrap);
             self.free -= rest.len();
             if !rest.is_empty() {
-                // Shorter than the longest short record, and of whole grains: a record of its size.
+                // It is shorter than the longest short record and a multiple of a grain, so it is a
+                // record.
                 let (size, list) = fit(rest.len());
                 self.list(rest.start, size, list);
             }
@@ -289,7 +292,7 @@ impl Meta {
         }
         let page = mem::os_page();
         let mut len = self.next_block().max(mem::round_up(size, page));
-        // Under a limit on address space a smaller block may still be had.
+        // Under a limit on address space a smaller block may still fit.
         let at = loop {
             if let Some(at) = mem::reserve(len + 2 * page) {
                 break at;
@@ -304,19 +307,19 @@ impl Meta {
             mem::release(at, len + 2 * page);
             return None;
         }
-        // Records are small and many: huge pages here would cost a small program two megabytes.
-        // A block below their size cannot get any.
+        // Records are small and many: huge pages would cost a small program two megabytes here. A
+        // block shorter than a huge page cannot get any.
         if len >= crate::space::chunk::CHUNK {
             mem::forbid_huge_pages(at + page, len);
         }
-        // A guard page stands on either side.
+        // One guard page on either side.
         mappings::count_guards();
         self.use_block(at + page, len);
         Some(())
     }
 
-    /// A block of whole huge pages for a record of this size. None where the system has no
-    /// addresses for it or knows no huge pages.
+    /// Maps a block of whole huge pages for a record of this size. Returns `None` if the system has
+    /// no addresses for it or does not support huge pages.
     #[cold]
     #[inline(never)]
     fn map_huge(&self, size: usize) -> Option<(usize, usize)> {
@@ -330,7 +333,7 @@ impl Meta {
             return None;
         }
         mappings::count_guards();
-        // A guard page stays on either side.
+        // One guard page stays on either side.
         let (head, tail) = (at - page, at + len + page);
         if head > from {
             mem::release(from, head - from);
@@ -341,7 +344,7 @@ impl Meta {
         Some((at, len))
     }
 
-    /// Has the next records come from a new block.
+    /// Takes the next records from a new block.
     fn use_block(&mut self, at: usize, len: usize) {
         self.at = at;
         self.end = at + len;
@@ -351,7 +354,7 @@ impl Meta {
     }
 }
 
-/// Where the system placed the records last.
+/// The end of the mapping that the system placed last for records.
 pub fn place() -> usize {
     META.lock().end
 }
@@ -374,7 +377,7 @@ pub fn totals() -> Totals {
     }
 }
 
-/// The lock of this floor, for `fork`.
+/// The lock of this layer, for `fork`.
 pub fn lock() -> &'static crate::sys::lock::RawLock {
     META.raw()
 }
@@ -416,7 +419,7 @@ mod tests {
         assert!(!is_starved());
         let record = take(STARVED_MAX).unwrap().as_ptr().addr();
         assert_eq!(record, at + page);
-        // A longer one than is left comes from the system.
+        // A record longer than the rest comes from the system.
         let next = take(STARVED_MAX).unwrap().as_ptr().addr();
         assert!(!(at..at + len).contains(&next));
     }
@@ -428,10 +431,10 @@ mod tests {
         let _alone = crate::testing::alone();
         let mut taken: Vec<NonNull<u8>> = Vec::new();
         for _ in 0..3 {
-            // Those kept from before, all soiled, and one that is new.
+            // The records kept from before, all soiled, and a new one.
             for _ in 0..=taken.len() {
                 let record = take_apart(SIZE).unwrap();
-                // SAFETY: just taken with this size, and all of it is zero or soiled.
+                // SAFETY: just taken with this size, and all of it is initialised.
                 let bytes = unsafe { core::slice::from_raw_parts_mut(record.as_ptr(), SIZE) };
                 assert!(bytes.iter().all(|&byte| byte == 0));
                 bytes.fill(0xa5);
@@ -459,7 +462,7 @@ mod tests {
             assert_eq!(meta.free, all - n * 1024);
         }
         assert!(!room.contains(&taken(&mut meta)), "all of it is in use");
-        // What is too short for the next is there for a shorter one.
+        // A rest too short for the next record serves a shorter one.
         meta.list(at, size, list);
         for _ in 0..size / 1024 {
             meta.take(960);

@@ -1,10 +1,10 @@
-//! Where addresses come from, and what is known about each page.
+//! Where addresses come from, and what is recorded of each page.
 //!
-//! `region` holds the reservations and, in front of each one's heap, the maps that say for every
-//! page which class it belongs to and who keeps its record, and which page heap has which part.
-//! `chunk` is the record of 2 MiB of it. `meta` gives memory to records, apart from all user
-//! memory. `fallback` serves threads that must not wait. This floor uses `sys` and the size
-//! classes; the page heap above decides which pages are used for what.
+//! `region` holds the address ranges and the maps in front of each one's heap, which record for
+//! every page its size class and the address of its record, and for every part of the range its
+//! page heap. `chunk` is the record of 2 MiB of heap. `meta` provides memory for records, apart
+//! from all user memory. `fallback` serves threads that must not wait. This layer uses `sys` and
+//! the size classes; the page heap above it decides how pages are used.
 
 pub mod chunk;
 pub mod fallback;

@@ -1,37 +1,38 @@
 //! Ranges of addresses, and the maps over their pages.
 //!
-//! A region is one range: first its maps, with addresses of nobody's between them, then its heap, a
-//! row of 2 MiB chunks. Nothing of it is reserved: the range is a plan, chosen where the address
-//! space is empty (`place`), and memory is mapped in steps, the maps with the heap (`growth`). For
+//! A region is one range: first its maps, with unowned addresses between them, then its heap, a row
+//! of 2 MiB chunks. Nothing of it is reserved: the range is a plan, chosen where the address space
+//! is empty (`place`), and memory is mapped in steps, the maps along with the heap (`growth`). For
 //! every page of the heap there is
-//! - in the *class map*, a byte: the class that a thread cache may file a block of this page under,
-//!   or 0. The map is laid over itself and the heap, so that its address and the base of what it
-//!   covers are one number;
+//! - in the *class map*, a byte: the class under which a thread cache may file a block of this
+//!   page, or 0. The map covers itself as well as the heap, so that its address is also the base of
+//!   what it covers;
 //! - in the *record map*, a word: nothing, the address of the slab's record, or the description of
 //!   a large block (`record`).
 //!
-//! and for every chunk a [`Chunk`] record. The record map and the chunk records are one array, a
-//! [`GroupTable`] for each eight chunks (`layout`), their records before their pages' words: so
-//! what is recorded of a small heap is on one page.
+//! and for every chunk a [`Chunk`] record. The record map and the chunk records form one array,
+//! with a [`GroupTable`] for every eight chunks (`layout`) that holds their records before their
+//! pages' words: so all records of a small heap share one page.
 //!
-//! Page heaps share regions. The heap part is cut into *slices* of 64 chunks, and a [`Slice`]
-//! record says which page heap a slice belongs to, how many chunks of it are committed, and which
-//! of them are vacant and which hold memory, a bit each: what a page heap writes stands in words of
-//! its own. A slice is claimed by the page heap that first commits a chunk of it, and stays with it
-//! for ever. Slices are claimed from the bottom of a region up; the chunks of a slice are committed
-//! likewise. So there are gaps, of addresses alone, below the committed end of a region, where
-//! several page heaps share it. The slice records stand before the tables, the first slice's last,
-//! beside the first chunk's: beginning a region takes three calls of the system.
+//! Page heaps share regions. The heap part is divided into *slices* of 64 chunks. A [`Slice`]
+//! record holds the page heap that owns the slice, the number of committed chunks, and two sets,
+//! one bit per chunk: the vacant chunks, and those of them that hold memory. So each page heap
+//! writes only to its own words. The page heap that first commits a chunk of a slice claims the
+//! slice, for ever. Slices are claimed from the bottom of a region up, and the chunks of a slice
+//! are committed likewise. If several page heaps share a region, there are therefore gaps, of
+//! addresses only, below its committed end. The slice records stand before the tables, in reverse
+//! order, so that the first slice's record is next to the first chunk's: beginning a region takes
+//! three system calls.
 //!
-//! The first region is what the fast path knows ([`fast_lookup`]): two words, its base and the
-//! length committed so far. When it is full, or when somebody else has the addresses of its next
+//! The first region is what the fast path knows ([`fast_lookup`]), by two words: its base and the
+//! length committed so far. When it is full, or another mapping holds the addresses of its next
 //! steps, more regions join a table. Regions are never unmapped, so `&'static Region` holds.
 //!
-//! Memory that the program's own functions provide is a region too, of another kind (`lent`).
+//! Memory that the program's extent hooks provide is a region too, of another kind (`lent`).
 //!
-//! The maps are written under the lock of whoever owns the page and read without any: a thread that
-//! asks about a block got that block from a thread that had written the map before, and a stale
-//! answer about a page that is not the asker's can only concern a pointer that was never valid.
+//! The maps are written under the lock of the page's owner and read without any lock. A thread that
+//! looks up a block got it from a thread that had written the map before; a stale answer about any
+//! other page can only concern a pointer that was never valid.
 
 mod growth;
 mod layout;
@@ -52,11 +53,11 @@ use slices::{Slice, Slices};
 
 const MAX_REGIONS: usize = 512;
 const PAGES_PER_CHUNK: usize = CHUNK / PAGE;
-/// Chunks that page heaps claim together: as many as a word has bits.
+/// Chunks that a page heap claims together: as many as a word has bits.
 pub const SLICE_CHUNKS: usize = 64;
 
-/// Base and committed length of the first region: all that the fast path reads. In a cache line of
-/// its own, because it is read always and written almost never.
+/// Base and committed length of the first region: all that the fast path reads. They have their own
+/// cache line, because they are read constantly and almost never written.
 #[repr(align(64))]
 struct Fast {
     base: AtomicUsize,
@@ -71,8 +72,8 @@ static FAST: Fast = Fast {
 static REGIONS: Table = Table([const { Region::none() }; MAX_REGIONS]);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// The regions, the first one last: of the table most programs touch its row alone, on the page
-/// where its end lies.
+/// The regions, the first one last: most programs then touch only its entry, on the page that holds
+/// the end of the table.
 struct Table([Region; MAX_REGIONS]);
 
 impl Table {
@@ -88,34 +89,34 @@ impl Table {
 /// Regions in the order in which they were made.
 pub type All = core::iter::Rev<core::slice::Iter<'static, Region>>;
 
-/// One range. All fields are written once, before `COUNT` covers the region, but `chunks` and
-/// `mapped_chunks`, which grow under the lock of `growth`, and `max_chunks`, which becomes less
-/// there.
+/// One range. All fields are written once, before `COUNT` covers the region, except `chunks` and
+/// `mapped_chunks`, which grow under the lock of `growth`, and `max_chunks`, which shrinks under
+/// it.
 pub struct Region {
     /// Where the class map begins, and what it covers.
     base: AtomicUsize,
     heap: AtomicUsize,
     tables: AtomicUsize,
-    /// Chunks that fit.
+    /// The number of chunks that fit.
     max_chunks: AtomicUsize,
-    /// The chunk behind the last that is committed.
+    /// The index after the last committed chunk.
     chunks: AtomicUsize,
-    /// Chunks that the maps are committed for.
+    /// The number of chunks that the maps are committed for.
     mapped_chunks: AtomicUsize,
-    /// The length of the reservation that it is, or 0.
+    /// The length of the reservation, or 0 if the region is not one.
     reserved: AtomicUsize,
-    /// Where the class map's part for the heap begins.
+    /// Where the heap's part of the class map begins.
     classes: AtomicUsize,
-    /// Chunks that hooks lent and that were not given back; 0 for others.
+    /// Chunks that hooks lent and that were not given back; 0 for other regions.
     lent: AtomicUsize,
     next: AtomicPtr<Region>,
 }
 
-/// The place that a thread cache has for `p`, that of [`Class::NONE`] for what is not a cachable
-/// block; none for what the first region's committed part does not hold, null included.
+/// The place that a thread cache has for `p`, or that of [`Class::NONE`] if `p` is not in a
+/// cachable block; `None` if `p` is outside the first region's committed part, null included.
 #[inline(always)]
 pub fn fast_lookup(p: usize) -> Option<Place> {
-    // The limit first: whoever sees one sees the base that was set before it.
+    // The limit is read first: a thread that sees it also sees the base, which was set before it.
     let limit = FAST.limit.load(Ordering::Acquire);
     let base = FAST.base.load(Ordering::Relaxed);
     let offset = p.wrapping_sub(base);
@@ -149,7 +150,7 @@ impl Region {
         Self::find_first(p).or_else(|| Self::find_further(p))
     }
 
-    /// The same, as long as that is the first one, which most programs have no other beside.
+    /// Like [`Region::find`], but only in the first region, which is the only one in most programs.
     #[inline]
     pub fn find_first(p: usize) -> Option<&'static Region> {
         let first = REGIONS.first();
@@ -179,13 +180,13 @@ impl Region {
         self.heap.load(Ordering::Relaxed)
     }
 
-    /// The chunk behind the last that is committed.
+    /// The index after the last committed chunk.
     #[inline]
     pub fn chunks(&self) -> usize {
         self.chunks.load(Ordering::Relaxed)
     }
 
-    /// Chunks that fit.
+    /// The number of chunks that fit.
     pub fn max_chunks(&self) -> usize {
         self.max_chunks.load(Ordering::Relaxed)
     }
@@ -194,7 +195,7 @@ impl Region {
         debug_assert!(self.contains(p));
         let classes = self.classes.load(Ordering::Relaxed);
         // SAFETY: `p` lies in the committed heap, for whose pages the class map is committed; the
-        // map is never unmapped and reached through atomics alone.
+        // map is never unmapped and only accessed through atomics.
         unsafe { &*((classes + ((p - self.heap()) >> PAGE_SHIFT)) as *const AtomicU8) }
     }
 
@@ -202,39 +203,39 @@ impl Region {
         debug_assert!(self.contains(p));
         let page = (p - self.heap()) / PAGE;
         let table = self.group_at(page / (GROUP * PAGES_PER_CHUNK));
-        // SAFETY: the tables of all chunks below the committed end are committed, for ever, and the
-        // pages' words of those in gaps are zero. No reference is made to the chunk's own record,
-        // which a gap has none of.
+        // SAFETY: the tables of all chunks below the committed end are committed for ever, and the
+        // page words of chunks in gaps are zero. No reference is made to the chunk's own record,
+        // which does not exist in a gap.
         unsafe { &(*table).pages[page % (GROUP * PAGES_PER_CHUNK)] }
     }
 
-    /// Where the table of the `i`-th group of chunks lies.
+    /// The address of the `i`-th group's table.
     #[inline]
     fn group_at(&self, i: usize) -> *mut GroupTable {
         (self.tables.load(Ordering::Relaxed) + i * size_of::<GroupTable>()) as *mut GroupTable
     }
 
-    /// Where the record of the `i`-th chunk lies.
+    /// The address of the `i`-th chunk's record.
     #[inline]
     fn record_of_chunk(&self, i: usize) -> *mut Chunk {
         let table = self.group_at(i / GROUP);
-        // SAFETY: inside the table, of which nothing is read.
+        // SAFETY: the address lies inside the table, and nothing is read.
         unsafe { &raw mut (*table).chunks[i % GROUP] }
     }
 
-    /// The class a cache may file the block at `p` under.
+    /// The class under which a cache may file the block at `p`.
     #[inline]
     pub fn class_of(&self, p: usize) -> Class {
         Place::from_byte(self.class_at(p).load(Ordering::Relaxed)).class()
     }
 
-    /// What is recorded of the page of `p`.
+    /// What the record map says of the page of `p`.
     #[inline]
     pub fn record_of(&self, p: usize) -> PageRecord {
         PageRecord::unpack(self.record_at(p).load(Ordering::Relaxed))
     }
 
-    /// Sets class and record of the pages that begin at `p`.
+    /// Sets the class and the record of `pages` pages from `p` on.
     #[inline]
     pub fn describe(&self, p: usize, pages: usize, class: Class, record: PageRecord) {
         if pages == 1 {
@@ -253,8 +254,8 @@ impl Region {
             let in_chunk = (at - self.heap()) % CHUNK;
             let n = ((CHUNK - in_chunk) / PAGE).min((end - at) / PAGE);
             let (classes, words) = (self.class_at(at), self.record_at(at));
-            // SAFETY: the class map is one array, the words of a chunk's pages are another; the
-            // pages are of one chunk, which both are committed for.
+            // SAFETY: the class map is one array, and the words of a chunk's pages are another; the
+            // pages are in one chunk, for which both are committed.
             let (classes, words) = unsafe {
                 (
                     core::slice::from_raw_parts(classes, n),
@@ -281,8 +282,8 @@ impl Region {
     #[inline]
     pub fn chunk(&self, i: usize) -> &'static Chunk {
         debug_assert!(i % SLICE_CHUNKS < self.slices().at(i / SLICE_CHUNKS).chunks());
-        // SAFETY: tables of committed chunks are committed and were initialised by `grow`; they
-        // live for ever. The chunk's cells are touched under its page heap's lock only.
+        // SAFETY: the tables of committed chunks are committed and were initialised by `grow`; they
+        // live for ever. The chunk's cells are only touched under its page heap's lock.
         unsafe { &*self.record_of_chunk(i) }
     }
 
@@ -291,7 +292,7 @@ impl Region {
         i < self.chunks() && i % SLICE_CHUNKS < self.slices().at(i / SLICE_CHUNKS).chunks()
     }
 
-    /// The `i`-th chunk, if it is committed and the page heap's.
+    /// The `i`-th chunk, if it is committed and belongs to the page heap.
     pub fn chunk_in(&self, i: usize, heap: HeapId) -> Option<&'static Chunk> {
         let slice = self.slices().get(i / SLICE_CHUNKS)?;
         let is_its = slice.is(heap) && i % SLICE_CHUNKS < slice.chunks();
@@ -312,9 +313,9 @@ impl Region {
     fn slices(&self) -> Slices<'static> {
         let n = self.chunks().div_ceil(SLICE_CHUNKS);
         let tables = self.tables.load(Ordering::Relaxed) as *mut Slice;
-        // SAFETY: the records of the slices up to the committed end are committed, for ever, right
-        // before the tables, and consist of atomics; `chunks` exceeds 0 only after that, so that
-        // without tables there are none.
+        // SAFETY: the slice records up to the committed end are committed for ever, right before
+        // the tables, and consist of atomics. `chunks` becomes positive only after that, so without
+        // tables there are no slices.
         unsafe { Slices::before(NonNull::new(tables).unwrap_or(NonNull::dangling()), n) }
     }
 
@@ -327,7 +328,7 @@ impl Region {
         }
     }
 
-    /// Those of them that hold memory.
+    /// The vacant chunks of the page heap that hold memory.
     pub fn resident(&self, heap: HeapId) -> ChunkSet<'static> {
         ChunkSet {
             slices: self.slices(),
@@ -344,8 +345,8 @@ impl Region {
             .flat_map(|(i, slice)| (0..slice.chunks()).map(move |c| i * SLICE_CHUNKS + c))
     }
 
-    /// The page heap's committed chunks, up to eight neighbours at a time, with the first one's
-    /// index.
+    /// The page heap's committed chunks, up to eight adjacent ones at a time, with the index of the
+    /// first.
     pub fn neighbours_of(
         &'static self,
         heap: HeapId,
@@ -355,7 +356,7 @@ impl Region {
             let chunks = slice.chunks();
             chunks.clone().step_by(GROUP).map(move |first| {
                 let n = (chunks.end - first).min(GROUP);
-                // SAFETY: as in `chunk`, for each of them; a group's records are neighbours.
+                // SAFETY: as in `chunk`, for each of them; a group's records are adjacent.
                 let records = unsafe {
                     core::slice::from_raw_parts(self.record_of_chunk(first).cast_const(), n)
                 };
@@ -375,7 +376,7 @@ impl Region {
             })
     }
 
-    /// The chunk behind the row of committed chunks of one page heap that begins with the `i`-th;
+    /// The end of the row of one page heap's committed chunks that begins with the `i`-th chunk;
     /// `upto` if the row is longer than that.
     pub fn row_end(&self, i: usize, heap: HeapId, upto: usize) -> usize {
         let slices = self.slices();
@@ -392,7 +393,6 @@ impl Region {
     }
 
     /// Where the page heap can commit chunks: behind its last one, and where no slice is claimed.
-    /// Each is the first such chunk, and how many there are.
     pub fn ends(&self, heap: HeapId) -> [Option<End>; 2] {
         let slices = self.slices();
         let last = slices.iter().rposition(|slice| slice.is(heap));
@@ -405,7 +405,7 @@ impl Region {
         [own, Some(free)]
     }
 
-    /// How much room there is behind a page heap's last committed chunk in a row.
+    /// The room behind the last chunk of a row of a page heap's committed chunks.
     pub fn end_at(&self, at: usize) -> End {
         let claimed = at.next_multiple_of(SLICE_CHUNKS);
         let closed = at != claimed && self.slices().at(at / SLICE_CHUNKS).is_closed();
@@ -421,8 +421,8 @@ impl Region {
     }
 }
 
-/// Bytes of the maps: committed, and those of them that describe committed chunks, so that memory
-/// is behind them.
+/// Bytes of the maps: committed ones, and those that describe committed chunks, so that memory is
+/// behind them.
 pub fn maps() -> (usize, usize) {
     const CHUNK_MAPS: usize = GroupTable::bytes(GROUP) / GROUP + PAGES_PER_CHUNK;
     let (mut committed, mut touched) = (0, 0);
@@ -439,7 +439,7 @@ pub fn maps() -> (usize, usize) {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HeapId(pub u16);
 
-/// Where chunks can be committed: from which on, and how many.
+/// Where chunks can be committed: the first index, and how many.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct End {
     pub at: usize,

@@ -1,5 +1,5 @@
-//! The atomics that concurrent protocols use: the real ones, or the model checker's under
-//! `--cfg loom`, so that the code which ships is the code which is checked; or, with the feature
+//! The atomics that concurrent protocols use. These are the real ones; under `--cfg loom`, the
+//! model checker's, so that the code that ships is the code that is checked; or, with the feature
 //! `counters`, the real ones with their read-modify-writes counted (`count`).
 
 #[cfg(all(not(loom), not(feature = "counters")))]
@@ -14,8 +14,9 @@ pub use counted::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicU32, Ordering};
 
-/// Stores the value where another one stands. For variables that begin as most processes want them:
-/// where none of a page is written, it stays the file's, and no process has a copy.
+/// Stores a value only if the variable holds another one. For variables that start out as most
+/// processes want them: a page that is never written stays shared with the file, and no process has
+/// a copy.
 #[cfg(not(loom))]
 macro_rules! settle {
     ($variable:expr, $value:expr) => {
@@ -28,8 +29,8 @@ macro_rules! settle {
 #[cfg(not(loom))]
 pub(crate) use settle;
 
-/// Each type is the real one behind a name of its own, whose read-modify-writes come first when a
-/// method is looked up; all other methods are the real one's.
+/// Each type wraps the real one under the same name. Its own read-modify-write methods take
+/// precedence in method lookup; all other methods are those of the real type.
 #[cfg(all(not(loom), feature = "counters"))]
 mod counted {
     use crate::sys::count::read_modify_write;

@@ -1,18 +1,18 @@
 //! The bell of one sleeping thread.
 //!
-//! The sleeper first gets ready ([`Bell::get_ready`]), then looks whether there is anything to do,
-//! and then sleeps: who rings after it got ready is heard, even if that is before it sleeps. Who
-//! has something for it makes that visible first, under the lock under which the sleeper looks, and
-//! then rings; therefore one relaxed load tells whether ringing is worth a system call, and there
-//! is one call at most for each sleep.
+//! The sleeper first gets ready ([`Bell::get_ready`]), then checks whether there is anything to do,
+//! and then sleeps: it hears a ring that comes after it got ready, even before it sleeps. A thread
+//! that has work for the sleeper first makes it visible, under the lock under which the sleeper
+//! checks, and then rings. Therefore one relaxed load shows whether ringing needs a system call,
+//! and there is at most one such call for each sleep.
 //!
-//! A sleep is light (until a deadline) or deep (until somebody rings). Some news is worth breaking
-//! a deep sleep alone: [`Bell::ring_if_deep`].
+//! A sleep is light (until a deadline) or deep (until a ring). Some news is only worth breaking a
+//! deep sleep: [`Bell::ring_if_deep`].
 
 use super::atomic::Ordering;
 use super::futex::Futex;
 
-/// The sleeper has been rung for, or is not there.
+/// The bell was rung for the sleeper, or there is no sleeper.
 const UP: u32 = 0;
 const LIGHT: u32 = 1;
 const DEEP: u32 = 2;
@@ -46,13 +46,13 @@ impl Bell {
         Bell(Futex::new(UP))
     }
 
-    /// From here on the sleeper hears. For the sleeper, before it looks for work.
+    /// Makes all later rings count. The sleeper calls this before it checks for work.
     pub fn get_ready(&self, sleep: Sleep) {
         self.0.store(sleep.word(), Ordering::Relaxed);
     }
 
-    /// Sleeps as it got ready to, for at most so many milliseconds, unless somebody has rung since.
-    /// May return for no reason.
+    /// Sleeps as announced by [`Bell::get_ready`], for at most `at_most` milliseconds, unless the
+    /// bell was rung since. May return spuriously.
     pub fn sleep(&self, sleep: Sleep, at_most: Option<u64>) {
         match at_most {
             Some(ms) => self.0.wait_for(sleep.word(), ms),
@@ -68,7 +68,7 @@ impl Bell {
         }
     }
 
-    /// Wakes the sleeper if it sleeps, or is about to, until somebody rings.
+    /// Wakes the sleeper if it is in a deep sleep, or about to be.
     #[inline]
     pub fn ring_if_deep(&self) {
         if self.0.load(Ordering::Relaxed) == DEEP {
@@ -83,13 +83,13 @@ impl Bell {
         }
     }
 
-    /// Whether somebody has rung and the sleeper has not got ready again.
+    /// Whether the bell was rung and the sleeper has not got ready again.
     #[inline]
     pub fn is_rung(&self) -> bool {
         self.0.load(Ordering::Relaxed) == UP
     }
 
-    /// The sleeper is gone: nobody need be woken.
+    /// The sleeper is gone: rings no longer wake anything.
     pub fn leave(&self) {
         self.0.store(UP, Ordering::Relaxed);
     }
@@ -126,7 +126,7 @@ mod tests {
     }
 }
 
-/// Every interleaving, by the model checker (see `lock`).
+/// Checks every interleaving with the model checker (see `lock`).
 #[cfg(all(test, loom))]
 mod tests {
     use super::*;
@@ -134,10 +134,10 @@ mod tests {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// What two threads bring and the sleeper takes away.
+    /// Work that two threads bring and the sleeper takes away.
     struct Work {
         there: u32,
-        /// Whether the sleeper wants to hear of the next piece.
+        /// Whether the sleeper wants to be told of the next piece.
         tell: bool,
     }
 
@@ -156,7 +156,7 @@ mod tests {
         }
     }
 
-    /// Sleeps until all pieces were brought; a ring that is lost is a deadlock.
+    /// Sleeps until all pieces were brought; a lost ring is a deadlock.
     fn take_all(yard: &Yard, pieces: u32) {
         loop {
             yard.bell.get_ready(Sleep::Deep);
@@ -200,7 +200,7 @@ mod tests {
         model.check(|| deliver(Futex::new, 2));
     }
 
-    /// The model checker does not survive a deadlock: hence a process of its own.
+    /// The model checker does not survive a deadlock, so this runs in a process of its own.
     #[test]
     fn a_bell_that_wakes_nobody_is_found_out() {
         const CHILD: &str = "MALLARD_DEAF_BELL";

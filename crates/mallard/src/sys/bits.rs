@@ -1,18 +1,18 @@
-//! A set of the 512 pages of a chunk, and the runs of consecutive ones in it.
+//! A set of the 512 pages of a chunk, and the runs of consecutive pages in it.
 //!
-//! The words are `Cell`s: a map belongs to a record that is shared by reference and guarded by its
+//! The words are `Cell`s: a set belongs to a record that is shared by reference and guarded by its
 //! owner's lock.
 
 use core::cell::Cell;
 
-/// Bits in a map.
+/// Bits in a set.
 pub const BITS: usize = 512;
 const WORDS: usize = BITS / 64;
 
 /// A set of page indices below 512.
 pub struct Bits512([Cell<u64>; WORDS]);
 
-/// A maximal or found run of consecutive bits.
+/// A run of consecutive set bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BitRun {
     pub start: usize,
@@ -72,7 +72,7 @@ impl Bits512 {
         all
     }
 
-    /// The bits that are set here and in `other`, as a value of its own.
+    /// The bits that are set both here and in `other`.
     pub fn and(&self, other: &Bits512) -> Bits512 {
         let both = Bits512::empty();
         for i in 0..WORDS {
@@ -81,7 +81,7 @@ impl Bits512 {
         both
     }
 
-    /// The bits that are set here and not in `other`, as a value of its own.
+    /// The bits that are set here and not in `other`.
     pub fn without(&self, other: &Bits512) -> Bits512 {
         let rest = Bits512::empty();
         for i in 0..WORDS {
@@ -136,7 +136,7 @@ impl Bits512 {
         end - at
     }
 
-    /// The maximal run of set bits that a range of set bits is a part of.
+    /// The maximal run of set bits that contains a range of set bits.
     pub fn run_around(&self, start: usize, len: usize) -> BitRun {
         debug_assert!(self.all_in(start, len));
         let below = self.set_below(start);
@@ -176,7 +176,7 @@ impl Bits512 {
     }
 
     /// Keeps only whole, aligned groups of `group` bits (a power of two up to 64): the pages that
-    /// the system can be told about when its pages are larger than ours.
+    /// can be named to the system when its pages are larger than ours.
     pub fn keep_groups(&self, group: usize) {
         if group == 1 {
             return;

@@ -1,13 +1,13 @@
-//! What threads do to each other, counted: who takes which lock, who finds it taken, who sleeps for
-//! it, and every atomic read-modify-write.
+//! Counts how threads contend: which locks are taken, found taken or slept for, and every atomic
+//! read-modify-write.
 //!
-//! How an allocator fares on 64 CPUs cannot be timed on two; but how often its threads meet can be
-//! counted anywhere. The cargo feature `counters` makes a build that does, for the lab alone: in
-//! every other build a [`Tag`] is nothing and its methods are empty, so that the code is the same
-//! to the instruction. The counts are spread over cache lines by thread, so that counting does not
-//! make threads meet that would not otherwise.
+//! How an allocator performs on 64 CPUs cannot be measured on two, but how often its threads
+//! contend can be counted anywhere. The cargo feature `counters` makes a build that counts, for
+//! experiments only: in every other build a [`Tag`] is empty and its methods do nothing, so that
+//! the code is the same to the instruction. The counts are spread over cache lines by thread, so
+//! that counting itself adds no contention.
 
-/// What a lock guards; in the order in which locks are taken, outermost first.
+/// What a lock guards, in the order in which locks are taken, outermost first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum Kind {
@@ -70,7 +70,7 @@ mod counting {
         }
     }; SHARDS];
 
-    /// The calling thread's shard: threads with a cache are told apart by its address.
+    /// The calling thread's shard. Threads with a cache are distinguished by its address.
     fn shard() -> &'static Shard {
         let spread = (tls::get() as u64 >> 7).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         &COUNTS[(spread >> 58) as usize]
@@ -101,12 +101,12 @@ mod counting {
         }
     }
 
-    /// One of the allocator's own read-modify-writes, those of its locks included.
+    /// Counts one of the allocator's own read-modify-writes, including those of its locks.
     pub fn read_modify_write() {
         shard().atomics.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Calls `f` with each sum: lock, event, count; last with that of the read-modify-writes.
+    /// Calls `f` with each sum: lock, event, count; last with the sum of the read-modify-writes.
     pub fn each(mut f: impl FnMut(&str, &str, u64)) {
         let sum = |pick: &dyn Fn(&'static Shard) -> &'static AtomicU64| {
             COUNTS
@@ -139,7 +139,7 @@ mod tests {
         found.expect("a count of this name")
     }
 
-    /// One test, since the counts are the process's; no other test takes a lock of this kind.
+    /// A single test, since the counts are global; no other test takes a lock of this kind.
     #[test]
     fn a_lock_tells_who_took_it_who_met_and_who_slept() {
         const KIND: Kind = Kind::Other;
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn every_read_modify_write_is_counted_once() {
-        // Others may add to the count meanwhile, but never take from it.
+        // Other threads may add to the count meanwhile, but never subtract from it.
         let word = AtomicU32::new(0);
         let before = count("atomics", "all");
         for _ in 0..1000 {

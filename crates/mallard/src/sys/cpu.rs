@@ -1,10 +1,10 @@
-//! CPUs: which one the calling thread runs on, how many there are and which of them it may use, and
+//! CPUs: which one the calling thread runs on, how many there are, which of them it may use, and
 //! which share a core.
 //!
-//! Where the C library has registered restartable sequences for its threads (glibc from 2.35 on),
-//! the kernel writes the CPU's number into each thread's memory whenever it moves the thread: to
-//! ask is one load. Elsewhere the C library asks the kernel's page of code. The symbol that says
-//! where the number lies is looked up weakly, so that the library loads under older ones too.
+//! If the C library has registered restartable sequences for its threads (glibc from 2.35 on), the
+//! kernel writes the CPU's number into each thread's memory whenever it moves the thread, and a
+//! query is one load. Otherwise the C library asks the vDSO. The symbol that locates the number is
+//! looked up weakly, so that the library also loads under older C libraries.
 
 use super::atomic::{AtomicU64, AtomicUsize, Ordering};
 use super::errno::KeepErrno;
@@ -16,7 +16,7 @@ const CPU_ID: usize = 4;
 
 core::arch::global_asm!(".weak __rseq_offset", ".weak __rseq_size");
 
-/// The value of a weak symbol as large as a pointer; none where there is no such symbol.
+/// The value of a weak symbol of this type; `None` if there is no such symbol.
 macro_rules! weak {
     ($name:literal as $type:ty) => {{
         let symbol: *const $type;
@@ -33,46 +33,46 @@ macro_rules! weak {
     }};
 }
 
-/// The CPU that the calling thread runs on, at this moment; none when it cannot be told.
+/// The CPU that the calling thread runs on at this moment; `None` if it is unknown.
 pub fn current() -> Option<usize> {
     registered().or_else(asked)
 }
 
-/// What the kernel has written down for the thread.
+/// The number that the kernel has written for the thread.
 fn registered() -> Option<usize> {
     let size = weak!("__rseq_size" as u32)?;
     let offset = weak!("__rseq_offset" as isize)?;
     if size == 0 {
-        // A setting of the C library's keeps its threads without.
+        // A tunable of the C library turned registration off.
         return None;
     }
     let at = tls::thread().wrapping_add_signed(offset) + CPU_ID;
-    // SAFETY: the C library's area for this thread, which the kernel alone writes, at any moment.
+    // SAFETY: the C library's area for this thread, which only the kernel writes, at any moment.
     let cpu = unsafe { (at as *const i32).read_volatile() };
-    // Below zero where the kernel refused this thread.
+    // Negative if the kernel refused to register this thread.
     usize::try_from(cpu).ok()
 }
 
-/// What the kernel answers.
+/// The answer of the C library.
 fn asked() -> Option<usize> {
     let _keep = KeepErrno::new();
     // SAFETY: no preconditions.
     usize::try_from(unsafe { libc::sched_getcpu() }).ok()
 }
 
-/// One more than the highest number of a CPU that is online.
+/// One more than the highest number of an online CPU.
 pub fn numbers() -> usize {
     let mut text = [0; 256];
     last_number(read(c"/sys/devices/system/cpu/online", &mut text))
         .map_or_else(allowed, |last| last + 1)
 }
 
-/// What the process's first thread was allowed at its start: the number of CPUs, and a number for
-/// which they are.
+/// What the process's first thread was allowed at its start: the number of CPUs, and a hash of the
+/// set.
 static ALLOWED: AtomicUsize = AtomicUsize::new(0);
 static WHICH: AtomicU64 = AtomicU64::new(0);
 
-/// Asks what the process may use, before a thread can have been held to some of it.
+/// Records the allowed CPUs, before a thread can have been restricted to some of them.
 pub fn begin() {
     let (count, which) = ask_allowed();
     ALLOWED.store(count, Ordering::Relaxed);
@@ -87,24 +87,24 @@ pub fn allowed() -> usize {
     }
 }
 
-/// Whether the calling thread may use what the process might at its start.
+/// Whether the calling thread may use exactly the CPUs that the process could use at its start.
 pub fn is_free() -> bool {
     ask_again().1 == WHICH.load(Ordering::Relaxed)
 }
 
-/// As [`ask_allowed`], for callers whose own frames are not to hold the mask.
+/// Like [`ask_allowed`], for callers whose own frames must not hold the mask.
 #[cold]
 #[inline(never)]
 fn ask_again() -> (usize, u64) {
     ask_allowed()
 }
 
-/// The number of CPUs that the calling thread may run on, and a number for which they are; zeros
-/// where that is not told.
+/// The number of CPUs that the calling thread may run on, and a hash of the set; zeros if they are
+/// unknown.
 fn ask_allowed() -> (usize, u64) {
     let _keep = KeepErrno::new();
     let mut mask = [0u64; 128];
-    // SAFETY: the kernel writes at most the given number of bytes. The plain system call is used
+    // SAFETY: the kernel writes at most the given number of bytes. This is the plain system call
     // because the C library's sysconf may allocate.
     let n = unsafe {
         libc::syscall(
@@ -118,7 +118,7 @@ fn ask_allowed() -> (usize, u64) {
     for &word in mask.iter().take(n.max(0) as usize / 8) {
         which = (which ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut rest = word;
-        // Every process runs this at its start: shorter than to count without a loop.
+        // Every process runs this at its start: a loop is less code than counting without one.
         while rest != 0 {
             rest &= rest - 1;
             count += 1;
@@ -127,7 +127,7 @@ fn ask_allowed() -> (usize, u64) {
     (count, which)
 }
 
-/// The lowest number of a CPU that shares a core with this one, itself where that is not told.
+/// The lowest number of a CPU that shares a core with this one; `cpu` itself if that is unknown.
 pub fn first_of_core(cpu: usize) -> usize {
     let (mut path, mut room) = ([0; 80], [0; 20]);
     let parts: [&[u8]; 3] = [
@@ -158,12 +158,12 @@ fn digits(mut n: usize, room: &mut [u8; 20]) -> &[u8] {
     }
 }
 
-/// The first number of a list of the kernel's, such as `0-3,8`.
+/// The first number in a CPU list of the kernel, such as `0-3,8`.
 fn first_number(list: &[u8]) -> Option<usize> {
     number(list.split(|c| !c.is_ascii_digit()).next()?)
 }
 
-/// The last one.
+/// The last number in such a list.
 fn last_number(list: &[u8]) -> Option<usize> {
     let mut numbers = list.split(|c| !c.is_ascii_digit());
     number(numbers.rfind(|part| !part.is_empty())?)
@@ -173,11 +173,11 @@ fn number(text: &[u8]) -> Option<usize> {
     core::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// The start of a file; nothing where it cannot be read.
+/// The start of a file; empty if it cannot be read.
 fn read<'a>(path: &CStr, room: &'a mut [u8]) -> &'a [u8] {
     let _keep = KeepErrno::new();
-    // SAFETY: the path is a C string, and the kernel writes at most the room's length. The plain
-    // system calls are used because the C library's are points where a thread can be cancelled.
+    // SAFETY: the path is a C string, and the kernel writes at most the room's length. These are
+    // plain system calls because the C library's are cancellation points.
     let got = unsafe {
         let flags = libc::O_RDONLY | libc::O_CLOEXEC;
         let file = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0);
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn both_ways_of_asking_name_a_cpu_that_the_thread_may_run_on() {
-        // Held to one CPU, the thread cannot move between the questions.
+        // Restricted to one CPU, the thread cannot move between the two queries.
         let (mut all, mut one) = ([0u64; 16], [0u64; 16]);
         let held = asked().expect("Linux tells");
         one[held / 64] |= 1 << (held % 64);

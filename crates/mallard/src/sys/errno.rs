@@ -1,7 +1,7 @@
-//! The caller's `errno`, kept over system calls of ours that may fail.
+//! Preserves the caller's `errno` across system calls of ours that may fail.
 //!
-//! A program may look at `errno` after `free`, and after a `malloc` that succeeded: neither may
-//! change it, whatever the kernel answered to us meanwhile.
+//! A program may read `errno` after `free`, and after a `malloc` that succeeded: neither may change
+//! it, whatever the kernel answered to us meanwhile.
 
 /// Restores `errno` to its value at construction when dropped.
 pub struct KeepErrno(i32);
@@ -26,7 +26,7 @@ impl Drop for KeepErrno {
 
 /// The calling thread's `errno`.
 pub fn get() -> i32 {
-    // SAFETY: the C library gives every thread a valid errno slot for the thread's life.
+    // SAFETY: the C library provides a valid errno slot for the whole life of every thread.
     unsafe { *libc::__errno_location() }
 }
 

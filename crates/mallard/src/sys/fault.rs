@@ -1,19 +1,20 @@
-//! The end of a process whose memory is corrupt: one line on standard error, then `abort`.
+//! Ends a process whose memory is corrupt: one line on standard error, then `abort`.
 //!
-//! Nothing is allocated: the line is put together in a buffer on the stack.
+//! Nothing is allocated: the line is assembled in a buffer on the stack.
 
 use super::atomic::{AtomicUsize, Ordering};
 use super::message;
 use core::ffi::{CStr, c_char};
 use core::fmt::{self, Write};
 
-/// A line in a fixed buffer; what does not fit is cut off. Invariant: there is room for its end.
+/// A line in a fixed buffer; text that does not fit is cut off. Invariant: there is always room for
+/// its end.
 pub struct Line {
     text: [u8; 512],
     len: usize,
 }
 
-/// The line feed, and the null that the program's own function stops at.
+/// The line feed, and the null byte that ends the string for the program's own function.
 const END: usize = 2;
 
 impl Line {
@@ -24,7 +25,7 @@ impl Line {
         }
     }
 
-    /// Says the line: on standard error, in one system call, or to the program's own function.
+    /// Emits the line, on standard error in one system call, or to the program's own function.
     pub fn emit(&mut self) {
         message::say(self.end());
     }
@@ -33,7 +34,7 @@ impl Line {
     fn end(&mut self) -> &CStr {
         self.text[self.len] = b'\n';
         self.text[self.len + 1] = 0;
-        // SAFETY: there is a null within the text.
+        // SAFETY: there is a null byte within the text.
         unsafe { CStr::from_ptr(self.text.as_ptr().cast()) }
     }
 }
@@ -54,18 +55,18 @@ impl Write for Line {
     }
 }
 
-/// What the program wants called in the place of the line.
+/// A function of the program that is called instead of printing the line.
 pub type OnFault = unsafe extern "C" fn(*const c_char);
 
 static ON_FAULT: AtomicUsize = AtomicUsize::new(0);
 
-/// Has this function be called with the line that would be printed; none for printing it. The
-/// process ends when it returns.
+/// Sets the function that is called with the line that would be printed; `None` to print it. The
+/// process ends when the function returns.
 pub fn on_fault(function: Option<OnFault>) {
     ON_FAULT.store(function.map_or(0, |f| f as usize), Ordering::Relaxed);
 }
 
-/// Prints `mallard: ` and the message as one line, or hands it to the program's function, then
+/// Prints `mallard: ` and the message as one line, or passes it to the program's function, then
 /// aborts.
 #[cold]
 #[inline(never)]
@@ -79,7 +80,7 @@ pub fn die(message: fmt::Arguments<'_>) -> ! {
         at => {
             // SAFETY: not 0, so stored by `on_fault` from a function of this type.
             let function = unsafe { core::mem::transmute::<usize, OnFault>(at) };
-            // SAFETY: the program answers for its function.
+            // SAFETY: the program vouches for its function.
             unsafe { function(text.as_ptr()) };
         }
     }

@@ -1,9 +1,9 @@
 //! A word that threads can sleep on.
 //!
-//! The kernel's futex; under `--cfg loom` a model of it, so that the model checker sees a thread
-//! that is never woken. The model keeps the kernel's promises and no more: whether to sleep is
-//! decided on the word's value of that moment, a thread that decided so is seen by every later
-//! wake-up, and a wake-up that finds no sleeper leaves nothing behind.
+//! The kernel's futex or, under `--cfg loom`, a model of it, so that the model checker sees a
+//! thread that is never woken. The model makes the kernel's guarantees and no more: the decision to
+//! sleep is based on the word's current value, every later wake-up sees a thread that decided to
+//! sleep, and a wake-up that finds no sleeper has no effect.
 
 use super::atomic::AtomicU32;
 
@@ -36,7 +36,7 @@ mod kernel {
             }
         }
 
-        /// Sleeps while the word is `expected`, until woken; may return for no reason.
+        /// Sleeps while the word is `expected`, until woken; may return spuriously.
         #[cold]
         pub fn wait(&self, expected: u32) {
             let _keep = KeepErrno::new();
@@ -46,7 +46,7 @@ mod kernel {
             unsafe { libc::syscall(libc::SYS_futex, self.word.as_ptr(), op, expected, for_ever) };
         }
 
-        /// As [`Futex::wait`], for so many milliseconds at most.
+        /// Like [`Futex::wait`], for at most `ms` milliseconds.
         #[cold]
         pub fn wait_for(&self, expected: u32, ms: u64) {
             let _keep = KeepErrno::new();
@@ -81,14 +81,14 @@ mod model {
         /// The kernel's queue for this address.
         queue: Mutex<Queue>,
         woken: Condvar,
-        /// Whether wake-ups are lost, to see that a test would notice.
+        /// Whether wake-ups are lost, to check that a test would notice.
         deaf: bool,
     }
 
     #[derive(Default)]
     struct Queue {
         sleepers: u32,
-        /// Sleepers that were woken and have not got up yet.
+        /// Sleepers that were woken and are not running yet.
         called: u32,
     }
 
@@ -102,7 +102,7 @@ mod model {
             }
         }
 
-        /// One that never wakes anybody.
+        /// A futex that never wakes a thread.
         #[cfg(test)]
         pub fn deaf(value: u32) -> Self {
             Futex {
@@ -123,7 +123,7 @@ mod model {
             queue.called -= 1;
         }
 
-        /// Time passes quickly in the model: every wait is over at once.
+        /// Time passes quickly in the model: every wait ends at once.
         pub fn wait_for(&self, _: u32, _: u64) {
             loom::thread::yield_now();
         }

@@ -1,11 +1,11 @@
-//! What keeps a fork and calls of the allocator apart, without either waiting for the other's end.
+//! Keeps forks apart from calls of the allocator, without either waiting for the other to end.
 //!
-//! A thread raises its [`Mark`] before it takes the first lock of a call, and then looks whether
-//! the [`Gate`] is closed. If so, it lowers its mark and does without. A forking thread closes the
-//! gate and then waits until all marks are down: no lock is taken from then on, and whatever locks
-//! guard is whole. Both sides first write and then read the other's word, and both reads are
-//! ordered by read-modify-writes of the mark: either the forking thread sees the mark, or the other
-//! one sees that the gate is closed.
+//! A thread raises its [`Mark`] before it takes the first lock of a call, and then checks whether
+//! the [`Gate`] is closed. If it is, the thread lowers its mark and does without. A forking thread
+//! closes the gate and then waits until all marks are down: from then on no lock is taken, and the
+//! data that locks guard is consistent. Both sides first write their own word and then read the
+//! other's, and read-modify-writes of the mark order both reads: either the forking thread sees the
+//! mark, or the other thread sees that the gate is closed.
 
 use super::atomic::{AtomicU32, Ordering};
 
@@ -15,7 +15,7 @@ pub struct Gate(AtomicU32);
 /// Whether a thread is inside; only that thread writes it.
 pub struct Mark(AtomicU32);
 
-/// How many threads are inside that have no mark of their own.
+/// How many threads without a mark of their own are inside.
 pub struct Crowd(AtomicU32);
 
 impl Gate {
@@ -44,12 +44,12 @@ impl Gate {
         self.0.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Tells whether no other fork is under way.
+    /// Ends a fork; returns whether no other fork is under way.
     pub fn open(&self) -> bool {
         self.0.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// In the child of a fork: no other thread exists.
+    /// For the child of a fork, where no other thread exists.
     pub fn reset(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
@@ -66,19 +66,19 @@ impl Mark {
         Mark(AtomicU32::new(0))
     }
 
-    /// Raises the mark; gives what it was, for [`Mark::restore`].
+    /// Raises the mark; returns its previous value, for [`Mark::restore`].
     #[inline(always)]
     pub fn raise(&self) -> u32 {
         self.0.swap(1, Ordering::AcqRel)
     }
 
-    /// Has the mark as it was before it was raised.
+    /// Restores the value that [`Mark::raise`] returned.
     #[inline(always)]
     pub fn restore(&self, before: u32) {
         self.0.store(before, Ordering::Release);
     }
 
-    /// Whether it is up, for other threads. A read-modify-write, for the sake of the order.
+    /// Whether the mark is up, as seen by other threads. A read-modify-write, for the ordering.
     pub fn is_up(&self) -> bool {
         self.0.fetch_add(0, Ordering::AcqRel) != 0
     }
@@ -105,12 +105,12 @@ impl Crowd {
         self.0.fetch_sub(1, Ordering::Release);
     }
 
-    /// Whether anybody is inside; as [`Mark::is_up`].
+    /// Whether any thread is inside; a read-modify-write like [`Mark::is_up`].
     pub fn is_any(&self) -> bool {
         self.0.fetch_add(0, Ordering::AcqRel) != 0
     }
 
-    /// In the child of a fork: those that were inside do not exist.
+    /// For the child of a fork, where the threads that were inside do not exist.
     pub fn reset(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
@@ -134,7 +134,7 @@ impl Default for Crowd {
     }
 }
 
-/// Every interleaving, by the model checker (see `lock`).
+/// Checks every interleaving with the model checker (see `lock`).
 #[cfg(all(test, loom))]
 mod tests {
     use super::*;
@@ -142,7 +142,8 @@ mod tests {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// What the locks guard, as one cell: a thread that writes while a fork reads fails the test.
+    /// The data that the locks guard, as one cell: a thread that writes during a fork's read fails
+    /// the test.
     struct House {
         gate: Gate,
         mark: Mark,
@@ -164,7 +165,7 @@ mod tests {
             })
         }
 
-        /// A call of a thread with a mark; what it cannot do is put by.
+        /// A call of a thread with a mark; work that it cannot do is deferred.
         fn call(&self) {
             let before = self.mark.raise();
             if self.gate.is_closed() {
@@ -206,7 +207,7 @@ mod tests {
             while self.mark.is_up() || self.crowd.is_any() {
                 thread::yield_now();
             }
-            // SAFETY: nobody is inside, which is what is tested.
+            // SAFETY: no thread is inside, which is what is tested.
             let seen = self.state.with(|n| unsafe { *n });
             if self.gate.open() {
                 self.drain();

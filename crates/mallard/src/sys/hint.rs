@@ -1,13 +1,12 @@
-//! What the processor and the compiler may be told. Hints change nothing but time and the code's
-//! length: they take any number for an address, and never fault.
+//! Hints to the processor and the compiler. They affect only speed and the size of the code: they
+//! take any number for an address, and never fault.
 
-/// The line at this address is soon written to: it may come to this processor alone.
+/// The cache line at this address will soon be written: fetches it for exclusive use.
 ///
-/// Where nothing is mapped, nothing comes. Processors that do not know the instruction pass over
-/// it.
+/// An unmapped address has no effect. Processors that do not know the instruction ignore it.
 #[inline(always)]
 pub fn soon_written(addr: usize) {
-    // SAFETY: a prefetch neither reads nor writes as the program sees it, whatever the address.
+    // SAFETY: a prefetch has no effect that the program can observe, whatever the address.
     unsafe {
         core::arch::asm!(
             "prefetchw [{at}]",
@@ -17,12 +16,11 @@ pub fn soon_written(addr: usize) {
     }
 }
 
-/// Tells the compiler to leave the steps of a loop as they are, one after the other. For loops of
-/// few steps in the code that every program brings into memory: its code for many steps at once is
-/// several times as long.
+/// Keeps the compiler from unrolling or vectorising a loop. For short loops in code that every
+/// program loads: the transformed code would be several times as long.
 #[inline(always)]
 pub fn step_by_step() {
-    // SAFETY: no instruction at all.
+    // SAFETY: this emits no instruction.
     unsafe { core::arch::asm!("", options(nomem, nostack, preserves_flags)) };
 }
 

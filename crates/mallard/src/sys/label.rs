@@ -1,18 +1,17 @@
-//! Texts by where they lie.
+//! Texts chosen by where they are stored.
 //!
-//! A [`Label`] is a short one that lies in the table it is used in: that has no addresses then,
-//! which a loader would have to write into a page of every process, from a list that it reads in
-//! every process. A [`Named`] one is a C string that has a symbol: small programs' kernels read it,
-//! and the library's order of constants (`crates/mallard-c/layout.ld`) has it apart from those of
-//! which hardly a program reads any.
+//! A [`Label`] is a short text stored inside the table that uses it. The table then holds no
+//! addresses, which the loader would have to relocate in every process. A [`Named`] is a C string
+//! with a symbol of its own: small programs use it, and the library's layout
+//! (`crates/mallard-c/layout.ld`) keeps it apart from texts that hardly any program reads.
 
 use core::ffi::CStr;
 
-/// A C string of `N` bytes, its end included.
+/// A C string of `N` bytes, including its null byte.
 pub struct Named<const N: usize>([u8; N]);
 
 impl<const N: usize> Named<N> {
-    /// Fails to compile, in a constant, where the length is another.
+    /// In a constant, fails to compile if the length differs from `N`.
     pub const fn of(text: &CStr) -> Named<N> {
         let text = text.to_bytes_with_nul();
         assert!(text.len() == N);
@@ -26,7 +25,7 @@ impl<const N: usize> Named<N> {
     }
 
     pub fn get(&self) -> &CStr {
-        // SAFETY: the bytes are a C string's, its end included.
+        // SAFETY: the bytes are those of a C string, including its null byte.
         unsafe { CStr::from_bytes_with_nul_unchecked(&self.0) }
     }
 }
@@ -41,7 +40,7 @@ pub struct Label {
 impl Label {
     pub const MOST: usize = 22;
 
-    /// Fails to compile, in a constant, where the text is too long.
+    /// In a constant, fails to compile if the text is too long.
     pub const fn of(text: &str) -> Label {
         let mut label = Label {
             len: text.len() as u8,

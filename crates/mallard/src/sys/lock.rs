@@ -1,19 +1,19 @@
 //! The one kind of lock: four bytes, waiting in the kernel.
 //!
 //! An uncontended acquisition is one compare-and-swap and a count (`meter`), a release one
-//! exchange. A thread that finds the lock taken looks again a few times (the holder is usually a
-//! hundred nanoseconds from done when it runs on another CPU) and then sleeps on a futex, so that
-//! on a machine with fewer CPUs than threads the holder gets to run. After Drepper, *Futexes Are
+//! exchange. A thread that finds the lock taken looks again a few times (a holder that runs on
+//! another CPU is usually done within a hundred nanoseconds) and then sleeps on a futex, so that on
+//! a machine with fewer CPUs than threads the holder gets to run. After Drepper, *Futexes Are
 //! Tricky* (2011), the mutex with states 0 free, 1 taken, 2 taken with sleepers.
 //!
-//! Order, outermost first; a thread may take a lock only when it holds none from this line on: the
-//! statistics; the first call; the return of slabs' memory; the making of a page heap; purging (of
-//! one page heap); the cache registry; the making of an arena; a bin (one at a time); a page heap
-//! (one at a time); the regions; the metadata arena. No lock is held while a function of the
-//! program's runs that provides memory (`heap::hooks`).
+//! Lock order, outermost first; a thread may take a lock only if it holds none at the same or a
+//! later position: the statistics; the first call; the return of slabs' memory; the making of a
+//! page heap; purging (of one page heap); the cache registry; the making of an arena; a bin (one at
+//! a time); a page heap (one at a time); the regions; the metadata arena. No lock is held while an
+//! extent hook of the program runs (`heap::hooks`).
 //!
-//! Before a thread takes its first lock in a call, it is inside (`cache::inside`), so that a fork
-//! knows of it.
+//! Before a thread takes its first lock in a call, it is marked as inside (`cache::inside`), so
+//! that a fork knows of it.
 
 #[cfg(not(loom))]
 use super::atomic::AtomicU64;
@@ -34,7 +34,7 @@ const WAITED_FOR: u32 = 2;
 #[cfg(not(loom))]
 const LOOKS: u64 = 60;
 
-/// How often a thread looks before it sleeps: an option.
+/// The option for how often a thread looks before it sleeps.
 #[cfg(not(loom))]
 static MOST_LOOKS: AtomicU64 = AtomicU64::new(LOOKS);
 
@@ -144,8 +144,8 @@ impl RawLock {
         self.word.load(Ordering::Relaxed) != FREE && self.meter.is_last()
     }
 
-    /// In the child of a fork, where no other thread exists: frees the lock unless the calling one
-    /// holds it.
+    /// For the child of a fork, where no other thread exists: frees the lock unless the calling
+    /// thread holds it.
     #[cfg(not(loom))]
     pub fn after_fork(&self) {
         self.meter.after_fork();
@@ -154,12 +154,12 @@ impl RawLock {
         }
     }
 
-    /// What the lock has seen so far.
+    /// The lock's statistics so far.
     pub fn reading(&self) -> Reading {
         self.meter.read()
     }
 
-    /// Begins to count anew, with the acquisition that this takes uncounted.
+    /// Resets the statistics, not counting the acquisition that this takes.
     pub fn clear_reading(&self) {
         self.lock();
         self.meter.clear();
@@ -178,7 +178,7 @@ pub struct Mutex<T> {
 unsafe impl<T: Send> Sync for Mutex<T> {}
 
 impl<T> Mutex<T> {
-    /// As [`Mutex::named`], for a lock that is not counted apart.
+    /// Like [`Mutex::named`], for a lock that is not counted separately.
     #[cfg(not(loom))]
     pub const fn new(data: T) -> Self {
         Self::named(Kind::Other, data)
@@ -189,7 +189,7 @@ impl<T> Mutex<T> {
         Self::named(Kind::Other, data)
     }
 
-    /// Guards `data`; the kind is for the build that counts ([`super::count`]).
+    /// Guards `data`; the kind is for builds that count ([`super::count`]).
     #[cfg(not(loom))]
     pub const fn named(kind: Kind, data: T) -> Self {
         Mutex {
@@ -214,7 +214,8 @@ impl<T> Mutex<T> {
 
     #[inline]
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
-        // Not `then_some`: a guard made in vain would free somebody else's lock when dropped.
+        // Not `then_some`, which would make a guard even on failure and free another thread's lock
+        // when it is dropped.
         self.raw.try_lock().then(|| Guard { mutex: self })
     }
 
@@ -345,7 +346,7 @@ mod tests {
     }
 }
 
-/// Every interleaving of a few threads, by the model checker:
+/// Checks every interleaving of a few threads with the model checker:
 /// `RUSTFLAGS="--cfg loom" cargo test -p mallard --lib --release` (see `futex`).
 #[cfg(all(test, loom))]
 mod tests {
@@ -354,8 +355,8 @@ mod tests {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// A mutex whose data the model checker watches: two threads in it at once, or one that does
-    /// not see what the other wrote, fail the test.
+    /// A mutex whose data the model checker watches: the test fails if two threads are in it at
+    /// once, or if one does not see what the other wrote.
     fn guarded(futex: Futex) -> Arc<Mutex<Watched<u32>>> {
         Arc::new(Mutex {
             raw: RawLock {
@@ -377,7 +378,7 @@ mod tests {
         counter.lock().with(|n| unsafe { *n })
     }
 
-    /// `threads` threads, this one among them, add one `times` times each.
+    /// `threads` threads, including this one, add one `times` times each.
     fn count(futex: fn(u32) -> Futex, threads: u32, times: u32) {
         let counter = guarded(futex(FREE));
         let others: Vec<_> = (1..threads)
@@ -404,7 +405,7 @@ mod tests {
         model.check(|| count(Futex::new, 3, 1));
     }
 
-    /// The model checker does not survive a deadlock: hence a process of its own.
+    /// The model checker does not survive a deadlock, so this runs in a process of its own.
     #[test]
     fn a_lock_that_wakes_nobody_is_found_out() {
         const CHILD: &str = "MALLARD_DEAF_FUTEX";

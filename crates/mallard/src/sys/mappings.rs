@@ -1,27 +1,27 @@
 //! How many borders of mappings the allocator has made in its memory, and how many it may make.
 //!
 //! Linux allows a process 65,530 mappings (`vm.max_map_count`), which the program, its threads and
-//! its libraries share. A part of the heap with other advice than its neighbours, with pages that
-//! were moved from elsewhere, or without memory, is a mapping of its own. Everything that makes
-//! such a part counts its borders here, and asks here first. Whoever is refused does without: it
-//! copies instead of moving, and gives no advice.
+//! its libraries share. A part of the heap that has other advice than its neighbours, pages that
+//! were moved from elsewhere, or no memory, is a mapping of its own. All code that makes such a
+//! part counts its borders here, and asks here first. If it is refused, it does without: it copies
+//! instead of moving, and gives no advice.
 
 use super::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// The system's default limit.
 const SYSTEM: usize = 65_530;
-/// Borders that there may be: an eighth of the mappings that the system allows by default.
+/// The most borders: an eighth of the mappings that the system allows by default.
 const MOST: usize = SYSTEM / 8;
-/// Up to so many, what was moved and freed keeps its memory for the next use, and memory is moved
-/// to save page faults. Beyond, what is freed joins its neighbours at once.
+/// Up to this number, memory that was moved and freed is kept for its next use, and memory is moved
+/// to save page faults. Beyond it, freed memory rejoins its neighbours at once.
 const FEW: usize = 112;
 
 /// The counts of a process.
 struct Count {
     borders: AtomicUsize,
-    /// Those of records, which stand between guard pages and stay for ever.
+    /// Borders of records, which lie between guard pages and stay for ever.
     guards: AtomicUsize,
-    /// How many the system was found to allow; 0 for as many as there may be.
+    /// How many borders the system was found to allow; 0 if [`MOST`] applies.
     allowed: AtomicUsize,
 }
 
@@ -58,7 +58,7 @@ impl Count {
 
     fn count(&self, before: usize, now: usize) {
         let change = |all: usize| Some((all + now).saturating_sub(before));
-        // It never fails: the closure always gives a number.
+        // This never fails, because the closure always returns a number.
         _ = (self.borders).fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
     }
 
@@ -68,27 +68,27 @@ impl Count {
     }
 }
 
-/// Borders that there are.
+/// The number of borders.
 pub fn borders() -> usize {
     ALL.borders()
 }
 
-/// Whether any are in blocks' memory.
+/// Whether any borders are in the memory of blocks.
 pub fn are_any() -> bool {
     ALL.borders.load(Ordering::Relaxed) > 0
 }
 
-/// A block of records stands between two guard pages.
+/// Counts the borders of a block of records between two guard pages.
 pub fn count_guards() {
     ALL.guards.fetch_add(2, Ordering::Relaxed);
 }
 
-/// Borders that there may be.
+/// The most borders that there may be.
 pub fn limit() -> usize {
     ALL.limit()
 }
 
-/// Whether one more mapping may be split off, which may have two borders.
+/// Whether one more mapping, with up to two borders, may be split off.
 pub fn may_split() -> bool {
     ALL.may_split()
 }
@@ -98,31 +98,31 @@ pub fn are_many() -> bool {
     ALL.are_many()
 }
 
-/// How many borders may come before there are [`FEW`].
+/// How many more borders fit before there are [`FEW`].
 pub fn room_for_few() -> usize {
     FEW.saturating_sub(borders())
 }
 
-/// Part of the memory has `now` borders, and had `before`.
+/// Records that a part of the memory has `now` borders, and had `before`.
 pub fn count(before: usize, now: usize) {
     if before != now {
         ALL.count(before, now);
     }
 }
 
-/// The system refused to split a mapping: its limit is lower, or the program has many mappings of
-/// its own. What there is now is the limit from here on.
+/// Records that the system refused to split a mapping: its limit is lower, or the program has many
+/// mappings of its own. The current number is the limit from here on.
 #[cold]
 pub fn refused() {
     ALL.refused();
 }
 
-/// In the child of a fork: fresh memory does not become one mapping with memory from before it.
+/// For the child of a fork: fresh memory is not merged with mappings from before the fork.
 pub fn after_fork() {
     FORKED.store(true, Ordering::Relaxed);
 }
 
-/// Whether fresh memory stays a mapping of its own beside what was there before.
+/// Whether fresh memory stays a mapping of its own next to older memory.
 pub fn is_forked() -> bool {
     FORKED.load(Ordering::Relaxed)
 }

@@ -1,13 +1,13 @@
-//! Memory system calls. Every function keeps `errno` and tells failure by its result.
+//! Memory system calls. Every function preserves `errno` and reports failure in its result.
 //!
-//! Address ranges are plain numbers here: the layers above own the ranges they pass, and that
-//! ownership is what makes these calls safe. All ranges are multiples of the system's page.
+//! Address ranges are plain numbers here: the layers above own the ranges that they pass, and that
+//! ownership makes these calls safe. All ranges are multiples of the system's page.
 
 use super::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::errno::KeepErrno;
 
-/// The system's page size: 4, 16 or 64 KiB. Read once; the C library has it from the kernel's
-/// auxiliary vector, so this costs no system call.
+/// The system's page size: 4, 16 or 64 KiB. Read once, from the auxiliary vector, so this costs no
+/// system call.
 pub fn os_page() -> usize {
     static SIZE: AtomicUsize = AtomicUsize::new(0);
     let known = SIZE.load(Ordering::Relaxed);
@@ -30,8 +30,8 @@ pub const fn round_up(n: usize, to: usize) -> usize {
     (n + (to - 1)) & !(to - 1)
 }
 
-/// Reserves addresses without memory behind them: they cannot be touched, and cost nothing but
-/// address space, until [`commit`].
+/// Reserves addresses without memory: they cannot be accessed, and cost only address space, until
+/// [`commit`].
 pub fn reserve(len: usize) -> Option<usize> {
     let _keep = KeepErrno::new();
     // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing.
@@ -48,11 +48,11 @@ pub fn reserve(len: usize) -> Option<usize> {
     (at != libc::MAP_FAILED).then_some(at as usize)
 }
 
-/// Gives the addresses back to the system altogether.
+/// Unmaps the range, addresses included.
 pub fn release(at: usize, len: usize) {
     let _keep = KeepErrno::new();
-    // SAFETY: the caller owns the range, and nothing refers to it any more. One of no length is
-    // refused.
+    // SAFETY: the caller owns the range, and nothing refers to it any more. The kernel refuses an
+    // empty range.
     unsafe { libc::munmap(at as *mut _, len) };
 }
 
@@ -63,15 +63,15 @@ pub fn commit(at: usize, len: usize) -> bool {
     unsafe { libc::mprotect(at as *mut _, len, libc::PROT_READ | libc::PROT_WRITE) == 0 }
 }
 
-/// Makes a range untouchable, whatever is behind it.
+/// Makes a range inaccessible; the memory behind it stays.
 pub fn forbid(at: usize, len: usize) -> bool {
     let _keep = KeepErrno::new();
-    // SAFETY: the caller owns the range, and touches it no more.
+    // SAFETY: the caller owns the range, and no longer accesses it.
     unsafe { libc::mprotect(at as *mut _, len, libc::PROT_NONE) == 0 }
 }
 
-/// Maps readable and writable memory at a multiple of `align`, which is one of the system's page.
-/// It reads as zeros.
+/// Maps readable and writable memory at a multiple of `align`, which is a multiple of the system's
+/// page. It reads as zeros.
 pub fn map_aligned(len: usize, align: usize) -> Option<usize> {
     if let Some(at) = map(len) {
         if at.is_multiple_of(align) {
@@ -96,29 +96,29 @@ fn map(len: usize) -> Option<usize> {
     map_with(0, len, 0)
 }
 
-/// Maps such memory at this address, if it is nobody's.
+/// Maps such memory at this address, if no other mapping has it.
 pub fn map_at(at: usize, len: usize) -> Option<usize> {
     (map_behind(at, len) == Step::Done).then_some(at)
 }
 
-/// How a step of a mapping went.
+/// The result of one step of mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     Done,
-    /// Somebody else has the addresses, or some of them.
+    /// Another mapping has some of the addresses.
     Taken,
     /// The system has no memory, or a limit forbids it.
     Refused,
 }
 
-/// Maps such memory at this address, if it is nobody's; tells why not.
+/// Like [`map_at`], but returns the reason for a failure.
 #[inline(never)]
 pub fn map_behind(at: usize, len: usize) -> Step {
     let _keep = KeepErrno::new();
     match map_with(at, len, libc::MAP_FIXED_NOREPLACE) {
         Some(got) if got == at => Step::Done,
         Some(got) => {
-            // Before Linux 4.17 the address is a hint.
+            // Before Linux 4.17 the address is only a hint.
             release(got, len);
             Step::Taken
         }
@@ -127,8 +127,8 @@ pub fn map_behind(at: usize, len: usize) -> Step {
     }
 }
 
-/// Lengthens a mapping in place by `len` bytes; `end` is where it ends now. What is added has all
-/// that was asked for the last page. False where that cannot be, for whatever reason.
+/// Lengthens a mapping in place by `len` bytes; `end` is its current end. The added memory inherits
+/// the advice of the last page. False if that is not possible, for whatever reason.
 pub fn lengthen(end: usize, len: usize) -> bool {
     let _keep = KeepErrno::new();
     let page = os_page();
@@ -138,7 +138,7 @@ pub fn lengthen(end: usize, len: usize) -> bool {
     got != libc::MAP_FAILED
 }
 
-/// Maps readable and writable memory; leaves `errno` as the system does.
+/// Maps readable and writable memory; leaves `errno` as the system sets it.
 fn map_with(at: usize, len: usize, flags: i32) -> Option<usize> {
     // SAFETY: a new anonymous mapping that replaces none touches nothing.
     let got = unsafe {
@@ -154,12 +154,12 @@ fn map_with(at: usize, len: usize, flags: i32) -> Option<usize> {
     (got != libc::MAP_FAILED).then_some(got as usize)
 }
 
-/// The opposite of [`commit`]: the range goes back to being reserved only, and what the system
-/// counts against its limits for it is given up. False when the kernel refused.
+/// The opposite of [`commit`]: the range is only reserved again, and no longer counts against the
+/// system's memory limits. False when the kernel refused.
 pub fn decommit(at: usize, len: usize) -> bool {
     let _keep = KeepErrno::new();
-    // SAFETY: the caller owns the range, whose contents nobody needs any more; replacing the
-    // mapping in one call leaves no moment in which the addresses are anybody's.
+    // SAFETY: the caller owns the range, whose contents are no longer needed. Replacing the mapping
+    // in one call leaves no moment in which another mapping can take the addresses.
     let got = unsafe {
         libc::mmap(
             at as *mut libc::c_void,
@@ -179,28 +179,29 @@ fn advise(at: usize, len: usize, advice: i32) -> bool {
     unsafe { libc::madvise(at as *mut _, len, advice) == 0 }
 }
 
-/// Returns the memory behind the range to the system now; it reads as zeros afterwards.
-/// False when the kernel refused (locked memory), and then nothing has changed.
+/// Returns the memory behind the range to the system now; it reads as zeros afterwards. False when
+/// the kernel refused (locked memory); nothing has changed then.
 pub fn discard(at: usize, len: usize) -> bool {
     advise(at, len, libc::MADV_DONTNEED)
 }
 
-/// Leaves the range out of dumps of a process that crashed.
+/// Excludes the range from core dumps.
 pub fn leave_out_of_dumps(at: usize, len: usize) -> bool {
     advise(at, len, libc::MADV_DONTDUMP)
 }
 
-/// Lets the system take the memory behind the range when it needs some; the contents are
-/// afterwards either unchanged or zero.
+/// Lets the system take the memory behind the range when it needs some. Afterwards the contents are
+/// either unchanged or zero.
 pub fn discard_lazily(at: usize, len: usize) -> bool {
     advise(at, len, libc::MADV_FREE)
 }
 
-/// As [`discard`], or [`discard_lazily`], for several ranges in one call; tells how many bytes that
-/// took, from the first range on. 0 where the kernel does not know the call, or not for this.
+/// Like [`discard`] or [`discard_lazily`], for several ranges in one call; returns how many bytes
+/// that covered, from the first range on. 0 if the kernel does not support the call, or not for
+/// this.
 #[inline(never)]
 pub fn discard_many(ranges: &mut dyn Iterator<Item = (usize, usize)>, lazily: bool) -> usize {
-    /// "This process", to a call that wants a descriptor of one.
+    /// Stands for this process where the call expects a process descriptor (`PIDFD_SELF`).
     const SELF: i32 = -10_000;
     const MOST: usize = 32;
     let _keep = KeepErrno::new();
@@ -222,7 +223,7 @@ pub fn discard_many(ranges: &mut dyn Iterator<Item = (usize, usize)>, lazily: bo
     } else {
         libc::MADV_DONTNEED
     };
-    // SAFETY: the caller owns the ranges, whose contents nobody needs any more.
+    // SAFETY: the caller owns the ranges, whose contents are no longer needed.
     let taken = unsafe {
         libc::syscall(
             libc::SYS_process_madvise,
@@ -236,11 +237,11 @@ pub fn discard_many(ranges: &mut dyn Iterator<Item = (usize, usize)>, lazily: bo
     usize::try_from(taken).unwrap_or(0)
 }
 
-/// Puts fresh memory, which reads as zeros, in the place of a committed range's. False when the
-/// kernel refused, and then nothing has changed.
+/// Replaces a committed range by fresh memory, which reads as zeros. False when the kernel refused;
+/// nothing has changed then.
 pub fn renew(at: usize, len: usize) -> bool {
     let _keep = KeepErrno::new();
-    // SAFETY: the caller owns the range, whose contents nobody needs any more.
+    // SAFETY: the caller owns the range, whose contents are no longer needed.
     let got = unsafe {
         libc::mmap(
             at as *mut libc::c_void,
@@ -254,13 +255,13 @@ pub fn renew(at: usize, len: usize) -> bool {
     got != libc::MAP_FAILED
 }
 
-/// Puts memory behind the range now, in one call instead of a page fault for each page. Needs Linux
-/// 5.14, and does nothing before.
+/// Populates the range now, by one call instead of a page fault for each page. Needs Linux 5.14,
+/// and does nothing before.
 pub fn fill(at: usize, len: usize) {
     const MADV_POPULATE_WRITE: i32 = 23;
     static KNOWN: AtomicBool = AtomicBool::new(true);
     if KNOWN.load(Ordering::Relaxed) && !advise(at, len, MADV_POPULATE_WRITE) {
-        // Whatever the reason is, the pages come by faults, and the reason most often stays.
+        // Whatever the reason, page faults will do, and the reason most often persists.
         KNOWN.store(false, Ordering::Relaxed);
     }
 }
@@ -275,17 +276,17 @@ pub fn forbid_huge_pages(at: usize, len: usize) -> bool {
     advise(at, len, libc::MADV_NOHUGEPAGE)
 }
 
-/// How a move went.
+/// The result of a move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Moved {
     Yes,
-    /// All was moved, and the place that it came from may not be ours any more.
+    /// All was moved, but the source may belong to another mapping now.
     Torn,
-    /// Nothing was moved, and both ranges are as they were.
+    /// Nothing was moved, and both ranges are unchanged.
     No,
     /// Nothing was moved, and the destination is fresh memory, without advice.
     Emptied,
-    /// Nothing was moved, and the destination may not be ours any more.
+    /// Nothing was moved, and the destination may belong to another mapping now.
     Lost,
 }
 
@@ -293,21 +294,22 @@ pub enum Moved {
 /// reads as zeros. Needs Linux 5.7.
 pub fn move_pages(from: usize, len: usize, to: usize) -> Moved {
     const MREMAP_DONTUNMAP: i32 = 4;
-    /// Whether it is no use to ask again.
+    /// Whether asking again is pointless.
     static REFUSED: AtomicBool = AtomicBool::new(false);
     remap(from, len, to, len, MREMAP_DONTUNMAP, &REFUSED)
 }
 
-/// Moves `len` bytes at `from`, all of one mapping, to `to`, where they become one mapping of
-/// `wide` bytes that reads as zeros behind them. Afterwards `from` is fresh memory, without advice.
-/// For a moment `from` is nobody's: where another thread's mapping takes its place, the move is
-/// [`Moved::Torn`].
+/// Moves `len` bytes at `from`, which must be one mapping, to `to`, where they become one mapping
+/// of `wide` bytes that reads as zeros behind them. Afterwards `from` is fresh memory, without
+/// advice. For a moment `from` is unmapped: if another thread's mapping takes its place, the result
+/// is [`Moved::Torn`].
 pub fn move_mapping(from: usize, len: usize, to: usize, wide: usize) -> Moved {
     static REFUSED: AtomicBool = AtomicBool::new(false);
     match remap(from, len, to, wide, 0, &REFUSED) {
         Moved::Yes if map_at(from, len).is_none() => Moved::Torn,
         Moved::Yes => {
-            // Only where the process locks its memory is there any yet, and it is refused.
+            // Fresh memory is populated only where the process locks its memory, and there
+            // discarding it is refused.
             if !discard(from, os_page()) {
                 unlock(from, len);
             }
@@ -317,7 +319,7 @@ pub fn move_mapping(from: usize, len: usize, to: usize, wide: usize) -> Moved {
     }
 }
 
-/// Takes fresh memory back that was locked because all of the process's is.
+/// Returns fresh memory that is locked because all of the process's memory is.
 #[cold]
 fn unlock(at: usize, len: usize) {
     let _keep = KeepErrno::new();
@@ -353,8 +355,8 @@ fn remap(
         return Moved::Yes;
     }
     match super::errno::get() {
-        // The kernel does not know the flag, or a filter forbids the call: it says so before it
-        // does anything.
+        // The kernel does not know the flag, or a filter forbids the call: these errors come before
+        // the kernel changes anything.
         libc::EINVAL | libc::EPERM | libc::ENOSYS | libc::EACCES => {
             refused.store(true, Ordering::Relaxed);
             return Moved::No;
@@ -362,9 +364,9 @@ fn remap(
         libc::ENOMEM => super::mappings::refused(),
         _ => {}
     }
-    // Most often the kernel unmaps the destination before it finds that it cannot move. Map it
-    // again, unless somebody else was quicker; or it was never unmapped, because there are too many
-    // mappings, which cannot be told apart.
+    // The kernel usually unmaps the destination before it finds that it cannot move. Map it again.
+    // If that fails, another mapping was quicker, or the destination was never unmapped because
+    // there are too many mappings; the two cannot be distinguished.
     if map_at(to, wide).is_some() {
         Moved::Emptied
     } else {
@@ -393,7 +395,7 @@ pub fn address_space_limit() -> usize {
 pub(crate) mod tests {
     use super::*;
 
-    /// Pages of the range that there is memory behind.
+    /// The number of pages in the range that are resident.
     pub fn resident(at: usize, len: usize) -> usize {
         let mut told = [0u8; 512];
         assert!(len / os_page() <= told.len());
@@ -413,7 +415,7 @@ pub(crate) mod tests {
         fill(at + os_page(), len / 2);
         let expected = if known { 1 + 8 } else { 0 };
         assert_eq!(resident(at, len), expected);
-        // SAFETY: mapped, and nobody else's.
+        // SAFETY: the memory is mapped, and belongs to this test.
         assert!((0..len).all(|i| unsafe { *((at + i) as *const u8) } == 0));
         release(at, len);
     }

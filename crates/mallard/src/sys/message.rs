@@ -1,23 +1,23 @@
-//! Where lines for people go: standard error, or the program's own function.
+//! Where messages for people go: standard error, or the program's own function.
 //!
-//! jemalloc's users set `malloc_message` where file descriptor 2 is not to be written to. The
-//! symbol is the front's (crates/mallard-c), with and without jemalloc's prefix; it is read through
-//! the global offset table, so that the program's own definition or its copy counts. The function
-//! is called in the middle of our work, perhaps with locks held: it must not allocate.
+//! Users of jemalloc set `malloc_message` where file descriptor 2 must not be written to. The C
+//! front end (crates/mallard-c) defines the symbol, with and without jemalloc's prefix; it is read
+//! through the global offset table, so that the program's own definition or copy is used. The
+//! function is called in the middle of our work, perhaps with locks held: it must not allocate.
 
 use super::errno::KeepErrno;
 use core::ffi::{CStr, c_char, c_void};
 
 type Handler = unsafe extern "C" fn(*mut c_void, *const c_char);
 
-/// The value of the pointer-sized symbol `$name`, which the front defines.
+/// The value of the pointer-sized symbol `$name`, which the C front end defines.
 #[cfg(feature = "c-symbols")]
 #[macro_export]
 macro_rules! c_symbol {
     ($name:literal) => {{
         let symbol: *const usize;
-        // Through the global offset table: the program's own symbol, if it has one, takes the place
-        // of the front's, also when it is only there once all is loaded.
+        // Through the global offset table: the program's own symbol, if there is one, replaces the
+        // front end's, even if it only exists once everything is loaded.
         // SAFETY: reads the address that the loader wrote.
         unsafe {
             core::arch::asm!(
@@ -26,7 +26,7 @@ macro_rules! c_symbol {
                 options(readonly, nostack, preserves_flags),
             );
         }
-        // SAFETY: the symbol is as large as a pointer, by its documentation.
+        // SAFETY: by its documentation the symbol is as large as a pointer.
         unsafe { symbol.read_volatile() }
     }};
 }
@@ -44,7 +44,7 @@ fn handler() -> Option<Handler> {
     None
 }
 
-/// Says the text, which ends its own lines.
+/// Emits the text, which must include its own line ends.
 #[cold]
 #[inline(never)]
 pub fn say(text: &CStr) {
@@ -55,14 +55,14 @@ pub fn say(text: &CStr) {
     }
     let mut rest = text.to_bytes();
     while !rest.is_empty() {
-        // The plain system call: the C library's is a point where a thread can be cancelled.
-        // SAFETY: the kernel reads the text, which is so long.
+        // A plain system call, because the C library's is a cancellation point.
+        // SAFETY: the kernel reads only the text, whose length is given.
         let got = unsafe { libc::syscall(libc::SYS_write, 2, rest.as_ptr(), rest.len()) };
         match usize::try_from(got) {
             Ok(0) => return,
             Ok(n) => rest = rest.get(n..).unwrap_or(&[]),
             Err(_) if super::errno::get() == libc::EINTR => {}
-            // Standard error is closed or full: there is nobody to tell.
+            // Standard error is closed or full: there is nowhere left to report to.
             Err(_) => return,
         }
     }

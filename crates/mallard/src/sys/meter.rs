@@ -1,18 +1,18 @@
-//! What a lock has seen: how often it was taken, how often somebody had to wait, and how long.
+//! Statistics of a lock: how often it was taken, how often threads had to wait, and how long.
 //!
-//! The statistics' `mutexes` come from here, in every build. A lock that is found free pays for a
-//! count and a comparison, both of plain words that only its holder writes; all else is counted by
-//! threads that wait. Any thread may read a meter at any time: each figure is then of the moment.
-//! Whether threads meet where they need not is another question, which `count` answers in a build
-//! of its own.
+//! These feed the statistics' `mutexes`, in every build. Taking a free lock costs a count and a
+//! comparison, both of plain words that only its holder writes; all else is counted by threads that
+//! wait. Any thread may read a meter at any time: each figure is then the value of that moment.
+//! Whether threads contend needlessly is another question, which `count` answers in a build of its
+//! own.
 
 #[cfg(not(loom))]
 use super::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-// The model checker has the lock to check, not what it counts.
+// The model checker checks the lock, not its statistics.
 #[cfg(loom)]
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-/// Counts of a lock. But for `waiting`, only the thread that holds the lock writes them.
+/// Counts of a lock. Only the thread that holds the lock writes them, except `waiting`.
 pub struct Meter {
     waiting: AtomicU32,
     most_waiting: AtomicU32,
@@ -25,20 +25,21 @@ pub struct Meter {
     longest_ns: AtomicU64,
 }
 
-/// What a [`Meter`] says.
+/// The values of a [`Meter`].
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// Times that the lock was taken.
+    /// How often the lock was taken.
     pub taken: u64,
-    /// Times that a thread went to sleep for it, and that it came by looking again instead.
+    /// How often a thread slept for the lock, and how often it got the lock by looking again
+    /// instead.
     pub waits: u64,
     pub spun: u64,
-    /// Times that it was taken by another thread than the last.
+    /// How often another thread took the lock than the time before.
     pub switches: u64,
-    /// Nanoseconds that threads slept for it, in all and at most.
+    /// Nanoseconds that threads slept for the lock: the total, and the maximum.
     pub waited_ns: u64,
     pub longest_ns: u64,
-    /// The most threads that slept for it at a time.
+    /// The most threads that slept for the lock at the same time.
     pub most_waiting: u32,
 }
 
@@ -53,7 +54,7 @@ impl Reading {
         most_waiting: 0,
     };
 
-    /// Both together: sums, and the greater of what is a maximum.
+    /// Combines both: sums, and the larger of the maxima.
     pub fn plus(&self, other: &Reading) -> Reading {
         Reading {
             taken: self.taken + other.taken,
@@ -107,7 +108,7 @@ impl Meter {
         }
     }
 
-    /// The calling thread has taken the lock.
+    /// Counts that the calling thread has taken the lock.
     #[inline(always)]
     pub fn taken(&self) {
         add(&self.taken, 1);
@@ -118,13 +119,13 @@ impl Meter {
         }
     }
 
-    /// The calling thread, which now holds the lock, found it taken at first and free when it
-    /// looked again.
+    /// Counts that the calling thread, which now holds the lock, first found it taken and then got
+    /// it by looking again.
     pub fn spun(&self) {
         add(&self.spun, 1);
     }
 
-    /// The calling thread is about to sleep for the lock.
+    /// Called when the thread is about to sleep for the lock.
     pub fn begin_wait(&self) -> Wait {
         let others = self.waiting.fetch_add(1, Ordering::Relaxed);
         Wait {
@@ -133,7 +134,7 @@ impl Meter {
         }
     }
 
-    /// The calling thread holds the lock after such a wait.
+    /// Called when the thread holds the lock after such a wait.
     pub fn end_wait(&self, wait: Wait) {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         let ns = now_ns().saturating_sub(wait.since_ns);
@@ -145,24 +146,24 @@ impl Meter {
         }
     }
 
-    /// Threads that sleep now.
+    /// The number of threads that sleep now.
     #[cfg(all(test, not(loom)))]
     pub fn waiting(&self) -> u32 {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Whether the calling thread was the last that took the lock.
+    /// Whether the calling thread was the last one to take the lock.
     #[cfg(not(loom))]
     pub fn is_last(&self) -> bool {
         self.owner.load(Ordering::Relaxed) == thread()
     }
 
-    /// In the child of a fork: nobody waits.
+    /// For the child of a fork, where no thread waits.
     pub fn after_fork(&self) {
         self.waiting.store(0, Ordering::Relaxed);
     }
 
-    /// Begins anew. Only the thread that holds the lock may call this.
+    /// Resets all counts. Only the thread that holds the lock may call this.
     pub fn clear(&self) {
         for count in [
             &self.taken,
@@ -207,6 +208,6 @@ impl Default for Meter {
 /// A sleep that has begun.
 pub struct Wait {
     since_ns: u64,
-    /// How many threads sleep, this one among them.
+    /// How many threads sleep, including this one.
     with: u32,
 }

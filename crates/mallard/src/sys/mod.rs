@@ -1,13 +1,14 @@
-//! The floor that everything stands on: what the kernel, the C library and the processor give.
+//! The lowest layer: what the kernel, the C library and the processor provide.
 //!
-//! `mem` wraps the memory system calls, `tls` finds the calling thread's cache, `lock` is the one
-//! kind of lock and `bell` what a sleeping thread is woken by (both over `futex`), `gate` keeps
-//! forks and calls apart, `bits` the 512-bit maps, `time` the clock, `numa` tells nodes of memory
-//! apart, `cpu` CPUs, `hint` tells the processor what comes, `errno` keeps the caller's `errno`,
-//! `message` says a line, `fault` ends the process with one, `label` has texts that cost no
-//! address, `meter` is what a lock tells of itself, `stay` has the loader keep the object that we
-//! are part of, `count` is for builds that count what threads do to each other. Nothing here knows
-//! what an allocation is, and nothing here allocates.
+//! `mem` wraps the memory system calls, `tls` finds the calling thread's cache, `lock` is the only
+//! kind of lock, `bell` wakes a sleeping thread (both use `futex`), `gate` keeps forks and calls
+//! apart, `mappings` counts borders of mappings, `bits` holds 512-bit sets, `time` reads the
+//! clocks, `numa` and `cpu` tell the NUMA node and the CPU, `hint` has hints to the processor and
+//! the compiler, `errno` preserves the caller's `errno`, `message` prints a line, `fault` ends the
+//! process with one, `label` stores texts without addresses, `meter` keeps a lock's statistics,
+//! `stay` keeps our object from being unloaded, `atomic` selects the atomics, and `count` counts
+//! contention in builds made for it. Nothing here knows what an allocation is, and nothing here
+//! allocates.
 
 pub mod atomic;
 pub mod bell;

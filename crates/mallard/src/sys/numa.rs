@@ -1,19 +1,19 @@
-//! The memory that is near: which node of memory the calling thread runs on.
+//! NUMA: the memory node that the calling thread runs on.
 //!
-//! The C library's `getcpu` reads it from the kernel's page of code, without a system call: a
-//! sandbox has no say in it. It is looked up weakly, so that the library loads under a C library
-//! before 2.29, where nodes are not told apart.
+//! The C library's `getcpu` reads the node from the vDSO, without a system call, so no sandbox can
+//! object. It is looked up weakly, so that the library also loads under C libraries before 2.29,
+//! where nodes are not distinguished.
 //!
-//! In unit tests the machine has the nodes that `fake` says.
+//! In unit tests `fake` defines the nodes of the machine.
 
 use super::errno::KeepErrno;
 
-/// Nodes are told apart up to this number.
+/// Nodes with numbers below this are distinguished.
 pub const MOST: usize = 64;
 
 core::arch::global_asm!(".weak getcpu");
 
-/// The node that the calling thread runs on; none when it cannot be told.
+/// The node that the calling thread runs on; `None` if it is unknown.
 pub fn here() -> Option<usize> {
     #[cfg(test)]
     return fake::here();
@@ -24,7 +24,7 @@ pub fn here() -> Option<usize> {
 fn asked() -> Option<usize> {
     type GetCpu = extern "C" fn(*mut u32, *mut u32) -> i32;
     let address: usize;
-    // SAFETY: reads the address that the loader wrote, 0 where there is no such function.
+    // SAFETY: reads the address that the loader wrote, 0 if there is no such function.
     unsafe {
         core::arch::asm!(
             "mov {a}, qword ptr [rip + getcpu@GOTPCREL]",
@@ -40,8 +40,8 @@ fn asked() -> Option<usize> {
     (told && (node as usize) < MOST).then_some(node as usize)
 }
 
-/// A machine with two nodes for the unit tests: each thread says itself which node it runs on, node
-/// 0 unless it does.
+/// A machine with two nodes for the unit tests: each thread sets the node that it runs on, 0 by
+/// default.
 #[cfg(test)]
 pub mod fake {
     use std::cell::Cell;
@@ -53,17 +53,17 @@ pub mod fake {
         static HERE: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// From now on the machine has two nodes, or one again.
+    /// Makes the machine have two nodes, or one again.
     pub fn set_two(two: bool) {
         TWO.store(two, Ordering::Relaxed);
     }
 
-    /// The calling thread runs on this node.
+    /// Makes the calling thread run on this node.
     pub fn move_to(node: usize) {
         HERE.with(|here| here.set(node));
     }
 
-    /// Tests without a fake find one node, whatever the machine.
+    /// Tests that do not use the fake find one node, whatever the machine.
     pub fn here() -> Option<usize> {
         let here = HERE.with(|here| here.get());
         Some(if TWO.load(Ordering::Relaxed) { here } else { 0 })

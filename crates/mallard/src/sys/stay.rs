@@ -1,24 +1,25 @@
-//! The object that carries the allocator is never unloaded.
+//! Keeps the object that contains the allocator from being unloaded.
 //!
-//! Threads hold a key whose destructor is in it, a thread of ours may run in it, and the C library
-//! calls it around forks. A plug-in that `dlclose` unmaps would leave all of them behind. So the
-//! object asks the loader, when it is loaded, to keep it. The program itself stays in any case, and
-//! `libmallard.so` is linked so that it does: its linker script leaves this out.
+//! Threads hold a key whose destructor is in the object, the background thread may run in it, and
+//! the C library calls it around forks. If `dlclose` unmapped a plug-in that contains it, all of
+//! these would be left dangling. So the object asks the loader, when it is loaded, to keep it. The
+//! program itself always stays, and `libmallard.so` is linked so that it does: its linker script
+//! leaves this out.
 
 use core::ffi::{c_char, c_int, c_void};
 use core::mem::{MaybeUninit, transmute};
 use core::ptr::null_mut;
 
-/// Called by the loader, with its lock held by the calling thread: nobody can be in the way of the
-/// calls below.
+/// The loader calls this with its lock held by the calling thread, so no other thread interferes
+/// with the calls below.
 #[used]
 #[unsafe(link_section = ".init_array.mallard_stay")]
 static AT_THE_START: extern "C" fn() = stay;
 
-/// Has the linker take this file out of an archive; no code comes of it.
+/// Makes the linker take this file out of an archive; emits no code.
 #[inline(always)]
 pub fn link() {
-    // SAFETY: a relocation that changes nothing.
+    // SAFETY: the relocation changes nothing.
     unsafe {
         core::arch::asm!(
             ".reloc ., R_X86_64_NONE, {stay}",
@@ -28,7 +29,7 @@ pub fn link() {
     }
 }
 
-/// What is known of an object: the beginning of the C library's `struct link_map`.
+/// The loader's record of an object: the beginning of the C library's `struct link_map`.
 #[repr(C)]
 struct LinkMap {
     base: usize,
@@ -67,15 +68,16 @@ extern "C" fn stay() {
     };
     let (mut info, mut map) = (MaybeUninit::uninit(), null_mut());
     let here = stay as *const () as usize;
-    // SAFETY: both places may be written; the loader's record of the object stays as long as the
-    // object. The program's name is empty there.
+    // SAFETY: both places may be written, and the loader's record of the object lives as long as
+    // the object. The program's own name is empty in its record.
     unsafe {
         if dladdr1(here, info.as_mut_ptr(), &mut map, RTLD_DL_LINKMAP) != 0
             && let Some(map) = map.as_ref()
             && *map.name != 0
         {
             let mode = libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
-            // The loader takes the namespace from the return address, so this is no jump.
+            // The loader takes the namespace from the return address, so this must not become a
+            // tail call.
             core::hint::black_box(dlopen(map.name, mode));
         }
     }

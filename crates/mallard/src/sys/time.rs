@@ -2,7 +2,7 @@
 
 use super::futex::Futex;
 
-/// Milliseconds since some fixed moment, as of the kernel's last tick: up to 10 ms ago.
+/// Milliseconds since some fixed moment, as of the kernel's last tick, up to 10 ms ago.
 pub fn now_ms() -> u64 {
     let mut t = libc::timespec {
         tv_sec: 0,
@@ -13,7 +13,7 @@ pub fn now_ms() -> u64 {
     t.tv_sec as u64 * 1000 + t.tv_nsec as u64 / 1_000_000
 }
 
-/// The same to the millisecond, for a thread that slept until then.
+/// The same to the millisecond, for a thread that slept until a given time.
 pub fn now_ms_exact() -> u64 {
     now_ns() / 1_000_000
 }
@@ -29,12 +29,12 @@ pub fn now_ns() -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// Lets other threads run for a moment, by a call that every program with threads makes.
+/// Lets other threads run for a moment, by a system call that every threaded program makes.
 pub fn give_way() {
     Futex::new(0).wait_for(0, 1);
 }
 
-/// Lets some time pass, so little that nobody minds.
+/// Sleeps for a tenth of a millisecond.
 pub fn nap() {
     let _keep = super::errno::KeepErrno::new();
     let time = libc::timespec {
@@ -42,7 +42,7 @@ pub fn nap() {
         tv_nsec: 100_000,
     };
     let rest = core::ptr::null_mut::<libc::timespec>();
-    // SAFETY: the time is valid, and what is left of it is not asked for. Not by the C library,
-    // where a thread can be cancelled in its sleep.
+    // SAFETY: the time is valid, and the remaining time is not requested. A plain system call,
+    // because the C library's is a cancellation point.
     unsafe { libc::syscall(libc::SYS_nanosleep, &time, rest) };
 }

@@ -3,16 +3,16 @@
 //! Thread-local storage in the initial-exec model: the pointer's offset from the thread pointer is
 //! a constant that the loader writes once, so reading it is a load of the offset and a load through
 //! the segment register, with no call to `__tls_get_addr` (which may itself allocate). Stable Rust
-//! has no `#[thread_local]`, hence the assembly. The pointer starts out in every thread, before any
-//! code of ours runs in it, as the address of [`EMPTY`], so that its reader needs no null test.
-//! Eight bytes of static TLS are all we take: the library can be loaded by `dlopen`.
+//! has no `#[thread_local]`, hence the assembly. In every thread, before any of our code runs in
+//! it, the pointer is the address of [`EMPTY`], so that readers need no null test. We take only
+//! eight bytes of static TLS, so `dlopen` can load the library.
 
 use core::cell::UnsafeCell;
 
 /// Bytes of the block that every thread's pointer starts at: all zero, never written.
 pub const EMPTY_SIZE: usize = 4096;
 
-/// A block of zeros that is only read, whatever type its reader gives it.
+/// A block of zeros that is only read, as whatever type the reader chooses.
 #[repr(C, align(64))]
 pub struct Zeros(UnsafeCell<[u8; EMPTY_SIZE]>);
 
@@ -22,10 +22,10 @@ unsafe impl Sync for Zeros {}
 
 /// Where the pointer of a thread without a cache points.
 pub static EMPTY: Zeros = Zeros(UnsafeCell::new([0; EMPTY_SIZE]));
-/// Where the pointer of a thread points whose cache is gone for good.
+/// Where the pointer of a thread whose cache is gone for good points.
 pub static ENDED: Zeros = Zeros(UnsafeCell::new([0; EMPTY_SIZE]));
-/// Where the pointer of a thread points while it is in a function of the program's that provides
-/// memory: what that asks for comes past the thread's cache.
+/// Where the pointer points while the thread is inside an extent hook of the program: allocations
+/// of the hook bypass the thread's cache.
 pub static ASIDE: Zeros = Zeros(UnsafeCell::new([0; EMPTY_SIZE]));
 
 #[cfg(not(target_arch = "x86_64"))]

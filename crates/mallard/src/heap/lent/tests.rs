@@ -1,4 +1,4 @@
-//! A page heap over hooks that keep a book of their extents and hold every call against it.
+//! A page heap over hooks that record their extents and check every call against the record.
 
 use super::super::{Backing, PageHeap, Reach, hooks, make_apart, making};
 use super::*;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::vec::Vec;
 
-/// What hooks refuse.
+/// The calls that the hooks refuse.
 const DALLOC: u32 = 1;
 const DECOMMIT: u32 = 2;
 const FORCED: u32 = 4;
@@ -20,7 +20,7 @@ const SPLIT: u32 = 16;
 const MERGE: u32 = 32;
 const ALLOC: u32 = 64;
 const COMMIT: u32 = 128;
-/// And how `alloc` gives memory: not committed, with old contents.
+/// How `alloc` provides memory: not committed, with old contents.
 const UNCOMMITTED: u32 = 256;
 const NOT_ZEROED: u32 = 512;
 
@@ -111,7 +111,7 @@ unsafe extern "C" fn alloc(
     }
 }
 
-/// Takes an extent out of the book and unmaps it.
+/// Removes an extent from the book and unmaps it.
 fn unmap(book: &mut Book, addr: *mut c_void, size: usize, committed: bool) {
     let extent = book.extent(addr, size);
     assert!(extent.committed.iter().all(|&c| c == committed));
@@ -206,7 +206,7 @@ unsafe extern "C" fn purge_lazy(
     let mut book = unsafe { book(table) };
     book.enter("purge_lazy", arena);
     assert!(book.part(addr, size, offset, len).iter().all(|&c| c));
-    // What the system does is its own affair: nobody may rely on contents.
+    // The system may do this at any time, so nothing may rely on the contents.
     book.refuses(LAZY) || {
         // SAFETY: the pages are free.
         unsafe { (addr.addr() as *mut u8).add(offset).write_bytes(0x55, len) };
@@ -294,7 +294,7 @@ const TABLE: ExtentHooks = ExtentHooks {
     merge: Some(merge),
 };
 
-/// A page heap with hooks, and runs of it that are held: address, pages, number.
+/// A page heap with hooks, and the runs of it that are held: address, pages, number.
 struct Model {
     heap: &'static PageHeap,
     lender: &'static Lender,
@@ -379,7 +379,7 @@ impl Model {
         self.heap.free_as(addr, pages, Backing::Dirty);
     }
 
-    /// All goes back, and nothing is left of it.
+    /// Gives everything back, and checks that nothing is left.
     fn end(mut self) {
         while !self.runs.is_empty() {
             self.free(0);
@@ -468,7 +468,7 @@ fn what_was_vacated_goes_back_whole_or_in_part_and_what_is_refused_is_kept_and_u
     crate::testing::own_process!();
     let _alone = alone();
     let mut model = Model::new(0);
-    // One extent, of which a chunk stays in use.
+    // An extent with one chunk still in use.
     assert!(model.alloc(8 * CHUNK_PAGES, PAGE));
     model.free(0);
     assert!(model.alloc(10, PAGE));
@@ -478,7 +478,7 @@ fn what_was_vacated_goes_back_whole_or_in_part_and_what_is_refused_is_kept_and_u
     model.free(0);
     model.heap.purge_all();
     assert_eq!((model.extents(), model.heap.totals().committed), (0, 0));
-    // One that stays: decommitted, joined again, and committed when it is needed.
+    // An extent that stays: it is decommitted, rejoined, and committed when it is needed.
     model.refuse(DALLOC);
     assert!(model.alloc(8 * CHUNK_PAGES, PAGE));
     model.free(0);
@@ -491,7 +491,7 @@ fn what_was_vacated_goes_back_whole_or_in_part_and_what_is_refused_is_kept_and_u
     model.free(0);
     model.free(0);
     model.heap.purge_all();
-    // One whose memory is cleared in place.
+    // An extent whose memory is cleared in place.
     model.refuse(DALLOC | DECOMMIT);
     assert!(model.alloc(8 * CHUNK_PAGES, PAGE));
     model.free(0);

@@ -1,13 +1,13 @@
-//! What page heaps ask of the system's huge pages, by what the system says of the mappings and by
-//! its faults.
+//! How page heaps ask for huge pages, checked by what the system says of the mappings and by page
+//! faults.
 
 use super::super::huge_pages::tests::chunk_of;
 use super::*;
 use crate::space::region::SLICE_CHUNKS;
 use crate::testing::mapping_flags;
 
-/// Each call has to wait for page faults of other threads: what lengthens the heap has what its end
-/// asked for.
+/// Each call has to wait for page faults of other threads, so memory that lengthens the heap
+/// inherits the advice of its end.
 #[test]
 fn huge_pages_are_asked_for_ahead_of_the_heap() {
     crate::testing::own_process!();
@@ -28,8 +28,8 @@ fn huge_pages_are_asked_for_ahead_of_the_heap() {
     heap.free_many(chunks.iter().map(|&at| (at, CHUNK_PAGES)));
 }
 
-/// Else the system would put a huge page in the place of what is left, and all that went back would
-/// be resident again.
+/// Otherwise the system would replace the rest by a huge page, and all that was returned would be
+/// resident again.
 #[test]
 fn a_chunk_of_which_a_part_went_back_is_closed_to_huge_pages_until_it_is_vacant() {
     crate::testing::own_process!();
@@ -41,7 +41,7 @@ fn a_chunk_of_which_a_part_went_back_is_closed_to_huge_pages_until_it_is_vacant(
         .collect();
     let pair = held.iter().find(|at| chunk_of(**at).huge.get());
     let Some(&at) = pair else {
-        // The system has none to give.
+        // The system has no huge pages to give.
         return heap.free_many(held.iter().map(|&at| (at, half)));
     };
     let chunk = chunk_of(at);
@@ -53,7 +53,7 @@ fn a_chunk_of_which_a_part_went_back_is_closed_to_huge_pages_until_it_is_vacant(
     heap.free(inside[0], half);
     heap.purge_all();
     assert!(!chunk.huge.get() && mapping_flags(at).contains(" nh"));
-    // Vacant, and used anew: huge pages are welcome again.
+    // The chunk is vacant and used again: huge pages are welcome.
     heap.free(inside[1], half);
     heap.purge_all();
     heap.free_many(others.iter().map(|&at| (at, half)));
@@ -75,7 +75,7 @@ fn faults() -> i64 {
     }
 }
 
-/// Writes to every page of a chunk; tells whether huge pages made that a few faults.
+/// Writes to every page of a chunk; returns whether huge pages kept the faults few.
 fn touches_as_huge(chunk: usize) -> bool {
     let before = faults();
     page_words(chunk, CHUNK_PAGES).for_each(|word| {
@@ -85,8 +85,8 @@ fn touches_as_huge(chunk: usize) -> bool {
     faults() - before < 8
 }
 
-/// Whether this system has huge pages to give, and gives one again where memory went back in parts
-/// and then as a whole.
+/// Whether this system has huge pages to give, and gives one again after memory was returned first
+/// in parts and then as a whole.
 fn system_renews_huge_pages() -> bool {
     let from = mem::reserve(2 * CHUNK).expect("addresses");
     let at = mem::round_up(from, CHUNK);
@@ -112,7 +112,7 @@ fn a_vacant_chunk_that_went_back_in_parts_gets_a_huge_page_again() {
     let at = *whole.last().expect("some");
     assert!(chunk_of(at).huge.get(), "the heap has grown");
     assert!(touches_as_huge(at));
-    // All but the end goes back, then that.
+    // First all but the end is returned, then the end.
     heap.free(at, half);
     heap.purge_all();
     heap.free(at + half * PAGE, half);

@@ -1,14 +1,12 @@
-//! How regions begin and grow: where they lie, the mapping of the maps and of chunks, the wish for
-//! huge pages.
+//! How regions begin and grow: placing them, mapping maps and chunks, and asking for huge pages.
 //!
-//! A region is a plan: no address is reserved. Each step is mapped right behind the last, by one
-//! call that lengthens the mapping in place and so keeps what was asked for it (`mremap`), or,
-//! where there is none yet, by one that replaces nothing (`MAP_FIXED_NOREPLACE`). Where somebody
-//! else has the addresses, the region goes on at the next slice, and where these are taken too, it
-//! has come to its end. With the option `reserve` a region is a real reservation, and a step is a
-//! change of its protection.
+//! A region is a plan: no address is reserved. Each step is mapped right behind the last, by a call
+//! that lengthens the mapping in place and so keeps its advice (`mremap`) or, if there is no
+//! mapping yet, by one that replaces nothing (`MAP_FIXED_NOREPLACE`). If another mapping holds the
+//! addresses, the region continues at the next slice; if those are taken too, it ends. With the
+//! option `reserve` a region is a real reservation, and a step changes its protection.
 //!
-//! All of it under one lock, which is this floor's ([`growing`]).
+//! All of this happens under one lock, which belongs to this layer ([`growing`]).
 
 use super::layout::{GroupTable, Layout};
 use super::slices::{Mapped, Slice, Slices};
@@ -26,32 +24,32 @@ use core::ptr::NonNull;
 /// Held while a region is made or grows.
 static GROWING: Mutex<()> = Mutex::named(Kind::Regions, ());
 
-/// The right to make regions and to have them grow.
+/// The right to make regions and to grow them.
 pub type Growing = Guard<'static, ()>;
 
-/// Waits for the right to make regions and to have them grow.
+/// Waits for the right to make regions and to grow them.
 pub fn growing() -> Growing {
     GROWING.lock()
 }
 
-/// The lock of this floor, for `fork`.
+/// The lock of this layer, for `fork`.
 pub fn lock() -> &'static RawLock {
     GROWING.raw()
 }
 
-/// Chunks whose room the maps of a region of the preferred size take, and one more for alignment.
+/// Chunks that the maps of a region of the preferred size occupy, and one more for alignment.
 const PREFERRED_MAPS: usize =
     place::PREFERRED / CHUNK * (GroupTable::bytes(8) / 8 + PAGES_PER_CHUNK + 1) / CHUNK + 2;
-/// Chunks that the maps of a region begin with, and have room for from the second step on.
+/// Chunks that a region's maps cover at first, and from the second step on.
 const FIRST_MAPPED: usize = 8;
 const THEN_MAPPED: usize = 128;
 
 impl Region {
-    /// Maps more chunks for a page heap, whose lock the caller holds; `first` and the room for them
-    /// are what [`Region::ends`] or [`Region::end_at`] says. So many pages are mapped from the
-    /// first chunk on; of the last chunk that may be a part. With `lengthen`, what is mapped has
-    /// what was asked for the memory before it. Where the addresses are taken, the region has less
-    /// room afterwards if the pages are `least`, as few as serve.
+    /// Maps `pages` pages from chunk `first` on for a page heap, whose lock the caller holds.
+    /// `first` and the room are what [`Region::ends`] or [`Region::end_at`] returned; the last
+    /// chunk may be mapped in part. With `lengthen`, the new memory inherits the advice of the
+    /// memory before it. If the addresses are taken, the region's room shrinks, but only with
+    /// `least`, which says that fewer pages would not serve.
     pub fn grow(
         &'static self,
         _: &Growing,
@@ -103,10 +101,10 @@ impl Region {
         Step::Done
     }
 
-    /// Writes the record of a fresh chunk, of which so many pages are mapped.
+    /// Writes the record of a fresh chunk that has `mapped` mapped pages.
     #[inline(never)]
     fn record_chunk(&'static self, i: usize, heap: HeapId, mapped: usize) {
-        // SAFETY: the table's memory is mapped and nobody refers to it yet; fresh memory is zero,
+        // SAFETY: the table's memory is mapped and nothing refers to it yet; fresh memory is zero,
         // which is an empty part of the record map.
         unsafe {
             let chunk = self.record_of_chunk(i);
@@ -114,15 +112,15 @@ impl Region {
         }
     }
 
-    /// The first region of a process, with a chunk of which so many pages are mapped. All other
-    /// growth is `grow`'s, and so is this where it fails: small programs run no more than this.
+    /// Begins the first region of a process, with one chunk of which `pages` pages are mapped.
+    /// Small programs run only this; all other growth, also where this fails, goes through `grow`.
     pub fn begin_first(
         _: &Growing,
         heap: HeapId,
         pages: usize,
         forbid: bool,
     ) -> Option<&'static Chunk> {
-        /// The system's page that the plan is for.
+        /// The system page size that the plan is made for.
         const OS_PAGE: usize = 4096;
         const PLAN: Layout = Layout::with(place::PREFERRED / CHUNK - PREFERRED_MAPS, OS_PAGE);
         const { assert!(PLAN.heap + (PLAN.chunks + 1) * CHUNK <= place::PREFERRED) };
@@ -162,8 +160,8 @@ impl Region {
         Some(region.chunk(0))
     }
 
-    /// Maps a chunk, the last of its slice that is mapped, up to one of its pages. Where the
-    /// addresses are taken, it stays as it is.
+    /// Maps the last mapped chunk of a slice up to page `pages`. If the addresses are taken, the
+    /// chunk stays as it is.
     #[cold]
     #[inline(never)]
     pub fn map_rest(&self, _: &Growing, chunk: usize, pages: usize) -> Step {
@@ -176,7 +174,7 @@ impl Region {
         step
     }
 
-    /// Maps so many pages from a chunk's first on, those of them that are not mapped yet.
+    /// Maps those of the first `pages` pages from chunk `first` on that are not mapped yet.
     fn map_heap(&self, first: usize, pages: usize, lengthen: bool) -> Step {
         let to = self.heap() + first * CHUNK + pages * PAGE;
         if self.is_reserved() {
@@ -189,7 +187,8 @@ impl Region {
         );
         let mut mapped = self.slice_at(begin).mapped();
         let from = self.heap_of_slice(begin) + mapped.pages() * PAGE;
-        // A page at the end is nobody's, unless the next may be another's.
+        // One more page stays unused at the end (see `Mapped::pages`), unless it would belong to
+        // the next slice.
         let upto = if (to - self.heap()).is_multiple_of(SLICE_CHUNKS * CHUNK) {
             to
         } else {
@@ -212,7 +211,7 @@ impl Region {
         Step::Done
     }
 
-    /// The record of a slice that the maps reach to.
+    /// The record of a slice that the maps reach.
     fn slice_at(&self, i: usize) -> &'static Slice {
         let tables = self.tables.load(Ordering::Relaxed) as *mut Slice;
         // SAFETY: as in `slices`; the records are mapped as far as the tables are.
@@ -223,8 +222,8 @@ impl Region {
         self.heap() + i * SLICE_CHUNKS * CHUNK
     }
 
-    /// Somebody else has the addresses from a chunk on: the region goes on behind the slice, or,
-    /// where that has none yet, ends.
+    /// Records that another mapping holds the addresses from a chunk on: the region continues
+    /// behind the slice or, if the slice has no chunk yet, ends.
     #[cold]
     #[inline(never)]
     fn close(&self, first: usize) {
@@ -236,8 +235,8 @@ impl Region {
         }
     }
 
-    /// Asks for huge pages in `n` fresh chunks from the `first` on, and in those that are mapped
-    /// behind them; false where the system has none to give.
+    /// Asks for huge pages in `n` fresh chunks from `first` on, and in what is mapped behind them;
+    /// false if the system refuses.
     #[cold]
     #[inline(never)]
     pub fn want_huge_pages(&self, _: &Growing, first: usize, n: usize) -> bool {
@@ -252,7 +251,7 @@ impl Region {
         ok
     }
 
-    /// Forbids huge pages in `n` fresh chunks from the `first` on, where that is not done yet.
+    /// Forbids huge pages in `n` fresh chunks from `first` on, unless that was done before.
     pub fn forbid_huge_pages(&self, _: &Growing, first: usize, n: usize) {
         let (slice, bytes) = self.fresh(first, n);
         if slice.mapped().is(Mapped::NEW) {
@@ -261,7 +260,7 @@ impl Region {
         }
     }
 
-    /// The slice that fresh chunks end in, and how much is mapped from the first of them on.
+    /// The slice in which fresh chunks end, and how much is mapped from the first of them on.
     fn fresh(&self, first: usize, n: usize) -> (&'static Slice, usize) {
         let last = (first + n - 1) / SLICE_CHUNKS;
         let slice = self.slice_at(last);
@@ -273,7 +272,7 @@ impl Region {
         (slice, bytes)
     }
 
-    /// The first region's committed length is what the fast path looks at, once it is published.
+    /// Tells the fast path the committed length of the first region, once that is published.
     fn tell_fast_path(&self) {
         if COUNT.load(Ordering::Relaxed) > 0 {
             let base = self.base.load(Ordering::Relaxed);
@@ -283,8 +282,8 @@ impl Region {
         }
     }
 
-    /// Maps the maps for the first `chunks` chunks. Maps are small: they run well ahead of the
-    /// heap, so that this is rare.
+    /// Maps the maps for the first `chunks` chunks. Maps are small, so they are mapped well ahead
+    /// of the heap, and this is rare.
     fn map_up_to(&self, chunks: usize) -> Step {
         let done = self.mapped_chunks.load(Ordering::Relaxed);
         if chunks <= done {
@@ -344,7 +343,7 @@ impl Region {
         step
     }
 
-    /// Where the maps of so many chunks end, and where the slices begin.
+    /// Where the maps of that many chunks end, and where the slices begin.
     #[inline(never)]
     fn maps_of(&self, chunks: usize) -> Ends {
         let page = mem::os_page();
@@ -368,11 +367,11 @@ impl Region {
     }
 
     /// Makes another region, with room for at least `chunks` chunks at a multiple of `align` (at
-    /// least a chunk), and has `begin` map its first ones. Only when that went well is the region
-    /// published; else its addresses are given up again. None, too, when the table is full or there
-    /// are no addresses. With `reserve`, so much is reserved where the system allows it. There huge
-    /// pages are forbidden for a start, if `forbid_huge_pages`, and the page heap allows them chunk
-    /// by chunk.
+    /// least a chunk), and calls `begin` to map its first ones. The region is published only if
+    /// that succeeds; otherwise its addresses are released. Returns `None` also when the table is
+    /// full or there are no addresses. With `reserve`, that many bytes are reserved if the system
+    /// allows it. With `forbid_huge_pages`, a reservation starts with huge pages forbidden, and the
+    /// page heap allows them chunk by chunk.
     pub fn make<T>(
         _: &Growing,
         reserve: usize,
@@ -422,7 +421,7 @@ impl Region {
         );
     }
 
-    /// Unmaps what was mapped of a region that did not begin.
+    /// Unmaps what was mapped of a region that failed to begin.
     #[cold]
     #[inline(never)]
     fn give_up(&self, at: usize) {
@@ -443,27 +442,27 @@ impl Region {
         ]);
     }
 
-    /// Whether its addresses are reserved, so that nobody else has any of them.
+    /// Whether its addresses are reserved, so that no other mapping can have any of them.
     pub(super) fn is_reserved(&self) -> bool {
         self.reserved.load(Ordering::Relaxed) > 0
     }
 }
 
-/// Unmaps what was mapped at these places, so long.
+/// Unmaps these pieces, each an address and a length.
 #[cold]
 #[inline(never)]
 fn release_all(pieces: &[(usize, usize)]) {
     pieces.iter().for_each(|&(at, len)| mem::release(at, len));
 }
 
-/// Where the parts of a region's maps begin or end, for so many chunks.
+/// Where the parts of a region's maps begin or end, for some number of chunks.
 struct Ends {
     slices: usize,
     tables: usize,
     classes: usize,
 }
 
-/// Opens a part of a reservation.
+/// Makes a part of a reservation accessible.
 #[cold]
 #[inline(never)]
 fn commit(from: usize, to: usize) -> Step {

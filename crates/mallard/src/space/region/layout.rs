@@ -1,7 +1,7 @@
-//! Where the parts of a reservation lie: its maps, in what order and how long, and its heap.
+//! Where the parts of a region lie: the order and the lengths of its maps, and its heap.
 //!
-//! Nothing here touches memory; `growth` commits what this lays out, and the region finds its way
-//! by it.
+//! Nothing here touches memory; `growth` maps what this lays out, and the region uses it to find
+//! its parts.
 
 use super::slices::Slice;
 use super::{PAGES_PER_CHUNK, SLICE_CHUNKS};
@@ -11,11 +11,11 @@ use crate::sys::atomic::AtomicU64;
 use crate::sys::mem::{self, round_up};
 use core::mem::offset_of;
 
-/// Chunks whose records stand together.
+/// Chunks whose records lie together.
 pub(super) const GROUP: usize = 8;
 
-/// All that is recorded of a group of chunks: their records, and their part of the record map. The
-/// last group of a region may be shorter than this, as its pages' words come last.
+/// All records of a group of chunks: their chunk records, and their part of the record map. The
+/// last group of a region may be shorter, since the words of its pages come last.
 #[repr(C)]
 pub(super) struct GroupTable {
     pub(super) chunks: [Chunk; GROUP],
@@ -23,7 +23,7 @@ pub(super) struct GroupTable {
 }
 
 impl GroupTable {
-    /// Bytes of the tables of so many chunks.
+    /// Bytes of the tables of this many chunks.
     pub(super) const fn bytes(chunks: usize) -> usize {
         let (whole, rest) = (chunks / GROUP, chunks % GROUP);
         let part = offset_of!(GroupTable, pages) + rest * PAGES_PER_CHUNK * size_of::<AtomicU64>();
@@ -32,7 +32,7 @@ impl GroupTable {
 }
 
 /// Where the parts of a region lie, as offsets from its first address, in this order: the slice
-/// records, right before the tables, the class map, and the heap.
+/// records, right before the tables, then the class map and the heap.
 pub(super) struct Layout {
     pub(super) tables: usize,
     pub(super) classes: usize,
@@ -41,8 +41,8 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// For a region of `len` bytes; none when not one chunk fits. The heap begins at a chunk's
-    /// boundary wherever the region lies, and the maps end right before it.
+    /// The layout of a region of `len` bytes; `None` if not even one chunk fits. The heap begins at
+    /// a chunk boundary wherever the region lies, and the maps end right before it.
     pub(super) fn of(len: usize) -> Option<Layout> {
         let page = mem::os_page();
         let per_chunk = CHUNK + PAGES_PER_CHUNK + GroupTable::bytes(GROUP) / GROUP;
@@ -57,11 +57,11 @@ impl Layout {
         None
     }
 
-    // Once for each look: laid out in line, they are more code than all else that begins a region.
+    // Out of line: inlined, the two calls are more code than all else that begins a region.
     #[inline(never)]
     pub(super) const fn with(chunks: usize, page: usize) -> Layout {
         let slices = chunks.div_ceil(SLICE_CHUNKS) * size_of::<Slice>();
-        // A few slices on the page where the tables begin.
+        // A few slice records fit on the page where the tables begin.
         let tables = round_up(slices, page) + FIRST_SLICES;
         let classes = round_up(tables + GroupTable::bytes(chunks), page) + page;
         // The class map covers itself as well as the heap: a byte for each of its pages.
@@ -75,8 +75,8 @@ impl Layout {
         }
     }
 
-    /// The bytes from the first address up to the end of the heap, wherever the region begins; none
-    /// where that is more than there are addresses.
+    /// The bytes from the first address to the end of the heap, wherever the region begins; `None`
+    /// if that exceeds the address space.
     pub(super) fn length(chunks: usize, align: usize) -> Option<usize> {
         let heap = chunks.checked_mul(CHUNK).filter(|&n| n < usize::MAX / 4)?;
         let rest = Self::with(chunks, mem::os_page()).heap + CHUNK;
@@ -85,5 +85,5 @@ impl Layout {
     }
 }
 
-/// Bytes of slices on the page of the first table.
+/// Bytes for slice records on the page of the first table.
 const FIRST_SLICES: usize = 3 * align_of::<GroupTable>();

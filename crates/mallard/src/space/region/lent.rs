@@ -1,10 +1,11 @@
 //! Memory that the program's extent hooks lend to one page heap.
 //!
-//! It lies anywhere, in multiples of a chunk. Each extent that a hook gives becomes a region of its
-//! own, whose maps stand in metadata memory; it is in no table, but in a list of its page heap, and
-//! is found by a directory of all chunks of the address space ([`find`]), two levels deep. Chunks
-//! leave it one by one when they are given back; the record goes with the last. The directory holds
-//! the chunks of all regions but the first, so that it does not matter how many regions there are.
+//! It may lie anywhere, in multiples of a chunk. Each extent that a hook provides becomes a region
+//! of its own, whose maps lie in metadata memory. It is not in the region table but in a list of
+//! its page heap, and is found through a two-level directory of all chunks of the address space
+//! ([`find`]). Chunks leave the region one by one when they are given back; its record goes with
+//! the last chunk. The directory holds the chunks of all regions except the first, so lookups do
+//! not slow down with the number of regions.
 
 use super::layout::GroupTable;
 use super::{Chunk, HeapId, PAGES_PER_CHUNK, Region, SLICE_CHUNKS, Slice, place};
@@ -13,19 +14,19 @@ use crate::space::meta;
 use crate::sys::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use core::ptr::NonNull;
 
-/// Bytes of addresses that a leaf of the directory stands for, and that all leaves do.
+/// Bytes of addresses that one leaf of the directory covers, and that all leaves cover.
 const LEAF_SPAN: usize = 1 << 32;
 const SPAN: usize = 1 << 48;
 const LEAF_SLOTS: usize = LEAF_SPAN / CHUNK;
 
-/// The regions of the chunks of a part of the address space.
+/// The regions of the chunks in one part of the address space.
 struct Leaf([AtomicPtr<Region>; LEAF_SLOTS]);
 
 struct Leaves([AtomicPtr<Leaf>; SPAN / LEAF_SPAN]);
 
-/// Metadata from the first chunk on that comes into the directory: few programs have any.
+/// Allocated with the first chunk that enters the directory: few programs have any.
 static LEAVES: AtomicPtr<Leaves> = AtomicPtr::new(core::ptr::null_mut());
-/// Chunks in the directory.
+/// The number of chunks in the directory.
 static CHUNKS: AtomicUsize = AtomicUsize::new(0);
 
 /// The region of the chunk in the directory that holds `p`.
@@ -34,7 +35,7 @@ pub fn find(p: usize) -> Option<&'static Region> {
     if CHUNKS.load(Ordering::Acquire) == 0 {
         return None;
     }
-    // SAFETY: null, or a region, whose record is metadata for ever.
+    // SAFETY: null, or a region, whose record stays metadata for ever.
     unsafe { slot(p)?.load(Ordering::Acquire).as_ref() }
 }
 
@@ -47,7 +48,7 @@ fn slot(p: usize) -> Option<&'static AtomicPtr<Region>> {
     Some(&leaf.0[p % LEAF_SPAN / CHUNK])
 }
 
-/// Makes sure that the directory has a slot for each of so many chunks.
+/// Makes sure that the directory has a slot for each of `chunks` chunks from `addr` on.
 #[cold]
 #[inline(never)]
 pub(super) fn make_slots(addr: usize, chunks: usize) -> Option<()> {
@@ -58,7 +59,7 @@ pub(super) fn make_slots(addr: usize, chunks: usize) -> Option<()> {
     Some(())
 }
 
-/// A part of the directory, all null when it is made.
+/// A part of the directory, which is made with all pointers null if needed.
 fn made<T>(at: &AtomicPtr<T>) -> Option<&T> {
     let mut there = at.load(Ordering::Acquire);
     if there.is_null() {
@@ -72,17 +73,17 @@ fn made<T>(at: &AtomicPtr<T>) -> Option<&T> {
         there = match put {
             Ok(_) => made.cast().as_ptr(),
             Err(others) => {
-                // SAFETY: taken above with this size, and never shown to anybody.
+                // SAFETY: taken above with this size, and never shared.
                 unsafe { meta::give(made, size_of::<T>()) };
                 others
             }
         };
     }
-    // SAFETY: `Leaves` or a `Leaf`, for which zeros are null pointers, and which lives for ever.
+    // SAFETY: a `Leaves` or a `Leaf`, which lives for ever and for which zeros are null pointers.
     unsafe { there.as_ref() }
 }
 
-/// Whether memory can be taken on at this address: it lies in no region, in whole or in part.
+/// Whether memory at this address can be adopted: no part of it lies in a region.
 pub fn is_vacant(addr: usize, chunks: usize) -> bool {
     let Some(end) = chunks.checked_mul(CHUNK).and_then(|n| addr.checked_add(n)) else {
         return false;
@@ -97,7 +98,8 @@ pub fn is_vacant(addr: usize, chunks: usize) -> bool {
             .all(|chunk| find(chunk).is_none())
 }
 
-/// Where the parts of a region's maps lie in one record of metadata, and how long that is.
+/// The position of the tables within the one metadata record of a region's maps, and the record's
+/// length.
 struct Maps {
     tables: usize,
     len: usize,
@@ -116,8 +118,8 @@ impl Maps {
 }
 
 impl Region {
-    /// Takes on `chunks` chunks from `addr` on, where [`is_vacant`]; all belong to the page heap,
-    /// and none is in its sets. None when there is no metadata for them.
+    /// Adopts `chunks` chunks at `addr`, which must be vacant ([`is_vacant`]). All belong to the
+    /// page heap, and none is in its sets. Returns `None` when there is no metadata for them.
     pub fn adopt(heap: HeapId, addr: usize, chunks: usize) -> Option<&'static Region> {
         const { assert!(align_of::<GroupTable>() <= 64) };
         make_slots(addr, chunks)?;
@@ -129,7 +131,7 @@ impl Region {
             unsafe { meta::give(record.cast(), size_of::<Region>()) };
             return None;
         };
-        // SAFETY: both records are large and aligned enough, and nobody else's. Zeros are empty
+        // SAFETY: both records are large and aligned enough, and exclusively ours. Zeros are empty
         // maps.
         let region: &'static Region = unsafe {
             maps.write_bytes(0, layout.len);
@@ -152,7 +154,7 @@ impl Region {
             slice.chunks.store(count as u16, Ordering::Relaxed);
         }
         for i in 0..chunks {
-            // SAFETY: the table lies in the record taken above; nobody refers to it yet.
+            // SAFETY: the table lies in the record taken above; nothing refers to it yet.
             unsafe {
                 let chunk = region.record_of_chunk(i);
                 chunk.write(Chunk::vacant(
@@ -168,19 +170,19 @@ impl Region {
         Some(region)
     }
 
-    /// Whether hooks lent it.
+    /// Whether hooks lent the region.
     #[inline]
     pub fn is_lent(&self) -> bool {
         self.lent.load(Ordering::Relaxed) > 0
     }
 
-    /// Has some of its chunks be found by their addresses.
+    /// Enters some of its chunks into the directory.
     pub fn enter(&'static self, first: usize, chunks: usize) {
         self.put(first, chunks, core::ptr::from_ref(self).cast_mut());
         CHUNKS.fetch_add(chunks, Ordering::Release);
     }
 
-    /// Has some of its chunks be found no more, because they are about to be given back.
+    /// Removes some of its chunks from the directory, before they are given back.
     pub fn leave(&'static self, first: usize, chunks: usize) {
         self.put(first, chunks, core::ptr::null_mut());
         CHUNKS.fetch_sub(chunks, Ordering::Release);
@@ -194,15 +196,15 @@ impl Region {
         }
     }
 
-    /// The chunks have been given back; tells whether they were the last.
+    /// Counts chunks that were given back; returns whether they were the last.
     pub fn lose(&self, chunks: usize) -> bool {
         self.lent.fetch_sub(chunks, Ordering::Relaxed) == chunks
     }
 
-    /// Gives up the records of a region whose last chunk has been given back.
+    /// Frees the records of a region whose last chunk was given back.
     ///
     /// # Safety
-    /// Nobody refers to the region or to its chunks' records.
+    /// Nothing refers to the region or to its chunks' records.
     pub unsafe fn forsake(&'static self) {
         let layout = Maps::of(self.max_chunks());
         let maps = NonNull::new(self.base.load(Ordering::Relaxed) as *mut u8);
@@ -213,9 +215,9 @@ impl Region {
         }
     }
 
-    /// The next in the list of its page heap, kept under that one's lock.
+    /// The next region in the list of its page heap, which the page heap's lock guards.
     pub fn next_lent(&self) -> Option<&'static Region> {
-        // SAFETY: null, or a region, whose record is metadata for ever.
+        // SAFETY: null, or a region, whose record stays metadata for ever.
         unsafe { self.next.load(Ordering::Acquire).as_ref() }
     }
 
@@ -224,7 +226,7 @@ impl Region {
         self.next.store(next, Ordering::Release);
     }
 
-    /// The extent that the `i`-th chunk is a part of: its first chunk and the one behind its last.
+    /// The extent that contains the `i`-th chunk: its first index, and the one after its last.
     pub fn extent_of(&self, i: usize) -> (usize, usize) {
         let begins = |&i: &usize| self.chunk(i).begins.get();
         let first = (0..=i).rev().find(begins).unwrap_or(0);
@@ -241,7 +243,7 @@ mod tests {
     use crate::sys::mem;
     use crate::testing::alone;
 
-    /// So many chunks of addresses that are no region's.
+    /// The address of `n` chunks that belong to no region.
     fn chunks_of_addresses(n: usize) -> usize {
         let at = mem::reserve((n + 1) * CHUNK).expect("addresses");
         at.next_multiple_of(CHUNK)

@@ -1,12 +1,12 @@
-//! Where regions lie.
+//! Where regions are placed.
 //!
-//! Nobody tells a process which of its addresses are empty. The kernel puts what is mapped without
-//! a wish next to what it mapped before, downwards from below the stack, or, in the old layout,
-//! upwards from a third of the address space. Either way there are terabytes below the place that
-//! it chooses now, far from programs, from `brk`, from the ranges that Go and Java ask for, and
-//! among those that sanitizers have shadows for. A region begins there, at a distance that depends
-//! on how the system placed the stack, and grows upwards, towards what others map. Both meet when
-//! all that is between them is used.
+//! A process cannot ask which of its addresses are empty. The kernel places mappings without a
+//! requested address next to its previous ones, downwards from below the stack or, in the legacy
+//! layout, upwards from a third of the address space. Either way there are terabytes below the
+//! place that it currently uses, far from programs, from `brk` and from the ranges that Go and Java
+//! ask for, and within the ranges for which sanitizers have shadow memory. A region begins there,
+//! at a distance that depends on where the system placed the stack, and grows upwards, towards
+//! other mappings. Both meet only when everything between them is used.
 
 use super::layout::Layout;
 use super::{CHUNK, Region};
@@ -16,13 +16,13 @@ use crate::sys::mem;
 
 /// Places that are tried before the kernel is asked for one.
 pub(super) const ATTEMPTS: usize = 4;
-/// What a region is planned to be, where there are so many addresses.
+/// The planned size of a region, if there are that many addresses.
 pub(super) const PREFERRED: usize = 1 << 40;
-/// What is reserved where no place is found.
+/// Bytes to reserve if no place is found.
 const SMALL: usize = 64 << 20;
 
-/// A place for a region of at least so many bytes: where it begins, how long it is, and how much of
-/// that is reserved. So much is to be `reserve`d, or nothing.
+/// Finds a place for a region of at least `least` bytes: its start, its length, and how much of it
+/// is reserved. `reserve` is the number of bytes to reserve, or 0.
 pub(super) fn find(reserve: usize, least: usize, attempt: usize) -> Option<(usize, usize, usize)> {
     if reserve == 0 && attempt < ATTEMPTS {
         let top = top(attempt);
@@ -43,13 +43,13 @@ pub(super) fn find(reserve: usize, least: usize, attempt: usize) -> Option<(usiz
     reserved(size, least)
 }
 
-/// The first region's place, for a region of [`PREFERRED`] bytes.
+/// The place of the first region, which has [`PREFERRED`] bytes.
 pub(super) fn first() -> Option<usize> {
     choose(top(0), PREFERRED, 0)
 }
 
-/// The address below which a place is chosen: what the system maps now, or, where that is so low
-/// that it must map from the bottom up, as valgrind does, an address far above.
+/// The address below which a place is chosen: where the system maps now or, if that is so low that
+/// it must be mapping from the bottom up, as under valgrind, an address far above.
 fn top(attempt: usize) -> usize {
     let mapped = meta::place();
     if attempt == 0 && mapped < PREFERRED {
@@ -59,11 +59,11 @@ fn top(attempt: usize) -> usize {
     }
 }
 
-/// A place for `len` bytes that begins in the terabyte that ends `len` and some before `top`, or in
-/// a quarter of what is below `top` where that is less.
+/// A place for `len` bytes that begins in the terabyte which ends `len` and some more before `top`,
+/// or in a quarter of what is below `top` if that is less.
 fn choose(top: usize, len: usize, turn: usize) -> Option<usize> {
-    // SAFETY: getauxval has no preconditions. This is an address on the stack, of which the system
-    // made a secret.
+    // SAFETY: getauxval has no preconditions. The result is an address on the stack, which the
+    // system randomised.
     let stack = unsafe { libc::getauxval(libc::AT_RANDOM) } as usize;
     choose_by(stack, top, len, turn)
 }
@@ -83,8 +83,8 @@ fn is_empty(at: usize, len: usize) -> bool {
     !Region::all().any(overlaps)
 }
 
-/// Somebody else's memory, which will be found by its addresses, lies there: no region comes to it
-/// or goes on behind it.
+/// Keeps regions away from `addr`, where lent memory lies that is found by its addresses: regions
+/// that would have come to it end before it.
 #[cold]
 #[inline(never)]
 pub(super) fn keep_off(addr: usize) {
@@ -98,7 +98,7 @@ pub(super) fn keep_off(addr: usize) {
 #[cold]
 #[inline(never)]
 fn reserved(size: usize, least: usize) -> Option<(usize, usize, usize)> {
-    // As much as all regions before it, so that their number stays small.
+    // Reserves as much as all earlier regions together, so that the number of regions stays small.
     let before: usize = Region::all().map(|r| r.chunks() * CHUNK).sum();
     let mut len = size.max(before).max(least);
     loop {
@@ -108,8 +108,8 @@ fn reserved(size: usize, least: usize) -> Option<(usize, usize, usize)> {
         if len == least {
             return None;
         }
-        // Under a limit on address space a quarter of that: the program has other uses for its
-        // addresses, and further regions can follow.
+        // Under a limit on address space takes at most a quarter of it: the program has other uses
+        // for its addresses, and further regions can follow.
         len = (len / 2).min(mem::address_space_limit() / 4).max(least);
     }
 }
@@ -121,12 +121,13 @@ impl Region {
         tables - Layout::with(self.max_chunks(), mem::os_page()).tables
     }
 
-    /// The address behind the last that it may come to.
+    /// The address after the last one that the region may reach.
     fn end(&self) -> usize {
         self.heap() + self.max_chunks() * CHUNK
     }
 
-    /// The address behind the last that it has; of a reservation, that too.
+    /// The address after the last one that the region has; for a reservation, after its whole
+    /// length.
     pub(super) fn known_end(&self) -> usize {
         match self.is_reserved() {
             true => self.end(),

@@ -1,14 +1,14 @@
 //! The words of the record map.
 
-/// What the record map says of a page.
+/// What the record map holds for a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PageRecord {
     /// No block begins here, and no slab covers it.
     None,
-    /// Part of the slab with its record at this address.
+    /// Part of the slab whose record is at this address.
     Slab(usize),
-    /// First page of a large block of so many pages, accounted to this arena, which begins so many
-    /// lines into it.
+    /// The first page of a large block of `pages` pages, which is accounted to `arena` and begins
+    /// `line` cache lines into the page.
     Large {
         pages: usize,
         arena: usize,
@@ -16,7 +16,7 @@ pub enum PageRecord {
     },
 }
 
-/// Above the bits for the pages of what any address space holds.
+/// Above the bits that the page count of any address space needs.
 const LINE_SHIFT: u32 = 56;
 
 impl PageRecord {

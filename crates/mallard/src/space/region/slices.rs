@@ -1,23 +1,23 @@
-//! Slices of a region, and the sets of chunks that they hold: what page heaps share a region by.
+//! The slices of a region, by which page heaps share it, and the sets of chunks that they hold.
 
 use super::{HeapId, SLICE_CHUNKS};
 use crate::sys::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-/// What is recorded of a slice. All zero, as fresh memory is, it is one that nobody has claimed.
+/// The record of a slice. All zeros, as in fresh memory, means that no page heap has claimed it.
 #[repr(C)]
 #[derive(Default)]
 pub(super) struct Slice {
-    /// The chunks without an allocated page, and those of them that hold memory: kept under the
+    /// The chunks without an allocated page, and those of them that hold memory. Guarded by the
     /// lock of the page heap.
     pub(super) vacant: AtomicU64,
     pub(super) resident: AtomicU64,
     /// The page heap's number plus one. Written once, under `GROWING`.
     pub(super) heap: AtomicU16,
-    /// Committed chunks, the slice's first. Grows under `GROWING`.
+    /// How many chunks are committed, from the slice's first. Grows under `GROWING`.
     pub(super) chunks: AtomicU16,
-    /// What is mapped of it, under `GROWING`: see [`Mapped`].
+    /// What is mapped of the slice, under `GROWING`: see [`Mapped`].
     pub(super) mapped: AtomicU32,
 }
 
@@ -26,15 +26,16 @@ pub(super) struct Slice {
 pub(super) struct Mapped(pub(super) u32);
 
 impl Mapped {
-    /// Somebody else has the addresses behind it.
+    /// Another mapping holds the addresses behind it.
     pub(super) const CLOSED: u32 = 1 << 31;
-    /// Huge pages were asked for at its end, and what lengthens the mapping has them too.
+    /// Huge pages were asked for at its end, and memory that lengthens the mapping gets them too.
     pub(super) const HUGE: u32 = 1 << 30;
-    /// Nothing was asked of it yet.
+    /// No advice was given yet.
     pub(super) const NEW: u32 = 1 << 29;
 
-    /// Pages from the slice's first on. The last page of the system's is nobody's, where there is
-    /// room for one: as nothing but the region touches it, its mapping can be lengthened.
+    /// Mapped pages, from the slice's first. If there is room, they include one system page at the
+    /// end that is not used: nothing but the region touches it, so its mapping can always be
+    /// lengthened.
     pub(super) fn pages(self) -> usize {
         (self.0 & (Self::NEW - 1)) as usize
     }
@@ -57,7 +58,7 @@ impl Slice {
         Mapped(self.mapped.load(Ordering::Relaxed))
     }
 
-    /// Whether somebody else has the addresses behind what is mapped of it.
+    /// Whether another mapping holds the addresses behind what is mapped of the slice.
     pub(super) fn is_closed(&self) -> bool {
         self.mapped().is(Mapped::CLOSED)
     }
@@ -67,20 +68,20 @@ impl Slice {
     }
 }
 
-/// The slices of a region up to the committed end. They stand in memory the last first.
+/// The slices of a region up to the committed end, in memory in reverse order.
 #[derive(Clone, Copy)]
 pub(super) struct Slices<'a> {
-    /// Behind the first.
+    /// The address after the first slice, which is the last in memory.
     end: NonNull<Slice>,
     len: usize,
     of: PhantomData<&'a Slice>,
 }
 
 impl<'a> Slices<'a> {
-    /// Those that stand before an address.
+    /// The `len` slices that end at an address.
     ///
     /// # Safety
-    /// So many stand there, the last first, and live as long as the result.
+    /// That many lie before `end`, in reverse order, and live as long as the result.
     pub(super) unsafe fn before(end: NonNull<Slice>, len: usize) -> Self {
         Slices {
             end,
@@ -101,11 +102,11 @@ impl<'a> Slices<'a> {
     /// The `i`-th from the bottom of the region, if there is one.
     #[inline]
     pub(super) fn get(self, i: usize) -> Option<&'a Slice> {
-        // SAFETY: no more than `len` before the end, where a slice stands.
+        // SAFETY: at most `len` before the end, where a slice is.
         (i < self.len).then(|| unsafe { self.end.sub(i + 1).as_ref() })
     }
 
-    /// The `i`-th, which there is.
+    /// The `i`-th slice, which must exist.
     #[inline]
     pub(super) fn at(self, i: usize) -> &'a Slice {
         assert!(i < self.len);
@@ -113,7 +114,7 @@ impl<'a> Slices<'a> {
         unsafe { self.end.sub(i + 1).as_ref() }
     }
 
-    /// From the bottom up.
+    /// From the bottom of the region up.
     pub(super) fn iter(self) -> impl DoubleEndedIterator<Item = &'a Slice> + ExactSizeIterator {
         (0..self.len).map(move |i| self.at(i))
     }
@@ -133,8 +134,8 @@ impl Claimed {
     }
 }
 
-/// A set of a page heap's chunks in a region, one bit each, kept under the page heap's lock. Chunks
-/// of other page heaps are no members, whatever their bits.
+/// A set of a page heap's chunks in a region, one bit each, guarded by the page heap's lock. Chunks
+/// of other page heaps are never members, whatever their bits.
 pub struct ChunkSet<'a> {
     pub(super) slices: Slices<'a>,
     pub(super) resident: bool,
@@ -178,7 +179,7 @@ impl ChunkSet<'_> {
         self.get(chunk / 64) >> (chunk % 64) & 1 == 1
     }
 
-    /// The members in a slice, a bit each.
+    /// The members in a slice, as one bit each.
     pub fn members(&self, slice: usize) -> u64 {
         self.get(slice)
     }
@@ -218,8 +219,7 @@ impl ChunkSet<'_> {
         None
     }
 
-    /// The first run of members that has room for `n` beginning where `aligned` moves its start to;
-    /// gives that start.
+    /// The start of the first `n` adjacent members, where `aligned` rounds the start of a run up.
     pub fn first_fit(&self, n: usize, aligned: impl Fn(usize) -> usize) -> Option<usize> {
         let mut from = 0;
         while let Some(start) = self.next(from, true) {
@@ -236,7 +236,7 @@ impl ChunkSet<'_> {
         None
     }
 
-    /// Members right before a chunk, consecutive.
+    /// The number of consecutive members right before a chunk.
     pub fn before(&self, chunk: usize) -> usize {
         (0..chunk).rev().take_while(|&c| self.contains(c)).count()
     }

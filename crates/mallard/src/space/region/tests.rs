@@ -1,4 +1,5 @@
-//! The layout of a reservation, what the maps can say, and sets of chunks beside arrays of flags.
+//! The layout of a reservation, the contents of the maps, and sets of chunks checked against arrays
+//! of flags.
 
 use super::layout::Layout;
 use super::*;
@@ -26,7 +27,7 @@ fn the_parts_of_a_reservation_of_any_size_fit_into_it_one_after_the_other() {
             assert_eq!(l.tables % align_of::<GroupTable>(), 0);
             assert_eq!((l.tables - size_of::<Slice>()) / PAGE, l.tables / PAGE);
             assert!(l.tables + GroupTable::bytes(l.chunks) < l.classes);
-            // Wherever the reservation begins, its heap begins at a chunk's boundary.
+            // Wherever the reservation begins, its heap begins at a chunk boundary.
             assert!(l.heap + l.chunks * CHUNK + CHUNK <= len, "{len}");
             assert!(
                 (len - l.heap) / CHUNK <= l.chunks + 2,
@@ -61,7 +62,7 @@ proptest! {
         want in 1usize..80,
         align in 1usize..9,
     ) {
-        // What other page heaps keep in their slices is no concern of this one.
+        // The slices of other page heaps must not matter to this one.
         let heap = HeapId(9);
         let slices: Vec<Slice> = (mine.iter().enumerate()).rev()
             .map(|(i, mine)| Slice {
@@ -73,7 +74,7 @@ proptest! {
             })
             .collect();
         let end = std::ptr::NonNull::from(&slices[..]).cast::<Slice>();
-        // SAFETY: these are all of them, the last first.
+        // SAFETY: these are all the slices, last one first.
         let slices = unsafe { Slices::before(end.add(mine.len()), mine.len()) };
         let set = ChunkSet { slices, resident, heap };
         let len = mine.len() * SLICE_CHUNKS;
@@ -92,7 +93,7 @@ proptest! {
             members.iter().rev().copied().collect::<Vec<_>>());
         prop_assert_eq!(set.before(len), model.iter().rev().take_while(|m| **m).count());
 
-        // The first maximal run that holds `want` chunks from an aligned one on.
+        // The first maximal run that holds `want` chunks from an aligned chunk on.
         let mut at = 0;
         let fits = model.split_inclusive(|m| !m).find_map(|run| {
             let (start, length) = (at, run.iter().filter(|m| **m).count());
