@@ -116,8 +116,8 @@ pub(super) fn mark_for(len: usize) -> usize {
     len.div_ceil(2)
 }
 
-/// Runs decay, unless the background thread does: then rings its bell if caches and stores have
-/// grown enough.
+/// Runs decay, unless the background thread does: then wakes it if it sleeps without a deadline,
+/// because caches and stores have changed.
 pub fn tick() {
     if keeper::attends() {
         BELL.ring_if_deep();
