@@ -45,7 +45,7 @@ pub unsafe extern "C" fn realloc(p: *mut c_void, size: usize) -> *mut c_void {
     unsafe { api::realloc(p.cast(), size).cast() }
 }
 
-/// `realloc(p, 0)` is implementation-defined in the C standard, and an option here.
+/// The C standard leaves the result of `realloc(p, 0)` open; here an option decides.
 #[cold]
 unsafe fn realloc_to_nothing(p: *mut c_void) -> *mut c_void {
     stats::count_zero_realloc();

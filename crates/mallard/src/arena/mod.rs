@@ -186,7 +186,7 @@ impl Arena {
 
     /// The page heap that the arena takes memory from.
     pub fn heap(&self) -> &'static PageHeap {
-        // SAFETY: set to page heaps alone, which live for ever.
+        // SAFETY: only ever set to page heaps, which are never freed.
         unsafe { &*self.heap.load(Ordering::Acquire) }
     }
 

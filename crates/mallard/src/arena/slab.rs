@@ -321,8 +321,8 @@ impl Slab {
     /// The page map had this address.
     pub unsafe fn arena_hint(at: usize) -> u16 {
         let slab = at as *const Slab;
-        // SAFETY: record memory stays mapped and readable for ever. If the record was freed
-        // meanwhile, this reads another record, and the caller treats it as a hint.
+        // SAFETY: record memory is never unmapped. If the record was freed meanwhile, this reads
+        // another record, and the caller treats it as a hint.
         unsafe { (&raw const (*slab).arena).read_volatile() }
     }
 
@@ -400,8 +400,8 @@ impl Slab {
     fn word(&self, i: usize) -> &Cell<u64> {
         debug_assert!(i < self.words());
         let bitmap = core::ptr::from_ref(self).addr() + size_of::<Slab>();
-        // SAFETY: `make` put this many words behind the record, which live as long as it; the page
-        // map holds the record's address, so its provenance is exposed and covers all of it.
+        // SAFETY: `describe` put this many words behind the record, which live as long as it; the
+        // page map holds the record's address as an integer, which stands for all of it.
         unsafe { &*(bitmap as *const Cell<u64>).add(i) }
     }
 

@@ -18,7 +18,6 @@
 //! one. Its pointer then points to a block of zeros, in which every stack is both empty and full.
 //! The pointer of a thread that counts its bytes (`counted`) points to zeros too, with a link to
 //! its cache behind them, so that every call takes the slow path and finds the cache there.
-//! its cache is found, to which every one of its calls gets by the slow path.
 
 pub mod counted;
 mod crowd;
@@ -194,7 +193,7 @@ impl ThreadCache {
         self.arena.get()
     }
 
-    /// The largest class that is cached; [`Class::NONE`] if there are no caches.
+    /// The largest class that caches keep by default; [`Class::NONE`] if none.
     pub fn largest() -> Class {
         Class(LARGEST.load(Ordering::Relaxed))
     }

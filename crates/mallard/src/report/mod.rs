@@ -108,7 +108,7 @@ fn rate(n: u64, ns: u64) -> u64 {
     }
 }
 
-/// Bytes of so many pages.
+/// Bytes of `pages` pages.
 fn bytes(pages: usize) -> usize {
     pages * PAGE
 }
