@@ -188,7 +188,7 @@ impl BinState {
         None
     }
 
-    /// Returns regions to their slab, which is of this bin and this shape. If the slab becomes
+    /// Frees regions into their slab, which is of this bin and this shape. If the slab becomes
     /// empty and there is already a spare, it leaves the bin: the caller must unmake it after
     /// releasing the lock.
     #[inline(always)]

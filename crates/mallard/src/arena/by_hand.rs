@@ -174,8 +174,8 @@ impl Arena {
                 && table::record(owner as usize).is_some_and(|owner| !owner.is_by_hand())
     }
 
-    /// Returns the blocks that may not lie in this arena's store to their owners; hands back the
-    /// others.
+    /// Frees the blocks that may not lie in this arena's store into their owners' slabs or page
+    /// heap; returns the others.
     #[cold]
     pub(super) fn part_with_strangers<'a>(
         &self,

@@ -11,8 +11,7 @@ use crate::die;
 use core::mem::MaybeUninit;
 use core::ptr;
 
-/// Returns blocks to their owners: regions to their slabs, with one lock per owning arena, runs to
-/// the page heap.
+/// Frees blocks: regions into their slabs, with one lock per owning arena, runs into the page heap.
 #[inline(never)]
 pub(super) fn give_back(class: Class, blocks: &mut [usize]) {
     if !class.is_slab() {
@@ -141,8 +140,8 @@ impl Stretches {
     }
 }
 
-/// Returns a group or its first blocks; reports how many, and the slabs to unmake. The caller
-/// unmakes them, when this function's stack frame is gone.
+/// Frees a group of blocks, or its first ones, into their slabs. Returns how many, and the slabs to
+/// unmake, which the caller does when this function's stack frame is gone.
 #[inline(never)]
 fn give_back_group(class: Class, blocks: &[usize]) -> (usize, Option<&'static Slab>) {
     let mut stretches = Stretches::room();
@@ -154,8 +153,8 @@ fn give_back_group(class: Class, blocks: &[usize]) -> (usize, Option<&'static Sl
     (done, retired)
 }
 
-/// Returns the stretches that belong to the first one's arena, under one lock. Moves the others to
-/// the front and returns their number. Adds slabs to be unmade to `retired`.
+/// Frees the stretches of the first one's arena into their slabs, under one lock. Moves the others
+/// to the front and returns their number. Adds slabs to be unmade to `retired`.
 #[inline(never)]
 fn give_back_to_owner(
     class: Class,

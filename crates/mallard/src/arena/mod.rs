@@ -390,14 +390,14 @@ impl Arena {
         Class::cachable().fold(false, |any, class| self.drain_bin(class, all) | any)
     }
 
-    /// Returns the bins' idle spare slabs, or all; the result is as for the stores.
+    /// Frees the bins' idle spare slabs, or all; the result is as for the stores.
     #[cold]
     #[inline(never)]
     fn drain_spares(&self, all: bool) -> bool {
         Class::cachable().fold(false, |any, class| self.drain_spare(class, all) | any)
     }
 
-    /// Returns a bin's spare slabs, if none was needed since the last time or `all` is set. Returns
+    /// Frees a bin's spare slabs, if none was needed since the last time or `all` is set. Returns
     /// whether it had any, idle or not.
     #[cold]
     #[inline(never)]
@@ -478,7 +478,7 @@ pub fn owner_of(p: usize) -> Option<u16> {
     }
 }
 
-/// Returns a block to its owner, past all stores.
+/// Frees a block into its slab or page heap, past all stores.
 pub fn give_to_owner(class: Class, block: usize) {
     give_back(class, without_fallback(&mut [block]));
 }

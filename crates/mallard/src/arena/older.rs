@@ -21,8 +21,8 @@ pub fn class_of(p: usize, filed: Class) -> Class {
     }
 }
 
-/// Returns the blocks that belong to the class from which the tailored class `filed` was cut; hands
-/// back the others.
+/// Frees the blocks that belong to the class from which the tailored class `filed` was cut; returns
+/// the others.
 #[cold]
 #[inline(never)]
 pub(super) fn give_back(filed: Class, blocks: &mut [usize]) -> &mut [usize] {

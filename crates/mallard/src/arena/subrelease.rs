@@ -100,7 +100,8 @@ pub fn expect() {
     PASS.lock().is_quiet = false;
 }
 
-/// Returns all memory that it can of one arena's slabs, or of all. Returns whether there was any.
+/// Gives as much memory as possible of one arena's slabs, or of all, back to the system. Returns
+/// whether there was any.
 pub fn all(arena: Option<u16>) -> bool {
     let ripe = &mut PASS.lock().ripe;
     let wish = Wish::All(arena);
@@ -186,7 +187,7 @@ struct Found {
     gave: bool,
 }
 
-/// Looks at the slabs of a chunk, and returns memory of the ripe ones.
+/// Looks at the slabs of a chunk, and gives memory of the ripe ones back to the system.
 #[inline(never)]
 fn look_at(chunk: &'static Chunk, wish: &Wish, ripe: &mut [Option<Site>; MOST]) -> Found {
     let mut found = Found::default();
@@ -318,7 +319,7 @@ impl Site {
         stays.then(|| Slab::at(self.record))
     }
 
-    /// Returns memory of the slab, if it still has free and used regions.
+    /// Gives memory of the slab back to the system, if it still has free and used regions.
     fn give_back(&self, wish: &Wish) -> bool {
         let Some(bin) = self.arena.bin(self.class) else {
             return false;
@@ -330,7 +331,7 @@ impl Site {
                 return false;
             };
             bin.hide_free(slab, &mut hidden);
-            // Returning a region resets this.
+            // Freeing a region resets this.
             slab.quiet.set(DONE);
             slab
         };
@@ -356,7 +357,7 @@ impl Site {
         gave
     }
 
-    /// Returns the memory behind pages with only hidden regions.
+    /// Gives the memory behind pages with only hidden regions back to the system.
     fn take_behind(&self, slab: &Slab, hidden: &[u64; WORDS], wait: bool) -> bool {
         let Some(heap) = HEAP.of(slab.addr()) else {
             return false;

@@ -533,7 +533,7 @@ impl ThreadCache {
         Class::cachable().for_each(|class| self.close(class));
     }
 
-    /// Returns the arrays with room for more than `over` blocks; their stacks are empty.
+    /// Frees the arrays with room for more than `over` blocks; their stacks are empty.
     fn give_arrays(&self, over: usize) {
         for class in Class::cachable().filter(|&class| self.array(class) > over) {
             let blocks = self.arrays[class.index()].swap(0, Ordering::Relaxed) as usize;
