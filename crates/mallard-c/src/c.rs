@@ -1,7 +1,7 @@
 //! The functions of the C and POSIX standards, and a few old names.
 //!
-//! `malloc` and `free` are the core's fast paths and nothing else. A failed request gives null and
-//! sets `errno` to `ENOMEM`; success and `free` leave `errno` alone.
+//! `malloc` and `free` are the core's fast paths and nothing else. A failed request returns null
+//! and sets `errno` to `ENOMEM`; success and `free` do not change `errno`.
 
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
@@ -18,7 +18,7 @@ pub extern "C" fn malloc(size: usize) -> *mut c_void {
 }
 
 /// # Safety
-/// `p` is null or a block of ours that is not used any more.
+/// `p` is null or a block of ours that is no longer used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(p: *mut c_void) {
     // SAFETY: the caller's promise.
@@ -45,7 +45,7 @@ pub unsafe extern "C" fn realloc(p: *mut c_void, size: usize) -> *mut c_void {
     unsafe { api::realloc(p.cast(), size).cast() }
 }
 
-/// What `realloc(p, 0)` does is one of the C standard's open questions, and an option of ours.
+/// The C standard leaves the result of `realloc(p, 0)` open; here an option decides.
 #[cold]
 unsafe fn realloc_to_nothing(p: *mut c_void) -> *mut c_void {
     stats::count_zero_realloc();
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, siz
     let before = errno::get();
     let block = api::alloc_aligned(size, align);
     if block.is_null() {
-        // This function tells by its result alone.
+        // This function reports failure only by its result.
         errno::set(before);
         return libc::ENOMEM;
     }
@@ -100,7 +100,7 @@ pub extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
     api::alloc_aligned(size, align).cast()
 }
 
-/// As in the GNU C library, an alignment that is no power of two is rounded up to one.
+/// As in the GNU C library, an alignment that is not a power of two is rounded up to one.
 #[unsafe(no_mangle)]
 pub extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
     match align.checked_next_power_of_two() {
@@ -117,7 +117,7 @@ pub extern "C" fn valloc(size: usize) -> *mut c_void {
     aligned_alloc(os_page(), size)
 }
 
-/// As `valloc`, of whole pages.
+/// Like `valloc`, with the size rounded up to whole pages.
 #[unsafe(no_mangle)]
 pub extern "C" fn pvalloc(size: usize) -> *mut c_void {
     match size.checked_next_multiple_of(os_page()) {
@@ -135,8 +135,8 @@ pub unsafe extern "C" fn malloc_usable_size(p: *mut c_void) -> usize {
 }
 
 /// # Safety
-/// `p` is null or a block of ours, asked for with this size and no special alignment, and not used
-/// any more.
+/// `p` is null or a block of ours, requested with this size and no special alignment, and no longer
+/// used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free_sized(p: *mut c_void, size: usize) {
     // SAFETY: the caller's promise.
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn free_sized(p: *mut c_void, size: usize) {
 }
 
 /// # Safety
-/// `p` is null or a block of ours, asked for with this alignment and size, and not used any more.
+/// `p` is null or a block of ours, requested with this alignment and size, and no longer used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free_aligned_sized(p: *mut c_void, _align: usize, _size: usize) {
     // SAFETY: the caller's promise.

@@ -1,5 +1,6 @@
-//! The counts of `mallard_core::sys::count`, told at the end of a process: in the file that the
-//! variable `MALLARD_COUNTERS` names, a line `lock event count` for each. In the lab's build alone.
+//! The counts of `mallard_core::sys::count`, written at the end of a process: a line `lock event
+//! count` for each, to the file named by the variable `MALLARD_COUNTERS`. Only in builds for
+//! measurement.
 
 use core::ffi::{CStr, c_char};
 use core::fmt::{self, Write};
@@ -16,7 +17,7 @@ unsafe extern "C" {
 #[unsafe(link_section = ".fini_array")]
 static AT_THE_END: extern "C" fn() = tell;
 
-/// Text of a bounded length, for nothing here may allocate.
+/// Text of a bounded length, because nothing here may allocate.
 struct Text {
     bytes: [u8; 4096],
     len: usize,
@@ -39,17 +40,18 @@ extern "C" fn tell() {
         len: 0,
     };
     count::each(|lock, event, n| {
-        // All lines fit; one that did not would be missed by who reads them.
+        // All lines fit; readers would notice a missing one.
         let _ = writeln!(text, "{lock} {event} {n}");
     });
-    // A process with more rights than its caller appends to no file of the caller's choice.
-    // SAFETY: the name is a C string; the answer is used at once, at the end of the process.
+    // A process with more privileges than its caller must not append to a file of the caller's
+    // choice.
+    // SAFETY: the name is a C string; the result is used at once, at the end of the process.
     let path = unsafe { secure_getenv(VARIABLE.as_ptr()) };
     if path.is_null() {
         return;
     }
     let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC;
-    // SAFETY: the path is the C string that the environment holds.
+    // SAFETY: the path is a C string in the environment.
     let file = unsafe { libc::open(path, flags, 0o644) };
     if file >= 0 {
         // SAFETY: the text is initialised up to its length, and the file is ours.

@@ -1,7 +1,7 @@
 //! `mallctl` and its two relatives.
 //!
-//! They give an error's code and leave `errno` alone. A null name or MIB, which jemalloc does not
-//! look for, is `EINVAL`.
+//! They return an error code and do not change `errno`. A null name or MIB, which jemalloc does not
+//! check for, is `EINVAL`.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use mallard_core::ctl::{self, Answer, Error, Request};
@@ -11,7 +11,7 @@ fn code(answer: Answer<()>) -> c_int {
 }
 
 /// # Safety
-/// The name is a C string, and the rest as [`Request::new`] wants it.
+/// The name is a C string; the other arguments are as [`Request::new`] requires.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mallctl(
     name: *const c_char,
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn mallctl(
 }
 
 /// # Safety
-/// The name is a C string; `miblenp` is null or valid, and `mibp` for so many numbers.
+/// The name is a C string; `miblenp` is null or valid, and `mibp` has room for that many numbers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mallctlnametomib(
     name: *const c_char,
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn mallctlnametomib(
 }
 
 /// # Safety
-/// The MIB has `miblen` numbers, and the rest as [`Request::new`] wants it.
+/// The MIB has `miblen` numbers; the other arguments are as [`Request::new`] requires.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mallctlbymib(
     mib: *const usize,

@@ -1,18 +1,18 @@
 //! The operators `new` and `delete` of C++, every replaceable form.
 //!
-//! A request that fails calls the program's new-handler and tries again, until there is none: then
-//! the throwing forms throw `std::bad_alloc`, the others give null, also when the handler itself
-//! throws. Exceptions pass through code that Rust knows nothing of: a few lines of assembly with
-//! their own unwinding tables. The C++ runtime is not linked to: its few functions are looked up
-//! in the running program (weak references, else the loader is asked), so that the library can be
-//! put under programs without it.
+//! A failed request calls the program's new-handler and tries again, until there is no handler:
+//! then the throwing forms throw `std::bad_alloc`, and the others return null, even when the
+//! handler itself throws. Exceptions cross code unknown to Rust: a few lines of assembly with their
+//! own unwinding tables. The C++ runtime is not linked: its few functions are looked up in the
+//! running program (by weak references, else by the loader), so that the library can be preloaded
+//! into programs without it.
 
 use core::arch::{global_asm, naked_asm};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use mallard_core::api;
 use mallard_core::die;
 
-/// Asked for without a special alignment.
+/// Requested without a special alignment.
 const PLAIN: usize = 0;
 
 macro_rules! throwing {
@@ -60,7 +60,7 @@ macro_rules! nothrow_aligned {
 macro_rules! delete {
     ($($name:ident($($arg:ident: $type:ty),*);)*) => { $(
         /// # Safety
-        /// The block is null or ours and not used any more.
+        /// The block is null or ours, and no longer used.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(p: *mut c_void $(, $arg: $type)*) {
             // SAFETY: the caller's promise.
@@ -72,7 +72,7 @@ macro_rules! delete {
 macro_rules! delete_sized {
     ($($name:ident)*) => { $(
         /// # Safety
-        /// The block is null or ours, asked for with this size, and not used any more.
+        /// The block is null or ours, requested with this size, and no longer used.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(p: *mut c_void, size: usize) {
             // SAFETY: the caller's promise.
@@ -135,11 +135,11 @@ global_asm!(
     ".weak dlsym",
 );
 
-/// The address of a weak symbol: 0 where the program has none.
+/// The address of a weak symbol; 0 if the program has none.
 macro_rules! weak {
     ($name:literal) => {{
         let address: usize;
-        // SAFETY: reads the address that the linker or loader wrote, 0 for what it did not find.
+        // SAFETY: reads the address that the linker or loader wrote, 0 if it found none.
         unsafe {
             core::arch::asm!(
                 concat!("mov {a}, qword ptr [rip + ", $name, "@GOTPCREL]"),
@@ -151,7 +151,7 @@ macro_rules! weak {
     }};
 }
 
-/// The address of a function of the C++ runtime: 0 where the program has none.
+/// The address of a function of the C++ runtime; 0 if the program has none.
 macro_rules! runtime_function {
     ($weak:literal, $name:literal) => {
         match weak!($weak) {
@@ -161,8 +161,8 @@ macro_rules! runtime_function {
     };
 }
 
-/// Asks the loader: the runtime may have come with a library that was loaded later. A static
-/// program has no loader to ask.
+/// Asks the loader: the runtime may belong to a library that was loaded later. A static program has
+/// no loader.
 #[cold]
 fn look_up(name: &CStr) -> usize {
     type Find = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
@@ -171,8 +171,8 @@ fn look_up(name: &CStr) -> usize {
     if find == 0 {
         return 0;
     }
-    // SAFETY: the functions have these types; both strings are terminated; no library is loaded
-    // that is not loaded already.
+    // SAFETY: the functions have these types; both strings are terminated; only libraries that are
+    // already loaded are used.
     unsafe {
         let find: Find = core::mem::transmute(find);
         let found = find(libc::RTLD_DEFAULT, name.as_ptr());
@@ -180,7 +180,7 @@ fn look_up(name: &CStr) -> usize {
             return found.addr();
         }
         let flags = libc::RTLD_NOLOAD | libc::RTLD_LAZY;
-        // Not referred to by name: the linker would warn of it in every static program.
+        // Looked up at run time: the linker would warn about a reference in every static program.
         let open = find(libc::RTLD_DEFAULT, c"dlopen".as_ptr());
         if open.is_null() {
             return 0;
@@ -195,7 +195,7 @@ fn look_up(name: &CStr) -> usize {
     }
 }
 
-/// There was no memory for `size` bytes: the program's new-handler, or 0.
+/// Called when there is no memory for `size` bytes: returns the program's new-handler, or 0.
 extern "C" fn handler(size: usize) -> usize {
     if api::options().experimental_infallible_new {
         die!(
@@ -211,8 +211,8 @@ extern "C" fn handler(size: usize) -> usize {
     get()
 }
 
-/// The function that throws `std::bad_alloc`: the runtime's own. A static program may be without
-/// that, having no other use for it, but with all that it is made of.
+/// The function that throws `std::bad_alloc`: normally the runtime's. A static program may lack it,
+/// if nothing else uses it, but has the parts it is made of.
 extern "C" fn thrower() -> usize {
     let whole = runtime_function!("_ZSt17__throw_bad_allocv", c"_ZSt17__throw_bad_allocv");
     if whole != 0 {
@@ -317,7 +317,7 @@ extern "C" fn new_failed(size: usize, align: usize) -> *mut c_void {
     )
 }
 
-/// As [`new_failed`], but null where that throws, and where the handler throws.
+/// Like [`new_failed`], but returns null where that throws, and when the handler throws.
 #[unsafe(naked)]
 extern "C" fn new_failed_nothrow(size: usize, align: usize) -> *mut c_void {
     naked_asm!(
@@ -364,8 +364,8 @@ extern "C" fn new_failed_nothrow(size: usize, align: usize) -> *mut c_void {
         "xor eax, eax",
         "jmp 3b",
         ".cfi_endproc",
-        // The table that tells the C++ personality routine: an exception of any type out of the
-        // handler's call is caught at `.Lmallard_catch`; nothing else here throws.
+        // The table for the C++ personality routine: an exception of any type out of the handler's
+        // call is caught at `.Lmallard_catch`; nothing else here throws.
         ".pushsection .gcc_except_table.mallard,\"a\",@progbits",
         ".p2align 2",
         ".Lmallard_lsda:",

@@ -1,15 +1,15 @@
-//! Plug-ins that are loaded with `RTLD_DEEPBIND`, in `libmallard.so` alone.
+//! Plug-ins that are loaded with `RTLD_DEEPBIND`; only in `libmallard.so`.
 //!
 //! The flag makes a plug-in look for its symbols among its own dependencies first. The C library is
-//! one of them, so the plug-in's `malloc` and `free` would be the C library's, and the first block
-//! that crosses the border would end the process. The library therefore has a `dlopen` and a
-//! `dlmopen` of its own. They look at the flag. When it is set for the first time, the entries of
-//! `malloc`'s family in the C library's table of dynamic symbols are redirected to what the rest of
-//! the process uses: the loader and `dlsym` then find that in the C library, too. All that was
-//! bound before stays as it is.
+//! one of them, so the plug-in would use the C library's `malloc` and `free`, and the first block
+//! passed between it and the program would end the process. The library therefore has its own
+//! `dlopen` and `dlmopen`, which check the flag. When it is set for the first time, they redirect
+//! the entries of `malloc`'s family in the C library's table of dynamic symbols to the functions
+//! that the rest of the process uses: the loader and `dlsym` then find those in the C library too.
+//! Symbols bound before do not change.
 //!
-//! Then the call goes on by a jump. The loader takes the caller's search path and its namespace
-//! from the return address, so no frame of ours may lie between.
+//! Then they jump to the original function. The loader takes the caller's search path and namespace
+//! from the return address, so there must be no frame of ours in between.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::fmt::Write;
@@ -20,8 +20,8 @@ use mallard_core::sys::errno::{self, KeepErrno};
 use mallard_core::sys::fault::Line;
 use mallard_core::sys::mem::os_page;
 
-/// The names that are redirected, each with its end, and an empty one. One text, because a table of
-/// pointers would be relocated at every start. `malloc` and `free` come first.
+/// The names that are redirected, each zero-terminated, and an empty one. One text, because a table
+/// of pointers would be relocated at every start. `malloc` and `free` come first.
 ///
 /// The symbol's name is a pattern. rustc puts it on the linker's list of exports, where it matches
 /// the two names that only the linker script defines (`layout.ld`): the archive must not define
@@ -32,10 +32,10 @@ pub static NAMES: [u8; 213] = *b"malloc\0free\0calloc\0realloc\0posix_memalign\0
     malloc_trim\0mallopt\0malloc_stats\0\0";
 const COUNT: usize = 20;
 
-// `dlopen(file, mode)` and `dlmopen(namespace, file, mode)`. The next one behind ours, the C
-// library's or another interposer's, is looked up at each call: that takes a small part of the time
-// that loading does, and no memory. Processes that load without the flag run no more of our code
-// than the first piece, which is among what all run.
+// `dlopen(file, mode)` and `dlmopen(namespace, file, mode)`. Each call looks up the next one after
+// ours, the C library's or another interposer's: that takes little time compared with loading, and
+// no memory. Processes that load without the flag only run the first part, which lies with the code
+// that all processes run.
 core::arch::global_asm!(
     ".weak dlsym",
     ".pushsection .rodata,\"a\",@progbits",
@@ -110,8 +110,8 @@ core::arch::global_asm!(
     redirect = sym redirect,
 );
 
-/// What the process uses by this name: `dlsym`. A static program that links the archive has none,
-/// so the reference is weak; no call comes here in that.
+/// The function of this name that the process uses, by `dlsym`. The reference is weak, because a
+/// static program that links the archive has no `dlsym`; it never calls this.
 fn find(name: &CStr) -> usize {
     let dlsym: usize;
     // SAFETY: reads the address that the loader wrote.
@@ -127,10 +127,10 @@ fn find(name: &CStr) -> usize {
     unsafe { transmute::<usize, Dlsym>(dlsym)(libc::RTLD_DEFAULT, name.as_ptr()) }
 }
 
-/// Whether the C library's table is as it is going to be.
+/// Whether the C library's table is in its final state.
 static DONE: AtomicBool = AtomicBool::new(false);
 
-/// What the table is to say, in the order of [`NAMES`], and the error when the system refuses.
+/// The new values of the table, in the order of [`NAMES`], and the error if the system refuses.
 struct Work {
     targets: [usize; COUNT],
     refused: c_int,
@@ -155,7 +155,7 @@ extern "C" fn redirect() {
     }
     type Callback = unsafe extern "C" fn(*mut libc::dl_phdr_info, usize, *mut c_void) -> c_int;
     type Walk = unsafe extern "C" fn(Callback, *mut c_void) -> c_int;
-    // The loader holds its lock meanwhile: one thread at a time changes the table.
+    // The loader holds its lock meanwhile, so only one thread at a time changes the table.
     // SAFETY: the function has this type; the callback gets the record.
     unsafe { transmute::<usize, Walk>(walk)(visit, (&raw mut work).cast()) };
     if work.refused != 0 {
@@ -171,7 +171,7 @@ extern "C" fn redirect() {
     }
 }
 
-/// The names of [`NAMES`], one by one.
+/// Iterates over [`NAMES`].
 struct Names(*const c_char);
 
 impl Names {
@@ -185,18 +185,18 @@ impl Iterator for Names {
 
     #[inline(never)]
     fn next(&mut self) -> Option<&'static CStr> {
-        // SAFETY: it points at one of the names, or at the empty one behind them.
+        // SAFETY: it points to one of the names, or to the empty one after them.
         let name = unsafe { CStr::from_ptr(self.0) };
         self.0 = self.0.wrapping_add(name.count_bytes() + 1);
         (!name.is_empty()).then_some(name)
     }
 }
 
-/// Whether the process's blocks are ours, be it through somebody's wrapper.
+/// Whether the process's blocks are ours, even if through a wrapper.
 fn gives_ours(targets: &[usize; COUNT]) -> bool {
     type Malloc = unsafe extern "C" fn(usize) -> *mut c_void;
     type Free = unsafe extern "C" fn(*mut c_void);
-    // SAFETY: these are the process's functions of these names, found by the loader.
+    // SAFETY: these are the process's functions with these names, found by the loader.
     unsafe {
         let (malloc, free) = (
             transmute::<usize, Malloc>(targets[0]),
@@ -209,9 +209,10 @@ fn gives_ours(targets: &[usize; COUNT]) -> bool {
     }
 }
 
-/// Redirects the table of the C library, when the object is that.
+/// Redirects the table if the object is the C library.
 unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, work: *mut c_void) -> c_int {
-    // SAFETY: the loader's record of an object that stays meanwhile, and the one of `redirect`.
+    // SAFETY: the loader's record of an object that stays loaded meanwhile, and the `Work` of
+    // `redirect`.
     let (info, work) = unsafe { (&*info, &mut *work.cast::<Work>()) };
     if DONE.load(Ordering::Relaxed) {
         return 1;
@@ -228,7 +229,7 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, work: *mut c
     1
 }
 
-/// What the loader knows of an object.
+/// What the loader knows about an object.
 struct Object<'a> {
     info: &'a libc::dl_phdr_info,
     names: *const c_char,
@@ -260,8 +261,8 @@ impl<'a> Object<'a> {
             }
             at = at.wrapping_add(1);
         }
-        // The loader has made addresses of them, but not in the kernel's object, which it did not
-        // load.
+        // The loader has converted them to addresses, except in the kernel's object, which it did
+        // not load.
         (hash > info.dlpi_addr).then_some(Object {
             info,
             names: names as _,
@@ -270,17 +271,17 @@ impl<'a> Object<'a> {
         })
     }
 
-    /// The value of a symbol that the object defines.
+    /// The value field of a symbol that the object defines.
     #[inline(never)]
     fn find(&self, name: &CStr) -> Option<&'a AtomicU64> {
         let mut hash = 5381u32;
         for &byte in name.to_bytes() {
             hash = hash.wrapping_mul(33).wrapping_add(byte.into());
         }
-        // SAFETY: the table begins with the numbers of its buckets, of the first symbol in it, and
-        // of the words of its filter, which lies before the buckets. Behind them is a chain of
-        // hashes, one for each symbol. The last of a bucket has its lowest bit set. Symbols and
-        // names are where the object's own tables say.
+        // SAFETY: the table begins with the number of its buckets, the first symbol in it, and the
+        // number of words of its filter, which lies before the buckets. A chain of hashes follows
+        // them, one for each symbol. The last hash of a bucket has its lowest bit set. The object's
+        // own tables give the positions of symbols and names.
         unsafe {
             let [buckets, first, words] = [0, 1, 2].map(|i| *self.hash.add(i));
             let bucket = self.hash.add(4 + 2 * words as usize);
@@ -303,8 +304,8 @@ impl<'a> Object<'a> {
         None
     }
 
-    /// Has the object's symbols of [`NAMES`] lead to the targets; gives the error when the system
-    /// refuses, else 0.
+    /// Makes the object's symbols of [`NAMES`] point to the targets; returns the error if the
+    /// system refuses, else 0.
     fn redirect(&self, targets: &[usize; COUNT]) -> c_int {
         let base = self.info.dlpi_addr;
         let mut entries = [None; COUNT];
@@ -323,20 +324,20 @@ impl<'a> Object<'a> {
         let Some(segment) = segment else {
             return libc::EFAULT;
         };
-        // Old linkers put the table beside code, which other threads run meanwhile.
+        // Old linkers put the table next to code, which other threads run meanwhile.
         let rights = match segment.p_flags & libc::PF_X {
             0 => libc::PROT_READ,
             _ => libc::PROT_READ | libc::PROT_EXEC,
         };
         from -= from % os_page();
-        // SAFETY: the pages are in the object's segment, and at no moment have less rights than it.
+        // SAFETY: the pages are in the object's segment, and never lose any of its rights.
         let protect = |rights| unsafe { libc::mprotect(from as *mut c_void, to - from, rights) };
         if protect(rights | libc::PROT_WRITE) != 0 {
             return errno::get();
         }
         for (entry, &target) in entries.iter().zip(targets) {
             if let Some(entry) = entry {
-                // The loader adds the base.
+                // Relative, because the loader adds the base.
                 entry.store((target as u64).wrapping_sub(base), Ordering::Relaxed);
             }
         }
@@ -346,7 +347,6 @@ impl<'a> Object<'a> {
 }
 
 fn segments(info: &libc::dl_phdr_info) -> impl Iterator<Item = &libc::Elf64_Phdr> {
-    // SAFETY: the loader's record of an object tells where its segments are listed, and how many
-    // they are.
+    // SAFETY: the loader's record gives the address and the number of the object's program headers.
     unsafe { core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) }.iter()
 }

@@ -1,5 +1,5 @@
-//! jemalloc's functions with flags: `mallocx` and its kin. Their flags are worked out by
-//! `mallard_core::api::extended`; `prefixed` has them again as `je_mallocx` and so on.
+//! jemalloc's functions with flags: the `mallocx` family. `mallard_core::api::extended` handles
+//! their flags; `prefixed` has them again as `je_mallocx` and so on.
 
 use core::ffi::{c_int, c_void};
 use mallard_core::api::{self, extended, extended::Flags};
@@ -18,7 +18,7 @@ pub unsafe extern "C" fn rallocx(p: *mut c_void, size: usize, flags: c_int) -> *
 }
 
 /// # Safety
-/// `p` is a block of ours, of which nothing beyond the size that comes back is used any more.
+/// `p` is a block of ours, and bytes beyond the returned size are no longer used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn xallocx(p: *mut c_void, size: usize, extra: usize, flags: c_int) -> usize {
     // SAFETY: the caller's promise.
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn sallocx(p: *const c_void, _flags: c_int) -> usize {
 }
 
 /// # Safety
-/// `p` is null or a block of ours that is not used any more.
+/// `p` is null or a block of ours that is no longer used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dallocx(p: *mut c_void, flags: c_int) {
     // SAFETY: the caller's promise.
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn dallocx(p: *mut c_void, flags: c_int) {
 }
 
 /// # Safety
-/// As for [`dallocx`]; the block was asked for with a size of at most this, and is so long.
+/// As for [`dallocx`]; `size` is at least the requested size and at most the usable size.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdallocx(p: *mut c_void, size: usize, flags: c_int) {
     // SAFETY: the caller's promise.
@@ -54,14 +54,14 @@ pub extern "C" fn nallocx(size: usize, flags: c_int) -> usize {
     extended::usable_size_for(size, Flags::from_bits(flags))
 }
 
-/// What `smallocx` gives: `smallocx_return_t`.
+/// The result of `smallocx`: `smallocx_return_t`.
 #[repr(C)]
 pub struct Sized {
     ptr: *mut c_void,
     size: usize,
 }
 
-/// As `mallocx`, with the usable size beside the block; 0 beside null.
+/// Like `mallocx`, with the usable size of the block; 0 with null.
 #[unsafe(no_mangle)]
 pub extern "C" fn smallocx(size: usize, flags: c_int) -> Sized {
     let ptr = mallocx(size, flags);

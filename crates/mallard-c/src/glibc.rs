@@ -1,9 +1,9 @@
-//! What the GNU C library's allocator offers besides the standards: its statistics, `malloc_trim`,
+//! What the GNU C library's allocator offers beyond the standards: statistics, `malloc_trim`,
 //! `mallopt`.
 //!
-//! The statistics mean what glibc's manual says as far as the notion exists here: all memory is in
-//! one arena of mapped chunks, so `arena` is the committed heap, `hblks` counts nothing, `fordblks`
-//! is what of the heap's resident memory is free.
+//! The statistics follow glibc's manual as far as its terms apply here: all memory is in one arena
+//! of mapped chunks, so `arena` is the committed heap, `hblks` is always 0, and `fordblks` is the
+//! free part of the heap's resident memory.
 
 use core::ffi::{c_int, c_void};
 use core::fmt::Write;
@@ -48,7 +48,7 @@ pub extern "C" fn mallinfo2() -> libc::mallinfo2 {
     }
 }
 
-/// As [`mallinfo2`] in the old, narrow type: what does not fit is cut to the largest value.
+/// Like [`mallinfo2`] with the old, narrow type: larger values are capped.
 #[unsafe(no_mangle)]
 pub extern "C" fn mallinfo() -> libc::mallinfo {
     let narrow = |n: usize| n.min(c_int::MAX as usize) as c_int;
@@ -67,15 +67,15 @@ pub extern "C" fn mallinfo() -> libc::mallinfo {
     }
 }
 
-/// Gives free memory back to the system; 1 when some went back, else 0. `pad`, which in glibc is
-/// how much to keep at the top of its heap, has no counterpart.
+/// Returns free memory to the system; 1 if there was any, else 0. Ignores `pad`, which in glibc is
+/// how much to keep at the top of its heap.
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc_trim(_pad: usize) -> c_int {
     api::trim() as c_int
 }
 
-/// Accepts glibc's parameters, none of which has a counterpart here: 1 for those it knows, which
-/// are hints, else 0. Mallard's own options are read from `MALLOC_CONF`.
+/// Accepts glibc's parameters, none of which applies here: returns 1 for those it knows, which are
+/// hints, else 0. Mallard's own options are read from `MALLOC_CONF`.
 #[unsafe(no_mangle)]
 pub extern "C" fn mallopt(param: c_int, _value: c_int) -> c_int {
     /// `M_MXFAST`, the only one above zero.

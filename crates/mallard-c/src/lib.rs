@@ -1,11 +1,11 @@
-//! The C and C++ face of Mallard: `libmallard.so` and `libmallard.a`.
+//! The C and C++ front end of Mallard: `libmallard.so` and `libmallard.a`.
 //!
 //! Thin: every function here turns its language's conventions (null, `errno`, exceptions, overflow
 //! of a product) into a call of `mallard_core::api`. `c` has the C and POSIX functions, `glibc`
-//! those that the GNU C library has besides, `cxx` the operators of C++, `deepbind` what plug-ins
-//! are loaded by, `extended` jemalloc's functions with flags, `report` what is printed, `prefixed`
-//! all of them under jemalloc's prefix. `mallard.h` declares them. `counters` is in the lab's build
-//! alone.
+//! further functions of the GNU C library, `cxx` the operators of C++, `deepbind` the loading of
+//! plug-ins, `extended` jemalloc's functions with flags, `report` the printed report, `prefixed`
+//! all of them under jemalloc's prefix. `mallard.h` declares them. `counters` is only in builds for
+//! measurement.
 
 #![no_std]
 
@@ -23,36 +23,34 @@ mod report;
 use core::ffi::{c_char, c_void};
 use core::panic::PanicInfo;
 
-/// The program's options, as one string: a program sets them by defining this symbol itself. (In
-/// the archive that the Makefile makes it is weak.)
+/// The program's options, as one string: a program sets them by defining this symbol itself. (It is
+/// weak in the static archive that the Makefile makes.)
 #[unsafe(no_mangle)]
 pub static mut malloc_conf: *const c_char = core::ptr::null();
 
-/// The same for programs that were built for a jemalloc with its prefix; looked at where the plain
-/// one is not set.
+/// The same for programs built for a jemalloc with its prefix; used if the plain one is not set.
 #[unsafe(no_mangle)]
 pub static mut je_malloc_conf: *const c_char = core::ptr::null();
 
-/// Options that win over those of [`malloc_conf`], `/etc/malloc.conf` and the variable
+/// Options that override those of [`malloc_conf`], `/etc/malloc.conf` and the variable
 /// `MALLOC_CONF`.
 #[unsafe(no_mangle)]
 pub static mut malloc_conf_2_conf_harder: *const c_char = core::ptr::null();
 
-/// As [`malloc_conf_2_conf_harder`], under jemalloc's prefix; looked at where the plain one is not
-/// set.
+/// Like [`malloc_conf_2_conf_harder`], under jemalloc's prefix; used if the plain one is not set.
 #[unsafe(no_mangle)]
 pub static mut je_malloc_conf_2_conf_harder: *const c_char = core::ptr::null();
 
-/// What every line that we print is given to, if the program sets it; else lines go to standard
+/// Called with every line that we print, if the program sets it; otherwise lines go to standard
 /// error. It must not allocate. The first argument is null.
 #[unsafe(no_mangle)]
 pub static mut malloc_message: Option<unsafe extern "C" fn(*mut c_void, *const c_char)> = None;
 
-/// As [`malloc_message`], under jemalloc's prefix; looked at where the plain one is not set.
+/// Like [`malloc_message`], under jemalloc's prefix; used if the plain one is not set.
 #[unsafe(no_mangle)]
 pub static mut je_malloc_message: Option<unsafe extern "C" fn(*mut c_void, *const c_char)> = None;
 
-/// A failed internal check: a fault of ours.
+/// A failed internal check: a bug in Mallard.
 #[panic_handler]
 fn panic(info: &PanicInfo) -> ! {
     mallard_core::sys::fault::die(format_args!("internal error: {info}"))

@@ -1,10 +1,10 @@
-//! The functions of C and of jemalloc once more, under jemalloc's prefix `je_`: programs that were
-//! built for a jemalloc with that prefix call them so.
+//! The functions of C and of jemalloc again, under jemalloc's prefix `je_`, for programs built for
+//! a jemalloc with that prefix.
 
 use crate::{c, ctl, extended, extended::Sized, report, report::Write};
 use core::ffi::{c_char, c_int, c_void};
 
-/// `je_new = old(arguments) -> result`: each a function that is `old` under another name.
+/// `je_new = old(arguments) -> result`: each defines a function that calls `old`.
 macro_rules! prefixed {
     ($($name:ident = $module:ident::$of:ident($($arg:ident: $type:ty),*) $(-> $result:ty)?;)*) => { $(
         /// # Safety

@@ -1,5 +1,5 @@
-//! `malloc_stats_print`, and the reports that options ask for: one at the end of the process, one
-//! for every so many bytes.
+//! `malloc_stats_print`, and the reports that options ask for: one at the end of the process, and
+//! one per interval of allocated bytes.
 
 use core::ffi::{CStr, c_char, c_void};
 use mallard_core::api;
@@ -9,8 +9,8 @@ use mallard_core::sys::message;
 
 pub type Write = unsafe extern "C" fn(*mut c_void, *const c_char);
 
-/// Prints the report: by `write`, which is given `opaque`, else by `malloc_message`, else on
-/// standard error. `opts` is null or letters: `J` for JSON, and those of the parts to be left out.
+/// Prints the report: with `write`, which gets `opaque`, else with `malloc_message`, else on
+/// standard error. `opts` is null or letters: `J` for JSON, and one for each part to leave out.
 ///
 /// # Safety
 /// `opts` is null or a C string, `write` is null or can be called with `opaque` and a C string.
@@ -44,8 +44,7 @@ static AT_THE_START: extern "C" fn() = begin;
 static AT_THE_END: extern "C" fn() = end;
 
 extern "C" fn begin() {
-    // Options are read now, not at the program's first call: it may have gone into a sandbox by
-    // then.
+    // Read the options now, not at the program's first call: it may have entered a sandbox by then.
     api::options();
     api::expect_forks();
     api::on_interval(|| {

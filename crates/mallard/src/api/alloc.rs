@@ -1,6 +1,6 @@
 //! Allocation.
 //!
-//! Up to [`TABLE_MAX`] bytes: one table look-up for the stack's place, one load of the thread's
+//! Up to [`TABLE_MAX`] bytes: one table lookup for the stack's place, one load of the thread's
 //! pointer, one comparison, one load of the block. Above, a second table, and from 32 KiB up to
 //! what caches hold, the position of the leading bit. `docs/design/fast-path.md` shows the
 //! instructions.
@@ -21,8 +21,8 @@ use crate::sys::atomic::{AtomicUsize, Ordering, settle};
 use crate::sys::{errno, mem, time};
 use core::ptr::null_mut;
 
-/// A block of at least `size` bytes, aligned for its size (to 16 bytes from 16 bytes on). A block
-/// for 0 bytes is a block like another. Null when memory is out or `size` exceeds [`super::MAX`].
+/// Allocates a block of at least `size` bytes, aligned for its size (to 16 bytes from 16 bytes on).
+/// 0 bytes is a valid size. Returns null when memory is out or `size` exceeds [`super::MAX`].
 #[inline(always)]
 pub fn alloc(size: usize) -> *mut u8 {
     if size <= TABLE_MAX {
@@ -32,8 +32,8 @@ pub fn alloc(size: usize) -> *mut u8 {
     }
 }
 
-/// A block from the thread's cache, if it has one at hand: the fast path alone, for fronts with a
-/// slow path of their own.
+/// Returns a block from the thread's cache, if it has one at hand: the fast path alone, for front
+/// ends with a slow path of their own.
 #[inline(always)]
 pub fn alloc_cached(size: usize) -> Option<*mut u8> {
     if size > TABLE_MAX {
@@ -51,8 +51,8 @@ fn alloc_medium(size: usize) -> *mut u8 {
     }
 }
 
-// A function of its own, so that the shorter way does not jump to a part that both share. It runs
-// before the first call has set code apart, so `layout.ld` keeps it with what all programs run.
+// A separate function, so that the shorter path does not jump to a shared part. It runs before the
+// first call has separated the code, so `layout.ld` keeps it with the code that all programs run.
 #[inline(never)]
 fn alloc_long(size: usize) -> *mut u8 {
     match size <= CACHED_MAX {
@@ -61,7 +61,7 @@ fn alloc_long(size: usize) -> *mut u8 {
     }
 }
 
-/// A block of at least `size` bytes from the thread's stack at `place`.
+/// Returns a block of at least `size` bytes from the thread's stack at `place`.
 #[inline(always)]
 fn pop(size: usize, place: Place) -> *mut u8 {
     match cache::stack_at(place).pop_to_write() {
@@ -70,7 +70,7 @@ fn pop(size: usize, place: Place) -> *mut u8 {
     }
 }
 
-/// The stack at `place` has nothing to give.
+/// The slow path: the stack at `place` is empty.
 #[cold]
 #[inline(never)]
 fn alloc_slow(size: usize, place: Place) -> *mut u8 {
@@ -89,7 +89,7 @@ fn alloc_slow(size: usize, place: Place) -> *mut u8 {
     alloc_again(class)
 }
 
-/// Nothing came: memory is out, or a fork is under way.
+/// The second try, after memory was out or while a fork is under way.
 #[cold]
 #[inline(never)]
 fn alloc_again(class: Class) -> *mut u8 {
@@ -108,7 +108,7 @@ fn alloc_again(class: Class) -> *mut u8 {
     }
 }
 
-/// A block from the thread's cache, or straight from an arena for a thread that has none.
+/// Returns a block from the thread's cache, or from an arena if the thread has none.
 fn take(class: Class) -> Option<usize> {
     match life::current_or_new() {
         Some(cache) => counted::take(cache, class),
@@ -116,7 +116,7 @@ fn take(class: Class) -> Option<usize> {
     }
 }
 
-/// For threads without a cache, of which most programs have none.
+/// For threads without a cache; most programs have none.
 #[cold]
 #[inline(never)]
 fn take_from_arena(class: Class) -> Option<usize> {
@@ -125,11 +125,11 @@ fn take_from_arena(class: Class) -> Option<usize> {
     (life::arena_or_any()?.fill(class, &mut one) == 1).then_some(one[0])
 }
 
-/// Allocation in a process whose options ask that every block be filled.
+/// Allocates in a process whose options ask for every block to be filled.
 #[cold]
 #[inline(never)]
 fn alloc_uncached(class: Class) -> *mut u8 {
-    // Of threads without caches nobody knows how many there are.
+    // Threads without caches are not counted, so there may be several.
     life::expect_company();
     let block = take_from_arena(class).or_else(|| {
         if inside::is_closed() {
@@ -147,18 +147,18 @@ fn alloc_uncached(class: Class) -> *mut u8 {
     }
 }
 
-/// Fills a new block, or what one grew by, as the options ask.
+/// Fills a new block, or the added part of one, as the options ask.
 pub(super) fn prepared(block: *mut u8, size: usize) -> *mut u8 {
     let e = extras();
     if e & (ZERO | JUNK_ALLOC) != 0 {
         let value = if e & ZERO != 0 { 0 } else { 0xa5 };
-        // SAFETY: the block is new, `size` bytes long and nobody's yet.
+        // SAFETY: the block is new, `size` bytes long and not in use yet.
         unsafe { core::ptr::write_bytes(block, value, size) };
     }
     block
 }
 
-/// A block of whole pages that caches do not hold.
+/// Allocates a block of whole pages that caches do not hold.
 #[cold]
 #[inline(never)]
 fn alloc_large(size: usize, align: usize, zeroed: bool) -> *mut u8 {
@@ -176,7 +176,7 @@ fn alloc_pages(pages: large::Pages, align: usize, zeroed: bool) -> *mut u8 {
     let mine = life::arena();
     let arena = oversize::arena_for(pages, mine);
     let run = large::alloc_fit(pages, align, arena, zeroed).or_else(|| {
-        // What lies in caches and stores is a part of the heap: it cannot help a larger request.
+        // Blocks in caches and stores are a part of the heap: they cannot help a larger request.
         if pages.bytes() > HEAP.totals().used * PAGE && !meta::is_starved() {
             return None;
         }
@@ -195,7 +195,7 @@ fn alloc_pages(pages: large::Pages, align: usize, zeroed: bool) -> *mut u8 {
     if zeroed {
         let is_clear = run.zeroed || clear_by_kernel(run.addr, pages);
         if !is_clear {
-            // SAFETY: the block is new, and so long.
+            // SAFETY: the block is new, and this long.
             unsafe { core::ptr::write_bytes(block, 0, pages.bytes()) };
         }
         return block;
@@ -203,12 +203,12 @@ fn alloc_pages(pages: large::Pages, align: usize, zeroed: bool) -> *mut u8 {
     prepared(block, pages.bytes())
 }
 
-/// A block while a fork is under way, of so many bytes.
+/// Allocates a block of `bytes` bytes while a fork is under way.
 #[cold]
 #[inline(never)]
 pub(super) fn alloc_outside(bytes: usize, align: usize, zeroed: bool) -> *mut u8 {
     let Some(block) = fallback::alloc(bytes, align) else {
-        // The fork will be over some time.
+        // Wait until the fork is over.
         drop(inside::enter_or_wait());
         return match zeroed {
             true => alloc_aligned_zeroed(bytes, align),
@@ -218,22 +218,22 @@ pub(super) fn alloc_outside(bytes: usize, align: usize, zeroed: bool) -> *mut u8
     counted::allocated(bytes);
     let block = block as *mut u8;
     if zeroed {
-        // SAFETY: the block is new, and so long.
+        // SAFETY: the block is new, and this long.
         unsafe { block.write_bytes(0, bytes) };
         return block;
     }
     prepared(block, bytes)
 }
 
-/// From this size on the kernel clears used memory, by taking it back: an option.
+/// Option: the size from which the kernel clears used memory, by taking it back.
 static CLEAR_BY_KERNEL: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-/// Sets the size from which on the kernel clears used memory for a zeroed block; none for never.
+/// Sets the size from which the kernel clears used memory for a zeroed block; `None` for never.
 pub(super) fn clear_by_kernel_from(size: Option<usize>) {
     settle!(CLEAR_BY_KERNEL, size.unwrap_or(usize::MAX));
 }
 
-/// Has the kernel clear a new block, where that is asked for. Tells whether it did.
+/// Asks the kernel to clear a new block, if the option says so. Returns whether it did.
 fn clear_by_kernel(block: usize, pages: large::Pages) -> bool {
     let bytes = pages.bytes();
     bytes >= CLEAR_BY_KERNEL.load(Ordering::Relaxed)
@@ -242,15 +242,15 @@ fn clear_by_kernel(block: usize, pages: large::Pages) -> bool {
         && advice::clear(block, bytes)
 }
 
-/// As [`alloc`], with all of the block zero: programs use what `malloc_usable_size` tells of it,
-/// and `rallocx` clears from there on when the block grows.
+/// Like [`alloc`], with all of the block zero: programs use it up to `malloc_usable_size`, and
+/// `rallocx` clears only from there on when the block grows.
 #[inline]
 pub fn alloc_zeroed(size: usize) -> *mut u8 {
     if size > TABLE_MAX {
         return alloc_zeroed_medium(size);
     }
     let place = class::place_of_small(size);
-    // What lies on a tailored class's stack may be longer than the class.
+    // Blocks on a tailored class's stack may be longer than the class.
     if !place.is_tabled() {
         return alloc_zeroed_tailored(size);
     }
@@ -279,32 +279,31 @@ fn alloc_zeroed_tailored(size: usize) -> *mut u8 {
     zeroed(alloc(size))
 }
 
-/// Clears a new block that caches hold to its end, unless it is null.
+/// Clears a new block that caches hold to its end; null is allowed.
 #[inline(never)]
 pub(super) fn zeroed(block: *mut u8) -> *mut u8 {
     let Some(place) = fast_lookup(block.addr()) else {
         return zeroed_outside(block);
     };
     debug_assert!(place.size() > 0);
-    // SAFETY: the block is new, and so long.
+    // SAFETY: the block is new, and this long.
     unsafe { core::ptr::write_bytes(block, 0, place.size()) };
     block
 }
 
-/// The same of one that lies outside the first region, or is null.
+/// Like [`zeroed`], for a block outside the first region, or null.
 #[cold]
 #[inline(never)]
 fn zeroed_outside(block: *mut u8) -> *mut u8 {
     if !block.is_null() {
-        // SAFETY: the block is new, and so long.
+        // SAFETY: the block is new, and this long.
         unsafe { core::ptr::write_bytes(block, 0, size_at(block.addr())) };
     }
     block
 }
 
-/// A block of whole pages. Pages that come from the system are zero already, so they are asked for
-/// where no cache would keep the block; a block that lies in the store is used before new memory
-/// is.
+/// Allocates a zeroed block of whole pages. Pages from the system are zero already, so this asks
+/// for those if no cache would keep the block; but a block in the store goes before new memory.
 #[inline(never)]
 fn alloc_zeroed_run(size: usize) -> *mut u8 {
     if size > CACHED_MAX {
@@ -323,7 +322,7 @@ fn alloc_zeroed_run(size: usize) -> *mut u8 {
     }
 }
 
-/// As [`alloc`], at a multiple of `align`, which must be a power of two.
+/// Like [`alloc`], at a multiple of `align`, which must be a power of two.
 #[inline]
 pub fn alloc_aligned(size: usize, align: usize) -> *mut u8 {
     debug_assert!(align.is_power_of_two());
@@ -350,7 +349,7 @@ fn is_past_caches(size: usize, align: usize) -> bool {
     align > ALIGN_MAX || size > CACHED_MAX - ALIGN_MAX
 }
 
-/// As [`alloc_aligned`], with all of the block zero.
+/// Like [`alloc_aligned`], with all of the block zero.
 pub(super) fn alloc_aligned_zeroed(size: usize, align: usize) -> *mut u8 {
     let Some(bytes) = usable_for(size, align) else {
         return out_of_memory(size);
@@ -364,9 +363,9 @@ pub(super) fn alloc_aligned_zeroed(size: usize, align: usize) -> *mut u8 {
     zeroed(alloc_aligned(size, align))
 }
 
-/// The usable size of the block that [`alloc_aligned`] gives for a request; none for one that
-/// cannot be. Up to [`SLAB_MAX`] bytes it is a region of a slab, up to [`CACHED_MAX`] one of a
-/// class.
+/// The usable size of the block that [`alloc_aligned`] returns for a request; `None` for an
+/// impossible one. Up to [`SLAB_MAX`] bytes it is that of a slab region, up to [`CACHED_MAX`] that
+/// of a class.
 #[inline]
 pub(super) fn usable_for(size: usize, align: usize) -> Option<usize> {
     if size > MAX || align > LARGEST_ALIGN {
@@ -383,13 +382,14 @@ pub(super) fn usable_for(size: usize, align: usize) -> Option<usize> {
     Some(large::Pages::of(size).bytes())
 }
 
-/// What blocks of every class that is long enough are aligned to.
+/// Blocks of every class that is at least this long are aligned to it.
 const LEAST_ALIGN: usize = 16;
 
-/// No address that a process can have is a multiple of more.
+/// The largest alignment: no address of a process is a multiple of more.
 pub(super) const LARGEST_ALIGN: usize = 1 << 46;
 
-/// A block of more than [`TABLE_MAX`] bytes at a multiple of `align`, which is a page at most.
+/// Allocates a block of more than [`TABLE_MAX`] bytes at a multiple of `align`, which is at most a
+/// page.
 #[inline(never)]
 fn alloc_aligned_medium(size: usize, align: usize) -> *mut u8 {
     if size <= SLAB_MAX {
@@ -401,9 +401,9 @@ fn alloc_aligned_medium(size: usize, align: usize) -> *mut u8 {
     }
 }
 
-/// A block of a multiple of `align`, which is more than a page or, in whole pages, more than a
-/// line: the next of its class, which stands right most often if it was asked for in this way; then
-/// one of those that were freed lately, or a new one. So many bytes are `wanted` of it.
+/// Allocates a block at a multiple of `align`, which is more than a page or, for whole pages, more
+/// than a line. Tries the next of its class first, which mostly fits if it was allocated here too;
+/// then one of those freed lately, or a new one. The program will use `wanted` bytes of it.
 #[inline(never)]
 fn alloc_on_boundary(size: usize, align: usize, wanted: usize) -> *mut u8 {
     let class = Class::of(size);
@@ -417,7 +417,7 @@ fn alloc_on_boundary(size: usize, align: usize, wanted: usize) -> *mut u8 {
         if block.is_multiple_of(align) {
             return block as *mut u8;
         }
-        // There is the room that it had.
+        // This cannot fail: it was just popped.
         stack.push(block);
     }
     match life::current().and_then(|cache| cache.take_aligned(class, align, wanted)) {
@@ -429,7 +429,7 @@ fn alloc_on_boundary(size: usize, align: usize, wanted: usize) -> *mut u8 {
     }
 }
 
-/// Gathers what lies free in caches and stores, so that a second try may succeed.
+/// Collects free blocks from caches and stores, so that a second try may succeed.
 #[cold]
 pub(super) fn reclaim() {
     if let Some(_inside) = inside::enter() {
@@ -441,14 +441,15 @@ pub(super) fn reclaim() {
     }
 }
 
-/// Pages of the pieces that records get from the heap: as many as it has, of these.
+/// Sizes in pages of the pieces that records get from the heap; the first that is available is
+/// used.
 const FED: [usize; 3] = [64, 16, 4];
 
-/// Gives a piece of the heap to records, for which the system has no memory.
+/// Gives records a piece of the heap when the system has no memory for them.
 #[cold]
 #[inline(never)]
 fn feed() {
-    // Not the thread's own, which the program may destroy with all that is in it.
+    // Not from the thread's own arena, which the program may destroy with everything in it.
     let heap = arena::any().map(|arena| arena.heap());
     let mut pieces = FED.iter();
     let Some((run, bytes)) =
@@ -457,13 +458,13 @@ fn feed() {
         return;
     };
     if !run.zeroed {
-        // SAFETY: the run is nobody's, and so long.
+        // SAFETY: nothing else uses the run, and it is this long.
         unsafe { core::ptr::write_bytes(run.addr as *mut u8, 0, bytes) };
     }
     meta::adopt(run.addr, bytes);
 }
 
-/// Tells the caller that there is none, in the C library's way too.
+/// Reports the failure to the caller, by `errno` too, or ends the process if `xmalloc` is on.
 #[cold]
 pub(super) fn out_of_memory(size: usize) -> *mut u8 {
     if extras() & XMALLOC != 0 && start::options().xmalloc {

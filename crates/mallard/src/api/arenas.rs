@@ -1,8 +1,8 @@
-//! Arenas by number: blocks of a given one, past all caches, and arenas made by hand.
+//! Arenas by number: blocks of a given arena, past all caches, and arenas made by hand.
 //!
-//! What `mallocx` with an arena, and the names `arena.<i>.…` and `arenas.…` of the tree, are made
-//! of. Whoever calls what belongs to the tree is inside (`cache::inside`), so that no fork comes in
-//! between.
+//! `mallocx` with an arena, and the mallctl names `arena.<i>.…` and `arenas.…`, are built on these
+//! functions. Callers for the mallctl names have entered (`cache::inside`), so that no fork happens
+//! in between.
 
 use super::alloc::{out_of_memory, prepared, reclaim, usable_for};
 use super::controls::is_decay_time;
@@ -22,8 +22,8 @@ use core::ffi::CStr;
 #[cfg(test)]
 mod tests;
 
-/// How many numbers of arenas are taken, or were: automatic arenas, made yet or not, and those made
-/// by hand, destroyed or not.
+/// How many arena numbers are or were in use: automatic arenas, made or not, and those made by
+/// hand, destroyed or not.
 pub fn numbers() -> u32 {
     start();
     let highest = arena::records().next_back();
@@ -32,24 +32,24 @@ pub fn numbers() -> u32 {
         .max(arena::automatic() as u32)
 }
 
-/// Whether there is an arena with this number: an automatic one that has been needed, or one that
-/// was made by hand.
+/// Whether an arena with this number exists: an automatic one that has been needed, or one made by
+/// hand.
 pub fn is_initialised(arena: u32) -> bool {
     arena::existing(arena as usize).is_some()
 }
 
-/// Makes an arena with a page heap of its own; gives its number. `EAGAIN` when memory is out, or
-/// there are as many arenas as there can be.
+/// Makes an arena with a page heap of its own; returns its number. `EAGAIN` when memory is out, or
+/// the maximum number of arenas exists.
 pub fn create() -> Result<u32, i32> {
     // SAFETY: no hooks.
     unsafe { create_with(core::ptr::null_mut()) }
 }
 
-/// As [`create`]; the arena's memory comes from hooks, if there are any.
+/// Like [`create`]; the arena's memory comes from the hooks, if not null.
 ///
 /// # Safety
-/// The table of hooks is null, or stays as long as the arena, and its functions do what the manual
-/// says.
+/// The table of hooks is null, or stays valid as long as the arena, and its functions do what the
+/// manual says.
 pub unsafe fn create_with(hooks: *mut ExtentHooks) -> Result<u32, i32> {
     start();
     // SAFETY: the caller's promise.
@@ -58,7 +58,7 @@ pub unsafe fn create_with(hooks: *mut ExtentHooks) -> Result<u32, i32> {
         .ok_or(libc::EAGAIN)
 }
 
-/// The hooks that an arena's memory comes from. Those of an arena that has none are functions that
+/// The hooks that an arena's memory comes from. An arena without hooks has default functions that
 /// do what hooks do: a program may call them.
 pub fn hooks(arena: u32) -> Result<*mut ExtentHooks, i32> {
     start();
@@ -68,12 +68,12 @@ pub fn hooks(arena: u32) -> Result<*mut ExtentHooks, i32> {
     one(arena).map(Arena::hooks)
 }
 
-/// Has an arena's further memory come from hooks; those of memory that it has from hooks are
-/// replaced too. The default ones stand for memory of our own. Gives the hooks from before.
-/// `EFAULT` when there is no such arena or memory is out.
+/// Makes an arena's further memory come from these hooks; they also replace the hooks of the memory
+/// it already has from hooks. The default ones stand for our own memory. Returns the previous
+/// hooks. `EFAULT` when there is no such arena or memory is out.
 ///
 /// # Safety
-/// As for [`create_with`]; the new hooks can handle what the ones before gave.
+/// As for [`create_with`]; the new hooks can handle memory from the previous ones.
 pub unsafe fn set_hooks(arena: u32, hooks: *mut ExtentHooks) -> Result<*mut ExtentHooks, i32> {
     start();
     let arena = arena::numbered(arena as usize).ok_or(libc::EFAULT)?;
@@ -81,15 +81,15 @@ pub unsafe fn set_hooks(arena: u32, hooks: *mut ExtentHooks) -> Result<*mut Exte
     unsafe { arena.set_hooks(hooks) }.ok_or(libc::EFAULT)
 }
 
-/// The arena with this number, which must be one that was made by hand.
+/// The arena with this number, which must have been made by hand.
 fn made_by_hand(arena: u32) -> Result<&'static Arena, i32> {
     arena::existing(arena as usize)
         .filter(|a| a.life() == by_hand::Life::ByHand)
         .ok_or(libc::EFAULT)
 }
 
-/// In the child of a fork: empties the caches of the threads that it does not have, which nobody
-/// else can, before blocks that lie there are discarded.
+/// In the child of a fork: flushes the caches of the threads that do not exist there, which cannot
+/// do it themselves, before blocks in them are discarded.
 fn flush_orphans() {
     while life::adopt_orphan() {}
 }
@@ -98,7 +98,7 @@ fn flush_orphans() {
 /// when there is no such arena.
 ///
 /// # Safety
-/// Nobody uses a block of the arena any more, no cache holds one, and no thread allocates from it
+/// None of the arena's blocks is still in use or in a cache, and no thread allocates from it
 /// meanwhile.
 pub unsafe fn reset(arena: u32) -> Result<(), i32> {
     let arena = made_by_hand(arena)?;
@@ -107,7 +107,7 @@ pub unsafe fn reset(arena: u32) -> Result<(), i32> {
     Ok(())
 }
 
-/// As [`reset`], and gives all of the arena's memory up; its number is free for the next one made.
+/// Like [`reset`], and releases all of the arena's memory; its number is free for the next one.
 /// `EFAULT` also when a thread is in the arena.
 ///
 /// # Safety
@@ -122,8 +122,8 @@ pub unsafe fn destroy(arena: u32) -> Result<(), i32> {
 /// The number that stands for all arenas.
 pub const ALL: u32 = 4096;
 
-/// The arenas meant by a number: none where it is that of an automatic arena that was never needed,
-/// or of one that was destroyed. `EFAULT` for what is no number of an arena.
+/// The arenas that a number stands for; nothing for an automatic arena that was never needed, or
+/// for a destroyed one. `EFAULT` if it is not an arena number.
 fn meant(arena: u32) -> Result<impl Iterator<Item = &'static Arena>, i32> {
     if arena != ALL && arena >= numbers() {
         return Err(libc::EFAULT);
@@ -133,9 +133,9 @@ fn meant(arena: u32) -> Result<impl Iterator<Item = &'static Arena>, i32> {
     Ok(all.into_iter().flatten().chain(one))
 }
 
-/// The one arena meant by a number; `EFAULT` when there is none.
+/// The single arena with this number; `EFAULT` when there is none.
 fn one(arena: u32) -> Result<&'static Arena, i32> {
-    // The first is there as soon as anybody asks.
+    // The first arena is made on demand.
     let first = (arena == 0).then(arena::any).flatten();
     first
         .or_else(|| arena::existing(arena as usize))
@@ -147,7 +147,7 @@ pub fn destroyed() -> usize {
     by_hand::destroyed()
 }
 
-/// Returns all free memory of an arena, or of [`ALL`], to the system; what caches hold stays.
+/// Returns all free memory of an arena, or of [`ALL`], to the system; blocks in caches stay.
 pub fn purge(arena: u32) -> Result<(), i32> {
     meant(arena)?.for_each(|a| {
         a.purge();
@@ -155,7 +155,7 @@ pub fn purge(arena: u32) -> Result<(), i32> {
     Ok(())
 }
 
-/// Returns what is due by the decay times.
+/// Returns the memory that is due by the decay times.
 pub fn decay(arena: u32) -> Result<(), i32> {
     meant(arena)?.for_each(Arena::decay);
     Ok(())
@@ -166,7 +166,7 @@ pub fn decay_times(arena: u32) -> Result<(i64, i64), i32> {
     one(arena).map(Arena::decay_times)
 }
 
-/// Sets one of them or both. Automatic arenas without hooks share their page heap, and so these.
+/// Sets one or both. Automatic arenas without hooks share their page heap, and so these settings.
 pub fn set_decay_times(
     arena: u32,
     dirty_ms: Option<i64>,
@@ -180,18 +180,18 @@ pub fn set_decay_times(
     Ok(())
 }
 
-/// The name of an arena, with a zero behind it.
+/// The name of an arena, zero-terminated.
 pub fn name(arena: u32) -> Result<[u8; NAME], i32> {
     one(arena).map(Arena::name)
 }
 
-/// Names an arena; what is longer than [`NAME`] less one is cut off.
+/// Names an arena; truncates the name to [`NAME`] less one bytes.
 pub fn set_name(arena: u32, name: &CStr) -> Result<(), i32> {
     one(arena)?.set_name(name);
     Ok(())
 }
 
-/// What was set by [`set_dss`]; of [`ALL`], what arenas begin with.
+/// The value set by [`set_dss`]; for [`ALL`], the value for new arenas.
 pub fn dss(arena: u32) -> Result<Dss, i32> {
     if arena == ALL {
         return Ok(settings::first_dss());
@@ -199,8 +199,8 @@ pub fn dss(arena: u32) -> Result<Dss, i32> {
     one(arena).map(Arena::dss)
 }
 
-/// Takes note of whether an arena's memory is to come from `sbrk`. None ever does: the reservation
-/// that all memory lies in is what makes a block's class one look-up.
+/// Stores whether an arena's memory should come from `sbrk`. It never does: all memory lies in one
+/// reservation, so that a block's class is one lookup.
 pub fn set_dss(arena: u32, dss: Dss) -> Result<(), i32> {
     if arena == ALL {
         settings::set_first_dss(dss);
@@ -210,12 +210,12 @@ pub fn set_dss(arena: u32, dss: Dss) -> Result<(), i32> {
     Ok(())
 }
 
-/// The most bytes that the page heap of an arena grows by at a time, where not more is needed.
+/// The most bytes by which the page heap of an arena grows at a time, unless more is needed.
 pub fn retain_grow_limit(arena: u32) -> Result<usize, i32> {
     one(arena).map(|a| a.growth_limit().min(size_within(usize::MAX)))
 }
 
-/// The largest size of a class that does not exceed this one.
+/// The largest size of a class that is at most this.
 fn size_within(bytes: usize) -> usize {
     let class = Class::of(bytes.min(MAX));
     if class.size() > bytes.min(MAX) {
@@ -225,8 +225,8 @@ fn size_within(bytes: usize) -> usize {
     }
 }
 
-/// Sets that limit, cut down to a size class; `EFAULT` when it is less than a page. A page heap
-/// grows by 2 MiB at least.
+/// Sets that limit, rounded down to a size class; `EFAULT` when it is less than a page. A page heap
+/// grows by at least 2 MiB.
 pub fn set_retain_grow_limit(arena: u32, bytes: usize) -> Result<(), i32> {
     let arena = one(arena)?;
     if bytes < PAGE {
@@ -236,31 +236,31 @@ pub fn set_retain_grow_limit(arena: u32, bytes: usize) -> Result<(), i32> {
     Ok(())
 }
 
-/// Where the pages in use of an arena's page heap are counted.
+/// The address of the counter of pages in use in an arena's page heap.
 pub fn used_at(arena: u32) -> Result<*mut usize, i32> {
     one(arena).map(|a| a.heap().used_at())
 }
 
-/// The bytes from which on the memory of a block goes back when it is freed; more than any block
-/// has for none.
+/// The size in bytes from which a freed block returns its memory at once; more than any block has
+/// if unset.
 pub fn oversize(arena: u32) -> Result<usize, i32> {
     one(arena).map(|a| a.oversize().min(MAX + PAGE))
 }
 
-/// Sets that, for blocks that caches do not hold.
+/// Sets that size, for blocks that caches do not hold.
 pub fn set_oversize(arena: u32, bytes: usize) -> Result<(), i32> {
     one(arena)?.set_oversize(bytes);
     Ok(())
 }
 
-/// The number of the arena that a block is of; none for what is no block of ours.
+/// The number of the arena that owns a block; `None` if it is not a block of ours.
 pub fn lookup(block: *const u8) -> Option<u32> {
     arena::owner_of(block.addr()).map(u32::from)
 }
 
-/// A block of at least `size` bytes at a multiple of `align`, a power of two, of the arena with
-/// this number: not from any cache. With `zeroed`, all of it is zero. Null when memory is out, and
-/// when there is no such arena.
+/// Allocates a block of at least `size` bytes at a multiple of `align`, a power of two, from the
+/// arena with this number, past all caches. With `zeroed`, all of it is zero. Returns null when
+/// memory is out or there is no such arena.
 pub fn alloc_in(arena: u32, size: usize, align: usize, zeroed: bool) -> *mut u8 {
     let found = arena::numbered(arena as usize).zip(usable_for(size, align));
     let Some((arena, bytes)) = found else {
@@ -295,7 +295,7 @@ fn take(arena: &'static Arena, bytes: usize, align: usize, zeroed: bool) -> Opti
         (run.addr, !run.zeroed)
     };
     if zeroed && clear {
-        // SAFETY: the block is new, and so long.
+        // SAFETY: the block is new, and this long.
         unsafe { core::ptr::write_bytes(block as *mut u8, 0, size_at(block)) };
     }
     Some(block)
@@ -305,7 +305,7 @@ fn stored(arena: &'static Arena, bytes: usize, align: usize) -> Option<usize> {
     (bytes <= CACHED_MAX).then(|| arena.take_stored(Class::of(bytes), align))?
 }
 
-/// Counts a call past the caches.
+/// Counts a call that bypassed the caches.
 fn count(bytes: usize) {
     if bytes <= CACHED_MAX {
         cache::tick_uncached();
@@ -314,11 +314,10 @@ fn count(bytes: usize) {
     }
 }
 
-/// Frees a block past all caches and stores: it is its arena's again at once. Null is nothing to
-/// free.
+/// Frees a block past all caches and stores: its arena can reuse it at once. Null does nothing.
 ///
 /// # Safety
-/// The block came from this allocator and is not used any more.
+/// The block came from this allocator and is no longer used.
 pub unsafe fn dealloc_direct(p: *mut u8) {
     let at = p.addr();
     if at == 0 {
@@ -337,7 +336,7 @@ pub unsafe fn dealloc_direct(p: *mut u8) {
         if class != Class::NONE {
             arena::expect_block(class, at);
         }
-        // SAFETY: the caller gave the block up, which is this long.
+        // SAFETY: the caller gave the block up, and it is this long.
         unsafe { core::ptr::write_bytes(p, 0x5a, size_at(at)) };
     }
     let Some(_inside) = inside::enter() else {

@@ -1,26 +1,26 @@
-//! What can be changed while the process runs.
+//! Options that can be changed while the process runs.
 
 use super::start::{self, start};
 use crate::background;
 use crate::cache::keeper;
 use crate::heap::HEAP;
 
-/// The longest decay time in milliseconds, jemalloc's: what its seconds can count.
+/// The longest decay time in milliseconds; jemalloc's limit.
 const LONGEST_DECAY: i64 = 18_446_744_072_000;
 
-/// Whether a decay time can be that: -1 for never, or so many milliseconds.
+/// Whether this is a valid decay time: -1 for never, or a number of milliseconds.
 pub fn is_decay_time(ms: i64) -> bool {
     (-1..=LONGEST_DECAY).contains(&ms)
 }
 
-/// The decay times in milliseconds, of dirty and of muzzy pages, that arenas begin with.
+/// The decay times in milliseconds of new arenas, for dirty and for muzzy pages.
 pub fn default_decay() -> (i64, i64) {
     start();
     HEAP.first_decay()
 }
 
-/// Sets the decay times that arenas made from now on begin with. False, and nothing changed, where
-/// one cannot be a decay time.
+/// Sets the decay times of arenas made from now on. Returns false, and changes nothing, if one is
+/// not a valid decay time.
 #[must_use]
 pub fn set_default_decay(dirty_ms: Option<i64>, muzzy_ms: Option<i64>) -> bool {
     start();
@@ -34,15 +34,15 @@ pub fn set_default_decay(dirty_ms: Option<i64>, muzzy_ms: Option<i64>) -> bool {
     valid
 }
 
-/// Whether there may be a thread of Mallard's own that returns memory.
+/// Whether the background thread is allowed.
 pub fn background_thread() -> bool {
     start();
     keeper::is_allowed()
 }
 
-/// Starts that thread, and has it come back whenever it ended; or ends it, and waits until it is
-/// gone. False when the system refused a thread, or when the options do without what it lives on:
-/// threads' caches, by which it knows of the threads.
+/// Starts the background thread, and restarts it whenever it has ended; or stops it, and waits
+/// until it is gone. Returns false when the system refused a thread, or when the options rule out
+/// thread caches, which the background thread needs to know of the threads.
 #[must_use]
 pub fn set_background_thread(on: bool) -> bool {
     start();

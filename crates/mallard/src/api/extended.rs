@@ -1,11 +1,11 @@
-//! Allocation with flags: jemalloc's `mallocx` and its kin.
+//! Allocation with flags: jemalloc's `mallocx` family.
 //!
-//! [`Flags`] says what differs from a plain call: the alignment, that new memory is zero, and where
-//! the block comes from. A call without flags is a plain call and costs one comparison more; all
-//! others are worked out here, from the same pieces that `alloc`, `free` and `resize` are made of.
+//! [`Flags`] says how a call differs from a plain one: the alignment, zeroed memory, and the cache
+//! and arena to use. A call without flags is a plain call and costs one more comparison; all others
+//! are handled here, from the same parts as `alloc`, `free` and `resize`.
 //!
-//! Zeroed blocks are zero up to their usable size, because that is where `rallocx` begins to clear
-//! when they grow.
+//! Zeroed blocks are zero up to their usable size, because `rallocx` clears only from there on when
+//! they grow.
 
 use super::alloc::{
     LARGEST_ALIGN, alloc, alloc_aligned, alloc_aligned_zeroed, alloc_outside, out_of_memory,
@@ -25,8 +25,8 @@ use crate::die;
 use crate::space::chunk::CHUNK;
 use core::ptr::null_mut;
 
-/// How a call differs from a plain one, packed as jemalloc's header has it: six bits of the
-/// alignment's logarithm, a bit for zeros, twelve bits of a cache and twelve of an arena.
+/// How a call differs from a plain one, packed as in jemalloc's header: six bits for the logarithm
+/// of the alignment, a bit for zeroed memory, twelve bits for a cache and twelve for an arena.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Flags(u32);
 
@@ -34,35 +34,35 @@ const ZERO: u32 = 0x40;
 const CACHE_SHIFT: u32 = 8;
 const ARENA_SHIFT: u32 = 20;
 const TWELVE_BITS: u32 = 0xfff;
-/// The cache's bits for "none", and what the first explicit cache adds to its number.
+/// The cache's bits for "none", and the offset of the numbers of explicit caches.
 const CACHE_NONE: u32 = 1;
 const CACHE_BIAS: u32 = 2;
 
 impl Flags {
     pub const NONE: Flags = Flags(0);
 
-    /// As a caller in C passes them. The bit that jemalloc does not use is ignored.
+    /// From the bits that a C caller passes. The bit that jemalloc does not use is ignored.
     #[inline(always)]
     pub const fn from_bits(bits: i32) -> Self {
         Flags(bits as u32)
     }
 
-    /// Aligned to a multiple of `align`, a power of two.
+    /// Aligns to a multiple of `align`, a power of two.
     pub const fn align(self, align: usize) -> Self {
         Flags(self.0 & !63 | align.trailing_zeros())
     }
 
-    /// With new memory zero.
+    /// Zeroes new memory.
     pub const fn zero(self) -> Self {
         Flags(self.0 | ZERO)
     }
 
-    /// Past the thread's cache.
+    /// Bypasses the thread's cache.
     pub const fn no_cache(self) -> Self {
         self.cache_bits(CACHE_NONE)
     }
 
-    /// Through the explicit cache of this number.
+    /// Uses the explicit cache with this number.
     pub const fn cache(self, number: u32) -> Self {
         self.cache_bits(number + CACHE_BIAS)
     }
@@ -71,7 +71,7 @@ impl Flags {
         Flags(self.0 & !(TWELVE_BITS << CACHE_SHIFT) | (bits & TWELVE_BITS) << CACHE_SHIFT)
     }
 
-    /// From the arena of this number.
+    /// Uses the arena with this number.
     pub const fn arena(self, number: u32) -> Self {
         let bits = (number + 1) & TWELVE_BITS;
         Flags(self.0 & !(TWELVE_BITS << ARENA_SHIFT) | bits << ARENA_SHIFT)
@@ -82,7 +82,7 @@ impl Flags {
         self.0 == 0
     }
 
-    /// The alignment; 1 where none was asked for.
+    /// The alignment; 1 if none was requested.
     fn alignment(self) -> usize {
         1 << (self.0 & 63)
     }
@@ -91,7 +91,8 @@ impl Flags {
         self.0 & ZERO != 0
     }
 
-    /// Which cache the call goes through; an arena that is named without one is called directly.
+    /// The cache that the call goes through. An arena that is named without a cache is used
+    /// directly.
     fn way(self) -> Way {
         match self.0 >> CACHE_SHIFT & TWELVE_BITS {
             0 if self.arena_number().is_some() => Way::Direct,
@@ -106,19 +107,19 @@ impl Flags {
     }
 }
 
-/// Through which cache a call goes.
+/// The cache that a call goes through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Way {
     /// The thread's own.
     Usual,
     /// None.
     Direct,
-    /// The one by hand of this number.
+    /// The manual cache with this number.
     Cache(u32),
 }
 
-/// A block of at least `size` bytes as the flags ask. Null when memory is out, when size or
-/// alignment are impossible, and when the arena does not exist.
+/// Allocates a block of at least `size` bytes as the flags ask. Returns null when memory is out,
+/// when size or alignment are impossible, and when the arena does not exist.
 #[inline(always)]
 pub fn alloc_with(size: usize, flags: Flags) -> *mut u8 {
     if flags.is_plain() {
@@ -141,7 +142,7 @@ fn alloc_flagged(size: usize, flags: Flags) -> *mut u8 {
     }
 }
 
-/// A block that does not come by way of the thread's own cache.
+/// Allocates a block that does not come from the thread's own cache.
 fn alloc_past_cache(way: Way, size: usize, flags: Flags) -> *mut u8 {
     start();
     let Some(inside) = inside::enter() else {
@@ -160,7 +161,7 @@ fn alloc_past_cache(way: Way, size: usize, flags: Flags) -> *mut u8 {
     block
 }
 
-/// The number of the arena that a call is for.
+/// The number of the arena for a call.
 fn arena_for(flags: Flags, size: usize) -> u32 {
     flags.arena_number().unwrap_or_else(|| {
         let mine = life::arena();
@@ -168,8 +169,7 @@ fn arena_for(flags: Flags, size: usize) -> u32 {
     })
 }
 
-/// A block by way of a cache by hand, which fills up from the arena that is named or from the
-/// thread's.
+/// Allocates through a manual cache, which fills from the named arena or the thread's.
 fn alloc_through(number: u32, size: usize, flags: Flags) -> *mut u8 {
     let cache = cache_by_hand(number);
     let arena = match flags.arena_number() {
@@ -185,7 +185,7 @@ fn alloc_through(number: u32, size: usize, flags: Flags) -> *mut u8 {
     };
     manual::serve_here(cache, arena);
     let class = Class::for_request(bytes);
-    // Regions of slabs are aligned for their size; a run may happen to be.
+    // Regions of slabs are aligned for their size; a run may be by chance.
     let block = if align <= LINE || class.is_slab() {
         cache.take(class)
     } else {
@@ -208,15 +208,14 @@ fn cache_by_hand(number: u32) -> &'static ThreadCache {
     }
 }
 
-/// The usable size of the block that [`alloc_with`] would give; 0 where it would give none for the
-/// request's sake.
+/// The usable size of the block that [`alloc_with`] would return; 0 if the request is impossible.
 pub fn usable_size_for(size: usize, flags: Flags) -> usize {
     start();
     tailored::keep_as_they_are();
     usable_for(size, flags.alignment()).unwrap_or(0)
 }
 
-/// Frees a block, into the cache that the flags name.
+/// Frees a block into the cache that the flags name.
 ///
 /// # Safety
 /// As for [`dealloc`].
@@ -231,11 +230,11 @@ pub unsafe fn dealloc_with(p: *mut u8, flags: Flags) {
     }
 }
 
-/// As [`dealloc_with`], for a block whose size is known.
+/// Like [`dealloc_with`], for a block of known size.
 ///
 /// # Safety
-/// As for [`dealloc_with`]; the size is at least what the block was asked for with these flags, and
-/// at most its usable size.
+/// As for [`dealloc_with`]; the size is at least what was requested with these flags, and at most
+/// the usable size.
 #[inline(always)]
 pub unsafe fn dealloc_sized_with(p: *mut u8, size: usize, flags: Flags) {
     if flags.is_plain() {
@@ -249,8 +248,8 @@ pub unsafe fn dealloc_sized_with(p: *mut u8, size: usize, flags: Flags) {
 
 #[inline(never)]
 unsafe fn dealloc_flagged(p: *mut u8, flags: Flags) {
-    // An arena is of no concern here: blocks know theirs. One that was named without a cache is as
-    // good for a thread's cache as any other.
+    // The arena does not matter here: blocks know theirs. If one was named without a cache, the
+    // thread's cache can take the block.
     match Flags(flags.0 & !(TWELVE_BITS << ARENA_SHIFT)).way() {
         // SAFETY: the caller's promise.
         Way::Usual => unsafe { dealloc(p) },
@@ -260,7 +259,7 @@ unsafe fn dealloc_flagged(p: *mut u8, flags: Flags) {
     }
 }
 
-/// Frees a block into a cache by hand.
+/// Frees a block into a manual cache.
 fn dealloc_through(number: u32, p: *mut u8) {
     if p.is_null() {
         return;
@@ -277,13 +276,13 @@ fn dealloc_through(number: u32, p: *mut u8) {
     }
 }
 
-/// The block with its contents, now of at least `size` bytes and aligned as the flags ask, perhaps
-/// elsewhere. With the flag for zeros, what lies beyond its old usable size is zero. Null when it
-/// cannot be had; the block is then as it was.
+/// Resizes the block to at least `size` bytes, aligned as the flags ask, keeps its contents and may
+/// move it. With the flag for zeroed memory, what lies beyond the old usable size is zero. Returns
+/// null on failure; the block is then unchanged.
 ///
 /// # Safety
-/// The block came from this allocator and has not been freed; unless null is given back, it is not
-/// used any more at its old place.
+/// The block came from this allocator and has not been freed; unless the result is null, the old
+/// pointer is no longer used.
 pub unsafe fn realloc_with(p: *mut u8, size: usize, flags: Flags) -> *mut u8 {
     if p.is_null() {
         return alloc_with(size, flags);
@@ -314,7 +313,7 @@ pub unsafe fn realloc_with(p: *mut u8, size: usize, flags: Flags) -> *mut u8 {
     unsafe { copy(p, old, size, flags) }
 }
 
-/// Moves the block by its pages, where nothing in the flags forbids that.
+/// Moves the block's pages, unless the flags rule that out.
 fn relocated(at: usize, new: usize, flags: Flags) -> Option<usize> {
     if flags.arena_number().is_some() || flags.alignment() > CHUNK {
         return None;
@@ -322,8 +321,8 @@ fn relocated(at: usize, new: usize, flags: Flags) -> Option<usize> {
     large::relocate(at, Pages::of(new), flags.zeroes())
 }
 
-/// Counts a block that has another length now, and fills what it grew by as the options ask, unless
-/// it was cleared.
+/// Counts a block with a new length, and fills the added part as the options ask, unless it was
+/// cleared.
 fn grown(p: *mut u8, old: usize, new: usize, zero: bool) -> *mut u8 {
     counted::resized(old, new);
     if new > old && !zero {
@@ -339,8 +338,8 @@ unsafe fn copy(p: *mut u8, old: usize, size: usize, flags: Flags) -> *mut u8 {
         return null_mut();
     }
     let new = size_at(to.addr());
-    // SAFETY: both blocks are at least this long, and they are different blocks; the old one is the
-    // caller's to give up.
+    // SAFETY: both blocks are at least this long, and they are different blocks; the caller gives
+    // up the old one.
     unsafe {
         core::ptr::copy_nonoverlapping(p, to, old.min(new));
         if flags.zeroes() && new > old {
@@ -351,17 +350,17 @@ unsafe fn copy(p: *mut u8, old: usize, size: usize, flags: Flags) -> *mut u8 {
     to
 }
 
-/// Changes the block's size without moving it, to `size + extra` bytes or, failing that, to `size`;
-/// gives its usable size, which is below `size` when it could not be done.
+/// Resizes the block in place, to `size + extra` bytes or, failing that, to `size`. Returns its
+/// usable size, which is below `size` on failure.
 ///
 /// # Safety
-/// The block came from this allocator and has not been freed; what lies beyond the size that is
-/// given back is not used any more.
+/// The block came from this allocator and has not been freed; bytes beyond the returned size are no
+/// longer used.
 pub unsafe fn resize_in_place(p: *mut u8, size: usize, extra: usize, flags: Flags) -> usize {
     let at = p.addr();
     let old = size_at(at);
     let most = size.saturating_add(extra).min(MAX);
-    // A slab's regions are of one size, and a run of pages cannot become one of them.
+    // A slab's regions all have one size, and a run of pages cannot become one of them.
     let fixed = old <= SLAB_MAX || most <= SLAB_MAX;
     if fixed || size > MAX || !at.is_multiple_of(flags.alignment()) {
         return old;

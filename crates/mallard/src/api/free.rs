@@ -1,7 +1,7 @@
 //! Freeing, and the size of a block.
 //!
-//! The page map says by one byte which stack a block belongs on; a page that no cache may hold says
-//! 0, whose stack is always full, so that the slow path sorts it out.
+//! One byte of the page map says which stack a block belongs on. Pages whose blocks no cache may
+//! hold have 0; stack 0 is always full, so the slow path handles them.
 
 use super::start::{JUNK_FREE, XMALLOC, extras, start};
 use crate::arena::{self, large};
@@ -11,11 +11,11 @@ use crate::die;
 use crate::space::region::fast_lookup;
 use crate::space::{Region, fallback};
 
-/// Frees a block; null is nothing to free. What is no block ends the process, at once or when its
-/// stack is given back.
+/// Frees a block; null does nothing. An invalid pointer ends the process, at once or when its stack
+/// is flushed.
 ///
 /// # Safety
-/// The block came from this allocator and is not used any more.
+/// The block came from this allocator and is no longer used.
 #[inline(always)]
 pub unsafe fn dealloc(p: *mut u8) {
     if let Some(place) = fast_lookup(p.addr())
@@ -26,7 +26,7 @@ pub unsafe fn dealloc(p: *mut u8) {
     dealloc_slow(p);
 }
 
-/// Frees a block whose request is known, without asking the page map.
+/// Frees a block of known request size, without reading the page map.
 ///
 /// # Safety
 /// As for [`dealloc`], and the block was asked for with this size by [`super::alloc`].
@@ -41,7 +41,7 @@ pub unsafe fn dealloc_sized(p: *mut u8, size: usize) {
     }
 }
 
-/// [`dealloc`], not once more in every function that frees by size.
+/// [`dealloc`], not inlined again in every function that frees by size.
 #[inline(never)]
 unsafe fn dealloc_long(p: *mut u8) {
     // SAFETY: the caller's promise.
@@ -71,7 +71,7 @@ fn dealloc_non_null(at: usize) {
     if class == Class::NONE {
         return free_run(at);
     }
-    // What lies outside the first region comes here although there is room for it.
+    // Blocks outside the first region come here even if their stack has room.
     let is_outside = fast_lookup(at).is_none();
     if is_outside && cache::stack_at(Place::of(class)).push(at) {
         return;
@@ -82,7 +82,7 @@ fn dealloc_non_null(at: usize) {
     }
 }
 
-/// Frees a block that lies in no region: one that was allocated while a fork was under way.
+/// Frees a block that lies in no region: it was allocated while a fork was under way.
 #[cold]
 #[inline(never)]
 pub(super) fn free_outside(at: usize) {
@@ -129,7 +129,7 @@ fn dealloc_uncached(block: usize, class: Class) {
     let size = size_at(block);
     counted::freed(size);
     if extras() & JUNK_FREE != 0 {
-        // SAFETY: the caller gave the block up, which is this long.
+        // SAFETY: the caller gave the block up, and it is this long.
         unsafe { core::ptr::write_bytes(block as *mut u8, 0x5a, size) };
     }
     let Some(_inside) = inside::enter() else {
@@ -138,13 +138,13 @@ fn dealloc_uncached(block: usize, class: Class) {
     if class == Class::NONE {
         large::free(block);
     } else {
-        // Past the store as well: the slab sees a second free at once.
+        // Bypass the store as well: the slab detects a double free at once.
         cache::tick_uncached();
         arena::give_to_owner(class, block)
     }
 }
 
-/// The bytes that may be used of a block, which is at least what was asked for; 0 for null.
+/// The usable bytes of a block, at least as many as were requested; 0 for null.
 ///
 /// # Safety
 /// The block came from this allocator and has not been freed.
@@ -162,7 +162,7 @@ fn usable_size_slow(p: usize) -> usize {
     if p == 0 { 0 } else { size_at(p) }
 }
 
-/// The size of a block that caches hold, of the first region; 0 for all else, null included.
+/// The size of a block that caches hold, in the first region; 0 for all else, null included.
 #[inline(always)]
 fn cached_size(p: usize) -> usize {
     fast_lookup(p).map_or(0, |place| place.size())
@@ -193,7 +193,7 @@ pub(super) fn class_at(p: usize) -> Class {
     }
 }
 
-/// The same, of a block that lies outside the first region.
+/// Like [`class_at`], for a block outside the first region.
 #[cold]
 #[inline(never)]
 fn class_outside(p: usize) -> Class {

@@ -1,4 +1,4 @@
-//! The Rust front.
+//! The Rust front end.
 
 use super::alloc::alloc_aligned_zeroed;
 use super::{alloc, alloc_aligned, alloc_zeroed, dealloc, dealloc_sized, realloc};
@@ -17,14 +17,14 @@ use core::alloc::{GlobalAlloc, Layout};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mallard;
 
-/// Whether blocks for this layout are aligned without asking.
+/// Whether blocks for this layout are sufficiently aligned without asking.
 #[inline(always)]
 fn plain(layout: &Layout) -> bool {
     layout.align() <= 8 || layout.align() == 16 && layout.size() > 8
 }
 
 // SAFETY: blocks are disjoint, as long and as aligned as their layout says, and stay until freed
-// (the property tests of this crate hold this); nothing here unwinds.
+// (property tests of this crate check this); nothing here unwinds.
 unsafe impl GlobalAlloc for Mallard {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -62,7 +62,7 @@ unsafe impl GlobalAlloc for Mallard {
             // SAFETY: the caller's promise.
             return unsafe { realloc(p, size) };
         }
-        // A block of whole pages keeps its address, or goes where one begins with a page.
+        // A block of whole pages keeps its address, or moves to a page boundary.
         let runs = layout.align() <= PAGE && layout.size().min(size) > SLAB_MAX;
         if runs {
             // SAFETY: the caller's promise.

@@ -1,18 +1,18 @@
-//! What a program asks about its blocks, and about its misuses.
+//! Queries about blocks, and the handler of misuses.
 
 use super::start::start;
 use crate::arena;
 pub use crate::arena::inspect::Around;
 use crate::sys::fault::{self, OnFault};
 
-/// What a block lies in: its slab, or itself if it is large. Zeros for what is no block.
+/// Describes the slab that a block lies in, or a large block itself. Zeros if `block` is no block.
 pub fn around(block: *const u8) -> Around {
     start();
     arena::inspect::around(block.addr())
 }
 
-/// Has a function be called with the line about a misuse instead of printing it; the process ends
-/// when it returns.
+/// Sets a function that gets the message about a misuse instead of having it printed; the process
+/// ends when it returns.
 pub fn on_misuse(function: Option<OnFault>) {
     fault::on_fault(function);
 }

@@ -1,12 +1,12 @@
-//! The functions that every front (C, C++, Rust) is made of.
+//! The functions that every front end (C, C++, Rust) is built on.
 //!
 //! `alloc` and `free` hold the fast paths: a class, a stack, a pop or a push. `resize` changes
-//! blocks. `extended` is all three with flags, for jemalloc's `mallocx`. `start` reads the options
-//! at the first call, when `pieces` sets code apart that few programs run. `controls` are for
-//! changing one's mind about some of them later. `threads` is about the calling thread. `global` is
-//! the Rust front. All take and give plain pointers; null means that memory is out. Any thread may
-//! call them at any time, before `main` and in the destructors of thread-specific data included,
-//! but not a signal handler that interrupted one of them.
+//! blocks. `extended` has all three with flags, for jemalloc's `mallocx`. `start` reads the options
+//! at the first call, when `pieces` separates code that few programs run. `controls` change some
+//! options at run time. `threads` is about the calling thread. `global` is the Rust front end. All
+//! take and return plain pointers; null means that memory is out. Any thread may call them at any
+//! time, including before `main` and in destructors of thread-specific data, but not from a signal
+//! handler that interrupted one of them.
 
 mod alloc;
 pub mod arenas;
@@ -36,11 +36,11 @@ use crate::cache::{self, inside};
 use crate::heap::HEAP;
 use crate::space::Region;
 
-/// The largest request; larger ones get null.
+/// The largest request; larger ones return null.
 pub const MAX: usize = crate::class::MAX;
 
-/// Gives all free memory back to the system: what this thread's cache and all stores hold, all
-/// dirty and muzzy pages, and pages of slabs that no block is on. Tells whether anything went back.
+/// Returns all free memory to the system: the blocks in this thread's cache and in all stores, all
+/// dirty and muzzy pages, and slab pages without a used block. Returns whether there was any.
 pub fn trim() -> bool {
     let _inside = inside::enter_or_wait();
     cache::life::flush_current();
@@ -48,13 +48,13 @@ pub fn trim() -> bool {
     subrelease::all(None) | HEAP.purge_all()
 }
 
-/// Has the C library call the allocator around forks, if it does not yet. This may allocate.
+/// Registers the fork handlers with the C library, if not yet done. This may allocate.
 pub fn expect_forks() {
     start();
     cache::life::expect_company();
 }
 
-/// Whether the address is in memory of ours.
+/// Whether the address is in memory of this allocator.
 pub fn is_ours(p: *mut u8) -> bool {
     Region::find(p.addr()).is_some()
 }

@@ -1,19 +1,18 @@
-//! Code that few programs run, apart from what many run beside it, in the library that C programs
-//! load.
+//! Separates code that few programs run from the rest, in the library that C programs load.
 //!
-//! Where a page of code is touched, the kernel maps what it has of the file around it, up to the
-//! borders of its own record of the mapping (64 to 128 KiB here and now). `layout.ld` of that
-//! library puts the code that programs of a few mebibytes run before all the rest, in one piece of
-//! the program header; here the kernel is told something about the rest, so that it keeps a record
-//! of its own for that. A piece of the program header for each would do the same, for four calls of
-//! the loader's instead of this one. It is the first that the allocator does: C++ runtimes allocate
-//! before the library's own start, and longer blocks than small programs have.
+//! When a page of code is touched, the kernel maps what it has cached of the file around it, up to
+//! the borders of its own record of the mapping (64 to 128 KiB today). The library's `layout.ld`
+//! puts the code that programs of a few mebibytes run first, in one segment of the program header.
+//! Here an madvise call on the rest makes the kernel keep a separate record for it. A segment for
+//! each would do the same, at the cost of four system calls in the loader instead of this one. It
+//! is the allocator's first action: C++ runtimes allocate before the library's own start, and
+//! longer blocks than small programs have.
 
 use crate::sys::mem;
 use core::ptr::addr_of;
 
-// Where that code begins and ends, on borders of pages: `layout.ld` sees to that. In the archive
-// they are two labels somewhere.
+// The borders of that code, which `layout.ld` aligns to pages. In the static archive they are two
+// arbitrary labels.
 core::arch::global_asm!(
     ".pushsection .mallard_seldom,\"ax\"",
     ".hidden mallard_seldom",
@@ -32,8 +31,8 @@ unsafe extern "C" {
     static mallard_seldom_end: u8;
 }
 
-/// Sets the code apart that few programs run, where it lies by itself. What it says of it changes
-/// nothing else: dumps have no code of files in them anyway.
+/// Separates the code that few programs run, where the linker has placed it by itself. The advice
+/// has no other effect: dumps never include file-backed code.
 pub fn set_apart() {
     let (from, to) = (
         addr_of!(mallard_seldom).addr(),

@@ -1,5 +1,5 @@
-//! Changing the size of a block: in place where that is possible, by moving its pages where it is
-//! large, by copying otherwise.
+//! Changes the size of a block: in place if possible, by moving the pages of large blocks, by
+//! copying otherwise.
 
 use super::alloc::{alloc, alloc_aligned, out_of_memory, prepared};
 use super::free::{class_at, dealloc, size_at};
@@ -10,12 +10,13 @@ use crate::space::fallback;
 use crate::space::region::fast_lookup;
 use core::ptr::null_mut;
 
-/// The block with its contents, now of at least `size` bytes, perhaps elsewhere. Null when memory
-/// is out, as `errno` says; the block is then as it was. With null for the block as [`alloc`].
+/// Resizes the block to at least `size` bytes, keeps its contents and may move it. Returns null and
+/// sets `errno` when memory is out; the block is then unchanged. Like [`alloc`] if the block is
+/// null.
 ///
 /// # Safety
-/// The block came from this allocator and has not been freed; unless null is given back, it is not
-/// used any more at its old place.
+/// The block came from this allocator and has not been freed; unless the result is null, the old
+/// pointer is no longer used.
 #[inline(always)]
 pub unsafe fn realloc(p: *mut u8, size: usize) -> *mut u8 {
     if p.is_null() {
@@ -28,7 +29,7 @@ pub unsafe fn realloc(p: *mut u8, size: usize) -> *mut u8 {
     unsafe { resize(p, size) }
 }
 
-/// A block that most likely has to become another.
+/// The slow path, for a block that most likely has to move.
 #[inline(never)]
 unsafe fn resize(p: *mut u8, size: usize) -> *mut u8 {
     if size > MAX {
@@ -53,7 +54,7 @@ unsafe fn resize(p: *mut u8, size: usize) -> *mut u8 {
     unsafe { copy(p, size) }
 }
 
-/// A block of a class that is not the table's.
+/// Resizes a block of a class that is not in the table.
 #[cold]
 #[inline(never)]
 unsafe fn resize_tailored(p: *mut u8, old: Class, size: usize) -> *mut u8 {
@@ -64,8 +65,8 @@ unsafe fn resize_tailored(p: *mut u8, old: Class, size: usize) -> *mut u8 {
     unsafe { copy(p, size) }
 }
 
-/// A block of whole pages that stays one, where it is or by moving its pages, if that is possible.
-// Not inlined, nor is `copy`: a block that stays as it is needs no registers saved.
+/// Resizes a block of whole pages that stays one, in place or by moving its pages, if possible.
+// Not inlined, nor is `copy`: a block that does not change needs no registers saved.
 #[inline(never)]
 fn resize_run(p: *mut u8, size: usize) -> Option<*mut u8> {
     let (bytes, pages) = (size_at(p.addr()), large::Pages::of(size));
@@ -77,8 +78,8 @@ fn resize_run(p: *mut u8, size: usize) -> Option<*mut u8> {
     Some(grown(moved as *mut u8, bytes, pages.bytes()))
 }
 
-/// Goes inside to change a block of whole pages; none when a fork is under way, or the block is of
-/// the time when one was: such a block is copied.
+/// Enters to change a block of whole pages. `None` when a fork is under way, or for a block of the
+/// fallback: such a block is copied.
 pub(super) fn enter_with(block: usize) -> Option<inside::Inside> {
     if fallback::size_of(block).is_some() {
         return None;
@@ -86,8 +87,7 @@ pub(super) fn enter_with(block: usize) -> Option<inside::Inside> {
     inside::enter()
 }
 
-/// Counts a block that has another length now, and fills what it grew by as the options ask of new
-/// memory.
+/// Counts a block with a new length, and fills the added part as the options ask for new memory.
 fn grown(p: *mut u8, old: usize, new: usize) -> *mut u8 {
     counted::resized(old, new);
     if new > old {
@@ -100,18 +100,18 @@ fn grown(p: *mut u8, old: usize, new: usize) -> *mut u8 {
 #[inline(never)]
 unsafe fn copy(p: *mut u8, size: usize) -> *mut u8 {
     let old = size_at(p.addr());
-    // What grows most often grows on, and is written to its end: it has no page more for where it
-    // begins. Who asked for a multiple of up to a page relies on that too (`global`).
+    // A growing block will most likely grow again and is written to its end: it gets no extra page
+    // for a varying start. A caller that needs page alignment (`global`) relies on that too.
     let to = match size > SLAB_MAX {
         true => alloc_aligned(size, PAGE),
         false => alloc(size),
     };
     if to.is_null() {
-        // Also when the block was to shrink: it would be of another class than its size says.
+        // Also when the block was to shrink: it would not be of the class that its size says.
         return null_mut();
     }
-    // SAFETY: both blocks are at least this long, and they are different blocks; the old one is the
-    // caller's to give up.
+    // SAFETY: both blocks are at least this long, and they are different blocks; the caller gives
+    // up the old one.
     unsafe {
         core::ptr::copy_nonoverlapping(p, to, old.min(size));
         dealloc(p);

@@ -1,4 +1,4 @@
-//! The first call: options are read and told to the floors.
+//! The first call: reads the options and configures all layers.
 //!
 //! Nothing here allocates: the first call may come from the loader, long before `main`.
 
@@ -21,10 +21,10 @@ use core::mem::MaybeUninit;
 static STARTED: AtomicBool = AtomicBool::new(false);
 static STARTING: RawLock = RawLock::named(Kind::Start);
 
-/// What holds where nobody sets anything: most processes read it and write nothing.
+/// The default options: most processes only read these and write nothing.
 static DEFAULTS: Options = of_this_build(Options::DEFAULT);
 
-/// Without what this build cannot do.
+/// Removes what this build cannot do.
 const fn of_this_build(mut options: Options) -> Options {
     if !cfg!(debug_assertions) {
         options.debug_double_free_max_scan = 0;
@@ -34,12 +34,12 @@ const fn of_this_build(mut options: Options) -> Options {
 
 struct Settings(UnsafeCell<MaybeUninit<Options>>);
 
-// SAFETY: written once under `STARTING` before `IN_FORCE` leads to it, read only after that.
+// SAFETY: written once under `STARTING` before `IN_FORCE` points to it, only read after that.
 unsafe impl Sync for Settings {}
 
-/// What [`IN_FORCE`] leads to, if anything.
+/// Holds the options that [`IN_FORCE`] points to, if not null.
 static SET: Settings = Settings(UnsafeCell::new(MaybeUninit::uninit()));
-/// What the process was told; null where that is nothing.
+/// The options that the process was given; null if none were.
 static IN_FORCE: AtomicPtr<Options> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Bits of [`extras`].
@@ -50,8 +50,8 @@ pub const XMALLOC: u8 = 8;
 
 static EXTRAS: AtomicU8 = AtomicU8::new(0);
 
-/// What is to be done besides at every call: any of the bits above. The first three keep all
-/// threads without caches, so that every call takes the slow path, which looks here.
+/// Extra work for every call: any of the bits above. The first three disable all thread caches, so
+/// that every call takes the slow path, which checks this.
 pub fn extras() -> u8 {
     EXTRAS.load(Ordering::Relaxed)
 }
@@ -59,16 +59,16 @@ pub fn extras() -> u8 {
 /// The options in force.
 pub fn options() -> &'static Options {
     start();
-    // SAFETY: null, or where they are kept, for ever and unchanged.
+    // SAFETY: null, or the options in `SET`, which never change again.
     unsafe { IN_FORCE.load(Ordering::Acquire).as_ref() }.unwrap_or(&DEFAULTS)
 }
 
-/// The options in force; none when nobody has called yet.
+/// The options in force; `None` before the first call.
 pub fn options_if_started() -> Option<&'static Options> {
     STARTED.load(Ordering::Acquire).then(options)
 }
 
-/// Makes the allocator ready. Every slow path calls this; it costs one load when that is done.
+/// Initialises the allocator. Every slow path calls this; afterwards it costs one load.
 #[inline]
 pub fn start() {
     if !STARTED.load(Ordering::Acquire) {
@@ -76,8 +76,8 @@ pub fn start() {
     }
 }
 
-/// What the program's symbols `malloc_conf` and `malloc_conf_2_conf_harder` point at, with or
-/// without jemalloc's prefix, where a front has those symbols and one of them is set.
+/// The values of the program's symbols `malloc_conf` and `malloc_conf_2_conf_harder`, with or
+/// without jemalloc's prefix, if the front end has those symbols and one of them is set.
 pub fn conf_symbols() -> Option<conf::Symbols> {
     #[cfg(feature = "c-symbols")]
     {
@@ -112,17 +112,17 @@ fn harder_conf_symbol() -> [usize; 2] {
 fn told_by_symbols() -> [Option<&'static CStr>; 2] {
     [conf_symbol(), harder_conf_symbol()].map(|[plain, prefixed]| {
         let at = if plain != 0 { plain } else { prefixed };
-        // SAFETY: not null; the symbol points at a constant string, by its documentation.
+        // SAFETY: not null; by its documentation the symbol points to a constant string.
         (at != 0).then(|| unsafe { CStr::from_ptr(at as *const core::ffi::c_char) })
     })
 }
 
-/// Says what the reader of the options has to say.
+/// Prints the messages of the option reader.
 struct Messages;
 
 impl conf::Sink for Messages {
     fn line(&mut self, line: &[u8]) {
-        /// Longer than any line of the reader, with its end.
+        /// Longer than any line of the reader, including its end.
         const ROOM: usize = 2048;
         let mut text = [0; ROOM];
         let n = line.len().min(ROOM - 2);
@@ -142,8 +142,7 @@ fn first() {
         #[cfg(feature = "c-symbols")]
         super::pieces::set_apart();
         cpu::begin();
-        // Twice, so that what is known of the defaults at build time is not asked for at each
-        // start.
+        // Two calls of `apply`, so that the compiler specialises one for the constant defaults.
         let abort = match conf::read(&DEFAULTS, conf_symbols(), &mut Messages) {
             None => {
                 apply(&DEFAULTS);
@@ -160,9 +159,8 @@ fn first() {
     STARTING.unlock();
 }
 
-/// Has the C library call us around forks, once the process has a second thread. Not part of the
-/// first call, which may come from the C library while it holds the lock of the list that this
-/// enters something in.
+/// Registers the fork handlers once the process has a second thread. Not part of the first call,
+/// which may come from the C library while it holds the lock of its list of handlers.
 fn expect_forks() {
     if !fork::register() && options().abort {
         cannot_tell();
@@ -175,7 +173,7 @@ fn cannot_tell() -> ! {
     die!("the C library cannot tell of threads' ends and forks, and the option abort is on");
 }
 
-/// As [`apply`]; tells what the option `abort` says.
+/// Like [`apply`]; returns the option `abort`.
 #[cold]
 #[inline(never)]
 fn apply_what_was_told(told: conf::Outcome) -> bool {
@@ -184,23 +182,23 @@ fn apply_what_was_told(told: conf::Outcome) -> bool {
     options.abort
 }
 
-/// Keeps what the process was told, by whoever holds `STARTING`.
+/// Stores the options that the process was given. The caller holds `STARTING`.
 fn set(outcome: conf::Outcome) -> &'static Options {
     if outcome.must_abort {
-        // SAFETY: abort has no preconditions; the reader has said why.
+        // SAFETY: abort has no preconditions; the reader has printed the reason.
         unsafe { libc::abort() };
     }
     let mut options = of_this_build(outcome.options);
     if options.percpu_arena != conf::PercpuArena::Disabled {
         expect_cpus(&mut options);
     }
-    // SAFETY: under the lock, once, and nobody reads before `IN_FORCE` says so.
+    // SAFETY: under the lock, once, and not read before `IN_FORCE` is set.
     let kept = unsafe { (*SET.0.get()).write(options) };
     IN_FORCE.store(kept, Ordering::Release);
     kept
 }
 
-/// Arenas of CPUs are for systems that tell on which one a thread runs.
+/// Disables per-CPU arenas if the system does not tell on which CPU a thread runs.
 #[cold]
 #[inline(never)]
 fn expect_cpus(o: &mut Options) {
@@ -213,7 +211,7 @@ fn expect_cpus(o: &mut Options) {
     }
 }
 
-/// So many millionths of the number of CPUs, rounded to the nearest.
+/// This many millionths of the number of CPUs, rounded to nearest.
 #[cold]
 #[inline(never)]
 fn share_of_cpus(millionths: u64) -> usize {
@@ -221,7 +219,7 @@ fn share_of_cpus(millionths: u64) -> usize {
     ((all + 500_000) / 1_000_000) as usize
 }
 
-/// Tells every floor what the options ask of it.
+/// Configures every layer from the options.
 #[inline(always)]
 fn apply(o: &Options) {
     let mut extras = 0;
@@ -293,7 +291,7 @@ fn apply_to_arenas(o: &Options) {
         Dss::Secondary => settings::Dss::Secondary,
     });
     arena::large::configure(o.disable_large_size_classes, o.cache_oblivious);
-    // Caches that do not keep all of slabs' blocks would not keep those of tailored classes.
+    // Caches that do not keep all slab blocks would not keep those of tailored classes.
     tailored::allow(o.tailored_classes & (o.tcache_max >= SLAB_MAX));
     let narenas = match (o.narenas, o.narenas_ratio) {
         (Some(n), _) => Some(n as usize),

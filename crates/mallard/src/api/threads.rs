@@ -1,7 +1,7 @@
-//! The calling thread: its arena, its cache and what it has allocated; and caches by hand.
+//! The calling thread: its arena, its cache and what it has allocated; and manual caches.
 //!
-//! What the names `thread.…` and `tcache.…` of the tree are made of; callers are inside
-//! (`cache::inside`). Errors are codes of C.
+//! The mallctl names `thread.…` and `tcache.…` are built on these functions; callers have entered
+//! (`cache::inside`). Errors are C error codes.
 
 use super::arenas;
 use super::start::start;
@@ -12,7 +12,7 @@ use crate::class::{CACHED_MAX, Class};
 pub use crate::cache::counted::Counts;
 pub use crate::cache::events::Callback;
 
-/// The calling thread's cache. `EAGAIN` when memory is out, or the thread is about to be gone.
+/// The calling thread's cache. `EAGAIN` when memory is out, or the thread is ending.
 fn cache() -> Result<&'static ThreadCache, i32> {
     start();
     life::current_or_new().ok_or(libc::EAGAIN)
@@ -25,8 +25,8 @@ pub fn arena() -> Result<u32, i32> {
     Ok(cache.arena().index() as u32)
 }
 
-/// Moves the thread to another arena; what its cache holds goes back first. `EFAULT` when there is
-/// no such arena, `EPERM` when it is one of a CPU: in those, threads are where they run.
+/// Moves the thread to another arena and flushes its cache first. `EFAULT` when there is no such
+/// arena, `EPERM` for a per-CPU arena, which a thread cannot choose.
 pub fn set_arena(number: u32) -> Result<(), i32> {
     let cache = cache()?;
     if cache.arena().index() as u32 == number {
@@ -44,20 +44,20 @@ pub fn set_arena(number: u32) -> Result<(), i32> {
     Ok(())
 }
 
-/// Whether the thread's cache holds anything.
+/// Whether the thread's cache is enabled.
 pub fn is_cache_enabled() -> Result<bool, i32> {
     cache().map(ThreadCache::is_enabled)
 }
 
-/// Has the thread's cache hold blocks, or none: what it holds goes back then. Where the options
-/// forbid caches it holds none.
+/// Enables or disables the thread's cache, and flushes it. An enabled cache still holds nothing
+/// where the options forbid caches.
 pub fn enable_cache(on: bool) -> Result<(), i32> {
     let cache = cache()?;
     cache.enable(on);
     Ok(())
 }
 
-/// Gives back what the thread's cache holds. `EFAULT` when it may hold nothing.
+/// Flushes the thread's cache. `EFAULT` when it is disabled.
 pub fn flush_cache() -> Result<(), i32> {
     let cache = cache()?;
     if !cache.is_enabled() {
@@ -72,15 +72,15 @@ pub fn cache_max() -> Result<usize, i32> {
     cache().map(ThreadCache::most)
 }
 
-/// Sets that, within what caches can hold at all, and rounded up to the size of a block.
+/// Sets that size, rounded up to a size class and capped at what caches can hold.
 pub fn set_cache_max(size: usize) -> Result<(), i32> {
     let cache = cache()?;
     cache.set_most(size);
     Ok(())
 }
 
-/// The most blocks that the thread's cache holds of the class of this size; none above those that
-/// caches hold.
+/// The most blocks of the class of this size that the thread's cache holds. `EINVAL` for sizes
+/// above those that caches hold.
 pub fn most_cached(size: usize) -> Result<usize, i32> {
     if size > CACHED_MAX {
         return Err(libc::EINVAL);
@@ -89,13 +89,13 @@ pub fn most_cached(size: usize) -> Result<usize, i32> {
     Ok(cache.most_blocks(Class::for_request(size)))
 }
 
-/// Sets that for the classes of these sizes, as far as caches hold them.
+/// Sets that for all classes from `first` to `last` that caches hold.
 pub fn set_most_cached(first: usize, last: usize, blocks: usize) -> Result<(), i32> {
     let cache = cache()?;
     if first > CACHED_MAX {
         return Ok(());
     }
-    // By size: tailored classes have numbers behind the others.
+    // By size: tailored classes have numbers after the others.
     let (least, most) = (first, Class::of(last.min(CACHED_MAX)).size());
     for class in Class::cachable().filter(|class| (least..=most).contains(&class.size())) {
         cache.limit(class, blocks);
@@ -103,9 +103,8 @@ pub fn set_most_cached(first: usize, last: usize, blocks: usize) -> Result<(), i
     Ok(())
 }
 
-/// Has a function be called whenever a thread has allocated, or if that is wanted freed, so many
-/// bytes more. All threads count from now on. `EINVAL` when there are as many functions as there
-/// can be.
+/// Registers a callback for every `bytes` bytes that a thread allocates and, if `of_frees`, frees.
+/// All threads count from now on. `EINVAL` when there are too many callbacks.
 pub fn call_every(function: Callback, bytes: u64, of_frees: bool) -> Result<(), i32> {
     counts()?;
     let added = events::add(function, bytes, of_frees);
@@ -113,35 +112,35 @@ pub fn call_every(function: Callback, bytes: u64, of_frees: bool) -> Result<(), 
     added.then_some(()).ok_or(libc::EINVAL)
 }
 
-/// The thread will do nothing for a while: what its cache holds goes back, and what is due of the
-/// pages.
+/// Tells the allocator that the thread will be idle: flushes its cache, and returns the pages that
+/// are due.
 pub fn idle() {
     start();
     life::flush_current();
     tick();
 }
 
-/// What the thread has allocated and freed since this was called first: from then on, every byte.
-/// The counts are there as long as the thread.
+/// The bytes the thread has allocated and freed since the first call of this, complete from then
+/// on. The counts live as long as the thread.
 #[inline(never)]
 pub fn counts() -> Result<&'static Counts, i32> {
     start();
     counted::enter().ok_or(libc::EAGAIN)
 }
 
-/// Makes a cache by hand, for calls that name it; gives its number. `EFAULT` when memory is out, or
-/// there are as many as there can be.
+/// Makes a manual cache, for calls that name it; returns its number. `EFAULT` when memory is out,
+/// or the maximum number exists.
 pub fn create_cache() -> Result<u32, i32> {
     start();
     life::make_manual().ok_or(libc::EFAULT)
 }
 
-/// Gives back what a cache by hand holds. `EFAULT` when there is none of this number.
+/// Flushes a manual cache. `EFAULT` when the number does not exist.
 pub fn flush_cache_by_hand(number: u32) -> Result<(), i32> {
     life::flush_manual(number).then_some(()).ok_or(libc::EFAULT)
 }
 
-/// As [`flush_cache_by_hand`], and gives the cache up: its number is free for another.
+/// Like [`flush_cache_by_hand`], and destroys the cache: its number is free for reuse.
 pub fn destroy_cache(number: u32) -> Result<(), i32> {
     life::destroy_manual(number)
         .then_some(())

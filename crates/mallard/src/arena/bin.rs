@@ -1,9 +1,9 @@
 //! A bin: everything of one class in one arena, behind one lock.
 //!
 //! Blocks come from the transfer store, else from slabs, the fullest first: sparse slabs drain and
-//! their pages return. Empty slabs are spare: one that was emptied, against thrashing at the
-//! boundary, or what of a row of new ones was not wanted yet. Classes above the slabs' have a store
-//! only; their blocks are runs of the page heap.
+//! their pages return. A bin keeps empty slabs as spares: one that became empty, against thrashing
+//! at the boundary, or the unused rest of a new row. Classes above the slab classes only have a
+//! store; their blocks are runs of the page heap.
 
 use super::slab::{LEVELS, Misuse, NO_LEVEL, Slab, WORDS};
 use super::store::Store;
@@ -13,27 +13,27 @@ use crate::sys::atomic::Ordering;
 use crate::sys::count::Kind;
 use crate::sys::lock::Mutex;
 
-/// Slabs of each list that are looked at for one of which a thread has taken before.
+/// Slabs per list that are searched for one from which the thread has taken before.
 const NEAR: usize = 4;
 
 #[repr(align(64))]
 pub struct Bin(pub Mutex<BinState>);
 
-// A whole number of lines.
+// A whole number of cache lines.
 const _: () = assert!(size_of::<Bin>() == 256);
 
 pub struct BinState {
     pub store: Store,
-    /// Slabs with free and used regions, by fullness.
+    /// Slabs with free and used regions, by level.
     heads: [Option<&'static Slab>; LEVELS],
-    /// An empty slab, and those that it leads to: a row, or the rest of one.
+    /// An empty slab, linked to others: a row, or the rest of one.
     spare: Option<&'static Slab>,
-    /// `counts.fills` when `idle_spare` last looked.
+    /// `counts.fills` at the last call of `idle_spare`.
     fills_seen: u64,
     pub counts: BinCounts,
 }
 
-/// What a bin has done and holds; blocks in caches and in the store count as taken.
+/// What a bin holds and has done; blocks in caches and in the store count as taken.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct BinCounts {
     pub taken: u64,
@@ -41,14 +41,14 @@ pub struct BinCounts {
     pub fills: u64,
     pub flushes: u64,
     pub slabs: u32,
-    /// Those of them with free and used regions.
+    /// Those with free and used regions.
     pub part_used: u32,
     pub slabs_ever: u64,
-    /// Times that regions were taken of a slab with used ones.
+    /// How often regions were taken from a slab with used ones.
     pub reused: u64,
 }
 
-// SAFETY: slab records live for ever and are touched under the lock that guards this state.
+// SAFETY: slab records are only touched under the lock that guards this state.
 unsafe impl Send for BinState {}
 
 impl Bin {
@@ -76,7 +76,7 @@ impl Bin {
 }
 
 impl BinState {
-    /// Takes blocks from the store, so many at most, else regions from the slabs.
+    /// Takes up to `stored` blocks from the store, else regions from the slabs.
     #[inline(always)]
     pub fn take(&mut self, class: Class, stored: usize, out: &mut [usize]) -> usize {
         let stored = stored.min(out.len());
@@ -85,15 +85,15 @@ impl BinState {
             return n;
         }
         let n = self.take_regions(out);
-        // A cache pops from the end: have it touch ascending addresses.
+        // A cache pops from the end: make it touch ascending addresses.
         out[..n].reverse();
         n
     }
 
-    /// The same for the calling thread's own use: none that another thread put into the store, and
-    /// regions of slabs that are nearly as full as the fullest and that it took regions of last,
-    /// while there are any.
-    // Small programs have no such traffic.
+    /// Like [`BinState::take`], for the calling thread's own use: takes no blocks that another
+    /// thread put into the store, and prefers regions of slabs that this thread used last and that
+    /// are nearly as full as the fullest.
+    // Cold: small programs have no such traffic.
     #[cold]
     #[inline(never)]
     pub fn take_own(&mut self, class: Class, out: &mut [usize]) -> usize {
@@ -118,8 +118,8 @@ impl BinState {
         n
     }
 
-    /// Puts as many blocks into the store as there is room for, from the start; tells how many.
-    /// What a thread has for its own use does not go among another's.
+    /// Puts as many blocks into the store as fit, from the start; returns how many. A thread's own
+    /// blocks are not mixed with another's.
     #[inline(always)]
     pub fn put(&mut self, class: Class, traffic: Traffic, blocks: &[usize]) -> usize {
         self.counts.flushes += 1;
@@ -141,7 +141,7 @@ impl BinState {
         n
     }
 
-    /// A slab of which this taker was the last.
+    /// A slab of which this taker took regions last.
     fn own(&mut self, taker: Taker) -> Option<&'static Slab> {
         let (mut lists, mut slab, mut left) = (self.heads.iter(), None::<&Slab>, 0);
         loop {
@@ -166,18 +166,17 @@ impl BinState {
         })
     }
 
-    /// The slab that the next region comes from; none where a new one is to be made.
+    /// The slab that the next region comes from; `None` if a new one has to be made.
     pub fn next_slab(&self) -> Option<&'static Slab> {
         self.heads.iter().rev().find_map(|h| *h).or(self.spare)
     }
 
-    /// How many empty slabs there are.
+    /// The number of empty slabs.
     pub fn spares(&self) -> usize {
         self.spare.map_or(0, |slab| slab.row().count())
     }
 
-    /// Takes a new slab and those that it leads to into the bin, as its spare ones; gives them back
-    /// if it has some.
+    /// Adds a new slab and its row as spares; returns them if the bin already has some.
     pub fn adopt(&mut self, slab: &'static Slab) -> Option<&'static Slab> {
         if self.spare.is_some() {
             return Some(slab);
@@ -189,8 +188,9 @@ impl BinState {
         None
     }
 
-    /// Gives regions back to their slab, of this bin and of this shape. A slab that became empty
-    /// beside the spare one leaves the bin: it is the caller's, to be unmade once the lock is free.
+    /// Frees regions into their slab, which is of this bin and this shape. If the slab becomes
+    /// empty and there is already a spare, it leaves the bin: the caller must unmake it after
+    /// releasing the lock.
     #[inline(always)]
     pub fn give_regions(
         &mut self,
@@ -206,7 +206,7 @@ impl BinState {
         Ok(None)
     }
 
-    /// Files a slab anew that has more free regions than its list is for.
+    /// Moves a slab that has more free regions than fit its list.
     #[inline(never)]
     fn refile(&mut self, slab: &'static Slab) -> Option<&'static Slab> {
         self.file(slab);
@@ -222,14 +222,14 @@ impl BinState {
         Some(slab)
     }
 
-    /// Takes out all free regions of a slab with free and used ones: nobody gets one until they are
-    /// put back.
+    /// Hides all free regions of a slab with free and used ones, so that none is handed out until
+    /// [`BinState::show_free`].
     pub fn hide_free(&mut self, slab: &'static Slab, hidden: &mut [u64; WORDS]) {
         self.unlink(slab);
         slab.hide_free(hidden);
     }
 
-    /// Puts them back; as [`BinState::give_regions`].
+    /// Makes them available again; the result is as for [`BinState::give_regions`].
     pub fn show_free(
         &mut self,
         slab: &'static Slab,
@@ -239,8 +239,8 @@ impl BinState {
         Ok(self.refile(slab))
     }
 
-    /// Gives up the spare slab and those that it leads to, if nobody wanted one since the last
-    /// call; with `all`, at any rate.
+    /// Removes and returns the spare slab and its row, if no batch was taken since the last call or
+    /// `all` is set.
     pub fn idle_spare(&mut self, all: bool) -> Option<&'static Slab> {
         let idle = all || self.fills_seen == self.counts.fills;
         self.fills_seen = self.counts.fills;
@@ -252,7 +252,7 @@ impl BinState {
         Some(spare)
     }
 
-    /// Forgets all blocks and slabs, which are discarded.
+    /// Forgets all blocks and slabs, which are being discarded.
     pub fn forget(&mut self, class: Class) {
         self.store.forget(class);
         self.heads = [None; LEVELS];

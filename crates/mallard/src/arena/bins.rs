@@ -1,9 +1,9 @@
-//! The bins of an arena, each made when its class is first wanted there.
+//! The bins of an arena, each made when its class is first used there.
 //!
 //! Most programs use a dozen of the sixty classes. A bin is a record of its own, so that the few
-//! there are lie together with what else their threads touch, instead of each on its place in a
-//! table of four pages. Once made, a bin stays. It is made under the lock of the arenas (`table`),
-//! which a fork holds: its child knows all the bins whose locks there are.
+//! bins lie together with other data their threads touch, instead of spread over a table of four
+//! pages. A bin is never freed. It is made under the lock of the arenas (`table`), which a fork
+//! holds, so that the child knows all bins with locks.
 
 use super::bin::Bin;
 use super::table;
@@ -14,18 +14,17 @@ use crate::sys::atomic::{AtomicPtr, Ordering};
 pub struct Bins([AtomicPtr<Bin>; CACHED_CLASSES + 1]);
 
 impl Bins {
-    /// None yet.
     pub const fn new() -> Bins {
         Bins([const { AtomicPtr::new(core::ptr::null_mut()) }; CACHED_CLASSES + 1])
     }
 
-    /// The bin of a class, if there is one: else nothing of the class was ever taken or given here.
+    /// The bin of a class; `None` if no block of the class was ever taken or returned here.
     #[inline]
     pub fn get(&self, class: Class) -> Option<&Bin> {
         bin_at(&self.0[class.index()])
     }
 
-    /// The same, made if need be; none when memory is out.
+    /// Like [`Bins::get`], but makes the bin if needed; `None` when memory is out.
     #[inline]
     pub fn get_or_make(&self, class: Class) -> Option<&Bin> {
         self.get(class).or_else(|| self.make(class))
@@ -39,15 +38,15 @@ impl Bins {
             return Some(bin);
         }
         let bin: *mut Bin = meta::take(size_of::<Bin>())?.as_ptr().cast();
-        // SAFETY: a record as long as a bin, aligned to a cache line as a bin is, and nobody
-        // else's.
+        // SAFETY: a record as long as a bin, aligned to a cache line as a bin is, and used by
+        // nothing else.
         unsafe { bin.write(Bin::new()) };
         self.0[class.index()].store(bin, Ordering::Release);
-        // SAFETY: initialised, and never given back.
+        // SAFETY: initialised, and never freed.
         unsafe { bin.as_ref() }
     }
 
-    /// All that there are.
+    /// All bins that were made.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Bin> {
         self.0.iter().filter_map(bin_at)
     }
@@ -55,7 +54,7 @@ impl Bins {
 
 #[inline]
 fn bin_at(place: &AtomicPtr<Bin>) -> Option<&Bin> {
-    // SAFETY: null, or a bin that was initialised before it was stored and lives for ever.
+    // SAFETY: null, or a bin that was initialised before it was stored and is never freed.
     unsafe { place.load(Ordering::Acquire).as_ref() }
 }
 
@@ -98,7 +97,7 @@ mod tests {
         thread::scope(|scope| {
             let fork = table::making();
             scope.spawn(|| bins.get_or_make(class));
-            // Long enough for a thread that does not wait.
+            // Long enough for a thread that does not wait to make one.
             thread::sleep(Duration::from_millis(50));
             assert!(bins.get(class).is_none());
             drop(fork);

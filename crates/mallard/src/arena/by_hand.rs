@@ -1,12 +1,12 @@
-//! Arenas that the program makes, empties and destroys.
+//! Arenas that the program makes, resets and destroys.
 //!
 //! Such an arena has a page heap of its own, and its blocks lie nowhere else: not in the pages of
-//! another page heap, and not in the store of another arena. So all of them can be found by walking
-//! over its pages, and be discarded at once, whoever holds them; what thread caches hold of them
-//! its owner has flushed before. The record of a destroyed arena, with its number and its page
-//! heap, serves the next that is made.
+//! another page heap, and not in the store of another arena. So a walk over its pages finds all of
+//! them and can discard them at once, even those still in use; the program must have flushed the
+//! thread caches that hold some. The record of a destroyed arena, with its number and its page
+//! heap, is reused for the next one.
 //!
-//! A program without such arenas pays one load of a flag where a cache gives a batch back.
+//! A program without such arenas pays for one load of a flag when a cache flushes a batch.
 
 use super::slab::Slab;
 use super::table::{self, MOST_AT_ALL};
@@ -25,11 +25,11 @@ pub enum Life {
     /// Threads are spread over it.
     Automatic,
     ByHand,
-    /// It was made by hand, and is being destroyed.
+    /// Made by hand, and being destroyed.
     Closing,
-    /// Its record waits for the next that is made by hand.
+    /// Its record is free for the next arena made by hand.
     Destroyed,
-    /// It is as one made by hand, but serves oversize requests, and cannot be destroyed.
+    /// Like one made by hand, but serves oversize requests, and cannot be destroyed.
     Oversize,
 }
 
@@ -40,31 +40,31 @@ impl Life {
     }
 }
 
-/// A page heap for whose arena there was no memory.
+/// A page heap without an arena, because there was no memory for that.
 static SPARE: AtomicPtr<PageHeap> = AtomicPtr::new(core::ptr::null_mut());
 
-/// How many have been destroyed.
+/// How many arenas have been destroyed.
 static DESTROYED: AtomicUsize = AtomicUsize::new(0);
 
-/// How many have been destroyed.
+/// How many arenas have been destroyed.
 pub fn destroyed() -> usize {
     DESTROYED.load(Ordering::Relaxed)
 }
 
-/// In the child of a fork: who had blocks of an arena in hand is not there, and what it had is
-/// lost.
+/// In the child of a fork: releases the flags of threads that do not exist there. The blocks that
+/// they held are lost.
 pub fn after_fork() {
     table::records().for_each(|arena| arena.in_hand.after_fork());
 }
 
-/// Whether blocks of different arenas may not lie in one store.
+/// Whether there are arenas whose blocks may not lie in other arenas' stores.
 #[inline]
 pub fn are_any() -> bool {
     fallback::are_others()
 }
 
-/// Makes an arena, with these hooks unless there are none. None when memory is out or there are as
-/// many as there can be.
+/// Makes an arena, with these hooks if not null. `None` when memory is out or the maximum number of
+/// arenas exists.
 ///
 /// # Safety
 /// As for [`Arena::set_hooks`].
@@ -75,7 +75,7 @@ pub unsafe fn create(hooks: *mut ExtentHooks) -> Option<&'static Arena> {
     Some(arena)
 }
 
-/// The arena of oversize requests, made unless there is one. None as for [`create`].
+/// Returns the arena of oversize requests, made if needed. `None` as for [`create`].
 pub(super) fn create_oversize() -> Option<&'static Arena> {
     create_for(Life::Oversize)
 }
@@ -103,7 +103,7 @@ fn create_for(life: Life) -> Option<&'static Arena> {
         table::automatic()
     };
     let index = (first..MOST_AT_ALL).find(|&i| table::record(i).is_none())?;
-    // SAFETY: null, or a page heap, which lives for ever.
+    // SAFETY: null, or a page heap, which is never freed.
     let spare = unsafe { SPARE.load(Ordering::Relaxed).as_ref() };
     let heap = spare.or_else(|| heap::make_apart(&heaps))?;
     let made = table::make_under(&arenas, index, heap, life);
@@ -117,8 +117,8 @@ fn create_for(life: Life) -> Option<&'static Arena> {
     made
 }
 
-/// Frees those of the blocks that are of [`fallback`], and tells which are left. A thread's cache
-/// has such a block when it was freed by its size.
+/// Frees the blocks that belong to [`fallback`], and returns the others. A thread's cache gets such
+/// a block when it is freed with its size.
 #[cold]
 #[inline(never)]
 pub(super) fn part_with_fallback(blocks: &mut [usize]) -> &mut [usize] {
@@ -144,7 +144,7 @@ impl Arena {
         self.life.store(life as u8, Ordering::Release);
     }
 
-    /// Whether the program made it; no thread is in it then that was not told to be.
+    /// Whether the program made it; then only threads that were told to are in it.
     pub fn is_by_hand(&self) -> bool {
         self.life() != Life::Automatic
     }
@@ -155,7 +155,7 @@ impl Arena {
         self.heap().totals().used
     }
 
-    /// The same, and pages whose addresses can be used.
+    /// The same, and pages with usable addresses.
     #[cfg(test)]
     pub fn held(&self) -> (usize, usize) {
         let totals = self.heap().totals();
@@ -167,15 +167,15 @@ impl Arena {
         self.heap().totals().dirty
     }
 
-    /// Whether a block of the arena with this number may lie in the store of this one.
+    /// Whether a block of the arena `owner` may lie in this arena's store.
     fn may_store(&self, owner: u16) -> bool {
         owner == self.index
             || !self.is_by_hand()
                 && table::record(owner as usize).is_some_and(|owner| !owner.is_by_hand())
     }
 
-    /// Gives those of the blocks that may not lie in a store of this arena back to their owners,
-    /// and tells which are left.
+    /// Frees the blocks that may not lie in this arena's store into their owners' slabs or page
+    /// heap; returns the others.
     #[cold]
     pub(super) fn part_with_strangers<'a>(
         &self,
@@ -197,8 +197,8 @@ impl Arena {
         ours
     }
 
-    /// Discards all blocks of an arena made by hand; its pages are free then. Nobody may use a
-    /// block of it any more, allocate from it meanwhile, or have one in a cache.
+    /// Discards all blocks of an arena made by hand, and frees its pages. None of its blocks may
+    /// still be in use or in a cache, and no thread may allocate from it meanwhile.
     pub fn reset(&self) {
         debug_assert!(self.is_by_hand());
         let _in_hand = self.in_hand.raise(true);
@@ -211,10 +211,9 @@ impl Arena {
         let mut row = Row::default();
         heap.each_page(|region, at| {
             let pages = match region.record_of(at) {
-                // Free, on its way to the system, or inside a block that is.
+                // Free, on its way to the system, or inside such a block.
                 PageRecord::None => return PAGE,
-                // SAFETY: the page map says that the slab is there, and no bin knows of it any
-                // more.
+                // SAFETY: the page map says that the slab is there, and no bin knows it any more.
                 PageRecord::Slab(record) => unsafe { Slab::discard(record) },
                 PageRecord::Large { line, .. } => large::forget(at + line * LINE).1,
             };
@@ -224,9 +223,9 @@ impl Arena {
         row.free();
     }
 
-    /// Ends the arena, unless a thread is in it or another ends it: the page heap gives up all that
-    /// it holds, and the number is free for the next. Tells whether it did. All that holds for
-    /// [`Arena::reset`] does. `last` is called before the number can be another's.
+    /// Destroys the arena, unless threads are in it or another thread destroys it: the page heap
+    /// releases all its memory, and the number is free for reuse. Returns whether it did. The
+    /// conditions of [`Arena::reset`] apply. `last` is called before the number can be reused.
     pub fn destroy_then(&self, last: impl FnOnce(&Arena)) -> bool {
         {
             let _arenas = table::making();
@@ -260,7 +259,7 @@ pub fn enter(index: usize) -> Option<&'static Arena> {
     })
 }
 
-/// Neighbouring pages of a region that are to be freed together.
+/// Neighbouring pages of a region, collected to be freed together.
 #[derive(Default)]
 struct Row {
     region: usize,
@@ -271,7 +270,7 @@ struct Row {
 impl Row {
     fn add(&mut self, region: &'static Region, addr: usize, pages: usize) {
         let region = core::ptr::from_ref(region).addr();
-        // Regions may touch, and still are none.
+        // Pages of different regions may touch, but must be freed separately.
         if self.addr + self.pages * PAGE != addr || self.region != region {
             self.free();
             (self.region, self.addr) = (region, addr);

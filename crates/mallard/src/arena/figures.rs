@@ -1,8 +1,8 @@
-//! What an arena tells the statistics.
+//! What an arena reports to the statistics.
 //!
 //! Bins are read one by one, each under its lock; large blocks' counts are atomics. While other
-//! threads run, figures of several bins are of slightly different moments; those of one bin belong
-//! together.
+//! threads run, the figures of one bin are consistent, but those of different bins are from
+//! slightly different moments.
 
 use super::bin::Bin;
 use super::{Arena, BinCounts, large};
@@ -13,7 +13,7 @@ use crate::sys::atomic::Ordering;
 use crate::sys::meter::Reading;
 use crate::sys::time;
 
-/// What a bin has and has done.
+/// The state and history of a bin.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct BinFigures {
     pub counts: BinCounts,
@@ -21,13 +21,13 @@ pub struct BinFigures {
     pub with_room: u32,
     /// Bytes of records: of the slabs, and of the transfer store.
     pub metadata: usize,
-    /// Those of slabs alone.
+    /// The slabs' part of that.
     pub slab_records: usize,
     pub lock: Reading,
 }
 
 impl Arena {
-    /// What the bin of a class has; calls `stored` for every block in its store.
+    /// Returns the figures of a class's bin; calls `stored` for every block in its store.
     pub fn bin_figures(&self, class: Class, stored: impl FnMut(usize)) -> BinFigures {
         let Some(bin) = self.bin(class) else {
             return BinFigures::default();
@@ -50,8 +50,8 @@ impl Arena {
         }
     }
 
-    /// Calls `f` with the blocks in a store, some at a time: threads that want the lock do not wait
-    /// for all of it.
+    /// Calls `f` with the blocks in a store, some at a time, so that threads do not wait long for
+    /// the lock.
     fn each_stored(bin: &Bin, mut f: impl FnMut(usize)) {
         let (mut seen, mut some) = (0, [0; 64]);
         loop {
@@ -70,25 +70,25 @@ impl Arena {
         }
     }
 
-    /// How many blocks of a class above the slabs' were made and freed.
+    /// How many blocks of a class above the slab classes were made and freed.
     pub fn large_counts(&self, class: Class) -> (u64, u64) {
         let count = &self.large.classes[class.large_index()];
-        // Freed first: what is seen freed is then seen made.
+        // Freed first, so that freed never exceeds made.
         let freed = count.freed.load(Ordering::Acquire);
         (count.made.load(Ordering::Relaxed), freed)
     }
 
-    /// Begins to count anew what the locks of the bins have seen.
+    /// Resets the readings of the bins' locks.
     pub fn clear_readings(&self) {
         self.locks().for_each(|lock| lock.clear_reading());
     }
 
-    /// Pages by which large blocks are shorter than their classes, all of them together.
+    /// Sum of the pages by which large blocks are shorter than their classes.
     pub fn large_short(&self) -> usize {
         self.large.short.load(Ordering::Relaxed)
     }
 
-    /// Begins to count anew, for another arena with the number of one that was destroyed.
+    /// Resets the counts, for a new arena with the number of one that was destroyed.
     pub(super) fn count_anew(&self) {
         self.born_ns.store(time::now_ns(), Ordering::Relaxed);
         for count in &self.large.classes {
@@ -101,12 +101,12 @@ impl Arena {
         self.clear_readings();
     }
 
-    /// Pages that large blocks have beyond their length, all of them together.
+    /// Sum of the pages that large blocks have beyond their length.
     pub fn large_spread(&self) -> usize {
         self.large.spread.load(Ordering::Relaxed)
     }
 
-    /// Threads that are in it.
+    /// The number of threads in the arena.
     pub fn threads(&self) -> u32 {
         self.threads.load(Ordering::Relaxed)
     }
@@ -123,8 +123,8 @@ impl Arena {
     }
 }
 
-/// The arena whose slab or large block the page map says `p` is in, for a `p` that may have been
-/// anything: nothing behind it is touched.
+/// The arena that owns the slab or large block at `p`, from the page map. `p` may be any address:
+/// it is never dereferenced.
 pub fn owner_of(p: usize, class: Class) -> Option<u16> {
     match Region::find(p)?.record_of(p) {
         // SAFETY: the page map holds addresses of slab records only.

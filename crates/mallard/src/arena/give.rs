@@ -1,8 +1,8 @@
-//! Blocks on their way back to where they came from, past all stores.
+//! Returns blocks to their slabs and the page heap, past all stores.
 //!
 //! Regions go to the bins of the arenas that own their slabs (`bin`, `slab`), many under one lock;
-//! blocks of whole pages to the page heap (`large`). Whose a region is the page map alone says:
-//! nothing is read of a block.
+//! blocks of whole pages go to the page heap (`large`). The page map alone tells the owner of a
+//! region; the block itself is never read.
 
 use super::slab::Slab;
 use super::{large, older, record};
@@ -11,8 +11,7 @@ use crate::die;
 use core::mem::MaybeUninit;
 use core::ptr;
 
-/// Gives blocks back to where they came from: regions to their slabs, with one lock for each arena
-/// that owns some, runs to the page heap.
+/// Frees blocks: regions into their slabs, with one lock per owning arena, runs into the page heap.
 #[inline(never)]
 pub(super) fn give_back(class: Class, blocks: &mut [usize]) {
     if !class.is_slab() {
@@ -28,35 +27,33 @@ pub(super) fn give_back(class: Class, blocks: &mut [usize]) {
         let (done, retired) = give_back_group(class, &rest[..rest.len().min(GROUP)]);
         rest = &rest[done..];
         if let Some(slab) = retired {
-            // SAFETY: empty, in no list of a bin, and out of its bin, as those that it leads to;
-            // every block of them was in this group or given before, so nobody refers to them.
+            // SAFETY: empty, in no list of a bin, and out of their bins, as are the slabs linked to
+            // it; every block of them was in this group or returned before, so nothing refers to
+            // them.
             unsafe { slab.unmake_row() };
         }
     }
 }
 
 /// Blocks handled together: all their slab records are looked up first, so that the processor has
-/// many of these loads under way at once. What is noted of them is on the stack of the program's
-/// thread.
+/// many of these loads in flight. Limited, because the notes are on the stack of a program thread.
 const GROUP: usize = 128;
 
-/// A group's blocks, parted into stretches: neighbours that are regions of one slab. Blocks that
-/// are freed together often lie together. It is kept short, because it is on the stack of the
-/// program's thread.
+/// A group's blocks, split into stretches: neighbours that are regions of one slab, because blocks
+/// freed together often lie together. Compact, because it is on the stack of a program thread.
 struct Stretches {
-    /// The record of the first one's slab, and how far behind it those of all are: a group ends
-    /// before one that is too far.
+    /// The address of the first stretch's slab record, and the distance from it to each stretch's
+    /// record, in lines; a group ends before one that is too far.
     first: usize,
     slabs: [MaybeUninit<i32>; GROUP],
-    /// Where in the group each begins, and how many blocks it has.
+    /// The start and length of each stretch in the group.
     parts: [MaybeUninit<(u8, u8)>; GROUP],
 }
 
 const _: () = assert!(GROUP <= u8::MAX as usize);
 
 impl Stretches {
-    /// What the arrays hold at first does not matter, and to write it all would cost more than to
-    /// look up a few blocks.
+    /// The arrays start uninitialised: writing them would cost more than looking up a few blocks.
     #[inline(always)]
     fn room() -> Stretches {
         Stretches {
@@ -66,15 +63,15 @@ impl Stretches {
         }
     }
 
-    /// How far a slab's record is behind the first one's, if that is not too far.
+    /// The distance from the first slab's record to this one's, if it fits.
     #[inline(always)]
     fn distance(&self, slab: &Slab) -> Option<i32> {
         let bytes = ptr::from_ref(slab).addr().wrapping_sub(self.first) as isize;
         i32::try_from(bytes / LINE as isize).ok()
     }
 
-    /// Parts blocks of a class, a group at most and one at least; tells into how many stretches,
-    /// and how many blocks they have.
+    /// Splits blocks of a class, at most a group; returns the number of stretches and how many
+    /// blocks they have.
     #[inline(always)]
     fn part(&mut self, class: Class, blocks: &[usize]) -> (usize, usize) {
         let [first, rest @ ..] = blocks else {
@@ -100,7 +97,7 @@ impl Stretches {
                 continue;
             }
             rest = later;
-            // Where two are on a page, more of them may be.
+            // After two on one page, there are probably more.
             while let [a, b, c, d, later @ ..] = rest
                 && (a ^ page) | (b ^ page) | (c ^ page) | (d ^ page) < PAGE
             {
@@ -117,13 +114,13 @@ impl Stretches {
         self.parts[n].write((begun as u8, (end - begun) as u8));
     }
 
-    /// One of those that were put.
+    /// One of the stretches.
     ///
     /// # Safety
-    /// There are so many, and one more.
+    /// `n` is less than their number.
     #[inline(always)]
     unsafe fn get<'a>(&self, n: usize, blocks: &'a [usize]) -> (&'static Slab, &'a [usize]) {
-        // SAFETY: the caller's promise; a part is one of the group's.
+        // SAFETY: the caller's promise; a part lies within the group.
         unsafe {
             let (begun, len) = self.parts.get_unchecked(n).assume_init();
             let part = begun as usize..begun as usize + len as usize;
@@ -131,10 +128,10 @@ impl Stretches {
         }
     }
 
-    /// The slab of one of those that were put.
+    /// The slab of one of the stretches.
     ///
     /// # Safety
-    /// There are so many, and one more.
+    /// `n` is less than their number.
     #[inline(always)]
     unsafe fn slab(&self, n: usize) -> &'static Slab {
         // SAFETY: the caller's promise.
@@ -143,8 +140,8 @@ impl Stretches {
     }
 }
 
-/// Gives back a group or the first blocks of it; tells how many, and of the slabs that are to be
-/// unmade, once what this took of the stack is free again.
+/// Frees a group of blocks, or its first ones, into their slabs. Returns how many, and the slabs to
+/// unmake, which the caller does when this function's stack frame is gone.
 #[inline(never)]
 fn give_back_group(class: Class, blocks: &[usize]) -> (usize, Option<&'static Slab>) {
     let mut stretches = Stretches::room();
@@ -156,8 +153,8 @@ fn give_back_group(class: Class, blocks: &[usize]) -> (usize, Option<&'static Sl
     (done, retired)
 }
 
-/// Gives back those of the first stretches that are of the first one's arena, under one lock; moves
-/// the others to the front and tells how many they are. Slabs that are to be unmade join a list.
+/// Frees the stretches of the first one's arena into their slabs, under one lock. Moves the others
+/// to the front and returns their number. Adds slabs to be unmade to `retired`.
 #[inline(never)]
 fn give_back_to_owner(
     class: Class,
@@ -166,7 +163,7 @@ fn give_back_to_owner(
     count: usize,
     retired: &mut Option<&'static Slab>,
 ) -> usize {
-    // SAFETY: so many were put, one at least.
+    // SAFETY: `count` stretches were put, at least one.
     let get = |n| unsafe { stretches.get(n, blocks) };
     let owner = get(0).0.arena();
     let Some(bin) = record(owner as usize).and_then(|arena| arena.bin(class)) else {
@@ -190,19 +187,19 @@ fn give_back_to_owner(
         }
     }
     if others > 0 {
-        // Under the lock still: once it is free, somebody may unmake a slab that was given back to.
+        // Still under the lock: after it, another thread may unmake a slab that got regions back.
         keep_others(owner, stretches, count);
     }
     others
 }
 
-/// Moves those of so many stretches that are not of an arena to the front.
+/// Moves the stretches that belong to other arenas to the front.
 #[cold]
 #[inline(never)]
 fn keep_others(owner: u16, stretches: &mut Stretches, count: usize) {
     let mut n = 0;
     for i in 0..count {
-        // SAFETY: so many were put.
+        // SAFETY: `count` stretches were put.
         let slab = unsafe { stretches.slab(i) };
         if slab.arena() != owner {
             stretches.slabs[n] = stretches.slabs[i];

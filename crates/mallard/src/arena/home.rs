@@ -1,11 +1,11 @@
-//! Which arena's store takes a batch of blocks that a cache gives back.
+//! Which arena's store takes a batch of blocks that a cache flushes.
 //!
-//! A thread that frees what another allocates is the end of a pipe: in the store of its own arena
-//! nobody asks for these blocks, it overflows, and they go back to their slabs one by one. Where
-//! there are several arenas, a batch of another's blocks goes to that one's store instead, in which
-//! their thread finds them, as it would if both shared an arena. The first and the last block stand
-//! for the batch: a stack is mostly full of one pipe's blocks, and in which store a block lies is
-//! never wrong, only of less use.
+//! A thread that frees what another allocates is the end of a pipe: no thread needs these blocks
+//! from the store of its own arena, which overflows and returns them to their slabs one by one.
+//! With several arenas, a batch of another arena's blocks goes to that arena's store instead, where
+//! the allocating thread finds them, as if both shared an arena. The first and the last block
+//! decide for the batch: a stack mostly holds one pipe's blocks, and a block in any store is never
+//! wrong, only less useful.
 
 use super::table::{existing, several};
 use super::{Arena, Slab};
@@ -13,7 +13,7 @@ use crate::class::Class;
 use crate::sys::atomic::Ordering;
 
 impl Arena {
-    /// The arena in whose store blocks had better lie that are given back here.
+    /// The arena whose store should take blocks flushed here.
     #[inline]
     pub(super) fn home_of(&self, class: Class, blocks: &[usize]) -> &Arena {
         match class.is_slab() && several() {
@@ -32,8 +32,8 @@ impl Arena {
         if owner == self.index || owner != Slab::of(*last, class).arena() {
             return self;
         }
-        // An arena made by hand takes its own blocks alone, and what it has may be discarded. And
-        // in one that all threads have left nobody asks.
+        // An arena made by hand only takes its own blocks, and its blocks may be discarded. And in
+        // an arena without threads, nothing would use them.
         let asks = |a: &&Arena| {
             !a.is_by_hand() && !self.is_by_hand() && a.threads.load(Ordering::Relaxed) > 0
         };
@@ -68,7 +68,7 @@ mod tests {
         theirs.enter();
         ours.flush(class, &mut blocks[..8].to_owned());
         assert_eq!(stored(), (8, 0));
-        // Of two arenas, or its own: it keeps them.
+        // Blocks of two arenas, or its own, stay here.
         ours.flush(class, &mut mixed);
         assert_eq!(stored(), (8, 16));
         // All threads have left the other arena.

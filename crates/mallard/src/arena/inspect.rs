@@ -1,5 +1,4 @@
-//! What is beside a block: of its slab and of its bin, for a program that moves blocks out of
-//! sparse slabs.
+//! Details about a block's slab and bin, for programs that move blocks out of sparse slabs.
 
 use super::Slab;
 use super::table;
@@ -7,23 +6,23 @@ use crate::class::PAGE;
 use crate::space::Region;
 use crate::space::region::PageRecord;
 
-/// What an address lies in: a slab, with what its bin has, or a large block that begins there.
+/// What an address lies in: a slab with its bin's figures, or the start of a large block.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Around {
-    /// The slab that the next block of this class and arena comes from; 0 where all are full, and
-    /// of large blocks.
+    /// Address of the slab that the next block of this class and arena comes from; 0 if all are
+    /// full, and for large blocks.
     pub next_slab: usize,
-    /// Regions that are free, and regions. Those of blocks in caches and stores are not free.
+    /// Free regions, and all regions. Blocks in caches and stores do not count as free.
     pub free: usize,
     pub regions: usize,
     /// Bytes of the slab or the block.
     pub bytes: usize,
-    /// Regions of all slabs of the bin.
+    /// Sums over all slabs of the bin.
     pub bin_free: usize,
     pub bin_regions: usize,
 }
 
-/// What `p` lies in, which may be any address: zeros where it is no memory of blocks.
+/// Describes what `p`, which may be any address, lies in; all zeros if not in memory of blocks.
 #[inline(never)]
 pub fn around(p: usize) -> Around {
     let record = || Region::find(p).map_or(PageRecord::None, |region| region.record_of(p));
@@ -42,7 +41,7 @@ pub fn around(p: usize) -> Around {
                 return Around::default();
             };
             if record() != PageRecord::Slab(at) {
-                // It went back meanwhile: the block was not the caller's.
+                // The slab was unmade meanwhile: the caller did not own the block.
                 return Around::default();
             }
             let regions = class.shape().regions as usize;

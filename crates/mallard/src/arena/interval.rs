@@ -1,25 +1,25 @@
-//! Bytes handed out, for a report every so many of them (the option `stats_interval`).
+//! Counts allocated bytes for periodic reports (the option `stats_interval`).
 //!
-//! They are counted where caches fill up and where a block comes past the caches, in whole batches;
-//! what a cache hands out again without coming back is not. Who finds a report due makes it once it
-//! holds no lock (`api::interval`). Where the option is off this is a load and a comparison for a
+//! Bytes are counted, in whole batches, where caches fill up and where a block bypasses the caches;
+//! what a cache reuses by itself is not counted. The thread that finds a report due makes it once
+//! it holds no lock (`api::interval`). With the option off, this costs a load and a comparison per
 //! batch.
 
 use crate::sys::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A report every so many bytes; 0 for none.
+/// Bytes between reports; 0 for none.
 static EVERY: AtomicU64 = AtomicU64::new(0);
 static HANDED_OUT: AtomicU64 = AtomicU64::new(0);
 static DUE: AtomicBool = AtomicBool::new(false);
 
 /// Sets the option, before the first block: negative for no reports.
 pub fn configure(every: i64) {
-    // As in jemalloc, 0 is for every time that there is something to count.
+    // As in jemalloc, 0 means a report whenever there is something to count.
     let every = u64::try_from(every).map_or(0, |every| every.max(1));
     EVERY.store(every, Ordering::Relaxed);
 }
 
-/// Counts bytes.
+/// Counts `bytes` allocated bytes.
 #[inline(always)]
 pub fn count(bytes: usize) {
     let every = EVERY.load(Ordering::Relaxed);
@@ -42,7 +42,7 @@ pub fn is_due() -> bool {
     DUE.load(Ordering::Relaxed)
 }
 
-/// Tells one caller that a report is due, and that it is the one to make it.
+/// Returns true to one caller when a report is due: that caller must make it.
 pub fn claim() -> bool {
     DUE.swap(false, Ordering::Relaxed)
 }

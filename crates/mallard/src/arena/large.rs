@@ -1,13 +1,13 @@
 //! Blocks of whole pages, straight from the page heap.
 //!
-//! The page map's record of the first page describes the block; there is no other. Such a block is
-//! as long as its class says, so that all blocks of a class are alike and can be kept in caches up
-//! to [`CACHED_MAX`]. Beyond, an option has them end with the last page that is needed. Blocks of a
-//! chunk or more are moved by remapping their pages.
+//! The page map's record of the first page is the only description of such a block. Its length is
+//! that of its class, so that all blocks of a class are alike and caches can keep them, up to
+//! [`CACHED_MAX`]. Beyond that size, an option makes blocks end with the last page needed. Blocks
+//! of a chunk or more are moved by remapping their pages.
 //!
-//! Blocks of up to [`MEDIUM_MAX`] bytes begin some lines into a page if they need not begin with
-//! one, each some others ([`spread`]), and have a page more: else what programs keep at the
-//! beginning of their buffers were all in one set of the processor's first cache.
+//! Blocks of up to [`MEDIUM_MAX`] bytes that need no page alignment begin some lines into a page, a
+//! different number each ([`spread`]), and have an extra page. Otherwise, the data that programs
+//! keep at the start of their buffers would all fall into one set of the first-level cache.
 
 use super::{Arena, oversize};
 use crate::class::{CACHED_MAX, Class, LARGE_CLASSES, LINE, MEDIUM_MAX, PAGE, SLAB_MAX};
@@ -32,26 +32,24 @@ pub fn bytes() -> usize {
     PAGES.0.load(Ordering::Relaxed) * PAGE
 }
 
-/// Whether blocks that caches do not hold end with the last page that is needed, not with their
-/// class: an option.
+/// Option: blocks that caches do not hold end with the last page needed, not with their class.
 static WHOLE_PAGES: AtomicBool = AtomicBool::new(false);
 
-/// Whether blocks begin at various lines of their pages: an option.
+/// Option: blocks begin at various lines of their pages.
 static SPREAD: AtomicBool = AtomicBool::new(true);
 
-/// Sets whether blocks that caches do not hold are as long as whole pages, or as their class; and
-/// whether those that threads keep begin at various lines of their pages.
+/// Sets whether blocks that caches do not hold are as long as the pages needed or as their class,
+/// and whether blocks that threads keep begin at various lines of their pages.
 pub fn configure(whole_pages: bool, spread: bool) {
     WHOLE_PAGES.store(whole_pages, Ordering::Relaxed);
     settle!(SPREAD, spread);
 }
 
-/// Lines that blocks begin at: a prime number, so that runs of any length have different ones one
-/// behind the other, and less than a page has.
+/// The number of lines that blocks begin at. It is less than the lines of a page, and prime, so
+/// that adjacent runs of equal length begin at different ones.
 const LINES: usize = 61;
 
-/// The line of its first page that the block in the run at this address begins with: not the page's
-/// first.
+/// The line in the first page of this run at which its block begins; never the page's first.
 fn spread(run: usize) -> usize {
     1 + run / PAGE % LINES
 }
@@ -60,12 +58,12 @@ fn spread(run: usize) -> usize {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pages {
     len: usize,
-    /// Those of them that were asked for.
+    /// The pages of them that were asked for.
     wanted: usize,
 }
 
 impl Pages {
-    /// Of a block for `size` bytes, at most [`crate::class::MAX`].
+    /// The length for `size` bytes, at most [`crate::class::MAX`].
     pub fn of(size: usize) -> Pages {
         let wanted = size.div_ceil(PAGE);
         let len = if size > CACHED_MAX && WHOLE_PAGES.load(Ordering::Relaxed) {
@@ -76,7 +74,7 @@ impl Pages {
         Pages { len, wanted }
     }
 
-    /// The same, of which no more than so many bytes are known to be of use.
+    /// The same length, of which at most `bytes` bytes are known to be used.
     pub fn wanting(self, bytes: usize) -> Pages {
         let wanted = self.wanted.min(bytes.div_ceil(PAGE));
         Pages { wanted, ..self }
@@ -94,7 +92,7 @@ impl From<Class> for Pages {
     }
 }
 
-/// How many blocks of a class an arena has made and freed, those in caches and stores included.
+/// How many blocks of a class an arena has made and freed, including those in caches and stores.
 #[derive(Default)]
 pub struct Count {
     pub made: AtomicU64,
@@ -104,9 +102,9 @@ pub struct Count {
 /// An arena's counts of all large classes.
 pub struct Counts {
     pub classes: [Count; LARGE_CLASSES],
-    /// Pages by which blocks are shorter than their classes, all of them together.
+    /// Sum of the pages by which blocks are shorter than their classes.
     pub short: AtomicUsize,
-    /// Pages that blocks have for not beginning with one, all of them together.
+    /// Sum of the extra pages of blocks that begin inside a page.
     pub spread: AtomicUsize,
 }
 
@@ -115,7 +113,7 @@ impl Counts {
         &self.classes[Class::of(pages * PAGE).large_index()]
     }
 
-    /// Keeps the sum when blocks of the one length become blocks of the other.
+    /// Updates `short` when a block changes its length; 0 pages for no block.
     fn adjust(&self, old: usize, new: usize) {
         let short = |pages: usize| match pages {
             0 => 0,
@@ -128,7 +126,7 @@ impl Counts {
     }
 }
 
-/// Counts that a block of so many pages was made, with so many more in its run.
+/// Counts a block of `pages` pages that was made, with `spread` extra pages in its run.
 fn count_made(arena: u16, pages: usize, spread: usize) {
     if let Some(counts) = super::large_counts(arena) {
         counts.of(pages).made.fetch_add(1, Ordering::Relaxed);
@@ -141,7 +139,7 @@ fn count_made(arena: u16, pages: usize, spread: usize) {
     }
 }
 
-/// Counts that a block of so many pages was freed, with so many more in its run.
+/// Counts a block of `pages` pages that was freed, with `spread` extra pages in its run.
 fn count_freed(arena: u16, pages: usize, spread: usize) {
     if let Some(counts) = super::large_counts(arena) {
         counts.of(pages).freed.fetch_add(1, Ordering::Relaxed);
@@ -154,13 +152,13 @@ fn count_freed(arena: u16, pages: usize, spread: usize) {
     }
 }
 
-/// A block of so many pages at a multiple of `align` bytes, where that is more than [`LINE`], of
-/// fresh memory where there is none that fits.
+/// Makes a block of this length at a multiple of `align` bytes, if that is more than [`LINE`].
+/// Prefers free memory that fits, else takes fresh memory.
 pub fn alloc(pages: impl Into<Pages>, align: usize, arena: u16) -> Option<Run> {
     alloc_fit(pages.into(), align, arena, true)
 }
 
-/// The same; if it is not to be `zeroed`, of memory that was freed elsewhere.
+/// Like [`alloc`]; if not `zeroed`, prefers memory that was freed elsewhere.
 pub fn alloc_fit(pages: Pages, align: usize, arena: u16, zeroed: bool) -> Option<Run> {
     let Pages { len: pages, wanted } = pages;
     let home = home_of(arena)?;
@@ -177,15 +175,16 @@ pub fn alloc_fit(pages: Pages, align: usize, arena: u16, zeroed: bool) -> Option
     Some(run)
 }
 
-/// The arena with this number. A block that no arena counts would be counted when it is freed: the
-/// first large block of a program may come before any thread has a cache, and so before its arena.
+/// Returns the arena with this number, and makes it if needed: a program's first large block may
+/// come before any thread has a cache, and so before its arena. A block that its arena did not
+/// count would still be counted when freed.
 #[inline(always)]
 fn home_of(arena: u16) -> Option<&'static Arena> {
     let index = arena as usize;
     super::record(index).or_else(|| super::table::numbered(index))
 }
 
-/// Describes and counts a block of so many pages that was made, with so many more in its run.
+/// Describes and counts a new block of `pages` pages, with `spread` extra pages in its run.
 #[inline(always)]
 fn enter(home: &Arena, p: usize, pages: usize, spread: usize, arena: u16, zeroed: bool) {
     describe(p, pages, arena);
@@ -218,19 +217,19 @@ fn describe(p: usize, pages: usize, arena: u16) {
     }
 }
 
-/// The pages of the large block at `p` and its arena; ends the process when there is none.
+/// The pages and the arena of the large block at `p`; ends the process if there is none.
 pub fn pages_of(p: usize) -> (usize, u16) {
     let (_, pages, arena) = find(p, "use");
     (pages, arena)
 }
 
-/// As [`pages_of`], for a block that is to be freed.
+/// Like [`pages_of`], for a block about to be freed.
 pub fn check_free(p: usize) {
     find(p, "free");
 }
 
-/// The large block at `p`: its region, its pages and its arena; ends the process when there is
-/// none, and says what it was looked for.
+/// The large block at `p`: its region, its pages and its arena. Ends the process if there is none,
+/// with a message that names the `purpose`.
 fn find(p: usize, purpose: &str) -> (&'static Region, usize, u16) {
     if let Some(region) = Region::find(p)
         && let PageRecord::Large { pages, arena, line } = region.record_of(p)
@@ -246,14 +245,14 @@ fn find(p: usize, purpose: &str) -> (&'static Region, usize, u16) {
     die!("{purpose} of {p:#x}, which is not an allocated block")
 }
 
-/// The run of pages that a block of so many at `p` has: one that begins inside a page has one more.
+/// The run of a block of `pages` pages at `p`: a block that begins inside a page has one page more.
 fn run_of(p: usize, pages: usize) -> (usize, usize) {
     let into = p % PAGE;
     (p - into, pages + (into > 0) as usize)
 }
 
-/// Takes the block out of the page map; what is left to do is to free its run: where that is and
-/// how many pages it has.
+/// Removes the block from the page map. Returns the address and pages of its run, which the caller
+/// must free.
 pub fn forget(p: usize) -> (usize, usize) {
     let (region, pages, arena) = find(p, "free");
     region.describe(p, 1, Class::NONE, PageRecord::None);
@@ -263,7 +262,7 @@ pub fn forget(p: usize) -> (usize, usize) {
     (run, len)
 }
 
-/// Frees the block; tells how many bytes it had.
+/// Frees the block; returns its bytes.
 pub fn free(p: usize) -> usize {
     let (run, pages) = forget(p);
     match oversize::goes_at_once() {
@@ -279,8 +278,8 @@ pub fn free_many(blocks: &[usize]) {
     HEAP.free_many(blocks.iter().map(|&p| forget(p)));
 }
 
-/// Changes the block's length without moving it; tells whether it did. A longer block's new part
-/// is whatever was there: pass `zero` to have it cleared.
+/// Changes the block's length without moving it; returns whether it could. The new part of a longer
+/// block has arbitrary contents unless `zero` is set.
 pub fn resize_in_place(p: usize, pages: impl Into<Pages>, zero: bool, reach: Reach) -> bool {
     let (old, arena) = pages_of(p);
     let Pages { len: new, .. } = pages.into();
@@ -289,9 +288,10 @@ pub fn resize_in_place(p: usize, pages: impl Into<Pages>, zero: bool, reach: Rea
         let Some(zeroed) = HEAP.grow_in_place(run, len, len + new - old, reach) else {
             return false;
         };
-        // Behind a block that ends inside a page is whatever was there.
+        // A block that begins inside a page also ends inside one, and the rest of that page is not
+        // zero.
         if zero && !(zeroed && run == p) {
-            // SAFETY: the added pages are the block's now.
+            // SAFETY: the added pages belong to the block now.
             unsafe { core::ptr::write_bytes((p + old * PAGE) as *mut u8, 0, (new - old) * PAGE) };
         }
     }
@@ -305,12 +305,12 @@ pub fn resize_in_place(p: usize, pages: impl Into<Pages>, zero: bool, reach: Rea
     true
 }
 
-/// Moves the block's contents to a new block of so many pages by remapping, frees the old one and
-/// gives the new one's address. None when the block is small enough to copy, when memory is out or
-/// when the system cannot remap: the old block is then as it was.
+/// Moves the block's contents to a new block of this length by remapping, frees the old one and
+/// returns the new address. `None` when the block is small enough to copy, when memory is out or
+/// when the system cannot remap: the old block is then unchanged.
 ///
-/// The whole chunks of the block move in one call where they are one mapping, else a chunk at a
-/// time. What is left is copied. With `zero`, what the block grows by is cleared.
+/// The whole chunks of the block move in one call if they are one mapping, else one by one. The
+/// rest is copied. With `zero`, the added part is cleared.
 #[inline(always)]
 pub fn relocate(p: usize, pages: impl Into<Pages>, zero: bool) -> Option<usize> {
     let pages = pages.into();
@@ -320,7 +320,7 @@ pub fn relocate(p: usize, pages: impl Into<Pages>, zero: bool) -> Option<usize> 
     relocate_long(p, pages, zero)
 }
 
-// Apart: few programs have such blocks.
+// Kept apart: few programs have such blocks.
 #[cold]
 #[inline(never)]
 fn relocate_long(p: usize, pages: Pages, zero: bool) -> Option<usize> {
@@ -328,7 +328,7 @@ fn relocate_long(p: usize, pages: Pages, zero: bool) -> Option<usize> {
     let bytes = old * PAGE;
     let is_lent = |p| Region::find(p).is_some_and(Region::is_lent);
     if is_lent(p) {
-        // What hooks lent is theirs to map.
+        // Memory that hooks lent is theirs to map.
         return None;
     }
     if bytes < CHUNK || pages.len <= old {
@@ -336,7 +336,7 @@ fn relocate_long(p: usize, pages: Pages, zero: bool) -> Option<usize> {
     }
     let arena = oversize::arena_for(pages, arena);
     let home = home_of(arena)?;
-    // Whole chunks, because a mapping's border would stand inside one.
+    // Whole chunks, because otherwise a mapping would end inside one.
     let wide = round_up(pages.bytes(), CHUNK);
     let run = home.heap().alloc_for(wide / PAGE, wide / PAGE, CHUNK)?;
     if is_lent(run.addr) {
@@ -345,7 +345,8 @@ fn relocate_long(p: usize, pages: Pages, zero: bool) -> Option<usize> {
     }
     let (moved, how) = HEAP.move_block(p, bytes / CHUNK * CHUNK, run.addr, wide);
     if moved == 0 || how == Moved::Lost {
-        // Where the new block has a hole that may be somebody else's, nobody may get it.
+        // If the new block has a hole, another part of the program may have mapped it: do not reuse
+        // it.
         if how != Moved::Lost {
             HEAP.free(run.addr, wide / PAGE);
         } else if moved > 0 {
@@ -358,7 +359,7 @@ fn relocate_long(p: usize, pages: Pages, zero: bool) -> Option<usize> {
     let is_zero = run.zeroed || how != Moved::No;
     if zero && !is_zero {
         let more = pages.bytes() - bytes;
-        // SAFETY: the new block's part behind the old contents, which nobody uses yet.
+        // SAFETY: the new block's part behind the old contents, which nothing uses yet.
         unsafe { core::ptr::write_bytes((run.addr + bytes) as *mut u8, 0, more) };
     }
     enter(home, run.addr, pages.len, 0, arena, is_zero);
@@ -381,7 +382,7 @@ fn relocate_long(p: usize, pages: Pages, zero: bool) -> Option<usize> {
     Some(run.addr)
 }
 
-/// Moves the first part of a block back after a move was given up in the middle.
+/// Copies the first part of a block back after a move failed halfway.
 #[cold]
 fn rescue(p: usize, bytes: usize, to: usize, moved: usize) {
     debug_assert!(moved < bytes);

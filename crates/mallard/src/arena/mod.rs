@@ -1,17 +1,17 @@
-//! Arenas: where thread caches fill up and give back.
+//! Arenas: where thread caches fill from and flush to.
 //!
 //! An arena has a bin for each class that a cache can hold. Threads are spread over the arenas so
-//! that few meet at a lock. `bin` holds one class's slabs (`slab`) and its transfer store
-//! (`store`); whose blocks a thread had better get of them, `traffic` tells; `give` has blocks go
-//! back to the slabs that they are of; `large` are blocks that no bin serves. `figures` is what an
-//! arena tells the statistics, `interval` counts for reports; `subrelease` has memory go back of
-//! slabs that are partly used. `table` knows which arenas there are, and gives a thread its own: an
-//! automatic arena is made when its first thread arrives and lives for ever; those of `by_hand` are
-//! made and destroyed as the program asks.
+//! that few contend for a lock. `bin` holds one class's slabs (`slab`) and its transfer store
+//! (`store`); `traffic` decides whose blocks a thread should get from them; `give` returns blocks
+//! to the slabs they belong to; `large` are blocks that no bin serves. `figures` has what an arena
+//! reports to the statistics, and `interval` counts bytes for reports; `subrelease` returns memory
+//! of partly used slabs. `table` lists the arenas and assigns threads to them: an automatic arena
+//! is made when its first thread arrives and is never freed; those of `by_hand` are made and
+//! destroyed as the program asks.
 //!
-//! A block freed by a thread of another arena goes into a store, mostly of the arena that it came
-//! from (`home`), and to its slab's bin only when the store overflows or drains: memory wanders to
-//! where it is used. To and from arenas made by hand it does not.
+//! A block freed by a thread of another arena goes into a store, mostly that of the arena it came
+//! from (`home`), and to its slab's bin only when the store overflows or drains: memory moves to
+//! where it is used. It never moves to or from arenas made by hand.
 
 mod bin;
 mod bins;
@@ -54,13 +54,13 @@ pub use traffic::Traffic;
 
 pub struct Arena {
     index: u16,
-    /// Where the arena's slabs and large blocks come from.
+    /// The page heap of the arena's slabs and large blocks.
     heap: AtomicPtr<PageHeap>,
     /// What it is for ([`by_hand::Life`]).
     life: AtomicU8,
-    /// Of one made by hand, who gives back what lies idle there without being in it, or discards
-    /// it: one at a time, since blocks and slabs that the one has in hand, and neither a bin nor a
-    /// block's owner knows of, the other would give back too.
+    /// For an arena made by hand: held while a thread that is not in the arena returns its idle
+    /// blocks, or discards the arena. Only one thread may do so at a time: it holds blocks and
+    /// slabs that neither a bin nor a block's owner knows of, and another would return them too.
     in_hand: hooks::Flag,
     threads: AtomicU32,
     settings: settings::Settings,
@@ -70,33 +70,33 @@ pub struct Arena {
     bins: Bins,
 }
 
-/// Bytes of pages that hold blocks, slabs in whole.
+/// Bytes of pages that hold blocks, including all of each slab.
 pub fn footprint() -> usize {
     slab::bytes() + large::bytes()
 }
 
-/// Whether a store or a spare slab may hold anything that nobody asks for.
+/// Whether a store or a spare slab may hold unused blocks.
 static ANY_IDLE: AtomicBool = AtomicBool::new(false);
 
-/// Whether there was ever anything for [`drain`] to give back.
+/// Whether there was ever anything for [`drain`] to return.
 pub fn has_any_idle() -> bool {
     ANY_IDLE.load(Ordering::Relaxed)
 }
 
-/// Has every arena's stores give back: what was idle since the last call, or everything. Tells
-/// whether they had anything.
+/// Drains every arena's stores and spare slabs: what was idle since the last call, or everything.
+/// Returns whether they held anything.
 ///
-/// An arena made by hand that is just being discarded is passed over, as if it had something.
+/// Skips an arena made by hand that is being discarded, and counts it as if it held something.
 pub fn drain(all: bool) -> bool {
-    // Blocks of one arena's slabs lie in another's store: spare slabs go when all stores have
-    // given.
+    // Blocks of one arena's slabs lie in another's store, so spare slabs go after all stores have
+    // drained.
     let mine = || made().filter(|a| !a.is_by_hand());
     let any = mine().fold(false, |any, a| a.drain_stores(all) | any);
     let any = mine().fold(any, |any, a| a.drain_spares(all) | any);
     by_hand::are_any() && drain_by_hand(all) || any
 }
 
-/// The same for arenas that are made by hand, whose blocks lie in no other's store.
+/// Like [`drain`], for arenas made by hand, whose blocks lie in no other arena's store.
 #[cold]
 #[inline(never)]
 fn drain_by_hand(all: bool) -> bool {
@@ -108,44 +108,42 @@ fn drain_by_hand(all: bool) -> bool {
         })
 }
 
-/// A class that fills so many slabs and needs another will fill that too, so that its small pages
-/// had better come at once; and if it will not, they are a small part of what the class has.
+/// A class with this many slabs that needs another will fill that too, so its small pages are
+/// mapped at once. If it does not, they are a small part of the memory of the class.
 const GROWING: u32 = 8;
 
-/// A class that has many slabs gets a row of them at a time, one right behind the other: who walks
-/// what it allocated in order then changes from one row to the next less often, and the processor,
-/// which sees in advance what is read one after the other, has to begin anew less often. A row has
-/// one slab for each so many of its class.
+/// A class with many slabs gets a row of them at a time, next to each other. A program that walks
+/// its blocks in allocation order then jumps less often between rows, and the processor's
+/// prefetcher restarts less often. A row has one slab per this many slabs of its class.
 const SLABS_FOR_ONE: u32 = 16;
-/// What a row is at most, in pages.
+/// The most pages in a row.
 const ROW: usize = 64;
 
-/// Pages that were new to the process when an arena got them, and how many of them are a reason to
-/// see what the stores hold.
+/// Pages that were new to the process when an arena got them, and how many of them cause a look at
+/// the stores.
 static NEW_PAGES: AtomicUsize = AtomicUsize::new(0);
 const GROWTH: usize = 128;
 
-/// Times that slabs were made because nothing else had room.
+/// How often slabs were made because nothing else had room.
 static SLABS_MADE: AtomicUsize = AtomicUsize::new(0);
 
-/// A number that changes when slabs are made because nothing else has room for what a thread asks
-/// for.
+/// A number that changes whenever slabs are made because nothing else has room.
 #[inline]
 pub fn slabs_made() -> usize {
     SLABS_MADE.load(Ordering::Relaxed)
 }
 
-/// What new blocks of whole pages are to be like.
+/// Requirements for new blocks of whole pages.
 #[derive(Clone, Copy)]
 pub struct Fit {
-    /// More than [`LINE`] has them begin with a page.
+    /// Above [`LINE`], blocks begin at a page boundary.
     align: u16,
-    /// So many pages of each are of use.
+    /// Pages of each block that the program will use.
     wanted: u16,
 }
 
 impl Fit {
-    /// All of them are, wherever they begin.
+    /// Anywhere, and all pages are used.
     pub const ANY: Fit = Fit {
         align: LINE as u16,
         wanted: u16::MAX,
@@ -161,7 +159,7 @@ impl Fit {
 }
 
 impl Arena {
-    /// Without a thread or a bin.
+    /// An arena without threads or bins.
     fn new(
         index: usize,
         heap: &'static PageHeap,
@@ -182,45 +180,44 @@ impl Arena {
         }
     }
 
-    /// The arena's number.
     pub fn index(&self) -> u16 {
         self.index
     }
 
     /// The page heap that the arena takes memory from.
     pub fn heap(&self) -> &'static PageHeap {
-        // SAFETY: set to page heaps alone, which live for ever.
+        // SAFETY: only ever set to page heaps, which are never freed.
         unsafe { &*self.heap.load(Ordering::Acquire) }
     }
 
-    /// A thread comes into this arena, which is not one that may be destroyed.
+    /// Counts a thread into this arena, which must not be one that can be destroyed.
     fn enter(&self) {
         self.threads.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A thread of this arena has ended, or goes to another.
+    /// Counts out a thread that has ended, or moves to another arena.
     pub fn leave(&self) {
         self.threads.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// In the child of a fork: only the calling thread is left.
+    /// Resets the number of threads in the child of a fork, where only the calling thread is left.
     pub fn after_fork(&self, threads: u32) {
         self.threads.store(threads, Ordering::Relaxed);
     }
 
-    /// The bin of a class, once there is one.
+    /// The bin of a class, if it was made.
     #[inline]
     fn bin(&self, class: Class) -> Option<&Bin> {
         self.bins.get(class)
     }
 
-    /// Fills `out` with blocks of a class, from its start; tells how many came. None at all come
-    /// only when memory is out.
+    /// Fills `out` with blocks of a class, from its start; returns how many. Returns 0 only when
+    /// memory is out.
     pub fn fill(&self, class: Class, out: &mut [usize]) -> usize {
         self.fill_at(class, Fit::ANY, Traffic::Passing, out)
     }
 
-    /// The same; new blocks of whole pages come as `fit` says.
+    /// Like [`Arena::fill`]; new blocks of whole pages come as `fit` says.
     pub fn fill_at(&self, class: Class, fit: Fit, traffic: Traffic, out: &mut [usize]) -> usize {
         let Some(bin) = self.bins.get_or_make(class) else {
             return 0;
@@ -245,8 +242,8 @@ impl Arena {
         n
     }
 
-    /// How many slabs a class that has so many gets at a time. An arena made by hand may be reset
-    /// while a spare slab of it is on its way back: one at most.
+    /// How many slabs a class with `slabs` slabs gets at a time. In an arena made by hand it is
+    /// one, because the arena may be reset while a spare slab is being returned.
     fn row_of(&self, class: Class, slabs: u32) -> usize {
         if self.is_by_hand() {
             return 1;
@@ -259,21 +256,21 @@ impl Arena {
 
     #[cold]
     fn fill_from_new_slabs(&self, bin: &Bin, class: Class, slabs: u32, out: &mut [usize]) -> usize {
-        // Made without the bin's lock: this may call the system.
+        // Made without the bin's lock, because this may call the system.
         let Some(slab) = Slab::make_row(class, self.index, self.row_of(class, slabs)) else {
             return 0;
         };
         SLABS_MADE.fetch_add(1, Ordering::Relaxed);
         let count = slab.row().count();
         let new_pages = slab.new_pages() * count;
-        // The first alone: nobody is to have the others, nor give them back, while their pages
-        // come.
+        // Publish only the first: no thread may get the others, or return them, while their pages
+        // are being mapped.
         let mut others = slab.next.take();
         let mut b = bin.0.lock();
         let unused = b.adopt(slab);
         let n = b.take_regions(out);
-        // Some of its regions are the caller's, unless another thread's slab had room: then it may
-        // be unmade as soon as the lock is free.
+        // The caller holds some of its regions, unless another thread's slab had room. Then it may
+        // be unmade as soon as the lock is released.
         let is_wanted = !slab.is_empty();
         let fill = b.counts.slabs > GROWING && is_wanted;
         drop(b);
@@ -282,11 +279,11 @@ impl Arena {
             tailored::consider(class, slabs);
         }
         if is_wanted && let Some(row) = others {
-            // Some of them may never be wanted.
+            // Some of them may never be used.
             ANY_IDLE.store(true, Ordering::Relaxed);
             others = bin.0.lock().adopt(row);
         }
-        // Another thread made some at the same time.
+        // Unmake what another thread's slabs have made superfluous.
         for row in [unused, others].into_iter().flatten() {
             // SAFETY: spare slabs are empty and in no list, and these have been taken out of their
             // bin, or were never in it.
@@ -299,9 +296,9 @@ impl Arena {
         n
     }
 
-    /// So many pages of memory that the process did not have before were given to this arena. From
-    /// time to time its stores then give up the blocks of whole pages that nobody asked for since
-    /// the last: a program that grows wants their pages elsewhere.
+    /// Notes that this arena got `pages` pages of memory new to the process. From time to time its
+    /// stores then return blocks of whole pages that were not used since the last time, because a
+    /// growing program needs their pages elsewhere.
     fn grew(&self, pages: usize) {
         let before = NEW_PAGES.fetch_add(pages, Ordering::Relaxed);
         if before / GROWTH != (before + pages) / GROWTH && store::holds_runs() {
@@ -316,15 +313,15 @@ impl Arena {
         }
     }
 
-    /// A block of a class at a multiple of `align` from the transfer store alone, if one of those
-    /// that came last stands there.
+    /// Takes a block of a class at a multiple of `align` from the transfer store, if there is one
+    /// among the latest.
     pub fn take_stored(&self, class: Class, align: usize) -> Option<usize> {
         let mut b = self.bin(class)?.0.lock();
         b.store.take_aligned(class, align)
     }
 
-    /// New blocks of whole pages: of the longer ones a single one, since pages that lie on a stack
-    /// are not there for blocks of other classes.
+    /// Makes new blocks of whole pages. Only one of the longer ones, because pages on a stack are
+    /// not available for blocks of other classes.
     fn fill_runs(&self, class: Class, fit: Fit, out: &mut [usize]) -> usize {
         let most = match class.size() > MEDIUM_MAX {
             true => 1,
@@ -342,12 +339,12 @@ impl Arena {
         n
     }
 
-    /// Takes blocks of a class back. The slice is used as working space.
+    /// Takes blocks of a class back. The slice is used as scratch space.
     pub fn flush(&self, class: Class, blocks: &mut [usize]) {
         self.flush_from(class, Traffic::Passing, blocks);
     }
 
-    /// The same, of what such traffic brings.
+    /// Like [`Arena::flush`], for blocks from traffic of this kind.
     pub fn flush_from(&self, class: Class, traffic: Traffic, blocks: &mut [usize]) {
         let blocks = match fallback::are_strangers() {
             true => self.part_with_strangers(class, blocks),
@@ -369,9 +366,9 @@ impl Arena {
         }
     }
 
-    /// Takes back blocks of a class that their thread has no use for any more. Where no other
-    /// thread seems to have one either, nothing of the class stays but what is in use: a block in
-    /// the store would keep a slab from becoming empty, and a slab a chunk from becoming whole.
+    /// Takes back blocks of a class that their thread no longer uses. If no other thread seems to
+    /// use the class either, everything idle of it is returned: a block in the store would keep a
+    /// slab from becoming empty, and a slab a chunk from becoming whole.
     pub fn retire(&self, class: Class, blocks: &mut [usize]) {
         if self.passes_on(class) {
             return self.flush(class, blocks);
@@ -387,21 +384,21 @@ impl Arena {
         bin.is_some_and(|bin| bin.0.lock().store.is_shared())
     }
 
-    /// Has the stores give idle blocks, or all, back to slabs and page heap. Tells whether there
-    /// was anything to give, now or later.
+    /// Drains idle blocks, or all, from the stores to slabs and page heap. Returns whether the
+    /// stores held any, idle or not.
     fn drain_stores(&self, all: bool) -> bool {
         Class::cachable().fold(false, |any, class| self.drain_bin(class, all) | any)
     }
 
-    /// Has the bins give up their spare slabs; as for the stores.
+    /// Frees the bins' idle spare slabs, or all; the result is as for the stores.
     #[cold]
     #[inline(never)]
     fn drain_spares(&self, all: bool) -> bool {
         Class::cachable().fold(false, |any, class| self.drain_spare(class, all) | any)
     }
 
-    /// Gives up a bin's spare slabs, if nobody wanted one since the last time, or at any rate;
-    /// tells whether it had any to give, now or later.
+    /// Frees a bin's spare slabs, if none was needed since the last time or `all` is set. Returns
+    /// whether it had any, idle or not.
     #[cold]
     #[inline(never)]
     fn drain_spare(&self, class: Class, all: bool) -> bool {
@@ -413,21 +410,21 @@ impl Arena {
             (b.spares() > 0, b.idle_spare(all))
         };
         if let Some(slab) = spare {
-            // SAFETY: empty, in no list, and taken out of its bin, with those that it leads to.
+            // SAFETY: empty, in no list, and taken out of its bin together with its row.
             unsafe { slab.unmake_row() };
         }
         any
     }
 
-    /// Has a store give idle blocks, or all, back, and begins another while. Tells whether it held
-    /// any.
+    /// Drains idle blocks, or all, from a store, and starts its next period. Returns whether it
+    /// held any.
     #[cold]
     fn drain_bin(&self, class: Class, all: bool) -> bool {
         let Some(bin) = self.bin(class) else {
             return false;
         };
-        /// Blocks at a time: few, because they are on the stack of the program's thread.
-        const SOME: usize = 12;
+        /// Blocks at a time: few, because they are on the stack of a program thread.
+        const SOME: usize = 8;
         let mut blocks = [0; SOME];
         let mut any = false;
         loop {
@@ -447,7 +444,7 @@ impl Arena {
         }
     }
 
-    /// Counts of a class, and how many blocks of it lie in the store.
+    /// Counts of a class, and how many of its blocks lie in the store.
     pub fn counts(&self, class: Class) -> (BinCounts, usize) {
         let counts = |bin: &Bin| {
             let b = bin.0.lock();
@@ -472,7 +469,7 @@ pub fn expect_block(class: Class, p: usize) {
     }
 }
 
-/// The number of the arena that the block at `p` is of, where the page map knows of one.
+/// The number of the arena that owns the block at `p`, if the page map knows the block.
 pub fn owner_of(p: usize) -> Option<u16> {
     match Region::find(p)?.record_of(p) {
         PageRecord::None => None,
@@ -481,12 +478,12 @@ pub fn owner_of(p: usize) -> Option<u16> {
     }
 }
 
-/// Gives a block back to where it came from, past all stores.
+/// Frees a block into its slab or page heap, past all stores.
 pub fn give_to_owner(class: Class, block: usize) {
     give_back(class, without_fallback(&mut [block]));
 }
 
-/// Blocks that are of arenas; others are freed.
+/// Frees the blocks that belong to no arena, and returns the others.
 fn without_fallback(blocks: &mut [usize]) -> &mut [usize] {
     match fallback::are_strangers() {
         true => by_hand::part_with_fallback(blocks),
@@ -494,7 +491,7 @@ fn without_fallback(blocks: &mut [usize]) -> &mut [usize] {
     }
 }
 
-/// Parts blocks: those that are wanted first, and the others.
+/// Splits `blocks` into those that are wanted and the others.
 fn part(blocks: &mut [usize], is_wanted: impl Fn(usize) -> bool) -> (&mut [usize], &mut [usize]) {
     let mut wanted = 0;
     for i in 0..blocks.len() {
@@ -506,7 +503,7 @@ fn part(blocks: &mut [usize], is_wanted: impl Fn(usize) -> bool) -> (&mut [usize
     blocks.split_at_mut(wanted)
 }
 
-// An arena's bins are reached through shared references by all threads.
+// All threads reach an arena's bins through shared references.
 const _: () = {
     const fn shared<T: Sync>() {}
     shared::<Arena>();

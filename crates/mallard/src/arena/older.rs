@@ -1,14 +1,14 @@
 //! Blocks on a tailored class's stack that are older than the class.
 //!
-//! A program that frees by the size it asked for leads to the class that a request of this size is
-//! of now. A block that it got before that class was tailored is of the class that it was cut from,
-//! and may be handed out again from where it lies, since it is larger. When it is given back it
-//! goes to the slab that it is of.
+//! A program that frees by the requested size leads to the class that now serves requests of this
+//! size. A block that it got before that class was tailored belongs to the class from which the
+//! tailored one was cut. It is larger, so the cache may hand it out again. When flushed, it goes to
+//! its own slab.
 
 use crate::class::Class;
 use crate::space::Region;
 
-/// The class that a block filed under `filed` is of, for a `p` that may have been anything.
+/// The class of a block filed under `filed`; `p` may be any address.
 pub fn class_of(p: usize, filed: Class) -> Class {
     if !filed.is_tailored() {
         return filed;
@@ -21,8 +21,8 @@ pub fn class_of(p: usize, filed: Class) -> Class {
     }
 }
 
-/// Gives back those of the blocks filed under a tailored class that are of the class which that was
-/// cut from, and tells which are left.
+/// Frees the blocks that belong to the class from which the tailored class `filed` was cut; returns
+/// the others.
 #[cold]
 #[inline(never)]
 pub(super) fn give_back(filed: Class, blocks: &mut [usize]) -> &mut [usize] {

@@ -1,13 +1,13 @@
 //! The arena of oversize requests: the option `oversize_threshold`.
 //!
-//! Requests from a size on get an arena with a page heap of its own, as those made by hand have,
-//! but made by the first of them and never destroyed. Requests of threads that the program put into
-//! an arena made by hand stay there. What is freed goes back to the system at once, as in jemalloc,
-//! unless a background thread is sure to see to it: such blocks are few and seldom wanted again
-//! soon.
+//! Requests from this size on get an arena with a page heap of its own, like those made by hand,
+//! but made by the first such request and never destroyed. Requests of threads that the program put
+//! into an arena made by hand stay there. Freed memory goes back to the system at once, as in
+//! jemalloc, unless a background thread is sure to run decay: such blocks are few and seldom needed
+//! again soon.
 //!
 //! There is none by default: all arenas of a node share one page heap, in which long runs are whole
-//! chunks, so that large blocks do not lie among small ones in any case.
+//! chunks, so that large blocks never lie among small ones.
 
 use super::by_hand::{self, Life};
 use super::large::Pages;
@@ -20,19 +20,19 @@ use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, settle};
 static LEAST: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// Whether freed memory goes back at once.
 static AT_ONCE: AtomicBool = AtomicBool::new(false);
-/// The arena, once it was needed.
+/// The arena, once it was made.
 static ARENA: AtomicPtr<Arena> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Whether an arena has a size from which on blocks' memory goes back when they are freed.
+/// Whether an arena has its own size from which freed blocks return their memory at once.
 static SINGLED_OUT: AtomicBool = AtomicBool::new(false);
 
-/// Whether [`free`] is to be asked.
+/// Whether the caller has to use [`free`].
 #[inline]
 pub fn goes_at_once() -> bool {
     SINGLED_OUT.load(Ordering::Relaxed)
 }
 
-/// Frees the run of a block, whose memory goes back now if it is that long.
+/// Frees the run of a block; its memory goes back at once if it is long enough.
 #[cold]
 #[inline(never)]
 pub fn free(run: usize, pages: usize) {
@@ -43,20 +43,20 @@ pub fn free(run: usize, pages: usize) {
 }
 
 impl Arena {
-    /// The bytes from which on the memory of a block of its page heap goes back when it is freed.
+    /// The size in bytes from which a freed block of its page heap returns its memory at once.
     pub fn oversize(&self) -> usize {
         self.heap().oversize()
     }
 
-    /// Sets that, for blocks that caches do not hold.
+    /// Sets that size, for blocks that caches do not hold.
     pub fn set_oversize(&self, bytes: usize) {
         self.heap().set_oversize(bytes);
         SINGLED_OUT.store(true, Ordering::Relaxed);
     }
 }
 
-/// Sets from which size on requests are oversize, 0 for none, and whether what is freed of them
-/// goes back at once where it would decay otherwise. What caches hold is never oversize.
+/// Sets the size from which requests are oversize, 0 for none, and whether their memory goes back
+/// at once when freed, where it would otherwise decay. What caches hold is never oversize.
 pub fn configure(threshold: usize, at_once: bool) {
     let least = match threshold {
         0 => usize::MAX,
@@ -66,7 +66,7 @@ pub fn configure(threshold: usize, at_once: bool) {
     settle!(LEAST, least);
 }
 
-/// The arena for a block of so many pages, asked for by a thread of the arena `mine`.
+/// Returns the arena for a block of this length, requested by a thread of the arena `mine`.
 pub fn arena_for(pages: Pages, mine: u16) -> u16 {
     if pages.bytes() < LEAST.load(Ordering::Relaxed) {
         return mine;
@@ -79,7 +79,7 @@ fn choose(mine: u16) -> u16 {
     if table::record(mine as usize).is_some_and(Arena::is_by_hand) {
         return mine;
     }
-    // SAFETY: null, or an arena, which lives for ever.
+    // SAFETY: null, or an arena, which is never freed.
     let made = unsafe { ARENA.load(Ordering::Acquire).as_ref() };
     made.or_else(make).map_or(mine, Arena::index)
 }

@@ -1,8 +1,8 @@
-//! Arenas of CPUs: the option `percpu_arena`.
+//! Per-CPU arenas: the option `percpu_arena`.
 //!
-//! Threads are not spread over the arenas then; a thread is in the arena of the CPU, or of the
-//! core, that it runs on. That changes as the kernel moves it, so its cache looks at each of its
-//! slow events. Threads that the program has put into an arena made by hand stay there.
+//! A thread is then in the arena of the CPU, or of the core, that it runs on. The kernel may move
+//! it to another, so its cache checks at each slow event. Threads that the program has put into an
+//! arena made by hand stay there.
 
 use super::table::{self, MOST};
 use super::{Arena, by_hand::Life};
@@ -18,15 +18,15 @@ pub enum Each {
     Core,
 }
 
-/// The number of such arenas, which are the first; 0 when threads are spread.
+/// The number of such arenas, which are the first; 0 if threads are spread instead.
 static ARENAS: AtomicUsize = AtomicUsize::new(0);
-/// How many numbers of CPUs there were at the start. One that came later shares an arena.
+/// How many CPU numbers there were at the start. CPUs added later share the arenas.
 static CPUS: AtomicUsize = AtomicUsize::new(1);
 /// The arena of each CPU.
 static OF_CPU: [AtomicU16; MOST] = [const { AtomicU16::new(0) }; MOST];
 
-/// Gives arenas to CPUs or cores, or to neither; tells how many that takes. None when a thread's
-/// CPU cannot be told.
+/// Assigns arenas to CPUs or cores, or to neither; returns how many arenas that takes. `None` when
+/// the system cannot tell a thread's CPU.
 pub fn configure(each: Option<Each>) -> Option<usize> {
     let Some(each) = each else {
         ARENAS.store(0, Ordering::Relaxed);
@@ -49,7 +49,7 @@ fn number_all(each: Each) -> Option<usize> {
     Some(arenas)
 }
 
-/// Numbers the arenas of CPUs, those with the same first one alike; tells how many there are.
+/// Numbers the arenas of CPUs; CPUs with the same `first` share one. Returns how many there are.
 fn number(cpus: usize, first: impl Fn(usize) -> usize) -> usize {
     let mut next = 0;
     for (cpu, place) in OF_CPU.iter().enumerate().take(cpus) {
@@ -65,13 +65,13 @@ fn number(cpus: usize, first: impl Fn(usize) -> usize) -> usize {
     next as usize
 }
 
-/// The number of arenas that belong to CPUs; 0 when threads are spread.
+/// The number of per-CPU arenas; 0 if threads are spread instead.
 #[inline]
 pub fn arenas() -> usize {
     ARENAS.load(Ordering::Relaxed)
 }
 
-/// The number of the arena of the CPU that the calling thread runs on, where CPUs have arenas.
+/// The number of the arena of the calling thread's current CPU, with per-CPU arenas.
 pub fn here() -> Option<usize> {
     if arenas() == 0 {
         return None;
@@ -80,8 +80,7 @@ pub fn here() -> Option<usize> {
     Some(OF_CPU[cpu].load(Ordering::Relaxed) as usize)
 }
 
-/// Counts the calling thread into the arena of this number, which is one of a CPU. None when memory
-/// is out.
+/// Counts the calling thread into this per-CPU arena, made if needed. `None` when memory is out.
 #[cold]
 #[inline(never)]
 pub fn enter(index: usize) -> Option<&'static Arena> {
@@ -92,7 +91,7 @@ pub fn enter(index: usize) -> Option<&'static Arena> {
 
 #[cold]
 fn make(index: usize) -> Option<&'static Arena> {
-    // Memory of the node that the CPU is of, as for any thread.
+    // Memory of the CPU's node, as for any thread.
     let first = table::existing(0);
     let near = first.and_then(|_| nodes::here());
     let making = table::making();

@@ -1,8 +1,8 @@
-//! What the program can set of a single arena: its name, the word for where its memory is to come
-//! from, the decay times of its page heap and how much that grows by.
+//! Settings of a single arena: its name, its dss preference, and the decay times and growth limit
+//! of its page heap.
 //!
-//! Decay times and growth are the page heap's. Automatic arenas share one (one for each node of
-//! memory), so what is set for one of them holds for those beside it too, unless it has hooks.
+//! Decay times and growth belong to the page heap. Automatic arenas share one per memory node, so
+//! setting them for one arena sets them for the others too, unless it has hooks.
 
 use super::{Arena, subrelease, table};
 use crate::heap;
@@ -11,10 +11,10 @@ use crate::sys::atomic::{AtomicU8, AtomicU64, Ordering, settle};
 use core::ffi::CStr;
 use core::fmt::Write;
 
-/// Bytes of a name, with the zero at its end.
+/// Bytes of a name, including the terminating zero.
 pub const NAME: usize = 32;
 
-/// Whether memory is to come from `sbrk`: kept and told, but nothing here ever asks `sbrk`.
+/// The `sbrk` preference: stored and reported, but never used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Dss {
@@ -23,7 +23,7 @@ pub enum Dss {
     Secondary,
 }
 
-/// What arenas begin with.
+/// The value for new arenas.
 static FIRST_DSS: AtomicU8 = AtomicU8::new(Dss::Disabled as u8);
 
 pub fn first_dss() -> Dss {
@@ -45,7 +45,7 @@ impl Dss {
 }
 
 pub struct Settings {
-    /// A string that ends with a zero, or all zero for the name that the number gives.
+    /// A zero-terminated string, or all zero for the default name with the arena's number.
     name: [AtomicU64; NAME / 8],
     dss: AtomicU8,
 }
@@ -58,7 +58,7 @@ impl Settings {
         }
     }
 
-    /// As they are at first, for another arena.
+    /// Resets them, for a new arena with this record.
     pub fn clear(&self) {
         self.set_name_bytes(&[0; NAME]);
         self.dss.store(first_dss() as u8, Ordering::Relaxed);
@@ -71,7 +71,7 @@ impl Settings {
     }
 }
 
-/// Text in a buffer of a name's length, cut off where that ends.
+/// Text in a buffer of a name's length, truncated to fit.
 struct Name {
     bytes: [u8; NAME],
     len: usize,
@@ -93,7 +93,7 @@ impl Write for Name {
 }
 
 impl Arena {
-    /// The name, with a zero behind it.
+    /// The name, zero-terminated.
     pub fn name(&self) -> [u8; NAME] {
         let mut name = Name {
             bytes: [0; NAME],
@@ -114,7 +114,7 @@ impl Arena {
         name.bytes
     }
 
-    /// Sets the name; what does not fit is cut off. An empty one is as good as none.
+    /// Sets the name, truncated to fit. An empty name restores the default.
     pub fn set_name(&self, text: &CStr) {
         let mut name = Name {
             bytes: [0; NAME],
@@ -138,18 +138,18 @@ impl Arena {
         self.heap().decay_times()
     }
 
-    /// Sets one of them or both.
+    /// Sets one or both.
     pub fn set_decay(&self, dirty_ms: Option<i64>, muzzy_ms: Option<i64>) {
         self.heap().set_decay_of(dirty_ms, muzzy_ms);
     }
 
-    /// Returns what is due of its page heap.
+    /// Returns the memory of its page heap that is due.
     pub fn decay(&self) {
         self.heap().purge_due();
     }
 
-    /// Returns all free memory of its page heap, of its stores, and of its slabs. Tells whether any
-    /// went back.
+    /// Returns all free memory of its page heap, its stores and its slabs. Returns whether there
+    /// was any.
     pub fn purge(&self) -> bool {
         {
             let _in_hand = self.is_by_hand().then(|| self.in_hand.raise(true));
@@ -159,18 +159,18 @@ impl Arena {
         subrelease::all(Some(self.index)) | self.heap().purge_all()
     }
 
-    /// The hooks that its memory comes from; the default ones where it comes from the reservation.
+    /// Its hooks; the default ones if its memory comes from the reservation.
     pub fn hooks(&self) -> *mut ExtentHooks {
         self.heap().hooks()
     }
 
-    /// Has new memory come from these hooks, and what hooks have lent so far be theirs; an
-    /// automatic arena gets a page heap of its own for that. Tells the hooks from before; none when
-    /// memory is out.
+    /// Makes these hooks provide new memory, and hands them the memory that hooks have lent so far;
+    /// an automatic arena gets a page heap of its own for that. Returns the previous hooks; `None`
+    /// when memory is out.
     ///
     /// # Safety
-    /// The table stays as long as the arena has memory, and its hooks do what is documented of
-    /// them.
+    /// The table stays valid as long as the arena has memory, and its hooks do what is documented
+    /// of them.
     pub unsafe fn set_hooks(&self, table: *mut ExtentHooks) -> Option<*mut ExtentHooks> {
         let heaps = heap::making();
         let shared = self.heap();
@@ -194,7 +194,7 @@ impl Arena {
         Some(before)
     }
 
-    /// The most bytes that its page heap grows by at a time.
+    /// The most bytes by which its page heap grows at a time.
     pub fn growth_limit(&self) -> usize {
         self.heap().growth_limit()
     }

@@ -1,8 +1,8 @@
 //! A slab: a run of pages cut into regions of one class.
 //!
-//! The record stands apart from the regions, in metadata memory: which regions are free is a bitmap
-//! there, so that a free region is never read or written by us. A slab belongs to one bin for its
-//! life, whose lock guards the cells.
+//! The record lies in metadata memory, apart from the regions. A bitmap in it says which regions
+//! are free, so we never read or write a free region. A slab belongs to one bin for its lifetime;
+//! the bin's lock guards the cells.
 
 use super::traffic::Taker;
 use crate::class::{Class, PAGE, SlabShape};
@@ -30,11 +30,11 @@ pub fn bytes() -> usize {
     PAGES.0.load(Ordering::Relaxed) * PAGE
 }
 
-/// Steps of fullness that a bin's lists distinguish.
+/// Levels of fullness that a bin's lists distinguish.
 pub const LEVELS: usize = 8;
 
-/// Behind the record lies the bitmap, one bit per region, set when it is free. Record and bitmap
-/// begin in a cache line, so that a slab of up to 128 regions is given back to in that line alone.
+/// The bitmap follows the record, one bit per region, set if the region is free. The record starts
+/// a cache line, so that returning a region to a slab of up to 128 regions touches only that line.
 #[repr(C)]
 pub struct Slab {
     addr: usize,
@@ -42,9 +42,10 @@ pub struct Slab {
     pub next: Cell<Option<&'static Slab>>,
     pub prev: Cell<Option<&'static Slab>>,
     class: Class,
-    /// The list of the bin that it is in, or [`NO_LEVEL`].
+    /// The bin's list that the slab is in, or [`NO_LEVEL`].
     level: Cell<u8>,
-    /// How often it was looked at since a region was last taken or given ([`super::subrelease`]).
+    /// How many passes found it untouched since a region was last taken or returned
+    /// ([`super::subrelease`]).
     pub quiet: Cell<u8>,
     /// Whether its pages were bare when it was made ([`crate::heap::Run::bare`]).
     bare: bool,
@@ -52,24 +53,24 @@ pub struct Slab {
     fresh: bool,
     arena: u16,
     free: Cell<u16>,
-    /// The slab is in the right list as long as no more regions than this are free.
+    /// The slab is in the right list while no more regions than this are free.
     most_free: Cell<u16>,
     /// No word of the bitmap below this one has a bit set.
     hint: Cell<u16>,
-    /// Who took regions of it last, if that was for a thread's own use.
+    /// The thread that last took regions for its own use, if the last taker did.
     pub taker: Cell<Option<Taker>>,
 }
 
-// What is freed at random touches one line of small slabs, two of others.
+// A free at random touches one line of small slabs, two of others.
 const _: () = assert!(size_of::<Slab>() + 16 <= 64);
 
-/// A pointer that cannot be given back. Who finds out holds a lock: the process is ended after that
-/// is free, because a handler of the signal may want to allocate.
+/// A pointer that cannot be freed. The code that finds it holds a lock: the process is ended after
+/// the lock is released, because a signal handler may want to allocate.
 #[derive(Clone, Copy, Debug)]
 pub enum Misuse {
-    /// Points inside a block of the class.
+    /// Points into a block of the class.
     Inside(usize, Class),
-    /// A block of the class that is free already.
+    /// Points to a block of the class that is already free.
     Double(usize, Class),
 }
 
@@ -91,14 +92,14 @@ impl Misuse {
     }
 }
 
-/// Words of the bitmap of a slab of the most regions.
+/// Words of the bitmap of a slab with the most regions.
 pub const WORDS: usize = Class::MOST_REGIONS.div_ceil(64);
 
 /// The value of `level` of a slab in no list.
 pub const NO_LEVEL: u8 = u8::MAX;
 
-/// Gives back pages that there is no memory for a record of: apart from the code that every program
-/// has.
+/// Frees pages when there is no memory for their record. Kept apart from the code that every
+/// program runs.
 #[cold]
 #[inline(never)]
 fn give_up(addr: usize, pages: usize) {
@@ -106,20 +107,20 @@ fn give_up(addr: usize, pages: usize) {
 }
 
 impl Slab {
-    /// Bytes of the record of such a slab.
+    /// Bytes of the record of a slab of this shape.
     pub fn record_size(shape: &SlabShape) -> usize {
         size_of::<Slab>() + (shape.regions as usize).div_ceil(64) * 8
     }
 
-    /// A new slab with all regions free, entered in the page map. None when memory is out.
+    /// Makes a slab with all regions free, entered in the page map. `None` when memory is out.
     #[cfg(test)]
     pub fn make(class: Class, arena: u16) -> Option<&'static Slab> {
         Self::make_row(class, arena, 1)
     }
 
-    /// New slabs with all regions free, entered in the page map, one right behind the other, as
-    /// many as there is room for where one would have been made, `most` at most: the first, which
-    /// leads to the others by `next`, from the lowest to the highest. None when memory is out.
+    /// Makes up to `most` adjacent slabs with all regions free, entered in the page map: as many as
+    /// fit where one would have been placed. Returns the lowest, linked to the others in address
+    /// order by `next`. `None` when memory is out.
     #[inline(never)]
     pub fn make_row(class: Class, arena: u16, most: usize) -> Option<&'static Slab> {
         let shape = class.shape();
@@ -149,7 +150,7 @@ impl Slab {
         let (regions, pages) = (shape.regions as usize, shape.pages as usize);
         let words = regions.div_ceil(64);
         // SAFETY: the record has room for the header and `words` words behind it, is aligned to a
-        // cache line, and is nobody else's.
+        // cache line, and nothing else uses it.
         let slab: &'static Slab = unsafe {
             let first = record.as_ptr().add(size_of::<Slab>()).cast::<Cell<u64>>();
             for i in 0..words {
@@ -186,12 +187,12 @@ impl Slab {
         slab
     }
 
-    /// The slabs that this one leads to by `next`, itself first.
+    /// This slab and those linked to it by `next`.
     pub fn row(&'static self) -> impl Iterator<Item = &'static Slab> {
         core::iter::successors(Some(self), |slab| slab.next.get())
     }
 
-    /// Pages of the slab, where its memory was new to the process when it was made.
+    /// Pages of the slab if its memory was new to the process when it was made, else 0.
     pub fn new_pages(&self) -> usize {
         if self.fresh {
             self.shape.pages as usize
@@ -200,9 +201,9 @@ impl Slab {
         }
     }
 
-    /// Brings the pages of a new slab that is going to be full soon, and of those behind it in its
-    /// row, where they would come one by one. Not where there are threads: the call keeps them from
-    /// mapping memory meanwhile, and a row of such calls does so for milliseconds.
+    /// Maps the pages of `count` adjacent new slabs at once that will soon be full, where they
+    /// would otherwise fault in one by one. Not if there are other threads: the call keeps them
+    /// from mapping memory, for milliseconds in a row of calls.
     pub fn fill(&self, count: usize) {
         if self.bare && !nodes::are_known() {
             mem::fill(self.addr, count * self.shape.pages as usize * PAGE);
@@ -216,23 +217,23 @@ impl Slab {
         }
     }
 
-    /// Takes the slab apart: its pages go back to the page heap, its record to the metadata.
+    /// Unmakes the slab: its pages go back to the page heap, its record to the metadata.
     ///
     /// # Safety
-    /// All regions are free, the slab is in no list, and no one refers to it.
+    /// All regions are free, the slab is in no list, and nothing refers to it.
     pub unsafe fn unmake(&'static self) {
         let (addr, shape) = (self.addr, self.shape);
         debug_assert!(self.is_empty() && self.level.get() == NO_LEVEL);
         self.home()
             .describe(addr, shape.pages as usize, Class::NONE, PageRecord::None);
         let record = NonNull::from(self).cast::<u8>();
-        // SAFETY: the record was taken with this size, and the caller gives up the last reference.
+        // SAFETY: the record was taken with this size, and the caller drops the last reference.
         unsafe { meta::give(record, Self::record_size(shape)) };
         PAGES.0.fetch_sub(shape.pages as usize, Ordering::Relaxed);
         HEAP.free(addr, shape.pages as usize);
     }
 
-    /// Takes this slab apart, and those that it leads to.
+    /// Unmakes this slab and those linked to it.
     ///
     /// # Safety
     /// As for [`Slab::unmake`], of all of them.
@@ -247,11 +248,12 @@ impl Slab {
         }
     }
 
-    /// Discards a slab with all its regions: what is left to do is to free its pages, so many.
+    /// Discards a slab with all its regions. Returns its number of pages, which the caller must
+    /// free.
     ///
     /// # Safety
-    /// The page map says that the slab's record is at this address; no bin knows the slab, no one
-    /// refers to it, and nobody uses its regions.
+    /// The page map says that the slab's record is at this address; no bin knows the slab, nothing
+    /// refers to it, and its regions are no longer used.
     pub unsafe fn discard(record: usize) -> usize {
         let slab = Slab::at(record);
         let (addr, shape) = (slab.addr, slab.shape);
@@ -265,14 +267,15 @@ impl Slab {
         pages
     }
 
-    /// The slab whose record is where the page map says.
+    /// The slab with its record at this address, from the page map.
     #[inline(always)]
     pub fn at(record: usize) -> &'static Slab {
         // SAFETY: the page map holds addresses of live slab records only.
         unsafe { &*(record as *const Slab) }
     }
 
-    /// The slab whose region a cache calls `p`; ends the process when `p` is no such region.
+    /// The slab with the region `p`, which a cache filed under `class`; ends the process if `p` is
+    /// not in such a slab.
     #[inline(never)]
     pub fn of(p: usize, class: Class) -> &'static Slab {
         if let Some(region) = Region::find_first(p)
@@ -284,7 +287,7 @@ impl Slab {
         Self::of_further(p, class)
     }
 
-    /// The same, wherever it lies.
+    /// Like [`Slab::of`], in any region of the address space.
     #[cold]
     #[inline(never)]
     fn of_further(p: usize, class: Class) -> &'static Slab {
@@ -300,7 +303,8 @@ impl Slab {
         }
     }
 
-    /// The region `p` of this slab is filed under another class: ends the process unless it may be.
+    /// For a block filed under a class that is not the slab's: ends the process unless that is
+    /// allowed.
     fn filed_elsewhere(&self, p: usize, class: Class) {
         if !class.has_older_of(self.class) {
             die!(
@@ -311,25 +315,25 @@ impl Slab {
         }
     }
 
-    /// The arena of the slab whose record was at this address a moment ago.
+    /// The arena of the slab whose record was at this address a moment ago; a hint.
     ///
     /// # Safety
-    /// It was: the page map said so.
+    /// The page map had this address.
     pub unsafe fn arena_hint(at: usize) -> u16 {
         let slab = at as *const Slab;
-        // SAFETY: memory of records stays mapped for ever and readable. If the record was given
-        // back meanwhile, what is read is another record's, and the caller takes it for a hint.
+        // SAFETY: record memory is never unmapped. If the record was freed meanwhile, this reads
+        // another record, and the caller treats it as a hint.
         unsafe { (&raw const (*slab).arena).read_volatile() }
     }
 
-    /// Class, arena and list of the slab whose record was at this address a moment ago.
+    /// Class, arena and level of the slab whose record was at this address a moment ago; a hint.
     ///
     /// # Safety
     /// As for [`Slab::arena_hint`].
     pub unsafe fn glimpse(at: usize) -> (Class, u16, u8) {
         let slab = at as *const Slab;
-        // SAFETY: as there; what another record has in these places is a class and a list as well:
-        // any bytes are.
+        // SAFETY: as for `arena_hint`; any bytes of another record are valid as a class and a
+        // level.
         unsafe {
             let class = (&raw const (*slab).class).read_volatile();
             let level = (&raw const (*slab).level).cast::<u8>().read_volatile();
@@ -346,7 +350,7 @@ impl Slab {
         self.arena
     }
 
-    /// Regions that are free.
+    /// The number of free regions.
     pub fn free(&self) -> usize {
         self.free.get() as usize
     }
@@ -355,7 +359,7 @@ impl Slab {
         self.free.get() == self.shape.regions
     }
 
-    /// The list for a slab as full as this one; [`NO_LEVEL`] when no region is free, or all are.
+    /// The list for a slab with this fullness; [`NO_LEVEL`] if no region is free, or all are.
     #[inline]
     pub fn fitting_level(&self) -> u8 {
         if self.free.get() == 0 || self.is_empty() {
@@ -370,7 +374,7 @@ impl Slab {
         self.level.get()
     }
 
-    /// Notes the list that it is in from now on.
+    /// Sets the list that it is in.
     pub fn set_level(&self, level: u8) {
         self.level.set(level);
         self.most_free.set(if level == NO_LEVEL {
@@ -381,7 +385,7 @@ impl Slab {
         });
     }
 
-    /// Whether so many regions are free that it belongs into another list.
+    /// Whether it has so many free regions that it belongs in another list.
     #[inline]
     pub fn is_sparser_than_filed(&self) -> bool {
         self.free.get() > self.most_free.get()
@@ -396,8 +400,8 @@ impl Slab {
     fn word(&self, i: usize) -> &Cell<u64> {
         debug_assert!(i < self.words());
         let bitmap = core::ptr::from_ref(self).addr() + size_of::<Slab>();
-        // SAFETY: `make` put so many words behind the record, which lives as long as it; its
-        // address is known to the page map, so the integer leads to the whole of it.
+        // SAFETY: `describe` put this many words behind the record, which live as long as it; the
+        // page map holds the record's address as an integer, which stands for all of it.
         unsafe { &*(bitmap as *const Cell<u64>).add(i) }
     }
 
@@ -412,8 +416,7 @@ impl Slab {
             let mut bits = self.word(word).get();
             let base = self.addr + word * 64 * size;
             if bits | bits.wrapping_sub(1) == u64::MAX {
-                // All from the lowest on, as in a slab that is new: one is where the one before
-                // ends.
+                // All free from the lowest on, as in a new slab: each follows the one before.
                 let first = bits.trailing_zeros() as usize;
                 let end = out.len().min(n + 64 - first);
                 let mut p = base + first * size;
@@ -446,16 +449,17 @@ impl Slab {
         self.shape.region_at(p - self.addr).is_some()
     }
 
-    /// Takes regions back, up to the first that cannot be; `shape` is the slab's own, which the
-    /// caller has at hand for many.
+    /// Takes regions back, up to the first that is invalid; `shape` is the slab's own, which the
+    /// caller has at hand for many slabs.
     #[inline(always)]
     pub fn give(&self, shape: &SlabShape, blocks: &[usize]) -> Result<(), Misuse> {
         let given = match blocks {
-            // One alone, as where blocks are freed at random.
+            // The fast path for blocks freed at random.
             &[p] => self.give_one(shape, p) as usize,
             _ => self.give_several(shape, blocks),
         };
-        // Who ends the process for a misuse may still be asked for memory.
+        // Update the count before reporting a misuse: code that ends the process may still
+        // allocate.
         self.free.set(self.free.get() + given as u16);
         self.quiet.set(0);
         match blocks.get(given) {
@@ -464,7 +468,7 @@ impl Slab {
         }
     }
 
-    /// What is wrong with a block that cannot be taken back.
+    /// Describes why a block cannot be taken back.
     #[cold]
     #[inline(never)]
     fn misuse(&self, p: usize) -> Misuse {
@@ -486,10 +490,10 @@ impl Slab {
         before != after
     }
 
-    /// The same of several; tells how many were taken back.
+    /// Like [`Slab::give_one`], for several blocks; returns how many were taken back.
     ///
-    /// A word of the bitmap is kept at hand while blocks are in it: those that are freed together
-    /// often lie together, and each would wait for what was stored for the one before.
+    /// Keeps a word of the bitmap in a register while blocks fall into it: blocks freed together
+    /// often lie together, and each would wait for the store of the one before.
     #[inline(never)]
     fn give_several(&self, shape: &SlabShape, blocks: &[usize]) -> usize {
         let addr = self.addr;
@@ -520,7 +524,7 @@ impl Slab {
         given
     }
 
-    /// Takes all free regions out, so that nobody gets one, into a copy of the bitmap.
+    /// Moves all free regions from the bitmap to a copy, so that none is handed out.
     pub fn hide_free(&self, hidden: &mut [u64; WORDS]) {
         for (i, copy) in hidden.iter_mut().enumerate().take(self.words()) {
             *copy = self.word(i).take();
@@ -529,7 +533,7 @@ impl Slab {
         self.free.set(0);
     }
 
-    /// Puts them back.
+    /// Moves them back.
     pub fn show_free(&self, hidden: &[u64; WORDS]) -> Result<(), Misuse> {
         let mut n = 0;
         for (i, &copy) in hidden.iter().enumerate().take(self.words()) {
@@ -548,13 +552,13 @@ impl Slab {
         Ok(())
     }
 
-    /// The bitmap.
+    /// Copies the bitmap.
     pub fn free_regions(&self, copy: &mut [u64; WORDS]) {
         (0..self.words()).for_each(|i| copy[i] = self.word(i).get());
     }
 
-    /// The pages of its chunk that are the slab's and that no region but free ones reaches into:
-    /// whole pages of the system.
+    /// The pages of the slab, within its chunk, that only free regions overlap: whole pages of the
+    /// system.
     pub fn bare_pages(&self, free: &[u64; WORDS]) -> Bits512 {
         let (size, regions) = (self.shape.size as usize, self.shape.regions as usize);
         let is_free = |i: usize| free[i / 64] & 1 << (i % 64) != 0;

@@ -1,10 +1,9 @@
 //! The transfer store of a bin: blocks on their way from one thread cache to another.
 //!
-//! What a cache gives back is kept here as it came, an array of pointers, and the next cache that
-//! asks is served from it: two copies of a batch instead of a bit cleared and a bit set for every
-//! block. A store is bounded in bytes, and what has not been asked for during a while (a second, or
-//! [`LOOK`] batches that came) drains into the slabs ([`Store::idle`]), so that it cannot keep
-//! slabs from becoming empty.
+//! A store keeps what a cache flushes as an array of pointers, and serves the next cache from it:
+//! two copies of a batch instead of a bit cleared and a bit set for every block. A store is bounded
+//! in bytes, and blocks that were not needed for a while (a second, or [`LOOK`] batches flushed)
+//! drain into the slabs ([`Store::idle`]), so that they cannot keep slabs from becoming empty.
 
 use crate::class::{Class, MEDIUM_MAX};
 use crate::space::meta;
@@ -12,28 +11,28 @@ use crate::sys::atomic::{AtomicUsize, Ordering};
 use crate::sys::tls;
 use core::ptr::NonNull;
 
-/// Bytes of blocks that a store holds at most, in classes that slabs serve and in larger ones.
+/// The most bytes of blocks in a store, for slab classes and for larger ones.
 const SLAB_BYTES: usize = 256 * 1024;
 const RUN_BYTES: usize = 2 * 1024 * 1024;
 const LONG_BYTES: usize = 512 * 1024;
-/// Blocks of the larger ones in all stores together are no more than [`RUN_BYTES`], or one part in
-/// so many of the heap: there are many such classes, and pages that lie in one's store are not
-/// there for the others. Those above [`MEDIUM_MAX`], of which threads keep few or, beyond an
-/// option's limit, none themselves, spare a way to the page heap that is short beside what such a
-/// block costs to be written to: they are no more than [`LONG_BYTES`] or that part. They have that
-/// for themselves: what lies in the others' stores would send each of them to the page heap and
-/// back.
+/// Blocks of the larger classes in all stores together are limited to [`RUN_BYTES`], or to this
+/// fraction of the heap if that is more: there are many such classes, and pages in one store are
+/// not available for others. Blocks above [`MEDIUM_MAX`] have a separate limit, [`LONG_BYTES`] or
+/// the same fraction: otherwise the blocks in other stores would send each of them to the page heap
+/// and back. It is lower because threads keep few of them, or none beyond an option's limit, and
+/// the page heap costs little compared with writing to such a block.
 const RUN_SHARE: usize = 16;
-/// Blocks that it holds at most.
+/// The most blocks in a store.
 const MOST: usize = 2048;
 const WORD: usize = size_of::<usize>();
 
-/// Batches that come between one look for what nobody asks for and the next.
+/// Batches flushed from one look for idle blocks to the next.
 const LOOK: u16 = 16;
-/// Blocks that are looked at for one that is aligned.
+/// How many blocks are tried in the search for an aligned one.
 const ALIGNED_TRIES: usize = 8;
 
-/// Moves one of the last blocks to the end, if one of them is a multiple of `align`; tells whether.
+/// Moves a block at a multiple of `align` to the end, if there is one among the last; returns
+/// whether there is.
 pub fn bring_aligned_last(blocks: &mut [usize], align: usize) -> bool {
     let end = blocks.len();
     let mut last = (0..end).rev().take(ALIGNED_TRIES);
@@ -44,15 +43,15 @@ pub fn bring_aligned_last(blocks: &mut [usize], align: usize) -> bool {
     found.is_some()
 }
 
-/// Blocks that a store holds that has not passed any from one thread to another for a while, and
-/// the looks that such a while takes.
+/// The most blocks in a store that has not passed any from one thread to another for a while, and
+/// the number of looks in such a while.
 const LEAST: usize = 32;
 const SHARED_LOOKS: u8 = 4;
 
-/// Bytes of blocks of whole pages in all stores: up to [`MEDIUM_MAX`], and of longer ones.
+/// Bytes of blocks of whole pages in all stores: up to [`MEDIUM_MAX`], and longer ones.
 static RUNS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
-/// The sum that blocks of a class of whole pages are a part of, and what it may be in a small heap.
+/// The sum that includes blocks of this class of whole pages, and its limit in a small heap.
 fn runs(class: Class) -> (&'static AtomicUsize, usize) {
     match class.size() > MEDIUM_MAX {
         true => (&RUNS[1], LONG_BYTES),
@@ -60,7 +59,7 @@ fn runs(class: Class) -> (&'static AtomicUsize, usize) {
     }
 }
 
-/// Keeps the sum when so many blocks came or went.
+/// Updates the sum after blocks came or went.
 fn count_runs(class: Class, came: usize, went: usize) {
     if !class.is_slab() && came != went {
         let more = (came * class.size()).wrapping_sub(went * class.size());
@@ -73,28 +72,28 @@ pub fn holds_runs() -> bool {
     RUNS.iter().any(|sum| sum.load(Ordering::Relaxed) > 0)
 }
 
-/// An array that is too short gets so many times as long.
+/// Factor by which an array grows.
 const STEP: usize = 4;
 
 pub struct Store {
-    /// Array of `cap` addresses in metadata memory, made when first needed, and longer when more
-    /// come.
+    /// Array of `cap` addresses in metadata memory, made when first needed, and replaced by a
+    /// longer one when needed.
     blocks: *mut usize,
     cap: u16,
-    /// The most addresses that it is ever for; 0 before there is one.
+    /// The most addresses it may ever hold; 0 before the first put.
     most: u16,
     len: u16,
-    /// The least `len` since the last [`Store::mark`]: what was of no use since then.
+    /// The least `len` since the last [`Store::mark`]: this many blocks were not needed since then.
     low: u16,
-    /// Batches that came since then.
+    /// Batches flushed since then.
     puts: u16,
-    /// Who put blocks here last.
+    /// The thread that last put blocks here.
     putter: usize,
-    /// Looks until the store shrinks to its least, unless blocks pass from thread to thread again.
+    /// Looks until the store shrinks to [`LEAST`], unless blocks pass from thread to thread again.
     shared: u8,
 }
 
-// SAFETY: the array is the store's own, and the store is guarded by its bin's lock.
+// SAFETY: only the store uses the array, and its bin's lock guards the store.
 unsafe impl Send for Store {}
 
 impl Store {
@@ -133,9 +132,9 @@ impl Store {
         }
     }
 
-    /// Blocks that may be kept. A store of a class that slabs serve earns its full size by passing
-    /// blocks from one thread to another: what lies in it keeps slabs from becoming empty, and a
-    /// thread that alone uses a class is served as well by the slabs.
+    /// The most blocks now. A store of a slab class earns its full size by passing blocks from one
+    /// thread to another: its blocks keep slabs from becoming empty, and slabs serve a class that
+    /// only one thread uses just as well.
     fn limit(&self, class: Class) -> usize {
         if !class.is_slab() {
             let (sum, least) = runs(class);
@@ -159,7 +158,7 @@ impl Store {
         self.shared > 0
     }
 
-    /// Takes as many of the blocks as there is room for, from the start; tells how many.
+    /// Takes as many of the blocks as fit, from the start; returns how many.
     pub fn put(&mut self, class: Class, blocks: &[usize]) -> usize {
         if self.most == 0 {
             let bytes = if class.is_slab() {
@@ -184,7 +183,7 @@ impl Store {
         n
     }
 
-    /// Room in the array for as many of `n` more as there is memory for.
+    /// Makes room in the array for up to `n` more, as far as there is memory; returns how many fit.
     fn room_for(&mut self, n: usize) -> usize {
         let wanted = self.len as usize + n;
         if wanted > self.cap as usize {
@@ -193,8 +192,8 @@ impl Store {
         n.min((self.cap - self.len) as usize)
     }
 
-    /// Has the addresses lie in a longer array, for so many at least. Most stores never hold more
-    /// than a few.
+    /// Moves the addresses to a longer array, for at least `wanted`. On demand, because most stores
+    /// never hold more than a few.
     #[cold]
     #[inline(never)]
     fn lengthen(&mut self, wanted: usize) {
@@ -210,8 +209,8 @@ impl Store {
         self.blocks = array.as_ptr().cast();
         self.cap = cap as u16;
         if let Some(before) = NonNull::new(blocks) {
-            // SAFETY: the addresses are in the old array, which is this store's alone and is given
-            // back with the size that it was taken with; the new one is longer.
+            // SAFETY: the addresses are in the old array, which only this store uses and which is
+            // freed with the size that it was taken with; the new one is longer.
             unsafe {
                 core::ptr::copy_nonoverlapping(blocks, self.blocks, self.len as usize);
                 meta::give(before.cast(), old * WORD);
@@ -219,12 +218,12 @@ impl Store {
         }
     }
 
-    /// Whether so many batches came that it is time to see what nobody asks for.
+    /// Whether enough batches came for a look for idle blocks.
     pub fn is_due(&self) -> bool {
         self.puts >= LOOK
     }
 
-    /// Hands out the blocks that came last.
+    /// Removes the blocks that came last.
     #[inline(never)]
     pub fn take(&mut self, class: Class, out: &mut [usize]) -> usize {
         let n = out.len().min(self.len as usize);
@@ -242,12 +241,12 @@ impl Store {
         n
     }
 
-    /// Hands out one of the blocks that came last, if one of them is a multiple of `align`.
+    /// Removes a block at a multiple of `align`, if there is one among the last.
     pub fn take_aligned(&mut self, class: Class, align: usize) -> Option<usize> {
         if self.len == 0 {
             return None;
         }
-        // SAFETY: the array holds `len` blocks, and the store is the caller's alone for now.
+        // SAFETY: the array holds `len` blocks, and the store is mutably borrowed.
         let blocks = unsafe { core::slice::from_raw_parts_mut(self.blocks, self.len as usize) };
         if !bring_aligned_last(blocks, align) {
             return None;
@@ -257,12 +256,12 @@ impl Store {
         Some(one[0])
     }
 
-    /// Hands out blocks that nobody asked for since the last call, at most as many as `out` holds;
+    /// Removes blocks that were not needed since the last mark, at most as many as `out` holds;
     /// with `all`, any blocks.
     pub fn idle(&mut self, class: Class, out: &mut [usize], all: bool) -> usize {
         let unwanted = (if all { self.len } else { self.low }) as usize;
         let n = out.len().min(unwanted);
-        // The idle ones lie at the bottom. Those that lie highest go first, so that few blocks move
+        // The idle ones lie at the bottom. The highest of them go first, so that few blocks move
         // down.
         let at = unwanted - n;
         // SAFETY: `at + n` is at most `len`, which is at most `cap`; the ranges of the second call
@@ -278,7 +277,7 @@ impl Store {
         n
     }
 
-    /// Forgets all blocks, which are discarded.
+    /// Forgets all blocks, which are being discarded.
     pub fn forget(&mut self, class: Class) {
         count_runs(class, 0, self.len as usize);
         self.len = 0;
@@ -286,7 +285,7 @@ impl Store {
         self.shared = 0;
     }
 
-    /// Begins another while.
+    /// Starts another period.
     pub fn mark(&mut self) {
         self.low = self.len;
         self.puts = 0;
@@ -303,15 +302,15 @@ mod tests {
     use std::vec;
     use std::vec::Vec;
 
-    /// Stores of classes of whole pages, those that threads keep or longer ones, with the class of
-    /// each.
+    /// Stores of classes of whole pages, either those that threads keep or longer ones, with their
+    /// classes.
     fn stores(long: bool) -> Vec<(Class, Store)> {
         let classes = (SLAB_CLASSES as u8 + 1..=CACHED_CLASSES as u8).map(Class);
         let of_kind = classes.filter(|class| (class.size() > MEDIUM_MAX) == long);
         of_kind.map(|class| (class, Store::new())).collect()
     }
 
-    /// Puts into each store what it takes; tells how many bytes went in.
+    /// Fills each store; returns how many bytes went in.
     fn fill(stores: &mut [(Class, Store)]) -> usize {
         let blocks: Vec<usize> = (0..1000).collect();
         let put = |(class, store): &mut (Class, Store)| store.put(*class, &blocks) * class.size();
@@ -332,7 +331,7 @@ mod tests {
         drain(true);
         let share = footprint() / RUN_SHARE;
         let (mut medium, mut long) = (stores(false), stores(true));
-        // Each kind has its own, whatever the other holds.
+        // Each kind has its own budget, whatever the other holds.
         for (stores, most) in [(&mut medium, RUN_BYTES), (&mut long, LONG_BYTES)] {
             let most = most.max(share);
             let held = fill(stores);
@@ -354,7 +353,7 @@ mod tests {
         crate::testing::own_process!();
         let _alone = alone();
         drain(true);
-        // Of one whose blocks pass from thread to thread.
+        // A store whose blocks pass from thread to thread.
         let (class, mut store) = (Class::of(16), Store::new());
         assert_eq!(store.array_size(), 0);
         let blocks: Vec<usize> = (0..MOST).collect();
@@ -387,7 +386,7 @@ mod tests {
         let much = 2 * super::super::GROWTH;
         arena.grew(much);
         assert_eq!(stored(), 2, "they have just come");
-        // One of them is wanted, and comes back.
+        // One of them is used, and comes back.
         let mut one = [0];
         assert_eq!(arena.fill(class, &mut one), 1);
         arena.flush(class, &mut one);

@@ -1,19 +1,18 @@
-//! Memory that goes back of slabs which are partly used.
+//! Subrelease: returns memory of slabs that are partly used.
 //!
 //! A slab becomes free with its last block. Where blocks were freed at random, most slabs keep a
-//! few, and with these all their pages. So once no region of a slab was taken or given for the time
-//! that dirty pages may stay, the memory behind pages that only free regions reach into goes back;
-//! the slab keeps the pages, and its regions can be taken as before.
+//! few, and with them all their pages. So once no region of a slab was taken or returned for the
+//! dirty decay time, the memory behind pages that only free regions overlap goes back to the
+//! system. The slab keeps the pages, and its regions can be taken as before.
 //!
-//! Chunk after chunk is looked at, from a mark that wanders ([`step`]): a whole pass takes half the
-//! decay time. What a pass finds untouched [`RIPE`] times has been so for one decay time to one and
-//! a half. A huge page is broken only where a good part of it would go back. The regions are taken
-//! out of their slab while the system is at work, and no bin's lock is held then. A slab that has
-//! been through is left alone until it is touched. Slabs of arenas that the program made, and
-//! memory that its hooks provide, stay as they are.
+//! A pass looks at one chunk after another ([`step`]) and takes half the decay time. A slab that
+//! [`RIPE`] passes found untouched has been idle for one to one and a half decay times. A huge page
+//! is broken only if a good part of it would go back. The regions are hidden from their slab during
+//! the system calls, and no bin's lock is held then. A slab that was treated is left alone until it
+//! is touched. Slabs of arenas that the program made, and memory from its hooks, are not treated.
 //!
-//! Who calls: the background thread where there is one, else threads at their slow events, one
-//! chunk at a time; and who asks for everything ([`all`]).
+//! Callers: the background thread if there is one, else threads at their slow events, one chunk at
+//! a time; and explicit purges ([`all`]).
 
 use super::slab::{Misuse, NO_LEVEL, Slab, WORDS};
 use super::{Arena, record};
@@ -27,54 +26,54 @@ use crate::sys::count::Kind;
 use crate::sys::lock::{Mutex, RawLock};
 use advice::Range;
 
-/// Passes that have to find a slab untouched, and what is noted of one that has been through.
+/// Passes that have to find a slab untouched, and the value of a slab that was treated.
 const RIPE: u8 = 3;
 const DONE: u8 = RIPE + 1;
-/// Milliseconds that a pass takes at least.
+/// The least duration of a pass in milliseconds.
 const LEAST_MS: u64 = 25;
-/// Bytes that are worth a huge page.
+/// Bytes that justify breaking a huge page.
 const WORTH: usize = CHUNK / 8;
-/// Slabs looked at together, at most: all of a chunk, as the smallest have four pages.
+/// The most slabs looked at together: all of a chunk, as the smallest have four pages.
 const MOST: usize = CHUNK_PAGES / 4;
-/// Ranges of pages of a slab at most, when every other page is one.
+/// The most ranges of pages in a slab, if every other page is one.
 const MOST_RANGES: usize = Class::MOST_PAGES.div_ceil(2);
 const _: () = assert!(MOST_RANGES <= advice::MOST);
 
-/// What is left to do.
+/// What remains to be done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next {
     /// Nothing before something changes.
     Nothing,
     /// Another pass, later.
     Later,
-    /// The rest of the pass that was begun.
+    /// The rest of the current pass.
     Now,
 }
 
-/// The pass that was begun last.
+/// The latest pass.
 struct Pass {
-    /// What it has still to see; none when it is over.
+    /// The chunks it has yet to look at; `None` when it is over.
     rest: Option<Chunks>,
-    /// When the next may begin; none before anybody asked for one.
+    /// When the next may begin; `None` before the first call.
     next_ms: Option<u64>,
-    /// Whether it found no slab that may be ripe some time.
+    /// Whether it found no slab that may become ripe.
     is_quiet: bool,
-    /// Room for those of a chunk that are. Not on the stack of the program's thread that looks.
+    /// Room for the ripe slabs of a chunk, kept off the stack of program threads.
     ripe: [Option<Site>; MOST],
 }
 
-// SAFETY: what a site refers to lives for ever and may be referred to from any thread.
+// SAFETY: what a site refers to is never freed, and any thread may refer to it.
 unsafe impl Send for Pass {}
 
 /// Held while memory goes back.
 static PASS: Mutex<Pass> = Mutex::named(Kind::Other, Pass::FIRST);
 
-/// The lock, for `fork`: while it is free, all free regions are in their slabs.
+/// The lock, for `fork`: while it is free, no slab has hidden regions.
 pub fn lock() -> &'static RawLock {
     PASS.raw()
 }
 
-/// Goes on with the pass by so many chunks, if it is time; unless another thread does.
+/// Continues the pass by up to `chunks` chunks, if it is time and no other thread does.
 pub fn step(now: u64, chunks: usize) -> Next {
     let decay = HEAP.dirty_ms();
     let Some(mut pass) = PASS.try_lock() else {
@@ -85,8 +84,7 @@ pub fn step(now: u64, chunks: usize) -> Next {
     };
     if pass.rest.is_none() {
         let next_ms = now + (decay / 2).max(LEAST_MS);
-        // Most programs are over before anything could be ripe, and never have the code in memory
-        // that follows.
+        // Most programs end before anything could be ripe, and never load the code that follows.
         if now < *pass.next_ms.get_or_insert(next_ms) {
             return pass.next();
         }
@@ -97,12 +95,13 @@ pub fn step(now: u64, chunks: usize) -> Next {
     pass.go_on(chunks)
 }
 
-/// Something has changed, after a while in which nothing did: there may be more to give back.
+/// Called when something has changed after a quiet period: there may be more to return.
 pub fn expect() {
     PASS.lock().is_quiet = false;
 }
 
-/// Has all memory go back that can, of one arena's slabs or of all. Tells whether any did.
+/// Gives as much memory as possible of one arena's slabs, or of all, back to the system. Returns
+/// whether there was any.
 pub fn all(arena: Option<u16>) -> bool {
     let ripe = &mut PASS.lock().ripe;
     let wish = Wish::All(arena);
@@ -110,7 +109,7 @@ pub fn all(arena: Option<u16>) -> bool {
 }
 
 impl Pass {
-    /// Before the first: there may be something to see. All zeros, which take no room in the
+    /// Before the first pass: there may be something to do. All zeros, which take no room in the
     /// library's file.
     const FIRST: Pass = Pass {
         rest: None,
@@ -119,8 +118,7 @@ impl Pass {
         ripe: [None; MOST],
     };
 
-    /// Looks at so many chunks more. Most programs are over before there is anything to see: apart
-    /// from what they run.
+    /// Looks at up to `chunks` more chunks. Cold: most programs end before there is anything to do.
     #[cold]
     #[inline(never)]
     fn go_on(&mut self, chunks: usize) -> Next {
@@ -142,7 +140,7 @@ impl Pass {
     }
 }
 
-/// The chunks of the reservation that are committed, one after the other.
+/// The committed chunks of all regions, in order.
 struct Chunks {
     region: usize,
     chunk: usize,
@@ -175,11 +173,11 @@ impl Iterator for Chunks {
     }
 }
 
-/// What is to go back.
+/// Which slabs to treat.
 enum Wish {
-    /// Of slabs that were left alone for long enough.
+    /// Slabs that were idle for long enough.
     Ripe,
-    /// Of all slabs, or of one arena's.
+    /// All slabs, or those of one arena.
     All(Option<u16>),
 }
 
@@ -189,7 +187,7 @@ struct Found {
     gave: bool,
 }
 
-/// Looks at the slabs of a chunk, and has memory go back of those that are ripe.
+/// Looks at the slabs of a chunk, and gives memory of the ripe ones back to the system.
 #[inline(never)]
 fn look_at(chunk: &'static Chunk, wish: &Wish, ripe: &mut [Option<Site>; MOST]) -> Found {
     let mut found = Found::default();
@@ -215,7 +213,8 @@ fn look_at(chunk: &'static Chunk, wish: &Wish, ripe: &mut [Option<Site>; MOST]) 
                 (ripe[n], n, bytes) = (Some(site), n + 1, bytes + there);
             }
         });
-        // As long as any of its class. Should another be there meanwhile, the next pass sees it.
+        // All slabs of a class have this length. If another slab is here by now, the next pass sees
+        // it.
         page += site.class.shape().pages as usize;
     }
     let keeps_huge_page = || {
@@ -239,13 +238,13 @@ impl Slab {
         is_meant && self.quiet.get() < DONE
     }
 
-    /// Counts a pass that found it untouched; tells whether there were enough of them.
+    /// Counts a pass that found it untouched; returns whether there were enough.
     fn ripens(&self) -> bool {
         self.quiet.set((self.quiet.get() + 1).min(RIPE));
         self.quiet.get() == RIPE
     }
 
-    /// Bytes of pages that only free regions reach into.
+    /// Bytes of pages that only free regions overlap.
     fn bare_bytes(&self) -> usize {
         let mut free = [0; WORDS];
         self.free_regions(&mut free);
@@ -253,7 +252,7 @@ impl Slab {
     }
 }
 
-/// Where the page map knew of a slab: as long as nobody holds its bin's lock, it may be gone.
+/// Where the page map knew a slab: without its bin's lock, the slab may be gone.
 #[derive(Clone, Copy)]
 struct Site {
     chunk: &'static Chunk,
@@ -264,11 +263,11 @@ struct Site {
     arena: &'static Arena,
 }
 
-// A chunk's worth of them has its place.
+// A chunk's worth of sites must stay small.
 const _: () = assert!(size_of::<Option<Site>>() <= 32);
 
 impl Site {
-    /// The slab that has this page of a chunk, if it is one of those that memory is taken of.
+    /// The slab at this page of a chunk, if its memory may be returned.
     fn of(chunk: &'static Chunk, page: usize) -> Option<Site> {
         let at = chunk.addr() + page * PAGE;
         let class = chunk.region().class_of(at);
@@ -278,7 +277,7 @@ impl Site {
         let PageRecord::Slab(slab) = chunk.region().record_of(at) else {
             return None;
         };
-        // SAFETY: the page map said so.
+        // SAFETY: the page map had this address.
         let arena = record(unsafe { Slab::arena_hint(slab) } as usize)?;
         let is_ours = !arena.is_by_hand() && !arena.heap().is_lending();
         is_ours.then_some(Site {
@@ -290,7 +289,7 @@ impl Site {
         })
     }
 
-    /// Calls `f` with the slab under its bin's lock, if it is there still, with free and used
+    /// Calls `f` with the slab under its bin's lock, if it still exists and has free and used
     /// regions.
     fn visit(&self, f: impl FnOnce(&'static Slab)) {
         let Some(bin) = self.arena.bin(self.class) else {
@@ -302,25 +301,25 @@ impl Site {
         }
     }
 
-    /// The slab, for who holds the lock of the bin, if it is in one of the bin's lists: then it
-    /// stays there. One that is in none may be unmade at any moment, without that lock, and its
-    /// record be something else; but the page map forgets a slab before its record goes.
+    /// Returns the slab if it is in one of its bin's lists; the caller holds the bin's lock, so it
+    /// stays there. A slab in no list may be unmade at any moment without that lock, and its record
+    /// be reused; but the page map forgets a slab before its record is freed.
     fn slab(&self) -> Option<&'static Slab> {
         let at = self.chunk.addr() + self.page as usize * PAGE;
         let is_there = || self.chunk.region().record_of(at) == PageRecord::Slab(self.record);
         let is_filed = || {
-            // SAFETY: the page map said so a moment ago.
+            // SAFETY: the page map had this address a moment ago.
             let (class, arena, level) = unsafe { Slab::glimpse(self.record) };
             fence(Ordering::Acquire);
             class == self.class && arena == self.arena.index() && level != NO_LEVEL
         };
-        // The second time because another slab may have come to the same pages with the same
-        // record.
+        // Checked twice, because another slab may have taken the same pages with the same record in
+        // between.
         let stays = is_there() && is_filed() && is_there() && is_filed() && is_there();
         stays.then(|| Slab::at(self.record))
     }
 
-    /// Has memory go back of the slab, if it is still one with free and used regions.
+    /// Gives memory of the slab back to the system, if it still has free and used regions.
     fn give_back(&self, wish: &Wish) -> bool {
         let Some(bin) = self.arena.bin(self.class) else {
             return false;
@@ -332,11 +331,11 @@ impl Site {
                 return false;
             };
             bin.hide_free(slab, &mut hidden);
-            // Unless a region is given meanwhile.
+            // Freeing a region resets this.
             slab.quiet.set(DONE);
             slab
         };
-        // A call of the program's does not wait for who returns memory already.
+        // An explicit purge waits until other threads have returned memory; regular steps do not.
         let gave = self.take_behind(slab, &hidden, matches!(wish, Wish::All(_)));
         let mut bin = bin.0.lock();
         match bin.show_free(slab, &hidden) {
@@ -346,7 +345,7 @@ impl Site {
                 }
                 drop(bin);
                 if let Some(slab) = empty {
-                    // SAFETY: empty, in no list, and it has left its bin; nobody refers to it.
+                    // SAFETY: empty, in no list, and it has left its bin; nothing refers to it.
                     unsafe { slab.unmake() };
                 }
             }
@@ -358,7 +357,7 @@ impl Site {
         gave
     }
 
-    /// Has the memory behind the pages of hidden regions go back.
+    /// Gives the memory behind pages with only hidden regions back to the system.
     fn take_behind(&self, slab: &Slab, hidden: &[u64; WORDS], wait: bool) -> bool {
         let Some(heap) = HEAP.of(slab.addr()) else {
             return false;
@@ -386,7 +385,7 @@ mod tests {
         numbered(0).expect("there is memory")
     }
 
-    /// Blocks of a class that fill some slabs of the first arena.
+    /// Returns blocks of a class that fill some slabs of the first arena.
     fn blocks(class: Class, slabs: usize) -> Vec<usize> {
         let mut blocks = vec![0; class.shape().regions as usize * slabs];
         let mut filled = 0;
@@ -397,7 +396,7 @@ mod tests {
     }
 
     fn write(block: usize, class: Class) {
-        // SAFETY: the block is this test's, or free, and nobody else's meanwhile.
+        // SAFETY: the block is this test's, or free, and nothing else uses it meanwhile.
         unsafe { core::ptr::write_bytes(block as *mut u8, block as u8 | 1, class.size()) };
     }
 
@@ -408,7 +407,7 @@ mod tests {
         bytes.iter().all(|&b| b == block as u8 | 1)
     }
 
-    /// Frees all blocks but every so-manieth; tells which stay and which are free.
+    /// Frees all blocks but each `every`th; returns those kept and those freed.
     fn scatter(blocks: &[usize], class: Class, every: usize) -> (Vec<usize>, Vec<usize>) {
         blocks.iter().for_each(|&b| write(b, class));
         let kept = |&(i, _): &(usize, &usize)| i % every == 0;
@@ -419,7 +418,7 @@ mod tests {
         (kept, free)
     }
 
-    /// Of free blocks, those whose contents are gone in some page.
+    /// How many of the free blocks have lost contents.
     fn gone(free: &[usize], class: Class) -> usize {
         free.iter().filter(|&&b| !holds(b, class)).count()
     }
@@ -440,7 +439,7 @@ mod tests {
         assert!(gone(&free, class) > free.len() / 2);
         assert!(kept.iter().all(|&b| holds(b, class)));
         assert!(!all(None), "nothing is left");
-        // What lies free is as good as before.
+        // Free blocks are as good as before.
         let again = self::blocks(class, 12);
         again.iter().for_each(|&b| write(b, class));
         assert!(kept.iter().all(|&b| holds(b, class) && !again.contains(&b)));
@@ -460,7 +459,7 @@ mod tests {
         *PASS.lock() = Pass::FIRST;
         assert_eq!(step(now, 1), Next::Later, "nothing can be ripe so soon");
         assert!(PASS.lock().rest.is_none());
-        // Whatever other tests left is through already.
+        // Slabs that other tests left are already treated.
         let mut pass = || {
             now += 500;
             while step(now, 1) == Next::Now {}
@@ -500,7 +499,7 @@ mod tests {
         assert!(give(all[50]).is_ok());
         slab.show_free(&hidden).expect("none of them was given");
         assert!(give(all[50]).is_err() && give(all[0]).is_err());
-        // One that was free and is given meanwhile is told.
+        // A double free of a hidden region is detected.
         slab.hide_free(&mut hidden);
         assert!(give(all[7]).is_ok());
         let told = matches!(slab.show_free(&hidden), Err(Misuse::Double(p, _)) if p == all[7]);
@@ -509,7 +508,7 @@ mod tests {
         while slab.take(&mut rest) > 0 {}
         hidden.fill(0);
         slab.show_free(&hidden).expect("nothing is hidden");
-        // SAFETY: a slab of this test's alone; the bitmap is of no more use.
+        // SAFETY: only this test uses the slab; its bitmap is no longer needed.
         all.iter().for_each(|&p| give(p).expect("it was taken"));
         // SAFETY: empty, in no list and no bin.
         unsafe { slab.unmake() };
@@ -537,9 +536,9 @@ mod tests {
             for i in (0..regions).filter(|i| free[i / 64] & 1 << (i % 64) == 0) {
                 pages[i * size / PAGE..=(i * size + size - 1) / PAGE].fill(false);
             }
-            // Behind the last region there is nothing to give back.
+            // The end of the last page has no regions.
             pages[(regions * size).div_ceil(PAGE)..].fill(false);
-            // In whole pages of the system, which a slab may begin in the middle of.
+            // Rounded to whole pages of the system; a slab may begin in the middle of one.
             let group = crate::sys::mem::os_page() / PAGE;
             let first = slab.addr() % CHUNK / PAGE;
             let mut chunk = vec![false; CHUNK_PAGES];

@@ -1,9 +1,8 @@
-//! Which arenas there are, and which of them a thread joins.
+//! Which arenas exist, and which one a thread joins.
 //!
 //! Automatic arenas come first, made in the order of their numbers as threads arrive; arenas made
-//! by hand (`by_hand`) have numbers from [`automatic`] on. No thread joins one of those unless it
-//! is told to. Records are never unmade: that of a destroyed arena waits for the next that is made
-//! by hand.
+//! by hand (`by_hand`) have numbers from [`automatic`] on. A thread joins one of those only if told
+//! to. Records are never freed: that of a destroyed arena is reused for the next one made by hand.
 
 use super::by_hand::Life;
 use super::{Arena, large, percpu};
@@ -14,24 +13,25 @@ use crate::sys::count::Kind;
 use crate::sys::lock::{Guard, Mutex};
 use crate::sys::{cpu, time};
 
-/// The most automatic arenas there can be.
+/// The most automatic arenas.
 pub const MOST: usize = 1024;
-/// The most arenas there can be: the numbers that a flag of `mallocx` can hold.
+/// The most arenas: the numbers that a flag of `mallocx` can hold.
 pub const MOST_AT_ALL: usize = 4095;
 
-/// The first, which every process has: it stands with what every process touches, not in the table.
+/// The first arena, which every process has: it lies with the data that every process touches, not
+/// in the table.
 static FIRST: AtomicPtr<Arena> = AtomicPtr::new(core::ptr::null_mut());
-/// The others, in the order of their numbers.
+/// The others, by number.
 static OTHERS: [AtomicPtr<Arena>; MOST_AT_ALL - 1] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST_AT_ALL - 1];
-/// The number behind the highest that an arena has.
+/// One more than the highest arena number.
 static END: AtomicUsize = AtomicUsize::new(0);
-/// How many arenas threads are spread over; 0 until somebody has to know.
+/// How many arenas threads are spread over; 0 until it is needed.
 static AUTOMATIC: AtomicU32 = AtomicU32::new(0);
 /// Held while an arena is made or chosen.
 static MAKING: Mutex<()> = Mutex::named(Kind::Arenas, ());
 
-/// Sets the number of arenas, before the first is used; none for the default.
+/// Sets the number of arenas, before the first is used; `None` for the default.
 pub fn configure(narenas: Option<usize>) {
     AUTOMATIC.store(
         narenas.map_or(0, |n| n.clamp(1, MOST)) as u32,
@@ -52,13 +52,13 @@ pub fn automatic() -> usize {
 }
 
 /// One arena for four CPUs, up to 16: blocks that one thread frees and another needs meet in the
-/// store of their arena, and threads of one arena meet at a lock once in a batch. See
+/// store of their arena, and threads of one arena contend for a lock once per batch. See
 /// `docs/design/caches.md`.
 fn default_number() -> usize {
     cpu::allowed().div_ceil(4).clamp(1, 16)
 }
 
-/// The records of all arenas that there have been, those of destroyed ones included, by number.
+/// The records of all arenas so far, including destroyed ones, by number.
 pub fn records() -> impl DoubleEndedIterator<Item = &'static Arena> {
     (0..END.load(Ordering::Acquire)).filter_map(record)
 }
@@ -68,17 +68,17 @@ pub(super) fn several() -> bool {
     END.load(Ordering::Relaxed) > 1
 }
 
-/// The arenas that there are, by number.
+/// The live arenas, by number.
 pub fn made() -> impl DoubleEndedIterator<Item = &'static Arena> {
     records().filter(|a| a.life().is_live())
 }
 
-/// Those of them that threads are spread over.
+/// The live arenas that threads are spread over.
 fn spread() -> impl Iterator<Item = &'static Arena> {
     made().filter(|a| !a.is_by_hand())
 }
 
-/// Where the record of the arena with this number is found.
+/// The table entry of the arena with this number.
 fn slot(index: usize) -> Option<&'static AtomicPtr<Arena>> {
     match index.checked_sub(1) {
         None => Some(&FIRST),
@@ -89,7 +89,7 @@ fn slot(index: usize) -> Option<&'static AtomicPtr<Arena>> {
 /// The arena that has, or had, this number.
 pub(super) fn record(index: usize) -> Option<&'static Arena> {
     let at = slot(index)?.load(Ordering::Acquire);
-    // SAFETY: a published arena is initialised and lives for ever.
+    // SAFETY: a published arena is initialised and never freed.
     unsafe { at.as_ref() }
 }
 
@@ -98,7 +98,7 @@ pub fn existing(index: usize) -> Option<&'static Arena> {
     record(index).filter(|a| a.life().is_live())
 }
 
-/// The automatic arena with this number, made if need be. None when memory is out.
+/// The automatic arena with this number, made if needed. `None` when memory is out.
 pub(super) fn get(index: usize) -> Option<&'static Arena> {
     existing(index).or_else(|| make(index))
 }
@@ -109,7 +109,7 @@ fn make(index: usize) -> Option<&'static Arena> {
     make_under(&making, index, &heap::FIRST, Life::Automatic)
 }
 
-/// Waits for the right to make arenas.
+/// Takes the lock for making arenas.
 pub(super) fn making() -> Guard<'static, ()> {
     MAKING.lock()
 }
@@ -127,13 +127,13 @@ pub(super) fn make_under(
     let slot = slot(index)?;
     let large = meta::take_apart(size_of::<large::Counts>())?;
     let Some(room) = meta::take(size_of::<Arena>()) else {
-        // SAFETY: just taken with this size, and nobody knows of it.
+        // SAFETY: just taken with this size, and nothing refers to it.
         unsafe { meta::give(large, size_of::<large::Counts>()) };
         return None;
     };
     let arena: *mut Arena = room.as_ptr().cast();
-    // SAFETY: both records are long enough, aligned to a cache line and nobody else's. Zeros are
-    // counts of nothing.
+    // SAFETY: both records are long enough, aligned to a cache line and used by nothing else. Zeros
+    // are valid counts.
     unsafe {
         let large = large.cast().as_ref();
         arena.write(Arena::new(index, heap, life, time::now_ns(), large));
@@ -143,21 +143,21 @@ pub(super) fn make_under(
     }
     slot.store(arena, Ordering::Release);
     END.fetch_max(index + 1, Ordering::Release);
-    // SAFETY: initialised above, lives for ever.
+    // SAFETY: initialised above, never freed.
     unsafe { arena.as_ref() }
 }
 
-/// Gives a new thread its arena: the one with the fewest threads, the first of equals; where there
-/// are several nodes of memory, of those that are of the thread's node; or that of its CPU. None
-/// when memory is out.
+/// Assigns a new thread its arena: the one with the fewest threads, the first among equals. With
+/// several memory nodes, only arenas of the thread's node count; with per-CPU arenas, it is the
+/// CPU's. `None` when memory is out.
 pub fn join() -> Option<&'static Arena> {
     if let Some(index) = percpu::here() {
         return percpu::enter(index);
     }
-    // The first thread of a process need not know of how many arenas and nodes there are to be.
+    // The first thread of a process needs neither the number of arenas nor that of nodes.
     let first = existing(0).filter(|_| threads(0) > 0 || nodes::are_several());
     let near = first.and_then(|_| nodes::here());
-    // One thread at a time, or two would see the same arena with the fewest.
+    // One thread at a time: two would see the same arena with the fewest threads.
     let making = MAKING.lock();
     let index = match near {
         Some(heap) => of_node(heap),
@@ -176,9 +176,9 @@ pub(super) fn threads(index: usize) -> u32 {
     existing(index).map_or(0, |a| a.threads.load(Ordering::Relaxed))
 }
 
-/// The arena for a thread near this page heap: one that nobody is in, a new one while the page heap
-/// has less than its share, or the one with the fewest threads. Shares are equal, of those page
-/// heaps that have arenas; each has one arena at least.
+/// The arena for a thread near this page heap: one without threads, a new one while the page heap
+/// has less than its share, or the one with the fewest threads. All page heaps with arenas have
+/// equal shares, at least one arena each.
 #[cold]
 #[inline(never)]
 fn of_node(heap: &'static PageHeap) -> usize {
@@ -191,7 +191,7 @@ fn of_node(heap: &'static PageHeap) -> usize {
     };
     let heaps = spread().filter(|a| leads(a)).count() + mine().next().is_none() as usize;
     let share = (automatic() / heaps).max(1);
-    // Behind the automatic ones there may be some that were made by hand.
+    // Beyond the automatic ones there may be some made by hand.
     let next = (0..MOST).find(|&i| record(i).is_none());
     let fewest = mine().min_by_key(|a| threads(a.index as usize));
     match (fewest, next) {
@@ -207,13 +207,13 @@ pub(super) fn heap_of(index: u16) -> &'static PageHeap {
     record(index as usize).map_or(&heap::FIRST, Arena::heap)
 }
 
-/// What the arena with this number counts of large blocks.
+/// The large-block counts of the arena with this number.
 #[inline]
 pub(super) fn large_counts(index: u16) -> Option<&'static large::Counts> {
     record(index as usize).map(|a| a.large)
 }
 
-/// The arena with this number; an automatic one is made if need be. None when there is none, or
+/// The arena with this number; an automatic one is made if needed. `None` when there is none, or
 /// memory is out.
 pub fn numbered(index: usize) -> Option<&'static Arena> {
     existing(index).or_else(|| (index < automatic()).then(|| make(index))?)
@@ -224,7 +224,7 @@ pub fn any() -> Option<&'static Arena> {
     get(0)
 }
 
-/// The lock under which arenas are made, for `fork`.
+/// The lock for making arenas, for `fork`.
 pub fn lock() -> &'static crate::sys::lock::RawLock {
     MAKING.raw()
 }

@@ -1,32 +1,32 @@
-//! What a batch of blocks between a cache and an arena is part of.
+//! Kinds of traffic between a cache and an arena.
 //!
-//! Most often nobody knows, or blocks go from the threads that allocate them to others that free
-//! them: then whatever the store holds serves whoever asks, and of slabs the fullest are used up
-//! first. But a thread that frees and allocates by turns, in waves, wants back what it freed. What
-//! other threads of its arena freed is beside blocks that they still use, in the same cache lines,
-//! and the lines would go back and forth between processors from then on. Such a thread leaves
-//! alone a store in which another's blocks lie, and prefers slabs ([`super::bin`]) that it took
-//! regions of last.
+//! Usually the kind is unknown, or blocks go from threads that allocate them to others that free
+//! them: then the store serves any thread, and the fullest slabs are used up first. But a thread
+//! that frees and allocates in turn, in waves, should get back its own blocks. Blocks that other
+//! threads of its arena freed share cache lines with blocks that those threads still use, and the
+//! lines would bounce between processors from then on. Such a thread ignores a store with another
+//! thread's blocks, and prefers slabs ([`super::bin`]) from which it last took regions.
 
 use crate::sys::tls;
 use core::num::NonZeroU16;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Traffic {
-    /// From one thread to another, for all that is known.
+    /// From one thread to another, as far as is known.
     Passing,
     /// From a thread and back to the same.
     Own,
-    /// To a thread that asks again and again and gives none back.
+    /// To a thread that allocates again and again and frees nothing.
     Growth,
 }
 
 impl Traffic {
-    /// How many blocks of a stack with so much room are moved at a time, at most. Half of one that
-    /// goes on to run empty, or full. Of one that turns a quarter: as long as that, waves between
-    /// half and all of what it holds would find it empty, and full, at each turn. And all of one
-    /// that only ever runs empty: so it is at the bin's lock half as often, and regions of slabs
-    /// that nobody has touched take no memory where they lie.
+    /// The most blocks to move at a time for a stack with this room:
+    /// - half for one that keeps running empty, or full;
+    /// - a quarter for one that turns: with half, waves between half and all of its length would
+    ///   find it empty, and full, at each turn;
+    /// - all for one that only ever runs empty: it takes the bin's lock half as often, and regions
+    ///   of untouched slabs use no memory while they lie on the stack.
     pub fn batch(self, room: usize) -> usize {
         let part = match self {
             Traffic::Passing => room / 2,
@@ -36,8 +36,8 @@ impl Traffic {
         part.max(1)
     }
 
-    /// How many blocks of a batch of so many may come out of a store. What lies there was used, so
-    /// that it is memory wherever it lies, and producers, who are served from there for ever, would
+    /// How many blocks of a batch may come from a store. Blocks in a store were used, so they are
+    /// resident wherever they lie; producers, which are served from the store all the time, would
     /// hold twice as much of it.
     #[inline(always)]
     pub fn stored(self, batch: usize) -> usize {
@@ -48,15 +48,14 @@ impl Traffic {
     }
 }
 
-/// Stands for a thread, and seldom for two of them at the same time.
+/// Identifies a thread; two threads seldom share a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Taker(NonZeroU16);
 
 impl Taker {
     /// The calling thread.
     pub fn current() -> Self {
-        // Fibonacci hashing: any bits may be those that tell the addresses of threads' blocks
-        // apart.
+        // Fibonacci hashing: any bits may distinguish the addresses of thread blocks.
         let hash = (tls::thread() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
         Taker(NonZeroU16::MIN | hash as u16)
     }

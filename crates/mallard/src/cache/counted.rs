@@ -1,13 +1,12 @@
-//! What a thread has allocated and freed, in bytes, counted for threads that ask.
+//! The bytes a thread has allocated and freed, counted for threads that ask for it.
 //!
-//! The fast path counts nothing. A thread that asks for its counts ([`enter`]) gets zeros of its
-//! own to go by: stacks that have nothing and take nothing, so that every call of it takes the slow
-//! path, and behind them its cache, where the slow path pops and pushes as the fast one would have
-//! ([`take`], [`put`]) and counts. Blocks that go past the caches are counted where they do
-//! ([`allocated`], [`freed`]). It counts until it ends; its counts begin at zero. Other threads
-//! never know.
+//! The fast path counts nothing. A thread that asks for its counts ([`enter`]) gets a block of
+//! zeros of its own: its stacks are empty and full at once, so every call takes the slow path. A
+//! link behind them leads to the cache, where the slow path pops and pushes as the fast path would
+//! have ([`take`], [`put`]), and counts. Blocks that bypass the caches are counted by [`allocated`]
+//! and [`freed`]. A thread counts until it ends, from zero. Other threads pay nothing for it.
 //!
-//! What counts is the usable size of each block.
+//! The counts are of usable sizes.
 
 use super::{Front, ThreadCache, events, front, life};
 use crate::class::Class;
@@ -16,19 +15,19 @@ use crate::sys::tls;
 use core::cell::Cell;
 use core::ptr::NonNull;
 
-/// Bytes of a thread.
+/// The byte counts of a thread.
 #[derive(Clone)]
 pub struct Counts {
     allocated: Cell<u64>,
     freed: Cell<u64>,
-    /// The most that `allocated` was ahead of `freed` since the peak was forgotten, and by how much
-    /// it was then.
+    /// The largest excess of `allocated` over `freed` since the peak was reset, and the excess at
+    /// that reset.
     peak: Cell<i64>,
     base: Cell<i64>,
-    /// Bytes of frees and of allocations that the program's functions ([`events`]) were not told
-    /// of, because one of them ran meanwhile.
+    /// Bytes of frees and of allocations that the program's callbacks ([`events`]) have yet to be
+    /// told about, because one of them was running.
     untold: [Cell<u64>; 2],
-    /// Whether one of them runs.
+    /// Whether a callback is running.
     in_event: Cell<bool>,
 }
 
@@ -41,22 +40,22 @@ impl Counts {
         self.base.set(0);
     }
 
-    /// What the thread has allocated, and where that is counted.
+    /// Bytes that the thread has allocated, and the address of the counter.
     pub fn allocated(&self) -> (u64, *mut u64) {
         (self.allocated.get(), self.allocated.as_ptr())
     }
 
-    /// What the thread has freed, and where that is counted.
+    /// Bytes that the thread has freed, and the address of the counter.
     pub fn freed(&self) -> (u64, *mut u64) {
         (self.freed.get(), self.freed.as_ptr())
     }
 
-    /// Bytes that the thread has allocated more than freed; it may free what others allocated.
+    /// Bytes allocated minus bytes freed; negative if the thread frees what others allocated.
     fn ahead(&self) -> i64 {
         self.allocated.get().wrapping_sub(self.freed.get()) as i64
     }
 
-    /// The most bytes by which allocation was ahead, of what it was when the peak was forgotten.
+    /// The largest rise of that difference since the peak was reset.
     pub fn peak(&self) -> u64 {
         self.peak.get().saturating_sub(self.base.get()).max(0) as u64
     }
@@ -90,8 +89,8 @@ impl Counts {
         }
     }
 
-    /// Calls the program's functions that want to know. What they allocate and free counts, and is
-    /// told with the next bytes.
+    /// Calls the program's callbacks. What they allocate and free counts, and is reported with the
+    /// next bytes.
     #[cold]
     #[inline(never)]
     fn tell(&self, is_alloc: bool, bytes: usize) {
@@ -109,7 +108,8 @@ impl Counts {
     }
 }
 
-/// The calling thread's counts; from now on it counts. None when it has no cache or memory is out.
+/// Starts counting for the calling thread, and returns its counts. `None` when it has no cache or
+/// memory is out.
 #[cold]
 #[inline(never)]
 pub fn enter() -> Option<&'static Counts> {
@@ -123,7 +123,7 @@ pub fn enter() -> Option<&'static Counts> {
 
 fn make_zeros(cache: &'static ThreadCache) -> Option<&'static Front> {
     let room = meta::take(size_of::<Front>())?.cast::<Front>();
-    // SAFETY: the record has the size and alignment of a front and is nobody else's.
+    // SAFETY: the record has the size and alignment of a front, and nothing else uses it.
     let zeros = unsafe {
         room.write(Front::new());
         room.as_ref()
@@ -133,8 +133,8 @@ fn make_zeros(cache: &'static ThreadCache) -> Option<&'static Front> {
     Some(zeros)
 }
 
-/// While there is one, what the calling thread allocates and frees does not count: it is called for
-/// our own purposes.
+/// While it lives, the calling thread's allocations and frees are not counted: they serve our own
+/// purposes.
 pub struct Uncounted(Option<(&'static Counts, Counts)>);
 
 impl Uncounted {
@@ -153,27 +153,27 @@ impl Drop for Uncounted {
     }
 }
 
-/// Gives up the zeros of a cache that is given up itself.
+/// Frees the zeros of a cache that is itself being freed.
 pub fn give_zeros(cache: &ThreadCache) {
     if let Some(zeros) = cache.zeros.take() {
-        // SAFETY: taken with this size by `make_zeros`; the thread that went by them is no more.
+        // SAFETY: taken with this size by `make_zeros`; the thread that used them has ended.
         unsafe { meta::give(NonNull::from(zeros).cast(), size_of::<Front>()) };
     }
 }
 
-/// Whether the calling thread, whose cache this is, counts.
+/// Whether the calling thread, which owns this cache, counts.
 #[inline]
 fn is_on(cache: &ThreadCache) -> bool {
     tls::get() != core::ptr::from_ref(&cache.front).addr()
 }
 
-/// The counts of the calling thread, if it counts.
+/// The calling thread's counts, if it counts.
 fn counts() -> Option<&'static Counts> {
     let cache = front().cache.get()?;
     is_on(cache).then_some(&cache.counts)
 }
 
-/// Counts a block of so many bytes that the calling thread has got past its cache.
+/// Counts a block that the calling thread allocated past its cache.
 #[inline]
 pub fn allocated(bytes: usize) {
     if let Some(counts) = counts() {
@@ -181,7 +181,7 @@ pub fn allocated(bytes: usize) {
     }
 }
 
-/// Counts a block of so many bytes that the calling thread frees past its cache.
+/// Counts a block that the calling thread frees past its cache.
 #[inline]
 pub fn freed(bytes: usize) {
     if let Some(counts) = counts() {
@@ -189,7 +189,7 @@ pub fn freed(bytes: usize) {
     }
 }
 
-/// Counts a block that the calling thread has resized where it is, or by moving its pages.
+/// Counts a block that the calling thread resized in place, or by moving its pages.
 #[inline]
 pub fn resized(old: usize, new: usize) {
     if old != new {
@@ -198,8 +198,8 @@ pub fn resized(old: usize, new: usize) {
     }
 }
 
-/// A block for the calling thread, whose cache this is and whose stack had nothing to give, or
-/// which counts. None when memory is out.
+/// Returns a block for the calling thread, which owns this cache, when its stack is empty or it
+/// counts. `None` when memory is out.
 #[inline]
 pub fn take(cache: &ThreadCache, class: Class) -> Option<usize> {
     if !is_on(cache) {
@@ -210,8 +210,8 @@ pub fn take(cache: &ThreadCache, class: Class) -> Option<usize> {
     Some(block)
 }
 
-/// Takes a block back from the calling thread, whose cache this is and whose stack was full, or
-/// which counts.
+/// Takes back a block from the calling thread, which owns this cache, when its stack is full or it
+/// counts.
 #[inline]
 pub fn put(cache: &ThreadCache, class: Class, block: usize) {
     if is_on(cache) {

@@ -1,19 +1,19 @@
-//! What threads keep of which there are many.
+//! How little each thread keeps in a process with many threads.
 //!
-//! A thread that sleeps keeps what lies on its stacks: nobody else can take it, because its fast
-//! path tells nobody what it is about to do. With a few threads that is little. With hundreds it is
-//! more than most programs have in use: each holds some blocks of each class, and each block keeps
-//! a page. So in a process of more than [`CROWD`] threads
+//! Blocks on the stacks of a sleeping thread cannot be used: no other thread can take them, because
+//! the fast path does not synchronise. With a few threads that is little memory. With hundreds it
+//! is more than most programs use: each thread holds some blocks of each class, and each block
+//! keeps a page. So in a process of more than [`CROWD`] threads
 //!
-//! - a stack begins at the [`OPENS`]th block of its class that the thread asks for, or frees, in a
-//!   row, or when it asks for one after it has freed one: who has but a few blocks of a class needs
-//!   none;
-//! - a thread whose stacks ran full [`MANY`] times while none ran empty tears down what it has: it
-//!   gives back all that lies on its stacks, and has none until one runs empty again, or, where it
-//!   has very much, short ones;
-//! - all threads together may have what so many threads that are no crowd may have.
+//! - a stack begins only at the [`OPENS`]th block of its class in a row that the thread allocates,
+//!   or frees, or when it allocates one after it freed one: a thread with a few blocks of a class
+//!   needs no stack;
+//! - a thread whose stacks ran full [`MANY`] times while none ran empty is tearing down what it
+//!   has: it flushes all its stacks, and has none until one runs empty again, or, after very many
+//!   frees, short ones;
+//! - all threads together may have the room that [`CROWD`] threads may have.
 //!
-//! A thread that frees and asks by turns has its stacks as elsewhere.
+//! A thread that frees and allocates in turn has its stacks as usual.
 
 use super::length::{FIRST_BLOCKS, ROOM, THREAD_SURE, Turn, together};
 use super::{ThreadCache, life};
@@ -21,14 +21,14 @@ use crate::arena::Traffic;
 use crate::class::Class;
 use crate::sys::atomic::Ordering;
 
-/// So many threads are not many yet: each may keep a mebibyte.
+/// Beyond this many threads, a process has a crowd. Up to it, each thread may keep a mebibyte.
 const CROWD: u32 = 64;
-/// Blocks of a class in a row with which a stack begins.
+/// A stack begins after this many blocks of its class in a row.
 const OPENS: i8 = 8;
-/// Times that stacks ran full while none ran empty.
+/// A thread is tearing down after its stacks ran full this often while none ran empty.
 const MANY: u16 = 16;
-/// So many times, and a thread tears down so much that it passes on more than one block at a time:
-/// of such at most so many bytes, and of none that are larger.
+/// After this many times, the thread tears down so much that it collects batches of at most
+/// `LITTLE` bytes. It passes larger blocks on one by one.
 const VERY_MANY: u16 = 4096;
 const LITTLE: usize = 1024;
 
@@ -38,7 +38,7 @@ pub(super) fn is_crowd() -> bool {
 }
 
 impl ThreadCache {
-    /// A stack of a thread of a crowd is full: whether this one is to keep little.
+    /// In a crowd, for a stack that is full: whether this thread has to keep little.
     #[cold]
     #[inline(never)]
     pub(super) fn keeps_little(&self, class: Class) -> bool {
@@ -47,9 +47,9 @@ impl ThreadCache {
         fulls >= MANY || self.stack(class).capacity() == 0
     }
 
-    /// Whether a stack of a thread of a crowd is not to grow from so many blocks to so many bytes
-    /// more at such an event: it has no room and is not of use yet, or the thread has its share of
-    /// what so many threads that are no crowd may have.
+    /// In a crowd: whether a stack must not grow from `old` blocks by `more` bytes. That holds if
+    /// it has no room and is of no use yet, or if the thread has its share of what [`CROWD`]
+    /// threads may have.
     #[cold]
     #[inline(never)]
     pub(super) fn stays(&self, class: Class, turn: Turn, old: usize, more: usize) -> bool {
@@ -60,7 +60,7 @@ impl ThreadCache {
         self.room.get() + more > share && ROOM.load(Ordering::Relaxed) + more > together()
     }
 
-    /// Takes back a block of a class of which the thread is to keep little.
+    /// Takes back a block of a class of which the thread must keep little.
     #[cold]
     #[inline(never)]
     pub(super) fn push_of_little(&self, class: Class, block: usize) {

@@ -1,21 +1,20 @@
-//! Functions of the program's that are called whenever a thread has allocated, or freed, so many
-//! bytes more.
+//! Callbacks of the program, called each time a thread has allocated, or freed, a given number of
+//! bytes.
 //!
-//! They are for threads that count their bytes (`counted`), and while there are any all threads do:
-//! those that begin from their first call on, the others from the next look at their cache (`gc`)
-//! on.
+//! They need threads that count their bytes (`counted`). Once there is a callback, all threads
+//! count: new ones from their first call, running ones from the next look at their cache (`gc`).
 
 use crate::sys::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// Whether bytes were allocated rather than freed, and what the thread has allocated and freed so
-/// far.
+/// Arguments: whether bytes were allocated rather than freed, and the bytes that the thread has
+/// allocated and freed so far.
 pub type Callback = unsafe extern "C" fn(bool, u64, u64);
 
-/// How many there can be.
+/// The most callbacks.
 const MOST: usize = 4;
 
 struct Event {
-    /// 0 for none. Written last.
+    /// 0 if unused. Written last.
     callback: AtomicUsize,
     every: AtomicU64,
     of_frees: AtomicBool,
@@ -29,17 +28,16 @@ static EVENTS: [Event; MOST] = [const {
     }
 }; MOST];
 
-/// How many places were taken.
+/// Number of used places.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether there is any.
+/// Whether there is any callback.
 pub fn are_any() -> bool {
     TAKEN.load(Ordering::Relaxed) > 0
 }
 
-/// Has a function be called for every so many bytes that a thread allocates and, unless they are
-/// not wanted, frees. False when there are as many as there can be; one that is there already stays
-/// alone.
+/// Registers a callback for every `every` bytes that a thread allocates and, if `of_frees`, frees.
+/// Returns false when all places are used. Registering the same callback twice has no effect.
 pub fn add(callback: Callback, every: u64, of_frees: bool) -> bool {
     let callback = callback as usize;
     if core::hint::black_box(&EVENTS[..])
@@ -58,12 +56,12 @@ pub fn add(callback: Callback, every: u64, of_frees: bool) -> bool {
     true
 }
 
-/// Calls the functions whose next bytes are full: a thread has allocated, or else freed, so many
-/// more than the sum before. The caller holds no lock.
+/// Calls the callbacks that are due: the thread's sum of allocated, or else freed, bytes has risen
+/// from `before`. The caller holds no lock.
 #[cold]
 #[inline(never)]
 pub(super) fn passed(is_alloc: bool, before: u64, allocated: u64, freed: u64) {
-    // Of a length that the compiler does not know: or it would write the step down once for each.
+    // Hide the length from the compiler, which would otherwise unroll the loop.
     for event in core::hint::black_box(&EVENTS[..]) {
         event.pass(is_alloc, before, allocated, freed);
     }
@@ -87,7 +85,7 @@ impl Event {
         if before / every != after / every {
             // SAFETY: `add` took it from a function of this type.
             let callback = unsafe { core::mem::transmute::<usize, Callback>(callback) };
-            // SAFETY: the program answers for its function.
+            // SAFETY: the program vouches for its function.
             unsafe { callback(is_alloc, allocated, freed) };
         }
     }

@@ -1,21 +1,21 @@
-//! What a cache gives back while its thread runs, and the turn that decay gets.
+//! What a cache gives back while its thread runs, and when decay runs.
 //!
-//! No timer and no counter on the fast path: the slow events of a thread drive this. Every
-//! [`EVENTS`] of them, the next few classes are looked at. A mark is set below which a stack may
-//! not be popped without a slow event; if at the next look the mark still stands, what lies below
-//! it was of no use in between and goes back to the arena. A stack that nothing was put on either
-//! goes back with its room: one block that lies idle keeps a whole slab.
+//! There is no timer and no counter on the fast path: the slow events of a thread drive this. Every
+//! [`EVENTS`] of them, the thread looks at the next few classes. It sets a mark, below which a
+//! stack cannot be popped without a slow event. If the mark still stands at the next look, the
+//! blocks below it were not needed in between and are flushed to the arena. A stack that had no
+//! push either loses its room too: one idle block keeps a whole slab.
 //!
-//! A look comes to a class once in [`CACHED_CLASSES`](crate::class::CACHED_CLASSES) / [`CLASSES`]
-//! looks, which is late for a program that goes from one size to the next, as vectors do that grow:
-//! hundreds of blocks of the size before lie on a stack, each in another slab, while slabs are made
-//! for the next. So as long as slabs are made each look is also at the next few of the long stacks,
-//! few in most programs, and one that had no slow event since the last time goes back.
+//! A class is looked at once in [`CACHED_CLASSES`](crate::class::CACHED_CLASSES) / [`CLASSES`]
+//! looks. That is too late for a program that moves from one size to the next, as growing vectors
+//! do: hundreds of blocks of the previous size lie on a stack, each in another slab, while new
+//! slabs are made for the next size. So while slabs are made, each look also visits the next few
+//! long stacks (most programs have few), and flushes those without a slow event since the last
+//! visit.
 //!
-//! Pages and stores are a background thread's business where there is one (`keeper`): then a slow
-//! event costs a load for that, and no request waits for a purge. A stack can be emptied by its own
-//! thread alone; what a thread that sleeps for long keeps on its stacks stays there, within the
-//! stacks' bounds.
+//! If there is a background thread (`keeper`), it looks after pages and stores: then a slow event
+//! costs a load for that, and no request waits for a purge. Only its own thread can empty a stack;
+//! a thread that sleeps for long keeps its stacks' blocks, within the stacks' bounds.
 
 use super::length::FIRST_BLOCKS;
 use super::{ThreadCache, keeper, life};
@@ -27,21 +27,21 @@ use crate::sys::time;
 
 /// Slow events from one look to the next.
 pub const EVENTS: u32 = 16;
-/// Room for so many blocks makes a stack's events count for one more.
+/// A stack's events count for one more per this many blocks of room.
 const EVENT_BLOCKS: u32 = 64;
-/// Classes at a look.
+/// Classes per look.
 pub(super) const CLASSES: usize = 4;
-/// Calls of threads without a cache from one look at the clock to the next.
+/// Calls of threads without a cache from one tick to the next.
 const UNCACHED_CALLS: u64 = 1024;
-/// Milliseconds after which what lies unused in the stores goes back.
+/// Milliseconds after which unused blocks in the stores go back.
 const STORES_MS: u64 = 1000;
 
 /// When the stores were last looked at.
 static STORES_SEEN: AtomicU64 = AtomicU64::new(0);
 
 impl ThreadCache {
-    /// Counts a slow event of a stack; for more than one where hundreds of blocks are passed on, so
-    /// that looks come as often however long the stacks are.
+    /// Counts a slow event of a stack. It counts several times where hundreds of blocks are passed
+    /// on, so that looks are as frequent however long the stacks are.
     #[inline]
     pub(super) fn event(&self, class: Class) {
         self.active.set(self.active.get() | 1 << class.index());
@@ -75,7 +75,7 @@ impl ThreadCache {
         let (len, unused) = (stack.len(), stack.mark());
         let seen = &self.seen[class.index()];
         if unused > 0 && len == seen.get() as usize {
-            // As long as it was, and not touched below the mark: most likely not at all.
+            // As long as before, and not touched below the mark: most likely not used at all.
             self.retire(class);
         } else if unused > 0 {
             self.give_lowest(class, Traffic::Passing, unused);
@@ -85,8 +85,8 @@ impl ThreadCache {
         stack.set_mark(mark_for(stack.len()));
     }
 
-    /// Gives back the next few of the long stacks as far as nobody had a slow event with them since
-    /// a look came to them. What is in use is left as it is.
+    /// Flushes those of the next few long stacks that had no slow event since the last visit.
+    /// Stacks in use are not touched.
     #[cold]
     #[inline(never)]
     fn leave_idle(&self) {
@@ -95,7 +95,7 @@ impl ThreadCache {
         if rest == 0 {
             rest = long;
         }
-        // The lowest bits, so many of them.
+        // Clear the lowest `CLASSES` bits.
         let later = (0..CLASSES).fold(rest, |later, _| later & later.wrapping_sub(1));
         self.long_rest.set(later);
         let seen = rest ^ later;
@@ -111,13 +111,13 @@ impl ThreadCache {
     }
 }
 
-/// The mark of a stack of so many blocks: half of them, and the last one too.
+/// The mark of a stack of `len` blocks: half of them, rounded up so that a single block is marked.
 pub(super) fn mark_for(len: usize) -> usize {
     len.div_ceil(2)
 }
 
-/// Gives time its due, unless a thread of ours does, which may have to hear of it: caches and
-/// stores have changed.
+/// Runs decay, unless the background thread does: then wakes it if it sleeps without a deadline,
+/// because caches and stores have changed.
 pub fn tick() {
     if keeper::attends() {
         BELL.ring_if_deep();
@@ -127,9 +127,8 @@ pub fn tick() {
     }
 }
 
-/// Returns pages that have decayed, and blocks that lay idle in the stores. A program that has
-/// given nothing back yet does not look at the clock: that brings pages of the C library into
-/// memory.
+/// Returns pages that have decayed, and blocks that lay idle in the stores. Does not read the clock
+/// before the program has freed anything, because that brings pages of the C library into memory.
 fn give_due() {
     if arena::has_any_idle() {
         let now = time::now_ms();
@@ -151,12 +150,12 @@ fn drain_stores(now: u64) {
     }
 }
 
-/// Bytes of large blocks allocated or freed since time last got its due.
+/// Bytes of large blocks allocated or freed since the last tick for them.
 static LARGE: AtomicU64 = AtomicU64::new(0);
-/// So many of them are an event.
+/// This many bytes cause a tick.
 const LARGE_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Counts a call past the caches.
+/// Counts a call that bypassed the caches.
 pub fn tick_uncached() {
     static CALLS: AtomicU64 = AtomicU64::new(0);
     if CALLS

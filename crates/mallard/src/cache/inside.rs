@@ -1,19 +1,20 @@
-//! Which threads are inside the allocator, and what a fork makes of it.
+//! Which threads are inside the allocator, and how forks wait for them.
 //!
-//! Whoever takes a lock is inside first ([`enter`]): the thread's cache is marked as busy, or, for
-//! a thread without one, a count goes up. A fork ([`begin_fork`]) closes the gate and waits until
-//! nobody else is inside. It holds no lock meanwhile, and none while it is under way: the forking
-//! thread's own calls go on as ever. Other threads are refused, and do without at once: blocks come
-//! from [`fallback`](crate::space::fallback), frees are put by ([`put_by`]), a thread that ends
-//! leaves its cache as it is. When the fork is over, the parent sees to all that ([`settle`]). No
-//! thread waits for a fork, because the forking thread may wait for that one in turn: the C
-//! library's `fork` takes the lock of the list of streams, and a thread that holds a stream may
-//! allocate. Only calls that the C library never makes wait ([`enter_or_wait`]).
+//! A thread enters before it takes a lock ([`enter`]): its cache is marked busy, or, for a thread
+//! without one, a counter goes up. A fork ([`begin_fork`]) closes the gate and waits until no other
+//! thread is inside. It holds no lock, neither meanwhile nor while the fork is under way, so the
+//! forking thread's own calls work as usual. Other threads are refused and go on at once without
+//! entering: blocks come from [`fallback`](crate::space::fallback), frees are deferred
+//! ([`put_by`]), and a thread that ends leaves its cache as it is. After the fork, the parent does
+//! the deferred work ([`settle`]). No thread waits for a fork, because the forking thread may in
+//! turn wait for that thread: the C library's `fork` takes the lock of the list of streams, and a
+//! thread that holds a stream may allocate. Only calls that the C library never makes wait
+//! ([`enter_or_wait`]).
 //!
-//! A thread that is inside itself when it forks was interrupted by a signal, or is in a function of
-//! the program's that provides memory. Its locks are its own: it neither frees them nor waits long
-//! for others, who may wait for them, and what it asks for until the fork is over comes from the
-//! fallback too.
+//! A thread that forks while it is inside was interrupted by a signal, or is in a function of the
+//! program's that provides memory. It holds its locks itself, so it can neither release them nor
+//! wait long for other threads, which may wait for those locks. Until the fork is over, its
+//! requests are served by the fallback too.
 
 use super::{ThreadCache, life};
 use crate::arena::{self, large};
@@ -25,9 +26,9 @@ use crate::sys::gate::{Crowd, Gate};
 use crate::sys::{time, tls};
 
 static GATE: Gate = Gate::new();
-/// Threads inside that have no cache, or whose cache is out of sight.
+/// Threads inside that have no cache, or whose cache is off the list.
 static CROWD: Crowd = Crowd::new();
-/// Threads that fork, and what they found. The first is alone with the allocator; others fork
+/// Threads that fork, and what they found. The first has the allocator to itself; others fork
 /// beside it after they have waited in vain.
 static FORKING: [Forking; 8] = [const {
     Forking {
@@ -37,7 +38,7 @@ static FORKING: [Forking; 8] = [const {
 }; 8];
 /// Whether the first of them may enter.
 static MAY_ENTER: AtomicBool = AtomicBool::new(false);
-/// Blocks that were freed while a fork was under way, each with the address of the next in it.
+/// Blocks freed while a fork was under way, linked through their first words.
 static PUT_BY: AtomicUsize = AtomicUsize::new(0);
 
 struct Forking {
@@ -49,18 +50,18 @@ struct Forking {
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Found {
-    /// Nobody else is inside.
+    /// No other thread is inside.
     Alone,
-    /// Others stay inside, and this thread is outside.
+    /// Other threads stay inside, and this thread is outside.
     Others,
-    /// This thread is inside itself, or another forks.
+    /// This thread itself is inside, or another thread forks.
     Inside,
 }
 
 /// The calling thread is inside until this is dropped.
 pub struct Inside(Option<(&'static ThreadCache, u32)>);
 
-/// Goes inside; none when a fork is under way, unless the calling thread was inside already.
+/// Enters; `None` when a fork is under way, unless the calling thread was inside already.
 #[inline(never)]
 pub fn enter() -> Option<Inside> {
     match life::current() {
@@ -90,7 +91,7 @@ impl Drop for Counted {
     }
 }
 
-/// As [`enter`], for a thread whose cache is still to come, or gone.
+/// Like [`enter`], for a thread that has no cache yet, or no longer.
 #[inline(always)]
 pub(super) fn enter_without_cache() -> Option<Counted> {
     CROWD.enter();
@@ -101,7 +102,8 @@ pub(super) fn enter_without_cache() -> Option<Counted> {
     Some(counted)
 }
 
-/// As [`enter`], when no fork is under way any more. For calls that the C library does not make.
+/// Like [`enter`], but waits until no fork is under way. For calls that the C library does not
+/// make.
 #[cold]
 #[inline(never)]
 pub fn enter_or_wait() -> Inside {
@@ -110,7 +112,7 @@ pub fn enter_or_wait() -> Inside {
             return inside;
         }
         if place_of(tls::thread()).is_some() {
-            // It would wait for itself.
+            // The thread that forks would wait for itself.
             CROWD.enter();
             return Inside(None);
         }
@@ -132,12 +134,12 @@ impl Drop for Inside {
 pub(super) struct Busy<'a>(&'a ThreadCache, u32);
 
 impl<'a> Busy<'a> {
-    /// Its thread is inside already, or takes no lock.
+    /// For a thread that is inside already, or takes no lock.
     pub fn new(cache: &'a ThreadCache) -> Self {
         Busy(cache, cache.busy.raise())
     }
 
-    /// As [`enter`], for a thread whose cache this is.
+    /// Like [`enter`], for the thread that owns this cache.
     #[inline(always)]
     pub fn enter(cache: &'a ThreadCache) -> Option<Self> {
         let busy = Busy::new(cache);
@@ -166,7 +168,7 @@ fn place_of(thread: usize) -> Option<&'static Forking> {
         .find(|f| f.thread.load(Ordering::Relaxed) == thread)
 }
 
-/// What the calling thread, which forks, found at first.
+/// What the calling thread found when it began its fork.
 pub fn found() -> Found {
     let found = place_of(tls::thread()).map(|f| f.found.load(Ordering::Relaxed));
     match found {
@@ -176,8 +178,8 @@ pub fn found() -> Found {
     }
 }
 
-/// Whether the calling thread has to stay outside while a fork is under way. What began before it
-/// goes on: the fork waits for that.
+/// Whether the calling thread must stay outside while a fork is under way. A call that began before
+/// continues, because the fork waits for it.
 #[cold]
 #[inline(never)]
 fn is_refused(was_inside: bool) -> bool {
@@ -188,13 +190,13 @@ fn is_refused(was_inside: bool) -> bool {
     !was_inside
 }
 
-/// Keeps a block that was freed until no fork is under way. For threads that are outside.
+/// Defers the free of a block until no fork is under way. For threads that are outside.
 #[cold]
 #[inline(never)]
 pub fn put_by(block: usize) {
     let mut first = PUT_BY.load(Ordering::Relaxed);
     loop {
-        // SAFETY: the block was given up, and is longer than a pointer and as aligned.
+        // SAFETY: the block was freed, is longer than a pointer and as aligned.
         unsafe { (block as *mut usize).write(first) };
         match PUT_BY.compare_exchange(first, block, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => break,
@@ -204,20 +206,20 @@ pub fn put_by(block: usize) {
     settle_unless_closed();
 }
 
-/// The fork may have ended before it could see what the calling thread has left.
+/// Settles if the fork ended before it could see what the calling thread deferred.
 pub(super) fn settle_unless_closed() {
     if !GATE.is_closed() {
         settle();
     }
 }
 
-/// Does what was left undone while a fork was under way. For threads that are outside.
+/// Does the work that a fork has deferred. For threads that are outside.
 #[cold]
 pub fn settle() {
     let mut next = PUT_BY.swap(0, Ordering::AcqRel);
     while next != 0 {
         let block = next;
-        // SAFETY: `put_by` wrote it, and the block is nobody else's.
+        // SAFETY: `put_by` wrote it, and nothing else uses the block.
         next = unsafe { (block as *const usize).read() };
         free(block);
     }
@@ -239,11 +241,11 @@ fn free(block: usize) {
     }
 }
 
-/// Naps until a fork does without what it waits for: for threads that were at work and have caches;
-/// for all else, which is short or may wait for the forking thread.
+/// Naps before a fork stops waiting. The first is for threads at work that have caches; the second
+/// for everything else, which is short or may itself wait for the forking thread.
 const PATIENCE: u32 = 10_000;
 const SHORT_PATIENCE: u32 = 200;
-/// Times that it only lets others run before it naps.
+/// Rounds in which it only yields, before it naps.
 const YIELDS: u32 = 50;
 
 fn pause(round: u32) {
@@ -254,7 +256,7 @@ fn pause(round: u32) {
     }
 }
 
-/// The calling thread is about to fork: keeps others out and waits until they have left.
+/// Called before a fork: keeps other threads out and waits until they have left.
 pub fn begin_fork(holds_lock: impl Fn() -> bool) -> Found {
     let me = tls::thread();
     let place = claim(me);
@@ -269,7 +271,7 @@ pub fn begin_fork(holds_lock: impl Fn() -> bool) -> Found {
         }
         let is_short = mine || !others || seen.is_none();
         if round >= if is_short { SHORT_PATIENCE } else { PATIENCE } {
-            // Of the threads without a cache, this one may be the one that is inside.
+            // This thread may be one of the threads inside without a cache.
             let inside = mine || holds_lock();
             break if inside { Found::Inside } else { Found::Others };
         }
@@ -285,14 +287,14 @@ pub fn begin_fork(holds_lock: impl Fn() -> bool) -> Found {
     found
 }
 
-/// Takes the first place among those that fork, or another when that stays taken.
+/// Takes the first place among those that fork, or another if that stays taken.
 fn claim(me: usize) -> &'static Forking {
     let take = |place: &&Forking| {
         (place.thread)
             .compare_exchange(0, me, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
     };
-    // A handler of somebody's may fork itself.
+    // A fork handler of the program may itself fork.
     let mut round = match place_of(me) {
         Some(_) => SHORT_PATIENCE,
         None => 0,
@@ -311,7 +313,7 @@ fn claim(me: usize) -> &'static Forking {
     }
 }
 
-/// The fork is over, in the parent.
+/// Ends a fork in the parent.
 pub fn end_fork() {
     let found = found();
     // A fork that began before the handlers were registered has none.
@@ -326,13 +328,13 @@ pub fn end_fork() {
 
 fn clean_up(found: Found) {
     match found {
-        // It is in the middle of a call: the next look of any thread's does it.
+        // This thread is in the middle of a call: leave the work to the next look of any thread.
         Found::Inside => life::leave_work(),
         _ => settle(),
     }
 }
 
-/// The fork is over, in the child, which has the calling thread alone.
+/// Ends a fork in the child, where only the calling thread exists.
 pub fn end_fork_in_child() {
     let found = found();
     FORKING

@@ -1,16 +1,16 @@
-//! Who gives time its due: the threads of the program at their slow events, or a thread of ours.
+//! The state of the background thread, which runs decay instead of the program's threads.
 //!
-//! The state alone is here, where the floors below the background thread can ask for it; the thread
-//! itself is on the floor above (`background`). It is wanted once the process has threads of its
-//! own and a heap worth a thread ([`consider`], at slow events), and made at the next request for
+//! Only the state is here, where the layers below the background thread can use it; the thread
+//! itself is in the layer above (`background`). It is wanted once the process has several threads
+//! and a heap worth a thread ([`consider`], at slow events), and it is made at the next request for
 //! memory that leaves the fast path.
 //!
-//! It leaves when the last other thread but one ends, unless the options want it always, and when
-//! the last one does. The thread that ends waits for that ([`thread_ended`]): so whoever joins it
-//! finds a process without a thread of ours. What the thread of ours would have seen to later is
+//! It stops when the process is down to one thread with a cache, or, if the options always want it,
+//! when the last one ends. The thread that ends waits for that ([`thread_ended`]), so that a
+//! program that has joined its threads finds none of ours left. The work that was left to it is
 //! done then.
 //!
-//! The thread says by when it is going to be back. If it is not, because it gets no CPU, the
+//! The background thread announces when it will be back. If it is late, because it gets no CPU, the
 //! program's threads do its work meanwhile ([`attends`]).
 
 use super::{inside, life};
@@ -21,7 +21,7 @@ use crate::sys::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use crate::sys::errno::KeepErrno;
 use crate::sys::{cpu, time};
 
-/// When a thread of ours is to do it.
+/// When to have a background thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Mode {
@@ -32,44 +32,44 @@ pub enum Mode {
     Always,
 }
 
-/// A heap below this is not worth a thread where that is ours to decide.
+/// A smaller heap is not worth a thread, unless the options demand one.
 const WORTH: usize = 1024 * 1024 / PAGE;
-/// Milliseconds until a thread that the system refused is asked for again.
+/// Milliseconds before the next try to make a thread, after the system refused one.
 const REFUSED_MS: u64 = 5 * 60 * 1000;
-/// A thread that left sooner after it was made did not pay: it is not made again for as long, and
-/// for twice as long each time that it does not pay again, up to [`PAUSE_MS`]. Programs make and
+/// A thread that stopped within this time did not pay. It is not made again for as long, and for
+/// twice as long each time that it does not pay again, up to [`PAUSE_MS`]: programs may make and
 /// join threads one by one.
 const BRIEF_MS: u64 = 20;
 const PAUSE_MS: u64 = 32 * BRIEF_MS;
-/// For so long only a thread that may run where the process may makes it, then any.
+/// For this long only a thread with all of the process's CPUs may make it, then any.
 const ORDINARY_MS: u64 = 1000;
-/// So much later than it said the thread may be back.
+/// How long after the announced time the thread is late.
 const LATE_MS: u64 = 500;
-/// Pages that may stay free in a process that is left with one thread.
+/// Pages that may stay free in a process that is down to one thread.
 const LEFT: usize = 4 * 1024 * 1024 / PAGE;
 
-/// The program's threads do it.
+/// There is no background thread: the program's threads do its work.
 const NOBODY: u8 = 0;
-/// They do, and a thread for it is to be made.
+/// The same, but one is to be made.
 const WANTED: u8 = 1;
-/// One thread is making it.
+/// A thread is making it.
 const MAKING: u8 = 2;
-/// It is there.
+/// It exists.
 const THERE: u8 = 3;
-/// It is to leave, and one thread waits until it has.
+/// It has to stop, and a thread waits until it has.
 const LEAVING: u8 = 4;
 
 static MODE: AtomicU8 = AtomicU8::new(Mode::Never as u8);
 static STATE: AtomicU8 = AtomicU8::new(NOBODY);
-/// Before this time no thread is to be made.
+/// No thread is made before this time.
 static NOT_BEFORE: AtomicU64 = AtomicU64::new(0);
-/// How long it was not to be made after it last left.
+/// The pause before it could be made again, as of its last stop.
 static PAUSE: AtomicU64 = AtomicU64::new(0);
-/// When one was wanted, and then when it was made.
+/// When it was wanted, and later when it was made.
 static SINCE: AtomicU64 = AtomicU64::new(0);
-/// What the C library calls the thread; of use while it is there.
+/// The C library's handle of the thread; valid while it exists.
 static THREAD: AtomicU64 = AtomicU64::new(0);
-/// When the thread is late; [`NEVER`] while it sleeps until it is rung for.
+/// When the thread becomes late; [`NEVER`] while it sleeps until the bell rings.
 static LATE: AtomicU64 = AtomicU64::new(NEVER);
 const NEVER: u64 = u64::MAX;
 
@@ -81,20 +81,20 @@ fn is_auto() -> bool {
     MODE.load(Ordering::Relaxed) == Mode::Auto as u8
 }
 
-/// Whether there may be a thread of ours.
+/// Whether the options allow a background thread.
 pub fn is_allowed() -> bool {
     MODE.load(Ordering::Relaxed) != Mode::Never as u8
 }
 
-/// Has a thread made whether or not one seems worth it, by whoever claims it.
+/// Wants a thread whether or not it seems worth it; the next caller of [`claim`] makes it.
 pub fn demand() {
     configure(Mode::Always);
     SINCE.store(0, Ordering::Relaxed);
     change(NOBODY, WANTED);
 }
 
-/// Forbids the thread, and waits until one that is there has left; tells whether there is none, nor
-/// one being made.
+/// Forbids the thread, and stops the one that exists. Returns whether there is none, and none is
+/// being made.
 pub fn dismiss() -> bool {
     configure(Mode::Never);
     change(WANTED, NOBODY);
@@ -102,12 +102,12 @@ pub fn dismiss() -> bool {
     STATE.load(Ordering::Relaxed) == NOBODY
 }
 
-/// Whether a thread of ours is there for it.
+/// Whether the background thread exists.
 pub fn is_there() -> bool {
     STATE.load(Ordering::Relaxed) == THERE
 }
 
-/// Whether a thread of ours is there for it and gets to it.
+/// Whether the background thread exists and is not late.
 pub(super) fn attends() -> bool {
     is_there() && !is_late()
 }
@@ -118,7 +118,7 @@ fn is_late() -> bool {
         if !BELL.is_rung() {
             return false;
         }
-        // It was rung for: the time runs.
+        // The bell has rung: its time runs from here.
         let by = time::now_ms() + LATE_MS;
         let _ = LATE.compare_exchange(NEVER, by, Ordering::Relaxed, Ordering::Relaxed);
         return false;
@@ -126,7 +126,7 @@ fn is_late() -> bool {
     time::now_ms() > late
 }
 
-/// The thread works, and then sleeps until that time, or until it is rung for.
+/// The thread works now, then sleeps until `at`, or until the bell rings if there is no time.
 pub fn is_back_at(at: Option<u64>) {
     LATE.store(at.map_or(NEVER, |at| at + LATE_MS), Ordering::Relaxed);
 }
@@ -137,7 +137,7 @@ pub fn is_wanted() -> bool {
     STATE.load(Ordering::Relaxed) == WANTED
 }
 
-/// Thinks about having one made.
+/// Decides whether a background thread is wanted.
 pub(super) fn consider() {
     let mode = MODE.load(Ordering::Relaxed);
     if mode == Mode::Never as u8 || STATE.load(Ordering::Relaxed) != NOBODY {
@@ -159,7 +159,7 @@ fn want() {
     }
 }
 
-/// Pages whose memory is there, whoever's they are.
+/// Pages with memory, in use or not.
 fn holds() -> usize {
     let totals = HEAP.totals();
     totals.used + totals.dirty + totals.muzzy
@@ -171,20 +171,21 @@ fn change(from: u8, to: u8) -> bool {
         .is_ok()
 }
 
-/// Tells one caller, when a thread is wanted, that it is the one to make it. The thread will have
-/// the CPUs of its maker. So one that was held to some of them leaves it to others, for a while.
+/// Returns true to one caller when a thread is wanted: that caller must make it. The thread
+/// inherits the CPUs of its maker, so a caller that is bound to some of them leaves this to others
+/// for a while.
 pub fn claim() -> bool {
     let waited = || time::now_ms().saturating_sub(SINCE.load(Ordering::Relaxed));
     is_wanted() && (cpu::is_free() || waited() >= ORDINARY_MS) && change(WANTED, MAKING)
 }
 
-/// The thread that was claimed could not be made.
+/// The claimed thread could not be made.
 pub fn refused() {
     NOT_BEFORE.store(time::now_ms() + REFUSED_MS, Ordering::Relaxed);
     change(MAKING, NOBODY);
 }
 
-/// The thread that was claimed was made.
+/// The claimed thread was made.
 pub fn made(thread: libc::pthread_t) {
     let now = time::now_ms();
     SINCE.store(now, Ordering::Relaxed);
@@ -192,14 +193,14 @@ pub fn made(thread: libc::pthread_t) {
     is_back_at(Some(now));
     THREAD.store(thread, Ordering::Relaxed);
     STATE.store(THERE, Ordering::Release);
-    // Who ended meanwhile left it to us.
+    // A thread that ended meanwhile left the check to us.
     fence(Ordering::SeqCst);
     if is_auto() && life::threads() < 2 || !is_allowed() {
         send_away();
     }
 }
 
-/// For the thread: whether it has been told to leave. It is ready to be rung for.
+/// Called by the background thread, which the bell can already reach: whether it has to stop.
 pub fn is_to_leave() -> bool {
     fence(Ordering::SeqCst);
     loop {
@@ -210,7 +211,7 @@ pub fn is_to_leave() -> bool {
     }
 }
 
-/// A thread with a cache has ended, and that many are left: the last but one takes ours along.
+/// A thread with a cache has ended, and `left` remain: at one, the background thread stops too.
 pub(super) fn thread_ended(left: u32) {
     if left > 1 || left == 1 && !is_auto() {
         return;
@@ -234,14 +235,14 @@ fn leave_together() {
     }
 }
 
-/// Pages that are nobody's and have memory.
+/// Pages that are free and have memory.
 fn holds_free() -> usize {
     let totals = HEAP.totals();
     totals.dirty + totals.muzzy
 }
 
-/// Tells the thread to leave, if it is there, and waits until the kernel has no such thread any
-/// more.
+/// Stops the background thread, if it exists, and waits until it has ended in the kernel too.
+/// Returns whether it did.
 fn send_away() -> bool {
     unsafe extern "C" {
         fn pthread_setcancelstate(state: i32, old: *mut i32) -> i32;
@@ -253,13 +254,13 @@ fn send_away() -> bool {
     {
         return false;
     }
-    // The thread gets ready to be rung for before it looks at the state.
+    // The thread gets ready for the bell before it looks at the state.
     fence(Ordering::SeqCst);
     BELL.ring();
     let _keep = KeepErrno::new();
     let mut own = 0;
-    // SAFETY: the thread can be joined, and who changed the state is the only one to do so. It is
-    // no place where the caller may be cancelled.
+    // SAFETY: the thread can be joined, and only the caller that changed the state joins it.
+    // Cancellation is disabled because the join is a cancellation point.
     unsafe {
         pthread_setcancelstate(DISABLE, &mut own);
         libc::pthread_join(THREAD.load(Ordering::Relaxed), core::ptr::null_mut());
@@ -277,14 +278,14 @@ fn send_away() -> bool {
     BELL.leave();
     STATE.store(NOBODY, Ordering::Release);
     if !is_auto() && is_allowed() {
-        // Wanted again before it had left.
+        // It was wanted again before it had stopped.
         demand();
     }
     true
 }
 
-/// Rounds of the thread, the time between them in all, and when the last one began; the thread
-/// alone writes them.
+/// The thread's rounds, the total time between them, and the start of the last; only the thread
+/// writes them.
 static RUNS: AtomicU64 = AtomicU64::new(0);
 static BETWEEN_NS: AtomicU64 = AtomicU64::new(0);
 static LAST_RUN_NS: AtomicU64 = AtomicU64::new(0);
@@ -299,14 +300,14 @@ pub fn begin_run() {
     RUNS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// How many rounds there were, and the mean time from one to the next in nanoseconds.
+/// The number of rounds, and the mean time from one to the next in nanoseconds.
 pub fn runs() -> (u64, u64) {
     let runs = RUNS.load(Ordering::Relaxed);
     let between = BETWEEN_NS.load(Ordering::Relaxed);
     (runs, between.checked_div(runs).unwrap_or(0))
 }
 
-/// In the child of a fork, which has no such thread.
+/// In the child of a fork, which has no background thread.
 pub fn after_fork() {
     NOT_BEFORE.store(0, Ordering::Relaxed);
     BELL.leave();
@@ -327,7 +328,7 @@ mod tests {
         assert!(attends());
         is_back_at(Some(time::now_ms() - LATE_MS - 1));
         assert!(!attends());
-        // Rung for, it has as long to come.
+        // Once the bell has rung, it has the same time to come.
         is_back_at(None);
         BELL.leave();
         assert!(attends() && LATE.load(Ordering::Relaxed) != NEVER);

@@ -1,16 +1,19 @@
-//! How long a stack may be: what decides how many calls go no further than it, and how much lies
-//! there.
+//! Stack lengths: they decide how many calls end in the cache, and how much memory it holds.
 //!
-//! A stack grows at its slow events, by doubling, as far as its use tells that length is of use.
-//! Where it only runs empty (a producer's) or only full (a consumer's), blocks are on their way to
-//! others, and length would save but locks; only one that runs empty without end, of which most is
-//! new, is a little longer, and filled whole. Where it runs empty and full by turns, what overflows
-//! is what will be wanted, and would go to the slabs and come from there one by one: it may be
-//! longer. And where it runs empty several times in a row and then full several times, waves are
-//! higher than it is long: it may be as long as they are. Where it runs full without end, because
-//! its thread frees what others allocate or tears down what it built, nobody will ask for what lies
-//! on it: it is short, and gives all that it holds when it is full. All of it within budgets for
-//! the thread and for the process; the looks of `gc` have a stack shrink again.
+//! A stack doubles at its slow events, as long as its use shows that length helps:
+//! - One that only runs empty (a producer's) or only full (a consumer's) passes blocks on to other
+//!   threads. Length would only save locks there, so it stays short. One that runs empty without
+//!   end, mostly for new blocks, is a little longer and is filled whole.
+//! - One that runs empty and full in turn may be longer: the blocks that overflow will be needed
+//!   again, and would go to the slabs and come back one by one.
+//! - One that runs empty several times in a row and then full several times sees waves larger than
+//!   itself. It may be as long as the waves.
+//! - One that runs full without end belongs to a thread that frees what others allocate, or that
+//!   tears down what it built. Its blocks will not be reused by this thread, so it stays short and
+//!   is flushed whole.
+//!
+//! All of this is within budgets for the thread and the process; the looks of `gc` shrink stacks
+//! again.
 
 use super::stack::array_bytes;
 use super::{ThreadCache, crowd};
@@ -20,59 +23,58 @@ use crate::space::meta;
 use crate::sys::atomic::{AtomicUsize, Ordering, compiler_fence};
 use core::ptr::NonNull;
 
-/// Room in bytes with which a stack begins: many threads touch few blocks, and what a thread was
-/// given lies between what others touch. Not less, so that blocks of two threads seldom share a
-/// line.
+/// Room in bytes of a new stack. Little, because most threads touch few blocks, and blocks of one
+/// thread lie between those of others; not less, so that blocks of two threads seldom share a line.
 const FIRST_BYTES: usize = 512;
-/// Room in bytes that it has after its first slow event, and the most blocks that either is.
+/// Room in bytes after the first slow event, and a cap in blocks for both.
 const SECOND_BYTES: usize = 2 * 1024;
 pub(super) const FIRST_BLOCKS: usize = 31;
-/// Room in bytes with which one begins whose first blocks are another thread's.
+/// Room in bytes of a stack whose first blocks are another thread's.
 const THEIRS_BYTES: usize = 4 * 1024;
-/// Blocks that any stack may grow to, and that none does beyond. What lies on a stack keeps slabs
-/// from becoming empty, in the worst case one for each block.
+/// Bounds in blocks for every stack: each may grow to the first, none beyond the second. Blocks on
+/// a stack keep slabs from becoming empty, in the worst case one slab per block.
 const LEAST_BLOCKS: usize = 8;
 pub(super) const MOST_BLOCKS: usize = 4095;
-/// Blocks that one may grow to that runs empty and full by turns.
+/// Blocks that a stack that runs empty and full in turn may always grow to.
 const LEAST_OF_TURN: usize = 16;
-/// Bytes of blocks in a stack that runs empty and full by turns, and in one that waves go through.
+/// Bytes of blocks in a stack that runs empty and full in turn, and in one with waves.
 const TURN_BYTES: usize = 128 * 1024;
 const WAVE_BYTES: usize = 2 * 1024 * 1024;
-/// Times that a stack runs empty, or full, before it turns, in a wave.
+/// In a wave, a stack runs empty, or full, at least this many times before it turns.
 const WAVE: u8 = 4;
-/// The bytes of a stack that does not turn: as of one that does, but for more than so many blocks
-/// so many.
+/// A stack that does not turn has the bytes of one that does, but beyond `SOME_BLOCKS` blocks only
+/// this many bytes, and at most `MANY_BLOCKS` blocks.
 const ONE_WAY_BYTES: usize = 32 * 1024;
 const SOME_BLOCKS: usize = 127;
 const MANY_BLOCKS: usize = 1023;
-/// The bytes of one that runs empty without end: what a thread that grows has on its stack nobody
-/// has touched yet, for the most part.
+/// The bytes of a stack that runs empty without end: most of what a growing thread has on its stack
+/// is still untouched memory.
 const GROWTH_BYTES: usize = 64 * 1024;
-/// Room for so many blocks makes a stack long.
+/// A stack with room for this many blocks is long.
 const LONG: usize = 512;
-/// A stack that runs full, or empty, so many times in a row does so again. One that runs full gets
-/// blocks that nobody will ask for soon, whatever its length. What it holds is a batch in the
-/// making and no more: it gives away all of it, and has room for no more than so many blocks, so
-/// that its array stays in the processor's first cache beside what the program frees.
+/// A stack that ran full, or empty, this many times in a row is expected to do so again. One that
+/// runs full gets blocks that will not be needed soon, whatever its length. It only collects a
+/// batch: it is flushed whole, and has room for at most `ENDLESS_BLOCKS`, so that its array stays
+/// in the first-level cache beside what the program frees.
 const ENDLESS: i8 = 24;
 const ENDLESS_BLOCKS: usize = 127;
-/// One whose thread frees blocks and has never asked for any is a consumer's, and has that for a
-/// streak: room for no more than so many bytes, and blocks within these bounds.
+/// The streak of a stack whose thread frees blocks and has never asked for any: a consumer's. It
+/// has room for this many bytes, and for a number of blocks within these bounds.
 const CONSUMER: i8 = i8::MIN;
 const CONSUMER_BYTES: usize = 32 * 1024;
 const CONSUMER_BLOCKS: (usize, usize) = (31, 127);
-/// Through a store that threads share blocks go quickly, and a stage of a pipeline turns too. So
-/// there a stack may be longer only while all stacks have room for no more than one part in so many
-/// of the heap.
+/// Blocks pass quickly through a store that threads share, and a stage of a pipeline turns too.
+/// With such a store, a stack may be longer only while the room of all stacks is at most this
+/// fraction of the heap.
 const SHARED_PART: usize = 16;
 
-/// Bytes of room over all stacks that a thread may have at most, and that it may have however many
-/// threads there are.
+/// Bytes of room that a thread may have at most over all its stacks, and that it may have however
+/// many threads there are.
 pub(super) const THREAD_BYTES: usize = 8 * 1024 * 1024;
 pub(super) const THREAD_SURE: usize = 1024 * 1024;
-/// Beyond that, the room of all threads together is so many bytes, or one part in so many of the
-/// heap, so that many threads' caches cannot hold a large share of a small heap; and never more
-/// than so many.
+/// Beyond that, the room of all threads together is this many bytes, or this fraction of the heap
+/// if that is more, so that the caches of many threads cannot hold a large share of a small heap;
+/// and never more than `PROCESS_BYTES`.
 const TOGETHER: usize = 16 * 1024 * 1024;
 const HEAP_SHARE: usize = 16;
 const PROCESS_BYTES: usize = 256 * 1024 * 1024;
@@ -80,26 +82,26 @@ const PROCESS_BYTES: usize = 256 * 1024 * 1024;
 /// Room over all stacks of all threads, in bytes.
 pub(super) static ROOM: AtomicUsize = AtomicUsize::new(0);
 
-/// What a slow event of a stack is, beside the one before.
+/// How a slow event of a stack relates to the one before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Turn {
     /// Empty again, or full again.
     None,
-    /// Empty again, so many times in a row that it most likely will be again: the thread builds
-    /// something up, or hands what it makes to others.
+    /// Empty again, so often in a row that it will most likely happen again: the thread builds
+    /// something up, or hands what it makes to other threads.
     Growth,
-    /// Full after it was empty, or the other way round.
+    /// Full after empty, or the other way round.
     Once,
-    /// The same, and it was so several times in a row.
+    /// The same, after several events of one kind in a row.
     Wave,
 }
 
-/// Room that the stacks of all threads may have beyond what each has for sure, in bytes.
+/// Room in bytes that the stacks of all threads may have beyond each thread's guaranteed share.
 pub(super) fn together() -> usize {
     (arena::footprint() / HEAP_SHARE).clamp(TOGETHER, PROCESS_BYTES)
 }
 
-/// The most blocks that a stack of this class may grow to that does not turn.
+/// The most blocks that a stack of this class may grow to if it does not turn.
 pub(super) fn short(class: Class) -> usize {
     let most = class
         .blocks_in(ONE_WAY_BYTES)
@@ -110,7 +112,7 @@ pub(super) fn short(class: Class) -> usize {
         .min(most)
 }
 
-/// The most that one may grow to at such an event, unless [`short`] is more.
+/// The most blocks that a stack may grow to at such an event, unless [`short`] is more.
 #[inline(never)]
 pub(super) fn long(class: Class, turn: Turn) -> usize {
     let (bytes, least, most) = match turn {
@@ -126,8 +128,8 @@ pub(super) fn most(class: Class) -> usize {
     long(class, Turn::Wave)
 }
 
-/// Blocks that a stack of this class begins with room for, one less than fit, so that its array
-/// fits its record.
+/// Blocks that a new stack of this class has room for: one less than fit, so that its array fits
+/// its record.
 pub(super) fn first(class: Class) -> usize {
     (class.blocks_in(FIRST_BYTES).saturating_sub(1)).clamp(2, FIRST_BLOCKS)
 }
@@ -138,8 +140,8 @@ pub(super) fn theirs(class: Class) -> usize {
 }
 
 impl ThreadCache {
-    /// Notes that the stack of a class is empty, or else full; tells how that is beside what it
-    /// was.
+    /// Notes that the stack of a class is empty, or else full; returns how that relates to its
+    /// previous events.
     pub(super) fn turn(&self, class: Class, empty: bool) -> Turn {
         let streak = &self.streaks[class.index()];
         let (before, one) = (streak.get(), if empty { 1 } else { -1 });
@@ -161,8 +163,8 @@ impl ThreadCache {
         }
     }
 
-    /// Doubles the room of a stack, within its bounds and the budgets; tells whether the stack has
-    /// any room.
+    /// Doubles the room of a stack, within its bounds and the budgets; returns whether the stack
+    /// has any room.
     pub(super) fn grow(&self, class: Class, turn: Turn) -> bool {
         let (old, short) = (self.stack(class).capacity(), short(class));
         let most = match turn {
@@ -190,7 +192,7 @@ impl ThreadCache {
         self.set_room(class, new) || old > 0
     }
 
-    /// The most blocks of a stack that runs full again and again, for which length is of no use.
+    /// The most blocks of a stack that runs full again and again, for which length does not help.
     fn most_of_endless(&self, class: Class) -> Option<usize> {
         let streak = self.streaks[class.index()].get();
         if streak == CONSUMER {
@@ -200,9 +202,9 @@ impl ThreadCache {
         (streak <= -ENDLESS).then_some(ENDLESS_BLOCKS)
     }
 
-    /// What a batch between a stack and the arena is part of, but for the growth of a thread: where
-    /// a stack is long and waves are higher still, by which the thread frees and asks for blocks by
-    /// turns, of what it has for itself.
+    /// The traffic that a batch between a stack and the arena belongs to, except for a growing
+    /// thread. It is the thread's own where the stack is long and sees even larger waves, because
+    /// the thread frees and allocates in turn.
     #[inline]
     pub(super) fn traffic(&self, class: Class) -> Traffic {
         if self.stack(class).capacity() < LONG {
@@ -211,7 +213,7 @@ impl ThreadCache {
         self.traffic_of_long(class)
     }
 
-    // Small programs have no stacks that long.
+    // Cold: small programs have no stacks that long.
     #[cold]
     #[inline(never)]
     fn traffic_of_long(&self, class: Class) -> Traffic {
@@ -221,8 +223,8 @@ impl ThreadCache {
         }
     }
 
-    /// The room that a stack had better have that is full and did not grow, and how many of its
-    /// oldest blocks it gives away.
+    /// For a full stack that did not grow: returns the room it should have, and how many of its
+    /// oldest blocks to flush.
     pub(super) fn when_full(&self, class: Class, traffic: Traffic) -> (usize, usize) {
         let stack = self.stack(class);
         let room = stack.capacity();
@@ -232,14 +234,13 @@ impl ThreadCache {
         }
     }
 
-    /// Whether a stack that turns may have more than other stacks, so many bytes more than now.
+    /// Whether a stack that turns may grow by `more` bytes beyond the length of other stacks.
     fn may_be_longer(&self, class: Class, more: usize) -> bool {
         let room = ROOM.load(Ordering::Relaxed) + more;
         room <= arena::footprint() / SHARED_PART || !self.arena().passes_on(class)
     }
 
-    /// Halves the room of a stack of which half was not used for a while, down to what it began
-    /// with.
+    /// Halves the room of a stack, half of which was not used for a while, down to its first size.
     pub(super) fn shrink(&self, class: Class) {
         let stack = self.stack(class);
         let new = stack.capacity() / 2;
@@ -248,8 +249,8 @@ impl ThreadCache {
         }
     }
 
-    /// Gives a stack room for `new` blocks, or as many as the thread wants, which holds those on
-    /// it; false when memory is out or there is no room.
+    /// Gives a stack room for `new` blocks, or for the thread's limit if that is less; the blocks
+    /// on it must fit. Returns false when memory is out or the room is zero.
     pub(super) fn set_room(&self, class: Class, new: usize) -> bool {
         let new = self.limited(class, new);
         if new > self.array(class) && !self.make_array(class, new) {
@@ -270,13 +271,13 @@ impl ThreadCache {
         new > 0
     }
 
-    /// Blocks that the array of a stack is for.
+    /// Blocks that the array of a stack has room for.
     pub(super) fn array(&self, class: Class) -> usize {
         self.arrays[class.index()].load(Ordering::Relaxed) as usize
     }
 
-    /// Gives a stack an array for so many blocks, more than the one it has. Most stacks never grow,
-    /// and a small program has some dozens.
+    /// Gives a stack an array for `blocks` blocks, more than it has now. Arrays are made on demand:
+    /// most stacks never grow, and a small program has some dozens.
     pub(super) fn make_array(&self, class: Class, blocks: usize) -> bool {
         let stack = self.stack(class);
         let Some(array) = meta::take(array_bytes(blocks)) else {
@@ -288,8 +289,8 @@ impl ThreadCache {
             // SAFETY: the array was just taken for this stack, and is longer than its own.
             let before = unsafe { stack.move_to(array) };
             if let Some(before) = NonNull::new(before as *mut u8) {
-                // SAFETY: taken with this size for this stack, which has left it. Who looks from
-                // another thread may still read it, and expects anything.
+                // SAFETY: taken with this size for this stack, which no longer uses it. Other
+                // threads that inspect the stack may still read it, and expect any value.
                 unsafe { meta::give(before, size) };
             }
         } else {
@@ -300,8 +301,8 @@ impl ThreadCache {
         true
     }
 
-    /// Keeps the sums of room when a stack's room changes. A fork may come in between: its child
-    /// takes what the thread's sum says off that of all, which must not be less.
+    /// Updates the sums of room when a stack's room changes. The order is for a fork in between:
+    /// its child subtracts the thread's sum from the total, which must not be less.
     pub(super) fn count_room(&self, class: Class, old: usize, new: usize) {
         let more = (new * class.size()).wrapping_sub(old * class.size());
         let room = self.room.get().wrapping_add(more);
@@ -316,7 +317,7 @@ impl ThreadCache {
         }
     }
 
-    /// Whether the budgets allow so many more bytes; a stack's first blocks they always do.
+    /// Whether the budgets allow `more` bytes; they always allow a stack's first blocks.
     fn afford(&self, more: usize, first: bool) -> bool {
         let (room, all) = (self.room.get() + more, ROOM.load(Ordering::Relaxed) + more);
         first

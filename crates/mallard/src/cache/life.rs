@@ -1,13 +1,13 @@
-//! How a cache begins and ends.
+//! The life of a cache, from its creation to its end.
 //!
-//! It is made at its thread's first slow call and entered in the registry, and the thread is asked
-//! to call [`ended`] when it ends: a destructor of thread-specific data, because that runs in every
-//! thread of the C library, whoever made it. Destructors that run later may still allocate and
-//! free: they find no cache and deal with the arena directly.
+//! A cache is made at its thread's first slow call and entered in the registry. A destructor of
+//! thread-specific data calls [`ended`] when the thread ends, because that runs in every thread of
+//! the C library, whatever created it. Destructors that run later may still allocate and free: they
+//! find no cache and deal with the arena directly.
 //!
-//! In the child of a fork, the caches of the threads that are no more are kept aside, and given
-//! back little by little, unless the fork caught their owner in the middle of a change: then they
-//! stay. A thread that ends while another forks leaves its cache where it is; the parent ends it.
+//! In the child of a fork, the caches of the threads that no longer exist are set aside and flushed
+//! little by little. A cache whose owner the fork caught in the middle of a change is abandoned. A
+//! thread that ends while another forks leaves its cache in place; the parent ends it.
 
 use super::{ThreadCache, counted, events, gc, inside, keeper, manual};
 use crate::arena::{self, Arena};
@@ -19,38 +19,38 @@ use crate::sys::tls;
 use core::cell::Cell;
 use core::ptr::NonNull;
 
-/// The caches of all threads, those of threads that a fork left behind, and empty ones of threads
-/// that have ended, for those to come.
+/// The caches of all threads, those of threads that a fork left behind, and empty ones of ended
+/// threads, for reuse.
 struct Registry {
     live: Option<&'static ThreadCache>,
     orphans: Option<&'static ThreadCache>,
     spare: Option<&'static ThreadCache>,
     spares: usize,
-    /// How many more of them are kept while anybody walks.
+    /// How many more spares are kept while any walk is under way.
     more_spare: usize,
-    /// Of the caches that belong to no thread.
+    /// The numbers of the caches that belong to no thread.
     numbers: manual::Numbers,
-    /// Those who go through the lists, the last first.
+    /// The walks through the lists, the latest first.
     walkers: Option<NonNull<Walker>>,
 }
 
-/// Somebody who goes from cache to cache ([`each`]) and holds the registry's lock for each step
-/// alone, so that threads begin and end meanwhile. A cache that leaves its list has everyone who
-/// would come to it next go past it. The record of a cache stays a cache's while anyone walks, so
-/// that whoever looks at one need not know whether its thread has ended.
+/// A walk from cache to cache ([`each`]). It holds the registry's lock only for each step, so that
+/// threads begin and end meanwhile. When a cache leaves its list, walks that would visit it next
+/// skip it. Records of caches are not freed during a walk, so that `f` may look at a cache whose
+/// thread has ended.
 struct Walker {
     next: Cell<Option<&'static ThreadCache>>,
     others: Cell<Option<NonNull<Walker>>>,
 }
 
 impl Registry {
-    /// Has everyone go past a cache that is about to leave its list.
+    /// Makes all walks skip a cache that is about to leave its list.
     #[cold]
     #[inline(never)]
     fn go_past(&self, cache: &ThreadCache) {
         let mut at = self.walkers;
         while let Some(walker) = at {
-            // SAFETY: who walks takes itself off this list before it ends, under the lock that is
+            // SAFETY: a walk takes itself off this list before it ends, under the lock that is
             // held.
             let walker = unsafe { walker.as_ref() };
             let is_next = |next: &ThreadCache| core::ptr::eq(next, cache);
@@ -62,12 +62,12 @@ impl Registry {
     }
 }
 
-/// Empty caches that are kept, each with the arrays of its stacks, some KiB: none for more than so
-/// many blocks.
+/// How many empty caches are kept. Each keeps the arrays of its stacks, some KiB, but none for more
+/// than `SPARE_BLOCKS` blocks.
 pub(super) const MOST_SPARE: usize = 8;
 const SPARE_BLOCKS: usize = 255;
 
-// SAFETY: caches may be referred to from any thread; see `Sync` of ThreadCache.
+// SAFETY: any thread may refer to caches; see `Sync` of ThreadCache.
 unsafe impl Send for Registry {}
 
 static REGISTRY: Mutex<Registry> = Mutex::named(
@@ -82,23 +82,22 @@ static REGISTRY: Mutex<Registry> = Mutex::named(
         walkers: None,
     },
 );
-/// Whether there is work for looks at caches: caches of a fork to give back, what was put by while
-/// a fork was under way, or threads that are to count their bytes.
+/// Whether the looks at caches have extra work: caches of a fork to flush, frees deferred by a
+/// fork, or threads that must start to count their bytes.
 static ORPHANS: AtomicBool = AtomicBool::new(false);
 /// Whether threads have ended while a fork was under way.
 static ANY_LEFT: AtomicBool = AtomicBool::new(false);
-/// What is called when a process gets its second thread: a `fn()`; null once that was done.
+/// The `fn()` to call when the process gets its second thread; null once it was called.
 static ON_SECOND: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
-/// The thread of the first call.
+/// The thread that made the first call.
 static FIRST: AtomicUsize = AtomicUsize::new(0);
-/// The key of the thread-specific data whose destructor ends caches, plus one; 0 when there is
-/// none.
+/// The key of the thread-specific data whose destructor ends caches, plus one; 0 if there is none.
 static KEY: AtomicUsize = AtomicUsize::new(0);
-/// Caches that live.
+/// The number of live caches.
 static THREADS: AtomicU32 = AtomicU32::new(0);
 
-/// Prepares the end of threads; called once. Tells whether it could; without, threads go without
-/// caches. The function is called when the process gets a second thread; it may allocate.
+/// Prepares for the end of threads; called once. Returns whether it succeeded; if not, threads have
+/// no caches. `on_second` is called when the process gets a second thread; it may allocate.
 pub fn initialise(on_second: fn()) -> bool {
     FIRST.store(tls::thread(), Ordering::Relaxed);
     ON_SECOND.store(on_second as *mut (), Ordering::Release);
@@ -117,7 +116,7 @@ pub fn current() -> Option<&'static ThreadCache> {
     super::front().cache.get()
 }
 
-/// The number of the calling thread's arena; that of the first for a thread without a cache.
+/// The index of the calling thread's arena; 0, the first, for a thread without a cache.
 pub fn arena() -> u16 {
     current().map_or(0, |cache| {
         cache.follow_cpu();
@@ -130,8 +129,8 @@ pub fn arena_or_any() -> Option<&'static Arena> {
     current().map(ThreadCache::arena).or_else(arena::any)
 }
 
-/// The calling thread's cache, made if the thread never had one. None when the thread has ended or
-/// memory is out.
+/// The calling thread's cache, made if the thread never had one. `None` when the thread has ended
+/// or memory is out.
 pub fn current_or_new() -> Option<&'static ThreadCache> {
     if tls::get() == tls::address_of(&tls::EMPTY) {
         begin()
@@ -142,10 +141,10 @@ pub fn current_or_new() -> Option<&'static ThreadCache> {
 
 #[cold]
 fn begin() -> Option<&'static ThreadCache> {
-    // Without a key the thread's end would go unseen, and the cache be lost with all it holds.
+    // Without a key the thread's end would go unnoticed, and the cache with all its blocks be lost.
     let key = KEY.load(Ordering::Relaxed).checked_sub(1)?;
-    // Before this thread takes its first lock, which a fork would find taken. This may allocate,
-    // and come here again.
+    // Before this thread takes its first lock, which a fork would find held. This may allocate, and
+    // re-enter this function.
     expect_company_unless_first();
     if let Some(cache) = current() {
         return Some(cache);
@@ -153,7 +152,7 @@ fn begin() -> Option<&'static ThreadCache> {
     let cache = make_or_recycle()?;
     tls::set(core::ptr::from_ref(cache).addr());
     // This may allocate: the cache is in place already.
-    // SAFETY: the key exists; the value is only handed to `ended`.
+    // SAFETY: the key exists; the value is only passed to `ended`.
     if unsafe { libc::pthread_setspecific(key as _, core::ptr::from_ref(cache).cast()) } != 0 {
         end(cache);
         return None;
@@ -162,7 +161,7 @@ fn begin() -> Option<&'static ThreadCache> {
     Some(cache)
 }
 
-/// A cache for the calling thread, in the registry.
+/// Makes a cache for the calling thread and registers it.
 #[inline(always)]
 fn make_or_recycle() -> Option<&'static ThreadCache> {
     let _inside = inside::enter_without_cache()?;
@@ -177,15 +176,15 @@ fn make_or_recycle() -> Option<&'static ThreadCache> {
     Some(cache)
 }
 
-/// As [`expect_company`], if the calling thread is not the one of the first call. A thread that
-/// asks for large blocks only has no cache, so the number of caches does not tell.
+/// Like [`expect_company`], unless the calling thread made the first call. A thread that asks only
+/// for large blocks has no cache, so the number of caches does not tell.
 pub(super) fn expect_company_unless_first() {
     if FIRST.load(Ordering::Relaxed) != tls::thread() {
         expect_company();
     }
 }
 
-/// The process has a second thread, or may get one.
+/// Called when the process has a second thread, or may get one.
 #[cold]
 #[inline(never)]
 pub fn expect_company() {
@@ -194,13 +193,13 @@ pub fn expect_company() {
     }
     let f = ON_SECOND.swap(core::ptr::null_mut(), Ordering::AcqRel);
     if !f.is_null() {
-        // SAFETY: only `initialise` writes it, and it takes nothing else.
+        // SAFETY: only `initialise` writes it, and only with a `fn()`.
         let f = unsafe { core::mem::transmute::<*mut (), fn()>(f) };
         f();
     }
 }
 
-/// Has the calling thread count its bytes where functions are called for them.
+/// Makes the calling thread count its bytes if callbacks need the counts.
 #[inline]
 fn count_if_wanted() {
     if events::are_any() {
@@ -208,18 +207,18 @@ fn count_if_wanted() {
     }
 }
 
-/// Has all threads that run do so at their next look at their caches.
+/// Makes all running threads count their bytes from the next look at their caches.
 pub fn count_everywhere() {
     ORPHANS.store(true, Ordering::Relaxed);
 }
 
-/// A cache that nobody has.
+/// Returns a spare cache, or a new one.
 #[inline(never)]
 fn recycled_or_made(arena: &'static Arena) -> Option<&'static ThreadCache> {
     recycled(arena).or_else(|| make(arena))
 }
 
-/// The cache of a thread that has ended.
+/// Returns the cache of a thread that has ended.
 #[inline(always)]
 fn recycled(arena: &'static Arena) -> Option<&'static ThreadCache> {
     let cache = {
@@ -237,8 +236,9 @@ fn recycled(arena: &'static Arena) -> Option<&'static ThreadCache> {
 #[inline(always)]
 fn make(arena: &'static Arena) -> Option<&'static ThreadCache> {
     let room = meta::take(size_of::<ThreadCache>())?.cast::<ThreadCache>();
-    // SAFETY: the record has the size and alignment of a cache and is nobody else's. Of all fields
-    // but the arena zeros are a value: stacks without memory, nothing counted, no neighbours.
+    // SAFETY: the record has the size and alignment of a cache, and nothing else uses it. Zero is a
+    // valid value of all fields but the arena: stacks without memory, nothing counted, no
+    // neighbours.
     let cache = unsafe {
         room.write_bytes(0, 1);
         let at = room.as_ptr();
@@ -282,7 +282,6 @@ extern "C" fn ended(cache: *mut libc::c_void) {
     }
 }
 
-/// Ends the calling thread's cache.
 fn end(cache: &'static ThreadCache) {
     tls::set(tls::address_of(&tls::ENDED));
     let Some(inside) = inside::enter() else {
@@ -290,10 +289,10 @@ fn end(cache: &'static ThreadCache) {
     };
     strike_off(&mut REGISTRY.lock(), cache);
     let left = end_struck_off(cache);
-    // A thread that lives briefly runs decay here, because it reaches no other tick.
+    // A short-lived thread runs decay here, because it reaches no other tick.
     adopt_orphan();
     gc::tick();
-    // This may wait for the background thread, which a fork may keep out.
+    // This may wait for the background thread, which a fork may be blocking.
     drop(inside);
     keeper::thread_ended(left);
 }
@@ -307,7 +306,7 @@ fn end_struck_off(cache: &'static ThreadCache) -> u32 {
     THREADS.fetch_sub(1, Ordering::AcqRel) - 1
 }
 
-/// Leaves the calling thread's cache to who forks.
+/// Leaves the calling thread's cache to the thread that forks.
 #[cold]
 #[inline(never)]
 fn leave(cache: &'static ThreadCache) {
@@ -338,7 +337,7 @@ pub(super) fn end_all_left() {
     keeper::thread_ended(threads());
 }
 
-/// Has the next look of any thread's do what a fork has left.
+/// Makes the next look of any thread do the work that a fork has deferred.
 pub(super) fn leave_work() {
     ORPHANS.store(true, Ordering::Release);
 }
@@ -347,8 +346,8 @@ fn list(first: Option<&'static ThreadCache>) -> impl Iterator<Item = &'static Th
     core::iter::successors(first, |cache| cache.next.get())
 }
 
-/// Whether threads other than this one are inside that have caches, and whether this one is. None
-/// while somebody changes the registry.
+/// Whether other threads with caches are inside, and whether this one is. `None` while a thread
+/// changes the registry.
 pub(super) fn look_inside(me: usize) -> Option<(bool, bool)> {
     let registry = REGISTRY.try_lock()?;
     let (mut others, mut mine) = (false, false);
@@ -362,7 +361,7 @@ pub(super) fn look_inside(me: usize) -> Option<(bool, bool)> {
     Some((others, mine))
 }
 
-/// Gives back all that a cache holds, and keeps it for another thread, or gives back itself too.
+/// Flushes a cache, and keeps it for another thread or frees it.
 fn dissolve(cache: &'static ThreadCache) {
     cache.flush_all();
     cache.give_arrays(SPARE_BLOCKS);
@@ -372,7 +371,7 @@ fn dissolve(cache: &'static ThreadCache) {
     }
 }
 
-/// Gives back an empty cache.
+/// Frees an empty cache.
 #[cold]
 #[inline(never)]
 fn unmake(cache: &'static ThreadCache) {
@@ -383,7 +382,7 @@ fn unmake(cache: &'static ThreadCache) {
     unsafe { meta::give(record, size_of::<ThreadCache>()) };
 }
 
-/// Keeps an empty cache, if there are not enough of them; tells whether it did.
+/// Keeps an empty cache unless there are enough; returns whether it did.
 fn keep(cache: &'static ThreadCache) -> bool {
     let mut registry = REGISTRY.lock();
     if registry.spares >= MOST_SPARE + registry.more_spare {
@@ -391,7 +390,7 @@ fn keep(cache: &'static ThreadCache) -> bool {
     }
     registry.spares += 1;
     if cache.is_limited.get() {
-        // What its thread wanted is not for the next.
+        // The limits were its thread's wish, not the next thread's.
         cache.forget_limits();
     }
     cache.next.set(registry.spare);
@@ -399,14 +398,14 @@ fn keep(cache: &'static ThreadCache) -> bool {
     true
 }
 
-/// Threads with a cache.
+/// The number of threads with a cache.
 pub fn threads() -> u32 {
     THREADS.load(Ordering::Acquire)
 }
 
-/// Calls `f` with every cache that may hold blocks, those that belong to no thread and those of
-/// threads that a fork left behind included. Its thread may run, and end, meanwhile: only what the
-/// cache says may be asked from outside may be asked. No lock is held in `f`.
+/// Calls `f` with every cache that may hold blocks, including those that belong to no thread and
+/// those of threads that a fork left behind. The owner may run, and end, meanwhile: `f` may only
+/// use what a cache offers to other threads. No lock is held in `f`.
 pub fn each(mut f: impl FnMut(&ThreadCache)) {
     each_of(&mut f);
 }
@@ -429,7 +428,7 @@ fn each_of(f: &mut dyn FnMut(&ThreadCache)) {
     (0..numbers).filter_map(manual::get).for_each(f);
 }
 
-/// A walker that is on the list.
+/// A walk that is on the list.
 struct Walk<'a>(&'a Walker);
 
 impl<'a> Walk<'a> {
@@ -491,14 +490,14 @@ pub fn lock() -> &'static RawLock {
     REGISTRY.raw()
 }
 
-/// In the child of a fork: keeps aside the caches of all threads but the calling one, unless the
-/// fork came while this one was changing the registry: then they are lost.
+/// In the child of a fork: sets aside the caches of all threads but the calling one. If the fork
+/// came while this thread was changing the registry, they are lost.
 pub(super) fn after_fork() {
     let me = tls::thread();
     let mut is_there = current().is_some();
     if let Some(mut registry) = REGISTRY.try_lock() {
         is_there = false;
-        // They were other threads.
+        // The walks were other threads'.
         (registry.walkers, registry.more_spare) = (None, 0);
         arena::made().for_each(|a| a.after_fork(0));
         let mut at = registry.live.take();
@@ -523,8 +522,8 @@ pub(super) fn after_fork() {
     THREADS.store(is_there as u32, Ordering::Relaxed);
 }
 
-/// Gives back one of the caches that a fork left behind; tells whether there was one. Called now
-/// and then by each thread.
+/// Flushes one of the caches that a fork left behind; returns whether there was one. Each thread
+/// calls it now and then.
 pub fn adopt_orphan() -> bool {
     ORPHANS.load(Ordering::Relaxed) && adopt_one()
 }
@@ -555,7 +554,7 @@ pub fn flush_current() {
     }
 }
 
-/// Makes a cache that belongs to no thread; gives its number.
+/// Makes a cache that belongs to no thread, and returns its number.
 pub fn make_manual() -> Option<u32> {
     let arena = arena_or_any()?;
     let number = manual::number(&mut REGISTRY.lock().numbers)?;
@@ -567,7 +566,7 @@ pub fn make_manual() -> Option<u32> {
     cache.map(|_| number)
 }
 
-/// Gives a cache of that kind up, with what it holds; tells whether there is one of this number.
+/// Flushes and frees a manual cache; returns whether the number exists.
 pub fn destroy_manual(number: u32) -> bool {
     let Some(cache) = manual::take(&mut REGISTRY.lock().numbers, number) else {
         return false;
@@ -577,7 +576,7 @@ pub fn destroy_manual(number: u32) -> bool {
     true
 }
 
-/// Has a cache of that kind give back what it holds; tells whether there is one of this number.
+/// Flushes a manual cache; returns whether the number exists.
 pub fn flush_manual(number: u32) -> bool {
     let Some(cache) = manual::get(number) else {
         return false;

@@ -1,10 +1,10 @@
-//! Caches by hand: they belong to no thread, have a number, and serve the calls that name it.
+//! Manual caches: they belong to no thread, have a number, and serve the calls that name it.
 //!
-//! The program sees to it that one thread at a time uses such a cache; then it is as much that
-//! thread's as its own. The numbers are found without a lock in a table that grows by pieces; it is
-//! changed under the registry's lock (`life`). A number that was given up is the next one's.
+//! The program must ensure that only one thread at a time uses such a cache; then it works like
+//! that thread's own. Numbers are looked up without a lock in a table that grows in pieces. The
+//! table is changed under the registry's lock (`life`). The next cache reuses a freed number.
 //!
-//! The arena of such a cache is that of the call: the one that is named, or the calling thread's.
+//! Each call decides the arena of such a cache: the one it names, or the calling thread's.
 
 use super::length::ROOM;
 use super::{LARGEST, Stack, ThreadCache, life};
@@ -13,7 +13,7 @@ use crate::class::Class;
 use crate::space::meta;
 use crate::sys::atomic::{AtomicPtr, Ordering};
 
-/// The most caches by hand: what fits into the flags of a call.
+/// The most manual caches: what fits into the flags of a call.
 pub const MOST: usize = 4093;
 const PIECE: usize = 64;
 
@@ -22,10 +22,10 @@ type Piece = [AtomicPtr<ThreadCache>; PIECE];
 static TABLE: [AtomicPtr<Piece>; MOST.div_ceil(PIECE)] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST.div_ceil(PIECE)];
 
-/// The place of a cache that is being made.
+/// Placeholder for a cache that is being made.
 const TAKEN: *mut ThreadCache = core::ptr::dangling_mut();
 
-/// Which numbers there are.
+/// Which numbers are in use.
 pub struct Numbers {
     /// All numbers from here on were never used.
     end: usize,
@@ -47,21 +47,21 @@ impl Numbers {
 
 fn place(number: usize) -> Option<&'static AtomicPtr<ThreadCache>> {
     let piece = TABLE.get(number / PIECE)?.load(Ordering::Acquire);
-    // SAFETY: null, or a piece that was published whole and lives for ever.
+    // SAFETY: null, or a piece that was complete when published and is never freed.
     unsafe { piece.as_ref() }.map(|piece| &piece[number % PIECE])
 }
 
-/// The cache of this number.
+/// The cache with this number.
 pub fn get(number: u32) -> Option<&'static ThreadCache> {
     let at = place(number as usize)?.load(Ordering::Acquire);
     if at == TAKEN {
         return None;
     }
-    // SAFETY: null, or a cache that the program has not given up.
+    // SAFETY: null, or a cache that the program has not destroyed.
     unsafe { at.as_ref() }
 }
 
-/// A number for a new cache. None when there are no more, or no memory for the table.
+/// Returns a number for a new cache. `None` when there are no more, or no memory for the table.
 pub fn number(numbers: &mut Numbers) -> Option<u32> {
     let is_free = |&n: &usize| place(n).is_some_and(|p| p.load(Ordering::Relaxed).is_null());
     let number = (numbers.free_from..numbers.end)
@@ -72,7 +72,7 @@ pub fn number(numbers: &mut Numbers) -> Option<u32> {
     }
     if place(number).is_none() {
         let room = meta::take(size_of::<Piece>())?.cast::<Piece>();
-        // SAFETY: the room is a piece's and nobody else's.
+        // SAFETY: the record has the size of a piece, and nothing else uses it.
         unsafe { room.write([const { AtomicPtr::new(core::ptr::null_mut()) }; PIECE]) };
         TABLE[number / PIECE].store(room.as_ptr(), Ordering::Release);
     }
@@ -82,7 +82,7 @@ pub fn number(numbers: &mut Numbers) -> Option<u32> {
     Some(number as u32)
 }
 
-/// Has the number stand for the cache, or for none again.
+/// Maps the number to the cache, or to none.
 pub fn put(numbers: &mut Numbers, number: u32, cache: Option<&'static ThreadCache>) {
     let number = number as usize;
     let Some(place) = place(number) else { return };
@@ -95,21 +95,21 @@ pub fn put(numbers: &mut Numbers, number: u32, cache: Option<&'static ThreadCach
     }
 }
 
-/// Takes the cache of this number out of the table.
+/// Removes the cache with this number from the table.
 pub fn take(numbers: &mut Numbers, number: u32) -> Option<&'static ThreadCache> {
     let cache = get(number)?;
     put(numbers, number, None);
     Some(cache)
 }
 
-/// Calls `f` with each of them.
+/// Calls `f` with each manual cache.
 fn each(numbers: &Numbers, f: impl FnMut(&ThreadCache)) {
     let all = (0..numbers.end).filter_map(|number| get(number as u32));
     all.for_each(f);
 }
 
-/// In the child of a fork: what a cache holds that another thread was changing is lost, and so is
-/// one that another thread was making.
+/// In the child of a fork: abandons the blocks of caches that another thread was changing, and
+/// frees the numbers of those that another thread was making.
 pub fn after_fork(numbers: &mut Numbers) {
     each(numbers, |cache| {
         if cache.busy.is_up() {
@@ -123,7 +123,7 @@ pub fn after_fork(numbers: &mut Numbers) {
     }
 }
 
-/// It holds what the options say of caches, whether threads have any or not.
+/// Sets a cache up to hold what the options say, even where threads have no caches.
 pub fn set_out(cache: &ThreadCache) {
     cache.front.cache.set(None);
     cache.most.set(LARGEST.load(Ordering::Relaxed));
@@ -131,7 +131,7 @@ pub fn set_out(cache: &ThreadCache) {
     cache.set_largest();
 }
 
-/// Has a cache fill up from this arena, or from the calling thread's, for the calls that follow.
+/// Sets the arena of a cache for the calls that follow: this one, or the calling thread's.
 pub fn serve_here(cache: &ThreadCache, arena: Option<&'static Arena>) {
     if let Some(arena) = arena.or_else(life::arena_or_any) {
         cache.arena.set(arena);
@@ -139,7 +139,7 @@ pub fn serve_here(cache: &ThreadCache, arena: Option<&'static Arena>) {
 }
 
 impl ThreadCache {
-    /// A block of a class. None when memory is out.
+    /// Returns a block of a class. `None` when memory is out.
     pub fn take(&self, class: Class) -> Option<usize> {
         self.stack(class).pop().or_else(|| self.refill(class))
     }
@@ -151,7 +151,7 @@ impl ThreadCache {
         }
     }
 
-    /// Forgets all that it holds.
+    /// Drops all its blocks without returning them.
     #[cold]
     #[inline(never)]
     fn abandon(&self) {

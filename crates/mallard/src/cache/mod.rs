@@ -1,23 +1,23 @@
-//! Thread caches: the floor that almost every call gets no further than.
+//! Thread caches: the layer where almost every call ends.
 //!
-//! A [`ThreadCache`] is a row of pointer stacks (`stack`), one per class, in metadata memory; the
-//! thread's one pointer in thread-local storage leads to it. An allocation pops, a free pushes.
-//! What happens otherwise is here:
-//! - an empty stack takes half its capacity from the thread's arena, a full one gives its older
-//!   half, or all that it holds, there ([`ThreadCache::refill`], [`ThreadCache::push_full`]); both
-//!   first let the stack grow, within its class's bounds and the thread's budget of bytes
-//!   (`length`);
-//! - every so many such events, a few stacks are looked at, and what lay unused in them since the
-//!   last look goes back, the page heap's decay gets its turn, and the stores' as well (`gc`);
-//! - `inside` keeps forks and threads that take locks apart;
-//! - `life` makes a cache at a thread's first call and empties it when the thread ends;
-//! - `crowd` has threads of which there are many keep little of what they tear down;
+//! A [`ThreadCache`] is an array of pointer stacks (`stack`), one per class, in metadata memory.
+//! The thread's single pointer in thread-local storage points to it. An allocation pops, a free
+//! pushes. Everything else is handled here:
+//! - an empty stack takes half its capacity from the thread's arena, and a full one flushes its
+//!   older half, or all its blocks, to the arena ([`ThreadCache::refill`],
+//!   [`ThreadCache::push_full`]); both first let the stack grow, within the bounds of its class and
+//!   the thread's budget of bytes (`length`);
+//! - every few such slow events, the cache looks at a few stacks, returns the blocks that were not
+//!   used since the last look, and runs decay for the page heap and the stores (`gc`);
+//! - `inside` keeps forks apart from threads that take locks;
+//! - `life` creates a cache at a thread's first call and empties it when the thread ends;
+//! - `crowd` makes threads of a process with many keep little of what they tear down;
 //! - `manual` has the caches that belong to no thread.
 //!
-//! A thread has no cache before its first slow call, after its end, and when memory for one cannot
-//! be had. Its pointer then leads to a block of zeros, in which every stack is both empty and full.
-//! The pointer of a thread that counts its bytes (`counted`) leads to zeros too, but behind them
-//! its cache is found, to which every one of its calls gets by the slow path.
+//! A thread has no cache before its first slow call, after its end, and when there is no memory for
+//! one. Its pointer then points to a block of zeros, in which every stack is both empty and full.
+//! The pointer of a thread that counts its bytes (`counted`) points to zeros too, with a link to
+//! its cache behind them, so that every call takes the slow path and finds the cache there.
 
 pub mod counted;
 mod crowd;
@@ -48,30 +48,29 @@ use stack::array_bytes;
 #[cfg(debug_assertions)]
 pub use stack::set_scan;
 
-/// What a thread has seen of a stack that begins with another thread's block.
+/// Marks, in `seen`, a stack that begins with another thread's blocks.
 const FOREIGN: u16 = u16::MAX;
 const _: () =
     assert!(length::MOST_BLOCKS < FOREIGN as usize && CACHED_CLASSES < u64::BITS as usize);
 
-/// The largest class that a cache holds unless its thread says otherwise, by the options.
+/// The largest class that a cache holds by default, from the options.
 static LARGEST: AtomicU8 = AtomicU8::new(0);
 /// Whether threads keep blocks ([`Use`]).
 static USE: AtomicU8 = AtomicU8::new(0);
 
-/// Whether the caches of threads hold anything.
+/// Whether the caches of threads hold blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Use(u8);
 
 impl Use {
-    /// Only those of threads that ask for it.
+    /// Only the caches of threads that ask for it.
     pub const WHEN_ASKED: Use = Use(Self::HOLDS);
-    /// All.
+    /// All caches.
     pub const ALWAYS: Use = Use(Self::HOLDS | Self::ENABLED);
     const ENABLED: u8 = 1;
     const HOLDS: u8 = 2;
 
-    /// The same, with caches that hold nothing even so: other options are not to be had with what
-    /// they hold.
+    /// The same, but the caches stay empty: some options rule out caching.
     pub const fn empty(self) -> Use {
         Use(self.0 & !Self::HOLDS)
     }
@@ -81,8 +80,8 @@ impl Use {
     }
 }
 
-/// What a thread's pointer leads to: stacks, and which cache they are of, or stand before. None in
-/// the blocks of zeros that all threads share.
+/// What a thread's pointer points to: its stacks, and the cache that they belong to or stand in
+/// for. `cache` is `None` in the blocks of zeros that all threads share.
 #[repr(C, align(64))]
 struct Front {
     stacks: [Stack; CACHED_CLASSES + 1],
@@ -90,7 +89,7 @@ struct Front {
 }
 
 impl Front {
-    /// Without blocks and without memory for any.
+    /// A front without blocks and without memory for any.
     const fn new() -> Self {
         Front {
             stacks: [const { Stack::new() }; CACHED_CLASSES + 1],
@@ -103,45 +102,44 @@ impl Front {
 pub struct ThreadCache {
     front: Front,
     arena: Cell<&'static Arena>,
-    /// The largest class that it holds when it is enabled, whether it is, and what follows: the
-    /// largest class that it holds.
+    /// The largest class that the cache holds when enabled, whether it is enabled, and the result:
+    /// the largest class that it holds now.
     most: Cell<u8>,
     enabled: Cell<bool>,
     largest: Cell<u8>,
-    /// What its thread has allocated, once that counts; and the zeros that it goes by then.
+    /// The bytes that its thread allocated and freed, once it counts, and the zeros it uses from
+    /// then on.
     counts: counted::Counts,
     zeros: Cell<Option<&'static Front>>,
-    /// Room over all stacks, in bytes.
+    /// Room of all stacks, in bytes.
     room: Cell<usize>,
-    /// How often each stack has been empty since it was full, or, below zero, the other way round
-    /// ([`length`]).
+    /// How many times in a row each stack ran empty, or, below zero, ran full ([`length`]).
     streaks: [Cell<i8>; CACHED_CLASSES + 1],
-    /// How often a stack was full since one was last empty ([`crowd`]).
+    /// How often stacks ran full since one last ran empty ([`crowd`]).
     fulls: Cell<u16>,
     /// Slow events until the next look.
     countdown: Cell<u32>,
-    /// The class that was looked at last.
+    /// The class of the last look.
     last_look: Cell<u8>,
-    /// Classes whose stacks have room for more than any has at first, and those of them that looks
-    /// have still to come to.
+    /// Classes whose stacks have outgrown the first sizes, and those of them that are still to be
+    /// looked at in this round.
     long: Cell<u64>,
     long_rest: Cell<u64>,
-    /// Classes that had slow events since a look came to them as long ones.
+    /// Classes with slow events since they were last looked at as long stacks.
     active: Cell<u64>,
-    /// Slabs that had been made at the last look.
+    /// The number of slabs made, as of the last look.
     slabs_made: Cell<usize>,
-    /// One more than the most blocks that its thread wants on each stack; 0 where it did not say.
+    /// One more than the most blocks that the thread wants on each stack; 0 for no limit.
     limits: [Cell<u16>; CACHED_CLASSES + 1],
     is_limited: Cell<bool>,
-    /// The length of each stack when it was last looked at.
+    /// The length of each stack at the last look.
     seen: [Cell<u16>; CACHED_CLASSES + 1],
-    /// Blocks that the array of each stack is for. Written by the owner once the stack has that
-    /// array.
+    /// Capacity in blocks of each stack's array. The owner writes it once the stack has that array.
     arrays: [AtomicU16; CACHED_CLASSES + 1],
-    /// Whether the thread takes locks or changes its stacks in more than one step. A fork waits for
-    /// its end; the child leaves a cache alone that is marked nevertheless.
+    /// Raised while the thread takes locks or changes its stacks in more than one step. A fork
+    /// waits until it is lowered; the child abandons a cache whose mark is still up.
     busy: Mark,
-    /// The thread that it is of; 0 when that has ended and the cache still is to.
+    /// The owning thread; 0 when the thread has ended and its cache is yet to be ended.
     thread: AtomicUsize,
     next: Cell<Option<&'static ThreadCache>>,
     prev: Cell<Option<&'static ThreadCache>>,
@@ -150,36 +148,36 @@ pub struct ThreadCache {
 // The block of zeros that a thread without a cache reads must hold a front.
 const _: () = assert!(size_of::<Front>() <= tls::EMPTY_SIZE);
 
-// SAFETY: the stacks are changed by the owning thread alone; others read their atomic `top` and
-// `base`, links are touched under the registry's lock, and what is left by a thread that is no more
-// is touched by the one that cleans up after it.
+// SAFETY: only the owning thread changes the stacks; other threads read their atomic `top` and
+// `base`. The registry's lock guards the links. What a thread leaves behind when it ends is touched
+// only by the thread that cleans up after it.
 unsafe impl Sync for ThreadCache {}
 
-/// Sets the largest cached request in bytes, and whether threads have caches, before the first is
-/// made.
+/// Sets the largest cached request in bytes, and which threads have caches. Called before the first
+/// cache is made.
 pub fn configure(largest: usize, by_whom: Use) {
     let class = Class::of(largest.min(crate::class::CACHED_MAX));
-    // The limit need not be a class: one that holds larger blocks is out.
+    // The limit need not be a class: a class with larger blocks is excluded.
     let class = class.0 - (class.size() > largest) as u8;
     LARGEST.store(class, Ordering::Relaxed);
     USE.store(by_whom.0, Ordering::Relaxed);
 }
 
-/// What the calling thread's pointer leads to.
+/// What the calling thread's pointer points to.
 #[inline(always)]
 fn front() -> &'static Front {
-    // SAFETY: the thread's pointer leads to the front of a cache, to zeros before one, or to a
-    // block of zeros, which is as large and a valid front. All live as long as the thread runs our
-    // code.
+    // SAFETY: the thread's pointer points to the front of a cache, to the zeros of a counting
+    // thread, or to a shared block of zeros, which is as large and a valid front. All live as long
+    // as the thread runs our code.
     unsafe { &*(tls::get() as *const Front) }
 }
 
-/// The stack of the calling thread at this place.
+/// Returns the calling thread's stack at this place.
 #[inline(always)]
 pub fn stack_at(place: Place) -> &'static Stack {
     debug_assert!(place.class().index() <= CACHED_CLASSES);
-    // SAFETY: the thread's pointer leads to a cache, which begins with its stacks, or to a block of
-    // zeros that is as large; a zeroed stack is valid. Both live as long as the thread runs our
+    // SAFETY: the thread's pointer points to a cache, which begins with its stacks, or to a block
+    // of zeros that is as large; a zeroed stack is valid. Both live as long as the thread runs our
     // code.
     unsafe { &*((tls::get() + place.offset()) as *const Stack) }
 }
@@ -190,23 +188,23 @@ impl ThreadCache {
         &self.front.stacks[class.index()]
     }
 
-    /// Where it fills up and gives to.
+    /// The arena that it fills from and flushes to.
     pub fn arena(&self) -> &'static Arena {
         self.arena.get()
     }
 
-    /// The largest class that is kept; none where threads have no caches.
+    /// The largest class that caches keep by default; [`Class::NONE`] if none.
     pub fn largest() -> Class {
         Class(LARGEST.load(Ordering::Relaxed))
     }
 
-    /// Whether blocks of this class are kept at all.
+    /// Whether the cache keeps blocks of this class.
     #[inline]
     pub fn keeps(&self, class: Class) -> bool {
         class.0 <= self.largest.get()
     }
 
-    /// As the options have it for new caches.
+    /// Sets the cache up from the options.
     #[inline(never)]
     fn set_out(&self, arena: &'static Arena) {
         self.arena.set(arena);
@@ -214,7 +212,7 @@ impl ThreadCache {
         self.enabled.set(Use::of_now() & Use::ENABLED != 0);
         self.set_largest();
         self.counts.clear();
-        // What the thread before did with it says nothing of the next.
+        // The use by its previous thread predicts nothing about the next.
         self.streaks.iter().for_each(|streak| streak.set(0));
     }
 
@@ -223,25 +221,25 @@ impl ThreadCache {
         self.largest.set(if holds { self.most.get() } else { 0 });
     }
 
-    /// Whether its thread has it enabled. It holds nothing all the same where options forbid
-    /// caches.
+    /// Whether its thread has enabled it. An enabled cache still holds nothing where the options
+    /// forbid caches.
     pub fn is_enabled(&self) -> bool {
         self.enabled.get()
     }
 
-    /// Enables it or not; what it holds goes back.
+    /// Enables or disables the cache, and flushes it.
     pub fn enable(&self, on: bool) {
         self.flush_all();
         self.enabled.set(on);
         self.set_largest();
     }
 
-    /// The size of the largest blocks that it holds when it is enabled.
+    /// The size of the largest blocks that it holds when enabled.
     pub fn most(&self) -> usize {
         Class(self.most.get()).size()
     }
 
-    /// Sets that, rounded up to what a block can have, and down to what a cache can hold.
+    /// Sets that size, rounded up to a size class and capped at what a cache can hold.
     pub fn set_most(&self, size: usize) {
         self.flush_all();
         let size = size.min(crate::class::CACHED_MAX);
@@ -250,7 +248,8 @@ impl ThreadCache {
         } else {
             Class::of(size)
         };
-        // Caches keep classes up to a number, and tailored ones have the highest of slabs.
+        // A cache keeps all classes up to a number, and tailored classes have the highest slab
+        // numbers.
         if class.index() < SLAB_CLASSES {
             tailored::keep_as_they_are();
         }
@@ -258,7 +257,7 @@ impl ThreadCache {
         self.set_largest();
     }
 
-    /// The most blocks of a class that it holds when it is as long as it gets.
+    /// The most blocks of a class that it can hold.
     pub fn most_blocks(&self, class: Class) -> usize {
         match self.keeps(class) {
             true => self.limited(class, most(class)),
@@ -266,7 +265,7 @@ impl ThreadCache {
         }
     }
 
-    /// Sets that for a class, within what it can be; what it holds goes back.
+    /// Limits the number of blocks of a class, and flushes those it holds.
     #[inline]
     pub fn limit(&self, class: Class, blocks: usize) {
         let _busy = Busy::new(self);
@@ -283,31 +282,31 @@ impl ThreadCache {
         self.is_limited.set(false);
     }
 
-    /// So many blocks, or as many as its thread wants of a class at most.
+    /// Returns `blocks`, or the limit that the thread set for the class if that is less.
     #[inline(always)]
     fn limited(&self, class: Class, blocks: usize) -> usize {
-        // 0 becomes more than any.
+        // A limit of 0 wraps to more than any number of blocks.
         let limit = self.limits[class.index()].get().wrapping_sub(1);
         blocks.min(limit as usize)
     }
 
-    /// Has it fill up from this arena, into which its thread was counted, and give to it from now
-    /// on. What it holds goes to the one before.
+    /// Flushes the cache to its current arena and moves it to `arena`, which has already counted
+    /// the thread.
     pub fn move_to(&self, arena: &'static Arena) {
         self.flush_all();
         self.arena.replace(arena).leave();
     }
 
-    /// Blocks on the stack of a class.
+    /// The number of blocks on the stack of a class.
     pub fn len(&self, class: Class) -> usize {
-        // A running thread may be making its stack: no figure may be absurd.
+        // The owner may be setting its stack up: cap the value so that it is never absurd.
         self.stack(class).len().min(most(class))
     }
 
-    /// Calls `f` with the blocks on the stack of a class, for threads other than the owner too: see
+    /// Calls `f` with the blocks on the stack of a class. Any thread may call it: see
     /// [`Stack::each_hint`].
     pub fn each_hint(&self, class: Class, f: impl FnMut(usize)) {
-        // Before the stack's words: its array is no smaller than that.
+        // Read before the stack's words: the array has at least this room.
         let room = self.arrays[class.index()].load(Ordering::Acquire);
         self.stack(class).each_hint(room as usize, f);
     }
@@ -317,7 +316,7 @@ impl ThreadCache {
         self.arena().index()
     }
 
-    /// Bytes of its records: its own, and the arrays of its stacks.
+    /// Bytes of the cache's records: its own, and the arrays of its stacks.
     pub fn record_bytes(&self) -> usize {
         let arrays = self.arrays.iter().map(|a| a.load(Ordering::Relaxed));
         let arrays = arrays.filter(|&blocks| blocks > 0);
@@ -331,7 +330,7 @@ impl ThreadCache {
         meta::size_taken(size_of::<ThreadCache>()) + zeros + arrays
     }
 
-    /// Where arenas belong to CPUs, goes to that of the thread's. What it holds goes along.
+    /// With per-CPU arenas, moves the cache to the arena of the current CPU. Its blocks stay in it.
     #[inline]
     pub fn follow_cpu(&self) {
         if percpu::arenas() > 0 {
@@ -342,7 +341,7 @@ impl ThreadCache {
     #[cold]
     fn go_where_it_runs(&self) {
         let now = self.arena();
-        // One that belongs to no thread is given its arena for each call.
+        // A cache that belongs to no thread gets its arena from each call.
         let stays = now.is_by_hand() || self.front.cache.get().is_none();
         let Some(index) = percpu::here().filter(|&i| !stays && i != now.index() as usize) else {
             return;
@@ -352,13 +351,13 @@ impl ThreadCache {
         }
     }
 
-    /// A block of a class whose stack has none to give. None when memory is out, and while a fork
-    /// is under way.
+    /// Returns a block of a class whose stack is empty. `None` when memory is out or a fork is
+    /// under way.
     pub fn refill(&self, class: Class) -> Option<usize> {
         self.refill_at(class, Fit::ANY)
     }
 
-    /// The same; what is new comes as [`Arena::fill_at`] says.
+    /// Like [`ThreadCache::refill`]; new blocks come as [`Arena::fill_at`] says.
     fn refill_at(&self, class: Class, fit: Fit) -> Option<usize> {
         let _busy = Busy::enter(self)?;
         self.event(class);
@@ -370,7 +369,7 @@ impl ThreadCache {
         if foreign {
             self.make_room_above(class);
         } else if stack.mark() > 0 {
-            // The blocks below the mark are wanted after all.
+            // The blocks below the mark are needed after all.
             stack.set_mark(0);
             if let Some(block) = stack.pop() {
                 return Some(block);
@@ -383,8 +382,8 @@ impl ThreadCache {
             let n = self.arena().fill_at(class, fit, Traffic::Passing, &mut one);
             return (n == 1).then_some(one[0]);
         }
-        // A large part of what fits where there is room for it, so that batches of two threads from
-        // one slab seldom share a cache line.
+        // Fill a large part of the room, so that batches of two threads from one slab seldom share
+        // a cache line.
         let traffic = match turn {
             Turn::Growth => Traffic::Growth,
             _ => self.traffic(class),
@@ -399,15 +398,14 @@ impl ThreadCache {
         stack.pop()
     }
 
-    /// A block of a class that caches do not keep, if one lies in the arena's store.
+    /// Returns a block of a class that caches do not keep, if the arena's store has one.
     pub fn take_stored(&self, class: Class) -> Option<usize> {
         let _busy = Busy::enter(self)?;
         self.arena().take_stored(class, 1)
     }
 
-    /// A block of a class whose blocks stand at page boundaries, at a multiple of `align`: one of
-    /// those that were freed last here, or the next that the arena has. So many bytes are `wanted`
-    /// of it.
+    /// Returns a block at a multiple of `align`, of a class whose blocks lie at page boundaries:
+    /// one of those freed last here, or the arena's next. The program uses `wanted` bytes of it.
     pub fn take_aligned(&self, class: Class, align: usize, wanted: usize) -> Option<usize> {
         if !self.keeps(class) {
             let _busy = Busy::enter(self)?;
@@ -439,8 +437,8 @@ impl ThreadCache {
         self.follow_cpu();
         if !self.keeps(class) {
             if class.is_slab() {
-                // Past the store as well: the slab sees a second free at once, and who goes without
-                // caches is most often looking for one.
+                // Bypass the store as well: the slab detects a double free at once, and programs
+                // run without caches mostly to look for one.
                 arena::give_to_owner(class, block);
             } else {
                 self.arena().flush(class, &mut [block]);
@@ -466,9 +464,9 @@ impl ThreadCache {
         }
     }
 
-    /// Takes back a block of a class that this thread has allocated none of lately: another thread
-    /// did, and may hold the blocks beside it, in the same cache line. This one, and a few that
-    /// follow it, go below a mark, so that the thread's next block is not one of them but its own.
+    /// Takes back a block of a class that this thread has not allocated lately. Another thread
+    /// allocated it and may hold the neighbouring blocks in the same cache line. This block and the
+    /// next few go below a mark, so that the thread's next allocation gets a block of its own.
     fn push_first(&self, class: Class, block: usize) {
         if !self.set_room(class, theirs(class)) {
             self.arena().flush(class, &mut [block]);
@@ -478,8 +476,8 @@ impl ThreadCache {
         self.push_below(class, block);
     }
 
-    /// Pushes another thread's block, and has the mark above it. Room is made for this one alone,
-    /// so that the next comes here as well, until there are as many as may lie there.
+    /// Pushes another thread's block and sets the mark above it. The stack gets room for this one
+    /// only, so that the next comes here as well, up to the limit.
     fn push_below(&self, class: Class, block: usize) {
         let stack = self.stack(class);
         let n = stack.len() + 1;
@@ -490,12 +488,13 @@ impl ThreadCache {
         }
     }
 
-    /// Room for blocks of its thread's own, in a stack of which others' are below the mark.
+    /// Makes room for the thread's own blocks above other threads' blocks, which lie below the
+    /// mark.
     fn make_room_above(&self, class: Class) {
         self.set_room(class, self.stack(class).capacity().max(theirs(class)));
     }
 
-    /// Gives the lowest blocks of a stack, those that lay there longest, to the arena.
+    /// Flushes the lowest `n` blocks of a stack, the oldest, to the arena.
     fn give_lowest(&self, class: Class, traffic: Traffic, n: usize) {
         let stack = self.stack(class);
         // SAFETY: this is the owning thread; the blocks are dropped right after.
@@ -504,7 +503,7 @@ impl ThreadCache {
         stack.drop_lowest(n);
     }
 
-    /// Empties the stack of a class and takes its room away.
+    /// Flushes the stack of a class and takes its room away.
     fn close(&self, class: Class) {
         let stack = self.stack(class);
         if stack.len() > 0 {
@@ -516,7 +515,7 @@ impl ThreadCache {
         self.seen[class.index()].set(0);
     }
 
-    /// As [`ThreadCache::close`], because the thread has not used the class for a while.
+    /// Like [`ThreadCache::close`], for a class that the thread has not used for a while.
     #[cold]
     #[inline(never)]
     fn retire(&self, class: Class) {
@@ -528,13 +527,13 @@ impl ThreadCache {
         self.close(class);
     }
 
-    /// Gives all blocks to the arena.
+    /// Flushes all blocks to the arena.
     pub fn flush_all(&self) {
         let _busy = Busy::new(self);
         Class::cachable().for_each(|class| self.close(class));
     }
 
-    /// Gives back the arrays of more than so many blocks, of which there are none any more.
+    /// Frees the arrays with room for more than `over` blocks; their stacks are empty.
     fn give_arrays(&self, over: usize) {
         for class in Class::cachable().filter(|&class| self.array(class) > over) {
             let blocks = self.arrays[class.index()].swap(0, Ordering::Relaxed) as usize;

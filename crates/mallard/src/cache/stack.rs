@@ -1,29 +1,28 @@
-//! A stack of pointers to free blocks of one class: what makes an allocation a dozen instructions.
+//! A stack of pointers to free blocks of one class: it makes an allocation a dozen instructions.
 //!
 //! The block pushed last, the `head`, lies in the record itself, the others in an array. A pop
-//! hands out the head and moves the next one up, a push moves the head down. So the address that a
-//! pop returns depends on one load, and the `free` that follows it soon needs nothing of what the
-//! pop did but that address: in a loop of the two, the look-up of the block's class and the count
-//! of the stack go on side by side. With all blocks in the array each would wait for the other.
+//! returns the head and moves the next block up; a push moves the head down. So the address that a
+//! pop returns depends on one load, and a `free` that follows soon needs only that address: in a
+//! loop of the two, the lookup of the block's class and the update of the stack run in parallel.
+//! With all blocks in the array, each would wait for the other.
 //!
-//! `top` is `base` plus a word for every block. `empty` is where a pop gives up, `full` where a
-//! push does: both then take the slow path, which knows better. `empty` may stand above the real
-//! bottom, `base`: a pop that reaches it tells the slow path that the blocks below it are needed
-//! after all (see `gc`). Of the two the lower half of the address is kept, which is enough to tell
-//! places in an array apart. In a stack without memory all are zero, so that both operations take
-//! the slow path without a test for it. Blocks themselves are never touched; but a pop tells the
-//! processor of the block that comes next, whose first line so is on its way while the program is
-//! busy with this one. Programs write to what they are given, and where it was not used for long
-//! their writes queue up until the processor stands still.
+//! `top` is `base` plus a word for every block. A pop fails at `empty`, a push at `full`, and both
+//! then take the slow path. `empty` may lie above the real bottom, `base`: a pop that reaches it
+//! tells the slow path that the blocks below are needed after all (see `gc`). `empty` and `full`
+//! keep only the lower half of the address, which is enough to tell places in one array apart. In a
+//! stack without memory all fields are zero, so both operations take the slow path without an extra
+//! test. The blocks themselves are never touched. But `pop_to_write` prefetches the block that
+//! comes next, so that its first line arrives while the program works on this one: programs write
+//! to new blocks, and writes to cold memory queue up until the processor stalls.
 //!
 //! Block number i, from the bottom, is at `base` + i words; the place of the last one is unused
-//! while it is the head. The array has one word below `base`, where a push to an empty stack moves
-//! the head that it does not have, so that neither operation asks whether there is one.
+//! while it is the head. The array has one word below `base`, where a push to an empty stack writes
+//! the head that it does not have, so neither operation tests whether there is one.
 //!
 //! Only the owning thread changes a stack. `top`, `head` and `base` are atomic because the
-//! statistics of other threads read them; on their own thread they are as cheap as plain words. The
-//! order of the stores is for a fork on another thread, whose child finds the stack as it is
-//! between two of them: it may miss a block, and never has one twice.
+//! statistics of other threads read them; on their own thread they cost as little as plain words.
+//! The order of the stores is for a fork on another thread, whose child sees the stack between two
+//! of them: it may lose a block but never has one twice.
 
 use crate::arena::bring_aligned_last;
 use crate::class::STRIDE;
@@ -45,24 +44,24 @@ pub struct Stack {
 const _: () = assert!(size_of::<Stack>() == STRIDE);
 const WORD: usize = size_of::<usize>();
 
-/// Bytes of an array for so many blocks.
+/// Bytes of an array for `blocks` blocks.
 pub const fn array_bytes(blocks: usize) -> usize {
     (blocks + 1) * WORD
 }
 
-/// How many blocks a push compares with its own: an option of debug builds.
+/// How many blocks a push compares with the one pushed, in debug builds.
 #[cfg(debug_assertions)]
 static SCAN: AtomicUsize = AtomicUsize::new(0);
 
-/// Sets how many of the blocks pushed last a push compares with its own, in a debug build.
+/// Sets how many of the most recent blocks a push compares with the one pushed, in debug builds.
 #[cfg(debug_assertions)]
 pub fn set_scan(blocks: usize) {
     SCAN.store(blocks, Ordering::Relaxed);
 }
 
-/// Words that are moved down at a time: fewer than the C library has moved by `rep movsb`, which is
-/// several times slower than a loop on AMD's Zen 3 and 4 where source and destination differ by
-/// little modulo a page.
+/// Words moved down at a time. This is below the size at which the C library uses `rep movsb`,
+/// which is several times slower than a loop on AMD's Zen 3 and 4 where source and destination
+/// differ by little modulo a page.
 const PIECE: usize = 256;
 
 impl Stack {
@@ -94,23 +93,24 @@ impl Stack {
         self.base.store(base, Ordering::Relaxed);
     }
 
-    /// Where the array has the block of this number.
+    /// The address of a block's place in the array.
     fn place(&self, i: usize) -> usize {
         self.base() + i * WORD
     }
 
-    /// The number of the block that has this place, of which the lower half is known.
+    /// The number of the block at a place, given the lower half of its address.
     fn number_of(&self, place: u32) -> usize {
         place.wrapping_sub(self.base() as u32) as usize / WORD
     }
 
-    /// The block pushed last, unless the stack is down to its mark.
+    /// Pops the block pushed last, unless the stack is down to its mark.
     #[inline(always)]
     pub fn pop(&self) -> Option<usize> {
         self.pop_with_next().map(|(block, _)| block)
     }
 
-    /// The same for a program that is about to write to it, and soon asks for another to write to.
+    /// Like [`Stack::pop`], for a program that is about to write to the block and soon to the next
+    /// one.
     #[inline(always)]
     pub fn pop_to_write(&self) -> Option<usize> {
         let (block, next) = self.pop_with_next()?;
@@ -118,7 +118,7 @@ impl Stack {
         Some(block)
     }
 
-    /// The block pushed last and the one before it, where there is one: else any number.
+    /// Pops a block, and returns the next one with it; an arbitrary value if there is none.
     #[inline(always)]
     fn pop_with_next(&self) -> Option<(usize, usize)> {
         let top = self.top();
@@ -126,11 +126,11 @@ impl Stack {
             return None;
         }
         let block = self.head.load(Ordering::Relaxed);
-        // SAFETY: above `empty`, hence above `base`: two words below `top` is a word of this
-        // stack's array, of the next block or, where there is none, the one below `base`.
+        // SAFETY: `top` is above `empty`, hence above `base`: two words below `top` is a word of
+        // this stack's array, which holds the next block or, if there is none, lies below `base`.
         let next = unsafe { *((top - 2 * WORD) as *const usize) };
         self.set_top(top - WORD);
-        // The top first: a fork may come in between.
+        // The top first, in case of a fork between the stores.
         self.head.store(next, Ordering::Release);
         Some((block, next))
     }
@@ -144,28 +144,28 @@ impl Stack {
         }
         #[cfg(debug_assertions)]
         self.expect_absent(block);
-        // SAFETY: below `full`: the word below `top` is the head's place in this stack's array or,
-        // in an empty stack, the word below `base`.
+        // SAFETY: `top` is below `full`: the word below `top` is the head's place in this stack's
+        // array or, in an empty stack, the word below `base`.
         unsafe { *((top - WORD) as *mut usize) = self.head.load(Ordering::Relaxed) };
         self.head.store(block, Ordering::Release);
-        // The block first: a fork may come in between.
+        // The block first, in case of a fork between the stores.
         self.top.store(top + WORD, Ordering::Release);
         true
     }
 
-    /// Ends the process where the block is among those pushed last: it is freed a second time.
+    /// Ends the process if the block is among those pushed last: that is a double free.
     #[cfg(debug_assertions)]
     fn expect_absent(&self, block: usize) {
         let n = self.len().min(SCAN.load(Ordering::Relaxed));
         self.settle();
         let top = self.top() as *const usize;
-        // SAFETY: so many words below the top are blocks of this stack's array.
+        // SAFETY: the `n` words below the top are blocks of this stack's array.
         if (1..=n).any(|i| unsafe { *top.sub(i) } == block) {
             die!("double free of {block:#x}");
         }
     }
 
-    /// Puts the head in its place in the array too, which then has all blocks.
+    /// Copies the head to its place in the array, which then holds all blocks.
     fn settle(&self) {
         if self.len() > 0 {
             let place = self.place(self.len() - 1) as *mut usize;
@@ -174,20 +174,20 @@ impl Stack {
         }
     }
 
-    /// Blocks on the stack. Any thread may ask; of a running thread the answer is of the moment.
+    /// The number of blocks on the stack. Any thread may call it; the owner may change it at once.
     pub fn len(&self) -> usize {
         self.top().saturating_sub(self.base()) / WORD
     }
 
-    /// Calls `f` with the blocks on the stack, `most` of them at most. Any thread may: of a running
-    /// thread it may be given words that are no blocks of the stack any more, or never were, which
-    /// may be looked up in the page map and no more.
+    /// Calls `f` with the blocks on the stack, at most `most`. Any thread may call it. If the owner
+    /// runs meanwhile, `f` may get words that are no longer blocks of the stack, or never were: `f`
+    /// may only look them up in the page map.
     pub fn each_hint(&self, most: usize, mut f: impl FnMut(usize)) {
         let (base, len) = (self.base(), self.len().min(most));
         for i in 1..len {
             let word = (base + (i - 1) * WORD) as *const AtomicUsize;
-            // SAFETY: the array has `most` words, and memory of records stays mapped for ever; its
-            // owner may write the word meanwhile, hence the atomic.
+            // SAFETY: the array has `most` words, and record memory is never unmapped; the owner
+            // may write the word meanwhile, hence the atomic.
             f(unsafe { (*word).load(Ordering::Relaxed) });
         }
         if len > 0 {
@@ -195,12 +195,12 @@ impl Stack {
         }
     }
 
-    /// Blocks that fit.
+    /// The number of blocks that fit.
     pub fn capacity(&self) -> usize {
         self.number_of(self.full.get())
     }
 
-    /// Has pops give up when only `n` blocks are left.
+    /// Makes pops fail when only `n` blocks are left.
     pub fn set_mark(&self, n: usize) {
         debug_assert!(n <= self.len());
         self.empty.set(self.place(n) as u32);
@@ -219,29 +219,30 @@ impl Stack {
     /// Gives an empty stack without memory an array, with no capacity at first.
     ///
     /// # Safety
-    /// The array belongs to nobody else until [`Stack::forget`] gives it back.
+    /// Nothing else uses the array until [`Stack::forget`] returns it.
     pub unsafe fn set_array(&self, array: usize) {
         debug_assert!(!self.has_array());
         let base = array + WORD;
-        // The top first: whoever asks for the length must never see one.
+        // The top first: a reader of the length must never see blocks.
         self.set_top(base);
         self.set_base(base);
         self.empty.set(base as u32);
         self.full.set(base as u32);
     }
 
-    /// Has the blocks lie in another array; gives the one before, which is nobody's then.
+    /// Moves the blocks to another array, and returns the address of the old one, which the caller
+    /// now owns.
     ///
     /// # Safety
-    /// As for [`Stack::set_array`]; the array is large enough for the stack's capacity, which it
-    /// keeps.
+    /// As for [`Stack::set_array`]; the array is large enough for the stack's capacity, which does
+    /// not change.
     pub unsafe fn move_to(&self, array: usize) -> usize {
         let (len, mark, capacity) = (self.len(), self.mark(), self.capacity());
         self.settle();
         let (old, new) = (self.base(), array + WORD);
-        // SAFETY: both arrays hold so many words, and they are two.
+        // SAFETY: both arrays hold `len` words, and they do not overlap.
         unsafe { core::ptr::copy_nonoverlapping(old as *const usize, new as *mut usize, len) };
-        // Whoever asks for the length meanwhile sees none.
+        // A reader of the length sees an empty stack meanwhile.
         self.set_top(0);
         self.base.store(new, Ordering::Release);
         self.empty.set(self.place(mark) as u32);
@@ -250,16 +251,16 @@ impl Stack {
         old - WORD
     }
 
-    /// Sets how many blocks may be on the stack, which are no fewer than there are.
+    /// Sets how many blocks fit on the stack, at least as many as it holds.
     ///
     /// # Safety
-    /// The array is at least [`array_bytes`] of so many long.
+    /// The array has at least [`array_bytes`] of `n` bytes.
     pub unsafe fn set_capacity(&self, n: usize) {
         debug_assert!(n >= self.len() && (n == 0 || self.has_array()));
         self.full.set(self.place(n) as u32);
     }
 
-    /// Gives up the array, whose address this is; 0 for none. The stack is empty.
+    /// Detaches the array of an empty stack and returns its address; 0 if it has none.
     pub fn forget(&self) -> usize {
         let array = self.base().saturating_sub(WORD);
         debug_assert_eq!(self.len(), 0);
@@ -267,7 +268,7 @@ impl Stack {
         array
     }
 
-    /// Gives up array and blocks, whatever state they are in.
+    /// Detaches the array and drops the blocks, whatever state they are in.
     pub fn abandon(&self) {
         self.set_base(0);
         self.empty.set(0);
@@ -275,8 +276,8 @@ impl Stack {
         self.set_top(0);
     }
 
-    /// The blocks from number `from` to `to`, or the words where they would be. What is written to
-    /// the top or beyond it is on the stack once [`Stack::set_len`] says so.
+    /// Returns the words of the blocks from number `from` to `to`, or the words where they would
+    /// be. Words written at the top or beyond are on the stack once [`Stack::set_len`] says so.
     ///
     /// # Safety
     /// Called on the owning thread, with `from <= to <= capacity`, and the stack is not changed
@@ -289,11 +290,11 @@ impl Stack {
         debug_assert!(from <= to && to <= self.capacity());
         self.settle();
         let first = self.place(from) as *mut usize;
-        // SAFETY: inside the array, which is this stack's alone.
+        // SAFETY: inside the array, which only this stack uses.
         unsafe { core::slice::from_raw_parts_mut(first, to - from) }
     }
 
-    /// Takes one of the blocks that were pushed last, if one of them is a multiple of `align`.
+    /// Takes one of the blocks pushed last that is a multiple of `align`, if there is one.
     pub fn take_aligned(&self, align: usize) -> Option<usize> {
         let (len, mark) = (self.len(), self.mark());
         if len == mark {
@@ -309,8 +310,8 @@ impl Stack {
         self.pop()
     }
 
-    /// Sets the number of blocks, after words were filled in or taken away at the end: all of them
-    /// are in the array.
+    /// Sets the number of blocks, after words at the end were filled in or taken; all blocks are in
+    /// the array.
     pub fn set_len(&self, len: usize) {
         debug_assert!(len <= self.capacity());
         if len > 0 {
@@ -322,15 +323,15 @@ impl Stack {
         self.top.store(self.place(len), Ordering::Release);
     }
 
-    /// Drops the lowest `n` blocks, which the caller has passed on; the others move down.
+    /// Drops the lowest `n` blocks, which the caller has passed on, and moves the others down.
     pub fn drop_lowest(&self, n: usize) {
         let len = self.len();
         debug_assert!(n <= len);
         self.settle();
         let (base, left) = (self.base() as *mut usize, len - n);
         let mut at = 0;
-        // A loop over a range in steps is unrolled, which has every program bring 230 bytes of code
-        // more into memory.
+        // The compiler unrolls a loop over a stepped range, which would add 230 bytes of code to
+        // every process.
         while at < left {
             let piece = PIECE.min(left - at);
             // SAFETY: both ranges lie inside the array; `copy` allows that they overlap, and what
@@ -347,11 +348,12 @@ impl Stack {
 mod tests {
     use super::*;
 
-    /// A stack with room for so many blocks, in an array that outlives it and is used by it alone.
+    /// A stack with room for `room` blocks, in an array that outlives it and that nothing else
+    /// uses.
     fn over(array: &mut [usize], room: usize) -> Stack {
         assert!(size_of_val(array) >= array_bytes(room));
         let s = Stack::new();
-        // SAFETY: the array is the stack's alone in these tests, and long enough.
+        // SAFETY: only the stack uses the array in these tests, and it is long enough.
         unsafe {
             s.set_array(array.as_mut_ptr().addr());
             s.set_capacity(room);
@@ -413,7 +415,8 @@ mod tests {
         let s = over(&mut small, 2);
         assert!(s.push(8) && s.push(16) && !s.push(24));
         s.set_mark(1);
-        // SAFETY: the array outlives the stack, is used by it alone, and longer than its own.
+        // SAFETY: the array outlives the stack, only the stack uses it, and it is longer than the
+        // old one.
         let before = unsafe { s.move_to(large.as_mut_ptr().addr()) };
         assert_eq!(before, small.as_ptr().addr());
         assert_eq!(

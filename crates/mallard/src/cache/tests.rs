@@ -1,6 +1,6 @@
-//! What a thread's cache takes, keeps, gives back, and leaves behind.
+//! What a thread's cache takes, keeps, flushes, and leaves behind.
 //!
-//! Each test runs its thread: a cache begins with one and ends with it.
+//! Each test runs its own thread, because a cache begins and ends with its thread.
 
 use super::length::{FIRST_BLOCKS, MOST_BLOCKS, ROOM, THREAD_BYTES};
 use super::*;
@@ -15,7 +15,7 @@ use std::vec::Vec;
 
 mod length;
 
-/// Runs `body` in a thread of its own with a cache of its own.
+/// Runs `body` in a new thread with its own cache.
 fn in_a_thread(body: impl FnOnce(&'static ThreadCache) + Send) {
     static READY: Once = Once::new();
     READY.call_once(|| assert!(life::initialise(|| ())));
@@ -28,7 +28,7 @@ fn in_a_thread(body: impl FnOnce(&'static ThreadCache) + Send) {
     });
 }
 
-/// Allocates as the fast path and its slow exit do.
+/// Allocates like the fast path and its slow exit.
 fn take(cache: &ThreadCache, class: Class) -> usize {
     let block = cache.stack(class).pop().or_else(|| cache.refill(class));
     block.expect("there is memory")
@@ -41,21 +41,21 @@ fn give(cache: &ThreadCache, class: Class, block: usize) {
     }
 }
 
-/// A look at a class (and at a few others), as comes about after some slow events.
+/// Looks at a class (and a few others), as happens after some slow events.
 fn look(cache: &ThreadCache, class: Class) {
     cache.last_look.set(class.0 - 1);
     cache.countdown.set(0);
     cache.event(class);
 }
 
-/// Fills the stack of a class, as a thread does that frees many blocks; tells how many are on it.
+/// Fills the stack of a class, like a thread that frees many blocks; returns how many it holds.
 fn fill_stack(cache: &ThreadCache, class: Class) -> usize {
     let blocks: Vec<usize> = (0..most(class)).map(|_| take(cache, class)).collect();
     let one_more = take(cache, class);
     blocks
         .into_iter()
         .for_each(|block| give(cache, class, block));
-    // One that has run full without end may just have given all but the last block.
+    // A stack that has run full without end may just have flushed all but the last block.
     match cache.len(class) {
         1 => give(cache, class, one_more),
         _ => cache.arena().flush(class, &mut [one_more]),
@@ -64,7 +64,7 @@ fn fill_stack(cache: &ThreadCache, class: Class) -> usize {
     cache.len(class)
 }
 
-/// Blocks of a class that are in the hands of nobody but caches: filled, less flushed and stored.
+/// Blocks of a class that only caches hold: filled, less flushed and stored.
 fn out(class: Class) -> i64 {
     arena::made()
         .map(|a| a.counts(class))
@@ -91,12 +91,12 @@ fn blocks_are_distinct_while_they_are_out_and_stacks_stay_within_bounds() {
     });
 }
 
-/// Blocks of a class that are out, taken by a thread that has ended.
+/// Allocated blocks of a class, taken by a thread that has ended.
 fn of_another_thread(class: Class, n: usize) -> Vec<usize> {
     let mut blocks = Vec::new();
     in_a_thread(|cache| blocks.extend((0..n).map(|_| take(cache, class))));
-    // What it left in the store, fewer than a thread asks for at once, is not to be the next
-    // thread's.
+    // It left fewer blocks in the store than a thread asks for at once; the next thread must not
+    // get them.
     arena::drain(true);
     blocks
 }
@@ -181,7 +181,7 @@ fn a_stack_that_nobody_touches_goes_back_with_its_room() {
         look(cache, class);
         assert_eq!((cache.len(class), cache.stack(class).capacity()), (0, 0));
         assert!(out(class) < held && cache.room.get() < room);
-        // The last block as well.
+        // The last block too.
         let block = take(cache, class);
         look(cache, class);
         give(cache, class, block);
@@ -198,7 +198,7 @@ fn blocks_below_a_mark_that_are_wanted_stay() {
     in_a_thread(|cache| {
         let len = fill_stack(cache, class);
         look(cache, class);
-        // The thread goes through all of its blocks, below the mark too, and frees them again.
+        // The thread uses all of its blocks, including those below the mark, and frees them again.
         let fills = || arena::made().map(|a| a.counts(class).0.fills).sum::<u64>();
         let before = fills();
         let blocks: Vec<usize> = (0..len).map(|_| take(cache, class)).collect();
@@ -237,7 +237,7 @@ fn slow_events_come_round_to_every_class() {
     });
 }
 
-/// Looks that come to none of the classes of small blocks by their turn.
+/// Runs looks whose regular turn never reaches the classes of small blocks.
 fn looks_elsewhere(cache: &ThreadCache, class: Class, n: usize) {
     for _ in 0..n {
         cache.last_look.set(Class::of(64 * 1024).0);
@@ -246,7 +246,7 @@ fn looks_elsewhere(cache: &ThreadCache, class: Class, n: usize) {
     }
 }
 
-/// Has slabs of a class made; gives their blocks, which are to be flushed.
+/// Allocates until slabs of a class are made; returns the blocks, which the caller must flush.
 fn make_slabs(cache: &ThreadCache, class: Class) -> Vec<usize> {
     let before = arena::slabs_made();
     let blocks = (0..).map_while(|_| (arena::slabs_made() == before).then(|| take(cache, class)));
@@ -263,7 +263,7 @@ fn long_stacks_that_nobody_uses_go_back_soon_while_slabs_are_made() {
         let (of_used, of_idle) = (fill_stack(cache, used), fill_stack(cache, idle));
         assert!(of_used.min(of_idle) > FIRST_BLOCKS);
         let rounds = 2 * CACHED_CLASSES.div_ceil(gc::CLASSES);
-        // The first sees that slabs were made, for the stacks themselves.
+        // The first look sees that slabs were made, for the stacks themselves.
         looks_elsewhere(cache, grows, 1);
         looks_elsewhere(cache, grows, rounds);
         assert_eq!(cache.len(idle), of_idle, "no slab was made since");
@@ -342,7 +342,7 @@ fn a_thread_gets_the_cache_of_one_that_ended() {
     assert!(seen.all(|at| Some(at) == first));
 }
 
-/// Has the thread count, and tells what it has counted: allocated, freed, the peak.
+/// Makes the thread count, and returns its counts: allocated, freed, peak.
 fn counted_now() -> (u64, u64, u64) {
     let counts = counted::enter().expect("there is memory");
     (counts.allocated().0, counts.freed().0, counts.peak())
@@ -452,8 +452,8 @@ fn a_cache_by_hand_outlives_its_thread_and_its_number_is_used_again() {
     });
 }
 
-/// Who looks at all caches keeps no thread from beginning or ending, not even the one whose cache
-/// comes next.
+/// A walk through all caches does not keep a thread from beginning or ending, not even the one
+/// whose cache comes next.
 #[test]
 fn threads_begin_and_end_while_somebody_goes_through_the_caches() {
     crate::testing::own_process!();

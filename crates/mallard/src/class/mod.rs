@@ -1,17 +1,15 @@
 //! Size classes: which block a request gets.
 //!
 //! jemalloc's table: 8; the multiples of 16 up to 128; then four steps to each doubling, so that
-//! above 128 bytes no more than a fifth of a block is waste. Requests up to [`SLAB_MAX`] are
-//! regions of a slab; those above are runs of whole pages. Classes up to [`CACHED_MAX`] can be kept
-//! in thread caches. All this is computed when the library is compiled. Beside the table there is
-//! room for some classes that slabs serve which are cut to what the process asks for, while it runs
-//! ([`tailored`]).
+//! above 128 bytes at most a fifth of a block is waste. Requests up to [`SLAB_MAX`] are regions of
+//! a slab; larger ones are runs of whole pages. Thread caches can keep classes up to
+//! [`CACHED_MAX`]. All this is computed at compile time. Beside the table there is room for some
+//! slab classes that are added at run time, cut to what the process asks for ([`tailored`]).
 //!
-//! A [`Class`] is a byte, 1 for the smallest. 0 stands for "none", which is what the page map says
-//! of a page that is not ours to cache: the cache's stack number 0 is never filled, so a free of
-//! such a page finds it full and takes the slow path without a test of its own. The table's classes
-//! are in the order of their sizes; the tailored ones stand between those of slabs and those of
-//! runs.
+//! A [`Class`] is a byte, 1 for the smallest. 0 means "none", which the page map says of pages that
+//! caches cannot hold: the cache's stack number 0 is never filled, so a free into such a page finds
+//! it full and takes the slow path without a test of its own. The table's classes are in the order
+//! of their sizes; the tailored ones have the numbers between slab and run classes.
 
 mod shape;
 pub mod tailored;
@@ -25,32 +23,32 @@ use shape::Shapes;
 pub const PAGE: usize = 4096;
 /// log2 of [`PAGE`].
 pub const PAGE_SHIFT: u32 = 12;
-/// The cache line, which blocks of whole pages begin with, if not with a page.
+/// The cache line. Blocks of whole pages start at one, if not at a page.
 pub const LINE: usize = 64;
 /// Largest request that a slab serves.
 pub const SLAB_MAX: usize = 14 * 1024;
-/// Number of classes of the table that slabs serve.
+/// Number of slab classes in the table.
 pub const TABLED: usize = 36;
-/// Number of classes that can be tailored: what the byte of the page map has room for.
+/// Number of classes that can be tailored, limited by the byte in the page map.
 pub const TAILORED: usize = 10;
-/// Number of classes that slabs serve.
+/// Number of slab classes.
 pub const SLAB_CLASSES: usize = TABLED + TAILORED;
 /// Largest class that a thread cache can hold.
 pub const CACHED_MAX: usize = 256 * 1024;
 /// Number of classes that a thread cache can hold.
 pub const CACHED_CLASSES: usize = 63;
-/// Number of classes that there can be blocks of, and of those above the slabs'. (The class of
+/// Number of classes that blocks can have, and of those above the slab classes. (The class of
 /// requests up to [`MAX`] is larger than any address space.)
 pub const CLASSES: usize = compute(MAX) as usize - 1;
 pub const LARGE_CLASSES: usize = CLASSES - SLAB_CLASSES;
-/// Largest request at all: beyond, sizes and differences of addresses would not fit their types.
+/// Largest request: beyond it, sizes and differences of addresses would not fit their types.
 pub const MAX: usize = isize::MAX as usize;
 /// Requests up to this size find their class in a table of steps of 8 bytes.
 pub const TABLE_MAX: usize = 1024;
 /// Larger ones up to this size find it in a table of coarser steps.
 pub const MEDIUM_MAX: usize = 32 * 1024;
 
-/// Number of classes that slabs serve now.
+/// Number of slab classes now.
 pub fn slab_classes() -> usize {
     TABLED + tailored::count()
 }
@@ -59,7 +57,7 @@ pub fn slab_classes() -> usize {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Class(pub u8);
 
-/// The table's class for a request of `n` bytes, by arithmetic.
+/// The table's class for a request of `n` bytes, computed.
 const fn compute(n: usize) -> u8 {
     if n <= 8 {
         return 1;
@@ -78,7 +76,7 @@ const fn compute(n: usize) -> u8 {
     }
 }
 
-/// The size of a class of the table, by arithmetic; 0 for a tailored one.
+/// The size of a class of the table, computed; 0 for a tailored one.
 const fn size(class: u8) -> usize {
     const FIRST: u8 = TABLED as u8 + 1;
     const LAST: u8 = SLAB_CLASSES as u8;
@@ -93,28 +91,27 @@ const fn size(class: u8) -> usize {
     base + base / 4 * (place % 4 + 1)
 }
 
-/// How many bytes apart two stacks stand in a thread cache.
+/// Distance in bytes between two stacks in a thread cache.
 pub const STRIDE: usize = 32;
 
-/// A class as the fast paths have it: where its stack stands in a thread cache, in bytes from the
-/// first. The tables hold this, so that they need no multiplication.
+/// A class as the fast paths use it: the offset in bytes of its stack in a thread cache. The tables
+/// hold this to avoid a multiplication.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place(usize);
 
-/// The page map has a byte for it, in units of this: what a processor multiplies by for nothing as
-/// it makes an address.
+/// The page map has a byte for it, in this unit: a scale that x86 addressing applies for free.
 const UNIT: usize = 8;
 const _: () = assert!(CACHED_CLASSES * STRIDE / UNIT <= u8::MAX as usize);
 
 impl Place {
-    /// Of a class that caches can hold, or of none.
+    /// The place of a class that caches can hold, or of none.
     #[inline(always)]
     pub const fn of(class: Class) -> Place {
         debug_assert!(class.index() <= CACHED_CLASSES);
         Place(class.index() * STRIDE)
     }
 
-    /// As the page map has it.
+    /// The place with this byte in the page map.
     #[inline(always)]
     pub const fn from_byte(byte: u8) -> Place {
         Place(byte as usize * UNIT)
@@ -125,7 +122,7 @@ impl Place {
         (self.0 / UNIT) as u8
     }
 
-    /// Bytes from the first stack to this.
+    /// Bytes from the first stack to this one.
     #[inline(always)]
     pub const fn offset(self) -> usize {
         self.0
@@ -136,7 +133,7 @@ impl Place {
         Class((self.0 / STRIDE) as u8)
     }
 
-    /// Whether the class is one of the table's that slabs serve.
+    /// Whether the class is one of the table's slab classes.
     #[inline(always)]
     pub const fn is_tabled(self) -> bool {
         self.0 <= TABLED * STRIDE
@@ -145,8 +142,7 @@ impl Place {
     /// Bytes of a block of the class; 0 for none.
     #[inline(always)]
     pub fn size(self) -> usize {
-        // By way of the byte: so the compiler sees that the table, as long as a byte can ask for,
-        // has it.
+        // Goes through the byte, so that the compiler sees that the index is in bounds.
         TABLES.sizes[(self.byte() as usize * UNIT) / STRIDE].load(Ordering::Relaxed) as usize
     }
 }
@@ -155,13 +151,12 @@ impl Place {
 const SMALL_GRAIN: usize = 8;
 const MEDIUM_GRAIN: usize = LINE;
 
-/// What the fast paths look up, and what is behind it of classes: written where a class is
-/// tailored, and on no cache line with anything else. What every small request reads comes after
-/// the sizes and shapes, since its place in its page is felt: `docs/design/classes.md` has how
-/// much.
+/// What the fast paths look up, and details of the classes. Written when a class is tailored, and
+/// shares no cache line with other data. The table for small requests comes after the sizes and
+/// shapes, since its position in its page matters: `docs/design/classes.md` has figures.
 #[repr(C, align(64))]
 struct Tables {
-    /// The sizes of as many classes as a byte has places for.
+    /// The sizes of as many classes as a byte can address.
     sizes: [AtomicU32; u8::MAX as usize * UNIT / STRIDE + 1],
     shapes: Shapes,
     /// The places of requests up to [`TABLE_MAX`], as offsets.
@@ -199,7 +194,7 @@ impl Tables {
     }
 }
 
-/// As [`Tables::small`], of the table's classes alone.
+/// Like [`Tables::small`], with the table's classes only.
 static TABLED_SMALL: [u16; TABLE_MAX / SMALL_GRAIN + 1] = {
     let mut t = [0; TABLE_MAX / SMALL_GRAIN + 1];
     let mut i = 0;
@@ -223,7 +218,7 @@ pub fn place_of_small(n: usize) -> Place {
     Place(place.load(Ordering::Relaxed) as usize)
 }
 
-/// The same by the table alone, whose classes are aligned as their sizes are.
+/// The same with the table's classes only, which are aligned as their sizes are.
 #[inline(always)]
 pub fn tabled_place_of_small(n: usize) -> Place {
     debug_assert!(n <= TABLE_MAX);
@@ -234,9 +229,9 @@ pub fn tabled_place_of_small(n: usize) -> Place {
     Place(place as usize)
 }
 
-/// The least size that a block of a multiple of `align` can have for `n` bytes. Its class is of a
-/// multiple of `align` too: up to four times the alignment every multiple of it is a class, and
-/// above, classes are no closer than that.
+/// The least size that a block at a multiple of `align` can have for `n` bytes. The size of its
+/// class is a multiple of `align` too: up to four times the alignment every multiple is a class,
+/// and above, classes are at least that far apart.
 #[inline(always)]
 pub const fn aligned_size(n: usize, align: usize) -> usize {
     let n = if n == 0 { 1 } else { n };
@@ -265,7 +260,7 @@ impl Class {
         Class(compute(n))
     }
 
-    /// The class that a request of `n` bytes gets a block of now, `n` at most [`MAX`].
+    /// The class of the block that a request of `n` bytes gets now, `n` at most [`MAX`].
     pub fn for_request(n: usize) -> Class {
         if n <= TABLE_MAX {
             place_of_small(n).class()
@@ -276,13 +271,13 @@ impl Class {
         }
     }
 
-    /// How many blocks of this class so many bytes are.
+    /// How many blocks of this class fit in `bytes`.
     #[inline]
     pub fn blocks_in(self, bytes: usize) -> usize {
         bytes.checked_div(self.size()).unwrap_or(0)
     }
 
-    /// Bytes of a block of this class, one of the table.
+    /// Bytes of a block of this class, which must be in the table.
     pub const fn tabled_size(self) -> usize {
         size(self.0)
     }
@@ -307,7 +302,7 @@ impl Class {
         self.0 as usize
     }
 
-    /// The class of the table before this one of the table.
+    /// The table's class below this one, which must be in the table.
     pub fn below(self) -> Class {
         match self.index() - 1 {
             SLAB_CLASSES => Class(TABLED as u8),
@@ -315,14 +310,13 @@ impl Class {
         }
     }
 
-    /// Its number as programs are told: from 0, without the room for classes that may be tailored
-    /// yet.
+    /// The number that programs see: from 0, without the unused numbers for tailored classes.
     pub fn number(self) -> usize {
         let room = SLAB_CLASSES - slab_classes();
         self.index() - 1 - if self.is_slab() { 0 } else { room }
     }
 
-    /// Whether slabs serve this class.
+    /// Whether this is a slab class.
     #[inline]
     pub const fn is_slab(self) -> bool {
         self.0 as usize <= SLAB_CLASSES
@@ -334,29 +328,29 @@ impl Class {
         self.0 as usize <= CACHED_CLASSES
     }
 
-    /// Its number among the classes above the slabs', of which it is one.
+    /// Its number among the classes above the slab classes; it must be one.
     #[inline]
     pub const fn large_index(self) -> usize {
         self.index() - SLAB_CLASSES - 1
     }
 
-    /// Pages of a block of a class above the slabs'.
+    /// Pages of a block of a class above the slab classes.
     #[inline]
     pub fn pages(self) -> usize {
         self.size().div_ceil(PAGE)
     }
 
-    /// How slabs of this class are made.
+    /// The shape of this class's slabs.
     #[inline]
     pub fn shape(self) -> &'static SlabShape {
         TABLES.shapes.get(self)
     }
 
-    /// The most regions that a slab has, and the most pages.
+    /// The most regions of a slab, and the most pages.
     pub const MOST_REGIONS: usize = shape::MOST.0;
     pub const MOST_PAGES: usize = shape::MOST.1;
 
-    /// All classes that slabs serve now: those of the table, then the tailored ones, as they were
+    /// All slab classes now: those of the table, then the tailored ones in the order they were
     /// made.
     pub fn slabs() -> impl DoubleEndedIterator<Item = Class> {
         (1..=slab_classes() as u8).map(Class)
@@ -367,8 +361,8 @@ impl Class {
         (SLAB_CLASSES as u8 + 1..=CLASSES as u8).map(Class)
     }
 
-    /// The next of the classes that a thread cache can hold now, the first after the last and after
-    /// none.
+    /// The next class that a thread cache can hold now; the first follows the last, and
+    /// [`Class::NONE`].
     #[inline]
     pub fn after(self) -> Class {
         let mut next = self.0;

@@ -1,11 +1,11 @@
-//! How slabs of a class are made: so many pages, in them so many regions, and the numbers by which
-//! a region is found from an address without a division.
+//! The shape of a class's slabs: pages, regions, and the numbers to find a region from an address
+//! without a division.
 
 use super::{Class, PAGE, SLAB_CLASSES, TABLED, size};
 use crate::sys::atomic::{Ordering, fence};
 use core::cell::UnsafeCell;
 
-/// How slabs of a class are made.
+/// The shape of a class's slabs.
 #[derive(Clone, Copy)]
 pub struct SlabShape {
     /// Pages of a slab.
@@ -18,18 +18,18 @@ pub struct SlabShape {
     pub size: u32,
     /// ⌊2¹⁹ / regions⌋: the multiplier of [`SlabShape::eighths`].
     eighth: u32,
-    /// What slabs are aligned to, so that blocks of a power of two of pages are to their size. All
-    /// others are multiples of their size from a page boundary.
+    /// The alignment of slabs: blocks of a power of two of pages are aligned to their size. All
+    /// others start at a multiple of their size from a page boundary.
     pub align: u32,
 }
 
-/// Bytes left at the end of slabs of regions up to [`DRIFT_MAX`]: some cache lines, below 1 % of
+/// Bytes left at the end of slabs with regions up to [`DRIFT_MAX`]: some cache lines, below 1 % of
 /// all but the smallest slabs.
 pub(super) const DRIFT: usize = 256;
 pub(super) const DRIFT_MAX: usize = 512;
 
 impl SlabShape {
-    /// Of no class.
+    /// The shape of no class.
     const NONE: SlabShape = SlabShape {
         pages: 0,
         regions: 0,
@@ -39,14 +39,14 @@ impl SlabShape {
         align: 0,
     };
 
-    /// Slabs aim at 32 KiB up to 1 KiB and at 64 KiB above: large enough that a lock taken for a
+    /// Slabs have about 32 KiB up to 1 KiB and 64 KiB above: large enough that taking a lock for a
     /// new one is rare, small enough that a class used once costs little and that sparse ones
-    /// drain. The pages that a slab's last region does not reach are left out, and regions that a
-    /// slab has more pages for than they are worth, which sizes have that are tailored.
+    /// drain. Pages that the last region does not reach are left out. So are regions that need more
+    /// pages than they are worth, which happens with tailored sizes.
     ///
-    /// In slabs of small regions [`DRIFT`] bytes at least stay unused at the end, so that regions a
+    /// In slabs of small regions at least [`DRIFT`] bytes stay unused at the end, so that regions a
     /// power of two apart do not all fall into the same cache sets: `docs/design/caches.md` has
-    /// what that is worth.
+    /// figures.
     pub(super) const fn of(size: usize) -> SlabShape {
         let aim = if size <= 8 {
             16 << 10
@@ -77,17 +77,17 @@ impl SlabShape {
         (used * self.eighth as usize) >> 16
     }
 
-    /// The fewest regions in use of which [`SlabShape::eighths`] says `level`.
+    /// The fewest used regions at which [`SlabShape::eighths`] returns `level`.
     pub fn least_at(&self, level: usize) -> usize {
         (level << 16).div_ceil(self.eighth as usize)
     }
 
-    /// The region that begins `offset` bytes into the slab; none when no region begins there.
+    /// The region that begins `offset` bytes into the slab; `None` if none begins there.
     ///
     /// Exact division by multiplication (Granlund and Montgomery 1994): the error of the reciprocal
-    /// is below `size`, and offset × size < 2³² for every slab, which a test holds. For the same
-    /// reason the lower half of the product tells whether something remains (Lemire, Kaser and Kurz
-    /// 2019).
+    /// is below `size`, and offset × size < 2³² for every slab, which a test checks. For the same
+    /// reason the lower half of the product tells whether there is a remainder (Lemire, Kaser and
+    /// Kurz 2019).
     #[inline]
     pub fn region_at(&self, offset: usize) -> Option<usize> {
         let product = offset as u64 * self.reciprocal as u64;
@@ -96,18 +96,18 @@ impl SlabShape {
     }
 }
 
-/// Pages of a slab of so many regions.
+/// Pages of a slab with this many regions.
 const fn pages(size: usize, drift: usize, regions: usize) -> usize {
     (regions * size + drift).div_ceil(PAGE)
 }
 
-/// As many regions as a slab had better have of `most`: fewer, where that leaves much less of its
-/// pages unused.
+/// The number of regions that a slab should have, at most `most`: fewer, if that leaves much less
+/// of its pages unused.
 const fn full(size: usize, drift: usize, most: usize) -> usize {
     let (mut best, mut n) = (most, most);
     while n > most / 2 {
         n -= 1;
-        // Of each page.
+        // Compared per page.
         let (of_n, of_best) = (pages(size, drift, n), pages(size, drift, best));
         if n * size * of_best > best * size * of_n + of_n * of_best * PAGE / WORTH {
             best = n;
@@ -116,18 +116,18 @@ const fn full(size: usize, drift: usize, most: usize) -> usize {
     best
 }
 
-/// The part of a page that fewer regions in a slab are worth.
+/// Fewer regions must save one part in this many of each page.
 const WORTH: usize = 32;
 
-/// The shapes of all classes that slabs serve, by their numbers.
+/// The shapes of all slab classes, by number.
 pub(super) struct Shapes([UnsafeCell<SlabShape>; SLAB_CLASSES + 1]);
 
-// SAFETY: an element is written once, before anybody knows that its class is one (`Shapes::set`),
-// and is read alone after that.
+// SAFETY: an element is written once, before its class is published (`Shapes::set`), and only read
+// after that.
 unsafe impl Sync for Shapes {}
 
 impl Shapes {
-    /// Those of the table; tailored classes have none yet.
+    /// The table's shapes; tailored classes have none yet.
     pub(super) const fn new() -> Shapes {
         let mut t = [const { UnsafeCell::new(SlabShape::NONE) }; SLAB_CLASSES + 1];
         let mut c = 1;
@@ -140,25 +140,25 @@ impl Shapes {
 
     #[inline]
     pub(super) fn get(&self, class: Class) -> &SlabShape {
-        // After the load that told of the class, which had no order.
+        // Orders this after the relaxed load that returned the class.
         fence(Ordering::Acquire);
-        // SAFETY: whoever has a class has it from where it was published, after its shape was
-        // written.
+        // SAFETY: a class is published after its shape was written, and the caller has the class
+        // from there.
         unsafe { &*self.0[class.index()].get() }
     }
 
     /// Writes the shape of a tailored class.
     ///
     /// # Safety
-    /// Nobody has the class yet, and nobody else writes it.
+    /// The class is not published yet, and no other thread writes it.
     pub(super) unsafe fn set(&self, class: Class, shape: SlabShape) {
         // SAFETY: the caller's promise.
         unsafe { *self.0[class.index()].get() = shape }
     }
 }
 
-/// The most regions and the most pages of any slab. A tailored class is above the least of the
-/// table's, and its slabs aim at as many bytes as theirs.
+/// The most regions and the most pages of any slab. Tailored classes are larger than the table's
+/// smallest, and their slabs have about as many bytes, so they are covered.
 pub(super) const MOST: (usize, usize) = {
     let (mut regions, mut pages, mut c) = (0, 0, 1);
     while c <= TABLED {

@@ -1,23 +1,21 @@
 //! Classes cut to what the process asks for.
 //!
-//! Between two classes of the table lie a fifth to a seventh of a size. A program that asks for one
-//! size again and again, as for its nodes or for pages with a header of its own (1,032 bytes of
-//! 1,280), loses as much of its memory. Finer steps for all would cost small heaps more than they
-//! save, in slabs that are begun and stacks that fill. So a class is added where it has proved to
-//! be worth something: of a class that has many slabs, one request is looked at for each refill of
-//! a stack; when another slab is made and the smaller requests would save [`WORTH`] bytes, and one
-//! part in [`PART`], of what the class has, they have a class of their own from then on.
+//! Adjacent classes of the table differ by a fifth to a seventh in size. A program that asks for
+//! one size again and again, for its nodes or for pages with a header (1,032 bytes of 1,280), loses
+//! that share of its memory. Finer steps for all would cost small heaps more than they save, in
+//! partly filled slabs and longer stacks. So a class is added only where it pays. For a class with
+//! many slabs, one request is sampled for each refill of a stack. When another slab is made and the
+//! smaller requests would save [`WORTH`] bytes, and one part in [`PART`], of the memory of the
+//! class, they get a class of their own.
 //!
-//! What was allocated before stays of the class that it was of, as the page map says. So a free
-//! that goes by the size that its program gives may put such a block on a tailored stack: it is
-//! larger than it need be there, and goes back to the slab that it is of ([`Class::has_older_of`]).
+//! Older blocks keep their class, as the page map says. So a free by size may put such a block on a
+//! tailored stack: it is larger than needed there, and goes back to its own slab
+//! ([`Class::has_older_of`]).
 //!
-//! A block's usable size may come to be less than was told before it was asked for. Who asks
-//! (`nallocx`) may rely on the answer, so nothing is tailored any more after that
-//! ([`keep_as_they_are`]).
+//! A block's usable size may be less than was reported before the allocation. A program that asks
+//! (`nallocx`) may rely on the answer, so no class is tailored after that ([`keep_as_they_are`]).
 //!
-//! Samples are counted without read-modify-writes: what two threads lose to each other does not
-//! matter.
+//! Samples are counted without atomic read-modify-writes: lost updates do not matter.
 
 use super::{
     Class, MEDIUM_GRAIN, Place, SMALL_GRAIN, SlabShape, TABLE_MAX, TABLED, TABLES, TAILORED,
@@ -27,34 +25,34 @@ use core::cmp::Ordering::{Equal, Greater, Less};
 
 /// Bytes that a tailored class must save to be made: a few slabs.
 const WORTH: usize = 128 * 1024;
-/// What it must save of a block, as one part of so many. Sizes that are spread over the step would
-/// save less, and are served worse by two classes, whose blocks cannot stand in for each other.
+/// What it must save of a block, as one part in this many. Sizes spread over the step would save
+/// less, and two classes serve them worse, because their blocks cannot replace each other.
 const PART: usize = 12;
-/// The requests that may want a longer block than the class is cut to are one in so many at most.
-/// So the largest that would do with a smaller block has to come that often, or it is one of the
-/// others: a program that asks for one size all the time asks for a few others of the step once.
+/// At most one in this many requests may need a longer block than the cut. The largest request that
+/// a smaller block could serve must come at least that often, or it counts among the longer ones: a
+/// program that asks for one size all the time also asks once for a few others of the step.
 const LONGER: usize = 8;
-/// Samples that are no chance any more, and as many as are taken before the class is considered
-/// again and all begins anew.
+/// Samples that are more than chance, and samples after which sampling stops, and restarts at the
+/// next consideration.
 const ENOUGH: usize = 16;
 const MANY: u16 = 64;
-/// The first class that another can be cut from: below it stand all multiples of the least
-/// alignment.
+/// The first class that another can be cut from: below it, all multiples of the least alignment are
+/// classes.
 const FIRST: usize = 10;
 const SMALLEST: usize = 16;
 
-/// What was seen of the requests for a class.
+/// Samples of the requests for a class.
 struct Samples {
     all: AtomicU16,
-    /// Those that would be served by blocks smaller by one part of [`PART`] at least.
+    /// Requests that a block smaller by at least one part of [`PART`] would serve.
     small: AtomicU16,
-    /// The size that serves these, and those of them that need all of it.
+    /// The size that serves these, and how many of them need all of it.
     top: AtomicU16,
     at_top: AtomicU16,
-    /// The size that serves the others of them.
+    /// The size that serves all but those.
     second: AtomicU16,
-    /// Slabs that the class had when another was cut from it: for requests that are of that one
-    /// now.
+    /// Slabs that the class had when another was last cut from it, for requests that now belong to
+    /// the other.
     before: AtomicU32,
 }
 
@@ -68,41 +66,40 @@ static SAMPLES: [Samples; TABLED + 1 - FIRST] = [const {
         before: AtomicU32::new(0),
     }
 }; TABLED + 1 - FIRST];
-/// Whether any class has so many slabs that requests are looked at.
+/// Whether any class has enough slabs for sampling.
 static WATCHING: AtomicBool = AtomicBool::new(false);
-/// Whether the classes have to stay as they are.
+/// Whether no more classes may be added.
 static FIXED: AtomicBool = AtomicBool::new(false);
-/// Whether a thread is making one. In the child of a fork that fell into this there are no further
-/// ones.
+/// Whether a thread is making one. In the child of a fork during that, no more are made.
 static MAKING: AtomicBool = AtomicBool::new(false);
 static COUNT: AtomicU8 = AtomicU8::new(0);
-/// What each is cut from.
+/// The class that each is cut from.
 static FROM: [AtomicU8; TAILORED] = [const { AtomicU8::new(0) }; TAILORED];
 
-/// How many there are.
+/// How many tailored classes there are.
 #[inline]
 pub fn count() -> usize {
     COUNT.load(Ordering::Acquire) as usize
 }
 
-/// Whether classes may be added at all, before the first is.
+/// Sets whether classes may be added; called before the first is.
 pub fn allow(yes: bool) {
     FIXED.store(!yes, Ordering::Relaxed);
 }
 
-/// No further ones: someone was told how large blocks are.
+/// Stops adding classes: a program was told how large blocks are.
 pub fn keep_as_they_are() {
     FIXED.store(true, Ordering::Relaxed);
 }
 
-/// Whether [`note`] wants to know of requests.
+/// Whether to call [`note`] for requests.
 #[inline(always)]
 pub fn is_watching() -> bool {
     WATCHING.load(Ordering::Relaxed)
 }
 
 impl Class {
-    /// Whether it is none of the table's.
+    /// Whether it is a tailored class.
     #[inline]
     pub fn is_tailored(self) -> bool {
         self.index().wrapping_sub(TABLED + 1) < TAILORED
@@ -113,38 +110,37 @@ impl Class {
         Class(FROM[self.index() - TABLED - 1].load(Ordering::Relaxed))
     }
 
-    /// Whether a block of another class may lie where those of this class do: it was allocated
-    /// before this was cut from its class.
+    /// Whether blocks of another class may be on this class's stacks: they were allocated before
+    /// this class was cut from it.
     pub fn has_older_of(self, other: Class) -> bool {
         self.is_tailored() && self.cut_from() == other
     }
 
-    /// Whether requests of `n` bytes are of this tailored class.
+    /// Whether requests of `n` bytes belong to this tailored class.
     pub fn serves(self, n: usize) -> bool {
         n <= self.size() && self.cut_from() == Class::of(n)
     }
 
-    /// The samples of this class, where requests for it are looked at.
+    /// The samples of this class, if it is one that others can be cut from.
     #[inline]
     fn samples(self) -> Option<&'static Samples> {
         SAMPLES.get(self.index().wrapping_sub(FIRST))
     }
 }
 
-/// A request of `n` bytes was the one for which its stack of this class had no block.
+/// Samples a request of `n` bytes, which found its stack of this class empty.
 #[cold]
 #[inline(never)]
 pub fn note(class: Class, n: usize) {
     let Some(samples) = class.samples() else {
         return;
     };
-    // Enough until another slab is wanted: threads do not write here all the time.
+    // Enough until the next slab is made: spare threads the writes.
     if samples.all.load(Ordering::Relaxed) >= MANY {
         return;
     }
     let size = class.shape().size as usize;
-    // Tailored sizes are multiples of what blocks are aligned to, and of what the tables can tell
-    // apart.
+    // Tailored sizes are multiples of the alignment of blocks, and of the tables' grain.
     let grain = if size <= TABLE_MAX {
         SMALLEST
     } else {
@@ -158,7 +154,7 @@ pub fn note(class: Class, n: usize) {
 }
 
 impl Samples {
-    /// A request that a block of this size would serve.
+    /// Counts a request that a block of this size would serve.
     fn note_small(&self, cut: u16) {
         count_one(&self.small);
         let (top, second) = (self.top.load(Ordering::Relaxed), &self.second);
@@ -173,7 +169,7 @@ impl Samples {
         }
     }
 
-    /// Requests, those that a smaller block would serve, and its size.
+    /// The number of requests, the number that a smaller block would serve, and its size.
     fn read(&self) -> (usize, usize, usize) {
         let read = |count: &AtomicU16| count.load(Ordering::Relaxed) as usize;
         let (all, small, at_top) = (read(&self.all), read(&self.small), read(&self.at_top));
@@ -203,8 +199,8 @@ fn count_one(count: &AtomicU16) {
     count.store(before.saturating_add(1), Ordering::Relaxed);
 }
 
-/// A class of so many slabs needs another: perhaps smaller requests had better have one of their
-/// own.
+/// Called when a class with `slabs` slabs needs another: adds a class for its smaller requests if
+/// that pays.
 #[cold]
 #[inline(never)]
 pub fn consider(class: Class, slabs: u32) {
@@ -224,7 +220,7 @@ pub fn consider(class: Class, slabs: u32) {
         shape.size as usize,
         served as usize * shape.regions as usize,
     );
-    // Of so many times the blocks that there are.
+    // For `all` blocks; scaled below to the blocks that there are.
     let saved = small * (size - cut);
     let few_are_longer = (all - small.min(all)) * LONGER <= all;
     if few_are_longer && saved * PART >= all * size && saved * blocks >= all * WORTH {
@@ -236,7 +232,7 @@ pub fn consider(class: Class, slabs: u32) {
     }
 }
 
-/// Adds a class for those requests of a class that are of `cut` bytes at most.
+/// Adds a class for those requests of `from` that are of at most `cut` bytes.
 #[cold]
 #[inline(never)]
 fn make(from: Class, cut: usize) {
@@ -244,14 +240,14 @@ fn make(from: Class, cut: usize) {
         return;
     }
     let made = COUNT.load(Ordering::Relaxed);
-    // Samples may be of aligned requests, which go by the table alone, and those of one moment may
-    // have been read with a cut of another: a class is cut where it is whole.
+    // Samples may come from aligned requests, which only use the table, and sampled sizes and
+    // counts may not match: only cut a class that still serves `cut`.
     if (made as usize) < TAILORED && Class::for_request(cut) == from {
         let class = Class(TABLED as u8 + 1 + made);
         // SAFETY: the class is published below, and one thread makes classes at a time.
         unsafe { TABLES.shapes.set(class, SlabShape::of(cut)) };
         FROM[made as usize].store(from.0, Ordering::Relaxed);
-        // By a size other than 0 those know the class who go through all of them.
+        // A size other than 0 makes the class visible to code that walks all classes.
         TABLES.sizes[class.index()].store(cut as u32, Ordering::Release);
         COUNT.store(made + 1, Ordering::Release);
         publish(from, class, cut);
@@ -259,10 +255,10 @@ fn make(from: Class, cut: usize) {
     MAKING.store(false, Ordering::Release);
 }
 
-/// From now on the requests of `from` up to `cut` bytes are of `class`.
+/// Assigns the requests of `from` up to `cut` bytes to `class`.
 ///
-/// Threads read the tables without an order; who finds the class there has a fence before its shape
-/// ([`super::shape::Shapes::get`]).
+/// Threads read the tables with relaxed loads; a thread that finds the class there runs a fence
+/// before it reads the shape ([`super::shape::Shapes::get`]).
 fn publish(from: Class, class: Class, cut: usize) {
     let (from, to) = (Place::of(from), Place::of(class));
     let small = TABLES.small.iter().take(cut / SMALL_GRAIN + 1);

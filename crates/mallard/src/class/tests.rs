@@ -81,7 +81,7 @@ fn an_aligned_class_holds_size_and_alignment() {
 #[test]
 fn slabs_waste_little_and_division_is_exact() {
     let tabled = (1..=TABLED as u8).map(|c| Class(c).size());
-    // Those that a class may be tailored to, among others.
+    // The sizes that a class may be tailored to, among others.
     let tailored = (144..SLAB_MAX).step_by(16);
     for size in tabled.chain(tailored) {
         let shape = SlabShape::of(size);
@@ -90,7 +90,7 @@ fn slabs_waste_little_and_division_is_exact() {
             shape.regions as usize * shape.size as usize,
         );
         assert!(used <= bytes && bytes - used < PAGE, "{size}");
-        // With fewer regions nothing much less would be left over.
+        // Fewer regions would not leave much less unused.
         let drift = if size > DRIFT_MAX { 0 } else { DRIFT };
         for n in (shape.regions as usize).div_ceil(2)..shape.regions as usize {
             let pages = (n * size + drift).div_ceil(PAGE);

@@ -1,15 +1,15 @@
-//! One line of text in a fixed buffer, and where finished lines go.
+//! One line of text in a fixed buffer, and the sinks for finished lines.
 //!
-//! The option reader speaks before anything can be allocated, so every message and every formatted
-//! value is put together in a [`Line`]: a kilobyte on the stack that cuts off with `...` what does
-//! not fit. What came from outside enters a message through [`Line::quoted`] or [`Line::escaped`],
-//! which escape whatever would garble a terminal; nothing here assumes UTF-8.
+//! The option reader prints messages before anything can be allocated, so every message and every
+//! formatted value is built in a [`Line`]: a kilobyte on the stack, which truncates longer text
+//! with `...`. External text enters a message through [`Line::quoted`] or [`Line::escaped`], which
+//! escape everything that would garble a terminal; nothing here assumes UTF-8.
 
-/// What a line holds before it is cut off. Long enough for any message of this module; only the
-/// strings that `confirm_conf` repeats can be longer.
+/// The capacity of a line. Enough for any message of this module; only the strings that
+/// `confirm_conf` repeats can be longer.
 const CAPACITY: usize = 1024;
 
-/// Marks a line or a quotation as cut off.
+/// Marks a line or a quotation as truncated.
 const ELLIPSIS: &[u8] = b"...";
 
 /// A line under construction. Invariant: `len <= CAPACITY`, and once `full` is set the text ends in
@@ -38,7 +38,7 @@ impl Line {
     }
 
     /// Appends bytes as they are.
-    // Not inlined: messages are made of dozens of calls, and none is in a hurry.
+    // Not inlined: messages are built with dozens of calls, and speed does not matter.
     #[inline(never)]
     pub fn raw(&mut self, bytes: &[u8]) -> &mut Self {
         for &byte in bytes {

@@ -1,21 +1,21 @@
-//! The options: what they are, and how a process gets its settings.
+//! The options: their definitions, and how a process gets its settings.
 //!
-//! [`read`] runs once, inside the first allocation of a process: before `main`, perhaps before
-//! libc has initialised itself. So this floor allocates nothing, takes no lock, keeps `errno`,
-//! speaks by raw system calls, and cannot panic, whatever bytes it is given. It uses nothing of the
-//! other floors; they look at the [`Options`] it returns.
+//! [`read`] runs once, inside the first allocation of a process: before `main`, perhaps before libc
+//! has initialised itself. So this layer allocates nothing, takes no lock, preserves `errno`,
+//! writes messages with raw system calls, and cannot panic, whatever bytes it is given. It uses no
+//! other layer; those read the [`Options`] it returns.
 //!
-//! A reading goes through these rooms:
+//! The steps of a reading:
 //!
 //! 1. `system` finds the strings: the one compiled in, the program's symbol `malloc_conf`, the name
 //!    in the symbolic link `/etc/malloc.conf`, the variable `MALLOC_CONF`, the program's symbol
-//!    `malloc_conf_2_conf_harder`, the variable `MALLARD_CONF` (the variables not where the process
-//!    has more rights than its caller).
-//! 2. `reader` takes them apart in this order, `key:value,key:value`, later ones winning.
-//! 3. `options` holds the one table of all options; it finds the key's row, and the row's format
+//!    `malloc_conf_2_conf_harder`, the variable `MALLARD_CONF` (the variables only if the process
+//!    has no more privileges than its caller).
+//! 2. `reader` parses them in this order, `key:value,key:value`; later ones win.
+//! 3. `options` holds the single table of all options; it finds the key's row, and the row's format
 //!    (`value`, `text`) reads the value into its field.
-//! 4. A mistake becomes one line (`line`), on standard error or wherever the caller has it go, that
-//!    says what would be valid, with the `nearest` name to an unknown one.
+//! 4. A mistake produces one line (`line`), on standard error or the caller's sink, that says what
+//!    would be valid, with the `nearest` name to an unknown one.
 
 mod line;
 mod nearest;
@@ -46,7 +46,7 @@ pub use value::{
 /// The options that this library was built with: the variable `MALLARD_BUILD_CONF` at build time.
 const COMPILED_IN: Option<&str> = option_env!("MALLARD_BUILD_CONF");
 
-/// The string that this library was built with; empty where there is none.
+/// The string that this library was built with; empty if there is none.
 pub fn compiled_in() -> &'static CStr {
     const TEXT: &str = match COMPILED_IN {
         Some(text) => text,
@@ -64,13 +64,13 @@ pub fn compiled_in() -> &'static CStr {
     CStr::from_bytes_until_nul(&WITH_NUL).unwrap_or_default()
 }
 
-/// Tells what the process's symbols `malloc_conf` and `malloc_conf_2_conf_harder` point at.
+/// Returns the strings that the symbols `malloc_conf` and `malloc_conf_2_conf_harder` point to.
 pub type Symbols = fn() -> [Option<&'static CStr>; 2];
 
-/// Reads the options of this process, which are `options` where nobody sets them. None where there
-/// is nothing to read.
+/// Reads the options of this process; those that are not set are taken from `options`. `None` if
+/// there is nothing to read.
 ///
-/// Messages go to `sink`. Where the outcome says `must_abort`, the reason is already there.
+/// Messages go to `sink`. If the outcome says `must_abort`, the reason has been printed.
 pub fn read(options: &Options, symbols: Option<Symbols>, sink: &mut dyn Sink) -> Option<Outcome> {
     let _errno = system::KeptErrno::new();
     system::with_sources(COMPILED_IN.map(str::as_bytes), symbols, |sources| {
@@ -85,8 +85,8 @@ fn read_and_keep(options: &Options, sources: &Sources<'_>, sink: &mut dyn Sink) 
     read_from(options, sources, sink)
 }
 
-/// The text that was read at the start of [`Source::Link`] or [`Source::MallocConf`], if there was
-/// one.
+/// The text that was read from [`Source::Link`] or [`Source::MallocConf`] at the start, if there
+/// was one.
 pub fn kept(source: Source) -> Option<&'static CStr> {
     system::kept(source)
 }

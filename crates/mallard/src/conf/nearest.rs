@@ -1,16 +1,17 @@
 //! The option whose name is nearest to a mistyped one.
 //!
-//! Edit distance with neighbouring letters swapped counted as one mistake (optimal string
-//! alignment), in three rows of fixed length.
+//! Edit distance in which swapping neighbouring letters counts as one mistake (optimal string
+//! alignment), with three rows of fixed length.
 
 use super::options::TABLE;
 
-/// No option's name is longer (a test holds it), and no mistyped one longer than this is compared.
+/// At least as long as any option's name (a test checks this); longer mistyped names are not
+/// compared.
 pub(super) const LONGEST: usize = 48;
 
 /// The option that `key` was probably meant to be.
 pub(super) fn nearest(key: &[u8]) -> Option<&'static str> {
-    // A third of the letters wrong is no slip of the finger any more.
+    // With more than a third of the letters wrong, it is not a typing mistake.
     let tolerance = (key.len() / 3).max(1);
     let by_distance = TABLE
         .iter()
@@ -21,7 +22,7 @@ pub(super) fn nearest(key: &[u8]) -> Option<&'static str> {
     by_distance.or_else(|| containing(key))
 }
 
-/// The shortest option that has `key` as a part of its name (`decay` finds `dirty_decay_ms`).
+/// The shortest option whose name contains `key` (`decay` finds `dirty_decay_ms`).
 fn containing(key: &[u8]) -> Option<&'static str> {
     if key.len() < 3 {
         return None;
@@ -33,8 +34,8 @@ fn containing(key: &[u8]) -> Option<&'static str> {
         .min_by_key(|name| name.len())
 }
 
-/// How many letters must be changed, added, left out or swapped with their neighbour to turn one
-/// word into the other; letter case is not counted. Nothing where a word is longer than `LONGEST`.
+/// How many letters must be changed, added, removed or swapped with their neighbour to turn one
+/// word into the other, ignoring case. `None` if a word is longer than `LONGEST`.
 pub(super) fn distance(a: &[u8], b: &[u8]) -> Option<usize> {
     if a.len() > LONGEST || b.len() > LONGEST {
         return None;
@@ -73,15 +74,15 @@ fn swapped(a: Option<&[u8]>, b: Option<&[u8]>) -> bool {
     }
 }
 
-/// A row of distances, none of which exceeds `LONGEST`.
+/// A row of distances, none above `LONGEST`.
 #[derive(Clone, Copy)]
 struct Row([u8; LONGEST + 1]);
 
 impl Row {
     const EMPTY: Row = Row([0; LONGEST + 1]);
 
-    /// The cell at `j`. Beyond the row, which no caller reaches, it is as far as can be: the code
-    /// of this module has no way to panic.
+    /// The cell at `j`. Beyond the row, which no caller reaches, it is the maximum: this module
+    /// must not be able to panic.
     fn at(&self, j: usize) -> u8 {
         self.0.get(j).copied().unwrap_or(LONGEST as u8)
     }

@@ -1,8 +1,8 @@
 //! Every option, once.
 //!
-//! [`options!`] makes three things of the list at the end of this file: the struct [`Options`] that
-//! the allocator looks at, its compiled-in [`Options::DEFAULT`], and [`TABLE`], through which the
-//! reader, `confirm_conf` and the user's reference (`docs/options.md`) know the same options by
+//! [`options!`] turns the list at the end of this file into three things: the struct [`Options`]
+//! that the allocator reads, its compiled-in [`Options::DEFAULT`], and [`TABLE`], with which the
+//! reader, `confirm_conf` and the user's reference (`docs/options.md`) look up the same options by
 //! name. A new option is one more row.
 
 use super::line::Line;
@@ -10,18 +10,17 @@ use super::plain::{Kept, Plain, Shape};
 use super::text::*;
 use super::value::*;
 
-/// What one option is, and how to read and show it in an [`Options`].
+/// One option, and how to read and show it in an [`Options`].
 ///
-/// No row of the table holds an address: neither the text of a name nor a format. The loader would
-/// write every one of them in every process, and a page of what it writes is memory that no two
-/// processes share.
+/// No row of the table holds an address, neither a name's text nor a format: the loader would
+/// relocate each of them in every process, and a relocated page cannot be shared between processes.
 pub struct Descriptor {
     row: Row,
-    /// The option that it sets: itself, or that of which it is a second spelling.
+    /// The option that it sets: itself, or the one it is an alias of.
     sets: Row,
-    /// The type that its value has in C by how it is kept here.
+    /// The natural C type of its value, from how it is stored.
     pub shape: Shape,
-    /// The section of the reference it stands in.
+    /// Its section in the reference.
     #[cfg(test)]
     pub group: &'static str,
     /// One line for the reference.
@@ -33,22 +32,21 @@ pub struct Descriptor {
     pub effect: Effect,
 }
 
-/// What is to be done with a value.
+/// An operation on a value.
 enum Work<'w, 'a> {
-    /// To be changed to what this text says; false, and nothing changed, where it says nothing
-    /// valid.
+    /// Sets the value from this text; returns false, and changes nothing, if the text is invalid.
     Set(&'w [u8]),
     Show(&'w mut Line),
     Plain(&'w mut Plain<'a>),
-    /// What is valid is told; the value does not matter.
+    /// Describes the valid values; the value itself is not used.
     Valid(&'w mut Line),
 }
 
-/// Does so with a value of this format's. Not inlined: there are three times as many options as
-/// formats.
+/// Performs the operation on a value of this format. Not inlined: there are three times as many
+/// options as formats.
 ///
 /// # Safety
-/// The value can be read for `'a`, and where it is to be set, written, and nobody else looks at it.
+/// The value can be read for `'a`. To set it, it can be written, and nothing else accesses it.
 #[inline(never)]
 unsafe fn work<'a, F>(format: &F, value: *mut F::Value, work: Work<'_, 'a>) -> bool
 where
@@ -76,7 +74,7 @@ impl Descriptor {
             0 => 0,
             _ => ENDS[row - 1] as usize + 1,
         };
-        // Checked, so that no text is carried that tells why a string cannot be cut: they all can.
+        // Checked, so that no panic message for invalid splits is linked in; they are all valid.
         if let Some((names, _)) = NAMES.split_at_checked(ENDS[row] as usize)
             && let Some((_, name)) = names.split_at_checked(begin)
         {
@@ -86,7 +84,7 @@ impl Descriptor {
         }
     }
 
-    /// For a second spelling, the option it really sets.
+    /// For an alias, the option it sets.
     pub fn alias_of(&self) -> Option<&'static Descriptor> {
         (self.sets != self.row).then(|| self.target())
     }
@@ -96,11 +94,10 @@ impl Descriptor {
         &TABLE[self.sets as usize]
     }
 
-    /// Sets the option to what `text` says; false, and nothing changed, where that is no valid
-    /// value.
+    /// Sets the option from `text`; returns false, and changes nothing, if the value is invalid.
     #[must_use]
     pub fn set(&self, options: &mut Options, text: &[u8]) -> bool {
-        // SAFETY: the options are the caller's alone.
+        // SAFETY: the caller has exclusive access to the options.
         unsafe { self.work(options, Work::Set(text)) }
     }
 
@@ -110,7 +107,7 @@ impl Descriptor {
         unsafe { self.work(core::ptr::from_ref(options).cast_mut(), Work::Show(out)) };
     }
 
-    /// The option's value for C. A second spelling gives that of the option it sets.
+    /// The option's value for C; for an alias, that of the option it sets.
     pub fn plain<'a>(&self, options: &'a Options) -> Plain<'a> {
         let mut plain = Plain::Unset;
         let options = core::ptr::from_ref(options).cast_mut();
@@ -119,7 +116,7 @@ impl Descriptor {
         plain
     }
 
-    /// Appends what values are valid.
+    /// Appends a description of the valid values.
     pub fn valid(&self, out: &mut Line) {
         let any = core::ptr::from_ref(&Options::DEFAULT).cast_mut();
         // SAFETY: nothing is set.
@@ -127,7 +124,7 @@ impl Descriptor {
     }
 }
 
-/// Where each name of [`NAMES`] ends.
+/// The end of each name in [`NAMES`].
 static ENDS: [u16; TABLE.len()] = {
     let mut ends = [0; TABLE.len()];
     let (mut row, mut at) = (0, 0);
@@ -142,32 +139,32 @@ static ENDS: [u16; TABLE.len()] = {
     ends
 };
 
-/// Whose option it is.
+/// Where the option comes from.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// jemalloc's, with its meaning.
+    /// jemalloc's, with the same meaning.
     Jemalloc,
-    /// jemalloc's name, with more values than it knows there or another default.
+    /// jemalloc's name, with more values or another default.
     Extended,
     /// Mallard's own.
     Mallard,
 }
 
-/// Whether the allocator heeds the option.
+/// Whether the option has an effect.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     Now,
-    /// Accepted so that strings that name it are valid.
+    /// Accepted, so that strings with it are valid.
     NotYet,
-    /// Accepted likewise, and there is nothing here that it could change: a sentence says why.
+    /// Accepted likewise, but there is nothing here that it could change, for this reason.
     Never(&'static str),
 }
 #[cfg(test)]
 use Effect::{Never, NotYet, Now};
 
-/// The option called `name`, aliases included.
+/// The option called `name`, including aliases.
 pub fn find(name: &[u8]) -> Option<&'static Descriptor> {
     TABLE.iter().find(|option| option.name().as_bytes() == name)
 }
@@ -188,19 +185,19 @@ macro_rules! options {
         }
 
         impl Options {
-            /// What holds where no source says otherwise.
+            /// The values that hold if no source sets them.
             pub const DEFAULT: Options = Options { $($($name: $default,)*)* };
         }
 
-        /// Which option.
+        /// Identifies an option.
         #[allow(non_camel_case_types)]
         #[derive(Clone, Copy, PartialEq, Eq)]
         enum Row { $($($name,)*)* $($alias,)* }
 
-        /// The names, each with a space behind it.
+        /// The names, each followed by a space.
         const NAMES: &str = concat!($($(stringify!($name), " ",)*)* $(stringify!($alias), " ",)*);
 
-        /// All options in the order of the reference, second spellings last.
+        /// All options in the order of the reference, aliases last.
         pub static TABLE: [Descriptor; [$($(Row::$name,)*)* $(Row::$alias,)*].len()] = [
             $($(options!(@row $group, $name => $name, $origin, $effect, $meaning),)*)*
             $(options!(@row $alias_group, $alias => $target, $alias_origin, $alias_effect, $alias_meaning),)*
@@ -208,8 +205,8 @@ macro_rules! options {
 
         impl Descriptor {
             /// # Safety
-            /// The options can be read for `'a`, and where one is to be set, written, and nobody
-            /// else looks at them.
+            /// The options can be read for `'a`. To set one, they can be written, and nothing else
+            /// accesses them.
             unsafe fn work<'a>(&self, options: *mut Options, what: Work<'_, 'a>) -> bool {
                 match self.row {
                     $($(
@@ -246,23 +243,23 @@ const fn shape_of<T: Kept>(_field: fn(&Options) -> &T) -> Shape {
     T::SHAPE
 }
 
-/// The longest `prof_prefix`, its closing NUL included.
+/// The longest `prof_prefix`, including its closing NUL.
 const PREFIX: usize = 256;
 /// All letters of `malloc_stats_print`, with room for the closing NUL.
 const LETTERS: usize = 16;
 /// The letters that `malloc_stats_print` understands.
 const STATS_LETTERS: Letters<LETTERS> = Letters("Jgmdablxeh");
-/// jemalloc's bound on decay times: what its seconds can count, in milliseconds.
+/// jemalloc's limit of decay times, in milliseconds.
 const DECAY_MAX: i64 = 18_446_744_072_000;
 /// The largest size a thread cache can be told to keep: 8 MiB, as in jemalloc.
 const LG_TCACHE_MAX: u32 = 23;
 
-/// The longest list of classes that an option names.
+/// The longest list of classes in an option's value.
 const LIST: usize = 256;
-/// A huge page, which bounds several options of jemalloc's.
+/// A huge page, which limits several of jemalloc's options.
 const HUGE: usize = 2 << 20;
 
-/// Why options of parts that jemalloc has and Mallard has not change nothing.
+/// Why options for parts of jemalloc that Mallard lacks have no effect.
 #[cfg(test)]
 mod why {
     pub const BINS: &str =

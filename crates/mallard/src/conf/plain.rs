@@ -1,5 +1,5 @@
-//! What an option's value is to C, as `mallctl` tells it: the type, by how the value is kept, and
-//! the value itself.
+//! An option's value in C, as `mallctl` returns it: its type, which follows from how it is stored,
+//! and the value.
 
 use super::text::Text;
 use super::value::DirtyMax;
@@ -11,13 +11,13 @@ pub enum Plain<'a> {
     Switch(bool),
     Number(i128),
     Text(&'a CStr),
-    /// `default`: whatever the allocator then decides.
+    /// `default`: the allocator decides.
     Unset,
-    /// What only a text can say, as it is written in an option string.
+    /// A value that only has a text form, as written in an option string.
     Written,
 }
 
-/// The type in C that such a value naturally has.
+/// The C type that such a value naturally has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     Bool,
@@ -29,7 +29,7 @@ pub enum Shape {
     Written,
 }
 
-/// What options are kept as.
+/// The types that options are stored as.
 pub(super) trait Kept {
     const SHAPE: Shape;
     fn plain(&self) -> Plain<'_>;
@@ -83,5 +83,5 @@ macro_rules! written {
         }
     )*};
 }
-// The second is a fraction.
+// The second stores a fraction.
 written! { DirtyMax Option<u64> }

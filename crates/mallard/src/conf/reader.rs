@@ -1,8 +1,8 @@
 //! Reading option strings: `key:value,key:value`, from several sources, each overriding those
 //! before it.
 //!
-//! A mistake costs one message and one item: the rest of the string still counts. Whatever the
-//! bytes are, the reader ends in time linear in their number, with at most [`MESSAGES`] messages.
+//! A mistake costs one message and one item: the rest of the string still counts. For any input the
+//! reader takes time linear in its length, and prints at most [`MESSAGES`] messages.
 
 use super::line::{Line, Sink};
 use super::nearest::nearest;
@@ -19,13 +19,13 @@ const EXCERPT: usize = 64;
 pub enum Source {
     /// The string that Mallard was built with.
     CompiledIn,
-    /// What the program's symbol `malloc_conf` points at.
+    /// The string that the program's symbol `malloc_conf` points to.
     Symbol,
-    /// The name that the symbolic link `/etc/malloc.conf` holds.
+    /// The target of the symbolic link `/etc/malloc.conf`.
     Link,
     /// The environment variable `MALLOC_CONF`.
     MallocConf,
-    /// What the program's symbol `malloc_conf_2_conf_harder` points at.
+    /// The string that the program's symbol `malloc_conf_2_conf_harder` points to.
     Harder,
     /// The environment variable `MALLARD_CONF`.
     MallardConf,
@@ -41,7 +41,7 @@ impl Source {
         Source::MallardConf,
     ];
 
-    /// What messages call it.
+    /// The name in messages.
     pub const fn name(self) -> &'static str {
         match self {
             Source::CompiledIn => "compiled-in options",
@@ -75,19 +75,19 @@ impl<'a> Sources<'a> {
     }
 }
 
-/// What came of reading the options.
+/// The result of reading the options.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome {
     pub options: Options,
-    /// Items that could not be used, each of which had its message (up to a limit).
+    /// Items that could not be used; each had a message (up to a limit).
     pub errors: u32,
-    /// There was an error and `abort_conf:true` holds: the caller must abort. The reason has been
+    /// There was an error and `abort_conf:true` is set: the caller must abort. The reason has been
     /// printed.
     pub must_abort: bool,
 }
 
-/// Reads the options from the given sources; what they do not say is as in `options`. Messages, and
-/// what `confirm_conf` prints, go to `sink`.
+/// Reads the options from the given sources; those that are not set are taken from `options`.
+/// Messages, and the output of `confirm_conf`, go to `sink`.
 #[cold]
 #[inline(never)]
 pub fn read_from(options: &Options, sources: &Sources<'_>, sink: &mut dyn Sink) -> Outcome {
@@ -120,10 +120,10 @@ pub fn read_from(options: &Options, sources: &Sources<'_>, sink: &mut dyn Sink) 
 
 struct Reader<'s> {
     options: Options,
-    /// For each row of the table, the source that set it last.
+    /// The last source that set each row of the table.
     set_by: [Option<Source>; TABLE.len()],
     errors: u32,
-    /// Mistakes so far, those included that do not count as errors.
+    /// Mistakes so far, including those that do not count as errors.
     messages: u32,
     sink: &'s mut dyn Sink,
 }
@@ -178,7 +178,8 @@ impl Reader<'_> {
 
     #[cold]
     fn unknown(&mut self, source: Source, key: &[u8], value: &[u8]) {
-        // As in jemalloc, a string may name experiments of other versions without being fatal.
+        // As in jemalloc, unknown experimental options are not errors, so that strings work with
+        // other versions.
         if !key.starts_with(b"experimental_") {
             self.errors = self.errors.saturating_add(1);
         }
@@ -209,7 +210,7 @@ impl Reader<'_> {
         });
     }
 
-    /// Settings that are each valid but not together.
+    /// Checks for settings that are valid alone but not together.
     fn check_dependencies(&mut self) {
         if self.options.prof_leak_error && !self.options.prof_final {
             self.miss_prof_final();
@@ -253,7 +254,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The answer to `confirm_conf:true`.
+    /// Prints the output of `confirm_conf:true`.
     #[cold]
     fn confirm(&mut self, sources: &Sources<'_>) {
         for (i, source) in Source::ALL.into_iter().enumerate() {

@@ -1,9 +1,10 @@
-//! What the option reader asks of the system: the sources of option strings and the standard error
-//! stream.
+//! The option reader's interface to the system: the sources of option strings and the standard
+//! error stream.
 //!
 //! All of it must work before `main`, before libc has initialised itself, and inside the first call
 //! of `malloc`. So it allocates nothing, takes no lock (`getenv` may), and makes raw system calls
-//! (`write` and its like are cancellation points: a thread could be cancelled inside `malloc`).
+//! (`write` and similar functions are cancellation points: a thread could be cancelled inside
+//! `malloc`).
 
 use core::ffi::{CStr, c_char, c_int};
 use core::ptr;
@@ -17,14 +18,14 @@ unsafe extern "C" {
     static mut environ: *const *const c_char;
 }
 
-// With a symbol: every process's kernel reads it, and the library's order of constants has it apart
-// from others.
+// A named static, because every process reads it: the linker places anonymous constants apart from
+// other hot data.
 static LINK: [u8; 17] = *b"/etc/malloc.conf\0";
 
 /// Calls `use_them` with the option strings of this process.
 ///
-/// They are lent for the call alone: the name of the link lies on this stack, the environment may
-/// be changed by the program later.
+/// They are only valid during the call: the link's target lies on this stack, and the program may
+/// change the environment later.
 pub(super) fn with_sources<R>(
     compiled_in: Option<&[u8]>,
     symbols: Option<Symbols>,
@@ -44,9 +45,9 @@ pub(super) fn with_sources<R>(
     if privileged() {
         return use_them(&sources);
     }
-    // SAFETY: reading a pointer-sized static of libc's. A thread that calls `setenv` at this very
-    // moment would race with us as it does with every `getenv`; the options are read at the first
-    // allocation, before the program can have made a thread.
+    // SAFETY: reads a pointer-sized static of libc's. A concurrent `setenv` would race with this as
+    // with every `getenv`; but the options are read at the first allocation, before the program can
+    // have made a thread.
     let environment = unsafe { environ };
     if environment.is_null() {
         return with_early_environment(sources, use_them);
@@ -67,7 +68,7 @@ fn set_symbols(sources: &mut Sources<'_>, symbols: Symbols) {
     }
 }
 
-/// The end of [`with_sources`] where libc does not know the environment yet.
+/// The rest of [`with_sources`], if libc does not know the environment yet.
 #[cold]
 #[inline(never)]
 fn with_early_environment<R>(others: Sources<'_>, use_them: impl FnOnce(&Sources<'_>) -> R) -> R {
@@ -77,21 +78,21 @@ fn with_early_environment<R>(others: Sources<'_>, use_them: impl FnOnce(&Sources
     sources.set(Source::MallardConf, early.variable(b"MALLARD_CONF"));
     let done = use_them(&sources);
     if sources.get(Source::MallocConf).is_some() {
-        // `kept` leads there.
+        // `kept` points into it.
         core::mem::forget(early);
     }
     done
 }
 
-/// What was read of [`Source::Link`] and [`Source::MallocConf`]; null for nothing.
+/// The texts read from [`Source::Link`] and [`Source::MallocConf`]; null for none.
 static KEPT: [AtomicPtr<c_char>; 2] = [const { AtomicPtr::new(ptr::null_mut()) }; 2];
 
 fn kept_at(source: Source) -> &'static AtomicPtr<c_char> {
     &KEPT[(source == Source::MallocConf) as usize]
 }
 
-/// Keeps the texts of the link and of `MALLOC_CONF` for who asks later. That of the variable stays
-/// where it is: the C library never frees what a process began with.
+/// Keeps the texts of the link and of `MALLOC_CONF` for later queries. The variable's text is not
+/// copied: the C library never frees a process's initial environment.
 pub(super) fn keep(sources: &Sources<'_>) {
     if let Some(variable) = sources.get(Source::MallocConf) {
         let at = variable.as_ptr().cast_mut().cast();
@@ -100,22 +101,23 @@ pub(super) fn keep(sources: &Sources<'_>) {
     if let Some(link) = sources.get(Source::Link) {
         let at = map(link.len() + 1);
         if !at.is_null() {
-            // SAFETY: the mapping is new, as long as the text and a zero, and zero.
+            // SAFETY: the mapping is new, one byte longer than the text, and zero.
             unsafe { ptr::copy_nonoverlapping(link.as_ptr(), at, link.len()) };
             kept_at(Source::Link).store(at.cast(), Ordering::Relaxed);
         }
     }
 }
 
-/// The text that was read at the start of [`Source::Link`] or [`Source::MallocConf`], if there was
-/// one.
+/// The text that was read from [`Source::Link`] or [`Source::MallocConf`] at the start, if there
+/// was one.
 pub(super) fn kept(source: Source) -> Option<&'static CStr> {
     let at = kept_at(source).load(Ordering::Relaxed);
-    // SAFETY: null, or a text that `keep` has found or made, which ends with a zero and stays.
+    // SAFETY: null, or a zero-terminated text that `keep` has found or made and that is never
+    // freed.
     (!at.is_null()).then(|| unsafe { CStr::from_ptr(at) })
 }
 
-/// A private mapping of so many bytes, all zero; null where there is no memory.
+/// A private mapping of `bytes` bytes, all zero; null if there is no memory.
 fn map(bytes: usize) -> *mut u8 {
     // SAFETY: a fresh private mapping at an address of the kernel's choice touches no other memory.
     let mapping = unsafe {
@@ -134,26 +136,25 @@ fn map(bytes: usize) -> *mut u8 {
     }
 }
 
-/// Whether the process runs with more rights than whoever started it (setuid, setgid, file
-/// capabilities): then that person's environment must not steer its memory.
+/// Whether the process has more privileges than its caller (setuid, setgid, file capabilities):
+/// then the caller's environment must not control its memory.
 fn privileged() -> bool {
     // SAFETY: getauxval reads the auxiliary vector and has no preconditions.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// Whether there is such a file, a link itself and not what it leads to. Asked by a call that the
-/// loader makes for every library, because a sandbox may know no other: most systems have no such
-/// file.
+/// Whether the file exists, even if it is a dangling link. Uses a system call that the loader makes
+/// for every library, because a sandbox may allow no other; most systems have no such file.
 fn is_there(path: &CStr) -> bool {
     let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-    // SAFETY: a C string, and a descriptor that nobody else knows of.
+    // SAFETY: a C string, and a descriptor that is used nowhere else.
     unsafe {
         let file = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags);
         file >= 0 && libc::syscall(libc::SYS_close, file) == 0
     }
 }
 
-/// The name that the symbolic link `path` holds, where it is one.
+/// The target of `path`, if it is a symbolic link.
 pub(super) fn read_link<'a>(path: &CStr, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
     // SAFETY: the path is a C string, and the kernel writes at most `len` bytes into the buffer.
     let length = unsafe {
@@ -308,7 +309,7 @@ pub(super) fn write_line(line: &[u8]) {
             Ok(0) => return,
             Ok(got) => written += got,
             Err(_) if errno() == libc::EINTR => {}
-            // Standard error is closed or full: there is nobody to tell.
+            // Standard error is closed or full: the message is lost.
             Err(_) => return,
         }
     }

@@ -1,11 +1,11 @@
-//! The kinds of values that are texts: kept as they were given, once they are known to be sound.
+//! Text values: validated, then stored as given.
 
 use super::line::Line;
 use super::value::{Format, integer};
 
-/// A short string kept inside the options themselves, since the environment it came from may change
-/// under the program. Invariant: all bytes from `len` on are zero, and `len < N`, so that the text
-/// is also a C string.
+/// A short string stored inside the options, because the program may change the environment it came
+/// from. Invariant: all bytes from `len` on are zero, and `len < N`, so that the text is also a C
+/// string.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Text<const N: usize> {
     len: u16,
@@ -13,7 +13,7 @@ pub struct Text<const N: usize> {
 }
 
 impl<const N: usize> Text<N> {
-    /// The text, cut at the first NUL, or nothing where it does not fit.
+    /// The text up to the first NUL, or `None` if it does not fit.
     pub const fn new(text: &[u8]) -> Option<Self> {
         let mut new = Text {
             len: 0,
@@ -74,7 +74,7 @@ impl<const N: usize> Format for AnyText<N> {
     }
 }
 
-/// Letters out of a set, each kept once.
+/// Letters from a set, each stored once.
 pub(super) struct Letters<const N: usize>(pub &'static str);
 
 impl<const N: usize> Format for Letters<N> {
@@ -107,8 +107,8 @@ impl<const N: usize> Format for Letters<N> {
 /// jemalloc's settings by size class, `8-64:2|128-128:4`, or `default`.
 pub(super) struct Classes<const N: usize>;
 
-/// The numbers of `SIZE-SIZE:NUMBER`, the sizes in order; one that is too large for its type is its
-/// largest.
+/// The numbers of `SIZE-SIZE:NUMBER`, with the sizes in order; a number that is too large for its
+/// type becomes the maximum.
 pub fn range(item: &[u8]) -> Option<[usize; 3]> {
     let mut parts = item.splitn(2, |&byte| byte == b':');
     let (sizes, number) = (parts.next()?, parts.next()?);

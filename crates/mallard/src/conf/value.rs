@@ -1,9 +1,8 @@
-//! The kinds of values an option can have: how each is read from text, shown again, and described
-//! to a person who got it wrong.
+//! The kinds of values of options: how each is parsed, printed, and described in error messages.
 //!
-//! A row of the option table (`options.rs`) pairs a field with one of the [`Format`]s below. What
-//! `show` prints, `read` takes back to the same value: the configuration a process confirms can be
-//! pasted into `MALLOC_CONF` of the next.
+//! A row of the option table (`options.rs`) pairs a field with one of the [`Format`]s below. `read`
+//! parses the output of `show` to the same value: the configuration that one process confirms can
+//! be pasted into `MALLOC_CONF` of the next.
 
 use super::line::Line;
 use super::plain::{Kept, Plain, Shape};
@@ -13,7 +12,7 @@ use core::ffi::CStr;
 pub(super) trait Format {
     type Value: Copy;
 
-    /// The value that `text` stands for, or nothing where it is not a valid one.
+    /// The value of `text`, or `None` if it is invalid.
     fn read(&self, text: &[u8]) -> Option<Self::Value>;
     fn show(&self, value: &Self::Value, out: &mut Line);
     /// What `read` accepts, for an error message and for the reference.
@@ -43,7 +42,7 @@ impl Format for Switch {
     }
 }
 
-/// The integers that options are made of.
+/// The integer types of options.
 pub(super) trait Integer: Copy {
     const MAX: i128;
     fn widen(self) -> i128;
@@ -65,12 +64,12 @@ macro_rules! integers {
 }
 integers!(u32 u64 usize i64);
 
-/// What becomes of a number above the maximum.
+/// How a number above the maximum is handled.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Above {
     Refused,
-    /// Taken as the maximum, without a word: what jemalloc does for some options, so that strings
-    /// written for it keep working.
+    /// Silently capped at the maximum, as jemalloc does for some options, so that strings written
+    /// for it keep working.
     Clipped,
 }
 
@@ -79,7 +78,7 @@ pub(super) struct Number<T> {
     pub min: T,
     pub max: T,
     pub above: Above,
-    /// Counts bytes, so that `64k` and `2m` are welcome.
+    /// Counts bytes, so suffixes as in `64k` and `2m` are allowed.
     pub bytes: bool,
 }
 
@@ -148,11 +147,11 @@ impl<T: Integer> Format for Number<T> {
     }
 }
 
-/// A [`Number`] without its type, so that there is one copy of the code.
+/// A [`Number`] without its type, to have only one copy of the code.
 struct Range {
     min: i128,
     max: i128,
-    /// The maximum is that of the type: no bound worth a word.
+    /// The maximum is that of the type: not worth mentioning.
     unbounded: bool,
     above: Above,
     bytes: bool,
@@ -192,7 +191,7 @@ impl Range {
         }
     }
 
-    /// A bound, with the largest suffix that loses nothing where it counts bytes.
+    /// Prints a bound, with the largest exact suffix if it counts bytes.
     fn bound(&self, value: i128, out: &mut Line) {
         let mut rest = value;
         let mut suffix = "";
@@ -209,7 +208,7 @@ impl Range {
     }
 }
 
-/// Reads a number as C's `strtoimax` with base 0 does (`0x` hexadecimal, a leading `0` octal), and
+/// Parses a number like C's `strtoimax` with base 0 (`0x` hexadecimal, a leading `0` octal), and
 /// with `bytes` the suffixes `k m g t` for powers of 1024. The magnitude fits 64 bits.
 #[inline(never)]
 pub(super) fn integer(text: &[u8], bytes: bool) -> Option<i128> {
@@ -297,14 +296,14 @@ impl<F: Format> Format for OrDefault<F> {
     }
 }
 
-/// A part or a multiple such as `0.25` or `4`, in millionths, or a word for none.
+/// A fraction or multiple such as `0.25` or `4`, in millionths, or a word for none.
 pub(super) struct Fraction {
     none: &'static str,
 }
 
 impl Fraction {
     const ONE: u64 = 1_000_000;
-    /// The whole numbers below this are taken, as in jemalloc.
+    /// Whole numbers must be below this, as in jemalloc.
     const WHOLE: u64 = 1 << 16;
 
     /// A fraction, or the word `none`.
@@ -334,7 +333,7 @@ impl Format for Fraction {
             }
         }
         value *= Self::ONE;
-        // What is less than a millionth does not count.
+        // Digits beyond a millionth are ignored.
         let mut unit = Self::ONE;
         for byte in decimals.unwrap_or(&[]) {
             unit /= 10;
@@ -364,7 +363,7 @@ impl Format for Fraction {
     }
 }
 
-/// An enumeration whose values each have one spelling.
+/// An enumeration in which each value has one spelling.
 pub(super) trait Keyword: Copy + PartialEq + 'static {
     const ALL: &'static [Self];
     /// The value's spelling.
@@ -452,9 +451,9 @@ keywords! {
         True = "true",
         False = "false",
     }
-    /// What is done about transparent huge pages for user memory.
+    /// How transparent huge pages are used for user memory.
     Thp { Auto = "auto", Default = "default", Always = "always", Never = "never" }
-    /// What is done about transparent huge pages for the allocator's own records.
+    /// How transparent huge pages are used for the allocator's own records.
     MetadataThp { Disabled = "disabled", Auto = "auto", Always = "always" }
     /// Whether `sbrk` is used, before or after `mmap`.
     Dss { Disabled = "disabled", Primary = "primary", Secondary = "secondary" }
@@ -482,7 +481,7 @@ impl Junk {
     }
 }
 
-/// The cap on memory that is free but not yet given back.
+/// The cap on free memory that has not been returned yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DirtyMax {
     None,

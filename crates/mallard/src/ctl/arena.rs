@@ -26,7 +26,7 @@ pub(super) fn names(see: See<'_>) {
         ),
         name(
             "reset",
-            // SAFETY: the program says that nobody uses the blocks, by the manual.
+            // SAFETY: by the manual, the program ensures that the blocks are no longer in use.
             Leaf::Action(|at| Ok(unsafe { api_arenas::reset(number(at)) }?)),
             "Discards all blocks of an arena made by `arenas.create`.",
         ),
@@ -86,7 +86,7 @@ pub(super) fn names(see: See<'_>) {
                 in_reference("extent_hooks_t *"),
                 Access::ReadWrite(
                     |at| Ok(api_arenas::hooks(number(at))?.cast()),
-                    // SAFETY: the program answers for its hooks, by the manual.
+                    // SAFETY: by the manual, the program vouches for its hooks.
                     |at, hooks| match unsafe { api_arenas::set_hooks(number(at), hooks.cast()) } {
                         Ok(_) => Ok(()),
                         Err(code) => Err(code.into()),
@@ -107,7 +107,7 @@ pub(super) fn names(see: See<'_>) {
     ]);
 }
 
-/// The number that the floors below know: that of all arenas where it is one that stands for them.
+/// The arena number for the layers below: `ALL` for each index that means all arenas.
 fn number(at: &At<'_>) -> u32 {
     match at.index(0) {
         i if i == ALL || i == arenas() => api_arenas::ALL,
@@ -128,12 +128,12 @@ fn set_decay(at: &At<'_>, dirty: Option<isize>, muzzy: Option<isize>) -> Answer<
     Ok(api_arenas::set_decay_times(number(at), dirty, muzzy)?)
 }
 
-/// Where addresses are given up there is no growth to limit.
+/// Growth has no limit to set where addresses are not retained.
 fn if_retained() -> Answer<()> {
     api::options().retain.then_some(()).ok_or(Error::NotFound)
 }
 
-/// The words for [`Dss`].
+/// The spellings of [`Dss`].
 const DSS: [(Dss, &CStr); 3] = [
     (Dss::Disabled, c"disabled"),
     (Dss::Primary, c"primary"),
@@ -152,14 +152,15 @@ fn set_dss(at: &At<'_>, word: *const c_char) -> Answer<()> {
     if word.is_null() {
         return Ok(());
     }
-    // SAFETY: who writes the name gives a string.
+    // SAFETY: the caller of a write passes a string.
     let word = unsafe { CStr::from_ptr(word) };
     let found = DSS.iter().find(|(_, name)| *name == word);
     let (dss, _) = found.ok_or(Error::Invalid)?;
     Ok(api_arenas::set_dss(number(at), *dss)?)
 }
 
-/// As in jemalloc, the old name goes to where the pointer at the old value's place leads.
+/// As in jemalloc, the old name goes to the buffer that the pointer in the old value's place points
+/// to.
 fn serve_name(at: &At<'_>, request: &mut Request) -> Answer<()> {
     let arena = number(at);
     if arena == api_arenas::ALL || at.index(0) == DESTROYED {
@@ -175,7 +176,7 @@ fn serve_name(at: &At<'_>, request: &mut Request) -> Answer<()> {
             return Err(Error::Invalid);
         }
         let len = name.iter().position(|&b| b == 0).map_or(NAME, |n| n + 1);
-        // SAFETY: who reads the name gives a pointer to 32 bytes, or to as many as the name has.
+        // SAFETY: the caller of a read passes a pointer to 32 bytes, or to enough for the name.
         unsafe { core::ptr::copy_nonoverlapping(name.as_ptr(), to.cast_mut().cast(), len) };
     }
     if let Some(new) = new {

@@ -1,7 +1,7 @@
-//! `arenas.*`: what holds for all arenas, and the size classes.
+//! `arenas.*`: settings for all arenas, and the size classes.
 //!
-//! A bin is a class that slabs serve, an extent size (`lextent`) one of the classes above, up to
-//! the largest that a request can have.
+//! A bin is a slab class, an extent size (`lextent`) one of the larger classes, up to the largest
+//! that a request can have.
 
 use super::node::{Access, At, Leaf, Mode, See, Special, in_reference, indexed, name};
 use super::{Answer, Error, Request, index};
@@ -11,9 +11,9 @@ use crate::class::{Class, PAGE, SLAB_CLASSES, slab_classes};
 use crate::heap::huge_pages;
 use core::ffi::c_void;
 
-/// What all blocks but the smallest are aligned to.
+/// The alignment of all blocks but the smallest.
 const QUANTUM: usize = 16;
-/// Classes above the slabs': those whose size is that of a possible request.
+/// Classes above the slab classes whose size a request can have.
 const LARGE_CLASSES: usize = {
     let last = Class::of(api::MAX);
     let last = if last.tabled_size() > api::MAX {
@@ -117,7 +117,7 @@ fn create(_: &At<'_>, request: &mut Request) -> Answer<()> {
     request.must_read::<u32>()?;
     let hooks = request.given::<*mut c_void>()?;
     let hooks = hooks.unwrap_or(core::ptr::null_mut());
-    // SAFETY: the program answers for its hooks, by the manual.
+    // SAFETY: by the manual, the program vouches for its hooks.
     request.answer(unsafe { api::arenas::create_with(hooks.cast()) }?)
 }
 
@@ -167,7 +167,7 @@ fn bin(at: &At<'_>) -> Class {
     Class(at.index(0) as u8 + 1)
 }
 
-/// Sets the times that are given.
+/// Sets the given times.
 fn set_decay(dirty: Option<isize>, muzzy: Option<isize>) -> Answer<()> {
     let done = api::set_default_decay(dirty.map(|ms| ms as i64), muzzy.map(|ms| ms as i64));
     done.then_some(()).ok_or(Error::Fault)

@@ -1,7 +1,7 @@
-//! `config.*`: what was decided when the library was built.
+//! `config.*`: build-time settings.
 //!
-//! jemalloc's questions, answered for Mallard: what a program may rely on is there or not, whatever
-//! jemalloc's build switch of that name would have done.
+//! The names are jemalloc's, the answers Mallard's: each says whether programs can rely on the
+//! feature, whatever jemalloc's build option of that name would have changed.
 
 use super::node::{Access, Leaf, See, name};
 use crate::conf;

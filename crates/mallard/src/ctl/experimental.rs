@@ -1,7 +1,7 @@
-//! `experimental.*`: names that jemalloc's manual leaves out, and that programs use all the same.
+//! `experimental.*`: names that jemalloc's manual omits but programs use.
 //!
-//! Not there are functions that see every call (`hooks.install`, `hooks.remove`), which no fast
-//! path asks for, and what belongs to heap profiles.
+//! Functions that see every call (`hooks.install`, `hooks.remove`) are missing, because no fast
+//! path checks for them, and so are names of heap profiles.
 
 use super::node::{Access, At, Leaf, Mode, See, Special, branch, in_reference, indexed, name};
 use super::{Answer, Error, Request, index};
@@ -113,7 +113,7 @@ fn arena_names(see: See<'_>) {
 fn create(_: &At<'_>, request: &mut Request) -> Answer<()> {
     request.must_read::<u32>()?;
     let [hooks, _] = request.given::<[usize; 2]>()?.unwrap_or_default();
-    // SAFETY: the program answers for its hooks, as at `arenas.create`.
+    // SAFETY: the program vouches for its hooks, as for `arenas.create`.
     request.answer(unsafe { api_arenas::create_with(hooks as *mut _) }?)
 }
 
@@ -127,7 +127,7 @@ fn batch_alloc(_: &At<'_>, request: &mut Request) -> Answer<()> {
         if block.is_null() {
             break;
         }
-        // SAFETY: the program gives an array for so many blocks.
+        // SAFETY: the program passes an array for this many blocks.
         unsafe { (blocks as *mut *mut u8).add(made).write(block) };
         made += 1;
     }
@@ -137,7 +137,7 @@ fn batch_alloc(_: &At<'_>, request: &mut Request) -> Answer<()> {
 fn safety_check_abort(_: &At<'_>, request: &mut Request) -> Answer<()> {
     request.allow(Mode::WriteOnly)?;
     if let Some(function) = request.given::<*mut c_void>()? {
-        // SAFETY: the program gives a function of this type, or null, which is none.
+        // SAFETY: the program passes a function of this type, or null, which means none.
         inspect::on_misuse(unsafe { core::mem::transmute::<*mut c_void, Option<_>>(function) });
     }
     Ok(())
@@ -148,7 +148,7 @@ fn thread_event(_: &At<'_>, request: &mut Request) -> Answer<()> {
     if every == 0 || function == 0 {
         return Err(Error::Invalid);
     }
-    // SAFETY: not null; the program gives a function of this type.
+    // SAFETY: not null; the program passes a function of this type.
     let function = unsafe { core::mem::transmute::<usize, threads::Callback>(function) };
     let of_frees = alloc_only as u8 == 0;
     Ok(threads::call_every(function, every as u64, of_frees)?)

@@ -1,14 +1,14 @@
-//! The numbers of arenas within names.
+//! Arena numbers within names.
 
 use super::At;
 use crate::api;
 
 /// `MALLCTL_ARENAS_ALL`: all arenas together.
 pub const ALL: usize = 4096;
-/// `MALLCTL_ARENAS_DESTROYED`: those that were destroyed, together.
+/// `MALLCTL_ARENAS_DESTROYED`: all destroyed arenas together.
 pub const DESTROYED: usize = 4097;
 
-/// How many numbers of arenas are taken, whether the arena was ever used or was destroyed since.
+/// How many arena numbers are or were in use, including unused and destroyed arenas.
 pub fn arenas() -> usize {
     api::arenas::numbers() as usize
 }

@@ -1,10 +1,9 @@
-//! From a name or a MIB to its place in the tree, in as many steps as the name has components,
-//! without memory of its own.
+//! Finds the place of a name or a MIB in the tree, in one step per component, without allocating.
 
 use super::node::{At, DEPTH, Indexed, Kind, Leaf, Names, Node};
 use super::{Answer, Error, opt};
 
-/// Where a look-up stands.
+/// The position of a lookup.
 pub(super) struct Cursor {
     place: Place,
     mib: [usize; DEPTH],
@@ -32,7 +31,8 @@ impl Cursor {
         }
     }
 
-    /// The place of a whole name. What it takes of the stack is free again when it returns.
+    /// Finds the place of a whole name. Not inlined, so that its stack frame is gone when it
+    /// returns.
     #[inline(never)]
     pub fn find(root: Names, name: &[u8]) -> Answer<Self> {
         let mut cursor = Cursor::new(root);
@@ -42,7 +42,7 @@ impl Cursor {
         Ok(cursor)
     }
 
-    /// The place of a whole MIB; as [`Cursor::find`].
+    /// Like [`Cursor::find`], for a whole MIB.
     #[inline(never)]
     pub fn find_mib(root: Names, mib: &[usize]) -> Answer<Self> {
         let mut cursor = Cursor::new(root);
@@ -52,7 +52,7 @@ impl Cursor {
         Ok(cursor)
     }
 
-    /// Goes on by a component of a name.
+    /// Descends by a component of a name; returns its MIB component.
     pub fn enter_named(&mut self, component: &[u8]) -> Answer<usize> {
         let position = match self.place {
             Place::Names(names) => position(names, component).ok_or(Error::NotFound)?,
@@ -64,7 +64,7 @@ impl Cursor {
         Ok(position)
     }
 
-    /// Goes on by a component of a MIB.
+    /// Descends by a component of a MIB.
     fn enter(&mut self, component: usize) -> Answer<()> {
         self.place = match self.place {
             Place::Names(names) => match nth(names, component).ok_or(Error::NotFound)?.1 {
@@ -90,12 +90,12 @@ impl Cursor {
         Ok(())
     }
 
-    /// What the look-up has found out so far.
+    /// The position so far.
     pub fn at(&self) -> At<'_> {
         At::new(&self.mib[..self.depth], &self.indices[..self.numbers])
     }
 
-    /// What stands here, if the name ends here.
+    /// The leaf here, if the name ends here.
     pub fn leaf(&self) -> Answer<Leaf> {
         match self.place {
             Place::Leaf(leaf) => Ok(leaf),
@@ -104,7 +104,7 @@ impl Cursor {
     }
 }
 
-/// Where a name stands among its siblings.
+/// The position of a name among its siblings.
 fn position(names: Names, name: &[u8]) -> Option<usize> {
     let (mut found, mut before) = (None, 0);
     let same = |node: &Node| node.name.as_bytes() == name;
@@ -115,7 +115,7 @@ fn position(names: Names, name: &[u8]) -> Option<usize> {
     found
 }
 
-/// The name at a position among its siblings, and what stands there.
+/// The name at a position among its siblings, and its kind.
 pub(super) fn nth(names: Names, position: usize) -> Option<(&'static str, Kind)> {
     let (mut found, mut before) = (None, 0);
     names(&mut |nodes| {
@@ -126,7 +126,7 @@ pub(super) fn nth(names: Names, position: usize) -> Option<(&'static str, Kind)>
     found
 }
 
-/// The number that these digits write; nothing but digits is one.
+/// Parses a number that consists only of digits.
 fn number(digits: &[u8]) -> Option<usize> {
     if digits.is_empty() {
         return None;

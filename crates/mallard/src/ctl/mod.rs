@@ -1,17 +1,18 @@
-//! The tree of names by which a program looks at the allocator and steers it: jemalloc's `mallctl`.
+//! The tree of names with which a program inspects and controls the allocator: jemalloc's
+//! `mallctl`.
 //!
-//! Every name stands once, in one of the tables of this folder: a file for each branch (`config`,
+//! Every name appears once, in one of the tables of this folder: a file for each branch (`config`,
 //! `opt`, `arenas`, `arena`, `thread`, `tcache`, `prof`, `stats`, `experimental`), the names
-//! without a branch here; `tell` is for the report. From the tables come the look-up by name and by
-//! MIB (`lookup`), the checks of lengths and of what may be read or written (`request`), the
-//! reference `docs/mallctl.md` and the test that every name answers (`tests`). Names, types and
-//! errors are jemalloc's; its manual is the definition. A call takes no memory and keeps `errno`;
-//! readers and writers call the floors below.
+//! without a branch here; `tell` serves the report. The tables drive the lookup by name and by MIB
+//! (`lookup`), the checks of lengths and permissions (`request`), the reference `docs/mallctl.md`
+//! and the test that every name answers (`tests`). Names, types and errors are jemalloc's; its
+//! manual is the definition. A call allocates nothing and preserves `errno`; readers and writers
+//! call the layers below.
 //!
 //! # To add a name
 //!
-//! Add a row to the table of its branch: the component, what stands there, one line for the
-//! reference. What stands there is a [`Leaf`] by its type in C with its [`Access`]:
+//! Add a row to the table of its branch: the component, its leaf, one line for the reference. The
+//! leaf is a [`Leaf`], by its type in C, with its [`Access`]:
 //!
 //! ```ignore
 //! name("quantum", Leaf::Size(Access::Read(|_| Ok(16))), "Alignment of all but the smallest blocks."),
@@ -19,14 +20,14 @@
 //! name("purge", Leaf::Action(|at| api::purge(…)), "…"),            // neither read nor written
 //! ```
 //!
-//! The rules of lengths and permissions are not the row's business; a reader gives the value, or
-//! the [`Error`] that the call is to end with. Where a name has rules of its own (it needs room for
-//! its answer before it does anything, it reads the place of the old value, …) it is a
-//! [`Leaf::Special`] and talks to the [`Request`] itself: `epoch`, below, is one.
+//! The row need not check lengths and permissions; a reader returns the value, or the [`Error`] for
+//! the call. A name with its own rules (it needs room for its answer before it acts, it reads the
+//! place of the old value, …) is a [`Leaf::Special`] and handles the [`Request`] itself: `epoch`,
+//! below, is one.
 //!
-//! A number within a name is a branch made by [`indexed`], with a function that tells whether there
-//! is anything at an index: if not, the name does not exist (`ENOENT`), by name as by MIB. The
-//! reader finds the number by [`At::index`]. So `arenas.bin.<i>.size` (`arenas.rs`) is
+//! A number within a name is a branch made by [`indexed`], with a function that says whether an
+//! index exists: if not, the name does not exist (`ENOENT`), by name as by MIB. The reader gets the
+//! number from [`At::index`]. So `arenas.bin.<i>.size` (`arenas.rs`) is
 //!
 //! ```ignore
 //! indexed("bin", "i", |_, i| i < slab_classes(), &[
@@ -34,12 +35,12 @@
 //! ])
 //! ```
 //!
-//! For `arena.<i>` and `stats.arenas.<i>` [`index`] has these functions, and what an index stands
-//! for: one arena, all ([`ALL`]), or those destroyed ([`DESTROYED`]). A number that is let in and
-//! for which the request still makes no sense (an arena that nobody has used yet is to be purged)
-//! is `EFAULT`, as in jemalloc.
+//! For `arena.<i>` and `stats.arenas.<i>`, [`index`] has these functions, and the meaning of an
+//! index: one arena, all ([`ALL`]), or the destroyed ones ([`DESTROYED`]). A valid number for which
+//! the request makes no sense (a purge of an arena that was never used) is `EFAULT`, as in
+//! jemalloc.
 //!
-//! Then write the reference anew: `MALLARD_BLESS=1 cargo test -p mallard ctl::tests::reference`.
+//! Then regenerate the reference: `MALLARD_BLESS=1 cargo test -p mallard ctl::tests::reference`.
 
 mod arena;
 mod arenas;
@@ -73,8 +74,8 @@ use crate::sys::errno::KeepErrno;
 use core::ffi::{CStr, c_int};
 use lookup::Cursor;
 
-/// What `version` says: the version of jemalloc whose interface this is, in jemalloc's form
-/// (`major.minor.bugfix-commits-gHASH`) for those who take it apart, then who it really is.
+/// The value of `version`: the version of jemalloc whose interface this is, in jemalloc's form
+/// (`major.minor.bugfix-commits-gHASH`) for programs that parse it, then Mallard's own.
 pub const VERSION: &CStr = match CStr::from_bytes_with_nul(
     concat!("5.3.1-0-g0 mallard-", env!("CARGO_PKG_VERSION"), "\0").as_bytes(),
 ) {
@@ -82,17 +83,17 @@ pub const VERSION: &CStr = match CStr::from_bytes_with_nul(
     Err(_) => panic!("a version holds no NUL"),
 };
 
-/// Why a call failed, by its code in C.
+/// The reason why a call failed, by its C error code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(i32)]
 pub enum Error {
-    /// No such name, or nothing at this index.
+    /// No such name or index.
     NotFound = libc::ENOENT,
-    /// A value or an answer of the wrong length, or a value that cannot be.
+    /// A value or an answer of the wrong length, or an invalid value.
     Invalid = libc::EINVAL,
-    /// A write of what is only read, or the other way round.
+    /// A write to a read-only name, or a read of a write-only one.
     NotPermitted = libc::EPERM,
-    /// It could not be done.
+    /// The operation failed.
     Fault = libc::EFAULT,
     /// Memory or numbers ran out.
     Again = libc::EAGAIN,
@@ -105,7 +106,7 @@ impl Error {
 }
 
 impl From<c_int> for Error {
-    /// The error of that code; one that `mallctl` does not have is [`Error::Fault`].
+    /// The error with that code; [`Error::Fault`] if `mallctl` does not have it.
     fn from(code: c_int) -> Error {
         [
             Error::NotFound,
@@ -176,26 +177,25 @@ pub fn by_name(name: &[u8], request: &mut Request) -> Answer<()> {
     serve(&Cursor::find(root, name), request)
 }
 
-/// Serves a request by MIB. One that leads nowhere, or only part of the way, is
-/// [`Error::NotFound`].
+/// Serves a request by MIB. A MIB that is invalid or incomplete is [`Error::NotFound`].
 pub fn by_mib(mib: &[usize], request: &mut Request) -> Answer<()> {
     let _keep = KeepErrno::new();
     api::start();
     serve(&Cursor::find_mib(root, mib), request)
 }
 
-/// No fork comes while a request is served; none is served while a fork is under way.
+/// Serves a request; a fork waits until it is done, and it waits for a fork to end.
 ///
-/// The look-up is not copied: it lies on the program's stack below all that the request does.
+/// Borrows the cursor instead of copying it, because it takes up stack during the whole request.
 fn serve(cursor: &Answer<Cursor>, request: &mut Request) -> Answer<()> {
     let cursor = cursor.as_ref().map_err(|&error| error)?;
     let _inside = inside::enter_or_wait();
     cursor.leaf()?.serve(&cursor.at(), request)
 }
 
-/// Writes the name's MIB; tells its length. A name that ends within the tree has one too, and of a
-/// name that has more components than `mib` has room for the first ones are written: to be
-/// completed by the caller.
+/// Writes the name's MIB and returns its length. A name that ends within the tree has one too. If
+/// the name has more components than `mib` has room for, only the first ones are written; the
+/// caller completes them.
 pub fn name_to_mib(name: &[u8], mib: &mut [usize]) -> Answer<usize> {
     let _keep = KeepErrno::new();
     api::start();
@@ -212,14 +212,14 @@ pub fn name_to_mib(name: &[u8], mib: &mut [usize]) -> Answer<usize> {
         *slot = cursor.enter_named(component)?;
         depth += 1;
     }
-    // Nothing lies behind the end of a name, whether or not there was room for it.
+    // A leaf has no components below it, whether or not there was room for them.
     match components.next() {
         Some(_) if cursor.leaf().is_ok() => Err(Error::NotFound),
         _ => Ok(depth),
     }
 }
 
-/// Reads a name whose type in C is `T`'s.
+/// Reads a name of the C type `T`.
 ///
 /// ```
 /// use mallard::ctl;
@@ -233,17 +233,18 @@ pub fn name_to_mib(name: &[u8], mib: &mut [usize]) -> Answer<usize> {
 pub fn read<T: CType>(name: impl AsRef<[u8]>) -> Answer<T> {
     let mut value = core::mem::MaybeUninit::<T>::zeroed();
     let mut len = size_of::<T>();
-    // SAFETY: the value is as long as said, and there is no new one; a name that is read frees
+    // SAFETY: the value has this length, and there is no new one; a name that is read frees
     // nothing.
     let mut request =
         unsafe { Request::new(value.as_mut_ptr().cast(), &mut len, core::ptr::null(), 0) };
     by_name(name.as_ref(), &mut request)?;
-    // SAFETY: zeros, which every `CType` takes, or written by a name with a value of this length:
-    // all types of one length take the same values but `bool`, and no other has its length.
+    // SAFETY: zeros, which are valid for every `CType`, or written by a name with a value of this
+    // length. All types of one length accept the same values, except `bool`, which is the only one
+    // of its length.
     Ok(unsafe { value.assume_init() })
 }
 
-/// Reads a name that answers with a text.
+/// Reads a name with a text value.
 ///
 /// ```
 /// use mallard::ctl;
@@ -264,11 +265,11 @@ pub fn text(name: impl AsRef<[u8]>) -> Answer<&'static CStr> {
     }
 }
 
-/// Writes a name whose type in C is `T`'s.
+/// Writes a name of the C type `T`.
 ///
 /// # Safety
-/// The value is what the name asks for: where that is a pointer, it points to what it should; where
-/// it frees blocks, nobody uses them.
+/// The value is what the name expects: a pointer points to what it should; if the name frees
+/// blocks, they are no longer in use.
 ///
 /// ```
 /// use mallard::ctl;
@@ -280,7 +281,7 @@ pub fn text(name: impl AsRef<[u8]>) -> Answer<&'static CStr> {
 /// ```
 pub unsafe fn write<T: CType>(name: impl AsRef<[u8]>, value: T) -> Answer<()> {
     let none = core::ptr::null_mut();
-    // SAFETY: the value is as long as said, nothing is read, and the caller vouches for the value.
+    // SAFETY: the value has this length, nothing is read, and the caller vouches for the value.
     let mut request =
         unsafe { Request::new(none, none.cast(), (&raw const value).cast(), size_of::<T>()) };
     by_name(name.as_ref(), &mut request)
@@ -293,7 +294,7 @@ fn epoch(_: &At<'_>, request: &mut Request) -> Answer<()> {
     request.answer(statistics::with(|s| s.epoch).ok_or(Error::Again)?)
 }
 
-/// What was written; 0 before that.
+/// The value that was written; 0 if none was.
 static MAX_BACKGROUND_THREADS: AtomicU64 = AtomicU64::new(0);
 
 fn max_background_threads(_: &At<'_>) -> Answer<usize> {

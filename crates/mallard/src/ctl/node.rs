@@ -1,9 +1,9 @@
-//! What the tree is made of: nodes, what stands at a name, and where a look-up has arrived.
+//! The building blocks of the tree: nodes, leaves, and the position of a lookup.
 //!
-//! The names below a node are written down by a function each time that somebody looks for one
-//! ([`Names`]). As constant data they would hold two addresses a name, all of which the loader
-//! writes at the start of every program: 30 KiB of memory, of which nearly no program reads any.
-//! The lines of documentation exist in tests alone, where the reference is written from them.
+//! A function produces the names below a node each time they are needed ([`Names`]). As constant
+//! data they would hold two addresses a name, all of which the loader relocates at the start of
+//! every program: 30 KiB of memory that hardly any program reads. The documentation lines exist
+//! only in tests, which write the reference from them.
 
 use super::{Answer, Request};
 use core::ffi::{CStr, c_char, c_uint, c_void};
@@ -11,14 +11,14 @@ use core::ffi::{CStr, c_char, c_uint, c_void};
 /// The most components of a name.
 pub const DEPTH: usize = 7;
 
-/// Shows the names below this place in their order, some at a time: they lie on the program's
+/// Shows the names below this place in order, some at a time, because they lie on the program's
 /// stack.
 pub type Names = fn(See<'_>);
 
-/// Who looks at names that have the same before them.
+/// The callback that looks at names with a common parent.
 pub type See<'a> = &'a mut dyn FnMut(&[Node]);
 
-/// One component of names: the end of one, or the way to further components.
+/// One component of names: a leaf, or a branch.
 pub struct Node {
     pub(super) name: &'static str,
     pub(super) kind: Kind,
@@ -30,7 +30,7 @@ pub struct Node {
 pub(super) enum Kind {
     Leaf(Leaf),
     Names(Names),
-    /// The options, which have a table already.
+    /// The options, which have their own table.
     Options,
     Indexed(Indexed),
 }
@@ -41,12 +41,12 @@ pub struct Indexed {
     /// How the reference writes it: `i`, `j`.
     #[cfg(test)]
     pub(super) letter: &'static str,
-    /// Whether there is something at this index now, at the place that was reached.
+    /// Whether this index exists now, at the current position.
     pub(super) exists: fn(&At<'_>, usize) -> bool,
     pub(super) below: Names,
 }
 
-/// A name that ends here: what it answers, and its line in the reference.
+/// A leaf, and its line in the reference.
 pub const fn name(name: &'static str, leaf: Leaf, doc: &'static str) -> Node {
     let _ = doc;
     Node {
@@ -57,7 +57,7 @@ pub const fn name(name: &'static str, leaf: Leaf, doc: &'static str) -> Node {
     }
 }
 
-/// Names that begin alike.
+/// A branch with names.
 pub const fn branch(name: &'static str, below: Names) -> Node {
     Node {
         name,
@@ -67,7 +67,7 @@ pub const fn branch(name: &'static str, below: Names) -> Node {
     }
 }
 
-/// The names of the options.
+/// The branch of the options.
 pub const fn options(name: &'static str) -> Node {
     Node {
         name,
@@ -77,7 +77,7 @@ pub const fn options(name: &'static str) -> Node {
     }
 }
 
-/// Names that begin alike and go on with a number, which the reference writes `<letter>`.
+/// A branch whose next component is a number, which the reference writes `<letter>`.
 pub const fn indexed(
     name: &'static str,
     letter: &'static str,
@@ -101,17 +101,17 @@ pub const fn indexed(
 pub type Read<T> = fn(&At<'_>) -> Answer<T>;
 pub type Write<T> = fn(&At<'_>, T) -> Answer<()>;
 
-/// What can be done with a value.
+/// How a value can be accessed.
 #[derive(Clone, Copy)]
 pub enum Access<T, New = T> {
     Read(Read<T>),
-    /// The value must be given.
+    /// A value must be given.
     Write(Write<New>),
-    /// Either or both: the answer is the value from before.
+    /// Either or both: the answer is the previous value.
     ReadWrite(Read<T>, Write<New>),
 }
 
-/// What stands at a name, by its type in C.
+/// A leaf, by its type in C.
 #[derive(Clone, Copy)]
 pub enum Leaf {
     /// `bool`
@@ -128,15 +128,15 @@ pub enum Leaf {
     U64(Access<u64>),
     /// `int64_t`
     I64(Access<i64>),
-    /// `const char *`: read as text that lives for ever, written as whatever pointer it is.
+    /// `const char *`: read as a text that is never freed, written as an arbitrary pointer.
     Text(Access<&'static CStr, *const c_char>),
-    /// `uint64_t *`: a counter that its owner may look at whenever it likes.
+    /// `uint64_t *`: a counter that its owner may read at any time.
     Counter(Access<*mut u64>),
-    /// A pointer to something, as the reference calls its type.
+    /// A pointer, with the name of its type in the reference.
     Pointer(&'static str, Access<*mut c_void>),
-    /// Neither read nor written: something is done.
+    /// Neither read nor written: performs an action.
     Action(fn(&At<'_>) -> Answer<()>),
-    /// What keeps rules of its own.
+    /// A leaf with its own rules.
     Special(Special),
 }
 
@@ -144,17 +144,17 @@ pub enum Leaf {
 pub struct Special {
     /// The type in C, for the reference.
     pub c_type: &'static str,
-    /// For the reference; it is for `serve` to refuse ([`Request::allow`]).
+    /// For the reference; `serve` itself has to enforce it ([`Request::allow`]).
     pub mode: Mode,
     pub serve: fn(&At<'_>, &mut Request) -> Answer<()>,
 }
 
-/// A type in C that is told in the reference alone, which tests write.
+/// A C type that only the reference needs, which tests write.
 pub(super) const fn in_reference(c_type: &'static str) -> &'static str {
     if cfg!(test) { c_type } else { "" }
 }
 
-/// What of reading and writing a name takes.
+/// Whether a name can be read and written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
     ReadOnly,
@@ -212,7 +212,7 @@ impl Leaf {
         }
     }
 
-    /// Answers a request at this place.
+    /// Serves a request for this leaf.
     pub(super) fn serve(&self, at: &At<'_>, request: &mut Request) -> Answer<()> {
         match self {
             Leaf::Bool(a) => request.value(a, at),
@@ -234,7 +234,7 @@ impl Leaf {
     }
 }
 
-/// Where a look-up has arrived: the MIB up to there, and which of its components are numbers.
+/// The position of a lookup: the MIB so far, and those of its components that are numbers.
 pub struct At<'a> {
     mib: &'a [usize],
     indices: &'a [usize],
@@ -245,13 +245,13 @@ impl<'a> At<'a> {
         At { mib, indices }
     }
 
-    /// The name as positions: of a name among its siblings, or a number of the name itself.
+    /// The MIB: for each component its position among its siblings, or the number itself.
     pub fn mib(&self) -> &[usize] {
         self.mib
     }
 
-    /// The `n`th number in the name: of `stats.arenas.<i>.bins.<j>.size` the index `i` is 0, `j` is
-    /// 1.
+    /// The `n`th number in the name: in `stats.arenas.<i>.bins.<j>.size`, `i` has the index 0 and
+    /// `j` 1.
     pub fn index(&self, n: usize) -> usize {
         self.indices[n]
     }

@@ -1,7 +1,7 @@
 //! `opt.*`: the options in force, a name for each row of the option table.
 //!
-//! The values' types in C are jemalloc's where it has the option: `shape` lists the names whose
-//! type does not follow from how Mallard keeps them.
+//! The values have jemalloc's C types for jemalloc's options: `leaf_of` lists the names whose type
+//! does not follow from how Mallard stores them.
 
 use super::node::{Access, At, Leaf, See, name};
 use super::{Answer, Error};
@@ -11,7 +11,7 @@ use crate::conf::{self, BackgroundThread, Descriptor, Line, Plain, Shape, Source
 use crate::sys::atomic::{AtomicU8, Ordering};
 use core::ffi::CStr;
 
-/// Where an option stands among the names: they are in the order of the alphabet.
+/// The position of an option among the names, which are sorted alphabetically.
 pub(super) fn position(name: &[u8]) -> Option<usize> {
     if name == SOURCES.as_bytes() {
         return Some(AT_SOURCES);
@@ -21,16 +21,16 @@ pub(super) fn position(name: &[u8]) -> Option<usize> {
         .ok()
 }
 
-/// What stands at this position.
+/// The leaf at this position.
 pub(super) fn leaf(position: usize) -> Option<Leaf> {
     at_position(position).map(leaf_of)
 }
 
-/// The branch behind the options, and where it stands among the names.
+/// The branch after the options, and its position among the names.
 pub(super) const SOURCES: &str = "malloc_conf";
 pub(super) const AT_SOURCES: usize = TABLE.len();
 
-/// What options were read from: names that are there where the source is.
+/// The sources of the options; a name exists if its source does.
 pub(super) fn sources(see: See<'_>) {
     see(&[
         name(
@@ -66,7 +66,7 @@ fn there(text: Option<&'static CStr>) -> Answer<&'static CStr> {
 
 pub(super) use crate::conf::range;
 
-/// The names, in their order.
+/// The names, in order.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     ORDER.iter().map(|row| TABLE[*row as usize].name())
 }
@@ -76,7 +76,7 @@ pub(super) fn at_position(position: usize) -> Option<&'static Descriptor> {
     Some(&TABLE[*ORDER.get(position)? as usize])
 }
 
-/// The rows of the table by their names, sorted by insertion.
+/// The rows of the table sorted by name, by insertion sort.
 static ORDER: [u8; TABLE.len()] = {
     let mut order = [0; TABLE.len()];
     let mut sorted = 0;
@@ -101,16 +101,15 @@ const fn is_less(a: &str, b: &str) -> bool {
     i < b.len() && (i == a.len() || a[i] < b[i])
 }
 
-/// What an option answers: its type in C, and where that or the value is not simply the option's
-/// own, how.
+/// The leaf of an option: its C type, and how to read it if that is not simply the stored value.
 fn leaf_of(option: &Descriptor) -> Leaf {
     match option.name() {
-        // `auto` allows it.
+        // `auto` allows a background thread.
         "background_thread" => Leaf::Bool(Access::Read(|_| {
             Ok(api::options().background_thread != BackgroundThread::False)
         })),
         "narenas" => Leaf::Unsigned(Access::Read(|_| Ok(arena::automatic() as u32))),
-        // `default` is never.
+        // The default is never.
         "calloc_madvise_threshold" => Leaf::Size(Access::Read(|_| {
             Ok(api::options()
                 .calloc_madvise_threshold
@@ -119,12 +118,12 @@ fn leaf_of(option: &Descriptor) -> Leaf {
         "lg_tcache_max" => Leaf::Size(Access::Read(|_| {
             Ok(api::options().tcache_max.checked_ilog2().unwrap_or(0) as usize)
         })),
-        // There is no profiler yet, whatever was asked for.
+        // There is no profiler yet, whatever the option says.
         "prof" => Leaf::Bool(Access::Read(|_| Ok(false))),
         "hpa_dirty_mult" => Leaf::U32(Access::Read(hpa_dirty_mult)),
         "stats_interval" | "mutex_max_spin" => Leaf::I64(Access::Read(number)),
         "lg_prof_interval" => Leaf::Ssize(Access::Read(number)),
-        // jemalloc keeps these in a size_t.
+        // jemalloc stores these in a size_t.
         "max_background_threads" | "lg_prof_sample" | "lg_extent_max_active_fit" => {
             Leaf::Size(Access::Read(number))
         }
@@ -140,7 +139,7 @@ fn leaf_of(option: &Descriptor) -> Leaf {
     }
 }
 
-/// jemalloc's fixed-point number with 16 binary places; all ones for none.
+/// jemalloc's fixed-point number with 16 binary places; all ones mean none.
 fn hpa_dirty_mult(_: &At<'_>) -> Answer<u32> {
     const ONE: u64 = 1_000_000;
     Ok(match api::options().hpa_dirty_mult {
@@ -165,7 +164,7 @@ fn switch(at: &At<'_>) -> Answer<bool> {
     }
 }
 
-/// A number; one that is left to the allocator is 0.
+/// A number; 0 if the allocator chooses.
 fn number<T: TryFrom<i128>>(at: &At<'_>) -> Answer<T> {
     let number = match plain(at)? {
         Plain::Number(number) => number,
@@ -182,8 +181,8 @@ fn text(at: &At<'_>) -> Answer<&'static CStr> {
     }
 }
 
-/// The value of an option that only a text can tell, as it is written in an option string. It is
-/// put together at each call, always to the same text, because options do not change.
+/// The value of an option that has no plain C type, as written in an option string. It is formatted
+/// at each call, always to the same text, because options do not change.
 fn written(at: &At<'_>) -> Answer<&'static CStr> {
     const ROOM: usize = 32;
     static TEXTS: [[AtomicU8; ROOM]; WRITTEN] =
@@ -200,19 +199,19 @@ fn written(at: &At<'_>) -> Answer<&'static CStr> {
     for (slot, &byte) in text.iter().zip(bytes) {
         slot.store(byte, Ordering::Relaxed);
     }
-    // SAFETY: the room is longer than the text and was zero, lives for ever, and nobody writes any
-    // other bytes to it.
+    // SAFETY: the buffer is longer than the text, was zero, is never freed, and only ever gets
+    // these bytes.
     Ok(unsafe { CStr::from_ptr(text.as_ptr().cast()) })
 }
 
-/// How many of these options only a text can tell.
+/// How many of these options have only a text form.
 fn written_in(options: &mut dyn Iterator<Item = &'static Descriptor>) -> usize {
     options
         .filter(|option| option.shape == Shape::Written)
         .count()
 }
 
-/// How many of all.
+/// The number of these among all options.
 const WRITTEN: usize = {
     let (mut n, mut i) = (0, 0);
     while i < TABLE.len() {

@@ -1,20 +1,20 @@
 //! `prof.*`: the heap profiler.
 //!
 //! There is none yet, so every name answers as jemalloc does in a process that was started without
-//! profiling: switches read as off and may be switched off, figures are nought, the rest does not
+//! profiling: switches read as off and may be switched off, figures are zero, and the rest does not
 //! exist.
 
 use super::node::{Access, Leaf, Mode, See, Special, name};
 use super::{Answer, At, Error, Request};
 
-/// A switch that is off, and can only stay so.
+/// A switch that is off and can only be set to off.
 const OFF: Leaf = Leaf::Special(Special {
     c_type: "bool",
     mode: Mode::ReadWrite,
     serve: off,
 });
 
-/// A switch that is off and cannot be touched.
+/// A switch that is off and cannot be written.
 pub(super) const STUCK: Leaf = Leaf::Special(Special {
     c_type: "bool",
     mode: Mode::ReadWrite,
@@ -72,7 +72,7 @@ pub(super) fn names(see: See<'_>) {
     ]);
 }
 
-/// A name that only exists while there is a profiler.
+/// A name that only exists with a profiler.
 pub(super) const fn absent(c_type: &'static str, mode: Mode) -> Leaf {
     Leaf::Special(Special {
         c_type,

@@ -1,16 +1,17 @@
-//! One call of `mallctl`: where the old value goes, where the new one comes from, and the rules
-//! about both.
+//! One call of `mallctl`: where the old value goes, where the new one comes from, and the rules for
+//! both.
 //!
 //! The rules are jemalloc's. Without room for it (`oldp` or `oldlenp` null) the old value is not
-//! told. With room of the wrong length as much of it is copied as fits, `*oldlenp` says how much,
-//! and the call fails with `EINVAL`. A new value of the wrong length is `EINVAL`, and is found out
-//! before anything is told or changed. What cannot be written or read is `EPERM`.
+//! returned. With room of the wrong length, as much of it is copied as fits, `*oldlenp` says how
+//! much, and the call fails with `EINVAL`. A new value of the wrong length is `EINVAL`, which is
+//! detected before anything is returned or changed. A write to a read-only name, or a read of a
+//! write-only one, is `EPERM`.
 
 use super::node::{Access, At, Mode};
 use super::{Answer, Error};
 use core::ffi::{CStr, c_char, c_void};
 
-/// What a caller of `mallctl` gave.
+/// The arguments of a call of `mallctl`.
 pub struct Request {
     old: *mut u8,
     old_len: *mut usize,
@@ -18,7 +19,7 @@ pub struct Request {
     new_len: usize,
 }
 
-/// A type of C that values have.
+/// A C type of values.
 ///
 /// # Safety
 /// The type has no padding.
@@ -26,7 +27,7 @@ pub unsafe trait CType: Copy {
     /// # Safety
     /// `from` points to a value of this type in C, aligned or not.
     unsafe fn load(from: *const u8) -> Self {
-        // SAFETY: the caller's promise; every type but `bool` takes all its bit patterns.
+        // SAFETY: the caller's promise; all bit patterns are valid for every type but `bool`.
         unsafe { from.cast::<Self>().read_unaligned() }
     }
 }
@@ -45,11 +46,11 @@ macro_rules! c_types {
         unsafe impl CType for $type {}
     )*};
 }
-// SAFETY: an array has no padding but that of what it is made of.
+// SAFETY: an array has no padding if its elements have none.
 unsafe impl<const N: usize> CType for [usize; N] {}
 c_types! { u32 usize isize u64 i64 *const c_char *mut u64 *mut c_void }
 
-/// How a reader's answer goes out.
+/// A reader's result, convertible to a C type.
 pub trait Told {
     type C: CType;
     fn c(self) -> Self::C;
@@ -72,8 +73,8 @@ impl Told for &'static CStr {
 impl Request {
     /// # Safety
     /// Each of `old_len`, `old` (for `*old_len` bytes) and `new` (for `new_len` bytes) is null or
-    /// valid, and the value at `new` is what the name asks for. Where the name that this is for
-    /// discards blocks (`arena.<i>.reset` and `destroy`), nobody uses them.
+    /// valid, and the value at `new` is what the name expects. If the name discards blocks
+    /// (`arena.<i>.reset` and `destroy`), they are no longer in use.
     pub unsafe fn new(
         old: *mut c_void,
         old_len: *mut usize,
@@ -88,17 +89,17 @@ impl Request {
         }
     }
 
-    /// Whether the old value is asked for.
+    /// Whether the caller wants the old value.
     pub fn is_read(&self) -> bool {
         !self.old.is_null() && !self.old_len.is_null()
     }
 
-    /// Whether there is a new value.
+    /// Whether the caller gives a new value.
     pub fn is_write(&self) -> bool {
         !self.new.is_null()
     }
 
-    /// Refuses what this mode does not take.
+    /// Refuses a request that this mode does not allow.
     pub fn allow(&self, mode: Mode) -> Answer<()> {
         let reads = !self.old.is_null() || !self.old_len.is_null();
         let writes = !self.new.is_null() || self.new_len != 0;
@@ -119,7 +120,7 @@ impl Request {
         Ok(())
     }
 
-    /// Tells the value, if it is asked for.
+    /// Returns the value to the caller, if it wants it.
     pub fn answer<T: CType>(&mut self, value: T) -> Answer<()> {
         self.answer_bytes((&raw const value).cast(), size_of::<T>())
     }
@@ -142,13 +143,13 @@ impl Request {
         Err(Error::Invalid)
     }
 
-    /// Refuses, before anything is done, a call that cannot be told its result.
+    /// Refuses, before anything is done, a call without correct room for the result.
     pub fn must_read<T: CType>(&mut self) -> Answer<()> {
         self.must_read_bytes(size_of::<T>())
     }
 
     fn must_read_bytes(&mut self, len: usize) -> Answer<()> {
-        // SAFETY: not null where it is read, so valid by the promise of `new`.
+        // SAFETY: not null if it is read, so valid by the promise of `new`.
         let fits = self.is_read() && unsafe { self.old_len.read_unaligned() } == len;
         if !fits && !self.old_len.is_null() {
             // SAFETY: not null, so valid by the promise of `new`.
@@ -157,12 +158,12 @@ impl Request {
         fits.then_some(()).ok_or(Error::Invalid)
     }
 
-    /// The bytes of the old value's place that the caller filled in: for names that read there.
+    /// The bytes that the caller put in the old value's place, for names that read them.
     pub fn old<T: CType>(&self) -> Answer<Option<T>> {
         if !self.is_read() {
             return Ok(None);
         }
-        // SAFETY: not null, so valid by the promise of `new`, for so many bytes.
+        // SAFETY: not null, so valid by the promise of `new`, for this many bytes.
         unsafe {
             match self.old_len.read_unaligned() == size_of::<T>() {
                 true => Ok(Some(T::load(self.old))),
@@ -171,7 +172,7 @@ impl Request {
         }
     }
 
-    /// The new value, if there is one.
+    /// The new value, if given.
     pub fn given<T: CType>(&self) -> Answer<Option<T>> {
         if self.new.is_null() {
             return Ok(None);
@@ -179,20 +180,20 @@ impl Request {
         if self.new_len != size_of::<T>() {
             return Err(Error::Invalid);
         }
-        // SAFETY: not null, so valid by the promise of `new`, for so many bytes.
+        // SAFETY: not null, so valid by the promise of `new`, for this many bytes.
         Ok(Some(unsafe { T::load(self.new) }))
     }
 
-    /// The new value, which must be there.
+    /// The new value; an error if none is given.
     pub fn must_give<T: CType>(&self) -> Answer<T> {
         self.given()?.ok_or(Error::Invalid)
     }
 
-    /// Answers each of the new values, of which there must be some, by a value of its own.
+    /// Answers each of the new values, at least one, with a value of its own.
     pub fn each<New: CType, Old: CType>(&mut self, answer: impl Fn(New) -> Old) -> Answer<()> {
         let n = self.new_len / size_of::<New>();
         let whole = n > 0 && self.new_len.is_multiple_of(size_of::<New>());
-        // SAFETY: not null where it is read, so valid by the promise of `new`.
+        // SAFETY: not null if it is read, so valid by the promise of `new`.
         let room = self
             .is_read()
             .then(|| unsafe { self.old_len.read_unaligned() });
@@ -209,7 +210,7 @@ impl Request {
         Ok(())
     }
 
-    /// Serves a plain value.
+    /// Serves a leaf with a plain value.
     #[inline(never)]
     pub(super) fn value<T: Told, New: CType>(
         &mut self,

@@ -1,4 +1,4 @@
-//! `tcache.*`: caches by hand.
+//! `tcache.*`: manual caches.
 
 use super::{Access, Answer, At, Leaf, Mode, Request, See, Special, name};
 use crate::api::threads;
@@ -32,7 +32,7 @@ pub(super) fn names(see: See<'_>) {
     ]);
 }
 
-/// Makes nothing for a caller that cannot be told its number.
+/// Makes a cache only if the caller can be told its number.
 fn create(_: &At<'_>, request: &mut Request) -> Answer<()> {
     request.allow(Mode::ReadOnly)?;
     request.must_read::<u32>()?;

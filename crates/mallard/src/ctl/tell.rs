@@ -1,4 +1,4 @@
-//! The tree for the report: names one after the other, and values whatever their type in C.
+//! The tree for the report: lists of names, and values independent of their C types.
 
 use super::lookup::{Cursor, nth};
 use super::node::{Access, At, Kind, Leaf, Names, Special};
@@ -15,7 +15,7 @@ pub enum Value {
     Text(&'static CStr),
 }
 
-/// The names right below one of the tree's branches, in the order of its table.
+/// The names directly below one of the tree's branches, in the order of its table.
 pub fn names(branch: &str) -> impl Iterator<Item = &'static str> {
     let found = (0..)
         .map_while(|i| nth(root, i))
@@ -33,7 +33,7 @@ pub fn names(branch: &str) -> impl Iterator<Item = &'static str> {
         .chain(options.into_iter().flatten())
 }
 
-/// The value at a name right below a branch, if it is one that can be told.
+/// The value of a name directly below a branch, if it can be read as one.
 pub fn value(branch: &str, name: &str) -> Answer<Value> {
     api::start();
     let mut cursor = Cursor::new(root);
@@ -57,10 +57,10 @@ fn told(leaf: &Leaf, at: &At<'_>) -> Answer<Value> {
     })
 }
 
-/// What a switch with rules of its own answers to who only reads it.
+/// Reads a switch that has its own rules.
 fn asked(special: &Special, at: &At<'_>) -> Answer<bool> {
     let (mut on, mut len) = (0u8, 1);
-    // SAFETY: one byte is as long as a bool, which is a number here, and there is no new value.
+    // SAFETY: one byte is as long as a bool, and there is no new value.
     let mut request = unsafe { Request::new((&raw mut on).cast(), &mut len, core::ptr::null(), 0) };
     (special.serve)(at, &mut request)?;
     Ok(on != 0)

@@ -50,7 +50,7 @@ pub(super) fn names(see: See<'_>) {
     ]);
 }
 
-/// Reads of them begin the counting.
+/// Counting starts at the first read.
 fn counts() -> Answer<&'static Counts> {
     Ok(threads::counts()?)
 }
@@ -156,7 +156,7 @@ fn write_ncached_max(_: &At<'_>, request: &mut Request) -> Answer<()> {
     Ok(())
 }
 
-/// As where profiling was built in and is off.
+/// The same as in a jemalloc with profiling built in but off.
 fn prof_names(see: See<'_>) {
     see(&[
         name(

@@ -1,4 +1,4 @@
-//! An arena, or several together.
+//! One or several arenas.
 
 use super::write::{Cell, Column, Emitter, column};
 use super::{Parts, bytes, rate, tables};

@@ -1,11 +1,10 @@
-//! The report that `malloc_stats_print` prints: jemalloc's, as text for people or as JSON for
-//! programs.
+//! The report of `malloc_stats_print`: jemalloc's, as text for people or as JSON for programs.
 //!
-//! `write` emits either form into a buffer, `settings` is what does not change (the version,
-//! options, size classes), `totals` the process, `arenas` one arena or several with `tables` of its
-//! classes. The figures are those of a snapshot that the report takes for itself, so that they fit
-//! each other whatever happens meanwhile; nothing here allocates, and no lock is held while the
-//! text is handed over: who takes it may do what it likes.
+//! `write` emits either form into a buffer, `settings` has what does not change (the version,
+//! options, size classes), `totals` the process, `arenas` one or several arenas with the `tables`
+//! of their classes. The figures come from a snapshot that the report takes for itself, so that
+//! they stay consistent. Nothing here allocates, and no lock is held while the callback gets the
+//! text: it may do what it likes.
 
 mod arenas;
 mod settings;
@@ -20,7 +19,7 @@ use crate::stats::{self, ALL, DESTROYED, Snapshot};
 use core::ffi::CStr;
 use write::Emitter;
 
-/// Which parts are wanted; all but JSON if nothing is said.
+/// Which parts are printed; all, as text, by default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Parts {
     json: bool,
@@ -36,8 +35,8 @@ struct Parts {
 }
 
 impl Parts {
-    /// The parts by jemalloc's letters: `J` for JSON, each of the others leaves something out.
-    /// Letters that mean nothing are passed over.
+    /// Parses jemalloc's letters: `J` for JSON, each of the others leaves a part out. Unknown
+    /// letters are ignored.
     fn of(letters: &[u8]) -> Parts {
         let without = |letter| !letters.contains(&letter);
         Parts {
@@ -55,8 +54,8 @@ impl Parts {
     }
 }
 
-/// Takes a new snapshot and hands the report over, in pieces of some KiB at most. When there is no
-/// memory for a snapshot, a line says so instead.
+/// Takes a new snapshot and passes the report to `out`, in pieces of at most some KiB. Without
+/// memory for a snapshot, prints a line that says so.
 pub fn print(letters: &[u8], out: &mut dyn FnMut(&CStr)) {
     api::start();
     match stats::take() {
@@ -100,7 +99,7 @@ fn report(snapshot: &Snapshot, parts: Parts, out: &mut dyn FnMut(&CStr)) {
     e.end();
 }
 
-/// Events in a second, over so many nanoseconds.
+/// Events per second, over `ns` nanoseconds.
 fn rate(n: u64, ns: u64) -> u64 {
     match ns / 1_000_000_000 {
         _ if ns == 0 => 0,
@@ -109,7 +108,7 @@ fn rate(n: u64, ns: u64) -> u64 {
     }
 }
 
-/// Bytes of so many pages.
+/// Bytes of `pages` pages.
 fn bytes(pages: usize) -> usize {
     pages * PAGE
 }

@@ -1,12 +1,12 @@
-//! What does not change while a process runs: the version, the build, the options, the classes.
+//! What does not change while a process runs: version, build, options, size classes.
 
 use super::write::Emitter;
 use crate::api;
 use crate::ctl::{self, Value};
 
-/// For an option that can be changed in the running process, where the value of now is: a branch of
-/// the tree and the name there, and both as one.
-// Not a table: that would be one of addresses.
+/// For an option that can be changed at run time, the mallctl name of its current value: the
+/// branch, the name in it, and both together.
+// Not a table, which would hold addresses that need relocation.
 fn changeable(option: &str) -> Option<[&'static str; 3]> {
     Some(match option {
         "dirty_decay_ms" => ["arenas", "dirty_decay_ms", "arenas.dirty_decay_ms"],
@@ -73,7 +73,7 @@ fn options(e: &mut Emitter<'_>) {
 
 fn arenas(e: &mut Emitter<'_>) {
     e.object("arenas");
-    // In the order of jemalloc's report, with what the text calls them.
+    // In the order of jemalloc's report, with the text's labels.
     setting(e, "narenas", "Arenas");
     setting(e, "dirty_decay_ms", "");
     setting(e, "muzzy_decay_ms", "");
@@ -89,7 +89,7 @@ fn arenas(e: &mut Emitter<'_>) {
     e.end_object();
 }
 
-/// What there is of arenas by this name; a time without a label in JSON alone.
+/// Writes the value `arenas.<name>`; a time without a label in JSON only.
 #[inline(never)]
 fn setting(e: &mut Emitter<'_>, name: &'static str, label: &str) {
     match ctl::value("arenas", name) {

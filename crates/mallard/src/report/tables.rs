@@ -1,6 +1,6 @@
 //! The tables: locks, and the classes of an arena.
 //!
-//! In text a row of dashes stands for rows in which nothing happened.
+//! In text a row of dashes stands for rows without activity.
 
 use super::rate;
 use super::write::{Cell, Column, Digits, Emitter, column};
@@ -11,7 +11,7 @@ use crate::stats::{ArenaFigures, Bin, Extent, Reading};
 const GAP: &str = "                     ---\n";
 /// Rows for runs of pages in JSON: jemalloc has one for every class of whole pages.
 const RUN_CLASSES: usize = LARGE_CLASSES + 3;
-/// Classes in jemalloc's table of huge pages that are partly used.
+/// Classes in jemalloc's table of partly used huge pages.
 const HUGE_CLASSES: usize = 64;
 
 const NAME: [Column; 1] = [column("", -21)];
@@ -30,7 +30,7 @@ const LOCK: [Column; 12] = [
     column("max_n_thds", 12),
 ];
 
-/// With what tables of classes begin.
+/// The first columns of tables of classes.
 const CLASS: [Column; 8] = [
     column("size", 20),
     column("ind", 4),
@@ -62,13 +62,13 @@ fn lock_numbers(e: &mut Emitter<'_>, r: &Reading) {
     e.number("max_num_thds", r.most_waiting.into());
 }
 
-/// The titles of a table of locks.
+/// Writes the titles of a table of locks.
 #[inline(never)]
 pub fn lock_titles(e: &mut Emitter<'_>) {
     e.titles(NAME.iter().chain(&LOCK), 0);
 }
 
-/// A lock in such a table.
+/// Writes a lock in such a table.
 #[inline(never)]
 pub fn lock_row(e: &mut Emitter<'_>, name: &str, r: &Reading, uptime: u64) {
     e.object(name);
@@ -92,7 +92,7 @@ pub fn arena_locks(e: &mut Emitter<'_>, a: &ArenaFigures) {
 struct Gap(bool);
 
 impl Gap {
-    /// Whether the next row is to be shown.
+    /// Returns whether to show the next row.
     fn shows(&mut self, e: &mut Emitter<'_>, something: bool) -> bool {
         if self.0 && something {
             e.text(format_args!("{GAP}"));
@@ -295,7 +295,7 @@ fn run_size(class: usize) -> usize {
     }
 }
 
-/// jemalloc's page allocator around huge pages, of which there is nothing here.
+/// Zeros for jemalloc's page allocator around huge pages, which does not exist here.
 #[inline(never)]
 pub fn huge(e: &mut Emitter<'_>) {
     const KINDS: [&str; 5] = [
@@ -329,7 +329,7 @@ pub fn huge(e: &mut Emitter<'_>) {
     e.end_object();
 }
 
-/// The classes that slabs serve, in JSON alone.
+/// The slab classes; JSON only.
 #[inline(never)]
 pub fn bin_classes(e: &mut Emitter<'_>) {
     if !e.is_json() {
@@ -348,7 +348,7 @@ pub fn bin_classes(e: &mut Emitter<'_>) {
     e.end_array();
 }
 
-/// The classes above, in JSON alone.
+/// The large classes; JSON only.
 #[inline(never)]
 pub fn large_classes(e: &mut Emitter<'_>) {
     if !e.is_json() {

@@ -2,7 +2,7 @@ use super::write::{Cell, Column, Digits, Emitter, column};
 use super::*;
 use crate::ctl::Value;
 
-/// What a caller of the emitter puts out, in the pieces that it came in.
+/// Returns what a caller of the emitter writes, in its pieces.
 fn emitted(json: bool, emit: impl FnOnce(&mut Emitter<'_>)) -> Vec<String> {
     let mut pieces = vec![];
     let mut out = |text: &CStr| pieces.push(text.to_str().expect("this is UTF-8").to_owned());

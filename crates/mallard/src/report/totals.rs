@@ -1,4 +1,4 @@
-//! What the process has as a whole.
+//! The totals of the process.
 
 use super::tables;
 use super::write::Emitter;

@@ -1,11 +1,9 @@
-//! How the report is put together: values and tables, either as text or as JSON.
+//! Writes the report: values and tables, either as text or as JSON.
 //!
-//! Nothing is inlined: a report is in no hurry, and its callers say hundreds of things. A caller
-//! says everything once; what belongs to the other form is passed over. Text goes out in pieces
-//! that end with a zero byte, as the callback in C wants them.
+//! A caller describes everything once; calls for the other form are ignored. Text goes out in
+//! zero-terminated pieces, as the C callback expects.
 
-// Nothing here is inlined into its many callers: a report may take its time, but not the library's
-// size.
+// Nothing here is inlined into its many callers: size matters more than speed for a report.
 
 use crate::ctl::Value;
 use crate::sys::label::Label;
@@ -14,7 +12,7 @@ use core::fmt::{self, Write};
 
 const ROOM: usize = 4096;
 
-/// A buffer that is handed over when it is full.
+/// A buffer that is passed on when full.
 struct Out<'a> {
     to: &'a mut dyn FnMut(&CStr),
     text: [u8; ROOM],
@@ -25,7 +23,7 @@ impl Out<'_> {
     #[inline(never)]
     fn flush(&mut self) {
         self.text[self.len] = 0;
-        // A zero byte in the middle cannot be: texts come from C strings and formats.
+        // There is no zero byte in the middle: texts come from C strings and formats.
         if let Ok(text) = CStr::from_bytes_until_nul(&self.text[..=self.len])
             && self.len > 0
         {
@@ -53,14 +51,14 @@ impl Write for Out<'_> {
     }
 }
 
-/// What stands in a row of a table.
+/// A cell in a row of a table.
 #[derive(Clone, Copy)]
 pub enum Cell<'a> {
     Number(u64),
     Text(&'a str),
 }
 
-/// A column: its title and its width, negative for one that begins at the left.
+/// A column: its title and its width, negative for left alignment.
 pub type Column = (Label, i8);
 
 pub const fn column(title: &str, width: i8) -> Column {
@@ -112,11 +110,11 @@ impl<'a> Emitter<'a> {
 
     #[inline(never)]
     fn write(&mut self, args: fmt::Arguments<'_>) {
-        // The buffer takes everything.
+        // Writing to the buffer cannot fail.
         let _ = self.out.write_fmt(args);
     }
 
-    /// Text alone.
+    /// Writes text; ignored in JSON.
     #[inline(never)]
     pub fn text(&mut self, args: fmt::Arguments<'_>) {
         if !self.json {
@@ -124,7 +122,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// A member of the object in hand, or an element of the array, begins.
+    /// Begins a member of the current object, or an element of the array.
     #[inline(never)]
     fn member(&mut self, key: Option<&str>) {
         if self.comma {
@@ -153,13 +151,13 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// An object as a member, in JSON alone.
+    /// Begins an object as a member; JSON only.
     #[inline(never)]
     pub fn object(&mut self, key: &str) {
         self.open(Some(key), b"{");
     }
 
-    /// An object as an element of an array.
+    /// Begins an object as an element of an array; JSON only.
     #[inline(never)]
     pub fn element(&mut self) {
         self.open(None, b"{");
@@ -180,7 +178,7 @@ impl<'a> Emitter<'a> {
         self.close(b"]");
     }
 
-    /// An object in JSON, a title with indented lines in text.
+    /// Begins an object in JSON, a title with indented lines in text.
     #[inline(never)]
     pub fn section(&mut self, key: &str, title: &str) {
         self.object(key);
@@ -194,13 +192,13 @@ impl<'a> Emitter<'a> {
         self.indent -= 2;
     }
 
-    /// A value in both forms.
+    /// Writes a value in both forms.
     #[inline(never)]
     pub fn both(&mut self, key: &str, label: fmt::Arguments<'_>, value: Value) {
         self.noted(key, label, value, None);
     }
 
-    /// As [`Emitter::both`], with another value beside it in the text.
+    /// Like [`Emitter::both`], with another value beside it in the text.
     #[inline(never)]
     pub fn noted(
         &mut self,
@@ -224,7 +222,7 @@ impl<'a> Emitter<'a> {
         self.out.push(b"\n");
     }
 
-    /// A fixed-point number with 16 binary places, as text in quotes; all ones for none.
+    /// Writes a fixed-point number with 16 binary places as quoted text; all ones mean none.
     #[inline(never)]
     pub fn share(&mut self, key: &str, label: fmt::Arguments<'_>, value: Value) {
         let Value::Unsigned(n) = value else { return };
@@ -246,7 +244,7 @@ impl<'a> Emitter<'a> {
         self.text(format_args!("\n"));
     }
 
-    /// A number, in JSON alone.
+    /// Writes a number; JSON only.
     #[inline(never)]
     pub fn number(&mut self, key: &str, n: u64) {
         if self.json {
@@ -255,7 +253,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// A number that may be negative, in JSON alone.
+    /// Writes a number that may be negative; JSON only.
     #[inline(never)]
     pub fn signed(&mut self, key: &str, n: i64) {
         if self.json {
@@ -274,9 +272,8 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// A text in quotes: in JSON what may not stand there is escaped, and bytes that are no ASCII
-    /// are written as the characters of their numbers, so that what comes out is valid whatever
-    /// came in.
+    /// Writes a quoted text. In JSON special characters are escaped, and non-ASCII bytes are
+    /// written as the characters with their numbers, so that the output is always valid.
     #[inline(never)]
     fn quoted(&mut self, text: &[u8]) {
         self.out.push(b"\"");
@@ -291,7 +288,7 @@ impl<'a> Emitter<'a> {
         self.out.push(b"\"");
     }
 
-    /// The titles of a table; `shift` is how much narrower the first column is, after a label.
+    /// Writes the titles of a table. After a label, the first column is narrower by `shift`.
     pub fn titles<'c>(&mut self, columns: impl Iterator<Item = &'c Column>, shift: usize) {
         let mut columns = columns;
         self.title_row(&mut columns, shift);
@@ -307,7 +304,7 @@ impl<'a> Emitter<'a> {
         self.text(format_args!("\n"));
     }
 
-    /// A row of a table.
+    /// Writes a row of a table.
     pub fn row<'c>(
         &mut self,
         columns: impl Iterator<Item = &'c Column>,
@@ -357,12 +354,12 @@ impl Digits {
     #[inline(never)]
     pub fn of(&mut self, n: usize) -> &str {
         self.len = 0;
-        // Twenty digits are enough for any.
+        // Twenty digits are enough for any number.
         let _ = write!(self, "{n}");
         core::str::from_utf8(&self.text[..self.len]).unwrap_or("")
     }
 
-    /// A part of a whole with three decimals; the whole may be nothing.
+    /// A fraction with three decimals; `whole` may be 0.
     #[inline(never)]
     pub fn share(&mut self, part: u64, whole: u64) -> &str {
         self.len = 0;

@@ -1,16 +1,15 @@
-//! The figures of a snapshot. Bytes where nothing else is said.
+//! The figures of a snapshot. In bytes unless stated otherwise.
 
 use crate::class::{CACHED_CLASSES, Class, LARGE_CLASSES, PAGE, SLAB_CLASSES};
 use crate::heap::Purged;
 use crate::sys::meter::Reading;
 
-/// Classes of runs of free pages that can occur: up to a chunk.
+/// Number of classes of runs of free pages: they have up to a chunk.
 pub const RUN_CLASSES: usize = 32;
 
-/// The class of a run of so many pages: the classes whose sizes are whole pages, the least that
-/// holds it.
+/// The class of a run of `pages` pages: the smallest class of whole pages that holds it.
 pub fn run_class(pages: usize) -> usize {
-    /// The first class from which on all sizes are whole pages, and its number among such sizes.
+    /// The first class from which all sizes are whole pages, and its number among such sizes.
     const FIRST: (usize, usize) = (Class::of(4 * PAGE).index(), 3);
     match pages {
         0..4 => pages.saturating_sub(1),
@@ -18,7 +17,7 @@ pub fn run_class(pages: usize) -> usize {
     }
 }
 
-/// What a bin has and has done.
+/// The state and history of a bin.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct Bin {
     pub made: u64,
@@ -27,16 +26,16 @@ pub struct Bin {
     pub current: u64,
     pub fills: u64,
     pub flushes: u64,
-    /// Slabs ever, those that there are, and those of them with a free region.
+    /// Slabs made so far, those that exist, and those of them with a free region.
     pub slabs_ever: u64,
     pub slabs: u32,
     pub with_room: u32,
-    /// Times that regions were taken of a slab with used ones.
+    /// How often regions were taken from a slab with used ones.
     pub reused: u64,
     pub lock: Reading,
 }
 
-/// What there is and was of large blocks of a class.
+/// Large blocks of a class.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct Large {
     pub made: u64,
@@ -50,7 +49,7 @@ impl Large {
     }
 }
 
-/// Runs of free pages of a class, of each kind.
+/// Runs of free pages in a class, by kind.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct Extent {
     pub dirty: usize,
@@ -64,12 +63,12 @@ pub struct Extent {
 /// The locks of an arena, beside those of its bins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lock {
-    /// That of its page heap, and that under which pages are returned.
+    /// The lock of its page heap, and the lock under which pages are returned.
     Pages,
     Purging,
-    /// That of the memory for records.
+    /// The lock of the memory for records.
     Records,
-    /// That of the list of thread caches.
+    /// The lock of the list of thread caches.
     Caches,
 }
 
@@ -87,32 +86,32 @@ pub struct Blocks {
     pub flushes: u64,
 }
 
-/// What one arena, or several, have and have done.
+/// The state and history of one or several arenas.
 #[derive(Clone)]
 pub struct ArenaFigures {
     pub index: usize,
-    /// Whether there is such an arena.
+    /// Whether the arena exists.
     pub exists: bool,
     pub threads: u32,
     pub uptime_ns: u64,
-    /// Milliseconds; -1 never. None of several arenas.
+    /// Milliseconds; -1 for never. `None` for several arenas.
     pub dirty_decay_ms: Option<i64>,
     pub muzzy_decay_ms: Option<i64>,
-    /// Pages of slabs and large blocks, and free ones.
+    /// Pages of slabs and large blocks, and free pages.
     pub active: usize,
     pub dirty: usize,
     pub muzzy: usize,
     /// Free pages without memory behind them.
     pub retained: usize,
-    /// Memory for records: all that the arena's own take, and of that what is not there yet; for
-    /// caches of its threads.
+    /// Memory for records: all of the arena's own, the part of it without memory yet, and the
+    /// records of its threads' caches.
     pub base: usize,
     pub base_untouched: usize,
     pub internal: usize,
-    /// Of the arena's own, the records of slabs and the maps over pages.
+    /// The part of the arena's own for records of slabs, and for the maps over pages.
     pub slab_records: usize,
     pub maps: usize,
-    /// Records that are kept for later.
+    /// Records kept for reuse.
     pub spare_records: usize,
     /// Huge pages under records, counted as pages.
     pub metadata_thp: usize,
@@ -120,7 +119,7 @@ pub struct ArenaFigures {
     pub cached: usize,
     pub dirty_purged: Purged,
     pub muzzy_purged: Purged,
-    /// Pages by which large blocks are shorter than their classes, all of them together.
+    /// Sum of the pages by which large blocks are shorter than their classes.
     pub large_short: usize,
     pub large_fills: u64,
     pub large_flushes: u64,
@@ -128,12 +127,12 @@ pub struct ArenaFigures {
     pub large: [Large; LARGE_CLASSES],
     pub extents: [Extent; RUN_CLASSES],
     pub(super) locks: [Reading; Lock::ALL.len()],
-    /// When the arena was made whose counts are kept.
+    /// When the arena was made to which `kept` applies.
     pub(super) born_ns: u64,
     pub(super) kept: Kept,
 }
 
-/// What is needed from one refresh to the next, by class.
+/// State kept from one refresh to the next, by class.
 #[derive(Clone)]
 pub(super) struct Kept {
     /// Blocks of the arena that lie in caches and stores now.
@@ -141,11 +140,10 @@ pub(super) struct Kept {
     pub classes: [Shown; CACHED_CLASSES + 1],
 }
 
-/// What was shown of a class, so that its counts never fall.
+/// What was reported for a class, so that its counts never fall.
 ///
-/// Blocks that lie in a cache are not in use, so they count as freed, and when they leave it again
-/// fewer would be. But then so many more were made as well, if only out of the cache: both counts
-/// go up by that.
+/// Blocks in a cache are not in use, so they count as freed. When they leave it, that count would
+/// fall. But they were then also made again, out of the cache: both counts rise by their number.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Shown {
     served: u64,
@@ -153,8 +151,8 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// The blocks made and freed to be shown, when so many left the slabs, came back, and lie in
-    /// caches.
+    /// Returns the numbers of blocks made and freed to report, given those that left the slabs,
+    /// came back, and lie in caches.
     pub fn show(&mut self, taken: u64, given: u64, cached: u64) -> (u64, u64) {
         let given = given.min(taken);
         let freed = given + cached.min(taken - given);
@@ -163,14 +161,14 @@ impl Shown {
         (taken + self.served, self.freed)
     }
 
-    /// The blocks made so far, when so many left the slabs.
+    /// The number of blocks made so far, given those that left the slabs.
     pub fn made(&self, taken: u64) -> u64 {
         taken + self.served
     }
 }
 
 impl ArenaFigures {
-    /// Of slabs' classes together.
+    /// Sums over the slab classes.
     pub fn small(&self) -> Blocks {
         let mut sum = Blocks::default();
         for (bin, class) in self.bins.iter().zip(Class::slabs()) {
@@ -183,7 +181,7 @@ impl ArenaFigures {
         sum
     }
 
-    /// Of the classes above together.
+    /// Sums over the large classes.
     pub fn large(&self) -> Blocks {
         let mut sum = Blocks {
             fills: self.large_fills,
@@ -207,7 +205,7 @@ impl ArenaFigures {
         self.active * PAGE
     }
 
-    /// What there may be memory behind: more than that there cannot be.
+    /// An upper bound of the resident memory.
     pub fn resident(&self) -> usize {
         (self.active + self.dirty + self.muzzy) * PAGE + self.base - self.base_untouched
             + self.internal
@@ -221,7 +219,7 @@ impl ArenaFigures {
         self.retained * PAGE
     }
 
-    /// Memory for records that is there.
+    /// Memory for records, without the part that has no memory yet.
     pub fn metadata(&self) -> usize {
         self.base - self.base_untouched + self.internal
     }
@@ -231,13 +229,13 @@ impl ArenaFigures {
     }
 }
 
-/// What all arenas have together, and the process.
+/// Sums over all arenas, and figures of the process.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct Totals {
     pub allocated: usize,
     pub active: usize,
     pub metadata: usize,
-    /// Of these, the records of slabs and the maps over pages.
+    /// The parts of it for records of slabs, and for the maps over pages.
     pub slab_records: usize,
     pub maps: usize,
     /// Huge pages under records, counted as pages.
@@ -277,6 +275,6 @@ impl Totals {
 pub struct Background {
     pub threads: usize,
     pub runs: u64,
-    /// From one to the next, on average.
+    /// Mean time from one run to the next.
     pub interval_ns: u64,
 }

@@ -1,8 +1,8 @@
-//! How a snapshot is taken: floor by floor, from the caches down.
+//! Takes a snapshot: layer by layer, from the caches down.
 //!
 //! Blocks on stacks and in stores are looked up one by one in the page map, because those of one
-//! cache may be of any arena. That is a few steps for each, and as many for each arena. No lock is
-//! held meanwhile that a thread takes which begins, ends or allocates.
+//! cache may belong to any arena. That takes a few steps for each block and for each arena. Threads
+//! that begin, end or allocate meanwhile do not have to wait.
 
 use super::figures::{ArenaFigures, Background, Bin, Extent, Large, Lock, Totals, run_class};
 use super::snapshot::{DESTROYED, Snapshot};
@@ -15,7 +15,7 @@ use crate::heap::{Backing, HEAP, PageHeap};
 use crate::space::{meta, region};
 use crate::sys::time;
 
-/// Fills in all figures. There is a record for every arena.
+/// Fills in all figures; every arena already has a record.
 pub fn gather(snapshot: &mut Snapshot) {
     snapshot.each_mut().for_each(begin);
     caches(snapshot);
@@ -27,8 +27,8 @@ pub fn gather(snapshot: &mut Snapshot) {
             blocks(figures, arena);
         }
     }
-    // The free pages of a page heap are the first arena's of those that it serves; of one that
-    // serves none any more, the first one's of all.
+    // The free pages of a page heap count for the first arena that it serves; those of one that no
+    // longer serves any count for the first arena of all.
     let refresh = snapshot.epoch as u32 + 1;
     for arena in arena::made().filter(|arena| arena.heap().is_untold(refresh)) {
         pages(snapshot, arena.index() as usize, arena.heap());
@@ -40,10 +40,10 @@ pub fn gather(snapshot: &mut Snapshot) {
     merge(snapshot);
 }
 
-/// Clears a record, but for what it keeps.
+/// Clears a record, except for what it keeps.
 fn begin(figures: &mut ArenaFigures) {
     if figures.index == DESTROYED {
-        // What has happened there stays as it is.
+        // The history of destroyed arenas is final.
         return;
     }
     figures.exists = false;
@@ -68,7 +68,7 @@ fn begin(figures: &mut ArenaFigures) {
 
 /// Counts a block of a class that lies in a cache or a store.
 ///
-/// A stale word may be counted for an arena that it is not of, or for none.
+/// A stale word may be counted for a wrong arena, or for none.
 fn count_cached(snapshot: &mut Snapshot, class: Class, block: usize) {
     let class = class_of(block, class);
     if let Some(figures) = owner_of(block, class).and_then(|i| snapshot.arena_mut(i as usize)) {
@@ -76,7 +76,7 @@ fn count_cached(snapshot: &mut Snapshot, class: Class, block: usize) {
     }
 }
 
-/// The blocks on the stacks of all threads, and the memory of their caches.
+/// Counts the blocks on the stacks of all threads, and the memory of their caches.
 fn caches(snapshot: &mut Snapshot) {
     life::each(|cache| {
         let mut bytes = 0;
@@ -93,7 +93,7 @@ fn caches(snapshot: &mut Snapshot) {
     });
 }
 
-/// What the bins of an arena have done, and the blocks in their stores.
+/// Gathers the history of an arena's bins, and counts the blocks in their stores.
 fn bins(snapshot: &mut Snapshot, arena: &Arena) {
     let index = arena.index() as usize;
     for class in Class::cachable() {
@@ -123,11 +123,11 @@ fn bins(snapshot: &mut Snapshot, arena: &Arena) {
     }
 }
 
-/// The blocks in use, once all cached ones are known, and the pages that hold blocks.
+/// Computes the blocks in use, once all cached ones are known, and the pages that hold blocks.
 fn blocks(figures: &mut ArenaFigures, arena: &Arena) {
     figures.exists = true;
     if figures.born_ns != arena.born_ns() {
-        // Another arena with the number of one that was destroyed.
+        // A new arena with the number of one that was destroyed.
         figures.born_ns = arena.born_ns();
         figures.kept.classes.fill(Default::default());
     }
@@ -141,7 +141,7 @@ fn blocks(figures: &mut ArenaFigures, arena: &Arena) {
         let i = class.index();
         let bin = &mut figures.bins[i - 1];
         let shape = class.shape();
-        // No more can be in use than there are regions, whatever moved meanwhile.
+        // Cap the blocks in use at the number of regions, whatever moved meanwhile.
         let regions = bin.slabs as u64 * shape.regions as u64;
         let out = bin.made.saturating_sub(bin.freed);
         let cached = figures.kept.cached[i].max(out.saturating_sub(regions));
@@ -165,7 +165,7 @@ fn blocks(figures: &mut ArenaFigures, arena: &Arena) {
     figures.active = figures.active.saturating_sub(figures.large_short);
 }
 
-/// Adds what an arena has done, which was just destroyed, to that of destroyed ones.
+/// Adds the history of an arena that was just destroyed to that of destroyed arenas.
 pub fn retire(snapshot: &mut Snapshot, arena: &Arena) {
     let shown = snapshot
         .arena(arena.index() as usize)
@@ -187,7 +187,7 @@ pub fn retire(snapshot: &mut Snapshot, arena: &Arena) {
             continue;
         }
         let bin = &mut figures.bins[class.index() - 1];
-        // Its blocks were discarded, whoever had them.
+        // All of its blocks were discarded.
         bin.made += made(class, told.taken);
         bin.freed += made(class, told.taken);
         bin.fills += told.fills;
@@ -206,7 +206,7 @@ pub fn retire(snapshot: &mut Snapshot, arena: &Arena) {
     figures.muzzy_purged = figures.muzzy_purged.plus(&totals.muzzy_purged);
 }
 
-/// The free pages of a page heap, told as those of an arena.
+/// Adds the free pages of a page heap to the figures of an arena.
 fn pages(snapshot: &mut Snapshot, arena: usize, heap: &'static PageHeap) {
     let Some(figures) = snapshot.arena_mut(arena) else {
         return;
@@ -233,7 +233,7 @@ fn pages(snapshot: &mut Snapshot, arena: usize, heap: &'static PageHeap) {
     locks[Lock::Purging as usize] = locks[Lock::Purging as usize].plus(&purging);
 }
 
-/// What belongs to no arena is the first one's.
+/// Adds what belongs to no arena to the first one.
 fn shared(snapshot: &mut Snapshot) {
     let others: usize = snapshot.arenas().map(|a| a.base + a.internal).sum();
     let (records, (maps, touched)) = (meta::totals(), region::maps());
@@ -249,7 +249,7 @@ fn shared(snapshot: &mut Snapshot) {
     }
 }
 
-/// Adds all arenas up.
+/// Sums up all arenas.
 fn merge(snapshot: &mut Snapshot) {
     let Some((all, each)) = snapshot.all_and_each() else {
         return;
@@ -330,7 +330,7 @@ fn add(all: &mut ArenaFigures, one: &ArenaFigures) {
     }
 }
 
-/// Has all locks but that of the statistics begin to count anew.
+/// Resets the readings of all locks but that of the statistics.
 pub fn clear_readings() {
     arena::made().for_each(Arena::clear_readings);
     for heap in HEAP.all() {

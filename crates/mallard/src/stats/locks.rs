@@ -1,15 +1,15 @@
-//! jemalloc's names of locks, and which of ours answers for each.
+//! jemalloc's names of locks, and the lock here that each stands for.
 //!
-//! Several names can stand for one lock. Where there is nothing of the kind, all counts are 0:
-//! large blocks are in no list, there is no page allocator around huge pages (`hpa`) and no
-//! profiler, and what the background thread shares is atomic.
+//! Several names can stand for one lock. Names without a lock here have counts of 0: large blocks
+//! are in no list, there is no page allocator around huge pages (`hpa`) and no profiler, and the
+//! background thread shares only atomics.
 
 use super::figures::{ArenaFigures, Lock, Totals};
 use crate::sys::label::Label;
 use crate::sys::meter::Reading;
 
-/// Those of an arena. The locks of a page heap, of the records and of the caches are the first
-/// arena's of those that share them.
+/// The locks of an arena. The locks of a page heap, of the records and of the caches count for the
+/// first arena that shares them.
 pub static OF_ARENAS: [(Label, Option<Lock>); 12] = [
     (Label::of("large"), None),
     (Label::of("extent_avail"), Some(Lock::Records)),
@@ -25,7 +25,7 @@ pub static OF_ARENAS: [(Label, Option<Lock>); 12] = [
     (Label::of("hpa_sec"), None),
 ];
 
-/// Those of the process: that of the statistics is called `ctl`.
+/// The locks of the process: `ctl` is the lock of the statistics.
 pub static OF_PROCESS: [(Label, bool); 9] = [
     (Label::of("background_thread"), false),
     (Label::of("max_per_bg_thd"), false),
@@ -39,7 +39,7 @@ pub static OF_PROCESS: [(Label, bool); 9] = [
 ];
 
 impl ArenaFigures {
-    /// What the lock of this name has seen, by its number in [`OF_ARENAS`].
+    /// The reading of the lock with this number in [`OF_ARENAS`].
     pub fn named_lock(&self, number: usize) -> Reading {
         let lock = OF_ARENAS.get(number).and_then(|named| named.1);
         lock.map_or(Reading::ZERO, |lock| *self.lock(lock))
@@ -47,7 +47,7 @@ impl ArenaFigures {
 }
 
 impl Totals {
-    /// What the lock of this name has seen, by its number in [`OF_PROCESS`].
+    /// The reading of the lock with this number in [`OF_PROCESS`].
     pub fn named_lock(&self, number: usize) -> Reading {
         let is_own = OF_PROCESS.get(number).is_some_and(|named| named.1);
         if is_own { self.own_lock } else { Reading::ZERO }

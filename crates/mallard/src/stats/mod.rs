@@ -1,18 +1,17 @@
-//! The statistics: what the allocator holds and has done, derived from what the floors count
+//! Statistics: what the allocator holds and has done, derived from counts that the layers keep
 //! anyway.
 //!
-//! The fast paths count nothing: blocks in use are those that left the slabs, less those on the
-//! stacks of caches and in the stores. [`now`] gives sums of the moment. A [`Snapshot`] has
-//! everything for each arena, each class and each lock; the process has one, which [`refresh`]
-//! brings up to date (what a program does by writing to `epoch`) and [`with`] looks into. All of
-//! its figures fit each other:
-//! - `allocated ≤ active ≤ resident ≤ mapped`, of every arena and of their sum;
-//! - what the arenas have adds up to the totals. Memory that several arenas share, such as a page
-//!   heap's free pages or the maps, is the first one's of them;
-//! - blocks made, less blocks freed, are the blocks in use.
+//! The fast paths count nothing: blocks in use are those that left the slabs, minus those in caches
+//! and stores. [`now`] returns current sums. A [`Snapshot`] has figures for each arena, each class
+//! and each lock. The process has one snapshot: [`refresh`] updates it (when a program writes to
+//! `epoch`), and [`with`] reads it. All of its figures are consistent:
+//! - `allocated ≤ active ≤ resident ≤ mapped`, for every arena and for their sum;
+//! - the arenas' figures add up to the totals. Memory that several arenas share, such as a page
+//!   heap's free pages or the maps, counts for the first of them;
+//! - blocks made, minus blocks freed, are the blocks in use.
 //!
-//! In a process whose threads rest it is exact. While threads run, what they move between slabs and
-//! caches meanwhile may be seen at one end and not yet at the other: a batch for each of them.
+//! It is exact while the process's threads are idle. While threads run, blocks that they move
+//! between slabs and caches may be seen at one end and not yet at the other: one batch per thread.
 
 mod figures;
 mod gather;
@@ -33,7 +32,7 @@ pub(crate) use snapshot::{lock, retire};
 /// Calls of `realloc` with a block and no bytes.
 static ZERO_REALLOCS: AtomicU64 = AtomicU64::new(0);
 
-/// How many there were.
+/// The number of such calls.
 pub fn zero_reallocs() -> u64 {
     ZERO_REALLOCS.load(Ordering::Relaxed)
 }

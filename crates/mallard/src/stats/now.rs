@@ -1,5 +1,5 @@
-//! The sums of this moment, for who needs neither arenas nor classes apart: `mallinfo` and the
-//! like. Nothing is kept, so that this works when memory is out.
+//! Current sums, for callers that need no details by arena or class: `mallinfo` and the like.
+//! Nothing is kept, so this works when memory is out.
 
 use crate::arena::{self, large};
 use crate::cache::{inside, life};
@@ -7,10 +7,10 @@ use crate::class::{Class, PAGE};
 use crate::heap::HEAP;
 use crate::space::meta;
 
-/// All in bytes but the counts.
+/// In bytes, except for counts.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Stats {
-    /// Blocks in the program's hands, as long as their classes.
+    /// Blocks that the program holds, with the sizes of their classes.
     pub allocated: usize,
     /// Blocks in thread caches and transfer stores.
     pub cached: usize,
@@ -22,18 +22,18 @@ pub struct Stats {
     pub muzzy: usize,
     /// Committed heap.
     pub mapped: usize,
-    /// Mapped for our own records, and in use of it.
+    /// Memory mapped for our own records, and the part in use.
     pub metadata_mapped: usize,
     pub metadata: usize,
     pub arenas: usize,
     pub threads: usize,
-    /// Times that pages were returned, system calls that took, and pages returned.
+    /// How often pages were returned, system calls for that, and pages returned.
     pub purges: u64,
     pub advices: u64,
     pub purged_pages: u64,
 }
 
-/// The figures of now.
+/// Returns the current figures.
 pub fn now() -> Stats {
     let _inside = inside::enter_or_wait();
     let mut cached = 0;
@@ -47,7 +47,7 @@ pub fn now() -> Stats {
         for class in Class::cachable() {
             let (counts, stored) = arena.counts(class);
             cached += stored * class.size();
-            // Of the other classes, whose blocks are runs of pages, `large` keeps the sum.
+            // For the other classes, whose blocks are runs of pages, `large` keeps the sum.
             if class.is_slab() {
                 regions += counts.taken.saturating_sub(counts.given) as usize * class.size();
             }

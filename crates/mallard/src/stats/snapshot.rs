@@ -1,10 +1,10 @@
 //! The process's snapshot, and copies of it.
 //!
-//! It lives in metadata memory, a record for every arena, so that neither taking nor reading it
-//! allocates. [`refresh`] works in place, because counts that must not fall are kept in the
-//! records; a report, which calls foreign code in between, works on a copy of its own ([`take`]).
+//! It lives in metadata memory, with a record for every arena, so that neither taking nor reading
+//! it allocates. [`refresh`] updates it in place, because the records keep counts that must not
+//! fall; a report, which calls foreign code in between, uses its own copy ([`take`]).
 //!
-//! The lock is outermost but for none: its holder takes those of all floors, one at a time.
+//! The lock comes before those of all layers, which its holder takes one at a time.
 
 use super::figures::{ArenaFigures, Totals};
 use super::gather;
@@ -15,11 +15,11 @@ use crate::sys::count::Kind;
 use crate::sys::lock::{Mutex, RawLock};
 use core::ptr::NonNull;
 
-/// In the place of an arena's number: all arenas that there are, and all that were destroyed.
+/// Pseudo arena numbers: all live arenas, and all destroyed ones.
 pub const ALL: usize = 4096;
 pub const DESTROYED: usize = 4097;
 
-/// A record of the list that a snapshot is. A table leads to each by the arena's number, because a
+/// A record in the snapshot's list. A table maps each arena's number to its record, because a
 /// refresh looks one up for every block that caches hold.
 struct Node {
     figures: ArenaFigures,
@@ -28,15 +28,15 @@ struct Node {
 
 pub struct Snapshot {
     pub totals: Totals,
-    /// How often the process's snapshot was refreshed up to this one.
+    /// How often the process's snapshot had been refreshed.
     pub epoch: u64,
-    /// That of all arenas, that of destroyed ones, then those of arenas as they were seen first.
+    /// Records: all arenas, destroyed ones, then each arena in the order first seen.
     first: Option<NonNull<Node>>,
     last: Option<NonNull<Node>>,
     table: Table,
 }
 
-/// Where the records are, by [`Table::slot`].
+/// The records, by [`Table::slot`].
 struct Table {
     slots: Option<NonNull<Option<NonNull<Node>>>>,
     len: usize,
@@ -49,7 +49,7 @@ impl Table {
     };
     const LEAST: usize = 16;
 
-    /// The place of the record with this index.
+    /// The table position of the record with this index.
     fn slot(index: usize) -> usize {
         match index {
             ALL => 0,
@@ -74,7 +74,7 @@ impl Table {
         unsafe { *self.slots?.add(slot).as_ptr() }
     }
 
-    /// Makes room for a record; none when memory is out.
+    /// Makes room for a record; `None` when memory is out.
     fn reach(&mut self, index: usize) -> Option<()> {
         let slot = Table::slot(index);
         if slot < self.len {
@@ -82,7 +82,7 @@ impl Table {
         }
         let len = (slot + 1).next_power_of_two().max(Table::LEAST);
         let new = meta::take(Table::bytes(len))?.cast::<Option<NonNull<Node>>>();
-        // SAFETY: the room is so long and nobody else's; zeros are no records.
+        // SAFETY: the room is this long, and nothing else uses it; zeros are empty slots.
         unsafe {
             new.write_bytes(0, len);
             if let Some(old) = self.slots {
@@ -96,21 +96,21 @@ impl Table {
 
     fn set(&mut self, index: usize, node: NonNull<Node>) {
         if let Some(slots) = self.slots {
-            // SAFETY: there is room, which `reach` made.
+            // SAFETY: `reach` made room for it.
             unsafe { slots.add(Table::slot(index)).write(Some(node)) };
         }
     }
 
     fn give(&mut self) {
         if let Some(slots) = self.slots.take() {
-            // SAFETY: taken with this size, and nobody goes by it any more.
+            // SAFETY: taken with this size, and no longer used.
             unsafe { meta::give(slots.cast(), Table::bytes(self.len)) };
         }
         self.len = 0;
     }
 }
 
-// SAFETY: the records are the snapshot's own.
+// SAFETY: the snapshot owns its records.
 unsafe impl Send for Snapshot {}
 
 static SNAPSHOT: Mutex<Snapshot> = Mutex::named(Kind::Other, Snapshot::empty());
@@ -132,7 +132,7 @@ impl Snapshot {
         (self.table.get(index)).map(|node| unsafe { &node.as_ref().figures })
     }
 
-    /// All arenas that there are.
+    /// All live arenas.
     pub fn arenas(&self) -> impl Iterator<Item = &ArenaFigures> {
         self.each().filter(|a| a.index < ALL && a.exists)
     }
@@ -143,16 +143,16 @@ impl Snapshot {
     }
 
     fn each(&self) -> impl Iterator<Item = &ArenaFigures> {
-        // SAFETY: the list's records are the snapshot's and stay while it is borrowed.
+        // SAFETY: the snapshot owns the list's records, and they stay while it is borrowed.
         unsafe { walk(self.first) }
     }
 
-    /// The record of all arenas together, and those of each.
+    /// The merged record, and those of each live arena.
     pub(super) fn all_and_each(
         &mut self,
     ) -> Option<(&mut ArenaFigures, impl Iterator<Item = &ArenaFigures>)> {
-        // SAFETY: as in `each`; the snapshot is borrowed mutably, and the first record, which is
-        // that of all, is not among those behind it.
+        // SAFETY: as in `each`; the snapshot is borrowed mutably, and the first record, the merged
+        // one, is not among those after it.
         unsafe {
             let all = self.first?.as_mut();
             debug_assert_eq!(all.figures.index, ALL);
@@ -164,7 +164,7 @@ impl Snapshot {
     pub(super) fn each_mut(&mut self) -> impl Iterator<Item = &mut ArenaFigures> {
         let mut at = self.first;
         core::iter::from_fn(move || {
-            // SAFETY: as in `each`; the snapshot is borrowed mutably, and no record comes twice.
+            // SAFETY: as in `each`; the snapshot is borrowed mutably, and each record comes once.
             let node = unsafe { at?.as_mut() };
             at = node.next;
             #[cfg(test)]
@@ -178,9 +178,9 @@ impl Snapshot {
         (self.table.get(index)).map(|mut node| unsafe { &mut node.as_mut().figures })
     }
 
-    /// Makes sure of a record for everything; none when memory is out.
+    /// Makes all records that a refresh needs; `None` when memory is out.
     fn make_room(&mut self) -> Option<()> {
-        // There is always one arena, and it owns what no other does.
+        // There is always a first arena, which owns what no other does.
         arena::any()?;
         self.record(ALL)?;
         self.record(DESTROYED)?;
@@ -190,16 +190,16 @@ impl Snapshot {
         Some(())
     }
 
-    /// The record with this index, made at the end of the list if need be.
+    /// The record with this index, added to the end of the list if needed.
     fn record(&mut self, index: usize) -> Option<NonNull<Node>> {
         if let Some(node) = self.table.get(index) {
             return Some(node);
         }
         self.table.reach(index)?;
         let node = meta::take(size_of::<Node>())?.cast::<Node>();
-        // SAFETY: the record is as large and aligned as a node and nobody else's. All of a node's
-        // figures are numbers, or options and flags of which zero is a value. The last one is the
-        // snapshot's.
+        // SAFETY: the record has the size and alignment of a node, and nothing else uses it. All
+        // figures of a node are numbers, or options and flags for which zero is valid. The snapshot
+        // owns the last one.
         unsafe {
             node.write_bytes(0, 1);
             (*node.as_ptr()).figures.index = index;
@@ -213,13 +213,13 @@ impl Snapshot {
         Some(node)
     }
 
-    /// A copy; none when memory is out.
+    /// Copies the snapshot; `None` when memory is out.
     fn copy(&self) -> Option<Snapshot> {
         let mut copy = Snapshot::empty();
         (copy.totals, copy.epoch) = (self.totals, self.epoch);
         for figures in self.each() {
             let mut to = copy.record(figures.index)?;
-            // SAFETY: the record is the copy's, which nobody else refers to; figures are plain
+            // SAFETY: the copy owns the record, and nothing else refers to it; figures are plain
             // data.
             unsafe { core::ptr::copy_nonoverlapping(figures, &raw mut to.as_mut().figures, 1) };
         }
@@ -227,10 +227,10 @@ impl Snapshot {
     }
 }
 
-/// The figures from a record of a list on.
+/// Iterates over the figures of a list, from this record on.
 ///
 /// # Safety
-/// The records stay, and are not written, for as long as the caller says.
+/// The records stay, and are not written, during the lifetime `'a`.
 unsafe fn walk<'a>(mut at: Option<NonNull<Node>>) -> impl Iterator<Item = &'a ArenaFigures> {
     core::iter::from_fn(move || {
         // SAFETY: the caller's promise.
@@ -245,7 +245,8 @@ unsafe fn walk<'a>(mut at: Option<NonNull<Node>>) -> impl Iterator<Item = &'a Ar
 impl Drop for Snapshot {
     fn drop(&mut self) {
         while let Some(node) = self.first {
-            // SAFETY: the record is the snapshot's, taken with this size, and out of the list now.
+            // SAFETY: the snapshot owns the record, took it with this size, and has removed it from
+            // the list.
             unsafe {
                 self.first = node.as_ref().next;
                 meta::give(node.cast(), size_of::<Node>());
@@ -255,7 +256,7 @@ impl Drop for Snapshot {
     }
 }
 
-/// Brings the process's snapshot up to date; false, and it is as it was, when memory is out.
+/// Updates the process's snapshot; returns false, and leaves it unchanged, when memory is out.
 pub fn refresh() -> bool {
     let mut snapshot = SNAPSHOT.lock();
     refreshed(&mut snapshot)
@@ -271,25 +272,25 @@ fn refreshed(snapshot: &mut Snapshot) -> bool {
     room
 }
 
-/// Looks into the process's snapshot, which is taken if there was none yet; none when memory is
-/// out. `f` must neither allocate nor free.
+/// Calls `f` with the process's snapshot, which is taken first if there is none yet; `None` when
+/// memory is out. `f` must neither allocate nor free.
 pub fn with<T>(f: impl FnOnce(&Snapshot) -> T) -> Option<T> {
     let mut snapshot = SNAPSHOT.lock();
     let there = snapshot.epoch > 0 || refreshed(&mut snapshot);
     there.then(|| f(&snapshot))
 }
 
-/// Refreshes the process's snapshot and copies it; none when memory is out.
+/// Refreshes the process's snapshot and copies it; `None` when memory is out.
 pub fn take() -> Option<Snapshot> {
     let _inside = inside::enter_or_wait();
     let mut snapshot = SNAPSHOT.lock();
     refreshed(&mut snapshot).then(|| snapshot.copy()).flatten()
 }
 
-/// Keeps what an arena has done that was just destroyed, among that of all destroyed ones.
+/// Adds the history of an arena that was just destroyed to that of all destroyed ones.
 pub fn retire(arena: &Arena) {
     let mut snapshot = SNAPSHOT.lock();
-    // Without memory for it, it is lost.
+    // If there is no memory for that, the history is lost.
     if snapshot
         .record(ALL)
         .and(snapshot.record(DESTROYED))
@@ -299,7 +300,7 @@ pub fn retire(arena: &Arena) {
     }
 }
 
-/// Has all locks that the statistics tell of begin to count anew.
+/// Resets the readings of all locks in the statistics.
 pub fn clear_readings() {
     gather::clear_readings();
     SNAPSHOT.raw().clear_reading();

@@ -3,16 +3,16 @@ use super::refresh;
 use std::cell::Cell;
 
 std::thread_local! {
-    /// Records that this thread has come to.
+    /// Records that this thread has visited.
     static STEPS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Counts a record that is looked at or looked up.
+/// Counts a record that is visited or looked up.
 pub fn step() {
     STEPS.with(|steps| steps.set(steps.get() + 1));
 }
 
-/// Steps of a refresh.
+/// The number of steps of a refresh.
 pub fn steps() -> usize {
     let before = STEPS.get();
     assert!(refresh());
@@ -27,7 +27,7 @@ fn runs_of_pages_have_jemallocs_classes() {
 
 #[test]
 fn counts_shown_never_fall_and_differ_by_what_is_in_use() {
-    // What left the slabs, what came back, what lies in caches.
+    // Blocks that left the slabs, came back, and lie in caches.
     let steps = [
         (10, 0, 4),
         (10, 0, 0),

@@ -1,4 +1,4 @@
-//! Arenas by number, beside what must hold of any: blocks are apart, theirs, and gone with them.
+//! Arenas by number: their blocks are disjoint, belong to them, and are gone with them.
 
 use super::*;
 use crate::api::{alloc, dealloc};
@@ -12,7 +12,7 @@ const SIZES: [usize; 9] = [
     1, 16, 100, 1024, 14_336, 20_000, 262_144, 300_000, 5_000_000,
 ];
 
-/// Blocks of all kinds of sizes from an arena, filled with a mark.
+/// Allocates blocks of many sizes from an arena, filled with a mark.
 fn fill(arena: u32, mark: u8) -> Vec<(*mut u8, usize)> {
     let mut blocks = Vec::new();
     for round in 0..40 {
@@ -22,7 +22,7 @@ fn fill(arena: u32, mark: u8) -> Vec<(*mut u8, usize)> {
             }
             let p = alloc_in(arena, size, 1, false);
             assert!(!p.is_null());
-            // SAFETY: the block is new and so long.
+            // SAFETY: the block is new and this long.
             unsafe { p.write_bytes(mark, size) };
             blocks.push((p, size));
         }
@@ -32,7 +32,7 @@ fn fill(arena: u32, mark: u8) -> Vec<(*mut u8, usize)> {
 
 fn assert_filled(blocks: &[(*mut u8, usize)], mark: u8) {
     for &(p, size) in blocks {
-        // SAFETY: the block is held and so long.
+        // SAFETY: the block is held and this long.
         let bytes = unsafe { core::slice::from_raw_parts(p, size) };
         assert!(bytes.iter().all(|&b| b == mark), "{size} bytes at {p:p}");
     }
@@ -54,7 +54,7 @@ fn blocks_are_of_the_arena_asked_for_and_aligned_and_zero() {
                 assert_eq!(lookup(p), Some(arena), "{size}, {align}");
                 assert!(size_at(p.addr()) >= size);
                 assert_filled(&[(p, size_at(p.addr()))], 0);
-                // SAFETY: the block is this test's, and as long as it says.
+                // SAFETY: the block is this test's, and this long.
                 unsafe {
                     p.write_bytes(0xee, size_at(p.addr()));
                     dealloc_direct(p);
@@ -138,7 +138,7 @@ fn blocks_of_arenas_made_by_hand_stay_out_of_other_arenas_stores() {
         }
     }
     life::flush_current();
-    // SAFETY: what the cache held of the arena it has given back.
+    // SAFETY: the cache has flushed the arena's blocks.
     unsafe { reset(arena) }.unwrap();
     let again: Vec<_> = (0..20_000).map(|_| alloc(64)).collect();
     for &p in &again {
@@ -148,7 +148,7 @@ fn blocks_of_arenas_made_by_hand_stay_out_of_other_arenas_stores() {
         // SAFETY: each is freed once.
         unsafe { dealloc(p) }
     });
-    // SAFETY: no block of it is there.
+    // SAFETY: it has no blocks left.
     unsafe { destroy(arena) }.unwrap();
 }
 
@@ -269,7 +269,7 @@ fn settings_hold_for_one_arena_and_bad_ones_change_nothing() {
     set_dss(arena, Dss::Primary).unwrap();
     assert_eq!(dss(arena), Ok(Dss::Primary));
 
-    // SAFETY: no block of it is there.
+    // SAFETY: it has no blocks left.
     unsafe { destroy(arena) }.unwrap();
     assert_eq!(decay_times(arena), Err(libc::EFAULT));
     assert_eq!(name(arena), Err(libc::EFAULT));
@@ -284,8 +284,7 @@ fn a_page_heap_grows_by_no_more_than_its_limit() {
     let _alone = alone();
     let arena = create().unwrap();
     let committed = || arena::existing(arena as usize).unwrap().held().1 * PAGE;
-    // The last one's page heap may be this one's, with chunks that are there already: so many are
-    // new.
+    // The page heap may be reused, with existing chunks: count only new ones.
     let most_at = |limit| {
         set_retain_grow_limit(arena, limit).unwrap();
         let grown = |_| {

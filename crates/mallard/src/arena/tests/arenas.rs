@@ -1,4 +1,4 @@
-//! Arenas: who joins which, and whose page heap their blocks and runs are of.
+//! Arenas: which threads join which, and which page heap has their blocks and runs.
 
 use super::super::large::Reach;
 use super::super::table::threads;
@@ -82,7 +82,7 @@ fn blocks_beyond_caches_end_with_their_last_page_where_that_is_asked_for() {
     let pages = large::Pages::of(request);
     assert_eq!(pages.bytes(), request.next_multiple_of(PAGE));
     assert!(pages.bytes() < of_class);
-    // What caches hold stays of a class, or one would mix lengths.
+    // Blocks that caches hold keep their class, or one stack would mix lengths.
     for size in [1, 20_000, CACHED_MAX - 1, CACHED_MAX] {
         let class = Class::of(size.max(crate::class::SLAB_MAX + 1)).size();
         assert_eq!(large::Pages::of(size).bytes(), class);
@@ -147,7 +147,7 @@ fn oversize_blocks_are_of_an_arena_of_their_own() {
         "it went back at once"
     );
 
-    // A block that grows into oversize moves there.
+    // A block that grows to oversize moves there.
     let run = large::alloc(short, CHUNK, 0).unwrap();
     let last = large::relocate(run.addr, long, false).unwrap_or(run.addr);
     if last != run.addr {
@@ -155,13 +155,13 @@ fn oversize_blocks_are_of_an_arena_of_their_own() {
     }
     large::free(last);
 
-    // Who is in an arena made by hand stays there.
+    // A thread in an arena made by hand stays there.
     // SAFETY: no hooks.
     let by_hand = unsafe { by_hand::create(core::ptr::null_mut()) }.unwrap();
     assert_eq!(oversize::arena_for(long, by_hand.index()), by_hand.index());
     assert!(by_hand.destroy());
     assert!(!arena.destroy(), "it is nobody's to destroy");
-    // What caches hold stays with the others.
+    // Blocks that caches hold stay with the others.
     oversize::configure(1, true);
     let cached = large::Pages::of(CACHED_MAX);
     assert_eq!(oversize::arena_for(cached, 0), 0);
@@ -202,7 +202,7 @@ fn an_arena_is_discarded_while_other_threads_see_to_what_lies_idle() {
     assert!(arena.destroy());
 }
 
-/// Runs `f` on a machine with two nodes; the process's first thread has worked on node 0.
+/// Runs `f` as if on a machine with two nodes; the process's first thread ran on node 0.
 fn on_two_nodes(f: impl FnOnce()) {
     let _alone = alone();
     any()
@@ -238,7 +238,7 @@ fn blocks_of_arenas_of_different_nodes_come_from_different_page_heaps_and_go_bac
         let used = || heaps.map(|h| h.totals().used);
         let before = used();
         for class in [Class::of(64), Class::of(5000), Class::of(40 * 1024)] {
-            // More than lie in stores and in slabs that are there already.
+            // More than stores and existing slabs hold.
             let mut blocks = arenas.map(|arena| {
                 let mut blocks = vec![0; (4 << 20) / class.size()];
                 let mut filled = 0;
@@ -253,10 +253,10 @@ fn blocks_of_arenas_of_different_nodes_come_from_different_page_heaps_and_go_bac
                 assert!(blocks.iter().all(|&p| heap.owns(p)), "{class:?}");
             }
             assert!(used()[0] > before[0] && used()[1] > before[1]);
-            // Each node's are freed by a thread of the other.
+            // A thread of the other node frees each node's blocks.
             arenas[1].flush(class, &mut blocks[0]);
             arenas[0].flush(class, &mut blocks[1]);
-            // Once for the stores, and once for slabs that this has emptied.
+            // Once for the stores, and once for the slabs that this emptied.
             drain(true);
             drain(true);
             assert_eq!(used(), before, "{class:?}");
@@ -306,12 +306,12 @@ fn each_node_has_its_share_of_the_arenas_and_threads_join_one_of_their_node() {
             .collect();
         of_second.sort_unstable();
         of_second.dedup();
-        // Arenas of two page heaps there are at least; other tests may have made more.
+        // There are arenas of at least two page heaps; other tests may have made more.
         assert!((1..=2).contains(&of_second.len()), "{of_second:?}");
         let spread = of_second.iter().map(|&i| threads(i as usize));
         assert!(spread.clone().max().unwrap() - spread.min().unwrap() <= 1);
 
-        // However few there are to be, a node has one.
+        // However low the limit, a node has one.
         configure(Some(1));
         let more = [0, 1].map(join_on);
         assert!((0..2).all(|node| core::ptr::eq(more[node].heap(), heap(node))));
@@ -320,7 +320,7 @@ fn each_node_has_its_share_of_the_arenas_and_threads_join_one_of_their_node() {
     });
 }
 
-/// Else an aligned request would have to look for one that happens to stand right.
+/// Otherwise an aligned request would have to search for a block that happens to be aligned.
 #[test]
 fn most_blocks_of_whole_pages_stand_at_multiples_of_what_divides_their_size() {
     crate::testing::own_process!();
@@ -342,6 +342,6 @@ fn most_blocks_of_whole_pages_stand_at_multiples_of_what_divides_their_size() {
     runs.into_iter().for_each(|(_, at)| {
         large::free(at);
     });
-    // Those that end a chunk take what place there is.
+    // Those at the end of a chunk take whatever place is left.
     assert!(right * 10 > all * 9, "{right} of {all}");
 }

@@ -1,4 +1,4 @@
-//! Slabs, bins and stores, each beside the plainest thing that does the same.
+//! Slabs, bins and stores, each compared with the simplest model.
 
 mod arenas;
 mod spread;
@@ -24,7 +24,7 @@ fn slab_classes() -> impl Iterator<Item = Class> {
     Class::slabs()
 }
 
-/// A slab of its own, with where its regions are.
+/// Makes a slab in no bin; returns it with the addresses of its regions.
 fn make_slab(class: Class) -> (&'static Slab, Vec<usize>) {
     let slab = Slab::make(class, 0).expect("there is memory");
     let mut all = vec![0; class.shape().regions as usize];
@@ -33,7 +33,7 @@ fn make_slab(class: Class) -> (&'static Slab, Vec<usize>) {
     (slab, all)
 }
 
-/// Gives regions back to their slab one by one, until one is refused.
+/// Returns regions to their slab one by one, until one is refused.
 fn give(slab: &'static Slab, regions: &[usize]) -> Result<(), Misuse> {
     let shape = slab.shape();
     regions.iter().try_for_each(|&p| slab.give(shape, &[p]))
@@ -50,18 +50,18 @@ fn a_slab_stays_sound_where_some_of_its_regions_are_refused() {
         assert_eq!(slab.take(&mut out), all.len());
         let refused = slab.give(slab.shape(), &[all[3], all[70], wrong, all[71]]);
         assert!(refused.is_err());
-        // A handler of the signal may be served by this slab.
+        // A signal handler may be served by this slab.
         assert_eq!(slab.take(&mut out), 2);
         assert_eq!(out[..2], [all[3], all[70]]);
         assert_eq!(slab.take(&mut out), 0);
         slab.give(slab.shape(), &all).expect("all are in use");
         assert!(slab.is_empty());
     }
-    // SAFETY: all regions are free, it is in no list, and nobody refers to it.
+    // SAFETY: all regions are free, it is in no list, and nothing refers to it.
     unsafe { slab.unmake() };
 }
 
-/// The same through its bin; tells which slab left it.
+/// The same through its bin; returns the slab that left the bin.
 fn give_to_bin(b: &mut BinState, slab: &'static Slab, regions: &[usize]) -> Option<&'static Slab> {
     let shape = slab.shape();
     let given = regions.iter().map(|&p| b.give_regions(slab, shape, &[p]));
@@ -122,7 +122,7 @@ fn a_block_given_twice_or_by_its_middle_is_told_and_changes_nothing_else() {
             Err(Misuse::Inside(p, c)) if p == taken[1] + 4 && c == class
         ));
         give(slab, &taken[1..]).expect("it is taken still");
-        // All are there again, once each.
+        // All are free again, once each.
         let mut again = vec![0; all.len() + 1];
         assert_eq!(slab.take(&mut again), all.len());
         assert_eq!(again[..all.len()], all);
@@ -187,8 +187,8 @@ proptest! {
                     let blocks: Vec<usize> = (next..next + count).collect();
                     let n = store.put(class, &blocks);
                     prop_assert!(n <= count);
-                    // Of whole pages, stores may hold a share of the heap alone, which may be next
-                    // to nothing.
+                    // For classes of whole pages, stores may only hold a share of the heap, which
+                    // may be next to nothing.
                     let has_room = n > 0 || count == 0 || !model.is_empty() || !class.is_slab();
                     prop_assert!(has_room, "an empty one has room");
                     model.extend_from_slice(&blocks[..n]);
@@ -246,7 +246,7 @@ fn a_bin_fills_its_fullest_slab_first_and_keeps_one_empty_slab() {
     assert_eq!(out[..2], dense[..2], "the fullest first");
     assert!(sparse[1..].contains(&out[2]), "then the other");
     assert_eq!(b.counts.taken - b.counts.given, per_slab as u64 + 2);
-    // Both become empty: one stays, the other is the caller's.
+    // Both become empty: one stays, the other leaves the bin.
     assert!(give_to_bin(&mut b, slab_of(sparse[0]), &[sparse[0], out[2]]).is_none());
     let left = give_to_bin(&mut b, slab_of(dense[0]), dense);
     assert!(left.is_some_and(|slab| slab.is_empty()));
@@ -273,7 +273,7 @@ fn a_spare_slab_that_was_wanted_meanwhile_stays() {
     unmake(b.idle_spare(false).expect("nobody came since"));
 }
 
-/// Blocks of a class that are out, by the counts of all arenas.
+/// Blocks of a class in use, by the counts of all arenas.
 fn out(class: Class) -> u64 {
     let counts = || made().map(|a| a.counts(class).0);
     counts().map(|c| c.taken).sum::<u64>() - counts().map(|c| c.given).sum::<u64>()
@@ -305,7 +305,7 @@ fn blocks_filled_in_one_arena_and_flushed_in_another_all_return() {
             blocks.len(),
             "{class:?}: a block came twice"
         );
-        // Every arena gets some of each other's.
+        // Every arena gets some of every other's.
         let mut mixed: Vec<usize> = (0..ARENAS)
             .flat_map(|first| blocks.iter().skip(first).step_by(ARENAS))
             .copied()
@@ -321,7 +321,8 @@ fn blocks_filled_in_one_arena_and_flushed_in_another_all_return() {
             made().all(|a| a.counts(class).1 == 0),
             "{class:?}: stores are empty"
         );
-        // At once: no spare slab stays whose last blocks lay in the store of a later arena.
+        // At once: no spare slab stays behind because its last blocks lay in the store of a later
+        // arena.
         assert_eq!(HEAP.totals().used, used, "{class:?}: pages in use");
     }
 }
@@ -336,20 +337,20 @@ fn a_class_of_many_slabs_gets_rows_of_them_and_gives_back_what_it_did_not_want()
     let slab = shape.pages as usize * PAGE;
     drain(true);
     let (used, before) = (HEAP.totals().used, arena.counts(class).0.slabs);
-    // One block above what whole slabs hold: most of the last row is not wanted.
+    // One block more than full slabs hold: most of the last row is unused.
     let mut blocks = vec![0; 100 * shape.regions as usize + 1];
     fill_all(arena, class, &mut blocks);
     let slabs = (arena.counts(class).0.slabs - before) as usize;
     assert!(slabs > 101, "rows");
     assert!(slabs < 101 + 101 / 16, "no longer than the class is large");
     assert_eq!(HEAP.totals().used, used + slabs * shape.pages as usize);
-    // In order of address as they came, from one slab into the next, where that is its neighbour.
+    // Ascending as allocated, from one slab into its neighbour.
     let distinct: BTreeSet<usize> = blocks.iter().copied().collect();
     assert_eq!(distinct.len(), blocks.len());
     let slabs_of: BTreeSet<usize> = blocks.iter().map(|&p| Slab::of(p, class).addr()).collect();
     let neighbours = |&&addr: &&usize| slabs_of.contains(&(addr + slab));
     assert!(slabs_of.iter().filter(neighbours).count() > slabs_of.len() / 2);
-    // What was not wanted goes when nobody comes for it, the rest when it is free.
+    // Unused slabs go after an idle period, the rest when they are free.
     drain(false);
     drain(false);
     let counts = arena.counts(class).0;
@@ -360,7 +361,7 @@ fn a_class_of_many_slabs_gets_rows_of_them_and_gives_back_what_it_did_not_want()
     assert_eq!(HEAP.totals().used, used);
 }
 
-/// So many blocks of a class.
+/// Fills `blocks` with blocks of a class.
 fn fill_all(arena: &Arena, class: Class, blocks: &mut [usize]) {
     let mut filled = 0;
     while filled < blocks.len() {
@@ -380,7 +381,7 @@ fn what_a_store_was_asked_for_stays_when_it_drains() {
     arena.flush(class, &mut blocks);
     drain(false);
     assert_eq!(stored(), 20, "it has not lain there for a while yet");
-    // Half of them are wanted meanwhile, and come back.
+    // Half of them are used meanwhile, and come back.
     let mut some = [0; 10];
     assert_eq!(arena.fill(class, &mut some), 10);
     arena.flush(class, &mut some);
@@ -395,7 +396,7 @@ fn a_store_holds_much_only_while_it_passes_blocks_between_threads() {
     crate::testing::own_process!();
     let _alone = alone();
     let (arena, class) = (any().unwrap(), Class::of(64));
-    // What other tests passed between threads is forgotten.
+    // Forget what other tests passed between threads.
     (0..20).for_each(|_| {
         drain(true);
     });
@@ -413,7 +414,7 @@ fn a_store_holds_much_only_while_it_passes_blocks_between_threads() {
     });
     exchange(&mut blocks);
     assert_eq!(stored(), 500, "blocks came from another thread");
-    // Nobody takes any for a while.
+    // A while in which no blocks are taken.
     (0..20).for_each(|_| {
         drain(false);
     });

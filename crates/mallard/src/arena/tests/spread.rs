@@ -8,7 +8,7 @@ use crate::testing::alone;
 use std::collections::BTreeSet;
 use std::vec::Vec;
 
-/// The classes of whole pages that threads keep, and those above that caches can hold.
+/// The classes of whole pages that threads keep, or the larger ones that caches can hold.
 fn classes(kept: bool) -> impl Iterator<Item = Class> {
     let large = Class::cachable().filter(|class| !class.is_slab());
     large.filter(move |class| (class.size() <= MEDIUM_MAX) == kept)
@@ -20,7 +20,7 @@ fn make(class: Class, align: usize) -> usize {
 }
 
 fn fill(p: usize, bytes: usize, value: u8) {
-    // SAFETY: a block that is as long, and the test's.
+    // SAFETY: this test's block, at least this long.
     unsafe { core::ptr::write_bytes(p as *mut u8, value, bytes) };
 }
 
@@ -79,7 +79,7 @@ fn a_block_inside_its_pages_grows_and_shrinks_where_it_stands() {
     let _alone = alone();
     let used = HEAP.totals().used;
     let (short, long) = (Class::of(SLAB_MAX + 1), Class::of(CACHED_MAX));
-    // Behind it are pages of every kind: never used, and such that have been.
+    // Pages of every kind lie behind it: never used, and used before.
     for value in [1, 2] {
         let p = make(short, LINE);
         fill(p, short.size(), value);

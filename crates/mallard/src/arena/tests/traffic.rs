@@ -1,4 +1,4 @@
-//! What a thread gets that asks for its own use, of a bin that another thread uses too.
+//! What a thread gets for its own use from a bin that another thread uses too.
 
 use super::super::bin::{Bin, BinState};
 use super::{Slab, Traffic, alone, give_to_bin, unmake};
@@ -11,7 +11,7 @@ use std::vec::Vec;
 
 const SIZE: usize = 1024;
 
-/// What another thread makes of a bin: one and the same as long as `f` runs.
+/// Runs `f` on a bin in another thread, the same one for the whole call.
 fn elsewhere<T: Send>(bin: &Bin, f: impl FnOnce(&mut BinState) -> T + Send) -> T {
     thread::scope(|scope| scope.spawn(|| f(&mut bin.0.lock())).join().unwrap())
 }
@@ -57,7 +57,7 @@ fn a_thread_gets_back_what_was_its_own_and_any_where_that_is_used_up() {
     let bin = Bin::new();
     let mut mine = take_slab(&mut bin.0.lock());
     mine.sort_unstable();
-    // Another thread's slab is the fullest. It keeps that thread's name, whoever gives back to it.
+    // Another thread's slab is the fullest. It stays that thread's, whichever thread frees into it.
     let theirs = elsewhere(&bin, take_slab);
     let mut b = bin.0.lock();
     give(&mut b, &mine[..8]);
@@ -65,7 +65,7 @@ fn a_thread_gets_back_what_was_its_own_and_any_where_that_is_used_up() {
     assert_eq!(take_own(&mut b, 8), mine[..8]);
     let more = take_own(&mut b, 1);
     assert!(theirs[..2].contains(&more[0]), "before memory grows");
-    // For all that is known it is this thread's now.
+    // As far as is known it is this thread's now.
     give(&mut b, &more);
     give(&mut b, &mine[..1]);
     assert_eq!(take_own(&mut b, 3), {
@@ -73,7 +73,7 @@ fn a_thread_gets_back_what_was_its_own_and_any_where_that_is_used_up() {
         all.sort_unstable();
         all
     });
-    // Who asks for any gets the fullest's.
+    // Without a preference, blocks come from the fullest.
     give(&mut b, &mine[..8]);
     give(&mut b, &theirs[..1]);
     let mut one = [0];
@@ -103,7 +103,7 @@ fn what_a_thread_stored_for_itself_stays_out_of_anothers_hands_unless_that_asks_
     assert_eq!(b.store.len(), 8);
     assert_eq!(b.take(class(), 4, &mut got), 4);
     assert!(got.iter().all(|p| theirs[..8].contains(p)));
-    // What it puts there itself it gets back.
+    // It gets back the blocks that it put there.
     let n = b.store.len();
     assert_eq!(b.put(class(), Traffic::Passing, &got), 4);
     assert_eq!(b.take_own(class(), &mut got), 4);

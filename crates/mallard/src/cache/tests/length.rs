@@ -1,9 +1,9 @@
-//! How long stacks become and how many blocks they are given, by how their threads use them.
+//! How long stacks become and how many blocks they get, depending on how their threads use them.
 
 use super::super::length::{Turn, long, short};
 use super::*;
 
-/// Has a thread take so many blocks at a time, and give them, over and over.
+/// Allocates `height` blocks at a time, and frees them, over and over.
 fn waves(cache: &ThreadCache, class: Class, height: usize) {
     for _ in 0..16 {
         let blocks: Vec<usize> = (0..height).map(|_| take(cache, class)).collect();
@@ -11,7 +11,7 @@ fn waves(cache: &ThreadCache, class: Class, height: usize) {
     }
 }
 
-/// Gives a block; tells whether the stack had room for it or gave away all that it held.
+/// Frees a block; returns whether the stack had room for it or was flushed whole.
 fn gives_all_when_full(cache: &ThreadCache, class: Class, block: usize) -> bool {
     let full = cache.len(class) == cache.stack(class).capacity();
     give(cache, class, block);
@@ -46,7 +46,7 @@ fn a_stack_is_as_long_as_its_use_needs() {
             let [endless, long, longest] =
                 [Turn::Growth, Turn::Once, Turn::Wave].map(|turn| long(class, turn).max(short));
             let room = || cache.stack(class).capacity();
-            // Empty, and empty again: the 16 MiB at most that it has are on their way elsewhere.
+            // Empty, and empty again: the blocks, at most 16 MiB, are on their way elsewhere.
             let n = (16 * short).min(16 * 1024 * 1024 / class.size());
             let mut blocks: Vec<usize> = (0..n).map(|_| take(cache, class)).collect();
             assert!(room() <= endless, "{class:?}");
@@ -54,12 +54,12 @@ fn a_stack_is_as_long_as_its_use_needs() {
             blocks.drain(..).for_each(|p| give(cache, class, p));
             assert!(room() <= 2 * short.max(long), "{class:?}");
             cache.close(class);
-            // Not much more than its waves are, and than a stack has soon.
+            // Not much more than its waves, and than a stack soon has.
             let soon = theirs(class);
             waves(cache, class, soon);
             assert!(room() <= 4 * soon, "{class:?}");
             cache.close(class);
-            // All that its waves are, as far as that goes.
+            // As long as its waves, up to the limit.
             waves(cache, class, longest);
             assert!(room() >= longest / 2 && room() <= longest, "{class:?}");
             cache.close(class);
@@ -73,12 +73,13 @@ fn a_stack_that_runs_empty_without_end_is_filled_whole_and_may_be_longer() {
     let _alone = alone();
     arena::drain(true);
     in_a_thread(|cache| {
-        // Of the first kind a slab has more regions than there is ever room for; of the second the
-        // room grows.
+        // A slab of the first class has more regions than the stack ever has room for; for the
+        // second class the room grows.
         for (class, grows) in [(Class::of(16), false), (Class::of(256), true)] {
             let stack = cache.stack(class);
             let mut blocks = Vec::new();
-            // How many come when there are none, and the room that there was for them.
+            // Empties the stack; returns how many blocks the next refill brings, and the room for
+            // them.
             let mut come = || {
                 (0..stack.len()).for_each(|_| blocks.push(take(cache, class)));
                 blocks.push(take(cache, class));
@@ -149,7 +150,7 @@ fn a_long_stack_that_turns_is_moved_by_quarters_and_one_that_does_not_by_halves(
         waves(cache, class, 4000);
         arena::drain(true);
         let mut blocks = Vec::new();
-        // Blocks that come at once when there are none, and those that go when there is no room.
+        // Count the blocks that come when the stack is empty, and those that go when it is full.
         let come = |blocks: &mut Vec<usize>| {
             (0..stack.len()).for_each(|_| blocks.push(take(cache, class)));
             blocks.push(take(cache, class));
@@ -188,14 +189,14 @@ fn a_stack_that_runs_full_without_end_is_short_until_it_is_emptied() {
         assert!(before > 255, "it grew");
         let (early, late) = blocks.split_at(blocks.len() / 2);
         early.iter().for_each(|&block| give(cache, class, block));
-        // It gives all that it holds, and has room for no more than a batch.
+        // The stack is flushed whole, and has room for no more than a batch.
         let mut most = 0;
         for &block in late {
             assert!(gives_all_when_full(cache, class, block));
             most = most.max(room());
         }
         assert!(most <= 127, "{most} blocks");
-        // It grows again where it is of use.
+        // It grows again where that helps.
         for _ in 0..10 {
             waves(cache, class, 2000);
         }
@@ -221,7 +222,7 @@ fn the_stack_of_a_thread_that_only_frees_is_short_from_the_start() {
             }
             assert!(longest[1] <= most, "{class:?}: {longest:?}");
             assert!(longest[0] <= 2 * most, "{class:?}: {longest:?}");
-            // Who asks for blocks as well has more.
+            // A thread that also allocates has more.
             waves(cache, class, 4 * most);
             assert!(room() > most, "{class:?}: {}", room());
             cache.flush_all();

@@ -1,5 +1,5 @@
-//! What must hold for any bytes as an option string, whoever makes them up: the property tests
-//! beside this file, and the fuzzer (`fuzz/`), which takes this file in.
+//! Properties of arbitrary bytes as an option string, for the property tests beside this file and
+//! the fuzzer (`fuzz/`), which includes this file.
 
 extern crate std;
 
@@ -7,7 +7,7 @@ use super::conf::{Options, Outcome, Sink, Source, Sources, TABLE, read_from};
 use std::string::String;
 use std::vec::Vec;
 
-/// Keeps what the reader says.
+/// Records the reader's messages.
 #[derive(Default)]
 pub struct Recorder(pub Vec<String>);
 
@@ -18,7 +18,7 @@ impl Sink for Recorder {
     }
 }
 
-/// Reads the strings, and holds what was said to the rules.
+/// Reads the strings, and checks the messages.
 pub fn strings(strings: &[(Source, &[u8])]) -> Outcome {
     let mut sources = Sources::NONE;
     for (source, string) in strings {
@@ -30,7 +30,7 @@ pub fn strings(strings: &[(Source, &[u8])]) -> Outcome {
     outcome
 }
 
-/// Reading ends in a few words that no terminal minds.
+/// The messages are few, and safe for any terminal.
 fn output(outcome: &Outcome, lines: &[String]) {
     for line in lines {
         assert!(line.starts_with("mallard: "), "{line:?}");

@@ -33,7 +33,7 @@ fn read(string: &str) -> (Outcome, Vec<String>) {
     read_all(&[(Source::MallocConf, string.as_bytes())])
 }
 
-/// The one message that `string` earns.
+/// The single message for `string`.
 fn message(string: &str) -> String {
     let (outcome, messages) = read(string);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! What must hold for every input.
+//! Properties of every input.
 
 extern crate std;
 
@@ -12,7 +12,7 @@ use super::{checks, read_all};
 use crate::conf::nearest::{distance, nearest};
 use crate::conf::*;
 
-/// A text that some option takes: words, numbers, sizes, shares.
+/// A text that some option accepts: words, numbers, sizes, fractions.
 fn value() -> impl Strategy<Value = String> {
     let words = "true false auto default always never disabled percpu phycpu primary secondary \
         alloc free abort heap_v2 pprof none eager lazy high Jmda x jeprof 8-64:2 8-8:1|16-64:4 0.25";
@@ -36,7 +36,7 @@ fn name() -> impl Strategy<Value = String> {
     )
 }
 
-/// An item such as people write: mostly right, with some rubbish.
+/// An item as people write it: mostly valid, with some rubbish.
 fn item() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         6 => (name(), value()).prop_map(|(name, value)| format!("{name}:{value}").into_bytes()),
@@ -61,7 +61,7 @@ fn written(options: &Options) -> Vec<u8> {
     items.join(&b',')
 }
 
-/// One slip of the finger in a name.
+/// One typing mistake in a name.
 #[derive(Clone, Debug)]
 enum Slip {
     Insert(prop::sample::Index, u8),
@@ -135,7 +135,7 @@ proptest! {
     #[test]
     fn settings_shown_are_read_back_the_same(string in string_of_items()) {
         let (first, _) = read_all(&[(Source::MallocConf, &string)]);
-        // Only a string's own dependency error may remain: everything shown is valid by itself.
+        // Only the dependency error of the string may remain: each shown value is valid by itself.
         let shown = written(&first.options);
         let (second, lines) = read_all(&[(Source::MallocConf, &shown)]);
         prop_assert_eq!(second.options, first.options);
@@ -169,7 +169,7 @@ proptest! {
         let found = nearest(&typed);
         let to = |other: &str| distance(&typed, other.as_bytes()).expect("short words");
         prop_assert!(to(&name) <= 1);
-        // Where another option is as near (`hp` for `hpa` and `thp`), either is right.
+        // If another option is as near (`hp` for `hpa` and `thp`), either is right.
         let right = found.is_some_and(|found| found == name || to(found) <= to(&name));
         prop_assert!(right, "{:?} gave {found:?}", String::from_utf8_lossy(&typed));
     }
@@ -191,8 +191,8 @@ proptest! {
     }
 }
 
-/// The strategies above would prove little if they never reached an option: each must take some
-/// of the values they make, and refuse some.
+/// The strategies above would prove little if they never reached an option: each option must accept
+/// some of their values, and refuse some.
 #[test]
 fn the_generated_values_reach_every_option() {
     use proptest::strategy::ValueTree;

@@ -1,5 +1,5 @@
-//! `docs/options.md`, the user's reference, is written from the table. This test fails when the
-//! file is stale; run it with `MALLARD_BLESS=1` to write the file anew.
+//! `docs/options.md`, the user's reference, is generated from the table. This test fails when the
+//! file is stale; run it with `MALLARD_BLESS=1` to regenerate the file.
 
 extern crate std;
 
@@ -63,7 +63,7 @@ fn reference() -> String {
     let mut text = String::from(INTRODUCTION);
     let mut groups: std::vec::Vec<&str> = TABLE.iter().map(|option| option.group).collect();
     groups.dedup();
-    // Second spellings come last in the table, and each belongs to a group seen before.
+    // Aliases come last in the table, and each belongs to an earlier group.
     let mut seen = std::collections::BTreeSet::new();
     groups.retain(|group| seen.insert(*group));
     for group in groups {

@@ -1,4 +1,4 @@
-//! The sources as the system holds them.
+//! The system's sources of options.
 
 extern crate std;
 
@@ -41,7 +41,7 @@ fn the_kernels_copy_of_the_environment_serves_before_libc_does() {
     let early = EarlyEnvironment::read();
     let mut compared = 0;
     for (name, value) in env::vars_os() {
-        // Only what was there when the process started is in the kernel's copy.
+        // The kernel's copy has only the variables that existed at the start of the process.
         if let Some(found) = early.variable(name.as_bytes()) {
             assert_eq!(found, value.as_bytes(), "{name:?}");
             compared += 1;

@@ -1,4 +1,4 @@
-//! Each kind of value: what it takes, what it refuses, and the table as a whole.
+//! Each kind of value: what it accepts, what it refuses, and the table as a whole.
 
 extern crate std;
 
@@ -17,7 +17,7 @@ fn tcache_max(value: &str) -> Option<usize> {
     set("tcache_max", value).map(|options| options.tcache_max)
 }
 
-/// The options after one setting, or nothing where the value was refused.
+/// The options after one setting, or `None` if the value was refused.
 fn set(name: &str, value: &str) -> Option<Options> {
     let mut options = Options::DEFAULT;
     let option = find(name.as_bytes()).expect("an option of that name");
@@ -279,7 +279,7 @@ fn the_table_is_sound() {
     }
 }
 
-/// The options that the interface promises, each of which must be in the table.
+/// The interface promises these options, so all must be in the table.
 #[test]
 fn every_promised_option_exists() {
     let promised = "narenas percpu_arena dirty_decay_ms muzzy_decay_ms dirty_max background_thread \
@@ -290,7 +290,7 @@ fn every_promised_option_exists() {
         prof_gdump prof_final prof_leak prof_leak_error prof_bt_max prof_pid_namespace prof_format \
         lg_extent_max_active_fit debug_double_free_max_scan utrace disable_large_size_classes tailored_classes \
         process_madvise_max_batch hardened guard_sample reserve export_stats";
-    // Those of jemalloc 5.3 beyond its manual.
+    // Options of jemalloc 5.3 that its manual omits.
     let found_in_strings = "narenas_ratio bin_shards slab_sizes huge_arena_pac_thp \
         calloc_madvise_threshold tcache_ncached_max lg_tcache_nslots_mul tcache_nslots_small_min \
         tcache_nslots_small_max tcache_nslots_large tcache_gc_incr_bytes tcache_gc_delay_bytes \

@@ -1,6 +1,6 @@
-//! `stats.*`: the snapshot of the last epoch; `approximate_stats.*`: what needs none.
+//! `stats.*`: the snapshot of the last epoch; `approximate_stats.*`: figures that need none.
 //!
-//! An arena has figures from the first epoch on at which there is one.
+//! An arena has figures from the first epoch after it was made.
 
 use super::node::{Access, At, Leaf, See, branch, indexed, name};
 use super::{Answer, Error};
@@ -12,8 +12,8 @@ use crate::stats::{self, ALL, ArenaFigures, Bin, Extent, Large, Reading, Totals}
 use crate::sys::mappings;
 use core::ffi::CStr;
 
-/// A row that is read from the snapshot: its name, its type in C, whose value it is, which, and its
-/// line of documentation.
+/// A row that is read from the snapshot: its name, its type in C, the object with the value, the
+/// value, and its line of documentation.
 macro_rules! told {
     ($name:literal, $leaf:ident, total, $value:expr, $doc:literal) => {
         name($name, Leaf::$leaf(Access::Read(|_| total($value))), $doc)
@@ -27,11 +27,10 @@ mod rows;
 
 use rows::{bin_names, extent_names, large_names, lextent_names, lock_names, small_names};
 
-/// jemalloc has statistics of so many classes of free runs; here none is longer than a chunk.
+/// The number of classes of free runs in jemalloc's statistics; here no run is longer than a chunk.
 const RUN_CLASSES: usize = LARGE_CLASSES + 3;
 
-// Not inlined, these: there are a hundred rows, each of which would have its own copy of the
-// snapshot's lock.
+// Not inlined: each of a hundred rows would have its own copy of the snapshot's lock.
 #[inline(never)]
 fn total<T>(value: fn(&Totals) -> T) -> Answer<T> {
     stats::with(|s| value(&s.totals)).ok_or(Error::Again)
@@ -75,7 +74,7 @@ fn extent<T>(at: &At<'_>, value: fn(&Extent) -> T) -> Answer<T> {
     look(at, |a| value(a.extents.get(at.index(1)).unwrap_or(&none)))
 }
 
-/// What a lock has seen, whose branch was reached: of the process, of an arena, or of a bin.
+/// A figure of the lock in the current branch: of the process, of an arena, or of a bin.
 #[inline(never)]
 fn lock<T>(at: &At<'_>, value: fn(&Reading) -> T) -> Answer<T> {
     match *at.mib() {
@@ -411,7 +410,7 @@ fn arena_names_rest(see: See<'_>) {
     ]);
 }
 
-/// Several arenas have no decay times.
+/// -1 for several arenas, which have no decay times.
 fn decay(ms: Option<i64>) -> isize {
     ms.map_or(-1, |ms| ms as isize)
 }
@@ -420,7 +419,7 @@ fn dss(at: &At<'_>) -> Answer<&'static CStr> {
     Ok(dss_of(number(at.index(0))))
 }
 
-/// The word for where the memory of an arena is to come from; several arenas have none.
+/// The dss preference of an arena; several arenas have none.
 pub fn dss_of(i: usize) -> &'static CStr {
     let dss = (i < ALL).then(|| api_arenas::dss(i as u32).ok()).flatten();
     dss.map_or(c"N/A", super::arena::word)
@@ -432,7 +431,7 @@ fn arena_lock_names(see: See<'_>) {
     }
 }
 
-/// Those of the process, and behind them what clears all.
+/// The locks of the process, then the action that resets all readings.
 fn process_lock_names(see: See<'_>) {
     for (lock, _) in &OF_PROCESS {
         see(&[branch(lock.as_str(), lock_names)]);

@@ -1,5 +1,4 @@
-//! The names below an arena's: of its blocks, its bins, its large classes, its free runs, and of
-//! locks.
+//! The names below an arena: its blocks, bins, large classes and free runs, and locks.
 
 use super::{arena, bin, extent, large, lock};
 use crate::ctl::node::{Access, Leaf, See, branch, name};

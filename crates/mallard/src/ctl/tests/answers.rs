@@ -1,4 +1,4 @@
-//! Every name answers, and keeps the rules of lengths and permissions.
+//! Every name answers, and follows the rules of lengths and permissions.
 
 extern crate std;
 
@@ -9,7 +9,7 @@ use crate::testing::alone;
 use std::vec::Vec;
 use std::{collections::BTreeSet, vec};
 
-/// The bytes of a value of this type; none for what has no plain type.
+/// The bytes of a value of this type; `None` if it has no plain type.
 fn size(leaf: &Leaf) -> Option<usize> {
     match leaf.c_type() {
         "bool" => Some(1),
@@ -23,7 +23,7 @@ fn size(leaf: &Leaf) -> Option<usize> {
 /// A request for the old value with room for `room.len()` bytes.
 fn get(name: &str, room: &mut [u8]) -> (Result<(), Error>, usize) {
     let mut len = room.len();
-    // SAFETY: the room is as long as said.
+    // SAFETY: the room has this length.
     let mut request =
         unsafe { Request::new(room.as_mut_ptr().cast(), &mut len, std::ptr::null(), 0) };
     let answer = ctl::by_name(name.as_bytes(), &mut request);
@@ -33,16 +33,16 @@ fn get(name: &str, room: &mut [u8]) -> (Result<(), Error>, usize) {
 /// A request with a new value and none for the old one.
 fn set(name: &str, value: &[u8]) -> Result<(), Error> {
     let none = std::ptr::null_mut();
-    // SAFETY: the value is as long as said; whoever calls this names one that reads no pointer.
+    // SAFETY: the value has this length; callers only pass names that read no pointer.
     let mut request =
         unsafe { Request::new(none, none.cast(), value.as_ptr().cast(), value.len()) };
     ctl::by_name(name.as_bytes(), &mut request)
 }
 
-/// The process for itself, with its first arena and a cache of the thread.
+/// Takes the process for this test, with a first arena and a cache for the thread.
 fn ready() -> crate::testing::Alone {
     let alone = alone();
-    // SAFETY: a block that nobody uses.
+    // SAFETY: a block that is not in use.
     unsafe { api::dealloc(api::alloc(100)) };
     alone
 }
@@ -84,7 +84,7 @@ fn what_is_read_has_its_types_length_and_is_cut_to_any_other() {
         let name = first(row);
         let size = size(&row.leaf).expect("a plain type");
         if name.starts_with("opt.malloc_conf.") {
-            // Where the process was told nothing there is nothing.
+            // A source that the process does not have does not exist.
             assert_eq!(get(&name, &mut vec![0; size]).0, Err(Error::NotFound));
             continue;
         }
@@ -180,7 +180,7 @@ fn every_name_has_a_mib_that_leads_to_it_and_so_has_its_beginning() {
         assert_eq!(depth, components.len(), "{name}");
         for short in 0..=depth {
             let mut part = [usize::MAX; DEPTH];
-            // With less room as with a shorter name.
+            // Less room gives the MIB of a shorter name.
             let cut = ctl::name_to_mib(name.as_bytes(), &mut part[..short]);
             assert_eq!(cut, Ok(short), "{name}");
             assert_eq!(part[..short], whole[..short], "{name}");
@@ -206,7 +206,7 @@ fn every_name_has_a_mib_that_leads_to_it_and_so_has_its_beginning() {
         }
         if plain(&row) && row.leaf.mode() == Mode::ReadOnly && row.leaf.c_type() == "size_t" {
             let (mut value, mut len) = (0usize, 8);
-            // SAFETY: the room is as long as said.
+            // SAFETY: the room has this length.
             let mut request =
                 unsafe { Request::new((&raw mut value).cast(), &mut len, std::ptr::null(), 0) };
             assert_eq!(ctl::by_mib(&whole[..depth], &mut request), Ok(()), "{name}");

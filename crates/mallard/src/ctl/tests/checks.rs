@@ -1,26 +1,27 @@
-//! What must hold for any name and any MIB, whoever makes them up: the property tests beside this
-//! file, and the fuzzer (`fuzz/`), which takes this file in.
+//! Properties of any name and any MIB, for the property tests beside this file and the fuzzer
+//! (`fuzz/`), which includes this file.
 //!
-//! Nothing is written here, for a made-up value could be a pointer, and nothing is made. A name
-//! that is an action acts.
+//! Nothing is written, because an arbitrary value could be a pointer, and nothing is created. A
+//! name that is an action acts.
 
 use super::ctl::{self, DEPTH, Error, Request};
 
-/// Bytes that belong to nobody around the room of an answer.
+/// Guard bytes around the room of an answer.
 const MARGIN: usize = 16;
 const CANARY: u8 = 0xee;
-/// No value is longer.
+/// Longer than any value.
 const LONGEST: usize = 64;
 
 type Outcome = (Result<(), Error>, usize, [u8; LONGEST]);
 
-/// Asks with room for `len` bytes, and holds that nothing beyond them is touched, whatever comes.
+/// Reads with room for `len` bytes, and checks that nothing beyond them is touched, whatever the
+/// result.
 fn ask(len: usize, serve: impl FnOnce(&mut Request) -> Result<(), Error>) -> Outcome {
     let mut room = [CANARY; LONGEST + 2 * MARGIN];
-    // Zeros, for a few names look for a pointer there.
+    // Zeros, because a few names read a pointer there.
     room[MARGIN..MARGIN + len].fill(0);
     let mut told = len;
-    // SAFETY: the room holds so many bytes, and there is no new value.
+    // SAFETY: the room holds this many bytes, and there is no new value.
     let mut request = unsafe {
         Request::new(
             room[MARGIN..].as_mut_ptr().cast(),
@@ -42,7 +43,7 @@ fn ask(len: usize, serve: impl FnOnce(&mut Request) -> Result<(), Error>) -> Out
     (answer, told, value)
 }
 
-/// Whether something is made by reading this: there would be more of it with each call.
+/// Whether reading this creates something: each call would create more.
 fn makes(mib: &[usize]) -> bool {
     [&b"arenas.create"[..], b"tcache.create"]
         .iter()
@@ -52,7 +53,7 @@ fn makes(mib: &[usize]) -> bool {
         })
 }
 
-/// A name by its MIB is what it is by itself, is found or not by both, and its MIB grows with the
+/// A name and its MIB give the same result, both exist or neither does, and the MIB grows with the
 /// room for it.
 pub fn name(name: &[u8]) {
     let mut whole = [usize::MAX; DEPTH];
@@ -82,7 +83,7 @@ pub fn name(name: &[u8]) {
     }
 }
 
-/// A MIB that leads somewhere is no longer than one can be, and nothing stands behind it.
+/// A valid MIB is at most as long as a name can be, and nothing follows a leaf.
 pub fn mib(mib: &[usize]) {
     if makes(mib) {
         return;

@@ -1,7 +1,7 @@
-//! Every name that jemalloc's users may count on is in the tables, with its type and access.
+//! Every name that users of jemalloc may rely on is in the tables, with its type and access.
 //!
-//! The list is written from jemalloc's manual: `{a,b}` stands for either, `<i>` for a number.
-//! Options have a test of their own (`options`).
+//! The list is taken from jemalloc's manual: `{a,b}` means either, `<i>` a number. Options have
+//! their own test (`options`).
 
 extern crate std;
 
@@ -11,10 +11,10 @@ use std::format;
 use std::string::String;
 use std::vec::Vec;
 
-/// What each lock tells of itself.
+/// The figures of each lock.
 const LOCK: &str =
     "{num_ops,num_wait,num_spin_acq,num_owner_switch,total_wait_time,max_wait_time} uint64_t r-";
-/// And this in fewer bits.
+/// The same, for a figure with fewer bits.
 const THREADS: &str = "max_num_thds uint32_t r-";
 
 const NAMES: &str = "
@@ -93,9 +93,9 @@ stats.arenas.<i>.extents.<j>.{n,}{dirty,muzzy,retained}{,_bytes} size_t r-
 stats.arenas.<i>.mutexes.{large,extent_avail,extents_dirty,extents_muzzy,extents_retained,decay_dirty,decay_muzzy,base,tcache_list}.LOCK
 ";
 
-/// The list with its braces written out.
+/// The list with its braces expanded.
 fn expanded() -> Vec<String> {
-    // Of extents there are numbers and bytes.
+    // Extents have numbers and bytes.
     let list = NAMES.replace(
         "{n,}{dirty,muzzy,retained}{,_bytes}",
         "{ndirty,nmuzzy,nretained,dirty_bytes,muzzy_bytes,retained_bytes}",
@@ -123,7 +123,7 @@ fn expanded() -> Vec<String> {
     done
 }
 
-/// The row as the list writes it.
+/// The row in the list's notation.
 fn written(row: &Row) -> String {
     let mode = match row.leaf.mode() {
         Mode::ReadOnly => "r-",

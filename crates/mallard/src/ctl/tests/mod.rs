@@ -18,9 +18,9 @@ use std::format;
 use std::string::String;
 use std::vec::Vec;
 
-/// One name of the tree, as the tables have it.
+/// One name of the tree, from the tables.
 pub struct Row {
-    /// With `<i>` where a number is.
+    /// With `<i>` for a number.
     pub path: String,
     pub leaf: Leaf,
     pub doc: &'static str,
@@ -69,7 +69,7 @@ fn options(branch: &str) -> impl Iterator<Item = Row> {
         })
 }
 
-/// The name with its first indices: what exists in every process that has allocated.
+/// The name with its first indices, which exist in every process that has allocated.
 pub fn first(row: &Row) -> String {
     let mut numbered = row.path.clone();
     while let Some(at) = numbered.find('<') {

@@ -1,4 +1,4 @@
-//! `opt.*` tells the options in force, each as C knows it.
+//! `opt.*` returns the options in force, each with its C type.
 
 extern crate std;
 
@@ -14,7 +14,7 @@ fn read<T: CType>(name: &str) -> T {
     ctl::read(name.as_bytes()).unwrap_or_else(|error| panic!("{name}: {error:?}"))
 }
 
-/// The option as it is told, in the words of an option string.
+/// The value from `opt.*`, in option-string notation.
 fn told(name: &str, c_type: &str) -> String {
     match c_type {
         "bool" => read::<bool>(name).to_string(),
@@ -24,7 +24,7 @@ fn told(name: &str, c_type: &str) -> String {
         "uint64_t" => read::<u64>(name).to_string(),
         "int64_t" => read::<i64>(name).to_string(),
         "const char *" => {
-            // SAFETY: a name of this type gives a string that lives for ever.
+            // SAFETY: a name of this type returns a string that is never freed.
             let text = unsafe { CStr::from_ptr(read::<*const c_char>(name)) };
             text.to_str().expect("options are ASCII here").into()
         }
@@ -39,7 +39,7 @@ fn written(name: &str, options: &Options) -> String {
     String::from_utf8(line.as_bytes().to_vec()).expect("options are ASCII here")
 }
 
-/// Those that are told in another way than they are written, with how.
+/// Values that `opt.*` returns differently from how they are written.
 fn told_otherwise(name: &str, options: &Options) -> Option<String> {
     Some(match name {
         "background_thread" => (options.background_thread != BackgroundThread::False).to_string(),
@@ -50,7 +50,7 @@ fn told_otherwise(name: &str, options: &Options) -> Option<String> {
             threshold.unwrap_or(usize::MAX).to_string()
         }
         "prof" => "false".into(),
-        // Nothing of its own for any class.
+        // No class has a setting of its own.
         "bin_shards" | "slab_sizes" | "tcache_ncached_max" => String::new(),
         _ => return None,
     })
@@ -64,12 +64,12 @@ fn every_option_is_told_as_it_is() {
         let Some(name) = row.path.strip_prefix("opt.") else {
             continue;
         };
-        // Where they come from.
+        // The sources, not options.
         if name.starts_with(opt::SOURCES) {
             continue;
         }
         count += 1;
-        // A fixed-point number, which the next test looks at.
+        // A fixed-point number, checked by the next test.
         if name == "hpa_dirty_mult" {
             continue;
         }
@@ -81,7 +81,7 @@ fn every_option_is_told_as_it_is() {
 
 #[test]
 fn types_are_jemallocs() {
-    // From jemalloc's manual: what its callers read these into.
+    // From jemalloc's manual: the types that its callers use.
     let types = [
         (
             "bool",

@@ -1,4 +1,4 @@
-//! What must hold for every name and every MIB.
+//! Properties of every name and every MIB.
 
 extern crate std;
 
@@ -30,7 +30,7 @@ fn known() -> impl Strategy<Value = String> {
     })
 }
 
-/// A name with bytes of it changed, or cut, or with another one behind it.
+/// A name with some bytes changed, truncated, or followed by another one.
 fn spoilt() -> impl Strategy<Value = Vec<u8>> {
     let change = prop_oneof![
         (any::<Index>(), any::<u8>()).prop_map(|(at, byte)| (0, at, byte)),
@@ -115,11 +115,11 @@ fn names_of_64_kib_do_not_exist() {
         checks::name(format!("arenas.bin.{name}.size").as_bytes());
     }
     let zeros = "0".repeat(64 << 10);
-    // As long as one likes, but a number.
+    // Any number of digits, as long as it is a number.
     checks::name(format!("arenas.bin.{zeros}1.size").as_bytes());
 }
 
-/// The strategies would prove little if they made no names that exist.
+/// The strategies would prove little if they generated no existing names.
 #[test]
 fn the_names_made_up_reach_every_branch() {
     crate::testing::own_process!();

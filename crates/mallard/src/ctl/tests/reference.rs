@@ -1,5 +1,5 @@
-//! `docs/mallctl.md` is written from the tables. This test fails when the file is stale; run it
-//! with `MALLARD_BLESS=1` to write the file anew.
+//! `docs/mallctl.md` is generated from the tables. This test fails when the file is stale; run it
+//! with `MALLARD_BLESS=1` to regenerate the file.
 
 extern crate std;
 
@@ -47,7 +47,7 @@ arena's number, 4096 (`MALLCTL_ARENAS_ALL`) stands for all arenas, 4097 (`MALLCT
 those that were destroyed.
 ";
 
-/// The name's beginning that it shares a table with.
+/// The first part of the name, which decides its table.
 fn group(row: &Row) -> String {
     let mut parts = row.path.split('.');
     let first = parts.next().unwrap_or_default();
@@ -60,7 +60,7 @@ fn group(row: &Row) -> String {
     }
 }
 
-/// What stands above a group's table, where there is anything to say.
+/// The text above a group's table, if any.
 fn heading(group: &str) -> &'static str {
     match group {
         "`opt`" => {
@@ -76,15 +76,15 @@ told as what that comes to, or as 0 where that is decided as the need arises; `b
     }
 }
 
-/// Names of one of several locks are shown once for all: what the name is before the lock's, the
-/// lock's, and what comes after it.
+/// Names of several locks are shown once for all: returns the part before the lock's name, the
+/// lock's name, and the part after it.
 fn of_a_lock(path: &str) -> Option<(&str, &str, &str)> {
     let at = path.find("mutexes.")? + "mutexes.".len();
     let (lock, after) = path[at..].split_once('.')?;
     Some((&path[..at], lock, after))
 }
 
-/// Which locks there are for names with this beginning.
+/// The locks of names with this beginning.
 fn locks(rows: &[Row], before: &str) -> String {
     let mut locks: Vec<&str> = rows
         .iter()
@@ -103,7 +103,7 @@ fn line(row: &Row) -> String {
         c_type => format!("`{c_type}`"),
     };
     let mode = match leaf.mode() {
-        // The meanings of options are in a page of their own.
+        // The options have a page of their own.
         Mode::ReadOnly if group(row) == "`opt`" => {
             return format!("| `{path}` | {c_type} |\n");
         }

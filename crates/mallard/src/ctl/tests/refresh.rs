@@ -1,4 +1,4 @@
-//! What a refresh of the statistics costs.
+//! The cost of a refresh of the statistics.
 
 use crate::api::arenas;
 use crate::cache::life;
@@ -21,9 +21,9 @@ fn a_refresh_takes_steps_for_each_block_and_each_arena_but_not_for_each_pair() {
             .map(|_| arenas::create().expect("memory"))
             .collect();
         let arenas = (steps(), steps()).1 - before;
-        // Blocks of the arena that was made last.
+        // Blocks of the last arena.
         let go_to = |arena: u32| {
-            // SAFETY: the arena is there for as long as this thread is in it.
+            // SAFETY: the arena exists while this thread is in it.
             unsafe { ctl::write(b"thread.arena", arena) }.expect("it was made");
         };
         go_to(made[ARENAS - 1]);

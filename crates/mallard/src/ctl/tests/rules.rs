@@ -1,5 +1,5 @@
-//! What a call does to the process: epochs, decay times, the background thread, `errno`; and the
-//! rules that names with rules of their own are made of.
+//! The effects of calls on the process: epochs, decay times, the background thread, `errno`; and
+//! the helpers for names with their own rules.
 
 extern crate std;
 
@@ -20,7 +20,7 @@ fn request(old: &mut Option<Vec<u8>>, old_len: &mut usize, new: Option<&[u8]>) -
         None => (null_mut(), null_mut()),
     };
     let (new, new_len) = new.map_or((null(), 0), |bytes| (bytes.as_ptr(), bytes.len()));
-    // SAFETY: as long as said.
+    // SAFETY: the lengths are correct.
     unsafe { Request::new(at.cast(), len, new.cast(), new_len) }
 }
 
@@ -47,7 +47,7 @@ fn what_must_be_given_is_there_and_of_its_length() {
     let given = request(&mut None, &mut len, Some(&[1, 2, 0, 0])).must_give::<u32>();
     assert_eq!(given, Ok(513));
     assert_eq!(request(&mut None, &mut len, None).given::<u32>(), Ok(None));
-    // No byte becomes a bool that is none.
+    // Any byte becomes a valid bool.
     let given = request(&mut None, &mut len, Some(&[0xfe])).must_give::<bool>();
     assert_eq!(given, Ok(true));
 }
@@ -115,7 +115,7 @@ fn size_classes_are_those_of_blocks_and_the_last_is_a_possible_request() {
     };
     for i in 0..bins {
         let block = api::alloc(size("bin", i));
-        // SAFETY: a block that was just made, and nobody uses.
+        // SAFETY: a new block that is not in use.
         unsafe {
             assert_eq!(api::usable_size(block), size("bin", i));
             api::dealloc(block);
