@@ -424,7 +424,7 @@ impl Arena {
             return false;
         };
         /// Blocks at a time: few, because they are on the stack of a program thread.
-        const SOME: usize = 8;
+        const SOME: usize = 12;
         let mut blocks = [0; SOME];
         let mut any = false;
         loop {
