@@ -293,7 +293,9 @@ impl<'a> Object<'a> {
                 if (link ^ hash) < 2
                     && libc::strcmp(self.names.add((*symbol).st_name as usize), name.as_ptr()) == 0
                 {
-                    return Some(AtomicU64::from_ptr((&raw const (*symbol).st_value).cast_mut()));
+                    return Some(AtomicU64::from_ptr(
+                        (&raw const (*symbol).st_value).cast_mut(),
+                    ));
                 }
                 if link & 1 != 0 {
                     break;
