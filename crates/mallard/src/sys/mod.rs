@@ -29,6 +29,7 @@ pub mod label;
 pub mod lock;
 #[cfg(not(loom))]
 pub mod mappings;
+#[cfg(not(loom))]
 pub mod mem;
 #[cfg(not(loom))]
 pub mod message;
