@@ -306,7 +306,7 @@ fn resident_pieces(smaps: &str, library: &Path, permissions: &str) -> (u64, u64)
     (resident - written, written)
 }
 
-/// The order of the library's code and constants (`layout.ld`), by what comes of it: the kernel
+/// The order of the library's code and constants (`layout.txt`), by what comes of it: the kernel
 /// maps files in pieces of 64 KiB but never beyond the borders of a mapping, and what a program of
 /// next to nothing needs has a mapping of its own. And tables without addresses: where the loader
 /// writes one, it writes a page.

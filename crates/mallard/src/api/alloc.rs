@@ -52,7 +52,7 @@ fn alloc_medium(size: usize) -> *mut u8 {
 }
 
 // A separate function, so that the shorter path does not jump to a shared part. It runs before the
-// first call has separated the code, so `layout.ld` keeps it with the code that all programs run.
+// first call has separated the code, so `layout.txt` keeps it with the code that all programs run.
 #[inline(never)]
 fn alloc_long(size: usize) -> *mut u8 {
     match size <= CACHED_MAX {

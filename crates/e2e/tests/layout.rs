@@ -1,0 +1,90 @@
+//! The list of functions that the linker lays out by name (`crates/mallard-c/layout.txt`): each is a
+//! symbol of the library. A function that is renamed, moved or inlined would leave its place unseen.
+
+#[path = "../../mallard-c/layout.rs"]
+mod layout;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use mallard_e2e::{Library, process};
+
+fn list() -> String {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../mallard-c/layout.txt");
+    fs::read_to_string(file).expect("the list is a file of the repository")
+}
+
+/// Whether the text is what the pattern says, in which a `*` stands for anything.
+fn matches(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = text.strip_prefix(first) else {
+        return false;
+    };
+    let mut parts: Vec<&str> = parts.collect();
+    let Some(last) = parts.pop() else {
+        return rest.is_empty();
+    };
+    for part in parts {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+#[test]
+fn every_name_of_the_list_is_a_symbol_of_the_library() {
+    let library = Library::release();
+    if !library.is_mallard() {
+        return;
+    }
+    let mut nm = Command::new("nm");
+    nm.args(["--defined-only", "--format=posix"])
+        .arg(&library.shared);
+    let symbols = process::run(&mut nm, std::time::Duration::from_secs(60))
+        .expect("nm comes with the C compiler")
+        .expect_success();
+    let symbols: Vec<&str> = symbols
+        .lines()
+        .filter_map(|line| line.split(' ').next())
+        .collect();
+    let list = list();
+    let lost: Vec<_> = layout::names(&list)
+        .iter()
+        .filter(|name| {
+            let patterns = name.patterns();
+            let is_one = |symbol: &&str| patterns.iter().any(|pattern| matches(pattern, symbol));
+            !symbols.iter().any(is_one)
+        })
+        .map(|name| format!("[{}] {}", name.group, name.written))
+        .collect();
+    assert!(
+        lost.is_empty(),
+        "of crates/mallard-c/layout.txt no symbol of the library has these names:\n{}",
+        lost.join("\n")
+    );
+}
+
+#[test]
+fn a_name_has_the_patterns_of_both_manglings() {
+    let list = "# note\n[one]\nheap::state::State::map_rest\n[two]\nc malloc\nheap::victims::*\n";
+    let names = layout::names(list);
+    let groups: Vec<_> = names.iter().map(|name| name.group).collect();
+    assert_eq!(groups, ["one", "two", "two"]);
+    for (name, symbol) in [
+        (
+            0,
+            "_ZN7mallard4heap5state5State8map_rest17h0123456789abcdefE",
+        ),
+        (0, "_RNvMs_NtNtCs1_7mallard4heap5stateNtB4_5State8map_rest"),
+        (1, "malloc"),
+        (2, "_ZN7mallard4heap7victims4pick17h0123456789abcdefE"),
+    ] {
+        let patterns = names[name].patterns();
+        assert!(patterns.iter().any(|p| matches(p, symbol)), "{symbol}");
+        assert!(!patterns.iter().any(|p| matches(p, "mallocx")));
+    }
+}
