@@ -226,17 +226,17 @@ fn every_floor_uses_only_those_under_it() {
 #[test]
 fn a_floor_that_reaches_up_is_caught_however_it_writes_the_path() {
     let reach_up = [
-        ("heap/pool.rs", "use crate::arena::Arena;", 1),
+        ("heap/runs/pool.rs", "use crate::arena::Arena;", 1),
         (
-            "heap/pool.rs",
+            "heap/runs/pool.rs",
             "use crate::{class::PAGE, cache::{self, life}};",
             1,
         ),
-        ("heap/pool.rs", "fn f() {\n    crate::api::trim();\n}", 2),
+        ("heap/runs/pool.rs", "fn f() {\n    crate::api::trim();\n}", 2),
         ("heap/mod.rs", "use super::stats;", 1),
-        ("heap/pool.rs", "use super::super::stats;", 1),
+        ("heap/runs/pool.rs", "use super::super::stats;", 1),
         (
-            "heap/pool.rs",
+            "heap/runs/pool.rs",
             "mod tests { use super::super::super::api; }",
             1,
         ),
@@ -268,7 +268,7 @@ fn a_floor_that_reaches_up_is_caught_however_it_writes_the_path() {
 fn a_floor_that_reaches_down_or_within_itself_is_let_be() {
     let fine = [
         (
-            "heap/pool.rs",
+            "heap/runs/pool.rs",
             "use super::huge_pages; use crate::space::Region;",
         ),
         (

@@ -22,31 +22,13 @@
 //! This layer knows nothing of size classes and blocks: the caller that requests a run describes
 //! its pages in the region's maps.
 
-pub mod advice;
-mod apart;
-mod aside;
-mod borders;
-mod decay;
-mod filler;
-mod heaps;
-pub mod hooks;
-pub mod huge_pages;
-mod in_place;
-mod lent;
-mod moves;
-pub mod nodes;
-mod pace;
-mod parts;
-mod pool;
+mod hooked;
+mod huge;
 mod purge;
-mod rows;
-mod state;
-mod surplus;
+mod runs;
+mod set;
 #[cfg(test)]
 mod tests;
-mod touch;
-mod victims;
-mod watch;
 
 use crate::class::PAGE;
 use crate::space::chunk::{CHUNK_PAGES, Chunk};
@@ -56,14 +38,20 @@ use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use crate::sys::count::Kind;
 use crate::sys::lock::{Guard, Mutex, RawLock};
 use crate::sys::{mappings, time};
-use heaps::Heaps;
-pub use heaps::{FIRST, HEAP, make_apart, making};
-pub use in_place::Reach;
-use lent::Lending;
-pub use state::NATURAL_MAX;
-use state::State;
-use victims::Batches;
-pub use watch::{BELL, Cap};
+pub use hooked::hooks;
+use hooked::memory::Lending;
+pub use huge::huge_pages;
+use huge::touch;
+pub use purge::advice;
+use purge::victims::Batches;
+pub use purge::watch::{BELL, Cap};
+pub use runs::in_place::Reach;
+pub use runs::state::NATURAL_MAX;
+use runs::state::State;
+use runs::moves;
+use set::heaps::Heaps;
+pub use set::heaps::{FIRST, HEAP, make_apart, making};
+pub use set::nodes;
 
 /// Consecutive allocated pages.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,7 @@
 //! Page heaps checked against a model: a list of runs, in which each page carries its own mark. Two
 //! page heaps take turns, each with a model, so that their slices interleave.
 
+use super::set::heaps;
 use super::*;
 use crate::space::chunk::CHUNK;
 use crate::sys::mem;

@@ -5,8 +5,9 @@
 //! calls that purging uses for free pages (`purge`), one thread at a time in each page heap. The
 //! pages stay in use, and are zero when they are touched again.
 
-use super::advice::{self, Range};
-use super::{PageHeap, huge_pages};
+use crate::heap::PageHeap;
+use crate::heap::huge::huge_pages;
+use crate::heap::purge::advice::{self, Range};
 use crate::space::chunk::Chunk;
 
 impl PageHeap {

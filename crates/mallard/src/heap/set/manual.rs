@@ -4,9 +4,9 @@
 //! discarded and released together. When the arena is destroyed, its page heap stays, without
 //! memory, for the next one.
 
-use super::heaps::{FIRST, HEAP};
-use super::{Backing, PageHeap, Purged, State};
 use crate::class::PAGE;
+use crate::heap::set::heaps::{FIRST, HEAP};
+use crate::heap::{Backing, PageHeap, Purged, State};
 use crate::space::Region;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES};
 use crate::sys::bits::Bits512;

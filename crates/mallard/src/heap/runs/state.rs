@@ -1,24 +1,25 @@
 //! What the lock of a page heap guards, and how runs are taken from chunks and given back to them.
 //!
-//! A run of less than a chunk comes from the fullest chunk that has room ([`super::filler`]); a
-//! longer one comes from a row of free pages across chunk borders ([`super::rows`]) or from
-//! adjacent vacant chunks ([`super::pool`]). In this module a page is either allocated or free:
-//! [`super::PageHeap`] takes the lock, and [`super::purge`] returns free pages.
+//! A run of less than a chunk comes from the fullest chunk that has room ([`crate::heap::runs::filler`]); a
+//! longer one comes from a row of free pages across chunk borders ([`crate::heap::runs::rows`]) or from
+//! adjacent vacant chunks ([`crate::heap::runs::pool`]). In this module a page is either allocated or free:
+//! [`crate::heap::PageHeap`] takes the lock, and [`crate::heap::purge::rounds`] returns free pages.
 //!
 //! Invariants: the totals are the sums over the chunks, and every chunk is filed according to its
-//! pages, or set aside for the thread that has just begun it ([`super::aside`]).
+//! pages, or set aside for the thread that has just begun it ([`crate::heap::runs::begun`]).
 
-use super::aside::Aside;
-use super::decay::Decay;
-use super::filler::Filler;
-use super::huge_pages::{self, Outlook};
-use super::pace::{self, PACE, Speed};
-use super::pool::Pool;
-use super::surplus::Surplus;
-use super::touch::{self, Touch};
-use super::watch::Watch;
-use super::{Backing, HeapId, RESERVE, Run, Totals, rows};
 use crate::class::PAGE;
+use crate::heap::huge::huge_pages::{self, Outlook};
+use crate::heap::huge::pace::{self, PACE, Speed};
+use crate::heap::huge::touch::{self, Touch};
+use crate::heap::purge::decay::Decay;
+use crate::heap::purge::surplus::Surplus;
+use crate::heap::purge::watch::Watch;
+use crate::heap::runs::begun::Aside;
+use crate::heap::runs::filler::Filler;
+use crate::heap::runs::pool::Pool;
+use crate::heap::runs::rows;
+use crate::heap::{Backing, HeapId, RESERVE, Run, Totals};
 use crate::space::Region;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::sys::atomic::Ordering;
@@ -478,9 +479,10 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use super::super::huge_pages::tests::{chunk_of, grown};
-    use super::super::{PageHeap, nodes};
     use super::*;
+    use crate::heap::PageHeap;
+    use crate::heap::huge::huge_pages::tests::{chunk_of, grown};
+    use crate::heap::set::nodes;
     use crate::testing::alone;
     use std::thread;
     use std::vec::Vec;

@@ -1,15 +1,15 @@
 //! Runs that grow in place.
 //!
 //! If the pages behind a run are free, across the border of its chunk too, a block grows without
-//! being copied: [`super::PageHeap::grow_in_place`]. The space behind the heap's last chunk is
+//! being copied: [`crate::heap::PageHeap::grow_in_place`]. The space behind the heap's last chunk is
 //! always free, so a block at the end would grow into it even while vacant chunks hold memory.
 //! Copying some hundred kilobytes costs less than the memory of a new chunk, so callers that can
 //! copy ask for growth within [`Reach::Backed`].
 
-use super::PageHeap;
-use super::borders::Row;
-use super::state::State;
 use crate::class::PAGE;
+use crate::heap::PageHeap;
+use crate::heap::runs::borders::Row;
+use crate::heap::runs::state::State;
 use crate::space::Region;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::sys::mappings;
@@ -27,7 +27,7 @@ pub enum Reach {
 impl PageHeap {
     /// Extends the run at `addr` from `old` to `new` pages in place, if the pages behind it are
     /// free and within reach; returns whether the added pages are zero.
-    pub(super) fn grow_in_place(
+    pub(in crate::heap) fn grow_in_place(
         &self,
         addr: usize,
         old: usize,
@@ -114,9 +114,10 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use super::super::huge_pages::tests::chunk_of;
-    use super::super::{Backing, heaps};
     use super::*;
+    use crate::heap::Backing;
+    use crate::heap::huge::huge_pages::tests::chunk_of;
+    use crate::heap::set::heaps;
     use crate::testing::alone;
 
     /// A page heap with two chunks in use, the second one by a run of `last` pages at its end, and

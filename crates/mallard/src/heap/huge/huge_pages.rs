@@ -7,10 +7,10 @@
 //! them or they are filled as fast as page faults allow (`pace`). All later chunks ask for huge
 //! pages before they are first touched, except those that a process which has begun fewer than
 //! [`YOUNG`] chunks fills slowly. In the first chunks, slabs of classes that grow are populated by
-//! one call instead ([`super::Run::bare`]), as long as there is only one thread.
+//! one call instead ([`crate::heap::Run::bare`]), as long as there is only one thread.
 
-use super::borders;
 use crate::class::PAGE;
+use crate::heap::runs::borders;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::region::{Growing, Region};
 use crate::sys::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -209,10 +209,11 @@ pub fn kept_broken(chunk: &Chunk) {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use super::super::pace::PACE;
-    use super::super::{PageHeap, heaps};
+pub(in crate::heap) mod tests {
     use super::*;
+    use crate::heap::PageHeap;
+    use crate::heap::huge::pace::PACE;
+    use crate::heap::set::heaps;
     use crate::testing::alone;
     use std::thread;
     use std::time::{Duration, Instant};

@@ -1,7 +1,9 @@
 //! A page heap over hooks that record their extents and check every call against the record.
 
-use super::super::{Backing, PageHeap, Reach, hooks, make_apart, making};
+use crate::heap::hooked::hooks;
+
 use super::*;
+use crate::heap::{Backing, PageHeap, Reach, make_apart, making};
 use crate::sys::mem;
 use crate::testing::alone;
 use core::ffi::{c_uint, c_void};

@@ -5,11 +5,11 @@
 //! head of the next, with vacant chunks between them, form one run of pages too. The search goes
 //! chunk by chunk, which costs little compared with touching such a block, through the first
 //! [`LOOKED_AT`] chunks of the heap, and takes the first run by address, for the reasons given in
-//! [`super::filler`]. The page heap calls this under its lock, before it breaks up or commits a
+//! [`crate::heap::runs::filler`]. The page heap calls this under its lock, before it breaks up or commits a
 //! chunk.
 
-use super::pool::Pool;
 use crate::class::PAGE;
+use crate::heap::runs::pool::Pool;
 use crate::space::chunk::CHUNK_PAGES;
 use crate::space::{HeapId, Region};
 
@@ -80,8 +80,8 @@ fn first_in<const LENT: bool>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::huge_pages::tests::grown;
     use crate::class::PAGE;
+    use crate::heap::huge::huge_pages::tests::grown;
     use crate::space::chunk::CHUNK_PAGES;
     use crate::testing::alone;
 

@@ -7,8 +7,8 @@
 //!   `trust_madvise` says otherwise. This costs no extra call; on such a system pages are remapped
 //!   instead.
 
-use super::Backing;
 use crate::class::PAGE;
+use crate::heap::Backing;
 use crate::sys::atomic::{AtomicU8, AtomicUsize, Ordering};
 use crate::sys::mem;
 

@@ -7,14 +7,14 @@
 //! only that one does ([`PageHeap::attend`]); in addition, a thread that frees more than the cap
 //! allows purges at once.
 
-use super::advice::{self, Range};
-use super::decay::Due;
-use super::hooks::Raised;
-use super::huge_pages;
-use super::victims::{BATCH, Batch, Goal, Spare, Step};
-use super::watch::{Alarm, BELL, Plan};
-use super::{Backing, PageHeap, Purged, RETAIN, State};
 use crate::class::PAGE;
+use crate::heap::hooked::hooks::Raised;
+use crate::heap::huge::huge_pages;
+use crate::heap::purge::advice::{self, Range};
+use crate::heap::purge::decay::Due;
+use crate::heap::purge::victims::{BATCH, Batch, Goal, Spare, Step};
+use crate::heap::purge::watch::{Alarm, BELL, Plan};
+use crate::heap::{Backing, PageHeap, Purged, RETAIN, State};
 use crate::space::chunk::CHUNK_PAGES;
 use crate::sys::atomic::Ordering;
 use crate::sys::lock::Guard;
@@ -25,14 +25,14 @@ const PIECE: usize = 64;
 
 /// The right to return memory of a page heap.
 #[expect(dead_code, reason = "held")]
-pub(super) enum Hold<'a> {
+pub(in crate::heap) enum Hold<'a> {
     Lock(Guard<'a, ()>),
     Flag(Raised<'a>),
 }
 
 impl PageHeap {
     /// Reads the clock, and returns what is due, unless another thread holds the heap's lock.
-    pub(super) fn tick(&self) {
+    pub(in crate::heap) fn tick(&self) {
         if self.ever_freed.load(Ordering::Relaxed) {
             self.return_due();
         }
@@ -81,7 +81,7 @@ impl PageHeap {
 
     /// Answers an alarm that freeing pages raised.
     #[cold]
-    pub(super) fn answer(&self, alarm: Alarm) {
+    pub(in crate::heap) fn answer(&self, alarm: Alarm) {
         if alarm.rouse {
             BELL.ring();
         }
@@ -93,7 +93,7 @@ impl PageHeap {
     /// The right to return memory: a lock or, once hooks have lent memory, a flag, because no lock
     /// is held in a hook. With `wait`, waits for either of them, unless the thread is inside a hook
     /// itself.
-    pub(super) fn hold(&self, wait: bool) -> Option<Hold<'_>> {
+    pub(in crate::heap) fn hold(&self, wait: bool) -> Option<Hold<'_>> {
         if !self.lending.is_on() {
             let guard = match wait {
                 true => Some(self.purging.lock()),
@@ -131,7 +131,7 @@ impl PageHeap {
 
     /// Purges whole chunks towards `limit`, because the heap grows past them.
     #[cold]
-    pub(super) fn shed(&self, limit: usize) {
+    pub(in crate::heap) fn shed(&self, limit: usize) {
         // A thread that already purges does this thread's part too.
         if let Some(mut hold) = self.hold(false) {
             let goal = Goal::down_to(limit);
@@ -186,7 +186,7 @@ impl PageHeap {
     }
 
     /// Like [`PageHeap::purge_all`], for a caller that already holds the right to return memory.
-    pub(super) fn purge_held(&self, hold: &mut Hold) -> bool {
+    pub(in crate::heap) fn purge_held(&self, hold: &mut Hold) -> bool {
         let all = Goal::down_to(0);
         let dirty = self.purge_round(hold, all, Step::DirtyToClean, Spare::NONE);
         let muzzy = self.purge_round(hold, all, Step::MuzzyToClean, Spare::NONE);
@@ -371,9 +371,10 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use super::super::huge_pages::tests::{chunk_of, grown};
-    use super::super::{Cap, heaps};
     use super::*;
+    use crate::heap::Cap;
+    use crate::heap::huge::huge_pages::tests::{chunk_of, grown};
+    use crate::heap::set::heaps;
     use crate::space::chunk::Chunk;
     use crate::sys::atomic::AtomicBool;
     use crate::sys::mem;

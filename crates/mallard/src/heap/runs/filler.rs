@@ -26,7 +26,7 @@ const LEVELS: usize = 16;
 /// Steps of the longest free run: each length to 16, then four to each doubling up to 512.
 const STEPS: usize = 36;
 
-/// The fields that small heaps touch come first: see [`super::state::State`].
+/// The fields that small heaps touch come first: see [`crate::heap::runs::state::State`].
 #[repr(C)]
 pub struct Filler {
     near: Near,
@@ -236,10 +236,10 @@ impl Filler {
 
 #[cfg(test)]
 mod tests {
-    use super::super::PageHeap;
-    use super::super::huge_pages::tests::{chunk_of, grown};
     use super::*;
     use crate::class::PAGE;
+    use crate::heap::PageHeap;
+    use crate::heap::huge::huge_pages::tests::{chunk_of, grown};
     use crate::testing::alone;
     use core::cell::RefCell;
     use std::collections::BTreeSet;

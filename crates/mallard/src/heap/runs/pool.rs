@@ -9,9 +9,9 @@
 //! when they are needed. A [`Pool`] is the part of a page heap that does this, under the page
 //! heap's lock.
 
-use super::borders::{self, Row};
-use super::huge_pages;
-use super::lent::find_row;
+use crate::heap::hooked::memory::find_row;
+use crate::heap::huge::huge_pages;
+use crate::heap::runs::borders::{self, Row};
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::region::{self, ChunkSet, End, Growing, HeapId, Region};
 use crate::sys::mappings;

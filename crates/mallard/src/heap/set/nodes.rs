@@ -9,8 +9,8 @@
 //! policy or by the one that the process was given (`numactl`). It is not requested with `mbind`,
 //! because sandboxes kill processes for that.
 
-use super::PageHeap;
-use super::heaps::{self, FIRST};
+use crate::heap::PageHeap;
+use crate::heap::set::heaps::{self, FIRST};
 use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use crate::sys::numa;
 

@@ -5,7 +5,7 @@
 //! its chunk, whichever thread frees it. Callers that have an address, or mean all page heaps, go
 //! through [`HEAP`]; callers that want memory use a [`PageHeap`].
 
-use super::{Backing, Cap, PageHeap, RESERVE, RETAIN, Reach, Totals};
+use crate::heap::{Backing, Cap, PageHeap, RESERVE, RETAIN, Reach, Totals};
 use crate::space::{HeapId, Region, meta};
 use crate::sys::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, settle};
 use crate::sys::lock::{Guard, Mutex, RawLock};

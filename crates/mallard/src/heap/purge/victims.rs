@@ -8,11 +8,11 @@
 //! freed, they go once the program is idle. The chosen pages are marked allocated ([`Batch`]) until
 //! `purge`, which makes the system calls, frees them again.
 
-use super::State;
-use super::advice::{self, Range};
-use super::huge_pages;
-use super::purge::Hold;
 use crate::class::PAGE;
+use crate::heap::State;
+use crate::heap::huge::huge_pages;
+use crate::heap::purge::advice::{self, Range};
+use crate::heap::purge::rounds::Hold;
 use crate::space::Region;
 use crate::space::chunk::{CHUNK_PAGES, Chunk};
 use crate::sys::bits::Bits512;
@@ -20,11 +20,11 @@ use crate::sys::mem;
 use core::cell::UnsafeCell;
 
 /// Ranges handled in one batch.
-pub(super) const BATCH: usize = advice::MOST;
+pub(in crate::heap) const BATCH: usize = advice::MOST;
 
 /// Which chunks with huge pages keep their free pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Spare {
+pub(in crate::heap) struct Spare {
     /// A chunk with more pages in use than this keeps its free ones.
     most_used: u16,
     /// Whether a chunk loses free pages that were never allocated: they are resident too.
@@ -62,7 +62,7 @@ impl Spare {
 
 /// The kind of page that is purged, and what it becomes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(in crate::heap) enum Step {
     DirtyToMuzzy,
     DirtyToClean,
     MuzzyToClean,
@@ -77,7 +77,7 @@ impl Step {
 
 /// How far a round goes.
 #[derive(Clone, Copy)]
-pub(super) struct Goal {
+pub(in crate::heap) struct Goal {
     /// How many pages of the kind may stay.
     pub limit: usize,
     /// The most pages to return: pages that are freed while system calls run are not part of the
@@ -94,7 +94,7 @@ impl Goal {
 }
 
 /// Pages that are being returned, marked allocated meanwhile.
-pub(super) struct Batch {
+pub(in crate::heap) struct Batch {
     pub ranges: [Range; BATCH],
     /// How many pages of each range are of the kind that is purged.
     kinds: [usize; BATCH],
@@ -111,7 +111,7 @@ pub(super) struct Batch {
 
 /// The batches of a page heap. They are too large for the stack of the program's thread that
 /// purges.
-pub(super) struct Batches(UnsafeCell<[Batch; 2]>);
+pub(in crate::heap) struct Batches(UnsafeCell<[Batch; 2]>);
 
 // SAFETY: only the thread that holds the matching right to purge touches a batch.
 unsafe impl Sync for Batches {}

@@ -16,11 +16,11 @@
 //! Growing blocks are moved as well ([`Heaps::move_block`]): a block that is a single mapping moves
 //! in one call, which also lengthens it.
 
-use super::borders::{self, Row, look};
-use super::huge_pages::{self, Outlook};
-use super::state::State;
-use super::{Backing, Heaps, PageHeap, Run};
 use crate::class::PAGE;
+use crate::heap::huge::huge_pages::{self, Outlook};
+use crate::heap::runs::borders::{self, Row, look};
+use crate::heap::runs::state::State;
+use crate::heap::{Backing, Heaps, PageHeap, Run};
 use crate::space::Region;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::sys::mappings;
@@ -31,7 +31,7 @@ const AT_ONCE: usize = 16;
 /// Vacant chunks that are examined for one run.
 const LOOKS: usize = 256;
 /// A chunk's memory is moved if it has at least this many pages.
-pub(super) const WORTH: usize = CHUNK_PAGES * 3 / 4;
+pub(in crate::heap) const WORTH: usize = CHUNK_PAGES * 3 / 4;
 
 /// The moves for one run: pairs of source and destination, from the highest of both down, so that
 /// neighbours stay neighbours. The sources are allocated meanwhile, so that no other thread takes
@@ -161,7 +161,7 @@ impl PageHeap {
     /// becomes `None` if its addresses may belong to another mapping afterwards.
     #[cold]
     #[inline(never)]
-    pub(super) fn move_in(&self, run: &mut Option<Run>, pages: usize, wanted: usize) {
+    pub(in crate::heap) fn move_in(&self, run: &mut Option<Run>, pages: usize, wanted: usize) {
         let Some(new) = run else { return };
         if self.apart || self.borrows() || mappings::room_for_few() < 2 {
             return;
@@ -300,9 +300,9 @@ impl PageHeap {
 
 #[cfg(test)]
 mod tests {
-    use super::super::huge_pages::tests::{chunk_of, grown};
     use super::*;
     use crate::class::PAGE;
+    use crate::heap::huge::huge_pages::tests::{chunk_of, grown};
     use crate::sys::mem::tests::resident;
     use crate::testing::alone;
     use std::vec::Vec;

@@ -11,16 +11,18 @@
 //! ([`State::rejoin`]): once its memory has been returned, or as soon as it is free if there are
 //! many borders.
 
-use super::state::State;
-use super::{Backing, PageHeap, advice, huge_pages};
 use crate::class::PAGE;
+use crate::heap::huge::huge_pages;
+use crate::heap::purge::advice;
+use crate::heap::runs::state::State;
+use crate::heap::{Backing, PageHeap};
 use crate::space::Region;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::sys::{mappings, mem};
 
 /// The properties that chunks of one mapping share.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Look {
+pub(in crate::heap) struct Look {
     pub shift: i32,
     pub huge: bool,
     pub apart: bool,
@@ -28,7 +30,7 @@ pub(super) struct Look {
 }
 
 #[inline(never)]
-pub(super) fn look(chunk: &Chunk) -> Look {
+pub(in crate::heap) fn look(chunk: &Chunk) -> Look {
     Look {
         shift: chunk.shift.get(),
         huge: chunk.huge.get(),
@@ -39,7 +41,7 @@ pub(super) fn look(chunk: &Chunk) -> Look {
 
 /// Adjacent chunks of a page heap. They are used only under its lock.
 #[derive(Clone, Copy)]
-pub(super) struct Row {
+pub(in crate::heap) struct Row {
     region: &'static Region,
     first: usize,
     pub len: usize,
@@ -139,7 +141,7 @@ impl Row {
 
 /// Records whether huge pages are asked for in a chunk.
 #[inline(never)]
-pub(super) fn set_huge(chunk: &Chunk, huge: bool) {
+pub(in crate::heap) fn set_huge(chunk: &Chunk, huge: bool) {
     let row = Row::of_one(chunk);
     let before = row.borders();
     chunk.huge.set(huge);
@@ -148,7 +150,7 @@ pub(super) fn set_huge(chunk: &Chunk, huge: bool) {
 
 /// Records whether chunks may be touched.
 #[inline(never)]
-pub(super) fn set_committed(row: Row, committed: bool) {
+pub(in crate::heap) fn set_committed(row: Row, committed: bool) {
     let before = row.borders();
     for i in 0..row.len {
         row.at(i).committed.set(committed);
@@ -163,7 +165,7 @@ impl PageHeap {
     /// stay one.
     #[cold]
     #[inline(never)]
-    pub(super) fn free_where_many(&self, addr: usize, pages: usize, mut backing: Backing) {
+    pub(in crate::heap) fn free_where_many(&self, addr: usize, pages: usize, mut backing: Backing) {
         let (bytes, whole) = (pages * PAGE, addr.next_multiple_of(CHUNK));
         let is_moved =
             |region: &Region| !region.is_lent() && region.chunk_of(whole).shift.get() != 0;

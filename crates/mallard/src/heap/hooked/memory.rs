@@ -14,10 +14,10 @@
 //! threads from giving memory back at once, and a thread inside a hook never waits for it. Chunks
 //! that are being passed to a hook are *away*: in no set, without free pages.
 
-use super::hooks::{self, ExtentHooks, Given, Hooks};
-use super::{PageHeap, Run, State};
 use crate::class::PAGE;
 use crate::die;
+use crate::heap::hooked::hooks::{self, ExtentHooks, Given, Hooks};
+use crate::heap::{PageHeap, Run, State};
 use crate::space::Region;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::region::lent;
@@ -123,14 +123,14 @@ impl PageHeap {
     }
 
     /// Whether memory comes from hooks.
-    pub(super) fn borrows(&self) -> bool {
+    pub(in crate::heap) fn borrows(&self) -> bool {
         !self.lending.table.load(Ordering::Relaxed).is_null()
     }
 
     /// Allocates a run for which the page heap has no room, from memory that is recommitted or new.
     /// The caller holds no lock.
     #[cold]
-    pub(super) fn alloc_from_hooks(&self, pages: usize, align: usize) -> Option<Run> {
+    pub(in crate::heap) fn alloc_from_hooks(&self, pages: usize, align: usize) -> Option<Run> {
         let (chunks, align) = (pages.div_ceil(CHUNK_PAGES), align.max(CHUNK));
         let hooks = self.lending.hooks();
         let kept = self.state.lock().take_decommitted(chunks, align);
@@ -211,7 +211,7 @@ impl PageHeap {
     }
 
     /// The extent that holds the address: its start and its length in bytes.
-    pub(super) fn extent_at(&self, at: usize) -> (usize, usize) {
+    pub(in crate::heap) fn extent_at(&self, at: usize) -> (usize, usize) {
         let Some(region) = Region::find(at) else {
             die!("{at:#x} lies in no extent");
         };
@@ -223,7 +223,7 @@ impl PageHeap {
     /// Gives vacant chunks back until no more than `limit` pages are dirty, or muzzy; returns
     /// whether any went. The caller holds the flag.
     #[cold] // Few programs have hooks: kept out of the way of those that have none.
-    pub(super) fn give_back_vacant(&self, limit: usize, muzzy: bool, round: u32) -> bool {
+    pub(in crate::heap) fn give_back_vacant(&self, limit: usize, muzzy: bool, round: u32) -> bool {
         let hooks = self.lending.hooks();
         let mut any = false;
         loop {
@@ -306,7 +306,7 @@ impl PageHeap {
 
     /// Gives everything that hooks lent back for good. The caller ensures that no page is in use,
     /// and holds the flag.
-    pub(super) fn destroy_lent(&self) {
+    pub(in crate::heap) fn destroy_lent(&self) {
         let hooks = self.lending.hooks();
         loop {
             let picked = self.state.lock().pick_any_extent();
@@ -324,7 +324,7 @@ impl State {
     }
 
     /// Whether the pages at `more`, behind a run of an extent, are free and in the same extent.
-    pub(super) fn is_free_in_extent(
+    pub(in crate::heap) fn is_free_in_extent(
         &mut self,
         region: &'static Region,
         more: usize,
@@ -506,7 +506,7 @@ impl State {
 }
 
 /// The first of `n` adjacent chunks of one extent that all fit, at a multiple of `align` bytes.
-pub(super) fn find_row(
+pub(in crate::heap) fn find_row(
     region: &Region,
     n: usize,
     align: usize,

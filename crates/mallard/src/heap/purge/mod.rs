@@ -1,0 +1,16 @@
+//! How free memory returns to the system.
+//!
+//! - `decay` says how much is due, and when; `surplus` says it for a heap that is being torn down;
+//!   `watch` wakes the background thread, or makes a thread purge that frees more than the cap
+//!   allows.
+//! - `victims` chooses pages under the lock. `rounds` returns them outside it, by the system calls
+//!   of `advice`.
+//! - `in_use` returns memory behind used pages that their owner does not need.
+
+pub mod advice;
+pub(in crate::heap) mod decay;
+pub(in crate::heap) mod in_use;
+pub(in crate::heap) mod rounds;
+pub(in crate::heap) mod surplus;
+pub(in crate::heap) mod victims;
+pub(in crate::heap) mod watch;
