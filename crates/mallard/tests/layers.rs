@@ -31,16 +31,43 @@ const APART: &str = "conf";
 const START: &str = "api/start.rs";
 /// Those who tell of the options.
 const TELLERS: &[&str] = &["ctl/config.rs", "ctl/opt.rs", "ctl/tests/options.rs"];
+/// The order inside of floors with folders, in the same way; what a floor's own `mod.rs` has, all of
+/// its folders may use.
+const ROOMS: &[(&str, &[&[&str]])] = &[
+    (
+        "heap",
+        &[&["huge"], &["hooked", "set"], &["purge"], &["runs"]],
+    ),
+    (
+        "arena",
+        &[&["large"], &["small"], &["choice"], &["figures", "inspect"]],
+    ),
+];
+/// Arrows upwards that there are: a file, and the folder that it uses.
+const UPWARDS: &[(&str, &str)] = &[
+    // Asking for huge pages moves borders of mappings.
+    ("heap/huge/huge_pages.rs", "runs"),
+    // A bin is made where the table of arenas has room for it.
+    ("arena/small/bins.rs", "choice"),
+];
 /// Names at the crate's root that stand for something on a floor.
 const ALIASES: &[(&str, &str)] = &[("die", "sys"), ("c_symbol", "sys"), ("Mallard", "api")];
 /// Exists in unit tests only, for all of them.
 const TESTING: &str = "testing";
 
+/// The floor of the file itself.
+const OWN: &str = "super";
+
 /// A path in a source that leads to a floor.
 #[derive(Debug, PartialEq)]
 struct Use {
+    /// The floor's name, or [`OWN`].
     floor: String,
+    /// The names behind the floor's in the path, or in the list behind it.
+    parts: Vec<String>,
     line: usize,
+    /// Whether the path stands in a module for tests.
+    is_test: bool,
 }
 
 #[derive(Debug, PartialEq)]
@@ -76,7 +103,11 @@ fn scan(tokens: &[TokenTree], depth: usize, found: &mut Vec<Use>) {
             TokenTree::Ident(word) if *word == "mod" => {
                 // `mod name { … }` is one level further down; `mod name;` is another file.
                 if let Some(TokenTree::Group(body)) = tokens.get(at + 2) {
+                    let before = found.len();
                     scan(&inside(body.stream()), depth + 1, found);
+                    if matches!(&tokens[at + 1], TokenTree::Ident(name) if *name == "tests") {
+                        found[before..].iter_mut().for_each(|u| u.is_test = true);
+                    }
                     at += 2;
                 }
             }
@@ -105,7 +136,16 @@ fn names(path: &[TokenTree], at: usize, found: &mut Vec<Use>) {
         }
         Some(TokenTree::Ident(word)) if at == 0 && *word != "self" => found.push(Use {
             floor: word.to_string(),
+            parts: after_colons(&path[1..]).map_or_else(Vec::new, heads),
             line: word.span().start().line,
+            is_test: false,
+        }),
+        // A path that leads to another folder of the same floor.
+        Some(TokenTree::Ident(word)) if at == 1 && *word != "self" => found.push(Use {
+            floor: OWN.into(),
+            parts: vec![word.to_string()],
+            line: word.span().start().line,
+            is_test: false,
         }),
         Some(TokenTree::Group(list)) if list.delimiter() == Delimiter::Brace => {
             let list = inside(list.stream());
@@ -114,9 +154,23 @@ fn names(path: &[TokenTree], at: usize, found: &mut Vec<Use>) {
         }
         Some(TokenTree::Punct(star)) if at == 0 && star.as_char() == '*' => found.push(Use {
             floor: "*".into(),
+            parts: Vec::new(),
             line: star.span().start().line,
+            is_test: false,
         }),
         _ => {}
+    }
+}
+
+/// The first names of a path, or of each path of a list.
+fn heads(path: &[TokenTree]) -> Vec<String> {
+    match path.first() {
+        Some(TokenTree::Ident(word)) => vec![word.to_string()],
+        Some(TokenTree::Group(list)) => inside(list.stream())
+            .split(|token| matches!(token, TokenTree::Punct(p) if p.as_char() == ','))
+            .flat_map(heads)
+            .collect(),
+        _ => Vec::new(),
     }
 }
 
@@ -148,7 +202,7 @@ fn height(floor: &str) -> Option<usize> {
 /// Why a file of floor `from` may not use floor `to`; none when it may.
 fn objection(file: &str, from: &str, to: &str) -> Option<String> {
     let to = (ALIASES.iter().find(|alias| alias.0 == to)).map_or(to, |alias| alias.1);
-    if to == from || to == TESTING {
+    if to == from || to == OWN || to == TESTING {
         return None;
     }
     if from == APART {
@@ -168,6 +222,35 @@ fn objection(file: &str, from: &str, to: &str) -> Option<String> {
         )),
         (_, None) => Some(format!("`{to}` has no place in HOUSE (this test's table)")),
     }
+}
+
+/// What breaks the order inside a floor, in a file of one of its folders.
+fn room_breaches(file: &str, source: &str) -> Vec<String> {
+    let modules: Vec<&str> = file.trim_end_matches(".rs").split('/').collect();
+    let Some((floor, rooms)) = ROOMS.iter().find(|(floor, _)| modules[0] == *floor) else {
+        return Vec::new();
+    };
+    let height = |room: &str| rooms.iter().position(|row| row.contains(&room));
+    let room = modules[1];
+    if modules.contains(&"tests") || room == "mod" {
+        return Vec::new();
+    }
+    let Some(own) = height(room) else {
+        return vec![format!(
+            "src/{file}: `{room}` has no place in ROOMS (this test's table)"
+        )];
+    };
+    let is_known = |to: &str| UPWARDS.contains(&(file, to));
+    uses(source, modules.len())
+        .iter()
+        .filter(|used| (used.floor == *floor || used.floor == OWN) && !used.is_test)
+        .flat_map(|used| used.parts.iter().map(|part| (part, used.line)))
+        .filter(|(part, _)| *part != room && height(part).is_some_and(|to| to >= own))
+        .filter(|(part, _)| !is_known(part))
+        .map(|(part, line)| {
+            format!("src/{file}:{line} uses `{part}`, which does not stand under `{room}`")
+        })
+        .collect()
 }
 
 /// What breaks the order in one file, given by its path below `src`.
@@ -215,6 +298,7 @@ fn every_floor_uses_only_those_under_it() {
         let source = fs::read_to_string(&path).expect("a source file can be read");
         crossings += uses(&source, 1).len();
         broken.extend(breaches(file, &source).iter().map(Breach::to_string));
+        broken.extend(room_breaches(file, &source));
     }
     assert!(broken.is_empty(), "{}", broken.join("\n"));
     assert!(
@@ -232,12 +316,16 @@ fn a_floor_that_reaches_up_is_caught_however_it_writes_the_path() {
             "use crate::{class::PAGE, cache::{self, life}};",
             1,
         ),
-        ("heap/runs/pool.rs", "fn f() {\n    crate::api::trim();\n}", 2),
-        ("heap/mod.rs", "use super::stats;", 1),
-        ("heap/runs/pool.rs", "use super::super::stats;", 1),
         (
             "heap/runs/pool.rs",
-            "mod tests { use super::super::super::api; }",
+            "fn f() {\n    crate::api::trim();\n}",
+            2,
+        ),
+        ("heap/mod.rs", "use super::stats;", 1),
+        ("heap/runs/pool.rs", "use super::super::super::stats;", 1),
+        (
+            "heap/runs/pool.rs",
+            "mod tests { use super::super::super::super::api; }",
             1,
         ),
         (
@@ -280,7 +368,7 @@ fn a_floor_that_reaches_down_or_within_itself_is_let_be() {
             "use super::{ThreadCache, gc}; use crate::{arena, die};",
         ),
         (
-            "arena/bin.rs",
+            "arena/small/bin.rs",
             "// crate::api\nconst S: &str = \"crate::api\";",
         ),
         ("api/start.rs", "use crate::{conf, fork};"),
@@ -292,5 +380,42 @@ fn a_floor_that_reaches_down_or_within_itself_is_let_be() {
     ];
     for (file, source) in fine {
         assert_eq!(breaches(file, source), [], "{file}: {source}");
+    }
+}
+
+#[test]
+fn a_folder_that_reaches_up_within_its_floor_is_caught() {
+    for (file, source, count) in [
+        (
+            "heap/huge/pace.rs",
+            "use crate::heap::runs::state::State;",
+            1,
+        ),
+        ("heap/huge/pace.rs", "use super::super::purge::decay;", 1),
+        (
+            "heap/set/nodes.rs",
+            "use crate::heap::{Run, purge::decay, runs};",
+            2,
+        ),
+        ("heap/attic/old.rs", "", 1),
+        (
+            "heap/huge/huge_pages.rs",
+            "use crate::heap::runs::borders;",
+            0,
+        ),
+        (
+            "heap/runs/pool.rs",
+            "use crate::heap::{huge::pace, purge};",
+            0,
+        ),
+        (
+            "heap/huge/pace.rs",
+            "mod tests { use crate::heap::runs::state; }",
+            0,
+        ),
+        ("heap/mod.rs", "use crate::heap::runs::state::State;", 0),
+    ] {
+        let found = room_breaches(file, source);
+        assert_eq!(found.len(), count, "{file}: {source}: {found:?}");
     }
 }

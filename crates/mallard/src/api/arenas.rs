@@ -9,7 +9,7 @@ use super::controls::is_decay_time;
 use super::free::{free_outside, size_at};
 use super::start::{JUNK_FREE, extras, start};
 pub use crate::arena::settings::{Dss, NAME};
-use crate::arena::{self, Arena, by_hand, large, settings};
+use crate::arena::{self, Arena, large, manual, settings};
 use crate::cache::life;
 use crate::cache::{self, counted, inside};
 use crate::class::{CACHED_MAX, Class, MAX, PAGE, SLAB_MAX};
@@ -53,7 +53,7 @@ pub fn create() -> Result<u32, i32> {
 pub unsafe fn create_with(hooks: *mut ExtentHooks) -> Result<u32, i32> {
     start();
     // SAFETY: the caller's promise.
-    unsafe { by_hand::create(hooks) }
+    unsafe { manual::create(hooks) }
         .map(|arena| arena.index() as u32)
         .ok_or(libc::EAGAIN)
 }
@@ -84,7 +84,7 @@ pub unsafe fn set_hooks(arena: u32, hooks: *mut ExtentHooks) -> Result<*mut Exte
 /// The arena with this number, which must have been made by hand.
 fn made_by_hand(arena: u32) -> Result<&'static Arena, i32> {
     arena::existing(arena as usize)
-        .filter(|a| a.life() == by_hand::Life::ByHand)
+        .filter(|a| a.life() == manual::Life::ByHand)
         .ok_or(libc::EFAULT)
 }
 
@@ -144,7 +144,7 @@ fn one(arena: u32) -> Result<&'static Arena, i32> {
 
 /// How many arenas have been destroyed.
 pub fn destroyed() -> usize {
-    by_hand::destroyed()
+    manual::destroyed()
 }
 
 /// Returns all free memory of an arena, or of [`ALL`], to the system; blocks in caches stay.

@@ -5,7 +5,7 @@
 
 use super::arenas;
 use super::start::start;
-use crate::arena::{self, by_hand, percpu};
+use crate::arena::{self, manual, percpu};
 use crate::cache::{ThreadCache, counted, events, life, tick};
 use crate::class::{CACHED_MAX, Class};
 
@@ -39,7 +39,7 @@ pub fn set_arena(number: u32) -> Result<(), i32> {
     if !is_automatic && !arenas::is_initialised(number) {
         return Err(libc::EFAULT);
     }
-    let arena = by_hand::enter(number as usize).ok_or(libc::EAGAIN)?;
+    let arena = manual::enter(number as usize).ok_or(libc::EAGAIN)?;
     cache.move_to(arena);
     Ok(())
 }

@@ -4,7 +4,7 @@
 //! threads run, the figures of one bin are consistent, but those of different bins are from
 //! slightly different moments.
 
-use super::bin::Bin;
+use super::small::bin::Bin;
 use super::{Arena, BinCounts, large};
 use crate::class::Class;
 use crate::space::region::PageRecord;

@@ -1,7 +1,7 @@
 //! Details about a block's slab and bin, for programs that move blocks out of sparse slabs.
 
 use super::Slab;
-use super::table;
+use super::choice::table;
 use crate::class::PAGE;
 use crate::space::Region;
 use crate::space::region::PageRecord;

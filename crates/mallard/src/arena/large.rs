@@ -181,7 +181,7 @@ pub fn alloc_fit(pages: Pages, align: usize, arena: u16, zeroed: bool) -> Option
 #[inline(always)]
 fn home_of(arena: u16) -> Option<&'static Arena> {
     let index = arena as usize;
-    super::record(index).or_else(|| super::table::numbered(index))
+    super::record(index).or_else(|| super::numbered(index))
 }
 
 /// Describes and counts a new block of `pages` pages, with `spread` extra pages in its run.

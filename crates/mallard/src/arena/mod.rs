@@ -6,33 +6,20 @@
 //! to the slabs they belong to; `large` are blocks that no bin serves. `figures` has what an arena
 //! reports to the statistics, and `interval` counts bytes for reports; `subrelease` returns memory
 //! of partly used slabs. `table` lists the arenas and assigns threads to them: an automatic arena
-//! is made when its first thread arrives and is never freed; those of `by_hand` are made and
+//! is made when its first thread arrives and is never freed; those of `manual` are made and
 //! destroyed as the program asks.
 //!
 //! A block freed by a thread of another arena goes into a store, mostly that of the arena it came
 //! from (`home`), and to its slab's bin only when the store overflows or drains: memory moves to
 //! where it is used. It never moves to or from arenas made by hand.
 
-mod bin;
-mod bins;
-pub mod by_hand;
+mod choice;
 pub mod figures;
-mod give;
-mod home;
 pub mod inspect;
-pub mod interval;
 pub mod large;
-pub mod older;
-pub mod oversize;
-pub mod percpu;
-pub mod settings;
-mod slab;
-mod store;
-pub mod subrelease;
-mod table;
+mod small;
 #[cfg(test)]
 mod tests;
-mod traffic;
 
 use crate::class::{Class, LINE, MEDIUM_MAX, PAGE, tailored};
 use crate::heap::{PageHeap, hooks};
@@ -41,22 +28,25 @@ use crate::space::{Region, fallback};
 use crate::sys::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
-pub use bin::BinCounts;
-use bin::{Bin, BinState};
-use bins::Bins;
+pub use choice::table::{any, automatic, configure, existing, join, lock, made, numbered, records};
+use choice::table::{heap_of, large_counts, record};
+pub use choice::{interval, manual, oversize, percpu, settings};
 use core::ptr;
-use give::give_back;
-use slab::Slab;
-pub use store::bring_aligned_last;
-pub use table::{any, automatic, configure, existing, join, lock, made, numbered, records};
-use table::{heap_of, large_counts, record};
-pub use traffic::Traffic;
+pub use small::bin::BinCounts;
+use small::bin::{Bin, BinState};
+use small::bins::Bins;
+use small::returns::give_back;
+use small::slab::Slab;
+pub use small::traffic::Traffic;
+pub use small::transfer_cache::bring_aligned_last;
+use small::{slab, transfer_cache};
+pub use small::{subrelease, untailored};
 
 pub struct Arena {
     index: u16,
     /// The page heap of the arena's slabs and large blocks.
     heap: AtomicPtr<PageHeap>,
-    /// What it is for ([`by_hand::Life`]).
+    /// What it is for ([`manual::Life`]).
     life: AtomicU8,
     /// For an arena made by hand: held while a thread that is not in the arena returns its idle
     /// blocks, or discards the arena. Only one thread may do so at a time: it holds blocks and
@@ -93,7 +83,7 @@ pub fn drain(all: bool) -> bool {
     let mine = || made().filter(|a| !a.is_by_hand());
     let any = mine().fold(false, |any, a| a.drain_stores(all) | any);
     let any = mine().fold(any, |any, a| a.drain_spares(all) | any);
-    by_hand::are_any() && drain_by_hand(all) || any
+    manual::are_any() && drain_by_hand(all) || any
 }
 
 /// Like [`drain`], for arenas made by hand, whose blocks lie in no other arena's store.
@@ -163,7 +153,7 @@ impl Arena {
     fn new(
         index: usize,
         heap: &'static PageHeap,
-        life: by_hand::Life,
+        life: manual::Life,
         born_ns: u64,
         large: &'static large::Counts,
     ) -> Arena {
@@ -301,7 +291,7 @@ impl Arena {
     /// growing program needs their pages elsewhere.
     fn grew(&self, pages: usize) {
         let before = NEW_PAGES.fetch_add(pages, Ordering::Relaxed);
-        if before / GROWTH != (before + pages) / GROWTH && store::holds_runs() {
+        if before / GROWTH != (before + pages) / GROWTH && transfer_cache::holds_runs() {
             self.drain_idle_runs();
         }
     }
@@ -486,7 +476,7 @@ pub fn give_to_owner(class: Class, block: usize) {
 /// Frees the blocks that belong to no arena, and returns the others.
 fn without_fallback(blocks: &mut [usize]) -> &mut [usize] {
     match fallback::are_strangers() {
-        true => by_hand::part_with_fallback(blocks),
+        true => manual::part_with_fallback(blocks),
         false => blocks,
     }
 }

@@ -345,7 +345,7 @@ pub fn end_fork_in_child() {
     }
     GATE.reset();
     HEAP.all().for_each(|heap| heap.after_fork());
-    arena::by_hand::after_fork();
+    arena::manual::after_fork();
     super::keeper::after_fork();
     life::after_fork();
     clean_up(found);

@@ -351,8 +351,8 @@ fn list(first: Option<&'static ThreadCache>) -> impl Iterator<Item = &'static Th
 pub(super) fn look_inside(me: usize) -> Option<(bool, bool)> {
     let registry = REGISTRY.try_lock()?;
     let (mut others, mut mine) = (false, false);
-    let by_hand = (0..registry.numbers.end()).filter_map(manual::get);
-    for cache in list(registry.live).chain(by_hand) {
+    let manual = (0..registry.numbers.end()).filter_map(manual::get);
+    for cache in list(registry.live).chain(manual) {
         if cache.busy.is_up() {
             let is_mine = cache.thread.load(Ordering::Relaxed) == me;
             *if is_mine { &mut mine } else { &mut others } = true;

@@ -38,7 +38,7 @@ static ROW: [Piece; PIECES] = [const {
 
 /// Number of live blocks, and the flag [`OTHERS`].
 static STRANGERS: AtomicU32 = AtomicU32::new(0);
-/// Set for good when the first arena is created manually (`arena::by_hand`), so that one load
+/// Set for good when the first arena is created manually (`arena::manual`), so that one load
 /// checks for both kinds.
 const OTHERS: u32 = 1 << 31;
 

@@ -7,7 +7,7 @@
 use super::figures::{ArenaFigures, Background, Bin, Extent, Large, Lock, Totals, run_class};
 use super::snapshot::{DESTROYED, Snapshot};
 use crate::arena::figures::owner_of;
-use crate::arena::older::class_of;
+use crate::arena::untailored::class_of;
 use crate::arena::{self, Arena};
 use crate::cache::{keeper, life};
 use crate::class::{Class, PAGE};

@@ -198,7 +198,7 @@ fn an_arena_with_a_thread_in_it_is_not_destroyed() {
     crate::testing::own_process!();
     let _alone = alone();
     let arena = create().unwrap();
-    let record = by_hand::enter(arena as usize).unwrap();
+    let record = manual::enter(arena as usize).unwrap();
     // SAFETY: refused, then without blocks.
     unsafe {
         assert_eq!(destroy(arena), Err(libc::EFAULT));

@@ -1,7 +1,7 @@
 //! Arenas: which threads join which, and which page heap has their blocks and runs.
 
+use super::super::choice::table::threads;
 use super::super::large::Reach;
-use super::super::table::threads;
 use super::super::*;
 use crate::class::{CACHED_MAX, MEDIUM_MAX};
 use crate::heap::{self, HEAP, nodes};
@@ -157,9 +157,9 @@ fn oversize_blocks_are_of_an_arena_of_their_own() {
 
     // A thread in an arena made by hand stays there.
     // SAFETY: no hooks.
-    let by_hand = unsafe { by_hand::create(core::ptr::null_mut()) }.unwrap();
-    assert_eq!(oversize::arena_for(long, by_hand.index()), by_hand.index());
-    assert!(by_hand.destroy());
+    let manual = unsafe { manual::create(core::ptr::null_mut()) }.unwrap();
+    assert_eq!(oversize::arena_for(long, manual.index()), manual.index());
+    assert!(manual.destroy());
     assert!(!arena.destroy(), "it is nobody's to destroy");
     // Blocks that caches hold stay with the others.
     oversize::configure(1, true);
@@ -174,7 +174,7 @@ fn an_arena_is_discarded_while_other_threads_see_to_what_lies_idle() {
     crate::testing::own_process!();
     let _alone = alone();
     // SAFETY: no hooks.
-    let arena = unsafe { by_hand::create(core::ptr::null_mut()) }.unwrap();
+    let arena = unsafe { manual::create(core::ptr::null_mut()) }.unwrap();
     let is_over = AtomicBool::new(false);
     std::thread::scope(|s| {
         for all in [true, false] {

@@ -4,9 +4,9 @@ mod arenas;
 mod spread;
 mod traffic;
 
+use super::choice::table::get;
 use super::slab::{LEVELS, Misuse, NO_LEVEL};
-use super::store::Store;
-use super::table::get;
+use super::small::transfer_cache::Store;
 use super::*;
 use crate::class::TABLED;
 use crate::heap::HEAP;

@@ -1,6 +1,6 @@
 //! What a thread gets for its own use from a bin that another thread uses too.
 
-use super::super::bin::{Bin, BinState};
+use super::super::small::bin::{Bin, BinState};
 use super::{Slab, Traffic, alone, give_to_bin, unmake};
 use crate::arena::Fit;
 use crate::arena::{any, drain};

@@ -73,8 +73,8 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use super::Speed::{Fast, Slow, Usual};
+    use super::*;
 
     /// The speed seen at each chunk of a heap that begins one after each of these numbers of
     /// microseconds, and fills it.

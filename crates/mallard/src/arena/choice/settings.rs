@@ -4,7 +4,11 @@
 //! Decay times and growth belong to the page heap. Automatic arenas share one per memory node, so
 //! setting them for one arena sets them for the others too, unless it has hooks.
 
-use super::{Arena, subrelease, table};
+use crate::arena::small::subrelease;
+
+use crate::arena::choice::table;
+
+use crate::arena::Arena;
 use crate::heap;
 use crate::heap::hooks::ExtentHooks;
 use crate::sys::atomic::{AtomicU8, AtomicU64, Ordering, settle};
@@ -206,13 +210,13 @@ impl Arena {
 
 #[cfg(test)]
 mod tests {
-    use super::super::by_hand;
     use super::*;
+    use crate::arena::choice::manual;
     use crate::testing::alone;
 
     fn made() -> &'static Arena {
         // SAFETY: no hooks.
-        unsafe { by_hand::create(core::ptr::null_mut()) }.unwrap()
+        unsafe { manual::create(core::ptr::null_mut()) }.unwrap()
     }
 
     fn text(name: &[u8; NAME]) -> &str {

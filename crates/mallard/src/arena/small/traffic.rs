@@ -5,7 +5,7 @@
 //! that frees and allocates in turn, in waves, should get back its own blocks. Blocks that other
 //! threads of its arena freed share cache lines with blocks that those threads still use, and the
 //! lines would bounce between processors from then on. Such a thread ignores a store with another
-//! thread's blocks, and prefers slabs ([`super::bin`]) from which it last took regions.
+//! thread's blocks, and prefers slabs ([`crate::arena::small::bin`]) from which it last took regions.
 
 use crate::sys::tls;
 use core::num::NonZeroU16;

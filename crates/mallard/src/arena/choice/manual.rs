@@ -8,9 +8,9 @@
 //!
 //! A program without such arenas pays for one load of a flag when a cache flushes a batch.
 
-use super::slab::Slab;
-use super::table::{self, MOST_AT_ALL};
-use super::{Arena, large};
+use crate::arena::choice::table::{self, MOST_AT_ALL};
+use crate::arena::small::slab::Slab;
+use crate::arena::{Arena, large};
 use crate::class::{Class, LINE, PAGE};
 use crate::heap::hooks::ExtentHooks;
 use crate::heap::{self, HEAP, PageHeap};
@@ -76,7 +76,7 @@ pub unsafe fn create(hooks: *mut ExtentHooks) -> Option<&'static Arena> {
 }
 
 /// Returns the arena of oversize requests, made if needed. `None` as for [`create`].
-pub(super) fn create_oversize() -> Option<&'static Arena> {
+pub(in crate::arena) fn create_oversize() -> Option<&'static Arena> {
     create_for(Life::Oversize)
 }
 
@@ -121,8 +121,8 @@ fn create_for(life: Life) -> Option<&'static Arena> {
 /// a block when it is freed with its size.
 #[cold]
 #[inline(never)]
-pub(super) fn part_with_fallback(blocks: &mut [usize]) -> &mut [usize] {
-    let (ours, others) = super::part(blocks, |p| fallback::size_of(p).is_none());
+pub(in crate::arena) fn part_with_fallback(blocks: &mut [usize]) -> &mut [usize] {
+    let (ours, others) = crate::arena::part(blocks, |p| fallback::size_of(p).is_none());
     others.iter().for_each(|&p| {
         fallback::free(p);
     });
@@ -177,7 +177,7 @@ impl Arena {
     /// Frees the blocks that may not lie in this arena's store into their owners' slabs or page
     /// heap; returns the others.
     #[cold]
-    pub(super) fn part_with_strangers<'a>(
+    pub(in crate::arena) fn part_with_strangers<'a>(
         &self,
         class: Class,
         blocks: &'a mut [usize],
@@ -190,9 +190,9 @@ impl Arena {
             true => Slab::of(p, class).arena(),
             false => large::pages_of(p).1,
         };
-        let (ours, others) = super::part(blocks, |p| self.may_store(owner(p)));
+        let (ours, others) = crate::arena::part(blocks, |p| self.may_store(owner(p)));
         if !others.is_empty() {
-            super::give_back(class, others);
+            crate::arena::give_back(class, others);
         }
         ours
     }

@@ -4,8 +4,9 @@
 //! it to another, so its cache checks at each slow event. Threads that the program has put into an
 //! arena made by hand stay there.
 
-use super::table::{self, MOST};
-use super::{Arena, by_hand::Life};
+use crate::arena::Arena;
+use crate::arena::choice::manual::Life;
+use crate::arena::choice::table::{self, MOST};
 use crate::heap::{self, nodes};
 use crate::sys::atomic::{AtomicU16, AtomicUsize, Ordering};
 use crate::sys::cpu;

@@ -4,8 +4,9 @@
 //! blocks of whole pages go to the page heap (`large`). The page map alone tells the owner of a
 //! region; the block itself is never read.
 
-use super::slab::Slab;
-use super::{large, older, record};
+use crate::arena::small::slab::Slab;
+use crate::arena::small::untailored;
+use crate::arena::{large, record};
 use crate::class::{Class, LINE, PAGE};
 use crate::die;
 use core::mem::MaybeUninit;
@@ -13,13 +14,13 @@ use core::ptr;
 
 /// Frees blocks: regions into their slabs, with one lock per owning arena, runs into the page heap.
 #[inline(never)]
-pub(super) fn give_back(class: Class, blocks: &mut [usize]) {
+pub(in crate::arena) fn give_back(class: Class, blocks: &mut [usize]) {
     if !class.is_slab() {
         large::free_many(blocks);
         return;
     }
     let blocks = match class.is_tailored() {
-        true => older::give_back(class, blocks),
+        true => untailored::give_back(class, blocks),
         false => blocks,
     };
     let mut rest = &*blocks;

@@ -138,7 +138,7 @@ impl Store {
     fn limit(&self, class: Class) -> usize {
         if !class.is_slab() {
             let (sum, least) = runs(class);
-            let budget = least.max(super::footprint() / RUN_SHARE);
+            let budget = least.max(crate::arena::footprint() / RUN_SHARE);
             let left = budget.saturating_sub(sum.load(Ordering::Relaxed));
             (self.most as usize).min(self.len as usize + class.blocks_in(left))
         } else if self.shared > 0 {
@@ -167,7 +167,7 @@ impl Store {
                 RUN_BYTES
             };
             self.most = class.blocks_in(bytes).clamp(1, MOST) as u16;
-            super::ANY_IDLE.store(true, Ordering::Relaxed);
+            crate::arena::ANY_IDLE.store(true, Ordering::Relaxed);
         }
         let room = self.limit(class).saturating_sub(self.len as usize);
         let n = self.room_for(blocks.len().min(room));
@@ -383,7 +383,7 @@ mod tests {
         assert_eq!(stored(), 2);
         arena.grew(1);
         assert_eq!(stored(), 2, "a page is not much");
-        let much = 2 * super::super::GROWTH;
+        let much = 2 * crate::arena::GROWTH;
         arena.grew(much);
         assert_eq!(stored(), 2, "they have just come");
         // One of them is used, and comes back.

@@ -5,9 +5,9 @@
 //! at the boundary, or the unused rest of a new row. Classes above the slab classes only have a
 //! store; their blocks are runs of the page heap.
 
-use super::slab::{LEVELS, Misuse, NO_LEVEL, Slab, WORDS};
-use super::store::Store;
-use super::traffic::{Taker, Traffic};
+use crate::arena::small::slab::{LEVELS, Misuse, NO_LEVEL, Slab, WORDS};
+use crate::arena::small::traffic::{Taker, Traffic};
+use crate::arena::small::transfer_cache::Store;
 use crate::class::{Class, SlabShape};
 use crate::sys::atomic::Ordering;
 use crate::sys::count::Kind;
@@ -215,7 +215,7 @@ impl BinState {
         }
         if self.spare.is_none() {
             self.spare = Some(slab);
-            super::ANY_IDLE.store(true, Ordering::Relaxed);
+            crate::arena::ANY_IDLE.store(true, Ordering::Relaxed);
             return None;
         }
         self.counts.slabs -= 1;

@@ -1,11 +1,12 @@
 //! Which arenas exist, and which one a thread joins.
 //!
 //! Automatic arenas come first, made in the order of their numbers as threads arrive; arenas made
-//! by hand (`by_hand`) have numbers from [`automatic`] on. A thread joins one of those only if told
+//! by hand (`manual`) have numbers from [`automatic`] on. A thread joins one of those only if told
 //! to. Records are never freed: that of a destroyed arena is reused for the next one made by hand.
 
-use super::by_hand::Life;
-use super::{Arena, large, percpu};
+use crate::arena::choice::manual::Life;
+use crate::arena::choice::percpu;
+use crate::arena::{Arena, large};
 use crate::heap::{self, PageHeap, nodes};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -64,7 +65,7 @@ pub fn records() -> impl DoubleEndedIterator<Item = &'static Arena> {
 }
 
 /// Whether there has been more than one arena.
-pub(super) fn several() -> bool {
+pub(in crate::arena) fn several() -> bool {
     END.load(Ordering::Relaxed) > 1
 }
 
@@ -87,7 +88,7 @@ fn slot(index: usize) -> Option<&'static AtomicPtr<Arena>> {
 }
 
 /// The arena that has, or had, this number.
-pub(super) fn record(index: usize) -> Option<&'static Arena> {
+pub(in crate::arena) fn record(index: usize) -> Option<&'static Arena> {
     let at = slot(index)?.load(Ordering::Acquire);
     // SAFETY: a published arena is initialised and never freed.
     unsafe { at.as_ref() }
@@ -99,7 +100,7 @@ pub fn existing(index: usize) -> Option<&'static Arena> {
 }
 
 /// The automatic arena with this number, made if needed. `None` when memory is out.
-pub(super) fn get(index: usize) -> Option<&'static Arena> {
+pub(in crate::arena) fn get(index: usize) -> Option<&'static Arena> {
     existing(index).or_else(|| make(index))
 }
 
@@ -110,12 +111,12 @@ fn make(index: usize) -> Option<&'static Arena> {
 }
 
 /// Takes the lock for making arenas.
-pub(super) fn making() -> Guard<'static, ()> {
+pub(in crate::arena) fn making() -> Guard<'static, ()> {
     MAKING.lock()
 }
 
 /// Makes the arena with this number, unless there is one.
-pub(super) fn make_under(
+pub(in crate::arena) fn make_under(
     _: &Guard<'_, ()>,
     index: usize,
     heap: &'static PageHeap,
@@ -172,7 +173,7 @@ pub fn join() -> Option<&'static Arena> {
     Some(arena)
 }
 
-pub(super) fn threads(index: usize) -> u32 {
+pub(in crate::arena) fn threads(index: usize) -> u32 {
     existing(index).map_or(0, |a| a.threads.load(Ordering::Relaxed))
 }
 
@@ -203,13 +204,13 @@ fn of_node(heap: &'static PageHeap) -> usize {
 }
 
 /// The page heap that the arena with this number takes memory from.
-pub(super) fn heap_of(index: u16) -> &'static PageHeap {
+pub(in crate::arena) fn heap_of(index: u16) -> &'static PageHeap {
     record(index as usize).map_or(&heap::FIRST, Arena::heap)
 }
 
 /// The large-block counts of the arena with this number.
 #[inline]
-pub(super) fn large_counts(index: u16) -> Option<&'static large::Counts> {
+pub(in crate::arena) fn large_counts(index: u16) -> Option<&'static large::Counts> {
     record(index as usize).map(|a| a.large)
 }
 

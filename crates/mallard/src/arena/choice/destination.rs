@@ -7,15 +7,15 @@
 //! decide for the batch: a stack mostly holds one pipe's blocks, and a block in any store is never
 //! wrong, only less useful.
 
-use super::table::{existing, several};
-use super::{Arena, Slab};
+use crate::arena::choice::table::{existing, several};
+use crate::arena::{Arena, Slab};
 use crate::class::Class;
 use crate::sys::atomic::Ordering;
 
 impl Arena {
     /// The arena whose store should take blocks flushed here.
     #[inline]
-    pub(super) fn home_of(&self, class: Class, blocks: &[usize]) -> &Arena {
+    pub(in crate::arena) fn home_of(&self, class: Class, blocks: &[usize]) -> &Arena {
         match class.is_slab() && several() {
             true => self.home_among_several(class, blocks),
             false => self,
@@ -43,9 +43,9 @@ impl Arena {
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::get;
-    use super::super::{any, drain};
     use super::*;
+    use crate::arena::choice::table::get;
+    use crate::arena::{any, drain};
     use crate::testing::alone;
 
     #[test]

@@ -14,8 +14,8 @@
 //! Callers: the background thread if there is one, else threads at their slow events, one chunk at
 //! a time; and explicit purges ([`all`]).
 
-use super::slab::{Misuse, NO_LEVEL, Slab, WORDS};
-use super::{Arena, record};
+use crate::arena::small::slab::{Misuse, NO_LEVEL, Slab, WORDS};
+use crate::arena::{Arena, record};
 use crate::class::{Class, PAGE};
 use crate::heap::{HEAP, advice};
 use crate::space::Region;

@@ -25,10 +25,10 @@ pub fn class_of(p: usize, filed: Class) -> Class {
 /// the others.
 #[cold]
 #[inline(never)]
-pub(super) fn give_back(filed: Class, blocks: &mut [usize]) -> &mut [usize] {
-    let (own, older) = super::part(blocks, |p| class_of(p, filed) == filed);
+pub(in crate::arena) fn give_back(filed: Class, blocks: &mut [usize]) -> &mut [usize] {
+    let (own, older) = crate::arena::part(blocks, |p| class_of(p, filed) == filed);
     if !older.is_empty() {
-        super::give_back(filed.cut_from(), older);
+        crate::arena::give_back(filed.cut_from(), older);
     }
     own
 }

@@ -5,8 +5,8 @@
 //! pages. A bin is never freed. It is made under the lock of the arenas (`table`), which a fork
 //! holds, so that the child knows all bins with locks.
 
-use super::bin::Bin;
-use super::table;
+use crate::arena::choice::table;
+use crate::arena::small::bin::Bin;
 use crate::class::{CACHED_CLASSES, Class};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicPtr, Ordering};

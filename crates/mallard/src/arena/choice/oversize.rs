@@ -9,9 +9,10 @@
 //! There is none by default: all arenas of a node share one page heap, in which long runs are whole
 //! chunks, so that large blocks never lie among small ones.
 
-use super::by_hand::{self, Life};
-use super::large::Pages;
-use super::{Arena, table};
+use crate::arena::Arena;
+use crate::arena::choice::manual::{self, Life};
+use crate::arena::choice::table;
+use crate::arena::large::Pages;
 use crate::class::{CACHED_MAX, PAGE};
 use crate::heap::HEAP;
 use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, settle};
@@ -85,7 +86,7 @@ fn choose(mine: u16) -> u16 {
 }
 
 fn make() -> Option<&'static Arena> {
-    let arena = by_hand::create_oversize()?;
+    let arena = manual::create_oversize()?;
     debug_assert_eq!(arena.life(), Life::Oversize);
     let at = core::ptr::from_ref(arena).cast_mut();
     if ARENA.swap(at, Ordering::AcqRel).is_null() {

@@ -4,7 +4,7 @@
 //! are free, so we never read or write a free region. A slab belongs to one bin for its lifetime;
 //! the bin's lock guards the cells.
 
-use super::traffic::Taker;
+use crate::arena::small::traffic::Taker;
 use crate::class::{Class, PAGE, SlabShape};
 use crate::die;
 use crate::heap::{HEAP, Run, nodes};
@@ -45,7 +45,7 @@ pub struct Slab {
     /// The bin's list that the slab is in, or [`NO_LEVEL`].
     level: Cell<u8>,
     /// How many passes found it untouched since a region was last taken or returned
-    /// ([`super::subrelease`]).
+    /// ([`crate::arena::small::subrelease`]).
     pub quiet: Cell<u8>,
     /// Whether its pages were bare when it was made ([`crate::heap::Run::bare`]).
     bare: bool,
@@ -126,7 +126,8 @@ impl Slab {
         let shape = class.shape();
         let pages = shape.pages as usize;
         let mut count = most;
-        let run = super::heap_of(arena).alloc_row(pages, shape.align as usize, &mut count)?;
+        let run =
+            crate::arena::heap_of(arena).alloc_row(pages, shape.align as usize, &mut count)?;
         let (mut first, mut last) = (None, None::<&Slab>);
         for i in 0..count {
             let addr = run.addr + i * pages * PAGE;
