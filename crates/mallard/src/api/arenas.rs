@@ -120,7 +120,7 @@ pub unsafe fn destroy(arena: u32) -> Result<(), i32> {
 }
 
 /// The number that stands for all arenas.
-pub const ALL: u32 = 4096;
+pub const ALL: u32 = arena::ALL as u32;
 
 /// The arenas that a number stands for; nothing for an automatic arena that was never needed, or
 /// for a destroyed one. `EFAULT` if it is not an arena number.

@@ -1,16 +1,13 @@
 //! Options that can be changed while the process runs.
 
-use super::start::{self, start};
+use super::start::{self, LONGEST_DECAY_MS, start};
 use crate::background;
 use crate::cache::keeper;
 use crate::heap::HEAP;
 
-/// The longest decay time in milliseconds; jemalloc's limit.
-const LONGEST_DECAY: i64 = 18_446_744_072_000;
-
 /// Whether this is a valid decay time: -1 for never, or a number of milliseconds.
 pub fn is_decay_time(ms: i64) -> bool {
-    (-1..=LONGEST_DECAY).contains(&ms)
+    (-1..=LONGEST_DECAY_MS).contains(&ms)
 }
 
 /// The decay times in milliseconds of new arenas, for dirty and for muzzy pages.

@@ -18,6 +18,9 @@ use core::cell::UnsafeCell;
 use core::ffi::CStr;
 use core::mem::MaybeUninit;
 
+/// The longest decay time in milliseconds: the limit of the options, which is jemalloc's.
+pub(super) const LONGEST_DECAY_MS: i64 = conf::DECAY_MAX_MS;
+
 static STARTED: AtomicBool = AtomicBool::new(false);
 static STARTING: RawLock = RawLock::named(Kind::Start);
 

@@ -125,7 +125,7 @@ impl Arena {
 
 /// The arena that owns the slab or large block at `p`, from the page map. `p` may be any address:
 /// it is never dereferenced.
-pub fn owner_of(p: usize, class: Class) -> Option<u16> {
+pub fn owner_hint(p: usize, class: Class) -> Option<u16> {
     match Region::find(p)?.record_of(p) {
         // SAFETY: the page map holds addresses of slab records only.
         PageRecord::Slab(at) if class.is_slab() => Some(unsafe { super::Slab::arena_hint(at) }),

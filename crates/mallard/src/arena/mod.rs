@@ -28,7 +28,9 @@ use crate::space::{Region, fallback};
 use crate::sys::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
-pub use choice::table::{any, automatic, configure, existing, join, lock, made, numbered, records};
+pub use choice::table::{
+    ALL, DESTROYED, any, automatic, configure, existing, join, lock, made, numbered, records,
+};
 use choice::table::{heap_of, large_counts, record};
 pub use choice::{interval, manual, oversize, percpu, settings};
 use core::ptr;

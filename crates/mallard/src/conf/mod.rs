@@ -32,7 +32,7 @@ mod tests;
 use core::ffi::CStr;
 
 pub use line::{Line, Sink, Stderr};
-pub use options::{Descriptor, Options, TABLE, find};
+pub use options::{DECAY_MAX_MS, Descriptor, Options, TABLE, find};
 #[cfg(test)]
 pub use options::{Effect, Origin};
 pub use plain::{Plain, Shape};

@@ -250,7 +250,7 @@ const LETTERS: usize = 16;
 /// The letters that `malloc_stats_print` understands.
 const STATS_LETTERS: Letters<LETTERS> = Letters("Jgmdablxeh");
 /// jemalloc's limit of decay times, in milliseconds.
-const DECAY_MAX: i64 = 18_446_744_072_000;
+pub const DECAY_MAX_MS: i64 = 18_446_744_072_000;
 /// The largest size a thread cache can be told to keep: 8 MiB, as in jemalloc.
 const LG_TCACHE_MAX: u32 = 23;
 
@@ -344,9 +344,9 @@ options! {
             "jemalloc's newer way to look for idle blocks.";
     }
     "Giving memory back" {
-        dirty_decay_ms: i64 = 10_000, number(-1, DECAY_MAX), Jemalloc, Now,
+        dirty_decay_ms: i64 = 10_000, number(-1, DECAY_MAX_MS), Jemalloc, Now,
             "Milliseconds over which freed pages are offered to the kernel (made muzzy); 0 at once, -1 never.";
-        muzzy_decay_ms: i64 = 0, number(-1, DECAY_MAX), Jemalloc, Now,
+        muzzy_decay_ms: i64 = 0, number(-1, DECAY_MAX_MS), Jemalloc, Now,
             "Milliseconds over which offered pages are taken back for good; 0 at once, -1 never.";
         dirty_max: DirtyMax = DirtyMax::None, DirtyCap, Mallard, Now,
             "Cap on freed memory that is not given back yet, whatever the decay times say; a share is one of the memory in use.";

@@ -3,10 +3,8 @@
 use super::At;
 use crate::api;
 
-/// `MALLCTL_ARENAS_ALL`: all arenas together.
-pub const ALL: usize = 4096;
-/// `MALLCTL_ARENAS_DESTROYED`: all destroyed arenas together.
-pub const DESTROYED: usize = 4097;
+/// `MALLCTL_ARENAS_ALL` and `MALLCTL_ARENAS_DESTROYED`: all arenas together, all destroyed ones.
+pub use crate::arena::{ALL, DESTROYED};
 
 /// How many arena numbers are or were in use, including unused and destroyed arenas.
 pub fn arenas() -> usize {

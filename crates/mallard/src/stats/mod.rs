@@ -21,12 +21,13 @@ mod snapshot;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use crate::arena::{ALL, DESTROYED};
 pub use crate::heap::Purged;
 use crate::sys::atomic::{AtomicU64, Ordering};
 pub use crate::sys::meter::Reading;
 pub use figures::{ArenaFigures, Background, Bin, Blocks, Extent, Large, Lock, Totals};
 pub use now::{Stats, now};
-pub use snapshot::{ALL, DESTROYED, Snapshot, clear_readings, refresh, take, with};
+pub use snapshot::{Snapshot, clear_readings, refresh, take, with};
 pub(crate) use snapshot::{lock, retire};
 
 /// Calls of `realloc` with a block and no bytes.

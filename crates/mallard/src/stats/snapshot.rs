@@ -8,16 +8,12 @@
 
 use super::figures::{ArenaFigures, Totals};
 use super::gather;
-use crate::arena::{self, Arena};
+use crate::arena::{self, ALL, Arena, DESTROYED};
 use crate::cache::inside;
 use crate::space::meta;
 use crate::sys::count::Kind;
 use crate::sys::lock::{Mutex, RawLock};
 use core::ptr::NonNull;
-
-/// Pseudo arena numbers: all live arenas, and all destroyed ones.
-pub const ALL: usize = 4096;
-pub const DESTROYED: usize = 4097;
 
 /// A record in the snapshot's list. A table maps each arena's number to its record, because a
 /// refresh looks one up for every block that caches hold.

@@ -18,6 +18,10 @@ use crate::sys::{cpu, time};
 pub const MOST: usize = 1024;
 /// The most arenas: the numbers that a flag of `mallocx` can hold.
 pub const MOST_AT_ALL: usize = 4095;
+/// The number that stands for all arenas together; no arena has it.
+pub const ALL: usize = 4096;
+/// The number that stands for all destroyed arenas together.
+pub const DESTROYED: usize = 4097;
 
 /// The first arena, which every process has: it lies with the data that every process touches, not
 /// in the table.
