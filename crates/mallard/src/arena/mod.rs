@@ -22,12 +22,13 @@ mod small;
 mod tests;
 
 use crate::class::{Class, LINE, MEDIUM_MAX, PAGE, tailored};
-use crate::heap::{PageHeap, hooks};
+use crate::heap::PageHeap;
 use crate::space::region::PageRecord;
 use crate::space::{Region, fallback};
 use crate::sys::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
+use crate::sys::flag::Flag;
 pub use choice::table::{
     ALL, DESTROYED, any, automatic, configure, existing, join, lock, made, numbered, records,
 };
@@ -53,7 +54,7 @@ pub struct Arena {
     /// For an arena made by hand: held while a thread that is not in the arena returns its idle
     /// blocks, or discards the arena. Only one thread may do so at a time: it holds blocks and
     /// slabs that neither a bin nor a block's owner knows of, and another would return them too.
-    in_hand: hooks::Flag,
+    in_hand: Flag,
     threads: AtomicU32,
     settings: settings::Settings,
     /// When it was made, in nanoseconds.
@@ -163,7 +164,7 @@ impl Arena {
             index: index as u16,
             heap: AtomicPtr::new(ptr::from_ref(heap).cast_mut()),
             life: AtomicU8::new(life as u8),
-            in_hand: hooks::Flag::new(),
+            in_hand: Flag::new(),
             threads: AtomicU32::new(0),
             settings: settings::Settings::new(),
             born_ns: AtomicU64::new(born_ns),

@@ -22,6 +22,7 @@ use crate::space::Region;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::region::lent;
 use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use crate::sys::flag::Flag;
 use core::ptr::null_mut;
 
 /// The hooks of a page heap.
@@ -33,7 +34,7 @@ pub struct Lending {
     /// The one arena that the page heap serves.
     arena: AtomicU32,
     /// Whether a thread is giving memory back.
-    pub busy: hooks::Flag,
+    pub busy: Flag,
 }
 
 impl Lending {
@@ -42,7 +43,7 @@ impl Lending {
             table: AtomicPtr::new(null_mut()),
             ever: AtomicBool::new(false),
             arena: AtomicU32::new(0),
-            busy: hooks::Flag::new(),
+            busy: Flag::new(),
         }
     }
 

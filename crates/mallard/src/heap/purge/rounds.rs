@@ -8,7 +8,6 @@
 //! allows purges at once.
 
 use crate::class::PAGE;
-use crate::heap::hooked::hooks::Raised;
 use crate::heap::huge::huge_pages;
 use crate::heap::purge::advice::{self, Range};
 use crate::heap::purge::decay::Due;
@@ -17,6 +16,7 @@ use crate::heap::purge::watch::{Alarm, BELL, Plan};
 use crate::heap::{Backing, PageHeap, Purged, RETAIN, State};
 use crate::space::chunk::CHUNK_PAGES;
 use crate::sys::atomic::Ordering;
+use crate::sys::flag::Raised;
 use crate::sys::lock::Guard;
 use crate::sys::{mappings, time};
 

@@ -1,6 +1,5 @@
 //! A page heap over hooks that record their extents and check every call against the record.
 
-use crate::heap::hooked::hooks;
 
 use super::*;
 use crate::heap::{Backing, PageHeap, Reach, make_apart, making};
@@ -50,7 +49,7 @@ const ARENA: u32 = 77;
 impl Book {
     fn enter(&mut self, name: &'static str, arena: c_uint) {
         assert_eq!(arena, ARENA);
-        assert!(hooks::is_inside());
+        assert!(crate::sys::flag::is_inside());
         *self.calls.entry(name).or_default() += 1;
     }
 
