@@ -314,7 +314,8 @@ fn count(bytes: usize) {
     }
 }
 
-/// Frees a block past all caches and stores: its arena can reuse it at once. Null does nothing.
+/// Frees a block past all thread caches and transfer caches: its arena can reuse it at once. Null
+/// does nothing.
 ///
 /// # Safety
 /// The block came from this allocator and is no longer used.

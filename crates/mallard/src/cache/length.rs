@@ -63,9 +63,9 @@ const ENDLESS_BLOCKS: usize = 127;
 const CONSUMER: i8 = i8::MIN;
 const CONSUMER_BYTES: usize = 32 * 1024;
 const CONSUMER_BLOCKS: (usize, usize) = (31, 127);
-/// Blocks pass quickly through a store that threads share, and a stage of a pipeline turns too.
-/// With such a store, a stack may be longer only while the room of all stacks is at most this
-/// fraction of the heap.
+/// Blocks pass quickly through a transfer cache that threads share, and the stack of a pipeline's
+/// stage runs empty and full in turn too. In such a class, a stack may be longer only while the
+/// room of all stacks is at most this fraction of the heap.
 const SHARED_PART: usize = 16;
 
 /// Bytes of room that a thread may have at most over all its stacks, and that it may have however

@@ -152,8 +152,8 @@ impl Arena {
         self.heap().purge_due();
     }
 
-    /// Returns all free memory of its page heap, its stores and its slabs. Returns whether there
-    /// was any.
+    /// Returns all free memory of its page heap, its transfer caches and its slabs. Returns whether
+    /// there was any.
     pub fn purge(&self) -> bool {
         {
             let _in_hand = self.is_by_hand().then(|| self.in_hand.raise(true));
