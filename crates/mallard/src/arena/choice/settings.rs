@@ -163,7 +163,7 @@ impl Arena {
         subrelease::all(Some(self.index)) | self.heap().purge_all()
     }
 
-    /// Its hooks; the default ones if its memory comes from the reservation.
+    /// Its hooks; the default ones if its memory comes from the common regions.
     pub fn hooks(&self) -> *mut ExtentHooks {
         self.heap().hooks()
     }
