@@ -21,8 +21,8 @@
 
 /* ---- the clock ------------------------------------------------------------------------------- */
 
-/* Time drives what caches and stores give back and how pages decay. The program's own function is
- * found before the C library's, also by a preloaded library. */
+/* Time drives what thread caches and transfer caches give back and how pages decay. The program's
+ * own function is found before the C library's, also by a preloaded library. */
 static uint64_t clock_ms = 1000 * 1000;
 
 int clock_gettime(clockid_t clock, struct timespec *t) {
@@ -154,7 +154,7 @@ static void resized(int unused) {
 
 /* ---- the floors below ------------------------------------------------------------------------ */
 
-/* Many blocks taken, then given: nothing a cache or a store could serve. */
+/* Many blocks taken, then given: nothing a thread cache or a transfer cache could serve. */
 static void bulk(size_t n, int taking) {
     taking ? count(take, n) : take(n);
     check_all(n);
@@ -166,8 +166,8 @@ static void bulk_small(int taking) { bulk(100 * 1000, taking); }
 /* The largest blocks that slabs serve: few fit one, so that slabs come and go. */
 static void bulk_slabs(int taking) { bulk(4000, taking); }
 
-/* More blocks than a cache holds, but few enough for the store behind it, on their way from one thread
- * to another, which does what is not counted. The two take turns. */
+/* More blocks than a thread cache holds, but few enough for the transfer cache behind it, on their
+ * way from one thread to another, which does what is not counted. The two take turns. */
 enum { PASSED = 1500 };
 static sem_t begin, done;
 

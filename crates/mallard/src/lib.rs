@@ -5,7 +5,7 @@
 //!    │ size class of n                                      │ page of p → class
 //!  cache    per thread and class a stack of pointers: no lock, no atomic, no touch of the block
 //!    │ empty: take a batch                                  │ full: give back the older half
-//!  arena    per class a transfer store of batches, then slabs, under one short lock
+//!  arena    per class a transfer cache of batches, then slabs, under one short lock
 //!    │ no slab with room                                    │ slab became empty
 //!  heap     runs of pages out of 2 MiB chunks; free pages decay: dirty, muzzy, clean
 //!    │ no chunk with room                                   │ decay due
@@ -19,6 +19,100 @@
 //! `conf`, the options; `stats`; `fork`; and `background`, the background thread. Above those are
 //! `ctl`, the tree of names through which programs read and control the allocator, and `report`,
 //! the full statistics report. A test enforces this order (`tests/layers.rs`).
+//!
+//! # `malloc(n)`
+//!
+//! 1. `api` looks up the size class of `n` in a table of `class`. Requests above 256 KiB go
+//!    straight to step 5.
+//! 2. `cache` pops the block on top of the thread's stack of that class. Nearly every call ends
+//!    here.
+//! 3. The stack is empty: a slow event. The thread marks itself as inside, against forks, lets the
+//!    stack grow if its use shows that this helps, and asks its arena for a batch.
+//! 4. `arena` takes the batch under the bin's lock: from the transfer cache, or else from the
+//!    fullest slabs with a free region.
+//! 5. If there is none, `heap` provides a run of pages: for one or more new slabs or, above 14 KiB,
+//!    for the block itself. A partly used chunk with room comes first, then a vacant one.
+//! 6. If there is none, `space` maps the next step of a region by a call of `sys`. If the system
+//!    refuses, `api` empties the thread's cache and the transfer caches and tries once more. Then
+//!    it returns null.
+//!
+//! # `free(p)`
+//!
+//! 1. `api` reads one byte of the page map, which says on which stack the block belongs. A free
+//!    with a size computes the stack from that instead.
+//! 2. `cache` pushes the pointer onto the stack, without touching the block. Nearly every call ends
+//!    here.
+//! 3. The stack is full: a slow event. It grows if its use shows that this helps, or else the cache
+//!    flushes its older half, or all of it, as a batch.
+//! 4. `arena` puts the batch into the transfer cache of a bin: that of the arena that it came from,
+//!    or of the thread's own.
+//! 5. What does not fit there goes back to its slabs, or as a run to `heap`. A slab that became
+//!    empty stays as its bin's spare; if the bin has one, its pages go to `heap`, too.
+//! 6. `heap` marks the pages of the run as dirty. They return to the system when they have decayed,
+//!    by the background thread, or else at the slow events of the program's threads.
+//!
+//! # Terms
+//!
+//! Blocks and classes:
+//!
+//! - **Size class**, or class: a block size; each request is rounded up to one (`class`).
+//! - **Tailored class**: a class added at run time for a size that the process often asks for.
+//! - **Slab**: a run of pages cut into equal blocks, its *regions*, of one class up to 14 KiB.
+//! - **Region**: of a slab, the place of one block. Of addresses, a range that is planned for a
+//!   heap and the maps over its pages (`space::region`).
+//! - **Large block**: a run of pages that is one block; caches can keep those up to 256 KiB.
+//! - **Fallback piece**: memory for requests that arrive while a fork is under way; needs no lock.
+//!
+//! Caches:
+//!
+//! - **Thread cache**: a thread's stacks, one for each class; only its thread changes it.
+//! - **Manual cache**: a cache that a program makes (`tcache.create`); belongs to no thread.
+//! - **Stack**: an array of pointers to free blocks of one class; its *room* is how many fit.
+//! - **Mark**: of a stack, a height: a pop that reaches it takes the slow path once. Of a thread,
+//!   the sign that it is inside the allocator.
+//! - **Slow event**: a call that finds its stack empty or full.
+//! - **Look**: every 16 slow events or so, a cache returns what lies idle on a few of its stacks.
+//! - **Tick**: at the end of a look, among others: runs decay, if no background thread does.
+//! - **Fill, flush, batch**: blocks go from an arena to a stack, or back, many under one lock.
+//! - **Gate**: closed while a fork is under way; threads that find it closed take no locks.
+//! - **Background thread**: runs decay for idle threads; `cache::keeper` has its state.
+//!
+//! Arenas:
+//!
+//! - **Arena**: what a group of threads fill from and flush to: bins, above a page heap.
+//! - **Automatic arena**: one of those that threads are spread over.
+//! - **Manual arena**, or arena made by hand: one that the program makes, resets and destroys.
+//! - **Bin**: a class's transfer cache and slabs in one arena, under one lock.
+//! - **Transfer cache**: pointers to blocks on their way from one thread cache to another.
+//! - **Spare**: an empty slab that its bin keeps.
+//! - **Subrelease**: returns memory of slabs of which few regions are in use.
+//! - **Extent hooks**: functions of the program that provide an arena's memory, in *extents*.
+//!
+//! Page heap:
+//!
+//! - **Page heap**: hands out runs of pages; one for each NUMA node and each manual arena.
+//! - **Run**: adjacent pages in use together, as a slab or a large block.
+//! - **Row**: adjacent slabs that were made together, or adjacent chunks or free pages for a run.
+//! - **Chunk**: 2 MiB of a region, at a multiple of that: what a huge page covers.
+//! - **Vacant chunk**: a chunk of which no page is in use.
+//! - **Begun chunk**: a chunk without memory that just got a run; kept for its thread for a while.
+//! - **Filler**: the partly used chunks, filed by how full they are and by their longest free run.
+//! - **Pool**: the vacant chunks, and the addresses for more.
+//! - **Dirty, muzzy, clean**: free pages with old contents; that the system may take at any time;
+//!   without memory.
+//! - **Decay**: the curve by which free pages become due over time.
+//! - **Purge**: to return or offer the memory of free pages to the system.
+//! - **Surplus**: what a heap need not keep because the program is tearing it down.
+//!
+//! Addresses:
+//!
+//! - **Slice**: 64 chunks of a region, owned by one page heap.
+//! - **Page map**: says of each page which class and which slab or large block it belongs to.
+//! - **Record**, or metadata: what the allocator knows of a slab, a chunk, a cache; apart from
+//!   blocks.
+//! - **Border**: where two mappings of the kernel's meet inside the heap; their number is bounded.
+//!
+//! # Use
 //!
 //! As a Rust program's allocator:
 //!

@@ -176,7 +176,8 @@ fn alloc_pages(pages: large::Pages, align: usize, zeroed: bool) -> *mut u8 {
     let mine = life::arena();
     let arena = oversize::arena_for(pages, mine);
     let run = large::alloc_fit(pages, align, arena, zeroed).or_else(|| {
-        // Blocks in caches and stores are a part of the heap: they cannot help a larger request.
+        // Blocks in thread caches and transfer caches are a part of the heap: they cannot help a
+        // larger request.
         if pages.bytes() > HEAP.totals().used * PAGE && !meta::is_starved() {
             return None;
         }
@@ -303,7 +304,8 @@ fn zeroed_outside(block: *mut u8) -> *mut u8 {
 }
 
 /// Allocates a zeroed block of whole pages. Pages from the system are zero already, so this asks
-/// for those if no cache would keep the block; but a block in the store goes before new memory.
+/// for those if no cache would keep the block; but a block in the transfer cache goes before new
+/// memory.
 #[inline(never)]
 fn alloc_zeroed_run(size: usize) -> *mut u8 {
     if size > CACHED_MAX {
@@ -429,7 +431,7 @@ fn alloc_on_boundary(size: usize, align: usize, wanted: usize) -> *mut u8 {
     }
 }
 
-/// Collects free blocks from caches and stores, so that a second try may succeed.
+/// Collects free blocks from thread caches and transfer caches, so that a second try may succeed.
 #[cold]
 pub(super) fn reclaim() {
     if let Some(_inside) = inside::enter() {

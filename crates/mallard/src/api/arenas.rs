@@ -199,8 +199,8 @@ pub fn dss(arena: u32) -> Result<Dss, i32> {
     one(arena).map(Arena::dss)
 }
 
-/// Stores whether an arena's memory should come from `sbrk`. It never does: all memory lies in one
-/// reservation, so that a block's class is one lookup.
+/// Stores whether an arena's memory should come from `sbrk`. It never does: all memory lies in
+/// regions, so that a block's class is one lookup.
 pub fn set_dss(arena: u32, dss: Dss) -> Result<(), i32> {
     if arena == ALL {
         settings::set_first_dss(dss);
@@ -314,7 +314,8 @@ fn count(bytes: usize) {
     }
 }
 
-/// Frees a block past all caches and stores: its arena can reuse it at once. Null does nothing.
+/// Frees a block past all thread caches and transfer caches: its arena can reuse it at once. Null
+/// does nothing.
 ///
 /// # Safety
 /// The block came from this allocator and is no longer used.

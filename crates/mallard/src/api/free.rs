@@ -138,7 +138,7 @@ fn dealloc_uncached(block: usize, class: Class) {
     if class == Class::NONE {
         large::free(block);
     } else {
-        // Bypass the store as well: the slab detects a double free at once.
+        // Bypass the transfer cache as well: the slab detects a double free at once.
         cache::tick_uncached();
         arena::give_to_owner(class, block)
     }

@@ -39,8 +39,9 @@ use crate::space::Region;
 /// The largest request; larger ones return null.
 pub const MAX: usize = crate::class::MAX;
 
-/// Returns all free memory to the system: the blocks in this thread's cache and in all stores, all
-/// dirty and muzzy pages, and slab pages without a used block. Returns whether there was any.
+/// Returns all free memory to the system: the blocks in this thread's cache and in all transfer
+/// caches, all dirty and muzzy pages, and slab pages without a used block. Returns whether there
+/// was any.
 pub fn trim() -> bool {
     let _inside = inside::enter_or_wait();
     cache::life::flush_current();

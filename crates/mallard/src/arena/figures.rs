@@ -19,7 +19,7 @@ pub struct BinFigures {
     pub counts: BinCounts,
     /// Slabs with a free region.
     pub with_room: u32,
-    /// Bytes of records: of the slabs, and of the transfer store.
+    /// Bytes of records: of the slabs, and of the transfer cache.
     pub metadata: usize,
     /// The slabs' part of that.
     pub slab_records: usize,
@@ -27,7 +27,7 @@ pub struct BinFigures {
 }
 
 impl Arena {
-    /// Returns the figures of a class's bin; calls `stored` for every block in its store.
+    /// Returns the figures of a class's bin; calls `stored` for every block in its transfer cache.
     pub fn bin_figures(&self, class: Class, stored: impl FnMut(usize)) -> BinFigures {
         let Some(bin) = self.bin(class) else {
             return BinFigures::default();
@@ -50,8 +50,8 @@ impl Arena {
         }
     }
 
-    /// Calls `f` with the blocks in a store, some at a time, so that threads do not wait long for
-    /// the lock.
+    /// Calls `f` with the blocks in a transfer cache, some at a time, so that threads do not wait
+    /// long for the lock.
     fn each_stored(bin: &Bin, mut f: impl FnMut(usize)) {
         let (mut seen, mut some) = (0, [0; 64]);
         loop {

@@ -12,7 +12,8 @@ pub struct Around {
     /// Address of the slab that the next block of this class and arena comes from; 0 if all are
     /// full, and for large blocks.
     pub next_slab: usize,
-    /// Free regions, and all regions. Blocks in caches and stores do not count as free.
+    /// Free regions, and all regions. Blocks in thread caches and transfer caches do not count as
+    /// free.
     pub free: usize,
     pub regions: usize,
     /// Bytes of the slab or the block.

@@ -24,10 +24,10 @@ use crate::sys::mem::{Moved, round_up};
 #[repr(align(64))]
 struct Counter(AtomicUsize);
 
-/// Pages of all large blocks, those in caches and stores included.
+/// Pages of all large blocks, those in thread caches and transfer caches included.
 static PAGES: Counter = Counter(AtomicUsize::new(0));
 
-/// Bytes of all large blocks, those in caches and stores included.
+/// Bytes of all large blocks, those in thread caches and transfer caches included.
 pub fn bytes() -> usize {
     PAGES.0.load(Ordering::Relaxed) * PAGE
 }
@@ -92,7 +92,8 @@ impl From<Class> for Pages {
     }
 }
 
-/// How many blocks of a class an arena has made and freed, including those in caches and stores.
+/// How many blocks of a class an arena has made and freed, including those in thread caches and
+/// transfer caches.
 #[derive(Default)]
 pub struct Count {
     pub made: AtomicU64,

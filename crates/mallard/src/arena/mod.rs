@@ -1,17 +1,21 @@
 //! Arenas: where thread caches fill from and flush to.
 //!
 //! An arena has a bin for each class that a cache can hold. Threads are spread over the arenas so
-//! that few contend for a lock. `bin` holds one class's slabs (`slab`) and its transfer store
-//! (`store`); `traffic` decides whose blocks a thread should get from them; `give` returns blocks
-//! to the slabs they belong to; `large` are blocks that no bin serves. `figures` has what an arena
-//! reports to the statistics, and `interval` counts bytes for reports; `subrelease` returns memory
-//! of partly used slabs. `table` lists the arenas and assigns threads to them: an automatic arena
-//! is made when its first thread arrives and is never freed; those of `manual` are made and
-//! destroyed as the program asks.
+//! that few contend for a lock.
 //!
-//! A block freed by a thread of another arena goes into a store, mostly that of the arena it came
-//! from (`home`), and to its slab's bin only when the store overflows or drains: memory moves to
-//! where it is used. It never moves to or from arenas made by hand.
+//! - `small` has the bins: a bin is one class's slabs and its transfer cache, under one lock.
+//! - `large` has the blocks that no bin serves: runs of whole pages from the page heap.
+//! - `choice` decides which arena serves a request or takes a batch back. Its `table` lists the
+//!   arenas and assigns threads to them. An automatic arena is made when its first thread arrives
+//!   and is never freed; those of `manual` are made and destroyed as the program asks.
+//! - `figures` has what an arena reports to the statistics, and `inspect` what it knows of a block.
+//!
+//! This file is what thread caches call: filling, flushing, and draining what lies idle.
+//!
+//! A block freed by a thread of another arena goes into a transfer cache, mostly that of the arena
+//! it came from (`choice::destination`), and to its slab's bin only when the transfer cache
+//! overflows or drains: memory moves to where it is used. It never moves to or from arenas made by
+//! hand.
 
 mod choice;
 pub mod figures;
@@ -68,7 +72,7 @@ pub fn footprint() -> usize {
     slab::bytes() + large::bytes()
 }
 
-/// Whether a store or a spare slab may hold unused blocks.
+/// Whether a transfer cache or a spare slab may hold unused blocks.
 static ANY_IDLE: AtomicBool = AtomicBool::new(false);
 
 /// Whether there was ever anything for [`drain`] to return.
@@ -76,20 +80,20 @@ pub fn has_any_idle() -> bool {
     ANY_IDLE.load(Ordering::Relaxed)
 }
 
-/// Drains every arena's stores and spare slabs: what was idle since the last call, or everything.
-/// Returns whether they held anything.
+/// Drains every arena's transfer caches and spare slabs: what was idle since the last call, or
+/// everything. Returns whether they held anything.
 ///
 /// Skips an arena made by hand that is being discarded, and counts it as if it held something.
 pub fn drain(all: bool) -> bool {
-    // Blocks of one arena's slabs lie in another's store, so spare slabs go after all stores have
-    // drained.
+    // Blocks of one arena's slabs lie in another's transfer caches, so spare slabs go after all of
+    // these have drained.
     let mine = || made().filter(|a| !a.is_by_hand());
     let any = mine().fold(false, |any, a| a.drain_stores(all) | any);
     let any = mine().fold(any, |any, a| a.drain_spares(all) | any);
     manual::are_any() && drain_by_hand(all) || any
 }
 
-/// Like [`drain`], for arenas made by hand, whose blocks lie in no other arena's store.
+/// Like [`drain`], for arenas made by hand, whose blocks lie in no other arena's transfer cache.
 #[cold]
 #[inline(never)]
 fn drain_by_hand(all: bool) -> bool {
@@ -113,7 +117,7 @@ const SLABS_FOR_ONE: u32 = 16;
 const ROW: usize = 64;
 
 /// Pages that were new to the process when an arena got them, and how many of them cause a look at
-/// the stores.
+/// the transfer caches.
 static NEW_PAGES: AtomicUsize = AtomicUsize::new(0);
 const GROWTH: usize = 128;
 
@@ -290,8 +294,8 @@ impl Arena {
     }
 
     /// Notes that this arena got `pages` pages of memory new to the process. From time to time its
-    /// stores then return blocks of whole pages that were not used since the last time, because a
-    /// growing program needs their pages elsewhere.
+    /// transfer caches then return blocks of whole pages that were not used since the last time,
+    /// because a growing program needs their pages elsewhere.
     fn grew(&self, pages: usize) {
         let before = NEW_PAGES.fetch_add(pages, Ordering::Relaxed);
         if before / GROWTH != (before + pages) / GROWTH && transfer_cache::holds_runs() {
@@ -306,7 +310,7 @@ impl Arena {
         }
     }
 
-    /// Takes a block of a class at a multiple of `align` from the transfer store, if there is one
+    /// Takes a block of a class at a multiple of `align` from the transfer cache, if there is one
     /// among the latest.
     pub fn take_stored(&self, class: Class, align: usize) -> Option<usize> {
         let mut b = self.bin(class)?.0.lock();
@@ -360,8 +364,8 @@ impl Arena {
     }
 
     /// Takes back blocks of a class that their thread no longer uses. If no other thread seems to
-    /// use the class either, everything idle of it is returned: a block in the store would keep a
-    /// slab from becoming empty, and a slab a chunk from becoming whole.
+    /// use the class either, everything idle of it is returned: a block in the transfer cache would
+    /// keep a slab from becoming empty, and a slab a chunk from becoming whole.
     pub fn retire(&self, class: Class, blocks: &mut [usize]) {
         if self.passes_on(class) {
             return self.flush(class, blocks);
@@ -371,19 +375,19 @@ impl Arena {
         self.drain_spare(class, true);
     }
 
-    /// Whether blocks of a class pass through the store from one thread to another.
+    /// Whether blocks of a class pass through the transfer cache from one thread to another.
     pub fn passes_on(&self, class: Class) -> bool {
         let bin = self.bin(class);
         bin.is_some_and(|bin| bin.0.lock().store.is_shared())
     }
 
-    /// Drains idle blocks, or all, from the stores to slabs and page heap. Returns whether the
-    /// stores held any, idle or not.
+    /// Drains idle blocks, or all, from the transfer caches to slabs and page heap. Returns whether
+    /// there were any, idle or not.
     fn drain_stores(&self, all: bool) -> bool {
         Class::cachable().fold(false, |any, class| self.drain_bin(class, all) | any)
     }
 
-    /// Frees the bins' idle spare slabs, or all; the result is as for the stores.
+    /// Frees the bins' idle spare slabs, or all; the result is as for the transfer caches.
     #[cold]
     #[inline(never)]
     fn drain_spares(&self, all: bool) -> bool {
@@ -409,8 +413,8 @@ impl Arena {
         any
     }
 
-    /// Drains idle blocks, or all, from a store, and starts its next period. Returns whether it
-    /// held any.
+    /// Drains idle blocks, or all, from a transfer cache, and starts its next period. Returns
+    /// whether it held any.
     #[cold]
     fn drain_bin(&self, class: Class, all: bool) -> bool {
         let Some(bin) = self.bin(class) else {
@@ -437,7 +441,7 @@ impl Arena {
         }
     }
 
-    /// Counts of a class, and how many of its blocks lie in the store.
+    /// Counts of a class, and how many of its blocks lie in the transfer cache.
     pub fn counts(&self, class: Class) -> (BinCounts, usize) {
         let counts = |bin: &Bin| {
             let b = bin.0.lock();
@@ -471,7 +475,7 @@ pub fn owner_of(p: usize) -> Option<u16> {
     }
 }
 
-/// Frees a block into its slab or page heap, past all stores.
+/// Frees a block into its slab or page heap, past all transfer caches.
 pub fn give_to_owner(class: Class, block: usize) {
     give_back(class, without_fallback(&mut [block]));
 }

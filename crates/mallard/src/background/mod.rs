@@ -5,9 +5,9 @@
 //!   thread that has just been given the memory it asked for. It is never created from a thread
 //!   that frees: the C library frees while it holds the lock of its list of stacks, which creating
 //!   a thread takes.
-//! - Each round (decay of the heap, idle blocks in the stores, caches orphaned by a fork) returns
-//!   when the next one is due. The thread sleeps until then on the heap's bell, or without a
-//!   deadline if nothing is left to do.
+//! - Each round (decay of the heap, idle blocks in the transfer caches, caches orphaned by a fork)
+//!   returns when the next one is due. The thread sleeps until then on the heap's bell, or without
+//!   a deadline if nothing is left to do.
 //!
 //! The thread is created through the C library, so that `setuid` and similar calls reach it. It
 //! takes no signals, has no cache and never allocates. Its only system calls are those of
@@ -30,12 +30,12 @@ use core::ptr::null_mut;
 /// Stack sizes to try: thread-local data lies on the stack too and can be large. Only the two or
 /// three pages that are touched have memory behind them.
 const STACKS: [usize; 3] = [256 * 1024, 2 * 1024 * 1024, 16 * 1024 * 1024];
-/// Bounds on the milliseconds between two looks at the stores, which are otherwise a quarter of the
-/// dirty decay time.
+/// Bounds on the milliseconds between two looks at the transfer caches, which are otherwise a
+/// quarter of the dirty decay time.
 const STORES_MS: (u64, u64) = (50, 1000);
 /// Chunks whose slabs are scanned before a waiting fork gets its turn.
 const SLABS_CHUNKS: usize = 16;
-/// Consecutive rounds that must find the stores empty before they are taken to be empty.
+/// Consecutive rounds that must find the transfer caches empty before they are taken to be empty.
 const QUIET_ROUNDS: u32 = 2;
 
 /// Creates the thread if it is wanted. The caller holds no lock and is not in the middle of an
@@ -158,9 +158,9 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
 
 /// State that the thread keeps between rounds.
 struct Rounds {
-    /// When to look at the stores next.
+    /// When to look at the transfer caches next.
     stores_at: u64,
-    /// Consecutive looks that found the stores empty.
+    /// Consecutive looks that found the transfer caches empty.
     quiet: u32,
 }
 
@@ -184,7 +184,7 @@ impl Rounds {
         [stores, pages, slabs].into_iter().flatten().min()
     }
 
-    /// Called after a sleep without a deadline: the stores may hold something again.
+    /// Called after a sleep without a deadline: the transfer caches may hold something again.
     fn disturbed(&mut self) {
         self.quiet = 0;
         self.stores_at = time::now_ms_exact() + stores_ms();
@@ -215,7 +215,7 @@ fn slabs(now: u64) -> Option<u64> {
     }
 }
 
-/// Milliseconds between two looks at the stores.
+/// Milliseconds between two looks at the transfer caches.
 fn stores_ms() -> u64 {
     let (least, most) = STORES_MS;
     match HEAP.dirty_ms() {

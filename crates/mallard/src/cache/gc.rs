@@ -13,9 +13,10 @@
 //! long stacks (most programs have few), and flushes those without a slow event since the last
 //! visit.
 //!
-//! If there is a background thread (`keeper`), it looks after pages and stores: then a slow event
-//! costs a load for that, and no request waits for a purge. Only its own thread can empty a stack;
-//! a thread that sleeps for long keeps its stacks' blocks, within the stacks' bounds.
+//! If there is a background thread (`keeper`), it looks after pages and transfer caches: then a
+//! slow event costs a load for that, and no request waits for a purge. Only its own thread can
+//! empty a stack; a thread that sleeps for long keeps its stacks' blocks, within the stacks'
+//! bounds.
 
 use super::length::FIRST_BLOCKS;
 use super::{ThreadCache, keeper, life};
@@ -33,10 +34,10 @@ const EVENT_BLOCKS: u32 = 64;
 pub(super) const CLASSES: usize = 4;
 /// Calls of threads without a cache from one tick to the next.
 const UNCACHED_CALLS: u64 = 1024;
-/// Milliseconds after which unused blocks in the stores go back.
+/// Milliseconds after which unused blocks in the transfer caches go back.
 const STORES_MS: u64 = 1000;
 
-/// When the stores were last looked at.
+/// When the transfer caches were last looked at.
 static STORES_SEEN: AtomicU64 = AtomicU64::new(0);
 
 impl ThreadCache {
@@ -117,7 +118,7 @@ pub(super) fn mark_for(len: usize) -> usize {
 }
 
 /// Runs decay, unless the background thread does: then wakes it if it sleeps without a deadline,
-/// because caches and stores have changed.
+/// because thread caches and transfer caches have changed.
 pub fn tick() {
     if keeper::attends() {
         BELL.ring_if_deep();
@@ -127,8 +128,9 @@ pub fn tick() {
     }
 }
 
-/// Returns pages that have decayed, and blocks that lay idle in the stores. Does not read the clock
-/// before the program has freed anything, because that brings pages of the C library into memory.
+/// Returns pages that have decayed, and blocks that lay idle in the transfer caches. Does not read
+/// the clock before the program has freed anything, because that brings pages of the C library into
+/// memory.
 fn give_due() {
     if arena::has_any_idle() {
         let now = time::now_ms();

@@ -8,7 +8,7 @@
 //!   [`ThreadCache::push_full`]); both first let the stack grow, within the bounds of its class and
 //!   the thread's budget of bytes (`length`);
 //! - every few such slow events, the cache looks at a few stacks, returns the blocks that were not
-//!   used since the last look, and runs decay for the page heap and the stores (`gc`);
+//!   used since the last look, and runs decay for the page heap and the transfer caches (`gc`);
 //! - `inside` keeps forks apart from threads that take locks;
 //! - `life` creates a cache at a thread's first call and empties it when the thread ends;
 //! - `crowd` makes threads of a process with many keep little of what they tear down;
@@ -398,7 +398,7 @@ impl ThreadCache {
         stack.pop()
     }
 
-    /// Returns a block of a class that caches do not keep, if the arena's store has one.
+    /// Returns a block of a class that caches do not keep, if the arena's transfer cache has one.
     pub fn take_stored(&self, class: Class) -> Option<usize> {
         let _busy = Busy::enter(self)?;
         self.arena().take_stored(class, 1)
@@ -437,8 +437,8 @@ impl ThreadCache {
         self.follow_cpu();
         if !self.keeps(class) {
             if class.is_slab() {
-                // Bypass the store as well: the slab detects a double free at once, and programs
-                // run without caches mostly to look for one.
+                // Bypass the transfer cache as well: the slab detects a double free at once, and
+                // programs run without caches mostly to look for one.
                 arena::give_to_owner(class, block);
             } else {
                 self.arena().flush(class, &mut [block]);

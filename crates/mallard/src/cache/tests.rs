@@ -95,8 +95,8 @@ fn blocks_are_distinct_while_they_are_out_and_stacks_stay_within_bounds() {
 fn of_another_thread(class: Class, n: usize) -> Vec<usize> {
     let mut blocks = Vec::new();
     in_a_thread(|cache| blocks.extend((0..n).map(|_| take(cache, class))));
-    // It left fewer blocks in the store than a thread asks for at once; the next thread must not
-    // get them.
+    // It left fewer blocks in the transfer cache than a thread asks for at once; the next thread
+    // must not get them.
     arena::drain(true);
     blocks
 }

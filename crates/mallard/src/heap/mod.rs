@@ -1,22 +1,20 @@
 //! The page heap: runs of pages out of 2 MiB chunks.
 //!
-//! - `state` is what the lock guards: it takes runs from chunks and gives them back. A request of
-//!   less than a chunk takes the lowest sufficient run of the fullest chunk that has one
-//!   (`filler`), or else a vacant chunk (`pool`); a larger one takes adjacent vacant chunks, and
-//!   the rest of the last chunk serves smaller requests.
-//! - A freed run becomes dirty pages of its chunk. Dirty pages return to the system along a decay
-//!   curve (`decay`), in an order that `victims` chooses. `purge` runs the rounds, with system
-//!   calls outside the lock; `advice` makes those calls.
-//! - `surplus` returns most of a heap that the program is tearing down, without waiting for decay.
-//! - `watch` wakes the background thread when there is something to return, and notices when a
-//!   thread frees more than the cap allows.
-//! - `huge_pages` decides which chunks ask for huge pages, considering among other things how fast
-//!   the heap grows (`pace`) and how much of their long runs programs write to (`touch`). `moves`
-//!   moves the huge pages of vacant chunks to a long run.
-//! - There can be several page heaps (`heaps`), each with its own chunks: one for every NUMA node
-//!   of the machine (`nodes`), and one for each manually created arena (`apart`). A node's heap
-//!   that runs out of memory takes from another one; an arena's heap may take memory from extent
-//!   hooks of the program instead of the reservation (`hooks`, `lent`).
+//! - `runs` takes runs from chunks and gives them back. A request of less than a chunk is served
+//!   by a partly used chunk with room (`runs::filler`), or else by a vacant one (`runs::pool`); a
+//!   larger one takes adjacent vacant chunks, and the rest of the last chunk serves smaller
+//!   requests. `runs::moves` moves the memory of vacant chunks to a long run.
+//! - `purge` returns free memory to the system. A freed run becomes dirty pages of its chunk, which
+//!   are returned along a decay curve, or at once where the program tears down its heap or a cap is
+//!   exceeded. System calls are made outside the lock.
+//! - `huge` decides which chunks ask for huge pages.
+//! - `set` is the set of all page heaps. There can be several, each with its own chunks: one for
+//!   every NUMA node of the machine, and one for each arena that the program makes. A node's heap
+//!   that runs out of memory takes from another one.
+//! - `hooked` has the memory that an arena's heap takes from the program's extent hooks instead of
+//!   the common regions.
+//!
+//! This file is the page heap as other layers see it; `runs::state` is what its lock guards.
 //!
 //! One lock guards all state of a page heap. The records of its chunks are touched only under it.
 //! This layer knows nothing of size classes and blocks: the caller that requests a run describes

@@ -42,8 +42,8 @@ static STRANGERS: AtomicU32 = AtomicU32::new(0);
 /// checks for both kinds.
 const OTHERS: u32 = 1 << 31;
 
-/// Whether a batch of blocks may hold some that belong in no store: blocks of this module, or of a
-/// manually created arena.
+/// Whether a batch of blocks may hold some that belong in no transfer cache: blocks of this module,
+/// or of a manually created arena.
 #[inline(always)]
 pub fn are_strangers() -> bool {
     STRANGERS.load(Ordering::Relaxed) != 0

@@ -135,7 +135,7 @@ pub struct ArenaFigures {
 /// State kept from one refresh to the next, by class.
 #[derive(Clone)]
 pub(super) struct Kept {
-    /// Blocks of the arena that lie in caches and stores now.
+    /// Blocks of the arena that lie in thread caches and transfer caches now.
     pub cached: [u64; CACHED_CLASSES + 1],
     pub classes: [Shown; CACHED_CLASSES + 1],
 }

@@ -1,8 +1,8 @@
 //! Takes a snapshot: layer by layer, from the caches down.
 //!
-//! Blocks on stacks and in stores are looked up one by one in the page map, because those of one
-//! cache may belong to any arena. That takes a few steps for each block and for each arena. Threads
-//! that begin, end or allocate meanwhile do not have to wait.
+//! Blocks on stacks and in transfer caches are looked up one by one in the page map, because those
+//! of one cache may belong to any arena. That takes a few steps for each block and for each arena.
+//! Threads that begin, end or allocate meanwhile do not have to wait.
 
 use super::figures::{ArenaFigures, Background, Bin, Extent, Large, Lock, Totals, run_class};
 use super::snapshot::Snapshot;
@@ -67,7 +67,7 @@ fn begin(figures: &mut ArenaFigures) {
     figures.locks = Default::default();
 }
 
-/// Counts a block of a class that lies in a cache or a store.
+/// Counts a block of a class that lies in a thread cache or a transfer cache.
 ///
 /// A stale word may be counted for a wrong arena, or for none.
 fn count_cached(snapshot: &mut Snapshot, class: Class, block: usize) {
@@ -94,7 +94,7 @@ fn caches(snapshot: &mut Snapshot) {
     });
 }
 
-/// Gathers the history of an arena's bins, and counts the blocks in their stores.
+/// Gathers the history of an arena's bins, and counts the blocks in their transfer caches.
 fn bins(snapshot: &mut Snapshot, arena: &Arena) {
     let index = arena.index() as usize;
     for class in Class::cachable() {

@@ -1,10 +1,10 @@
 //! Statistics: what the allocator holds and has done, derived from counts that the layers keep
 //! anyway.
 //!
-//! The fast paths count nothing: blocks in use are those that left the slabs, minus those in caches
-//! and stores. [`now`] returns current sums. A [`Snapshot`] has figures for each arena, each class
-//! and each lock. The process has one snapshot: [`refresh`] updates it (when a program writes to
-//! `epoch`), and [`with`] reads it. All of its figures are consistent:
+//! The fast paths count nothing: blocks in use are those that left the slabs, minus those in thread
+//! caches and transfer caches. [`now`] returns current sums. A [`Snapshot`] has figures for each
+//! arena, each class and each lock. The process has one snapshot: [`refresh`] updates it (when a
+//! program writes to `epoch`), and [`with`] reads it. All of its figures are consistent:
 //! - `allocated ≤ active ≤ resident ≤ mapped`, for every arena and for their sum;
 //! - the arenas' figures add up to the totals. Memory that several arenas share, such as a page
 //!   heap's free pages or the maps, counts for the first of them;

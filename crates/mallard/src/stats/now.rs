@@ -12,7 +12,7 @@ use crate::space::meta;
 pub struct Stats {
     /// Blocks that the program holds, with the sizes of their classes.
     pub allocated: usize,
-    /// Blocks in thread caches and transfer stores.
+    /// Blocks in thread caches and transfer caches.
     pub cached: usize,
     /// Pages that hold blocks or slabs.
     pub active: usize,

@@ -22,7 +22,7 @@ pub enum Op {
         align: usize,
         zeroed: bool,
     },
-    /// Several of a size, so that slabs, stacks and stores fill.
+    /// Several of a size, so that slabs, stacks and transfer caches fill.
     AllocMany {
         size: usize,
         count: usize,

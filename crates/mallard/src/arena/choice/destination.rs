@@ -1,11 +1,11 @@
-//! Which arena's store takes a batch of blocks that a cache flushes.
+//! Which arena's transfer cache takes a batch of blocks that a thread cache flushes.
 //!
 //! A thread that frees what another allocates is the end of a pipe: no thread needs these blocks
-//! from the store of its own arena, which overflows and returns them to their slabs one by one.
-//! With several arenas, a batch of another arena's blocks goes to that arena's store instead, where
-//! the allocating thread finds them, as if both shared an arena. The first and the last block
-//! decide for the batch: a stack mostly holds one pipe's blocks, and a block in any store is never
-//! wrong, only less useful.
+//! from the transfer cache of its own arena, which overflows and returns them to their slabs one by
+//! one. With several arenas, a batch of another arena's blocks goes to that arena's transfer cache
+//! instead, where the allocating thread finds them, as if both shared an arena. The first and the
+//! last block decide for the batch: a stack mostly holds one pipe's blocks, and a block in any
+//! transfer cache is never wrong, only less useful.
 
 use crate::arena::choice::table::{existing, several};
 use crate::arena::{Arena, Slab};
@@ -13,7 +13,7 @@ use crate::class::Class;
 use crate::sys::atomic::Ordering;
 
 impl Arena {
-    /// The arena whose store should take blocks flushed here.
+    /// The arena whose transfer cache should take blocks flushed here.
     #[inline]
     pub(in crate::arena) fn home_of(&self, class: Class, blocks: &[usize]) -> &Arena {
         match class.is_slab() && several() {

@@ -1,10 +1,10 @@
 //! Arenas that the program makes, resets and destroys.
 //!
 //! Such an arena has a page heap of its own, and its blocks lie nowhere else: not in the pages of
-//! another page heap, and not in the store of another arena. So a walk over its pages finds all of
-//! them and can discard them at once, even those still in use; the program must have flushed the
-//! thread caches that hold some. The record of a destroyed arena, with its number and its page
-//! heap, is reused for the next one.
+//! another page heap, and not in the transfer cache of another arena. So a walk over its pages
+//! finds all of them and can discard them at once, even those still in use; the program must have
+//! flushed the thread caches that hold some. The record of a destroyed arena, with its number and
+//! its page heap, is reused for the next one.
 //!
 //! A program without such arenas pays for one load of a flag when a cache flushes a batch.
 
@@ -57,7 +57,7 @@ pub fn after_fork() {
     table::records().for_each(|arena| arena.in_hand.after_fork());
 }
 
-/// Whether there are arenas whose blocks may not lie in other arenas' stores.
+/// Whether there are arenas whose blocks may not lie in other arenas' transfer caches.
 #[inline]
 pub fn are_any() -> bool {
     fallback::are_others()
@@ -167,15 +167,15 @@ impl Arena {
         self.heap().totals().dirty
     }
 
-    /// Whether a block of the arena `owner` may lie in this arena's store.
+    /// Whether a block of the arena `owner` may lie in this arena's transfer cache.
     fn may_store(&self, owner: u16) -> bool {
         owner == self.index
             || !self.is_by_hand()
                 && table::record(owner as usize).is_some_and(|owner| !owner.is_by_hand())
     }
 
-    /// Frees the blocks that may not lie in this arena's store into their owners' slabs or page
-    /// heap; returns the others.
+    /// Frees the blocks that may not lie in this arena's transfer cache into their owners' slabs or
+    /// page heap; returns the others.
     #[cold]
     pub(in crate::arena) fn part_with_strangers<'a>(
         &self,

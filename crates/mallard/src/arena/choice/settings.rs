@@ -152,8 +152,8 @@ impl Arena {
         self.heap().purge_due();
     }
 
-    /// Returns all free memory of its page heap, its stores and its slabs. Returns whether there
-    /// was any.
+    /// Returns all free memory of its page heap, its transfer caches and its slabs. Returns whether
+    /// there was any.
     pub fn purge(&self) -> bool {
         {
             let _in_hand = self.is_by_hand().then(|| self.in_hand.raise(true));
@@ -163,7 +163,7 @@ impl Arena {
         subrelease::all(Some(self.index)) | self.heap().purge_all()
     }
 
-    /// Its hooks; the default ones if its memory comes from the reservation.
+    /// Its hooks; the default ones if its memory comes from the common regions.
     pub fn hooks(&self) -> *mut ExtentHooks {
         self.heap().hooks()
     }

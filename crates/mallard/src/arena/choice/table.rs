@@ -57,7 +57,7 @@ pub fn automatic() -> usize {
 }
 
 /// One arena for four CPUs, up to 16: blocks that one thread frees and another needs meet in the
-/// store of their arena, and threads of one arena contend for a lock once per batch. See
+/// transfer cache of their arena, and threads of one arena contend for a lock once per batch. See
 /// `docs/design/caches.md`.
 fn default_number() -> usize {
     cpu::allowed().div_ceil(4).clamp(1, 16)

@@ -1,9 +1,9 @@
 //! A bin: everything of one class in one arena, behind one lock.
 //!
-//! Blocks come from the transfer store, else from slabs, the fullest first: sparse slabs drain and
+//! Blocks come from the transfer cache, else from slabs, the fullest first: sparse slabs drain and
 //! their pages return. A bin keeps empty slabs as spares: one that became empty, against thrashing
 //! at the boundary, or the unused rest of a new row. Classes above the slab classes only have a
-//! store; their blocks are runs of the page heap.
+//! transfer cache; their blocks are runs of the page heap.
 
 use crate::arena::small::slab::{LEVELS, Misuse, NO_LEVEL, Slab, WORDS};
 use crate::arena::small::traffic::{Taker, Traffic};
@@ -33,7 +33,7 @@ pub struct BinState {
     pub counts: BinCounts,
 }
 
-/// What a bin holds and has done; blocks in caches and in the store count as taken.
+/// What a bin holds and has done; blocks in thread caches and in the transfer cache count as taken.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct BinCounts {
     pub taken: u64,
@@ -76,7 +76,7 @@ impl Bin {
 }
 
 impl BinState {
-    /// Takes up to `stored` blocks from the store, else regions from the slabs.
+    /// Takes up to `stored` blocks from the transfer cache, else regions from the slabs.
     #[inline(always)]
     pub fn take(&mut self, class: Class, stored: usize, out: &mut [usize]) -> usize {
         let stored = stored.min(out.len());
@@ -91,8 +91,8 @@ impl BinState {
     }
 
     /// Like [`BinState::take`], for the calling thread's own use: takes no blocks that another
-    /// thread put into the store, and prefers regions of slabs that this thread used last and that
-    /// are nearly as full as the fullest.
+    /// thread put into the transfer cache, and prefers regions of slabs that this thread used last
+    /// and that are nearly as full as the fullest.
     // Cold: small programs have no such traffic.
     #[cold]
     #[inline(never)]
@@ -118,8 +118,8 @@ impl BinState {
         n
     }
 
-    /// Puts as many blocks into the store as fit, from the start; returns how many. A thread's own
-    /// blocks are not mixed with another's.
+    /// Puts as many blocks into the transfer cache as fit, from the start; returns how many. A
+    /// thread's own blocks are not mixed with another's.
     #[inline(always)]
     pub fn put(&mut self, class: Class, traffic: Traffic, blocks: &[usize]) -> usize {
         self.counts.flushes += 1;

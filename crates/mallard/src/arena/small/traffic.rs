@@ -1,11 +1,12 @@
 //! Kinds of traffic between a cache and an arena.
 //!
 //! Usually the kind is unknown, or blocks go from threads that allocate them to others that free
-//! them: then the store serves any thread, and the fullest slabs are used up first. But a thread
-//! that frees and allocates in turn, in waves, should get back its own blocks. Blocks that other
-//! threads of its arena freed share cache lines with blocks that those threads still use, and the
-//! lines would bounce between processors from then on. Such a thread ignores a store with another
-//! thread's blocks, and prefers slabs ([`crate::arena::small::bin`]) from which it last took regions.
+//! them: then the transfer cache serves any thread, and the fullest slabs are used up first. But a
+//! thread that frees and allocates in turn, in waves, should get back its own blocks. Blocks that
+//! other threads of its arena freed share cache lines with blocks that those threads still use, and
+//! the lines would bounce between processors from then on. Such a thread ignores a transfer cache
+//! with another thread's blocks, and prefers slabs ([`crate::arena::small::bin`]) from which it
+//! last took regions.
 
 use crate::sys::tls;
 use core::num::NonZeroU16;
@@ -36,9 +37,9 @@ impl Traffic {
         part.max(1)
     }
 
-    /// How many blocks of a batch may come from a store. Blocks in a store were used, so they are
-    /// resident wherever they lie; producers, which are served from the store all the time, would
-    /// hold twice as much of it.
+    /// How many blocks of a batch may come from a transfer cache. Blocks there were used, so they
+    /// are resident wherever they lie; producers, which are served from there all the time, would
+    /// hold twice as many of them.
     #[inline(always)]
     pub fn stored(self, batch: usize) -> usize {
         match self {

@@ -1,9 +1,10 @@
-//! The transfer store of a bin: blocks on their way from one thread cache to another.
+//! The transfer cache of a bin: blocks on their way from one thread cache to another.
 //!
-//! A store keeps what a cache flushes as an array of pointers, and serves the next cache from it:
-//! two copies of a batch instead of a bit cleared and a bit set for every block. A store is bounded
-//! in bytes, and blocks that were not needed for a while (a second, or [`LOOK`] batches flushed)
-//! drain into the slabs ([`Store::idle`]), so that they cannot keep slabs from becoming empty.
+//! A transfer cache keeps what a thread cache flushes as an array of pointers, and serves the next
+//! thread cache from it: two copies of a batch instead of a bit cleared and a bit set for every
+//! block. It is bounded in bytes, and blocks that were not needed for a while (a second, or
+//! [`LOOK`] batches flushed) drain into the slabs ([`Store::idle`]), so that they cannot keep slabs
+//! from becoming empty.
 
 use crate::class::{Class, MEDIUM_MAX};
 use crate::space::meta;
@@ -11,18 +12,18 @@ use crate::sys::atomic::{AtomicUsize, Ordering};
 use crate::sys::tls;
 use core::ptr::NonNull;
 
-/// The most bytes of blocks in a store, for slab classes and for larger ones.
+/// The most bytes of blocks in a transfer cache, for slab classes and for larger ones.
 const SLAB_BYTES: usize = 256 * 1024;
 const RUN_BYTES: usize = 2 * 1024 * 1024;
 const LONG_BYTES: usize = 512 * 1024;
-/// Blocks of the larger classes in all stores together are limited to [`RUN_BYTES`], or to this
-/// fraction of the heap if that is more: there are many such classes, and pages in one store are
-/// not available for others. Blocks above [`MEDIUM_MAX`] have a separate limit, [`LONG_BYTES`] or
-/// the same fraction: otherwise the blocks in other stores would send each of them to the page heap
-/// and back. It is lower because threads keep few of them, or none beyond an option's limit, and
-/// the page heap costs little compared with writing to such a block.
+/// Blocks of the larger classes in all transfer caches together are limited to [`RUN_BYTES`], or to
+/// this fraction of the heap if that is more: there are many such classes, and pages in one of them
+/// are not available for others. Blocks above [`MEDIUM_MAX`] have a separate limit, [`LONG_BYTES`]
+/// or the same fraction: otherwise shorter blocks could use up the limit, and each of these would
+/// go to the page heap and back. Their limit is lower because threads keep few of them, or none
+/// beyond an option's limit, and the page heap costs little compared with writing to such a block.
 const RUN_SHARE: usize = 16;
-/// The most blocks in a store.
+/// The most blocks in a transfer cache.
 const MOST: usize = 2048;
 const WORD: usize = size_of::<usize>();
 
@@ -43,12 +44,12 @@ pub fn bring_aligned_last(blocks: &mut [usize], align: usize) -> bool {
     found.is_some()
 }
 
-/// The most blocks in a store that has not passed any from one thread to another for a while, and
-/// the number of looks in such a while.
+/// The most blocks in a transfer cache that has not passed any from one thread to another for a
+/// while, and the number of looks in such a while.
 const LEAST: usize = 32;
 const SHARED_LOOKS: u8 = 4;
 
-/// Bytes of blocks of whole pages in all stores: up to [`MEDIUM_MAX`], and longer ones.
+/// Bytes of blocks of whole pages in all transfer caches: up to [`MEDIUM_MAX`], and longer ones.
 static RUNS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
 /// The sum that includes blocks of this class of whole pages, and its limit in a small heap.
@@ -67,7 +68,7 @@ fn count_runs(class: Class, came: usize, went: usize) {
     }
 }
 
-/// Whether any store holds blocks of whole pages.
+/// Whether any transfer cache holds blocks of whole pages.
 pub fn holds_runs() -> bool {
     RUNS.iter().any(|sum| sum.load(Ordering::Relaxed) > 0)
 }
@@ -89,11 +90,12 @@ pub struct Store {
     puts: u16,
     /// The thread that last put blocks here.
     putter: usize,
-    /// Looks until the store shrinks to [`LEAST`], unless blocks pass from thread to thread again.
+    /// Looks until the transfer cache shrinks to [`LEAST`], unless blocks pass from thread to
+    /// thread again.
     shared: u8,
 }
 
-// SAFETY: only the store uses the array, and its bin's lock guards the store.
+// SAFETY: only the transfer cache uses the array, and its bin's lock guards both.
 unsafe impl Send for Store {}
 
 impl Store {
@@ -119,7 +121,7 @@ impl Store {
         if self.len == 0 {
             return &[];
         }
-        // SAFETY: the array holds `len` blocks, and the store does not change while it is borrowed.
+        // SAFETY: the array holds `len` blocks, and does not change while `self` is borrowed.
         unsafe { core::slice::from_raw_parts(self.blocks, self.len as usize) }
     }
 
@@ -132,9 +134,9 @@ impl Store {
         }
     }
 
-    /// The most blocks now. A store of a slab class earns its full size by passing blocks from one
-    /// thread to another: its blocks keep slabs from becoming empty, and slabs serve a class that
-    /// only one thread uses just as well.
+    /// The most blocks now. A transfer cache of a slab class earns its full size by passing blocks
+    /// from one thread to another: its blocks keep slabs from becoming empty, and slabs serve a
+    /// class that only one thread uses just as well.
     fn limit(&self, class: Class) -> usize {
         if !class.is_slab() {
             let (sum, least) = runs(class);
@@ -192,8 +194,8 @@ impl Store {
         n.min((self.cap - self.len) as usize)
     }
 
-    /// Moves the addresses to a longer array, for at least `wanted`. On demand, because most stores
-    /// never hold more than a few.
+    /// Moves the addresses to a longer array, for at least `wanted`. On demand, because most
+    /// transfer caches never hold more than a few.
     #[cold]
     #[inline(never)]
     fn lengthen(&mut self, wanted: usize) {
@@ -209,8 +211,8 @@ impl Store {
         self.blocks = array.as_ptr().cast();
         self.cap = cap as u16;
         if let Some(before) = NonNull::new(blocks) {
-            // SAFETY: the addresses are in the old array, which only this store uses and which is
-            // freed with the size that it was taken with; the new one is longer.
+            // SAFETY: the addresses are in the old array, which only this transfer cache uses and
+            // which is freed with the size that it was taken with; the new one is longer.
             unsafe {
                 core::ptr::copy_nonoverlapping(blocks, self.blocks, self.len as usize);
                 meta::give(before.cast(), old * WORD);
@@ -246,7 +248,7 @@ impl Store {
         if self.len == 0 {
             return None;
         }
-        // SAFETY: the array holds `len` blocks, and the store is mutably borrowed.
+        // SAFETY: the array holds `len` blocks, and `self` is mutably borrowed.
         let blocks = unsafe { core::slice::from_raw_parts_mut(self.blocks, self.len as usize) };
         if !bring_aligned_last(blocks, align) {
             return None;
@@ -302,15 +304,15 @@ mod tests {
     use std::vec;
     use std::vec::Vec;
 
-    /// Stores of classes of whole pages, either those that threads keep or longer ones, with their
-    /// classes.
+    /// Transfer caches of classes of whole pages, either those that threads keep or longer ones,
+    /// with their classes.
     fn stores(long: bool) -> Vec<(Class, Store)> {
         let classes = (SLAB_CLASSES as u8 + 1..=CACHED_CLASSES as u8).map(Class);
         let of_kind = classes.filter(|class| (class.size() > MEDIUM_MAX) == long);
         of_kind.map(|class| (class, Store::new())).collect()
     }
 
-    /// Fills each store; returns how many bytes went in.
+    /// Fills each transfer cache; returns how many bytes went in.
     fn fill(stores: &mut [(Class, Store)]) -> usize {
         let blocks: Vec<usize> = (0..1000).collect();
         let put = |(class, store): &mut (Class, Store)| store.put(*class, &blocks) * class.size();
@@ -338,7 +340,7 @@ mod tests {
             assert!(held > most - CACHED_MAX && held <= most, "{held} of {most}");
         }
         for (stores, most) in [(&mut medium, RUN_BYTES), (&mut long, LONG_BYTES)] {
-            // What leaves one store makes room in another.
+            // What leaves one transfer cache makes room in another.
             empty(stores);
             let first = &mut stores[..1];
             let least = most.max(share) - first[0].0.size();
@@ -353,7 +355,7 @@ mod tests {
         crate::testing::own_process!();
         let _alone = alone();
         drain(true);
-        // A store whose blocks pass from thread to thread.
+        // A transfer cache whose blocks pass from thread to thread.
         let (class, mut store) = (Class::of(16), Store::new());
         assert_eq!(store.array_size(), 0);
         let blocks: Vec<usize> = (0..MOST).collect();

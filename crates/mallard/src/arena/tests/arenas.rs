@@ -188,7 +188,8 @@ fn an_arena_is_discarded_while_other_threads_see_to_what_lies_idle() {
         }
         for round in 0..2000 {
             for class in [64, 1024, 14 * 1024, 20 * 1024].map(Class::of) {
-                // More than a store holds, so that slabs become empty too; some stay in use.
+                // More than a transfer cache holds, so that slabs become empty too; some stay in
+                // use.
                 let mut blocks = [0; 100];
                 let n = arena.fill(class, &mut blocks);
                 assert!(n > 0);
@@ -238,7 +239,7 @@ fn blocks_of_arenas_of_different_nodes_come_from_different_page_heaps_and_go_bac
         let used = || heaps.map(|h| h.totals().used);
         let before = used();
         for class in [Class::of(64), Class::of(5000), Class::of(40 * 1024)] {
-            // More than stores and existing slabs hold.
+            // More than transfer caches and existing slabs hold.
             let mut blocks = arenas.map(|arena| {
                 let mut blocks = vec![0; (4 << 20) / class.size()];
                 let mut filled = 0;
@@ -256,7 +257,7 @@ fn blocks_of_arenas_of_different_nodes_come_from_different_page_heaps_and_go_bac
             // A thread of the other node frees each node's blocks.
             arenas[1].flush(class, &mut blocks[0]);
             arenas[0].flush(class, &mut blocks[1]);
-            // Once for the stores, and once for the slabs that this emptied.
+            // Once for the transfer caches, and once for the slabs that this emptied.
             drain(true);
             drain(true);
             assert_eq!(used(), before, "{class:?}");

@@ -1,4 +1,4 @@
-//! Slabs, bins and stores, each compared with the simplest model.
+//! Slabs, bins and transfer caches, each compared with the simplest model.
 
 mod arenas;
 mod spread;
@@ -187,8 +187,8 @@ proptest! {
                     let blocks: Vec<usize> = (next..next + count).collect();
                     let n = store.put(class, &blocks);
                     prop_assert!(n <= count);
-                    // For classes of whole pages, stores may only hold a share of the heap, which
-                    // may be next to nothing.
+                    // For classes of whole pages, transfer caches may only hold a share of the
+                    // heap, which may be next to nothing.
                     let has_room = n > 0 || count == 0 || !model.is_empty() || !class.is_slab();
                     prop_assert!(has_room, "an empty one has room");
                     model.extend_from_slice(&blocks[..n]);
@@ -321,8 +321,8 @@ fn blocks_filled_in_one_arena_and_flushed_in_another_all_return() {
             made().all(|a| a.counts(class).1 == 0),
             "{class:?}: stores are empty"
         );
-        // At once: no spare slab stays behind because its last blocks lay in the store of a later
-        // arena.
+        // At once: no spare slab stays behind because its last blocks lay in the transfer cache of
+        // a later arena.
         assert_eq!(HEAP.totals().used, used, "{class:?}: pages in use");
     }
 }

@@ -4,7 +4,7 @@
 //! of its own (`space::region::lent`). Inside an extent pages are managed as in any chunk. Hooks
 //! are called as follows:
 //! - `commit`, when an extent or a part of one is needed that is decommitted;
-//! - `purge_lazy` and `purge_forced`, for free pages of chunks that stay (`purge`);
+//! - `purge_lazy` and `purge_forced`, for free pages of chunks that stay (`purge::rounds`);
 //! - `split` and `dalloc`, for vacant chunks that are given back: whole extents if they are
 //!   entirely vacant and enough is due, else the vacant part. If the hooks refuse, the chunks are
 //!   kept: `decommit` is tried, and `merge` rejoins what was split;

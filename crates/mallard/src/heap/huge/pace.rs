@@ -1,5 +1,10 @@
 //! How fast a page heap grows.
 //!
+//! Worth, where it grows fast: `tune` 0.149 → 0.144 s, `scan` 0.139 → 0.131, `burst` and `arenas`
+//! −2 %, `idle` −13 % of processor time. Where it grows slowly, programs that are no rows: a
+//! key-value store 48.3 → 45.8 MiB, caches with replacement 22.6 → 20.6. Measure with `FAST` 0, or
+//! `SLOW` at its maximum; remove either half when its programs do not change.
+//!
 //! The first chunks of a process have small pages, so that a small program stays small
 //! (`huge_pages`). The 512 page faults of each such chunk take half a millisecond to one, whether
 //! the program takes a second to fill it or does nothing else. So a heap that is past being small

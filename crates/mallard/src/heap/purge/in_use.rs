@@ -2,7 +2,7 @@
 //!
 //! A slab with few blocks keeps all its pages from becoming free, although most of them hold no
 //! block. Its owner (`arena::subrelease`) returns the memory behind those pages here, with the same
-//! calls that purging uses for free pages (`purge`), one thread at a time in each page heap. The
+//! calls that purging uses for free pages (`rounds`), one thread at a time in each page heap. The
 //! pages stay in use, and are zero when they are touched again.
 
 use crate::heap::PageHeap;

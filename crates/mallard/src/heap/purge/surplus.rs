@@ -1,5 +1,10 @@
 //! Returns memory while a program frees nearly all that it had.
 //!
+//! Worth: of 300 MiB that one thread freed 303 to 372 MiB stayed for ever, and 32 to 53 stay now.
+//! No row of the suite comes to it; the test `returned` does (`torn-down`). Measure with a
+//! [`Surplus::look`] that returns `None`; remove it when that test passes so, for instance because
+//! a process with one thread has a background thread as well.
+//!
 //! A process with one thread runs decay only at its own calls. If it tears everything down and then
 //! waits, it makes no more calls, and what it freed last would stay for ever. So a heap of which
 //! next to nothing is still in use, and less at each look, keeps some of its free memory and

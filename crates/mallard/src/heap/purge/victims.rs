@@ -6,7 +6,7 @@
 //! return, unless everything is asked for. A huge page is resident as a whole: when it breaks, its
 //! free pages that were never allocated go together with the freed ones; if no page of it was
 //! freed, they go once the program is idle. The chosen pages are marked allocated ([`Batch`]) until
-//! `purge`, which makes the system calls, frees them again.
+//! `rounds`, which makes the system calls, frees them again.
 
 use crate::class::PAGE;
 use crate::heap::State;

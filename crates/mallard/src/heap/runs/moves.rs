@@ -1,5 +1,10 @@
 //! Moves freed memory to where it is needed.
 //!
+//! Worth: `large` 0.057 → 0.044 s and 424 → 391 MiB, `z3` 56.3 → 52.7 MiB. Measure with [`WORTH`]
+//! above every number of pages, so that nothing moves to a new run; remove that part when `large`
+//! and `z3` are as good without. No time is recorded for growing blocks that are copied instead:
+//! measure `grow-huge` with a [`Heaps::move_block`] that moves nothing.
+//!
 //! A long run takes adjacent chunks, but freed memory may lie elsewhere. Without moves, the heap
 //! would take addresses without memory, have huge pages cleared for them, and return as many others
 //! because it holds too many. Instead, each whole chunk of the run that has no memory gets the

@@ -5,8 +5,8 @@
 //! head of the next, with vacant chunks between them, form one run of pages too. The search goes
 //! chunk by chunk, which costs little compared with touching such a block, through the first
 //! [`LOOKED_AT`] chunks of the heap, and takes the first run by address, for the reasons given in
-//! [`crate::heap::runs::filler`]. The page heap calls this under its lock, before it breaks up or commits a
-//! chunk.
+//! [`crate::heap::runs::filler`]. The page heap calls this under its lock, before it breaks up or
+//! commits a chunk.
 
 use crate::class::PAGE;
 use crate::heap::runs::pool::Pool;

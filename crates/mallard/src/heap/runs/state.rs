@@ -1,8 +1,8 @@
 //! What the lock of a page heap guards, and how runs are taken from chunks and given back to them.
 //!
-//! A run of less than a chunk comes from the fullest chunk that has room ([`crate::heap::runs::filler`]); a
-//! longer one comes from a row of free pages across chunk borders ([`crate::heap::runs::rows`]) or from
-//! adjacent vacant chunks ([`crate::heap::runs::pool`]). In this module a page is either allocated or free:
+//! A run of less than a chunk comes from a partly used chunk that has room (`filler`), or else from
+//! a vacant one (`pool`); a longer one comes from a row of free pages across chunk borders (`rows`)
+//! or from adjacent vacant chunks. In this module a page is either allocated or free:
 //! [`crate::heap::PageHeap`] takes the lock, and [`crate::heap::purge::rounds`] returns free pages.
 //!
 //! Invariants: the totals are the sums over the chunks, and every chunk is filed according to its
