@@ -82,25 +82,20 @@ pub fn begin() {
 /// CPUs that this process may run on, at least one.
 pub fn allowed() -> usize {
     match ALLOWED.load(Ordering::Relaxed) {
-        0 => ask_again().0.max(1),
+        0 => ask_allowed().0.max(1),
         count => count,
     }
 }
 
 /// Whether the calling thread may use exactly the CPUs that the process could use at its start.
 pub fn is_free() -> bool {
-    ask_again().1 == WHICH.load(Ordering::Relaxed)
-}
-
-/// Like [`ask_allowed`], for callers whose own frames must not hold the mask.
-#[cold]
-#[inline(never)]
-fn ask_again() -> (usize, u64) {
-    ask_allowed()
+    ask_allowed().1 == WHICH.load(Ordering::Relaxed)
 }
 
 /// The number of CPUs that the calling thread may run on, and a hash of the set; zeros if they are
 /// unknown.
+// Not part of its callers: their frames would hold the mask.
+#[inline(never)]
 fn ask_allowed() -> (usize, u64) {
     let _keep = KeepErrno::new();
     let mut mask = [0u64; 128];

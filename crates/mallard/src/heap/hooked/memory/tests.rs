@@ -1,6 +1,5 @@
 //! A page heap over hooks that record their extents and check every call against the record.
 
-
 use super::*;
 use crate::heap::{Backing, PageHeap, Reach, make_apart, making};
 use crate::sys::mem;
