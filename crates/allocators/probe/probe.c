@@ -1,5 +1,5 @@
 /*
- * Runs under an allocator and says who serves its memory.
+ * Runs under an allocator and reports which object serves its memory.
  *
  * The lab starts this program with the library preloaded. It prints lines `key=value`:
  *   malloc, calloc, …     the object from which the loader took that function
