@@ -313,7 +313,7 @@ static void test_thread_event(void) {
     CHECK(mallctl(name, NULL, NULL, &zero, sizeof zero) == EINVAL);
     CHECK(mallctl(name, NULL, NULL, NULL, 0) == EINVAL);
     CHECK(mallctl(name, NULL, NULL, &event, sizeof event) == 0);
-    /* Installed only once. */
+    /* Installing it again has no effect. */
     CHECK(mallctl(name, NULL, NULL, &event, sizeof event) == 0);
     for (int i = 0; i < 20000; i++) {
         void *volatile block = malloc(1024);

@@ -93,7 +93,7 @@ fn runs(program: &std::path::Path) -> bool {
     output.is_ok_and(|output| output.status.success())
 }
 
-/// All Python versions from 3.12 on, or else the one that is installed.
+/// All Python versions from 3.12 on, or else the default `python3`.
 fn pythons() -> Vec<std::path::PathBuf> {
     let of_pyenv = std::env::var_os("PYENV_ROOT")
         .map(std::path::PathBuf::from)

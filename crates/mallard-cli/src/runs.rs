@@ -7,8 +7,8 @@
 //!
 //! An allocator that is far behind drops out early, since most of the time would go to it and more
 //! runs would tell little. The close ones go on, because the best of several medians of few runs is
-//! only the luckiest. Far behind is half as much more than the fastest's time in all of the first
-//! three runs, or a quarter in all of the first five. It must be all of them, because a server's
+//! only the luckiest. Far behind means over 1.5 times the fastest's time in all of the first three
+//! runs, or over 1.25 times in all of the first five. It must be all of them, because a server's
 //! run now and then takes four times its usual time. Three is the minimum because a slow allocator
 //! may have the least memory, which can differ by half between two runs of threads. Mallard and the
 //! fastest of the others never drop out ([`crate::race`]).

@@ -18,8 +18,8 @@ const LEAST: u64 = 64 * MIB;
 /// runs the process then got memory that had not been warmed, and took five times as long.
 const MARGIN: u64 = 512 * MIB;
 
-/// How much to warm for a workload whose peak is about `peak` bytes: at least [`LEAST`], above that
-/// twice the peak but at most [`MARGIN`] more than it, and never more than two thirds of what is
+/// How much to warm for a workload whose peak is about `peak` bytes: at least `LEAST`, above that
+/// twice the peak but at most `MARGIN` more than it, and never more than two thirds of what is
 /// available.
 pub fn warm_up(peak: u64) -> u64 {
     let wanted = if peak <= LEAST {
