@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Counts the instructions of the library's paths and shows them beside the recorded ones, in
-# bench/instructions.txt: the gate that `cargo test` holds, for people.
+# Counts the instructions of the library's paths and compares them with the recorded ones in
+# bench/instructions.txt, the same check as in `cargo test`, with all figures shown.
 #
 #   scripts/instructions.sh              count and compare (fails when a count rose by over 3 %)
-#   scripts/instructions.sh --record     and record the counts of now
-#   scripts/instructions.sh --listing    and print malloc's and free's fast paths as compiled
+#   scripts/instructions.sh --record     and record the new counts
+#   scripts/instructions.sh --listing    and print the compiled fast paths of malloc and free
 #
 # MALLARD_LIBRARY=/path/lib.so counts another allocator's library. Needs valgrind (and objdump for the
 # listing); scripts/setup-tests.sh installs it.

@@ -1,11 +1,11 @@
-# Shared by setup-tests.sh and setup-bench.sh, which source it: finds which programs of a list are
-# missing and installs the packages that bring them.
+# Sourced by setup-tests.sh and setup-bench.sh: finds the missing programs of a list and installs
+# their packages.
 #
-# The caller names itself in `name`, fills `programs` with lines "COMMAND PACKAGE", and ends with
-# `install_missing "one line for when all are there" "$@"`. In the place of a command may stand LIBRARY.so.N, a path with a `*` for what
-# differs from release to release, or php:EXTENSION.
+# The caller sets its own name in `name`, fills `programs` with lines "COMMAND PACKAGE", and ends
+# with `install_missing "a line for when all are installed" "$@"`. COMMAND may also be LIBRARY.so.N,
+# a path with a `*` for the part that differs between releases, or php:EXTENSION.
 
-# Commands whose package also asks for a service at the next boot, with that service.
+# Commands whose package enables a service at the next boot, and that service.
 declare -A services=([redis-server]=redis-server.service [nginx]=nginx.service [named]=named.service
   [varnishd]=varnish.service [nghttpx]=nghttpx.service [apache2]=apache2.service)
 
@@ -19,7 +19,8 @@ apt_get() {
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 "$@" </dev/null
 }
 
-# Debian keeps servers, and ldconfig, in /usr/sbin or /sbin, which are not on everybody's PATH. A library is one that the loader finds.
+# Debian has servers and ldconfig in /usr/sbin or /sbin, which not every PATH has. A library must be
+# known to the loader.
 is_there() {
   local PATH="$PATH:/usr/sbin:/sbin"
   case $1 in
@@ -72,8 +73,8 @@ install_missing() {
     as_root=(sudo -n)
   fi
 
-  # Debian starts a server as soon as its package is installed, unless this file says no. What is
-  # installed here is started on a socket in a scratch folder, by those who need it.
+  # Debian starts a server as soon as its package is installed, unless this file forbids it. Tests
+  # and experiments start their own servers in scratch folders.
   policy=/usr/sbin/policy-rc.d
   own_policy=no
   if [ ! -e "$policy" ]; then
@@ -94,7 +95,7 @@ install_missing() {
     if [ -n "${services[$command]:-}" ] && [ -d /run/systemd/system ]; then
       "${as_root[@]}" systemctl disable --now "${services[$command]}" || true
     fi
-    # Its service is named by the release: php8.2-fpm for php-fpm8.2.
+    # The service's name has the release: php8.2-fpm for php-fpm8.2.
     if [ "$command" = "/usr/sbin/php-fpm*" ] && [ -d /run/systemd/system ]; then
       for file in /usr/sbin/php-fpm*; do
         "${as_root[@]}" systemctl disable --now "php${file#*-fpm}-fpm.service" || true

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Installs the programs that `mallard bench --suite full` runs on each allocator, and the one allocator that is not built
-# from sources, where they are missing.
+# Installs missing programs that `mallard bench --suite full` runs on each allocator, and the one
+# allocator that is not built from sources.
 #
 #   scripts/setup-bench.sh           install what is missing (Debian and its relatives)
 #   scripts/setup-bench.sh --check   only say what is missing; exit 1 if anything is
 #
-# Nothing here is needed to build or to use Mallard; without one of them the suite leaves out its
-# row and says so. What it installs is left switched off: no service is started by it.
+# Building and using Mallard needs none of them; the suite reports and leaves out the rows of
+# missing programs. Installed services are left switched off.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/programs.sh"
 
 name=setup-bench
-# One line per program: the command that tells whether it is there, and the package that brings it.
+# One line per program: the command that shows whether it is installed, and its package.
 programs=(
   "redis-server redis-server"
   "redis-benchmark redis-tools"

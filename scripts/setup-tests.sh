@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Installs the programs that the end-to-end tests run on Mallard, where they are missing.
+# Installs missing programs that the end-to-end tests run on Mallard.
 #
 #   scripts/setup-tests.sh           install what is missing (Debian and its relatives)
 #   scripts/setup-tests.sh --check   only say what is missing; exit 1 if anything is
 #
-# Nothing here is needed to build or to use Mallard, and `cargo test` skips by name the tests whose
-# programs are not there. What it installs is left switched off: no service is started by it.
+# Building and using Mallard needs none of them; `cargo test` skips the tests of missing programs by
+# name. Installed services are left switched off.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/programs.sh"
 
 name=setup-tests
-# One line per program: the command that tells whether it is there, and the package that brings it.
+# One line per program: the command that shows whether it is installed, and its package.
 programs=(
   "cc gcc"
   "c++ g++"
@@ -41,7 +41,8 @@ programs=(
   "apache2 apache2"
   "/usr/lib/apache2/modules/libphp*.so libapache2-mod-php"
 )
-# PHP's extensions: plug-ins of the kind that preloaded allocators did not survive. The tests take those that are there.
+# PHP extensions: plug-ins of the kind that broke preloaded allocators. The tests use the installed
+# ones.
 for extension in bcmath bz2 curl dba enchant gd gmp imap intl ldap mbstring mysqli:mysql odbc pgsql pspell snmp soap \
   sqlite3 PDO_Firebird:interbase pdo_dblib:sybase tidy xsl:xml zip; do
   programs+=("php:${extension%:*} php-${extension#*:}")

@@ -1,8 +1,8 @@
-/* aligned: posix_memalign with every power of two from 16 bytes to 64 KiB, as buffers for vector
- * instructions, direct I/O and cache lines ask for it, in a ring of which a random block is replaced
- * at each step. The alignment is verified.
+/* aligned: posix_memalign with every power of two from 16 bytes to 64 KiB, as for vector
+ * instructions, direct I/O and cache lines. Each step replaces a random block of a ring and verifies
+ * the alignment.
  *
- *     threads   (1)      ring   blocks live at most (256)
+ *     threads   (1)      ring   maximum of live blocks (256)
  *     count     replacements by each thread (4000000)   min, max   log-uniform sizes (16, 4096)
  *     least, most   the smallest and the largest alignment, powers of two (16, 65536) */
 #include "distribution.h"

@@ -1,8 +1,8 @@
 /* arenas: every thread allocates blocks of one size and clears each, then frees them all. The heap
  * grows quickly in many threads at once, which is where the number of arenas shows.
  *
- * The published experiment keeps the pointers on the thread's stack. Here a mapping of their own
- * holds them: the count can be a parameter, and the list is still no part of the measured heap. */
+ * The published experiment keeps the pointers on the thread's stack. Here a separate mapping holds
+ * them: the count can be a parameter, and the list is not in the measured heap. */
 #include "workload.h"
 
 enum { THREADS, COUNT, SIZE, TOGETHER, PARAMS };
@@ -13,8 +13,8 @@ static Param params[PARAMS] = {
     {"together", 0, 0, 1},
 };
 
-/* memset to a block that is freed unread is a dead store to the compiler; through a volatile
- * function pointer it has to happen, at the library's full speed. */
+/* The compiler would drop a memset to a block that is freed unread. A call through a volatile
+ * function pointer remains, at the library's full speed. */
 static void *(*volatile clear)(void *, int, size_t) = memset;
 
 static void work(uint64_t thread) {

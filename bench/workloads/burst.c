@@ -1,6 +1,6 @@
-/* burst: a heap that grows and shrinks in waves, as a server between rush hours or a compiler
- * between functions. In each round the thread fills its table with blocks, then frees them in random
- * order until only a share of them is left, on which the next wave builds.
+/* burst: a heap that grows and shrinks in waves, like a server between rush hours or a compiler
+ * between functions. In each round a thread fills its table with blocks, then frees them in random
+ * order until only a share is left, on top of which the next wave grows.
  *
  *     threads   (1)                              rounds   waves (30)
  *     blocks    at the top of a wave, in each thread (200000, about 50 MiB)

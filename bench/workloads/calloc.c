@@ -1,12 +1,12 @@
-/* calloc: zeroed blocks in a ring, a random one replaced at each step. Every block is verified to
- * be zero and then written to in the same places, so that memory given out again has to be cleared.
+/* calloc: zeroed blocks in a ring, of which each step replaces a random one. Every block is
+ * verified to be zero and then written in the same places, so that reused memory must be cleared.
  * Small blocks show the cost of clearing itself; large ones (min=65536 max=4194304 count=6000
- * ring=16) whether an allocator knows which of its memory the kernel has already cleared.
+ * ring=16) show whether an allocator knows which memory the kernel has already cleared.
  *
- *     threads   (1)      ring   blocks live at most (256)
+ *     threads   (1)      ring   maximum of live blocks (256)
  *     count     replacements by each thread (9000000)   min, max   log-uniform sizes (16, 1024)
  *
- * Verified and written are the words of blocks up to 1 KiB, and one word in each 512 bytes above. */
+ * In blocks up to 1 KiB every word is verified and written, above that one word per 512 bytes. */
 #include "distribution.h"
 #include "memory.h"
 

@@ -1,12 +1,12 @@
-// containers: the standard library's containers, each filled, half emptied at random places, filled
-// again, summed up and destroyed, one after the other: nodes of trees, hash tables and lists, growing
-// vectors and the blocks of a deque, as C++ programs use them. The sums are verified.
+// containers: the standard library's containers, in turn. Each is filled, half emptied at random
+// places, filled again, summed up and destroyed: nodes of trees, hash tables and lists, growing
+// vectors and the blocks of a deque, as in C++ programs. The sums are verified.
 //
-//     threads   each with containers of its own (1)
-//     count     elements of each container at its fullest (200000)
+//     threads   each with its own containers (1)
+//     count     maximum number of elements in each container (200000)
 //     rounds    through all of them (4)
 //
-// `operations` counts elements put in and taken out, since containers allocate as they please.
+// `operations` counts inserted and removed elements, since containers allocate as they please.
 #include "memory.h"
 
 #include <deque>
@@ -61,7 +61,7 @@ template <class Map> static void maps(uint64_t count) {
 static void sets(uint64_t count) {
     std::set<uint64_t> set;
     in_random_order(count, [&](uint64_t key) { set.insert(key); });
-    // The smallest goes out and a larger one comes in, as in a queue of timers.
+    // The smallest is removed and a larger one inserted, as in a queue of timers.
     uint64_t sum = 0;
     for (uint64_t i = 0; i < count; ++i) {
         sum += *set.begin();
@@ -102,7 +102,7 @@ static void deques(uint64_t count) {
     verify(sum, sum_below(count * 4));
 }
 
-// Many vectors that grow side by side, in lengths from one to hundreds.
+// Many vectors grow at once, with lengths from one to hundreds.
 static void vectors(uint64_t count) {
     std::vector<std::vector<uint64_t>> rows(count / 16);
     uint64_t state = random_seed(count), sum = 0, expected = 0;
@@ -133,7 +133,7 @@ int main(int argc, char **argv) {
     parse_params(argc, argv, params, PARAMS);
     const uint64_t threads = params[THREADS].value, count = params[COUNT].value;
     const double seconds = run_threads(threads, 1, work);
-    // Elements in and out, per `count`: maps 3 each, set 4, list 2.5, deque 8, vectors 4.
+    // Insertions and removals per `count`: maps 3 each, set 4, list 2.5, deque 8, vectors 4.
     print_all(seconds, threads * params[ROUNDS].value * count * 49 / 2);
     return 0;
 }

@@ -1,15 +1,15 @@
-/* Sizes of blocks as programs ask for them: log-uniform ranges, and two published distributions.
+/* Block sizes that programs request: log-uniform ranges, and two published distributions.
  *
- * A distribution is a list of ranges with the share of requests up to and including each, in
- * millionths; within a range every octave is as likely as the next and sizes are uniform in it. No
- * quantile tables: they would take cache that belongs to the measured heap. */
+ * A distribution is a list of ranges, with the share of requests up to and including each range in
+ * millionths. Within a range all octaves are equally likely, and sizes within an octave too. There
+ * are no quantile tables, which would occupy cache that belongs to the measured heap. */
 #ifndef MALLARD_DISTRIBUTION_H
 #define MALLARD_DISTRIBUTION_H
 
 #include "workload.h"
 
-/* Log-uniform over the octaves [low, 2 low), [2 low, 4 low), … of which the last may be cut short
- * by `high`, inclusive. Ranges are smaller than 4 GiB, as random_size has it. */
+/* Log-uniform over the octaves [low, 2 low), [2 low, 4 low), …, the last of which may end early at
+ * `high`, inclusive. Ranges are below 4 GiB, as in random_size. */
 static inline size_t random_log(uint64_t *state, uint64_t low, uint64_t high) {
     uint64_t octaves = 0;
     while ((low << (octaves + 1)) <= high)
@@ -34,8 +34,8 @@ static inline size_t draw(uint64_t *state, const Step *step) {
 /* A fleet of servers, after Zhou et al., "Characterizing a Memory Allocator at Warehouse Scale"
  * (ASPLOS 2024): 98 % of the objects are smaller than 1 KiB and hold 28 % of the bytes; objects
  * above 8 KiB hold about half of the bytes, those above 256 KiB a fifth. The shares of the octaves
- * below 1 KiB are ours, chosen so that these sums come out (28 %, 46 %, 21 %; the mean is 254 B).
- * Objects end at 1 MiB: the tail above would make a run's memory depend on a handful of draws. */
+ * below 1 KiB are ours, chosen to produce these sums (28 %, 46 %, 21 %; the mean is 254 B). Objects
+ * end at 1 MiB, since the tail above would make a run's memory depend on a few draws. */
 static const Step FLEET[] = {
     {180000, 8, 15},
     {440000, 16, 31},
@@ -60,8 +60,8 @@ static const Step CACHE_VALUES[] = {
     {998366, 2048, 4095}, {999730, 4096, 8191}, {1000000, 8192, 16384},
 };
 
-/* An item of that cache as one block: a header of 48 bytes, a key of 16 to 45 bytes (they measured
- * a mean of about 36, most keys between 20 and 40) and the value. */
+/* An item of that cache in one block: a header of 48 bytes, a key of 16 to 45 bytes (the paper
+ * measured a mean of about 36, most keys between 20 and 40) and the value. */
 static inline size_t draw_item(uint64_t *state) {
     return 48 + random_size(state, 16, 45) + draw(state, CACHE_VALUES);
 }

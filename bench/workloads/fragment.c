@@ -1,13 +1,13 @@
 /* fragment: blocks of mixed sizes fill the heap, all but every n-th are freed, and blocks of other
- * sizes have to find room. Next round the two change places. An allocator that cannot use the gaps
- * grows at every round.
+ * sizes must fit in between. The next round swaps the sizes. An allocator that cannot use the gaps
+ * grows in every round.
  *
- *     total     MiB live at the top of a phase (160)     keep      one in so many is kept (10)
+ *     total     live MiB at a phase's peak (160)         keep      one in so many is kept (10)
  *     rounds    (3)                                      threads   that share the total (1)
  *
- * Sizes are uniform, 16 to 512 bytes in even phases and 400 to 3000 in odd ones. What a phase kept is
- * freed when the next one is at its top. The end state is what the last phase kept, which is also
- * printed as `live_bytes`; it is freed off the clock. */
+ * Sizes are uniform, 16 to 512 bytes in even phases and 400 to 3000 in odd ones. The blocks that a
+ * phase kept are freed at the peak of the next one. In the end state, the blocks that the last phase
+ * kept are live, which is also printed as `live_bytes`; they are freed off the clock. */
 #include "memory.h"
 
 enum { TOTAL, KEEP, ROUNDS, THREADS, PARAMS };
@@ -28,7 +28,7 @@ static Kept kept[64];
 static void **tables[64];
 static uint64_t operations, live_bytes;
 
-static size_t room(void) { /* pointers in a table: enough if every block were of the smallest size */
+static size_t room(void) { /* a table's length: enough if every block had the smallest size */
     return params[TOTAL].value * (UINT64_C(1) << 20) / params[THREADS].value / LOW[0] + 1;
 }
 

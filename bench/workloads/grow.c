@@ -1,17 +1,17 @@
 /* grow: buffers that grow by realloc.
  *
- *     mode=1   vectors: many of them side by side, a random one doubled at each step; at its own
- *              limit, log-uniform up to `limit`, it is freed and begins again at 16 bytes. So most
- *              steps are between small classes and a few move large blocks.
- *     mode=2   huge: one buffer from 1 MiB to 1 GiB by doubling. Of what each step gains, the first
- *              eighth is written, a byte in each page, and the rest is left alone: 128 MiB are
+ *     mode=1   vectors: many at once. Each step doubles a random one. At its own limit,
+ *              log-uniform up to `limit`, it is freed and starts again at 16 bytes. So most steps
+ *              are between small classes, and a few move large blocks.
+ *     mode=2   huge: one buffer, doubled from 1 MiB to 1 GiB. In the first eighth of what each step
+ *              adds, a byte in each page is written, and the rest is left alone: 128 MiB are
  *              resident at the end unless the allocator copies, which fills the gigabyte.
  *
  *     count     mode 1: steps of each thread (2000000)     rounds   mode 2: buffers grown (8)
  *     vectors   mode 1: alive at a time (1000)             limit    mode 1: bytes (262144)
  *     threads   each with its own vectors or buffer (1)
  *
- * The content is verified after each step, at both ends of what was there before. */
+ * After each step the contents are verified at both ends of the old part. */
 #include "distribution.h"
 #include "memory.h"
 
@@ -58,7 +58,7 @@ static void vectors(uint64_t *state) {
         }
         const size_t next = vector->size ? vector->size * 2 : LEAST;
         vector->words = grown(vector->words, vector->size, next);
-        /* The gained half is filled later, by pushes; a byte in each page stands for them. */
+        /* Pushes would fill the new half; a byte in each page stands for them. */
         for (size_t at = vector->size; at < next; at += PAGE_BYTES)
             ((volatile char *)vector->words)[at] = 'a';
         vector->size = next;
@@ -99,7 +99,7 @@ int main(int argc, char **argv) {
     parse_params(argc, argv, params, PARAMS);
     const uint64_t threads = params[THREADS].value;
     const double seconds = run_threads(threads, 1, work);
-    /* 1 MiB to 1 GiB are eleven calls of realloc, and a free. */
+    /* From 1 MiB to 1 GiB there are eleven calls of realloc and a free. */
     print_all(seconds, threads * (params[MODE].value == 1 ? params[COUNT].value : params[ROUNDS].value * 12));
     return 0;
 }

@@ -1,15 +1,15 @@
-/* handoff: threads that allocate and threads that free, the pattern of Lever and Boreham's
- * "malloc() Performance in a Multithreaded Linux Environment" (USENIX 2000) as xmalloc-test made it
- * known. Producers fill batches of blocks and queue them; consumers take batches and free all.
- * With more than two stages, single threads stand in between: each takes a batch, answers each
- * block with a new one of another size, frees what it got and passes the batch on, so that every
+/* handoff: some threads allocate and others free, the pattern of Lever and Boreham's "malloc()
+ * Performance in a Multithreaded Linux Environment" (USENIX 2000), known from xmalloc-test.
+ * Producers fill batches of blocks and queue them; consumers take batches and free their blocks.
+ * With more than two stages there are single threads in between. Each takes a batch, allocates a
+ * new block of another size for each block, frees the old ones and passes the batch on, so every
  * thread frees the blocks of the one before it.
  *
  *     producers, consumers   threads at the ends (1, 1)    stages   length of the pipeline (2)
- *     count   batches in all, whatever the threads (150000)   batch   blocks in each (100)
- *     depth   batches that a queue holds (64)              min, max   uniform sizes (16, 512)
+ *     count   batches in total, for any number of threads (150000)   batch   blocks in each (100)
+ *     depth   capacity of a queue in batches (64)          min, max   uniform sizes (16, 512)
  *
- * A batch comes from malloc too, as a message would. The queues are mapped. */
+ * A batch also comes from malloc, as a message would. The queues are mapped. */
 #include "memory.h"
 
 enum { PRODUCERS, CONSUMERS, STAGES, COUNT, BATCH, DEPTH, MIN, MAX, PARAMS };
@@ -44,7 +44,7 @@ static void queue_put(Queue *queue, void **batch) {
     pthread_mutex_unlock(&queue->lock);
 }
 
-/* NULL when the last writer has left and nothing is queued. */
+/* Returns NULL once the last writer has left and the queue is empty. */
 static void **queue_take(Queue *queue) {
     void **batch = NULL;
     pthread_mutex_lock(&queue->lock);
@@ -104,7 +104,7 @@ static void consume(Queue *queue) {
     }
 }
 
-/* Threads are numbered: the producers, the stages in between, the consumers. */
+/* The thread numbers are in this order: producers, stages in between, consumers. */
 static void work(uint64_t thread) {
     const uint64_t producers = params[PRODUCERS].value, between = params[STAGES].value - 2;
     uint64_t state = random_seed(thread);

@@ -1,14 +1,14 @@
-/* idle: a peak, then nothing. Threads allocate blocks of mixed sizes, free all but a share of them
- * at random and go to sleep; the main thread looks at the resident memory ten times a second and
- * prints it as the row's curve. An allocator has to give memory back without being called.
+/* idle: a peak, then nothing. Threads allocate blocks of mixed sizes, free all but a random share
+ * and sleep. The main thread samples the resident memory ten times a second and prints it as the
+ * row's curve. An allocator must return memory without being called.
  *
  *     threads   (4)                                total   MiB at the peak, in all threads (400)
- *     keep      percent of the blocks kept (10)    seconds   to sleep and to look (6)
+ *     keep      percent of the blocks kept (10)    seconds   of sleep and sampling (6)
  *     min, max  log-uniform sizes (16, 65536)
  *
  * `seconds` in the result is the time to the peak and down again. The first point of the curve, at 0,
- * is the moment in which the last thread went to sleep; the end state is the last point. What was
- * kept is printed as `live_bytes`, and is freed at the end. */
+ * is when the last thread goes to sleep; the last point is the end state. The blocks kept are printed
+ * as `live_bytes` and freed at the end. */
 #include "distribution.h"
 #include "memory.h"
 
@@ -25,7 +25,7 @@ static Param params[PARAMS] = {
 static pthread_barrier_t begin, peak, seen, asleep, awake;
 static uint64_t live_bytes, blocks;
 
-/* Sizes are kept beside the blocks, to tell how much is live. */
+/* Sizes are stored beside the blocks, to compute the live bytes. */
 typedef struct {
     void *block;
     size_t size;

@@ -1,6 +1,6 @@
-/* large: buffers far above the small classes, replaced in random order, as image and database
- * programs do. What tells allocators apart is whether freed memory is used again, and how much of it
- * stays resident; writing to every page keeps the kernel's part honest.
+/* large: buffers far above the small classes, replaced in random order, as in image and database
+ * programs. Allocators differ in whether they reuse freed memory and how much of it stays resident.
+ * Writing to every page includes the kernel's part.
  *
  *     threads   (1)      slots   buffers live in each thread (16)
  *     count     replacements by each thread (100)

@@ -1,14 +1,14 @@
 /* larson: a server's life, after Larson and Krishnan, "Memory Allocation for Long-Running Server
- * Applications" (ISMM 1998). Every thread owns a table of blocks and replaces one at random, again
- * and again; then it hands its table to a new thread and ends. So most blocks are freed by another
- * thread than the one that allocated them, and the caches of ended threads have to be inherited.
+ * Applications" (ISMM 1998). Every thread owns a table of blocks and repeatedly replaces a random
+ * one; then it hands its table to a new thread and ends. So most blocks are freed by another thread
+ * than the one that allocated them, and ended threads' caches must be reused.
  *
  *     threads  chains of threads that run at once (2)      slots   blocks live in each table (1000)
  *     rounds   threads in each chain, one after another (250)
  *     count    replacements by each of them (100000)       min, max   uniform sizes (16, 512)
  *
- * The work is threads × rounds × count. A successor joins its predecessor, so that the memory of
- * ended threads' stacks is not measured. */
+ * The work is threads × rounds × count. A successor joins its predecessor, so that the stacks of
+ * ended threads do not count as memory. */
 #include "memory.h"
 
 enum { THREADS, ROUNDS, COUNT, SLOTS, MIN, MAX, PARAMS };

@@ -1,13 +1,13 @@
-/* latency: how long single calls take. Threads replace random blocks of a table; one in four is
- * handed on, in exchange for one that another thread left in a common table, which is freed instead.
- * Every malloc and every free is timed for itself; percentiles are over all of both.
+/* latency: how long single calls take. Threads replace random blocks of a table. In one step of
+ * four, the thread exchanges its block in a common table for another thread's and frees that
+ * instead. Every malloc and free is timed individually; percentiles are over both.
  *
  *     threads   (2)     slots   blocks live in each table (500)     common   and in the common one (1024)
  *     count     replacements by each thread (600000)   min, max   log-uniform sizes (16, 262144)
  *
- * `seconds` contains the reading of the clock and says little: the row's figures are the latencies.
- * What slow_calls leaves out is told in latency.h. Writing to the blocks is not timed: a first touch
- * is the kernel's time. */
+ * `seconds` includes reading the clock and means little: the row's figures are the latencies.
+ * latency.h says what slow_calls leaves out. Writing to the blocks is not timed, since a first touch
+ * takes the kernel's time. */
 #include "distribution.h"
 #include "latency.h"
 
@@ -21,8 +21,8 @@ static Param params[PARAMS] = {
     {"max", 262144, LEAST_BLOCK, UINT32_MAX / 2},
 };
 
-/* A call of this size or above is preceded by a look at the thread's counters, and every so many
- * calls in any case. */
+/* The thread's counters are refreshed before a call of at least this size, and regularly after this
+ * many calls. */
 enum { LOOK_SIZE = 16384, LOOK_CALLS = 32 };
 
 static void **common, **tables;

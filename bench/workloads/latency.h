@@ -1,16 +1,16 @@
-/* Timing single calls: a clock of a few nanoseconds, a histogram, and slow calls told from
- * interruptions.
+/* Times single calls with a clock of a few nanoseconds and a histogram, and distinguishes slow
+ * calls from interruptions.
  *
- * Time is read from the processor's time-stamp counter, calibrated against CLOCK_MONOTONIC at the
- * start; on other processors from the clock itself. Reading it twice costs what it costs, some
- * 10 to 20 ns, and is in every figure of every allocator alike.
+ * Time comes from the processor's time-stamp counter, calibrated against CLOCK_MONOTONIC at the
+ * start, or on other processors from that clock itself. Reading it twice takes some 10 to 20 ns,
+ * which all figures of all allocators include.
  *
- * The histogram is log-linear: 64 equal steps in each octave, so a percentile is right to 1.6 %. It
- * is mapped, one per thread, and merged at the end.
+ * The histogram is log-linear with 64 equal steps per octave, so percentiles are accurate to 1.6 %.
+ * Each thread has a mapped one, and they are merged at the end.
  *
- * A call above 200 µs is `slow` only if getrusage(RUSAGE_THREAD) shows no page fault and no switch
- * of context since the counters were last refreshed, which callers do shortly before calls that may
- * be slow. Time that a hypervisor takes away cannot be seen from inside and counts as slow. */
+ * A call above 200 µs is `slow` only if getrusage(RUSAGE_THREAD) shows no page fault and no context
+ * switch since the counters were last refreshed, which callers do shortly before calls that may be
+ * slow. Time that a hypervisor takes away is invisible from inside and counts as slow. */
 #ifndef MALLARD_LATENCY_H
 #define MALLARD_LATENCY_H
 
@@ -21,7 +21,7 @@
 #include <x86intrin.h>
 #endif
 
-/* The fences keep the timed call from overlapping with what stands around it. */
+/* The fences keep the timed call from overlapping with the code around it. */
 static inline uint64_t ticks_before(void) {
 #if defined(__x86_64__)
     _mm_lfence();
@@ -49,8 +49,8 @@ enum { STEP_BITS = 6, STEPS = 1 << STEP_BITS, CELLS = (64 - STEP_BITS + 1) * STE
 typedef struct {
     uint64_t cell[CELLS];
     uint64_t count, most, slow;
-    uint64_t slow_ticks; /* a call that takes longer is looked into */
-    uint64_t excuses;    /* faults and switches of context when last looked */
+    uint64_t slow_ticks; /* the threshold for a closer look */
+    uint64_t excuses;    /* faults and context switches at the last refresh */
 } Latency;
 
 static inline size_t cell_of(uint64_t ticks) {
@@ -99,7 +99,7 @@ static inline void latency_merge(Latency *into, const Latency *from) {
         into->most = from->most;
 }
 
-/* The value that so many of a thousand calls do not exceed, in ticks. */
+/* The value in ticks that `thousandth` of a thousand calls do not exceed. */
 static inline double latency_percentile(const Latency *latency, uint64_t thousandth) {
     const uint64_t wanted = (latency->count * thousandth + 999) / 1000;
     uint64_t seen = 0;
@@ -111,7 +111,7 @@ static inline double latency_percentile(const Latency *latency, uint64_t thousan
     return 0;
 }
 
-/* How many ticks make a nanosecond: measured over 20 ms, enough for four digits. */
+/* The number of ticks per nanosecond, measured over 20 ms, which gives four digits. */
 static inline double ticks_per_ns(void) {
     const double start = now();
     const uint64_t from = ticks_before();

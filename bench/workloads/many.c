@@ -1,6 +1,6 @@
-/* many: more threads than processors, each with a table of blocks of which a random one is replaced
- * at each step. One step in eight hands the old block on, in exchange for one that another thread
- * has left in a common table, and frees that instead.
+/* many: more threads than processors, each with a table of blocks, of which each step replaces a
+ * random one. In one step of eight, the thread exchanges the old block in a common table for
+ * another thread's and frees that instead.
  *
  *     threads   (64)     slots   blocks live in each table (400)     common   and in the common one (1024)
  *     count     replacements by each thread (150000)   min, max   log-uniform sizes (16, 16384) */

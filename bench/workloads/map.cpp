@@ -1,6 +1,6 @@
-// map: a std::map<int, int> takes the numbers from 0 upwards in order: one allocation a node, one
-// thread, a tree walk between them. The clock covers the inserts and the map's end, as `time`
-// around the whole program does.
+// map: one thread inserts the numbers from 0 upwards into a std::map<int, int>: one allocation per
+// node, with tree walks in between. The clock covers the inserts and the map's destruction, as
+// `time` around the whole program does.
 #include "workload.h"
 
 #include <map>

@@ -1,13 +1,13 @@
-/* What the workloads of the full suite share about memory: memory of their own beside the measured
- * heap, blocks that prove themselves, and what the process holds at the end.
+/* Memory functions of the full suite's workloads: mapped memory outside the measured heap, blocks
+ * that verify themselves, and the process's memory at the end.
  *
- * A block carries its own address, scrambled, in its first word. `check` demands it and wipes it, so
- * a block that was handed out twice, moved over by a neighbour or freed twice ends the program; no
- * table is needed, and whichever thread holds the block last can check it. `stamp` also writes one
- * byte in each further page, since real programs use what they ask for, and a resident size that
- * leaves the inside of large blocks out would flatter everybody.
+ * A block's first word holds its own address, scrambled. `check` verifies and erases it, so a block
+ * that was handed out twice, overwritten by a neighbour or freed twice ends the program. No table is
+ * needed, and whichever thread holds the block last can check it. `stamp` also writes a byte in each
+ * further page: real programs use their memory, and a resident size without the inside of large
+ * blocks would flatter every allocator.
  *
- * The figures printed here, beside those of workload.h:
+ * The figures printed here, in addition to those of workload.h:
  *
  *     end_rss_bytes 1234567     resident memory in the row's end state, from /proc/self/statm
  *     huge_bytes 2097152        AnonHugePages of /proc/self/smaps_rollup, the largest value seen */
@@ -33,7 +33,7 @@ static inline void unmap_memory(void *memory, size_t bytes) {
         fail("munmap", strerror(errno));
 }
 
-/* ---- blocks that prove themselves ------------------------------------------------------------ */
+/* ---- blocks that verify themselves ----------------------------------------------------------- */
 
 enum { LEAST_BLOCK = sizeof(uint64_t), PAGE_BYTES = 4096 };
 
@@ -65,13 +65,13 @@ static inline void drop(void *block) {
     free(block);
 }
 
-/* The parameters `min` and `max`, by value: sizes have room for the stamp, and are in order. */
+/* Checks `min` and `max`: sizes have room for the stamp, and are in order. */
 static inline void check_range(uint64_t low, uint64_t high) {
     if (low > high)
         fail("min is larger than max", "give min=N max=M with N <= M");
 }
 
-/* ---- what the process holds ------------------------------------------------------------------ */
+/* ---- the process's memory -------------------------------------------------------------------- */
 
 /* Reads a file of /proc without stdio, whose buffers would come from the measured heap. */
 static inline size_t read_proc(const char *path, char *text, size_t room) {
@@ -87,7 +87,7 @@ static inline size_t read_proc(const char *path, char *text, size_t room) {
     return length;
 }
 
-/* The kibibytes that a file of /proc states after `name`, in bytes; 0 where it states none. */
+/* The kibibytes after `name` in a file of /proc, in bytes; 0 if there are none. */
 static inline uint64_t proc_bytes(const char *path, const char *name) {
     char text[4096];
     if (!read_proc(path, text, sizeof text))
@@ -106,8 +106,8 @@ static inline uint64_t rss_bytes(void) {
 
 static uint64_t huge_seen;
 
-/* Called where a program holds most. It walks the page tables (about 1 ms for 400 MiB of small
- * pages), so programs call it once and outside the clock where that is possible. */
+/* Called at the program's peak. It walks the page tables (about 1 ms for 400 MiB of small pages),
+ * so programs call it only once and outside the clock if possible. */
 static inline void note_huge(void) {
     const uint64_t huge = proc_bytes("/proc/self/smaps_rollup", "AnonHugePages:");
     uint64_t seen = __atomic_load_n(&huge_seen, __ATOMIC_RELAXED);
@@ -118,7 +118,7 @@ static inline void note_huge(void) {
 
 static uint64_t end_rss;
 
-/* The row's end state is now: what is measured later no longer counts. */
+/* Records the row's end state. Later memory no longer counts. */
 static inline void note_end(void) {
     end_rss = rss_bytes();
     note_huge();
@@ -131,7 +131,7 @@ static inline void print_memory(void) {
     printf("huge_bytes %llu\n", (unsigned long long)huge_seen);
 }
 
-/* Everything that a row says, in one call: the end state is read before the first line is printed. */
+/* Prints all of a row's figures. Reads the end state before it prints the first line. */
 static inline void print_all(double seconds, uint64_t operations) {
     if (!end_rss)
         note_end();

@@ -1,7 +1,7 @@
-/* mixed: as `same`, with sizes from a wide log-uniform range, and a random block of the ring
- * replaced at each step: many classes in turn, none of them for long.
+/* mixed: like `same`, but with sizes from a wide log-uniform range. Each step replaces a random
+ * block of the ring, so many classes alternate.
  *
- *     threads   (1)      ring   blocks live at most (256)
+ *     threads   (1)      ring   maximum of live blocks (256)
  *     count     replacements by each thread (16000000)   min, max   log-uniform sizes (8, 32768) */
 #include "distribution.h"
 #include "memory.h"

@@ -1,5 +1,5 @@
-/* pairs: every thread allocates a block, writes its first byte and frees it, over and over. Nothing
- * is live but one block a thread: the fast paths of malloc and free and nothing else. */
+/* pairs: every thread repeatedly allocates a block, writes its first byte and frees it. Only one
+ * block per thread is live, so only the fast paths of malloc and free are measured. */
 #include "workload.h"
 
 enum { THREADS, COUNT, SIZE, TOGETHER, PARAMS };

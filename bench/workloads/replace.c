@@ -1,15 +1,15 @@
-/* replace: a large live set in which blocks are replaced one by one, with sizes and lifetimes of
- * published measurements. What is live stays the same in number; what fragments is the heap.
+/* replace: a large live set whose blocks are replaced one by one, with sizes and lifetimes from
+ * published measurements. The number of live blocks stays the same while the heap fragments.
  *
  *     distribution=1   a fleet of servers (distribution.h). Lifetimes as in the same paper: 46 % of
- *                      the objects below 1 KiB are short-lived; here they end 64 such objects
- *                      later. All others replace a random one of the live set.
+ *                      the objects below 1 KiB are short-lived; here they end after 64 more such
+ *                      objects. All others replace a random one of the live set.
  *     distribution=2   a key-value cache (distribution.h). Items are replaced as often as they are
- *                      asked for, and the paper has 1 % of the keys take 55 % of the requests, 10 %
- *                      take 90 %, and the rarer half of them 1 %.
+ *                      requested. In the paper, 1 % of the keys get 55 % of the requests, 10 % get
+ *                      90 %, and the rarer half of them 1 %.
  *
- *     threads   each with a live set of its own (1)
- *     live      objects live in all threads together (300000, about 140 MiB)
+ *     threads   each with its own live set (1)
+ *     live      live objects of all threads together (300000, about 140 MiB)
  *     count     replacements by all threads together (3000000) */
 #include "distribution.h"
 #include "memory.h"

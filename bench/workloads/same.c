@@ -1,8 +1,8 @@
-/* same: blocks of one size in a small ring, all allocated, then all freed, over and over: the fast
- * paths of one class with a working set in the cache. Rings are freed in the order of allocation and
- * against it by turns, so that neither a stack nor a queue of free blocks has the advantage.
+/* same: repeatedly allocates and then frees a small ring of blocks of one size: the fast paths of
+ * one class, with a working set in the processor's cache. Rings are freed alternately in the order
+ * of allocation and in reverse, so that neither a stack nor a queue of free blocks has an advantage.
  *
- *     threads   (1)      size   (64)      ring   blocks live at most (64)
+ *     threads   (1)      size   (64)      ring   maximum of live blocks (64)
  *     count     rings allocated and freed by each thread (1000000) */
 #include "memory.h"
 

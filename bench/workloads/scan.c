@@ -1,13 +1,13 @@
-/* scan: a long list built once, never freed by its program, and walked again and again, as parsers
- * and compilers do that leave the clean-up to the kernel. What counts is how densely and how much in
- * order an allocator lays blocks out, and on how large pages. After every eighth node comes a
- * block of another size, as in real programs.
+/* scan: a long list that is built once, walked many times and never freed by the program, like the
+ * data of parsers and compilers that leave the clean-up to the kernel. What matters is how densely
+ * an allocator places blocks, how much in order, and on how large pages. A block of another size
+ * follows every eighth node, as in real programs.
  *
- *     threads   each with a list of its own (1)      count   nodes of each list (1000000)
+ *     threads   each with its own list (1)           count   nodes of each list (1000000)
  *     walks     along the whole list (50)            min, max   uniform sizes of the nodes (16, 64)
  *
- * The clock covers building and walking; the end state is the list alive. It is freed afterwards,
- * off the clock. */
+ * The clock covers building and walking. The list is live in the end state, and is freed off the
+ * clock. */
 #include "memory.h"
 
 enum { THREADS, COUNT, WALKS, MIN, MAX, PARAMS };

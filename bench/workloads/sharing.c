@@ -1,18 +1,18 @@
 /* sharing: false sharing of cache lines, after Berger et al., "Hoard: A Scalable Memory Allocator
- * for Multithreaded Applications" (ASPLOS 2000). Each thread allocates a small block, writes to it
- * many times and frees it, over and over. If blocks of two threads lie in one line, it travels
- * between their processors at each write, and the program is many times slower.
+ * for Multithreaded Applications" (ASPLOS 2000). Each thread repeatedly allocates a small block,
+ * writes to it many times and frees it. If blocks of two threads share a line, it moves between
+ * their processors at each write, and the program is many times slower.
  *
  *     mode=1   passive: the main thread allocates the first block of each thread, side by side,
- *              and every thread frees its own: an allocator that gives it back to the same thread
- *              keeps the line shared. Threads are made anew, with new blocks, in each round.
- *     mode=2   active: the threads allocate all blocks; sharing is of the allocator's making.
+ *              and every thread frees its own. An allocator that returns it to the same thread
+ *              keeps the line shared. Each round has new threads and new blocks.
+ *     mode=2   active: the threads allocate all blocks, so only the allocator causes sharing.
  *
- *     threads  (2)      rounds  (40)      count   blocks taken by each thread in a round (3000)
+ *     threads  (2)      rounds  (40)      count   blocks of each thread in a round (3000)
  *     size     of the blocks (16)         writes  to each of them (1000)
  *
- * The memory behind the stamp is uninitialised at first; it is counted up, never looked at. With one
- * processor, or two that share a first-level cache, nothing travels and the figure means little. */
+ * The memory after the stamp starts uninitialised and is only incremented. With one processor, or a
+ * shared first-level cache, no line moves and the figure means little. */
 #include "memory.h"
 
 enum { MODE, THREADS, ROUNDS, COUNT, SIZE, WRITES, PARAMS };
@@ -34,8 +34,8 @@ static void work(uint64_t thread) {
         drop(first[thread]);
     for (uint64_t i = 0; i < count; i++) {
         volatile char *block = (volatile char *)make(size);
-        /* Over all bytes behind the stamp, each from one written some steps ago: what was written
-         * just now would come from the processor's store buffer, whoever has the line. */
+        /* Cycles over the bytes after the stamp, each made from one written some steps ago: the
+         * latest one would come from the processor's own store buffer. */
         size_t to = LEAST_BLOCK, from = LEAST_BLOCK + 3 % (size - LEAST_BLOCK);
         for (uint64_t k = 0; k < writes; k++) {
             block[to] = (char)(block[from] + 1);

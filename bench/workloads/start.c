@@ -1,12 +1,12 @@
-/* start: a trivial program, started and ended again and again, as scripts do it all day: how long an
- * allocator takes to set itself up, and what it needs for one block.
+/* start: starts and ends a trivial program many times, as scripts do: how long an allocator takes to
+ * initialise, and what it needs for one block.
  *
- *     count   children, one after another (250)
+ *     count   children, one at a time (250)
  *
  * The program starts itself as its child by posix_spawn, with the same environment and so the same
- * allocator; the child allocates a block, frees it and ends. `child_rss_bytes` is the peak of one
- * more child, off the clock, which reads its own VmHWM: wait4 would report the peak of this process
- * where that is larger, since a child's account begins before it becomes a program of its own. */
+ * allocator. The child allocates a block, frees it and ends. `child_rss_bytes` is the peak of one
+ * more child, off the clock, which reads its own VmHWM. wait4 could report this process's larger
+ * peak, since a child's accounting begins before it executes its own program. */
 #include "memory.h"
 
 #include <spawn.h>

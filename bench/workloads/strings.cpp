@@ -1,14 +1,14 @@
-// strings: text as C++ programs handle it. A text of words is split into strings, the words are
-// counted in a hash table of strings, sorted, joined with separators by appending, and lines are
-// cut and replaced in the result. Words are 1 to 40 letters long, so about half of them fit into
-// std::string itself and the others are small allocations; the joined text grows by doubling.
+// strings: text processing as in C++ programs. A text is split into words, which are counted in a
+// hash table of strings, sorted, and joined with separators by appending; lines of the result are
+// cut and replaced. Words have 1 to 40 letters, so about half of them fit into std::string itself
+// and the others are small allocations. The joined text grows by doubling.
 //
-//     threads   each with a text of its own (1)
+//     threads   each with its own text (1)
 //     words     in the text (100000)
 //     rounds    through all of it (12)
 //
-// `operations` counts words handled in each step, since strings allocate as they please. The length
-// of the joined text and the sum of the counts are verified.
+// `operations` counts the words handled in each step, since strings allocate as they please. The
+// length of the joined text and the sum of the counts are verified.
 #include "memory.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ static Param params[PARAMS] = {
     {"rounds", 12, 1, 1000000},
 };
 
-// Words from a vocabulary of a tenth as many, the first of them the most frequent, as in language.
+// Words from a vocabulary of a tenth as many, the first ones most frequent, as in natural language.
 static std::string new_text(uint64_t seed, uint64_t words) {
     std::string text;
     uint64_t state = random_seed(seed);
@@ -61,7 +61,7 @@ static uint64_t counted(const std::vector<std::string> &words) {
     return sum;
 }
 
-// Keeps a window of lines, each made from the one that it replaces, and tells their length.
+// Keeps a window of lines, each made from the one that it replaces, and returns their length.
 static uint64_t replaced(const std::vector<std::string> &words) {
     std::vector<std::string> lines(1000);
     uint64_t length = 0;
@@ -80,7 +80,7 @@ static void work(uint64_t thread) {
         if (counted(words) != params[WORDS].value)
             fail("words were lost", "the counts do not add up to the number of words");
         std::sort(words.begin(), words.end());
-        // Each separator is a letter longer than the blank that it replaces.
+        // Each separator has one letter more than the blank that it replaces.
         if (joined(words).size() != text.size() + words.size())
             fail("text was lost", "the joined words have another length than the text");
         if (replaced(words) < words.size())

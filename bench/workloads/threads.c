@@ -1,10 +1,10 @@
-/* threads: short-lived threads, as a server that starts one per request. A few run at a time; each
- * allocates some hundred blocks of mixed sizes, frees most of them in another order and leaves the
- * rest to the main thread, which frees them once the thread has been joined. What costs here is a
+/* threads: short-lived threads, as in a server that starts one per request. A few run at a time.
+ * Each allocates some hundred blocks of mixed sizes, frees most of them in another order and leaves
+ * the rest to the main thread, which frees them after joining the thread. The cost is that of a
  * thread's first allocation and its end.
  *
- *     count     threads in all (8000)              at_once    that run at a time (4)
- *     blocks    allocated by each (300)            leave      percent of them left to main (10)
+ *     count     threads in total (8000)            at_once    of them at a time (4)
+ *     blocks    allocated by each (300)            leave      percent left to the main thread (10)
  *     min, max  log-uniform sizes (16, 2048) */
 #include "distribution.h"
 #include "memory.h"

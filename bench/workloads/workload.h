@@ -1,16 +1,14 @@
-/* What the workloads share: reading their parameters, the clock, random numbers, starting threads,
- * and telling the result.
+/* What all workloads share: parameters, the clock, random numbers, threads, and the result.
  *
- * A workload is one small program per experiment. It takes `name=value` parameters, does its work
- * on plain malloc and free (whichever allocator the process was started on), and prints lines of
- * `name value` that the lab reads:
+ * A workload is one small program per experiment. It takes `name=value` parameters, works with
+ * plain malloc and free on the process's allocator, and prints lines of `name value` for the lab:
  *
- *     seconds 0.123456789       by its own monotonic clock, around the work alone
+ *     seconds 0.123456789       on its own monotonic clock, around the work alone
  *     operations 20000000       allocations plus frees
- *     malloc /path/to/lib.so    the file that `malloc` came from, as the loader sees it
+ *     malloc /path/to/lib.so    the file that provides `malloc`, according to the loader
  *     free /path/to/lib.so
  *
- * Everything here is `static`, so that each program stays one translation unit. It is valid C11 and
+ * Everything here is `static`, so that each program is one translation unit. It is valid C11 and
  * C++17. The programs are compiled with -fno-builtin, so that no allocation is optimised away. */
 #ifndef MALLARD_WORKLOAD_H
 #define MALLARD_WORKLOAD_H
@@ -75,8 +73,8 @@ static inline double now(void) {
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* rand() takes a lock in glibc; a generator per thread leaves the allocator the only shared thing.
- * splitmix64 spreads the thread's number into a seed, xorshift64 then costs three shifts a draw. */
+/* rand() takes a lock in glibc; with a generator per thread, threads share only the allocator.
+ * splitmix64 makes the thread's number a seed; xorshift64 takes three shifts per draw. */
 static inline uint64_t random_seed(uint64_t thread) {
     uint64_t z = (thread + 1) * UINT64_C(0x9E3779B97F4A7C15);
     z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
@@ -98,7 +96,7 @@ static inline size_t random_size(uint64_t *state, uint64_t low, uint64_t high) {
     return (size_t)(low + ((draw * (high - low + 1)) >> 32));
 }
 
-/* A block that does not exist is the end of a measurement, never a number in a table. */
+/* A failed allocation ends the measurement and never becomes a figure. */
 static inline void *must(void *block) {
     if (__builtin_expect(block == NULL, 0))
         fail("malloc returned NULL", strerror(errno));
@@ -123,11 +121,11 @@ static void *thread_main(void *argument) {
 
 /* Runs `work` in `threads` threads and returns the seconds it took.
  *
- * By default the clock runs from before the first thread is made until the last has ended, so a
- * thread may be done before the last one starts. With `together`, all threads wait
- * at a barrier first and the clock starts when it opens: every thread's live blocks then coexist. */
+ * By default the clock runs from before the first thread starts until the last has ended, so a
+ * thread may end before the last one starts. With `together`, all threads wait at a barrier first,
+ * and the clock starts when it opens: all threads' live blocks then coexist. */
 static inline double run_threads(uint64_t threads, int together, void (*work)(uint64_t)) {
-    /* Not from malloc: the bookkeeping must not be part of the measured heap. */
+    /* Mapped, because the bookkeeping must not be part of the measured heap. */
     size_t bytes = (size_t)threads * (sizeof(Thread) + sizeof(pthread_t));
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
@@ -148,7 +146,7 @@ static inline double run_threads(uint64_t threads, int together, void (*work)(ui
             fail("cannot start a thread", strerror(error));
     }
     if (together) {
-        /* Taken before the gate opens: afterwards the workers may run first and hide their work. */
+        /* Taken before the gate opens: afterwards the workers might run first, unmeasured. */
         start = now();
         pthread_barrier_wait(&gate);
     }

@@ -1,5 +1,5 @@
-//! Builds what this crate carries inside itself: `libmallard.so`, by a cargo of its own because it
-//! is a workspace of its own (`no_std`, `panic = "abort"`), and the probe program.
+//! Builds what this crate embeds: the probe program, and `libmallard.so`, with a separate cargo
+//! because it is a workspace of its own (`no_std`, `panic = "abort"`).
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -24,9 +24,9 @@ fn main() {
     println!("cargo::rustc-env=MALLARD_CARRIED_PROBE={}", probe.display());
 }
 
-/// Builds the C face in release mode, whatever the mode of the lab: it is what gets measured.
+/// Builds the C library in release mode whatever the lab's profile, since it is what gets measured.
 ///
-/// `MALLARD_PREBUILT` names a library to carry instead, for those who build the C face apart.
+/// `MALLARD_PREBUILT` names a library, built separately, to embed instead.
 fn mallard(crates: &Path, out: &Path) -> PathBuf {
     println!("cargo::rerun-if-env-changed=MALLARD_PREBUILT");
     if let Some(prebuilt) = env::var_os("MALLARD_PREBUILT").map(PathBuf::from) {
@@ -92,7 +92,7 @@ fn probe(out: &Path) -> PathBuf {
         .debug(false)
         .get_compiler();
     let mut command = compiler.to_command();
-    // Without the builtins a compiler cannot delete an allocation whose memory it sees unused.
+    // `-fno-builtin` keeps the compiler from deleting allocations whose memory is unused.
     command
         .args(["-std=gnu11", "-fno-builtin", "-pthread", "-s", "-o"])
         .arg(&program)

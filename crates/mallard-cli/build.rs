@@ -1,4 +1,4 @@
-//! Compiles the workloads of the experiments, which the lab carries inside itself.
+//! Compiles the workloads of the experiments, which are embedded in the lab's binary.
 
 use std::env;
 use std::fs;
@@ -51,7 +51,7 @@ fn main() {
             .copied()
             .chain(objects.iter().map(String::as_str)),
     );
-    // Linking a workload with an allocator happens when the lab runs, by the same compiler.
+    // The lab links workloads with allocators at run time, using the same compiler.
     println!("cargo::rustc-env=MALLARD_CXX={}", cpp.path().display());
     let version = Command::new(cpp.path()).arg("--version").output();
     let version = version.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
@@ -60,7 +60,7 @@ fn main() {
     println!("cargo::rustc-env=MALLARD_CXX_VERSION={version}");
 }
 
-/// Writes what was compiled as Rust: names and contents, for `src/workloads.rs`.
+/// Writes the compiled files as a Rust list of names and contents, for `src/workloads.rs`.
 fn write_list<'a>(out: &Path, names: impl Iterator<Item = &'a str>) {
     let mut text = String::from("&[\n");
     for name in names {
@@ -71,7 +71,7 @@ fn write_list<'a>(out: &Path, names: impl Iterator<Item = &'a str>) {
     fs::write(&list, text).unwrap_or_else(|error| panic!("cannot write {list:?}: {error}"));
 }
 
-/// Optimised whatever the mode of the lab, and with no allocation optimised away.
+/// Optimises whatever profile the lab is built with, and keeps every allocation.
 fn compiler(cpp: bool) -> cc::Tool {
     let mut build = cc::Build::new();
     build

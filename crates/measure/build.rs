@@ -1,4 +1,4 @@
-//! Compiles the launcher, the small static program that every measured process is started from.
+//! Compiles the launcher, the small static program that starts every measured process.
 
 use std::env;
 use std::path::PathBuf;
@@ -15,8 +15,8 @@ fn main() {
         .flag("-std=gnu11")
         .try_get_compiler()
         .unwrap_or_else(|error| panic!("building the lab needs a C compiler: {error}"));
-    // Static is smallest. Where the static C library is missing, a dynamic one still is far below
-    // what any program takes that is worth measuring.
+    // A static launcher is smallest. Without a static C library a dynamic one will do: it is still
+    // far smaller than any program worth measuring.
     for linkage in [&["-static", "-no-pie"][..], &[]] {
         let mut command = compiler.to_command();
         command

@@ -1,5 +1,5 @@
-/* What does this program use, and what does the system see of it? Sets its own options, takes zeroed
- * and aligned blocks, asks for statistics, gives all back.
+/* How much does this program use, and how much does the system see? Sets its own options, allocates
+ * zeroed and aligned blocks, reads statistics and frees everything.
  *
  *   cc usage.c $(pkg-config --cflags --libs mallard) -o usage
  *   cc -static usage.c $(pkg-config --static --cflags --libs mallard) -o usage */
@@ -22,7 +22,7 @@ static void read_control(const char *name, void *value, size_t length) {
 }
 
 static void report(const char *when) {
-    /* Statistics stand still until they are asked to be taken anew. */
+    /* Statistics are only updated by a new epoch. */
     uint64_t epoch = 1;
     size_t allocated, resident;
     mallctl("epoch", NULL, NULL, &epoch, sizeof epoch);
@@ -48,7 +48,7 @@ int main(void) {
     report("during");
     for (int i = 0; i < BLOCKS; i++) sdallocx(blocks[i], SIZE, MALLOCX_ALIGN(4096));
     report("freed");
-    /* Freed memory goes back in its time; here, at once: MALLCTL_ARENAS_ALL is 4096. */
+    /* Freed memory is returned after a while, or at once as here. MALLCTL_ARENAS_ALL is 4096. */
     mallctl("thread.tcache.flush", NULL, NULL, NULL, 0);
     mallctl("arena.4096.purge", NULL, NULL, NULL, 0);
     report("purged");

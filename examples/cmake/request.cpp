@@ -1,5 +1,5 @@
-// An arena of its own for each request: containers take from it, and when the request is done all goes
-// at once, without one call of free.
+// An arena for each request: containers allocate from it, and one call frees everything when the
+// request is done.
 #include <mallard.h>
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-// An arena while it lives.
+// An arena that exists as long as this object.
 class Arena {
 public:
     Arena() {
@@ -27,9 +27,9 @@ public:
         return block;
     }
     void give(void *block) { dallocx(block, flags()); }
-    // Frees all that it has given.
+    // Frees all blocks of the arena.
     void reset() { control("reset"); }
-    // Bytes in its blocks, small and large.
+    // The bytes in its blocks, small and large.
     size_t allocated() const {
         uint64_t epoch = 1;
         mallctl("epoch", nullptr, nullptr, &epoch, sizeof epoch);
@@ -53,7 +53,7 @@ private:
     unsigned number_ = 0;
 };
 
-// Lets the containers of the standard library take from an arena.
+// Lets the standard library's containers allocate from an arena.
 template <class T> struct Allocator {
     using value_type = T;
     Arena *arena;
@@ -78,13 +78,13 @@ int main() {
     }
     std::cout << "emptied: " << arena.allocated() << "\n";
 
-    // What nobody frees goes with the reset.
+    // The reset also frees what the program leaks.
     for (int i = 0; i < 5000; i++) arena.take(100 + i, 16);
     std::cout << "leaked: " << arena.allocated() << "\n";
     arena.reset();
     std::cout << "reset: " << arena.allocated() << "\n";
 
-    // The rest of the program is on Mallard too.
+    // The rest of the program also runs on Mallard.
     std::vector<std::string> lines(1000, std::string(100, 'x'));
     std::cout << "lines: " << lines.size() * lines.front().size() << "\n";
 }

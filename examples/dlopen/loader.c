@@ -1,5 +1,5 @@
-/* Mallard as a second allocator of a running program, whose malloc stays what it was: the library is
- * loaded by name, and its functions are taken from it one by one.
+/* Mallard as a second allocator in a running program, whose malloc does not change. The program
+ * loads the library by name and looks up its functions one by one.
  *
  *   cc loader.c -o loader -pthread && ./loader /usr/local/lib/libmallard.so */
 #define _GNU_SOURCE
@@ -24,7 +24,7 @@ static void *function(void *library, const char *name) {
     return found;
 }
 
-/* Takes blocks from both allocators, and gives each back to its own. */
+/* Allocates blocks from both allocators, and frees each with its own. */
 static void *work(void *argument) {
     char *theirs[BLOCKS], *own[BLOCKS];
     size_t bytes = 0;
@@ -63,7 +63,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
     char *kept = mallocx_(100, 0);
     strcpy(kept, "what the library gave stays after dlclose");
-    /* The library stays loaded: threads that used it may still end. */
+    /* The library stays loaded, because threads that used it may still have to end. */
     dlclose(library);
     dlclose(dlopen(argv[1], RTLD_NOW | RTLD_LOCAL));
     dallocx_(mallocx_(5000, 0), 0);

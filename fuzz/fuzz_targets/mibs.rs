@@ -1,4 +1,4 @@
-//! Any numbers as a MIB of the `mallctl` tree.
+//! Uses arbitrary numbers as a MIB of `mallctl`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Any bytes as a name of the `mallctl` tree.
+//! Uses arbitrary bytes as a name of `mallctl`.
 
 #![no_main]
 

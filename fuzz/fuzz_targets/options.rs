@@ -1,5 +1,5 @@
-//! Any bytes as option strings: those before the first NUL as the program's, the rest as the
-//! variable's.
+//! Uses arbitrary bytes as option strings: those before the first NUL as the program's, the rest as
+//! the variable's.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
 /*
- * Runs under an allocator and says who serves its memory.
+ * Runs under an allocator and reports which object serves its memory.
  *
  * The lab starts this program with the library preloaded. It prints lines `key=value`:
  *   malloc, calloc, …     the object from which the loader took that function
@@ -31,7 +31,7 @@ static void tell_object(const char *key, void *handle, const char *symbol) {
         printf("%s=%s\n", key, info.dli_fname);
 }
 
-/* The bytes that glibc's own allocator has given out; -1 where it cannot be asked. */
+/* The bytes that glibc's own allocator has handed out; -1 if it cannot tell. */
 static long long glibc_bytes(void) {
     void *libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
     if (libc == NULL)
@@ -59,7 +59,7 @@ static void tell_versions(void) {
     } else if (mallctl != NULL && mallctl("version", &text, &length, NULL, 0) == 0 && text != NULL) {
         printf("library=%s\n", text);
     } else if (mi_version != NULL) {
-        /* Up to 2.2 one digit each for minor and patch, then two. */
+        /* Up to 2.2 minor and patch have one digit each, later two. */
         int version = mi_version();
         if (version < 10000)
             printf("library=%d.%d.%d\n", version / 100, version / 10 % 10, version % 10);
@@ -84,7 +84,7 @@ static int filled(const unsigned char *block, size_t size, unsigned char with) {
     return 1;
 }
 
-/* Allocates in every form and checks what it gets; returns a word for what went wrong. */
+/* Allocates in every form and checks the result. Returns a word for what went wrong. */
 static void *exercise(void *argument) {
     uint64_t random = 88172645463325252u + (uintptr_t)argument;
     unsigned char *live[LIVE] = {0};

@@ -1,20 +1,20 @@
-//! An allocator that is ready to use, and the environment that puts it under a program.
+//! An allocator that is ready to use, and the environment that runs a program on it.
 
 use std::path::PathBuf;
 
-/// An allocator that was found, built where need be, and seen serving `malloc`.
+/// An allocator that was found, built if necessary, and seen serving `malloc`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allocator {
     /// The name used on the command line and in every table, such as `jemalloc`.
     pub name: String,
     pub kind: Kind,
-    /// What the library says of itself where it does, else the version of its package.
+    /// The version that the library reports, or else that of its package.
     pub version: String,
     /// The library to preload; none for glibc, which needs none.
     pub file: Option<PathBuf>,
     /// What a measured process needs besides `LD_PRELOAD`.
     pub environment: Vec<(String, String)>,
-    /// The variable from which it reads an option string; none when it reads none.
+    /// The variable from which it reads an option string, if any.
     pub conf_variable: Option<String>,
 }
 
@@ -23,25 +23,25 @@ pub struct Allocator {
 pub enum Kind {
     /// The C library's own.
     Glibc,
-    /// Ours, carried inside the lab.
+    /// Ours, embedded in the lab.
     Mallard,
-    /// Built from `bench/peers`, or the system's package.
+    /// Built from `bench/peers`, or a system package.
     Peer,
     /// Named by the user as `NAME=/path/lib.so`.
     Custom,
 }
 
 impl Allocator {
-    /// Whether an option string such as `narenas:4` means anything to it.
+    /// Whether it understands an option string such as `narenas:4`.
     pub fn reads_conf(&self) -> bool {
         self.conf_variable.is_some()
     }
 }
 
-/// The variables to set for a process that shall run on `allocator`, with the option string `conf`
-/// where the allocator reads one.
+/// The variables that run a process on `allocator`, with the option string `conf` if the allocator
+/// reads one.
 ///
-/// The library is put before whatever `LD_PRELOAD` already holds, because the first one to define
+/// The library goes before the present entries of `LD_PRELOAD`, because the first one that defines
 /// `malloc` serves it.
 pub fn environment(allocator: &Allocator, conf: Option<&str>) -> Vec<(String, String)> {
     let present = std::env::var("LD_PRELOAD").ok();
@@ -49,7 +49,7 @@ pub fn environment(allocator: &Allocator, conf: Option<&str>) -> Vec<(String, St
     environment_over(allocator, conf, present.as_deref(), tunables.as_deref())
 }
 
-/// [`environment`] over given values of the two variables that are lists and are added to.
+/// [`environment`] with given values for the two variables that are appended to.
 fn environment_over(
     allocator: &Allocator,
     conf: Option<&str>,
@@ -67,7 +67,7 @@ fn environment_over(
     }
     for (name, value) in &allocator.environment {
         let value = match present_tunables.filter(|present| !present.is_empty()) {
-            // The last setting of a tunable wins, so ours goes behind.
+            // The last setting of a tunable wins, so ours goes last.
             Some(present) if name == "GLIBC_TUNABLES" => format!("{present}:{value}"),
             _ => value.clone(),
         };

@@ -1,10 +1,9 @@
-//! The files that this crate carries inside itself, and the folder where they and the built peers
-//! are kept.
+//! The files that this crate embeds, and the folder that holds them and the built peers.
 //!
-//! A library can only be preloaded from a file. It is written once, under a name that holds the
-//! hash of its content, so that an upgrade never changes a file under a running process; what is
-//! found there is compared with what is carried before it is used. Writing goes through a temporary
-//! file and a rename, so that two labs at once do no harm.
+//! A library can only be preloaded from a file. It is written once, under a name with the hash of
+//! its content, so an upgrade never changes a file under a running process. A file that is already
+//! there is compared with the embedded content before use. Writing uses a temporary file and a
+//! rename, so two labs can run at once.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -17,18 +16,18 @@ use sha2::{Digest, Sha256};
 pub(crate) const LIBRARY: &[u8] = include_bytes!(env!("MALLARD_CARRIED_LIBRARY"));
 const PROBE: &[u8] = include_bytes!(env!("MALLARD_CARRIED_PROBE"));
 
-/// Writes `libmallard.so` where it is not yet and returns its path.
+/// Writes `libmallard.so` if it is missing and returns its path.
 pub(crate) fn library(cache: Option<&Path>) -> Result<PathBuf, String> {
     install(cache, "libmallard.so", LIBRARY)
 }
 
-/// Writes the probe program where it is not yet and returns its path.
+/// Writes the probe program if it is missing and returns its path.
 pub(crate) fn probe(cache: Option<&Path>) -> Result<PathBuf, String> {
     install(cache, "mallard-probe", PROBE)
 }
 
-/// The folder for everything that is kept: `chosen`, else the first of the usual ones that can be
-/// written to and holds nothing that `LD_PRELOAD` would take for a separator.
+/// The folder for everything that is kept: `chosen`, or else the first usual one that is writable
+/// and has no character in its path that `LD_PRELOAD` would misread.
 pub(crate) fn cache_folder(chosen: Option<&Path>) -> Result<PathBuf, String> {
     let mut refusals = Vec::new();
     for (folder, shared) in candidates(chosen) {
@@ -43,7 +42,7 @@ pub(crate) fn cache_folder(chosen: Option<&Path>) -> Result<PathBuf, String> {
     ))
 }
 
-/// The folders to try, each with whether it lies where others may write too.
+/// The folders to try, and whether each is in a place where other users can write.
 fn candidates(chosen: Option<&Path>) -> Vec<(PathBuf, bool)> {
     if let Some(chosen) = chosen {
         let path = std::path::absolute(chosen).unwrap_or_else(|_| chosen.to_owned());
@@ -82,7 +81,7 @@ fn usable(folder: &Path, shared: bool) -> Result<(), String> {
     fs::remove_file(&trial).map_err(failed)
 }
 
-/// Whether `LD_PRELOAD` takes the path as it stands: it knows no quoting.
+/// Whether `LD_PRELOAD` can take the path as it is, since it has no quoting.
 pub(crate) fn preloadable(path: &Path) -> Result<(), String> {
     match path.to_str() {
         None => Err("has a name that is not UTF-8, which cannot be preloaded".to_owned()),
@@ -117,7 +116,7 @@ fn install(cache: Option<&Path>, name: &str, content: &[u8]) -> Result<PathBuf, 
     Ok(path)
 }
 
-/// Puts `content` at `path` in one step, executable.
+/// Writes `content` to `path` in one atomic step, as an executable.
 pub(crate) fn replace(path: &Path, content: &[u8]) -> std::io::Result<()> {
     let name = path
         .file_name()

@@ -1,4 +1,4 @@
-//! The names of all allocators and the way from a name to an allocator that is ready to use.
+//! The names of all allocators, and how each becomes an allocator that is ready to use.
 
 use std::path::{Path, PathBuf};
 
@@ -8,18 +8,18 @@ use crate::probe::{Served, probe};
 use crate::workshop::Workshop;
 use crate::{Allocator, Error, Kind, Progress, State, carried, peers};
 
-/// Where things are looked for; every field has a default.
+/// Where to look; every field has a default.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// The workspace of the peers (`bench/peers`). Default: the variable `MALLARD_PEERS`, else the
-    /// checkout that the lab was built from.
+    /// The workspace of the peers (`bench/peers`). Default: the variable `MALLARD_PEERS`, or else
+    /// the checkout from which the lab was built.
     pub peers: Option<PathBuf>,
-    /// Where the carried library and the built peers are kept. Default:
-    /// `$XDG_CACHE_HOME/mallard`, else `~/.cache/mallard`, else a folder of the temporary one.
+    /// The folder for the embedded library and the built peers. Default: `$XDG_CACHE_HOME/mallard`,
+    /// or else `~/.cache/mallard`, or else a folder in the temporary one.
     pub cache: Option<PathBuf>,
 }
 
-/// All allocators that can be asked for by name, in the order in which tables show them.
+/// All allocators by name, in table order.
 #[derive(Debug)]
 pub struct Catalog {
     settings: Settings,
@@ -43,15 +43,15 @@ enum Origin {
     },
 }
 
-/// Why an allocator cannot be had here, and what to do about it.
+/// Why an allocator is not available here, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unavailable {
     pub name: String,
     /// One sentence.
     pub reason: String,
-    /// How to get it, in a sentence; empty where there is no advice.
+    /// A sentence on how to get it; empty if there is no advice.
     pub advice: String,
-    /// The whole output of a build that failed.
+    /// The complete output of a failed build.
     pub log: Option<PathBuf>,
 }
 
@@ -60,13 +60,13 @@ pub struct Unavailable {
 pub enum Standing {
     /// Found and seen serving `malloc`.
     Ready(Allocator),
-    /// Its sources are at hand: it will be built when it is first asked for. The text says from
-    /// what, such as `builds on first use from tikv-jemalloc-sys 0.7.1`.
+    /// The sources are available, and the first use will build it. The text names them, as in
+    /// `builds on first use from tikv-jemalloc-sys 0.7.1`.
     Buildable(String),
     Unavailable(Unavailable),
 }
 
-/// Other names that people type.
+/// Alternative names.
 const ALIASES: [(&str, &str); 4] = [
     ("mimalloc3", "mimalloc"),
     ("libc", "glibc"),
@@ -96,7 +96,7 @@ impl Catalog {
         Catalog { settings, entries }
     }
 
-    /// Adds the user's own library, given as `NAME=/path/lib.so`: the file must be a shared object
+    /// Adds the user's own library, given as `NAME=/path/lib.so`. The file must be a shared object
     /// for this machine that defines `malloc` and `free`. Returns the name.
     pub fn add_custom(&mut self, spec: &str) -> Result<String, Error> {
         let syntax = || Error::CustomSyntax {
@@ -130,13 +130,13 @@ impl Catalog {
         Ok(name.to_owned())
     }
 
-    /// Every name, in the order of the tables: glibc, mallard, the peers, the user's own.
+    /// Every name, in table order: glibc, mallard, the peers, the user's own.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().map(|entry| entry.name.as_str())
     }
 
-    /// Checks names given by the user and puts them in the order of the tables, each once. The
-    /// word `all` stands for every name.
+    /// Checks the user's names and returns them in table order without duplicates. The word `all`
+    /// stands for every name.
     pub fn select<S: AsRef<str>>(&self, words: &[S]) -> Result<Vec<String>, Error> {
         let mut wanted = vec![false; self.entries.len()];
         for word in words.iter().map(AsRef::as_ref) {
@@ -150,8 +150,8 @@ impl Catalog {
         Ok(chosen.map(|(name, _)| name.to_owned()).collect())
     }
 
-    /// What is known of `name` without building anything. Runs the probe on a library that is
-    /// there.
+    /// Returns what is known of `name` without building anything. Runs the probe on a library that
+    /// exists.
     pub fn look(&self, name: &str) -> Result<Standing, Error> {
         let entry = self.entry(name)?;
         let Origin::Peer(peer) = entry.origin else {
@@ -184,8 +184,8 @@ impl Catalog {
         })
     }
 
-    /// Makes `name` ready: builds it where need be and probes it. The outer error is a name that
-    /// does not exist; the inner one an allocator that cannot be had here.
+    /// Makes `name` ready: builds it if necessary and probes it. The outer error is an unknown
+    /// name; the inner one an allocator that is not available here.
     pub fn prepare(
         &self,
         name: &str,
@@ -214,7 +214,7 @@ impl Catalog {
         Ok(outcome)
     }
 
-    /// The peer as built, else the system's; the reasons of both when neither is to be had.
+    /// The built peer, or else the system's. If neither is available, the reasons for both.
     fn prepare_peer(
         &self,
         entry: &Entry,
@@ -247,7 +247,7 @@ impl Catalog {
         }
     }
 
-    /// The allocators for which nothing has to be built.
+    /// Prepares an allocator that need not be built.
     fn prepare_ready(&self, entry: &Entry) -> Result<Allocator, Unavailable> {
         let file = match &entry.origin {
             Origin::Glibc => None,
@@ -263,7 +263,7 @@ impl Catalog {
         self.probed(entry, file)
     }
 
-    /// The library named by `MALLARD_LIBRARY`, else the one that the lab carries.
+    /// The library named by `MALLARD_LIBRARY`, or else the embedded one.
     fn mallard_library(&self) -> Result<PathBuf, String> {
         match std::env::var_os("MALLARD_LIBRARY") {
             Some(file) if !file.is_empty() => {
@@ -276,7 +276,7 @@ impl Catalog {
         }
     }
 
-    /// Runs the probe under the library `file` and makes an allocator of what it tells.
+    /// Probes the library `file` and makes an allocator of the result.
     fn probed(&self, entry: &Entry, file: Option<PathBuf>) -> Result<Allocator, Unavailable> {
         let mut allocator = entry.allocator(file);
         match probe(&allocator, self.settings.cache.as_deref()) {
@@ -324,7 +324,7 @@ impl Catalog {
     fn unknown(&self, name: &str) -> Error {
         let distance = |known: &&str| strsim::damerau_levenshtein(name, known);
         let nearest = self.names().min_by_key(distance);
-        // Half the letters wrong is no typing error.
+        // A name with half its letters wrong is not a typing error.
         let near = nearest.filter(|known| distance(known) <= known.len() / 2);
         Error::UnknownAllocator {
             name: name.to_owned(),
@@ -335,7 +335,7 @@ impl Catalog {
 }
 
 impl Entry {
-    /// The allocator in all but its version, which only the probe tells.
+    /// The allocator without its version, which only the probe can tell.
     fn allocator(&self, file: Option<PathBuf>) -> Allocator {
         let (kind, environment, conf_variable) = match &self.origin {
             Origin::Glibc => (Kind::Glibc, &[][..], None),
@@ -357,7 +357,7 @@ impl Entry {
     }
 }
 
-/// What the tables call the version.
+/// The version as the tables show it.
 fn version(allocator: &Allocator, served: Served) -> String {
     let mut version = match allocator.kind {
         Kind::Glibc => served.libc_version,
@@ -369,11 +369,11 @@ fn version(allocator: &Allocator, served: Served) -> String {
                 .map_or_else(String::new, |name| name.to_string_lossy().into_owned())
         }),
     };
-    // gperftools tells its name before the number of its release.
+    // gperftools puts its name before its release number.
     if let Some(release) = version.strip_prefix("gperftools ") {
         version = release.to_owned();
     }
-    // jemalloc tells its commit behind the number of its release.
+    // jemalloc puts its commit after its release number.
     if let Some((release, _)) = version.split_once("-0-g") {
         version = release.to_owned();
     }
@@ -421,7 +421,7 @@ mod tests {
         Catalog::new(Settings::default())
     }
 
-    /// A library that surely exists and surely serves `malloc`: the C library itself.
+    /// A library that surely exists and serves `malloc`: the C library itself.
     fn libc() -> PathBuf {
         let served = probe(&catalog().entries[0].allocator(None), None).unwrap();
         served.object

@@ -1,13 +1,13 @@
-//! The environment for a cargo that is run from within another program.
+//! The environment for running cargo from within another program.
 //!
-//! Cargo hands its build scripts, and `cargo run` its program, dozens of variables that describe
-//! *this* build: flags, target folder, profile, wrapper, job server. An inner cargo that inherited
-//! them would build something else, or lock itself out. This file is part of the library and of
-//! its build script.
+//! Cargo passes its build scripts, and `cargo run` its program, dozens of variables that describe
+//! the current build: flags, target folder, profile, wrapper, job server. An inner cargo that
+//! inherited them would build something else, or lock itself out. Both the library and its build
+//! script include this file.
 
 use std::process::Command;
 
-/// Variables beginning with `CARGO` that say how cargo works here, not what is being built.
+/// Variables beginning with `CARGO` that configure cargo rather than describe the current build.
 const KEPT: [&str; 6] = [
     "CARGO_HOME",
     "CARGO_HTTP_",
@@ -49,7 +49,7 @@ pub fn is_dropped(name: &str) -> bool {
     (cargos && !kept) || name.starts_with("DEP_") || DROPPED.contains(&name)
 }
 
-/// A cargo to be run with nothing of the surrounding build in its environment.
+/// A cargo command whose environment has nothing of the surrounding build.
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     for (name, _) in std::env::vars_os() {

@@ -1,6 +1,6 @@
-//! The build of Mallard that counts where threads meet, made from the sources when it is asked for.
+//! The build of Mallard that counts lock contention, made from the sources on request.
 //!
-//! It is not carried: only who works on Mallard wants it, and has the sources.
+//! It is not embedded: only Mallard's developers need it, and they have the sources.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crate::{carried, clean};
 /// The variable that names the file to which such a build appends its counts when a process ends.
 pub const VARIABLE: &str = "MALLARD_COUNTERS";
 
-/// Builds `libmallard.so` with the feature `counters`; an up-to-date build answers at once. The
+/// Builds `libmallard.so` with the feature `counters`; returns at once if it is up to date. An
 /// error is a sentence.
 pub fn counting_library(cache: Option<&Path>) -> Result<PathBuf, String> {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../mallard-c/Cargo.toml");
@@ -44,9 +44,8 @@ pub fn counting_library(cache: Option<&Path>) -> Result<PathBuf, String> {
         .map_err(|error| format!("cargo built no {}: {error}", library.display()))
 }
 
-/// The name of the folder that the build of a checkout is kept in. Each has its own: cargo takes
-/// builds of two copies of the same sources for one, and would go by files of a copy that may be
-/// gone.
+/// The folder for the build of a checkout. Each checkout has its own: cargo cannot tell builds of
+/// two copies of the same sources apart, and would rely on files of a copy that may be gone.
 fn folder_of(manifest: &Path) -> String {
     let path = manifest.canonicalize();
     let path = path.as_deref().unwrap_or(manifest);

@@ -1,26 +1,25 @@
-//! What an ELF file says of itself: enough to know whether it can be preloaded, or be preloaded
-//! into.
+//! The parts of an ELF file that tell whether it can be preloaded, or be preloaded into.
 
 use std::path::Path;
 
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use object::{Architecture, Endianness, FileKind, Object, ObjectKind, ObjectSymbol, elf};
 
-/// The facts about one ELF file of this machine.
+/// The properties of one ELF file for this machine.
 #[derive(Debug)]
 pub(crate) struct Elf {
     /// The loader that the file names; none for a statically linked program.
     pub(crate) interpreter: Option<String>,
-    /// Whether it can be loaded as a library or run as a program, as opposed to an object file.
+    /// Whether it can be loaded as a library or run as a program, unlike an object file.
     pub(crate) loadable: bool,
     /// Whether it is a library: it may be loaded anywhere and is not marked as a program.
     pub(crate) library: bool,
-    /// The functions that it gives to others.
+    /// The functions that it exports.
     defined: Vec<String>,
 }
 
 impl Elf {
-    /// Reads `file`; the error says in a few words what it is instead of a file for this machine.
+    /// Reads `file`. The error says in a few words why it is not an ELF file for this machine.
     pub(crate) fn read(file: &Path) -> Result<Elf, String> {
         let data = std::fs::read(file).map_err(|error| format!("cannot be read: {error}"))?;
         Elf::parse(&data)
@@ -71,7 +70,7 @@ impl Elf {
         })
     }
 
-    /// Whether the file gives the function `name` to others.
+    /// Whether the file exports the function `name`.
     pub(crate) fn defines(&self, name: &str) -> bool {
         self.defined.iter().any(|defined| defined == name)
     }
@@ -93,7 +92,7 @@ fn native_architecture() -> Architecture {
 mod tests {
     use super::*;
 
-    /// This test's own program: an ELF file for this machine for certain.
+    /// This test's own program, which certainly is an ELF file for this machine.
     fn own() -> Vec<u8> {
         std::fs::read(std::env::current_exe().unwrap()).unwrap()
     }

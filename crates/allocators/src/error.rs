@@ -1,10 +1,10 @@
-//! What can go wrong here, in sentences that name what was tried and what would be valid.
+//! Errors, as sentences that name the input and the valid choices.
 
 use std::path::PathBuf;
 
-/// A request that cannot be met however often it is tried: a wrong name, a wrong file, a program
-/// that no library can be preloaded into. An allocator that merely cannot be had here is not an
-/// error but [`crate::Unavailable`].
+/// A request that can never be met: a wrong name, a wrong file, a program into which no library can
+/// be preloaded. An allocator that is merely missing here is not an error but
+/// [`crate::Unavailable`].
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("unknown allocator `{name}`{}; known are {}", suggest(.nearest), .known.join(", "))]

@@ -1,4 +1,4 @@
-//! The peers: from which crate each is built, and what a system's package calls it.
+//! The peers: the crate from which each is built, and its library in a system package.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,17 +7,17 @@ use std::process::Command;
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) name: &'static str,
-    /// The crate that carries its sources; none for a peer that only the system has.
+    /// The crate with its sources; none for a peer that only exists as a system package.
     pub(crate) sources: Option<&'static str>,
-    /// What a system's package calls the library.
+    /// The library's name in a system package.
     pub(crate) system_library: Option<&'static str>,
-    /// The package of Debian and its like.
+    /// The package's name in Debian and its derivatives.
     pub(crate) package: Option<&'static str>,
     pub(crate) environment: &'static [(&'static str, &'static str)],
     pub(crate) conf_variable: Option<&'static str>,
 }
 
-/// In the order of the tables.
+/// In table order.
 pub(crate) const PEERS: [Peer; 7] = [
     Peer {
         name: "jemalloc",
@@ -32,7 +32,7 @@ pub(crate) const PEERS: [Peer; 7] = [
         sources: Some("libtcmalloc-sys"),
         system_library: None,
         package: None,
-        // Its per-CPU caches need the restartable sequences that glibc claims for itself.
+        // Its per-CPU caches need the restartable sequences that glibc registers for itself.
         environment: &[("GLIBC_TUNABLES", "glibc.pthread.rseq=0")],
         conf_variable: None,
     },
@@ -79,12 +79,12 @@ pub(crate) const PEERS: [Peer; 7] = [
 ];
 
 impl Peer {
-    /// What its build calls the library.
+    /// The file name of the library that its build makes.
     pub(crate) fn file_name(&self) -> String {
         format!("lib{}.so", self.name)
     }
 
-    /// What a person can do to get it.
+    /// How a user can get it.
     pub(crate) fn advice(&self) -> String {
         let package = self
             .package
@@ -101,14 +101,13 @@ impl Peer {
             .join("; or ")
     }
 
-    /// The system's library, when there is one.
+    /// The system's library, if there is one.
     pub(crate) fn find_in_system(&self) -> Option<PathBuf> {
         system_library(self.system_library?)
     }
 }
 
-/// Finds a library of the system by its name: where the loader's cache has it, else in the usual
-/// folders.
+/// Finds a system library by name: in the loader's cache, or else in the usual folders.
 fn system_library(name: &str) -> Option<PathBuf> {
     let from_cache = ["ldconfig", "/sbin/ldconfig", "/usr/sbin/ldconfig"]
         .iter()
@@ -129,8 +128,8 @@ fn system_library(name: &str) -> Option<PathBuf> {
     })
 }
 
-/// Reads `libx.so.1 (libc6,x86-64) => /usr/lib/libx.so.1` of `ldconfig -p`; entries of another
-/// word size are left to the check of the file.
+/// Reads `libx.so.1 (libc6,x86-64) => /usr/lib/libx.so.1` from `ldconfig -p`. The check of the file
+/// rejects entries of another word size.
 fn in_loader_cache(listing: &str, name: &str) -> Option<PathBuf> {
     listing.lines().find_map(|line| {
         let (library, path) = line.split_once(" => ")?;

@@ -1,10 +1,10 @@
-//! Asks the loader who serves `malloc`, in a small program of ours and in the program to be
-//! measured.
+//! Asks the loader which object serves `malloc`, in a small program of ours and in the program to
+//! be measured.
 //!
-//! Hope is not enough: the loader passes over a library that it cannot preload with a line on
-//! standard error and goes on with glibc's allocator, and a front that exports `malloc` may still
-//! hand each request to glibc. The probe program (`probe/probe.c`) asks the loader for the object
-//! behind every function and asks glibc how many bytes it has given out meanwhile.
+//! Preloading may fail unnoticed. If the loader cannot preload a library it writes a line to
+//! standard error and goes on with glibc's allocator; and a library that exports `malloc` may still
+//! pass each request to glibc. The probe program (`probe/probe.c`) asks the loader for the object
+//! behind every function, and glibc how many bytes it handed out meanwhile.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -17,12 +17,12 @@ use crate::elf::Elf;
 use crate::program::Program;
 use crate::{Allocator, Kind, carried, environment};
 
-/// An allocator that needs longer than this for a few megabytes hangs.
+/// An allocator that takes longer than this for a few megabytes has hung.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A program that was written a moment ago cannot be run for so long at most.
+/// How long a newly written program may refuse to run.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// The functions that have to come from the allocator; a mixture would free one's block with
+/// The functions that must all come from the allocator; otherwise one allocator's block reaches
 /// another's `free`.
 const FAMILY: [&str; 8] = [
     "malloc",
@@ -35,20 +35,20 @@ const FAMILY: [&str; 8] = [
     "malloc_usable_size",
 ];
 
-/// What the probe program found out.
+/// The probe program's findings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Served {
     /// The object that serves `malloc` and its family.
     pub object: PathBuf,
-    /// What the library says of its version, where it does.
+    /// The version that the library reports, if any.
     pub library_version: Option<String>,
     pub libc_version: String,
-    /// Whether per-CPU caches are active; none for allocators that have no such thing.
+    /// Whether per-CPU caches are active; none if the allocator has no such caches.
     pub per_cpu: Option<bool>,
 }
 
-/// Runs the probe program under `allocator`. The error is a sentence that says what serves `malloc`
-/// instead, or what went wrong. `cache` is where the probe program is kept, see
+/// Runs the probe program under `allocator`. The error is a sentence on what serves `malloc`
+/// instead, or what went wrong. `cache` is the folder of the probe program, see
 /// [`crate::Settings::cache`].
 pub fn probe(allocator: &Allocator, cache: Option<&Path>) -> Result<Served, String> {
     let program = carried::probe(cache)?;
@@ -66,7 +66,7 @@ pub fn probe(allocator: &Allocator, cache: Option<&Path>) -> Result<Served, Stri
 
 type Answers<'a> = BTreeMap<&'a str, &'a str>;
 
-/// Reads the probe's answers.
+/// Evaluates the probe's output.
 fn judge(allocator: &Allocator, output: &str, complaints: &str) -> Result<Served, String> {
     let answers: Answers = output
         .lines()
@@ -92,7 +92,7 @@ fn judge(allocator: &Allocator, output: &str, complaints: &str) -> Result<Served
     })
 }
 
-/// Whether everything comes from `object`, which serves `malloc`.
+/// Checks that everything comes from `object`, which serves `malloc`.
 fn check_functions(answers: &Answers, object: &Path) -> Result<(), String> {
     let elsewhere = |what: &str, theirs: &Path| {
         Err(format!(
@@ -110,7 +110,7 @@ fn check_functions(answers: &Answers, object: &Path) -> Result<(), String> {
         let Some(theirs) = answers.get(operator).map(Path::new) else {
             continue;
         };
-        // libstdc++'s own call `malloc` and `free`, so that they do not lead elsewhere.
+        // libstdc++'s own operators call `malloc` and `free`, so they are fine.
         if !same_file(theirs, object) && !is_libstdcxx(theirs) {
             return elsewhere(&format!("operator {operator}"), theirs);
         }
@@ -118,7 +118,7 @@ fn check_functions(answers: &Answers, object: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether the memory came from glibc exactly when it should have.
+/// Checks that glibc supplied the memory exactly when it should.
 fn check_memory(answers: &Answers, kind: Kind) -> Result<(), String> {
     let number = |key| answers.get(key).and_then(|text| text.parse::<i64>().ok());
     let (Some(grown), Some(served)) = (number("glibc_bytes"), number("served")) else {
@@ -136,7 +136,7 @@ fn answer<'a>(answers: &Answers<'a>, key: &str) -> Result<&'a str, String> {
     found.ok_or_else(|| format!("the probe program did not tell `{key}`"))
 }
 
-/// Whether `object`, which serves `malloc`, is the one wanted.
+/// Checks that `object`, which serves `malloc`, is the requested one.
 fn check_object(allocator: &Allocator, object: &Path) -> Result<(), String> {
     match &allocator.file {
         Some(file) if same_file(file, object) => Ok(()),
@@ -164,11 +164,11 @@ fn same_file(one: &Path, other: &Path) -> bool {
 }
 
 /// Checks that the loader binds `program`'s calls of `malloc` and its family to `allocator`,
-/// without running any of the program's own code. Returns the object that serves `malloc`.
+/// without running the program's own code. Returns the object that serves `malloc`.
 ///
-/// This is the loader's trace mode (what `ldd -r` uses), in which it loads and links everything
-/// and then exits, together with its own record of each binding. The error is a sentence for the
-/// user, such as a program that brings its own `malloc`.
+/// Uses the loader's trace mode, as `ldd -r` does: it loads and links everything and then exits,
+/// and records each binding. The error is a sentence for the user, for instance that the program
+/// has its own `malloc`.
 pub fn verify_in_target(program: &Program, allocator: &Allocator) -> Result<PathBuf, String> {
     let mut command = Command::new(&program.executable);
     command
@@ -200,8 +200,8 @@ pub fn verify_in_target(program: &Program, allocator: &Allocator) -> Result<Path
                     binding.symbol
                 ));
             }
-            // A program at a fixed address lends its own entry to those who take the function's
-            // address; where that leads is a binding of its own.
+            // In a program at a fixed address, the function's address is an entry in the program
+            // itself. The function behind it has a binding of its own.
             continue;
         }
         check_object(allocator, &object).map_err(|_| {
@@ -241,8 +241,7 @@ impl<'a> Binding<'a> {
     }
 }
 
-/// Runs a command to its end and returns its status, output and complaints; one that hangs is
-/// killed.
+/// Runs a command to its end and returns its status, output and complaints. Kills it if it hangs.
 fn finish(command: &mut Command) -> Result<(ExitStatus, String, String), String> {
     let shown = command.get_program().to_string_lossy().into_owned();
     command
@@ -267,9 +266,9 @@ fn finish(command: &mut Command) -> Result<(ExitStatus, String, String), String>
     }
 }
 
-/// Starts a command. The probe may have been written just now: what another thread started
-/// meanwhile has it open for writing until it runs its own program, and for so long the system runs
-/// it for nobody.
+/// Starts a command. The probe may be newly written, and a child of another thread may have
+/// inherited the file open for writing. Until that child executes its own program, the system
+/// refuses to run the file.
 fn start(command: &mut Command) -> io::Result<Child> {
     let begun = Instant::now();
     loop {
@@ -288,13 +287,13 @@ fn drain(pipe: Option<impl Read + Send + 'static>) -> Option<std::thread::JoinHa
     let mut pipe = pipe?;
     Some(std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What was read until an error is still worth showing.
+        // What was read before an error is still worth showing.
         let _ = pipe.read_to_end(&mut bytes);
         String::from_utf8_lossy(&bytes).into_owned()
     }))
 }
 
-/// Waits for the end; none when patience ended first and the child was killed.
+/// Waits for the end; none if the wait took too long and the child was killed.
 fn wait(child: &mut Child) -> io::Result<Option<ExitStatus>> {
     let start = Instant::now();
     loop {
@@ -310,7 +309,7 @@ fn wait(child: &mut Child) -> io::Result<Option<ExitStatus>> {
     }
 }
 
-/// How a process ended, with what it said.
+/// How a process ended, with its complaints.
 fn told(status: ExitStatus, complaints: &str) -> String {
     let end = match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),
@@ -338,7 +337,7 @@ fn last_lines(text: &str) -> String {
     lines[lines.len().saturating_sub(3)..].join("\n")
 }
 
-/// What the loader complained of in between its record.
+/// The loader's complaints within its record.
 fn complaints_in(record: &str) -> String {
     record
         .lines()
@@ -377,7 +376,7 @@ mod tests {
         writing.join().unwrap();
     }
 
-    /// A probe's output in which `object` serves everything and glibc's count grew by `grown`.
+    /// The output of a probe in which `object` serves everything and glibc's count grew by `grown`.
     fn answers(object: &str, grown: i64) -> String {
         let family: String = FAMILY
             .iter()

@@ -1,10 +1,10 @@
 //! Whether a library can be preloaded into a program.
 //!
-//! `LD_PRELOAD` is a request to the dynamic loader. A statically linked program has none, a program
-//! of another word size or machine loads other libraries, one that runs with other rights than its
-//! caller ignores the request: each would run on glibc's allocator, or its own, and be measured as
-//! something else. [`check`] finds all of these before anything runs. What cannot be seen from
-//! outside (a program that brings its own `malloc`) is found by [`crate::probe::verify_in_target`].
+//! `LD_PRELOAD` is a request to the dynamic loader. A static program has no loader, one of another
+//! word size or machine loads other libraries, and one with other privileges than its caller
+//! ignores the request. Each would run on glibc's allocator, or its own, and be measured as
+//! another. [`check`] finds all of these before anything runs; [`crate::probe::verify_in_target`]
+//! finds a program with its own `malloc`.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -22,18 +22,18 @@ use crate::elf::Elf;
 /// A program into which a library can be preloaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
-    /// What to start, as found in `PATH`.
+    /// The file to start, as found in `PATH`.
     pub path: PathBuf,
-    /// What the kernel will execute in the end: `path` itself, or the interpreter of a script.
+    /// The file that the kernel finally executes: `path` itself, or the interpreter of a script.
     pub executable: PathBuf,
 }
 
-/// As many scripts may name scripts as their interpreters, in Linux.
+/// Linux's limit on scripts whose interpreters are scripts.
 const MOST_INTERPRETERS: u32 = 4;
 
 /// Finds `name` in `PATH` (a name with a slash is a path) and checks that a library can be
 /// preloaded into it: executable, a dynamically linked 64-bit program of this machine, neither
-/// setuid nor setgid nor with file capabilities. Of a script the interpreter is checked.
+/// setuid nor setgid nor with file capabilities. For a script, checks the interpreter.
 pub fn check(name: &str) -> Result<Program, Error> {
     let path = find(name)?;
     let executable = executable_of(&path, MOST_INTERPRETERS).map_err(|problem| Error::Program {
@@ -43,7 +43,7 @@ pub fn check(name: &str) -> Result<Program, Error> {
     Ok(Program { path, executable })
 }
 
-/// Looks `name` up as the shell does.
+/// Looks `name` up as a shell does.
 fn find(name: &str) -> Result<PathBuf, Error> {
     let not_found = |looked: String| Error::ProgramNotFound {
         name: name.to_owned(),
@@ -76,8 +76,8 @@ fn find(name: &str) -> Result<PathBuf, Error> {
     }))
 }
 
-/// Follows scripts to the program that runs them and checks that. The error is half a sentence
-/// about the file.
+/// Follows scripts to their interpreter and checks that. The error is half a sentence about the
+/// file.
 fn executable_of(path: &Path, interpreters_left: u32) -> Result<PathBuf, String> {
     let found = fs::metadata(path).map_err(|error| format!("it cannot be read: {error}"))?;
     if found.is_dir() {
@@ -101,7 +101,7 @@ fn executable_of(path: &Path, interpreters_left: u32) -> Result<PathBuf, String>
     Ok(path.to_owned())
 }
 
-/// What stands behind `#!`, when the file begins with it.
+/// The text after `#!`, if the file begins with it.
 fn script_line(path: &Path) -> std::io::Result<Option<Vec<u8>>> {
     let mut head = Vec::new();
     fs::File::open(path)?.take(4096).read_to_end(&mut head)?;
@@ -115,7 +115,7 @@ fn script_line(path: &Path) -> std::io::Result<Option<Vec<u8>>> {
     Ok(Some(rest[..end].to_vec()))
 }
 
-/// The program that a `#!` line names; behind `env` the one that it will start.
+/// The program that a `#!` line names, or the one that its `env` will start.
 fn interpreter_of(line: &[u8]) -> Result<PathBuf, String> {
     let mut words = line
         .split(|byte| byte.is_ascii_whitespace())
@@ -137,7 +137,7 @@ fn interpreter_of(line: &[u8]) -> Result<PathBuf, String> {
     }
 }
 
-/// Refuses programs that run with other rights than their caller.
+/// Refuses programs that run with other privileges than their caller.
 fn check_rights(path: &Path, found: &fs::Metadata) -> Result<(), String> {
     let ignores = "the loader ignores LD_PRELOAD in such a program; measure a copy without it";
     if found.mode() & 0o4000 != 0 {
@@ -149,12 +149,12 @@ fn check_rights(path: &Path, found: &fs::Metadata) -> Result<(), String> {
     let mut value = [0_u8; 64];
     match rustix::fs::getxattr(path, c"security.capability", &mut value) {
         Ok(length) if length > 0 => Err(format!("it has file capabilities, and {ignores}")),
-        // No such attribute, or a file system without attributes.
+        // The attribute is missing, or the file system has no attributes.
         _ => Ok(()),
     }
 }
 
-/// Refuses what no loader loads, or not glibc's.
+/// Refuses files that no loader, or another than glibc's, would load.
 fn check_loader(path: &Path) -> Result<(), String> {
     let elf = Elf::read(path).map_err(|problem| match problem.as_str() {
         "is not an ELF file" => "it is neither an ELF program nor a script with #!".to_owned(),

@@ -1,8 +1,8 @@
 //! Builds the peers of `bench/peers`.
 //!
-//! A peer is built by a cargo of its own into the cache, where the library then lies under a name
-//! with the hash of everything it was made from. The same hash finds it again; changed sources
-//! or another lock file make another one. What a build says is kept in a log beside it.
+//! A separate cargo builds each peer into the cache. The library's name there has the hash of
+//! everything it was made from, which finds it again; changed sources or another lock file make
+//! another library. A log beside it keeps the build's output.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -16,12 +16,12 @@ use sha2::{Digest, Sha256};
 use crate::peers::Peer;
 use crate::{carried, clean};
 
-/// A step on the way from a name to an allocator, for a line on the terminal.
+/// A step in preparing an allocator, for a line on the terminal.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress<'a> {
     pub allocator: &'a str,
     pub state: State,
-    /// The latest line of the build's output, or the reason of a failure; may be empty.
+    /// The latest line of the build's output, or the reason for a failure; may be empty.
     pub line: &'a str,
 }
 
@@ -33,14 +33,14 @@ pub enum State {
     Unavailable,
 }
 
-/// A build of a peer that did not give a library.
+/// A peer's build that produced no library.
 #[derive(Debug)]
 pub(crate) struct BuildFailure {
     pub(crate) reason: String,
     pub(crate) log: Option<PathBuf>,
 }
 
-/// The workspace `bench/peers` and the folder for what is built from it.
+/// The workspace `bench/peers`, and the folder for what is built from it.
 #[derive(Debug)]
 pub(crate) struct Workshop {
     workspace: PathBuf,
@@ -48,8 +48,8 @@ pub(crate) struct Workshop {
 }
 
 impl Workshop {
-    /// Opens the workspace at `chosen`, else at `MALLARD_PEERS`, else in the checkout that the lab
-    /// was built from.
+    /// Opens the workspace at `chosen`, or else at `MALLARD_PEERS`, or else in the checkout from
+    /// which the lab was built.
     pub(crate) fn open(chosen: Option<&Path>, cache: Option<&Path>) -> Result<Workshop, String> {
         let workspace = chosen
             .map(Path::to_owned)
@@ -70,7 +70,7 @@ impl Workshop {
         })
     }
 
-    /// The version of the crate that carries the peer's sources, from the lock file.
+    /// The version, in the lock file, of the crate with the peer's sources.
     pub(crate) fn sources_version(&self, peer: &Peer) -> Option<String> {
         let lock = Lockfile::load(self.workspace.join("Cargo.lock")).ok()?;
         let sources = peer.sources?;
@@ -79,14 +79,14 @@ impl Workshop {
         Some(package.version.to_string())
     }
 
-    /// The library, when it has been built from the sources as they are now.
+    /// The library, if it has been built from the current sources.
     pub(crate) fn find_built(&self, peer: &Peer) -> Option<PathBuf> {
         peer.sources?;
         let library = self.library(peer).ok()?;
         library.is_file().then_some(library)
     }
 
-    /// Builds the library, telling each line of cargo's progress.
+    /// Builds the library and passes on each line of cargo's progress.
     pub(crate) fn build(
         &self,
         peer: &Peer,
@@ -111,7 +111,7 @@ impl Workshop {
         Ok(library)
     }
 
-    /// Where the library lies once it is built.
+    /// The path of the library once it is built.
     fn library(&self, peer: &Peer) -> Result<PathBuf, String> {
         let stamp = self
             .stamp(peer)
@@ -122,7 +122,7 @@ impl Workshop {
             .join(peer.file_name()))
     }
 
-    /// A hash of everything that the library is made from.
+    /// A hash of everything from which the library is made.
     fn stamp(&self, peer: &Peer) -> std::io::Result<String> {
         let mut files = vec![
             self.workspace.join("Cargo.toml"),
@@ -160,7 +160,7 @@ impl Workshop {
                 "--locked",
                 "--message-format=json-render-diagnostics",
             ])
-            // Twice verbose, cargo shows what a build script says while it says it.
+            // With `-vv`, cargo shows a build script's output as it appears.
             .args(["-vv", "--package", &package, "--target-dir"])
             .arg(self.cache.join("target"))
             .current_dir(&self.workspace);
@@ -190,7 +190,7 @@ fn run_logged(
         .map_err(|error| format!("it has to be built, but cargo cannot be run: {error}"))?;
     let mut stdout = child.stdout.take().expect("stdout is piped");
     let stderr = child.stderr.take().expect("stderr is piped");
-    // Both pipes have to be drained at once, or the one left alone fills and cargo stops.
+    // Both pipes must be drained at once: if one fills, cargo stops.
     let messages = std::thread::spawn(move || {
         let mut bytes = Vec::new();
         let _ = stdout.read_to_end(&mut bytes);
@@ -200,7 +200,7 @@ fn run_logged(
     for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
         let line = String::from_utf8_lossy(&line);
         let line = line.trim_end();
-        // A log that cannot be written to (a full disk) must not stop the build.
+        // A failure to write the log, such as a full disk, must not stop the build.
         let _ = writeln!(log, "{line}");
         if line.trim_start().starts_with("error") {
             error_lines.push(line.trim().to_owned());
@@ -222,8 +222,8 @@ fn run_logged(
     Err(format!("it could not be built: {said}"))
 }
 
-/// The part of a line of cargo's that says how far the build is: its own steps, and what the build
-/// scripts say, in short; none for command lines and for warnings in other people's code.
+/// The part of a line of cargo's output that shows progress: its own steps and, shortened, the
+/// output of build scripts. None for command lines and for warnings in other people's code.
 fn worth_telling(line: &str) -> Option<String> {
     // `[peer-tcmalloc 0.1.0] compiled 8 of 170 files`
     if let Some((_, said)) = line
@@ -256,7 +256,7 @@ fn worth_telling(line: &str) -> Option<String> {
     step.then(|| line.to_owned())
 }
 
-/// The output folder of the build script of `package`, when `message` tells it.
+/// The output folder of the build script of `package`, if `message` has it.
 fn output_folder(message: &str, package: &str) -> Option<PathBuf> {
     let message: serde_json::Value = serde_json::from_str(message).ok()?;
     if message["reason"] != "build-script-executed" {

@@ -1,5 +1,5 @@
-//! What the loader says, on real processes: fronts that serve, that only pretend to, and programs
-//! that cannot be changed.
+//! The loader's answers on real processes: libraries that serve, libraries that only pretend to,
+//! and programs that nothing can be preloaded into.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::process::Command;
 use mallard_allocators::{Allocator, Catalog, Kind, Settings, Unavailable, probe, program};
 use tempfile::TempDir;
 
-/// A front that serves from a piece of memory of its own and never frees: enough for the probe.
+/// A library that serves from its own memory and never frees, which is enough for the probe.
 const BUMP: &str = r#"
     #include <errno.h>
     #include <stdatomic.h>
@@ -49,7 +49,7 @@ const BUMP: &str = r#"
     void *aligned_alloc(size_t alignment, size_t size) { return memalign(alignment, size); }
 "#;
 
-/// A front that hands every request to glibc.
+/// A library that passes every request to glibc.
 const FALSE_FRONT: &str = r#"
     #include <stddef.h>
     void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t);
@@ -105,7 +105,7 @@ impl Lab {
         file
     }
 
-    /// Adds a front under the name `front` and prepares it.
+    /// Adds a library under the name `front` and prepares it.
     fn front(&mut self, source: &str) -> Result<Allocator, Unavailable> {
         let library = self.compile("front.so", source, &["-shared", "-fPIC"]);
         let name = self
@@ -173,7 +173,7 @@ fn a_front_that_crashes_is_unavailable_with_the_signal() {
 fn a_front_whose_calloc_does_not_clear_is_unavailable() {
     let dirty = BUMP.replace(
         "return malloc(count * size);",
-        // Only requests that the probe makes: the loader's own would not survive this.
+        // Affects only requests of the probe: the loader's own would not survive this.
         "return memset(malloc(count * size), count == 1 && size % 2, count * size);",
     );
     assert_ne!(dirty, BUMP);

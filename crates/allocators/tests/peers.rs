@@ -6,7 +6,7 @@ use std::process::Command;
 
 use mallard_allocators::{Catalog, Kind, Settings, State, environment, probe, program};
 
-/// Peers that are built from sources, so that nothing but a fault keeps them away.
+/// Peers that are built from sources, so that only an error can make them unavailable.
 const BUILT: [&str; 6] = [
     "jemalloc",
     "tcmalloc",
@@ -32,7 +32,7 @@ fn every_peer_builds_from_clean_and_carries_real_programs() {
             .prepare(name, &mut |progress| {
                 built |= progress.state == State::Building;
                 told += 1;
-                // A taste of it: make alone says hundreds of lines.
+                // Print only a sample: make alone prints hundreds of lines.
                 if told % 16 == 1 {
                     println!("{name:12} … {}", progress.line);
                 }

@@ -1,4 +1,4 @@
-//! Which programs a library can be preloaded into, on real files.
+//! Into which programs a library can be preloaded, on real files.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use std::process::Command;
 use mallard_allocators::program::{Program, check};
 use tempfile::TempDir;
 
-/// A folder with a copy of a small program of the system, to be spoilt by a test.
+/// A folder with a copy of a small system program for a test to modify.
 struct Case {
     folder: TempDir,
     program: PathBuf,
@@ -29,7 +29,7 @@ impl Case {
         path
     }
 
-    /// Compiles an empty C program with further arguments.
+    /// Compiles an empty C program with extra arguments.
     fn compile(&self, arguments: &[&str]) -> PathBuf {
         let source = self.file("program.c", "int main(void) { return 0; }\n");
         let status = Command::new("cc")
@@ -51,7 +51,7 @@ fn checked(path: &Path) -> Result<Program, String> {
     check(path.to_str().unwrap()).map_err(|error| error.to_string())
 }
 
-/// The message for a program that has to be refused, which has to name it.
+/// The message that refuses a program, which must name it.
 fn refusal(path: &Path) -> String {
     let message = checked(path).unwrap_err();
     assert!(message.contains(path.to_str().unwrap()), "{message}");

@@ -1,6 +1,5 @@
-//! Every link of the pages: the file it names must be there, and the anchor in it. The pages are
-//! read as a browser reads them, so that what counts is what mdBook wrote, not what the chapter
-//! meant.
+//! Checks every link of the pages: its file must exist, and so must the anchor in it. The pages are
+//! parsed as HTML, so the check covers what mdBook wrote rather than the chapter's text.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
@@ -13,7 +12,7 @@ use html5ever::tokenizer::{
 };
 use percent_encoding::percent_decode_str;
 
-/// What a page offers and what it asks for.
+/// A page's anchors and links.
 #[derive(Default)]
 struct Page {
     ids: BTreeSet<String>,
@@ -31,7 +30,7 @@ impl Page {
         let input = BufferQueue::default();
         input.push_back(StrTendril::from_slice(text));
         let tokenizer = Tokenizer::new(Sink::default(), TokenizerOpts::default());
-        // There are no scripts to be run between two pieces of the text.
+        // Without scripts, the tokenizer never needs to pause.
         let _ = tokenizer.feed(&input);
         tokenizer.end();
         tokenizer.sink.0.into_inner()
@@ -67,7 +66,7 @@ impl TokenSink for Sink {
     }
 }
 
-/// The faults of the pages that were written from these chapters.
+/// The errors in the pages that were written from these chapters.
 pub fn check(out: &Path, chapters: &BTreeSet<PathBuf>) -> Result<Vec<String>> {
     let mut pages: HashMap<PathBuf, Page> = HashMap::new();
     for chapter in chapters {
@@ -116,14 +115,14 @@ fn fault_of(
     }
 }
 
-/// Whether a link leads to another site, which is not looked at.
+/// Whether a link leads to another site, which is not checked.
 pub fn is_elsewhere(link: &str) -> bool {
     ["http://", "https://", "mailto:", "data:"]
         .iter()
         .any(|scheme| link.starts_with(scheme))
 }
 
-/// The path without `.` and `..`; none when it climbs out of where it began.
+/// The path without `.` and `..`; none if it leads out of its root.
 pub fn normal(path: &Path) -> Option<PathBuf> {
     let mut result = PathBuf::new();
     for part in path.components() {

@@ -1,8 +1,7 @@
-//! Builds the book: every chapter of `docs/` becomes a page of `target/book`, by mdBook as a
-//! library. Then it checks what mdBook does not: that each chapter is in the summary, that each
-//! link of the pages and of the READMEs leads somewhere, anchors included ([`links`], [`readme`]),
-//! and that the Chinese README still says what the English one says ([`translation`]). What is
-//! wrong is told line by line, and the exit code is 1.
+//! Builds the book: every chapter of `docs/` becomes a page of `target/book`, using mdBook as a
+//! library. Then it checks what mdBook does not: each chapter is in the summary, each link and
+//! anchor of the pages and READMEs exists ([`links`], [`readme`]), and the Chinese README matches
+//! the English one ([`translation`]). It prints a line for each error and exits with 1.
 //!
 //! Links to other sites are not followed: the build works without a network.
 
@@ -82,7 +81,7 @@ fn run() -> Result<bool> {
     Ok(faults.is_empty())
 }
 
-/// None when help is wanted.
+/// `None` if help is requested.
 fn arguments() -> Result<Option<Args>> {
     let mut args = Args {
         open: false,
@@ -102,7 +101,7 @@ fn arguments() -> Result<Option<Args>> {
     Ok(Some(args))
 }
 
-/// Writes the pages; the answer is their sources, relative to `docs`.
+/// Writes the pages and returns their sources, relative to `docs`.
 fn build(docs: &Path, out: &Path) -> Result<BTreeSet<PathBuf>> {
     let mut book = MDBook::load(docs).with_context(|| format!("cannot read {}", docs.display()))?;
     book.config.build.build_dir = out.to_path_buf();

@@ -1,4 +1,4 @@
-//! The READMEs are no part of the book, but lead into it and into the code: their links are checked
+//! The READMEs are not part of the book but link to it and to the code, so their links are checked
 //! against the files.
 
 use std::path::Path;
@@ -8,7 +8,7 @@ use pulldown_cmark::{Event, Options, Parser, Tag};
 
 use crate::links::{is_elsewhere, normal};
 
-/// The faults of the links of one README, by its path in the repository.
+/// The errors in the links of one README, given its path in the repository.
 pub fn check(repository: &Path, name: &str) -> Result<Vec<String>> {
     let text = std::fs::read_to_string(repository.join(name))
         .with_context(|| format!("cannot read {name}"))?;
@@ -23,7 +23,7 @@ pub fn check(repository: &Path, name: &str) -> Result<Vec<String>> {
             if !there {
                 Some(format!("{name} links to {link}: no such file"))
             } else if !anchor.is_empty() {
-                // How another renderer names a heading is its own affair.
+                // Other renderers may name headings differently.
                 Some(format!(
                     "{name} links to {link}: link to the file, not into it"
                 ))

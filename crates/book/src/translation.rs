@@ -1,7 +1,7 @@
-//! Holds `README.zh-CN.md` to `README.md`. What a translation must not change is compared section
-//! by section: the level of the heading, the code blocks (but for comments in them, which may be
-//! translated), the code within lines, the links, the figures of tables. Who changes one README
-//! without the other is told which section.
+//! Checks that `README.zh-CN.md` matches `README.md`. It compares, section by section, what a
+//! translation must not change: the level of the heading, the code blocks (except for comments,
+//! which may be translated), inline code, links and the figures in tables. An error names the
+//! section that differs.
 
 use std::path::Path;
 
@@ -11,22 +11,22 @@ use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, T
 const ENGLISH: &str = "README.md";
 const CHINESE: &str = "README.zh-CN.md";
 
-/// What stands under one heading, but for its words.
+/// The content under one heading, without its words.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Section {
     title: String,
     level: Option<HeadingLevel>,
     blocks: Vec<String>,
-    /// Sorted: another language has another order of words.
+    /// Sorted, since another language may order words differently.
     codes: Vec<String>,
     links: Vec<String>,
-    /// The cells of tables in which no letter stands.
+    /// The table cells without letters.
     figures: Vec<String>,
     items: usize,
     rows: usize,
 }
 
-/// The faults of the translation.
+/// The errors in the translation.
 pub fn check(repository: &Path) -> Result<Vec<String>> {
     let read = |name: &str| {
         std::fs::read_to_string(repository.join(name))
@@ -97,7 +97,7 @@ fn differences(ours: &Section, theirs: &Section) -> Vec<String> {
     found
 }
 
-/// The first section is what stands before any heading.
+/// The first section is the text before any heading.
 fn sections(text: &str) -> Vec<Section> {
     let mut sections = vec![Section::default()];
     let mut block: Option<(String, String)> = None;
@@ -166,7 +166,7 @@ fn sections(text: &str) -> Vec<Section> {
     sections
 }
 
-/// A code block without what a translator may change: comments of a shell, and in a block without a
+/// A code block without what a translator may change: shell comments, and in a block without a
 /// language (a map of folders) all but the first word of each line.
 fn without_words(language: &str, text: &str) -> String {
     let lines = text.lines().map(|line| match language {

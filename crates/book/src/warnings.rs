@@ -1,5 +1,5 @@
-//! mdBook's warnings and errors, which it gives to `tracing`: unclosed tags, doubtful settings.
-//! They are kept, so that they count as faults of the book.
+//! Collects mdBook's warnings and errors from `tracing`, such as unclosed tags and doubtful
+//! settings, so that they count as errors in the book.
 
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
-/// What has been said so far.
+/// The warnings so far.
 #[derive(Clone, Default)]
 pub struct Warnings(Arc<Mutex<Vec<String>>>);
 
-/// Listens from here on.
+/// Starts to collect warnings.
 pub fn listen() -> Warnings {
     let warnings = Warnings::default();
     tracing::subscriber::set_global_default(warnings.clone())
@@ -52,7 +52,7 @@ struct Text(String);
 
 impl Visit for Text {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        // Writing to a String does not fail.
+        // Writing to a String cannot fail.
         let _ = match field.name() {
             "message" => write!(self.0, "{value:?}"),
             name => write!(self.0, " {name}={value:?}"),

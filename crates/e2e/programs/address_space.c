@@ -1,4 +1,4 @@
-/* What a process sees of its address space, and limits to it, one part for each name. */
+/* A process's view of its address space and the limits on it, one part per name. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -19,7 +19,7 @@
         } \
     while (0)
 
-/* A line of /proc/self/status, in KiB; without a call of malloc. */
+/* A line of /proc/self/status, in KiB, read without calling malloc. */
 static size_t status(const char *name) {
     static char text[8192];
     FILE *file = fopen("/proc/self/status", "r");
@@ -42,7 +42,7 @@ static void *allocate(void *argument) {
     return argument;
 }
 
-/* Blocks with their own contents: `count` of `size` bytes, held by a list through them. */
+/* Allocates `count` blocks of `size` bytes with distinct contents, linked into a list. */
 static void **fill(size_t size, size_t count) {
     void **last = NULL;
     for (size_t i = 0; i < count; i++) {
@@ -54,7 +54,7 @@ static void **fill(size_t size, size_t count) {
     return last;
 }
 
-/* Finds the contents as they were written, and frees the blocks. */
+/* Checks that the contents are unchanged, and frees the blocks. */
 static void drop(void **last, size_t size) {
     while (last != NULL) {
         void **next = last[0];
@@ -66,8 +66,8 @@ static void drop(void **last, size_t size) {
     }
 }
 
-/* A limit on addresses that a process sets itself while it runs: all that it does afterwards works, and the limit is
- * the program's. */
+/* A process limits its own address space while it runs. All that it does afterwards works within the program's
+ * limit. */
 static void limit_set_later(void) {
     free(keep(malloc(10)));
     const struct rlimit limit = {1ul << 30, 1ul << 30};
@@ -82,7 +82,7 @@ static void limit_set_later(void) {
     printf("%s\n", blocks > 850 && blocks < 1024 ? "nearly all of it" : "not the limit");
 }
 
-/* How much malloc gives where all memory is locked, and 8 MiB may be. */
+/* How much malloc provides if all memory is locked, with a limit of 8 MiB. */
 static void locked_by_limit(size_t size) {
     const struct rlimit limit = {8 << 20, 8 << 20};
     CHECK(setrlimit(RLIMIT_MEMLOCK, &limit) == 0);
@@ -96,7 +96,7 @@ static void locked_by_limit(size_t size) {
     _exit(0);
 }
 
-/* What is locked for 300 MiB of blocks, in MiB. */
+/* The memory that 300 MiB of blocks lock, in MiB. */
 static void locked(void) {
     const size_t before = status("VmRSS");
     struct rlimit limit;
@@ -110,7 +110,7 @@ static void locked(void) {
     printf("%zu\n", (status("VmLck") - before) >> 10);
 }
 
-/* Where the block lies, up to 2 MiB, and the end of what is mapped there. */
+/* The end of the mapping that contains the block, including adjacent mappings. */
 static uintptr_t end_of_mapping(void *block) {
     char line[512];
     uintptr_t end = 0, from, to;
@@ -125,8 +125,8 @@ static uintptr_t end_of_mapping(void *block) {
     return end;
 }
 
-/* Somebody else's pages right behind the heap, again and again as it grows: it goes on elsewhere, and nothing of them
- * changes. */
+/* Foreign pages appear right behind the heap, again and again as it grows. It continues elsewhere, and the pages do
+ * not change. */
 static void in_the_way(size_t times) {
     enum { SIZE = 50000, COUNT = 150, MOST = 64 };
     void **lists[MOST + 1];
@@ -153,7 +153,7 @@ static void in_the_way(size_t times) {
     printf("goes on\n");
 }
 
-/* The heap as a child of fork and threads see it, in a layout that the caller of the program has chosen. */
+/* The heap in threads and in a child of fork, in a layout that the caller of the program has chosen. */
 static void in_any_layout(void) {
     void **list = fill(3000, 20000), **large = fill(5 << 20, 10);
     const pid_t child = fork();
@@ -165,7 +165,7 @@ static void in_any_layout(void) {
     }
     int how;
     CHECK(waitpid(child, &how, 0) == child && WIFEXITED(how) && WEXITSTATUS(how) == 7);
-    /* A program that wants the first 4 GiB for itself. */
+    /* The program wants the first 4 GiB for itself. */
     for (int i = 0; i < 100; i++)
         CHECK(mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0) != MAP_FAILED);
     drop(list, 3000), drop(large, 5 << 20);
@@ -180,7 +180,7 @@ int main(int count, char **arguments) {
         free(keep(malloc(100)));
         printf("%zu\n", status("VmSize"));
     } else if (strcmp(name, "heap_of") == 0) {
-        /* Of so many MiB. */
+        /* The size is in MiB. */
         const size_t before = status("VmSize");
         fill(64 << 10, number * 16);
         printf("%zu\n", (status("VmSize") - before) >> 10);

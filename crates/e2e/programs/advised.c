@@ -1,10 +1,10 @@
-/* Stands between the library and the system where it gives memory back and where it waits:
- * `advised NAME`. With -DNO_KEYS the C library cannot tell it of threads' ends.
+/* Interposes between the library and the system where it returns memory and where it waits:
+ * `advised NAME`. With -DNO_KEYS the C library cannot notify it when threads end.
  *
- *   cleared  takes memory that went back, on a system whose MADV_DONTNEED does nothing, and tells
- *            whether calloc's is zero
- *   calls    gives many pieces back and counts the calls that took
- *   waits    has threads meet at locks until one sleeps, or for long; tells how many slept
+ *   cleared  reuses memory that was returned, on a system whose MADV_DONTNEED does nothing, and
+ *            reports whether calloc's is zero
+ *   calls    returns many pieces and counts the calls that took
+ *   waits    makes threads contend for locks until one sleeps, or a long time; reports how many slept
  *   nothing
  */
 #include <errno.h>
@@ -65,7 +65,7 @@ long syscall(long number, ...) {
     return result;
 }
 
-/* Whether this kernel takes several ranges of the caller's in one call. */
+/* Whether this kernel accepts several ranges of the calling process in one call. */
 static int kernel_can(void) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     char *at = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -13,7 +13,7 @@ for _ in range(20):
     threads = [threading.Thread(target=work) for _ in range(4)]
     for t in threads: t.start()
     for t in threads: t.join()
-    # Before 3.13 a join does not wait for the end of the system's thread.
+    # Before 3.13, join does not wait for the end of the system's thread.
     tries = 0
     while len(os.listdir("/proc/self/task")) > 1:
         tries += 1

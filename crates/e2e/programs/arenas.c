@@ -1,4 +1,4 @@
-/* Arenas made by hand and extent hooks, as jemalloc's users have them: `arenas NAME` prints "NAME ok". */
+/* Explicit arenas and extent hooks, as jemalloc's users use them: `arenas NAME` prints "NAME ok". */
 #include <jemalloc/jemalloc.h>
 
 #include <errno.h>
@@ -64,7 +64,7 @@ static long status(const char *field) {
     return value;
 }
 
-/* ---- Hooks that log every call to a book, and leave the rest to the default ones ---- */
+/* ---- Hooks that log every call to a book and pass it to the default hooks ---- */
 
 enum { ALLOC, DALLOC, DESTROY, COMMIT, DECOMMIT, LAZY, FORCED, SPLIT, MERGE, KINDS };
 
@@ -86,7 +86,7 @@ static struct {
 static void enter(int kind, extent_hooks_t *hooks, unsigned arena) {
     CHECK(hooks == &book.table && arena == book.arena);
     if (book.allocating) {
-        /* As a hook that writes a log would. */
+        /* Allocates, as a hook that writes a log would. */
         for (size_t size = 10; size < 100000; size *= 7) {
             char *p = malloc(size);
             CHECK(p != NULL);
@@ -203,7 +203,7 @@ static unsigned logged_arena(void) {
                                   log_lazy,  log_forced, log_split,   log_merge};
     const unsigned next = created(NULL);
     CHECK(done(next, "destroy") == 0);
-    book.arena = next; /* the number of a destroyed arena is the next one's */
+    book.arena = next; /* a destroyed arena's number is reused for the next one */
     const unsigned arena = created(&book.table);
     CHECK(arena == next && hooks_of(arena) == &book.table);
     return arena;
@@ -262,7 +262,7 @@ static void test_hooks_that_allocate(void) {
     const unsigned arena = logged_arena();
     book.allocating = 1;
     use(arena, 4);
-    /* And where the thread's own blocks come from the arena. */
+    /* The same if the thread's own blocks come from the arena. */
     unsigned mine = arena, before = 0;
     size_t len = sizeof before;
     const int can = mallctl("thread.arena", &before, &len, &mine, sizeof mine);
@@ -309,7 +309,7 @@ static void test_failing(void) {
     CHECK(done(arena, "destroy") == 0 && book.lent == 0);
 }
 
-/* ---- As a program does that keeps its cache out of core dumps: default hooks, one of them wrapped ---- */
+/* ---- A program that keeps its cache out of core dumps: default hooks, one of them wrapped ---- */
 
 static extent_hooks_t nodump_table;
 static extent_alloc_t *original_alloc;
@@ -321,7 +321,7 @@ static void *nodump_alloc(extent_hooks_t *h, void *new_addr, size_t size, size_t
     return p;
 }
 
-/* Whether the mapping that holds p has this flag in smaps. */
+/* Whether the mapping that contains p has this flag in smaps. */
 static int mapped_with(void *p, const char *flag) {
     char line[512], spaced[16];
     int inside = 0, has = 0;
@@ -500,7 +500,7 @@ static void test_fork(void) {
             }
             const unsigned arena = created(NULL);
             CHECK(in(arena, 1000) != NULL);
-            /* What the other threads' caches held of the arenas must not turn up again. */
+            /* Blocks of the arenas in the other threads' caches must not turn up again. */
             void *held[2000];
             for (int i = 0; i < 20000; i++) {
                 if (i >= 2000) free(held[i % 2000]);
@@ -514,7 +514,7 @@ static void test_fork(void) {
     end_threads(threads);
 }
 
-/* ---- Hooks that lie: the process ends with a line ---- */
+/* ---- Hooks that break their contract: the process aborts with a message ---- */
 
 static char *pool;
 

@@ -1,6 +1,6 @@
-/* The background thread as a program sees it: when it is there, what it gives back, that it sleeps,
- * and that a fork or the end of the program does not mind it. The argument says which. Whatever takes
- * time is waited for, up to a limit that only a failure reaches; nothing here allocates unasked. */
+/* The background thread as a program sees it: when it exists, what it returns, that it sleeps, and
+ * that it does not disturb a fork or the end of the program. The argument selects the part. Waits
+ * have a limit that only a failure reaches, and nothing here allocates unasked. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <malloc.h>
@@ -21,7 +21,7 @@ static void pause_ms(int ms) {
     nanosleep(&t, NULL);
 }
 
-/* The text of a file, in a buffer that the next call overwrites; empty when there is none. */
+/* The text of a file, in a buffer that the next call overwrites; empty if there is no such file. */
 static const char *text_of(const char *path) {
     static char text[4096];
     ssize_t n = 0;
@@ -40,7 +40,7 @@ static long resident_kib(void) {
     return resident * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
-/* The number of the process's threads; the id of the background thread, 0 when there is none. */
+/* The number of the process's threads, and the id of the background thread or 0. */
 static int tasks(long *background) {
     char entries[8192];
     int count = 0, fd = open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -53,7 +53,7 @@ static int tasks(long *background) {
             char path[64];
             if (id == 0) continue;
             count++;
-            /* It alone blocks the program's signals. */
+            /* Only the background thread blocks the program's signals. */
             snprintf(path, sizeof path, "/proc/self/task/%ld/status", id);
             const char *mask = strstr(text_of(path), "\nSigBlk:");
             if (mask != NULL && strtoull(mask + 8, NULL, 16) >> (SIGTERM - 1) & 1) *background = id;
@@ -86,9 +86,9 @@ static long switches(long id) {
         }                                                   \
     } while (0)
 
-/* Threads that hold much, then an eighth of it, and then sleep until they are let go. What they keep they
- * all allocate first: else who is ahead at that moment, which the scheduler decides, has what it will
- * free beside what another keeps. */
+/* Threads that hold much memory, then an eighth of it, and then sleep until released. They first allocate
+ * what they keep. Otherwise the scheduler would decide how much of what one thread frees lies next to
+ * what another keeps. */
 static pthread_barrier_t kept, full, freed, over;
 
 static void *hold(void *unused) {
@@ -125,8 +125,8 @@ static void join(void) {
     for (int i = 0; i < THREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
 }
 
-/* What the program itself holds: the arrays of pointers and the blocks, and room for the pages of
- * stacks and records and for what a few caches may keep, or for a huge page of which little was asked for. */
+/* What the program itself holds: the pointer arrays and blocks, and room for stacks, records and a few
+ * caches, or for a sparsely used huge page. */
 static long expected_kib(long before) {
     const long live = THREADS * (KEPT * (long)BLOCK + BLOCKS * (long)sizeof(char *)) / 1024;
     return before + live + live / 10 + 2048;
@@ -146,7 +146,7 @@ static void print_curve(long before) {
     }
 }
 
-/* The background thread sleeps, soon at least, and goes on doing so. */
+/* The background thread soon sleeps, and goes on sleeping. */
 static void wait_until_nothing_wakes_up(void) {
     long id = background();
     for (int tries = 0;; tries++) {
@@ -157,7 +157,7 @@ static void wait_until_nothing_wakes_up(void) {
     }
 }
 
-/* All threads sleep after the peak: the memory goes, and then nothing wakes up any more. */
+/* All threads sleep after the peak: the memory is returned, and then nothing wakes up any more. */
 static void idle(void) {
     long before = resident_kib();
     peak();
@@ -165,20 +165,20 @@ static void idle(void) {
     if (getenv("CURVE")) print_curve(before);
     WAIT_FOR(resident_kib() <= expected_kib(before));
     wait_until_nothing_wakes_up();
-    /* It hears when there is something again. */
+    /* It wakes up when memory is freed again. */
     join();
     WAIT_FOR(resident_kib() <= before + 8192);
 }
 
-/* No thread but the first is there. A thread that was joined may still be on its way out of the kernel,
- * for microseconds, whatever the allocator. */
+/* Only the first thread exists. A joined thread may take microseconds to leave the kernel, with any
+ * allocator. */
 static void alone_at_once(void) {
     long id;
     int looks = 0;
     while (tasks(&id) != 1) CHECK(id == 0 && ++looks < 1000);
 }
 
-/* The process becomes single-threaded again, for the kernel too. */
+/* The process becomes single-threaded again, in the kernel's view too. */
 static void ends(void) {
     for (int i = 0; i < 20; i++) {
         peak();
@@ -203,7 +203,7 @@ static void forks(void) {
         void *block = malloc(100);
         CHECK(block != NULL);
         free(block);
-        /* One of its own, when it has threads of its own. */
+        /* The child gets a background thread when it has other threads. */
         peak();
         CHECK(background() != 0);
         join();
@@ -216,7 +216,7 @@ static void forks(void) {
     join();
 }
 
-/* No thread, whatever is freed. */
+/* There is no background thread, whatever is freed. */
 static void alone(void) {
     long id;
     for (int i = 0; i < 2000; i++) {
@@ -228,14 +228,14 @@ static void alone(void) {
     CHECK(tasks(&id) == 1 && id == 0);
 }
 
-/* A thread although the program has one only; and the program ends with it. */
+/* There is a background thread although the program has only one, and the program ends with it. */
 static void always(void) {
     long id;
     for (int i = 0; i < 200; i++) free(malloc(32 << 20));
     WAIT_FOR(tasks(&id) == 2 && id != 0);
 }
 
-/* Other threads, but no thread of the allocator's. */
+/* There are other threads but no background thread. */
 static void off(void) {
     long id;
     peak();
@@ -243,7 +243,7 @@ static void off(void) {
     join();
 }
 
-/* No more than the cap of 16 MiB stays, at any moment, whatever is freed; and what caches hold. */
+/* At any moment at most the cap of 16 MiB stays, plus what caches hold, whatever is freed. */
 static void cap(void) {
     enum { COUNT = 4096, SIZE = 64 * 1024, ALLOWED = (16 + 8) * 1024 };
     static char *blocks[COUNT];
@@ -261,7 +261,7 @@ static void cap(void) {
     }
 }
 
-/* The first thread leaves: the process ends when the last one of the program's does. */
+/* The first thread leaves. The process ends with the last of the program's threads. */
 static void *outlive(void *unused) {
     pause_ms(200);
     free(malloc(100));
@@ -277,11 +277,11 @@ static void leaves(void) {
     pthread_exit(NULL);
 }
 
-/* Blocks of which every eighth stays, so that hardly a slab becomes free. */
+/* One of every eight blocks stays, so that hardly any slab becomes free. */
 enum { LARGER = 6000, MANY = 8192, EVERY = 8 };
 static char *scattered[MANY];
 
-/* KiB of the pages that those that stay are on. */
+/* The KiB of the pages of the blocks that stay. */
 enum { STAY_KIB = MANY / EVERY * ((LARGER + 2 * 4096 - 2) / 4096) * 4 };
 
 static void *scatter(void *unused) {
@@ -299,7 +299,7 @@ static void expect_scattered(void) {
         for (int at = 0; at < LARGER; at++) CHECK((unsigned char)scattered[i][at] == i % 251);
 }
 
-/* A thread leaves blocks all over its memory and another sleeps: what lies between them goes back. */
+/* One thread leaves scattered blocks and another sleeps. The memory between them is returned. */
 static void between(void) {
     pthread_t thread;
     long before = resident_kib();
@@ -359,8 +359,8 @@ static void trims(void) {
     expect_scattered();
 }
 
-/* A thread that is held to one CPU, in real time where that is allowed, works and makes none; the first thread
- * makes one, which may run where that may. */
+/* A thread that is pinned to one CPU, in real time if permitted, does not create a background thread. The
+ * first thread creates it, with its own CPUs. */
 static int cpus_of(long id) {
     cpu_set_t cpus;
     CHECK(sched_getaffinity((pid_t)id, sizeof cpus, &cpus) == 0);

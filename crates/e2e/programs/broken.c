@@ -1,5 +1,5 @@
-/* An allocator with one fault, chosen by MALLARD_E2E_FAULT: what a test must find to be worth
- * running. Everything else is the C library's. */
+/* An allocator with one fault, chosen by MALLARD_E2E_FAULT, that a useful test must find.
+ * Everything else is the C library's. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sched.h>
@@ -23,15 +23,15 @@ static int fault_is(const char *name) {
     return fault != NULL && strcmp(fault, name) == 0;
 }
 
-/* True for one call in so many, so that a program gets going before it is hit. */
+/* True for one of `n` calls, so that a program gets going before it meets the fault. */
 static int one_in(unsigned n) { return atomic_fetch_add(&calls, 1) % n == n - 1; }
 static int now(void) { return one_in(500); }
 
 void *malloc(size_t n) {
-    if (fault_is("fork")) { /* a lock that a fork at the wrong moment leaves taken */
+    if (fault_is("fork")) { /* a lock that stays taken in the child of a badly timed fork */
         while (atomic_flag_test_and_set(&lock)) sched_yield();
-        /* Held so often for as long as the way from a thread's last call to its fork, that one will fall into it,
-         * also on a quiet machine. */
+        /* Holds it long enough, and often enough, that a thread is likely to fork meanwhile, even on a quiet
+         * machine. */
         if (one_in(50)) usleep(100);
         atomic_flag_clear(&lock);
     }

@@ -1,4 +1,4 @@
-/* The calling thread by name, and caches by hand: `caches NAME` prints "NAME ok". */
+/* The calling thread's names and explicit caches: `caches NAME` prints "NAME ok". */
 #define _GNU_SOURCE
 #include <jemalloc/jemalloc.h>
 
@@ -43,7 +43,7 @@ static uint64_t *get_pointer(const char *name) {
     return value;
 }
 
-/* What the thread must have counted, told by what each call says. */
+/* What the thread must have counted, according to each call's result. */
 static _Thread_local uint64_t allocated, freed;
 static void *got(void *block) {
     CHECK(block != NULL);
@@ -55,7 +55,7 @@ static void *gone(void *block) {
     return block;
 }
 
-/* One of each call, with sizes of all kinds, compared with the live counters after each. */
+/* Makes each kind of call with various sizes, and compares the live counters after each. */
 static void count_everything(void) {
     allocated = get_u64("thread.allocated"), freed = get_u64("thread.deallocated");
     const uint64_t *live_allocated = get_pointer("thread.allocatedp"), *live_freed = get_pointer("thread.deallocatedp");
@@ -72,7 +72,7 @@ static void count_everything(void) {
             void *x = got(mallocx(n, MALLOCX_ZERO | MALLOCX_TCACHE_NONE));
             void *y = got(mallocx(n, MALLOCX_ARENA(0))), *z = got(mallocx(n, MALLOCX_ALIGN(4096)));
             SAME();
-            /* A block that is resized was freed and allocated, wherever it lies then; one that is not, was not. */
+            /* A resized block counts as freed and allocated, even in place; an unchanged one does not. */
             const size_t before = malloc_usable_size(p);
             p = realloc(p, 3 * n);
             CHECK(p != NULL);
@@ -108,7 +108,7 @@ static void *counting_thread(void *argument) {
     return got(malloc(1000));
 }
 
-/* Threads begin at zero, end while they count, and leave what they allocated to others. */
+/* Threads start at zero, end while they count, and leave their blocks to other threads. */
 static void test_counted_threads(void) {
     for (int round = 0; round < 20; round++) {
         pthread_t threads[4];
@@ -156,7 +156,7 @@ static unsigned cache_number;
 static void *shared_block;
 static void *use_cache(void *argument) {
     (void)argument;
-    /* What another thread left in the cache comes out of it here. */
+    /* A block that another thread put into the cache comes out of it here. */
     void *p = mallocx(100, MALLOCX_TCACHE(cache_number));
     CHECK(p == shared_block);
     dallocx(p, MALLOCX_TCACHE(cache_number));
@@ -192,7 +192,7 @@ static void test_caches_by_hand(void) {
     CHECK(mallctl("tcache.create", NULL, NULL, NULL, 0) == EINVAL && mallctl("tcache.flush", NULL, NULL, NULL, 0) == EINVAL);
 }
 
-/* A cache by hand survives a fork, whatever another thread was doing with it. */
+/* An explicit cache survives a fork, whatever another thread was doing with it. */
 static volatile bool stop;
 static void *churn(void *argument) {
     const int flags = MALLOCX_TCACHE((unsigned)(uintptr_t)argument);
@@ -228,7 +228,7 @@ static void test_cache_fork(void) {
     CHECK(pthread_join(thread, NULL) == 0);
 }
 
-/* Ends with one line on standard error. */
+/* Aborts with one line on standard error. */
 static void test_destroyed_cache(void) {
     const unsigned number = get_unsigned("tcache.create");
     dallocx(mallocx(100, MALLOCX_TCACHE(number)), MALLOCX_TCACHE(number));
@@ -265,7 +265,7 @@ static void test_thread_arena(void) {
     }
     pthread_t thread;
     CHECK(pthread_create(&thread, NULL, inherit_nothing, (void *)(uintptr_t)made) == 0 && pthread_join(thread, NULL) == 0);
-    /* Not while a thread is in it. */
+    /* Not while a thread uses it. */
     snprintf(name, sizeof name, "arena.%u.destroy", made);
     CHECK(act(name) == EFAULT);
     CHECK(set_unsigned("thread.arena", 4000) == EFAULT && get_unsigned("thread.arena") == made);
@@ -297,7 +297,7 @@ static void test_own_cache(void) {
     CHECK(set_bool("thread.prof.active", true) == ENOENT);
 }
 
-/* Under percpu_arena:percpu: the thread is in the arena of the CPU that it is held to. */
+/* Under percpu_arena:percpu, the thread is in the arena of the CPU to which it is pinned. */
 static void test_percpu(void) {
     cpu_set_t allowed, one;
     CHECK(sched_getaffinity(0, sizeof allowed, &allowed) == 0);

@@ -1,5 +1,5 @@
-/* The checks of the test programs: a failed one says where and what, and ends the program at once.
- * Nothing here allocates, because the allocator is what is under test. */
+/* The checks of the test programs. A failed one prints its place and condition and ends the program
+ * at once. Nothing here allocates, because the allocator is under test. */
 #ifndef MALLARD_E2E_CHECK_H
 #define MALLARD_E2E_CHECK_H
 

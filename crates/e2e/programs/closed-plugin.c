@@ -1,4 +1,4 @@
-/* A plug-in with an allocator that only it uses: see closed.c. */
+/* A plug-in with a private allocator: see closed.c. */
 #include <stdlib.h>
 #include <string.h>
 

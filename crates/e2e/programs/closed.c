@@ -1,7 +1,7 @@
-/* A plug-in that carries an allocator of its own is closed while threads that used it run on.
+/* A plug-in with a private allocator is closed while threads that used it go on.
  *
- *   closed PLUGIN            threads use it and end after it was closed, and the process forks
- *   closed PLUGIN load       threads load, use and close it all the time, and end */
+ *   closed PLUGIN            threads use it and end after it is closed, and the process forks
+ *   closed PLUGIN load       threads repeatedly load, use and close it, and end */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -68,7 +68,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
     check_fork();
   }
-  /* Longer than the plug-in's own thread sleeps. */
+  /* Longer than the plug-in's background thread sleeps. */
   usleep(300000);
   puts("survived");
   return 0;

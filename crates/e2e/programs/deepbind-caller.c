@@ -1,8 +1,8 @@
-/* Loads others by its own search path: see deepbind.c. */
+/* Loads other objects by its own search path: see deepbind.c. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 void *dlopen_there(const char *file, int mode) {
-  void *volatile handle = dlopen(file, mode); /* No tail call: the caller is here. */
+  void *volatile handle = dlopen(file, mode); /* A tail call would hide the caller. */
   return handle;
 }
 void *dlmopen_there(const char *file, int mode) {

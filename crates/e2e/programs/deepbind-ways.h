@@ -1,4 +1,4 @@
-/* The same code on both sides of the border: in the program and in the module. */
+/* Code that both the program and the module compile. */
 #include <stdio.h>
 #include <malloc.h>
 #include <stdlib.h>

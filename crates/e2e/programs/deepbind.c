@@ -1,9 +1,9 @@
-/* Blocks that cross the border between a program and a plug-in that it loads with RTLD_DEEPBIND.
+/* Blocks that pass between a program and a plug-in loaded with RTLD_DEEPBIND.
  *
- *   deepbind cross MODULE now|lazy    every way to come by a block, in both directions
- *   deepbind library MODULE           the C library's handle answers with what the process uses
- *   deepbind threads MODULE...        the first plug-ins are loaded by several threads at once
- *   deepbind refused MODULE           the system does not let the C library's symbols be changed
+ *   deepbind cross MODULE now|lazy    every way to get a block, in both directions
+ *   deepbind library MODULE           the C library's handle returns what the process uses
+ *   deepbind threads MODULE...        several threads load the first plug-ins at once
+ *   deepbind refused MODULE           the system does not permit changing the C library's symbols
  *   deepbind meaning MODULE CALLER    dlopen and dlmopen mean what they mean without the flag
  *
  * Built with -DCXX and linked with libstdc++, it also passes objects of `new`. */
@@ -83,7 +83,7 @@ static void *cross_in_thread(void *file) {
   return NULL;
 }
 
-/* Where the C library's tables of symbols are, no mapping becomes writable any more. */
+/* No mapping that contains the C library's symbol tables can become writable any more. */
 static void forbid(void) {
   Dl_info info;
   if (!dladdr(dlsym(RTLD_DEFAULT, "getpid"), &info)) fail("where is the C library");
@@ -146,7 +146,7 @@ static void meaning(const char *file, const char *caller_file) {
     dlclose(handle);
     printf("closed: %d\n", dlclose(handle));
   }
-  /* Another namespace has a C library of its own. */
+  /* Another namespace has its own C library. */
   void *apart = dlmopen(LM_ID_NEWLM, file, RTLD_NOW | RTLD_DEEPBIND);
   say("apart", apart);
   const struct module *module = look(apart);

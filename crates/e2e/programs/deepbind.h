@@ -1,9 +1,9 @@
-/* What the program of deepbind.c and its module know of each other. */
+/* The interface between the program deepbind.c and its module. */
 #ifndef DEEPBIND_H
 #define DEEPBIND_H
 #include <stddef.h>
 
-/* Ways to come by a block. */
+/* Ways to get a block. */
 enum way { MALLOC, CALLOC, REALLOC, REALLOCARRAY, POSIX_MEMALIGN, ALIGNED_ALLOC, MEMALIGN, STRDUP, GETLINE, ASPRINTF, WAYS };
 
 #define LINE "a line that is long enough for a block of its own"
@@ -15,6 +15,6 @@ struct module {
   size_t (*usable)(char *block);
   void *(*make_buffer)(size_t size); /* `operator new`, and */
   void (*take_buffer)(void *buffer); /* `operator delete`. */
-  int (*own)(void); /* Work that crosses no border; 0 if it went well. */
+  int (*own)(void); /* Work without passing blocks; 0 on success. */
 };
 #endif

@@ -1,2 +1,2 @@
-/* A library with nothing in it: what loading any library costs. */
+/* An empty library, which shows the cost of loading any library. */
 int mallard_e2e_empty;

@@ -1,5 +1,5 @@
 /* jemalloc's functions with flags, from jemalloc's header: `extended NAME` prints "NAME ok". Compiled as C
- * and as C++, and linked with the library. With -DPREFIX every function is called by its name with je_. */
+ * and as C++, and linked with the library. With -DPREFIX it calls every function by its name with je_. */
 #include <jemalloc/jemalloc.h>
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 #define F(name) name
 #endif
 
-/* The options of the program, by either name. */
+/* The program's options, under either name. */
 const char *F(malloc_conf) = "narenas:3";
 
 static int is_aligned(const void *p, size_t alignment) { return ((uintptr_t)p & (alignment - 1)) == 0; }
@@ -27,7 +27,7 @@ static int all_are(const void *block, size_t from, size_t to, unsigned char valu
     return 1;
 }
 
-/* Every size with every combination of alignment, zeros, no cache and the first arena. */
+/* Every size with every combination of alignment, zeroing, no cache and the first arena. */
 static void test_combinations(void) {
     const size_t sizes[] = {1, 8, 9, 100, 128, 1000, 4096, 5000, 14336, 14337, 100000, 262144, 262145, 3000000};
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
@@ -71,7 +71,7 @@ static void test_rallocx(void) {
     }
 }
 
-/* A zeroed block that grows with MALLOCX_ZERO is zero from where its program stopped writing, however it was made. */
+/* A zeroed block that grows with MALLOCX_ZERO is zero beyond what its program wrote, however it was allocated. */
 static void test_growth_of_zeroed(void) {
     for (int round = 0; round < 8; round++) {
         void *used[300];
@@ -118,7 +118,7 @@ static void test_xallocx(void) {
 }
 
 static void test_refusals(void) {
-    /* The compiler must not see that this makes no sense. */
+    /* Hides the absurd size from the compiler. */
     static volatile size_t huge = SIZE_MAX;
     void *p = F(mallocx)(100, 0);
     CHECK(F(mallocx)(huge, 0) == NULL && F(mallocx)(huge / 2 + 1, MALLOCX_ZERO) == NULL);
@@ -138,7 +138,7 @@ static void test_smallocx(void) {
     }
 }
 
-/* The functions of the C library by their names with the prefix. */
+/* The C library's functions under their prefixed names. */
 static void test_prefixed(void) {
     char *p = (char *)je_malloc(100), *q = (char *)je_calloc(10, 10), *r = (char *)je_aligned_alloc(64, 64);
     void *s = NULL;
@@ -157,7 +157,7 @@ static void listen(void *opaque, const char *text) {
     strncat(messages, text, sizeof messages - strlen(messages) - 1);
 }
 
-/* What the library prints goes to the program's function once there is one, by either name. */
+/* The library's messages go to the program's function once it is set, under either name. */
 static void test_message(void) {
     CHECK(malloc_message == NULL && je_malloc_message == NULL);
     malloc_message = listen;
@@ -173,7 +173,7 @@ static void test_message(void) {
     CHECK(messages[0] == '{');
 }
 
-/* The program's own options are read, and the controls answer. */
+/* The program's own options take effect, and the controls work. */
 static void test_options(void) {
     unsigned narenas = 0;
     size_t length = sizeof narenas, mib[2], depth = 2;

@@ -1,2 +1,2 @@
-/* extended.c once more as C++: jemalloc's header is for both. */
+/* Compiles extended.c as C++, which jemalloc's header supports as well. */
 #include "extended.c"

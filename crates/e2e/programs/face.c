@@ -1,7 +1,7 @@
 /* The C functions, one behaviour per sub-command: `face NAME` prints "NAME ok" or fails a check.
  *
- * Compiled with -DALL_SYMBOLS, every function must be there at link time. Without it, those that the
- * system's C library lacks are weak: a program started without the library says which are absent. */
+ * With -DALL_SYMBOLS every function must exist at link time. Without it, those that the system's C
+ * library lacks are weak, and a program started without the library says which are absent. */
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -23,7 +23,7 @@ extern void free_sized(void *, size_t) MAY_BE_ABSENT;
 extern void free_aligned_sized(void *, size_t, size_t) MAY_BE_ABSENT;
 extern void cfree(void *) MAY_BE_ABSENT;
 
-/* The compiler must not know where a pointer comes from, nor the sizes that make no sense. */
+/* Hides pointers' origins, and absurd sizes, from the compiler. */
 static void *volatile sink;
 static volatile size_t huge = SIZE_MAX;
 static const size_t MEBIBYTE = 1024 * 1024;
@@ -37,7 +37,7 @@ static bool all_are(const unsigned char *p, size_t n, unsigned char value) {
     return true;
 }
 
-/* Sizes around every power of two and their halves, from nothing to some MiB. */
+/* Sizes around every power of two and the midpoints between them, from zero to some MiB. */
 static size_t sizes(size_t *out) {
     size_t count = 0;
     for (size_t n = 0; n <= 1100; n++) out[count++] = n;
@@ -60,7 +60,7 @@ static void test_malloc(void) {
             CHECK(is_aligned(blocks[i], n >= alignof(max_align_t) ? alignof(max_align_t) : 8));
             size_t usable = malloc_usable_size(blocks[i]);
             CHECK(usable >= n);
-            /* All of what is said to be usable is ours. */
+            /* All bytes reported as usable are ours. */
             memset(blocks[i], (int)(i * 7 + 1), usable);
         }
         for (size_t i = 0; i < count; i++) CHECK(all_are(blocks[i], malloc_usable_size(blocks[i]), (unsigned char)(i * 7 + 1)));
@@ -97,8 +97,8 @@ static void test_calloc(void) {
     free(table);
 }
 
-/* What calloc gives is zero up to its usable size, which programs grow into: fresh blocks and used ones of all sizes, behind
- * a realloc too. */
+/* calloc's memory is zero up to its usable size, into which programs grow: new and reused blocks of all sizes, also after a
+ * realloc. */
 static void test_calloc_usable(void) {
     for (int round = 0; round < 3; round++) {
         size_t count = 0;
@@ -178,7 +178,7 @@ static void test_realloc(void) {
         memset(p, value, malloc_usable_size(p));
     }
     free(p);
-    /* Growing by steps, as a vector does, far past where blocks are mapped one by one. */
+    /* Grows stepwise like a vector, far past the size from which blocks have own mappings. */
     p = malloc(16);
     memset(p, 'g', 16);
     for (size_t n = 24; n <= 64 * MEBIBYTE; n += n / 2) {
@@ -359,7 +359,7 @@ static void test_mallopt(void) {
     test_malloc();
 }
 
-/* Writes to standard error, which the caller looks at. */
+/* Writes to standard error, which the caller checks. */
 static void test_malloc_stats(void) {
     void *p = malloc(MEBIBYTE);
     malloc_stats();
@@ -388,7 +388,7 @@ static void test_threads(void) {
     }
 }
 
-/* Under a small RLIMIT_AS: memory runs out, says so, and is there again after frees. */
+/* Under a small RLIMIT_AS: memory runs out, calls report it, and frees make it available again. */
 static void test_limited(void) {
     struct rlimit limit;
     CHECK(getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY);

@@ -1,6 +1,5 @@
-/* Forks beside everything that a program may do meanwhile: `forks CASE [LIBRARY]`. What hangs is ended by
- * an alarm. With -DHANDLERS=N, a constructor registers so many fork handlers before anybody has allocated;
- * they allocate. */
+/* Forks during everything that a program may do: `forks CASE [LIBRARY]`. An alarm ends a hang. With
+ * -DHANDLERS=N, a constructor registers that many allocating fork handlers before the first allocation. */
 #define _GNU_SOURCE
 #include "check.h"
 #include <dlfcn.h>
@@ -46,7 +45,7 @@ static long now_ms(void) {
     return t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* Allocates this and that, and checks that it is whole. */
+/* Allocates blocks of various sizes, and checks their contents. */
 static void work(unsigned seed, int rounds) {
     enum { SLOTS = 64 };
     struct { unsigned char *p; size_t n; } slots[SLOTS] = {0};
@@ -126,7 +125,7 @@ static void *reads(void *unused) {
 static void *prints(void *unused) {
     FILE *stream = fopen("/dev/null", "w");
     CHECK(stream);
-    /* Allocates while it holds the stream. */
+    /* Allocates while holding the stream's lock. */
     while (!stop)
         CHECK(fprintf(stream, "%5000.3000f %ls\n", 1e300, L"wide text of some length") > 0);
     fclose(stream);
@@ -180,7 +179,7 @@ static void stdio(void) {
 
 static void *_Atomic handed[64];
 
-/* What one thread allocates, another frees. */
+/* Another thread frees what this one allocates. */
 static void *passes_on(void *seed) {
     unsigned x = (unsigned)(size_t)seed;
     while (!stop) {
@@ -221,7 +220,7 @@ static void beside(void) {
 static int main_pid;
 static volatile sig_atomic_t forked;
 
-/* The child goes on with what the signal interrupted. */
+/* The child continues with what the signal interrupted. */
 static void fork_in_handler(int signal) {
     (void)signal;
     if (getpid() != main_pid)
@@ -243,7 +242,7 @@ static void in_handler(int forks) {
     main_pid = getpid();
     struct sigaction action = {.sa_handler = fork_in_handler, .sa_flags = SA_RESTART};
     sigaction(SIGALRM, &action, 0);
-    /* Once, and again when the handler has returned: forks may take longer than that. */
+    /* Fires once; rearmed below after the handler, since a fork may take longer. */
     struct itimerval soon = {{0, 0}, {0, 700}};
     setitimer(ITIMER_REAL, &soon, 0);
     int seen = 0;
@@ -267,12 +266,12 @@ static void in_handler(int forks) {
         _exit(0);
     soon.it_value.tv_usec = 0;
     setitimer(ITIMER_REAL, &soon, 0);
-    /* One that came just before. */
+    /* The last signal may have forked just before. */
     if (getpid() != main_pid)
         _exit(0);
 }
 
-/* Only the main thread forks and takes the signal. */
+/* Only the main thread forks and handles the signal. */
 static void in_handler_beside_threads(void) {
     sigset_t alarm_alone;
     sigemptyset(&alarm_alone);

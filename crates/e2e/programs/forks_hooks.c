@@ -1,4 +1,4 @@
-/* Forks within a function that provides an arena's memory; parent and child both go on from there. */
+/* Forks in a hook that provides an arena's memory. Both parent and child continue from there. */
 #define _GNU_SOURCE
 #include "check.h"
 #include <mallard.h>
@@ -36,7 +36,7 @@ static void *alloc(extent_hooks_t *hooks, void *wanted, size_t size, size_t alig
 
 static void before(void) { free(malloc(200000)); }
 
-/* The cache of the thread holds blocks, all different, before and after. */
+/* The thread's cache has distinct blocks, before and after. */
 static void check_cache(void) {
     enum { N = 2000 };
     static void *blocks[N];
@@ -73,7 +73,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < 5 && !in_child; i++) {
         check_cache();
         armed = true;
-        /* More than the arena has at some time. */
+        /* More than the arena ever has, so that it calls the hook. */
         for (int k = 0; armed && k < 1000; k++) {
             char *p = mallocx(3 << 20, MALLOCX_ARENA(arena) | MALLOCX_TCACHE_NONE);
             CHECK(p);
@@ -89,7 +89,7 @@ int main(int argc, char **argv) {
         CHECK(mallctl("thread.arena", &number, &room, 0, 0) == 0);
     }
     if (in_child) {
-        /* Long enough for what was taken for others' to have been given back. */
+        /* Long enough for anything wrongly taken for other threads' memory to be returned. */
         for (int i = 0; i < 100; i++)
             check_cache();
         exit(0);

@@ -1,12 +1,12 @@
-/* What the gate of instructions counts (tests/instructions.rs): each scenario prepares a state and
- * then calls the allocator from within `counted`, the function whose time callgrind collects; only
- * the library's own instructions are summed, so neither this program nor the C library count.
+/* The scenarios for counting instructions (tests/instructions.rs). Each prepares a state and then
+ * calls the allocator from `counted`, the function that callgrind collects. Only the library's own
+ * instructions are summed, without this program's and the C library's.
  *
  *     instructions SCENARIO        prints how many operations were counted
  *     instructions                 lists the scenarios
  *
- * Everything is deterministic: one thread at a time, random numbers of our own, and a clock of our own, below,
- * which moves only when the program says so. */
+ * Everything is deterministic: one thread at a time, its own random numbers, and its own clock, below, which
+ * only moves when the program says so. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -21,8 +21,8 @@
 
 /* ---- the clock ------------------------------------------------------------------------------- */
 
-/* Time drives what thread caches and transfer caches give back and how pages decay. The program's
- * own function is found before the C library's, also by a preloaded library. */
+/* Time drives what caches return and how pages decay. The program's function precedes the C
+ * library's in symbol lookup, also for a preloaded library. */
 static uint64_t clock_ms = 1000 * 1000;
 
 int clock_gettime(clockid_t clock, struct timespec *t) {
@@ -32,14 +32,14 @@ int clock_gettime(clockid_t clock, struct timespec *t) {
     return 0;
 }
 
-/* ---- what is counted ------------------------------------------------------------------------- */
+/* ---- the counted function -------------------------------------------------------------------- */
 
 static uint64_t operations;
 
-/* The instructions of the library within this function are counted. */
+/* callgrind counts the library's instructions within this function. */
 __attribute__((noinline)) void counted(void (*work)(size_t), size_t n) {
     work(n);
-    /* No tail call: the function would have ended before its work began. */
+    /* Prevents a tail call, which would end the function before its work begins. */
     __asm__ volatile("" ::: "memory");
 }
 
@@ -77,15 +77,15 @@ static void *aligned(size_t n) {
 }
 
 static void reallocate_in_place(size_t n) {
-    /* Between two sizes of one class, back and forth. */
+    /* Alternates between two sizes of one class. */
     for (size_t i = 0; i < n; i++)
         blocks[0] = realloc(blocks[0], size - (i & 1));
 }
 
 /* ---- the fast paths -------------------------------------------------------------------------- */
 
-/* A few blocks at a time, which the thread's cache holds once it is warm; counted are the takings
- * or the givings. */
+/* Takes and frees a few blocks at a time, which fit in the thread's cache once it is warm. Counts
+ * either the allocations or the frees. */
 enum { FEW = 4, ROUNDS = 2500 };
 
 static void cached(int taking) {
@@ -101,14 +101,14 @@ static void cached(int taking) {
 }
 
 static void cached_operators(int taking) {
-    /* Looked up, so that no C++ library is needed, whose start allocates. */
+    /* Looked up at run time to avoid linking the C++ library, whose start allocates. */
     allocate = (void *(*)(size_t))dlsym(RTLD_DEFAULT, "_Znwm");
     release = (void (*)(void *))dlsym(RTLD_DEFAULT, "_ZdlPv");
     CHECK(allocate != NULL && release != NULL);
     cached(taking);
 }
 
-/* jemalloc's functions without flags; with another allocator, which may lack them, the plain ones. */
+/* jemalloc's functions without flags, or the plain ones if the allocator lacks them. */
 static void *(*take_flagged)(size_t, int);
 static void (*give_flagged)(void *, int);
 static void *take_without_flags(size_t n) { return take_flagged(n, 0); }
@@ -124,7 +124,7 @@ static void cached_flagged(int taking) {
     cached(taking);
 }
 
-/* In a thread that asked for its live counters, so that each call counts its bytes. */
+/* The thread requests its live counters, so that each call counts its bytes. */
 static void cached_counting(int taking) {
     typedef int control(const char *, void *, size_t *, void *, size_t);
     control *mallctl = (control *)dlsym(RTLD_DEFAULT, "mallctl");
@@ -152,9 +152,9 @@ static void resized(int unused) {
     CHECK(blocks[0] != NULL);
 }
 
-/* ---- the floors below ------------------------------------------------------------------------ */
+/* ---- the layers below ------------------------------------------------------------------------ */
 
-/* Many blocks taken, then given: nothing a thread cache or a transfer cache could serve. */
+/* Takes many blocks and then frees them, more than any cache could serve. */
 static void bulk(size_t n, int taking) {
     taking ? count(take, n) : take(n);
     check_all(n);
@@ -163,11 +163,11 @@ static void bulk(size_t n, int taking) {
 
 static void bulk_small(int taking) { bulk(100 * 1000, taking); }
 
-/* The largest blocks that slabs serve: few fit one, so that slabs come and go. */
+/* The largest blocks that slabs serve. Few fit in a slab, so slabs come and go. */
 static void bulk_slabs(int taking) { bulk(4000, taking); }
 
-/* More blocks than a thread cache holds, but few enough for the transfer cache behind it, on their
- * way from one thread to another, which does what is not counted. The two take turns. */
+/* More blocks than a thread cache holds but few enough for the transfer cache pass from one thread to
+ * another, which does the uncounted half. The two take turns. */
 enum { PASSED = 1500 };
 static sem_t begin, done;
 
@@ -204,7 +204,7 @@ static void stored(int taking) {
     }
 }
 
-/* Blocks past the caches, in an order that leaves holes and closes them again. */
+/* Blocks that bypass the caches, in an order that leaves holes and closes them again. */
 static void take_scattered(size_t n) {
     for (size_t i = 0; i < n; i++)
         blocks[i * 37 % n] = malloc(size + i % 7 * size / 4);
@@ -230,7 +230,7 @@ static uint64_t draw(uint64_t below) {
     return ((draws >> 32) * below) >> 32;
 }
 
-/* Mostly small, now and then large: a size class for each power of two, sizes even within it. */
+/* Mostly small, sometimes large: a random power of two, and an even size distribution within it. */
 static size_t mixed_size(void) {
     static const unsigned char bits[32] = {4, 4, 4, 5, 5, 5, 5, 5, 5, 6, 6, 6, 6, 6, 7, 7,
                                            7, 7, 8, 8, 8, 9, 9, 9, 10, 10, 11, 11, 12, 12, 13, 14};
@@ -246,8 +246,8 @@ static void replace(void **slot) {
 }
 
 /* Blocks of three lifetimes: short in a ring of 16, medium in 1,000 slots, long in 8,000. Every eighth
- * operation changes a block's size, every eleventh asks for zeros, every 256th frees 500 blocks in a
- * row. A millisecond passes every 50 operations. */
+ * operation resizes a block, every eleventh requests zeros, and every 256th frees 500 blocks in a row.
+ * A millisecond passes every 50 operations. */
 static void mix(size_t n) {
     enum { RING = 16, MEDIUM = 1000, LONG = 8000 };
     void **ring = blocks, **medium = ring + RING, **longer = medium + MEDIUM;
@@ -282,7 +282,7 @@ static void trace(int unused) {
     count(mix, 200 * 1000);
 }
 
-/* ---- all of them ----------------------------------------------------------------------------- */
+/* ---- all scenarios --------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;
@@ -323,7 +323,7 @@ static const struct {
 int main(int argc, char **argv) {
     allocate = malloc;
     release = free;
-    /* The first call reads options and environment, which no count may depend on. */
+    /* The first call reads options and environment, on which no count may depend. */
     free(malloc(1));
     for (size_t i = 0; i < sizeof SCENARIOS / sizeof *SCENARIOS; i++) {
         if (argc < 2) {

@@ -1,7 +1,7 @@
-// The edges of a program's life, where an allocator is asked before it expects it or after it thought
-// it was done: before main, in constructors, in destructors of threads and of the program, in
-// handlers of atexit and fork, in plugins, in children. `lifecycle PLUGIN` prints what happens; the
-// text is the same on every allocator that works.
+// The start and end of a program, where an allocator is called earlier or later than it expects:
+// before main, in constructors, in destructors of threads and of the program, in handlers of atexit
+// and fork, in plug-ins, in children. `lifecycle PLUGIN` prints what happens; the text is the same on
+// every working allocator.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -65,7 +65,7 @@ void at_exit() {
 }
 
 void key_destructor(void *value) {
-    // Takes and frees in the last moments of a thread, in every round that glibc grants.
+    // Allocates and frees in a thread's last moments, in every round that glibc grants.
     auto *list = static_cast<std::vector<void *> *>(value);
     for (void *block : *list) free(block);
     delete list;
@@ -134,7 +134,7 @@ void plugins(const char *path) {
 }
 
 void fork_handlers() {
-    // They run while the allocator prepares for the fork itself, and allocate.
+    // The handlers allocate while the allocator itself prepares for the fork.
     CHECK(pthread_atfork([] { free(malloc(100)), prepared++; }, [] { free(malloc(200)); }, [] { free(malloc(300)); }) == 0);
     std::atomic<bool> stop{false};
     std::vector<std::thread> noise;
@@ -182,7 +182,7 @@ void children() {
     std::printf("spawned: %d\n", WEXITSTATUS(status));
 }
 
-/// Memory that the C library takes for itself and hands out to be freed.
+/// Memory that the C library allocates and the program must free.
 void c_library() {
     char *text = nullptr;
     CHECK(asprintf(&text, "%0*d", 5000, 7) == 5000);
@@ -224,7 +224,7 @@ int main(int count, char **arguments) {
     c_library();
     fork_handlers();
     std::fflush(stdout);
-    // Threads that go on allocating while the program ends around them.
+    // Threads that go on allocating while the program ends.
     for (int t = 0; t < 4; t++) {
         std::thread([] {
             for (unsigned i = 0;; i++) free(malloc(i * 31 % 9000));

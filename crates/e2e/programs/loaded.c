@@ -1,4 +1,4 @@
-/* The library loaded into a running program (path as argument), beside the C library's malloc. */
+/* The library, loaded into a running program (path as argument) beside the C library's malloc. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
-/* Blocks of mebibytes, taken zeroed and not, aligned, resized and freed by several threads, while the process forks and its
- * children do the same: every block keeps its bytes, and a zeroed one is zero. What was freed is moved to where the next
- * block needs it (`heap/runs/moves.rs`), which shows in nothing else. */
+/* Several threads allocate blocks of mebibytes, zeroed or not, and align, resize and free them, while the process forks and
+ * its children do the same. Every block keeps its bytes, and a zeroed one is zero. Freed memory is moved to where the next
+ * block needs it (`heap/runs/moves.rs`), with no other visible effect. */
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* mallctl as a program written for jemalloc calls it, one behaviour per sub-command: `mallctl NAME` prints
- * "NAME ok" or fails a check. What is checked is what jemalloc's manual says and jemalloc does; what is
- * Mallard's own is in sub-commands that begin with "own_". */
+ * "NAME ok" or fails a check. The checks follow jemalloc's manual and behaviour; sub-commands that begin
+ * with "own_" check Mallard's own features. */
 #include <errno.h>
 #include <limits.h>
 #include <malloc.h>
@@ -14,7 +14,7 @@
 
 #include "check.h"
 
-/* The program is started with the library, not linked with it; compiled with -DALL_SYMBOLS, it is. */
+/* Usually the library is preloaded; with -DALL_SYMBOLS the program is linked with it. */
 #ifdef ALL_SYMBOLS
 #define MAY_BE_ABSENT
 #else
@@ -91,7 +91,7 @@ static void test_options(void) {
     CHECK(SET(unsigned, "opt.narenas", 4) == EPERM && GET(unsigned, "opt.narenas") == 3);
 }
 
-/* As jemalloc's manual does it: one name becomes numbers, one of which is exchanged. */
+/* As in jemalloc's manual: translate a name once, and then replace one number of the MIB. */
 static void test_bins(void) {
     unsigned bins = GET(unsigned, "arenas.nbins"), cached = GET(unsigned, "arenas.nhbins");
     size_t mib[4], length = 4, page = GET(size_t, "arenas.page"), before = 0;
@@ -102,7 +102,7 @@ static void test_bins(void) {
         mib[2] = i;
         CHECK(mallctlbymib(mib, length, &bin_size, &size, NULL, 0) == 0);
         CHECK(bin_size > before);
-        /* A block of that size is exactly as large, and the next one of the next. */
+        /* A block of that size has exactly this size, and a larger one that of the next class. */
         void *block = malloc(bin_size), *next = malloc(before + 1);
         CHECK(malloc_usable_size(block) == bin_size && malloc_usable_size(next) == bin_size);
         free(block), free(next);
@@ -139,7 +139,7 @@ static void test_bins(void) {
 static void test_lengths(void) {
     unsigned char room[16];
     size_t size;
-    /* Too long, too short: as much as fits, how much that is, and an error. */
+    /* If the length is wrong, the call fails, but copies what fits and sets the length to that. */
     size_t page = GET(size_t, "arenas.page");
     for (size = 0; size < sizeof room; size++) {
         size_t told = size, fits = size < 8 ? size : 8;
@@ -148,12 +148,12 @@ static void test_lengths(void) {
         CHECK(told == fits && memcmp(room, &page, fits) == 0);
         for (size_t i = fits; i < sizeof room; i++) CHECK(room[i] == 0xee);
     }
-    /* Without room there is no answer, and no error. */
+    /* Without a buffer, the call succeeds and returns nothing. */
     CHECK(mallctl("arenas.page", NULL, NULL, NULL, 0) == 0);
     CHECK(mallctl("arenas.page", room, NULL, NULL, 0) == 0);
     size = 3;
     CHECK(mallctl("arenas.page", NULL, &size, NULL, 0) == 0 && size == 3);
-    /* A new value, or only its length, for what is only read. */
+    /* Passing a new value, or only its length, to a read-only name. */
     size = 8;
     CHECK(mallctl("arenas.page", room, &size, room, 8) == EPERM);
     CHECK(mallctl("arenas.page", NULL, NULL, NULL, 8) == EPERM);
@@ -162,7 +162,7 @@ static void test_lengths(void) {
     CHECK(mallctl("arenas.dirty_decay_ms", NULL, NULL, &other, 4) == EINVAL);
     CHECK(mallctl("arenas.dirty_decay_ms", NULL, NULL, &other, 0) == EINVAL);
     CHECK(GET(ssize_t, "arenas.dirty_decay_ms") == decay);
-    /* Nor does one whose old value finds no room. */
+    /* Nor does one if the old value does not fit. */
     size = 4;
     CHECK(mallctl("arenas.dirty_decay_ms", room, &size, &other, sizeof other) == EINVAL);
     CHECK(GET(ssize_t, "arenas.dirty_decay_ms") == decay);
@@ -194,17 +194,17 @@ static void test_unknown(void) {
 
 static void test_mibs(void) {
     size_t mib[8], length = 8;
-    /* A part of a name has a MIB, to be completed by the caller. */
+    /* A prefix of a name has a MIB, which the caller completes. */
     CHECK(mallctlnametomib("arenas.bin", mib, &length) == 0 && length == 2);
     size_t whole[8], whole_length = 4;
     CHECK(mallctlnametomib("arenas.bin.5.size", whole, &whole_length) == 0 && whole_length == 4);
     CHECK(mib[0] == whole[0] && mib[1] == whole[1] && whole[2] == 5);
-    /* So has a name for which there is less room. */
+    /* A shorter array gets the beginning of a name's MIB. */
     size_t cut[8] = {99, 99, 99, 99};
     length = 2;
     CHECK(mallctlnametomib("arenas.bin.5.size", cut, &length) == 0 && length == 2);
     CHECK(cut[0] == whole[0] && cut[1] == whole[1] && cut[2] == 99);
-    /* By which there is nothing to read. */
+    /* Incomplete MIBs have no value. */
     size_t value, size = sizeof value;
     for (size_t depth = 0; depth < 4; depth++)
         CHECK(mallctlbymib(whole, depth, &value, &size, NULL, 0) == ENOENT);
@@ -265,7 +265,7 @@ static void wait_for_threads(int least) {
     CHECK(count_threads() >= least);
 }
 
-/* A thread that was joined stays in the system's list for a moment. */
+/* A joined thread stays in the system's list for a moment. */
 static void wait_to_be_alone(void) {
     for (int i = 0; i < 10000 && count_threads() > 1; i++) usleep(1000);
     CHECK(count_threads() == 1);
@@ -281,7 +281,7 @@ static void test_background(void) {
         bool old = false, off = false;
         size_t size = sizeof old;
         CHECK(mallctl("background_thread", &old, &size, &off, sizeof off) == 0 && old);
-        /* It is gone when the call returns. */
+        /* The thread is gone when the call returns. */
         CHECK(!GET(bool, "background_thread"));
         wait_to_be_alone();
         CHECK(SET(bool, "background_thread", false) == 0);
@@ -293,7 +293,7 @@ static void test_background(void) {
     CHECK(SET(size_t, "max_background_threads", 1) == 0 && GET(size_t, "max_background_threads") == 1);
     CHECK(SET(bool, "background_thread", true) == 0);
     wait_for_threads(2);
-    /* In the child it is not there, and can be started anew. */
+    /* The child has no background thread, and can start one. */
     pid_t child = fork();
     if (child == 0) {
         CHECK(count_threads() == 1);
@@ -336,7 +336,7 @@ static void *ask(void *stop) {
     return NULL;
 }
 
-/* From several threads at once, with forks among them. */
+/* Calls from several threads at once, with forks among them. */
 static void test_threads(void) {
     pthread_t threads[4];
     int stop = 0;
@@ -356,7 +356,7 @@ static void test_threads(void) {
     for (int i = 0; i < 4; i++) CHECK(pthread_join(threads[i], NULL) == 0);
 }
 
-/* What jemalloc leaves undefined: null names and MIBs, numbers with something behind them. */
+/* What jemalloc leaves undefined: null names and MIBs, numbers followed by other characters. */
 static void test_own_nulls(void) {
     size_t mib[8], length = 8;
     CHECK(mallctl(NULL, NULL, NULL, NULL, 0) == EINVAL);

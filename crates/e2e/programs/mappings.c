@@ -5,7 +5,7 @@
  *   mappings grow COUNT MIB      COUNT buffers grown by realloc from 1 MiB to MIB, in turns
  *   mappings fork COUNT MIB      the same in the child of a fork that inherits as many
  *
- * Prints "most", "end" and "freed": mappings at most (of samples), at the end, and after everything was freed. */
+ * Prints "most", "end" and "freed": the maximum number of mappings (sampled), at the end, and after everything was freed. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -43,7 +43,7 @@ static uint64_t next(void)
     return state;
 }
 
-/* A word of each page says which page of which block it is. */
+/* A word in each page identifies the page and its block. */
 static void fill(char *p, size_t from, size_t size, size_t mark)
 {
     for (size_t at = from; at < size; at += 4096)
@@ -58,7 +58,7 @@ static void expect(const char *p, size_t size, size_t mark)
 
 static void *nothing(void *p) { return p; }
 
-/* Threads and mappings of the program's own are always possible. */
+/* Threads and the program's own mappings are always possible. */
 static void others(void)
 {
     for (int i = 0; i < 20; i++) {
@@ -68,7 +68,7 @@ static void others(void)
     }
     void *maps[200];
     for (int i = 0; i < 200; i++) {
-        /* By turns, so that they are mappings of their own. */
+        /* Alternate protections keep the kernel from merging them. */
         maps[i] = mmap(NULL, 4096, i % 2 ? PROT_READ : PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         CHECK(maps[i] != MAP_FAILED);
     }
@@ -114,7 +114,7 @@ static void turnover(void)
     printf("most %d end %d freed %d\n", most, end, mappings());
 }
 
-/* Buffers of which a page of each 2 MiB and the last are written to. */
+/* Buffers in which the last page and one page per 2 MiB are written. */
 static char **grown(size_t count, size_t top)
 {
     char **buffers = calloc(count, sizeof *buffers);

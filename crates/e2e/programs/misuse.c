@@ -1,8 +1,8 @@
-/* One misuse per sub-command. The address goes to standard output first; then the misuse; and
- * surviving it is an exit with 0, which the test does not want to see.
+/* One misuse per sub-command. The program writes the address to standard output and then commits
+ * the misuse. If it survives it exits with 0, and the test fails.
  *
- * Small blocks go to the thread's cache unseen. It is given back when the thread ends, and whatever
- * an allocator keeps between caches and heap it must look at when it is told to trim. */
+ * The thread cache accepts small blocks unchecked. It is flushed when the thread ends, and a trim
+ * makes the allocator check what it keeps between caches and heap. */
 #include <malloc.h>
 #include <pthread.h>
 #include <stdint.h>

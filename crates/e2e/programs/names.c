@@ -1,5 +1,5 @@
-/* The names of jemalloc's tree that few programs use, one behaviour per sub-command: `names NAME` prints "NAME ok"
- * or fails a check. `names walk` reads lines `NAME ACCESS BYTES [BLOCK]` and prints for each what the name answers. */
+/* Rarely used names of jemalloc's mallctl, one behaviour per sub-command: `names NAME` prints "NAME ok" or fails a
+ * check. `names walk` reads lines `NAME ACCESS BYTES [BLOCK]` and prints the result for each name. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -36,7 +36,7 @@ const char *malloc_conf_2_conf_harder = "muzzy_decay_ms:77";
 
 static void flush(void) { CHECK(mallctl("thread.tcache.flush", NULL, NULL, NULL, 0) == 0); }
 
-/* What a name answers to a read of the length that its type has, and to a write where it takes none. */
+/* The result of reading each name with its type's length, and of writing to a read-only one. */
 static void test_walk(void) {
     char name[256], access[8];
     size_t bytes;
@@ -51,14 +51,14 @@ static void test_walk(void) {
                 answer = mallctl(name, NULL, NULL, room, bytes) == EPERM ? 0 : -1;
             }
         } else {
-            /* It is there, and is not read. */
+            /* The name exists but cannot be read. */
             answer = mallctl(name, room, &size, NULL, 0) == EPERM ? 0 : mallctl(name, room, &size, NULL, 0);
         }
         printf("%s %d %zu\n", name, answer, size);
     }
 }
 
-/* Strings of options are told, and what they set is in force in their order. Started with
+/* Option strings can be read back, and their settings take effect in order. Started with
  * MALLOC_CONF=dirty_decay_ms:70,muzzy_decay_ms:700. */
 static void test_sources(void) {
     CHECK(strcmp(GET(const char *, "opt.malloc_conf.global_var"), malloc_conf) == 0);
@@ -73,7 +73,7 @@ static void test_sources(void) {
     CHECK(GET(ssize_t, "opt.muzzy_decay_ms") == 77);
 }
 
-/* The count of a call is there without a new epoch. */
+/* The count is up to date without a new epoch. */
 static void test_zero_reallocs(void) {
     size_t before = GET(size_t, "stats.zero_reallocs");
     void *volatile block = malloc(100);
@@ -96,7 +96,7 @@ static size_t most_cached(size_t size) {
     return most;
 }
 
-/* Blocks of a size that are free and that a flush of the cache gives back. */
+/* How many free blocks of a size a flush of the cache returns. */
 static size_t cached(size_t size) {
     enum { BLOCKS = 3000 };
     static void *blocks[BLOCKS];
@@ -132,11 +132,11 @@ static void test_ncached_max(void) {
     CHECK(most_cached(8) == 12 && most_cached(32) == 12 && most_cached(64) == 1 && most_cached(128) == 0);
     size_t other = most_cached(256);
     CHECK(other > 1);
-    /* Nothing changes where a part cannot be read. */
+    /* A list with an invalid part changes nothing. */
     CHECK(SET(const char *, "thread.tcache.ncached_max.write", "64-64:9|x") == EINVAL && most_cached(64) == 1);
     CHECK(SET(const char *, "thread.tcache.ncached_max.write", "") == 0);
     CHECK(SET(const char *, "thread.tcache.ncached_max.write", NULL) == EINVAL);
-    /* Blocks still come and go. */
+    /* Blocks can still be allocated and freed. */
     for (size_t size = 8; size <= 512; size *= 2) {
         void *blocks[500];
         for (int i = 0; i < 500; i++) {
@@ -167,7 +167,7 @@ static struct utilization query(void *block) {
     return told;
 }
 
-/* An arena with nothing else in it: figures are those of the blocks here. */
+/* An arena without other blocks, so that the figures are exact. */
 static void test_utilization(void) {
     unsigned arena = GET(unsigned, "arenas.create");
     int flags = ARENA(arena) | NO_CACHE;
@@ -236,7 +236,7 @@ static void test_batch_alloc(void) {
     CHECK(mallctl("experimental.batch_alloc", NULL, NULL, &batch, sizeof batch) == EINVAL);
 }
 
-/* An arena of one's own grows by what it is asked for. */
+/* The active pages of an explicit arena grow by what is allocated. */
 static void test_pactivep(void) {
     unsigned arena = GET(unsigned, "arenas.create");
     void *block = mallocx(1 << 20, ARENA(arena) | NO_CACHE);
@@ -297,7 +297,7 @@ static void on_event(bool is_alloc, uint64_t allocated, uint64_t freed) {
     (void)freed;
     *(is_alloc ? &allocations : &frees) += 1;
     told_allocated = allocated;
-    /* May allocate. */
+    /* A callback may allocate. */
     void *volatile block = malloc(10000);
     free(block);
 }
@@ -313,7 +313,7 @@ static void test_thread_event(void) {
     CHECK(mallctl(name, NULL, NULL, &zero, sizeof zero) == EINVAL);
     CHECK(mallctl(name, NULL, NULL, NULL, 0) == EINVAL);
     CHECK(mallctl(name, NULL, NULL, &event, sizeof event) == 0);
-    /* Once is enough. */
+    /* Installing it again has no effect. */
     CHECK(mallctl(name, NULL, NULL, &event, sizeof event) == 0);
     for (int i = 0; i < 20000; i++) {
         void *volatile block = malloc(1024);
@@ -353,7 +353,7 @@ static size_t resident(void) {
     return pages * 4096;
 }
 
-/* Started with decay times that keep what is freed. */
+/* Started with decay times that keep freed memory. */
 static void test_oversize(void) {
     size_t before = GET(size_t, "arena.0.oversize_threshold");
     CHECK(before > (size_t)1 << 30);

@@ -27,7 +27,7 @@ void *fill(void *p, std::size_t n, std::size_t alignment = 8) {
 
 void forms() {
     for (std::size_t n = 0; n < 300000; n = n * 3 / 2 + 7) {
-        // Each way to take, each way to give back that may follow it.
+        // Each form of new, with each form of delete that may follow it.
         ::operator delete(fill(::operator new(n), n));
         ::operator delete(fill(::operator new(n), n), n);
         ::operator delete(fill(::operator new(n, std::nothrow), n), std::nothrow);
@@ -85,7 +85,7 @@ void bad_alloc() {
     CHECK(::operator new[](n, std::nothrow) == nullptr);
     CHECK(::operator new(n, align, std::nothrow) == nullptr);
     CHECK(::operator new[](n, align, std::nothrow) == nullptr);
-    // The exception leaves the heap as it was.
+    // The exception must leave the heap unchanged.
     std::map<int, std::string> map;
     for (int i = 0; i < 1000; i++) map[i] = std::string(i, 'x');
     CHECK(throws_bad_alloc([&] { map[5].resize(n); }));
@@ -118,7 +118,7 @@ void new_handler() {
     expect_calls(give_up_after_three, 3, [&] { CHECK(throws_bad_alloc([&] { (void)::operator new(n, align); })); });
     expect_calls(give_up_after_three, 3, [&] { CHECK(throws_bad_alloc([&] { (void)::operator new[](n, align); })); });
     expect_calls(throw_at_second, 2, [&] { CHECK(throws_bad_alloc([&] { (void)::operator new(n); })); });
-    // The forms that do not throw run the handler too, and answer nullptr to its exception.
+    // The nothrow forms also run the handler, and return nullptr if it throws.
     expect_calls(throw_at_second, 2, [&] { CHECK(::operator new(n, std::nothrow) == nullptr); });
     expect_calls(throw_at_second, 2, [&] { CHECK(::operator new[](n, std::nothrow) == nullptr); });
     expect_calls(throw_at_second, 2, [&] { CHECK(::operator new(n, align, std::nothrow) == nullptr); });
@@ -128,7 +128,7 @@ void new_handler() {
 
 std::vector<void *> reserve;
 
-// What a handler is for: it gives back what the program can spare, and the request succeeds.
+// The usual purpose of a handler: it frees a reserve, and the request succeeds.
 void release_reserve() {
     calls++;
     if (reserve.empty()) throw std::bad_alloc();

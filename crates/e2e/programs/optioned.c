@@ -1,5 +1,5 @@
-/* Shows the effect of an option: `optioned NAME`. With -DCONF=..., the program carries options of its
- * own, as programs written for jemalloc do. */
+/* Shows the effect of an option: `optioned NAME`. With -DCONF=... the program contains its own
+ * options, as programs written for jemalloc do. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -24,7 +24,7 @@ static size_t resident(void) {
     return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* The first bytes of a block that was used, freed and taken again. */
+/* The first bytes of a block that was used, freed and allocated again. */
 static void show_contents(size_t n) {
     for (int i = 0; i < 50; i++) {
         unsigned char *p = malloc(n);
@@ -44,7 +44,7 @@ static void show_contents(size_t n) {
 /* Takes a block of the size that the argument points at. */
 static void *take(void *size) { return malloc(*(size_t *)size); }
 
-/* Whether a block that this thread freed stays with it, or goes to the next thread that wants one. */
+/* Whether a freed block stays with its thread or goes to the next thread that allocates one. */
 static void show_keeper(size_t n) {
     void *p = malloc(n), *q;
     CHECK(p != NULL);
@@ -56,7 +56,7 @@ static void show_keeper(size_t n) {
     free(q);
 }
 
-/* The number of the arena that a block is of. */
+/* The number of a block's arena. */
 static unsigned arena_of(void *block) {
     int (*mallctl)(const char *, void *, size_t *, void *, size_t);
     *(void **)&mallctl = dlsym(RTLD_DEFAULT, "mallctl");
@@ -67,7 +67,7 @@ static unsigned arena_of(void *block) {
     return arena;
 }
 
-/* What the kernel was asked for the mapping that an address is in: `hg` for huge pages, `nh` for none. */
+/* The advice given for the mapping of an address: `hg` for huge pages, `nh` against them. */
 static const char *asked_at(void *address) {
     FILE *file = fopen("/proc/self/smaps", "r");
     CHECK(file != NULL);
@@ -94,7 +94,7 @@ static size_t of_statm(int which) {
     return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Whether the kernel was asked for huge pages anywhere. */
+/* Whether any mapping has been advised to use huge pages. */
 static int any_asks_for_huge_pages(void) {
     FILE *file = fopen("/proc/self/smaps", "r");
     CHECK(file != NULL);
@@ -129,7 +129,7 @@ static void *live_together(void *barrier) {
     return NULL;
 }
 
-/* Blocks that are written to as they come: how far ahead of them there is memory, in pages, at first and later. */
+/* Writes to blocks as it allocates them: how many resident pages follow them, at first and later. */
 static void show_ahead(void) {
     enum { SIZE = 64, EARLY = 1000, MOST = 20000 };
     size_t page = (size_t)sysconf(_SC_PAGESIZE), early = 0, late = 0;
@@ -149,7 +149,7 @@ static void show_ahead(void) {
     printf("%s %s\n", early > 4 ? "much" : "little", late > 4 ? "much" : otherwise);
 }
 
-/* Has threads take 48 MiB once the process's memory is locked: how much is resident then. */
+/* Threads allocate 48 MiB with the process's memory locked, to see how much is resident. */
 static void *take_24_mib(void *unused) {
     (void)unused;
     for (int i = 0; i < 24 << 7; i++) {
@@ -284,7 +284,7 @@ int main(int count, char **arguments) {
         for (size_t i = 0; i < 24; i++) CHECK(pthread_join(threads[i], NULL) == 0);
         printf("threads ok\n");
     } else if (strcmp(name, "arenas") == 0) {
-        /* All threads live at once, so that they are spread over all arenas there are. */
+        /* All threads live at once, so that they spread over all arenas. */
         pthread_t threads[24];
         pthread_barrier_t together;
         CHECK(pthread_barrier_init(&together, NULL, 24) == 0);

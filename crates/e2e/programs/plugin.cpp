@@ -1,5 +1,5 @@
-// A plugin that `lifecycle` loads and unloads: memory crosses its border in both directions, its
-// static objects allocate when it comes and free when it goes.
+// A plug-in that `lifecycle` loads and unloads. Blocks pass between it and the program in both
+// directions; its static objects allocate when it is loaded and free when it is unloaded.
 #include <cstdlib>
 #include <cstring>
 #include <map>

@@ -1,12 +1,12 @@
-/* What is resident of memory that a program freed, or never wrote to. Each part prints one figure.
+/* Resident memory that a program freed or never wrote to. Each part prints one figure.
  *
- *     aligned ALIGN SIZE COUNT   blocks that all are written to: hundredths of what was asked for
- *     torn-down SIZE TIMES       300 MiB of blocks, allocated and freed so many times by one thread,
- *                                then nothing: what is resident of them, in MiB
+ *     aligned ALIGN SIZE COUNT   blocks that are all written to: the percentage of the requested size
+ *     torn-down SIZE TIMES       300 MiB of blocks, allocated and freed TIMES times by one thread,
+ *                                without a call afterwards: what stays resident of them, in MiB
  *     sleepers THREADS KIB       threads that allocate blocks of mixed sizes one after the other, free
- *                                all of them and sleep: what is resident 2.5 s later, in MiB
- *     untouched SLOTS ROUNDS     blocks of up to 2 MiB of which one word is written, freed by
- *                                another thread: the most that was resident, in MiB */
+ *                                all of them and sleep: the resident memory 2.5 s later, in MiB
+ *     untouched SLOTS ROUNDS     blocks of up to 2 MiB, of each of which one word is written, freed by
+ *                                another thread: the maximum resident memory, in MiB */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,8 +1,7 @@
-/* A program that goes into a sandbox in which every system call ends it, but for those that the C
- * library's own malloc makes and its own few; or, the other way round, those that systemd calls
- * @resources end it. The arguments say which (`allow`, `allow-shrinking`, `deny`), when (`first`: before its first call of
- * malloc; `later`: between two crews of threads; `inherited`: by the program that starts it), and on how
- * many nodes of memory its threads say that they run. */
+/* A program that enters a sandbox. With `allow`, any system call kills it except those of the C library's malloc and its
+ * own few (`allow-shrinking` permits some more). With `deny`, those that systemd lists under @resources kill it. The
+ * arguments also say when it enters (`first`: before its first call of malloc; `later`: between two sets of threads;
+ * `inherited`: from the program that starts it), and on how many memory nodes its threads claim to run. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/audit.h>
@@ -18,19 +17,19 @@
 
 #include "check.h"
 
-/* What the C library's malloc and threads need, and this program. */
+/* What the C library's malloc and threads, and this program, need. */
 static const int allowed[] = {
     SYS_brk, SYS_mmap, SYS_munmap, SYS_mprotect, SYS_mremap, SYS_madvise, SYS_futex, SYS_getrandom, SYS_sched_getaffinity,
     SYS_clone, SYS_clone3, SYS_rseq, SYS_set_robust_list, SYS_rt_sigaction,
     SYS_rt_sigprocmask, SYS_exit,
     SYS_write, SYS_clock_nanosleep, SYS_exit_group};
 
-/* What the loader needs besides. */
+/* What the loader also needs. */
 static const int loading[] = {
     SYS_execve, SYS_arch_prctl, SYS_access, SYS_openat, SYS_newfstatat, SYS_read, SYS_pread64, SYS_close,
     SYS_set_tid_address, SYS_prlimit64};
 
-/* And the C library's malloc alone: arenas of threads that shrink look at /proc/sys/vm/overcommit_memory. */
+/* The C library reads /proc/sys/vm/overcommit_memory when it shrinks a thread's arena. */
 static const int shrinking[] = {SYS_openat, SYS_read, SYS_close};
 
 static const int resources[] = {
@@ -67,7 +66,7 @@ static void enter(int inherited) {
         ADD(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));
     }
     struct sock_fprog filter = {length, code};
-    /* For all threads, also those that the program does not know of. */
+    /* Applies to all threads, including those that the program does not know. */
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
         syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter) != 0) {
         dprintf(1, "no filter: %s\n", strerror(errno));
@@ -75,7 +74,7 @@ static void enter(int inherited) {
     }
 }
 
-/* The C library's function is not called: this one comes first. */
+/* Replaces the C library's function, since the program's symbols come first. */
 static int nodes = 1;
 static _Atomic int begun;
 static __thread int thread;
@@ -110,7 +109,7 @@ static void work(void) {
     free(aligned_alloc(1 << 16, 1 << 20));
 }
 
-/* The threads wait for each other with their work done: what they freed is nobody's meanwhile. */
+/* The threads wait for each other after their work, so that no thread reuses what they freed. */
 static pthread_barrier_t done;
 
 static void *work_in_a_thread(void *unused) {

@@ -1,4 +1,4 @@
-/* Shows a file of /proc/self (smaps_rollup, smaps) without using any memory of its own for that. */
+/* Shows a file of /proc/self (smaps_rollup, smaps) without using memory of its own. */
 #include <fcntl.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
-/* How much of the caller's stack the allocator's functions take. Each line that is printed is a name and the deepest byte below
- * the call that changed, found by painting the stack before it. A process is fresh for its first call alone: so the order
+/* How much of the caller's stack the allocator's functions use. Each line of output is a name and the depth of the lowest byte
+ * below the call that changed, found by painting the stack beforehand. Only the first call in a process is fresh, so the order
  * matters. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -25,7 +25,7 @@ static report *print_of;
 static void *blocks[BLOCKS];
 static unsigned state = 1;
 
-/* Paints what lies below its caller's frame, or finds the lowest byte of it that has another colour. */
+/* Paints the stack below its caller's frame, or finds the lowest byte there whose colour changed. */
 __attribute__((noinline)) static uintptr_t below(int painting) {
     volatile unsigned char here;
     const uintptr_t top = (uintptr_t)&here - 256;
@@ -57,7 +57,7 @@ static unsigned next(void) {
 
 static void first_call(void) { free(malloc(100)); }
 
-/* Blocks of all sizes to 2 MiB, few of the long ones, made, resized, aligned and freed at random. */
+/* Random allocations, resizes and frees, some aligned, up to 2 MiB but rarely that long. */
 static void mixed(void) {
     for (int i = 0; i < 30000; i++) {
         void **at = &blocks[next() % BLOCKS];
@@ -75,7 +75,7 @@ static void mixed(void) {
     }
 }
 
-/* Refills, and slabs that come and go. */
+/* Cache refills, and slabs that come and go. */
 static void many(void) {
     static void *all[40000];
     for (size_t size = 16; size <= 65536; size *= 4) {
@@ -164,7 +164,7 @@ static void *busy_thread(void *unused) {
     return unused;
 }
 
-/* All of a thread, its end with the destructors included. */
+/* A whole thread, including its end and destructors. */
 static void show_thread(const char *name, void *(*body)(void *)) {
     unsigned char *stack = mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(stack != MAP_FAILED);

@@ -1,15 +1,15 @@
-// The stress program: `stress SEED SECONDS WORKERS CHILD_SECONDS`; the last is how long a child of a
-// fork may take.
+// The stress program: `stress SEED SECONDS WORKERS CHILD_SECONDS`. The last is the time limit for
+// the child of a fork.
 //
-// Workers live for some thousand operations and die; others are born in their place. Each takes,
-// resizes, checks and gives back blocks by every function and operator, hands blocks to others over
-// a shared table, and now and then forks, trims, or asks for figures. What a worker still holds at
-// its end goes to the table, or to a pthread key's destructor, or to a C++ thread_local's, which
-// give it back when the thread is almost gone. A timer interrupts them all with signals.
+// Workers run some thousand operations and end, and new ones replace them. Each allocates, resizes,
+// checks and frees blocks by every function and operator, exchanges blocks through a shared table,
+// and sometimes forks, trims or reads statistics. What a worker still holds at its end goes to the
+// table, or to the destructors of a pthread key and a C++ thread_local, which free it when the
+// thread is almost gone. A timer interrupts them all with signals.
 //
-// Every block is filled with a pattern made from its tag, and the pattern is verified before each
-// resize and free: a block that overlaps another, or loses a byte, is seen. A child of a fork
-// verifies what it inherited, gives it back, works, starts threads of its own and exits.
+// Every block is filled with a pattern made from its tag, which is verified before each resize and
+// free. A block that overlaps another or loses a byte is detected. A child of a fork verifies what
+// it inherited, frees it, works, starts threads of its own and exits.
 //
 // The seed fixes what each worker does, not how they interleave. Ends with one line of counts.
 #include <atomic>
@@ -39,7 +39,7 @@ unsigned child_seconds;
 std::atomic<bool> over{false};
 std::atomic<std::uint64_t> operations{0}, births{0}, forks{0}, handed_over{0}, freed_by_destructors{0}, signals{0}, trims{0};
 
-/// xorshift64*: small, fast, good enough to choose with.
+/// xorshift64*: small, fast, and random enough for choices.
 class Random {
   public:
     explicit Random(std::uint64_t start) : state(start * 0x9E3779B97F4A7C15u + 0x1234567u) {
@@ -69,8 +69,8 @@ struct Block {
     Kind kind = Kind::Malloc;
 };
 
-/// Calls the body for each byte that carries the pattern: all of a small block; of a large one the
-/// ends and a byte per half KiB, so that each of its pages is looked at.
+/// Calls the body for each byte that carries the pattern: all of a small block; in a large one both
+/// ends and one byte per half KiB, so that each page is checked.
 template <class Body> void each_marked_byte(const Block &block, Body body) {
     constexpr std::size_t WHOLE = 8192, STRIDE = 509;
     const auto mark = [&](std::size_t i) { body(i, static_cast<unsigned char>(block.tag + i * 31 + (i >> 8))); };
@@ -204,7 +204,7 @@ void resize(Random &random, Block &block) {
     const std::size_t size = random.one_in(3) ? block.size + random.below(64) : random_size(random);
     auto *moved = static_cast<unsigned char *>(realloc(block.bytes, size + 1));
     CHECK(moved != nullptr);
-    // Only what lies in both sizes must be as it was; and the pattern depends on the size.
+    // Only the common part must be unchanged, and the pattern depends on the size.
     Block kept = block;
     kept.bytes = moved;
     const std::size_t common = size + 1 < block.size ? size + 1 : block.size;
@@ -218,7 +218,7 @@ void resize(Random &random, Block &block) {
     fill(block);
 }
 
-/// The shared table over which blocks change hands.
+/// The shared table through which threads exchange blocks.
 constexpr std::size_t SLOTS = 1024;
 struct Slot {
     std::mutex lock;
@@ -234,7 +234,7 @@ Block exchange(Random &random, Block block) {
     return block;
 }
 
-/// What a thread leaves to its destructors. They also allocate, as destructors of programs do.
+/// What a thread leaves to its destructors. Like destructors in real programs, they also allocate.
 struct Estate {
     std::vector<Block> blocks;
     std::uint64_t seed = 0;
@@ -252,8 +252,8 @@ struct Estate {
 
 pthread_key_t key;
 
-/// glibc runs a key's destructor again when it has set the key again: so this one's blocks go in two
-/// rounds, the second after other destructors.
+/// glibc runs a key's destructor again if it has set the key again. So this one frees its blocks in
+/// two rounds, the second after other destructors.
 void key_destructor(void *pointer) {
     auto *estate = static_cast<Estate *>(pointer);
     if (estate->seed % 2 == 0) {
@@ -297,7 +297,7 @@ void *child_thread(void *argument) {
 }
 
 [[noreturn]] void be_child(Random &random, std::vector<Block> &held) {
-    // A child that waits for a lock nobody holds any more is ended by this, and its parent tells.
+    // Kills a child that waits for a lock that no thread holds any more; its parent reports it.
     signal(SIGALRM, SIG_DFL);
     alarm(child_seconds);
     for (Block &block : held) give_back(random, block);
@@ -310,7 +310,7 @@ void *child_thread(void *argument) {
     for (auto &thread : threads) CHECK(pthread_join(thread, nullptr) == 0);
     malloc_trim(0);
     if (random.one_in(4)) {
-        // Forked again, by the one thread there is.
+        // Forks again from the only thread.
         const pid_t grandchild = fork();
         CHECK(grandchild >= 0);
         if (grandchild == 0) {
@@ -368,7 +368,7 @@ void *worker(void *argument) {
         if (random.one_in(40)) fork_here(random, held);
         if (random.one_in(300)) ask_for_figures(random);
     }
-    // The estate: a third each to the key's destructor, to the thread_local's, to the table.
+    // What remains: a third each for the key's destructor, the thread_local's and the table.
     auto *estate = new Estate;
     estate->seed = random.next();
     local_estate.seed = random.next();
@@ -413,7 +413,7 @@ int main(int count, char **arguments) {
         CHECK(pthread_create(&thread, nullptr, worker, reinterpret_cast<void *>(random.next())) == 0);
     };
     for (pthread_t &thread : threads) start(thread);
-    // Each joined worker is replaced by a newborn one; all get their turn, whoever is slow.
+    // Replaces each joined worker by a new one, in turn, whichever is slow.
     for (std::size_t turn = 0; now() < end; turn++) {
         pthread_t &thread = threads[turn % threads.size()];
         CHECK(pthread_join(thread, nullptr) == 0);

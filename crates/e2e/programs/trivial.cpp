@@ -1,4 +1,4 @@
-/* The smallest program that has C++'s runtime, which allocates before any library's start; with an argument it shows a file of
+/* The smallest program with C++'s runtime, which allocates before any library's start. With an argument, shows a file of
  * /proc/self at its end. */
 #include "show.h"
 #include <string>

@@ -1,6 +1,6 @@
-/* What guides to tuning jemalloc have programs do, written as they write it: with jemalloc's header, by
- * the names with je_. Takes one word, what to show:
- *   purge   all arenas are told to give back what is free, one by one
+/* What tuning guides for jemalloc tell programs to do, written as they write it: with jemalloc's header
+ * and the names with je_. Takes one word:
+ *   purge   all arenas are told, one by one, to return their free memory
  *   arena   a thread is bound to an arena of its own choice
  *   numa    a thread for each node, bound to its CPUs and to its own arena */
 #define _GNU_SOURCE
@@ -16,7 +16,7 @@
 
 enum { MANY = 64, MIB = 1 << 20 };
 
-/* As in every process of this test: nothing goes back unless it is told to. */
+/* Keeps all freed memory until the program purges it, as in every process of this test. */
 const char *je_malloc_conf = "dirty_decay_ms:-1,muzzy_decay_ms:-1,narenas:4,background_thread:false";
 
 static size_t resident(void) {
@@ -99,7 +99,7 @@ struct node {
     cpu_set_t cpus;
 };
 
-/* The CPUs of a node, from a list such as 0-3,8-11; false if there is no such node. */
+/* Reads the CPUs of a node from a list such as 0-3,8-11. False if there is no such node. */
 static int read_node(int number, cpu_set_t *cpus) {
     char path[64];
     snprintf(path, sizeof path, "/sys/devices/system/node/node%d/cpulist", number);
@@ -117,13 +117,13 @@ static int read_node(int number, cpu_set_t *cpus) {
 
 static void *on_node(void *argument) {
     struct node *node = argument;
-    /* A container may keep the CPUs of a node from its processes: then there is nothing to show there. */
+    /* In a container that hides a node's CPUs there is nothing to show. */
     if (sched_setaffinity(0, sizeof node->cpus, &node->cpus) != 0) return NULL;
     use_arena(node->arena);
     char *block = je_malloc(8 * MIB);
     CHECK(arena_of(block) == node->arena);
     memset(block, 1, 8 * MIB);
-    /* Which node the pages came from, if the system tells. */
+    /* The node of the pages, if the system reports it. */
     enum { PAGES = 16 };
     void *pages[PAGES];
     int where[PAGES];

@@ -1,5 +1,5 @@
-/* What programs of a few mebibytes do: blocks of all sizes up to a mebibyte, made, resized and freed in random order by two threads
- * that get into each other's way, for longer than a tick of a clock takes; and a child. Shows a file of /proc/self at its end. */
+/* What programs of a few mebibytes do: two contending threads allocate, resize and free blocks of all sizes up to a mebibyte in
+ * random order, for longer than a clock tick, and then there is a child. Shows a file of /proc/self at its end. */
 #include "show.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ int main(int count, char **arguments) {
     void *failed;
     if (count < 2 || pthread_create(&other, NULL, work, (void *)1) != 0) return 1;
     if (work((void *)2) || pthread_join(other, &failed) != 0 || failed) return 1;
-    /* What a background thread does comes by and by. */
+    /* Leaves the background thread time to work. */
     nanosleep(&(struct timespec){0, 300000000}, NULL);
     void *aligned;
     if (posix_memalign(&aligned, 1 << 14, 100) != 0) return 1;

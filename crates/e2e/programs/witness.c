@@ -1,6 +1,6 @@
-/* Preloaded behind the library under test: at the start of each process, writes to the file named by
- * MALLARD_E2E_WITNESS one line with the program's name and the files that the allocation functions
- * are bound to. One write() in append mode, so that lines of different processes stay whole. */
+/* Preloaded after the library under test. At the start of each process, writes one line to the file
+ * named by MALLARD_E2E_WITNESS: the program's name and the files to which the allocation functions
+ * are bound. A single write() in append mode keeps lines of different processes whole. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -13,7 +13,7 @@
 
 static const char *const functions[] = {"malloc", "calloc", "realloc", "free", "posix_memalign"};
 
-/* The file of the definition at the address, or NULL when there is only a reference. */
+/* The file that has the definition at the address, or NULL if there is only a reference. */
 static const char *definer(void *address) {
     Dl_info info;
     const ElfW(Sym) *symbol = NULL;
@@ -21,9 +21,9 @@ static const char *definer(void *address) {
     return symbol == NULL || symbol->st_shndx != SHN_UNDEF ? info.dli_fname : NULL;
 }
 
-/* A program that is not position independent and takes a function's address gives the function an
- * address inside itself, a jump to the real one, which is what dlsym finds then. In that case the
- * objects are asked one by one in the loader's order, as the jump does. */
+/* If a program is not position independent and takes a function's address, dlsym finds an address
+ * inside the program, which jumps to the real function. In that case ask each object in the
+ * loader's order, which is where the jump leads. */
 static const char *provider(const char *function) {
     const char *file = definer(dlsym(RTLD_DEFAULT, function));
     struct link_map *program = dlopen(NULL, RTLD_LAZY);
@@ -35,8 +35,8 @@ static const char *provider(const char *function) {
     return file != NULL ? file : "nobody";
 }
 
-/* The name the program was started by. Some start themselves again as /proc/self/exe; those go by
- * the name of their file. */
+/* The name by which the program was started, or its file's name if it started itself as
+ * /proc/self/exe. */
 static const char *program_name(char *space, size_t size) {
     if (strcmp(program_invocation_short_name, "exe") != 0) return program_invocation_short_name;
     ssize_t length = readlink("/proc/self/exe", space, size - 1);

@@ -1,5 +1,5 @@
-# Work for the end-to-end test: every object comes from malloc (PYTHONMALLOC=malloc), and nothing
-# printed may depend on addresses, time or scheduling.
+# Work for the end-to-end test. Every object comes from malloc (PYTHONMALLOC=malloc), and the output
+# must not depend on addresses, time or scheduling.
 import collections
 import concurrent.futures
 import ctypes

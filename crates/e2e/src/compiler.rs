@@ -1,25 +1,25 @@
-//! The tests' own C and C++ programs, from `programs/`. Each combination of source and flags is
-//! compiled once per test process, always without an allocator of ours under the compiler.
+//! Compiles the tests' own C and C++ programs, from `programs/`. Each combination of source and
+//! flags is compiled once per test process. The compiler itself never runs on an allocator of ours.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// A program to compile: its source and how.
+/// A program to compile, with its flags.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Source {
     file: String,
     flags: Vec<String>,
-    /// Objects and libraries, which go behind the source.
+    /// Objects and libraries, which follow the source on the command line.
     inputs: Vec<PathBuf>,
 }
 
-/// The cell of one program: the lock on the map is not held while a compiler runs.
+/// The result for one program. The lock on the map is not held while a compiler runs.
 type Slot = Arc<OnceLock<Result<PathBuf, String>>>;
 
 impl Source {
-    /// A file of `programs/`.
+    /// A source file in `programs/`.
     pub fn new(file: &str) -> Source {
         Source {
             file: file.to_owned(),
@@ -38,26 +38,26 @@ impl Source {
         self
     }
 
-    /// Finds `mallard.h` and `jemalloc/jemalloc.h`.
+    /// Adds the folder of `mallard.h` and `jemalloc/jemalloc.h`.
     pub fn with_headers(mut self) -> Source {
         let folder = crate::repository().join("crates/mallard-c");
         self.flags.push(format!("-I{}", folder.display()));
         self
     }
 
-    /// The compiled program.
+    /// Compiles the program and returns its path.
     ///
     /// # Panics
-    /// The compiler refused it; the message is the compiler's.
+    /// If the compiler rejects the source; the message is the compiler's.
     pub fn compile(self) -> PathBuf {
         self.try_compile()
             .unwrap_or_else(|message| panic!("{message}"))
     }
 
-    /// The compiled program, or what the compiler said.
+    /// Compiles the program and returns its path, or else the compiler's message.
     ///
     /// # Errors
-    /// The compiler is missing or refused the source.
+    /// The compiler is missing or rejects the source.
     pub fn try_compile(self) -> Result<PathBuf, String> {
         static COMPILED: OnceLock<Mutex<HashMap<Source, Slot>>> = OnceLock::new();
         let slot = {
@@ -83,8 +83,8 @@ impl Source {
         };
         let output = Command::new(compiler)
             .args([standard, "-g", "-pthread"])
-            // The programs test the functions themselves: the compiler must neither know what they
-            // do nor drop a pair whose result nobody uses.
+            // The programs test the functions themselves, so the compiler must not use its
+            // knowledge of them or drop a pair whose result is unused.
             .arg("-fno-builtin")
             .args(&self.flags)
             .arg("-o")
@@ -111,8 +111,8 @@ impl Source {
     }
 }
 
-/// The folder of this test's programs. It stays for a look after a failure; the next run overwrites
-/// it, and `cargo clean` removes it.
+/// The folder of this test's programs. It is kept for inspection after a failure; the next run
+/// overwrites it, and `cargo clean` removes it.
 fn output_dir() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {

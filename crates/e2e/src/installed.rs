@@ -1,15 +1,15 @@
-//! Programs that may be missing on a machine. A test that lacks one is skipped by name, on the
-//! standard error that `cargo test` does not capture; where the surroundings promise to have them
-//! all (`MALLARD_REQUIRE_PROGRAMS=1`), it fails instead.
+//! Programs that a machine may lack. A test that lacks one is skipped, with its name on the
+//! standard error that `cargo test` does not capture. If all programs are required
+//! (`MALLARD_REQUIRE_PROGRAMS=1`), it fails instead.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use libtest_mimic::{Failed, Trial};
 
-/// The program's file: on `PATH`, or where Debian keeps servers, which is not on everybody's
-/// `PATH`; or where the name says, if it is a path. A `*` in the name stands for what differs from
-/// release to release.
+/// Finds a program on `PATH` or in Debian's folders for servers, which not every `PATH` has. A name
+/// that is a path is used as it is. A `*` in the name stands for the part that differs between
+/// releases.
 pub fn find(program: &str) -> Option<PathBuf> {
     if let Some((folder, name)) = program.rsplit_once('/') {
         return find_in(Path::new(folder), name);
@@ -37,7 +37,7 @@ fn find_in(folder: &Path, name: &str) -> Option<PathBuf> {
     fitting.pop()
 }
 
-/// Those of the programs that are not installed.
+/// The programs that are not installed.
 pub fn missing<'a>(programs: &[&'a str]) -> Vec<&'a str> {
     programs
         .iter()
@@ -51,7 +51,7 @@ pub fn are_required() -> bool {
     std::env::var("MALLARD_REQUIRE_PROGRAMS").is_ok_and(|value| value == "1")
 }
 
-/// What to say about a test that lacks programs.
+/// The message about a test that lacks programs.
 pub fn advice(missing: &[&str]) -> String {
     format!(
         "not installed: {} (scripts/setup-tests.sh installs it)",
@@ -59,13 +59,13 @@ pub fn advice(missing: &[&str]) -> String {
     )
 }
 
-/// Says on the uncaptured standard error that the test is skipped.
+/// Reports on the uncaptured standard error that the test is skipped.
 pub fn announce_skip(test: &str, missing: &[&str]) {
-    // The test goes on without its message where standard error is closed.
+    // If standard error is closed, the test goes on without its message.
     let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {}", advice(missing));
 }
 
-/// A test that needs these programs: ignored without them, or failed where they are required.
+/// A test that needs these programs. Without them it is ignored, or fails if they are required.
 pub fn trial(
     name: &'static str,
     needs: &'static [&'static str],

@@ -1,26 +1,26 @@
-//! The workbench of the end-to-end tests: it builds the library under test, compiles the tests' own
-//! C and C++ programs, runs programs with and without the library, and asks each process who really
+//! Support for the end-to-end tests: builds the library under test, compiles the tests' own C and
+//! C++ programs, runs programs with and without the library, and asks each process which file
 //! served its `malloc`.
 //!
-//! | module | its noun |
+//! | module | contents |
 //! | --- | --- |
-//! | [`library`] | the library under test in its two profiles, and where a run takes its `malloc` from |
+//! | [`library`] | the library under test in its two profiles, and the source of a run's `malloc` |
 //! | [`sandbox`] | an empty folder and a clean environment to run one program in |
-//! | [`process`] | one finished run: status, output; nothing outlives its time limit |
+//! | [`process`] | one finished run: status and output; nothing outlives its time limit |
 //! | [`service`] | a server that a test starts, uses and stops |
-//! | [`witness`] | what each process of a run said about its allocator |
-//! | [`installed`] | programs that may be missing, and what then |
+//! | [`witness`] | what each process of a run reported about its allocator |
+//! | [`installed`] | programs that may be missing, and what follows |
 //! | [`compiler`] | C and C++ programs of `programs/`, compiled once per test process |
 //!
 //! The tests are in `tests/`: `real_programs` (other people's programs), `jemalloc_clients`
 //! (servers that are linked with jemalloc), `embedding` (the installed library and `examples/`),
-//! `c_face` (the exported symbols, one by one), `book` (what the book tells readers to write),
+//! `c_face` (the exported symbols, one by one), `book` (the code that the book shows),
 //! `mallctl`, `options`, `misuse`, `lifecycle`, `budgets`, `instructions` and `stress`.
 //!
-//! Two variables steer them. `MALLARD_LIBRARY=/path/lib.so` tests another library in place of the
-//! one built here, which is how the tests themselves are proved: on another allocator those about
-//! standard behaviour pass, and on a broken one they fail. `MALLARD_REQUIRE_PROGRAMS=1` turns the
-//! absence of a real program from a skip into a failure.
+//! Two variables control them. `MALLARD_LIBRARY=/path/lib.so` tests another library instead of the
+//! one built here. That is how the tests themselves are tested: on another allocator those about
+//! standard behaviour pass, and on a broken one they fail. `MALLARD_REQUIRE_PROGRAMS=1` makes a
+//! missing program a failure rather than a skip.
 
 pub mod compiler;
 pub mod installed;
@@ -42,7 +42,7 @@ pub fn repository() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// Cargo's target folder of the running test, wherever the user has put it.
+/// Cargo's target folder of the running test, wherever it is.
 pub fn target_dir() -> PathBuf {
     let executable = std::env::current_exe().expect("the test knows its own path");
     // <target>/<profile>/deps/<test>
@@ -53,8 +53,8 @@ pub fn target_dir() -> PathBuf {
         .to_path_buf()
 }
 
-/// A number from the environment, or the default; a value that is no number is an error, because a
-/// typing mistake must not shorten a test in silence.
+/// A number from the environment, or the default. An invalid number is an error, so that a typing
+/// mistake cannot silently shorten a test.
 pub fn number_from_env(variable: &str, default: u64) -> u64 {
     match std::env::var(variable) {
         Ok(text) => text

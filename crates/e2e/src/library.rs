@@ -1,6 +1,6 @@
-//! The library under test. Each test process asks cargo for it once per profile: an up-to-date
-//! build answers in a fraction of a second, and cargo's own lock on the target folder makes test
-//! processes that run at the same time wait for each other.
+//! The library under test. Each test process asks cargo for it once per profile. If it is up to
+//! date, cargo answers in a fraction of a second, and its lock on the target folder serialises
+//! concurrent test processes.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -10,22 +10,22 @@ use std::sync::OnceLock;
 /// One build of the library.
 #[derive(Debug, Clone)]
 pub struct Library {
-    /// How test output calls it: `release`, `debug`, or the file name of a library that was given.
+    /// The name in test output: `release`, `debug`, or the file name of a given library.
     pub name: String,
-    /// The shared library, canonical, as a process sees it in its own map.
+    /// The canonical path of the shared library, as it appears in a process's map.
     pub shared: PathBuf,
-    /// The static library; absent for a library that was given by `MALLARD_LIBRARY`.
+    /// The static library; absent for a library given by `MALLARD_LIBRARY`.
     archive: Option<PathBuf>,
 }
 
-/// Where a run takes its `malloc` from.
+/// The source of a run's `malloc`.
 #[derive(Debug, Clone, Copy)]
 pub enum Allocator<'a> {
-    /// Whatever the program uses by itself: glibc for most.
+    /// The program's own choice, usually glibc.
     System,
     /// The library, preloaded.
     Preload(&'a Library),
-    /// The library under the name of jemalloc's, for programs that are linked with that one.
+    /// The library under jemalloc's name, for programs that are linked with jemalloc.
     InPlaceOfJemalloc(&'a Library),
 }
 
@@ -37,7 +37,7 @@ impl Allocator<'_> {
         }
     }
 
-    /// The library that has to serve a program.
+    /// The library that must serve a program.
     pub fn library(&self) -> Option<&Library> {
         match self {
             Allocator::System => None,
@@ -45,7 +45,7 @@ impl Allocator<'_> {
         }
     }
 
-    /// The value of `LD_PRELOAD` for it, with the other objects to preload behind it.
+    /// The value of `LD_PRELOAD` for it, followed by the other objects to preload.
     pub fn preload(&self, others: &[&Path]) -> OsString {
         let own = match self {
             Allocator::System | Allocator::InPlaceOfJemalloc(_) => None,
@@ -63,7 +63,7 @@ impl Allocator<'_> {
 }
 
 impl Library {
-    /// The builds that every test runs on: the one users get and the one with all internal checks.
+    /// The builds on which every test runs: the one users get and the one with all internal checks.
     pub fn under_test() -> &'static [Library] {
         static BUILDS: OnceLock<Vec<Library>> = OnceLock::new();
         BUILDS.get_or_init(|| match std::env::var_os("MALLARD_LIBRARY") {
@@ -72,17 +72,17 @@ impl Library {
         })
     }
 
-    /// A debug build that has the options compiled in.
+    /// A debug build with these options compiled in.
     pub fn with_options(options: &str) -> Library {
         build_in("debug", "mallard-c-options", Some(options))
     }
 
-    /// The build that users get; budgets are held against this one.
+    /// The build that users get. Budgets apply to this one.
     pub fn release() -> &'static Library {
         &Library::under_test()[0]
     }
 
-    /// Whether the library was built here, so that what is Mallard's own can be asked of it.
+    /// Whether the library was built here, so that Mallard's own features can be tested.
     pub fn is_mallard(&self) -> bool {
         self.archive.is_some()
     }
@@ -115,7 +115,7 @@ fn build(profile: &str) -> Library {
     build_in(profile, "mallard-c", None)
 }
 
-/// A build in a folder of its own below the target folder, with options compiled in.
+/// A build in a folder of its own in the target folder, with options compiled in.
 fn build_in(profile: &str, folder: &str, options: Option<&str>) -> Library {
     let target = crate::target_dir().join(folder);
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

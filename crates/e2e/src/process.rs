@@ -1,6 +1,6 @@
-//! One run of a program, from start to the end of its whole process group. A run that is not over
-//! in its time is killed with everything it started and reported as such, so that a deadlock in the
-//! allocator is a failed test with the output up to there, never a hanging one.
+//! Runs a program until its whole process group has ended. A run that exceeds its time is killed
+//! with everything it started, so a deadlock in the allocator becomes a failed test, with the
+//! output so far, and never a hang.
 
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use wait_timeout::ChildExt;
 
-/// What a program left when it ended.
+/// The result of a finished program.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     /// The command line, for messages.
@@ -34,16 +34,16 @@ impl Outcome {
         self.status.signal()
     }
 
-    /// The text, if the program exited with 0.
+    /// Returns the standard output if the program exited with 0.
     ///
     /// # Panics
-    /// It did not.
+    /// If it did not exit with 0.
     pub fn expect_success(&self) -> String {
         assert!(self.status.success(), "{}", self.account());
         self.stdout_text()
     }
 
-    /// Itself, if the program exited with 0; else an account of how it failed.
+    /// Returns itself if the program exited with 0, or else an account of how it failed.
     pub fn success(self) -> Result<Outcome, String> {
         if self.status.success() {
             Ok(self)
@@ -64,8 +64,8 @@ impl Outcome {
     }
 }
 
-/// Runs the command to its end. Output goes through files rather than pipes, so that a descendant
-/// that keeps a stream open cannot hold the test.
+/// Runs the command to its end. Output goes to files rather than pipes, so that a descendant with
+/// an open stream cannot block the test.
 ///
 /// # Errors
 /// The program cannot be started, or it ran past its limit.

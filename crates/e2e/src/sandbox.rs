@@ -1,6 +1,6 @@
-//! The place one program runs in: an empty folder of its own and an environment that holds only
-//! what is named here, so that a run depends on neither the user's shell nor the surrounding
-//! `cargo test`, and two runs of the same program can be compared byte for byte.
+//! Runs a program in an empty folder of its own with an environment of only what is named here. So
+//! a run depends on neither the user's shell nor the surrounding `cargo test`, and two runs of a
+//! program can be compared byte for byte.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::library::{Allocator, Library};
 use crate::process::{self, Outcome};
 use crate::witness::{self, Testimony};
 
-/// What toolchains need to find themselves; everything else is left out.
+/// What toolchains need to find their files; everything else is left out.
 const PASSED_ON: &[&str] = &[
     "PATH",
     "RUSTUP_HOME",
@@ -23,7 +23,7 @@ const PASSED_ON: &[&str] = &[
     "GOROOT",
 ];
 
-/// No test program works for more than some seconds; the debug build on a busy machine for longer.
+/// Test programs work for some seconds, but longer in the debug build on a busy machine.
 const LIMIT: Duration = Duration::from_secs(240);
 
 /// An empty folder and an allocator.
@@ -31,16 +31,16 @@ const LIMIT: Duration = Duration::from_secs(240);
 pub struct Sandbox<'a> {
     folder: PathBuf,
     witness_log: PathBuf,
-    /// The folder that holds the library under jemalloc's name, for `LD_LIBRARY_PATH`.
+    /// The folder that has the library under jemalloc's name, for `LD_LIBRARY_PATH`.
     jemalloc: Option<PathBuf>,
     pub allocator: Allocator<'a>,
-    /// The folder around a temporary sandbox, removed with it.
+    /// The folder that contains a temporary sandbox, removed with it.
     _root: Option<tempfile::TempDir>,
 }
 
 impl<'a> Sandbox<'a> {
-    /// Makes the folder afresh. The caller gives the same path for each allocator, because paths
-    /// find their way into what programs write.
+    /// Creates the folder anew. The caller gives the same path for each allocator, because programs
+    /// may write paths to their output.
     pub fn new(root: &Path, allocator: Allocator<'a>) -> Sandbox<'a> {
         let folder = root.join("work");
         let witness_log = root.join(format!("witness-{}", allocator.name()));
@@ -64,7 +64,7 @@ impl<'a> Sandbox<'a> {
         }
     }
 
-    /// A sandbox somewhere, for runs that are not compared with others.
+    /// A sandbox in a temporary folder, for runs that are not compared with others.
     pub fn temporary(allocator: Allocator<'a>) -> Sandbox<'a> {
         let root = scratch("sandbox").unwrap_or_else(|error| panic!("{error}"));
         let sandbox = Sandbox::new(root.path(), allocator);
@@ -78,7 +78,7 @@ impl<'a> Sandbox<'a> {
         self.folder.join(name)
     }
 
-    /// Writes a file into the folder and gives its path.
+    /// Writes a file into the folder and returns its path.
     pub fn write(&self, name: &str, contents: &str) -> PathBuf {
         let path = self.path(name);
         if let Some(parent) = path.parent() {
@@ -99,7 +99,7 @@ impl<'a> Sandbox<'a> {
         std::fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))
     }
 
-    /// The program on this sandbox's allocator, in its folder.
+    /// A command that runs the program on this sandbox's allocator, in its folder.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = self.plain_command(program);
         command
@@ -111,7 +111,7 @@ impl<'a> Sandbox<'a> {
         command
     }
 
-    /// The program without a preloaded allocator, for preparations that are not under test.
+    /// A command without a preloaded allocator, for preparations that are not under test.
     pub fn plain_command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command
@@ -123,7 +123,7 @@ impl<'a> Sandbox<'a> {
                 command.env(variable, value);
             }
         }
-        // rustup and pyenv find their defaults in the user's home; everything else keeps out of it.
+        // rustup and pyenv find their defaults in the user's home, which nothing else may see.
         if let Some(home) = std::env::var_os("HOME") {
             for (variable, folder) in [
                 ("RUSTUP_HOME", ".rustup"),
@@ -152,7 +152,7 @@ impl<'a> Sandbox<'a> {
         process::run(command, LIMIT)?.success()
     }
 
-    /// As [`Sandbox::run`], with standard input.
+    /// Like [`Sandbox::run`], with standard input.
     ///
     /// # Errors
     /// As [`Sandbox::run`].
@@ -160,7 +160,7 @@ impl<'a> Sandbox<'a> {
         process::run_with_input(command, input, LIMIT)?.success()
     }
 
-    /// Runs the command to its end, whatever that end is.
+    /// Runs the command to its end, whatever its status.
     ///
     /// # Errors
     /// It cannot be started or takes too long.
@@ -168,10 +168,10 @@ impl<'a> Sandbox<'a> {
         process::run(command, LIMIT)
     }
 
-    /// Runs one of the tests' own programs, and makes sure that the allocator served it.
+    /// Runs one of the tests' own programs, and checks that the allocator served it.
     ///
     /// # Panics
-    /// It cannot be started, takes too long, or was served by somebody else.
+    /// If it cannot be started, takes too long, or was served by another allocator.
     pub fn run_own(&self, command: &mut Command) -> Outcome {
         let outcome = self
             .run_to_any_end(command)
@@ -195,13 +195,13 @@ impl<'a> Sandbox<'a> {
         outcome
     }
 
-    /// What the processes of all runs so far said about their allocator.
+    /// What the processes of all runs so far reported about their allocator.
     pub fn testimonies(&self) -> Vec<Testimony> {
         witness::read(&self.witness_log)
     }
 }
 
-/// A folder with a link of jemalloc's name to the library: what a user makes who replaces it.
+/// A folder with a link from jemalloc's name to the library, which is how users replace jemalloc.
 fn link_as_jemalloc(root: &Path, library: &Library) -> PathBuf {
     let folder = root.join(format!("jemalloc-{}", library.name));
     let link = folder.join("libjemalloc.so.2");
@@ -214,7 +214,7 @@ fn link_as_jemalloc(root: &Path, library: &Library) -> PathBuf {
     folder
 }
 
-/// A new folder for a test's files, gone with what is returned. The error is a sentence.
+/// A new folder for a test's files, removed when the value is dropped. An error is a sentence.
 pub fn scratch(name: &str) -> Result<tempfile::TempDir, String> {
     let parent = crate::target_dir().join("e2e");
     std::fs::create_dir_all(&parent)

@@ -1,6 +1,5 @@
-//! A server that a test starts, uses and stops: a process that outlives single requests. What it
-//! says goes to a file of its sandbox; whatever happens to the test, the server and all that it
-//! started are gone when the value is.
+//! A server that a test starts, uses and stops. Its output goes to a file in the sandbox. Dropping
+//! the value kills the server and all processes it started, whatever happened in the test.
 
 use std::fs::{self, File};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +12,7 @@ use rustix::process::{Pid, Signal};
 
 use crate::sandbox::Sandbox;
 
-/// How long a server may take for anything: the debug build on a busy machine needs seconds.
+/// The time limit for any step of a server: the debug build on a busy machine needs seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running server.
@@ -25,7 +24,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts the command; both its streams go to the file `NAME.log` of the sandbox.
+    /// Starts the command. Both its streams go to the file `NAME.log` in the sandbox.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -51,14 +50,14 @@ impl Service {
         })
     }
 
-    /// What it has said so far.
+    /// The output so far.
     pub fn log(&self) -> String {
         fs::read(&self.log)
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             .unwrap_or_default()
     }
 
-    /// Waits until it is ready, as `is_ready` finds.
+    /// Waits until `is_ready` says that the server is ready.
     ///
     /// # Errors
     /// It ended, or was not ready in time.
@@ -83,10 +82,10 @@ impl Service {
         self.await_ready(|| TcpStream::connect(("127.0.0.1", port)).is_ok())
     }
 
-    /// Waits until it has said the words.
+    /// Waits until the output has these words.
     ///
     /// # Errors
-    /// It did not in time.
+    /// The words did not appear in time.
     pub fn await_log(&self, words: &str) -> Result<(), String> {
         poll(&format!("'{words}' in the log of {}", self.name), || {
             Ok(self.log().contains(words))
@@ -94,7 +93,7 @@ impl Service {
         .map_err(|error| format!("{error}:\n{}", self.log()))
     }
 
-    /// Itself and all processes it started that are still there.
+    /// The server and all its running descendants.
     pub fn processes(&self) -> Vec<u32> {
         let mut found = vec![self.process.id()];
         let mut next = 0;
@@ -108,16 +107,16 @@ impl Service {
     /// Sends it a signal.
     ///
     /// # Errors
-    /// It is no longer there.
+    /// The server has ended.
     pub fn signal(&self, signal: Signal) -> Result<(), String> {
         rustix::process::kill_process(Pid::from_child(&self.process), signal)
             .map_err(|error| format!("cannot send a signal to {}: {error}", self.name))
     }
 
-    /// Waits until it has ended, with 0.
+    /// Waits until the server exits with 0.
     ///
     /// # Errors
-    /// It did not end in time, or otherwise.
+    /// It did not end in time, or ended otherwise.
     pub fn await_end(&mut self) -> Result<(), String> {
         let mut status = None;
         poll(&format!("the end of {}", self.name), || {
@@ -143,7 +142,7 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // Those that made a group of their own first: once their parent is gone nobody knows them.
+        // First kill descendants in other groups: without their parent they cannot be found.
         let others = match self.process.try_wait() {
             Ok(None) => self.processes().split_off(1),
             _ => Vec::new(),
@@ -173,10 +172,10 @@ fn children(process: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Asks until the answer is yes.
+/// Repeats the question until the answer is yes.
 ///
 /// # Errors
-/// The question failed, or the answer was no for a minute.
+/// The question failed, or the answer was still no after a minute.
 pub fn poll(what: &str, mut done: impl FnMut() -> Result<bool, String>) -> Result<(), String> {
     let deadline = Instant::now() + PATIENCE;
     while !done()? {
@@ -191,11 +190,10 @@ pub fn poll(what: &str, mut done: impl FnMut() -> Result<bool, String>) -> Resul
     Ok(())
 }
 
-/// Ports of 127.0.0.1 on which nobody listens, each another one: asked for one by one they may be
-/// the same.
+/// Returns distinct free ports of 127.0.0.1. Separate requests could return the same port.
 ///
 /// # Errors
-/// The system has none.
+/// The system has too few.
 pub fn free_ports<const COUNT: usize>() -> Result<[u16; COUNT], String> {
     let fail = |error| format!("cannot find a free port: {error}");
     let mut ports = [0; COUNT];

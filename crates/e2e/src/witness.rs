@@ -1,27 +1,27 @@
-//! Who served `malloc`? A tiny object is preloaded behind the library, and at the start of every
-//! process of a run it asks the loader which file the allocation functions are bound to, and writes
-//! one line. Tests read the lines afterwards: a program that fell back to glibc unnoticed would
-//! pass every comparison with glibc.
+//! Finds out which file served `malloc`. A tiny object is preloaded after the library. When a
+//! process starts, it asks the loader for the file to which each allocation function is bound, and
+//! writes one line. Without it, a program that silently fell back to glibc would pass every
+//! comparison with glibc.
 
 use std::path::{Path, PathBuf};
 
 use crate::compiler::Source;
 use crate::library::Library;
 
-/// The variable that names the file the witness writes to.
+/// The variable that names the witness's output file.
 pub const VARIABLE: &str = "MALLARD_E2E_WITNESS";
 
-/// What one process said at its start.
+/// What one process reported at its start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Testimony {
     /// The program's short name, as the C library knows it.
     pub program: String,
-    /// The files that `malloc`, `calloc`, `realloc`, `free` and `posix_memalign` come from.
+    /// The files that provide `malloc`, `calloc`, `realloc`, `free` and `posix_memalign`.
     pub providers: Vec<PathBuf>,
 }
 
 impl Testimony {
-    /// Whether every one of the functions comes from the library.
+    /// Whether the library provides every function.
     pub fn served_by(&self, library: &Library) -> bool {
         !self.providers.is_empty()
             && self
@@ -38,7 +38,7 @@ pub fn object() -> PathBuf {
         .compile()
 }
 
-/// Everything that was said in the file; empty when no process started with the witness.
+/// All reports in the file; empty if no process started with the witness.
 pub fn read(path: &Path) -> Vec<Testimony> {
     let text = std::fs::read(path).unwrap_or_default();
     String::from_utf8_lossy(&text).lines().map(parse).collect()

@@ -1,5 +1,5 @@
-//! The address space as programs and their limits see it (`programs/address_space.c`): no more than
-//! what the heap has come to, wherever the system places things and whoever is in the way.
+//! The address space, as programs and their limits see it (`programs/address_space.c`): no larger
+//! than the heap needs, wherever the system places mappings and whatever is in the way.
 
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox, installed};
@@ -11,7 +11,7 @@ fn program() -> PathBuf {
         .compile()
 }
 
-/// What the program prints, begun by a line of the shell in which it is `"$@"`.
+/// The program's output. A line of shell runs it as `"$@"`.
 fn run_by(shell: &str, allocator: Allocator, arguments: &[&str]) -> String {
     let sandbox = Sandbox::temporary(allocator);
     let mut command = sandbox.command("sh");
@@ -34,7 +34,7 @@ fn number(text: &str) -> u64 {
         .unwrap_or_else(|_| panic!("{text} is no number"))
 }
 
-/// The libraries that are ours, each as an allocator.
+/// Our own libraries, each as an allocator.
 fn ours() -> impl Iterator<Item = Allocator<'static>> {
     let libraries = Library::under_test().iter();
     libraries.filter(|l| l.is_mallard()).map(Allocator::Preload)
@@ -51,7 +51,7 @@ fn a_trivial_program_s_virtual_size_is_within_a_mebibyte_of_what_it_is_on_the_sy
     assert!(ours <= system + 1024, "{ours} KiB, {system} KiB there");
 }
 
-/// Steps are as long as the heap that they lengthen.
+/// Each step extends the address space by about the size of the heap.
 #[test]
 fn the_virtual_size_of_a_heap_is_about_its_own() {
     for allocator in ours() {
@@ -78,7 +78,7 @@ fn a_process_that_locks_its_memory_under_a_limit_has_most_of_it_to_allocate() {
     let of = |allocator, size| number(&run(allocator, &["locked_by_limit", size]));
     for size in ["1000", "65536"] {
         let system = of(Allocator::System, size);
-        // What the library itself takes is locked as well.
+        // The library's own memory is locked too.
         let library = Allocator::Preload(Library::release());
         let ours = of(library, size);
         assert!(ours + 1024 > system, "{ours} KiB, {system} KiB there");
@@ -125,7 +125,7 @@ fn a_heap_lives_in_every_layout_of_the_address_space() {
     }
 }
 
-/// An emulator places a process's memory differently, and knows some calls less well.
+/// An emulator places memory differently and supports some calls less well.
 #[test]
 fn a_heap_lives_under_an_emulator() {
     let missing = installed::missing(&["qemu-x86_64"]);

@@ -1,5 +1,5 @@
-//! Arenas that a program makes, with hooks and without: each test runs one sub-command of
-//! `programs/arenas.c`, under the release build and under the debug build with all internal checks.
+//! Arenas that a program creates, with hooks and without. Each test runs one sub-command of
+//! `programs/arenas.c`, with the release build and with the debug build and its internal checks.
 
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Outcome, Sandbox};
@@ -29,7 +29,7 @@ fn passes(name: &str) {
     }
 }
 
-/// Expects the process to end with one line that says so.
+/// Expects the process to abort with this line.
 fn dies(name: &str, line: &str) {
     for library in Library::under_test() {
         let outcome = run(library, name);

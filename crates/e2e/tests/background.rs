@@ -1,5 +1,5 @@
-//! The background thread and the cap on freed memory (`programs/background.c`): the program looks
-//! at its own threads and its own resident memory.
+//! The background thread and the cap on freed memory (`programs/background.c`). The program
+//! inspects its own threads and resident memory.
 
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox, installed};
@@ -93,7 +93,7 @@ fn runs(program: &std::path::Path) -> bool {
     output.is_ok_and(|output| output.status.success())
 }
 
-/// Python 3.12 and newer, of those that there are; else the one that there is.
+/// All Python versions from 3.12 on, or else the default `python3`.
 fn pythons() -> Vec<std::path::PathBuf> {
     let of_pyenv = std::env::var_os("PYENV_ROOT")
         .map(std::path::PathBuf::from)
@@ -116,7 +116,7 @@ fn pythons() -> Vec<std::path::PathBuf> {
         ["python3.12", "python3.13"]
             .into_iter()
             .filter_map(installed::find)
-            // A version manager leaves names of versions that it does not run.
+            // A version manager also has names of versions that it cannot run.
             .filter(|python| runs(python)),
     );
     if found.is_empty() {

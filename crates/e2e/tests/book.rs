@@ -1,7 +1,6 @@
-//! What the book tells readers to write must work: its C programs are compiled and run on the
-//! library, its option strings are read without complaint, the names of the tree that it speaks of
-//! exist, and each last line before an abort is explained. The chapters are read as they are;
-//! nothing is kept twice.
+//! The book's code must work: its C programs compile and run on the library, its option strings are
+//! valid, the `mallctl` names it mentions exist, and it explains each message that precedes an
+//! abort. The tests read the chapters themselves; nothing is kept twice.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,13 +10,13 @@ use mallard_e2e::{Allocator, Library, Sandbox, process, repository};
 
 /// A code block of a chapter.
 struct Block {
-    /// Chapter and line, as an editor takes them.
+    /// The chapter and line, in the form that editors accept.
     at: String,
     language: String,
     text: String,
 }
 
-/// A chapter: its code blocks, and what stands between backticks elsewhere.
+/// A chapter: its code blocks and its inline code.
 struct Chapter {
     name: String,
     blocks: Vec<Block>,
@@ -63,8 +62,8 @@ impl Chapter {
     }
 }
 
-/// The chapters that people wrote for people, and the READMEs. The references are made from the
-/// tables of the code, and the design notes quote what was.
+/// The hand-written chapters and the READMEs. The references are generated from the code's tables,
+/// and the design notes quote former states.
 fn chapters() -> Vec<Chapter> {
     let docs = repository().join("docs");
     let mut paths: Vec<PathBuf> = std::fs::read_dir(&docs)
@@ -84,15 +83,15 @@ fn chapters() -> Vec<Chapter> {
     paths.iter().map(|path| Chapter::read(path)).collect()
 }
 
-/// The option strings of a chapter: whatever is given to a variable or to `--conf`, and code within
-/// lines that has the form of one.
+/// The option strings of a chapter: the values given to a variable or to `--conf`, and inline code
+/// that looks like one.
 fn option_strings(chapter: &Chapter) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let texts = chapter
         .blocks
         .iter()
         .map(|block| match block.language.as_str() {
-            // systemd has percent signs written twice.
+            // systemd needs percent signs doubled.
             "ini" => block.text.replace("%%", "%"),
             _ => block.text.clone(),
         });
@@ -154,7 +153,7 @@ fn every_option_string_is_read_without_complaint() {
         let mut command = sandbox.command("true");
         let outcome = sandbox.run_own(command.env("MALLOC_CONF", &string));
         outcome.expect_success();
-        // The strings that make a report do so; what must not be is a complaint.
+        // Strings that ask for a report produce one; only complaints are errors.
         let said = outcome.stderr_text();
         assert!(
             !said.contains("valid:") && !said.contains("unknown option"),
@@ -199,8 +198,8 @@ fn compile(source: &Path, program: &Path, extra: &[&str]) {
     );
 }
 
-/// Holds what a program printed to what the book shows: word for word, with numbers that are near
-/// enough where the machine and the system have a part in them.
+/// Compares a program's output with what the book shows: word for word, but numbers that depend on
+/// the machine and system only approximately.
 fn expect_like(shown: &str, printed: &str, at: &str) {
     let near = |a: f64, b: f64| (a - b).abs() <= 0.1 * a.max(b) + 700.0;
     let words =
@@ -258,7 +257,7 @@ fn every_program_compiles_and_does_what_it_is_for() {
                 block.at,
                 library.name
             );
-            // A block of text behind a program is what it prints.
+            // A text block after a program is its output.
             if let Some(shown) = blocks.get(i + 1).filter(|next| next.language == "text") {
                 expect_like(&shown.text, &outcome.stdout_text(), &block.at);
             }
@@ -267,7 +266,7 @@ fn every_program_compiles_and_does_what_it_is_for() {
     assert!(programs >= 5, "the book has programs: {programs}");
 }
 
-/// The names of the tree that a chapter speaks of, with 0 for each number that is left open.
+/// The `mallctl` names that a chapter mentions, with 0 for each number that is left open.
 fn names(chapter: &Chapter) -> Vec<String> {
     const BRANCHES: [&str; 8] = [
         "thread", "tcache", "arena", "arenas", "stats", "prof", "opt", "config",
@@ -315,7 +314,7 @@ fn every_name_of_the_tree_exists() {
     assert_eq!(outcome.expect_success(), "", "no such names");
 }
 
-/// The texts that the library ends with, as the source has them between the quotes of `die!`.
+/// The messages with which the library aborts, as quoted in `die!` in the source.
 fn last_lines(folder: &Path, found: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(folder).expect("the sources are there") {
         let path = entry.expect("sources can be listed").path();
@@ -339,7 +338,7 @@ fn last_lines(folder: &Path, found: &mut BTreeSet<String>) {
     }
 }
 
-/// A text without its figures: what the source has in braces, and the book as 0x…, N and M.
+/// A text without its figures, which the source has in braces and the book as 0x…, N and M.
 fn without_figures(text: &str) -> String {
     let mut result = String::new();
     let mut depth = 0;

@@ -1,6 +1,6 @@
-//! The budgets that concern the built library: what it exports and needs, how large it is, and what
-//! it adds to a trivial program. Held against the release build, which is the one users get. (Those
-//! of instructions are in `instructions`.)
+//! The budgets of the built library: its exports, dependencies and size, and what it adds to a
+//! trivial program. They apply to the release build, which users get. (Instruction budgets are in
+//! `instructions`.)
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,7 +10,7 @@ use mallard_e2e::{Allocator, Library, Sandbox, installed, repository};
 use object::elf;
 use object::read::elf::{Dyn, ElfFile64, FileHeader, ProgramHeader, Sym};
 
-/// The C library's functions that the library takes over.
+/// The functions of the C library that the library replaces.
 const C: &str = "malloc calloc realloc free posix_memalign aligned_alloc memalign valloc pvalloc malloc_usable_size \
     reallocarray free_sized free_aligned_sized cfree mallinfo mallinfo2 malloc_info malloc_trim mallopt malloc_stats";
 
@@ -21,14 +21,14 @@ const CPP: &str = "_Znwm _Znam _ZnwmRKSt9nothrow_t _ZnamRKSt9nothrow_t \
     _ZdlPvSt11align_val_t _ZdaPvSt11align_val_t _ZdlPvmSt11align_val_t _ZdaPvmSt11align_val_t \
     _ZdlPvSt11align_val_tRKSt9nothrow_t _ZdaPvSt11align_val_tRKSt9nothrow_t";
 
-/// jemalloc's names, each also with the prefix `je_`.
+/// jemalloc's names; each also exists with the prefix `je_`.
 const JEMALLOC: &str = "mallocx rallocx xallocx sallocx dallocx sdallocx nallocx smallocx malloc_message malloc_conf \
     malloc_conf_2_conf_harder mallctl mallctlnametomib mallctlbymib malloc_stats_print";
 
-/// The loader's functions that plug-ins are loaded by.
+/// The loader's functions that load plug-ins.
 const LOADER: &str = "dlopen dlmopen";
 
-/// The C library's functions that have a form with the prefix.
+/// The functions of the C library that also exist with the prefix.
 const PREFIXED: &str = "malloc calloc realloc free posix_memalign aligned_alloc memalign valloc pvalloc \
     malloc_usable_size reallocarray free_sized free_aligned_sized";
 
@@ -36,7 +36,7 @@ fn words(list: &str) -> BTreeSet<String> {
     list.split_whitespace().map(str::to_owned).collect()
 }
 
-/// What the loader reads of a shared object.
+/// The parts of a shared object that the loader reads.
 struct SharedObject {
     exported: BTreeSet<String>,
     soname: Option<String>,
@@ -147,7 +147,7 @@ fn static_tls_is_64_bytes_at_most() {
     assert!(size <= 64, "{size} bytes");
 }
 
-/// The library without debug information, as it is installed.
+/// The library without debug information, as installed.
 fn stripped() -> Vec<u8> {
     let sandbox = Sandbox::temporary(Allocator::System);
     let stripped = sandbox.path("stripped.so");
@@ -169,7 +169,7 @@ fn the_stripped_library_is_410_kib_at_most() {
     assert!(size > 0 && size <= 410 * 1024, "{size} bytes");
 }
 
-/// Else its size, and with it the budget, would depend on how long the checkout's name is.
+/// Otherwise its size, and so the budget, would depend on the length of the checkout's path.
 #[test]
 fn the_library_does_not_name_the_place_where_it_was_built() {
     let library = stripped();
@@ -204,8 +204,8 @@ fn system_calls(sandbox: &Sandbox, program: &Path, preload: Option<&Path>) -> Ve
         .collect()
 }
 
-/// Loading any library costs the loader nine calls; the budget is for what the allocator adds. A
-/// static program shows it without a loader, a preloaded one beside a library with nothing in it.
+/// Loading any library takes the loader nine calls; the budget is for what the allocator adds. A
+/// static program has no loader, and a preloaded library is compared with an empty one.
 #[test]
 fn a_program_s_start_takes_ten_more_system_calls_at_most() {
     let missing = installed::missing(&["strace"]);
@@ -250,7 +250,7 @@ fn a_program_s_start_takes_ten_more_system_calls_at_most() {
     }
 }
 
-/// What a program shows of itself at its end, as `figure` reads it: the median of several runs.
+/// The median over several runs of a figure, read from a file of `/proc` at the program's end.
 fn median(program: &str, allocator: Allocator, file: &str, figure: impl Fn(&str) -> u64) -> u64 {
     let program = Source::new(program).compile();
     let sandbox = Sandbox::temporary(allocator);
@@ -264,7 +264,7 @@ fn median(program: &str, allocator: Allocator, file: &str, figure: impl Fn(&str)
     samples[samples.len() / 2]
 }
 
-/// The KiB of a line of `smaps` that tells them under this name.
+/// The KiB in a line of `smaps` with this name.
 fn kib(line: &str, name: &str) -> Option<u64> {
     let rest = line.strip_prefix(name)?.trim_start_matches(':');
     rest.split_whitespace().next()?.parse().ok()
@@ -289,8 +289,8 @@ fn a_trivial_program_holds_half_a_mebibyte_more_at_most() {
     );
 }
 
-/// What is resident, in KiB, of the pieces of the library's file that are mapped so: as it is in
-/// the file, and as the loader wrote it.
+/// The KiB resident in mappings of the library's file with these permissions: pages as in the file,
+/// and pages that were written.
 fn resident_pieces(smaps: &str, library: &Path, permissions: &str) -> (u64, u64) {
     let library = library.to_str().expect("a path of UTF-8");
     let (mut counts, mut resident, mut written) = (false, 0, 0);
@@ -306,10 +306,9 @@ fn resident_pieces(smaps: &str, library: &Path, permissions: &str) -> (u64, u64)
     (resident - written, written)
 }
 
-/// The order of the library's code and constants (`layout.txt`), by what comes of it: the kernel
-/// maps files in pieces of 64 KiB but never beyond the borders of a mapping, and what a program of
-/// next to nothing needs has a mapping of its own. And tables without addresses: where the loader
-/// writes one, it writes a page.
+/// Checks the effect of the order of code and constants (`layout.txt`). The kernel maps files in
+/// pieces of 64 KiB but never beyond the borders of a mapping, so what a minimal program needs has
+/// its own mapping. Tables contain no addresses, because the loader writes a page for each one.
 #[test]
 fn a_trivial_program_has_little_of_the_library_in_memory() {
     let library = Library::release();
@@ -335,14 +334,14 @@ fn a_trivial_program_has_little_of_the_library_in_memory() {
     assert_eq!(changed, 0, "KiB of variables that begin with a value");
 }
 
-/// What a program has of the library's code in memory at its end, in KiB.
+/// The KiB of the library's code that are in memory at the program's end.
 fn code_in_memory(program: &str, library: &Library) -> u64 {
     median(program, Allocator::Preload(library), "smaps", |text| {
         resident_pieces(text, &library.shared, "r-xp").0
     })
 }
 
-/// The long block that C++'s runtime allocates before anybody's start needs what programs of a few
+/// C++'s runtime allocates one long block at the start. It needs the code that programs of a few
 /// mebibytes run, and no more.
 #[test]
 fn a_trivial_cpp_program_has_none_of_the_code_in_memory_that_few_run() {
@@ -354,7 +353,7 @@ fn a_trivial_cpp_program_has_none_of_the_code_in_memory_that_few_run() {
     assert!(code > 36 && code <= 36 + 60, "{code} KiB of code");
 }
 
-/// What programs of a few mebibytes run besides lies together, and all that few run apart from it.
+/// The additional code of programs of a few mebibytes is contiguous, apart from rarely used code.
 #[test]
 fn a_usual_program_has_the_code_in_memory_that_it_runs() {
     let library = Library::release();

@@ -1,7 +1,7 @@
-//! The C and C++ symbols do what their manuals say: each test runs one sub-command of a test
-//! program (`programs/face.c`, `programs/operators.cpp`), preloaded under the release build and
-//! under the debug build with all internal checks. What the standards and glibc's manual promise is
-//! also run on the system's allocator, which proves the checks.
+//! The C and C++ functions do what their manuals say. Each test runs one sub-command of a test
+//! program (`programs/face.c`, `programs/operators.cpp`), with the release build and with the debug
+//! build and its internal checks. Tests of what the standards and glibc's manual promise also run
+//! on the system's allocator, which validates them.
 
 mod common;
 
@@ -85,13 +85,13 @@ fn aligned_forms_reach_a_gibibyte() {
 
 #[test]
 fn success_leaves_errno_alone() {
-    // Not on the system's allocator: glibc's mmap-backed realloc may set it.
+    // Not on the system's allocator: glibc's `realloc` of mapped blocks may set `errno`.
     passes_on_library(&face(), "errno_kept");
 }
 
 #[test]
 fn sized_frees_and_cfree_free() {
-    // Not on the system's allocator: glibc has none of the three.
+    // Not on the system's allocator: glibc lacks all three.
     passes_on_library(&face(), "sized_frees");
 }
 
@@ -158,9 +158,9 @@ fn cpp_library_types_live_on_it_in_threads() {
     passes_everywhere(&operators(), "library");
 }
 
-/// Under `ulimit -v 65536`: the reservation must shrink, exhaustion must be reported, and memory
-/// that is freed must serve again. (Strict overcommit is a setting of the whole system, so no test
-/// sets it; it refuses the large reservation the same way.)
+/// Under `ulimit -v 65536` the reservation must shrink, exhaustion must be reported, and freed
+/// memory must be reusable. (Strict overcommit refuses the large reservation the same way, but it
+/// is a system-wide setting, so no test changes it.)
 #[test]
 fn works_within_64_mib_of_address_space() {
     for library in Library::under_test() {
@@ -194,7 +194,7 @@ fn loads_into_a_running_program() {
     }
 }
 
-/// Static and static-pie programs with the archive, every function strongly referenced.
+/// Static and static-pie programs, linked with the archive and strong references to every function.
 #[test]
 fn static_programs_run_on_the_archive() {
     for library in Library::under_test()
@@ -239,9 +239,8 @@ fn static_programs_run_on_the_archive() {
     }
 }
 
-/// What static_programs_run_on_the_archive cannot see by itself: that the program's malloc is ours
-/// and not the C library's. `sized_frees` above would not link without the archive, and options are
-/// read by nobody else.
+/// Checks that the program's malloc is ours, which static_programs_run_on_the_archive cannot: only
+/// our library reads options. (`sized_frees` above would not link without the archive.)
 #[test]
 fn static_programs_read_the_options() {
     for library in Library::under_test()

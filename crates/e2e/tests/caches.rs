@@ -1,5 +1,5 @@
-//! The calling thread by name (its arena, its cache, what it has allocated) and caches by hand
-//! (`programs/caches.c`), through `mallctl` and `mallocx` of the built library.
+//! The calling thread's arena, cache and totals, and explicit caches (`programs/caches.c`), through
+//! `mallctl` and `mallocx` of the built library.
 
 use std::path::PathBuf;
 
@@ -42,7 +42,7 @@ fn passes(name: &str) {
 #[test]
 fn a_thread_that_asks_counts_every_byte_of_every_call() {
     passes("counted");
-    // Calls take other ways where blocks are filled, and where there are no caches.
+    // Calls take other paths if blocks are filled or caches are off.
     passes_under("junk:true", "counted");
     passes_under("tcache:false", "counted");
     passes_under("tcache_max:4096,narenas:2", "counted");
@@ -100,7 +100,7 @@ fn a_threads_cache_is_bounded_flushed_and_switched_off() {
 #[test]
 fn threads_are_in_the_arena_of_their_cpu() {
     passes_under("percpu_arena:percpu", "percpu");
-    // The same by asking the kernel, where the C library keeps its threads without a note of it.
+    // Without rseq in the C library, threads ask the kernel for their CPU.
     for library in Library::under_test() {
         let sandbox = Sandbox::temporary(Allocator::Preload(library));
         let mut command = sandbox.command(program());

@@ -1,7 +1,6 @@
-//! Plug-ins that are loaded with `RTLD_DEEPBIND` (`programs/deepbind.c`): blocks cross the border
-//! between them and the program in both directions, wrappers keep their place, and `dlopen` means
-//! what it means on the system's allocator. What real programs make of it is among `real_programs`
-//! (PHP).
+//! Plug-ins that are loaded with `RTLD_DEEPBIND` (`programs/deepbind.c`): blocks pass between them
+//! and the program in both directions, wrappers keep their place, and `dlopen` behaves as on the
+//! system's allocator. `real_programs` has a real program that uses them (PHP).
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -10,12 +9,12 @@ use std::process::Command;
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Outcome, Sandbox};
 
-/// In C alone, so that libstdc++ comes with the plug-in.
+/// In plain C, so that libstdc++ comes with the plug-in.
 fn program() -> PathBuf {
     Source::new("deepbind.c").flags(&["-O1"]).compile()
 }
 
-/// With libstdc++ from the start, and objects of `new` that cross.
+/// With libstdc++ from the start, and objects of `new` passed to the plug-in.
 fn program_with_cpp() -> PathBuf {
     let flags = ["-O1", "-DCXX", "-Wl,--no-as-needed", "-lstdc++"];
     Source::new("deepbind.c").flags(&flags).compile()
@@ -26,15 +25,15 @@ fn module() -> PathBuf {
     Source::new("deepbind-module.cpp").flags(&flags).compile()
 }
 
-/// What the run says on either stream, on the system's allocator and on each build of the library:
-/// the same.
+/// Checks that both output streams are the same on the system's allocator and on each build of the
+/// library.
 fn compare(arrange: impl Fn(&Sandbox) -> Command) {
     let run = |allocator| {
         let sandbox = Sandbox::temporary(allocator);
         let outcome = sandbox.run_own(&mut arrange(&sandbox));
         let text = outcome.expect_success();
         assert_eq!(outcome.stderr_text(), "", "on {}", allocator.name());
-        // The folder's name is in texts of errors.
+        // Error messages contain the folder's name.
         let folder = sandbox.path("").display().to_string();
         text.replace(&folder, "FOLDER/")
     };
@@ -75,8 +74,8 @@ fn the_c_library_s_handle_answers_with_what_the_process_uses() {
     });
 }
 
-/// Several plug-ins, so that each thread's is relocated by itself, perhaps while another changes
-/// the table.
+/// Several plug-ins, so that each thread relocates its own, perhaps while another changes the
+/// table.
 #[test]
 fn several_threads_load_the_first_ones() {
     for _ in 0..5 {
@@ -111,8 +110,8 @@ fn loading_means_what_it_means_on_the_system_s_allocator() {
     });
 }
 
-/// Where the system does not let the table be changed, plug-ins that keep to themselves go on
-/// working, and one line says why others do not.
+/// If the system does not allow changing the table, self-contained plug-ins still work, and one
+/// line says why others do not.
 #[test]
 fn a_refusal_is_told_once_and_is_no_end() {
     for library in Library::under_test() {
@@ -150,9 +149,9 @@ fn run_wrapped(library: &Library, before: bool, arguments: &[&str]) -> Outcome {
         .unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// One before the library gets all blocks of the plug-in, too: none may come past it, because it
-/// puts something in front of each. One behind is not asked, and what it would ask for leads back
-/// to the library.
+/// A wrapper before the library also gets all blocks of the plug-in. None may bypass it, because it
+/// puts a header in front of each. A wrapper behind the library is not called, and its own requests
+/// reach the library.
 #[test]
 fn wrappers_keep_their_place() {
     let module = module();

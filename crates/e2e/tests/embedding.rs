@@ -1,6 +1,6 @@
-//! Mallard inside other programs: the library is installed into a prefix by the one command that
-//! users are told, and each of `examples/` is built from there as its own first lines say, and run.
-//! What an example prints is held against what it did.
+//! Mallard inside other programs. The library is installed into a prefix by the documented command,
+//! and each program in `examples/` is built from there as its own first lines say, and run. Its
+//! output is checked against what it did.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use mallard_e2e::{Allocator, Library, Sandbox, installed, repository, target_dir};
 
-/// Whether the programs are there that a test needs, and a Mallard built here; says so where not.
+/// Whether the programs are installed and the library is Mallard's own; reports if not.
 fn can_build(test: &str, needs: &[&str]) -> bool {
     if !Library::release().is_mallard() {
         return false;
@@ -31,7 +31,7 @@ fn sandbox() -> Sandbox<'static> {
     Sandbox::temporary(Allocator::System)
 }
 
-/// Runs the command and gives what it printed.
+/// Runs the command and returns its output.
 fn output(sandbox: &Sandbox, command: &mut Command) -> String {
     sandbox
         .run(command)
@@ -39,9 +39,9 @@ fn output(sandbox: &Sandbox, command: &mut Command) -> String {
         .stdout_text()
 }
 
-/// The makefile's command, on the build of the library that all tests share.
+/// Runs make on the build of the library that all tests share.
 fn make(sandbox: &Sandbox, goal: &str, variables: &[String]) {
-    // Builds the library, so that cargo finds nothing to do below.
+    // Builds the library first, so that make's cargo finds it up to date.
     let library = Library::release();
     let target = library
         .shared
@@ -66,7 +66,7 @@ fn prefix(folder: &Path) -> Vec<String> {
     vec![format!("PREFIX={}", folder.display())]
 }
 
-/// The prefix that the examples are built from.
+/// The installation prefix from which the examples are built.
 fn installation() -> &'static Path {
     static PREFIX: OnceLock<PathBuf> = OnceLock::new();
     PREFIX.get_or_init(|| {
@@ -81,7 +81,7 @@ fn example(file: &str) -> PathBuf {
     repository().join("examples").join(file)
 }
 
-/// What pkg-config says of a package of the installation.
+/// pkg-config's answer about an installed package.
 fn pkg_config(sandbox: &Sandbox, folder: &str, arguments: &[&str]) -> Vec<String> {
     let mut command = sandbox.plain_command("pkg-config");
     command
@@ -93,7 +93,7 @@ fn pkg_config(sandbox: &Sandbox, folder: &str, arguments: &[&str]) -> Vec<String
         .collect()
 }
 
-/// All files below the folder, by their names from there.
+/// All files in the folder, with paths relative to it.
 fn files(folder: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_path_buf()];
@@ -182,7 +182,7 @@ fn a_header_of_jemalloc_s_own_stays_as_it_is() {
     assert_eq!(files(&folder), ["include/jemalloc/jemalloc.h"]);
 }
 
-/// The figures of a line "WHEN: allocated N resident N", with any punctuation between.
+/// The figures of a line "WHEN: allocated N resident N", with any punctuation.
 fn figures(text: &str) -> HashMap<String, (u64, u64)> {
     text.lines()
         .filter_map(|line| {
@@ -408,7 +408,7 @@ fn a_cpp_program_finds_both_libraries_by_cmake_also_in_a_tree_that_was_moved() {
     for (build, prefix) in [("build", installation()), ("build-moved", moved.as_path())] {
         let folder = cmake(&sandbox, build, prefix);
         for program in ["request", "request-static"] {
-            // CMake writes the library's folder into programs that are run where they are built.
+            // CMake writes the library's folder into programs that run from the build folder.
             check_request(&output(
                 &sandbox,
                 &mut sandbox.plain_command(folder.join(program)),
@@ -481,7 +481,7 @@ fn a_running_program_loads_the_library_beside_its_own_allocator() {
     assert!(text.contains("stays after dlclose"), "{text}");
 }
 
-/// Builds one of the Rust examples and gives the program.
+/// Builds one of the Rust examples and returns the program.
 fn cargo_build(sandbox: &Sandbox, name: &str, variables: &[(&str, &Path)]) -> PathBuf {
     let target = target_dir().join("e2e").join(name);
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -554,7 +554,7 @@ fn check_jemalloc_ctl(text: &str) {
             .unwrap_or_else(|| panic!("no '{label}' in {text}"))
     };
     let [before, during, after] = ["before", "during", "after"].map(|when| at[when].0);
-    // Each string has 100 bytes at least, and 24 in their vector.
+    // Each string has at least 100 bytes, and 24 in the vector.
     let bytes = 100_000 * (100 + 24);
     assert!(
         (bytes..bytes * 3 / 2).contains(&(during - before)),

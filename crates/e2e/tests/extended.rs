@@ -1,10 +1,10 @@
-//! Programs written for jemalloc compile from our header, as C and as C++, with names plain and
-//! prefixed, and its functions with flags do what jemalloc's manual says (`programs/extended.c`).
+//! Programs written for jemalloc compile with our header, as C and as C++, with plain and prefixed
+//! names, and its functions with flags do what jemalloc's manual says (`programs/extended.c`).
 
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox};
 
-/// Each form of the program on each build of the library.
+/// Runs each form of the program on each build of the library.
 fn passes(name: &str) {
     let library = Library::release();
     let forms: [(&str, &[&str]); 4] = [

@@ -1,7 +1,6 @@
-//! Forks (`programs/forks.c`): beside threads that hold what the C library's `fork` waits for,
-//! beside threads that allocate, come and go, in signal handlers, and with other people's handlers
-//! that allocate, wherever they stand. Each case ends as it does on the system's allocator, and in
-//! time.
+//! Forks (`programs/forks.c`): while threads hold what the C library's `fork` waits for, while
+//! threads allocate, start and end, in signal handlers, and with other libraries' handlers that
+//! allocate. Each case must end as on the system's allocator, and in time.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -24,7 +23,7 @@ fn handlers(name: &str) -> PathBuf {
         .compile()
 }
 
-/// What else is loaded, and when.
+/// The other libraries, and when they are loaded.
 #[derive(Default)]
 struct Others<'a> {
     before: &'a [&'a Path],
@@ -113,7 +112,7 @@ fn a_fork_in_a_signal_handler_goes_on_on_both_sides_with_what_was_interrupted() 
 
 #[test]
 fn so_does_one_in_a_process_with_several_threads() {
-    // glibc promises this for programs with one thread alone.
+    // glibc promises this only for single-threaded programs.
     for library in Library::under_test() {
         let allocator = Allocator::Preload(library);
         let case = "in-handler-beside-threads";
@@ -129,7 +128,7 @@ fn so_does_one_in_a_process_with_several_threads() {
 
 #[test]
 fn handlers_registered_before_the_first_allocation_may_allocate_however_many_there_are() {
-    // The C library has room for 48 before it allocates itself.
+    // The C library has room for 48 handlers before it allocates itself.
     for (flag, case) in [
         ("-DHANDLERS=1", "alone"),
         ("-DHANDLERS=48", "alone"),

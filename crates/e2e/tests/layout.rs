@@ -1,5 +1,5 @@
-//! The list of functions that the linker lays out by name (`crates/mallard-c/layout.txt`): each is a
-//! symbol of the library. A function that is renamed, moved or inlined would leave its place unseen.
+//! The functions that the linker places by name (`crates/mallard-c/layout.txt`) must be symbols of
+//! the library: a renamed, moved or inlined one would silently lose its place.
 
 #[path = "../../mallard-c/layout.rs"]
 mod layout;
@@ -15,7 +15,7 @@ fn list() -> String {
     fs::read_to_string(file).expect("the list is a file of the repository")
 }
 
-/// Whether the text is what the pattern says, in which a `*` stands for anything.
+/// Whether the text matches the pattern, in which `*` stands for any text.
 fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();

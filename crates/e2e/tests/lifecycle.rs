@@ -1,6 +1,6 @@
-//! The edges of a program's life (`programs/lifecycle.cpp`): before `main`, thread and program
-//! destructors, handlers, plugins, children, threads that still allocate while the program ends.
-//! The output must be what it is on the system's allocator.
+//! The start and end of a program (`programs/lifecycle.cpp`): before `main`, thread and program
+//! destructors, handlers, plug-ins, children, and threads that still allocate while the program
+//! ends. The output must be the same as on the system's allocator.
 
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox};
@@ -32,7 +32,7 @@ fn a_program_lives_and_ends_as_on_the_system_s_allocator() {
         );
     }
     for library in Library::under_test() {
-        // The end of the program is a race with its own threads, so it ends several times.
+        // The program's end races with its own threads, so it is repeated.
         for _ in 0..5 {
             assert_eq!(
                 run(Allocator::Preload(library)),
@@ -44,15 +44,15 @@ fn a_program_lives_and_ends_as_on_the_system_s_allocator() {
     }
 }
 
-/// A plug-in that carries the archive and keeps it to itself is closed while threads that used it
-/// run on: their ends, forks and the plug-in's background thread still run its code.
+/// Closes a plug-in that contains a private copy of the archive while threads that used it go on.
+/// Thread exits, forks and the plug-in's background thread still run its code.
 #[test]
 fn a_plugin_with_an_allocator_of_its_own_is_closed() {
     let program = Source::new("closed.c").flags(&["-O1"]).compile();
     let plain = ["-O1", "-shared", "-fPIC"];
     let on_system = Source::new("closed-plugin.c").flags(&plain).compile();
     let sandbox = Sandbox::temporary(Allocator::System);
-    // Each of the two ways to use one's own allocator in a plug-in.
+    // The two ways to use a private allocator in a plug-in.
     let exports = sandbox.write("exports", "{ global: work; local: *; };\n");
     let hidden = format!("-Wl,--version-script={}", exports.display());
     let mut plugins = vec![on_system];

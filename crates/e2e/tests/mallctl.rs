@@ -1,10 +1,10 @@
-//! `mallctl` as a program written for jemalloc calls it: each test runs one sub-command of
-//! `programs/mallctl.c`, preloaded under the release build and the debug build.
+//! `mallctl`, used as a program written for jemalloc does. Each test runs one sub-command of
+//! `programs/mallctl.c`, with the release build and the debug build.
 //!
-//! What is checked is jemalloc's behaviour: with `MALLARD_LIBRARY` set to one, the tests pass that
-//! are not about Mallard's own ways, but for `errno`, which it does not keep, for what its build
-//! may lack (`opt.xmalloc`, profiling), and, before 5.3.1, for bounds that were off by one (bins,
-//! background threads).
+//! The tests check jemalloc's behaviour. With a jemalloc in `MALLARD_LIBRARY`, those that are not
+//! about Mallard's own features pass, except for `errno`, which jemalloc does not preserve, for
+//! what its build may lack (`opt.xmalloc`, profiling), and, before 5.3.1, for bounds that were off
+//! by one (bins, background threads).
 
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox};
@@ -118,7 +118,7 @@ fn the_prefix_of_jemalloc_is_there() {
     passes("own_prefix");
 }
 
-/// Static programs, where nothing allocates before `main`: `mallctl` is the first call of all.
+/// Static programs, in which nothing allocates before `main`: `mallctl` is the first call.
 #[test]
 fn it_may_be_the_first_call() {
     for library in Library::under_test()

@@ -1,4 +1,4 @@
-//! The allocator leaves mappings to the program, of which a process may have 65,530
+//! The allocator leaves most of the 65,530 mappings that a process may have to the program
 //! (`programs/mappings.c`).
 
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ fn program() -> PathBuf {
         .compile()
 }
 
-/// Mappings of a process: at most, at the end, and after everything was freed.
+/// Mappings of a process: the maximum, at the end, and after everything was freed.
 #[derive(Debug)]
 struct Mappings {
     most: usize,
@@ -35,7 +35,7 @@ fn count(allocator: Allocator<'_>, options: &str, program: &Path, arguments: &[&
     }
 }
 
-/// What any program may have beside what it asks for.
+/// The number that any program may have besides what it asks for.
 const FEW: usize = 200;
 
 #[test]
@@ -59,7 +59,7 @@ fn a_turnover_of_5_gib_leaves_200_mappings_at_most() {
 #[test]
 fn buffers_that_grow_are_two_mappings_each_at_most_and_none_when_they_are_freed() {
     let program = program();
-    // With huge pages each 2 MiB that are touched are there.
+    // With huge pages, every touched range of 2 MiB becomes resident.
     for (options, buffers, top) in [
         ("thp:never", 1500, 100),
         ("thp:never", 2816, 100),
@@ -84,6 +84,6 @@ fn the_child_of_a_fork_has_room_for_mappings_too() {
     let arguments = ["fork", "1000", "50"];
     let preload = Allocator::Preload(library);
     let mappings = count(preload, "thp:never", &program, &arguments);
-    // What the child inherits are 1,000 mappings, and no memory of its own becomes one with any.
+    // The child inherits 1,000 mappings, and its own memory does not merge with them.
     assert!(mappings.end <= 3 * 1000 + 2 * 8191, "{mappings:?}");
 }

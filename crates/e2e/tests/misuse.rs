@@ -1,5 +1,5 @@
-//! Misuse that a slow path sees ends the program with SIGABRT and one line that names the address:
-//! pointers that are not ours, pointers into blocks, second frees.
+//! Misuse that a slow path detects ends the program with SIGABRT and one line with the address:
+//! foreign pointers, pointers into blocks, double frees.
 
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox};
@@ -10,7 +10,7 @@ fn aborts_with_one_line(misuse: &str) {
     aborts_with_one_line_under("", misuse, "");
 }
 
-/// The line has the words in it.
+/// Checks that the line contains the words.
 fn aborts_with_one_line_under(options: &str, misuse: &str, words: &str) {
     let program = Source::new("misuse.c")
         .flags(&["-O0", "-Wno-use-after-free", "-Wno-unused-result"])
@@ -102,7 +102,7 @@ fn second_free_of_a_large_block() {
     aborts_with_one_line("double_large");
 }
 
-/// One that caches may hold is seen when the cache is given back.
+/// A double free of a block that caches may hold is detected when the cache is flushed.
 #[test]
 fn second_free_of_a_large_block_that_caches_hold() {
     aborts_with_one_line("double_cached_large");

@@ -1,23 +1,23 @@
-//! The whole tree of jemalloc 5.3.1's names, and what those do that few programs use: each test
-//! runs one sub-command of `programs/names.c`, preloaded.
+//! All of jemalloc 5.3.1's names, and the behaviour of the rarely used ones. Each test runs one
+//! sub-command of `programs/names.c`, preloaded.
 
 use std::collections::BTreeMap;
 
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox};
 
-/// The code of "no such name" in C.
+/// C's error code for an unknown name.
 const ENOENT: i32 = 2;
 
 const NAMES: &str = include_str!("../names/jemalloc-5.3.1.txt");
 
-/// Names that answer ENOENT, by how they begin or end, and why. `docs/from-jemalloc.md` tells
+/// Names that return ENOENT, by prefix or suffix, and why. `docs/from-jemalloc.md` lists them for
 /// users.
 const ABSENT: &[&str] = &[
-    // Functions that see every call: no fast path asks for any.
+    // Hooks on every call: the fast paths never check for any.
     "experimental.hooks.install",
     "experimental.hooks.remove",
-    // Heap profiles, as in a jemalloc that was built without them.
+    // Heap profiles: absent as in a jemalloc built without them.
     "experimental.hooks.prof_",
     "experimental.prof_recent.",
     "prof.stats.",
@@ -26,9 +26,9 @@ const ABSENT: &[&str] = &[
     "prof.reset",
     "prof.log_",
     "thread.prof.name",
-    // The page allocator that `hpa:true` would put beside the usual one.
+    // jemalloc's huge-page allocator, which `hpa:true` would enable.
     "stats.arenas.<i>.hpa_",
-    // There only where something was read from there.
+    // These exist only if that source supplied options.
     "opt.malloc_conf.symlink",
     "opt.malloc_conf.env_var",
 ];
@@ -61,7 +61,7 @@ fn bytes(c_type: &str) -> usize {
     }
 }
 
-/// These need a new value to answer, or make something, and have tests of their own.
+/// Names that need a new value or create something, and so have tests of their own.
 fn has_a_test_of_its_own(name: &str) -> bool {
     [
         "arenas.lookup",

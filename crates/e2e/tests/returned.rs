@@ -3,7 +3,7 @@
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox};
 
-/// What a part of the program prints.
+/// The output of a part of the program.
 fn figure(allocator: Allocator, words: &[&str]) -> f64 {
     let source = Source::new("returned.c").flags(&["-O1", "-pthread"]);
     let sandbox = Sandbox::temporary(allocator);
@@ -17,17 +17,17 @@ fn figure(allocator: Allocator, words: &[&str]) -> f64 {
     printed.trim().parse().expect("a figure")
 }
 
-/// The same of each build of the library.
+/// The same for each build of the library.
 fn figures(words: &[&str]) -> Vec<f64> {
     let preloaded = Library::under_test().iter().map(Allocator::Preload);
     preloaded.map(|library| figure(library, words)).collect()
 }
 
-/// What the best of other allocators have for blocks of this alignment, in hundredths of what was
-/// asked for.
+/// `best` is the figure of the best other allocator for blocks of this alignment, in percent of the
+/// requested size.
 fn aligned_blocks_are_as_small_as(best: f64, align: &str, size: &str, count: &str) {
     let words = ["aligned", align, size, count];
-    // Each page that is written to, whoever serves.
+    // On any allocator, every page that is written to is resident.
     let least = figure(Allocator::System, &words).min(best);
     for here in figures(&words) {
         assert!(
@@ -48,7 +48,7 @@ fn aligned_blocks_leave_no_memory_between_them() {
 
 #[test]
 fn a_block_of_which_one_word_is_written_does_not_bring_all_of_it_into_memory() {
-    // Half a gibibyte of addresses are in use at a time.
+    // At any time, half a gibibyte of addresses is in use.
     for here in figures(&["untouched", "512", "20000"]) {
         assert!(here <= 200.0, "{here} MiB");
     }
@@ -75,7 +75,7 @@ fn a_heap_that_is_built_up_again_soon_stays() {
 
 #[test]
 fn threads_that_freed_all_and_sleep_keep_little() {
-    // Two decay times of a second.
+    // After two decay times of a second.
     for here in figures(&["sleepers", "500", "1024"]) {
         assert!(here <= 120.0, "{here} MiB in the caches of 500 threads");
     }

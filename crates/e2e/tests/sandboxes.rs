@@ -1,12 +1,12 @@
-//! Sandboxes that end a process for a system call that they do not know (`programs/sandboxed.c`).
-//! What lives on the C library's allocator lives on this one, and with fewer calls.
+//! Sandboxes that kill a process for an unexpected system call (`programs/sandboxed.c`). A program
+//! that survives on the C library's allocator survives on this one, and with fewer permitted calls.
 
 use std::process::Command;
 
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox, installed};
 
-/// When the program goes into its sandbox, and on how many nodes its threads run.
+/// When the program enters its sandbox, and on how many nodes its threads run.
 const ALL: [(&str, &str); 6] = [
     ("first", "1"),
     ("first", "2"),
@@ -24,7 +24,7 @@ fn program() -> std::path::PathBuf {
         .compile()
 }
 
-/// Tells whether the kernel has filters.
+/// Returns whether the kernel supports filters.
 fn lives(sandbox: &Sandbox, command: &mut Command, told: &str) -> bool {
     let outcome = sandbox.run_own(command);
     let text = outcome.stdout_text();
@@ -101,7 +101,7 @@ fn options_change_nothing_about_that() {
     }
 }
 
-/// As the kernel shows a machine of two nodes to those that read its files.
+/// A program that reads the kernel's files sees a machine of two nodes.
 #[test]
 fn a_program_lives_where_the_system_s_files_tell_of_two_nodes() {
     let program = program();

@@ -1,6 +1,6 @@
-//! How much of a thread's stack the allocator takes: programs run it on threads, coroutines and
-//! signal stacks that have little. Each entry of `programs/stack.c` runs on a painted stack, and
-//! says how deep the paint was gone.
+//! How much of a thread's stack the allocator uses: programs call it on threads, coroutines and
+//! signal stacks with little space. Each entry of `programs/stack.c` runs on a painted stack and
+//! reports how deep the paint is gone.
 
 mod common;
 
@@ -10,14 +10,14 @@ use std::path::Path;
 
 /// Bytes below the caller.
 const MOST: usize = 2048;
-/// The whole report, which calls the program's own function; jemalloc takes 17,160.
+/// The whole report, which calls the program's own function; jemalloc uses 17,160.
 const MOST_OF_REPORT: usize = 8192;
 
-/// The deepest that each entry went.
+/// The maximum depth of each entry.
 fn depths(program: &Path, allocator: Allocator, options: &str) -> Vec<(String, usize)> {
     let sandbox = Sandbox::temporary(allocator);
     let mut command = sandbox.command(program);
-    // The loader's own work at the first call of a function is not the allocator's.
+    // The loader's lookup at a function's first call does not count as the allocator's.
     command.env("LD_BIND_NOW", "1").env("MALLOC_CONF", options);
     let text = sandbox.run_own(&mut command).expect_success();
     let entry = |line: &str| {

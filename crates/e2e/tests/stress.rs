@@ -1,7 +1,7 @@
-//! The stress program (`programs/stress.cpp`) for some seconds on each build: many threads that are
-//! born and die, forks among them, hand-over, destructors, signals, trims, every block's bytes
-//! verified. `MALLARD_STRESS_SECONDS` sets the time per build (5), `MALLARD_STRESS_SEED` repeats a
-//! run; the seed of each run is printed.
+//! Runs the stress program (`programs/stress.cpp`) for some seconds on each build: many short-lived
+//! threads, forks among them, hand-over, destructors, signals and trims, with every block's bytes
+//! verified. `MALLARD_STRESS_SECONDS` sets the time per build (5), and `MALLARD_STRESS_SEED`
+//! repeats a run, whose seed is always printed.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Outcome, Sandbox, number_from_env, process};
 
-/// The settings that share a build's time: the default, one that sends every request into one
-/// arena's bins, one that keeps the page heap and the kernel busy, one with wide and short caches.
+/// The settings that share a build's time: the default, one with a single arena, one that keeps the
+/// page heap and the kernel busy, and one with many but short cache bins.
 const SETTINGS: &[&str] = &[
     "",
     "narenas:1,tcache:false",
@@ -20,7 +20,7 @@ const SETTINGS: &[&str] = &[
     "narenas:64,tcache_max:1024,junk:true",
 ];
 
-/// Threads at a time: more than cores, so that they are interrupted anywhere.
+/// More concurrent threads than cores, so that they are interrupted anywhere.
 const WORKERS: u64 = 12;
 
 fn stress() -> PathBuf {
@@ -86,7 +86,7 @@ fn run_on(library: &Library, conf: &str, seed: u64, seconds: u64) {
     );
     let counts = counts(&outcome);
     println!("{}", outcome.stdout_text());
-    // It did all that it is for; a run of a second on a busy machine may see no trim.
+    // It did everything it is for, except that a second on a busy machine may have no trim.
     for what in [
         "operations",
         "births",
@@ -122,8 +122,8 @@ fn every_build_survives_under_every_setting() {
     }
 }
 
-/// The proof that a pass means something: on the system's allocator it passes, and on allocators
-/// with one fault each it does not.
+/// Shows that a pass is meaningful: the program passes on the system's allocator, and fails on
+/// allocators with one fault each.
 #[test]
 fn the_stress_program_passes_on_a_sound_allocator_and_finds_faults() {
     let broken = Source::new("broken.c")
@@ -148,8 +148,8 @@ fn the_stress_program_passes_on_a_sound_allocator_and_finds_faults() {
         "errno",
         "fork",
     ] {
-        // Chance decides when a fault is met; the run ends then. That of `fork` was met within
-        // twenty seconds nearly always.
+        // A fault is met by chance, which ends the run. That of `fork` nearly always took less than
+        // twenty seconds.
         let outcome = run(fault, 120);
         assert!(
             !outcome.status.success(),

@@ -1,15 +1,15 @@
-//! Counts and sizes as people type them.
+//! Counts and sizes as typed on the command line.
 
 use std::str::FromStr;
 
-/// A size in bytes, or the range that random ones are drawn from.
+/// A size in bytes, or a range from which random sizes are drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
     pub min: u64,
     pub max: u64,
 }
 
-/// A whole number above zero; `_` may group the digits, `k` and `M` stand for thousands and
+/// A whole number above zero. `_` may group the digits; `k` and `M` stand for thousands and
 /// millions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Count(pub u64);

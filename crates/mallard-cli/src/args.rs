@@ -1,4 +1,4 @@
-//! The command line: what can be asked for, and the help that says so.
+//! The command line and its help.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -70,7 +70,7 @@ pub fn run(own: &[String], options: &Bench) -> Result<ExitCode> {
     session.close(Kind::Bench, title(options), settings, experiments)
 }
 
-/// Prints the experiments with what they do.
+/// Prints the experiments and what they do.
 fn list(options: &Bench) -> Result<ExitCode> {
     let names = [&options.experiments[..], &options.listed[..]].concat();
     for experiment in experiments::select(&names).map_err(|error| anyhow!(error))? {
@@ -80,7 +80,7 @@ fn list(options: &Bench) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The rows of the full suite have their own parameters. An option without effect would deceive.
+/// Rejects options that only the basic experiments use: the full suite would silently ignore them.
 fn only_for_basic(options: &Bench) -> Result<()> {
     match options.work.given() {
         Some(name) => bail!(
@@ -112,7 +112,7 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    /// Runs the plans until the end or a stop; experiments of which nothing was run are left out.
+    /// Runs the plans until the end or a stop. Leaves out experiments of which nothing ran.
     fn all(&mut self, plans: &[Plan]) -> Vec<Experiment> {
         let entries: Vec<Vec<Vec<Entry>>> = plans
             .iter()
@@ -229,7 +229,7 @@ impl Runner<'_> {
     }
 }
 
-/// A row for the eyes of somebody who waits.
+/// A row's name in the progress output.
 fn row_name(plan: &Plan, row: &PlannedRow) -> String {
     let plural = |n: u32, noun: &str| match n {
         1 => format!("1 {noun}"),

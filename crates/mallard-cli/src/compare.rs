@@ -110,7 +110,7 @@ fn entry(
             cpus: session.cpus.clone(),
             timeout: options.common.limit(None),
             input: options.input.clone(),
-            // It may be a program that minds.
+            // A program of the user's may not tolerate being traced.
             exact_peak: false,
         })),
     };
@@ -121,8 +121,8 @@ fn entry(
     }
 }
 
-/// A run counts when the program ended as it does under glibc: with the same exit code, whatever
-/// that is. Where glibc does not take part, only success counts.
+/// A run counts when the program exits with the same code as under glibc, whatever that code is.
+/// Without glibc in the comparison, only success counts.
 fn judge(allocator: &str, glibc: Option<End>, measured: &Measurement) -> Result<Run, Failure> {
     let fail = |reason: String| Err(race::failure(reason, measured));
     let Some(exit) = race::exit(measured.end) else {
@@ -198,7 +198,7 @@ fn settings(options: &Compare, program: &Program) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The program as it would be typed.
+/// The command as a user would type it.
 fn command_line(words: &[OsString]) -> String {
     let words = words.iter().map(|word| word.to_string_lossy());
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);

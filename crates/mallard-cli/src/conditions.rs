@@ -1,4 +1,4 @@
-//! The conditions under which `bench` measures, in the experiments and in the full suite alike.
+//! The conditions under which `bench` measures, for the experiments and the full suite.
 
 use mallard_measure::Cpus;
 use mallard_report::units;
@@ -7,13 +7,13 @@ use crate::args::Common;
 use crate::runs::Runs;
 use crate::workloads;
 
-/// A workload that takes longer than this hangs.
+/// A workload that takes longer than this has hung.
 pub const LIMIT_SECONDS: u64 = 600;
-/// `cargo run` sets it. The workloads need none, and it might name a folder with another library of
+/// `cargo run` sets this. The workloads do not need it, and it might lead to another library with
 /// the name that a program is linked with.
 pub const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 
-/// Everything that a reader needs to repeat the session, besides the parameters of experiments.
+/// Everything needed to repeat the session, except the experiments' own parameters.
 pub fn settings(
     common: &Common,
     runs: Runs,
@@ -50,7 +50,7 @@ pub fn settings(
         .collect()
 }
 
-/// Variables of this environment that would tune one allocator or another unnoticed.
+/// Environment variables that would silently tune one of the allocators.
 pub fn foreign_settings() -> Vec<String> {
     const PREFIXES: [&str; 6] = [
         "MALLOC_",

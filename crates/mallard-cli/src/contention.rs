@@ -1,11 +1,11 @@
-//! `mallard bench --contention`: how often threads meet, counted.
+//! `mallard bench --contention`: counts how often threads contend for locks.
 //!
-//! What an allocator does on 64 CPUs cannot be timed on two. But the lab can count, on the build of
-//! Mallard that counts (`mallard_allocators::counting`), how often threads take each lock, find it
-//! taken, sleep for it, and how many atomic read-modify-writes that all costs. The work stays the
-//! same while the threads grow more, so that a row shows what the threads add. How often two
-//! threads meet depends on the CPUs still; how often they could, by taking the same kind of lock,
-//! does not.
+//! Two CPUs cannot show how fast an allocator is on 64. But with the counting build of Mallard
+//! (`mallard_allocators::counting`) the lab can count how often threads take each lock, find it
+//! taken and sleep for it, and how many atomic read-modify-writes they execute. The total work
+//! stays the same as the number of threads grows, so a row shows what the threads add. How often
+//! two threads do contend still depends on the CPUs; how often they take the same kind of lock does
+//! not.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -29,10 +29,10 @@ const FILE: &str = "contention.csv";
 /// A workload whose work is shared among its threads.
 struct Load {
     name: &'static str,
-    /// What all threads do together, in the workload's own units; a tenth of it with `--quick`.
+    /// The work of all threads together, in the workload's own units; `--quick` does a tenth of it.
     work: u64,
     arguments: fn(threads: u32, work: u64) -> Vec<String>,
-    /// Fewer threads than this make no sense.
+    /// The workload needs at least this many threads.
     least_threads: u32,
 }
 
@@ -75,20 +75,20 @@ const LOADS: [Load; 5] = [
     },
 ];
 
-/// The parameters of a workload whose `count` is a part of the work: each thread's, or each of its
-/// `rounds`.
+/// The parameters of a workload whose `count` is the work of one thread, or of one thread in one of
+/// its `rounds`.
 fn shared(threads: u32, work: u64, rounds: u64, others: &[String]) -> Vec<String> {
     let count = (work / (u64::from(threads) * rounds)).max(1);
     let own = [format!("threads={threads}"), format!("count={count}")];
     [&own[..], others].concat()
 }
 
-/// What was counted: by lock and event.
+/// The counts by lock and event.
 #[derive(Debug, Default, PartialEq)]
 struct Counts(BTreeMap<(String, String), u64>);
 
 impl Counts {
-    /// Adds the lines `lock event count` that a process wrote. The error is a sentence.
+    /// Adds the lines `lock event count` that a process wrote. An error is a sentence.
     fn add(&mut self, text: &str) -> Result<(), String> {
         for line in text.lines() {
             let words: Vec<&str> = line.split(' ').collect();
@@ -106,7 +106,7 @@ impl Counts {
         Ok(())
     }
 
-    /// All locks' events of one sort.
+    /// The number of events of one kind, over all locks.
     fn sum(&self, event: &str) -> u64 {
         let of_event = self.0.iter().filter(|((_, e), _)| e == event);
         of_event.map(|(_, count)| count).sum()
@@ -117,7 +117,7 @@ impl Counts {
         self.0.get(&key).copied().unwrap_or(0)
     }
 
-    /// The locks that some thread found taken, the most contended first.
+    /// The locks that a thread found taken, the most contended first.
     fn contended(&self) -> Vec<(&str, u64)> {
         let mut locks: Vec<_> = self
             .0
@@ -175,7 +175,7 @@ pub fn run(options: &Bench) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The workloads of these names, or all.
+/// The workloads with these names, or all.
 fn select(names: &[String]) -> Result<Vec<&'static Load>> {
     let known = || LOADS.iter().map(|load| load.name);
     if let Some(unknown) = names.iter().find(|name| !known().any(|k| k == **name)) {
@@ -189,7 +189,7 @@ fn select(names: &[String]) -> Result<Vec<&'static Load>> {
 struct Counter<'a> {
     launcher: &'a Launcher,
     library: &'a Path,
-    /// Where the library appends its counts.
+    /// The file to which the library appends its counts.
     counts: PathBuf,
     cpus: Option<Cpus>,
     options: &'a Bench,
@@ -213,7 +213,7 @@ impl Counter<'_> {
             .collect()
     }
 
-    /// Runs a workload some times; counts and operations are those of all runs together.
+    /// Runs a workload several times and sums the counts and operations.
     fn line(&self, load: &Load, program: &Path, threads: u32) -> Result<Line> {
         let (quick, runs) = (self.options.work.quick, self.options.common.runs);
         let work = if quick { load.work / 10 } else { load.work };
@@ -230,7 +230,7 @@ impl Counter<'_> {
         Ok(line)
     }
 
-    /// One process: its operations, and the text of its counts.
+    /// Runs one process and returns its operations and the text of its counts.
     fn once(&self, program: &Path, arguments: Vec<String>) -> Result<(f64, String)> {
         let _ = fs::remove_file(&self.counts);
         let library = self.library.display().to_string();

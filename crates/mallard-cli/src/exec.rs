@@ -1,4 +1,4 @@
-//! `mallard run`: a program takes this process's place, on Mallard.
+//! `mallard run`: replaces this process by a program on Mallard.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
@@ -9,7 +9,7 @@ use mallard_allocators::{Error, environment, program};
 use crate::args::Run;
 use crate::session;
 
-/// Only returns where the program could not be started.
+/// Returns only if the program could not be started.
 pub fn run(own: &[String], options: &Run) -> Result<ExitCode> {
     let catalog = session::catalog(own)?;
     let [name, arguments @ ..] = &options.program[..] else {
@@ -42,8 +42,8 @@ pub fn run(own: &[String], options: &Run) -> Result<ExitCode> {
     Err(error).with_context(|| format!("cannot run {}", program.path.display()))
 }
 
-/// The exit code for an error: as the shell has it for a program that is not there or cannot be
-/// run, since scripts look at it; 1 for everything else.
+/// The exit code for an error. As in a shell, a missing program and one that cannot be run have
+/// their own codes, which scripts check; everything else is 1.
 pub fn code_of(error: &anyhow::Error) -> u8 {
     match error.downcast_ref::<Error>() {
         Some(Error::ProgramNotFound { .. }) => 127,

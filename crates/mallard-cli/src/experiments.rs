@@ -1,7 +1,7 @@
-//! The basic experiments: what each of them does, claims and varies.
+//! The basic experiments: what each does, claims and varies.
 //!
-//! [`options`] holds what the command line can change, [`plan`] the rows that follow from it.
-//! Nothing here runs anything: `bench` does, and the full suite takes its first rows from here.
+//! [`options`] holds what the command line can change, and [`plan`] the resulting rows. Nothing
+//! here runs anything: `bench` does. The full suite takes its first rows from here.
 
 pub mod options;
 pub mod plan;
@@ -16,7 +16,7 @@ pub struct Experiment {
     pub title: &'static str,
     /// The pattern of allocation.
     pub description: &'static str,
-    /// What its rows vary besides the threads, as a sentence, or empty.
+    /// A sentence on what its rows vary besides the threads, or empty.
     varies: &'static str,
     pub claim: &'static str,
     pub axis: &'static str,
@@ -24,7 +24,7 @@ pub struct Experiment {
     pub count: [u64; 2],
     pub sizes: Size,
     pub threads: &'static [u32],
-    /// Nanoseconds that a block takes in all, roughly: for the time left.
+    /// The approximate total time per block in nanoseconds, for the estimate of the time left.
     pub cost_ns: f64,
 }
 
@@ -33,7 +33,7 @@ pub struct Experiment {
 pub enum Size {
     One(u64),
     Range(Sizes),
-    /// The program chooses them; this is their mean, roughly.
+    /// The program chooses them; this is their approximate mean.
     Fixed(u64),
 }
 
@@ -108,7 +108,7 @@ pub const ALL: [Experiment; 5] = [
     },
 ];
 
-/// The experiment of this name. The error is a sentence.
+/// The experiment with this name. An error is a sentence.
 pub fn find(name: &str) -> Result<&'static Experiment, String> {
     let known = || ALL.iter().map(|experiment| experiment.name);
     if let Some(found) = ALL.iter().find(|experiment| experiment.name == name) {
@@ -124,7 +124,7 @@ pub fn find(name: &str) -> Result<&'static Experiment, String> {
     ))
 }
 
-/// The experiments asked for, each once, in their own order; all where none is named.
+/// The requested experiments without duplicates, in their own order; all if none is named.
 pub fn select<S: AsRef<str>>(names: &[S]) -> Result<Vec<&'static Experiment>, String> {
     let mut wanted = Vec::new();
     for name in names.iter().map(|name| name.as_ref().trim()) {
@@ -140,7 +140,7 @@ pub fn select<S: AsRef<str>>(names: &[S]) -> Result<Vec<&'static Experiment>, St
 }
 
 impl Experiment {
-    /// The description, with what the rows vary.
+    /// The description, including what the rows vary.
     pub fn described(&self) -> String {
         [self.description, self.varies]
             .join(" ")

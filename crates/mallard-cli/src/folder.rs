@@ -1,4 +1,4 @@
-//! The folder that results are written to.
+//! The folder for the results.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use mallard_report::model::{Kind, Results};
 
-/// A folder that was seen to take files.
+/// A folder that has been checked to be writable.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// Makes the folder and tries to write to it, so that nobody waits for results that then have
-    /// no place.
+    /// Creates the folder and tries to write to it, so that a session cannot end with results that
+    /// it cannot save.
     pub fn open(path: &Path) -> Result<Folder> {
         let advice = || {
             let shown = path.display();
@@ -28,7 +28,7 @@ impl Folder {
         Ok(Folder(path.to_owned()))
     }
 
-    /// Writes every form of the results and returns the files, the one for a person first.
+    /// Writes the results in every format and returns the files, the human-readable one first.
     pub fn write(&self, results: &Results) -> Result<Vec<PathBuf>> {
         let (json, html) = match results.kind {
             Kind::Bench | Kind::Suite => ("results.json", "report.html"),
@@ -51,7 +51,7 @@ impl Folder {
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<PathBuf> {
         let (path, part) = (self.0.join(name), self.0.join(format!(".{name}.part")));
-        // Whoever looks meanwhile, and whatever ends this process, sees a whole file.
+        // Readers see a whole file, even if this process is killed while writing.
         let written = File::create(&part)
             .map(BufWriter::new)
             .and_then(|mut out| {

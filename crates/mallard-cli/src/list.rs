@@ -31,7 +31,7 @@ pub fn run(own: &[String]) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The mark of an allocator and what there is to say of it, the most important line first.
+/// An allocator's mark and the lines about it, the most important first.
 fn entry(standing: &Standing) -> (StyledObject<&'static str>, Vec<String>) {
     match standing {
         Standing::Ready(allocator) => (style("✓").green(), ready(allocator)),

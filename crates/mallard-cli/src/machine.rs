@@ -1,11 +1,11 @@
-//! The machine that figures were taken on, as far as a reader has to know it.
+//! The machine on which figures were taken, as far as readers need to know it.
 
 use std::fs;
 
 use mallard_measure::{Cpus, memory};
 use mallard_report::model::Machine;
 
-/// Describes this machine. `cpus` are those that the measured processes may use.
+/// Describes this machine. The measured processes may use `cpus`.
 pub fn describe(cpus: &Cpus) -> Machine {
     let uname = rustix::system::uname();
     Machine {
@@ -30,7 +30,7 @@ fn cpu_model() -> Option<String> {
         let (key, value) = line.split_once(':')?;
         (key.trim() == "model name").then(|| value.trim().to_owned())
     };
-    // ARM machines tell their model, if at all, in the device tree.
+    // ARM machines name their model, if at all, in the device tree.
     info.lines().find_map(model).or_else(|| {
         let tree = fs::read_to_string("/proc/device-tree/model").ok()?;
         Some(tree.trim_end_matches('\0').to_owned())
@@ -50,7 +50,7 @@ fn thp() -> Option<String> {
     Some(bracketed(&policy)?.to_owned())
 }
 
-/// The word in brackets: the kernel's way to mark the active one.
+/// The word in brackets, which is how the kernel marks the active choice.
 fn bracketed(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once('[')?;
     Some(rest.split_once(']')?.0)

@@ -4,9 +4,9 @@
 //! [`compare`] (the user's own program), [`exec`] (`mallard run`) and [`list`] (`mallard
 //! allocators`). `bench` and `compare` share the [`race`], the [`folder`] and the [`session`]. The
 //! race lets allocators take turns on rows of measurements, as often as [`runs`] says. The folder
-//! receives the results. The session makes allocators ready, shows progress and stops on a signal.
+//! receives the results. The session prepares allocators, shows progress and stops on a signal.
 //! `mallard_measure` runs and measures a process, `mallard_allocators` finds and builds allocators,
-//! `mallard_report` shows the results.
+//! and `mallard_report` shows the results.
 
 mod amount;
 mod args;

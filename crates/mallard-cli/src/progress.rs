@@ -1,17 +1,17 @@
-//! What a person sees while the lab runs: what is running, how far it is, how long it will take.
+//! Progress output while the lab runs: what is running, how far it is and how long it will take.
 //!
-//! On a terminal one line is redrawn and a line stays for everything that is done. Elsewhere (a
-//! log, a pipe) only those lines are written. All of it goes to standard error.
+//! On a terminal one line is redrawn, and each finished piece of work leaves a line above it. In a
+//! log or pipe only those lines are written. All output goes to standard error.
 
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// The bar has this many steps; weights are scaled to them.
+/// The number of steps of the bar; weights are scaled to them.
 const STEPS: u64 = 1000;
 
-/// The progress of a session whose pieces of work have weights: rough seconds, of which only the
-/// proportions count.
+/// The progress of a session whose pieces of work have weights. Weights are rough seconds, but only
+/// their proportions count.
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
@@ -34,24 +34,24 @@ impl Progress {
         }
     }
 
-    /// Says what is running now.
+    /// Shows what is running now.
     pub fn running(&self, what: &str) {
         self.bar.set_message(format!("{what}{}", self.left()));
     }
 
-    /// So much of the work is done, or will not be done at all.
+    /// Records that work of this weight is done or will be skipped.
     pub fn advance(&mut self, weight: f64) {
         self.done += weight;
         let share = self.share().clamp(0.0, 1.0);
         self.bar.set_position((share * STEPS as f64) as u64);
     }
 
-    /// How much of the work is done.
+    /// The share of the work that is done.
     pub fn share(&self) -> f64 {
         self.done / self.total
     }
 
-    /// A line that stays.
+    /// Prints a line that stays.
     pub fn say(&self, line: &str) {
         if self.bar.is_hidden() {
             eprintln!("{line}");
@@ -60,7 +60,7 @@ impl Progress {
         }
     }
 
-    /// The line that is redrawn goes away.
+    /// Removes the redrawn line.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }
@@ -73,7 +73,7 @@ impl Progress {
     }
 }
 
-/// The time left after `elapsed` for a `share` of the work; none while it is a mere guess.
+/// The time left after `elapsed` for a `share` of the work; none while it would be a mere guess.
 fn remaining(elapsed: Duration, share: f64) -> Option<Duration> {
     let known = share > 0.02 && share <= 1.0 && elapsed > Duration::from_secs(2);
     known.then(|| elapsed.mul_f64((1.0 - share) / share))
@@ -88,7 +88,7 @@ fn about(left: Duration) -> String {
     }
 }
 
-/// A line that is redrawn while something of unknown length goes on.
+/// A line that is redrawn during work of unknown length.
 #[derive(Debug)]
 pub struct Spinner(ProgressBar);
 
@@ -105,7 +105,7 @@ impl Spinner {
         self.0.set_message(line);
     }
 
-    /// A line that stays.
+    /// Prints a line that stays.
     pub fn say(&self, line: &str) {
         if self.0.is_hidden() {
             eprintln!("{line}");

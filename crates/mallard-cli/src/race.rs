@@ -1,10 +1,9 @@
 //! One row of measurements: allocators take turns on the same work.
 //!
-//! [`Race::row`] is the whole protocol of `bench` and `compare`: in every round each allocator has
-//! one run, memory is warmed before each, an allocator that fails or [has had its runs](Runs) is
-//! out for the rest of the row and the others go on. A run that the machine [took memory
-//! from](reporting) is not counted, and takes place again, a few times at most: the last counts
-//! whatever it met.
+//! [`Race::row`] is the whole protocol of `bench` and `compare`. In every round each allocator has
+//! one run, and memory is warmed before each run. An allocator that fails or [has had its
+//! runs](Runs) drops out of the row, and the others go on. A run during which the machine [took
+//! memory back](reporting) is repeated a few times at most; the last repetition counts in any case.
 
 use std::time::{Duration, Instant};
 
@@ -17,15 +16,15 @@ use mallard_report::stats::SUBJECT;
 use crate::progress::Progress;
 use crate::runs::Runs;
 
-/// Lines of a failed program's output that are kept.
+/// How many lines of a failed program's output are kept.
 const LAST_LINES: usize = 10;
 
-/// A process of less memory hardly meets pages that the machine gave back.
+/// A process with less memory rarely meets pages that the machine gave back.
 const LEAST_MEMORY: u64 = 16 << 20;
-/// The machine gives memory back every two seconds: a run of as long meets that always.
+/// The machine gives memory back every two seconds, so a run this long always meets that.
 const LONG: Duration = Duration::from_millis(1500);
-/// How often a process runs, at most, until the machine leaves its memory alone. One of a second
-/// with its memory's warming meets every other report.
+/// The maximum number of attempts at a run that the machine leaves undisturbed. A process of one
+/// second, with its warm-up, meets every other report.
 const TRIES: usize = 4;
 
 /// One allocator's part in a row.
@@ -33,81 +32,81 @@ const TRIES: usize = 4;
 pub struct Entry {
     pub allocator: String,
     pub start: Start,
-    /// What to run once more at the end of the row, to count its system calls; none: nothing.
+    /// What to run once more at the end of the row to count its system calls, if anything.
     pub counted: Option<Box<Spec>>,
 }
 
-/// What runs beside each process of a row, where one of its own is not enough: whoever keeps a
-/// server busy.
+/// What runs beside each process of a row that needs more than the process itself, such as the
+/// driver of a server.
 pub trait Beside: Sync {
-    /// Before each process. An error is a sentence and ends the allocator's part in the row.
+    /// Runs before each process. An error is a sentence and drops the allocator from the row.
     fn before(&self, purpose: Purpose) -> Result<(), String>;
 
-    /// While the process runs. Where it fails the process is killed; the judge is then to say why.
+    /// Runs beside the process. A failure kills the process; the judge must give the reason.
     fn drive(&self, pid: u32, purpose: Purpose) -> Result<(), Failed>;
 }
 
-/// The reason is kept by who drives.
+/// Carries no reason: the driver keeps it.
 pub struct Failed;
 
 #[derive(Debug)]
 pub enum Start {
     Run(Box<Spec>),
-    /// It lacks the setting that the row varies.
+    /// The allocator lacks the setting that the row varies.
     Absent,
-    /// It cannot be run at all, for this reason.
+    /// The allocator cannot run at all, for this reason.
     Impossible(String),
 }
 
-/// Turns a measurement into a figure, or says why it is none. Called in the order of the runs.
+/// Turns a measurement into a figure or explains why it has none. Called in the order of the runs.
 pub type Judge<'a> = dyn FnMut(&str, &Measurement) -> Result<Run, Failure> + 'a;
 
-/// What stays the same over the rows of a session.
+/// What all rows of a session share.
 pub struct Race<'a> {
     pub launcher: &'a Launcher,
     pub stop: &'a Stop,
-    /// Runs before those that count.
+    /// The number of runs before those that count.
     pub warm_up_runs: usize,
     pub runs: Runs,
     /// Whether memory is warmed before each run.
     pub warm: bool,
     pub progress: Progress,
-    /// How often the machine has given memory back until now: [`reporting::reports`].
+    /// Returns how often the machine has given memory back so far: [`reporting::reports`].
     pub reports: fn() -> u64,
-    /// Runs that took place again.
+    /// How many runs were repeated.
     pub repeated: usize,
 }
 
-/// A row as far as the protocol has to know it.
+/// What the protocol needs to know of a row.
 pub struct Row<'a> {
-    /// For the progress line.
+    /// The row's name in the progress line.
     pub what: &'a str,
     pub entries: &'a [Entry],
-    /// A guess at the peak RSS, until that of the allocator is known.
+    /// An estimate of the peak RSS, used until the allocator's own is known.
     pub peak_bytes: u64,
     /// The weight of one run in the progress.
     pub weight: f64,
     pub beside: Option<&'a dyn Beside>,
-    /// The weight of counting the system calls of one allocator.
+    /// The weight of counting one allocator's system calls.
     pub counting_weight: f64,
 }
 
-/// How far an entry is in its row.
+/// The progress of an entry in its row.
 #[derive(Clone)]
 struct Part {
-    /// The highest RSS of its runs.
+    /// The highest peak RSS of its runs.
     peak: Option<u64>,
-    /// The shortest of them.
+    /// The shortest wall time of its runs.
     least: Duration,
-    /// What its runs took, with all that belongs to them.
+    /// The time spent on its counted runs, overhead included.
     spent: Duration,
-    /// Runs that the progress still expects.
+    /// How many runs the progress still expects.
     due: usize,
 }
 
 impl Race<'_> {
-    /// Runs a row and returns its cells in the order of the entries. After a stop they hold what
-    /// there is.
+    /// Runs a row and returns its cells in the order of the entries. After a stop they hold the
+    /// results so far.
     pub fn row(&mut self, row: &Row<'_>, judge: &mut Judge<'_>) -> Vec<Cell> {
         let mut cells: Vec<Cell> = row.entries.iter().map(cell).collect();
         let part = Part {
@@ -163,8 +162,8 @@ impl Race<'_> {
         cells
     }
 
-    /// Counts the system calls of an allocator that has figures. Where that fails they are unknown;
-    /// the figures stay.
+    /// Counts the system calls of an allocator that has figures. If that fails the count is
+    /// unknown, and the figures stay.
     fn count(&mut self, row: &Row<'_>, entry: &Entry, cell: &mut Cell) {
         let Some(spec) = &entry.counted else { return };
         if !cell.runs.is_empty() && cell.failure.is_none() && !self.stop.requested() {
@@ -180,7 +179,7 @@ impl Race<'_> {
         self.progress.advance(row.counting_weight);
     }
 
-    /// Figures without it are merely worse, so that a machine that cannot is told and measured.
+    /// Cold memory only worsens the figures, so a failure is reported and measuring goes on.
     fn warm_memory(&mut self, peak: u64) {
         let warmed = reporting::until_undisturbed(|| self.launcher.warm(memory::warm_up(peak)));
         if let (Err(error), false) = (warmed, self.stop.requested()) {
@@ -190,12 +189,11 @@ impl Race<'_> {
         }
     }
 
-    /// Whether an entry has no more turns: it failed, or has had its runs.
+    /// Whether an entry gets no more turns: it failed, or has had its runs.
     fn done(&self, cells: &[Cell], entry: usize, spent: Duration) -> bool {
         let seconds = |cell: &Cell| cell.runs.iter().map(|run| run.seconds).collect();
-        // The one that all ratios are about is never out: where it is far behind, that is to be
-        // known well. Nor is the best of the others, which they are ratios to, where it is far
-        // ahead of them all.
+        // The subject of all ratios never drops out: even far behind, its figure must be well
+        // known. The ratios are to the best of the others, so that one never drops out either.
         let is_subject = cells[entry].allocator == SUBJECT;
         let racing = (cells.iter())
             .filter(|cell| !is_subject && cell.allocator != SUBJECT && cell.failure.is_none());
@@ -204,7 +202,7 @@ impl Race<'_> {
         cells[entry].failure.is_some() || self.runs.done(&own, spent.as_secs_f64(), &all)
     }
 
-    /// The end of all rows.
+    /// Ends the progress after all rows.
     pub fn finish(&self) {
         if self.repeated > 0 {
             self.progress.say(&format!(
@@ -220,7 +218,7 @@ impl Race<'_> {
         row_weight * (self.expected(row_weight) * runners(entries)) as f64
     }
 
-    /// How many runs an entry will have, those that do not count among them.
+    /// How many runs an entry is expected to have, warm-up runs included.
     fn expected(&self, row_weight: f64) -> usize {
         self.warm_up_runs + self.runs.expected(row_weight)
     }
@@ -237,7 +235,7 @@ impl Race<'_> {
             .running(&format!("{} · {} · {run}", row.what, entry.allocator));
     }
 
-    /// One measured process; none when a stop ended it.
+    /// Runs one measured process; none if a stop ended it.
     fn once(
         &mut self,
         row: &Row<'_>,
@@ -247,7 +245,7 @@ impl Race<'_> {
         let mut tries = 1;
         let measured = loop {
             let (measured, lost) = self.warm_and_run(row, spec, part.peak)?;
-            // Who drives a process notes each of its runs.
+            // A driver records every run of its process, so none of them may be repeated.
             let counts = lost && row.beside.is_none() && self.warm;
             let hurt = counts && (measured.as_ref()).is_ok_and(|run| is_hurt(run, part.least));
             if !hurt || tries == TRIES {
@@ -263,7 +261,7 @@ impl Race<'_> {
         Some(measured)
     }
 
-    /// A process, and whether the machine gave memory back meanwhile.
+    /// Runs a process and tells whether the machine gave memory back meanwhile.
     fn warm_and_run(
         &mut self,
         row: &Row<'_>,
@@ -300,11 +298,11 @@ impl Race<'_> {
         };
         match self.launcher.run_beside(spec, purpose, drive) {
             Ok((measured, driven)) if measured.end == End::Stopped && driven.is_ok() => {
-                // Ctrl-C reaches the launcher too, and may have done so before the lab.
+                // Ctrl-C reaches the launcher too, and may do so before it reaches the lab.
                 self.stop.request();
                 None
             }
-            // Its driver fails when a server is stopped.
+            // A stop also makes a server's driver fail.
             Ok((_, Err(Failed))) if self.stop.requested() => None,
             Ok((measured, _)) => Some(Ok(measured)),
             Err(mallard_measure::Error::Stopped) => None,
@@ -313,14 +311,14 @@ impl Race<'_> {
     }
 }
 
-/// Whether memory that the machine gave back during a run may have made much of its time, and would
-/// not in another. The `least` time of runs before counts where this one took longer, which may be
-/// by that.
+/// Whether memory that the machine gave back may have slowed the run noticeably, and a repetition
+/// may avoid that. If an earlier run was shorter its time, `least`, counts, because the memory may
+/// be what made this one long.
 fn is_hurt(measured: &Measurement, least: Duration) -> bool {
     measured.wall.min(least) < LONG && measured.peak_rss_bytes >= LEAST_MEMORY
 }
 
-/// How many of the entries will run.
+/// How many of the entries can run.
 pub fn runners(entries: &[Entry]) -> usize {
     let runs = |entry: &&Entry| matches!(entry.start, Start::Run(_));
     entries.iter().filter(runs).count()
@@ -358,7 +356,7 @@ pub fn figures(measured: &Measurement) -> Run {
     }
 }
 
-/// How the process ended, where it ended by itself.
+/// How the process ended, if it ended by itself.
 pub fn exit(end: End) -> Option<Exit> {
     match end {
         End::Code(code) => Some(Exit::Code(code)),
@@ -367,7 +365,7 @@ pub fn exit(end: End) -> Option<Exit> {
     }
 }
 
-/// A failure with the last that the process said.
+/// A failure with the last lines of the program's output.
 pub fn failure(reason: String, measured: &Measurement) -> Failure {
     let said = |output: &mallard_measure::Output| output.last_lines(LAST_LINES).unwrap_or_default();
     let mut last_lines = said(&measured.stderr);
@@ -445,7 +443,7 @@ mod tests {
                 _ => Err(failure("it failed".to_owned(), measured)),
             }
         });
-        // The warm-up, then three rounds.
+        // The warm-up round, then three counted rounds.
         assert_eq!(order.join(" "), "a b bad b a a b a b");
         let runs: Vec<usize> = cells.iter().map(|cell| cell.runs.len()).collect();
         assert_eq!(runs, [3, 0, 0, 0, 3]);
@@ -456,8 +454,8 @@ mod tests {
         assert_eq!(cells[3].failure.as_ref().unwrap().reason, "it is not there");
     }
 
-    /// Runs by time of a script each; returns the order of the turns, the cells and the share of
-    /// the progress that is done.
+    /// Races scripts by time. Returns the order of the turns, the cells and the share of the
+    /// progress that is done.
     fn by_time(seconds: f64, scripts: &[(&str, &str)]) -> (String, Vec<Cell>, f64) {
         let stop = Stop::default();
         let launcher = Launcher::new(stop.clone()).unwrap();
@@ -476,7 +474,7 @@ mod tests {
         };
         race.progress = Progress::new(race.weight(1.0, &entries));
         let mut order = Vec::new();
-        // The figure is what the script says; it takes no such time.
+        // The figure is the number that the script prints, not the time it takes.
         let cells = race.row(&row(&entries), &mut |allocator, measured| {
             order.push(allocator.to_owned());
             let text = measured.stdout.head(64).unwrap_or_default();
@@ -497,7 +495,7 @@ mod tests {
             ("slow", "echo 2.5"),
             ("a", "echo 1"),
             ("bad", "exit 3"),
-            // With the third of its runs they took long enough.
+            // The third run exhausts its time.
             ("long", "sleep 0.7; echo 1.5"),
         ];
         let (order, cells, share) = by_time(2.0, &scripts);
@@ -549,8 +547,8 @@ mod tests {
         assert!(is_hurt(&long, least), "it took longer by that");
     }
 
-    /// The runs that count and those that took place again, of a process of so many MiB that runs
-    /// twice.
+    /// Runs a process that uses `mib` MiB twice. Returns how many runs counted and how many were
+    /// repeated.
     fn repeated(mib: usize, reports: fn() -> u64) -> (usize, usize) {
         let stop = Stop::default();
         let launcher = Launcher::new(stop.clone()).unwrap();

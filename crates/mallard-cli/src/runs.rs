@@ -1,22 +1,22 @@
 //! How many runs an allocator has in a row.
 //!
-//! A number that is asked for is kept: as many runs for everybody. Where nobody asked, the full
-//! suite goes by time. The median of three short runs swings by a tenth to a third, and more of
-//! them cost little; a run of many seconds swings less, and three cost a minute. So every allocator
-//! goes on until its runs have taken some seconds in all, with all that belongs to them, but for
-//! the least and the most that is sensible. Who is far behind is done early: more would tell
-//! nothing about who is ahead, and it is there that most of the time would go. Those close to each
-//! other have as many more, because the best of several medians of few runs is the luckiest of
-//! them. Far is half as much more than the fastest's time in all of the first three, a quarter in
-//! all of the first five. In all, because a run of a server now and then takes four times what it
-//! else does. Mallard is never out, nor is who is the fastest without it ([`crate::race`]). Three
-//! at least, because who is far behind in time may have the least memory, of which two runs of
-//! threads can differ by a half.
+//! A requested number is the same for all allocators. Without one, the full suite goes by time:
+//! each allocator runs until its runs have taken some seconds in all, overhead included, within a
+//! minimum and a maximum. The median of three short runs varies by a tenth to a third, and more of
+//! them cost little; a run of many seconds varies less, and three cost a minute.
+//!
+//! An allocator that is far behind drops out early, since most of the time would go to it and more
+//! runs would tell little. The close ones go on, because the best of several medians of few runs is
+//! only the luckiest. Far behind means over 1.5 times the fastest's time in all of the first three
+//! runs, or over 1.25 times in all of the first five. It must be all of them, because a server's
+//! run now and then takes four times its usual time. Three is the minimum because a slow allocator
+//! may have the least memory, which can differ by half between two runs of threads. Mallard and the
+//! fastest of the others never drop out ([`crate::race`]).
 
 use std::fmt;
 
-/// After so many runs it is looked who is out of the race: an allocator whose best run of these
-/// took more than so many times the fastest's best.
+/// The checks for dropping out: after this many runs, an allocator drops out if the best of them
+/// took more than this multiple of the fastest's best.
 const LOOKS: [(usize, f64); 2] = [(3, 1.5), (5, 1.25)];
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -25,13 +25,13 @@ pub enum Runs {
     ByTime {
         least: usize,
         most: usize,
-        /// Further runs begin as long as those before took less than this in all.
+        /// A further run starts while the runs so far took less than this in all.
         seconds: f64,
     },
 }
 
 impl Runs {
-    /// No allocator has more.
+    /// The maximum number of runs of an allocator.
     pub fn most(self) -> usize {
         match self {
             Runs::Fixed(runs) => runs,
@@ -39,7 +39,7 @@ impl Runs {
         }
     }
 
-    /// How many an allocator will have of runs that take `seconds` each.
+    /// The expected number of runs if each takes `seconds`.
     pub fn expected(self, seconds: f64) -> usize {
         match self {
             Runs::Fixed(runs) => runs,
@@ -51,8 +51,8 @@ impl Runs {
         }
     }
 
-    /// Whether an allocator has had its runs: their `figures`, beside those of `all` that race, and
-    /// the seconds `spent` on them. Before its turn, so that all others had as many.
+    /// Whether an allocator has had its runs, given their `figures`, those of `all` in the race and
+    /// the seconds `spent`. Ask before its turn, when all others have had as many runs.
     pub fn done(self, figures: &[f64], spent: f64, all: &[Vec<f64>]) -> bool {
         match self {
             Runs::Fixed(runs) => figures.len() >= runs,
@@ -67,7 +67,7 @@ impl Runs {
         }
     }
 
-    /// For the line that a session begins with.
+    /// The text for the first line of a session.
     pub fn each(self) -> String {
         match self {
             Runs::Fixed(1) => "1 run each".to_owned(),
@@ -82,7 +82,7 @@ impl Runs {
     }
 }
 
-/// Whether one of the looks showed it too far behind. Later runs change nothing about that.
+/// Whether one of the checks found it too far behind. Later runs cannot change that.
 fn out(figures: &[f64], all: &[Vec<f64>]) -> bool {
     let least = |all: &[f64]| all.iter().copied().fold(f64::INFINITY, f64::min);
     LOOKS.iter().any(|&(runs, factor)| {
@@ -92,7 +92,7 @@ fn out(figures: &[f64], all: &[Vec<f64>]) -> bool {
     })
 }
 
-/// As the settings of a session tell it.
+/// The form in a session's settings.
 impl fmt::Display for Runs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -127,8 +127,8 @@ mod tests {
         seconds: 3.0,
     };
 
-    /// The runs that an allocator has whose runs take `each` seconds, in a row where the fastest's
-    /// figure is 1 and its own are `figures`, over and over.
+    /// The number of runs of an allocator whose runs take `each` seconds and whose figures cycle
+    /// through `figures`, in a row where the fastest's figure is 1.
     fn had(runs: Runs, figures: &[f64], each: f64) -> usize {
         let mut own = Vec::new();
         while !runs.done(&own, each * own.len() as f64, &[vec![1.0; 9], own.clone()]) {
@@ -150,7 +150,7 @@ mod tests {
         for (behind, runs) in [(2.1, 3), (1.6, 3), (1.5, 5), (1.3, 5), (1.25, 9)] {
             assert_eq!(had(BY_TIME, &[behind], 0.01), runs, "{behind} times");
         }
-        // The best one counts of the first runs, whatever follows.
+        // Only the best of the first runs counts, whatever follows.
         assert_eq!(had(BY_TIME, &[1.0, 50.0], 0.01), 9);
         assert_eq!(had(BY_TIME, &[50.0, 1.0, 50.0], 0.01), 9);
         assert_eq!(had(BY_TIME, &[50.0, 1.6, 1.6, 1.0], 0.01), 3);

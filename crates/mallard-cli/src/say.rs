@@ -1,12 +1,12 @@
-//! What is told on standard output, which may be a pipe whose reader has seen enough: `| head` is
-//! no error, and what is measured goes on. A full disk is one.
+//! Standard output. It may be a pipe whose reader stops reading, as in `| head`: that is no error,
+//! and measuring goes on. A full disk is an error.
 
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
 
 use anyhow::{Context, Result};
 
-/// Prints like `println!`; the result is an error that the command ends with.
+/// Prints like `println!`, but returns an error with which the command ends.
 macro_rules! say {
     ($($words:tt)*) => { $crate::say::line(format_args!($($words)*)) };
 }

@@ -1,5 +1,5 @@
-//! What surrounds the measurements of `bench` and `compare`: the allocators made ready, the way to
-//! stop, the description of the whole, and the end on the screen and on disk.
+//! What surrounds the measurements of `bench` and `compare`: preparing allocators, stopping,
+//! describing the session, and showing and writing the results.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,13 +19,13 @@ use crate::machine;
 use crate::progress::Spinner;
 use crate::say::{self, say};
 
-/// The exit code of a session that was interrupted, as the shell has it for Ctrl-C.
+/// The exit code of an interrupted session, the same as a shell's for Ctrl-C.
 const INTERRUPTED: u8 = 130;
 
-/// An allocator that was asked for, or why there is none.
+/// A requested allocator, or why there is none.
 type Prepared = Result<Allocator, Unavailable>;
 
-/// Everything that has been checked and made ready before the first measurement.
+/// Everything that is checked and prepared before the first measurement.
 pub struct Session {
     pub launcher: Launcher,
     pub stop: Stop,
@@ -36,7 +36,7 @@ pub struct Session {
     clock: Instant,
 }
 
-/// All allocators by name, the user's own among them.
+/// All allocators by name, including the user's own.
 pub fn catalog(own: &[String]) -> Result<Catalog> {
     let mut catalog = Catalog::new(Settings::default());
     for spec in own {
@@ -51,7 +51,7 @@ pub fn catalog(own: &[String]) -> Result<Catalog> {
     Ok(catalog)
 }
 
-/// Makes one allocator ready, with a line on the terminal while that takes time.
+/// Prepares one allocator, with a line on the terminal while that takes time.
 pub fn prepare(catalog: &Catalog, name: &str) -> Result<Prepared> {
     let spinner = Spinner::new();
     prepare_beside(catalog, name, &spinner)
@@ -99,12 +99,12 @@ impl Session {
         })
     }
 
-    /// The allocators that can be measured, in the order of the tables.
+    /// The allocators that can be measured, in table order.
     pub fn allocators(&self) -> Vec<Allocator> {
         self.prepared.iter().flatten().cloned().collect()
     }
 
-    /// Writes what was measured so far, silently: whatever happens, that is kept.
+    /// Silently writes the results so far, so that nothing can lose them.
     pub fn keep(
         &self,
         kind: Kind,
@@ -116,7 +116,7 @@ impl Session {
         self.folder.write(&results).map(drop)
     }
 
-    /// Shows and writes what was measured.
+    /// Shows and writes the results.
     pub fn close(
         self,
         kind: Kind,
@@ -173,7 +173,7 @@ impl Session {
     }
 }
 
-/// The names to race. The user's own are always among them: why else add them.
+/// The names of the allocators to race. The user's own always take part.
 fn chosen(catalog: &Catalog, own: &[String], listed: &[String]) -> Result<Vec<String>> {
     let mut words: Vec<&str> = listed.iter().map(|word| word.trim()).collect();
     if words.is_empty() {
@@ -209,7 +209,7 @@ fn prepare_all(catalog: &Catalog, names: &[String], stop: &Stop) -> Result<Vec<P
     Ok(prepared)
 }
 
-/// The first signal ends the measurements, the second this process.
+/// The first signal ends the measurements, the second ends this process.
 fn stop_on_signals() -> Result<Stop> {
     let stop = Stop::default();
     let (request, seen) = (stop.clone(), AtomicBool::new(false));
@@ -257,7 +257,7 @@ fn terminal_options() -> TerminalOptions {
     }
 }
 
-/// The report with its path, for it will be opened; the others by name.
+/// Prints the report with its path, since a user will open it, and the other files by name.
 fn print_files(files: &[PathBuf]) -> Result<()> {
     let [report, rest @ ..] = files else {
         return Ok(());
@@ -268,7 +268,7 @@ fn print_files(files: &[PathBuf]) -> Result<()> {
     say!("Data:   {} beside it", names.join(", "))
 }
 
-/// One line on a row that is done: who was fastest.
+/// A line on a finished row that names the fastest.
 pub fn row_line(what: &str, experiment: &Experiment) -> Option<String> {
     let row = experiment.rows.last()?;
     let standings = mallard_report::stats::standings(experiment, row);

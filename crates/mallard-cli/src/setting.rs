@@ -2,7 +2,7 @@
 
 use mallard_allocators::{Allocator, Kind, environment};
 
-/// Stands for the variable that an allocator reads its option string from.
+/// Stands for the variable from which an allocator reads its option string.
 pub const OPTION_STRING: &str = "MALLOC_CONF";
 
 /// What a row changes about an allocator.
@@ -29,7 +29,7 @@ pub struct Variable {
 }
 
 impl Setting {
-    /// The label of its row.
+    /// The label of the row with this setting.
     pub fn label(self, axis: &str) -> String {
         match self {
             Setting::Default if axis == "loading" => "preloaded".to_owned(),
@@ -40,7 +40,7 @@ impl Setting {
         }
     }
 
-    /// As an option string.
+    /// This setting as an option string.
     fn conf(self) -> Option<String> {
         match self {
             Setting::Default | Setting::Linked | Setting::Variables(_) => None,
@@ -50,15 +50,15 @@ impl Setting {
         }
     }
 
-    /// The variables that put `allocator` under a process with this setting; none where the
-    /// allocator does not have the setting.
+    /// The variables that run a process on `allocator` with this setting; none if the allocator
+    /// does not have the setting.
     pub fn environment(self, allocator: &Allocator) -> Option<Vec<(String, String)>> {
         match (self, self.conf()) {
             (Setting::Linked, _) => Some(allocator.environment.clone()),
             (Setting::Variables(all), _) => Some(with_own(all, allocator)),
             (_, None) => Some(environment(allocator, None)),
             (_, Some(conf)) if allocator.reads_conf() => Some(environment(allocator, Some(&conf))),
-            // glibc's name for the same thing.
+            // `MALLOC_ARENA_MAX` is glibc's name for it.
             (Setting::Narenas(n), _) if allocator.kind == Kind::Glibc => {
                 Some(vec![("MALLOC_ARENA_MAX".to_owned(), n.to_string())])
             }
@@ -66,7 +66,7 @@ impl Setting {
         }
     }
 
-    /// The variables that it sets for single allocators.
+    /// The variables that this setting has for single allocators.
     pub fn variables(self) -> &'static [Variable] {
         match self {
             Setting::Variables(all) => all,
@@ -75,7 +75,7 @@ impl Setting {
     }
 }
 
-/// The variables that put `allocator` under a process, and its own among `all`.
+/// The variables that run a process on `allocator`, with those of `all` that are meant for it.
 fn with_own(all: &[Variable], allocator: &Allocator) -> Vec<(String, String)> {
     let own = || all.iter().filter(|set| set.allocator == allocator.name);
     let conf = own().find(|set| set.variable == OPTION_STRING);

@@ -1,5 +1,5 @@
-//! The programs of the experiments: carried inside the lab, written out when they are needed, and
-//! their answers read.
+//! The programs of the experiments: embedded in the lab, written out when needed, and their output
+//! parsed.
 
 use std::fs;
 use std::io::Write;
@@ -18,14 +18,14 @@ use object::read::elf::{Dyn, ElfFile, FileHeader};
 use crate::race;
 use crate::setting::Setting;
 
-/// What the build compiled: programs, and the objects of those that can be linked with a library.
+/// The build's output: programs, and the objects of those that can be linked with a library.
 const FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/workloads.rs"));
 
-/// The compiler that the workloads were built by.
+/// The compiler that built the workloads.
 const CXX: &str = env!("MALLARD_CXX");
 pub const CXX_VERSION: &str = env!("MALLARD_CXX_VERSION");
 
-/// A workload prints a few lines. More bytes than this are not its answer.
+/// A workload prints a few lines. Output beyond this is not its answer.
 pub const MAX_ANSWER_BYTES: usize = 64 * 1024;
 
 /// The programs, written to a folder.
@@ -35,7 +35,7 @@ pub struct Workloads {
 }
 
 impl Workloads {
-    /// Writes all of them to `folder`, from which programs can be started.
+    /// Writes all of them to `folder`, which must allow executing programs.
     pub fn install(folder: &Path) -> Result<Workloads> {
         for (name, content) in FILES {
             let path = folder.join(name);
@@ -52,7 +52,7 @@ impl Workloads {
         })
     }
 
-    /// The program of this name for an allocator under a setting. The error is a sentence.
+    /// The program with this name for an allocator under a setting. An error is a sentence.
     pub fn program(
         &self,
         name: &str,
@@ -65,13 +65,13 @@ impl Workloads {
         }
     }
 
-    /// The program as it was built, for any allocator to be preloaded.
+    /// The program as built, for preloading any allocator.
     pub fn plain(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// A program that is linked with an allocator's library instead of having it preloaded. For
-    /// glibc it is the program as it was built.
+    /// Links a program with an allocator's library, instead of preloading it. For glibc it is the
+    /// program as built.
     fn linked(&self, name: &str, allocator: &Allocator) -> Result<PathBuf, String> {
         let Some(library) = &allocator.file else {
             return Ok(self.plain(name));
@@ -83,8 +83,7 @@ impl Workloads {
         }
         fs::create_dir_all(&folder)
             .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
-        // The program will ask for the library by the name that it calls itself by, whatever its
-        // file is called.
+        // The program will ask for the library by its soname, whatever its file is called.
         let own_name = soname(library).unwrap_or_else(|| format!("lib{}.so", allocator.name));
         let link = folder.join(own_name);
         symlink(library, &link)
@@ -108,7 +107,7 @@ impl Workloads {
     }
 }
 
-/// The name that a library calls itself by.
+/// A library's soname.
 fn soname(library: &Path) -> Option<String> {
     let content = fs::read(library).ok()?;
     let elf = ElfFile::<FileHeader64<Endianness>>::parse(&*content).ok()?;
@@ -129,7 +128,7 @@ pub fn is_carried(name: &str) -> bool {
     FILES.iter().any(|(file, _)| *file == name)
 }
 
-/// What a workload tells of its run.
+/// A workload's report on its run.
 #[derive(Debug, Default, PartialEq)]
 pub struct Answer {
     pub seconds: f64,
@@ -139,13 +138,13 @@ pub struct Answer {
     pub latency: Option<Latency>,
     pub end_rss_bytes: Option<u64>,
     pub huge_bytes: Option<u64>,
-    /// The peak of a child, for a program whose work is to start some.
+    /// The peak of a child, for a program that measures starting processes.
     pub child_rss_bytes: Option<u64>,
     pub curve: Vec<(f64, u64)>,
 }
 
 impl Answer {
-    /// Reads the lines `name value` that a workload prints; none when one is missing.
+    /// Reads the lines `name value` that a workload prints; none if one is missing.
     pub fn read(text: &str) -> Option<Answer> {
         let field = |name: &str| {
             text.lines()
@@ -180,8 +179,8 @@ impl Answer {
         })
     }
 
-    /// Checks that the process's `malloc` and `free` came from `allocator`. The error is a
-    /// sentence that names who served instead.
+    /// Checks that the process's `malloc` and `free` came from `allocator`. An error is a sentence
+    /// that names the library that served instead.
     pub fn check_served_by(&self, allocator: &Allocator) -> Result<(), String> {
         for (function, object) in [("malloc", &self.malloc), ("free", &self.free)] {
             let right = match &allocator.file {
@@ -202,7 +201,7 @@ impl Answer {
     }
 }
 
-/// A workload's run counts when it ended well, answered, and was served by its allocator.
+/// A workload's run counts if it ended well, answered and was served by its allocator.
 pub fn judge(allocator: &Allocator, measured: &Measurement) -> Result<Run, Failure> {
     let fail = |reason: String| Err(race::failure(reason, measured));
     match measured.end {
@@ -220,7 +219,7 @@ pub fn judge(allocator: &Allocator, measured: &Measurement) -> Result<Run, Failu
     let figures = race::figures(measured);
     Ok(Run {
         seconds: answer.seconds,
-        // Where the work is to start processes, what counts is what one of them takes.
+        // If the work is to start processes, the memory of one of them counts.
         peak_rss_bytes: answer.child_rss_bytes.unwrap_or(figures.peak_rss_bytes),
         ops_per_second: Some(answer.operations / answer.seconds),
         latency: answer.latency,

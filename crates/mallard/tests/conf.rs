@@ -1,5 +1,5 @@
-//! The option reader in real processes: this test runs its own binary again with an environment,
-//! and looks at what the child prints.
+//! Tests the option reader in real processes: runs this binary again with an environment, and
+//! checks the child's output.
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -12,7 +12,7 @@ use mallard::conf::{self, Options, Source};
 const CHILD: &str = "child";
 const EARLY_CHILD: &str = "child_before_libc_is_ready";
 
-/// The arguments with which a child of this binary runs the ignored test of that name alone.
+/// The arguments with which a child of this binary runs only the ignored test of this name.
 fn only(test: &str) -> [&str; 5] {
     [
         test,
@@ -23,14 +23,14 @@ fn only(test: &str) -> [&str; 5] {
     ]
 }
 
-/// Not a test by itself: reads the options and prints what came of it.
+/// Not a test by itself: reads the options and prints the result.
 #[test]
 #[ignore = "the other tests run it, in processes of its own"]
 fn child() {
     print_outcome();
 }
 
-/// As [`child`], but in the state in which the first allocation may find a process: libc has not
+/// Like [`child`], but in the state in which the first allocation may find a process: libc has not
 /// set `environ` yet.
 #[test]
 #[ignore = "the other tests run it, in processes of its own"]
@@ -89,7 +89,7 @@ fn this_binary() -> PathBuf {
     env::current_exe().expect("the path of this test")
 }
 
-/// Whether the machine has an `/etc/malloc.conf` of its own, which would change what children see.
+/// Whether the machine has its own `/etc/malloc.conf`, which would change the children's options.
 fn machine_has_options() -> bool {
     fs::symlink_metadata("/etc/malloc.conf").is_ok()
 }
@@ -222,7 +222,7 @@ fn standard_error_may_be_closed() {
     assert!(outcome(&output).contains("errors=1"), "{output:?}");
 }
 
-/// A copy of this test that is setuid to `nobody`, where the machine lets us make and use one.
+/// A copy of this test that is setuid to `nobody`, if the machine permits making and using one.
 struct SetuidCopy(PathBuf);
 
 impl SetuidCopy {
@@ -231,8 +231,8 @@ impl SetuidCopy {
         fs::create_dir_all(&folder).ok()?;
         let copy = SetuidCopy(folder);
         let program = copy.program();
-        // By `cp`, not by `fs::copy`: a child that another test starts meanwhile would inherit the
-        // open file, and a file that is open for writing cannot be executed.
+        // Uses `cp` rather than `fs::copy`: a child of another test would inherit the open file,
+        // and a file that is open for writing cannot be executed.
         let copied = Command::new("cp")
             .arg(this_binary())
             .arg(&program)

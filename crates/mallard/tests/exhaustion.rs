@@ -1,17 +1,17 @@
-//! When memory is out: null and ENOMEM, everything as it was, and memory again when some is freed.
+//! Exhausted memory: null and ENOMEM, no other change, and memory again after some is freed.
 //!
-//! Each test runs its body in a process of its own, under a limit on address space. The bodies keep
-//! their books inside the blocks themselves: under the limit there is no other memory.
+//! Each test runs its body in a process of its own with a limit on address space. The bodies keep
+//! their records inside the blocks, because under the limit there is no other memory.
 
 use std::env;
 use std::process::Command;
 
 use mallard::{api, stats};
 
-/// Room above what the process has at its start.
+/// The memory beyond what the process has at its start.
 const ROOM: usize = 64 << 20;
 
-/// Runs `body` in a child process that may have [`ROOM`] more.
+/// Runs `body` in a child process that may use [`ROOM`] more.
 fn with_little_memory(test: &str, conf: &str, body: fn()) {
     const CHILD: &str = "MALLARD_LITTLE_MEMORY";
     const DONE: &str = "the body ran to its end";
@@ -60,8 +60,7 @@ fn clear_errno() {
     unsafe { *libc::__errno_location() = 0 };
 }
 
-/// Blocks of one size, each of which begins with the address of the one before and ends with its
-/// own.
+/// Blocks of one size. Each begins with the address of the previous one and ends with its own.
 struct Chain {
     last: *mut usize,
     size: usize,
@@ -69,7 +68,7 @@ struct Chain {
 }
 
 impl Chain {
-    /// Allocates until there is no more.
+    /// Allocates until memory is exhausted.
     fn of_all_there_is(size: usize) -> Chain {
         let mut chain = Chain {
             last: std::ptr::null_mut(),
@@ -98,13 +97,13 @@ impl Chain {
         self.count * self.size
     }
 
-    /// Takes a block out, if there is one.
+    /// Takes a block from the chain, if there is one.
     fn pop(&mut self) -> Option<*mut u8> {
         if self.last.is_null() {
             return None;
         }
         let block = self.last;
-        // SAFETY: a block of the chain, as it was written.
+        // SAFETY: a block of the chain, with the words written above.
         let (before, own) = unsafe { (block.read(), block.add(self.size / 8 - 1).read()) };
         assert_eq!(own, block.addr(), "a block was overwritten");
         self.last = before as *mut usize;
@@ -114,7 +113,7 @@ impl Chain {
 
     fn free(mut self) {
         while let Some(block) = self.pop() {
-            // SAFETY: taken out of the chain right now.
+            // SAFETY: just taken from the chain.
             unsafe { api::dealloc_sized(block, self.size) };
         }
         assert_eq!(self.count, 0);
@@ -130,7 +129,7 @@ fn exhaust_again_and_again() {
             "only {} bytes in blocks of {size}",
             chain.bytes()
         );
-        // Nothing of any size is left behind by a request that fails.
+        // A failing request must leave nothing behind, of any size.
         let allocated = stats::now().allocated;
         for wish in [size, 64 << 20, 1 << 40] {
             clear_errno();
@@ -167,21 +166,20 @@ fn memory_that_ran_out_comes_back_when_it_is_freed() {
     }
 }
 
-/// Blocks of 5000 bytes, one of which is to become larger or smaller when there is no memory for
-/// another.
+/// Resizes one of several blocks of 5000 bytes when there is no memory for another block.
 fn resize_without_memory() {
     let mut chain = Chain::of_all_there_is(5000);
     let rest = Chain::of_all_there_is(48);
     let block = chain.pop().unwrap();
     for byte in 0..5000 {
-        // SAFETY: the block is ours now.
+        // SAFETY: the block is ours.
         unsafe { block.add(byte).write(byte as u8) };
     }
     let whole = |block: *mut u8, len| {
-        // SAFETY: the block is ours and at least so long.
+        // SAFETY: the block is ours and at least this long.
         (0..len).all(|byte| unsafe { block.add(byte).read() } == byte as u8)
     };
-    // SAFETY: the block is ours; where null comes back it stays ours.
+    // SAFETY: the block is ours, and stays so if null is returned.
     let (block, size) = unsafe {
         clear_errno();
         assert!(api::realloc(block, 200_000).is_null());
@@ -192,7 +190,7 @@ fn resize_without_memory() {
         }
     };
     assert!(whole(block, size.min(48)));
-    // What a resize gave, whether it moved or not, can be freed by the size that was asked for.
+    // A resized block, moved or not, can be freed by its requested size.
     // SAFETY: the block is ours.
     unsafe { api::dealloc_sized(block, size) };
     api::trim();
@@ -216,9 +214,9 @@ fn a_block_that_cannot_be_resized_stays_as_it_was() {
     }
 }
 
-/// Threads that begin when there is no memory, not even for their caches.
+/// Threads that start when there is no memory, not even for their caches.
 fn threads_without_memory() {
-    // The threads' own stacks come first.
+    // The threads' own stacks are allocated first.
     let (go, wait) = std::sync::mpsc::channel::<()>();
     let wait = std::sync::Arc::new(std::sync::Mutex::new(wait));
     let threads: Vec<_> = (0..4)

@@ -1,9 +1,8 @@
-//! Allocation with flags beside a model of what the flags promise.
+//! Tests allocation with flags against a model of what the flags promise.
 //!
-//! Random histories of calls with random flags run against the allocator and against the list of
-//! live blocks, each filled with bytes of its own up to its usable size: alignment, zeros, sizes
-//! that agree with what was told beforehand, contents kept, bytes counted, and nothing left over at
-//! the end.
+//! Random histories of calls with random flags run against the allocator and a list of the live
+//! blocks, each filled with bytes of its own up to its usable size. The test checks alignment,
+//! zeros, predicted sizes, kept contents, counted bytes, and that nothing remains at the end.
 
 #[path = "model/pattern.rs"]
 mod pattern;
@@ -14,7 +13,7 @@ use pattern::{assert_all, assert_kept, fill};
 use proptest::prelude::*;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The figures are the process's: one test at a time.
+/// The statistics are per process, so only one test runs at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -48,7 +47,7 @@ enum Op {
 
 struct Block {
     p: *mut u8,
-    /// What was asked for, and how.
+    /// The requested size and flags.
     size: usize,
     flags: Flags,
     usable: usize,
@@ -64,7 +63,7 @@ fn sizes() -> impl Strategy<Value = usize> {
     ]
 }
 
-/// The alignment, and what else may go with it.
+/// An alignment, and the flags that may accompany it.
 fn flags() -> impl Strategy<Value = Flags> {
     let align = prop_oneof![
         4 => Just(None),
@@ -113,7 +112,7 @@ fn zeroes(flags: Flags) -> bool {
     flags.zero() == flags
 }
 
-/// What holds for every block that came back from a call; the first `kept` bytes are `old`'s.
+/// Checks what holds for every returned block. The first `kept` bytes are the old block's.
 fn check_new(p: *mut u8, size: usize, flags: Flags, kept: usize) -> usize {
     assert!(!p.is_null(), "{size} bytes with {flags:?}");
     assert!(
@@ -135,7 +134,7 @@ fn check_new(p: *mut u8, size: usize, flags: Flags, kept: usize) -> usize {
 }
 
 fn run(history: &[Op]) {
-    // The caches that flags name. This thread counts: it is ahead by what is live.
+    // The caches that flags name. This thread counts, and its balance is the live bytes.
     let caches = [0, 1].map(|_| threads::create_cache());
     assert_eq!(caches, [Ok(0), Ok(1)]);
     let counts = threads::counts().expect("there is memory");
@@ -147,7 +146,7 @@ fn run(history: &[Op]) {
             Op::Alloc { size, flags } => {
                 let p = extended::alloc_with(size, flags);
                 let usable = check_new(p, size, flags, 0);
-                // SAFETY: the block is ours and so long.
+                // SAFETY: the block is ours and this long.
                 unsafe { fill(p, usable, id) };
                 blocks.push(Block {
                     p,
@@ -160,7 +159,7 @@ fn run(history: &[Op]) {
             Op::Realloc { which, size, flags } if !blocks.is_empty() => {
                 let n = which % blocks.len();
                 let b = &mut blocks[n];
-                // SAFETY: a live block, whose old place is forgotten.
+                // SAFETY: a live block, whose old address is not used again.
                 let p = unsafe { extended::realloc_with(b.p, size, flags) };
                 let usable = check_new(p, size, flags, b.usable);
                 // SAFETY: as above.
@@ -217,7 +216,7 @@ fn run(history: &[Op]) {
             }
             Op::Free { which, flags } if !blocks.is_empty() => {
                 let b = blocks.swap_remove(which % blocks.len());
-                // SAFETY: a live block, which is forgotten.
+                // SAFETY: a live block, removed from the model.
                 unsafe {
                     assert_kept(b.p, b.usable, b.usable, b.id);
                     extended::dealloc_with(b.p, flags);
@@ -235,7 +234,7 @@ fn run(history: &[Op]) {
         assert_eq!(ahead().wrapping_sub(before), live, "counted after {op:?}");
     }
     for b in blocks {
-        // SAFETY: a live block, which is forgotten.
+        // SAFETY: a live block, removed from the model.
         unsafe {
             assert_kept(b.p, b.usable, b.usable, b.id);
             extended::dealloc_with(b.p, Flags::NONE);
@@ -287,7 +286,7 @@ fn impossible_requests_give_null_and_leave_the_block() {
         assert!(extended::alloc_with(100, flags).is_null(), "1 << {shift}");
         assert_eq!(extended::usable_size_for(100, flags), 0);
     }
-    // SAFETY: a live block, then forgotten.
+    // SAFETY: a live block, not used after it is freed.
     unsafe {
         assert_eq!(api::usable_size(p), 112);
         extended::dealloc_with(p, Flags::NONE);
@@ -313,13 +312,13 @@ fn a_run_grows_where_it_is_by_as_much_as_there_is() {
         let grown = extended::resize_in_place(p, 200_000, 300_000, Flags::NONE.zero());
         assert_eq!(grown, extended::usable_size_for(500_000, Flags::NONE));
         assert_all(p, shrunk, grown, 0, "cleared bytes");
-        // No shorter than a run can be, unless that is what it may be.
+        // Not shorter than a run can be, unless `extra` permits that length.
         assert_eq!(extended::resize_in_place(p, 100, 0, Flags::NONE), grown);
         assert_eq!(
             extended::resize_in_place(p, 100, 40_000, Flags::NONE),
             40 * 1024
         );
-        // An alignment that the block does not have.
+        // The block does not have this alignment.
         let align = Flags::NONE.align(1 << (p.addr().trailing_zeros() + 1));
         assert_eq!(extended::resize_in_place(p, 80_000, 0, align), 40 * 1024);
         extended::dealloc_with(p, Flags::NONE);

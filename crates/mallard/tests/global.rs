@@ -1,7 +1,7 @@
-//! A Rust program that lives on Mallard: its collections, its threads, their ends, its forks.
+//! A Rust program on Mallard: its collections, its threads and their ends, and its forks.
 //!
-//! The test harness allocates here too, from threads of its own, so figures are compared only where
-//! the difference is larger than anything the harness does.
+//! The test harness allocates too, from its own threads, so statistics are compared only where the
+//! difference exceeds anything that the harness does.
 
 use std::alloc::{Layout, alloc, dealloc, realloc};
 use std::cell::RefCell;
@@ -13,7 +13,7 @@ use std::thread;
 #[global_allocator]
 static ALLOCATOR: mallard::Mallard = mallard::Mallard;
 
-/// A few numbers that look random, the same for the same seed.
+/// Pseudo-random numbers, the same for the same seed.
 fn numbers(seed: u64, count: usize) -> impl Iterator<Item = u64> {
     let mut state = seed;
     (0..count).map(move |_| {
@@ -23,7 +23,7 @@ fn numbers(seed: u64, count: usize) -> impl Iterator<Item = u64> {
     })
 }
 
-/// A little world of collections, all of whose contents follow from its seed.
+/// Various collections whose contents all follow from a seed.
 struct World {
     seed: u64,
     names: HashMap<String, Vec<u64>>,
@@ -99,19 +99,18 @@ fn the_program_s_blocks_come_from_here() {
     assert!(zeros.iter().step_by(4096).all(|&b| b == 0));
 }
 
-/// Blocks of whole pages that need not begin with one lie in the same caches.
+/// Whole-page blocks with and without page alignment share the same caches.
 #[test]
 fn a_block_aligned_to_up_to_a_page_stays_so_however_it_is_resized() {
     const SIZES: [usize; 5] = [20_000, 30_000, 24_000, 32_768, 17_000];
     for align in [128, 1024, 4096] {
-        // Freed blocks of each size, begun wherever it suited.
+        // Freed blocks of each size, without alignment.
         for size in SIZES {
             drop([(); 4].map(|()| vec![1u8; size]));
         }
         let layout = |size| Layout::from_size_align(size, align).expect("a power of two");
         let mut size = 16_000;
-        // SAFETY: every block is resized and freed with the layout that it has, and written to
-        // within it.
+        // SAFETY: every block is resized and freed with its own layout, and written to within it.
         unsafe {
             let mut p = alloc(layout(size));
             for (i, next) in SIZES.into_iter().enumerate() {
@@ -150,7 +149,7 @@ fn worlds_stay_whole_while_threads_build_hand_over_and_drop_them() {
                 }
                 drop(to);
                 let mut seen = 0;
-                // Each neighbour's world is checked and dropped far from where it was made.
+                // Checks and drops each neighbour's world, far from where it was made.
                 for world in from.iter().take(WORLDS as usize) {
                     assert!(world.is_whole(), "world {}", world.seed);
                     seen += 1;
@@ -159,13 +158,13 @@ fn worlds_stay_whole_while_threads_build_hand_over_and_drop_them() {
             })
         })
         .collect();
-    // Or a thread that fails would leave its neighbour waiting.
+    // Otherwise a thread that fails would leave its neighbour waiting.
     drop(senders);
     let seen: u64 = threads.into_iter().map(|t| t.join().unwrap()).sum();
     assert_eq!(seen, THREADS * WORLDS);
 }
 
-/// Ends with its thread, when Mallard's own end of the thread may have come already.
+/// Dropped when its thread ends, perhaps after Mallard's own thread exit.
 struct Last {
     kept: RefCell<Vec<World>>,
     ended: Arc<AtomicUsize>,
@@ -180,8 +179,8 @@ impl Drop for Last {
     }
 }
 
-/// A destructor of thread-specific data that sets its value again, so that the C library comes
-/// back for another round: some of these rounds come after Mallard's own.
+/// A destructor of thread-specific data that sets its value again, so that the C library runs
+/// another round, perhaps after Mallard's own destructor.
 extern "C" fn round(left: *mut libc::c_void) {
     let world = World::new(left.addr() as u64);
     ROUNDS.fetch_add(world.is_whole() as usize, Ordering::Relaxed);
@@ -223,8 +222,8 @@ fn destructors_at_a_thread_s_end_free_and_allocate() {
     assert_eq!(ROUNDS.load(Ordering::Relaxed), 20 * 3);
 }
 
-/// What the child of a fork does; gives its exit status. It must not panic nor print: whatever
-/// locks the standard library's own threads held are held for ever here.
+/// What a child of fork does; returns its exit status. It must not panic or print: any locks that
+/// the standard library's threads held at the fork stay locked here.
 fn live_on(inherited: World) -> i32 {
     if !inherited.is_whole() {
         return 1;
@@ -233,17 +232,17 @@ fn live_on(inherited: World) -> i32 {
     if !(0..5).all(|seed| World::new(seed).is_whole()) {
         return 2;
     }
-    // Many more blocks than the thread's cache holds, of the classes that others were using.
+    // Many more blocks than the thread's cache holds, in classes that other threads were using.
     let lists: Vec<Vec<u8>> = (0..20_000).map(|i| vec![i as u8; i % 700]).collect();
     if !(lists.iter().zip(0..)).all(|(list, i)| list.iter().all(|&b| b == i as u8)) {
         return 3;
     }
     drop(lists);
     mallard::api::trim();
-    // Not by the standard library, whose own lock another thread may have held at the fork.
+    // Does not use the standard library, whose own lock another thread may have held at the fork.
     let mut thread = 0;
     let mut built = std::ptr::null_mut();
-    // SAFETY: `build` takes and gives nothing that is borrowed; both out-pointers are valid.
+    // SAFETY: `build` borrows nothing, and both out-pointers are valid.
     let failed = unsafe {
         libc::pthread_create(&mut thread, std::ptr::null(), build, std::ptr::null_mut()) != 0
             || libc::pthread_join(thread, &mut built) != 0
@@ -254,7 +253,7 @@ fn live_on(inherited: World) -> i32 {
     0
 }
 
-/// A thread of the child: gives null when something is wrong.
+/// A thread of the child; returns null if something is wrong.
 extern "C" fn build(_: *mut libc::c_void) -> *mut libc::c_void {
     std::ptr::without_provenance_mut(World::new(9).is_whole() as usize)
 }
@@ -283,13 +282,13 @@ fn a_child_forked_amid_threads_that_allocate_lives_on() {
     let mut statuses = Vec::new();
     for seed in 0..FORKS {
         let world = World::new(seed);
-        // SAFETY: the child runs `live_on` alone and leaves by `_exit`.
+        // SAFETY: the child only runs `live_on` and leaves by `_exit`.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // SAFETY: ends a child that hangs, with a signal that the parent sees.
+            // SAFETY: kills a child that hangs, with a signal that the parent sees.
             unsafe { libc::alarm(120) };
             let status = live_on(world);
-            // SAFETY: leaves without the harness's own endings.
+            // SAFETY: leaves without the harness's exit handlers.
             unsafe { libc::_exit(status) };
         }
         assert!(child > 0, "fork failed");
@@ -302,6 +301,6 @@ fn a_child_forked_amid_threads_that_allocate_lives_on() {
     done.store(true, Ordering::Relaxed);
     let made: u64 = others.into_iter().map(|t| t.join().unwrap()).sum();
     assert!(made > 0, "the other threads allocated");
-    // 0 is exit(0); else bits 8.. are the exit status, bits 0..7 the signal.
+    // 0 is exit(0); otherwise bits 8.. are the exit status and bits 0..7 the signal.
     assert!(statuses.iter().all(|&s| s == 0), "statuses {statuses:x?}");
 }

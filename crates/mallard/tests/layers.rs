@@ -1,8 +1,8 @@
-//! The order of the floors: each folder of `src` uses only the ones under it.
+//! Checks the order of the layers: each folder of `src` uses only the ones below it.
 //!
-//! `src/lib.rs` draws the house. Here every source file is read as tokens (so that comments and
-//! strings do not count, and macros do), and every path that leads to another floor, through
-//! `crate::` or through enough `super::`s, is held against the order.
+//! `src/lib.rs` describes the layers. This test reads every source file as tokens, so that macros
+//! count but comments and strings do not. It checks every path that leads to another layer, through
+//! `crate::` or enough `super::`s, against the order.
 
 use std::fmt;
 use std::fs;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// The floors, from the ground up; those of one row do not use each other.
+/// The layers, from the bottom up; those in one row do not use each other.
 const HOUSE: &[&[&str]] = &[
     &["sys"],
     &["class"],
@@ -24,15 +24,15 @@ const HOUSE: &[&[&str]] = &[
     &["ctl"],
     &["report"],
 ];
-/// Uses no floor, so that it can run before any is ready; only the start uses it, and those who
-/// tell of the options.
+/// Uses no layer, so that it can run before any is ready. Only the start uses it, and the files
+/// that report options.
 const APART: &str = "conf";
-/// What `conf` and `fork` are for.
+/// The only file that uses `conf` and `fork`.
 const START: &str = "api/start.rs";
-/// Those who tell of the options.
+/// The files that report options.
 const TELLERS: &[&str] = &["ctl/config.rs", "ctl/opt.rs", "ctl/tests/options.rs"];
-/// The order inside of floors with folders, in the same way; what a floor's own `mod.rs` has, all of
-/// its folders may use.
+/// The order inside layers that have folders, from the bottom up. All folders of a layer may use
+/// its own `mod.rs`.
 const ROOMS: &[(&str, &[&[&str]])] = &[
     (
         "heap",
@@ -43,30 +43,30 @@ const ROOMS: &[(&str, &[&[&str]])] = &[
         &[&["large"], &["small"], &["choice"], &["figures", "inspect"]],
     ),
 ];
-/// Arrows upwards that there are: a file, and the folder that it uses.
+/// The permitted exceptions: a file, and the higher folder that it uses.
 const UPWARDS: &[(&str, &str)] = &[
-    // Asking for huge pages moves borders of mappings.
+    // Advising huge pages moves the borders of mappings.
     ("heap/huge/huge_pages.rs", "runs"),
-    // A bin is made where the table of arenas has room for it.
+    // The table of arenas has the room in which a bin is created.
     ("arena/small/bins.rs", "choice"),
 ];
-/// Names at the crate's root that stand for something on a floor.
+/// Names at the crate's root that stand for an item in a layer.
 const ALIASES: &[(&str, &str)] = &[("die", "sys"), ("c_symbol", "sys"), ("Mallard", "api")];
-/// Exists in unit tests only, for all of them.
+/// The root module for unit tests, which all of them may use.
 const TESTING: &str = "testing";
 
-/// The floor of the file itself.
+/// Stands for the file's own layer.
 const OWN: &str = "super";
 
-/// A path in a source that leads to a floor.
+/// A path in a source file that leads to a layer.
 #[derive(Debug, PartialEq)]
 struct Use {
-    /// The floor's name, or [`OWN`].
+    /// The layer's name, or [`OWN`].
     floor: String,
-    /// The names behind the floor's in the path, or in the list behind it.
+    /// The names after the layer's in the path, or in the list that follows it.
     parts: Vec<String>,
     line: usize,
-    /// Whether the path stands in a module for tests.
+    /// Whether the path is in a module for tests.
     is_test: bool,
 }
 
@@ -101,7 +101,7 @@ fn scan(tokens: &[TokenTree], depth: usize, found: &mut Vec<Use>) {
     while let Some(token) = tokens.get(at) {
         match token {
             TokenTree::Ident(word) if *word == "mod" => {
-                // `mod name { … }` is one level further down; `mod name;` is another file.
+                // `mod name { … }` is one level deeper; `mod name;` is another file.
                 if let Some(TokenTree::Group(body)) = tokens.get(at + 2) {
                     let before = found.len();
                     scan(&inside(body.stream()), depth + 1, found);
@@ -126,7 +126,7 @@ fn scan(tokens: &[TokenTree], depth: usize, found: &mut Vec<Use>) {
     }
 }
 
-/// Notes what a path names that goes on from a module `at` levels below the root.
+/// Records the names in a path that continues from a module `at` levels below the root.
 fn names(path: &[TokenTree], at: usize, found: &mut Vec<Use>) {
     match path.first() {
         Some(TokenTree::Ident(word)) if *word == "super" => {
@@ -140,7 +140,7 @@ fn names(path: &[TokenTree], at: usize, found: &mut Vec<Use>) {
             line: word.span().start().line,
             is_test: false,
         }),
-        // A path that leads to another folder of the same floor.
+        // A path to another folder of the same layer.
         Some(TokenTree::Ident(word)) if at == 1 && *word != "self" => found.push(Use {
             floor: OWN.into(),
             parts: vec![word.to_string()],
@@ -178,7 +178,7 @@ fn inside(stream: TokenStream) -> Vec<TokenTree> {
     stream.into_iter().collect()
 }
 
-/// What comes after a `::` at the start.
+/// The tokens after a leading `::`.
 fn after_colons(tokens: &[TokenTree]) -> Option<&[TokenTree]> {
     match tokens {
         [TokenTree::Punct(a), TokenTree::Punct(b), rest @ ..]
@@ -190,7 +190,7 @@ fn after_colons(tokens: &[TokenTree]) -> Option<&[TokenTree]> {
     }
 }
 
-/// Whether the token is the continuation of a path.
+/// Whether the token continues a path.
 fn follows_colons(tokens: &[TokenTree], at: usize) -> bool {
     at >= 2 && after_colons(&tokens[at - 2..at]).is_some()
 }
@@ -199,7 +199,7 @@ fn height(floor: &str) -> Option<usize> {
     HOUSE.iter().position(|row| row.contains(&floor))
 }
 
-/// Why a file of floor `from` may not use floor `to`; none when it may.
+/// Why a file in layer `from` may not use layer `to`; none if it may.
 fn objection(file: &str, from: &str, to: &str) -> Option<String> {
     let to = (ALIASES.iter().find(|alias| alias.0 == to)).map_or(to, |alias| alias.1);
     if to == from || to == OWN || to == TESTING {
@@ -224,7 +224,7 @@ fn objection(file: &str, from: &str, to: &str) -> Option<String> {
     }
 }
 
-/// What breaks the order inside a floor, in a file of one of its folders.
+/// The violations of the order inside a layer, in a file of one of its folders.
 fn room_breaches(file: &str, source: &str) -> Vec<String> {
     let modules: Vec<&str> = file.trim_end_matches(".rs").split('/').collect();
     let Some((floor, rooms)) = ROOMS.iter().find(|(floor, _)| modules[0] == *floor) else {
@@ -253,7 +253,7 @@ fn room_breaches(file: &str, source: &str) -> Vec<String> {
         .collect()
 }
 
-/// What breaks the order in one file, given by its path below `src`.
+/// The violations of the order in one file, given by its path below `src`.
 fn breaches(file: &str, source: &str) -> Vec<Breach> {
     let mut modules: Vec<&str> = file.trim_end_matches(".rs").split('/').collect();
     if modules.last() == Some(&"mod") {

@@ -1,7 +1,7 @@
-//! The statistics against what the allocator was asked for.
+//! Compares the statistics with what was requested from the allocator.
 //!
-//! In a process of its own, where nothing else allocates from Mallard: three arenas, so that blocks
-//! wander, and no background thread, which would return pages meanwhile.
+//! Runs in a process of its own, in which nothing else allocates from Mallard. It has three arenas,
+//! so that blocks move between them, and no background thread, which would return pages meanwhile.
 
 use mallard::stats::*;
 use mallard::{api, ctl};
@@ -11,13 +11,13 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 const PAGE: usize = 4096;
 const CACHED_MAX: usize = 256 * 1024;
 
-/// Runs a test in a thread of its own, which has ended with all it held before the next begins.
+/// Runs a test in a thread of its own. It has ended and released everything before the next starts.
 fn alone(test: impl FnOnce() + Send) {
     static ALONE: Mutex<()> = Mutex::new(());
     static START: OnceLock<()> = OnceLock::new();
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     START.get_or_init(|| {
-        // SAFETY: no other test has begun, and the harness does not touch the environment.
+        // SAFETY: no other test has started, and the harness does not touch the environment.
         unsafe { std::env::set_var("MALLARD_CONF", "narenas:3,background_thread:false") };
         api::start();
         assert_eq!(api::options().narenas, Some(3));
@@ -32,7 +32,7 @@ fn number(name: &str) -> usize {
     ctl::read(name.as_bytes()).unwrap_or_else(|error| panic!("{name}: {error:?}"))
 }
 
-/// A size class: a bin, or one above.
+/// A size class: a bin's, or a larger one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Class {
     Bin(usize),
@@ -50,7 +50,7 @@ fn classes() -> &'static [(usize, Class)] {
     })
 }
 
-/// The class of a request, and its size.
+/// The size and class of a request.
 fn class_of(request: usize) -> (usize, Class) {
     *classes()
         .iter()
@@ -58,7 +58,7 @@ fn class_of(request: usize) -> (usize, Class) {
         .expect("a class for the request")
 }
 
-/// Blocks of a class in use.
+/// The number of a class's blocks in use.
 fn current(s: &Snapshot, class: Class) -> u64 {
     let all = s.merged().expect("figures of all arenas");
     match class {
@@ -71,7 +71,7 @@ fn snapshot() -> Snapshot {
     take().expect("memory for a snapshot")
 }
 
-/// What holds of every snapshot, however busy the process is.
+/// Checks what holds for every snapshot, however busy the process is.
 fn check(s: &Snapshot) {
     let all = s.merged().expect("there are figures of all arenas");
     for a in s.arenas().chain([all]) {
@@ -102,7 +102,7 @@ fn check(s: &Snapshot) {
     assert_eq!(all.allocated(), t.allocated);
 }
 
-/// What holds besides while no other thread does anything.
+/// Checks what also holds while no other thread is active.
 fn check_at_rest(s: &Snapshot) {
     check(s);
     let sums = now();
@@ -278,7 +278,7 @@ impl Held {
             }
             Op::Resize(i, size) if !self.0.is_empty() => {
                 let i = i % self.0.len();
-                // SAFETY: it is held, and from now on under its new address.
+                // SAFETY: it is held, and has a new address afterwards.
                 self.0[i] = unsafe { api::realloc(self.0[i] as *mut u8, size) }.addr();
             }
             Op::Free(_) | Op::Resize(..) => {}
@@ -286,7 +286,7 @@ impl Held {
     }
 }
 
-/// Blocks of each class by the model, the held ones', and by the snapshot.
+/// Compares the number of blocks per class in the model, of held ones, and in the snapshot.
 fn compare(held: &[Held], before: &Snapshot, after: &Snapshot) {
     let mut model = std::collections::BTreeMap::new();
     for &block in held.iter().flat_map(|h| &h.0) {
@@ -304,8 +304,8 @@ fn compare(held: &[Held], before: &Snapshot, after: &Snapshot) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
-    /// Several threads, of several arenas, do anything, some of it to each other's blocks; when all
-    /// rest, with their caches full, the snapshot is the model's to the block.
+    /// Several threads in several arenas do anything, also to each other's blocks. When all pause,
+    /// with full caches, the snapshot must equal the model to the block.
     #[test]
     fn at_rest_the_snapshot_is_exact(
         rows in prop::collection::vec(prop::collection::vec(op(), 1..300), 1..5),
@@ -322,7 +322,7 @@ proptest! {
                         let mut held = Held(vec![]);
                         ops.iter().for_each(|op| held.apply(op));
                         turns.wait();
-                        // All rest, and the snapshot is taken.
+                        // All pause while the snapshot is taken.
                         turns.wait();
                         held
                     })
@@ -337,7 +337,7 @@ proptest! {
         check_at_rest(&after);
         compare(&held, &before, &after);
         for block in held.iter().flat_map(|h| &h.0) {
-            // SAFETY: held until now, by a thread that is no more.
+            // SAFETY: held until now, by a thread that has ended.
             unsafe { api::dealloc(*block as *mut u8) };
         }
         let end = snapshot();
@@ -379,7 +379,7 @@ fn while_threads_run_every_snapshot_is_sound() {
                 check(&snapshot());
             }
             go.store(false, std::sync::atomic::Ordering::Relaxed);
-            // Only a join waits for what a thread does when it ends.
+            // Only a join waits until a thread's exit has finished.
             for thread in threads {
                 thread.join().expect("no thread panics");
             }
@@ -391,7 +391,7 @@ fn while_threads_run_every_snapshot_is_sound() {
 #[test]
 fn the_tree_tells_what_the_snapshot_has_until_the_next_epoch() {
     alone(|| {
-        // SAFETY: a number is what the name takes.
+        // SAFETY: `epoch` takes a number.
         unsafe { ctl::write(b"epoch", 1u64) }.expect("a new snapshot");
         let all = |name: &str| number(&format!("stats.arenas.4096.{name}"));
         let before = (number("stats.allocated"), all("small.allocated"));
@@ -407,7 +407,7 @@ fn the_tree_tells_what_the_snapshot_has_until_the_next_epoch() {
         assert!(sums.is_sorted(), "{sums:?}");
         assert_eq!(all("pactive") * PAGE, sums[1]);
         assert_eq!(all("small.allocated") + all("large.allocated"), sums[0]);
-        // Looks at the lock of the statistics need it themselves.
+        // Reading the statistics takes this lock.
         assert!(number("stats.mutexes.ctl.num_ops") > 0);
         assert_eq!(number("stats.mutexes.prof.num_ops"), 0);
         assert!(all("mutexes.extents_dirty.num_ops") > 0);

@@ -1,7 +1,7 @@
-//! Classes that are cut to what a process asks for: when they come and when not, and that every
-//! block stays what it is while they do.
+//! Size classes tailored to a process's requests: when they appear and when not, and that every
+//! block stays valid meanwhile.
 //!
-//! What classes there are is the process's, and they never go: each test is a process of its own.
+//! Such classes belong to the process and never disappear, so each test is a process of its own.
 
 #[path = "model/pattern.rs"]
 #[allow(dead_code, reason = "other tests want all of it")]
@@ -13,7 +13,7 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::{env, thread};
 
-/// Runs a test, which has this name, in a process of its own.
+/// Runs the test of this name in a process of its own.
 fn alone(name: &str, test: fn()) {
     const MARK: &str = "MALLARD_TEST_ALONE";
     if env::var_os(MARK).is_some() {
@@ -29,13 +29,13 @@ fn alone(name: &str, test: fn()) {
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr),
     );
-    // Where no test has this name none fails either.
+    // If no test has this name, none fails either.
     let passed = output.status.success() && out.contains("1 passed");
     assert!(passed, "{out}{err}");
 }
 
-/// A size that leaves nearly a fifth of its class's blocks unused, that class, and the one that is
-/// cut for it.
+/// A size that wastes nearly a fifth of its class's blocks, that class, and the one tailored to the
+/// size.
 const ASKED: usize = 1032;
 const TABLED: usize = 1280;
 const CUT: usize = 1088;
@@ -44,24 +44,24 @@ fn classes() -> u32 {
     ctl::read(b"arenas.nbins").expect("a number")
 }
 
-/// Fills a block that has room for so many bytes.
+/// Fills a block of `size` bytes.
 fn fill(p: *mut u8, size: usize, id: u64) {
     // SAFETY: the block is the caller's, and as long as it was asked for.
     unsafe { pattern::fill(p, size, id) };
 }
 
-/// What a block of so many bytes was filled with is there, up to the first `kept` of them.
+/// Asserts that the first `kept` bytes of what filled a block of `size` bytes are intact.
 fn assert_kept(p: *mut u8, size: usize, kept: usize, id: u64) {
     // SAFETY: as for `fill`.
     unsafe { pattern::assert_kept(p, size, kept, id) };
 }
 
 fn usable(p: *mut u8) -> usize {
-    // SAFETY: the tests ask of blocks that they have.
+    // SAFETY: the tests only pass live blocks.
     unsafe { api::usable_size(p) }
 }
 
-/// So many blocks for a request, each with a content of its own.
+/// Allocates `count` blocks, each with contents of its own.
 fn blocks(count: usize, size: usize) -> Vec<*mut u8> {
     let block = |id| {
         let p = api::alloc(size);
@@ -72,20 +72,19 @@ fn blocks(count: usize, size: usize) -> Vec<*mut u8> {
     (0..count).map(block).collect()
 }
 
-/// Frees blocks as `blocks` made them, by the size that they were asked for.
+/// Frees blocks made by `blocks`, by their requested size.
 fn free(blocks: Vec<*mut u8>, size: usize) {
     for (id, p) in blocks.into_iter().enumerate() {
         assert_kept(p, size, size, id as u64);
-        // SAFETY: the block is the caller's, was asked for with this size, and is not used any
-        // more.
+        // SAFETY: the block is the caller's, was requested with this size, and is not used again.
         unsafe { api::dealloc_sized(p, size) };
     }
 }
 
-/// Frees blocks whatever they hold.
+/// Frees blocks without checking their contents.
 fn free_unsized(blocks: Vec<*mut u8>) {
     for p in blocks {
-        // SAFETY: the block is the caller's, and is not used any more.
+        // SAFETY: the block is the caller's, and is not used again.
         unsafe { api::dealloc(p) };
     }
 }
@@ -94,7 +93,7 @@ fn size_of(bin: u32) -> usize {
     ctl::read(format!("arenas.bin.{bin}.size").as_bytes()).expect("it has a size")
 }
 
-/// Blocks in use of the class of this size, when no cache holds any.
+/// The number of blocks in use in the class of this size, if no cache holds any.
 fn in_use(size: usize) -> usize {
     let bin = (0..classes())
         .find(|&bin| size_of(bin) == size)
@@ -122,7 +121,7 @@ fn a_size_that_is_asked_for_again_and_again_gets_a_class() {
             assert_eq!((usable(all[0]), usable(all[MANY - 1])), (TABLED, CUT));
             assert_eq!(classes(), before + 1);
             assert_eq!(size_of(before), CUT);
-            // What is longer than the new class is as it was, and so is what must be aligned.
+            // Longer and aligned requests use the same classes as before.
             for (size, align, expected) in
                 [(CUT + 1, 1, TABLED), (1024, 1, 1024), (CUT, 256, TABLED)]
             {
@@ -147,7 +146,7 @@ fn the_size_that_is_asked_for_most_tells_where_a_class_is_cut() {
         "the_size_that_is_asked_for_most_tells_where_a_class_is_cut",
         || {
             let before = classes();
-            // One in forty is longer, and would do with less than the table's class as well.
+            // One in forty is longer, and would also fit in less than its usual class.
             let longer = |i| if i % 40 == 7 { 1150 } else { ASKED };
             let all: Vec<_> = (0..2 * MANY).map(|i| api::alloc(longer(i))).collect();
             assert_eq!(classes(), before + 1);
@@ -162,12 +161,12 @@ fn older_blocks_pass_for_such_of_the_new_class_when_they_are_freed_by_size() {
     alone(
         "older_blocks_pass_for_such_of_the_new_class_when_they_are_freed_by_size",
         || {
-            // Below the size up to which a sized free goes by the size.
+            // Below the size up to which a sized free uses the given size.
             let (asked, cut) = (400, 400);
             let all = blocks(3 * MANY, asked);
             let older: Vec<_> = (all.iter().copied()).filter(|&p| usable(p) > cut).collect();
             assert!(older.len() > 100 && older.len() < MANY);
-            // The youngest first: what is freed last lies on top.
+            // The newest first, so that the oldest are on top of the cache.
             let mut backwards: Vec<_> = all.into_iter().enumerate().collect();
             backwards.reverse();
             for (id, p) in backwards {
@@ -181,7 +180,7 @@ fn older_blocks_pass_for_such_of_the_new_class_when_they_are_freed_by_size() {
                 "it is handed out again"
             );
             free(again, asked);
-            // All go where they came from, or the slabs would find strangers among their regions.
+            // All return to their own slabs, which would otherwise contain foreign blocks.
             assert_eq!(all_in_use(), 0);
         },
     );
@@ -284,7 +283,7 @@ fn an_option_forbids_them() {
     });
 }
 
-/// Threads that allocate, resize, hand over and free while classes come into being.
+/// Threads that allocate, resize, hand over and free while classes are created.
 #[test]
 fn threads_see_no_difference() {
     alone("threads_see_no_difference", || {
@@ -316,7 +315,7 @@ fn threads_see_no_difference() {
                     };
                     let (p, size, id) = (other.0 as *mut u8, other.1, other.2);
                     assert_kept(p, size, size, id);
-                    // SAFETY: the block was taken out of the table, so it is this thread's alone.
+                    // SAFETY: the block was taken from the table, so only this thread has it.
                     unsafe {
                         match next(3) {
                             0 => api::dealloc(p),
@@ -352,7 +351,7 @@ fn threads_see_no_difference() {
     });
 }
 
-/// A block that is freed by its size may be longer than the class under which it lies ready.
+/// A block that was freed by its size may be longer than the class whose cache holds it.
 #[test]
 fn zeroed_blocks_are_zero_to_their_ends_whatever_class_they_are_of() {
     alone(
@@ -366,8 +365,8 @@ fn zeroed_blocks_are_zero_to_their_ends_whatever_class_they_are_of() {
                 assert!(lengths[0] > lengths[1], "{asked}: {lengths:?}");
                 let dirty = |from: usize| {
                     for &p in &all[from..from + 20] {
-                        // SAFETY: blocks of this test's, so long, which are freed but once and by
-                        // their size.
+                        // SAFETY: blocks of this test's with this usable size, freed once by their
+                        // requested size.
                         unsafe {
                             p.write_bytes(0xee, usable(p));
                             api::dealloc_sized(p, asked);

@@ -1,4 +1,4 @@
-//! A set of CPUs as people write it: `0-3,8`.
+//! A set of CPUs in the usual notation: `0-3,8`.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,7 +11,7 @@ const MOST: usize = 8192;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cpus(BTreeSet<usize>);
 
-/// Why a text is no set of CPUs, or not one that can be used here.
+/// Why a text is not a set of CPUs, or not one that can be used here.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CpusError {
     #[error("`{0}` is not a list of CPUs such as 0-3,8")]
@@ -31,17 +31,17 @@ impl Cpus {
         });
         match found {
             Ok(cpus) if !cpus.is_empty() => Cpus(cpus),
-            // Machines beyond the size of the set that could be asked with.
+            // The machine has more CPUs than fit into the set that the system call takes.
             _ => Cpus((0..std::thread::available_parallelism().map_or(1, |n| n.get())).collect()),
         }
     }
 
-    /// How many there are.
+    /// The number of CPUs.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// Itself, if this process may run on all of them.
+    /// Returns the set if this process may run on all of its CPUs.
     pub fn usable(self) -> Result<Cpus, CpusError> {
         let allowed = Cpus::allowed();
         match self.0.difference(&allowed.0).next() {
@@ -50,7 +50,7 @@ impl Cpus {
         }
     }
 
-    /// As the launcher reads it: `0,1,2,8`.
+    /// The form that the launcher reads: `0,1,2,8`.
     pub(crate) fn spelled_out(&self) -> String {
         let numbers: Vec<String> = self.0.iter().map(usize::to_string).collect();
         numbers.join(",")
@@ -85,7 +85,7 @@ impl FromStr for Cpus {
     }
 }
 
-/// Ranges where numbers follow each other.
+/// Writes consecutive numbers as ranges.
 impl fmt::Display for Cpus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut rest = self.0.iter().copied().peekable();

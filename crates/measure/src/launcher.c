@@ -1,8 +1,8 @@
 /* The small parent of every measured process.
  *
- * The kernel counts the memory of the process that forked into the peak of the one that was forked,
- * so a program started from a large process reports its parent's peak as its own. This one is
- * linked statically, takes well under a MiB, and therefore never shows.
+ * The kernel counts a parent's memory at the fork into the child's peak, so a program started from
+ * a large process reports its parent's peak as its own. This parent is linked statically, takes
+ * well under a MiB, and so never shows.
  *
  *     launcher run REPORT TIMEOUT_MS CPUS SETTING… -- PROGRAM ARGUMENT…
  *     launcher weigh REPORT TIMEOUT_MS CPUS SETTING… -- PROGRAM ARGUMENT…
@@ -10,25 +10,25 @@
  *     launcher warm BYTES
  *
  * `run` starts PROGRAM (looked up in PATH if it has no slash) in a session of its own on the CPUs
- * `0,1,5` (or `-` for all), with each SETTING applied to its environment alone: `+NAME=VALUE` sets,
- * `-NAME` removes. It waits, kills the whole process group after TIMEOUT_MS (0: never) or when it is
- * told to stop itself, and writes `name=value` to the file REPORT: the process id at the start,
- * everything else at the end. Its own exit code is 0 whenever the report was written. Standard input,
- * output and error are the program's.
+ * `0,1,5` (or `-` for all). Each SETTING changes only PROGRAM's environment: `+NAME=VALUE` sets,
+ * `-NAME` removes. The launcher waits, kills the whole process group after TIMEOUT_MS (0: never) or
+ * when it is told to stop, and writes `name=value` to the file REPORT: the process id at the start,
+ * everything else at the end. Its own exit code is 0 whenever it has written the report. Standard
+ * input, output and error are the program's.
  *
- * `weigh` does the same and asks for the exact peak of its memory. The kernel counts pages on each CPU
- * apart and looks at the sum of what was passed on, 32 at a time: the peak that a parent is told lacks up
- * to a quarter of a MiB, and another part of it in each run. /proc sums up exactly, but only of a process
- * that is there: so its main thread is stopped on its way out, as a debugger would (ptrace). Where that is
- * not permitted, the peak is what the parent is told.
+ * `weigh` does the same and reads the exact peak of the program's memory. The kernel counts pages per CPU
+ * and passes them on to the sum 32 at a time, so the peak that a parent sees lacks up to a quarter of a
+ * MiB, which varies by run. /proc has the exact sum, but only of a process that still exists. So the
+ * launcher stops the program's main thread on its way out, as a debugger would (ptrace). If that is not
+ * permitted, it reports the peak that a parent sees.
  *
- * `count` does as `run` and counts the system calls that the program makes, with all its threads and
- * children, as a debugger sees them (ptrace). That makes each of them many times as dear, so its times
- * mean nothing. After MOST_CALLS it lets the program go on unwatched: that many or more is all that is
- * told then. Where it is not permitted to look, the report says `permitted=0` and nothing was run.
+ * `count` works like `run` and counts the system calls of the program, its threads and its children,
+ * as a debugger would (ptrace). That makes each call many times as expensive, so the times mean
+ * nothing. After MOST_CALLS it stops tracing the program and reports that number. If tracing is not
+ * permitted, it runs nothing and the report says `permitted=0`.
  *
- * `warm` makes the machine back BYTES of memory and gives them back by exiting: the next process
- * then does not pay for what the host of a virtual machine has to provide.
+ * `warm` touches BYTES of memory, so that the machine backs them, and frees them by exiting. The
+ * next process then does not wait for the host of a virtual machine to provide memory.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -78,8 +78,8 @@ static int pin(const char *list) {
     return sched_setaffinity(0, size, set);
 }
 
-/* Only returns with errno of the step that failed. `gate`, where there is one, holds it back until
- * somebody closes the other end. */
+/* Returns only on failure, with errno of the step that failed. With a `gate`, waits until its other
+ * end is closed. */
 static void become(const char *cpus, char **settings, char **program, const sigset_t *mask, int gate) {
     setsid();
     if (pin(cpus) != 0)
@@ -97,11 +97,11 @@ static void become(const char *cpus, char **settings, char **program, const sigs
     execvp(program[0], program);
 }
 
-/* What becomes of the program. */
+/* The outcome of the program's run. */
 typedef struct {
     int status, timed_out, stopped;
     struct rusage usage;
-    long peak_kib; /* the exact one, where it is known */
+    long peak_kib; /* the exact peak; 0 if unknown */
     long long calls;
 } Outcome;
 
@@ -110,7 +110,7 @@ static void kill_all(pid_t child) {
     kill(child, SIGKILL); /* it may not have reached setsid yet */
 }
 
-/* The most that a process ever had in memory, exactly; 0 where the system does not tell. */
+/* The exact peak of a process's memory; 0 if the system does not tell. */
 static long exact_peak_kib(pid_t process) {
     char path[40], text[4096];
     snprintf(path, sizeof path, "/proc/%d/status", (int)process);
@@ -126,13 +126,13 @@ static long exact_peak_kib(pid_t process) {
     return line ? strtol(line + sizeof title - 1, NULL, 10) : 0;
 }
 
-/* Lets the program's main thread go on, which has stopped: on its way out, or at a signal. */
+/* Resumes the program's main thread, which stopped on its way out or at a signal. */
 static void let_pass(pid_t child, Outcome *outcome) {
     const int signal = WSTOPSIG(outcome->status), event = outcome->status >> 16;
     if (event == PTRACE_EVENT_EXIT)
         outcome->peak_kib = exact_peak_kib(child);
     if (event == PTRACE_EVENT_STOP && signal != SIGTRAP)
-        ptrace(PTRACE_LISTEN, child, 0, 0); /* it stays stopped until it is told to continue */
+        ptrace(PTRACE_LISTEN, child, 0, 0); /* it stays stopped until SIGCONT */
     else
         ptrace(PTRACE_CONT, child, 0, event == 0 ? signal : 0);
 }
@@ -140,7 +140,7 @@ static void let_pass(pid_t child, Outcome *outcome) {
 /* Waits for the program's end, or for one of the blocked `events`. */
 static int await(pid_t child, long long deadline, const sigset_t *events, Outcome *outcome) {
     for (;;) {
-        const int killed = outcome->timed_out || outcome->stopped; /* only its end is left to wait for */
+        const int killed = outcome->timed_out || outcome->stopped; /* only its end remains to be awaited */
         pid_t ended = wait4(child, &outcome->status, killed ? 0 : WNOHANG, &outcome->usage);
         if (ended == child && WIFSTOPPED(outcome->status)) {
             let_pass(child, outcome);
@@ -180,8 +180,8 @@ static void on_stop(int signal) {
         asked_to_stop = 1;
 }
 
-/* The signals that end the waiting interrupt it; the alarm repeats, so that one which comes just
- * before a wait is only late and not lost. */
+/* The signals that end the wait interrupt it. The alarm repeats, so a signal just before a wait is
+ * only noticed late and not lost. */
 static void listen_for_stops(void) {
     struct sigaction action = {.sa_handler = on_stop};
     const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGALRM};
@@ -196,23 +196,23 @@ static void listen_for_stops(void) {
     setitimer(ITIMER_REAL, &often, NULL);
 }
 
-/* Watched, they take a tenth of a millisecond each, and much more on some machines. */
+/* A traced call takes a tenth of a millisecond, and much more on some machines. */
 #define MOST_CALLS 20000
 
-/* Lets a thread go on that was stopped, counting if it stopped at the door of a system call. */
+/* Resumes a stopped thread, and counts if it stopped on entry to a system call. */
 static void go_on(pid_t thread, int status, int *begun, long long *calls) {
     const int signal = WSTOPSIG(status), event = status >> 16;
     int deliver = 0;
     if (signal == (SIGTRAP | 0x80)) {
         struct __ptrace_syscall_info info;
         long size = ptrace(PTRACE_GET_SYSCALL_INFO, thread, sizeof info, &info);
-        /* What the launcher's own child does before it is the program is not the program's. */
+        /* Calls of the launcher's child before it becomes the program do not count. */
         if (size > 0 && info.op == PTRACE_SYSCALL_INFO_ENTRY && *begun && *calls < MOST_CALLS)
             ++*calls;
     } else if (event == PTRACE_EVENT_EXEC) {
         *begun = 1;
     } else if (event == PTRACE_EVENT_STOP) {
-        /* A new thread's first stop, or a group's: it stays stopped in the latter. */
+        /* Either a new thread's first stop or a group stop. In a group stop it stays stopped. */
         if (signal != SIGTRAP) {
             ptrace(PTRACE_LISTEN, thread, 0, 0);
             return;
@@ -223,7 +223,7 @@ static void go_on(pid_t thread, int status, int *begun, long long *calls) {
     ptrace(*calls < MOST_CALLS ? PTRACE_SYSCALL : PTRACE_DETACH, thread, 0, deliver);
 }
 
-/* Follows the program and everything it starts until it has ended itself. */
+/* Traces the program and everything it starts until the program ends. */
 static int follow(pid_t child, long long deadline, Outcome *outcome) {
     int begun = 0;
     listen_for_stops();
@@ -284,7 +284,7 @@ static int run(char **arguments, int count, Purpose purpose) {
     /* If the lab dies, so does what it measures. */
     prctl(PR_SET_PDEATHSIG, SIGTERM);
 
-    int failure[2]; /* carries errno out of a child that could not become the program */
+    int failure[2]; /* carries errno from a child that could not become the program */
     int gate[2] = {-1, -1};
     if (pipe2(failure, O_CLOEXEC) != 0 || (watched && pipe2(gate, O_CLOEXEC) != 0))
         return die("pipe");
@@ -316,7 +316,7 @@ static int run(char **arguments, int count, Purpose purpose) {
             dprintf(out, "permitted=0\n");
             return 0;
         }
-        /* Only a thread that is stopped can be told to stop at its system calls. */
+        /* Only a stopped thread can be told to stop at its system calls. */
         ptrace(PTRACE_INTERRUPT, child, 0, 0);
     }
     if (watched)

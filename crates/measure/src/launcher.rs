@@ -1,7 +1,7 @@
-//! One measured process: how it is started, and what it cost.
+//! Starts one measured process and returns what it cost.
 //!
-//! The work is done by `launcher.c`, a small static program that this crate carries inside itself
-//! (its head says why a small parent is needed and how the two talk).
+//! `launcher.c` does the work. This crate embeds it as a small static program; its head says why
+//! the parent must be small and how the two communicate.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
@@ -25,19 +25,19 @@ pub struct Spec {
     /// A path, or a name to be looked up in `PATH`.
     pub program: OsString,
     pub arguments: Vec<OsString>,
-    /// Set for this process on top of what it inherits.
+    /// Variables to add to the inherited environment.
     pub environment: Vec<(String, String)>,
-    /// Inherited variables that it shall not have.
+    /// Inherited variables to remove.
     pub without: Vec<String>,
-    /// CPUs to pin it to; none: wherever the lab may run.
+    /// CPUs to pin it to; `None` means all that the lab may use.
     pub cpus: Option<Cpus>,
     /// Kills it after this time.
     pub timeout: Option<Duration>,
-    /// Whether its peak memory is to be told exactly, for which it is stopped once on its way out,
-    /// as by a debugger. Programs that are none of ours may mind: those that look at themselves
-    /// with `ptrace`, or that run with other rights than their caller's.
+    /// Whether to read its exact peak memory, for which it is stopped once on its way out, as by a
+    /// debugger. Some programs do not tolerate that: those that trace themselves with `ptrace`, or
+    /// that run with other privileges than their caller.
     pub exact_peak: bool,
-    /// What it reads from standard input; none: nothing.
+    /// The file for standard input; `None` means no input.
     pub input: Option<PathBuf>,
 }
 
@@ -46,13 +46,13 @@ pub struct Spec {
 pub enum End {
     Code(i32),
     Signal(i32),
-    /// Killed because its time was over.
+    /// Killed at its time limit.
     TimedOut,
     /// Killed because of a [`Stop`].
     Stopped,
 }
 
-/// What one process cost, together with those it waited for.
+/// The cost of a process, including the children it waited for.
 #[derive(Debug)]
 pub struct Measurement {
     pub end: End,
@@ -60,31 +60,31 @@ pub struct Measurement {
     pub wall: Duration,
     pub user: Duration,
     pub system: Duration,
-    /// Exact where [`Spec::exact_peak`] asks for it and looking is permitted; else it lacks up to a
-    /// quarter of a MiB, by chance.
+    /// Exact if [`Spec::exact_peak`] asks for it and tracing is permitted. Otherwise up to a
+    /// quarter of a MiB is missing, at random.
     pub peak_rss_bytes: u64,
     pub minor_faults: u64,
     pub major_faults: u64,
-    /// System calls with those of its threads and children, where they were counted and counting is
-    /// permitted here; [`MOST_SYSCALLS`] is that many or more.
+    /// System calls, including those of threads and children, if they were counted and tracing is
+    /// permitted. [`MOST_SYSCALLS`] means that many or more.
     pub syscalls: Option<u64>,
     pub stdout: Output,
     pub stderr: Output,
 }
 
-/// How far system calls are counted; then the program goes on unwatched, at its own speed.
+/// How far system calls are counted. Beyond it the program goes on untraced, at full speed.
 pub const MOST_SYSCALLS: u64 = 20_000;
 
-/// What a run is for.
+/// The purpose of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// To tell its times and its memory.
+    /// Measures its times and memory.
     Cost,
-    /// To count its system calls, which makes them so dear that the times mean nothing.
+    /// Counts its system calls, which become so expensive that the times mean nothing.
     Syscalls,
 }
 
-/// Why nothing was measured. How a measured program itself ended is [`End`], not an error.
+/// Why nothing was measured. How the measured program itself ended is an [`End`], not an error.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot start `{program}`: {source}")]
@@ -105,8 +105,8 @@ pub enum Error {
     Output(#[from] io::Error),
 }
 
-/// Starts measured processes. Owns a temporary folder for itself and their output, which goes when
-/// it is dropped.
+/// Starts measured processes. Owns a temporary folder for itself and their output, which is removed
+/// when the launcher is dropped.
 #[derive(Debug)]
 pub struct Launcher {
     folder: TempDir,
@@ -115,7 +115,7 @@ pub struct Launcher {
 }
 
 impl Launcher {
-    /// Puts the launcher into a temporary folder. `stop` ends what it is running.
+    /// Writes the launcher to a temporary folder. `stop` ends the process that it runs.
     pub fn new(stop: Stop) -> Result<Launcher, Error> {
         let variable = |name| std::env::var_os(name).map(PathBuf::from);
         let candidates = [
@@ -150,9 +150,9 @@ impl Launcher {
         Ok(launcher)
     }
 
-    /// Runs the launcher once. Another thread of this process may have forked while the file was
-    /// open for writing: its child keeps it open until it starts its own program, and until then the
-    /// system refuses to run the file.
+    /// Retries until the launcher runs. If another thread of this process forks while the file is
+    /// open for writing, its child keeps the file open until it executes its own program. Until
+    /// then the system refuses to run the file.
     fn wait_until_it_runs(&self) -> io::Result<()> {
         let begun = Instant::now();
         loop {
@@ -168,13 +168,12 @@ impl Launcher {
         }
     }
 
-    /// A folder for files that are needed as long as this launcher is; programs can be started
-    /// from it.
+    /// A folder for files that are needed as long as this launcher. It allows executing programs.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Has `bytes` of memory touched and given back.
+    /// Touches `bytes` of memory in a helper process, which frees them by exiting.
     pub fn warm(&self, bytes: u64) -> io::Result<()> {
         let output = Command::new(&self.path)
             .args(["warm", &bytes.to_string()])
@@ -197,9 +196,9 @@ impl Launcher {
         Ok(measured)
     }
 
-    /// Runs a program to its end while `beside`, which is given the program's id, runs on a thread
-    /// of its own: a server and whoever keeps it busy. The server is killed where `beside` fails;
-    /// `beside` has to end when the program does.
+    /// Runs a program to its end while `beside` runs on a thread of its own, such as the driver of
+    /// a server. `beside` receives the program's id and must end when the program does. If it
+    /// fails, the program is killed.
     pub fn run_beside<T: Send, E: Send>(
         &self,
         spec: &Spec,
@@ -263,18 +262,18 @@ impl Launcher {
     }
 }
 
-/// How long the launcher's file may be open for writing in another thread's child.
+/// How long a child of another thread may keep the launcher's file open for writing.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// What the launcher writes when it may not look into other processes.
+/// What the launcher writes when it may not trace other processes.
 const NOT_PERMITTED: &str = "permitted=0";
 
-/// The id of the program that a launcher has started; none where it ended before it could.
+/// The id of the program that a launcher has started; none if the launcher ended before.
 fn started(report: &Path, launcher: u32) -> Option<u32> {
     let alive =
         || fs::read_to_string(format!("/proc/{launcher}/stat")).is_ok_and(|s| !s.contains(") Z "));
     loop {
-        // Asked before the report is read: its last words are then not missed.
+        // Checked before reading the report, so that a launcher's last report is not missed.
         let alive = alive();
         let text = fs::read_to_string(report).ok()?;
         let word = text.split_once(' ').map(|(first, _)| first);
@@ -288,7 +287,7 @@ fn started(report: &Path, launcher: u32) -> Option<u32> {
     }
 }
 
-/// Has a launcher kill what it runs. It is not reaped before, so that its id is still its own.
+/// Makes a launcher kill its program. The launcher is not reaped yet, so its id is still valid.
 fn terminate(launcher: u32) {
     let id = i32::try_from(launcher).ok().and_then(Pid::from_raw);
     if let Some(id) = id {
@@ -315,9 +314,9 @@ fn input(spec: &Spec) -> Result<Stdio, Error> {
     Ok(file.into())
 }
 
-/// The launcher's arguments between the report and the program.
+/// The launcher's arguments that go between the report and the program.
 fn settings(spec: &Spec) -> Vec<OsString> {
-    // A timeout below its resolution must not become none.
+    // A timeout below its resolution must not turn into no timeout.
     let timeout = spec.timeout.map_or(0, |time| time.as_millis().max(1));
     let cpus = spec.cpus.as_ref().map_or("-".to_owned(), Cpus::spelled_out);
     let mut settings = vec![timeout.to_string().into(), cpus.into()];
@@ -353,7 +352,7 @@ struct Report {
 }
 
 impl Report {
-    /// None when it is not whole.
+    /// `None` if it is incomplete.
     fn read(report: &str) -> Option<Report> {
         let field = |name| field(report, name);
         let small = |name| field(name).and_then(|value| i32::try_from(value).ok());

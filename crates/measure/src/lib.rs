@@ -1,11 +1,10 @@
-//! Runs a program and tells what it cost, without the measurer showing in the figures.
+//! Runs a program and measures its cost without adding the measurer's own.
 //!
-//! [`Launcher`] starts each measured process from a tiny parent of its own, so that its peak memory
-//! is its own and not the lab's, and has the machine's memory warmed before ([`Launcher::warm`],
-//! [`memory::warm_up`]); [`reporting`] tells whether the machine gave it back meanwhile.
-//! [`schedule`] says in which order several candidates take turns, so that a drift of the machine
-//! meets all of them alike. [`Cpus`] is a set of CPUs to pin to and [`Stop`] the way out when the
-//! user has seen enough.
+//! [`Launcher`] starts each measured process from a tiny parent, so that its peak memory does not
+//! include the lab's. It also warms the machine's memory beforehand ([`Launcher::warm`],
+//! [`memory::warm_up`]), and [`reporting`] tells whether the machine gave it back meanwhile.
+//! [`schedule`] orders the turns of several candidates so that a drift of the machine affects them
+//! all alike. [`Cpus`] is a set of CPUs to pin to, and [`Stop`] ends a session early.
 //!
 //! Nothing here knows what an allocator is, and nothing here does statistics.
 

@@ -1,26 +1,25 @@
 //! How much memory may be warmed before a measured run.
 //!
-//! In a virtual machine the host backs memory lazily: the first process to touch a page pays the
-//! host's fault, the next one does not. A helper that touches as much as the workload will, and
-//! exits right before it, takes that away from all candidates alike. It must never take so much
-//! that the machine, or the control group that the lab runs in, kills somebody.
+//! In a virtual machine the host backs memory lazily: the first process that touches a page pays
+//! for the host's fault, and the next one does not. A helper touches as much as the workload will
+//! and exits right before it, so that no candidate pays. It must never take so much that the
+//! machine or the lab's control group runs out of memory and kills a process.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 const MIB: u64 = 1 << 20;
 
-/// Below this it is not worth thinking: touching it takes milliseconds. A workload that stays below
-/// is served from it, whatever the kernel hands out first.
+/// Smaller warm-ups are not worth the thought: touching this much takes milliseconds. A smaller
+/// workload is served from it, whatever the kernel hands out first.
 const LEAST: u64 = 64 * MIB;
 
-/// How much more than the peak is warmed, at most. A quarter of the peak proved too little: in one
-/// run of some fifteen the kernel then gave a process memory that had not been warmed, at five
-/// times its time.
+/// The largest excess over the peak. A quarter of the peak was too little: in about one of fifteen
+/// runs the process then got memory that had not been warmed, and took five times as long.
 const MARGIN: u64 = 512 * MIB;
 
-/// How much to warm for a workload whose peak is about `peak` bytes: twice that where it exceeds
-/// the least, as far as that is not more than the margin, but at most two thirds of what is
+/// How much to warm for a workload whose peak is about `peak` bytes: at least `LEAST`, above that
+/// twice the peak but at most `MARGIN` more than it, and never more than two thirds of what is
 /// available.
 pub fn warm_up(peak: u64) -> u64 {
     let wanted = if peak <= LEAST {
@@ -31,8 +30,8 @@ pub fn warm_up(peak: u64) -> u64 {
     wanted.min(available() / 3 * 2)
 }
 
-/// What can be taken without pushing anybody else out: the machine's estimate, or what the limits
-/// of the control groups leave where that is less.
+/// The memory that can be taken without displacing anything: the machine's estimate, or what the
+/// control groups' limits leave if that is less.
 pub fn available() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo")
         .ok()
@@ -62,7 +61,7 @@ fn meminfo(text: &str, field: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// What each control group around this process still has, of those with a limit (version 2).
+/// What each limited control group (version 2) around this process still has.
 fn group_limits(own: &str, mount: &Path) -> Vec<u64> {
     let Some(path) = own.lines().find_map(|line| line.strip_prefix("0::/")) else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! What a measured process wrote.
+//! The output of a measured process.
 
 use std::fs::File;
 use std::io::{self, Seek};
@@ -7,12 +7,12 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-/// One stream of a measured process, kept in a file without a name that goes with this value. (A
-/// pipe would make its reader part of the measurement.)
+/// One stream of a measured process, kept in an unnamed file that is gone when this value is
+/// dropped. (A pipe would make its reader part of the measurement.)
 #[derive(Debug)]
 pub struct Output {
     file: File,
-    /// Of the whole stream, in hexadecimal.
+    /// Over the whole stream, in hexadecimal.
     pub sha256: String,
     pub bytes: u64,
 }
@@ -41,14 +41,14 @@ impl Output {
         self.text(0, most)
     }
 
-    /// The last `most` lines, without those that are empty at the end.
+    /// The last `most` lines, not counting empty ones at the end.
     pub fn last_lines(&self, most: usize) -> io::Result<Vec<String>> {
         const WINDOW: usize = 16 * 1024;
         let from = self.bytes.saturating_sub(WINDOW as u64);
         let text = self.text(from, WINDOW)?;
         let mut lines: Vec<&str> = text.trim_end().lines().collect();
         if from > 0 && lines.len() > 1 {
-            // The window began somewhere inside it.
+            // The window may begin in the middle of a line.
             lines.remove(0);
         }
         let from = lines.len().saturating_sub(most);
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn the_hash_is_that_of_the_whole_stream() {
-        // The example of the standard, FIPS 180-2.
+        // The example in the standard, FIPS 180-2.
         let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         let output = output("abc");
         assert_eq!((output.sha256.as_str(), output.bytes), (expected, 3));

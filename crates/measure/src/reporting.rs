@@ -1,28 +1,28 @@
 //! Whether a virtual machine gave memory back to its host while something ran.
 //!
 //! The kernel of a virtual machine may tell its host which pages are free (free page reporting of
-//! `virtio_balloon`, every two seconds, those freed last first), and the host takes them. A process
-//! that is then given such pages waits for the host at each of them, at up to thirty times the cost
-//! of a page, however well memory was warmed before. Nobody's allocator is to blame, so who
-//! measures looks at [`reports`] before and after, and warms memory [until it is
+//! `virtio_balloon`, every two seconds, the most recently freed first), and the host takes them. A
+//! process that then gets such pages waits for the host at each of them, at up to thirty times a
+//! page's usual cost, however well memory was warmed. No allocator is to blame, so measurers
+//! compare [`reports`] before and after, and warm memory [until it is
 //! undisturbed](until_undisturbed).
 
 use std::{fs, io};
 
-/// How often memory is warmed, at most.
+/// The maximum number of warm-ups.
 const WARMINGS: usize = 4;
 
-/// Warms memory, again where the machine gave some back meanwhile: pages that are on their way to
-/// the host are not among those that the kernel hands out, and they are cold when they are back.
-/// The next report is two seconds away, so once more is enough nearly always.
+/// Warms memory, and repeats it if the machine gave some back meanwhile. Pages on their way to the
+/// host are not among those that the kernel hands out, and they are cold when they return. The next
+/// report is two seconds away, so one repetition is nearly always enough.
 ///
 /// # Errors
-/// The first that `warm` has.
+/// The first error of `warm`.
 pub fn until_undisturbed(warm: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     until_the_same(warm, reports)
 }
 
-/// Does something, [`WARMINGS`] times at most, until a number did not change meanwhile.
+/// Acts until a number does not change meanwhile, at most [`WARMINGS`] times.
 fn until_the_same(
     mut act: impl FnMut() -> io::Result<()>,
     number: impl Fn() -> u64,
@@ -37,12 +37,12 @@ fn until_the_same(
     Ok(())
 }
 
-/// How often the machine has told its host of free pages since it started; 0 where it never does.
+/// How often the machine has reported free pages to its host since it started; 0 if it never does.
 pub fn reports() -> u64 {
     fs::read_to_string("/proc/interrupts").map_or(0, |text| count(&text))
 }
 
-/// The sum over all CPUs of the interrupts by which a host says that it has taken the pages.
+/// The sum over all CPUs of the interrupts with which a host confirms that it took the pages.
 fn count(interrupts: &str) -> u64 {
     let lines = interrupts.lines().filter(|line| {
         let name = line.split_ascii_whitespace().next_back();
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn memory_is_warmed_again_where_some_goes_back_meanwhile_but_not_for_ever() {
-        // How often it is warmed where so many of the first warmings meet a report.
+        // The number of warm-ups if the first `met` of them meet a report.
         let warmed = |met: usize| {
             let (times, reported) = (Cell::new(0), Cell::new(7));
             let warm = || {

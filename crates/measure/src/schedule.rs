@@ -1,20 +1,19 @@
-//! In which order candidates take turns.
+//! The order in which candidates take turns.
 //!
-//! A shared machine drifts over seconds and minutes. Where all runs of one candidate come before
-//! all runs of the next, that drift looks like a difference between them; where they take turns it
-//! falls on all alike. What ran before leaves traces as well: who comes after a user of small pages
-//! finds the machine's memory in pieces. So the order is not merely rotated, which would have
-//! everybody follow the same one for ever, but each follows all others equally often (E. J.
-//! Williams, "Experimental designs balanced for the estimation of residual effects of treatments",
-//! 1949).
+//! A shared machine drifts over seconds and minutes. If all runs of one candidate came before all
+//! runs of the next, that drift would look like a difference between them; if they take turns it
+//! affects all alike. A run also leaves traces: after a user of small pages, the machine's memory
+//! is fragmented. So the order is not merely rotated, which would let each candidate always follow
+//! the same one. Instead each follows all others equally often (E. J. Williams, "Experimental
+//! designs balanced for the estimation of residual effects of treatments", 1949).
 
 /// The turns of `candidates` over `rounds`, as pairs of round and candidate. Each candidate has
-/// exactly one turn in every round. Within as many rounds as there are candidates, or twice as many
-/// where their number is odd, each is at every place, and right behind every other, equally often.
+/// exactly one turn in every round. Over as many rounds as there are candidates, or twice as many
+/// for an odd number, each takes every place, and follows every other, equally often.
 pub fn turns(rounds: usize, candidates: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..rounds).flat_map(move |round| {
         (0..candidates).map(move |turn| {
-            // An odd number needs the mirror of each order too.
+            // An odd number also needs each order mirrored.
             let mirrored = candidates % 2 == 1 && round % 2 == 1;
             let place = if mirrored {
                 candidates - 1 - turn
@@ -26,7 +25,7 @@ pub fn turns(rounds: usize, candidates: usize) -> impl Iterator<Item = (usize, u
     })
 }
 
-/// 0, n − 1, 1, n − 2, 2 and so on: neighbours whose differences are all different, modulo n.
+/// 0, n − 1, 1, n − 2, 2 and so on: the differences between neighbours are distinct modulo n.
 fn zigzag(place: usize, n: usize) -> usize {
     match place % 2 {
         0 => place / 2,
@@ -39,7 +38,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// The orders of so many rounds.
+    /// The order in each of the rounds.
     fn orders(rounds: usize, candidates: usize) -> Vec<Vec<usize>> {
         let all: Vec<_> = turns(rounds, candidates).collect();
         let of = |round| all.iter().filter(move |turn| turn.0 == round);

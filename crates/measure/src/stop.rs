@@ -1,12 +1,12 @@
-//! The way to end a session early.
+//! Ends a session early.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A request to stop, shared between whoever hears it (a signal handler's thread) and whoever
-/// measures. Clones are the same request.
+/// A request to stop, shared by the thread that receives it, such as a signal handler's, and the
+/// one that measures. Clones are the same request.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Arc<Shared>);
 
@@ -22,13 +22,13 @@ impl Stop {
         self.0.requested.load(Ordering::Acquire)
     }
 
-    /// Ends the measured process that is running and lets no other start.
+    /// Ends the running measured process and lets no other start.
     pub fn request(&self) {
-        // Under the lock: a process that is just being started is either seen here or sees this.
+        // Holding the lock ensures that a process being started either is seen here or sees this.
         let running = self.lock();
         self.0.requested.store(true, Ordering::Release);
         if let Some(launcher) = *running {
-            // It has ended by itself; then there is nothing to do.
+            // The launcher may have ended by itself; then there is nothing to do.
             let _ = kill_process(launcher, Signal::TERM);
         }
     }
@@ -52,7 +52,7 @@ impl Stop {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Pid>> {
-        // The value is a plain number, whole at any time.
+        // A panic cannot leave the plain number half-written.
         self.0
             .running
             .lock()

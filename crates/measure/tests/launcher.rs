@@ -1,4 +1,4 @@
-//! What is told of a measured process is true of that process and of no other.
+//! The figures of a measured process are true, and belong to no other process.
 
 use std::time::Duration;
 
@@ -28,8 +28,8 @@ fn said(measurement: &Measurement) -> String {
     measurement.stdout.head(1000).unwrap()
 }
 
-/// Whether the process is gone, or only not yet reaped by whoever inherited it. It has been killed,
-/// which takes a moment.
+/// Whether the process ends, or only waits for its new parent to reap it. It has been killed, which
+/// takes a moment.
 fn ends(process: &str) -> bool {
     let stat = format!("/proc/{}/stat", process.trim());
     (0..1000).any(|_| {
@@ -41,7 +41,7 @@ fn ends(process: &str) -> bool {
 
 #[test]
 fn the_peak_of_a_small_program_is_its_own_and_not_that_of_a_large_parent() {
-    // Given a lab that holds much memory itself.
+    // The lab itself holds much memory.
     let ballast = std::hint::black_box(vec![1_u8; 200 * MIB as usize]);
     let measured = run(&Spec {
         program: "true".into(),
@@ -53,8 +53,7 @@ fn the_peak_of_a_small_program_is_its_own_and_not_that_of_a_large_parent() {
     assert_eq!(ballast.len() as u64, 200 * MIB);
 }
 
-/// Looking into other processes is not permitted everywhere; what is then told is what a parent is
-/// told.
+/// Whether tracing other processes is permitted. If not, only the peak that a parent sees is known.
 fn looking_is_permitted() -> bool {
     let counted = launcher().run_beside(&shell("exit 0"), Purpose::Syscalls, |_| Ok::<(), ()>(()));
     !matches!(counted, Err(Error::NotPermitted))
@@ -72,7 +71,7 @@ fn the_exact_peak_is_no_less_than_the_program_knows_of_itself() {
     if !looking_is_permitted() {
         return;
     }
-    // The shell looks at itself, and grows afterwards if anything.
+    // The shell reads its own peak, which can only grow afterwards.
     let script =
         "while read -r name size rest; do [ $name != VmHWM: ] || echo $size; done </proc/$$/status";
     let differences: Vec<i64> = (0..8)
@@ -110,7 +109,7 @@ fn a_program_that_is_weighed_has_its_signals_stops_and_end() {
 
 #[test]
 fn the_peak_of_a_large_program_is_seen() {
-    // dd's buffer is of the size that it is told.
+    // dd allocates a buffer of this block size.
     let measured = run(&shell("exec dd if=/dev/zero of=/dev/null bs=100M count=1"));
     let peak = measured.peak_rss_bytes;
     assert!((100 * MIB..150 * MIB).contains(&peak), "{peak} bytes");
@@ -252,7 +251,7 @@ fn the_folder_goes_with_the_launcher() {
     assert!(!folder.exists());
 }
 
-/// System calls of a script; none where the test may not look.
+/// The system calls of a script; none if tracing is not permitted.
 fn calls(script: &str) -> Option<u64> {
     match launcher().run_beside(&shell(script), Purpose::Syscalls, |_| Ok::<(), ()>(())) {
         Ok((measured, _)) => {
@@ -270,7 +269,7 @@ fn system_calls_are_counted_with_those_of_children() {
         eprintln!("skipped: ptrace is not permitted here");
         return;
     };
-    // Nothing but the two calls and the two lines written.
+    // Only the two calls and the two lines that are written.
     assert!((none + 2..none + 12).contains(&some), "{none} and {some}");
     let blocks = |count: u32| {
         calls(&format!(
@@ -278,7 +277,7 @@ fn system_calls_are_counted_with_those_of_children() {
         ))
         .unwrap()
     };
-    // Each is a read and a write of a child.
+    // Each block is a read and a write by a child.
     let (few, many) = (blocks(100), blocks(1100));
     assert!((2000..2010).contains(&(many - few)), "{few} and {many}");
     assert_eq!(blocks(12_000), MOST_SYSCALLS);

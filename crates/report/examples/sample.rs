@@ -1,5 +1,5 @@
-//! Writes the tests' sample session as the lab would: `sample FOLDER [WIDTH]`. To look at a change
-//! of an output without measuring anything.
+//! Writes the tests' sample session as the lab would: `sample FOLDER [WIDTH]`. Shows a change of an
+//! output without measuring anything.
 
 #[path = "../tests/common/mod.rs"]
 mod common;

@@ -1,8 +1,7 @@
-//! The forms for programs: one CSV per experiment and one JSON for everything.
+//! The machine-readable forms: a CSV per experiment, and one JSON for everything.
 //!
-//! The CSV is for a spreadsheet or a plotting script and holds one line per row and allocator. The
-//! JSON holds every single run and is the exact structure of [`crate::model`], so that it can be
-//! read back.
+//! The CSV is for spreadsheets and plotting scripts and has a line per row and allocator. The JSON
+//! has every single run in the exact structure of [`crate::model`], so it can be read back.
 
 use std::io::{self, Read, Write};
 
@@ -11,7 +10,7 @@ use crate::stats::{self, Figures};
 use crate::suite::{self, Figure};
 use crate::units;
 
-/// The experiment whose CSV has the three columns that published plotting scripts read.
+/// The experiment whose CSV has the three columns that the published plotting scripts read.
 const PAIRS: &str = "pairs";
 
 /// The experiment that holds the rows of the full suite.
@@ -19,11 +18,10 @@ const SUITE: &str = "suite";
 
 /// Writes one experiment as CSV: a header, then one line per row of the axis and allocator.
 ///
-/// `pairs` has exactly the columns `threads,allocator,median_seconds` and leaves out what has no
-/// figure, so that every line parses as numbers. The others have a column named for the axis (left
-/// out where the axis is the threads themselves) and all medians; a failed allocator keeps its
-/// line, with its reason in the last column and the figures empty. `suite` has the median, the
-/// least and the most of every figure.
+/// `pairs` has exactly the columns `threads,allocator,median_seconds` and leaves out rows without a
+/// figure, so that every line parses as numbers. The others have all medians and a column named for
+/// the axis, unless the axis is the threads. A failed allocator keeps its line, with the reason in
+/// the last column and no figures. `suite` has the median, minimum and maximum of every figure.
 pub fn write_csv(e: &Experiment, out: &mut dyn Write) -> io::Result<()> {
     let mut csv = csv::Writer::from_writer(out);
     if e.name == SUITE {
@@ -96,7 +94,7 @@ fn write_wide(e: &Experiment, csv: &mut csv::Writer<&mut dyn Write>) -> csv::Res
     Ok(())
 }
 
-/// The figures of the suite with their columns.
+/// The figures of the suite and their columns.
 const SUITE_FIGURES: [(&str, Figure); 17] = [
     ("seconds", suite::TIME),
     ("ops_per_second", Figure::new(|run| run.ops_per_second)),
@@ -218,7 +216,7 @@ fn wide_figures(
     ]
 }
 
-/// A failure in one line: the reason, and how the process ended where the reason leaves it open.
+/// A failure in one line: the reason and, if the reason leaves it open, how the process ended.
 pub(crate) fn failure_line(f: &Failure) -> String {
     let Some(exit) = f.exit else {
         return f.reason.clone();
@@ -233,7 +231,7 @@ pub(crate) fn failure_line(f: &Failure) -> String {
     }
 }
 
-/// Writes everything as JSON, exactly the structure of [`crate::model`].
+/// Writes everything as JSON, in exactly the structure of [`crate::model`].
 pub fn write_json(r: &Results, out: &mut dyn Write) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut *out, r)?;
     out.write_all(b"\n")

@@ -1,11 +1,10 @@
-//! The results of a run of the lab, and every form in which a person or a program reads them.
+//! The results of a session, and every form in which people or programs read them.
 //!
-//! [`model`] is the data, filled by the runner and written as is by [`write_json`]; [`stats`] is
-//! the arithmetic that all forms share ([`suite`] that of rows which are all different work), so
-//! that a median in the terminal is the median in the report. [`terminal`] ends a run on the
-//! screen, [`write_csv`] feeds a spreadsheet, and [`html`] is one file to keep or to send: it needs
-//! no network and no other file. Nothing here measures or touches the file system; the caller opens
-//! what it wants written.
+//! [`model`] is the data, which the runner fills and [`write_json`] writes unchanged. [`stats`] has
+//! the arithmetic that all forms share, so a median in the terminal is the same as in the report;
+//! [`suite`] has that for rows of different work. [`terminal`] prints the end of a session,
+//! [`write_csv`] is for spreadsheets, and [`html`] is one self-contained file that needs no
+//! network. Nothing here measures or touches the file system: the caller opens the outputs.
 mod export;
 mod html;
 pub mod model;
@@ -21,9 +20,9 @@ pub use terminal::terminal;
 /// How [`terminal`] lays out its tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TerminalOptions {
-    /// Columns to fit into. Tables that would be wider are split or shortened.
+    /// The columns to fit into. Wider tables are split or shortened.
     pub width: usize,
-    /// Mark with ANSI colours besides the signs that are always there.
+    /// Whether to mark with ANSI colours in addition to the signs.
     pub color: bool,
 }
 

@@ -1,28 +1,28 @@
-//! The results of one run of the lab, as data.
+//! The results of one session as data.
 //!
-//! This is the one description that the runner fills and that every output (terminal table, CSV,
-//! JSON, HTML) reads. It holds each single run, never only the median, so that a reader can judge
-//! the spread. The JSON file is exactly this structure.
+//! The runner fills this structure, and every output (terminal table, CSV, JSON, HTML) reads it. It
+//! has each single run and not only the median, so that readers can judge the spread. The JSON file
+//! has exactly this structure.
 
 use serde::{Deserialize, Serialize};
 
-/// Everything that one invocation of `mallard bench` or `mallard compare` produced.
+/// Everything that one `mallard bench` or `mallard compare` produced.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Results {
     /// What kind of invocation this was.
     pub kind: Kind,
     /// One line for the head of the report, such as `The basic experiments`.
     pub title: String,
-    /// Start, RFC 3339.
+    /// The start, in RFC 3339.
     pub started: String,
-    /// Duration of the whole session in seconds.
+    /// The duration of the whole session in seconds.
     pub elapsed_seconds: f64,
-    /// The exact command line, so that a reader can repeat it.
+    /// The exact command line, so that readers can repeat it.
     pub command: Vec<String>,
-    /// Name and value of every setting of the session (runs, warm-up, pinning, …).
+    /// The name and value of every setting of the session (runs, warm-up, pinning, …).
     pub settings: Vec<(String, String)>,
     pub machine: Machine,
-    /// Every allocator asked for, the unavailable ones too.
+    /// Every requested allocator, including the unavailable ones.
     pub allocators: Vec<AllocatorInfo>,
     pub experiments: Vec<Experiment>,
 }
@@ -36,7 +36,7 @@ pub enum Kind {
     Suite,
 }
 
-/// The machine the figures were taken on.
+/// The machine on which the figures were taken.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     pub cpu: String,
@@ -60,22 +60,22 @@ pub struct AllocatorInfo {
     pub file: Option<String>,
     /// Environment set for the measured process besides `LD_PRELOAD`.
     pub environment: Vec<(String, String)>,
-    /// Why it could not be measured here; none when it could.
+    /// Why it could not be measured here, if it could not.
     pub unavailable: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Experiment {
-    /// Short name, also the CSV's file name: `pairs`, `batch`, …
+    /// The short name, also the CSV's file name: `pairs`, `batch`, …
     pub name: String,
     pub title: String,
     /// What each thread does, in a sentence or two.
     pub description: String,
-    /// What was published about it, in a sentence. Empty for a user's own program.
+    /// The published claim about it, in a sentence. Empty for a user's own program.
     pub claim: String,
     /// Parameters that all rows share.
     pub parameters: Vec<(String, String)>,
-    /// Name of what varies from row to row: `threads`, `narenas`, `setting`.
+    /// The name of what varies from row to row: `threads`, `narenas`, `setting`.
     pub axis: String,
     pub rows: Vec<Row>,
 }
@@ -83,34 +83,34 @@ pub struct Experiment {
 /// One point of the axis: all allocators under the same conditions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// Value on the axis as text: `16`, `dirty_decay_ms:1000`, `default`.
+    /// The value on the axis as text: `16`, `dirty_decay_ms:1000`, `default`.
     pub label: String,
-    /// Value on the axis as a number, when it has one; rows with one are drawn as a line.
+    /// The value on the axis as a number, if it has one. Such rows are drawn as a line.
     pub x: Option<f64>,
     /// Threads that the workload ran.
     pub threads: u32,
-    /// What `seconds` are of, where it is not the time of the work: `per 1,000 requests`.
+    /// What `seconds` measures if not the time of the work: `per 1,000 requests`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds_are: Option<String>,
-    /// What the row does, where rows are all different work.
+    /// What the row does, for rows of different work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub about: Option<About>,
-    /// Variables that this row sets for some allocators: the allocator, and `NAME=value`.
+    /// Variables that this row sets for some allocators: the allocator and `NAME=value`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settings: Vec<(String, String)>,
     pub cells: Vec<Cell>,
 }
 
-/// A row of the suite to a reader.
+/// The description of a suite's row for readers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct About {
-    /// Rows of a kind stand together: `threads`, `real programs`.
+    /// The group with which the row is shown: `threads`, `real programs`.
     pub group: String,
     pub title: String,
     pub description: String,
-    /// The program with its arguments, as a shell takes it.
+    /// The program and its arguments, quoted for a shell.
     pub command: String,
-    /// What the system calls were counted in, where that was less work than the timed runs.
+    /// The work in which system calls were counted, if less than in the timed runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub syscalls_of: Option<String>,
 }
@@ -119,7 +119,7 @@ pub struct About {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
     pub allocator: String,
-    /// In the order they were made; empty when the allocator failed or does not have this setting.
+    /// In the order of the runs; empty if the allocator failed or lacks the row's setting.
     pub runs: Vec<Run>,
     pub failure: Option<Failure>,
 }
@@ -127,10 +127,10 @@ pub struct Cell {
 /// One measured process.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// The figure compared: the workload's own clock around its work, or `wall_seconds` of a
-    /// user's program.
+    /// The compared figure: the workload's own time for its work, or `wall_seconds` of a user's
+    /// program.
     pub seconds: f64,
-    /// Operations (one allocation or one free each) per second, where the workload counts them.
+    /// Operations per second (each allocation and each free is one), if the workload counts them.
     pub ops_per_second: Option<f64>,
     /// From start to exit of the process.
     pub wall_seconds: f64,
@@ -140,36 +140,36 @@ pub struct Run {
     pub minor_faults: u64,
     pub major_faults: u64,
     pub exit: Exit,
-    /// SHA-256 of standard output, where it is compared (`compare`).
+    /// The SHA-256 of standard output, if it is compared (`compare`).
     pub output_hash: Option<String>,
-    /// RSS when the work is done and the process still there, in the state that the row is about:
-    /// mostly with everything freed.
+    /// RSS before the process exits, in the state that the row is about: usually with everything
+    /// freed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_rss_bytes: Option<u64>,
-    /// Memory in huge pages: the most that was seen.
+    /// Memory in huge pages: the largest observation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub huge_bytes: Option<u64>,
-    /// System calls of all its threads and children, counted in a run of its own that is not timed;
-    /// [`crate::suite::MOST_SYSCALLS`] is that many or more.
+    /// System calls of all its threads and children, counted in a separate, untimed run.
+    /// [`crate::suite::MOST_SYSCALLS`] means that many or more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub syscalls: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
-    /// RSS over time as pairs of seconds and bytes, where the row is about that.
+    /// RSS over time as pairs of seconds and bytes, if the row is about that.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub curve: Vec<(f64, u64)>,
 }
 
-/// How long single calls, or single requests of a server, took.
+/// The duration of single calls, or of single requests to a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     pub p50_ns: f64,
     pub p99_ns: f64,
-    /// Not every driver of a server tells it.
+    /// Not every client of a server reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p999_ns: Option<f64>,
     pub max_ns: f64,
-    /// Calls that took more than 200 µs without a page fault or another thread on the CPU.
+    /// Calls of more than 200 µs without a page fault or another thread on the CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slow_calls: Option<u64>,
 }

@@ -1,19 +1,19 @@
-//! The arithmetic behind every table and plot: medians, spreads, ratios and who is ahead.
+//! The arithmetic behind every table and plot: medians, spreads, ratios and ranking.
 //!
-//! All outputs take their figures from here, so the same cell shows the same median, the same
-//! ratio and the same mark everywhere. The rules that a reader has to be able to rely on:
+//! All outputs take their figures from here, so a cell has the same median, ratio and mark
+//! everywhere. Readers can rely on these rules:
 //!
 //! * A cell's figure is the median of its runs; its spread is the distance from the median to the
 //!   run furthest from it, so every run lies within `median ± spread`.
 //! * A cell that failed has no figure, whatever its runs before the failure said.
-//! * Ratios compare medians within one row. Where glibc has no figure in a row (it lacks the
-//!   setting that the row varies), its row `default` of the same threads stands in.
+//! * Ratios compare medians within one row. If glibc has no figure in a row, because it lacks the
+//! setting that the row varies, its `default` row with the same threads stands in.
 //! * The overall ranking counts only the rows that every available allocator took part in;
 //!   otherwise an allocator with many settings would be judged by rows that others do not have.
 
 use crate::model::{Cell, Experiment, Results, Row, Run};
 
-/// The allocator that every ratio refers to.
+/// The allocator to which every ratio refers.
 pub const BASELINE: &str = "glibc";
 
 /// The allocator that the lab is about.
@@ -22,7 +22,7 @@ pub const SUBJECT: &str = "mallard";
 /// The label of the row in which nothing is tuned.
 pub const DEFAULT_ROW: &str = "default";
 
-/// The middle and the ends of some repeated measurement.
+/// The median and the ends of a repeated measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spread {
     pub median: f64,
@@ -42,12 +42,12 @@ impl Spread {
         })
     }
 
-    /// Distance from the median to the value furthest from it.
+    /// The distance from the median to the value furthest from it.
     pub fn deviation(&self) -> f64 {
         (self.max - self.median).max(self.median - self.min)
     }
 
-    /// [`Spread::deviation`] as a share of the median; zero where the median is zero.
+    /// [`Spread::deviation`] as a fraction of the median; zero if the median is zero.
     pub fn relative(&self) -> f64 {
         if self.median == 0.0 {
             0.0
@@ -57,7 +57,7 @@ impl Spread {
     }
 }
 
-/// The median of the finite values; the mean of the middle two where their number is even.
+/// The median of the finite values. For an even number, the mean of the middle two.
 pub fn median(values: &[f64]) -> Option<f64> {
     Spread::of(values.iter().copied()).map(|s| s.median)
 }
@@ -72,8 +72,8 @@ fn median_of_sorted(sorted: &[f64]) -> Option<f64> {
     Some(lower + (upper - lower) / 2.0)
 }
 
-/// The geometric mean of the positive finite values: the mean for ratios, since it does not
-/// depend on which side is the denominator.
+/// The geometric mean of the positive finite values. It suits ratios because it does not depend on
+/// which side is the denominator.
 pub fn geometric_mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let (mut sum, mut count) = (0.0, 0usize);
     for v in values.into_iter().filter(|v| v.is_finite() && *v > 0.0) {
@@ -83,17 +83,17 @@ pub fn geometric_mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     (count > 0).then(|| (sum / count as f64).exp())
 }
 
-/// `value / reference`, where that says something.
+/// `value / reference`, if that is meaningful.
 pub fn ratio(value: f64, reference: f64) -> Option<f64> {
     let r = value / reference;
     (reference > 0.0 && r.is_finite()).then_some(r)
 }
 
-/// What one cell's runs amount to.
+/// The summary of a cell's runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Figures {
     pub runs: usize,
-    /// The figure compared.
+    /// The compared figure.
     pub seconds: Spread,
     pub ops_per_second: Option<Spread>,
     pub wall: Spread,
@@ -125,12 +125,12 @@ impl Figures {
     }
 }
 
-/// Whether a cell was attempted at all: an allocator without the row's setting is not.
+/// Whether a cell was attempted at all. An allocator without the row's setting was not.
 pub fn took_part(cell: &Cell) -> bool {
     !cell.runs.is_empty() || cell.failure.is_some()
 }
 
-/// One allocator's figures in one row, beside the others'.
+/// One allocator's figures in one row, relative to the others'.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Standing<'a> {
     pub allocator: &'a str,
@@ -155,7 +155,7 @@ pub fn standings<'a>(e: &'a Experiment, row: &'a Row) -> Vec<Standing<'a>> {
         .collect();
     let time = Spread::of(figures.iter().map(|(_, f)| f.seconds.median));
     let rss = Spread::of(figures.iter().map(|(_, f)| f.rss.median));
-    // A mark says "ahead of others": where all are level, or there is only one, none is.
+    // A mark means "ahead of others", so there is none if all are level or there is only one.
     let ahead = |value: f64, all: Option<Spread>| {
         all.is_some_and(|all| value == all.min && all.max > all.min)
     };
@@ -177,7 +177,7 @@ pub fn standings<'a>(e: &'a Experiment, row: &'a Row) -> Vec<Standing<'a>> {
         .collect()
 }
 
-/// glibc's figures to compare a row with; see the module's rules.
+/// glibc's figures for comparison with a row; see the module's rules.
 pub fn baseline(e: &Experiment, row: &Row) -> Option<Figures> {
     let of = |row: &Row| {
         row.cells
@@ -223,9 +223,9 @@ pub struct Ranking {
     pub rows: usize,
     /// Rows of the whole session.
     pub of_rows: usize,
-    /// Whether the rows that count are those that every available allocator took part in.
+    /// Whether only rows in which every available allocator took part count.
     pub common: bool,
-    /// By time to the best of the row; allocators that miss rows come after those that do not.
+    /// By time relative to the best of the row. Allocators without some rows come last.
     pub allocators: Vec<Overall>,
 }
 
@@ -298,7 +298,7 @@ pub enum Output {
     Same,
     /// The runs agree with each other, but not with glibc's.
     Differs,
-    /// This allocator's or glibc's runs do not agree among themselves: nothing can be said.
+    /// This allocator's or glibc's own runs disagree, so there is no comparison.
     Varies,
     /// Not recorded, or there is nothing to compare with.
     Unknown,
@@ -345,7 +345,7 @@ pub struct Behind {
     pub overlaps: bool,
 }
 
-/// How many rows an allocator has a figure in together with others, and in which it is behind.
+/// How many rows compare an allocator with others, and those in which it is behind.
 pub fn behind(r: &Results, allocator: &str) -> (usize, Vec<Behind>) {
     let (mut rows, mut found) = (0, Vec::new());
     for (e, row) in r
@@ -371,7 +371,7 @@ pub fn behind(r: &Results, allocator: &str) -> (usize, Vec<Behind>) {
     (rows, found)
 }
 
-/// A row's name for a text about it; the experiment's name alone where it has no other row.
+/// A row's name in a text: the experiment's name alone if it has no other row.
 pub fn place(e: &Experiment, row: &Row, between: &str) -> String {
     if e.rows.len() == 1 {
         return e.name.clone();

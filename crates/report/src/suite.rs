@@ -1,37 +1,36 @@
 //! The arithmetic of the full suite, whose rows are all different work.
 //!
-//! What counts in a row is the best of the others: the *peers* are all allocators but the subject,
-//! glibc among them. The rules, beside those of [`crate::stats`]:
+//! Each row is compared with the best of the others. The *peers* are all allocators but the
+//! subject, including glibc. The rules, in addition to those of [`crate::stats`]:
 //!
-//! * Times of two allocators compare by their medians over the rounds in which both ran: who is far
-//!   behind has fewer runs, and a minute in which the machine is slow counts for both or for
-//!   neither. Those that were out before the fifth round are nobody's best where others went on:
-//!   three runs tell that they are behind and no more. Other figures compare by the medians of all
-//!   runs.
-//! * The best peer of a row is the one that the subject looks worst beside. A table's ratio is to
-//!   that peer, in every column, so that columns of a row compare with each other.
-//! * A mean is over an allocator's ratios to the best of all others in each row: for the subject
-//!   that is the best peer; a peer is measured against the subject and the other peers. Below 1
-//!   says that it beats, on average, whoever is best at each thing.
-//! * A cell that failed is absent: it counts neither for nor against anybody.
+//! * Times of two allocators compare by their medians over the rounds in which both ran: a slow one
+//! has fewer runs, and a slow minute of the machine counts for both or for neither. An allocator
+//! that dropped out before round five cannot be the best of a row in which others went on: three
+//! runs only tell that it is behind. Other figures compare by the medians of all runs.
+//! * The best peer of a row is the one next to which the subject looks worst. All columns of a row
+//! are ratios to that peer, so that they compare with each other.
+//! * A mean is over an allocator's ratios to the best of all others in each row. For the subject
+//! that is the best peer; a peer is compared with the subject and the other peers. A mean below 1
+//! beats, on average, the best of each row.
+//! * A cell that failed is absent: it counts neither for nor against any allocator.
 
 use crate::model::{Cell, Experiment, Results, Row, Run};
 use crate::stats::{self, SUBJECT, Spread};
 
-/// Above these multiples of the best peer a row is on the list of what is to be done.
+/// A row above these multiples of the best peer is listed as needing work.
 pub const TIME_LIMIT: f64 = 1.05;
 pub const RSS_LIMIT: f64 = 1.15;
 
-/// One figure of a run, where it is told.
+/// One figure of a run, if the run has it.
 #[derive(Debug, Clone, Copy)]
 pub struct Figure {
     of: fn(&Run) -> Option<f64>,
-    /// Whether it is the one that rows race for: larger in the rounds in which the machine is slow.
+    /// Whether it is the time that rows compare, which is longer in slow rounds of the machine.
     pub is_time: bool,
 }
 
 impl Figure {
-    /// One that nobody is done early for.
+    /// A figure that never ends an allocator's runs early.
     pub const fn new(of: fn(&Run) -> Option<f64>) -> Figure {
         Figure { of, is_time: false }
     }
@@ -52,12 +51,12 @@ pub const P999: Figure = Figure::new(|run| run.latency?.p999_ns);
 pub const MAX: Figure = Figure::new(|run| Some(run.latency?.max_ns));
 pub const SLOW_CALLS: Figure = Figure::new(|run| run.latency?.slow_calls.map(|calls| calls as f64));
 
-/// The figure over the runs of a cell; none if it failed or nobody told it.
+/// The figure over the runs of a cell; none if it failed or no run has the figure.
 pub fn spread(cell: &Cell, figure: Figure) -> Option<Spread> {
     spread_of(cell, cell.runs.len(), figure)
 }
 
-/// The same over the first so many of them.
+/// The same over the first `runs` runs.
 fn spread_of(cell: &Cell, runs: usize, figure: Figure) -> Option<Spread> {
     match cell.failure {
         Some(_) => None,
@@ -65,12 +64,12 @@ fn spread_of(cell: &Cell, runs: usize, figure: Figure) -> Option<Spread> {
     }
 }
 
-/// Rounds in which both ran: runs are in the order of the rounds, of which nobody passes one over.
+/// The number of rounds in which both ran. No allocator skips a round, so runs match by index.
 fn common_rounds(a: &Cell, b: &Cell) -> usize {
     a.runs.len().min(b.runs.len())
 }
 
-/// The medians of two cells by which they compare.
+/// The medians by which two cells compare.
 fn medians(a: &Cell, b: &Cell, figure: Figure) -> Option<(f64, f64)> {
     let of = |cell: &Cell| {
         let runs = match figure.is_time {
@@ -87,13 +86,13 @@ fn versus(a: &Cell, b: &Cell, figure: Figure) -> Option<f64> {
     stats::ratio(a, b)
 }
 
-/// One allocator's figure in a row, beside the others'.
+/// One allocator's figure in a row, relative to the others'.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Place<'a> {
     pub allocator: &'a str,
     pub spread: Spread,
     pub to_best_peer: Option<f64>,
-    /// Ahead of all others; where all are level, none is.
+    /// Ahead of all others; false for all if they are level.
     pub best: bool,
 }
 
@@ -120,8 +119,8 @@ pub fn best_peer(row: &Row, figure: Figure) -> Option<(&str, f64)> {
     Some((&best.allocator, spread(best, figure)?.median))
 }
 
-/// The peer that the subject looks worst beside; the one with the smallest median where the subject
-/// has no figure.
+/// The peer next to which the subject looks worst, or the one with the smallest median if the
+/// subject has no figure.
 fn best_peer_cell(row: &Row, figure: Figure) -> Option<&Cell> {
     let subject = row.cells.iter().find(|cell| cell.allocator == SUBJECT);
     if let Some((best, _)) = subject.and_then(|cell| best_other(row, cell, figure)) {
@@ -133,10 +132,10 @@ fn best_peer_cell(row: &Row, figure: Figure) -> Option<&Cell> {
     best.map(|(cell, _)| cell)
 }
 
-/// So many rounds together make two times comparable where others have them.
+/// Two times compare after this many common rounds, if others have as many.
 const ROUNDS: usize = 5;
 
-/// The others that have a figure to compare a cell's with.
+/// The other allocators whose figures can be compared with a cell's.
 fn others<'a>(
     row: &'a Row,
     cell: &'a Cell,
@@ -152,14 +151,14 @@ fn others<'a>(
     others.filter(move |other| common_rounds(cell, other) >= enough)
 }
 
-/// Of all others the one that a cell looks worst beside, and its multiple of that.
+/// The other allocator next to which a cell looks worst, and the cell's multiple of it.
 fn best_other<'a>(row: &'a Row, cell: &'a Cell, figure: Figure) -> Option<(&'a Cell, f64)> {
     let ratios =
         others(row, cell, figure).filter_map(|other| Some((other, versus(cell, other, figure)?)));
     ratios.reduce(|best, other| if other.1 > best.1 { other } else { best })
 }
 
-/// An allocator's figure over that of the best of all others in the row.
+/// An allocator's figure divided by that of the best of all others in the row.
 pub fn to_best_other(row: &Row, allocator: &str, figure: Figure) -> Option<f64> {
     let cell = row.cells.iter().find(|cell| cell.allocator == allocator)?;
     best_other(row, cell, figure).map(|(_, ratio)| ratio)
@@ -169,18 +168,18 @@ pub fn to_best_other(row: &Row, allocator: &str, figure: Figure) -> Option<f64> 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mean {
     pub allocator: String,
-    /// Rows in which it has figures.
+    /// The number of rows in which it has figures.
     pub rows: usize,
     /// Geometric means of its ratios to the best of all others.
     pub time: Option<f64>,
     pub peak_rss: Option<f64>,
     pub end_rss: Option<f64>,
-    /// Rows in which it is ahead of all others.
+    /// The number of rows in which it is ahead of all others.
     pub fastest: usize,
     pub smallest: usize,
 }
 
-/// All allocators that were measured, by their mean time.
+/// All measured allocators, by their mean time.
 pub fn means(r: &Results) -> Vec<Mean> {
     let rows: Vec<&Row> = r.experiments.iter().flat_map(|e| &e.rows).collect();
     let available = r.allocators.iter().filter(|a| a.unavailable.is_none());
@@ -222,7 +221,7 @@ fn mean(allocator: &str, rows: &[&Row]) -> Mean {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lag {
     pub row: String,
-    /// The best peer and the subject's multiple of it, where above the limit.
+    /// The best peer and the subject's multiple of it, if above the limit.
     pub time: Option<(String, f64)>,
     pub rss: Option<(String, f64)>,
 }
@@ -262,7 +261,7 @@ pub fn lag_line(lag: &Lag) -> String {
     parts.join(", ")
 }
 
-/// Whether any run of the experiment tells a figure.
+/// Whether any run of the experiment has the figure.
 pub fn is_told(e: &Experiment, figure: Figure) -> bool {
     e.rows.iter().any(|row| is_told_in(row, figure))
 }
@@ -271,7 +270,7 @@ pub fn is_told_in(row: &Row, figure: Figure) -> bool {
     row.cells.iter().any(|cell| spread(cell, figure).is_some())
 }
 
-/// A table of ratios to the best peer: what it compares, and how the peer's own figure is written.
+/// A table of ratios to the best peer: what it compares, and the format of the peer's own figure.
 pub struct Ratios {
     pub title: &'static str,
     pub figure: Figure,
@@ -296,16 +295,16 @@ pub const RATIOS: [Ratios; 3] = [
     },
 ];
 
-/// A table of figures as they are, several lines a row.
+/// A table of plain figures, with several lines per row.
 pub struct Plain {
     pub title: &'static str,
     pub lines: &'static [Line],
 }
 
-/// What a line is of, and how it is written.
+/// A line's name, figure and format.
 pub type Line = (&'static str, Figure, fn(f64) -> String);
 
-/// What a line is called in a row: system calls may be those of less work than was timed.
+/// A line's name in a row. System calls may be those of less work than was timed.
 pub fn line_name(row: &Row, what: &str) -> String {
     let about = row.about.as_ref();
     match about.and_then(|about| about.syscalls_of.as_ref()) {
@@ -316,7 +315,7 @@ pub fn line_name(row: &Row, what: &str) -> String {
 
 const SYSTEM_CALLS: &str = "system calls";
 
-/// How far system calls are counted.
+/// The limit up to which system calls are counted.
 pub const MOST_SYSCALLS: u64 = 20_000;
 
 fn system_calls(value: f64) -> String {

@@ -1,7 +1,7 @@
-//! Figures as text: three significant digits, one unit per table, names for exits.
+//! Figures as text: three significant digits, one unit per table, and names of exits.
 //!
-//! A table that mixes `41 ms` with `2.1 s` invites a misreading, so a [`TimeUnit`] is chosen once
-//! for all the values that stand beside each other.
+//! A table that mixes `41 ms` with `2.1 s` is easily misread, so one [`TimeUnit`] is chosen for all
+//! values that are shown together.
 
 use crate::model::Exit;
 
@@ -31,7 +31,7 @@ impl TimeUnit {
         }
     }
 
-    /// Seconds in this unit.
+    /// Converts seconds to this unit.
     pub fn scale(self, seconds: f64) -> f64 {
         match self {
             TimeUnit::Seconds => seconds,
@@ -40,19 +40,19 @@ impl TimeUnit {
         }
     }
 
-    /// The number alone, for a column whose head names the unit.
+    /// The number alone, for a column whose heading names the unit.
     pub fn number(self, seconds: f64) -> String {
         significant(self.scale(seconds))
     }
 }
 
-/// A duration by itself, with the unit that suits it: `412 ms`.
+/// A single duration with a suitable unit: `412 ms`.
 pub fn seconds(value: f64) -> String {
     let unit = TimeUnit::fit([value]);
     format!("{} {}", unit.number(value), unit.symbol())
 }
 
-/// A length of time that a person waits: `48 s`, `12 min 5 s`, `2 h 3 min`.
+/// A waiting time: `48 s`, `12 min 5 s`, `2 h 3 min`.
 pub fn elapsed(value: f64) -> String {
     let whole = value.max(0.0).round() as u64;
     match (whole / 3600, whole / 60 % 60, whole % 60) {
@@ -71,7 +71,7 @@ pub fn significant(value: f64) -> String {
         return "0".to_owned();
     }
     let decimals = |v: f64| (2 - v.abs().log10().floor() as i32).clamp(0, 9) as usize;
-    // Rounding can carry into another digit (9.999 is 10.0, not 10.00), so look at what it gives.
+    // Rounding can add a digit (9.999 is 10.0, not 10.00), so check the result.
     let rounded: f64 = format!("{value:.*}", decimals(value))
         .parse()
         .unwrap_or(value);
@@ -83,7 +83,7 @@ pub fn significant(value: f64) -> String {
     format!("{value:.places$}")
 }
 
-/// A round value on an axis, without digits that say nothing: `0.5`, `20`, `2000`.
+/// A round value on an axis, without needless digits: `0.5`, `20`, `2000`.
 pub fn tick(value: f64) -> String {
     let text = significant(value);
     if !text.contains('.') {
@@ -101,7 +101,7 @@ pub fn ratio(value: f64) -> String {
     }
 }
 
-/// By how much something falls behind: `1.11×`, and never a `1.00×` that says it does not.
+/// The factor by which something is behind: `1.11×`, but never `1.00×`, which would deny it.
 pub fn times(value: f64) -> String {
     if value < 1.005 {
         "less than 1.01×".to_owned()
@@ -110,7 +110,7 @@ pub fn times(value: f64) -> String {
     }
 }
 
-/// A share as `±3%`.
+/// A fraction as `±3%`.
 pub fn plus_minus(share: f64) -> String {
     let percent = share * 100.0;
     if percent > 0.0 && percent < 0.5 {
@@ -122,12 +122,12 @@ pub fn plus_minus(share: f64) -> String {
 
 pub const MIB: f64 = 1024.0 * 1024.0;
 
-/// Bytes as a number of MiB, for a column whose head names the unit.
+/// Bytes as a number of MiB, for a column whose heading names the unit.
 pub fn mib(bytes: f64) -> String {
     in_mib(bytes / MIB)
 }
 
-/// A number of MiB with the digits that memory deserves.
+/// A number of MiB with suitable digits.
 pub fn in_mib(mib: f64) -> String {
     if mib < 10.0 {
         format!("{mib:.1}")
@@ -136,7 +136,7 @@ pub fn in_mib(mib: f64) -> String {
     }
 }
 
-/// Bytes with the unit that suits them: `3.1 MiB`, `1.80 GiB`.
+/// Bytes with a suitable unit: `3.1 MiB`, `1.80 GiB`.
 pub fn bytes(value: f64) -> String {
     const KIB: f64 = 1024.0;
     match value {

@@ -1,4 +1,4 @@
-//! CSV and JSON: what a spreadsheet or a script reads.
+//! CSV and JSON, as spreadsheets and scripts read them.
 
 mod common;
 
@@ -12,7 +12,7 @@ fn csv_of(e: &Experiment) -> String {
     String::from_utf8(bytes).expect("text")
 }
 
-/// Header and records as a reader of CSV sees them.
+/// The header and records, read by a CSV parser.
 fn table(e: &Experiment) -> (Vec<String>, Vec<Vec<String>>) {
     let text = csv_of(e);
     let mut reader = csv::Reader::from_reader(text.as_bytes());

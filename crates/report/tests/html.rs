@@ -1,7 +1,7 @@
 //! The HTML report in a real browser: nothing in the console, nothing requested, every plot drawn.
 //!
-//! A change of the looks has to be looked at: with `MALLARD_PICTURES=folder` the pages are left
-//! there as PNG for both themes and several widths, and as they would be printed.
+//! Changes in appearance need a human eye: with `MALLARD_PICTURES=folder` the tests leave the pages
+//! there as PNG for both themes and several widths, and as PDF for printing.
 
 #[path = "common/browser.rs"]
 mod browser;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use browser::Browser;
 use mallard_report::model::Results;
 
-/// A browser, or none where the machine has none and nobody insists.
+/// A browser; none if the machine lacks one and the test is optional.
 fn browser(test: &str) -> Option<Browser> {
     if let Some(program) = browser::find() {
         return Some(Browser::start(&program));
@@ -23,7 +23,7 @@ fn browser(test: &str) -> Option<Browser> {
         !insists,
         "{test}: no chromium in PATH, and MALLARD_REQUIRE_PROGRAMS=1 asks for it"
     );
-    // Not `eprintln!`, which the test harness keeps to itself when a test passes.
+    // `eprintln!` would be captured by the test harness when the test passes.
     let said = writeln!(
         std::io::stderr(),
         "SKIPPED {test}: no chromium in PATH (install the package `chromium` to run it)"
@@ -38,7 +38,7 @@ fn page(folder: &Path, results: &Results) -> PathBuf {
     path
 }
 
-/// The plots of the page as `experiment/plot`, those that have no size or no marks left out.
+/// The page's plots as `experiment/plot`, without those that have no size or no marks.
 fn plots(browser: &mut Browser) -> Vec<String> {
     let found = browser.evaluate(
         "[...document.querySelectorAll('[data-experiment] [data-plot] svg')].filter(svg => {
@@ -51,7 +51,7 @@ fn plots(browser: &mut Browser) -> Vec<String> {
     serde_json::from_value(found).expect("a list of names")
 }
 
-/// Leaves the page as a reader sees it where somebody wants to look at it.
+/// Saves a picture of the page if `MALLARD_PICTURES` is set.
 fn keep_picture(browser: &mut Browser, name: &str) {
     let Some(folder) = std::env::var_os("MALLARD_PICTURES").map(PathBuf::from) else {
         return;

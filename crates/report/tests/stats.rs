@@ -1,4 +1,4 @@
-//! The arithmetic: what must hold for any figures, and the rules about who is compared with whom.
+//! The arithmetic: properties that hold for any figures, and the rules of comparison.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! The full suite: means against the best of the others, the rows that need work, and every output.
+//! The full suite: means against the best of the others, rows that need work, and every output.
 
 mod common;
 
@@ -115,9 +115,9 @@ fn means_are_against_the_best_of_all_others_in_each_row() {
     // Time: 1/2, 1/4 and 3/1 of the best peer. RSS: 10/20, 60/20 and 10/20.
     near(of("mallard").time, (0.5f64 * 0.25 * 3.0).cbrt());
     near(of("mallard").peak_rss, (0.5f64 * 3.0 * 0.5).cbrt());
-    // glibc has mallard among its others: 4/1, 4/1 and 1/2.
+    // For glibc, mallard is among the others: 4/1, 4/1 and 1/2.
     near(of("glibc").time, (4.0f64 * 4.0 * 0.5).cbrt());
-    // jemalloc's failed row is in no mean: 2/1 and 2/1; 40/10 and 20/10.
+    // jemalloc's failed row counts in no mean: 2/1 and 2/1; 40/10 and 20/10.
     near(of("jemalloc").time, 2.0);
     near(of("jemalloc").peak_rss, 8f64.sqrt());
     assert_eq!((of("mallard").rows, of("jemalloc").rows), (3, 2));
@@ -147,8 +147,7 @@ fn ratios_of_a_row_are_all_to_its_best_peer_and_a_failure_is_absent() {
     assert_eq!(ratios(1), [("mallard", 0.25, true), ("glibc", 1.0, false)]);
 }
 
-/// A row of one peer that went on as long as mallard, and one that was done after three rounds;
-/// with the seconds of each round.
+/// A row with the seconds of each allocator's rounds; one with fewer rounds dropped out early.
 fn uneven(mallard: &[f64], glibc: &[f64], jemalloc: &[f64]) -> Row {
     let cell = |name, seconds: &[f64], mib| {
         let mut cell = cell(name, 1.0, mib);

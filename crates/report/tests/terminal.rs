@@ -16,7 +16,7 @@ fn plain(r: &Results, width: usize) -> String {
     )
 }
 
-/// The lines of an experiment's part.
+/// The lines of an experiment's section.
 fn part<'a>(text: &'a str, title: &str) -> Vec<&'a str> {
     let lines = text.lines().skip_while(|l| !l.starts_with(title));
     lines.take_while(|l| !l.is_empty()).collect()

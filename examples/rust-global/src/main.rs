@@ -1,5 +1,5 @@
-//! A Rust program on Mallard: one static is all. It needs no C library of Mallard's, and whatever C
-//! code it links keeps glibc's malloc.
+//! A Rust program on Mallard, which takes just one static. It does not need Mallard's C library,
+//! and C code that it links keeps glibc's malloc.
 //!
 //! ```console
 //! $ cargo run --release
@@ -33,7 +33,7 @@ fn main() {
     let mut buffer = vec![0u8; 1 << 20];
     buffer.resize(64 << 20, 1);
     println!("{} bytes", buffer.len());
-    // Only what is Mallard's own is known to it by its arena.
+    // Only Mallard's own blocks have an arena.
     let is_ours = mallard::api::arenas::lookup(buffer.as_ptr()).is_some();
     println!("on Mallard: {is_ours}");
 }

@@ -44,8 +44,8 @@ fn main() -> tikv_jemalloc_ctl::Result<()> {
     drop(lines);
     println!("this thread gave: {}", given.get() - given_before);
 
-    // What the crate has no type for goes by its name.
-    // SAFETY: the types are those of the manual.
+    // Names without a type in the crate are accessed by name.
+    // SAFETY: the types are those in the manual.
     unsafe {
         raw::write(b"arenas.dirty_decay_ms\0", 1000_isize)?;
         let decay: isize = raw::read(b"arenas.dirty_decay_ms\0")?;

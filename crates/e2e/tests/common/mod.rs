@@ -1,6 +1,6 @@
-//! The programs that several test files run.
+//! Programs that several test files run.
 
-// Each test file is a crate of its own and uses its part of these.
+// Each test file is a separate crate and uses only some of these.
 #![allow(dead_code)]
 
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ pub fn face() -> PathBuf {
     Source::new("face.c").flags(&["-O1"]).compile()
 }
 
-/// Not optimised: compilers may leave out a call of `operator new` whose result nobody uses.
+/// Not optimised: compilers may drop a call of `operator new` whose result is unused.
 pub fn operators() -> PathBuf {
     Source::new("operators.cpp").flags(&["-O0"]).compile()
 }
@@ -21,7 +21,7 @@ pub fn optioned() -> PathBuf {
     Source::new("optioned.c").compile()
 }
 
-/// Runs `optioned` on the library with the variables set.
+/// Runs `optioned` on the library with these environment variables.
 pub fn run_optioned(library: &Library, variables: &[(&str, &str)], name: &str) -> Outcome {
     let sandbox = Sandbox::temporary(Allocator::Preload(library));
     let mut command = sandbox.command(optioned());

@@ -1,9 +1,9 @@
-//! Counting: one scenario of `programs/instructions.c` under callgrind, and the instructions that
-//! the library's own functions took in it.
+//! Runs one scenario of `programs/instructions.c` under callgrind and counts the instructions of
+//! the library's own functions.
 //!
-//! Collected is what happens within the program's function `counted`; summed is what callgrind
-//! files under the library's object. The C library's part (copying, clearing, system calls) stays
-//! out: it differs from one processor and one glibc to the next.
+//! Collection covers the program's function `counted`, and the sum covers what callgrind attributes
+//! to the library. The C library's part (copying, clearing, system calls) is left out, since it
+//! differs between processors and versions of glibc.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox};
 
-/// What counting one scenario told.
+/// The result of counting one scenario.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Count {
     pub operations: u64,
@@ -24,15 +24,15 @@ impl Count {
     }
 }
 
-/// The program that holds the scenarios. Its functions stand in the dynamic symbol table, so that
-/// the library finds the program's clock.
+/// The program with the scenarios. Its functions are in the dynamic symbol table, so that the
+/// library finds the program's clock.
 pub fn program() -> PathBuf {
     Source::new("instructions.c")
         .flags(&["-O2", "-fno-plt", "-rdynamic"])
         .compile()
 }
 
-/// The names of all scenarios, in their order.
+/// The names of all scenarios, in order.
 pub fn scenarios(program: &Path) -> Vec<String> {
     let sandbox = Sandbox::temporary(Allocator::System);
     let outcome = sandbox
@@ -42,7 +42,7 @@ pub fn scenarios(program: &Path) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Counts a scenario, with further variables in its environment.
+/// Counts a scenario, with extra environment variables.
 pub fn count(
     program: &Path,
     scenario: &str,
@@ -81,13 +81,13 @@ pub fn count(
     }
 }
 
-/// Where callgrind files what lies in no object's `.text`.
+/// The object under which callgrind files code that is in no object's `.text`.
 const NO_OBJECT: &str = "???";
 
-/// The instructions that functions of `object` took themselves, or that are of no object, from the
-/// text of a profile in callgrind's format: `ob=` lines say whose the following cost lines are, a
-/// name is given with its number once and goes by the number later, and the cost line after
-/// `calls=` belongs to who is called.
+/// The instructions of `object`'s own functions, or of no object, in a profile in callgrind's
+/// format. An `ob=` line names the object of the cost lines that follow. A name appears in full
+/// once, with its number, and later as the number only. The cost line after `calls=` belongs to the
+/// callee.
 pub fn own_instructions(profile: &str, object: &str) -> u64 {
     let mut names: HashMap<&str, &str> = HashMap::new();
     let (mut inside, mut callee_s, mut sum) = (false, false, 0);

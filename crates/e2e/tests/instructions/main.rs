@@ -1,9 +1,9 @@
-//! The gate that no noise can open or shut: instructions of the release build per operation, on the
-//! fast paths and on each floor below them, held against recorded counts.
+//! A check without noise: instructions per operation of the release build, on the fast paths and on
+//! each layer below them, compared with recorded counts.
 //!
-//! Instructions are not time. But where code and data stay what they are, more of them are slower,
-//! and unlike time they are the same in every run, in every folder and on every machine.
-//! `callgrind` counts, `record` knows what is recorded. `scripts/instructions.sh` shows all of it.
+//! Instructions are not time. But as long as code and data stay the same, more of them are slower,
+//! and unlike time they are the same in every run, folder and machine. `callgrind` counts them,
+//! `record` has the recorded counts, and `scripts/instructions.sh` shows both.
 
 mod callgrind;
 mod record;
@@ -17,10 +17,10 @@ use callgrind::Count;
 use mallard_e2e::{Library, installed};
 use record::Record;
 
-/// Set to 1, it has the counts of now recorded.
+/// Set to 1, it records the current counts.
 const RECORD: &str = "MALLARD_RECORD_INSTRUCTIONS";
 
-/// Whether the test can be run here; says so where it cannot.
+/// Whether the test can run here; reports if not.
 fn can_count(what: &str) -> bool {
     let missing = installed::missing(&["valgrind"]);
     if missing.is_empty() {
@@ -44,8 +44,7 @@ fn compiler() -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
-/// All scenarios on the release build, counted once for all tests, as many at a time as there are
-/// CPUs.
+/// All scenarios on the release build, counted once for all tests, in parallel on all CPUs.
 fn counts() -> &'static Record {
     static COUNTS: OnceLock<Record> = OnceLock::new();
     COUNTS.get_or_init(|| {
@@ -77,9 +76,9 @@ fn take<'a>(next: &AtomicUsize, names: &'a [String]) -> Option<(usize, &'a str)>
     Some((at, names.get(at)?))
 }
 
-/// Past the capture of `cargo test`: what passes is to be seen too.
+/// Bypasses the capture of `cargo test`, so that successes are visible too.
 fn say(text: &str) {
-    // The test goes on without its message where standard error is closed.
+    // If standard error is closed, the test goes on without its message.
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
@@ -113,7 +112,7 @@ fn no_count_rises_unseen() {
     );
 }
 
-/// The budgets of the design, whatever is recorded.
+/// The design's budgets, independent of the record.
 #[test]
 fn the_fast_paths_keep_to_their_budgets() {
     if !can_count("the budget of instructions") || !Library::release().is_mallard() {
@@ -126,19 +125,18 @@ fn the_fast_paths_keep_to_their_budgets() {
             continue;
         };
         let budget = match (function, size) {
-            // The last of them is the hint of the next block, which docs/design/fast-path.md has
-            // the reasons for.
+            // Includes the prefetch of the next block, see docs/design/fast-path.md.
             ("malloc" | "new", ..=1024) => 18.0,
             // One more comparison and jump.
             ("malloc", _) => 20.0,
             ("free" | "delete", _) => 19.0,
-            // The flags are looked at.
+            // These also look at the flags.
             ("mallocx", _) => 20.0,
             ("dallocx", _) => 21.0,
             _ => continue,
         };
         checked += 1;
-        // Less than ten would be a call that was not counted.
+        // Fewer than ten would mean that the call was not counted.
         assert!(
             (10.0..=budget + 0.05).contains(count),
             "{name} takes {count} instructions, {budget} are allowed"
@@ -150,8 +148,7 @@ fn the_fast_paths_keep_to_their_budgets() {
     );
 }
 
-/// Another folder, a long environment and other options of the C library change nothing: a count
-/// that depended on them would be noise.
+/// The folder, the size of the environment and the C library's options must not change a count.
 #[test]
 fn a_count_depends_on_neither_place_nor_environment() {
     if !can_count("the steadiness of counts") || !Library::release().is_mallard() {

@@ -1,10 +1,10 @@
-//! The recorded counts, `bench/instructions.txt`, and what a count that differs means.
+//! The recorded counts, `bench/instructions.txt`, and their comparison with new ones.
 
 use std::fmt::Write;
 use std::path::PathBuf;
 
-/// By how much a count may rise or fall unseen, in percent: by the compiler that the record was
-/// made with, and by another one, whose code is not ours to hold to a record.
+/// The tolerated change of a count in percent: with the compiler that made the record, and with
+/// another one, whose code is not ours to control.
 const TOLERANCE: f64 = 3.0;
 const TOLERANCE_ELSEWHERE: f64 = 15.0;
 
@@ -15,14 +15,14 @@ const HEADER: &str = "\
 # by hand, or all counts at once by scripts/instructions.sh --record.
 ";
 
-/// Counts per operation by name, and the compiler they were made with.
+/// Counts per operation by name, and the compiler that they belong to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
     pub compiler: String,
     pub counts: Vec<(String, f64)>,
 }
 
-/// What a comparison found: sentences, of which those of the first list are failures.
+/// The result of a comparison, as sentences. Only `failures` fail a test.
 #[derive(Debug, Default, PartialEq)]
 pub struct Verdict {
     pub failures: Vec<String>,
@@ -34,7 +34,7 @@ pub fn path() -> PathBuf {
 }
 
 impl Record {
-    /// The record in its file's form, or what is wrong with it.
+    /// Reads a record from its file's text.
     ///
     /// # Errors
     /// A line is neither a comment nor a name and a count; there is no line with the compiler.
@@ -79,7 +79,7 @@ impl Record {
         Some(found.1)
     }
 
-    /// Holds the counts of now against these.
+    /// Compares new counts with these.
     pub fn compare(&self, now: &Record) -> Verdict {
         let mut verdict = Verdict::default();
         let mut limit = TOLERANCE;
@@ -120,7 +120,7 @@ impl Record {
         verdict
     }
 
-    /// A table for people: recorded, now, difference.
+    /// A table for readers: recorded, now, difference.
     pub fn table(&self, now: &Record) -> String {
         let mut table = format!(
             "{:<18} {:>10} {:>10} {:>9}\n",

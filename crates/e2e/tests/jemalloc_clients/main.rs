@@ -1,10 +1,9 @@
-//! Servers that Debian links with jemalloc run with `libmallard.so` in the place of
-//! `libjemalloc.so.2`: a link of that name, found by `LD_LIBRARY_PATH`, is the whole migration.
-//! Each case is a server that is started, put under load, asked for what it knows of its memory,
-//! and stopped; once with Debian's jemalloc, which shows what is to be expected, and once on each
-//! build of Mallard. What it answers and what its log says must be the same. Every process of it
-//! that uses an allocator by jemalloc's name is asked who serves it, and no file of jemalloc's may
-//! be mapped.
+//! Servers that Debian links with jemalloc run with `libmallard.so` in place of `libjemalloc.so.2`:
+//! a link of that name, found through `LD_LIBRARY_PATH`, is the whole migration. Each case starts a
+//! server, puts load on it, asks for its memory statistics and stops it: once with Debian's
+//! jemalloc, which sets the expectation, and once with each build of Mallard. The answers and the
+//! log must be the same. Every process that uses an allocator under jemalloc's name reports which
+//! file serves it, and none may map a file of jemalloc's.
 //!
 //! A program that is not installed is reported as `ignored`, with its name on standard error;
 //! `scripts/setup-tests.sh` installs them all, and with `MALLARD_REQUIRE_PROGRAMS=1` a missing one
@@ -23,7 +22,7 @@ use std::process::Command;
 use libtest_mimic::{Arguments, Trial};
 use mallard_e2e::{Allocator, Library, Sandbox, Service, installed, scratch};
 
-/// What a run showed that must not depend on the allocator: labelled texts.
+/// The labelled output of a run that must not depend on the allocator.
 type Transcript = Vec<(&'static str, String)>;
 
 /// One server.
@@ -51,7 +50,7 @@ fn trial(case: Case) -> Trial {
     installed::trial(case.name, case.needs, move || compare(&case))
 }
 
-/// Runs the case on jemalloc and on each build of the library, and compares.
+/// Compares the case on jemalloc and on each build of the library.
 fn compare(case: &Case) -> Result<(), String> {
     let scratch = scratch(case.name)?;
     let expected = run_on(case, scratch.path(), Allocator::System)?;
@@ -80,7 +79,7 @@ fn run_on(case: &Case, root: &Path, allocator: Allocator) -> Result<Transcript, 
     Ok(transcript)
 }
 
-/// Every process of the named programs was served by the library.
+/// Checks that the library served every process of the named programs.
 fn check_served(case: &Case, sandbox: &Sandbox, library: &Library) -> Result<(), String> {
     let testimonies = sandbox.testimonies();
     for program in case.served {
@@ -102,12 +101,12 @@ fn check_served(case: &Case, sandbox: &Sandbox, library: &Library) -> Result<(),
     Ok(())
 }
 
-/// The program on the sandbox's allocator, wherever it is installed.
+/// A command for the program on the sandbox's allocator, wherever it is installed.
 fn client(sandbox: &Sandbox, program: &str) -> Command {
     sandbox.command(installed::find(program).unwrap_or_else(|| program.into()))
 }
 
-/// All processes of the server have the library mapped, and none has jemalloc's.
+/// Checks that all processes of the server map the library, and none maps jemalloc.
 fn check_maps(sandbox: &Sandbox, server: &Service) -> Result<(), String> {
     let Some(library) = sandbox.allocator.library() else {
         return Ok(());
@@ -133,7 +132,7 @@ fn check_maps(sandbox: &Sandbox, server: &Service) -> Result<(), String> {
     Ok(())
 }
 
-/// The log without what differs from run to run: each run of digits is one `N`.
+/// The log without what differs between runs: each run of digits becomes one `N`.
 fn without_numbers(text: &str) -> String {
     let mut result = String::new();
     for character in text.chars() {
@@ -146,7 +145,7 @@ fn without_numbers(text: &str) -> String {
     result
 }
 
-/// A word that alarms, if the log has one. (The name alone does not: a checkout may be called
+/// Fails if the log has an alarming word. (Our name alone is not one: a checkout may be called
 /// that.)
 fn check_log(log: &str, alarming: &[&str]) -> Result<(), String> {
     let lower = log.to_lowercase();

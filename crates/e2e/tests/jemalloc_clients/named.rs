@@ -1,6 +1,6 @@
-//! named of bind9: answers questions for a zone by UDP and TCP, hands the zone over, reads its
-//! configuration again under load, and tells of its memory on its statistics channel. dig, which
-//! asks, is linked with jemalloc as well.
+//! bind9's named: answers queries for a zone over UDP and TCP, transfers the zone, reloads its
+//! configuration under load, and reports its memory on its statistics channel. dig, the client, is
+//! linked with jemalloc as well.
 
 use mallard_e2e::service::{free_ports, poll};
 use mallard_e2e::{Sandbox, Service};
@@ -58,8 +58,7 @@ fn run(sandbox: &Sandbox) -> Result<Transcript, String> {
         port: port.to_string(),
     };
     dig.await_all("by TCP", &["+tcp"])?;
-    // The configuration is read again while questions come in, of which some get no answer
-    // meanwhile.
+    // The configuration is reloaded while queries arrive, and some of them get no answer.
     server.signal(Signal::HUP)?;
     let _ = dig.ask(&["-f", "questions", "+short"]);
     server.await_log("reloading zones succeeded")?;
@@ -78,7 +77,7 @@ fn run(sandbox: &Sandbox) -> Result<Transcript, String> {
     server.signal(Signal::TERM)?;
     server.await_end()?;
     let log = server.log();
-    // The head of the log has the compiler's options, among them some about errors.
+    // The head of the log lists the compiler's options, some of which mention errors.
     let (_, work) = log
         .split_once("loading configuration")
         .ok_or_else(|| format!("named read no configuration:\n{log}"))?;
@@ -92,7 +91,7 @@ fn run(sandbox: &Sandbox) -> Result<Transcript, String> {
     Ok(vec![("the zone", zone)])
 }
 
-/// Who asks the server.
+/// The client.
 struct Dig<'a> {
     sandbox: &'a Sandbox<'a>,
     port: String,
@@ -107,8 +106,8 @@ impl Dig<'_> {
         Ok(self.sandbox.run_to_any_end(&mut command)?.stdout_text())
     }
 
-    /// Asks for all hosts until each has its answer. At its start, and after its configuration was
-    /// read again, the server opens its sockets anew, one by one: some questions find none.
+    /// Queries all hosts until each has its answer. When it starts or reloads, the server opens its
+    /// sockets one by one, so some queries find none.
     fn await_all(&self, way: &str, arguments: &[&str]) -> Result<(), String> {
         let mut expected: Vec<String> = (1..=HOSTS)
             .map(|host| format!("\"text-of-host-{host}\""))
@@ -123,7 +122,7 @@ impl Dig<'_> {
     }
 }
 
-/// What named counts of its memory: the sizes it sums are those the allocator told it.
+/// Checks named's memory statistics: it sums the sizes that the allocator reports.
 fn check_statistics(channel: u16) -> Result<(), String> {
     let text = web::get(channel, "/json/v1/mem")?;
     let statistics: Value = serde_json::from_str(&text)

@@ -1,4 +1,4 @@
-//! nghttpx: a proxy in C++ that speaks HTTP/2 in front of a small server; its load, h2load, is
+//! nghttpx: an HTTP/2 proxy in C++ in front of a small server. Its load generator, h2load, is
 //! linked with jemalloc as well.
 
 use mallard_e2e::service::free_ports;

@@ -1,8 +1,8 @@
-//! redis-server, which asks its allocator for more than any other: fragmentation figures, the whole
-//! report, giving back free memory, its background threads.
+//! redis-server, which uses more of its allocator than any other server: fragmentation figures, the
+//! whole report, purging and background threads.
 //!
-//! Debian's build has no active defragmentation: that asks for a hint which only redis's own copy
-//! of jemalloc gives, and is compiled in or not. What stays to be seen is that it says so.
+//! Debian's build has no active defragmentation, which needs a hint that only redis's own copy of
+//! jemalloc gives. The test checks that the server says so.
 
 use std::collections::HashMap;
 use std::process::Stdio;
@@ -39,8 +39,8 @@ const REPORT: &[&str] = &[
     "End jemalloc statistics",
 ];
 
-/// What redis's doctor has to find where every second string is gone, whoever serves it: it goes by
-/// the allocator's own figures.
+/// What redis's doctor must find after every second string was deleted, with any allocator, since
+/// it relies on the allocator's own figures.
 const ADVICE: &[&str] = &[
     "Sam",
     "* Peak memory:",
@@ -59,7 +59,7 @@ fn run(sandbox: &Sandbox) -> Result<Transcript, String> {
     check_maps(sandbox, &server)?;
     let start = settled_memory(sandbox, "at the start")?;
 
-    // Fifty megabytes, of which every second string goes: what stays is spread over all pages.
+    // Fifty megabytes of strings, half of them deleted: the rest is spread over all pages.
     cli(sandbox, &["DEBUG", "POPULATE", "100000", "string", "400"])?;
     cli(
         sandbox,
@@ -96,7 +96,7 @@ fn run(sandbox: &Sandbox) -> Result<Transcript, String> {
     expect(sandbox, &["MEMORY", "PURGE"], "OK")?;
     await_return(sandbox, &start, &loaded)?;
     check_maps(sandbox, &server)?;
-    // The server is gone before it could answer.
+    // The server ends before it can answer.
     let _ = cli_any(sandbox, &["SHUTDOWN", "NOSAVE"])?;
     server.await_end()?;
 
@@ -116,7 +116,7 @@ fn run(sandbox: &Sandbox) -> Result<Transcript, String> {
     ])
 }
 
-/// A child writes the store while the parent answers two benchmarks; both must do it well.
+/// A child saves the store while the parent serves two benchmarks. Both must succeed.
 fn save_under_load(sandbox: &Sandbox) -> Result<(), String> {
     let benchmark = |keys: &str| {
         let mut command = client(sandbox, "redis-benchmark");
@@ -166,11 +166,11 @@ fn save_under_load(sandbox: &Sandbox) -> Result<(), String> {
     if !cli(sandbox, &["INFO", "persistence"])?.contains("rdb_last_bgsave_status:ok") {
         return Err("the child of BGSAVE failed".to_owned());
     }
-    // The benchmark's keys are random; what is compared is the rest.
+    // The benchmark's keys are random, so only the rest can be compared.
     expect(sandbox, &["-n", "1", "FLUSHDB", "SYNC"], "OK")
 }
 
-/// After all is gone, resident memory falls to where it began, near enough.
+/// Waits until resident memory has fallen to about its start, after everything was deleted.
 fn await_return(
     sandbox: &Sandbox,
     start: &HashMap<String, String>,
@@ -201,12 +201,12 @@ fn await_return(
     Ok(())
 }
 
-/// The figures that come from the allocator fit each other and what redis itself counts.
+/// Checks that the allocator's figures fit each other and redis's own counts.
 fn check_memory(info: &HashMap<String, String>) -> Result<(), String> {
     let figure = |name| figure(info, name);
     let (used, allocated) = (figure("used_memory")?, figure("allocator_allocated")?);
     let (active, resident) = (figure("allocator_active")?, figure("allocator_resident")?);
-    // redis counts usable sizes, and is not alone in its process.
+    // redis counts usable sizes, and other parts of the process allocate too.
     let is_ordered = used < allocated * 1.02 + 100e3
         && allocated < used + 8e6
         && allocated <= active
@@ -223,8 +223,8 @@ fn check_memory(info: &HashMap<String, String>) -> Result<(), String> {
     }
 }
 
-/// The lines of `INFO memory` once they fit each other: redis asks its allocator ten times a
-/// second, and until it has, its own figures are newer.
+/// The lines of `INFO memory` once they are consistent. redis asks its allocator ten times a
+/// second, and its own figures are newer until then.
 fn settled_memory(sandbox: &Sandbox, when: &str) -> Result<HashMap<String, String>, String> {
     let mut info = HashMap::new();
     let mut fault = String::new();
@@ -251,7 +251,7 @@ fn figure(info: &HashMap<String, String>, name: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("INFO memory tells no number {name}: {info:#?}"))
 }
 
-/// What the log marks as a warning, without process numbers and times.
+/// The log's warnings, without process numbers and times.
 fn warnings(log: &str) -> String {
     log.lines()
         .filter_map(|line| line.split_once(" # "))
@@ -277,7 +277,7 @@ fn cli(sandbox: &Sandbox, command: &[&str]) -> Result<String, String> {
     Ok(text)
 }
 
-/// As [`cli`], when the answer may be a refusal.
+/// Like [`cli`], for a command that may be refused.
 fn cli_any(sandbox: &Sandbox, command: &[&str]) -> Result<String, String> {
     let mut redis_cli = client(sandbox, "redis-cli");
     sandbox

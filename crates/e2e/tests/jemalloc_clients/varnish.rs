@@ -1,5 +1,5 @@
-//! varnishd: a cache in front of a small server. Its manager compiles the configuration, its child
-//! serves with many threads and keeps what it serves in memory that it takes from `malloc`.
+//! varnishd: a cache in front of a small server. Its manager compiles the configuration. Its child
+//! serves with many threads and keeps its objects in memory from `malloc`.
 
 use mallard_e2e::service::free_ports;
 use mallard_e2e::{Sandbox, Service};
@@ -17,8 +17,8 @@ pub fn case() -> Case {
     }
 }
 
-/// Each of the load's connections asks for every object: the first time it comes from the server
-/// behind.
+/// Each connection of the load requests every object. The first time, an object comes from the
+/// backend.
 const OBJECTS: usize = 1000;
 const CONNECTIONS: usize = 4;
 
@@ -80,7 +80,7 @@ fn run(sandbox: &Sandbox) -> Result<Transcript, String> {
     server.signal(Signal::TERM)?;
     server.await_end()?;
     let log = server.log();
-    // It calls its own end by SIGTERM an error.
+    // varnishd logs its own end by SIGTERM as an error.
     check_log(
         &log.replace("Error: Manager got SIGTERM", ""),
         &["error", "panic", "died", "unexpected"],
@@ -92,7 +92,7 @@ fn run(sandbox: &Sandbox) -> Result<Transcript, String> {
     ])
 }
 
-/// What varnish itself counts: hits, and the bytes of its store.
+/// Checks varnish's own statistics: hits and the bytes of its store.
 fn check_statistics(sandbox: &Sandbox) -> Result<(), String> {
     let output = sandbox.run(
         client(sandbox, "varnishstat")

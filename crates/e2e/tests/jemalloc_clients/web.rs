@@ -1,5 +1,5 @@
-//! The other side of a proxy: a web server of a few lines that a test runs in its own process, and
-//! what asks for one page. A path that ends in a number is answered with so many bytes.
+//! The backend of a proxy: a minimal web server that a test runs in its own process, and a client
+//! that requests one page. A path that ends in a number returns that many bytes.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -28,7 +28,7 @@ impl Backend {
                     break;
                 }
                 let counter = Arc::clone(&counter);
-                // A connection that breaks off is the proxy's business: its thread ends.
+                // If a connection breaks off, only its thread ends.
                 std::thread::spawn(move || serve(connection, &counter));
             }
         });
@@ -39,7 +39,7 @@ impl Backend {
         })
     }
 
-    /// The requests that came through to it.
+    /// The number of requests that reached it.
     pub fn requests(&self) -> usize {
         self.requests.load(Ordering::Relaxed)
     }
@@ -52,7 +52,7 @@ impl Drop for Backend {
     }
 }
 
-/// Answers the requests of one connection, one after another.
+/// Answers the requests of one connection in turn.
 fn serve(connection: TcpStream, counter: &AtomicUsize) -> std::io::Result<()> {
     connection.set_nodelay(true)?;
     let mut writer = connection.try_clone()?;

@@ -47,7 +47,7 @@ fn xmalloc_aborts_where_null_would_be() {
     });
 }
 
-/// The number of arenas in what `malloc_stats` printed.
+/// The number of arenas in the output of `malloc_stats`.
 fn arenas_told(outcome: &Outcome) -> usize {
     let report = outcome.stderr_text();
     let told = report
@@ -65,7 +65,7 @@ fn narenas_is_the_number_of_arenas() {
             let outcome = run_optioned(library, &[("MALLOC_CONF", &conf)], "arenas");
             outcome.expect_success();
             let arenas = arenas_told(&outcome);
-            // The main thread is in an arena too; there are no more of them than threads.
+            // The main thread is in an arena too, and there are no more arenas than threads.
             assert_eq!(arenas, narenas.min(25), "with {conf}");
         }
     });

@@ -1,5 +1,5 @@
-//! Options reach the allocator from their sources, bad ones are answered with advice, and each does
-//! what it says as far as a program can see.
+//! Options reach the allocator from their sources, mistakes produce advice, and each option has its
+//! documented effect, as far as a program can see.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -19,7 +19,7 @@ fn on_each(mut check: impl FnMut(&Library)) {
     }
 }
 
-/// The run went on to a clean end, and said one line with each of the words.
+/// Checks that the program ended cleanly and printed one line with each of the words.
 fn said_one_line(outcome: &Outcome, words: &[&str]) {
     outcome.expect_success();
     let message = outcome.stderr_text();
@@ -32,7 +32,7 @@ fn said_one_line(outcome: &Outcome, words: &[&str]) {
     }
 }
 
-/// `advised` on the library.
+/// Runs `advised` on the library.
 fn run_advised(library: &Library, conf: &str, name: &str) -> String {
     let program = Source::new("advised.c").flags(&["-rdynamic"]).compile();
     let sandbox = Sandbox::temporary(Allocator::Preload(library));

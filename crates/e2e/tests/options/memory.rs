@@ -1,4 +1,4 @@
-//! Options about where memory comes from and how it goes back.
+//! Options on where memory comes from and how it is returned.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ fn large_blocks_are_as_long_as_their_class_or_as_whole_pages() {
 #[test]
 fn calloc_has_the_kernel_clear_large_blocks_where_that_is_asked_for() {
     on_each(|library| {
-        // The block's memory stays dirty when it is freed, and serves again.
+        // The block's memory stays dirty when it is freed, and is reused.
         let run = |conf: &str| {
             let conf = format!("dirty_decay_ms:-1,{conf}");
             run_optioned(library, &[("MALLOC_CONF", &conf)], "calloc_resident").expect_success()
@@ -138,8 +138,8 @@ fn thp_says_where_huge_pages_are_asked_for() {
     });
 }
 
-/// How far ahead of its blocks a program of small pages finds memory: little at first, and `later`
-/// so much, where the kernel can fill a range.
+/// Checks how much resident memory a program of small pages has ahead of its blocks: little at
+/// first and then `later`, if the kernel can populate a range.
 fn memory_ahead_is(part: &str, later: &str) {
     on_each(|library| {
         let shown = run_optioned(library, &[("MALLOC_CONF", "thp:never")], part).expect_success();
@@ -150,21 +150,21 @@ fn memory_ahead_is(part: &str, later: &str) {
     });
 }
 
-/// A class that has filled several slabs gets the small pages of the next ones slab by slab, not
-/// page by page; its first slabs may never be filled.
+/// A class that has filled several slabs populates the next ones slab by slab instead of page by
+/// page. Its first slabs may never be filled.
 #[test]
 fn small_pages_of_slabs_come_together_once_their_class_grows() {
     memory_ahead_is("ahead", "much");
 }
 
-/// To fill a range keeps all others from mapping memory meanwhile, such as the stack of a thread.
+/// Populating a range blocks other threads from mapping memory, such as a new thread's stack.
 #[test]
 fn small_pages_of_slabs_come_one_by_one_where_there_are_threads() {
     memory_ahead_is("ahead_of_threads", "little");
 }
 
-/// What is open to writes is filled where a process locks its memory, so nothing is opened far
-/// ahead of the heap there.
+/// In a process that locks its memory, writable memory is resident, so the allocator makes little
+/// of it writable in advance.
 #[test]
 fn a_process_that_locks_its_memory_holds_little_more_than_it_uses() {
     on_each(|library| {

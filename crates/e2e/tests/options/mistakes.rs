@@ -1,4 +1,4 @@
-//! What is wrong in a string costs a line, and the program nothing, unless it asked to be aborted.
+//! A mistake in an option string prints one line, and aborts only if the program asked for it.
 
 use super::common::run_optioned;
 use super::{SIGABRT, on_each, said_one_line};
@@ -48,7 +48,7 @@ fn abort_conf_aborts_on_a_bad_option() {
     });
 }
 
-/// What is wrong in each string, and what the line about it must say.
+/// The mistake in each string, and what the line about it must contain.
 const MISTAKES: &[(&str, &[&str])] = &[
     ("narenas", &["no value", "narenas", "option:value"]),
     ("narenas:", &["narenas", "\"\""]),
@@ -103,7 +103,7 @@ fn strings_of_64_kib_are_read_to_their_end() {
         // Many items, the last of which counts.
         let many = "zero_realloc:free,".repeat((64 << 10) / 18) + "zero_realloc:alloc";
         assert_eq!(run(&many), ("block\n".into(), String::new()));
-        // One key or value that never ends, before one that counts.
+        // One endless key or value before one that counts.
         let long = "x".repeat(64 << 10);
         for conf in [
             format!("{long}:1,zero_realloc:alloc"),
@@ -115,7 +115,7 @@ fn strings_of_64_kib_are_read_to_their_end() {
             assert_eq!(said.lines().count(), 1, "{said}");
             assert!(said.len() < 1100, "{} bytes of message", said.len());
         }
-        // Mistakes without end: a few are named.
+        // Of endlessly many mistakes only a few are named.
         let (shown, said) = run(&("x:1,".repeat(16 << 10) + "zero_realloc:alloc"));
         assert_eq!(shown, "block\n");
         assert_eq!(said.lines().count(), 17, "{said}");

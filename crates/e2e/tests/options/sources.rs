@@ -1,4 +1,4 @@
-//! Where options come from, and which source wins.
+//! The sources of options, and their precedence.
 
 use std::path::Path;
 
@@ -95,8 +95,8 @@ fn later_sources_win() {
     });
 }
 
-/// Runs `optioned` with a symbolic link `/etc/malloc.conf` that only it sees, and `MALLOC_CONF`;
-/// none where the machine lets nobody make such a place.
+/// Runs `optioned` with `MALLOC_CONF` and a symbolic link `/etc/malloc.conf` that only it sees;
+/// none if the machine does not permit such a mount namespace.
 fn run_with_link(
     library: &Library,
     program: &Path,

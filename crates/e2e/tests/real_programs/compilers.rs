@@ -1,5 +1,4 @@
-//! Compilers: minutes of a developer's day, millions of objects, and output that is compared to the
-//! byte.
+//! Compilers: they make millions of objects, and their output is compared byte for byte.
 
 use std::fmt::Write;
 
@@ -33,7 +32,7 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// The compiler is linked with an allocator of its own on this platform.
+/// On this platform the compiler has its own allocator.
 const RUSTC: &[&str] = &["rustc"];
 
 /// A C file of many functions that call each other, each with loops to unroll and tables to lay
@@ -166,7 +165,7 @@ fn main() {
 }
 "#;
 
-/// Cargo, a build script, the compiler with its threads, the linker.
+/// Runs cargo, a build script, the compiler with its threads, and the linker.
 fn cargo(sandbox: &Sandbox) -> Result<Transcript, String> {
     sandbox.write(
         "crate/Cargo.toml",

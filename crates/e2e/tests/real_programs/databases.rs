@@ -1,5 +1,5 @@
-//! Databases: sqlite in one process, and redis as a server that lives through a benchmark, forks to
-//! save while it serves, and shuts down.
+//! Databases: sqlite in one process, and redis as a server that runs a benchmark, forks to save
+//! while it serves, and shuts down.
 
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -68,7 +68,7 @@ fn sqlite3(sandbox: &Sandbox) -> Result<Transcript, String> {
     ])
 }
 
-/// A server that is killed when a test gives up on it.
+/// A server that is killed if a test gives up on it.
 struct Server {
     process: Child,
 }
@@ -84,7 +84,7 @@ const REDIS_CONF: &str = "port 0\nunixsocket redis.sock\nsave \"\"\ndaemonize no
                           enable-debug-command yes\nlazyfree-lazy-user-del yes\n\
                           lazyfree-lazy-user-flush yes\nappendonly no\n";
 
-/// Fills the store with every type from a script that runs inside the server.
+/// Fills the store with every type, from a script inside the server.
 const FILL: &str = "for i = 1, 30000 do \
     local k = i % 3000; \
     redis.call('SET', 'string:' .. i, string.rep('v' .. i, i % 60)); \
@@ -107,7 +107,7 @@ fn redis(sandbox: &Sandbox) -> Result<Transcript, String> {
     await_socket(sandbox, &mut server)?;
 
     let filled = cli(sandbox, &["EVAL", FILL, "0"])?;
-    // Without random keys what the benchmark leaves behind is determined too.
+    // Without random keys, the benchmark leaves a deterministic state.
     benchmark(
         sandbox,
         &[
@@ -122,7 +122,7 @@ fn redis(sandbox: &Sandbox) -> Result<Transcript, String> {
         ],
     )?;
     let before_save = cli(sandbox, &["DEBUG", "DIGEST"])?;
-    // The child of BGSAVE writes the store while the parent goes on allocating.
+    // BGSAVE's child writes the store while the parent goes on allocating.
     cli(sandbox, &["BGSAVE"])?;
     benchmark(
         sandbox,

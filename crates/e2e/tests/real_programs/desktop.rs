@@ -1,5 +1,5 @@
-//! A browser: a dozen processes, hundreds of threads, libraries by the hundred. Its own code brings
-//! its own allocator; the library must live beside it, and serve what its processes load and start.
+//! A browser: a dozen processes, and hundreds of threads and libraries. Its own code uses its own
+//! allocator, and the library must coexist with it and serve everything else in its processes.
 
 use mallard_e2e::Sandbox;
 
@@ -34,8 +34,7 @@ document.body.append([...words.values()].map((text) => text.length).join(" "));
 fn chromium(sandbox: &Sandbox) -> Result<Transcript, String> {
     let page = sandbox.write("page.html", PAGE);
     let url = format!("file://{}", page.display());
-    // A socket in it has a name of 108 letters at most, which may not do for a folder in the
-    // checkout.
+    // A socket's path may have 108 letters at most, which a folder in the checkout may exceed.
     let short = tempfile::tempdir().map_err(|error| format!("no folder for sockets: {error}"))?;
     let browse = |action: &str| {
         let mut command = sandbox.command("chromium");
@@ -70,7 +69,7 @@ fn chromium(sandbox: &Sandbox) -> Result<Transcript, String> {
     ])
 }
 
-/// The PDF without the two lines that hold the time of printing.
+/// The PDF without the two lines that have the time of printing.
 fn without_dates(pdf: &[u8]) -> Vec<u8> {
     let is_date = |line: &&[u8]| {
         [&b"/CreationDate"[..], b"/ModDate"]

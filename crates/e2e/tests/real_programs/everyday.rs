@@ -1,5 +1,5 @@
-//! Small programs of every day: they allocate in the loader, before `main`, between `fork` and
-//! `exec`, and they are on every machine.
+//! Small everyday programs: they are on every machine, and allocate in the loader, before `main`,
+//! and between `fork` and `exec`.
 
 use mallard_e2e::Sandbox;
 
@@ -77,8 +77,8 @@ fn bash(sandbox: &Sandbox) -> Result<Transcript, String> {
     Ok(vec![piece("the output", output.stdout)])
 }
 
-/// The loader itself is the program that runs here, and it allocates before anything else. The list
-/// also names what is preloaded; everything that is there without must still be there.
+/// The program here is the loader itself, which allocates before anything else. The list also names
+/// the preloaded libraries, and must still have all entries that it has without them.
 fn ldd(sandbox: &Sandbox) -> Result<Transcript, String> {
     let list = |mut command: std::process::Command| -> Result<Vec<String>, String> {
         let output = sandbox.run(command.args(["-c", "ldd \"$(command -v bash)\""]))?;

@@ -1,5 +1,5 @@
-//! Interpreters and virtual machines: many small objects, threads, `fork`, native extensions loaded
-//! by `dlopen`.
+//! Interpreters and virtual machines: many small objects, threads, `fork`, and native extensions
+//! loaded with `dlopen`.
 
 use std::path::Path;
 
@@ -57,7 +57,7 @@ pub fn program(name: &str) -> String {
 
 fn python3(sandbox: &Sandbox) -> Result<Transcript, String> {
     let script = sandbox.write("work.py", &program("work.py"));
-    // Without PYTHONMALLOC small objects live in Python's own pools and never reach malloc.
+    // By default Python serves small objects from its own pools, and malloc never sees them.
     let output = sandbox.run(
         sandbox
             .command("python3")

@@ -1,8 +1,8 @@
-//! Real programs do on Mallard what they do on glibc. Each case is a program with work that
-//! allocates in earnest (threads, forks, plugins, garbage collectors over `malloc`); it runs once
-//! on the system's allocator and once on each build of the library, in the same empty folder with
-//! the same environment, and everything it prints and writes must be the same to the byte. Its
-//! processes also tell who served their `malloc` (see `mallard_e2e::witness`).
+//! Real programs behave on Mallard as on glibc. Each case is a program with work that allocates
+//! heavily (threads, forks, plug-ins, garbage collectors over `malloc`). It runs once on the
+//! system's allocator and once on each build of the library, in the same empty folder and
+//! environment, and all its output must be the same to the byte. Its processes also report which
+//! file served their `malloc` (see `mallard_e2e::witness`).
 //!
 //! A program that is not installed is reported as `ignored`, with its name on standard error;
 //! `scripts/setup-tests.sh` installs them all, and with `MALLARD_REQUIRE_PROGRAMS=1` a missing one
@@ -21,7 +21,7 @@ use std::path::Path;
 use libtest_mimic::{Arguments, Trial};
 use mallard_e2e::{Allocator, Library, Sandbox, installed, scratch};
 
-/// What a run left behind that must not depend on the allocator: labelled pieces of output.
+/// The labelled output of a run that must not depend on the allocator.
 type Transcript = Vec<(String, Vec<u8>)>;
 
 /// One real program.
@@ -29,10 +29,9 @@ struct Case {
     name: &'static str,
     /// The commands that must be installed.
     needs: &'static [&'static str],
-    /// The processes (by the start of their names) that must be there and be served by the library.
+    /// The processes (by the start of their names) that must exist and be served by the library.
     served: &'static [&'static str],
-    /// The processes that bring an allocator of their own, which a preload rightly does not
-    /// replace.
+    /// The processes with their own allocator, which a preloaded one rightly does not replace.
     own_allocator: &'static [&'static str],
     run: fn(&Sandbox) -> Result<Transcript, String>,
 }
@@ -59,7 +58,7 @@ fn trial(case: Case) -> Trial {
     installed::trial(case.name, case.needs, move || compare(&case))
 }
 
-/// Runs the case on the system's allocator and on each build of the library, and compares.
+/// Compares the case on the system's allocator and on each build of the library.
 fn compare(case: &Case) -> Result<(), String> {
     let scratch = scratch(case.name)?;
     let expected = run_on(case, scratch.path(), Allocator::System)?;
@@ -87,7 +86,7 @@ fn run_on(case: &Case, root: &Path, allocator: Allocator) -> Result<Transcript, 
     Ok(transcript)
 }
 
-/// Every process was served by the library, but for those known to bring their own allocator.
+/// Checks that the library served every process, except those with their own allocator.
 fn check_served(case: &Case, sandbox: &Sandbox, library: &Library) -> Result<(), String> {
     let testimonies = sandbox.testimonies();
     let starts_with_any =

@@ -1,5 +1,5 @@
-//! PHP, whose extensions are plug-ins that it loads with `RTLD_DEEPBIND` (before 8.5): by itself,
-//! as a server behind FastCGI, and inside Apache.
+//! PHP, which loads its extensions as plug-ins with `RTLD_DEEPBIND` (before 8.5): alone, as a
+//! FastCGI server, and inside Apache.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use crate::languages::program;
 use crate::{Case, Transcript, piece};
 
-/// Requests to a server, over several processes or threads of it.
+/// Requests to a server, spread over several processes or threads.
 const REQUESTS: usize = 8;
 
 pub fn cases() -> Vec<Case> {
@@ -48,7 +48,7 @@ fn script(sandbox: &Sandbox) -> PathBuf {
     sandbox.write("work.php", &program("work.php"))
 }
 
-/// By PHP's own pools, and with every block from `malloc`.
+/// Runs PHP with its own pools, and with every block from `malloc`.
 fn php(sandbox: &Sandbox) -> Result<Transcript, String> {
     let script = script(sandbox);
     let mut transcript = Transcript::new();
@@ -61,10 +61,10 @@ fn php(sandbox: &Sandbox) -> Result<Transcript, String> {
     Ok(transcript)
 }
 
-/// Its processes also end and are made again after some requests.
+/// The server's processes are also replaced after some requests.
 fn fpm(sandbox: &Sandbox) -> Result<Transcript, String> {
     let script = script(sandbox);
-    // The path of a socket is a hundred bytes long at most.
+    // A socket's path may have about a hundred bytes at most.
     let folder = tempfile::tempdir().map_err(|error| format!("no folder for a socket: {error}"))?;
     let socket = folder.path().join("fpm");
     let user = if rustix::process::geteuid().is_root() {
@@ -97,8 +97,8 @@ fn fpm(sandbox: &Sandbox) -> Result<Transcript, String> {
     Ok(transcript)
 }
 
-/// One request over a connection of its own: the parameters a script needs, and no input. Gives the
-/// headers and the body.
+/// Sends one request over a connection of its own, with the parameters that a script needs and no
+/// input. Returns the headers and the body.
 fn fast_cgi(socket: &Path, script: &Path) -> std::io::Result<Vec<u8>> {
     const BEGIN: u8 = 1;
     const END: u8 = 3;
@@ -141,13 +141,13 @@ fn fast_cgi(socket: &Path, script: &Path) -> std::io::Result<Vec<u8>> {
         match header[1] {
             END => return Ok(output),
             OUTPUT => output.extend(&content[..length]),
-            // What it says on standard error.
+            // The script's standard error.
             _ => output.extend(content),
         }
     }
 }
 
-/// As Debian has it: a process for each connection, PHP's extensions loaded by the module.
+/// Debian's configuration: a process per connection, and PHP's extensions loaded by the module.
 fn apache(sandbox: &Sandbox) -> Result<Transcript, String> {
     script(sandbox);
     open_to_all(sandbox)?;
@@ -202,7 +202,7 @@ fn page(port: u16, path: &str) -> std::io::Result<Vec<u8>> {
     Ok(answer.split_off(end.map_or(0, |at| at + 4)))
 }
 
-/// All answers are whole, and no process ended by a signal.
+/// Checks that all answers are complete and no process ended by a signal.
 fn check(transcript: &Transcript, log: &str) -> Result<(), String> {
     for (_, answer) in transcript {
         if !answer.ends_with(b" done\n") {
@@ -224,8 +224,8 @@ fn found(sandbox: &Sandbox, program: &str) -> Result<Command, String> {
     Ok(sandbox.command(file))
 }
 
-/// A server that was started by root serves as somebody else, who has to read the script, write the
-/// witness's file beside the folder, and make files of its own.
+/// A server started by root serves as another user, which must be able to read the script, write
+/// the witness's file beside the folder, and create files of its own.
 fn open_to_all(sandbox: &Sandbox) -> Result<(), String> {
     use std::os::unix::fs::PermissionsExt;
     for folder in ["..", "", "tmp"] {

@@ -1,5 +1,5 @@
-//! Git: on the repository itself, and on a generated one with a history long enough for threads and
-//! large packs.
+//! Git: on the repository itself, and on a generated one whose history is long enough for threads
+//! and large packs.
 
 use std::fmt::Write;
 use std::process::Command;
@@ -31,7 +31,7 @@ fn git(sandbox: &Sandbox, arguments: &[&str]) -> Command {
     let mut command = sandbox.command("git");
     command
         .env("GIT_CONFIG_NOSYSTEM", "1")
-        // The checkout may belong to another user than the one who runs the tests.
+        // The checkout may belong to another user than the tests' own.
         .args([
             "-c",
             "safe.directory=*",
@@ -44,8 +44,8 @@ fn git(sandbox: &Sandbox, arguments: &[&str]) -> Command {
     command
 }
 
-/// Clones, reads, repacks and checks this repository; in a source archive without history, one made
-/// from its files.
+/// Clones, reads, repacks and checks this repository. A source archive without history is first
+/// made into a repository.
 fn own_repository(sandbox: &Sandbox) -> Result<Transcript, String> {
     let root = repository().to_string_lossy().into_owned();
     if repository().join(".git").exists() {

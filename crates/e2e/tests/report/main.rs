@@ -1,9 +1,8 @@
-//! The report: its JSON parses, has jemalloc's keys, and its figures fit each other; its text has
-//! jemalloc's sections; letters leave parts out; options print it.
+//! The report: its JSON parses, has jemalloc's keys, and has consistent figures; its text has
+//! jemalloc's sections; letters omit parts; options print it.
 //!
-//! `keys.txt` has the paths and types of all values that jemalloc 5.3.0's report had in a process
-//! with two arenas and a destroyed one: a number in a path is `#`, and so are `merged` and
-//! `destroyed`.
+//! `keys.txt` has the paths and types of all values in jemalloc 5.3.0's report of a process with
+//! two arenas and a destroyed one. A number in a path is `#`, and so are `merged` and `destroyed`.
 
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Outcome, Sandbox};
@@ -25,7 +24,7 @@ fn run(library: &Library, conf: &str, arguments: &[&str]) -> Outcome {
     sandbox.run_own(command.env("MALLOC_CONF", conf).args(arguments))
 }
 
-/// What the report says on standard output.
+/// The report on standard output.
 fn printed(library: &Library, arguments: &[&str]) -> String {
     let outcome = run(library, "narenas:2", arguments);
     let text = outcome.expect_success();
@@ -69,7 +68,7 @@ fn the_json_has_every_key_of_jemallocs_with_its_type() {
         assert!(wanted.len() > 200);
         let missing: Vec<_> = wanted.difference(&found).collect();
         assert!(missing.is_empty(), "{missing:#?}");
-        // Further options are welcome; elsewhere there is what jemalloc has by now.
+        // Other keys than options may only be extra if newer versions of jemalloc have them.
         let more = |key: &&String| !key.starts_with("/jemalloc/opt/");
         let excess: Vec<_> = found.difference(&wanted).filter(more).collect();
         assert_eq!(
@@ -91,7 +90,7 @@ fn number(value: &Value, key: &str) -> u64 {
     found.as_u64().unwrap_or_else(|| panic!("{key}: {found}"))
 }
 
-/// The sum over a list, of what `term` makes of each element and its number.
+/// The sum over a list of `term` applied to each index and element.
 fn sum(arena: &Value, list: &str, term: impl Fn(usize, &Value) -> u64) -> u64 {
     let list = arena[list].as_array().expect("a list");
     list.iter().enumerate().map(|(i, x)| term(i, x)).sum()
@@ -136,7 +135,7 @@ fn check_arena(name: &str, arena: &Value, classes: &Value) {
     );
 }
 
-/// All figures of a report fit each other.
+/// Checks that all figures of a report are consistent.
 fn check_sums(report: &Value) {
     let arenas = report["stats.arenas"].as_object().expect("arenas");
     let merged = &arenas["merged"];
@@ -294,7 +293,7 @@ fn stats_interval_prints_every_so_many_bytes() {
         };
         assert_eq!(reports("-1"), 0);
         assert_eq!(reports("1073741824"), 0);
-        // Twelve mebibytes through caches, whose batches count whole, and twelve past them.
+        // Twelve mebibytes go through caches, which count whole batches, and twelve bypass them.
         let of_a_mebibyte = reports("1048576");
         assert!((20..=32).contains(&of_a_mebibyte), "{of_a_mebibyte}");
         let of_eight = reports("8388608");

@@ -7,7 +7,7 @@ use crate::amount::{Count, Sizes};
 /// `[EXPERIMENT=]VALUE`: what `--count` and `--size` take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct For<T> {
-    /// None: all experiments.
+    /// `None` means all experiments.
     pub experiment: Option<&'static str>,
     pub value: T,
 }
@@ -61,7 +61,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// An option that was given and that only the basic experiments know.
+    /// An option that was given but applies only to the basic experiments.
     pub fn given(&self) -> Option<&'static str> {
         let given = [
             ("--threads", !self.threads.is_empty()),
@@ -81,7 +81,7 @@ impl Options {
 }
 
 impl<T: Copy> For<T> {
-    /// The value for an experiment: the last one that names it, else the last one for all.
+    /// The value for an experiment: the last one that names it, or else the last one for all.
     pub fn pick(given: &[For<T>], experiment: &str) -> Option<T> {
         let last = |wanted: &dyn Fn(&For<T>) -> bool| given.iter().rev().find(|g| wanted(g));
         last(&|g| g.experiment == Some(experiment))

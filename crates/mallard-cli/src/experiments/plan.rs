@@ -9,7 +9,7 @@ use crate::setting::Setting;
 #[derive(Debug)]
 pub struct Plan {
     pub experiment: &'static Experiment,
-    /// The name, and the number of threads where several would have the same name.
+    /// The experiment's name, with the number of threads if several plans would share the name.
     pub name: String,
     pub parameters: Vec<(String, String)>,
     pub rows: Vec<PlannedRow>,
@@ -21,17 +21,17 @@ pub struct PlannedRow {
     pub x: Option<f64>,
     pub threads: u32,
     pub setting: Setting,
-    /// For the workload's program.
+    /// The arguments of the workload's program.
     pub arguments: Vec<String>,
-    /// The peak to be expected.
+    /// The expected peak RSS.
     pub peak_bytes: u64,
-    /// Seconds that a run takes, roughly.
+    /// The approximate seconds of one run.
     pub weight: f64,
 }
 
 impl Experiment {
-    /// The plans for this experiment: one, or one for each number of threads where the threads are
-    /// not what the rows vary. `cpus` is how many the threads share. The error is a sentence.
+    /// The plans for this experiment: one, or one per number of threads if the rows vary something
+    /// else. The threads share `cpus` CPUs. An error is a sentence.
     pub fn plans(&'static self, options: &Options, cpus: usize) -> Result<Vec<Plan>, String> {
         let threads = self.thread_counts(options);
         if self.axis == "threads" {
@@ -77,7 +77,7 @@ impl Experiment {
         })
     }
 
-    /// A row with the experiment's own sizes.
+    /// A row that uses the experiment's own sizes.
     pub fn row(
         &self,
         options: &Options,
@@ -119,7 +119,7 @@ impl Experiment {
             setting,
             arguments: self.arguments(options, count, sizes, threads),
             peak_bytes: bytes as u64,
-            // A process and the warm-up before it cost something too.
+            // The last two terms are for the warm-up and for starting the process.
             weight: blocks * self.cost_ns / 1e9 / parallel + bytes * 1e-10 + 0.03,
         }
     }

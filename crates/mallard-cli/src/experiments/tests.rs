@@ -1,4 +1,4 @@
-//! The rows that follow from the options.
+//! The rows that result from the options.
 
 use clap::Parser;
 

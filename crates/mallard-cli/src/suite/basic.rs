@@ -1,5 +1,5 @@
-//! The main row of each basic experiment, as a row of the suite: without the settings that the
-//! experiment varies, and with less work where many threads repeat what few have shown.
+//! The main row of each basic experiment as a row of the suite: without the settings that the
+//! experiment varies, and with less work where many threads only repeat what few have shown.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,7 @@ use crate::experiments;
 use crate::experiments::options::Options;
 use crate::setting::Setting;
 
-/// What the suite says of such a row itself. All else comes from the experiment.
+/// What the suite itself defines for such a row. All else comes from the experiment.
 struct Main {
     name: &'static str,
     experiment: &'static str,
@@ -104,7 +104,7 @@ fn row(main: &Main) -> SuiteRow {
     }
 }
 
-/// The same words for as long as the process runs. The rows are made once.
+/// Leaks the words to make them static. The rows are made only once.
 fn kept(words: Vec<String>) -> &'static [&'static str] {
     let words = words.into_iter().map(|word| &*word.leak());
     words.collect::<Vec<_>>().leak()

@@ -1,9 +1,9 @@
-//! The full suite: rows that are all different work, synthetic ones and real programs.
+//! The full suite: rows of different work, both synthetic and real programs.
 //!
-//! A [`SuiteRow`] says what runs and what its figures mean; [`workloads`] lists the rows made of
-//! the programs in `bench/workloads`, [`programs`] those of programs that people use. Nothing here
-//! knows an allocator beyond the settings that a row gives it: who takes part, in which order and
-//! how often is the runner's business.
+//! A [`SuiteRow`] says what runs and what its figures mean. [`workloads`] lists the rows made of
+//! the programs in `bench/workloads`, and [`programs`] those of real programs. Nothing here knows
+//! an allocator beyond a row's settings for it. The runner decides which allocators take part, in
+//! which order and how often.
 
 mod basic;
 pub mod programs;
@@ -22,20 +22,20 @@ use crate::setting::Setting;
 /// One row of the suite.
 #[derive(Debug)]
 pub struct SuiteRow {
-    /// What it is selected by, and its name in every table: `larson-8`, `redis`.
+    /// The name by which it is selected and shown in every table: `larson-8`, `redis`.
     pub name: &'static str,
     pub group: Group,
     pub title: &'static str,
-    /// What it does, in a sentence or two, with the source of its pattern where it has one.
+    /// What it does, in a sentence or two, with the source of its pattern if it has one.
     pub description: &'static str,
-    /// What the seconds are of, where they are not the time of the work: `per 100,000 requests`.
+    /// What the seconds measure if not the time of the work: `per 100,000 requests`.
     pub seconds_are: Option<&'static str>,
     pub program: Program,
-    /// Threads of the measured process that are busy.
+    /// Busy threads of the measured process.
     pub threads: u32,
-    /// Seconds that a run takes on a good allocator, on two slow CPUs: in full and with `--quick`.
+    /// Seconds of a run on a good allocator and two slow CPUs, in full and with `--quick`.
     pub seconds: [f64; 2],
-    /// The peak RSS to be expected, in full and with `--quick`.
+    /// The expected peak RSS, in full and with `--quick`.
     pub peak_bytes: [u64; 2],
     pub setting: Setting,
 }
@@ -45,11 +45,11 @@ pub struct SuiteRow {
 pub enum Group {
     /// The main row of each basic experiment.
     Basic,
-    /// One pattern of allocations each, in loops.
+    /// One allocation pattern each, in loops.
     Patterns,
-    /// Several threads that share, hand over, come and go.
+    /// Several threads that share blocks, hand them over, start and end.
     Threads,
-    /// What stays resident, when, and for how long.
+    /// How much stays resident, when and for how long.
     Memory,
     /// How long single calls take.
     Latency,
@@ -73,7 +73,7 @@ impl Group {
 /// What a row runs.
 #[derive(Debug, Clone, Copy)]
 pub enum Program {
-    /// A program of `bench/workloads`, which tells its figures itself.
+    /// A program of `bench/workloads`, which prints its own figures.
     Workload {
         name: &'static str,
         arguments: &'static [&'static str],
@@ -83,10 +83,10 @@ pub enum Program {
     Real(&'static dyn Real),
 }
 
-/// Where a real program finds its files, and how much it is to do.
+/// Where a real program finds its files, and how much work it gets.
 #[derive(Debug, Clone)]
 pub struct Place {
-    /// The row's own folder; it goes when the lab ends.
+    /// The row's own folder, removed when the lab ends.
     pub folder: PathBuf,
     pub quick: bool,
 }
@@ -97,9 +97,9 @@ pub struct Command {
     /// A path, or a name to be looked up in `PATH`.
     pub program: OsString,
     pub arguments: Vec<OsString>,
-    /// Set besides what the allocator needs.
+    /// Set in addition to what the allocator needs.
     pub environment: Vec<(String, String)>,
-    /// What it reads from standard input; none: nothing.
+    /// The file for standard input; `None` means no input.
     pub input: Option<PathBuf>,
 }
 
@@ -110,60 +110,60 @@ pub struct Running {
     pub pid: u32,
 }
 
-/// The figures of one run as far as the program or its driver tells them. Peak RSS, faults and CPU
-/// times come from the measurement.
+/// The figures of one run that the program or its driver reports. Peak RSS, faults and CPU times
+/// come from the measurement.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Told {
-    /// None: the wall time of the process is the row's figure.
+    /// `None` means that the row's figure is the wall time of the process.
     pub seconds: Option<f64>,
-    /// Operations that were done, where they are worth a rate.
+    /// The number of operations, if their rate is of interest.
     pub operations: Option<f64>,
     pub latency: Option<Latency>,
     pub end_rss_bytes: Option<u64>,
     pub huge_bytes: Option<u64>,
 }
 
-/// A program that people use, with work for it.
+/// A real program and the work for it.
 ///
-/// For one row the order is: [`missing`](Real::missing) and [`prepare`](Real::prepare) once, then
-/// for each run [`reset`](Real::reset), the process of [`command`](Real::command) on the allocator
-/// with, where the program [is a server](Real::is_server), [`drive`](Real::drive) beside it, and
-/// [`judge`](Real::judge) on what it wrote. Every error is a sentence for the row's cell.
+/// For one row, [`missing`](Real::missing) and [`prepare`](Real::prepare) come first, once. Each
+/// run then calls [`reset`](Real::reset), runs the process of [`command`](Real::command) on the
+/// allocator, with [`drive`](Real::drive) beside it if it [is a server](Real::is_server), and calls
+/// [`judge`](Real::judge) on its output. Every error is a sentence for the row's cell.
 pub trait Real: Sync + std::fmt::Debug {
-    /// Why it cannot run here, with how to get it: `redis-server is not installed (apt install …)`.
+    /// Why it cannot run here and how to get it: `redis-server is not installed (apt install …)`.
     fn missing(&self) -> Option<String>;
 
-    /// Writes the files that the runs need into the row's folder; not on the measured allocator.
+    /// Writes the files for the runs to the row's folder. Does not use the measured allocator.
     fn prepare(&self, _place: &Place) -> Result<(), String> {
         Ok(())
     }
 
-    /// Removes what the run before left behind.
+    /// Removes what the previous run left behind.
     fn reset(&self, _place: &Place) -> Result<(), String> {
         Ok(())
     }
 
     fn command(&self, place: &Place) -> Command;
 
-    /// The programs that must be served by the allocator for a figure to count: the one of the
-    /// command, and what that starts to do the work. [`programs::preloaded`] sees to it.
+    /// The programs that the allocator must serve for a figure to count: the command's own and the
+    /// one it starts for the work. [`programs::preloaded`] ensures it.
     fn served(&self, place: &Place) -> Vec<OsString> {
         vec![self.command(place).program]
     }
 
-    /// Whether somebody else has to keep it busy and end it.
+    /// Whether a driver must keep it busy and end it.
     fn is_server(&self) -> bool {
         false
     }
 
-    /// Waits until the server is there, keeps it busy, takes the figures and asks it to end. Runs
-    /// on a thread of the lab while the server runs; whatever it starts runs on glibc. An error
-    /// ends the server. It must come back by itself when the server ends early.
+    /// Waits for the server, keeps it busy, takes the figures and asks it to end. Runs on a thread
+    /// of the lab beside the server; whatever it starts runs on glibc. An error ends the server.
+    /// Must return on its own if the server ends early.
     fn drive(&self, _place: &Place, _server: Running) -> Result<Told, String> {
         Ok(Told::default())
     }
 
-    /// Checks what a program that is no server wrote to standard output, and reads figures from it.
+    /// Checks the standard output of a program that is not a server, and reads figures from it.
     fn judge(&self, _place: &Place, _stdout: &str) -> Result<Told, String> {
         Ok(Told::default())
     }
@@ -174,7 +174,7 @@ pub trait Real: Sync + std::fmt::Debug {
     }
 }
 
-/// All rows, in the order of the tables.
+/// All rows in table order.
 pub fn rows() -> impl Iterator<Item = &'static SuiteRow> {
     basic::rows()
         .iter()
@@ -182,9 +182,9 @@ pub fn rows() -> impl Iterator<Item = &'static SuiteRow> {
         .chain(programs::ROWS)
 }
 
-/// The rows asked for, each once, in the order of the tables; all where none is named. A name also
-/// stands for the rows that begin with it and a dash: `pairs` for `pairs-1`, `pairs-4`, …. The
-/// error is a sentence.
+/// The requested rows without duplicates, in table order; all if none is named. A name also selects
+/// the rows that begin with it and a dash: `pairs` selects `pairs-1`, `pairs-4`, …. An error is a
+/// sentence.
 pub fn select<S: AsRef<str>>(names: &[S]) -> Result<Vec<&'static SuiteRow>, String> {
     let covers = |name: &str, row: &SuiteRow| {
         let rest = row.name.strip_prefix(name);

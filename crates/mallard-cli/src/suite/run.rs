@@ -1,7 +1,7 @@
 //! `mallard bench --suite full`: the rows of the suite on every allocator.
 //!
-//! Each row is one row of a [`crate::race`]. What has been measured is written after every row, so
-//! that whatever ends the session leaves what it had.
+//! Each row is one row of a [`crate::race`]. The results are written after every row, so they
+//! survive whatever ends the session.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -24,26 +24,26 @@ use crate::session::{self, Session};
 use crate::workloads::{self, MAX_ANSWER_BYTES, Workloads};
 
 const _: () = assert!(mallard_measure::MOST_SYSCALLS == mallard_report::suite::MOST_SYSCALLS);
-/// Some forty minutes for the whole suite on nine allocators.
+/// About forty minutes for the whole suite on nine allocators.
 const RUNS: Runs = Runs::ByTime {
     least: 5,
     most: 15,
     seconds: 2.5,
 };
 const QUICK_RUNS: Runs = Runs::Fixed(1);
-/// The mean time of a run as a multiple of a good allocator's, for the expected time: where all
-/// have as many runs, and where the slow have fewer.
+/// The mean time of a run as a multiple of a good allocator's, for the expected time: if all have
+/// the same number of runs, and if slow ones have fewer.
 const OTHERS: f64 = 1.5;
 const OTHERS_BY_TIME: f64 = 1.3;
-/// What those who are far behind, and done early, leave of the time that all would take.
+/// The part of the total time that remains when slow allocators drop out early.
 const LEFT_BY_TIME: f64 = 0.7;
-/// Seconds that starting a process, and warming a GiB before it, take.
+/// Seconds to start a process, and to warm a GiB before it.
 const PROCESS_SECONDS: f64 = 0.03;
 const WARM_SECONDS_PER_GIB: f64 = 0.35;
-/// How much longer the traced run takes.
+/// The slowdown of the traced run.
 const TRACED: f64 = 1.3;
 
-/// Prints the rows with what they do.
+/// Prints the rows and what they do.
 pub fn list(options: &Bench) -> Result<ExitCode> {
     let mut group = None;
     for row in chosen(options)? {
@@ -169,7 +169,7 @@ impl Suite<'_> {
         Ok(experiment)
     }
 
-    /// Seconds that a run of the row takes on one allocator, warming included.
+    /// Seconds of a run of the row on one allocator, including the warm-up.
     fn weight(&self, row: &SuiteRow) -> f64 {
         let size = usize::from(self.options.work.quick);
         let gib = row.peak_bytes[size] as f64 / f64::from(1 << 30);
@@ -184,8 +184,8 @@ impl Suite<'_> {
         row.seconds[size] * others + warming + PROCESS_SECONDS
     }
 
-    /// Seconds that counting its system calls takes, in a run of its own, under a tracer, that a
-    /// first impression does without. It is done with the little work.
+    /// Seconds for counting the system calls, in a traced run of its own with the `--quick` work.
+    /// `--quick` sessions skip it.
     fn counting(&self, row: &SuiteRow) -> f64 {
         match self.options.work.quick {
             true => 0.0,
@@ -227,7 +227,7 @@ impl Suite<'_> {
         described
     }
 
-    /// Why no allocator can run the row.
+    /// Entries that all fail for this reason.
     fn impossible(&self, reason: &str) -> Vec<Entry> {
         let entry = |allocator: &Allocator| Entry {
             allocator: allocator.name.clone(),
@@ -272,7 +272,7 @@ impl Suite<'_> {
         }
     }
 
-    /// The command without the folder that it was started from, which is gone when it is read.
+    /// The command without the path of its folder, which is gone by the time anyone reads it.
     fn shown(&self, spec: &Spec) -> String {
         let folder = format!("{}/", self.session.launcher.folder().display());
         let words = std::iter::once(&spec.program).chain(&spec.arguments);
@@ -280,7 +280,7 @@ impl Suite<'_> {
         words.collect::<Vec<_>>().join(" ")
     }
 
-    /// The row's processes, and what runs beside them. The error is a sentence.
+    /// The row's processes, and what runs beside them. An error is a sentence.
     fn prepare(&self, row: &'static SuiteRow) -> Result<(Option<Work>, Vec<Entry>), String> {
         let Program::Real(real) = row.program else {
             let entries = self
@@ -312,8 +312,8 @@ impl Suite<'_> {
         Ok((Some(work), entries))
     }
 
-    /// The processes of a real program on an allocator: to be timed, and to be counted. The error
-    /// is a sentence.
+    /// The processes of a real program on an allocator: one to time and one to count. An error is a
+    /// sentence.
     fn real(
         &self,
         row: &SuiteRow,
@@ -396,13 +396,13 @@ impl Suite<'_> {
     }
 }
 
-/// The variables that put an allocator under a process, with the row's setting.
+/// The variables that run a process on an allocator with the row's setting.
 fn environment_of(row: &SuiteRow, allocator: &Allocator) -> Vec<(String, String)> {
     let variables = row.setting.environment(allocator);
     variables.expect("the suite has no setting that an allocator could lack")
 }
 
-/// A real program wrote something else than on glibc: then its time is not of the same work.
+/// Fails cells whose output differs from glibc's: their time is not for the same work.
 fn require_same_output(row: &mut Row) {
     let differs: Vec<bool> = row
         .cells
@@ -420,7 +420,7 @@ fn require_same_output(row: &mut Row) {
     }
 }
 
-/// A real program at work: its places, and what its driver said last.
+/// A real program at work: its folders, and the latest result of its driver.
 struct Work {
     real: &'static dyn Real,
     timed: Place,
@@ -461,7 +461,7 @@ impl Work {
         };
         match measured.end {
             End::Code(0) => {}
-            // What a server is asked to end with may be a signal.
+            // A server may have been asked to end by a signal.
             End::Signal(15) if self.real.is_server() => {}
             _ => return fail("the program failed".to_owned()),
         }
@@ -490,7 +490,7 @@ impl Work {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Result<Told, String>> {
-        // Written whole or not at all.
+        // Assignments replace the whole value, so a poisoned lock is harmless.
         self.driven
             .lock()
             .unwrap_or_else(|poison| poison.into_inner())

@@ -1,5 +1,5 @@
-//! Rows of the programs in `bench/workloads` beyond the basic experiments. A parameter that is not
-//! named here has the program's own default, which the head of the program explains.
+//! Rows of the programs in `bench/workloads` beyond the basic experiments. Parameters not given
+//! here have the program's defaults, which the head of the program lists.
 
 use super::{Group, Program, SuiteRow};
 use crate::setting::{OPTION_STRING, Setting, Variable};
@@ -28,7 +28,7 @@ macro_rules! row {
     (@setting $variables:expr) => { Setting::Variables($variables) };
 }
 
-/// Everything unused is to be gone after a second: what each allocator calls that, where it can.
+/// Returns all unused memory after a second, for each allocator that has such a setting.
 const SOON: &[Variable] = &[
     Variable {
         allocator: "mallard",
@@ -50,7 +50,7 @@ const SOON: &[Variable] = &[
         variable: "MIMALLOC_PURGE_DELAY",
         value: "1000",
     },
-    // Pages are returned at frees, the faster the higher; 10 is the highest that its manual names.
+    // gperftools returns pages at frees, at this rate; 10 is the highest that its manual names.
     Variable {
         allocator: "gperftools",
         variable: "TCMALLOC_RELEASE_RATE",

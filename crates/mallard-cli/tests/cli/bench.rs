@@ -13,7 +13,7 @@ const SMALL: [&str; 8] = [
     "0",
 ];
 
-/// Lines of a CSV behind its header, as fields. The values here never need quotes.
+/// The lines of a CSV after its header, as fields. The values here never need quotes.
 fn records(csv: &str) -> Vec<Vec<&str>> {
     csv.lines()
         .skip(1)
@@ -40,10 +40,10 @@ fn all_experiments_run_and_every_file_is_written() {
         assert!(record[2].parse::<f64>().unwrap() > 0.0);
     }
     for (file, first, rows) in [
-        // One row of both; for mallard and glibc also the number of arenas.
+        // One row for each; mallard and glibc also have rows for the number of arenas.
         ("batch", "threads", 2),
         ("arenas", "narenas", 4),
-        // The decay and the background thread are mallard's alone.
+        // Only mallard has decay and a background thread.
         ("tune", "setting", 2 + 2 + 1 + 2),
         ("map", "loading", 4),
     ] {
@@ -92,7 +92,7 @@ fn all_experiments_run_and_every_file_is_written() {
 #[test]
 fn an_allocator_of_the_user_takes_part_preloaded_and_linked() {
     let place = Place::new();
-    // Its file is not called as it calls itself, which the linked program has to cope with.
+    // The file's name differs from its soname, which linking must handle.
     let flags = [&LIBRARY[..], &["-Wl,-soname,libother.so.7"]].concat();
     let library = place.compile("bump.so", BUMP, &flags);
     let spec = format!("bump={}", library.display());
@@ -131,7 +131,7 @@ fn an_allocator_of_the_user_takes_part_preloaded_and_linked() {
 #[test]
 fn an_allocator_that_crashes_in_one_cell_is_told_and_the_others_go_on() {
     let place = Place::new();
-    // Small blocks are well; those that only `arenas` asks for here are the end.
+    // Only the block size of `arenas` crashes it.
     let source = BUMP.replace(
         "void *malloc(size_t n) {",
         "#include <stdlib.h>\n#include <unistd.h>\nvoid *malloc(size_t n) {\n\
@@ -209,7 +209,7 @@ fn settings_of_the_environment_do_not_reach_the_experiments() {
         "bench", "pairs", "-t", "1", "--count", "10", "-r", "1", "-a", "glibc",
     ];
     let mut command = place.mallard(&words);
-    // With it glibc would fail every allocation beyond the first few.
+    // These settings would tune an allocator.
     let (code, stdout, stderr) = told(
         command
             .env("MALLOC_CONF", "x:y")

@@ -24,7 +24,7 @@ fn locks_and_atomics_are_counted_and_written() {
         assert!(acquired > 0.0, "caches fill from bins");
         assert!(count(threads, "bin", "contended") <= acquired);
         let atomics = count(threads, "atomics", "all");
-        // Two for each time that a lock is taken and given up; far fewer than there are calls.
+        // Two each time that a lock is taken and released, and far fewer than the calls.
         assert!(atomics >= 2.0 * acquired, "{atomics} of {acquired}");
         assert!(atomics < 0.5 * 200_000.0, "{atomics}: on the fast paths?");
     }

@@ -1,8 +1,8 @@
-//! What is wrong is said before anything runs, with what was tried and what would be valid.
+//! Mistakes are reported before anything runs, with the input and the valid choices.
 
 use crate::place::{Place, told};
 
-/// Runs a command that has to fail with `code`, and returns what it said.
+/// Runs a command that must fail with `code`, and returns its message.
 #[track_caller]
 fn refusal(place: &Place, words: &[&str], code: i32) -> String {
     let (ended, stdout, stderr) = told(&mut place.mallard(words));
@@ -102,7 +102,7 @@ fn a_program_into_which_nothing_can_be_preloaded_is_refused() {
         &["setuid"],
     );
 
-    // The head of a 32-bit program is enough to see that it is one.
+    // The header of a 32-bit program is enough to recognise it.
     let mut head = std::fs::read(&fixed).unwrap();
     head[4] = 1;
     let small = place.path().join("small");

@@ -1,4 +1,4 @@
-//! The lab as a person uses it: the command itself, its output and its files.
+//! The lab as users run it: the command itself, its output and its files.
 
 mod bench;
 mod contention;

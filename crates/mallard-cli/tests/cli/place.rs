@@ -1,5 +1,4 @@
-//! The lab as a test starts it: in a folder of its own, and without the settings of whoever runs
-//! the tests.
+//! The lab as the tests start it: in a folder of its own, and without the caller's settings.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +18,7 @@ impl Place {
         self.0.path()
     }
 
-    /// `mallard`, to be run here.
+    /// The command `mallard` in this folder.
     pub fn mallard(&self, words: &[&str]) -> Command {
         let mut command = Command::cargo_bin("mallard").unwrap();
         command.current_dir(self.path()).args(words);
@@ -55,7 +54,7 @@ impl Place {
     }
 }
 
-/// What a command printed, both streams apart.
+/// Runs a command and returns its exit code and both of its streams.
 pub fn told(command: &mut Command) -> (Option<i32>, String, String) {
     let output = command.output().unwrap();
     (
@@ -65,7 +64,7 @@ pub fn told(command: &mut Command) -> (Option<i32>, String, String) {
     )
 }
 
-/// An allocator of our own that never frees: small, and surely not glibc's.
+/// A small allocator of our own that never frees and surely is not glibc's.
 pub const BUMP: &str = r#"
     #include <errno.h>
     #include <stddef.h>
@@ -109,5 +108,5 @@ pub const BUMP: &str = r#"
     void *pvalloc(size_t n) { return take(4096, (n + 4095) & ~(size_t)4095); }
 "#;
 
-/// Flags that make a library of it.
+/// Flags that make it a library.
 pub const LIBRARY: [&str; 4] = ["-shared", "-fPIC", "-O1", "-fno-builtin"];

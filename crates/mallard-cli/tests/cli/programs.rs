@@ -1,4 +1,4 @@
-//! `mallard compare` and `mallard run`: programs of the user.
+//! `mallard compare` and `mallard run` on the user's programs.
 
 use std::fs;
 
@@ -120,7 +120,7 @@ fn another_output_and_another_exit_code_are_seen() {
     let (code, stdout, stderr) = told(&mut place.mallard(&output));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     assert!(stdout.contains("DIFFERS"), "{stdout}");
-    // That it exits with 3 everywhere is its way, not a failure.
+    // Exiting with 3 everywhere is normal for this program, not a failure.
     assert!(
         !stdout.contains("failed") && stdout.contains("exits with code 3"),
         "{stdout}"

@@ -1,5 +1,5 @@
-//! Real programs in `mallard bench --suite full`: that rows run, tell what they should, and are
-//! left out by name where a program is missing.
+//! Real programs in `mallard bench --suite full`: rows run, report what they should, and are left
+//! out by name if a program is missing.
 
 use std::io::Write;
 
@@ -7,8 +7,8 @@ use mallard_report::model::Row;
 
 use crate::place::{Place, told};
 
-/// Whether a test cannot run for want of a program. It is skipped with a line on the standard error
-/// that `cargo test` does not capture; where all programs are promised, it fails.
+/// Whether a test lacks a program. It is then skipped with a line on standard error that `cargo
+/// test` does not capture; if all programs are required, it fails.
 fn lacks(test: &str, programs: &[&str]) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_there = |program: &&&str| {
@@ -26,7 +26,7 @@ fn lacks(test: &str, programs: &[&str]) -> bool {
     true
 }
 
-/// The row, run once in short on glibc and mallard.
+/// Runs the row once, with `--quick`, on glibc and mallard.
 fn run(row: &str) -> Row {
     let place = Place::new();
     let words = ["bench", "--suite", "full", "--quick", "-r", "1"];
@@ -56,7 +56,7 @@ fn an_interpreter_writes_the_same_on_both() {
     let [glibc, mallard] = [&row.cells[0].runs[0], &row.cells[1].runs[0]];
     assert!(glibc.output_hash.is_some());
     assert_eq!(glibc.output_hash, mallard.output_hash);
-    // Interpreter and data; what the process takes, not its launcher.
+    // Interpreter and data: this is the peak of the process, not of its launcher.
     assert!(glibc.peak_rss_bytes > 4 << 20, "{}", glibc.peak_rss_bytes);
 }
 
@@ -79,7 +79,7 @@ fn redis_is_driven_and_its_memory_read_after_everything_was_deleted() {
         let end = run.end_rss_bytes.expect("it is read");
         assert!(end > 1 << 20 && end <= run.peak_rss_bytes, "{end}");
         assert!(run.huge_bytes.is_some());
-        // The pause is no part of the figure, but of the process.
+        // The pause belongs to the process but not to the figure.
         assert!(run.wall_seconds > 1.0, "{}", run.wall_seconds);
     }
 }

@@ -1,4 +1,4 @@
-//! `mallard bench --suite full` on a few of its rows: what runs, what is written, what is refused.
+//! `mallard bench --suite full` on a few rows: what runs, what is written and what is refused.
 
 use mallard_report::model::{Kind, Results};
 
@@ -57,7 +57,7 @@ fn rows_run_on_every_allocator_and_every_figure_is_told() {
             let run = &cell.runs[0];
             assert!(run.seconds > 0.0 && run.peak_rss_bytes > 1 << 19, "{run:?}");
             assert_eq!(run.latency.is_some(), row.label.starts_with("latency"));
-            // Not every machine lets the lab look; where it does, starting 80 programs shows.
+            // Not every machine permits tracing. If it does, the 80 started programs must show.
             let least = if row.label == "start" { 80 * 20 } else { 20 };
             assert!(run.syscalls.is_none_or(|calls| calls > least), "{run:?}");
         }
@@ -92,7 +92,7 @@ fn without_a_number_the_runs_go_by_time_and_that_is_told() {
     let cell = &results.experiments[0].rows[0].cells[0];
     let count = cell.runs.len();
     assert!((5..=15).contains(&count), "{count} runs");
-    // Each one beyond the five that take place in any case began before the time was over.
+    // Each run beyond the guaranteed five began before the time was over.
     let before = cell.runs[..count - 1].iter().map(|run| run.wall_seconds);
     assert!(count == 5 || before.sum::<f64>() < 3.0, "{cell:?}");
 }
@@ -100,7 +100,7 @@ fn without_a_number_the_runs_go_by_time_and_that_is_told() {
 #[test]
 fn an_allocator_that_crashes_in_a_row_is_told_there_and_is_in_the_others() {
     let place = Place::new();
-    // Blocks that only one of the rows asks for are its end.
+    // Only the block size of one row crashes it.
     let source = BUMP.replace(
         "void *malloc(size_t n) {",
         "#include <stdlib.h>\nvoid *malloc(size_t n) { if (n == 32768) abort();",

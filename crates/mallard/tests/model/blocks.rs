@@ -1,8 +1,8 @@
-//! The model: the live blocks, what each was asked for, and what it is filled with.
+//! The model: the live blocks, their requests and their contents.
 //!
-//! Everything that is asked of the allocator goes through here, and every answer is held against
-//! what must be true of it. A [`Blocks`] belongs to one thread at a time; blocks may move to
-//! another one's with [`Blocks::part_with`] and [`Blocks::receive`].
+//! Every request to the allocator goes through here, and every result is checked. A [`Blocks`]
+//! belongs to one thread at a time; blocks move to another one through [`Blocks::part_with`] and
+//! [`Blocks::receive`].
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::collections::BTreeMap;
@@ -12,12 +12,12 @@ use mallard::{Mallard, api};
 
 use super::pattern;
 
-/// How a block was asked for, which says how it may be freed.
+/// How a block was allocated, which determines how it may be freed.
 #[derive(Clone, Copy, Debug)]
 pub enum Made {
     Plain,
     Aligned,
-    /// By the Rust front.
+    /// Through Rust's allocator interface.
     Front(Layout),
 }
 
@@ -27,11 +27,11 @@ pub struct Block {
     size: usize,
     usable: usize,
     made: Made,
-    /// The number of its filling.
+    /// The number that determines its contents.
     id: u64,
 }
 
-/// How a block is given back.
+/// How a block is freed.
 #[derive(Clone, Copy, Debug)]
 pub enum Way {
     Free,
@@ -41,13 +41,13 @@ pub enum Way {
 #[derive(Default)]
 pub struct Blocks {
     live: Vec<Block>,
-    /// Start and end of every live block.
+    /// The start and end of every live block.
     ranges: BTreeMap<usize, usize>,
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// To what a block for `size` bytes is aligned unasked.
+/// The alignment of a block of `size` bytes without a request for one.
 fn natural_align(size: usize) -> usize {
     if size < 16 { 8 } else { 16 }
 }
@@ -57,7 +57,7 @@ impl Blocks {
         self.live.is_empty()
     }
 
-    /// The block that a number stands for; none when there is no block.
+    /// The block that a number selects; none if there are no blocks.
     fn index(&self, pick: usize) -> Option<usize> {
         pick.checked_rem(self.live.len())
     }
@@ -86,7 +86,7 @@ impl Blocks {
         self.enter(p, size, align, Made::Aligned);
     }
 
-    /// Allocation by the Rust front, which knows no blocks of 0 bytes.
+    /// Allocates through Rust's interface, which does not permit 0 bytes.
     pub fn alloc_front(&mut self, size: usize, align: usize, zeroed: bool) {
         let layout = Layout::from_size_align(size.max(1), align).unwrap();
         // SAFETY: the layout is not empty.
@@ -105,7 +105,7 @@ impl Blocks {
         self.enter(p, layout.size(), align, Made::Front(layout));
     }
 
-    /// What the options promise of every byte of a new block from `from` on.
+    /// Checks what the options promise of a new block's bytes from `from` on.
     fn check_options(&self, p: *mut u8, from: usize) {
         assert!(!p.is_null(), "no memory");
         // SAFETY: a live block.
@@ -121,7 +121,7 @@ impl Blocks {
         }
     }
 
-    /// Holds a block that was given out against the live ones, and fills it.
+    /// Compares a new block with the live ones, and fills it.
     fn enter(&mut self, p: *mut u8, size: usize, align: usize, made: Made) {
         assert!(!p.is_null(), "no memory for {size} bytes at {align}");
         let at = p.addr();
@@ -179,7 +179,7 @@ impl Blocks {
         let block = self.take_out(index);
         self.assert_intact(&block);
         let p = self.block_at(block.at);
-        // SAFETY: the block is live, leaves the model here, and is freed as it was made.
+        // SAFETY: the block is live, leaves the model here, and is freed as it was allocated.
         unsafe {
             match (block.made, way) {
                 (Made::Plain, Way::Sized) => api::dealloc_sized(p, block.size),
@@ -202,7 +202,7 @@ impl Blocks {
         let block = self.take_out(index);
         self.assert_intact(&block);
         let old = self.block_at(block.at);
-        // What was asked for stays; of blocks whose length the allocator told, all of it.
+        // `realloc` keeps all usable bytes, and Rust's interface only the requested ones.
         let (p, size, kept, align, made) = match block.made {
             Made::Plain | Made::Aligned => {
                 // SAFETY: the block is live and leaves the model here.
@@ -227,12 +227,12 @@ impl Blocks {
         assert!(!p.is_null(), "no memory to resize {block:?} to {size}");
         // SAFETY: the new block is at least `kept` bytes long.
         unsafe { pattern::assert_kept(p, block.usable, kept, block.id) };
-        // The front copies what was asked for, not what was there besides.
+        // Rust's interface copies only the requested bytes.
         self.check_options(p, block.usable);
         self.enter(p, size, align, made);
     }
 
-    /// Asks for a block that cannot be had; `pick` is a block that is to become one.
+    /// Makes requests that must fail; `pick` selects a block to be resized.
     pub fn ask_the_impossible(&mut self, pick: usize, size: usize) {
         for align in [1, 16, 4096, 4 << 20, 1 << 62] {
             assert!(
@@ -245,7 +245,7 @@ impl Blocks {
         if let Some(index) = self.index(pick) {
             let block = &self.live[index];
             if !matches!(block.made, Made::Front(_)) {
-                // SAFETY: the block is live, and stays so when null is given.
+                // SAFETY: the block is live, and stays so if null is returned.
                 let p = unsafe { api::realloc(self.block_at(block.at), size) };
                 assert!(p.is_null(), "{block:?} resized to {size}");
             }

@@ -1,13 +1,13 @@
-//! The allocator beside a model of what an allocator promises.
+//! Tests the allocator against a model of what an allocator promises.
 //!
-//! Random histories (`ops`) run against the real functions and against a map of live blocks
-//! (`blocks`), each filled with bytes of its own (`pattern`): no overlap, no lost byte, alignment,
-//! usable size, zeros where zeros were asked for, null and nothing changed where a request cannot
-//! be met, and nothing left over when all is freed.
+//! Random histories (`ops`) run against the real functions and a map of live blocks (`blocks`),
+//! each filled with bytes of its own (`pattern`). The test checks that blocks do not overlap and
+//! lose no byte, alignment, usable size, requested zeros, null and no other change if a request
+//! cannot be met, and that nothing remains when all is freed.
 //!
-//! Once in this process as it is, by one thread after the other and by several at once; then in
-//! processes of their own under options that take other paths. A failure names the seed that
-//! repeats it, an abort or a fault too: `MALLARD_SEED=n cargo test -p mallard --test model`.
+//! The tests first run in this process, with threads in turn and in parallel, and then in processes
+//! of their own under options that take other paths. A failure reports the seed that repeats it,
+//! even after an abort or fault: `MALLARD_SEED=n cargo test -p mallard --test model`.
 
 mod blocks;
 mod ops;
@@ -30,7 +30,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use blocks::{Block, Blocks};
 use ops::Op;
 
-/// The figures are the process's: one history at a time.
+/// The statistics are per process, so only one history runs at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -43,13 +43,13 @@ fn number(variable: &str) -> Option<u64> {
 
 static SEED: AtomicU64 = AtomicU64::new(0);
 
-/// Says the seed when the allocator ends the process, or the kernel does, then lets it end.
+/// Prints the seed if the allocator or the kernel ends the process, and lets it end.
 extern "C" fn say_seed(signal: i32) {
     let mut line = mallard::sys::fault::Line::new();
     let seed = SEED.load(Ordering::Relaxed);
     let _ = write!(line, "MALLARD_SEED={seed} repeats this");
     line.emit();
-    // SAFETY: both may be called in a handler.
+    // SAFETY: both may be called in a signal handler.
     unsafe {
         libc::signal(signal, libc::SIG_DFL);
         libc::raise(signal);
@@ -66,7 +66,7 @@ fn check<T: std::fmt::Debug>(
     let seed = number("MALLARD_SEED").unwrap_or_else(|| RandomState::new().hash_one(0));
     SEED.store(seed, Ordering::Relaxed);
     for signal in [libc::SIGABRT, libc::SIGSEGV, libc::SIGBUS] {
-        // SAFETY: the handler does only what a handler may.
+        // SAFETY: the handler does only what signal handlers may.
         unsafe { libc::signal(signal, say_seed as *const () as usize) };
     }
     let mut bytes = [0; 32];
@@ -87,7 +87,7 @@ fn check<T: std::fmt::Debug>(
     }
 }
 
-/// Runs what must leave no block behind, and asserts that it does not.
+/// Runs a body and asserts that it leaves no block behind.
 fn leaving_nothing(body: impl FnOnce()) {
     let before = stats::now().allocated;
     body();
@@ -99,13 +99,13 @@ fn leaving_nothing(body: impl FnOnce()) {
     );
 }
 
-/// As at the start of a process, whatever the last history set.
+/// Resets the decay to the process's start, whatever the last history set.
 fn reset_decay() {
     let options = api::options();
     api::set_decay(options.dirty_decay_ms, options.muzzy_decay_ms);
 }
 
-/// One history by one thread at a time.
+/// Runs one history, by one thread at a time.
 fn run_history(history: &[Op]) {
     reset_decay();
     leaving_nothing(|| {
@@ -123,7 +123,7 @@ fn a_history_leaves_every_block_whole_and_nothing_behind() {
     });
 }
 
-/// One thread of several: every few steps it hands a block to its neighbour, who goes on with it.
+/// Runs one of several threads. Every few steps it passes a block to its neighbour.
 fn work(history: &[Op], to: Sender<Block>, from: Receiver<Block>) {
     let mut blocks = Blocks::default();
     for (i, op) in history.iter().enumerate() {
@@ -131,7 +131,7 @@ fn work(history: &[Op], to: Sender<Block>, from: Receiver<Block>) {
         if i % 3 == 0
             && let Some(block) = blocks.part_with(i)
         {
-            // A neighbour who is done already leaves the block here.
+            // If the neighbour has finished, the block stays here.
             if let Err(back) = to.send(block) {
                 blocks.receive(back.0);
             }
@@ -139,7 +139,7 @@ fn work(history: &[Op], to: Sender<Block>, from: Receiver<Block>) {
         from.try_iter().for_each(|block| blocks.receive(block));
     }
     drop(to);
-    // Until the neighbour is done.
+    // Receives until the neighbour has finished.
     from.iter().for_each(|block| blocks.receive(block));
     blocks.assert_all_intact();
     blocks.free_all();
@@ -182,8 +182,8 @@ fn histories_at_once_disturb_each_other_in_nothing() {
     check(40, histories, |histories| run_together(histories));
 }
 
-/// Growth over used memory: in place, by moving pages, by copying. What is promised of new bytes
-/// holds for the added ones.
+/// Growth over used memory: in place, by moving pages and by copying. The options' promise for new
+/// bytes also covers the added ones.
 #[test]
 fn a_block_that_grows_over_used_memory_keeps_its_bytes_and_the_options() {
     const KIB: usize = 1024;
@@ -204,21 +204,21 @@ fn a_block_that_grows_over_used_memory_keeps_its_bytes_and_the_options() {
     });
 }
 
-/// The tests above, as a child process runs them.
+/// The tests above that child processes run.
 const IN_CHILDREN: [&str; 3] = [
     "a_block_that_grows_over_used_memory_keeps_its_bytes_and_the_options",
     "a_history_leaves_every_block_whole_and_nothing_behind",
     "histories_at_once_disturb_each_other_in_nothing",
 ];
 
-/// Not a test by itself: says under which options its process runs.
+/// Not a test by itself: prints the options of its process.
 #[test]
 #[ignore = "run in processes of its own"]
 fn options_in_force() {
     println!("{:?}", api::options());
 }
 
-/// Runs tests of this binary in a process of its own with these options; gives its output.
+/// Runs tests of this binary in a process of its own with these options; returns its output.
 fn child(conf: &str, tests: &[&str], cases: &str) -> String {
     let output = Command::new(env::current_exe().unwrap())
         .args(tests)
@@ -240,7 +240,7 @@ fn child(conf: &str, tests: &[&str], cases: &str) -> String {
 
 #[test]
 fn the_promises_hold_under_options_that_take_other_paths() {
-    // Each with how the options then print, so that none runs without having been heard.
+    // Each with the text that shows that the option took effect.
     let confs = [
         ("tcache:false", "tcache: false"),
         ("narenas:1", "narenas: Some(1)"),

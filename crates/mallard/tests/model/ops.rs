@@ -1,4 +1,4 @@
-//! What may happen to an allocator, drawn at random.
+//! Random operations on an allocator.
 
 use std::thread;
 
@@ -16,13 +16,13 @@ pub enum Op {
         size: usize,
         align: usize,
     },
-    /// By the Rust front.
+    /// Through Rust's allocator interface.
     AllocFront {
         size: usize,
         align: usize,
         zeroed: bool,
     },
-    /// Several of a size, so that slabs, stacks and transfer caches fill.
+    /// Several of one size, so that slabs and caches fill.
     AllocMany {
         size: usize,
         count: usize,
@@ -35,7 +35,7 @@ pub enum Op {
     Resize(usize, usize),
     /// A request that must fail.
     Impossible(usize, usize),
-    /// A thread is born, does these, and ends; its blocks stay.
+    /// A new thread does these and ends; its blocks stay.
     InAnotherThread(Vec<Op>),
     Trim,
     SetDecay(i64, i64),
@@ -43,7 +43,7 @@ pub enum Op {
 
 const MIB: usize = 1 << 20;
 
-/// Sizes: small ones mostly; one below, at and above every class; some that only the page heap
+/// Sizes: mostly small ones, with one below, at and above every class; some that only the page heap
 /// serves; rarely huge ones.
 pub fn size() -> impl Strategy<Value = usize> {
     let near_a_class = (5u32..22, 0usize..4, -1isize..=1).prop_map(|(doubling, quarter, off)| {
@@ -72,19 +72,19 @@ fn way() -> impl Strategy<Value = Way> {
     select(vec![Way::Free, Way::Sized])
 }
 
-/// Sizes beyond what can be had: too large in themselves, and when they are rounded up.
+/// Impossible sizes: too large as they are, or too large once they are rounded up.
 fn impossible() -> impl Strategy<Value = usize> {
     prop_oneof![
         Just(isize::MAX as usize),
         Just(isize::MAX as usize + 1),
         (0usize..10_000).prop_map(|n| usize::MAX - n),
         (0usize..10_000).prop_map(|n| isize::MAX as usize - n),
-        // Not beyond the type, but beyond the address space.
+        // Within the type's range, but beyond the address space.
         Just(1 << 50),
     ]
 }
 
-/// What one thread can do by itself.
+/// The operations of a single thread.
 fn simple() -> BoxedStrategy<Op> {
     prop_oneof![
         30 => size().prop_map(Op::Alloc),
@@ -109,7 +109,7 @@ pub fn ops(count: usize) -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(simple(), 1..count)
 }
 
-/// As [`ops`], with threads that come and go.
+/// Like [`ops`], with threads that start and end.
 pub fn ops_with_threads(count: usize) -> impl Strategy<Value = Vec<Op>> {
     let thread = prop::collection::vec(simple(), 1..20).prop_map(Op::InAnotherThread);
     prop::collection::vec(prop_oneof![20 => simple(), 1 => thread], 1..count)

@@ -1,10 +1,10 @@
-//! What a block is filled with, so that a lost or foreign byte shows.
+//! Fills blocks with patterns that reveal a lost or foreign byte.
 //!
-//! Every filling has a number of its own, and a byte depends on that and on its offset: neither a
-//! neighbour's bytes nor older ones of the same place pass for it. Of a long block not every byte
-//! is written, but some of every page, and its last ones.
+//! Each filling has a number of its own, and a byte depends on that and its offset, so a
+//! neighbour's bytes or older ones at the same place do not pass for it. In a long block only some
+//! bytes of every page are written, and its last ones.
 
-/// Up to this length every byte counts.
+/// Up to this length every byte is written.
 const WHOLE: usize = 16 * 1024;
 const PAGE: usize = 4096;
 /// Bytes written at the start of each page of a long block, and at its end.
@@ -28,7 +28,7 @@ fn offsets(len: usize) -> impl Iterator<Item = usize> {
 /// Fills `len` bytes.
 ///
 /// # Safety
-/// They are the caller's to write.
+/// The caller may write these bytes.
 pub unsafe fn fill(p: *mut u8, len: usize, id: u64) {
     for offset in offsets(len) {
         // SAFETY: below `len`.
@@ -36,10 +36,10 @@ pub unsafe fn fill(p: *mut u8, len: usize, id: u64) {
     }
 }
 
-/// Asserts that of a filling of `len` bytes the first `kept` are there.
+/// Asserts that the first `kept` bytes of a filling of `len` bytes are intact.
 ///
 /// # Safety
-/// So many bytes may be read.
+/// `kept` bytes may be read.
 pub unsafe fn assert_kept(p: *const u8, len: usize, kept: usize, id: u64) {
     for offset in offsets(len).filter(|&offset| offset < kept) {
         // SAFETY: below `kept`.

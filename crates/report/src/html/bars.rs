@@ -1,8 +1,8 @@
-//! The plot of an experiment whose axis is not numeric: a bar per allocator, grouped by row.
+//! The plot of an experiment with a non-numeric axis: a bar per allocator, grouped by row.
 //!
-//! Bars lie, so that names and settings of any length stand upright beside them, and each is
-//! labelled with its name and value. On a logarithmic axis the length of a bar says nothing; there
-//! it is a thin stem that leads to a point, from the reference value where there is one.
+//! The bars are horizontal, which leaves room beside them for names and settings of any length and
+//! for the value. On a logarithmic axis the length of a bar has no meaning, so a thin stem leads to
+//! a point instead, from the reference value if there is one.
 
 use maud::{Markup, html};
 
@@ -14,10 +14,10 @@ const LEFT: f64 = 92.0;
 const RIGHT: f64 = 50.0;
 const TOP: f64 = 6.0;
 const BOTTOM: f64 = 24.0;
-/// From one bar to the next.
+/// The distance from one bar to the next.
 const PITCH: f64 = 17.0;
 const THICK: f64 = 11.0;
-/// Height of a group's head.
+/// The height of a group's heading.
 const HEAD: f64 = 20.0;
 const NAME_LENGTH: usize = 14;
 const HEAD_LENGTH: usize = 62;
@@ -56,7 +56,7 @@ pub fn draw(chart: &Chart) -> Markup {
 
 type Bar<'a> = (&'a Series<'a>, &'a Point);
 
-/// The bars of each row that has any, by row.
+/// The bars by row, without the rows that have none.
 fn groups<'a>(chart: &'a Chart) -> Vec<(&'a str, Vec<Bar<'a>>)> {
     let rows = chart.rows.iter().enumerate().map(|(i, row)| {
         let bars: Vec<Bar> = chart

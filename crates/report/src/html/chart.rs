@@ -1,8 +1,8 @@
-//! What a plot shows, apart from how: series of points over the rows of an experiment.
+//! The content of a plot, independent of its drawing: points over an experiment's rows.
 //!
-//! [`figures`] turns an experiment into its three charts (time, speed-up over glibc, peak RSS);
-//! [`super::lines`] and [`super::bars`] draw them. The choice between the two is made here: lines
-//! where the axis is numeric, bars otherwise.
+//! [`figures`] turns an experiment into its three charts: time, speed-up over glibc and peak RSS.
+//! Each is drawn by [`super::lines`] if the axis is numeric, and by [`super::bars`] otherwise; that
+//! choice is made here.
 
 use super::palette::{Look, Palette};
 use super::scale::Scale;
@@ -12,46 +12,46 @@ use crate::units::{self, TimeUnit};
 
 /// One plot.
 pub struct Chart<'a> {
-    /// `time`, `speedup` or `rss`: tells the plots of an experiment apart in the document.
+    /// `time`, `speedup` or `rss`, which distinguishes an experiment's plots in the document.
     pub id: &'static str,
     pub title: String,
-    /// Unit, and which direction is good.
+    /// The unit, and which direction is better.
     pub note: String,
     pub rows: &'a [Row],
     /// The name of the axis that the rows vary.
     pub axis: &'a str,
     pub series: Vec<Series<'a>>,
     pub scale: Scale,
-    /// A value worth a line of its own: glibc's 1 in a speed-up.
+    /// A value to mark with a line: glibc's 1 in a speed-up.
     pub reference: Option<f64>,
-    /// A value as the bars name it.
+    /// Formats a value for a bar's label.
     pub format: fn(f64) -> String,
 }
 
-/// One allocator's points, in the order of the rows.
+/// One allocator's points, in row order.
 pub struct Series<'a> {
     pub look: &'a Look,
     pub points: Vec<Point>,
 }
 
-/// A figure with the ends of its spread, in the unit of its chart.
+/// A figure and the ends of its spread, in the chart's unit.
 pub struct Point {
-    /// Index of the row.
+    /// The index of the row.
     pub row: usize,
     pub value: f64,
     pub low: f64,
     pub high: f64,
-    /// What a person learns who points at it.
+    /// The text that appears when the pointer is on the point.
     pub tip: String,
 }
 
 impl Chart<'_> {
-    /// The row besides the numeric ones (`default`), for an axis on which all others are numbers.
+    /// The row that is not numeric (`default`) on an otherwise numeric axis.
     pub fn aside(&self) -> Option<usize> {
         self.rows.iter().position(|r| r.x.is_none())
     }
 
-    /// Whether the rows can be drawn along a numeric axis.
+    /// Whether a numeric axis can show the rows.
     pub fn is_numeric(&self) -> bool {
         let mut xs: Vec<f64> = self.rows.iter().filter_map(|r| r.x).collect();
         let numeric = xs.len();
@@ -61,7 +61,7 @@ impl Chart<'_> {
     }
 }
 
-/// The three plots of an experiment; those without any figure are left out.
+/// The three plots of an experiment, without those that have no figure.
 pub fn figures<'a>(
     kind: Kind,
     e: &'a Experiment,
@@ -113,13 +113,13 @@ pub fn figures<'a>(
         .collect()
 }
 
-/// How one of the plots reads its value from a standing.
+/// How one of the plots takes its value from a standing.
 struct Measure {
     id: &'static str,
     title: String,
     note: String,
     value: fn(&Standing) -> Option<Spread>,
-    /// From the figure to the unit of the chart.
+    /// The factor from the figure to the chart's unit.
     scale: f64,
     reference: Option<f64>,
     format: fn(f64) -> String,
@@ -184,7 +184,7 @@ impl Measure {
     }
 }
 
-/// All of a cell's figures in a few lines.
+/// All figures of a cell in a few lines.
 pub fn tip(e: &Experiment, row: &Row, s: &Standing, unit: TimeUnit) -> String {
     let f = &s.figures;
     let mut lines = vec![format!("{} · {} {}", s.allocator, e.axis, row.label)];

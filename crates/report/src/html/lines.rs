@@ -1,9 +1,9 @@
-//! The plot of an experiment whose axis is numeric: a line per allocator, its spread as a band.
+//! The plot of an experiment with a numeric axis: a line per allocator, with its spread as a band.
 //!
-//! Each line carries its name at its right end, moved apart where ends lie close together, so that
-//! nobody has to match nine colours with a legend. A row that is not on the numeric axis
-//! (`default`) has a strip of its own on the left; an allocator that has nothing but that row is
-//! drawn as a dashed level line: the setting on the axis does not exist for it.
+//! Each line has its name at its right end, so that readers need not match nine colours with a
+//! legend. Names that would overlap are moved apart. A row that is not on the numeric axis
+//! (`default`) has a strip of its own on the left. An allocator with only that row lacks the axis's
+//! setting and gets a level dashed line.
 
 use maud::{Markup, html};
 
@@ -16,11 +16,11 @@ const LEFT: f64 = 46.0;
 const RIGHT: f64 = 98.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 42.0;
-/// Width of the strip for the row that is not on the axis.
+/// The width of the strip for the row that is not on the axis.
 const STRIP: f64 = 44.0;
-/// Least distance between two names at the right.
+/// The minimum distance between two names on the right.
 const NAME_PITCH: f64 = 13.0;
-/// Characters of a name that fit at the right.
+/// How many characters of a name fit on the right.
 const NAME_LENGTH: usize = 12;
 
 /// Draws the chart.
@@ -36,11 +36,11 @@ pub fn draw(chart: &Chart) -> Markup {
     }
 }
 
-/// Where rows lie from left to right.
+/// The horizontal positions of the rows.
 struct Frame {
     /// Per row.
     x: Vec<f64>,
-    /// Where the numeric part starts.
+    /// The start of the numeric part.
     start: f64,
     aside: Option<usize>,
 }
@@ -49,7 +49,7 @@ impl Frame {
     fn new(chart: &Chart) -> Frame {
         let aside = chart.aside();
         let start = if aside.is_some() { LEFT + STRIP } else { LEFT };
-        // Half a step of air, so that points do not sit on the frame.
+        // A margin keeps points off the frame.
         let (from, to) = (start + 10.0, WIDTH - RIGHT - 8.0);
         let place = placement(chart);
         let x = chart.rows.iter().map(|row| match row.x {
@@ -95,7 +95,7 @@ impl Frame {
         }
     }
 
-    /// The labels along the bottom that do not run into the one before.
+    /// The labels along the bottom, without those that would run into the previous one.
     fn labels<'a>(&self, chart: &'a Chart) -> Vec<(f64, &'a str)> {
         let mut order: Vec<usize> = (0..self.x.len()).collect();
         order.sort_by(|a, b| self.x[*a].total_cmp(&self.x[*b]));
@@ -112,7 +112,7 @@ impl Frame {
         shown
     }
 
-    /// The points along the numeric axis, left to right.
+    /// The points on the numeric axis, from left to right.
     fn along<'a>(&self, series: &'a Series) -> Vec<&'a Point> {
         let mut along: Vec<&Point> = series
             .points
@@ -158,7 +158,7 @@ impl Frame {
         }
     }
 
-    /// The names at the right ends of the lines, moved apart.
+    /// The names at the right ends of the lines, without overlaps.
     fn names(&self, chart: &Chart) -> Markup {
         let ends: Vec<(f64, f64)> = chart.series.iter().map(|s| self.end(chart, s)).collect();
         let wanted: Vec<f64> = ends.iter().map(|(_, y)| *y).collect();
@@ -189,9 +189,9 @@ impl Frame {
     }
 }
 
-/// How numeric values spread over the axis: by their logarithm where they are positive and span a
-/// factor of four, in equal steps where some are not positive (a decay of -1 or 0 is a mode rather
-/// than a quantity), else as they are.
+/// The scale of the numeric axis: logarithmic if all values are positive and span a factor of four,
+/// linear if they span less. Equal steps if some values are not positive, since a decay of -1 or 0
+/// is a mode rather than a quantity.
 fn placement(chart: &Chart) -> Box<dyn Fn(f64) -> f64> {
     let mut xs: Vec<f64> = chart.rows.iter().filter_map(|r| r.x).collect();
     xs.sort_by(f64::total_cmp);
@@ -208,12 +208,12 @@ fn placement(chart: &Chart) -> Box<dyn Fn(f64) -> f64> {
     Box::new(move |x| (x - min) / (max - min))
 }
 
-/// Moves values apart until neighbours keep their distance, each as little as the order allows,
-/// within `low … high` as far as that is wide enough.
+/// Moves values apart until neighbours keep their distance, each as little as possible without
+/// changing the order, within `low … high` if that range is wide enough.
 fn spread_out(wanted: &[f64], distance: f64, low: f64, high: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by(|a, b| wanted[*a].total_cmp(&wanted[*b]));
-    // Groups of touching names, each as (sum of wanted starts, count): a group sits at its mean.
+    // Groups of touching names, as (sum of wanted starts, count). A group is placed at its mean.
     let mut groups: Vec<(f64, usize)> = Vec::new();
     let start = |(sum, count): (f64, usize)| {
         let extent = (count - 1) as f64 * distance;
@@ -228,7 +228,7 @@ fn spread_out(wanted: &[f64], distance: f64, low: f64, high: f64) -> Vec<f64> {
             }
             groups.pop();
             groups.pop();
-            // The later group's starts are counted from where the joined group starts.
+            // The joined group counts the later group's starts from its own start.
             let shift = (before.1 * last.1) as f64 * distance;
             groups.push((before.0 + last.0 - shift, before.1 + last.1));
         }

@@ -1,4 +1,4 @@
-//! The small parts that both kinds of plots draw: points, numbers for coordinates, clipped names.
+//! The small parts that both kinds of plots draw: points, coordinates and clipped names.
 
 use std::fmt::Write as _;
 
@@ -7,16 +7,16 @@ use maud::{Markup, html};
 use super::chart::Chart;
 use super::palette::{Look, Shape};
 
-/// Width of every plot in its own units, which are about pixels where three stand side by side.
+/// The width of every plot in its own units, which are about pixels when three plots share a row.
 pub const WIDTH: f64 = 440.0;
 
-/// A coordinate with as many digits as can be seen.
+/// A coordinate with only as many digits as are visible.
 pub fn num(value: f64) -> String {
     let text = format!("{value:.1}");
     text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)
 }
 
-/// Coordinates for a polygon or polyline.
+/// The coordinates of a polygon or polyline.
 pub fn points(all: impl IntoIterator<Item = (f64, f64)>) -> String {
     let mut text = String::new();
     for (x, y) in all {
@@ -25,7 +25,7 @@ pub fn points(all: impl IntoIterator<Item = (f64, f64)>) -> String {
     text
 }
 
-/// Text of at most so many characters, cut with an ellipsis.
+/// The text, cut to at most `length` characters with an ellipsis.
 pub fn clip(text: &str, length: usize) -> String {
     if text.chars().count() <= length {
         return text.to_owned();
@@ -33,7 +33,7 @@ pub fn clip(text: &str, length: usize) -> String {
     text.chars().take(length - 1).chain(['…']).collect()
 }
 
-/// The chart in words, for those who do not see it.
+/// A description of the chart for readers who cannot see it.
 pub fn label(chart: &Chart) -> String {
     let names: Vec<&str> = chart.series.iter().map(|s| s.look.name.as_str()).collect();
     format!(
@@ -45,7 +45,7 @@ pub fn label(chart: &Chart) -> String {
     )
 }
 
-/// A point with its tip, and around it a field that is easy to hit.
+/// A point with its tip, and a larger area around it that is easy to hit.
 pub fn point(look: &Look, x: f64, y: f64, tip: &str) -> Markup {
     html! {
         g class="point" {

@@ -1,13 +1,13 @@
-//! The report: one HTML file with everything in it, for a browser without a network.
+//! The report: one self-contained HTML file that needs no network.
 //!
-//! From the top: what was measured and where; who is ahead; each experiment with its plots, its
-//! table and every run; what is needed to repeat it. [`chart`] decides what the plots show,
-//! [`lines`] and [`bars`] draw them as SVG with classes instead of colours, and the style sheet
-//! colours them for light and dark pages and for paper. The markup is written here rather than by
-//! a plotting library, since those fix colours and text in the picture: no theme, no tips, nothing
-//! that the script can light up. The script only adds to a page that is complete without it.
+//! From the top it shows what was measured and where, the ranking, each experiment with its plots,
+//! table and runs, and what is needed to repeat it. [`chart`] decides what the plots show.
+//! [`lines`] and [`bars`] draw them as SVG with classes, which the style sheet colours for light
+//! pages, dark pages and paper. A plotting library would fix colours and text in the picture,
+//! without themes, tips or anything for the script to highlight, so the markup is written here. The
+//! page is complete without the script.
 //!
-//! A policy in the page's head forbids every request, so a mistake here cannot call the network.
+//! A policy in the page's head forbids every request, so a mistake cannot use the network.
 
 mod bars;
 mod chart;
@@ -85,7 +85,7 @@ fn head(r: &Results) -> Markup {
     }
 }
 
-/// An experiment's place in the page; names of a user's own experiments may hold anything.
+/// An experiment's anchor in the page. A user's experiment may have any name.
 fn anchor(e: &Experiment) -> String {
     let plain = e
         .name
@@ -122,7 +122,7 @@ fn about(ranking: &Ranking) -> String {
     }
 }
 
-/// The fastest and the smallest, among the allocators that have all rows.
+/// The fastest and the smallest allocator among those that have all rows.
 fn cards(ranking: &Ranking, palette: &Palette) -> Markup {
     let full = ranking.allocators.iter().map(|o| o.rows).max().unwrap_or(0);
     let least = |value: fn(&Overall) -> Option<f64>| {
@@ -150,7 +150,7 @@ fn cards(ranking: &Ranking, palette: &Palette) -> Markup {
     }
 }
 
-/// Where Mallard is behind: what its authors should read first.
+/// Where Mallard is behind, which its developers should read first.
 fn subject_card(r: &Results, palette: &Palette) -> Markup {
     let (rows, behind) = stats::behind(r, SUBJECT);
     html! {
@@ -248,7 +248,7 @@ fn setup(r: &Results, palette: &Palette) -> Markup {
     }
 }
 
-/// The command as a shell takes it.
+/// The command, quoted for a shell.
 fn command_line(command: &[String]) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%^".contains(c);
     let quoted = command.iter().map(|word| {

@@ -1,15 +1,15 @@
-//! One colour and one mark per allocator, the same in every plot and table of a report.
+//! One colour and one shape per allocator, the same in every plot and table of a report.
 //!
-//! Nine or more lines cannot be told apart by colour alone, least of all by those who see fewer of
-//! them. So an allocator has a colour *and* a shape of its own, and plots label their lines. The
-//! colours themselves are in the style sheet, once for light and once for dark pages; here they are
-//! only slots. Mallard and glibc, the subject and the reference, keep theirs in every report; the
-//! others take theirs in the order in which they were asked for.
+//! Colour alone cannot distinguish nine or more lines, least of all for colour-blind readers. So an
+//! allocator has a colour and a shape, and plots label their lines. The style sheet has the actual
+//! colours, for light and for dark pages; here they are only slots. Mallard, the subject, and
+//! glibc, the reference, have the same ones in every report; the others take theirs in the order of
+//! the request.
 
 use crate::model::Results;
 use crate::stats::{BASELINE, SUBJECT, took_part};
 
-/// Colour slots in the style sheet besides those of the subject and the reference.
+/// The number of colour slots in the style sheet, without the subject's and the reference's.
 const SLOTS: usize = 10;
 
 /// The shape of a point.
@@ -32,7 +32,7 @@ const SHAPES: [Shape; 6] = [
     Shape::Circle,
 ];
 
-/// How an allocator looks.
+/// The appearance of an allocator.
 #[derive(Debug, Clone)]
 pub struct Look {
     pub name: String,
@@ -80,7 +80,7 @@ impl Palette {
         }
     }
 
-    /// The look of an allocator. Every name that a cell of the report carries has one.
+    /// The look of an allocator. Every name in a cell of the report has one.
     pub fn look(&self, name: &str) -> &Look {
         self.looks
             .iter()

@@ -1,10 +1,10 @@
-//! From values to places on an axis, and the values worth a tick.
+//! Maps values to positions on an axis and chooses its ticks.
 //!
-//! Time and memory start at zero, since a truncated axis makes small differences look large; where
-//! the values span more than a factor of [`LOG_FROM`], the small ones would vanish at zero and the
-//! axis is logarithmic.
+//! Axes of time and memory start at zero, since a truncated axis makes small differences look
+//! large. If the values span more than a factor of [`LOG_FROM`] the small ones would vanish near
+//! zero, so the axis is logarithmic.
 
-/// Ratio of largest to smallest value above which an axis is logarithmic.
+/// The ratio of the largest to the smallest value above which an axis is logarithmic.
 pub const LOG_FROM: f64 = 20.0;
 
 /// An axis: maps its values to 0 (start) … 1 (end).
@@ -15,7 +15,7 @@ pub enum Scale {
 }
 
 impl Scale {
-    /// The axis that shows all the values (those that are positive and finite).
+    /// An axis for all values that are positive and finite.
     pub fn fit(values: impl IntoIterator<Item = f64>) -> Scale {
         let (mut min, mut max) = (f64::INFINITY, 0.0f64);
         for v in values.into_iter().filter(|v| v.is_finite() && *v > 0.0) {
@@ -26,7 +26,7 @@ impl Scale {
             return Scale::Linear { end: 1.0 };
         }
         if max / min > LOG_FROM {
-            // A little air, so that no point sits on the frame.
+            // A margin keeps points off the frame.
             Scale::Log {
                 start: min / 1.25,
                 end: max * 1.25,
@@ -40,7 +40,7 @@ impl Scale {
         matches!(self, Scale::Log { .. })
     }
 
-    /// Where a value lies, from 0 to 1; values beyond the ends are put on them.
+    /// The position of a value, from 0 to 1. Values beyond the ends are placed on them.
     pub fn place(self, value: f64) -> f64 {
         let place = match self {
             Scale::Linear { end } => value / end,
@@ -76,7 +76,7 @@ fn linear_ticks(end: f64, wanted: usize) -> Vec<f64> {
         .collect()
 }
 
-/// 1-2-5 steps where few decades are shown, else the decades, thinned out where there are many.
+/// 1-2-5 steps for few decades, or else the decades, thinned out if there are many.
 fn log_ticks(start: f64, end: f64, wanted: usize) -> Vec<f64> {
     let first = start.log10().floor() as i32;
     let last = end.log10().ceil() as i32;

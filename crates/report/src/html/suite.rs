@@ -1,5 +1,5 @@
-//! The full suite in the report: the means and what needs work, a table of ratios for time and each
-//! kind of memory, latencies, what the kernel was asked for, and memory over time as a plot.
+//! The full suite in the report: means, rows that need work, ratios for time and each kind of
+//! memory, latencies, kernel activity, and a plot of memory over time.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ use crate::stats::SUBJECT;
 use crate::suite::{self, Place, Plain, Ratios};
 use crate::units;
 
-/// Points of a curve are drawn this many to a second.
+/// The number of points per second of a curve.
 const POINTS_PER_SECOND: f64 = 10.0;
 
-/// Who is ahead over all rows, and where the subject is not.
+/// The best allocators over all rows, and the rows in which the subject is behind.
 pub fn summary(r: &Results, palette: &Palette) -> Markup {
     let means = suite::means(r);
     let lags = suite::lags(r);
@@ -55,7 +55,7 @@ pub fn summary(r: &Results, palette: &Palette) -> Markup {
     }
 }
 
-/// Everything of the suite's experiment below its title.
+/// Everything in the suite's section below its title.
 pub fn experiment(e: &Experiment, names: &[&str], palette: &Palette) -> Markup {
     html! {
         @for row in e.rows.iter().filter(|row| has_curve(row)) { (curve(row, names, palette)) }
@@ -74,7 +74,7 @@ pub fn experiment(e: &Experiment, names: &[&str], palette: &Palette) -> Markup {
     }
 }
 
-/// The rows with a heading before each group.
+/// The rows, with a heading before each group.
 fn grouped(e: &Experiment) -> Vec<(Option<&str>, &Row)> {
     let mut last = None;
     let rows = e.rows.iter().map(|row| {
@@ -193,7 +193,7 @@ fn has_curve(row: &Row) -> bool {
         .any(|cell| cell.failure.is_none() && cell.runs.iter().any(|run| run.curve.len() > 1))
 }
 
-/// RSS over time: of each allocator the run with the median end.
+/// RSS over time, for each allocator from the run with the median end.
 fn curve(row: &Row, names: &[&str], palette: &Palette) -> Markup {
     let mut all: Vec<(&str, &[(f64, u64)])> = Vec::new();
     for name in names {
@@ -211,7 +211,7 @@ fn curve(row: &Row, names: &[&str], palette: &Palette) -> Markup {
             all.push((name, &run.curve));
         }
     }
-    // Looked at in the same rhythm, but not at the same instants.
+    // The runs sample at the same rate but not at the same instants.
     let moment = |at: f64| (at * POINTS_PER_SECOND).round() as i64;
     let mut moments: BTreeMap<i64, usize> = BTreeMap::new();
     for point in all.iter().flat_map(|(_, curve)| curve.iter()) {

@@ -1,6 +1,6 @@
-//! The tables of the report: the ranking, an experiment's figures, every single run.
+//! The tables of the report: the ranking, an experiment's figures and every single run.
 //!
-//! A table wider than the page scrolls by itself, its first column staying in sight.
+//! A table wider than the page scrolls on its own, with its first column always visible.
 
 use maud::{Markup, html};
 
@@ -21,7 +21,7 @@ pub fn name(palette: &Palette, allocator: &str) -> Markup {
     }
 }
 
-/// Geometric means per allocator, with bars to compare by eye.
+/// Geometric means per allocator, with bars for comparing by eye.
 pub fn ranking(ranking: &Ranking, palette: &Palette) -> Markup {
     let full = ranking.allocators.iter().map(|o| o.rows).max().unwrap_or(0);
     let complete = || ranking.allocators.iter().filter(move |o| o.rows == full);
@@ -72,8 +72,8 @@ pub fn ranking(ranking: &Ranking, palette: &Palette) -> Markup {
     }
 }
 
-/// The figures of an experiment: rows of the axis by allocators, or allocators by figures for a
-/// user's own program.
+/// The figures of an experiment: rows of the axis by allocators or, for a user's own program,
+/// allocators by figures.
 pub fn experiment(kind: Kind, e: &Experiment, names: &[&str], palette: &Palette) -> Markup {
     match kind {
         Kind::Bench | Kind::Suite => bench(e, names, palette),
@@ -199,7 +199,7 @@ fn output(output: Output, cell: &Cell) -> Markup {
     }
 }
 
-/// Every run of an experiment, folded away.
+/// Every run of an experiment, collapsed.
 pub fn every_run(e: &Experiment, palette: &Palette) -> Markup {
     let cells = || {
         e.rows
@@ -256,7 +256,7 @@ pub fn every_run(e: &Experiment, palette: &Palette) -> Markup {
     }
 }
 
-/// What failed in an experiment, with the last words of each process.
+/// The failures in an experiment, with the last lines of each process.
 pub fn failures(e: &Experiment, palette: &Palette) -> Markup {
     let failed: Vec<_> = e
         .rows
@@ -277,7 +277,7 @@ pub fn failures(e: &Experiment, palette: &Palette) -> Markup {
     }
 }
 
-/// Names and values.
+/// A list of names and values.
 pub fn list<'a>(pairs: impl IntoIterator<Item = (&'a str, String)>) -> Markup {
     html! {
         dl {
@@ -288,7 +288,7 @@ pub fn list<'a>(pairs: impl IntoIterator<Item = (&'a str, String)>) -> Markup {
     }
 }
 
-/// The allocators with what is needed to have the same ones.
+/// The allocators, with what is needed to obtain the same ones.
 pub fn allocators(r: &Results, palette: &Palette) -> Markup {
     html! {
         div class="scroll" {

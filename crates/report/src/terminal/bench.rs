@@ -1,7 +1,7 @@
 //! The pages of the basic experiments: a table for each, then the ranking.
 //!
-//! Rows are the values of the axis and columns the allocators. Each row takes three lines (time
-//! with spread, ratio to glibc, peak RSS), or four where that makes the table fit.
+//! Rows are the values of the axis, and columns the allocators. Each row takes three lines (time
+//! with spread, ratio to glibc, peak RSS), or four if that makes the table fit.
 
 use std::fmt::Write as _;
 
@@ -24,7 +24,7 @@ impl Page {
         self.title(e) + &self.sheet(&sheet) + &self.notes(e)
     }
 
-    /// Geometric means, where there is more than one row to take a mean of.
+    /// Geometric means, if there is more than one row.
     pub(super) fn summary(&self, r: &Results) -> Option<String> {
         let ranking = stats::ranking(r);
         if ranking.rows < 2 || ranking.allocators.len() < 2 {
@@ -42,7 +42,7 @@ impl Page {
         Some(text + &self.sheet(&summary_sheet(&ranking)) + &self.behind(r))
     }
 
-    /// Where Mallard is behind: what its authors should read first.
+    /// Where Mallard is behind, which its developers should read first.
     fn behind(&self, r: &Results) -> String {
         let (rows, behind) = stats::behind(r, SUBJECT);
         if behind.is_empty() {
@@ -70,7 +70,7 @@ impl Page {
     }
 }
 
-/// Where the spread stands.
+/// Where the spread is shown.
 #[derive(Clone, Copy, PartialEq)]
 enum Ends {
     Inline,
@@ -159,7 +159,7 @@ fn summary_sheet(ranking: &stats::Ranking) -> Sheet {
         .map(|name| Field::new(*name, Tone::Strong))
         .collect();
     let full = ranking.allocators.iter().map(|o| o.rows).max().unwrap_or(0);
-    // Only allocators with all rows compete for the marks: a mean over fewer rows is another mean.
+    // Only allocators with all rows compete for the marks: means over fewer rows do not compare.
     let least = |value: fn(&stats::Overall) -> Option<f64>| {
         let complete = ranking.allocators.iter().filter(|o| o.rows == full);
         complete.filter_map(value).fold(f64::INFINITY, f64::min)

@@ -1,7 +1,7 @@
-//! The end of a run on the screen: tables, and failures as notes below them.
+//! The end of a session on the screen: tables, with failures as notes below them.
 //!
-//! Each kind of run has its page: [`bench`], [`compare`] and [`suite`]. What they share is here.
-//! The best figure of a row carries a star, with colours and without. [`sheet`] sets the widths.
+//! [`bench`], [`compare`] and [`suite`] have the pages of each kind of session; shared parts are
+//! here. A star marks the best figure of a row, with or without colours. [`sheet`] sets the widths.
 
 mod bench;
 mod compare;
@@ -16,12 +16,12 @@ use crate::units::{self, TimeUnit};
 use sheet::{Field, Sheet, Tone};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// What stands where an allocator has no figure because it was not run.
+/// Shown for an allocator that was not run.
 const ABSENT: &str = "–";
 const FAILED: &str = "failed";
-/// Lines of a failed process's output that a note repeats.
+/// How many lines of a failed process's output a note repeats.
 const NOTE_LINES: usize = 4;
-/// Narrower than this no table is readable, so a terminal that claims less is given this.
+/// No table is readable below this width, so a narrower terminal gets it too.
 const NARROWEST: usize = 40;
 
 /// The tables and the summary for the end of a run in a terminal.
@@ -138,7 +138,7 @@ impl Page {
     }
 }
 
-/// A measured program's last words may hold anything; control characters stay out of the terminal.
+/// Removes control characters, which a program's output may contain, before the terminal sees them.
 fn printable(text: &str) -> String {
     text.chars()
         .map(|c| {
@@ -171,7 +171,7 @@ pub(crate) fn machine_line(r: &Results) -> String {
     parts.join(" · ")
 }
 
-/// The allocators with a column: those asked for and available, then any others that a cell names.
+/// The allocators with a column: the requested available ones, then any others that have a cell.
 pub(crate) fn columns<'a>(r: &'a Results, e: &'a Experiment) -> Vec<&'a str> {
     let mut names: Vec<&str> = r
         .allocators
@@ -187,7 +187,7 @@ pub(crate) fn columns<'a>(r: &'a Results, e: &'a Experiment) -> Vec<&'a str> {
     names
 }
 
-/// The unit that all times of an experiment are given in.
+/// The unit of all times of an experiment.
 pub(crate) fn time_unit(e: &Experiment) -> TimeUnit {
     let figures = e
         .rows
@@ -197,7 +197,7 @@ pub(crate) fn time_unit(e: &Experiment) -> TimeUnit {
     TimeUnit::fit(figures.map(|f| f.seconds.median))
 }
 
-/// A label of at most so many columns, cut with an ellipsis.
+/// A label, cut to at most `width` columns with an ellipsis.
 fn clipped(label: &str, width: usize) -> String {
     if label.width() <= width {
         return printable(label);
@@ -216,7 +216,7 @@ fn optional_ratio(value: Option<f64>) -> Field {
     Field::plain(value.map_or(ABSENT.to_owned(), units::ratio))
 }
 
-/// What a cell without figures shows: once why, then nothing.
+/// The text of a cell without figures: the reason on the first line only.
 fn no_figure(row: &Row, name: &str, first: bool) -> Field {
     let failed = row
         .cells

@@ -1,13 +1,13 @@
-//! A table for the terminal that never exceeds the width it is given.
+//! A table for the terminal that never exceeds its width.
 //!
-//! A [`Sheet`] has some leading columns that name a line (the axis, what is measured) and any
-//! number of others. Where the others do not fit beside each other they continue in a further
-//! block below that repeats the leading ones, since a wrapped or clipped figure is no figure.
+//! A [`Sheet`] has some leading columns that name a line (the axis, the figure) and any number of
+//! others. Others that do not fit continue in a further block that repeats the leading columns,
+//! since wrapping or clipping would ruin a figure.
 
 use comfy_table::{Attribute, Cell, CellAlignment, Color, LineStyle, Table, TableStyle};
 use unicode_width::UnicodeWidthStr;
 
-/// What a text is, for those who see colours.
+/// The meaning of a text, shown as its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
     Plain,
@@ -36,7 +36,7 @@ impl Field {
         Field::new(text, Tone::Plain)
     }
 
-    /// A figure; the best of its row carries a star, with or without colours.
+    /// A figure, with a star if it is the best of its row, with or without colours.
     pub fn figure(text: impl Into<String>, best: bool) -> Field {
         let text = text.into();
         if best {
@@ -51,7 +51,7 @@ impl Field {
     }
 }
 
-/// Rows of fields below a header; the first `leading` columns are aligned left and repeated in
+/// Rows of fields below a header. The first `leading` columns are left-aligned and repeated in
 /// every block.
 pub struct Sheet {
     pub leading: usize,
@@ -59,14 +59,14 @@ pub struct Sheet {
     pub rows: Vec<Vec<Field>>,
 }
 
-/// Blanks that a column takes besides its widest field: one before it and the one between columns.
+/// Blanks around a column's widest field: one before it and one between columns.
 const GAP: usize = 2;
 
 const RULED: TableStyle =
     TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
 impl Sheet {
-    /// Columns that the sheet takes when it is not split.
+    /// The width of the sheet in one block.
     pub fn width(&self) -> usize {
         (0..self.header.len())
             .map(|column| self.column_width(column))
@@ -80,8 +80,8 @@ impl Sheet {
         fields.map(Field::width).max().unwrap_or(0) + GAP
     }
 
-    /// The lines of the sheet in blocks of at most `width` columns (more only where a single column
-    /// beside the leading ones is wider), with a blank line between blocks.
+    /// The sheet's lines in blocks of at most `width` columns, with a blank line between blocks. A
+    /// block is wider only if a single column does not fit beside the leading ones.
     pub fn render(&self, width: usize, color: bool) -> String {
         let blocks: Vec<String> = self
             .blocks(width)
@@ -124,7 +124,7 @@ impl Sheet {
                 .collect()
         };
         table.set_header(line(&self.header));
-        // In a block of its own, a line may have nothing to say.
+        // A line may be empty in this block.
         let says = |row: &&Vec<Field>| {
             let mut figures = columns[self.leading..].iter().filter_map(|&c| row.get(c));
             figures.any(|field| !field.text.is_empty())

@@ -1,5 +1,5 @@
-//! The full suite on the screen: ratios to the best peer of each row, latencies, what the kernel
-//! was asked for, the means, and the rows that need work.
+//! The full suite on the screen: ratios to the best peer of each row, latencies, kernel activity,
+//! means, and the rows that need work.
 
 use super::sheet::{Field, Sheet, Tone};
 use super::{ABSENT, Page, columns, no_figure};
@@ -73,7 +73,7 @@ fn ratio_sheet(e: &Experiment, names: &[&str], ratios: &Ratios) -> Sheet {
     }
 }
 
-/// A row in which everybody failed stays in the first table, which all rows are in.
+/// Whether a table shows the row. The first one, of times, has all rows, even if all cells failed.
 fn shown(row: &Row, ratios: &Ratios) -> bool {
     ratios.figure.is_time || suite::is_told_in(row, ratios.figure)
 }

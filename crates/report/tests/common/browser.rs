@@ -1,5 +1,5 @@
-//! A headless Chromium, spoken to over its DevTools protocol: opens a page as a reader would have
-//! it (width, theme), and tells what the console said, what was requested and what is drawn.
+//! Drives a headless Chromium over its DevTools protocol: opens a page with a given width and
+//! theme, and reports console messages, requests and what is drawn.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use tungstenite::stream::MaybeTlsStream;
 use tungstenite::{Message, WebSocket};
 
-/// Long enough for a loaded machine; reaching it means that the browser hangs.
+/// Long enough for a loaded machine; a browser that takes longer has hung.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The browser of this machine, if it has one.
+/// The browser on this machine, if any.
 pub fn find() -> Option<PathBuf> {
     let folders: Vec<PathBuf> = std::env::split_paths(&std::env::var_os("PATH")?).collect();
     let names = ["chromium", "chromium-browser", "google-chrome"];
@@ -27,10 +27,10 @@ pub fn find() -> Option<PathBuf> {
 pub struct Browser {
     process: Child,
     socket: WebSocket<MaybeTlsStream<std::net::TcpStream>>,
-    /// The page that commands go to, once there is one.
+    /// The page to which commands go, once there is one.
     session: Option<String>,
     next_id: u64,
-    /// Events that arrived while an answer was awaited.
+    /// Events that arrived during the wait for an answer.
     events: Vec<Value>,
     _profile: tempfile::TempDir,
 }
@@ -38,9 +38,9 @@ pub struct Browser {
 /// What a page did while it loaded.
 #[derive(Debug)]
 pub struct Visit {
-    /// Uncaught exceptions, `console.error`, and what the browser itself logs as an error.
+    /// Uncaught exceptions, `console.error`, and the errors that the browser itself logs.
     pub errors: Vec<String>,
-    /// Everything the page asked for besides itself.
+    /// Everything that the page requested besides itself.
     pub requests: Vec<String>,
 }
 
@@ -90,7 +90,7 @@ impl Browser {
         browser
     }
 
-    /// From here on every command goes to a page instead of the browser.
+    /// Creates a page to which all further commands go.
     fn attach(&mut self) {
         let target = self.call("Target.createTarget", json!({"url": "about:blank"}));
         let attach = json!({"targetId": target["targetId"], "flatten": true});
@@ -122,7 +122,7 @@ impl Browser {
         let url = format!("file://{}", page.display());
         self.call("Page.navigate", json!({"url": url}));
         self.wait_for("Page.loadEventFired");
-        // Two frames later the first layout is done and whatever it caused has been reported.
+        // After two frames the first layout is done, and its consequences have been reported.
         self.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))");
         let events = std::mem::take(&mut self.events);
         let requests = events
@@ -136,7 +136,7 @@ impl Browser {
         }
     }
 
-    /// The value of an expression in the page.
+    /// The value of an expression, evaluated in the page.
     pub fn evaluate(&mut self, expression: &str) -> Value {
         let what = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
         let answer = self.call("Runtime.evaluate", what);
@@ -159,7 +159,7 @@ impl Browser {
             .expect("base64")
     }
 
-    /// The page as it would be printed.
+    /// The page as PDF, as it would be printed.
     pub fn pdf(&mut self) -> Vec<u8> {
         let answer = self.call("Page.printToPDF", json!({"printBackground": true}));
         base64::engine::general_purpose::STANDARD

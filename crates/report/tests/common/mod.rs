@@ -1,14 +1,14 @@
 //! A session as the lab would record it, for the tests of every output: nine allocators on five
-//! experiments, with one failed cell, one allocator that is not available, experiments with and
-//! without a numeric axis, and names that would break an output that forgets to escape.
+//! experiments, with a failed cell, an unavailable allocator, experiments with and without a
+//! numeric axis, and names that break an output that forgets to escape.
 #![allow(dead_code)] // each test binary uses its part
 
 use mallard_report::model::*;
 
 pub const MIB: u64 = 1024 * 1024;
 
-/// Available allocators, with the time and the peak RSS relative to glibc's that the sample gives
-/// them on a growing workload.
+/// The available allocators, with their time and peak RSS relative to glibc's on a growing
+/// workload.
 const ALLOCATORS: [(&str, &str, f64, f64); 9] = [
     ("mallard", "0.1.0", 0.05, 0.08),
     ("glibc", "2.36", 1.0, 1.0),
@@ -21,7 +21,7 @@ const ALLOCATORS: [(&str, &str, f64, f64); 9] = [
     ("rpmalloc", "2.0.1", 0.40, 1.07),
 ];
 
-/// Text that must come out of every output as itself.
+/// Text that every output must reproduce exactly.
 pub const HOSTILE: &str = "<script>console.error(\"escaped?\")</script> & 'x', \"y\"";
 
 pub fn allocator(name: &str, version: &str) -> AllocatorInfo {
@@ -42,7 +42,7 @@ pub fn allocator(name: &str, version: &str) -> AllocatorInfo {
     }
 }
 
-/// Runs around a median, in the same proportions every time.
+/// Runs around a median, always in the same proportions.
 pub fn runs(seconds: f64, rss: u64, spread: f64) -> Vec<Run> {
     let around = [0.3, -0.6, 0.0, 1.0, -0.2];
     let run = |offset: &f64| Run {
@@ -63,7 +63,7 @@ pub fn runs(seconds: f64, rss: u64, spread: f64) -> Vec<Run> {
 pub fn cell(name: &str, seconds: f64, rss: u64) -> Cell {
     Cell {
         allocator: name.to_owned(),
-        // A spread of its own for every cell, the same in every run of the tests.
+        // Each cell has a spread of its own, which is the same whenever the tests run.
         runs: runs(seconds, rss, 0.01 + 0.09 * (seconds * 997.0).sin().abs()),
         failure: None,
     }
@@ -178,7 +178,7 @@ fn batch() -> Experiment {
     )
 }
 
-/// Only Mallard and jemalloc have the setting; everyone has the default.
+/// Only Mallard and jemalloc have the setting; all have the default.
 fn arenas() -> Experiment {
     let mut rows = vec![row("default", None, 16, growing(16, 1.2, 287 * MIB))];
     for (arenas, seconds) in [
@@ -303,7 +303,7 @@ pub fn bench() -> Results {
     }
 }
 
-/// `mallard compare` on one program, which one allocator breaks and another changes.
+/// `mallard compare` on one program: one allocator breaks it, and another changes its output.
 pub fn compare() -> Results {
     let names = ["mallard", "glibc", "jemalloc", "mimalloc", "snmalloc"];
     let seconds = [1.31, 1.72, 1.38, 1.29, 0.0];

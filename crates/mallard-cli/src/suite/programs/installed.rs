@@ -1,17 +1,17 @@
-//! Which programs are there, and which package brings those that are not.
+//! Which programs are installed, and which packages provide the others.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// A program and the Debian package that brings it.
+/// A program and the Debian package that provides it.
 #[derive(Debug)]
 pub struct Needed {
     pub name: &'static str,
     pub package: &'static str,
 }
 
-/// Servers are kept where not every user's `PATH` leads.
+/// Folders for servers that are not on every user's `PATH`.
 const BESIDE_PATH: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
 
 /// The path of a program, if it is installed.
@@ -30,12 +30,12 @@ fn is_executable(path: &Path) -> bool {
         .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-/// As [`locate`], with the bare name for what is not there: to start it then fails by name.
+/// Like [`locate`], but returns the bare name if missing, so that starting it fails by name.
 pub fn path_or_name(name: &str) -> PathBuf {
     locate(name).unwrap_or_else(|| name.into())
 }
 
-/// One line on what is missing of these; none when all are there.
+/// One line on the missing ones of these programs; none if all are installed.
 pub fn missing(needed: &[Needed]) -> Option<String> {
     let missing: Vec<&Needed> = needed
         .iter()
@@ -55,8 +55,8 @@ pub fn missing(needed: &[Needed]) -> Option<String> {
     ))
 }
 
-/// The interpreter itself. What `PATH` has may be a version manager's script, which would be
-/// measured along with it.
+/// The interpreter itself. `PATH` may lead to a version manager's script, whose cost would be
+/// measured too.
 pub fn python() -> PathBuf {
     static FOUND: OnceLock<PathBuf> = OnceLock::new();
     let found = || {
@@ -67,7 +67,7 @@ pub fn python() -> PathBuf {
     python.clone()
 }
 
-/// The compiler proper, which `g++` starts.
+/// The actual compiler, which `g++` starts.
 pub fn cc1plus() -> PathBuf {
     static FOUND: OnceLock<PathBuf> = OnceLock::new();
     let found = || answer("g++", &["-print-prog-name=cc1plus"]).map(PathBuf::from);

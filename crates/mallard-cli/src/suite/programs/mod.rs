@@ -1,10 +1,10 @@
-//! Rows of programs that people use: interpreters, a compiler, a solver, a database, two servers.
+//! Rows of real programs: interpreters, a compiler, a solver, a database and two servers.
 //!
-//! [`once`] has the programs that do their work and end, [`redis`] and [`nginx`] the servers with
-//! those who keep them busy, on top of what [`server`] knows of any of them. What each one works on
-//! is our own text in `bench/programs`, carried inside the lab and written to the row's folder.
-//! Only the program itself runs on the allocator, never who drives it; that the loader really
-//! gives it to the program is checked in [`served`] before the first run.
+//! [`once`] has the programs that do their work and end. [`redis`] and [`nginx`] have the servers
+//! and their drivers, on top of [`server`], which has what all servers need. Their input is our own
+//! text in `bench/programs`, embedded in the lab and written to the row's folder. Only the program
+//! itself runs on the allocator, never its driver. Before the first run, [`served`] checks that the
+//! loader really binds the program to the allocator.
 
 mod installed;
 mod nginx;
@@ -20,7 +20,7 @@ use crate::setting::Setting;
 
 const MIB: u64 = 1 << 20;
 
-/// What the rows below have in common.
+/// The defaults of the rows below.
 const ROW: SuiteRow = SuiteRow {
     name: "",
     group: Group::Programs,

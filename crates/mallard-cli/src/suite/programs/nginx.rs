@@ -1,5 +1,5 @@
-//! nginx under wrk. wrk works for a time and not for a number of requests, so that the row's figure
-//! is the time of a fixed number at the rate that was reached.
+//! nginx under wrk. wrk works for a time rather than a number of requests, so the row's figure is
+//! the time that a fixed number takes at the measured rate.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -19,10 +19,10 @@ const REQUESTS_OF_FIGURE: f64 = 5_000.0;
 
 const CONFIG: &str = input!("nginx.conf");
 const SCRIPT: &str = input!("wrk.lua");
-/// wrk knows whole seconds only; for less it is interrupted.
+/// wrk takes whole seconds only, so a shorter run is interrupted.
 const QUICK: Duration = Duration::from_millis(300);
 
-/// The server, and the port that it was last told to listen on.
+/// The server and its latest port.
 #[derive(Debug)]
 pub struct Nginx {
     port: AtomicU16,
@@ -32,7 +32,7 @@ pub static NGINX: Nginx = Nginx {
     port: AtomicU16::new(0),
 };
 
-/// The pages by their file names. What they hold is text of ours; how it looks is nobody's concern.
+/// The pages by file name. Their content is our own text; how it looks does not matter.
 fn pages() -> [(&'static str, String); 4] {
     const SOURCES: [&str; 4] = [
         input!("templates.cpp"),
@@ -41,7 +41,7 @@ fn pages() -> [(&'static str, String); 4] {
         input!("records.pl"),
     ];
     let all = SOURCES.concat();
-    // Whole lines: nginx takes a `<` at the very end for an instruction that was cut off.
+    // Whole lines only: nginx takes a `<` at the very end for a truncated instruction.
     let part = |bytes: usize| {
         let end = all[..bytes.min(all.len())]
             .rfind('\n')
@@ -58,7 +58,7 @@ fn pages() -> [(&'static str, String); 4] {
     ]
 }
 
-/// What a page is to a client: `parts.html` is put together by the server.
+/// A page as a client gets it: the server assembles `parts.html`.
 fn served(name: &str) -> String {
     let pages = pages();
     let page = |name: &str| {
@@ -95,7 +95,7 @@ impl Real for Nginx {
         Ok(())
     }
 
-    /// Every run has a port of its own: the one before may still be held by connections that end.
+    /// Picks a new port for every run: closing connections may still hold the previous one.
     fn reset(&self, place: &Place) -> Result<(), String> {
         let free = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr();
         let free = free().map_err(|error| format!("no free port on the loopback: {error}"))?;
@@ -105,7 +105,7 @@ impl Real for Nginx {
     }
 
     fn command(&self, place: &Place) -> Command {
-        // The prefix has to end in a slash.
+        // nginx needs a slash at the end of the prefix.
         let mut prefix = place.folder.clone().into_os_string();
         prefix.push("/");
         Command {
@@ -169,8 +169,7 @@ fn write(place: &Place, name: &str, content: &str) -> Result<(), String> {
     fs::write(&path, content).map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
-/// The answer to a request for a page, uncompressed. The oldest version of the protocol ends it
-/// with the connection.
+/// Requests a page and returns the answer, uncompressed. HTTP/1.0 ends it with the connection.
 fn get(port: u16, name: &str) -> std::io::Result<String> {
     let mut connection = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     connection.set_read_timeout(Some(Duration::from_secs(30)))?;

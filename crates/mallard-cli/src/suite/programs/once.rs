@@ -1,4 +1,4 @@
-//! Programs that do their work and end: the row's figure is their wall time, and every run must
+//! Programs that do their work and end. The row's figure is their wall time, and every run must
 //! write the same to standard output as on glibc.
 
 use std::borrow::Cow;
@@ -9,19 +9,19 @@ use std::path::PathBuf;
 use super::installed::{self, Needed};
 use crate::suite::{Command, Place, Real};
 
-/// A program and the one file that it works on.
+/// A program and its one input file.
 #[derive(Debug)]
 pub struct Once {
     needed: [Needed; 1],
-    /// Where to find it, when `PATH` does not tell.
+    /// Finds the program if `PATH` does not.
     program: Option<fn() -> PathBuf>,
-    /// A program besides it that must be served by the allocator.
+    /// A second program that the allocator must serve.
     worker: Option<fn() -> PathBuf>,
     file: &'static str,
     content: &'static str,
     /// Makes the full or the quick version of the content.
     fitted: fn(&'static str, quick: bool) -> Cow<'static, str>,
-    /// In full and with `--quick`; `@FILE@` is the file's path.
+    /// In full and with `--quick`; `@FILE@` stands for the file's path.
     arguments: [&'static [&'static str]; 2],
     /// Whether it reads the file from standard input.
     reads_input: bool,
@@ -40,7 +40,7 @@ const LUA_NEEDED: Needed = Needed {
     package: "lua5.4",
 };
 
-/// What the programs below do not say themselves.
+/// The defaults of the programs below.
 const PLAIN: Once = Once {
     needed: [LUA_NEEDED],
     program: None,
@@ -107,7 +107,7 @@ pub static SQLITE: Once = Once {
         let rows = if quick { "5000" } else { "25000" };
         content.replace("@ROWS@", rows).into()
     },
-    // Without a file of the user's settings.
+    // The user's own settings file must not be read.
     arguments: [&["-init", "/dev/null", "-batch", "-bail", ":memory:"]; 2],
     reads_input: true,
     ..PLAIN

@@ -1,4 +1,4 @@
-//! redis under its own benchmark, and what it keeps after everything was deleted.
+//! redis under its own benchmark, and the memory it keeps after everything was deleted.
 
 use std::sync::Mutex;
 
@@ -9,7 +9,7 @@ use super::once::input;
 use super::server::{self, Memory};
 use crate::suite::{Command, Place, Real, Running, Told};
 
-/// The requests of all [`LOADS`] are brought to this number.
+/// The time of all [`LOADS`] is scaled to this number of requests.
 pub const SECONDS_ARE: &str = "per 100,000 requests";
 const REQUESTS_OF_FIGURE: f64 = 100_000.0;
 
@@ -21,13 +21,13 @@ const CHECK: &str = input!("redis-check.lua");
 struct Load {
     commands: &'static str,
     value_bytes: &'static str,
-    /// For each of the commands.
+    /// Requests for each of the commands.
     requests: u32,
 }
 
-/// Values are written, then overwritten by longer ones: the blocks that the first leave behind are
-/// of no use to the second. Server and benchmark share two CPUs, so that a short load is measured
-/// badly: with half as many requests medians of five runs swung by more than the allocators differ.
+/// Values are written and then overwritten by longer ones, which cannot reuse the blocks of the
+/// first. Server and benchmark share two CPUs, so short loads are measured badly: with half as many
+/// requests, medians of five runs varied by more than the allocators differ.
 const LOADS: [Load; 3] = [
     Load {
         commands: "set",
@@ -47,8 +47,8 @@ const LOADS: [Load; 3] = [
 ];
 const KEYS: u32 = 40_000;
 
-/// The server, and what it answered to the check the first time: every other run, on whatever
-/// allocator, must answer the same.
+/// The server and its first answer to the check. Every other run, on any allocator, must give the
+/// same answer.
 #[derive(Debug)]
 pub struct Redis {
     answered: Mutex<Option<String>>,
@@ -83,7 +83,7 @@ impl Real for Redis {
     }
 
     fn reset(&self, place: &Place) -> Result<(), String> {
-        // A server that was killed leaves it behind, and it would look like the next one's.
+        // A killed server leaves its socket behind, which would look like the next server's.
         let path = place.folder.join(SOCKET);
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -149,7 +149,7 @@ impl Real for Redis {
 impl Redis {
     fn check(&self, answer: &str) -> Result<(), String> {
         let answer = answer.trim();
-        // A hash in hexadecimal; an error of the script is a sentence.
+        // The answer is a hash in hexadecimal; an error of the script is a sentence.
         if answer.len() != 40 || !answer.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(format!("the server failed the check: {answer}"));
         }
@@ -167,7 +167,7 @@ impl Redis {
     }
 }
 
-/// What redis-benchmark tells of one command.
+/// What redis-benchmark reports on one command.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Line {
     per_second: f64,
@@ -220,7 +220,7 @@ fn benchmark(place: &Place, load: &Load, share: u32) -> Result<Vec<Line>, String
     Ok(lines)
 }
 
-/// Reads redis-benchmark's CSV, of version 6.2 or newer: older ones have no percentiles.
+/// Reads redis-benchmark's CSV. It needs version 6.2: older ones report no percentiles.
 fn table(text: &str) -> Result<Vec<Line>, String> {
     let cells = |line: &str| -> Vec<String> {
         let cells = line.trim().split(',');

@@ -1,9 +1,9 @@
-//! Sees to it that a program is served by the allocator that the figures will be told of.
+//! Ensures that a program is served by the allocator to which its figures will be attributed.
 //!
-//! Preloading a library mostly does it. A program may be linked with an allocator of its own
-//! choice, as Debian's redis is with jemalloc: a preloaded library goes before that one, but glibc
-//! preloads none and would lend its name to the other's figures. There the C library itself is
-//! preloaded, which puts its `malloc` first.
+//! Preloading a library is usually enough. But a program may be linked with another allocator, as
+//! Debian's redis is with jemalloc. A preloaded library goes before that one, but for glibc nothing
+//! is preloaded, and jemalloc's figures would count as glibc's. In that case the C library itself
+//! is preloaded, which puts its `malloc` first.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use mallard_allocators::program;
 use mallard_allocators::{Allocator, Kind, probe};
 
-/// The allocator as it has to be put under `programs`, after the loader was asked whether it then
-/// binds them to it. The error is a sentence for the row's cell.
+/// The allocator as it must be preloaded into `programs`, once the loader has confirmed that it
+/// binds them to it. An error is a sentence for the row's cell.
 pub fn preloaded(programs: &[OsString], allocator: &Allocator) -> Result<Allocator, String> {
     let Err(refused) = verify(programs, allocator) else {
         return Ok(allocator.clone());
@@ -38,7 +38,7 @@ fn verify(programs: &[OsString], allocator: &Allocator) -> Result<(), String> {
     Ok(())
 }
 
-/// The C library that this process runs on, and every other on this machine.
+/// The C library of this process, and of every other process on this machine.
 fn libc() -> Option<PathBuf> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let line = maps.lines().find(|line| line.ends_with("/libc.so.6"))?;

@@ -1,5 +1,5 @@
-//! What driving a server takes, whichever it is: waiting until it answers, running its driver to
-//! the end, and looking at its memory.
+//! What every server's driver needs: waiting until the server answers, running a client to its end
+//! and reading the server's memory.
 
 use std::fs;
 use std::path::Path;
@@ -11,14 +11,14 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::installed;
 
-/// A server that does not answer for so long will not.
+/// A server that has not answered after this time never will.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long a server is left alone before its memory at the end is read: an allocator that gives
-/// memory back a little later shall have had the time.
+/// How long a server stays idle before its final memory is read, so that allocators that return
+/// memory a little later have the time to.
 pub const PAUSE: Duration = Duration::from_secs(1);
 
-/// Asks until the answer is yes. The error is a sentence.
+/// Asks until the answer is yes. An error is a sentence.
 pub fn wait_until(pid: u32, mut answers: impl FnMut() -> bool) -> Result<(), String> {
     let start = Instant::now();
     loop {
@@ -36,13 +36,13 @@ pub fn wait_until(pid: u32, mut answers: impl FnMut() -> bool) -> Result<(), Str
     }
 }
 
-/// Whether the process runs: one that has ended stays listed until its parent has noticed.
+/// Whether the process runs. One that has ended stays listed until its parent reaps it.
 fn is_alive(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| !stat.contains(") Z ") && !stat.contains(") X "))
 }
 
-/// A program that speaks to a server, in the row's folder, so that its socket has a short name.
+/// A client of a server. It runs in the row's folder, so that the path of the socket is short.
 pub fn driver(name: &str, folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(installed::path_or_name(name));
     command.args(arguments).current_dir(folder);
@@ -50,13 +50,13 @@ pub fn driver(name: &str, folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a driver to its end and returns what it wrote. The error is a sentence.
+/// Runs a client to its end and returns its output. An error is a sentence.
 pub fn answer(name: &str, folder: &Path, arguments: &[&str]) -> Result<String, String> {
     answer_within(name, folder, arguments, None)
 }
 
-/// As [`answer`]; after `limit` the driver is interrupted, as by Ctrl-C, and still tells what it
-/// has. One that does not end then is killed.
+/// Like [`answer`], but after `limit` the client is interrupted, as by Ctrl-C, and still prints
+/// what it has. A client that does not end then is killed.
 pub fn answer_within(
     name: &str,
     folder: &Path,
@@ -66,7 +66,7 @@ pub fn answer_within(
     answer_or_kill(name, folder, arguments, limit, GRACE)
 }
 
-/// How long a driver that was interrupted may take to say what it has.
+/// How long an interrupted client may take to print what it has.
 const GRACE: Duration = Duration::from_secs(10);
 
 fn answer_or_kill(
@@ -105,7 +105,7 @@ fn answer_or_kill(
     Err(format!("{name} ended with {}: {last}", output.status))
 }
 
-/// Asks a server to end when it has served what it is serving.
+/// Asks a server to finish its current requests and end.
 pub fn quit(pid: u32) {
     signal(pid, Signal::QUIT);
 }
@@ -122,12 +122,12 @@ fn signal(id: u32, signal: Signal) {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
     pub rss_bytes: u64,
-    /// Of it in huge pages.
+    /// The part of it in huge pages.
     pub huge_bytes: u64,
 }
 
 impl Memory {
-    /// Reads it. The error is a sentence.
+    /// Reads the memory of a process. An error is a sentence.
     pub fn of(pid: u32) -> Result<Memory, String> {
         let path = format!("/proc/{pid}/smaps_rollup");
         let text = fs::read_to_string(&path)
@@ -181,8 +181,8 @@ mod tests {
             error.contains("exit status: 3") && error.ends_with("the reason"),
             "{error}"
         );
-        // Tests that run in the background of a script ignore the signal, and so would the shell; a
-        // handler is not inherited.
+        // Tests in the background of a script ignore the signal, and so would the shell. A handler
+        // is not inherited.
         let _ = ctrlc::set_handler(|| {});
         let script = "trap 'echo done; exit 0' INT; while :; do sleep 0.01; done";
         let time = Duration::from_millis(200);
