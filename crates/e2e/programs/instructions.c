@@ -154,7 +154,7 @@ static void resized(int unused) {
 
 /* ---- the layers below ------------------------------------------------------------------------ */
 
-/* Takes many blocks and then frees them, more than any cache could serve. */
+/* Takes many blocks and then frees them, more than thread caches and transfer caches could serve. */
 static void bulk(size_t n, int taking) {
     taking ? count(take, n) : take(n);
     check_all(n);
