@@ -4,7 +4,7 @@
 //! ownership makes these calls safe. All ranges are multiples of the system's page.
 
 use super::atomic::{AtomicBool, AtomicUsize, Ordering};
-use super::errno::KeepErrno;
+use super::errno::{self, KeepErrno};
 
 /// The system's page size: 4, 16 or 64 KiB. Read once, from the auxiliary vector, so this costs no
 /// system call.
@@ -175,6 +175,11 @@ pub fn decommit(at: usize, len: usize) -> bool {
 
 fn advise(at: usize, len: usize, advice: i32) -> bool {
     let _keep = KeepErrno::new();
+    advise_only(at, len, advice)
+}
+
+/// As [`advise`], but leaves the reason of a refusal in `errno`.
+fn advise_only(at: usize, len: usize, advice: i32) -> bool {
     // SAFETY: the caller owns the range, and knows what the advice does to its contents.
     unsafe { libc::madvise(at as *mut _, len, advice) == 0 }
 }
@@ -260,10 +265,19 @@ pub fn renew(at: usize, len: usize) -> bool {
 pub fn fill(at: usize, len: usize) {
     const MADV_POPULATE_WRITE: i32 = 23;
     static KNOWN: AtomicBool = AtomicBool::new(true);
-    if KNOWN.load(Ordering::Relaxed) && !advise(at, len, MADV_POPULATE_WRITE) {
-        // Whatever the reason, page faults will do, and the reason most often persists.
+    if !KNOWN.load(Ordering::Relaxed) {
+        return;
+    }
+    let _keep = KeepErrno::new();
+    if !advise_only(at, len, MADV_POPULATE_WRITE) && lasts(errno::get()) {
         KNOWN.store(false, Ordering::Relaxed);
     }
+}
+
+/// Whether a refusal for this reason is one for good: the kernel does not know the advice, or a
+/// sandbox forbids it. For any other, page faults do the work this once.
+fn lasts(reason: i32) -> bool {
+    matches!(reason, libc::EINVAL | libc::ENOSYS | libc::EPERM)
 }
 
 /// Asks for huge pages in the range.
@@ -417,6 +431,22 @@ pub(crate) mod tests {
         assert_eq!(resident(at, len), expected);
         // SAFETY: the memory is mapped, and belongs to this test.
         assert!((0..len).all(|i| unsafe { *((at + i) as *const u8) } == 0));
+        release(at, len);
+    }
+
+    #[test]
+    fn a_refusal_that_passes_is_not_remembered() {
+        let len = 16 * os_page();
+        let at = map_aligned(len, os_page()).expect("there is memory");
+        forbid_huge_pages(at, len);
+        if !advise(at, os_page(), 23) {
+            return release(at, len);
+        }
+        forbid(at, os_page());
+        fill(at, len);
+        assert!(commit(at, os_page()));
+        fill(at, len);
+        assert_eq!(resident(at, len), 16);
         release(at, len);
     }
 }
