@@ -20,7 +20,7 @@ use crate::space::{meta, region};
 use crate::stats;
 use crate::sys::atomic::{AtomicPtr, Ordering};
 use crate::sys::lock::RawLock;
-use crate::sys::mappings;
+use crate::sys::{mappings, rank};
 
 /// The lock that guards initialisation; null before the first call.
 static STARTING: AtomicPtr<RawLock> = AtomicPtr::new(core::ptr::null_mut());
@@ -65,7 +65,7 @@ fn holds_lock() -> bool {
 
 extern "C" fn prepare() {
     if inside::begin_fork(holds_lock) == Found::Others {
-        each_lock(&mut RawLock::lock);
+        each_lock(&mut RawLock::lock_for_fork);
     }
 }
 
@@ -76,6 +76,7 @@ extern "C" fn parent() {
 
 extern "C" fn child() {
     mappings::after_fork();
+    rank::after_fork();
     free_locks();
     each_lock(&mut RawLock::after_fork);
     inside::end_fork_in_child();

@@ -10,8 +10,8 @@ use crate::die;
 use crate::heap::{Cap, HEAP, advice, huge_pages};
 use crate::space::meta::{self, HugePages};
 use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
-use crate::sys::count::Kind;
 use crate::sys::lock::{self, RawLock};
+use crate::sys::rank::Rank;
 use crate::sys::{cpu, message, stay};
 use crate::{arena, fork};
 use core::cell::UnsafeCell;
@@ -22,7 +22,7 @@ use core::mem::MaybeUninit;
 pub(super) const LONGEST_DECAY_MS: i64 = conf::DECAY_MAX_MS;
 
 static STARTED: AtomicBool = AtomicBool::new(false);
-static STARTING: RawLock = RawLock::named(Kind::Start);
+static STARTING: RawLock = RawLock::named(Rank::Start);
 
 /// The default options: most processes only read these and write nothing.
 static DEFAULTS: Options = of_this_build(Options::DEFAULT);

@@ -13,8 +13,8 @@ use super::{ThreadCache, counted, events, gc, inside, keeper, manual};
 use crate::arena::{self, Arena};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
-use crate::sys::count::Kind;
 use crate::sys::lock::{Mutex, RawLock};
+use crate::sys::rank::Rank;
 use crate::sys::tls;
 use core::cell::Cell;
 use core::ptr::NonNull;
@@ -71,7 +71,7 @@ const SPARE_BLOCKS: usize = 255;
 unsafe impl Send for Registry {}
 
 static REGISTRY: Mutex<Registry> = Mutex::named(
-    Kind::Registry,
+    Rank::Registry,
     Registry {
         live: None,
         orphans: None,

@@ -33,8 +33,8 @@ use crate::space::chunk::{CHUNK_PAGES, Chunk};
 use crate::space::region::SLICE_CHUNKS;
 use crate::space::{HeapId, Region};
 use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use crate::sys::count::Kind;
 use crate::sys::lock::{Guard, Mutex, RawLock};
+use crate::sys::rank::Rank;
 use crate::sys::{mappings, time};
 pub use hooked::hooks;
 use hooked::memory::Lending;
@@ -168,8 +168,8 @@ impl PageHeap {
     const fn new(id: HeapId, apart: bool) -> PageHeap {
         PageHeap {
             id,
-            state: Mutex::named(Kind::Heap, State::new(id)),
-            purging: Mutex::named(Kind::Purging, ()),
+            state: Mutex::named(Rank::Heap, State::new(id)),
+            purging: Mutex::named(Rank::Purging, ()),
             rounds: AtomicU32::new(0),
             told: AtomicU32::new(0),
             batches: Batches::new(),

@@ -8,8 +8,8 @@
 
 use crate::space::chunk::CHUNK;
 use crate::sys::atomic::{AtomicU8, Ordering};
-use crate::sys::count::Kind;
 use crate::sys::lock::Mutex;
+use crate::sys::rank::Rank;
 use crate::sys::{mappings, mem};
 use core::ops::Range;
 use core::ptr::NonNull;
@@ -93,7 +93,7 @@ pub struct Totals {
 /// Without longer records caches merely hold less.
 const STARVED_MAX: usize = 8 * 1024;
 
-static META: Mutex<Meta> = Mutex::named(Kind::Meta, Meta::new());
+static META: Mutex<Meta> = Mutex::named(Rank::Meta, Meta::new());
 
 /// The size that a request takes, and its list.
 fn fit(size: usize) -> (usize, usize) {

@@ -11,8 +11,8 @@ use super::gather;
 use crate::arena::{self, ALL, Arena, DESTROYED};
 use crate::cache::inside;
 use crate::space::meta;
-use crate::sys::count::Kind;
 use crate::sys::lock::{Mutex, RawLock};
+use crate::sys::rank::Rank;
 use core::ptr::NonNull;
 
 /// A record in the snapshot's list. A table maps each arena's number to its record, because a
@@ -109,7 +109,7 @@ impl Table {
 // SAFETY: the snapshot owns its records.
 unsafe impl Send for Snapshot {}
 
-static SNAPSHOT: Mutex<Snapshot> = Mutex::named(Kind::Other, Snapshot::empty());
+static SNAPSHOT: Mutex<Snapshot> = Mutex::named(Rank::Statistics, Snapshot::empty());
 
 impl Snapshot {
     const fn empty() -> Self {

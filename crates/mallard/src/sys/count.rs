@@ -7,27 +7,14 @@
 //! the code is the same to the instruction. The counts are spread over cache lines by thread, so
 //! that counting itself adds no contention.
 
-/// What a lock guards, in the order in which locks are taken, outermost first.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(usize)]
-pub enum Kind {
-    Start,
-    Purging,
-    Registry,
-    Arenas,
-    Bin,
-    Heap,
-    Regions,
-    Meta,
-    Other,
-}
+use super::rank::Rank;
 
 /// The kind of a lock, in a build that counts.
-pub struct Tag(#[cfg(feature = "counters")] Kind);
+pub struct Tag(#[cfg(feature = "counters")] Rank);
 
 #[cfg(not(feature = "counters"))]
 impl Tag {
-    pub const fn new(_: Kind) -> Self {
+    pub const fn new(_: Rank) -> Self {
         Tag()
     }
 
@@ -46,26 +33,23 @@ pub use counting::{each, read_modify_write};
 
 #[cfg(feature = "counters")]
 mod counting {
-    use super::{Kind, Tag};
+    use super::Tag;
+    use crate::sys::rank::{RANKS, Rank};
     use crate::sys::tls;
     use core::sync::atomic::{AtomicU64, Ordering};
 
-    /// In the order of [`Kind`].
-    const KINDS: [&str; Kind::Other as usize + 1] = [
-        "start", "purging", "registry", "arenas", "bin", "heap", "regions", "meta", "other",
-    ];
     const EVENTS: [&str; 3] = ["acquired", "contended", "waited"];
     const SHARDS: usize = 64;
 
     #[repr(align(128))]
     struct Shard {
-        locks: [[AtomicU64; EVENTS.len()]; KINDS.len()],
+        locks: [[AtomicU64; EVENTS.len()]; RANKS.len()],
         atomics: AtomicU64,
     }
 
     static COUNTS: [Shard; SHARDS] = [const {
         Shard {
-            locks: [const { [const { AtomicU64::new(0) }; EVENTS.len()] }; KINDS.len()],
+            locks: [const { [const { AtomicU64::new(0) }; EVENTS.len()] }; RANKS.len()],
             atomics: AtomicU64::new(0),
         }
     }; SHARDS];
@@ -77,7 +61,7 @@ mod counting {
     }
 
     impl Tag {
-        pub const fn new(kind: Kind) -> Self {
+        pub const fn new(kind: Rank) -> Self {
             Tag(kind)
         }
 
@@ -114,7 +98,7 @@ mod counting {
                 .map(|shard| pick(shard).load(Ordering::Relaxed))
                 .sum()
         };
-        for (kind, name) in KINDS.iter().enumerate() {
+        for (kind, (name, ..)) in RANKS.iter().enumerate() {
             for (event, what) in EVENTS.iter().enumerate() {
                 f(name, what, sum(&|shard| &shard.locks[kind][event]));
             }
@@ -142,7 +126,7 @@ mod tests {
     /// A single test, since the counts are global; no other test takes a lock of this kind.
     #[test]
     fn a_lock_tells_who_took_it_who_met_and_who_slept() {
-        const KIND: Kind = Kind::Other;
+        const KIND: Rank = Rank::Other;
         let lock = Mutex::named(KIND, ());
         let before = ["acquired", "contended", "waited"].map(|event| count("other", event));
         let told = || {

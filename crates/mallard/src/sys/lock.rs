@@ -6,11 +6,9 @@
 //! a machine with fewer CPUs than threads the holder gets to run. After Drepper, *Futexes Are
 //! Tricky* (2011), the mutex with states 0 free, 1 taken, 2 taken with sleepers.
 //!
-//! Lock order, outermost first; a thread may take a lock only if it holds none at the same or a
-//! later position: the statistics; the first call; the return of slabs' memory; the making of a
-//! page heap; purging (of one page heap); the cache registry; the making of an arena; a bin (one at
-//! a time); a page heap (one at a time); the regions; the metadata arena. No lock is held while an
-//! extent hook of the program runs (`heap::hooks`).
+//! Locks are taken in the order of their ranks ([`super::rank`]): a thread may take a lock only if
+//! it holds none of the same rank or of a later one. No lock is held while an extent hook of the
+//! program runs (`heap::hooks`).
 //!
 //! Before a thread takes its first lock in a call, it is marked as inside (`cache::inside`), so
 //! that a fork knows of it.
@@ -20,9 +18,10 @@ use super::atomic::AtomicU64;
 use super::atomic::Ordering;
 #[cfg(not(loom))]
 use super::atomic::settle;
-use super::count::{Kind, Tag};
+use super::count::Tag;
 use super::futex::Futex;
 use super::meter::{Meter, Reading};
+use super::rank::{Rank, Ranked};
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 
@@ -60,24 +59,27 @@ fn most_looks() -> u64 {
 pub struct RawLock {
     word: Futex,
     tag: Tag,
+    rank: Ranked,
     meter: Meter,
 }
 
 impl RawLock {
     #[cfg(not(loom))]
-    pub const fn named(kind: Kind) -> Self {
+    pub const fn named(rank: Rank) -> Self {
         RawLock {
             word: Futex::new(FREE),
-            tag: Tag::new(kind),
+            tag: Tag::new(rank),
+            rank: Ranked::new(rank),
             meter: Meter::new(),
         }
     }
 
     #[cfg(loom)]
-    pub fn named(kind: Kind) -> Self {
+    pub fn named(rank: Rank) -> Self {
         RawLock {
             word: Futex::new(FREE),
-            tag: Tag::new(kind),
+            tag: Tag::new(rank),
+            rank: Ranked::new(rank),
             meter: Meter::new(),
         }
     }
@@ -87,6 +89,17 @@ impl RawLock {
         if !self.attempt() {
             self.lock_contended();
         }
+        self.rank.taken();
+        self.acquired();
+    }
+
+    /// As [`RawLock::lock`], for a fork, which holds all locks.
+    #[cfg(not(loom))]
+    pub fn lock_for_fork(&self) {
+        if !self.attempt() {
+            self.lock_contended();
+        }
+        self.rank.taken_by_fork();
         self.acquired();
     }
 
@@ -94,6 +107,7 @@ impl RawLock {
     pub fn try_lock(&self) -> bool {
         let taken = self.attempt();
         if taken {
+            self.rank.tried();
             self.acquired();
         }
         taken
@@ -133,6 +147,7 @@ impl RawLock {
     /// Only the thread that holds the lock may call this.
     #[inline]
     pub fn unlock(&self) {
+        self.rank.freed();
         if self.word.swap(FREE, Ordering::Release) == WAITED_FOR {
             self.word.wake_one();
         }
@@ -181,28 +196,41 @@ impl<T> Mutex<T> {
     /// Like [`Mutex::named`], for a lock that is not counted separately.
     #[cfg(not(loom))]
     pub const fn new(data: T) -> Self {
-        Self::named(Kind::Other, data)
+        Self::named(Rank::Other, data)
     }
 
     #[cfg(loom)]
     pub fn new(data: T) -> Self {
-        Self::named(Kind::Other, data)
+        Self::named(Rank::Other, data)
     }
 
     /// Guards `data`; the kind is for builds that count ([`super::count`]).
     #[cfg(not(loom))]
-    pub const fn named(kind: Kind, data: T) -> Self {
+    pub const fn named(rank: Rank, data: T) -> Self {
         Mutex {
-            raw: RawLock::named(kind),
+            raw: RawLock::named(rank),
             data: UnsafeCell::new(data),
         }
     }
 
     #[cfg(loom)]
-    pub fn named(kind: Kind, data: T) -> Self {
+    pub fn named(rank: Rank, data: T) -> Self {
         Mutex {
-            raw: RawLock::named(kind),
+            raw: RawLock::named(rank),
             data: UnsafeCell::new(data),
+        }
+    }
+
+    /// Says what a lock guards whose record was made of zeros.
+    ///
+    /// # Safety
+    /// Nothing else uses the record yet.
+    #[cfg(not(loom))]
+    pub unsafe fn set_rank(at: *mut Self, rank: Rank) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            (&raw mut (*at).raw.tag).write(Tag::new(rank));
+            (&raw mut (*at).raw.rank).write(Ranked::new(rank));
         }
     }
 
@@ -285,7 +313,7 @@ mod tests {
 
     #[test]
     fn a_lock_that_is_held_stays_held_when_another_tries() {
-        let m = Mutex::named(Kind::Meta, 1);
+        let m = Mutex::named(Rank::Meta, 1);
         let held = m.lock();
         assert!(m.try_lock().is_none());
         assert!(
@@ -298,7 +326,7 @@ mod tests {
 
     #[test]
     fn a_lock_tells_how_often_it_was_taken_and_by_how_many() {
-        let m = Mutex::named(Kind::Meta, ());
+        let m = Mutex::named(Rank::Meta, ());
         assert_eq!(m.raw().reading(), Reading::default());
         let held = m.lock();
         assert!(m.try_lock().is_none(), "in vain, so not counted");
@@ -327,7 +355,7 @@ mod tests {
 
     #[test]
     fn a_lock_tells_who_slept_for_it_and_for_how_long() {
-        let m = Mutex::named(Kind::Meta, ());
+        let m = Mutex::named(Rank::Meta, ());
         let held = m.lock();
         std::thread::scope(|scope| {
             let sleepers: Vec<_> = (0..3).map(|_| scope.spawn(|| drop(m.lock()))).collect();
@@ -361,7 +389,8 @@ mod tests {
         Arc::new(Mutex {
             raw: RawLock {
                 word: futex,
-                tag: Tag::new(Kind::Meta),
+                tag: Tag::new(Rank::Meta),
+                rank: Ranked::new(Rank::Meta),
                 meter: Meter::new(),
             },
             data: UnsafeCell::new(Watched::new(0)),

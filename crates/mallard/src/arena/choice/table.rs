@@ -10,8 +10,8 @@ use crate::arena::{Arena, large};
 use crate::heap::{self, PageHeap, nodes};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
-use crate::sys::count::Kind;
 use crate::sys::lock::{Guard, Mutex};
+use crate::sys::rank::Rank;
 use crate::sys::{cpu, time};
 
 /// The most automatic arenas.
@@ -34,7 +34,7 @@ static END: AtomicUsize = AtomicUsize::new(0);
 /// How many arenas threads are spread over; 0 until it is needed.
 static AUTOMATIC: AtomicU32 = AtomicU32::new(0);
 /// Held while an arena is made or chosen.
-static MAKING: Mutex<()> = Mutex::named(Kind::Arenas, ());
+static MAKING: Mutex<()> = Mutex::named(Rank::Arenas, ());
 
 /// Sets the number of arenas, before the first is used; `None` for the default.
 pub fn configure(narenas: Option<usize>) {

@@ -10,8 +10,8 @@ use crate::arena::small::traffic::{Taker, Traffic};
 use crate::arena::small::transfer_cache::Store;
 use crate::class::{Class, SlabShape};
 use crate::sys::atomic::Ordering;
-use crate::sys::count::Kind;
 use crate::sys::lock::Mutex;
+use crate::sys::rank::Rank;
 
 /// Slabs per list that are searched for one from which the thread has taken before.
 const NEAR: usize = 4;
@@ -54,7 +54,7 @@ unsafe impl Send for BinState {}
 impl Bin {
     pub const fn new() -> Self {
         Bin(Mutex::named(
-            Kind::Bin,
+            Rank::Bin,
             BinState {
                 store: Store::new(),
                 heads: [None; LEVELS],

@@ -22,8 +22,8 @@ use crate::space::Region;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::region::PageRecord;
 use crate::sys::atomic::{Ordering, fence};
-use crate::sys::count::Kind;
 use crate::sys::lock::{Mutex, RawLock};
+use crate::sys::rank::Rank;
 use advice::Range;
 
 /// Passes that have to find a slab untouched, and the value of a slab that was treated.
@@ -66,7 +66,7 @@ struct Pass {
 unsafe impl Send for Pass {}
 
 /// Held while memory goes back.
-static PASS: Mutex<Pass> = Mutex::named(Kind::Other, Pass::FIRST);
+static PASS: Mutex<Pass> = Mutex::named(Rank::Subrelease, Pass::FIRST);
 
 /// The lock, for `fork`: while it is free, no slab has hidden regions.
 pub fn lock() -> &'static RawLock {

@@ -9,6 +9,7 @@ use crate::heap::{Backing, Cap, PageHeap, RESERVE, RETAIN, Reach, Totals};
 use crate::space::{HeapId, Region, meta};
 use crate::sys::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, settle};
 use crate::sys::lock::{Guard, Mutex, RawLock};
+use crate::sys::rank::Rank;
 
 /// The most page heaps: one for each arena and each NUMA node.
 pub const MOST: usize = 8192;
@@ -25,7 +26,7 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 static DIRTY_MS: AtomicU64 = AtomicU64::new(10_000);
 static MUZZY_MS: AtomicU64 = AtomicU64::new(0);
 /// Held while a page heap is made.
-static MAKING: Mutex<()> = Mutex::new(());
+static MAKING: Mutex<()> = Mutex::named(Rank::PageHeaps, ());
 
 /// The right to make page heaps, and to change settings of all of them.
 pub type Making = Guard<'static, ()>;
@@ -86,6 +87,8 @@ fn make_of(_: &Making, apart: bool) -> Option<&'static PageHeap> {
         let id = HeapId(index as u16 + 1);
         (&raw mut (*room.as_ptr()).id).write(id);
         (&raw mut (*room.as_ptr()).apart).write(apart);
+        Mutex::set_rank(&raw mut (*room.as_ptr()).state, Rank::Heap);
+        Mutex::set_rank(&raw mut (*room.as_ptr()).purging, Rank::Purging);
         room.as_ref().state.lock().pool.set_heap(id);
         room.as_ref()
     };

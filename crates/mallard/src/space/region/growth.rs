@@ -16,13 +16,13 @@ use crate::class::{PAGE, PAGE_SHIFT};
 use crate::space::chunk::{CHUNK, Chunk};
 use crate::space::meta::{self, HugePages};
 use crate::sys::atomic::{AtomicUsize, Ordering};
-use crate::sys::count::Kind;
 use crate::sys::lock::{Guard, Mutex, RawLock};
 use crate::sys::mem::{self, Step, round_up};
+use crate::sys::rank::Rank;
 use core::ptr::NonNull;
 
 /// Held while a region is made or grows.
-static GROWING: Mutex<()> = Mutex::named(Kind::Regions, ());
+static GROWING: Mutex<()> = Mutex::named(Rank::Regions, ());
 
 /// The right to make regions and to grow them.
 pub type Growing = Guard<'static, ()>;
