@@ -313,7 +313,7 @@ fn alloc_zeroed_run(size: usize) -> *mut u8 {
     }
     let class = Class::of(size);
     match life::current() {
-        Some(cache) if !cache.keeps(class) => match cache.take_stored(class) {
+        Some(cache) if !cache.keeps(class) => match cache.take_transferred(class) {
             Some(block) => {
                 counted::allocated(class.size());
                 zeroed(block as *mut u8)

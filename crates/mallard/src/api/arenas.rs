@@ -302,7 +302,7 @@ fn take(arena: &'static Arena, bytes: usize, align: usize, zeroed: bool) -> Opti
 }
 
 fn stored(arena: &'static Arena, bytes: usize, align: usize) -> Option<usize> {
-    (bytes <= CACHED_MAX).then(|| arena.take_stored(Class::of(bytes), align))?
+    (bytes <= CACHED_MAX).then(|| arena.take_transferred(Class::of(bytes), align))?
 }
 
 /// Counts a call that bypassed the caches.

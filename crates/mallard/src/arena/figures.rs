@@ -33,7 +33,7 @@ impl Arena {
             return BinFigures::default();
         };
         let lock = bin.0.raw().reading();
-        Self::each_stored(bin, stored);
+        Self::each_transferred(bin, stored);
         let b = bin.0.lock();
         let slabs = if class.is_slab() {
             let record = super::slab::Slab::record_size(class.shape());
@@ -44,7 +44,7 @@ impl Arena {
         BinFigures {
             counts: b.counts,
             with_room: b.counts.part_used + b.spares() as u32,
-            metadata: slabs + b.store.array_size(),
+            metadata: slabs + b.transfer.array_size(),
             slab_records: slabs,
             lock,
         }
@@ -52,12 +52,12 @@ impl Arena {
 
     /// Calls `f` with the blocks in a transfer cache, some at a time, so that threads do not wait
     /// long for the lock.
-    fn each_stored(bin: &Bin, mut f: impl FnMut(usize)) {
+    fn each_transferred(bin: &Bin, mut f: impl FnMut(usize)) {
         let (mut seen, mut some) = (0, [0; 64]);
         loop {
             let n = {
                 let b = bin.0.lock();
-                let left = b.store.blocks().get(seen..).unwrap_or_default();
+                let left = b.transfer.blocks().get(seen..).unwrap_or_default();
                 let n = left.len().min(some.len());
                 some[..n].copy_from_slice(&left[..n]);
                 n

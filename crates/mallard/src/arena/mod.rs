@@ -88,7 +88,7 @@ pub fn drain(all: bool) -> bool {
     // Blocks of one arena's slabs lie in another's transfer caches, so spare slabs go after all of
     // these have drained.
     let mine = || made().filter(|a| !a.is_by_hand());
-    let any = mine().fold(false, |any, a| a.drain_stores(all) | any);
+    let any = mine().fold(false, |any, a| a.drain_transfer_caches(all) | any);
     let any = mine().fold(any, |any, a| a.drain_spares(all) | any);
     manual::are_any() && drain_by_hand(all) || any
 }
@@ -100,7 +100,7 @@ fn drain_by_hand(all: bool) -> bool {
     made()
         .filter(|a| a.is_by_hand())
         .fold(false, |any, a| match a.in_hand.raise(false) {
-            Some(_in_hand) => a.drain_stores(all) | a.drain_spares(all) | any,
+            Some(_in_hand) => a.drain_transfer_caches(all) | a.drain_spares(all) | any,
             None => true,
         })
 }
@@ -312,9 +312,9 @@ impl Arena {
 
     /// Takes a block of a class at a multiple of `align` from the transfer cache, if there is one
     /// among the latest.
-    pub fn take_stored(&self, class: Class, align: usize) -> Option<usize> {
+    pub fn take_transferred(&self, class: Class, align: usize) -> Option<usize> {
         let mut b = self.bin(class)?.0.lock();
-        b.store.take_aligned(class, align)
+        b.transfer.take_aligned(class, align)
     }
 
     /// Makes new blocks of whole pages. Only one of the longer ones, because pages on a stack are
@@ -351,7 +351,7 @@ impl Arena {
         let (kept, due) = match home.bins.get_or_make(class) {
             Some(bin) => {
                 let mut b = bin.0.lock();
-                (b.put(class, traffic, blocks), b.store.is_due())
+                (b.put(class, traffic, blocks), b.transfer.is_due())
             }
             None => (0, false),
         };
@@ -378,12 +378,12 @@ impl Arena {
     /// Whether blocks of a class pass through the transfer cache from one thread to another.
     pub fn passes_on(&self, class: Class) -> bool {
         let bin = self.bin(class);
-        bin.is_some_and(|bin| bin.0.lock().store.is_shared())
+        bin.is_some_and(|bin| bin.0.lock().transfer.is_shared())
     }
 
     /// Drains idle blocks, or all, from the transfer caches to slabs and page heap. Returns whether
     /// there were any, idle or not.
-    fn drain_stores(&self, all: bool) -> bool {
+    fn drain_transfer_caches(&self, all: bool) -> bool {
         Class::cachable().fold(false, |any, class| self.drain_bin(class, all) | any)
     }
 
@@ -427,10 +427,10 @@ impl Arena {
         loop {
             let n = {
                 let mut b = bin.0.lock();
-                any |= b.store.len() > 0;
-                let n = b.store.idle(class, &mut blocks, all);
+                any |= b.transfer.len() > 0;
+                let n = b.transfer.idle(class, &mut blocks, all);
                 if n < SOME {
-                    b.store.mark();
+                    b.transfer.mark();
                 }
                 n
             };
@@ -445,7 +445,7 @@ impl Arena {
     pub fn counts(&self, class: Class) -> (BinCounts, usize) {
         let counts = |bin: &Bin| {
             let b = bin.0.lock();
-            (b.counts, b.store.len())
+            (b.counts, b.transfer.len())
         };
         self.bin(class).map_or(Default::default(), counts)
     }

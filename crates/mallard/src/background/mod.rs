@@ -32,7 +32,7 @@ use core::ptr::null_mut;
 const STACKS: [usize; 3] = [256 * 1024, 2 * 1024 * 1024, 16 * 1024 * 1024];
 /// Bounds on the milliseconds between two looks at the transfer caches, which are otherwise a
 /// quarter of the dirty decay time.
-const STORES_MS: (u64, u64) = (50, 1000);
+const TRANSFER_LOOK_MS: (u64, u64) = (50, 1000);
 /// Chunks whose slabs are scanned before a waiting fork gets its turn.
 const SLABS_CHUNKS: usize = 16;
 /// Consecutive rounds that must find the transfer caches empty before they are taken to be empty.
@@ -159,7 +159,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
 /// State that the thread keeps between rounds.
 struct Rounds {
     /// When to look at the transfer caches next.
-    stores_at: u64,
+    transfer_look_at: u64,
     /// Consecutive looks that found the transfer caches empty.
     quiet: u32,
 }
@@ -167,7 +167,7 @@ struct Rounds {
 impl Rounds {
     fn new() -> Self {
         Rounds {
-            stores_at: 0,
+            transfer_look_at: 0,
             quiet: 0,
         }
     }
@@ -175,7 +175,7 @@ impl Rounds {
     /// Does what is due; returns when the next round is due, or `None` if nothing is left.
     fn round(&mut self) -> Option<u64> {
         let now = time::now_ms_exact();
-        let stores = self.stores(now);
+        let stores = self.transfer_caches(now);
         let pages = {
             let _inside = inside::enter_or_wait();
             HEAP.attend()
@@ -187,19 +187,19 @@ impl Rounds {
     /// Called after a sleep without a deadline: the transfer caches may hold something again.
     fn disturbed(&mut self) {
         self.quiet = 0;
-        self.stores_at = time::now_ms_exact() + stores_ms();
+        self.transfer_look_at = time::now_ms_exact() + transfer_look_ms();
         let _inside = inside::enter_or_wait();
         subrelease::expect();
     }
 
-    fn stores(&mut self, now: u64) -> Option<u64> {
-        if self.quiet < QUIET_ROUNDS && now >= self.stores_at {
+    fn transfer_caches(&mut self, now: u64) -> Option<u64> {
+        if self.quiet < QUIET_ROUNDS && now >= self.transfer_look_at {
             let _inside = inside::enter_or_wait();
             let any = arena::drain(false) | life::adopt_orphan();
             self.quiet = if any { 0 } else { self.quiet + 1 };
-            self.stores_at = now + stores_ms();
+            self.transfer_look_at = now + transfer_look_ms();
         }
-        (self.quiet < QUIET_ROUNDS).then_some(self.stores_at)
+        (self.quiet < QUIET_ROUNDS).then_some(self.transfer_look_at)
     }
 }
 
@@ -209,15 +209,15 @@ fn slabs(now: u64) -> Option<u64> {
         let _inside = inside::enter_or_wait();
         match subrelease::step(now, SLABS_CHUNKS) {
             Next::Now => {}
-            Next::Later => return Some(now + stores_ms()),
+            Next::Later => return Some(now + transfer_look_ms()),
             Next::Nothing => return None,
         }
     }
 }
 
 /// Milliseconds between two looks at the transfer caches.
-fn stores_ms() -> u64 {
-    let (least, most) = STORES_MS;
+fn transfer_look_ms() -> u64 {
+    let (least, most) = TRANSFER_LOOK_MS;
     match HEAP.dirty_ms() {
         ..0 => most,
         ms => (ms as u64 / 4).clamp(least, most),

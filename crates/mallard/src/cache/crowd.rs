@@ -5,12 +5,12 @@
 //! is more than most programs use: each thread holds some blocks of each class, and each block
 //! keeps a page. So in a process of more than [`CROWD`] threads
 //!
-//! - a stack begins only at the [`OPENS`]th block of its class in a row that the thread allocates,
-//!   or frees, or when it allocates one after it freed one: a thread with a few blocks of a class
-//!   needs no stack;
-//! - a thread whose stacks ran full [`MANY`] times while none ran empty is tearing down what it
-//!   has: it flushes all its stacks, and has none until one runs empty again, or, after very many
-//!   frees, short ones;
+//! - a stack begins only at the [`OPEN_LOOKS`]th block of its class in a row that the thread
+//!   allocates, or frees, or when it allocates one after it freed one: a thread with a few blocks
+//!   of a class needs no stack;
+//! - a thread whose stacks ran full [`MANY_FULL_STACKS`] times while none ran empty is tearing down
+//!   what it has: it flushes all its stacks, and has none until one runs empty again, or, after
+//!   very many frees, short ones;
 //! - all threads together may have the room that [`CROWD`] threads may have.
 //!
 //! A thread that frees and allocates in turn has its stacks as usual.
@@ -24,9 +24,9 @@ use crate::sys::atomic::Ordering;
 /// Beyond this many threads, a process has a crowd. Up to it, each thread may keep a mebibyte.
 const CROWD: u32 = 64;
 /// A stack begins after this many blocks of its class in a row.
-const OPENS: i8 = 8;
+const OPEN_LOOKS: i8 = 8;
 /// A thread is tearing down after its stacks ran full this often while none ran empty.
-const MANY: u16 = 16;
+const MANY_FULL_STACKS: u16 = 16;
 /// After this many times, the thread tears down so much that it collects batches of at most
 /// `LITTLE` bytes. It passes larger blocks on one by one.
 const VERY_MANY: u16 = 4096;
@@ -44,7 +44,7 @@ impl ThreadCache {
     pub(super) fn keeps_little(&self, class: Class) -> bool {
         let fulls = self.fulls.get().saturating_add(1);
         self.fulls.set(fulls);
-        fulls >= MANY || self.stack(class).capacity() == 0
+        fulls >= MANY_FULL_STACKS || self.stack(class).capacity() == 0
     }
 
     /// In a crowd: whether a stack must not grow from `old` blocks by `more` bytes. That holds if
@@ -54,7 +54,7 @@ impl ThreadCache {
     #[inline(never)]
     pub(super) fn stays(&self, class: Class, turn: Turn, old: usize, more: usize) -> bool {
         if old == 0 {
-            return turn == Turn::None && self.streaks[class.index()].get() < OPENS;
+            return turn == Turn::None && self.streaks[class.index()].get() < OPEN_LOOKS;
         }
         let share = THREAD_SURE * CROWD as usize / life::threads().max(CROWD) as usize;
         self.room.get() + more > share && ROOM.load(Ordering::Relaxed) + more > together()
@@ -71,10 +71,10 @@ impl ThreadCache {
         );
         let freed = streak.get().min(0).saturating_sub(1);
         streak.set(freed);
-        if fulls < MANY && freed <= -OPENS {
+        if fulls < MANY_FULL_STACKS && freed <= -OPEN_LOOKS {
             return self.push_first(class, block);
         }
-        if fulls == MANY {
+        if fulls == MANY_FULL_STACKS {
             Class::cachable().for_each(|class| self.close(class));
         }
         if stack.len() > 0 {

@@ -35,7 +35,7 @@ pub(super) const CLASSES: usize = 4;
 /// Calls of threads without a cache from one tick to the next.
 const UNCACHED_CALLS: u64 = 1024;
 /// Milliseconds after which unused blocks in the transfer caches go back.
-const STORES_MS: u64 = 1000;
+const TRANSFER_LOOK_MS: u64 = 1000;
 
 /// When the transfer caches were last looked at.
 static STORES_SEEN: AtomicU64 = AtomicU64::new(0);
@@ -134,15 +134,15 @@ pub fn tick() {
 fn give_due() {
     if arena::has_any_idle() {
         let now = time::now_ms();
-        drain_stores(now);
+        drain_transfer_caches(now);
         subrelease::step(now, 1);
     }
     HEAP.tick();
 }
 
-fn drain_stores(now: u64) {
+fn drain_transfer_caches(now: u64) {
     let seen = STORES_SEEN.load(Ordering::Relaxed);
-    if now.wrapping_sub(seen) >= STORES_MS
+    if now.wrapping_sub(seen) >= TRANSFER_LOOK_MS
         && STORES_SEEN
             .compare_exchange(seen, now, Ordering::Relaxed, Ordering::Relaxed)
             .is_ok()

@@ -243,8 +243,8 @@ fn free(block: usize) {
 
 /// Naps before a fork stops waiting. The first is for threads at work that have caches; the second
 /// for everything else, which is short or may itself wait for the forking thread.
-const PATIENCE: u32 = 10_000;
-const SHORT_PATIENCE: u32 = 200;
+const PATIENCE_NAPS: u32 = 10_000;
+const SHORT_PATIENCE_NAPS: u32 = 200;
 /// Rounds in which it only yields, before it naps.
 const YIELDS: u32 = 50;
 
@@ -270,7 +270,13 @@ pub fn begin_fork(holds_lock: impl Fn() -> bool) -> Found {
             break if mine { Found::Inside } else { Found::Alone };
         }
         let is_short = mine || !others || seen.is_none();
-        if round >= if is_short { SHORT_PATIENCE } else { PATIENCE } {
+        if round
+            >= if is_short {
+                SHORT_PATIENCE_NAPS
+            } else {
+                PATIENCE_NAPS
+            }
+        {
             // This thread may be one of the threads inside without a cache.
             let inside = mine || holds_lock();
             break if inside { Found::Inside } else { Found::Others };
@@ -296,11 +302,11 @@ fn claim(me: usize) -> &'static Forking {
     };
     // A fork handler of the program may itself fork.
     let mut round = match place_of(me) {
-        Some(_) => SHORT_PATIENCE,
+        Some(_) => SHORT_PATIENCE_NAPS,
         None => 0,
     };
     loop {
-        let most = if round < SHORT_PATIENCE {
+        let most = if round < SHORT_PATIENCE_NAPS {
             1
         } else {
             FORKING.len()

@@ -33,7 +33,7 @@ pub enum Mode {
 }
 
 /// A smaller heap is not worth a thread, unless the options demand one.
-const WORTH: usize = 1024 * 1024 / PAGE;
+const WORTH_PAGES: usize = 1024 * 1024 / PAGE;
 /// Milliseconds before the next try to make a thread, after the system refused one.
 const REFUSED_MS: u64 = 5 * 60 * 1000;
 /// A thread that stopped within this time did not pay. It is not made again for as long, and for
@@ -46,7 +46,7 @@ const ORDINARY_MS: u64 = 1000;
 /// How long after the announced time the thread is late.
 const LATE_MS: u64 = 500;
 /// Pages that may stay free in a process that is down to one thread.
-const LEFT: usize = 4 * 1024 * 1024 / PAGE;
+const LEFT_PAGES: usize = 4 * 1024 * 1024 / PAGE;
 
 /// There is no background thread: the program's threads do its work.
 const NOBODY: u8 = 0;
@@ -143,7 +143,7 @@ pub(super) fn consider() {
     if mode == Mode::Never as u8 || STATE.load(Ordering::Relaxed) != NOBODY {
         return;
     }
-    let allowed = mode == Mode::Always as u8 || life::threads() >= 2 && holds() >= WORTH;
+    let allowed = mode == Mode::Always as u8 || life::threads() >= 2 && holds() >= WORTH_PAGES;
     if allowed {
         want();
     }
@@ -226,7 +226,7 @@ pub(super) fn thread_ended(left: u32) {
 #[cold]
 #[inline(never)]
 fn leave_together() {
-    if send_away() && holds_free() > LEFT && HEAP.dirty_ms() >= 0 {
+    if send_away() && holds_free() > LEFT_PAGES && HEAP.dirty_ms() >= 0 {
         let Some(_inside) = inside::enter() else {
             return;
         };

@@ -65,7 +65,7 @@ const MANY_BLOCKS: usize = 1023;
 /// is still untouched memory.
 const GROWTH_BYTES: usize = 64 * 1024;
 /// A stack with room for this many blocks is long.
-const LONG: usize = 512;
+const LONG_STACK_BLOCKS: usize = 512;
 /// A stack that ran full, or empty, this many times in a row is expected to do so again. One that
 /// runs full gets blocks that will not be needed soon, whatever its length. It only collects a
 /// batch: it is flushed whole, and has room for at most `ENDLESS_BLOCKS`, so that its array stays
@@ -221,7 +221,7 @@ impl ThreadCache {
     /// the thread frees and allocates in turn.
     #[inline]
     pub(super) fn traffic(&self, class: Class) -> Traffic {
-        if self.stack(class).capacity() < LONG {
+        if self.stack(class).capacity() < LONG_STACK_BLOCKS {
             return Traffic::Passing;
         }
         self.traffic_of_long(class)

@@ -14,13 +14,13 @@ use crate::space::meta;
 use crate::sys::atomic::{AtomicPtr, Ordering};
 
 /// The most manual caches: what fits into the flags of a call.
-pub const MOST: usize = 4093;
+pub const MOST_MANUAL_CACHES: usize = 4093;
 const PIECE: usize = 64;
 
 type Piece = [AtomicPtr<ThreadCache>; PIECE];
 
-static TABLE: [AtomicPtr<Piece>; MOST.div_ceil(PIECE)] =
-    [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST.div_ceil(PIECE)];
+static TABLE: [AtomicPtr<Piece>; MOST_MANUAL_CACHES.div_ceil(PIECE)] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST_MANUAL_CACHES.div_ceil(PIECE)];
 
 /// Placeholder for a cache that is being made.
 const TAKEN: *mut ThreadCache = core::ptr::dangling_mut();
@@ -67,7 +67,7 @@ pub fn number(numbers: &mut Numbers) -> Option<u32> {
     let number = (numbers.free_from..numbers.end)
         .find(is_free)
         .unwrap_or(numbers.end);
-    if number >= MOST {
+    if number >= MOST_MANUAL_CACHES {
         return None;
     }
     if place(number).is_none() {

@@ -399,9 +399,9 @@ impl ThreadCache {
     }
 
     /// Returns a block of a class that caches do not keep, if the arena's transfer cache has one.
-    pub fn take_stored(&self, class: Class) -> Option<usize> {
+    pub fn take_transferred(&self, class: Class) -> Option<usize> {
         let _busy = Busy::enter(self)?;
-        self.arena().take_stored(class, 1)
+        self.arena().take_transferred(class, 1)
     }
 
     /// Returns a block at a multiple of `align`, of a class whose blocks lie at page boundaries:
@@ -409,7 +409,7 @@ impl ThreadCache {
     pub fn take_aligned(&self, class: Class, align: usize, wanted: usize) -> Option<usize> {
         if !self.keeps(class) {
             let _busy = Busy::enter(self)?;
-            return self.arena().take_stored(class, align);
+            return self.arena().take_transferred(class, align);
         }
         let stack = self.stack(class);
         if stack.len() > stack.mark() {

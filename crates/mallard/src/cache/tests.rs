@@ -503,7 +503,7 @@ fn caches_by_hand_are_as_many_as_flags_can_name() {
     let _alone = alone();
     in_a_thread(|_| {
         let numbers: Vec<u32> = core::iter::from_fn(life::make_manual).collect();
-        assert_eq!(numbers.len(), manual::MOST);
+        assert_eq!(numbers.len(), manual::MOST_MANUAL_CACHES);
         assert!(numbers.iter().all(|&n| life::destroy_manual(n)));
     });
 }

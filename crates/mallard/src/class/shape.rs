@@ -109,7 +109,7 @@ const fn full(size: usize, drift: usize, most: usize) -> usize {
         n -= 1;
         // Compared per page.
         let (of_n, of_best) = (pages(size, drift, n), pages(size, drift, best));
-        if n * size * of_best > best * size * of_n + of_n * of_best * PAGE / WORTH {
+        if n * size * of_best > best * size * of_n + of_n * of_best * PAGE / SAVED_PART {
             best = n;
         }
     }
@@ -117,7 +117,7 @@ const fn full(size: usize, drift: usize, most: usize) -> usize {
 }
 
 /// Fewer regions must save one part in this many of each page.
-const WORTH: usize = 32;
+const SAVED_PART: usize = 32;
 
 /// The shapes of all slab classes, by number.
 pub(super) struct Shapes([UnsafeCell<SlabShape>; SLAB_CLASSES + 1]);
@@ -159,7 +159,7 @@ impl Shapes {
 
 /// The most regions and the most pages of any slab. Tailored classes are larger than the table's
 /// smallest, and their slabs have about as many bytes, so they are covered.
-pub(super) const MOST: (usize, usize) = {
+pub(super) const MOST_REGIONS_AND_PAGES: (usize, usize) = {
     let (mut regions, mut pages, mut c) = (0, 0, 1);
     while c <= TABLED {
         let shape = SlabShape::of(size(c as u8));

@@ -10,8 +10,8 @@
 //! that share of its memory. Finer steps for all would cost small heaps more than they save, in
 //! partly filled slabs and longer stacks. So a class is added only where it pays. For a class with
 //! many slabs, one request is sampled for each refill of a stack. When another slab is made and the
-//! smaller requests would save [`WORTH`] bytes, and one part in [`PART`], of the memory of the
-//! class, they get a class of their own.
+//! smaller requests would save [`WORTH_BYTES`], and one part in [`SAVED_PART`], of the memory of
+//! the class, they get a class of their own.
 //!
 //! Older blocks keep their class, as the page map says. So a free by size may put such a block on a
 //! tailored stack: it is larger than needed there, and goes back to its own slab
@@ -29,27 +29,27 @@ use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, Ordering};
 use core::cmp::Ordering::{Equal, Greater, Less};
 
 /// Bytes that a tailored class must save to be made: a few slabs.
-const WORTH: usize = 128 * 1024;
+const WORTH_BYTES: usize = 128 * 1024;
 /// What it must save of a block, as one part in this many. Sizes spread over the step would save
 /// less, and two classes serve them worse, because their blocks cannot replace each other.
-const PART: usize = 12;
+const SAVED_PART: usize = 12;
 /// At most one in this many requests may need a longer block than the cut. The largest request that
 /// a smaller block could serve must come at least that often, or it counts among the longer ones: a
 /// program that asks for one size all the time also asks once for a few others of the step.
 const LONGER: usize = 8;
 /// Samples that are more than chance, and samples after which sampling stops, and restarts at the
 /// next consideration.
-const ENOUGH: usize = 16;
-const MANY: u16 = 64;
+const ENOUGH_SAMPLES: usize = 16;
+const MANY_REQUESTS: u16 = 64;
 /// The first class that another can be cut from: below it, all multiples of the least alignment are
 /// classes.
-const FIRST: usize = 10;
+const FIRST_CLASS: usize = 10;
 const SMALLEST: usize = 16;
 
 /// Samples of the requests for a class.
 struct Samples {
     all: AtomicU16,
-    /// Requests that a block smaller by at least one part of [`PART`] would serve.
+    /// Requests that a block smaller by at least one part of [`SAVED_PART`] would serve.
     small: AtomicU16,
     /// The size that serves these, and how many of them need all of it.
     top: AtomicU16,
@@ -61,7 +61,7 @@ struct Samples {
     before: AtomicU32,
 }
 
-static SAMPLES: [Samples; TABLED + 1 - FIRST] = [const {
+static SAMPLES: [Samples; TABLED + 1 - FIRST_CLASS] = [const {
     Samples {
         all: AtomicU16::new(0),
         small: AtomicU16::new(0),
@@ -70,7 +70,7 @@ static SAMPLES: [Samples; TABLED + 1 - FIRST] = [const {
         second: AtomicU16::new(0),
         before: AtomicU32::new(0),
     }
-}; TABLED + 1 - FIRST];
+}; TABLED + 1 - FIRST_CLASS];
 /// Whether any class has enough slabs for sampling.
 static WATCHING: AtomicBool = AtomicBool::new(false);
 /// Whether no more classes may be added.
@@ -129,7 +129,7 @@ impl Class {
     /// The samples of this class, if it is one that others can be cut from.
     #[inline]
     fn samples(self) -> Option<&'static Samples> {
-        SAMPLES.get(self.index().wrapping_sub(FIRST))
+        SAMPLES.get(self.index().wrapping_sub(FIRST_CLASS))
     }
 }
 
@@ -141,7 +141,7 @@ pub fn note(class: Class, n: usize) {
         return;
     };
     // Enough until the next slab is made: spare threads the writes.
-    if samples.all.load(Ordering::Relaxed) >= MANY {
+    if samples.all.load(Ordering::Relaxed) >= MANY_REQUESTS {
         return;
     }
     let size = class.shape().size as usize;
@@ -152,7 +152,7 @@ pub fn note(class: Class, n: usize) {
         MEDIUM_GRAIN
     };
     let cut = n.next_multiple_of(grain);
-    if (size - cut.min(size)) * PART >= size {
+    if (size - cut.min(size)) * SAVED_PART >= size {
         samples.note_small(cut as u16);
     }
     count_one(&samples.all);
@@ -216,7 +216,7 @@ pub fn consider(class: Class, slabs: u32) {
         WATCHING.store(true, Ordering::Relaxed);
     }
     let (all, small, cut) = samples.read();
-    if all < ENOUGH {
+    if all < ENOUGH_SAMPLES {
         return;
     }
     let shape = class.shape();
@@ -228,11 +228,11 @@ pub fn consider(class: Class, slabs: u32) {
     // For `all` blocks; scaled below to the blocks that there are.
     let saved = small * (size - cut);
     let few_are_longer = (all - small.min(all)) * LONGER <= all;
-    if few_are_longer && saved * PART >= all * size && saved * blocks >= all * WORTH {
+    if few_are_longer && saved * SAVED_PART >= all * size && saved * blocks >= all * WORTH_BYTES {
         make(class, cut);
         samples.before.store(slabs, Ordering::Relaxed);
         samples.begin_anew();
-    } else if all >= MANY as usize {
+    } else if all >= MANY_REQUESTS as usize {
         samples.begin_anew();
     }
 }

@@ -322,7 +322,7 @@ impl PageHeap {
         {
             *count = s.repeat(run, pages, most);
         }
-        if bring && begun.is_some() && s.totals.dirty >= moves::WORTH {
+        if bring && begun.is_some() && s.totals.dirty >= moves::WORTH_PAGES {
             drop(s);
             self.move_in(&mut run, pages, wanted);
             s = self.state.lock();
@@ -369,7 +369,7 @@ impl PageHeap {
     #[inline(never)]
     fn free_run(&self, addr: usize, pages: usize, backing: Backing) {
         let mut s = self.state.lock();
-        if pages > touch::LONG && backing == Backing::Dirty && s.touch.is_due() {
+        if pages > touch::LONG_RUN_PAGES && backing == Backing::Dirty && s.touch.is_due() {
             s.see_touched(addr, pages);
         }
         s.span(addr, pages, |s, chunk, start, len| {

@@ -13,7 +13,7 @@ use crate::sys::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::sys::mem;
 
 /// Bytes of the first piece.
-const FIRST: usize = 256 * 1024;
+const FIRST_PIECE_BYTES: usize = 256 * 1024;
 /// Number of pieces; the last one has 32 GiB.
 const PIECES: usize = 18;
 /// Blocks are placed and counted in units of this many bytes.
@@ -65,7 +65,7 @@ fn row() -> impl Iterator<Item = (usize, &'static Piece)> {
 }
 
 fn bytes_of(piece: usize) -> usize {
-    FIRST << piece
+    FIRST_PIECE_BYTES << piece
 }
 
 fn split(state: u64) -> (u64, u64) {
@@ -116,7 +116,7 @@ impl Piece {
             let (fill, live) = split(state);
             let used = fill as usize * UNIT;
             let new = match live {
-                1 if used > FIRST => CLOSED << 32,
+                1 if used > FIRST_PIECE_BYTES => CLOSED << 32,
                 1 => 0,
                 _ => state - 1,
             };
@@ -151,8 +151,8 @@ pub fn alloc(size: usize, align: usize) -> Option<usize> {
     Some(block)
 }
 
-/// A block in place of one of this class, at least as aligned as those are: up to [`SLAB_MAX`] bytes,
-/// blocks of a power of two of bytes are aligned to their size.
+/// A block in place of one of this class, at least as aligned as those are: up to [`SLAB_MAX`]
+/// bytes, blocks of a power of two of bytes are aligned to their size.
 pub fn alloc_of_class(class: Class) -> Option<usize> {
     let size = class.size();
     alloc(

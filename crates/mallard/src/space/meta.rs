@@ -24,14 +24,14 @@ const FIRST_BLOCK: usize = 128 * 1024;
 const LARGEST_BLOCK: usize = 4 * 1024 * 1024;
 
 /// Mapped bytes from which [`HugePages::Auto`] asks for huge pages.
-const MANY: usize = 8 * 1024 * 1024;
+const MANY_BYTES: usize = 8 * 1024 * 1024;
 
 /// The option `metadata_thp`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum HugePages {
     Disabled = 0,
-    /// For records that are mapped once there are [`MANY`] bytes.
+    /// For records that are mapped once there are [`MANY_BYTES`] bytes.
     Auto = 1,
     /// For all records, and for the regions' maps.
     Always = 2,
@@ -281,7 +281,7 @@ impl Meta {
     fn grow(&mut self, size: usize) -> Option<()> {
         let huge = match huge_pages() {
             HugePages::Disabled => false,
-            HugePages::Auto => self.mapped >= MANY,
+            HugePages::Auto => self.mapped >= MANY_BYTES,
             HugePages::Always => true,
         };
         if huge && let Some((at, len)) = self.map_huge(size) {
@@ -532,7 +532,7 @@ mod tests {
         assert!(huge, "always: {flags}");
         assert_eq!(at % CHUNK, 0);
         set_huge_pages(HugePages::Auto);
-        while META.lock().mapped < MANY {
+        while META.lock().mapped < MANY_BYTES {
             asks();
         }
         let (_, huge, flags) = asks();
@@ -549,7 +549,7 @@ mod tests {
         let _alone = crate::testing::alone();
         set_huge_pages(HugePages::Auto);
         let mut lengths = Vec::new();
-        while meta.mapped < MANY + LARGEST_BLOCK {
+        while meta.mapped < MANY_BYTES + LARGEST_BLOCK {
             let before = meta.mapped;
             meta.grow(64).expect("there are addresses");
             lengths.push((before, meta.end - meta.at, meta.at.is_multiple_of(CHUNK)));
@@ -557,6 +557,6 @@ mod tests {
         set_huge_pages(HugePages::Disabled);
         assert_eq!(lengths[0].1, FIRST_BLOCK, "a small program stays small");
         let last = lengths.last().expect("there were some");
-        assert!(last.0 >= MANY && last.2, "{lengths:?}");
+        assert!(last.0 >= MANY_BYTES && last.2, "{lengths:?}");
     }
 }

@@ -1,7 +1,7 @@
 //! A lock that may be held while a hook of the program runs.
 //!
-//! One thread holds it. A thread inside a hook neither gets it nor waits, because its own caller may
-//! hold it: such a thread has [`tls::ASIDE`] in place of its cache. A fork does not wait for it
+//! One thread holds it. A thread inside a hook neither gets it nor waits, because its own caller
+//! may hold it: such a thread has [`tls::ASIDE`] in place of its cache. A fork does not wait for it
 //! either: in the child no other thread holds it.
 
 use super::atomic::{AtomicUsize, Ordering};

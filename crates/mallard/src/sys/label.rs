@@ -30,21 +30,21 @@ impl<const N: usize> Named<N> {
     }
 }
 
-/// A text of up to [`Label::MOST`] bytes.
+/// A text of up to [`Label::MOST_BYTES`] bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Label {
     len: u8,
-    text: [u8; Label::MOST],
+    text: [u8; Label::MOST_BYTES],
 }
 
 impl Label {
-    pub const MOST: usize = 22;
+    pub const MOST_BYTES: usize = 22;
 
     /// In a constant, fails to compile if the text is too long.
     pub const fn of(text: &str) -> Label {
         let mut label = Label {
             len: text.len() as u8,
-            text: [0; Label::MOST],
+            text: [0; Label::MOST_BYTES],
         };
         let mut i = 0;
         while i < text.len() {

@@ -31,11 +31,11 @@ const WAITED_FOR: u32 = 2;
 
 /// How often a thread looks before it sleeps, by default.
 #[cfg(not(loom))]
-const LOOKS: u64 = 60;
+const DEFAULT_LOOKS: u64 = 60;
 
 /// The option for how often a thread looks before it sleeps.
 #[cfg(not(loom))]
-static MOST_LOOKS: AtomicU64 = AtomicU64::new(LOOKS);
+static MOST_LOOKS: AtomicU64 = AtomicU64::new(DEFAULT_LOOKS);
 
 /// Sets how often a thread looks at a lock that is taken before it sleeps; without limit if
 /// negative.
@@ -292,7 +292,7 @@ mod tests {
         let _alone = crate::testing::alone();
         let m = Mutex::new(());
         let word = || m.raw.word.load(Ordering::Relaxed);
-        for (looks, sleeps) in [(0, true), (-1, false), (LOOKS as i64, true)] {
+        for (looks, sleeps) in [(0, true), (-1, false), (DEFAULT_LOOKS as i64, true)] {
             set_looks(looks);
             let held = m.lock();
             std::thread::scope(|scope| {

@@ -9,9 +9,9 @@
 use super::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// The system's default limit.
-const SYSTEM: usize = 65_530;
+const SYSTEM_MAPPINGS: usize = 65_530;
 /// The most borders: an eighth of the mappings that the system allows by default.
-const MOST: usize = SYSTEM / 8;
+const MOST_BORDERS: usize = SYSTEM_MAPPINGS / 8;
 /// Up to this number, memory that was moved and freed is kept for its next use, and memory is moved
 /// to save page faults. Beyond it, freed memory rejoins its neighbours at once.
 const FEW: usize = 112;
@@ -21,7 +21,7 @@ struct Count {
     borders: AtomicUsize,
     /// Borders of records, which lie between guard pages and stay for ever.
     guards: AtomicUsize,
-    /// How many borders the system was found to allow; 0 if [`MOST`] applies.
+    /// How many borders the system was found to allow; 0 if [`MOST_BORDERS`] applies.
     allowed: AtomicUsize,
 }
 
@@ -43,7 +43,7 @@ impl Count {
 
     fn limit(&self) -> usize {
         match self.allowed.load(Ordering::Relaxed) {
-            0 => MOST,
+            0 => MOST_BORDERS,
             allowed => allowed,
         }
     }

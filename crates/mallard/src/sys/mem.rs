@@ -208,13 +208,13 @@ pub fn discard_lazily(at: usize, len: usize) -> bool {
 pub fn discard_many(ranges: &mut dyn Iterator<Item = (usize, usize)>, lazily: bool) -> usize {
     /// Stands for this process where the call expects a process descriptor (`PIDFD_SELF`).
     const SELF: i32 = -10_000;
-    const MOST: usize = 32;
+    const MOST_RANGES: usize = 32;
     let _keep = KeepErrno::new();
     let none = libc::iovec {
         iov_base: core::ptr::null_mut(),
         iov_len: 0,
     };
-    let mut parts = [none; MOST];
+    let mut parts = [none; MOST_RANGES];
     let mut count = 0;
     for (part, (at, len)) in parts.iter_mut().zip(ranges) {
         count += 1;

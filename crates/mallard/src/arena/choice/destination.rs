@@ -49,7 +49,8 @@ mod tests {
     use crate::testing::alone;
 
     #[test]
-    fn blocks_that_another_arenas_thread_frees_wait_in_the_store_where_they_are_asked_for() {
+    fn blocks_that_another_arenas_thread_frees_wait_in_the_transfer_cache_where_they_are_asked_for()
+    {
         crate::testing::own_process!();
         let _alone = alone();
         drain(true);

@@ -8,7 +8,7 @@
 //!
 //! A program without such arenas pays for one load of a flag when a cache flushes a batch.
 
-use crate::arena::choice::table::{self, MOST_AT_ALL};
+use crate::arena::choice::table::{self, MOST_ARENAS};
 use crate::arena::small::slab::Slab;
 use crate::arena::{Arena, large};
 use crate::class::{Class, LINE, PAGE};
@@ -98,11 +98,11 @@ fn create_for(life: Life) -> Option<&'static Arena> {
     }
     // Tests change the number of automatic arenas while there are some made by hand.
     let first = if cfg!(test) {
-        table::MOST
+        table::MOST_AUTOMATIC_ARENAS
     } else {
         table::automatic()
     };
-    let index = (first..MOST_AT_ALL).find(|&i| table::record(i).is_none())?;
+    let index = (first..MOST_ARENAS).find(|&i| table::record(i).is_none())?;
     // SAFETY: null, or a page heap, which is never freed.
     let spare = unsafe { SPARE.load(Ordering::Relaxed).as_ref() };
     let heap = spare.or_else(|| heap::make_apart(&heaps))?;
@@ -168,7 +168,7 @@ impl Arena {
     }
 
     /// Whether a block of the arena `owner` may lie in this arena's transfer cache.
-    fn may_store(&self, owner: u16) -> bool {
+    fn may_transfer(&self, owner: u16) -> bool {
         owner == self.index
             || !self.is_by_hand()
                 && table::record(owner as usize).is_some_and(|owner| !owner.is_by_hand())
@@ -190,7 +190,7 @@ impl Arena {
             true => Slab::of(p, class).arena(),
             false => large::pages_of(p).1,
         };
-        let (ours, others) = crate::arena::part(blocks, |p| self.may_store(owner(p)));
+        let (ours, others) = crate::arena::part(blocks, |p| self.may_transfer(owner(p)));
         if !others.is_empty() {
             crate::arena::give_back(class, others);
         }

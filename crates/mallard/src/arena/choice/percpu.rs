@@ -6,7 +6,7 @@
 
 use crate::arena::Arena;
 use crate::arena::choice::manual::Life;
-use crate::arena::choice::table::{self, MOST};
+use crate::arena::choice::table::{self, MOST_AUTOMATIC_ARENAS};
 use crate::heap::{self, nodes};
 use crate::sys::atomic::{AtomicU16, AtomicUsize, Ordering};
 use crate::sys::cpu;
@@ -24,7 +24,8 @@ static ARENAS: AtomicUsize = AtomicUsize::new(0);
 /// How many CPU numbers there were at the start. CPUs added later share the arenas.
 static CPUS: AtomicUsize = AtomicUsize::new(1);
 /// The arena of each CPU.
-static OF_CPU: [AtomicU16; MOST] = [const { AtomicU16::new(0) }; MOST];
+static OF_CPU: [AtomicU16; MOST_AUTOMATIC_ARENAS] =
+    [const { AtomicU16::new(0) }; MOST_AUTOMATIC_ARENAS];
 
 /// Assigns arenas to CPUs or cores, or to neither; returns how many arenas that takes. `None` when
 /// the system cannot tell a thread's CPU.
@@ -40,7 +41,7 @@ pub fn configure(each: Option<Each>) -> Option<usize> {
 #[inline(never)]
 fn number_all(each: Each) -> Option<usize> {
     cpu::current()?;
-    let cpus = cpu::numbers().clamp(1, MOST);
+    let cpus = cpu::numbers().clamp(1, MOST_AUTOMATIC_ARENAS);
     let arenas = match each {
         Each::Cpu => number(cpus, |cpu| cpu),
         Each::Core => number(cpus, cpu::first_of_core),

@@ -157,7 +157,7 @@ impl Arena {
     pub fn purge(&self) -> bool {
         {
             let _in_hand = self.is_by_hand().then(|| self.in_hand.raise(true));
-            self.drain_stores(true);
+            self.drain_transfer_caches(true);
             self.drain_spares(true);
         }
         subrelease::all(Some(self.index)) | self.heap().purge_all()

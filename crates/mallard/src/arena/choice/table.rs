@@ -15,9 +15,9 @@ use crate::sys::rank::Rank;
 use crate::sys::{cpu, time};
 
 /// The most automatic arenas.
-pub const MOST: usize = 1024;
+pub const MOST_AUTOMATIC_ARENAS: usize = 1024;
 /// The most arenas: the numbers that a flag of `mallocx` can hold.
-pub const MOST_AT_ALL: usize = 4095;
+pub const MOST_ARENAS: usize = 4095;
 /// The number that stands for all arenas together; no arena has it.
 pub const ALL: usize = 4096;
 /// The number that stands for all destroyed arenas together.
@@ -27,8 +27,8 @@ pub const DESTROYED: usize = 4097;
 /// in the table.
 static FIRST: AtomicPtr<Arena> = AtomicPtr::new(core::ptr::null_mut());
 /// The others, by number.
-static OTHERS: [AtomicPtr<Arena>; MOST_AT_ALL - 1] =
-    [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST_AT_ALL - 1];
+static OTHERS: [AtomicPtr<Arena>; MOST_ARENAS - 1] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST_ARENAS - 1];
 /// One more than the highest arena number.
 static END: AtomicUsize = AtomicUsize::new(0);
 /// How many arenas threads are spread over; 0 until it is needed.
@@ -39,7 +39,7 @@ static MAKING: Mutex<()> = Mutex::named(Rank::Arenas, ());
 /// Sets the number of arenas, before the first is used; `None` for the default.
 pub fn configure(narenas: Option<usize>) {
     AUTOMATIC.store(
-        narenas.map_or(0, |n| n.clamp(1, MOST)) as u32,
+        narenas.map_or(0, |n| n.clamp(1, MOST_AUTOMATIC_ARENAS)) as u32,
         Ordering::Relaxed,
     );
 }
@@ -197,7 +197,7 @@ fn of_node(heap: &'static PageHeap) -> usize {
     let heaps = spread().filter(|a| leads(a)).count() + mine().next().is_none() as usize;
     let share = (automatic() / heaps).max(1);
     // Beyond the automatic ones there may be some made by hand.
-    let next = (0..MOST).find(|&i| record(i).is_none());
+    let next = (0..MOST_AUTOMATIC_ARENAS).find(|&i| record(i).is_none());
     let fewest = mine().min_by_key(|a| threads(a.index as usize));
     match (fewest, next) {
         (Some(arena), _) if threads(arena.index as usize) == 0 => arena.index as usize,

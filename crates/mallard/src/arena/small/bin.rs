@@ -7,7 +7,7 @@
 
 use crate::arena::small::slab::{LEVELS, Misuse, NO_LEVEL, Slab, WORDS};
 use crate::arena::small::traffic::{Taker, Traffic};
-use crate::arena::small::transfer_cache::Store;
+use crate::arena::small::transfer_cache::TransferCache;
 use crate::class::{Class, SlabShape};
 use crate::sys::atomic::Ordering;
 use crate::sys::lock::Mutex;
@@ -23,7 +23,7 @@ pub struct Bin(pub Mutex<BinState>);
 const _: () = assert!(size_of::<Bin>() == 256);
 
 pub struct BinState {
-    pub store: Store,
+    pub transfer: TransferCache,
     /// Slabs with free and used regions, by level.
     heads: [Option<&'static Slab>; LEVELS],
     /// An empty slab, linked to others: a row, or the rest of one.
@@ -56,7 +56,7 @@ impl Bin {
         Bin(Mutex::named(
             Rank::Bin,
             BinState {
-                store: Store::new(),
+                transfer: TransferCache::new(),
                 heads: [None; LEVELS],
                 spare: None,
                 fills_seen: 0,
@@ -80,7 +80,7 @@ impl BinState {
     #[inline(always)]
     pub fn take(&mut self, class: Class, stored: usize, out: &mut [usize]) -> usize {
         let stored = stored.min(out.len());
-        let n = self.store.take(class, &mut out[..stored]);
+        let n = self.transfer.take(class, &mut out[..stored]);
         if n > 0 || !class.is_slab() {
             return n;
         }
@@ -97,9 +97,9 @@ impl BinState {
     #[cold]
     #[inline(never)]
     pub fn take_own(&mut self, class: Class, out: &mut [usize]) -> usize {
-        let mut n = match self.store.has_others() {
+        let mut n = match self.transfer.has_others() {
             true => 0,
-            false => self.store.take(class, out),
+            false => self.transfer.take(class, out),
         };
         if n > 0 || !class.is_slab() {
             return n;
@@ -124,8 +124,8 @@ impl BinState {
     pub fn put(&mut self, class: Class, traffic: Traffic, blocks: &[usize]) -> usize {
         self.counts.flushes += 1;
         match traffic {
-            Traffic::Own if self.store.has_others() => 0,
-            _ => self.store.put(class, blocks),
+            Traffic::Own if self.transfer.has_others() => 0,
+            _ => self.transfer.put(class, blocks),
         }
     }
 
@@ -254,7 +254,7 @@ impl BinState {
 
     /// Forgets all blocks and slabs, which are being discarded.
     pub fn forget(&mut self, class: Class) {
-        self.store.forget(class);
+        self.transfer.forget(class);
         self.heads = [None; LEVELS];
         self.spare = None;
         self.counts.given = self.counts.taken;

@@ -32,12 +32,12 @@ const DONE: u8 = RIPE + 1;
 /// The least duration of a pass in milliseconds.
 const LEAST_MS: u64 = 25;
 /// Bytes that justify breaking a huge page.
-const WORTH: usize = CHUNK / 8;
+const WORTH_BYTES: usize = CHUNK / 8;
 /// The most slabs looked at together: all of a chunk, as the smallest have four pages.
-const MOST: usize = CHUNK_PAGES / 4;
+const MOST_SLABS: usize = CHUNK_PAGES / 4;
 /// The most ranges of pages in a slab, if every other page is one.
 const MOST_RANGES: usize = Class::MOST_PAGES.div_ceil(2);
-const _: () = assert!(MOST_RANGES <= advice::MOST);
+const _: () = assert!(MOST_RANGES <= advice::MOST_RANGES);
 
 /// What remains to be done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,7 +59,7 @@ struct Pass {
     /// Whether it found no slab that may become ripe.
     is_quiet: bool,
     /// Room for the ripe slabs of a chunk, kept off the stack of program threads.
-    ripe: [Option<Site>; MOST],
+    ripe: [Option<Site>; MOST_SLABS],
 }
 
 // SAFETY: what a site refers to is never freed, and any thread may refer to it.
@@ -115,7 +115,7 @@ impl Pass {
         rest: None,
         next_ms: None,
         is_quiet: false,
-        ripe: [None; MOST],
+        ripe: [None; MOST_SLABS],
     };
 
     /// Looks at up to `chunks` more chunks. Cold: most programs end before there is anything to do.
@@ -189,7 +189,7 @@ struct Found {
 
 /// Looks at the slabs of a chunk, and gives memory of the ripe ones back to the system.
 #[inline(never)]
-fn look_at(chunk: &'static Chunk, wish: &Wish, ripe: &mut [Option<Site>; MOST]) -> Found {
+fn look_at(chunk: &'static Chunk, wish: &Wish, ripe: &mut [Option<Site>; MOST_SLABS]) -> Found {
     let mut found = Found::default();
     let (mut n, mut bytes) = (0, 0);
     let mut page = 0;
@@ -209,7 +209,7 @@ fn look_at(chunk: &'static Chunk, wish: &Wish, ripe: &mut [Option<Site>; MOST]) 
             let there = slab.bare_bytes();
             if there == 0 {
                 slab.quiet.set(DONE);
-            } else if n < MOST {
+            } else if n < MOST_SLABS {
                 (ripe[n], n, bytes) = (Some(site), n + 1, bytes + there);
             }
         });
@@ -219,7 +219,7 @@ fn look_at(chunk: &'static Chunk, wish: &Wish, ripe: &mut [Option<Site>; MOST]) 
     }
     let keeps_huge_page = || {
         let whole = HEAP.of(chunk.addr()).is_none_or(|h| h.is_whole(chunk));
-        matches!(wish, Wish::Ripe) && whole && bytes < WORTH
+        matches!(wish, Wish::Ripe) && whole && bytes < WORTH_BYTES
     };
     if n > 0 && !keeps_huge_page() {
         for site in ripe[..n].iter().flatten() {

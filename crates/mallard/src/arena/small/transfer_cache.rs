@@ -3,8 +3,8 @@
 //! A transfer cache keeps what a thread cache flushes as an array of pointers, and serves the next
 //! thread cache from it: two copies of a batch instead of a bit cleared and a bit set for every
 //! block. It is bounded in bytes, and blocks that were not needed for a while (a second, or
-//! [`LOOK`] batches flushed) drain into the slabs ([`Store::idle`]), so that they cannot keep slabs
-//! from becoming empty.
+//! [`LOOK`] batches flushed) drain into the slabs ([`TransferCache::idle`]), so that they cannot
+//! keep slabs from becoming empty.
 
 use crate::class::{Class, MEDIUM_MAX};
 use crate::space::meta;
@@ -24,7 +24,7 @@ const LONG_BYTES: usize = 512 * 1024;
 /// beyond an option's limit, and the page heap costs little compared with writing to such a block.
 const RUN_SHARE: usize = 16;
 /// The most blocks in a transfer cache.
-const MOST: usize = 2048;
+const MOST_BLOCKS: usize = 2048;
 const WORD: usize = size_of::<usize>();
 
 /// Batches flushed from one look for idle blocks to the next.
@@ -46,7 +46,7 @@ pub fn bring_aligned_last(blocks: &mut [usize], align: usize) -> bool {
 
 /// The most blocks in a transfer cache that has not passed any from one thread to another for a
 /// while, and the number of looks in such a while.
-const LEAST: usize = 32;
+const LEAST_BLOCKS: usize = 32;
 const SHARED_LOOKS: u8 = 4;
 
 /// Bytes of blocks of whole pages in all transfer caches: up to [`MEDIUM_MAX`], and longer ones.
@@ -76,7 +76,7 @@ pub fn holds_runs() -> bool {
 /// Factor by which an array grows.
 const STEP: usize = 4;
 
-pub struct Store {
+pub struct TransferCache {
     /// Array of `cap` addresses in metadata memory, made when first needed, and replaced by a
     /// longer one when needed.
     blocks: *mut usize,
@@ -84,23 +84,24 @@ pub struct Store {
     /// The most addresses it may ever hold; 0 before the first put.
     most: u16,
     len: u16,
-    /// The least `len` since the last [`Store::mark`]: this many blocks were not needed since then.
+    /// The least `len` since the last [`TransferCache::mark`]: this many blocks were not needed
+    /// since then.
     low: u16,
     /// Batches flushed since then.
     puts: u16,
     /// The thread that last put blocks here.
     putter: usize,
-    /// Looks until the transfer cache shrinks to [`LEAST`], unless blocks pass from thread to
-    /// thread again.
+    /// Looks until the transfer cache shrinks to [`LEAST_BLOCKS`], unless blocks pass from thread
+    /// to thread again.
     shared: u8,
 }
 
 // SAFETY: only the transfer cache uses the array, and its bin's lock guards both.
-unsafe impl Send for Store {}
+unsafe impl Send for TransferCache {}
 
-impl Store {
+impl TransferCache {
     pub const fn new() -> Self {
-        Store {
+        TransferCache {
             blocks: core::ptr::null_mut(),
             cap: 0,
             most: 0,
@@ -146,7 +147,7 @@ impl Store {
         } else if self.shared > 0 {
             self.most as usize
         } else {
-            (self.most as usize).min(LEAST)
+            (self.most as usize).min(LEAST_BLOCKS)
         }
     }
 
@@ -168,7 +169,7 @@ impl Store {
             } else {
                 RUN_BYTES
             };
-            self.most = class.blocks_in(bytes).clamp(1, MOST) as u16;
+            self.most = class.blocks_in(bytes).clamp(1, MOST_BLOCKS) as u16;
             crate::arena::ANY_IDLE.store(true, Ordering::Relaxed);
         }
         let room = self.limit(class).saturating_sub(self.len as usize);
@@ -199,7 +200,7 @@ impl Store {
     #[cold]
     #[inline(never)]
     fn lengthen(&mut self, wanted: usize) {
-        let mut cap = (self.cap as usize).max(LEAST);
+        let mut cap = (self.cap as usize).max(LEAST_BLOCKS);
         while cap < wanted {
             cap *= STEP;
         }
@@ -306,20 +307,21 @@ mod tests {
 
     /// Transfer caches of classes of whole pages, either those that threads keep or longer ones,
     /// with their classes.
-    fn stores(long: bool) -> Vec<(Class, Store)> {
+    fn stores(long: bool) -> Vec<(Class, TransferCache)> {
         let classes = (SLAB_CLASSES as u8 + 1..=CACHED_CLASSES as u8).map(Class);
         let of_kind = classes.filter(|class| (class.size() > MEDIUM_MAX) == long);
-        of_kind.map(|class| (class, Store::new())).collect()
+        of_kind.map(|class| (class, TransferCache::new())).collect()
     }
 
     /// Fills each transfer cache; returns how many bytes went in.
-    fn fill(stores: &mut [(Class, Store)]) -> usize {
+    fn fill(stores: &mut [(Class, TransferCache)]) -> usize {
         let blocks: Vec<usize> = (0..1000).collect();
-        let put = |(class, store): &mut (Class, Store)| store.put(*class, &blocks) * class.size();
+        let put =
+            |(class, store): &mut (Class, TransferCache)| store.put(*class, &blocks) * class.size();
         stores.iter_mut().map(put).sum()
     }
 
-    fn empty(stores: &mut [(Class, Store)]) {
+    fn empty(stores: &mut [(Class, TransferCache)]) {
         let mut out = vec![0; 1000];
         for (class, store) in stores {
             store.idle(*class, &mut out, true);
@@ -327,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn stores_of_whole_pages_share_a_budget_and_those_of_long_blocks_a_smaller_one() {
+    fn transfer_caches_of_whole_pages_share_a_budget_and_those_of_long_blocks_a_smaller_one() {
         crate::testing::own_process!();
         let _alone = alone();
         drain(true);
@@ -351,27 +353,30 @@ mod tests {
     }
 
     #[test]
-    fn a_store_s_array_is_as_long_as_what_it_holds_needs_and_loses_none() {
+    fn a_transfer_cache_s_array_is_as_long_as_what_it_holds_needs_and_loses_none() {
         crate::testing::own_process!();
         let _alone = alone();
         drain(true);
         // A transfer cache whose blocks pass from thread to thread.
-        let (class, mut store) = (Class::of(16), Store::new());
+        let (class, mut store) = (Class::of(16), TransferCache::new());
         assert_eq!(store.array_size(), 0);
-        let blocks: Vec<usize> = (0..MOST).collect();
-        assert_eq!(store.put(class, &blocks), LEAST);
-        assert_eq!(store.array_size(), LEAST * WORD);
+        let blocks: Vec<usize> = (0..MOST_BLOCKS).collect();
+        assert_eq!(store.put(class, &blocks), LEAST_BLOCKS);
+        assert_eq!(store.array_size(), LEAST_BLOCKS * WORD);
         store.shared = SHARED_LOOKS;
-        assert_eq!(store.put(class, &blocks[LEAST..][..1]), 1);
-        assert!(store.array_size() < MOST * WORD / 2);
-        assert_eq!(store.put(class, &blocks[LEAST + 1..]), MOST - LEAST - 1);
+        assert_eq!(store.put(class, &blocks[LEAST_BLOCKS..][..1]), 1);
+        assert!(store.array_size() < MOST_BLOCKS * WORD / 2);
+        assert_eq!(
+            store.put(class, &blocks[LEAST_BLOCKS + 1..]),
+            MOST_BLOCKS - LEAST_BLOCKS - 1
+        );
         assert_eq!(store.blocks(), blocks);
         assert_eq!(store.put(class, &[0]), 0, "it is full");
         store.forget(class);
     }
 
     #[test]
-    fn a_heap_that_grows_takes_the_pages_that_lie_in_stores_unasked_for() {
+    fn a_heap_that_grows_takes_the_pages_that_lie_in_transfer_caches_unasked_for() {
         crate::testing::own_process!();
         let _alone = alone();
         drain(true);

@@ -6,7 +6,7 @@ mod traffic;
 
 use super::choice::table::get;
 use super::slab::{LEVELS, Misuse, NO_LEVEL};
-use super::small::transfer_cache::Store;
+use super::small::transfer_cache::TransferCache;
 use super::*;
 use crate::class::TABLED;
 use crate::heap::HEAP;
@@ -173,13 +173,13 @@ proptest! {
     }
 
     #[test]
-    fn a_store_is_a_bounded_stack_whose_idle_bottom_drains(
+    fn a_transfer_cache_is_a_bounded_stack_whose_idle_bottom_drains(
         class in prop::sample::select(Class::cachable().collect::<Vec<_>>()),
         steps in prop::collection::vec((0..4, 0usize..200), 1..80),
     ) {
         crate::testing::own_process!(Ok(()));
         let _alone = alone();
-        let (mut store, mut model, mut low) = (Store::new(), Vec::new(), 0);
+        let (mut store, mut model, mut low) = (TransferCache::new(), Vec::new(), 0);
         let mut next = 0;
         for (what, count) in steps {
             match what {
@@ -370,7 +370,7 @@ fn fill_all(arena: &Arena, class: Class, blocks: &mut [usize]) {
 }
 
 #[test]
-fn what_a_store_was_asked_for_stays_when_it_drains() {
+fn what_a_transfer_cache_was_asked_for_stays_when_it_drains() {
     crate::testing::own_process!();
     let _alone = alone();
     let (arena, class) = (any().unwrap(), Class::of(64));
@@ -392,7 +392,7 @@ fn what_a_store_was_asked_for_stays_when_it_drains() {
 }
 
 #[test]
-fn a_store_holds_much_only_while_it_passes_blocks_between_threads() {
+fn a_transfer_cache_holds_much_only_while_it_passes_blocks_between_threads() {
     crate::testing::own_process!();
     let _alone = alone();
     let (arena, class) = (any().unwrap(), Class::of(64));

@@ -100,23 +100,23 @@ fn what_a_thread_stored_for_itself_stays_out_of_anothers_hands_unless_that_asks_
     give(&mut b, &mine[..4]);
     let mut got = take_own(&mut b, 4);
     assert!(got.iter().all(|p| mine.contains(p)));
-    assert_eq!(b.store.len(), 8);
+    assert_eq!(b.transfer.len(), 8);
     assert_eq!(b.take(class(), 4, &mut got), 4);
     assert!(got.iter().all(|p| theirs[..8].contains(p)));
     // It gets back the blocks that it put there.
-    let n = b.store.len();
+    let n = b.transfer.len();
     assert_eq!(b.put(class(), Traffic::Passing, &got), 4);
     assert_eq!(b.take_own(class(), &mut got), 4);
-    assert_eq!(b.store.len(), n);
+    assert_eq!(b.transfer.len(), n);
     let mut rest = vec![0; n];
-    assert_eq!(b.store.idle(class(), &mut rest, true), n);
-    b.store.forget(class());
+    assert_eq!(b.transfer.idle(class(), &mut rest, true), n);
+    b.transfer.forget(class());
     drop(b);
     end(&bin, [&mine, &theirs]);
 }
 
 #[test]
-fn a_thread_that_grows_is_given_whole_batches_of_slabs_and_half_ones_of_a_store() {
+fn a_thread_that_grows_is_given_whole_batches_of_slabs_and_half_ones_of_a_transfer_cache() {
     crate::testing::own_process!();
     let _alone = alone();
     drain(true);

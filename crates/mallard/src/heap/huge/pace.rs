@@ -2,8 +2,8 @@
 //!
 //! Worth, where it grows fast: `tune` 0.149 → 0.144 s, `scan` 0.139 → 0.131, `burst` and `arenas`
 //! −2 %, `idle` −13 % of processor time. Where it grows slowly, programs that are no rows: a
-//! key-value store 48.3 → 45.8 MiB, caches with replacement 22.6 → 20.6. Measure with `FAST` 0, or
-//! `SLOW` at its maximum; remove either half when its programs do not change.
+//! key-value store 48.3 → 45.8 MiB, caches with replacement 22.6 → 20.6. Measure with
+//! `FAST_CHUNK_US` 0, or `SLOW` at its maximum; remove either half when its programs do not change.
 //!
 //! The first chunks of a process have small pages, so that a small program stays small
 //! (`huge_pages`). The 512 page faults of each such chunk take half a millisecond to one, whether
@@ -17,13 +17,13 @@ use crate::space::chunk::CHUNK_PAGES;
 use crate::sys::atomic::{AtomicU32, Ordering};
 
 /// Pages of a heap that is no longer small: four chunks, less what is free in them.
-const LEAST: usize = 4 * CHUNK_PAGES - CHUNK_PAGES / 2;
+const LEAST_PAGES: usize = 4 * CHUNK_PAGES - CHUNK_PAGES / 2;
 /// The clock is not read before a heap holds this many pages.
-pub const TIMED: usize = CHUNK_PAGES / 2;
+pub const TIMED_PAGES: usize = CHUNK_PAGES / 2;
 /// A chunk filled in less time than this was filled fast, in microseconds.
-const FAST: u32 = 2_000;
+const FAST_CHUNK_US: u32 = 2_000;
 /// Looks at this many chunks together, because one block of several begins them at the same moment.
-const LOOKS: usize = 3;
+const LOOK_CHUNKS: usize = 3;
 /// The last chunk was filled slowly if it took longer, in microseconds: faults are less than a
 /// twentieth of that.
 const SLOW: u32 = 20_000;
@@ -40,7 +40,7 @@ pub enum Speed {
 pub struct Pace {
     /// Latest first; 0 where there were fewer. If two page heaps grow at the same time, an entry
     /// may be lost.
-    begun: [AtomicU32; LOOKS],
+    begun: [AtomicU32; LOOK_CHUNKS],
 }
 
 pub static PACE: Pace = Pace::new();
@@ -48,7 +48,7 @@ pub static PACE: Pace = Pace::new();
 impl Pace {
     const fn new() -> Pace {
         Pace {
-            begun: [const { AtomicU32::new(0) }; LOOKS],
+            begun: [const { AtomicU32::new(0) }; LOOK_CHUNKS],
         }
     }
 
@@ -66,7 +66,10 @@ impl Pace {
             begun.store(time, Ordering::Relaxed);
             before
         });
-        if held >= LEAST && first > 0 && now.wrapping_sub(first) < LOOKS as u32 * FAST {
+        if held >= LEAST_PAGES
+            && first > 0
+            && now.wrapping_sub(first) < LOOK_CHUNKS as u32 * FAST_CHUNK_US
+        {
             Speed::Fast
         } else if last > 0 && now.wrapping_sub(last) > SLOW {
             Speed::Slow
@@ -111,7 +114,7 @@ mod tests {
     #[test]
     fn a_small_heap_does_not_grow_fast() {
         let pace = Pace::new();
-        assert!((1..100).all(|now| pace.see(LEAST - 1, now) == Usual));
+        assert!((1..100).all(|now| pace.see(LEAST_PAGES - 1, now) == Usual));
     }
 
     #[test]

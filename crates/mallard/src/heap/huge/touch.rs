@@ -19,7 +19,7 @@
 use crate::class::PAGE;
 
 /// A run of more pages than this is long: all slabs are shorter.
-pub const LONG: usize = 16;
+pub const LONG_RUN_PAGES: usize = 16;
 /// Pages of a run that are sampled, after its first one.
 const LOOKED_AT: usize = 15;
 /// The run was in use if at least `IN_USE` of them were written to, and not in use if at most
@@ -30,8 +30,8 @@ const NOT_IN_USE: usize = 3;
 const DOUBT: u8 = 8;
 const MOST_DOUBT: u8 = 2 * DOUBT;
 const TRUST: u8 = 4;
-/// The first `FIRST` long runs that are freed are sampled, and then one in `EACH`.
-const FIRST: u8 = 16;
+/// The first `FIRST_RUNS` long runs that are freed are sampled, and then one in `EACH`.
+const FIRST_RUNS: u8 = 16;
 const EACH: u8 = 128;
 /// Runs that are passed over after one that cannot be sampled.
 const SOON: u8 = 7;
@@ -39,7 +39,7 @@ const SOON: u8 = 7;
 /// What was seen of the long runs that were freed.
 pub struct Touch {
     doubt: u8,
-    /// Runs that were sampled, counted up to `FIRST`.
+    /// Runs that were sampled, counted up to `FIRST_RUNS`.
     seen: u8,
     /// Long runs to be freed until the next sample.
     wait: u8,
@@ -79,7 +79,7 @@ impl Touch {
     /// The `pages` pages at `addr` belong to the heap, and can be read.
     pub unsafe fn see(&mut self, addr: usize, pages: usize) {
         match self.seen {
-            FIRST.. => self.wait = EACH - 1,
+            FIRST_RUNS.. => self.wait = EACH - 1,
             _ => self.seen += 1,
         }
         let is_written = |&i: &usize| {
@@ -139,7 +139,7 @@ mod tests {
     fn one_word_of_each_page_is_use() {
         for at in [0, PAGE - size_of::<usize>()] {
             let mut touch = Touch::new();
-            see(&mut touch, 2 * FIRST as usize, 1, at);
+            see(&mut touch, 2 * FIRST_RUNS as usize, 1, at);
             assert!(!touch.is_in_vain());
         }
     }
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn after_the_first_one_of_many_is_looked_at() {
         let mut touch = Touch::new();
-        see(&mut touch, FIRST as usize, 1, 0);
+        see(&mut touch, FIRST_RUNS as usize, 1, 0);
         see(&mut touch, (DOUBT as usize - 1) * EACH as usize, 64, 0);
         assert!(!touch.is_in_vain());
         see(&mut touch, EACH as usize, 64, 0);

@@ -16,12 +16,12 @@ const EPOCHS: usize = 200;
 /// How many pages are worth a wake-up of the background thread and the system calls, in pages and
 /// as a fraction of what may stay. An idle process wakes up some twenty times until it has returned
 /// everything, and no huge page breaks for a single page that has just become due.
-const WORTH: usize = 256;
+const WORTH_PAGES: usize = 256;
 const WORTH_PART: usize = 16;
 
 /// How many due pages are worth returning if `stay` pages may stay.
 fn worth(stay: usize) -> usize {
-    WORTH.max(stay / WORTH_PART)
+    WORTH_PAGES.max(stay / WORTH_PART)
 }
 /// The most epochs between two looks, so that pages freed in between age from about the right time.
 const LONGEST: usize = EPOCHS / 2;
@@ -154,7 +154,7 @@ impl Decay {
         } else {
             // The last few pages wait until nothing was freed for the whole decay time, some epochs
             // after none may stay.
-            idle || self.time_ms == 0 || pages > 2 * WORTH
+            idle || self.time_ms == 0 || pages > 2 * WORTH_PAGES
         };
         if !is_worth_it {
             // They must not count as new next time.
@@ -394,7 +394,7 @@ mod tests {
                 least = least.min(due.pages);
             }
         }
-        assert!((WORTH..=1_000).contains(&least), "{least}");
+        assert!((WORTH_PAGES..=1_000).contains(&least), "{least}");
         let rest = d.due(11_100, unused);
         assert!(unused == 0 || rest.is_some_and(|due| due.limit == 0));
     }

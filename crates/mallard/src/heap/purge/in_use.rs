@@ -22,14 +22,14 @@ impl PageHeap {
         self.lending.is_on()
     }
 
-    /// Returns the memory behind used pages of a chunk, at most [`advice::MOST`] ranges, which must
-    /// not be touched meanwhile. Returns whether the system took any. Without `wait`, does nothing
-    /// while another thread returns memory.
+    /// Returns the memory behind used pages of a chunk, at most [`advice::MOST_RANGES`] ranges,
+    /// which must not be touched meanwhile. Returns whether the system took any. Without `wait`,
+    /// does nothing while another thread returns memory.
     pub fn take_behind(&self, chunk: &'static Chunk, ranges: &[Range], wait: bool) -> bool {
         let Some(_hold) = self.hold(wait) else {
             return false;
         };
-        let mut backings = [None; advice::MOST];
+        let mut backings = [None; advice::MOST_RANGES];
         advice::take(ranges, false, &mut backings);
         if backings.iter().all(Option::is_none) {
             return false;

@@ -14,13 +14,13 @@
 use crate::class::PAGE;
 
 /// Free pages that are kept.
-const LEFT: usize = 32 * 1024 * 1024 / PAGE;
+const KEPT_PAGES: usize = 32 * 1024 * 1024 / PAGE;
 /// Fewer free pages than this are no surplus; the heap may learn a larger number.
-const LEAST: usize = 2 * LEFT;
+const LEAST_PAGES: usize = 2 * KEPT_PAGES;
 /// Next to nothing is in use if it is less than one part in this many of what is free.
-const PART: usize = 12;
+const USED_PART: usize = 12;
 /// Consecutive looks at each of which less was in use than before.
-const FALLS: u8 = 3;
+const FALLING_LOOKS: u8 = 3;
 /// If a heap holds half of its former size again within this many milliseconds, it should have kept
 /// the memory.
 const SOON_MS: u64 = 10_000;
@@ -29,7 +29,7 @@ const SOON_MS: u64 = 10_000;
 pub struct Surplus {
     used: usize,
     falls: u8,
-    /// Free pages to keep in addition to [`LEAST`], learned.
+    /// Free pages to keep in addition to [`LEAST_PAGES`], learned.
     more: usize,
     /// The pages held when some were last returned, and the time; 0 once that is forgotten.
     held: usize,
@@ -60,16 +60,17 @@ impl Surplus {
         let falls = used < self.used;
         self.used = used;
         self.falls = if falls {
-            (self.falls + 1).min(FALLS)
+            (self.falls + 1).min(FALLING_LOOKS)
         } else {
             0
         };
-        if self.falls < FALLS || used * PART > dirty || dirty < LEAST + self.more {
+        if self.falls < FALLING_LOOKS || used * USED_PART > dirty || dirty < LEAST_PAGES + self.more
+        {
             return None;
         }
         self.held = used + dirty;
         self.at = now;
-        Some(LEFT)
+        Some(KEPT_PAGES)
     }
 }
 
@@ -77,7 +78,7 @@ impl Surplus {
 mod tests {
     use super::*;
 
-    const MUCH: usize = 10 * LEAST;
+    const MUCH: usize = 10 * LEAST_PAGES;
 
     /// Frees all of a heap in that many looks; returns what it may keep at the last one.
     fn tear_down(surplus: &mut Surplus, now: u64, looks: usize) -> Option<usize> {
@@ -89,8 +90,8 @@ mod tests {
     #[test]
     fn who_frees_nearly_all_keeps_a_little() {
         let mut surplus = Surplus::new();
-        assert_eq!(tear_down(&mut surplus, 1, 100), Some(LEFT));
-        assert_eq!(surplus.look(2, 0, LEFT), None);
+        assert_eq!(tear_down(&mut surplus, 1, 100), Some(KEPT_PAGES));
+        assert_eq!(surplus.look(2, 0, KEPT_PAGES), None);
     }
 
     #[test]
@@ -111,9 +112,9 @@ mod tests {
     #[test]
     fn who_builds_up_again_soon_keeps_all_the_next_time_and_who_does_so_late_does_not() {
         let mut surplus = Surplus::new();
-        assert_eq!(tear_down(&mut surplus, 1, 100), Some(LEFT));
+        assert_eq!(tear_down(&mut surplus, 1, 100), Some(KEPT_PAGES));
         let late = SOON_MS + 1;
-        assert_eq!(tear_down(&mut surplus, late, 100), Some(LEFT));
+        assert_eq!(tear_down(&mut surplus, late, 100), Some(KEPT_PAGES));
         assert_eq!(tear_down(&mut surplus, late + SOON_MS - 1, 100), None);
         assert_eq!(tear_down(&mut surplus, 10 * late, 100), None, "for good");
     }

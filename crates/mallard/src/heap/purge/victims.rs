@@ -20,7 +20,7 @@ use crate::sys::mem;
 use core::cell::UnsafeCell;
 
 /// Ranges handled in one batch.
-pub(in crate::heap) const BATCH: usize = advice::MOST;
+pub(in crate::heap) const BATCH: usize = advice::MOST_RANGES;
 
 /// Which chunks with huge pages keep their free pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

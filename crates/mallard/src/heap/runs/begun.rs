@@ -21,7 +21,7 @@
 use crate::space::chunk::Chunk;
 
 /// Chunks kept at the same time: about as many as threads clear at the same time on small machines.
-const PLACES: usize = 4;
+const MOST_CHUNKS: usize = 4;
 /// Requests by other threads after which a chunk is available to all: with one request every
 /// microsecond or two, it has been cleared by then.
 const OTHERS: u8 = 64;
@@ -37,13 +37,13 @@ struct Entry {
 
 pub struct Aside {
     /// Oldest first, without gaps.
-    entries: [Option<Entry>; PLACES],
+    entries: [Option<Entry>; MOST_CHUNKS],
 }
 
 impl Aside {
     pub const fn new() -> Aside {
         Aside {
-            entries: [None; PLACES],
+            entries: [None; MOST_CHUNKS],
         }
     }
 
@@ -55,7 +55,7 @@ impl Aside {
     /// Keeps a chunk for the thread that began it. If there is no place, returns the oldest chunk,
     /// which the caller must file.
     pub fn keep(&mut self, chunk: &'static Chunk, thread: usize) -> Option<&'static Chunk> {
-        let is_full = self.entries[PLACES - 1].is_some();
+        let is_full = self.entries[MOST_CHUNKS - 1].is_some();
         let oldest = is_full.then(|| self.take_out(0)).flatten();
         let place = self.entries.iter_mut().find(|entry| entry.is_none());
         if let Some(place) = place {

@@ -1,8 +1,8 @@
 //! Runs that grow in place.
 //!
 //! If the pages behind a run are free, across the border of its chunk too, a block grows without
-//! being copied: [`crate::heap::PageHeap::grow_in_place`]. The space behind the heap's last chunk is
-//! always free, so a block at the end would grow into it even while vacant chunks hold memory.
+//! being copied: [`crate::heap::PageHeap::grow_in_place`]. The space behind the heap's last chunk
+//! is always free, so a block at the end would grow into it even while vacant chunks hold memory.
 //! Copying some hundred kilobytes costs less than the memory of a new chunk, so callers that can
 //! copy ask for growth within [`Reach::Backed`].
 

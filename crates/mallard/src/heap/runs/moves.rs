@@ -1,9 +1,9 @@
 //! Moves freed memory to where it is needed.
 //!
-//! Worth: `large` 0.057 → 0.044 s and 424 → 391 MiB, `z3` 56.3 → 52.7 MiB. Measure with [`WORTH`]
-//! above every number of pages, so that nothing moves to a new run; remove that part when `large`
-//! and `z3` are as good without. No time is recorded for growing blocks that are copied instead:
-//! measure `grow-huge` with a [`Heaps::move_block`] that moves nothing.
+//! Worth: `large` 0.057 → 0.044 s and 424 → 391 MiB, `z3` 56.3 → 52.7 MiB. Measure with
+//! [`WORTH_PAGES`] above every number of pages, so that nothing moves to a new run; remove that
+//! part when `large` and `z3` are as good without. No time is recorded for growing blocks that are
+//! copied instead: measure `grow-huge` with a [`Heaps::move_block`] that moves nothing.
 //!
 //! A long run takes adjacent chunks, but freed memory may lie elsewhere. Without moves, the heap
 //! would take addresses without memory, have huge pages cleared for them, and return as many others
@@ -34,9 +34,9 @@ use crate::sys::mem::{self, Moved};
 /// The most chunks moved for one run; for a longer run the gain would be a small part.
 const AT_ONCE: usize = 16;
 /// Vacant chunks that are examined for one run.
-const LOOKS: usize = 256;
+const LOOK_CHUNKS: usize = 256;
 /// A chunk's memory is moved if it has at least this many pages.
-pub(in crate::heap) const WORTH: usize = CHUNK_PAGES * 3 / 4;
+pub(in crate::heap) const WORTH_PAGES: usize = CHUNK_PAGES * 3 / 4;
 
 /// The moves for one run: pairs of source and destination, from the highest of both down, so that
 /// neighbours stay neighbours. The sources are allocated meanwhile, so that no other thread takes
@@ -93,7 +93,7 @@ impl Plan {
 /// be locked.
 fn may_move(chunk: &Chunk) -> bool {
     let is_free = !chunk.stays.get() && chunk.refused.get() == 0;
-    is_free && chunk.is_whole() && chunk.dirty.count() >= WORTH
+    is_free && chunk.is_whole() && chunk.dirty.count() >= WORTH_PAGES
 }
 
 /// Whether memory may be moved to a chunk of a run: the chunk is to have a huge page, or it has
@@ -141,7 +141,7 @@ impl State {
         let (mut found, mut looks) = (0, 0);
         'search: for region in Region::all().rev() {
             for i in region.resident(self.pool.heap()).descending() {
-                if found == count || looks == LOOKS {
+                if found == count || looks == LOOK_CHUNKS {
                     break 'search;
                 }
                 looks += 1;

@@ -16,8 +16,8 @@ use crate::space::{HeapId, Region};
 /// The shortest run, in pages, that is searched for, and the first length that is not: longer
 /// blocks begin at a chunk, where all of their memory can be huge pages and can be moved by
 /// remapping.
-pub const LEAST: usize = 64;
-pub const MOST: usize = 2 * CHUNK_PAGES;
+pub const LEAST_PAGES: usize = 64;
+pub const MOST_PAGES: usize = 2 * CHUNK_PAGES;
 /// Chunks that are examined, at the lowest addresses; the last group is examined whole.
 const LOOKED_AT: usize = 128;
 

@@ -167,7 +167,7 @@ impl State {
         let (chunk, start) = match found.flatten() {
             Some(found) => found,
             None => {
-                if (rows::LEAST..rows::MOST).contains(&pages)
+                if (rows::LEAST_PAGES..rows::MOST_PAGES).contains(&pages)
                     && align == PAGE
                     && let Some(addr) = rows::find(&self.pool, pages)
                 {
@@ -184,7 +184,7 @@ impl State {
             return self.alloc_beside(chunk, pages, wanted, align);
         }
         if chunk.is_vacant() {
-            let may_be = pages > touch::LONG || wanted < pages || align > NATURAL_MAX;
+            let may_be = pages > touch::LONG_RUN_PAGES || wanted < pages || align > NATURAL_MAX;
             let in_vain = may_be && self.is_huge_in_vain(pages, wanted, align);
             self.begin_with(chunk, pages, in_vain);
         }
@@ -397,7 +397,7 @@ impl State {
         let stride = pages.next_multiple_of(align / PAGE);
         let gap = stride - wanted;
         let part = if align > PAGE { GAP } else { GAP_OF_CLASS };
-        gap * part >= stride || pages > touch::LONG && self.touch.is_in_vain()
+        gap * part >= stride || pages > touch::LONG_RUN_PAGES && self.touch.is_in_vain()
     }
 
     /// Called when a long run is freed: samples which of its pages the owner wrote to.
@@ -420,7 +420,8 @@ impl State {
         self.pool.unfile(chunk);
         if chunk.is_clean() && !chunk.region().is_lent() {
             let held = self.totals.used + self.totals.dirty;
-            let is_timed = held >= pace::TIMED && (huge_pages::is_young() || !chunk.huge.get());
+            let is_timed =
+                held >= pace::TIMED_PAGES && (huge_pages::is_young() || !chunk.huge.get());
             let is_open = outlook == Outlook::Usual && is_timed;
             let outlook = match is_open {
                 true => outlook_of(held),

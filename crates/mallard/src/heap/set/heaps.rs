@@ -12,14 +12,14 @@ use crate::sys::lock::{Guard, Mutex, RawLock};
 use crate::sys::rank::Rank;
 
 /// The most page heaps: one for each arena and each NUMA node.
-pub const MOST: usize = 8192;
+pub const MOST_HEAPS: usize = 8192;
 
 /// The page heap that every process has.
 pub static FIRST: PageHeap = PageHeap::new(HeapId(0), false);
 
 /// The others, in the order of their numbers.
-static OTHERS: [AtomicPtr<PageHeap>; MOST - 1] =
-    [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST - 1];
+static OTHERS: [AtomicPtr<PageHeap>; MOST_HEAPS - 1] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST_HEAPS - 1];
 /// The number of other page heaps.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// The initial decay times of page heaps of manually created arenas.

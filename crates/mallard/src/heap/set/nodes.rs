@@ -22,8 +22,8 @@ static SEVERAL: AtomicBool = AtomicBool::new(false);
 static FIRST_NODE: AtomicUsize = AtomicUsize::new(0);
 
 /// The page heaps of the other nodes; null for nodes on which no thread has begun.
-static HEAPS: [AtomicPtr<PageHeap>; numa::MOST] =
-    [const { AtomicPtr::new(core::ptr::null_mut()) }; numa::MOST];
+static HEAPS: [AtomicPtr<PageHeap>; numa::MOST_NODES] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; numa::MOST_NODES];
 
 /// Records the node of the process's first thread.
 pub fn begin() {
