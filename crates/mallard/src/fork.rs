@@ -15,7 +15,7 @@
 use crate::arena::{self, subrelease};
 use crate::cache::inside::{self, Found};
 use crate::cache::life;
-use crate::heap::HEAP;
+use crate::heap::PAGE_HEAPS;
 use crate::space::{meta, region};
 use crate::stats;
 use crate::sys::atomic::{AtomicPtr, Ordering};
@@ -45,14 +45,14 @@ fn each_lock(f: &mut dyn FnMut(&RawLock)) {
     // SAFETY: null, or a lock that lives for ever.
     unsafe { STARTING.load(Ordering::Relaxed).as_ref() }.map(&mut *f);
     f(subrelease::lock());
-    f(HEAP.making());
-    HEAP.all().for_each(|h| f(h.purging()));
+    f(PAGE_HEAPS.making());
+    PAGE_HEAPS.all().for_each(|h| f(h.purging()));
     f(life::lock());
     f(arena::lock());
     for arena in arena::records() {
         arena.locks().for_each(&mut *f);
     }
-    HEAP.all().for_each(|h| f(h.lock()));
+    PAGE_HEAPS.all().for_each(|h| f(h.lock()));
     f(region::lock());
     f(meta::lock());
 }

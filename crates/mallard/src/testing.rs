@@ -5,7 +5,7 @@
 //! test has left, or does meanwhile, is nothing to it. Within it [`alone`] keeps cases of a
 //! property apart.
 
-use crate::heap::HEAP;
+use crate::heap::PAGE_HEAPS;
 use std::collections::BTreeSet;
 use std::format;
 use std::path::Path;
@@ -81,7 +81,7 @@ pub fn alone() -> Alone {
     *holder = me;
     // As a process's start has it.
     static START: Once = Once::new();
-    START.call_once(|| HEAP.set_decay(DIRTY_MS, 0));
+    START.call_once(|| PAGE_HEAPS.set_decay(DIRTY_MS, 0));
     holder
 }
 

@@ -14,7 +14,7 @@ use crate::class::{
     self, CACHED_MAX, Class, LINE, MAX, MEDIUM_MAX, PAGE, Place, SLAB_MAX, TABLE_MAX, tailored,
 };
 use crate::die;
-use crate::heap::{HEAP, NATURAL_MAX, advice};
+use crate::heap::{NATURAL_MAX, PAGE_HEAPS, advice};
 use crate::space::region::fast_lookup;
 use crate::space::{fallback, meta};
 use crate::sys::atomic::{AtomicUsize, Ordering, settle};
@@ -178,7 +178,7 @@ fn alloc_pages(pages: large::Pages, align: usize, zeroed: bool) -> *mut u8 {
     let run = large::alloc_fit(pages, align, arena, zeroed).or_else(|| {
         // Blocks in thread caches and transfer caches are a part of the heap: they cannot help a
         // larger request.
-        if pages.bytes() > HEAP.totals().used * PAGE && !meta::is_starved() {
+        if pages.bytes() > PAGE_HEAPS.totals().used * PAGE && !meta::is_starved() {
             return None;
         }
         reclaim();

@@ -3,7 +3,7 @@
 use super::start::{self, LONGEST_DECAY_MS, start};
 use crate::background;
 use crate::cache::keeper;
-use crate::heap::HEAP;
+use crate::heap::PAGE_HEAPS;
 
 /// Whether this is a valid decay time: -1 for never, or a number of milliseconds.
 pub fn is_decay_time(ms: i64) -> bool {
@@ -13,7 +13,7 @@ pub fn is_decay_time(ms: i64) -> bool {
 /// The decay times in milliseconds of new arenas, for dirty and for muzzy pages.
 pub fn default_decay() -> (i64, i64) {
     start();
-    HEAP.first_decay()
+    PAGE_HEAPS.first_decay()
 }
 
 /// Sets the decay times of arenas made from now on. Returns false, and changes nothing, if one is
@@ -26,7 +26,7 @@ pub fn set_default_decay(dirty_ms: Option<i64>, muzzy_ms: Option<i64>) -> bool {
         .flatten()
         .all(is_decay_time);
     if valid {
-        HEAP.set_first_decay(dirty_ms, muzzy_ms);
+        PAGE_HEAPS.set_first_decay(dirty_ms, muzzy_ms);
     }
     valid
 }

@@ -33,7 +33,7 @@ pub use start::{conf_symbols, options, options_if_started, start};
 
 use crate::arena::{self, subrelease};
 use crate::cache::{self, inside};
-use crate::heap::HEAP;
+use crate::heap::PAGE_HEAPS;
 use crate::space::Region;
 
 /// The largest request; larger ones return null.
@@ -46,7 +46,7 @@ pub fn trim() -> bool {
     let _inside = inside::enter_or_wait();
     cache::life::flush_current();
     arena::drain(true);
-    subrelease::all(None) | HEAP.purge_all()
+    subrelease::all(None) | PAGE_HEAPS.purge_all()
 }
 
 /// Registers the fork handlers with the C library, if not yet done. This may allocate.
@@ -64,5 +64,5 @@ pub fn is_ours(p: *mut u8) -> bool {
 pub fn set_decay(dirty_ms: i64, muzzy_ms: i64) {
     start();
     let _inside = inside::enter_or_wait();
-    HEAP.set_decay(dirty_ms, muzzy_ms);
+    PAGE_HEAPS.set_decay(dirty_ms, muzzy_ms);
 }

@@ -7,7 +7,7 @@ use crate::cache::{self, keeper};
 use crate::class::{PAGE, SLAB_MAX, tailored};
 use crate::conf::{self, Options};
 use crate::die;
-use crate::heap::{Cap, HEAP, advice, huge_pages};
+use crate::heap::{Cap, PAGE_HEAPS, advice, huge_pages};
 use crate::space::meta::{self, HugePages};
 use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 use crate::sys::lock::{self, RawLock};
@@ -254,7 +254,7 @@ fn apply_to_memory(o: &Options) {
     alloc::clear_by_kernel_from(o.calloc_madvise_threshold);
     advice::configure(o.trust_madvise, o.process_madvise_max_batch);
     arena::interval::configure(o.stats_interval);
-    HEAP.configure(
+    PAGE_HEAPS.configure(
         o.dirty_decay_ms,
         o.muzzy_decay_ms,
         o.reserve.unwrap_or(0),
@@ -269,7 +269,7 @@ fn apply_to_memory(o: &Options) {
 #[cold]
 #[inline(never)]
 fn set_cap(most: conf::DirtyMax) {
-    HEAP.set_cap(match most {
+    PAGE_HEAPS.set_cap(match most {
         conf::DirtyMax::None => Cap::NONE,
         conf::DirtyMax::Bytes(bytes) => Cap {
             pages: bytes / PAGE,

@@ -13,7 +13,7 @@ use super::{Arena, oversize};
 use crate::class::{CACHED_MAX, Class, LARGE_CLASSES, LINE, MEDIUM_MAX, PAGE, SLAB_MAX};
 use crate::die;
 pub use crate::heap::Reach;
-use crate::heap::{Backing, HEAP, Run};
+use crate::heap::{Backing, PAGE_HEAPS, Run};
 use crate::space::Region;
 use crate::space::chunk::CHUNK;
 use crate::space::region::PageRecord;
@@ -267,7 +267,7 @@ pub fn forget(p: usize) -> (usize, usize) {
 pub fn free(p: usize) -> usize {
     let (run, pages) = forget(p);
     match oversize::goes_at_once() {
-        false => HEAP.free(run, pages),
+        false => PAGE_HEAPS.free(run, pages),
         true => oversize::free(run, pages),
     }
     (pages - (run < p) as usize) * PAGE
@@ -276,7 +276,7 @@ pub fn free(p: usize) -> usize {
 /// Frees many blocks under one lock.
 #[inline(never)] // Out of the way of slabs' blocks, which are many more.
 pub fn free_many(blocks: &[usize]) {
-    HEAP.free_many(blocks.iter().map(|&p| forget(p)));
+    PAGE_HEAPS.free_many(blocks.iter().map(|&p| forget(p)));
 }
 
 /// Changes the block's length without moving it; returns whether it could. The new part of a longer
@@ -286,7 +286,7 @@ pub fn resize_in_place(p: usize, pages: impl Into<Pages>, zero: bool, reach: Rea
     let Pages { len: new, .. } = pages.into();
     let (run, len) = run_of(p, old);
     if new > old {
-        let Some(zeroed) = HEAP.grow_in_place(run, len, len + new - old, reach) else {
+        let Some(zeroed) = PAGE_HEAPS.grow_in_place(run, len, len + new - old, reach) else {
             return false;
         };
         // A block that begins inside a page also ends inside one, and the rest of that page is not
@@ -301,7 +301,7 @@ pub fn resize_in_place(p: usize, pages: impl Into<Pages>, zero: bool, reach: Rea
     count_made(arena, new, 0);
     count_freed(arena, old, 0);
     if new < old {
-        HEAP.free(run + (len - old + new) * PAGE, old - new);
+        PAGE_HEAPS.free(run + (len - old + new) * PAGE, old - new);
     }
     true
 }
@@ -341,15 +341,15 @@ fn relocate_long(p: usize, pages: Pages, zero: bool) -> Option<usize> {
     let wide = round_up(pages.bytes(), CHUNK);
     let run = home.heap().alloc_for(wide / PAGE, wide / PAGE, CHUNK)?;
     if is_lent(run.addr) {
-        HEAP.free(run.addr, wide / PAGE);
+        PAGE_HEAPS.free(run.addr, wide / PAGE);
         return None;
     }
-    let (moved, how) = HEAP.move_block(p, bytes / CHUNK * CHUNK, run.addr, wide);
+    let (moved, how) = PAGE_HEAPS.move_block(p, bytes / CHUNK * CHUNK, run.addr, wide);
     if moved == 0 || how == Moved::Lost {
         // If the new block has a hole, another part of the program may have mapped it: do not reuse
         // it.
         if how != Moved::Lost {
-            HEAP.free(run.addr, wide / PAGE);
+            PAGE_HEAPS.free(run.addr, wide / PAGE);
         } else if moved > 0 {
             rescue(p, bytes, run.addr, moved);
         }
@@ -371,14 +371,14 @@ fn relocate_long(p: usize, pages: Pages, zero: bool) -> Option<usize> {
         } else {
             Backing::Dirty
         };
-        HEAP.free_as(rest.0, rest.1, backing);
+        PAGE_HEAPS.free_as(rest.0, rest.1, backing);
     }
     let (p, pages) = forget(p);
     if how != Moved::Torn {
-        HEAP.free_as(p, moved / PAGE, Backing::Clean);
+        PAGE_HEAPS.free_as(p, moved / PAGE, Backing::Clean);
     }
     if pages > moved / PAGE {
-        HEAP.free(p + moved, pages - moved / PAGE);
+        PAGE_HEAPS.free(p + moved, pages - moved / PAGE);
     }
     Some(run.addr)
 }

@@ -19,7 +19,7 @@
 use crate::arena;
 use crate::arena::subrelease::{self, Next};
 use crate::cache::{counted, inside, keeper, life};
-use crate::heap::{BELL, HEAP};
+use crate::heap::{BELL, PAGE_HEAPS};
 use crate::sys::bell::Sleep;
 use crate::sys::errno::KeepErrno;
 use crate::sys::{time, tls};
@@ -178,7 +178,7 @@ impl Rounds {
         let stores = self.transfer_caches(now);
         let pages = {
             let _inside = inside::enter_or_wait();
-            HEAP.attend()
+            PAGE_HEAPS.attend()
         };
         let slabs = slabs(now);
         [stores, pages, slabs].into_iter().flatten().min()
@@ -218,7 +218,7 @@ fn slabs(now: u64) -> Option<u64> {
 /// Milliseconds between two looks at the transfer caches.
 fn transfer_look_ms() -> u64 {
     let (least, most) = TRANSFER_LOOK_MS;
-    match HEAP.dirty_ms() {
+    match PAGE_HEAPS.dirty_ms() {
         ..0 => most,
         ms => (ms as u64 / 4).clamp(least, most),
     }

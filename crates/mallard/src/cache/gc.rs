@@ -22,7 +22,7 @@ use super::length::FIRST_BLOCKS;
 use super::{ThreadCache, keeper, life};
 use crate::arena::{self, Traffic, subrelease};
 use crate::class::Class;
-use crate::heap::{BELL, HEAP};
+use crate::heap::{BELL, PAGE_HEAPS};
 use crate::sys::atomic::{AtomicU64, Ordering};
 use crate::sys::time;
 
@@ -137,7 +137,7 @@ fn give_due() {
         drain_transfer_caches(now);
         subrelease::step(now, 1);
     }
-    HEAP.tick();
+    PAGE_HEAPS.tick();
 }
 
 fn drain_transfer_caches(now: u64) {

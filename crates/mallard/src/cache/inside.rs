@@ -19,7 +19,7 @@
 use super::{ThreadCache, life};
 use crate::arena::{self, large};
 use crate::class::Class;
-use crate::heap::HEAP;
+use crate::heap::PAGE_HEAPS;
 use crate::space::{Region, fallback};
 use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use crate::sys::gate::{Crowd, Gate};
@@ -350,7 +350,7 @@ pub fn end_fork_in_child() {
         CROWD.reset();
     }
     GATE.reset();
-    HEAP.all().for_each(|heap| heap.after_fork());
+    PAGE_HEAPS.all().for_each(|heap| heap.after_fork());
     arena::manual::after_fork();
     super::keeper::after_fork();
     life::after_fork();

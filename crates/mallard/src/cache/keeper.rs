@@ -16,7 +16,7 @@
 use super::{inside, life};
 use crate::arena;
 use crate::class::PAGE;
-use crate::heap::{BELL, HEAP};
+use crate::heap::{BELL, PAGE_HEAPS};
 use crate::sys::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use crate::sys::errno::KeepErrno;
 use crate::sys::{cpu, time};
@@ -161,7 +161,7 @@ fn want() {
 
 /// Pages with memory, in use or not.
 fn holds() -> usize {
-    let totals = HEAP.totals();
+    let totals = PAGE_HEAPS.totals();
     totals.used + totals.dirty + totals.muzzy
 }
 
@@ -226,18 +226,18 @@ pub(super) fn thread_ended(left: u32) {
 #[cold]
 #[inline(never)]
 fn leave_together() {
-    if send_away() && holds_free() > LEFT_PAGES && HEAP.dirty_ms() >= 0 {
+    if send_away() && holds_free() > LEFT_PAGES && PAGE_HEAPS.dirty_ms() >= 0 {
         let Some(_inside) = inside::enter() else {
             return;
         };
         arena::drain(true);
-        HEAP.purge_all();
+        PAGE_HEAPS.purge_all();
     }
 }
 
 /// Pages that are free and have memory.
 fn holds_free() -> usize {
-    let totals = HEAP.totals();
+    let totals = PAGE_HEAPS.totals();
     totals.dirty + totals.muzzy
 }
 

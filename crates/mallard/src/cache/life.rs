@@ -90,7 +90,7 @@ static ANY_LEFT: AtomicBool = AtomicBool::new(false);
 /// The `fn()` to call when the process gets its second thread; null once it was called.
 static ON_SECOND: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 /// The thread that made the first call.
-static FIRST: AtomicUsize = AtomicUsize::new(0);
+static FIRST_THREAD: AtomicUsize = AtomicUsize::new(0);
 /// The key of the thread-specific data whose destructor ends caches, plus one; 0 if there is none.
 static KEY: AtomicUsize = AtomicUsize::new(0);
 /// The number of live caches.
@@ -99,7 +99,7 @@ static THREADS: AtomicU32 = AtomicU32::new(0);
 /// Prepares for the end of threads; called once. Returns whether it succeeded; if not, threads have
 /// no caches. `on_second` is called when the process gets a second thread; it may allocate.
 pub fn initialise(on_second: fn()) -> bool {
-    FIRST.store(tls::thread(), Ordering::Relaxed);
+    FIRST_THREAD.store(tls::thread(), Ordering::Relaxed);
     ON_SECOND.store(on_second as *mut (), Ordering::Release);
     let mut key = 0;
     // SAFETY: `key` is a valid out-pointer, and `ended` has a destructor's signature.
@@ -179,7 +179,7 @@ fn make_or_recycle() -> Option<&'static ThreadCache> {
 /// Like [`expect_company`], unless the calling thread made the first call. A thread that asks only
 /// for large blocks has no cache, so the number of caches does not tell.
 pub(super) fn expect_company_unless_first() {
-    if FIRST.load(Ordering::Relaxed) != tls::thread() {
+    if FIRST_THREAD.load(Ordering::Relaxed) != tls::thread() {
         expect_company();
     }
 }

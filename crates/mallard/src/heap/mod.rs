@@ -48,7 +48,7 @@ use runs::moves;
 pub use runs::state::NATURAL_MAX;
 use runs::state::State;
 use set::heaps::Heaps;
-pub use set::heaps::{FIRST, HEAP, make_apart, making};
+pub use set::heaps::{FIRST_HEAP, PAGE_HEAPS, make_apart, making};
 pub use set::nodes;
 
 /// Consecutive allocated pages.
@@ -348,7 +348,8 @@ impl PageHeap {
                 .borrows()
                 .then(|| self.alloc_from_hooks(pages, align))?;
         }
-        HEAP.all()
+        PAGE_HEAPS
+            .all()
             .filter(|heap| heap.id != self.id && !heap.apart)
             .find_map(|heap| heap.state.lock().alloc(pages, align))
     }

@@ -165,22 +165,22 @@ impl Model {
             }
             Op::Free(pick) => {
                 if let Some((addr, pages, _)) = self.pick(pick) {
-                    HEAP.free(addr, pages);
+                    PAGE_HEAPS.free(addr, pages);
                 }
             }
             Op::FreeMany(count) => {
                 let runs: Vec<_> = (0..count).map_while(|i| self.pick(i)).collect();
-                HEAP.free_many(runs.into_iter().map(|run| (run.0, run.1)));
+                PAGE_HEAPS.free_many(runs.into_iter().map(|run| (run.0, run.1)));
             }
             Op::FreeClean(pick) => {
                 if let Some((addr, pages, _)) = self.pick(pick) {
                     assert!(mem::discard(addr, pages * PAGE));
-                    HEAP.free_as(addr, pages, Backing::Clean);
+                    PAGE_HEAPS.free_as(addr, pages, Backing::Clean);
                 }
             }
             Op::Grow(pick, more, reach) => {
                 if let Some((addr, pages, number)) = self.pick(pick) {
-                    let grown = HEAP.grow_in_place(addr, pages, pages + more, reach);
+                    let grown = PAGE_HEAPS.grow_in_place(addr, pages, pages + more, reach);
                     let tail = addr + pages * PAGE;
                     if grown == Some(true) {
                         assert_zero(tail, more);
@@ -194,7 +194,7 @@ impl Model {
                 if let Some((addr, pages, number)) = self.pick(pick) {
                     let kept = pages.div_ceil(2);
                     if kept < pages {
-                        HEAP.free(addr + kept * PAGE, pages - kept);
+                        PAGE_HEAPS.free(addr + kept * PAGE, pages - kept);
                     }
                     self.enter(addr, kept, number);
                 }
@@ -205,7 +205,7 @@ impl Model {
                 assert_eq!((totals.dirty, totals.muzzy), (0, 0), "after all was purged");
             }
             Op::SetDecay(dirty, muzzy) => self.heap.set_decay(dirty, muzzy),
-            Op::Tick => HEAP.tick(),
+            Op::Tick => PAGE_HEAPS.tick(),
             Op::Retain(retain) => RETAIN.store(retain, Ordering::Relaxed),
         }
     }
@@ -274,7 +274,7 @@ fn assert_consistent(heap: &PageHeap, held: usize) {
 /// Leaves the heap as other tests expect it.
 fn restore() {
     RETAIN.store(true, Ordering::Relaxed);
-    HEAP.set_decay(10_000, 0);
+    PAGE_HEAPS.set_decay(10_000, 0);
 }
 
 proptest! {
@@ -287,7 +287,7 @@ proptest! {
         crate::testing::own_process!(Ok(()));
         let _alone = alone();
         restore();
-        let mut models = [&FIRST, second()].map(|heap| (Model::of(heap), heap.totals().used));
+        let mut models = [&FIRST_HEAP, second()].map(|heap| (Model::of(heap), heap.totals().used));
         for (op, second) in &ops {
             let (model, before) = &mut models[*second as usize];
             model.run(op);
@@ -295,7 +295,7 @@ proptest! {
         }
         for (mut model, before) in models {
             while let Some((addr, pages, _)) = model.pick(0) {
-                HEAP.free(addr, pages);
+                PAGE_HEAPS.free(addr, pages);
             }
             assert_consistent(model.heap, before);
         }
@@ -330,12 +330,19 @@ fn memory_that_was_freed_serves_before_the_heap_grows() {
     crate::testing::own_process!();
     let _alone = alone();
     restore();
-    let take = || -> Vec<Run> { (0..100).map(|_| FIRST.alloc(37, PAGE).unwrap()).collect() };
-    let give = |runs: Vec<Run>| runs.into_iter().for_each(|run| HEAP.free(run.addr, 37));
+    let take = || -> Vec<Run> {
+        (0..100)
+            .map(|_| FIRST_HEAP.alloc(37, PAGE).unwrap())
+            .collect()
+    };
+    let give = |runs: Vec<Run>| {
+        runs.into_iter()
+            .for_each(|run| PAGE_HEAPS.free(run.addr, 37))
+    };
     give(take());
-    let committed = HEAP.totals().committed;
+    let committed = PAGE_HEAPS.totals().committed;
     let again = take();
-    assert_eq!(HEAP.totals().committed, committed);
+    assert_eq!(PAGE_HEAPS.totals().committed, committed);
     give(again);
 }
 
@@ -359,13 +366,13 @@ fn a_row_of_runs_is_as_long_as_there_is_room_of_one_kind_behind_the_first() {
     assert!(run.zeroed);
     // The last two of these become dirty, and pages behind them were never touched.
     write(run.addr, 32, 1);
-    HEAP.free(run.addr + 16 * PAGE, 16);
+    PAGE_HEAPS.free(run.addr + 16 * PAGE, 16);
     let (dirty, count) = row(8, 4);
     assert_eq!((dirty.addr, count), (run.addr + 16 * PAGE, 2));
     assert!(!dirty.zeroed);
     // A gap that holds three, and the rest of the chunk.
-    HEAP.free(first.addr, 8);
-    HEAP.free(run.addr, 16);
+    PAGE_HEAPS.free(first.addr, 8);
+    PAGE_HEAPS.free(run.addr, 16);
     let (gap, count) = row(8, 9);
     assert_eq!((gap.addr, count), (first.addr, 3));
     let (rest, count) = row(8, usize::MAX);
@@ -373,7 +380,7 @@ fn a_row_of_runs_is_as_long_as_there_is_room_of_one_kind_behind_the_first() {
         (rest.addr, count),
         (run.addr + 32 * PAGE, CHUNK_PAGES / 8 - 5)
     );
-    HEAP.free(first.addr, CHUNK_PAGES);
+    PAGE_HEAPS.free(first.addr, CHUNK_PAGES);
     heap.purge_all();
 }
 
@@ -381,7 +388,7 @@ fn a_row_of_runs_is_as_long_as_there_is_room_of_one_kind_behind_the_first() {
 fn a_request_that_cannot_be_met_changes_nothing() {
     crate::testing::own_process!();
     let _alone = alone();
-    let before = FIRST.totals();
+    let before = FIRST_HEAP.totals();
     let most = isize::MAX as usize / PAGE;
     for (pages, align) in [
         (most + 1, PAGE),
@@ -392,46 +399,49 @@ fn a_request_that_cannot_be_met_changes_nothing() {
         (1 << 20, 1 << 50),
     ] {
         assert!(
-            FIRST.alloc(pages, align).is_none(),
+            FIRST_HEAP.alloc(pages, align).is_none(),
             "{pages} pages at {align}"
         );
     }
-    let run = FIRST.alloc(3, PAGE).unwrap();
-    assert_eq!(HEAP.grow_in_place(run.addr, 3, 1 << 40, Reach::Any), None);
-    HEAP.free(run.addr, 3);
-    let after = FIRST.totals();
+    let run = FIRST_HEAP.alloc(3, PAGE).unwrap();
+    assert_eq!(
+        PAGE_HEAPS.grow_in_place(run.addr, 3, 1 << 40, Reach::Any),
+        None
+    );
+    PAGE_HEAPS.free(run.addr, 3);
+    let after = FIRST_HEAP.totals();
     assert_eq!(after.used, before.used);
-    assert_consistent(&FIRST, before.used);
+    assert_consistent(&FIRST_HEAP, before.used);
 }
 
 #[test]
 fn what_is_freed_decays_at_once_in_time_or_never_as_was_set() {
     crate::testing::own_process!();
     let _alone = alone();
-    HEAP.purge_all();
+    PAGE_HEAPS.purge_all();
     // Otherwise a chunk that another test's thread began could become available in between, and
     // provide the second run.
-    FIRST.state.lock().file_aside(true);
+    FIRST_HEAP.state.lock().file_aside(true);
     let free_some = || {
-        let run = FIRST.alloc(100, PAGE).unwrap();
+        let run = FIRST_HEAP.alloc(100, PAGE).unwrap();
         write(run.addr, 100, 1);
-        HEAP.free(run.addr, 100);
+        PAGE_HEAPS.free(run.addr, 100);
     };
-    HEAP.set_decay(-1, -1);
+    PAGE_HEAPS.set_decay(-1, -1);
     free_some();
-    HEAP.tick();
-    assert_eq!(HEAP.totals().dirty, 100, "never");
-    HEAP.set_decay(0, -1);
+    PAGE_HEAPS.tick();
+    assert_eq!(PAGE_HEAPS.totals().dirty, 100, "never");
+    PAGE_HEAPS.set_decay(0, -1);
     free_some();
-    let totals = HEAP.totals();
+    let totals = PAGE_HEAPS.totals();
     assert_eq!(
         (totals.dirty, totals.muzzy),
         (0, 100),
         "at once, to muzzy, which stay"
     );
-    HEAP.set_decay(0, 0);
+    PAGE_HEAPS.set_decay(0, 0);
     free_some();
-    let totals = HEAP.totals();
+    let totals = PAGE_HEAPS.totals();
     assert_eq!((totals.dirty, totals.muzzy), (0, 0), "at once and for good");
     restore();
 }
@@ -441,11 +451,11 @@ fn memory_goes_back_to_the_page_heap_that_it_came_from() {
     crate::testing::own_process!();
     let _alone = alone();
     restore();
-    let used = || [&FIRST, second()].map(|heap| heap.totals().used);
+    let used = || [&FIRST_HEAP, second()].map(|heap| heap.totals().used);
     let before = used();
     let runs: Vec<_> = (0..60)
         .map(|i| {
-            let heap = if i % 3 == 0 { &FIRST } else { second() };
+            let heap = if i % 3 == 0 { &FIRST_HEAP } else { second() };
             (heap.alloc(1 + i, PAGE).unwrap().addr, 1 + i)
         })
         .collect();
@@ -454,9 +464,9 @@ fn memory_goes_back_to_the_page_heap_that_it_came_from() {
         those.map(|i| i + 1).sum::<usize>()
     };
     assert_eq!(used(), [before[0] + sum(false), before[1] + sum(true)]);
-    HEAP.free_many(runs.into_iter());
+    PAGE_HEAPS.free_many(runs.into_iter());
     assert_eq!(used(), before);
-    assert_eq!(HEAP.totals().used, before[0] + before[1], "the sum");
+    assert_eq!(PAGE_HEAPS.totals().used, before[0] + before[1], "the sum");
 }
 
 #[test]
@@ -467,7 +477,7 @@ fn no_run_reaches_over_the_border_of_two_page_heaps() {
     // More than a slice, so that the slices of both heaps interleave.
     let many = crate::space::region::SLICE_CHUNKS * CHUNK_PAGES * 3 / 2;
     let runs: Vec<_> = (0..6)
-        .map(|i| [&FIRST, second()][i % 2])
+        .map(|i| [&FIRST_HEAP, second()][i % 2])
         .map(|heap| (heap, heap.alloc(many, PAGE).unwrap().addr))
         .collect();
     for &(heap, addr) in &runs {
@@ -476,11 +486,11 @@ fn no_run_reaches_over_the_border_of_two_page_heaps() {
         assert!(all.clone().all(|i| region.chunk(i).heap() == heap.id));
     }
     // All but the first run are free again, so the first one grows as far as its heap's chunks go.
-    HEAP.free_many(runs[1..].iter().map(|&(_, addr)| (addr, many)));
+    PAGE_HEAPS.free_many(runs[1..].iter().map(|&(_, addr)| (addr, many)));
     let (heap, addr) = runs[0];
     let mut pages = many;
     while pages < 8 * many
-        && HEAP
+        && PAGE_HEAPS
             .grow_in_place(addr, pages, pages + CHUNK_PAGES, Reach::Any)
             .is_some()
     {
@@ -490,7 +500,7 @@ fn no_run_reaches_over_the_border_of_two_page_heaps() {
         assert_eq!(last.heap(), heap.id, "it grew into the other's");
     }
     assert!(pages < 8 * many, "nothing stopped it");
-    HEAP.free(addr, pages);
+    PAGE_HEAPS.free(addr, pages);
 }
 
 #[test]
@@ -498,23 +508,23 @@ fn a_page_heap_without_memory_takes_from_another_to_which_it_goes_back() {
     crate::testing::own_process!();
     let _alone = alone();
     restore();
-    let before = FIRST.totals().used;
+    let before = FIRST_HEAP.totals().used;
     // What the heap does when the system gives it no memory.
     let run = second().alloc_elsewhere(3, PAGE).unwrap();
-    assert!(FIRST.owns(run.addr));
-    assert_eq!(FIRST.totals().used, before + 3);
-    HEAP.free(run.addr, 3);
-    assert_eq!(FIRST.totals().used, before);
+    assert!(FIRST_HEAP.owns(run.addr));
+    assert_eq!(FIRST_HEAP.totals().used, before + 3);
+    PAGE_HEAPS.free(run.addr, 3);
+    assert_eq!(FIRST_HEAP.totals().used, before);
 }
 
 #[test]
 fn a_new_page_heap_decays_as_the_first_does() {
     crate::testing::own_process!();
     let _alone = alone();
-    HEAP.set_decay(123, -1);
+    PAGE_HEAPS.set_decay(123, -1);
     let heap = heaps::make(&heaps::making()).unwrap();
     assert_eq!(heap.decay_times(), (123, -1));
-    HEAP.set_decay(456, 7);
+    PAGE_HEAPS.set_decay(456, 7);
     assert_eq!(heap.decay_times(), (456, 7));
     restore();
 }

@@ -12,7 +12,7 @@ use crate::arena::untailored::class_of;
 use crate::arena::{self, Arena};
 use crate::cache::{keeper, life};
 use crate::class::{Class, PAGE};
-use crate::heap::{Backing, HEAP, PageHeap};
+use crate::heap::{Backing, PAGE_HEAPS, PageHeap};
 use crate::space::{meta, region};
 use crate::sys::time;
 
@@ -34,7 +34,7 @@ pub fn gather(snapshot: &mut Snapshot) {
     for arena in arena::made().filter(|arena| arena.heap().is_untold(refresh)) {
         pages(snapshot, arena.index() as usize, arena.heap());
     }
-    for heap in HEAP.all().filter(|heap| heap.is_untold(refresh)) {
+    for heap in PAGE_HEAPS.all().filter(|heap| heap.is_untold(refresh)) {
         pages(snapshot, 0, heap);
     }
     shared(snapshot);
@@ -334,7 +334,7 @@ fn add(all: &mut ArenaFigures, one: &ArenaFigures) {
 /// Resets the readings of all locks but that of the statistics.
 pub fn clear_readings() {
     arena::made().for_each(Arena::clear_readings);
-    for heap in HEAP.all() {
+    for heap in PAGE_HEAPS.all() {
         heap.lock().clear_reading();
         heap.purging().clear_reading();
     }

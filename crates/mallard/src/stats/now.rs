@@ -4,7 +4,7 @@
 use crate::arena::{self, large};
 use crate::cache::{inside, life};
 use crate::class::{Class, PAGE};
-use crate::heap::HEAP;
+use crate::heap::PAGE_HEAPS;
 use crate::space::meta;
 
 /// In bytes, except for counts.
@@ -53,7 +53,7 @@ pub fn now() -> Stats {
             }
         }
     }
-    let heap = HEAP.totals();
+    let heap = PAGE_HEAPS.totals();
     let purged = heap.dirty_purged.plus(&heap.muzzy_purged);
     let meta = meta::totals();
     Stats {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::api::{alloc, dealloc};
 use crate::cache::life;
-use crate::heap::HEAP;
+use crate::heap::PAGE_HEAPS;
 use crate::space::meta;
 use crate::testing::alone;
 use std::vec::Vec;
@@ -219,7 +219,7 @@ fn arenas_made_and_destroyed_by_the_thousand_take_no_more_records() {
         unsafe { destroy(arena) }.unwrap();
     };
     turn();
-    let (before, _) = (meta::totals().used, HEAP.totals().committed);
+    let (before, _) = (meta::totals().used, PAGE_HEAPS.totals().committed);
     (0..1000).for_each(|_| turn());
     assert_eq!(meta::totals().used, before);
 }

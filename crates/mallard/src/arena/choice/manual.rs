@@ -13,7 +13,7 @@ use crate::arena::small::slab::Slab;
 use crate::arena::{Arena, large};
 use crate::class::{Class, LINE, PAGE};
 use crate::heap::hooks::ExtentHooks;
-use crate::heap::{self, HEAP, PageHeap};
+use crate::heap::{self, PAGE_HEAPS, PageHeap};
 use crate::space::region::PageRecord;
 use crate::space::{Region, fallback};
 use crate::sys::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -280,7 +280,7 @@ impl Row {
 
     fn free(&mut self) {
         if self.pages > 0 {
-            HEAP.free(self.addr, self.pages);
+            PAGE_HEAPS.free(self.addr, self.pages);
         }
         self.pages = 0;
     }

@@ -14,7 +14,7 @@ use crate::arena::choice::manual::{self, Life};
 use crate::arena::choice::table;
 use crate::arena::large::Pages;
 use crate::class::{CACHED_MAX, PAGE};
-use crate::heap::HEAP;
+use crate::heap::PAGE_HEAPS;
 use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, settle};
 
 /// The least size that is oversize.
@@ -37,9 +37,9 @@ pub fn goes_at_once() -> bool {
 #[cold]
 #[inline(never)]
 pub fn free(run: usize, pages: usize) {
-    match HEAP.of(run) {
+    match PAGE_HEAPS.of(run) {
         Some(heap) if pages * PAGE >= heap.oversize() => heap.free_at_once(run, pages),
-        _ => HEAP.free(run, pages),
+        _ => PAGE_HEAPS.free(run, pages),
     }
 }
 

@@ -100,7 +100,7 @@ fn make(index: usize) -> Option<&'static Arena> {
     table::make_under(
         &making,
         index,
-        near.unwrap_or(&heap::FIRST),
+        near.unwrap_or(&heap::FIRST_HEAP),
         Life::Automatic,
     )
 }

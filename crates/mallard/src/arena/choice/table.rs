@@ -25,7 +25,7 @@ pub const DESTROYED: usize = 4097;
 
 /// The first arena, which every process has: it lies with the data that every process touches, not
 /// in the table.
-static FIRST: AtomicPtr<Arena> = AtomicPtr::new(core::ptr::null_mut());
+static FIRST_ARENA: AtomicPtr<Arena> = AtomicPtr::new(core::ptr::null_mut());
 /// The others, by number.
 static OTHERS: [AtomicPtr<Arena>; MOST_ARENAS - 1] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST_ARENAS - 1];
@@ -86,7 +86,7 @@ fn spread() -> impl Iterator<Item = &'static Arena> {
 /// The table entry of the arena with this number.
 fn slot(index: usize) -> Option<&'static AtomicPtr<Arena>> {
     match index.checked_sub(1) {
-        None => Some(&FIRST),
+        None => Some(&FIRST_ARENA),
         Some(other) => OTHERS.get(other),
     }
 }
@@ -111,7 +111,7 @@ pub(in crate::arena) fn get(index: usize) -> Option<&'static Arena> {
 #[cold]
 fn make(index: usize) -> Option<&'static Arena> {
     let making = MAKING.lock();
-    make_under(&making, index, &heap::FIRST, Life::Automatic)
+    make_under(&making, index, &heap::FIRST_HEAP, Life::Automatic)
 }
 
 /// Takes the lock for making arenas.
@@ -169,7 +169,7 @@ pub fn join() -> Option<&'static Arena> {
         None if threads(0) == 0 => 0,
         None => (0..automatic()).min_by_key(|&i| threads(i))?,
     };
-    let heap = near.unwrap_or(&heap::FIRST);
+    let heap = near.unwrap_or(&heap::FIRST_HEAP);
     let arena = make_under(&making, index, heap, Life::Automatic)
         .filter(|a| !a.is_by_hand())
         .or_else(|| spread().next())?;
@@ -209,7 +209,7 @@ fn of_node(heap: &'static PageHeap) -> usize {
 
 /// The page heap that the arena with this number takes memory from.
 pub(in crate::arena) fn heap_of(index: u16) -> &'static PageHeap {
-    record(index as usize).map_or(&heap::FIRST, Arena::heap)
+    record(index as usize).map_or(&heap::FIRST_HEAP, Arena::heap)
 }
 
 /// The large-block counts of the arena with this number.

@@ -7,7 +7,7 @@
 use crate::arena::small::traffic::Taker;
 use crate::class::{Class, PAGE, SlabShape};
 use crate::die;
-use crate::heap::{HEAP, Run, nodes};
+use crate::heap::{PAGE_HEAPS, Run, nodes};
 use crate::space::chunk::CHUNK;
 use crate::space::region::PageRecord;
 use crate::space::{Region, meta};
@@ -103,7 +103,7 @@ pub const NO_LEVEL: u8 = u8::MAX;
 #[cold]
 #[inline(never)]
 fn give_up(addr: usize, pages: usize) {
-    HEAP.free(addr, pages);
+    PAGE_HEAPS.free(addr, pages);
 }
 
 impl Slab {
@@ -231,7 +231,7 @@ impl Slab {
         // SAFETY: the record was taken with this size, and the caller drops the last reference.
         unsafe { meta::give(record, Self::record_size(shape)) };
         PAGES.0.fetch_sub(shape.pages as usize, Ordering::Relaxed);
-        HEAP.free(addr, shape.pages as usize);
+        PAGE_HEAPS.free(addr, shape.pages as usize);
     }
 
     /// Unmakes this slab and those linked to it.

@@ -17,7 +17,7 @@
 use crate::arena::small::slab::{Misuse, NO_LEVEL, Slab, WORDS};
 use crate::arena::{Arena, record};
 use crate::class::{Class, PAGE};
-use crate::heap::{HEAP, advice};
+use crate::heap::{PAGE_HEAPS, advice};
 use crate::space::Region;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::region::PageRecord;
@@ -75,7 +75,7 @@ pub fn lock() -> &'static RawLock {
 
 /// Continues the pass by up to `chunks` chunks, if it is time and no other thread does.
 pub fn step(now: u64, chunks: usize) -> Next {
-    let decay = HEAP.dirty_ms();
+    let decay = PAGE_HEAPS.dirty_ms();
     let Some(mut pass) = PASS.try_lock() else {
         return Next::Later;
     };
@@ -218,7 +218,9 @@ fn look_at(chunk: &'static Chunk, wish: &Wish, ripe: &mut [Option<Site>; MOST_SL
         page += site.class.shape().pages as usize;
     }
     let keeps_huge_page = || {
-        let whole = HEAP.of(chunk.addr()).is_none_or(|h| h.is_whole(chunk));
+        let whole = PAGE_HEAPS
+            .of(chunk.addr())
+            .is_none_or(|h| h.is_whole(chunk));
         matches!(wish, Wish::Ripe) && whole && bytes < WORTH_BYTES
     };
     if n > 0 && !keeps_huge_page() {
@@ -359,7 +361,7 @@ impl Site {
 
     /// Gives the memory behind pages with only hidden regions back to the system.
     fn take_behind(&self, slab: &Slab, hidden: &[u64; WORDS], wait: bool) -> bool {
-        let Some(heap) = HEAP.of(slab.addr()) else {
+        let Some(heap) = PAGE_HEAPS.of(slab.addr()) else {
             return false;
         };
         let (mut ranges, mut n) = ([Range::default(); MOST_RANGES], 0);
@@ -451,8 +453,8 @@ mod tests {
     fn a_slab_is_left_alone_until_it_was_for_a_while() {
         crate::testing::own_process!();
         let _alone = alone();
-        let before = HEAP.dirty_ms();
-        HEAP.set_decay(1000, 0);
+        let before = PAGE_HEAPS.dirty_ms();
+        PAGE_HEAPS.set_decay(1000, 0);
         let class = Class::of(6000);
         let (kept, free) = scatter(&blocks(class, 12), class, 8);
         let mut now = 1 << 40;
@@ -480,7 +482,7 @@ mod tests {
         assert!(gone(&free, class) > first);
         assert!(kept[1..].iter().all(|&b| holds(b, class)));
         give_up(&kept[1..], class);
-        HEAP.set_decay(before, 0);
+        PAGE_HEAPS.set_decay(before, 0);
     }
 
     #[test]

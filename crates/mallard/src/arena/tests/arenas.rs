@@ -4,7 +4,7 @@ use super::super::choice::table::threads;
 use super::super::large::Reach;
 use super::super::*;
 use crate::class::{CACHED_MAX, MEDIUM_MAX};
-use crate::heap::{self, HEAP, nodes};
+use crate::heap::{self, PAGE_HEAPS, nodes};
 use crate::space::chunk::CHUNK;
 use crate::sys::numa;
 use crate::testing::alone;
@@ -33,7 +33,7 @@ fn a_new_thread_joins_the_arena_with_the_fewest() {
 fn a_large_block_grows_shrinks_and_moves_with_its_bytes_and_its_pages() {
     crate::testing::own_process!();
     let _alone = alone();
-    let (pages, used) = (large::bytes(), HEAP.totals().used);
+    let (pages, used) = (large::bytes(), PAGE_HEAPS.totals().used);
     let class = |bytes| Class::of(bytes);
     let run = large::alloc(class(CHUNK), CHUNK, 0).unwrap();
     let first = run.addr as *mut u64;
@@ -67,7 +67,7 @@ fn a_large_block_grows_shrinks_and_moves_with_its_bytes_and_its_pages() {
         None => run.addr,
     };
     large::free(last);
-    assert_eq!((large::bytes(), HEAP.totals().used), (pages, used));
+    assert_eq!((large::bytes(), PAGE_HEAPS.totals().used), (pages, used));
     const { assert!(CHUNK > CACHED_MAX) };
 }
 
@@ -231,7 +231,7 @@ fn blocks_of_arenas_of_different_nodes_come_from_different_page_heaps_and_go_bac
         let arenas = [0, 1].map(join_on);
         let heaps = arenas.map(|a| a.heap());
         assert!(
-            core::ptr::eq(heaps[0], &heap::FIRST),
+            core::ptr::eq(heaps[0], &heap::FIRST_HEAP),
             "the first thread's node"
         );
         assert!(!core::ptr::eq(heaps[0], heaps[1]));

@@ -9,7 +9,7 @@ use super::slab::{LEVELS, Misuse, NO_LEVEL};
 use super::small::transfer_cache::TransferCache;
 use super::*;
 use crate::class::TABLED;
-use crate::heap::HEAP;
+use crate::heap::PAGE_HEAPS;
 use crate::space::Region;
 use crate::testing::alone;
 use proptest::prelude::{
@@ -287,7 +287,7 @@ fn blocks_filled_in_one_arena_and_flushed_in_another_all_return() {
     configure(Some(ARENAS));
     let arenas: Vec<_> = (0..ARENAS).map(|i| get(i).unwrap()).collect();
     drain(true);
-    let used = HEAP.totals().used;
+    let used = PAGE_HEAPS.totals().used;
     for class in Class::cachable() {
         let before = out(class);
         let each = (256 * 1024 / class.size()).clamp(2, 1000);
@@ -323,7 +323,7 @@ fn blocks_filled_in_one_arena_and_flushed_in_another_all_return() {
         );
         // At once: no spare slab stays behind because its last blocks lay in the transfer cache of
         // a later arena.
-        assert_eq!(HEAP.totals().used, used, "{class:?}: pages in use");
+        assert_eq!(PAGE_HEAPS.totals().used, used, "{class:?}: pages in use");
     }
 }
 
@@ -336,14 +336,17 @@ fn a_class_of_many_slabs_gets_rows_of_them_and_gives_back_what_it_did_not_want()
     let shape = class.shape();
     let slab = shape.pages as usize * PAGE;
     drain(true);
-    let (used, before) = (HEAP.totals().used, arena.counts(class).0.slabs);
+    let (used, before) = (PAGE_HEAPS.totals().used, arena.counts(class).0.slabs);
     // One block more than full slabs hold: most of the last row is unused.
     let mut blocks = vec![0; 100 * shape.regions as usize + 1];
     fill_all(arena, class, &mut blocks);
     let slabs = (arena.counts(class).0.slabs - before) as usize;
     assert!(slabs > 101, "rows");
     assert!(slabs < 101 + 101 / 16, "no longer than the class is large");
-    assert_eq!(HEAP.totals().used, used + slabs * shape.pages as usize);
+    assert_eq!(
+        PAGE_HEAPS.totals().used,
+        used + slabs * shape.pages as usize
+    );
     // Ascending as allocated, from one slab into its neighbour.
     let distinct: BTreeSet<usize> = blocks.iter().copied().collect();
     assert_eq!(distinct.len(), blocks.len());
@@ -355,10 +358,10 @@ fn a_class_of_many_slabs_gets_rows_of_them_and_gives_back_what_it_did_not_want()
     drain(false);
     let counts = arena.counts(class).0;
     assert_eq!(counts.slabs as usize, before as usize + 101);
-    assert_eq!(HEAP.totals().used, used + 101 * shape.pages as usize);
+    assert_eq!(PAGE_HEAPS.totals().used, used + 101 * shape.pages as usize);
     give_back(class, &mut blocks);
     drain(true);
-    assert_eq!(HEAP.totals().used, used);
+    assert_eq!(PAGE_HEAPS.totals().used, used);
 }
 
 /// Fills `blocks` with blocks of a class.

@@ -3,7 +3,7 @@
 use super::super::large::Reach;
 use super::super::*;
 use crate::class::{CACHED_MAX, MEDIUM_MAX, SLAB_MAX};
-use crate::heap::HEAP;
+use crate::heap::PAGE_HEAPS;
 use crate::testing::alone;
 use std::collections::BTreeSet;
 use std::vec::Vec;
@@ -34,7 +34,7 @@ fn holds(p: usize, bytes: usize, value: u8) -> bool {
 fn blocks_that_threads_keep_begin_at_many_lines_and_do_not_meet() {
     crate::testing::own_process!();
     let _alone = alone();
-    let used = HEAP.totals().used;
+    let used = PAGE_HEAPS.totals().used;
     for class in classes(true) {
         let blocks: Vec<usize> = (0..64).map(|_| make(class, LINE)).collect();
         for (i, &p) in blocks.iter().enumerate() {
@@ -48,7 +48,12 @@ fn blocks_that_threads_keep_begin_at_many_lines_and_do_not_meet() {
             assert!(holds(p, class.size(), i as u8), "{p:#x} was written to");
             assert_eq!(large::free(p), class.size());
         }
-        assert_eq!(HEAP.totals().used, used, "{}: pages in use", class.size());
+        assert_eq!(
+            PAGE_HEAPS.totals().used,
+            used,
+            "{}: pages in use",
+            class.size()
+        );
     }
 }
 
@@ -77,7 +82,7 @@ fn a_block_begins_with_a_page_where_it_is_aligned_or_long_or_an_option_says_so()
 fn a_block_inside_its_pages_grows_and_shrinks_where_it_stands() {
     crate::testing::own_process!();
     let _alone = alone();
-    let used = HEAP.totals().used;
+    let used = PAGE_HEAPS.totals().used;
     let (short, long) = (Class::of(SLAB_MAX + 1), Class::of(CACHED_MAX));
     // Pages of every kind lie behind it: never used, and used before.
     for value in [1, 2] {
@@ -89,15 +94,15 @@ fn a_block_inside_its_pages_grows_and_shrinks_where_it_stands() {
             let (more, bytes) = (p + short.size(), long.size() - short.size());
             assert!(holds(more, bytes, 0), "what it grew by is cleared");
             fill(more, bytes, 0xff);
-            assert_eq!(HEAP.totals().used - used, long.pages() + 1);
+            assert_eq!(PAGE_HEAPS.totals().used - used, long.pages() + 1);
             assert!(large::resize_in_place(p, short, false, Reach::Any));
         }
         assert!(grew || value > 1, "a fresh chunk has room");
-        assert_eq!(HEAP.totals().used - used, short.pages() + 1);
+        assert_eq!(PAGE_HEAPS.totals().used - used, short.pages() + 1);
         assert!(holds(p, short.size(), value));
         large::free(p);
     }
-    assert_eq!(HEAP.totals().used, used);
+    assert_eq!(PAGE_HEAPS.totals().used, used);
 }
 
 #[test]

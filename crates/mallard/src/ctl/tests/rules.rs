@@ -87,7 +87,7 @@ fn decay_times_of_arenas_to_come_leave_those_there_alone() {
     let write = |ms: isize| unsafe { ctl::write(b"arenas.dirty_decay_ms", ms) };
     let before: isize = ctl::read(b"arenas.dirty_decay_ms").unwrap();
     let muzzy: isize = ctl::read(b"arenas.muzzy_decay_ms").unwrap();
-    let first = crate::heap::HEAP.dirty_ms();
+    let first = crate::heap::PAGE_HEAPS.dirty_ms();
     for ms in [0, 1, -1, 18_446_744_072_000] {
         assert_eq!(write(ms), Ok(()));
         assert_eq!(ctl::read(b"arenas.dirty_decay_ms"), Ok(ms));
@@ -100,7 +100,7 @@ fn decay_times_of_arenas_to_come_leave_those_there_alone() {
         Ok(18_446_744_072_000isize)
     );
     assert_eq!(ctl::read(b"arenas.muzzy_decay_ms"), Ok(muzzy));
-    assert_eq!(crate::heap::HEAP.dirty_ms(), first);
+    assert_eq!(crate::heap::PAGE_HEAPS.dirty_ms(), first);
     assert_eq!(write(before), Ok(()));
 }
 

@@ -3,7 +3,7 @@
 //! There is always the first one. Others are made at run time and never destroyed: the chunks that
 //! a page heap has claimed stay with it, and so does its number. Memory returns to the page heap of
 //! its chunk, whichever thread frees it. Callers that have an address, or mean all page heaps, go
-//! through [`HEAP`]; callers that want memory use a [`PageHeap`].
+//! through [`PAGE_HEAPS`]; callers that want memory use a [`PageHeap`].
 
 use crate::heap::{Backing, Cap, PageHeap, RESERVE, RETAIN, Reach, Totals};
 use crate::space::{HeapId, Region, meta};
@@ -15,7 +15,7 @@ use crate::sys::rank::Rank;
 pub const MOST_HEAPS: usize = 8192;
 
 /// The page heap that every process has.
-pub static FIRST: PageHeap = PageHeap::new(HeapId(0), false);
+pub static FIRST_HEAP: PageHeap = PageHeap::new(HeapId(0), false);
 
 /// The others, in the order of their numbers.
 static OTHERS: [AtomicPtr<PageHeap>; MOST_HEAPS - 1] =
@@ -35,12 +35,12 @@ pub type Making = Guard<'static, ()>;
 pub struct Heaps;
 
 /// The process's page heaps.
-pub static HEAP: Heaps = Heaps;
+pub static PAGE_HEAPS: Heaps = Heaps;
 
 /// The page heap with this number, which must exist.
 fn get(id: HeapId) -> &'static PageHeap {
     let Some(other) = (id.0 as usize).checked_sub(1) else {
-        return &FIRST;
+        return &FIRST_HEAP;
     };
     // SAFETY: a number belongs to a published page heap, which is initialised and lives for ever.
     unsafe { &*OTHERS[other].load(Ordering::Acquire) }
@@ -62,9 +62,9 @@ pub fn making() -> Making {
 /// Returns `None` when there are too many or memory is exhausted.
 pub fn make(making: &Making) -> Option<&'static PageHeap> {
     let heap = make_of(making, false)?;
-    let (dirty, muzzy) = FIRST.decay_times();
+    let (dirty, muzzy) = FIRST_HEAP.decay_times();
     heap.set_decay(dirty, muzzy);
-    heap.set_cap(FIRST.cap());
+    heap.set_cap(FIRST_HEAP.cap());
     Some(heap)
 }
 
@@ -109,7 +109,7 @@ impl Heaps {
         settle!(RETAIN, retain);
         // No other page heap exists yet.
         self.set_first_decay(Some(dirty_ms), Some(muzzy_ms));
-        FIRST.set_decay(dirty_ms, muzzy_ms);
+        FIRST_HEAP.set_decay(dirty_ms, muzzy_ms);
     }
 
     /// Sets both decay times of all page heaps in milliseconds: 0 at once, negative never.
@@ -147,7 +147,7 @@ impl Heaps {
 
     /// The first page heap's decay time of dirty pages.
     pub fn dirty_ms(&self) -> i64 {
-        FIRST.decay_times().0
+        FIRST_HEAP.decay_times().0
     }
 
     /// The page heap that the address belongs to.
@@ -203,7 +203,7 @@ impl Heaps {
 
     /// What all page heaps hold now.
     pub fn totals(&self) -> Totals {
-        let first = FIRST.totals();
+        let first = FIRST_HEAP.totals();
         match COUNT.load(Ordering::Acquire) {
             0 => first,
             _ => self.totals_from(first),

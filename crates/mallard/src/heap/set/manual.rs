@@ -5,7 +5,7 @@
 //! memory, for the next one.
 
 use crate::class::PAGE;
-use crate::heap::set::heaps::{FIRST, HEAP};
+use crate::heap::set::heaps::{FIRST_HEAP, PAGE_HEAPS};
 use crate::heap::{Backing, PageHeap, Purged, State};
 use crate::space::Region;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES};
@@ -14,9 +14,9 @@ use crate::sys::bits::Bits512;
 impl PageHeap {
     /// Resets the page heap, which holds nothing, to the state of a new one, for another arena.
     pub fn begin_anew(&self) {
-        let (dirty, muzzy) = HEAP.first_decay();
+        let (dirty, muzzy) = PAGE_HEAPS.first_decay();
         self.set_decay(dirty, muzzy);
-        self.set_cap(FIRST.cap());
+        self.set_cap(FIRST_HEAP.cap());
         self.set_growth_limit(usize::MAX);
         self.set_oversize(usize::MAX);
         self.set_hooks(0, core::ptr::null_mut());

@@ -10,7 +10,7 @@
 //! because sandboxes kill processes for that.
 
 use crate::heap::PageHeap;
-use crate::heap::set::heaps::{self, FIRST};
+use crate::heap::set::heaps::{self, FIRST_HEAP};
 use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use crate::sys::numa;
 
@@ -39,7 +39,7 @@ pub fn here() -> Option<&'static PageHeap> {
     let first = FIRST_NODE.load(Ordering::Relaxed);
     match numa::here() {
         Some(node) if node != first => Some(of_other(node)),
-        _ => are_several().then_some(&FIRST),
+        _ => are_several().then_some(&FIRST_HEAP),
     }
 }
 
@@ -57,7 +57,7 @@ pub fn are_several() -> bool {
 #[cold]
 #[inline(never)]
 fn of_other(node: usize) -> &'static PageHeap {
-    existing(node).or_else(|| make(node)).unwrap_or(&FIRST)
+    existing(node).or_else(|| make(node)).unwrap_or(&FIRST_HEAP)
 }
 
 fn existing(node: usize) -> Option<&'static PageHeap> {
