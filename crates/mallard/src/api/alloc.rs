@@ -89,22 +89,37 @@ fn alloc_slow(size: usize, place: Place) -> *mut u8 {
     alloc_again(class)
 }
 
-/// The second try, after memory was out or while a fork is under way.
+/// The next tries, after memory was out or while a fork is under way.
 #[cold]
 #[inline(never)]
 fn alloc_again(class: Class) -> *mut u8 {
-    if !inside::is_closed() {
-        reclaim();
-    } else if let Some(block) = fallback::alloc_of_class(class) {
-        counted::allocated(class.size());
-        return block as *mut u8;
-    } else {
-        time::nap();
-    }
-    match take(class) {
+    match try_again(class, take) {
         Some(block) => block as *mut u8,
-        None if inside::is_closed() => alloc_again(class),
         None => out_of_memory(class.size()),
+    }
+}
+
+/// Takes a block until there is one, or until memory is out: a try that a fork may have refused says
+/// nothing about that.
+#[cold]
+#[inline(never)]
+fn try_again(class: Class, take: fn(Class) -> Option<usize>) -> Option<usize> {
+    loop {
+        let forks = inside::forks();
+        if !inside::is_closed() {
+            reclaim();
+        } else if let Some(block) = fallback::alloc_of_class(class) {
+            counted::allocated(class.size());
+            return Some(block);
+        } else if inside::is_forking() {
+            return None;
+        } else {
+            time::nap();
+        }
+        let block = take(class);
+        if block.is_some() || !inside::is_closed() && inside::forks() == forks {
+            return block;
+        }
     }
 }
 
@@ -131,20 +146,17 @@ fn take_from_arena(class: Class) -> Option<usize> {
 fn alloc_uncached(class: Class) -> *mut u8 {
     // Threads without caches are not counted, so there may be several.
     life::expect_company();
-    let block = take_from_arena(class).or_else(|| {
-        if inside::is_closed() {
-            return fallback::alloc_of_class(class);
-        }
-        reclaim();
-        take_from_arena(class)
-    });
+    let block = counted_from_arena(class).or_else(|| try_again(class, counted_from_arena));
     match block {
-        Some(block) => {
-            counted::allocated(class.size());
-            prepared(block as *mut u8, size_at(block))
-        }
+        Some(block) => prepared(block as *mut u8, size_at(block)),
         None => out_of_memory(class.size()),
     }
+}
+
+fn counted_from_arena(class: Class) -> Option<usize> {
+    let block = take_from_arena(class)?;
+    counted::allocated(class.size());
+    Some(block)
 }
 
 /// Fills a new block, or the added part of one, as the options ask.

@@ -26,6 +26,8 @@ use crate::sys::gate::{Crowd, Gate};
 use crate::sys::{time, tls};
 
 static GATE: Gate = Gate::new();
+/// Forks that have begun, of which a thread may have seen none.
+static FORKS: AtomicUsize = AtomicUsize::new(0);
 /// Threads inside that have no cache, or whose cache is off the list.
 static CROWD: Crowd = Crowd::new();
 /// Threads that fork, and what they found. The first has the allocator to itself; others fork
@@ -111,7 +113,7 @@ pub fn enter_or_wait() -> Inside {
         if let Some(inside) = enter() {
             return inside;
         }
-        if place_of(tls::thread()).is_some() {
+        if is_forking() {
             // The thread that forks would wait for itself.
             CROWD.enter();
             return Inside(None);
@@ -155,6 +157,16 @@ impl Drop for Busy<'_> {
     fn drop(&mut self) {
         self.0.busy.restore(self.1);
     }
+}
+
+/// How many forks have begun so far.
+pub fn forks() -> usize {
+    FORKS.load(Ordering::Relaxed)
+}
+
+/// Whether the calling thread is the one that forks.
+pub fn is_forking() -> bool {
+    place_of(tls::thread()).is_some()
 }
 
 /// Whether a fork is under way that keeps other threads out.
@@ -260,6 +272,7 @@ fn pause(round: u32) {
 pub fn begin_fork(holds_lock: impl Fn() -> bool) -> Found {
     let me = tls::thread();
     let place = claim(me);
+    FORKS.fetch_add(1, Ordering::Relaxed);
     GATE.close();
     let mut round = 0;
     let mut found = loop {
