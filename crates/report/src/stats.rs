@@ -7,7 +7,7 @@
 //!   run furthest from it, so every run lies within `median ± spread`.
 //! * A cell that failed has no figure, whatever its runs before the failure said.
 //! * Ratios compare medians within one row. If glibc has no figure in a row, because it lacks the
-//! setting that the row varies, its `default` row with the same threads stands in.
+//!   setting that the row varies, its `default` row with the same threads stands in.
 //! * The overall ranking counts only the rows that every available allocator took part in;
 //!   otherwise an allocator with many settings would be judged by rows that others do not have.
 

@@ -4,14 +4,14 @@
 //! subject, including glibc. The rules, in addition to those of [`crate::stats`]:
 //!
 //! * Times of two allocators compare by their medians over the rounds in which both ran: a slow one
-//! has fewer runs, and a slow minute of the machine counts for both or for neither. An allocator
-//! that dropped out before round five cannot be the best of a row in which others went on: three
-//! runs only tell that it is behind. Other figures compare by the medians of all runs.
+//!   has fewer runs, and a slow minute of the machine counts for both or for neither. An allocator
+//!   that dropped out before round five cannot be the best of a row in which others went on: three
+//!   runs only tell that it is behind. Other figures compare by the medians of all runs.
 //! * The best peer of a row is the one next to which the subject looks worst. All columns of a row
-//! are ratios to that peer, so that they compare with each other.
+//!   are ratios to that peer, so that they compare with each other.
 //! * A mean is over an allocator's ratios to the best of all others in each row. For the subject
-//! that is the best peer; a peer is compared with the subject and the other peers. A mean below 1
-//! beats, on average, the best of each row.
+//!   that is the best peer; a peer is compared with the subject and the other peers. A mean below 1
+//!   beats, on average, the best of each row.
 //! * A cell that failed is absent: it counts neither for nor against any allocator.
 
 use crate::model::{Cell, Experiment, Results, Row, Run};
