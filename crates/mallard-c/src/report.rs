@@ -3,7 +3,7 @@
 
 use core::ffi::{CStr, c_char, c_void};
 use mallard_core::api;
-use mallard_core::report;
+use mallard_core::stats_print;
 use mallard_core::sys::errno::KeepErrno;
 use mallard_core::sys::message;
 
@@ -27,7 +27,7 @@ pub unsafe extern "C" fn malloc_stats_print(
         // SAFETY: the caller's promise.
         unsafe { CStr::from_ptr(opts) }.to_bytes()
     };
-    report::print(letters, &mut |text| match write {
+    stats_print::print(letters, &mut |text| match write {
         // SAFETY: the caller's promise.
         Some(write) => unsafe { write(opaque, text.as_ptr()) },
         None => message::say(text),
@@ -48,7 +48,7 @@ extern "C" fn begin() {
     api::options();
     api::expect_forks();
     api::on_interval(|| {
-        report::print(
+        stats_print::print(
             api::options().stats_interval_opts.as_bytes(),
             &mut message::say,
         )
@@ -59,6 +59,6 @@ extern "C" fn end() {
     let options = api::options_if_started();
     if let Some(options) = options.filter(|options| options.stats_print) {
         let _keep = KeepErrno::new();
-        report::print(options.stats_print_opts.as_bytes(), &mut message::say);
+        stats_print::print(options.stats_print_opts.as_bytes(), &mut message::say);
     }
 }

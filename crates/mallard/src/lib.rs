@@ -17,8 +17,8 @@
 //! Each folder is one of these layers and uses only the layers below it; `class` (the table of size
 //! classes) serves all of them. On top are `api`, the Rust functions that every front end uses;
 //! `conf`, the options; `stats`; `fork`; and `background`, the background thread. Above those are
-//! `ctl`, the tree of names through which programs read and control the allocator, and `report`,
-//! the full statistics report. A test enforces this order (`tests/layers.rs`).
+//! `ctl`, the tree of names through which programs read and control the allocator, and
+//! `stats_print`, the full statistics report. A test enforces this order (`tests/layers.rs`).
 //!
 //! # `malloc(n)`
 //!
@@ -148,11 +148,11 @@ mod fork;
 #[cfg(not(loom))]
 mod heap;
 #[cfg(not(loom))]
-pub mod report;
-#[cfg(not(loom))]
 mod space;
 #[cfg(not(loom))]
 pub mod stats;
+#[cfg(not(loom))]
+pub mod stats_print;
 pub mod sys;
 #[cfg(all(test, not(loom)))]
 mod testing;

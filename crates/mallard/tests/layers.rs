@@ -22,7 +22,7 @@ const HOUSE: &[&[&str]] = &[
     &["fork"],
     &["api"],
     &["ctl"],
-    &["report"],
+    &["stats_print"],
 ];
 /// Uses no layer, so that it can run before any is ready. Only the start uses it, and the files
 /// that report options.

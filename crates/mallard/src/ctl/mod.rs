@@ -64,6 +64,7 @@ pub use index::{ALL, DESTROYED};
 pub use node::{Access, At, DEPTH, Leaf, Mode, Node, See, Special, branch, indexed, name, options};
 pub use request::{CType, Request};
 pub use stats::dss_of;
+pub(crate) use stats::locks;
 pub use tell::{Value, names, value};
 
 use crate::api;

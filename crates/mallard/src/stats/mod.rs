@@ -15,7 +15,6 @@
 
 mod figures;
 mod gather;
-pub mod locks;
 mod now;
 mod snapshot;
 #[cfg(test)]

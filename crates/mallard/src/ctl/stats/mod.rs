@@ -7,10 +7,10 @@ use super::{Answer, Error};
 use crate::api::arenas as api_arenas;
 use crate::arena;
 use crate::class::{LARGE_CLASSES, slab_classes};
-use crate::stats::locks::{OF_ARENAS, OF_PROCESS};
 use crate::stats::{self, ALL, ArenaFigures, Bin, Extent, Large, Reading, Totals};
 use crate::sys::mappings;
 use core::ffi::CStr;
+use locks::{OF_ARENAS, OF_PROCESS};
 
 /// A row that is read from the snapshot: its name, its type in C, the object with the value, the
 /// value, and its line of documentation.
@@ -23,6 +23,7 @@ macro_rules! told {
     };
 }
 
+pub mod locks;
 mod rows;
 
 use rows::{bin_names, extent_names, large_names, lextent_names, lock_names, small_names};

@@ -5,7 +5,7 @@
 use super::rate;
 use super::write::{Cell, Column, Digits, Emitter, column};
 use crate::class::{Class, LARGE_CLASSES, PAGE, SLAB_CLASSES};
-use crate::stats::locks::OF_ARENAS;
+use crate::ctl::locks::OF_ARENAS;
 use crate::stats::{ArenaFigures, Bin, Extent, Reading};
 
 const GAP: &str = "                     ---\n";

@@ -2,7 +2,7 @@
 
 use super::tables;
 use super::write::Emitter;
-use crate::stats::locks::OF_PROCESS;
+use crate::ctl::locks::OF_PROCESS;
 use crate::stats::{Snapshot, Totals};
 use crate::sys::mappings;
 

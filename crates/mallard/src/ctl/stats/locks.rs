@@ -4,7 +4,7 @@
 //! are in no list, there is no page allocator around huge pages (`hpa`) and no profiler, and the
 //! background thread shares only atomics.
 
-use super::figures::{ArenaFigures, Lock, Totals};
+use crate::stats::{ArenaFigures, Lock, Totals};
 use crate::sys::label::Label;
 use crate::sys::meter::Reading;
 
