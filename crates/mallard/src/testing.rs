@@ -17,6 +17,18 @@ use std::time::Duration;
 /// Names the test whose process this is.
 const MARK: &str = "MALLARD_UNIT_TEST";
 
+/// Says that a test cannot run here, because the system lacks something.
+pub(crate) fn skipped(lacks: &str) {
+    std::eprintln!("skipped: {lacks}");
+}
+
+/// Like [`skipped`]; fails where everything that tests need is demanded (`MALLARD_REQUIRE_PROGRAMS`).
+pub(crate) fn skipped_unless_required(lacks: &str) {
+    let is_required = std::env::var_os("MALLARD_REQUIRE_PROGRAMS").is_some();
+    assert!(!is_required, "MALLARD_REQUIRE_PROGRAMS is set, but {lacks}");
+    skipped(lacks);
+}
+
 /// For the beginning of a test: has the rest of it run in a process of its own, and returns in this
 /// one, with the value that is given. In a property the first case does so for all of them.
 macro_rules! own_process {

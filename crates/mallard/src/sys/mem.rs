@@ -440,7 +440,8 @@ pub(crate) mod tests {
         let at = map_aligned(len, os_page()).expect("there is memory");
         forbid_huge_pages(at, len);
         if !advise(at, os_page(), 23) {
-            return release(at, len);
+            release(at, len);
+            return crate::testing::skipped("the system does not fill pages on request");
         }
         // A hole in the range.
         release(at, os_page());
