@@ -88,7 +88,8 @@ mod check {
     use crate::sys::tls;
     use core::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Threads whose locks are known at the same time. The locks of any more are not checked.
+    /// Threads whose locks are known; later threads may have the numbers of threads that ended. The
+    /// locks of any more are not checked.
     const THREADS: usize = 1024;
     /// Places that a thread looks at.
     const TRIES: usize = 16;
@@ -170,10 +171,9 @@ mod check {
             }
             let Some(place) = place(false) else { return };
             let held = place.held.load(Ordering::Relaxed) & !(1 << self.0 as usize);
+            // The place stays the thread's: a signal handler may have interrupted the thread while it
+            // changes its place, and takes and frees locks itself.
             place.held.store(held, Ordering::Relaxed);
-            if held == 0 {
-                place.thread.store(0, Ordering::Relaxed);
-            }
         }
     }
 
