@@ -6,27 +6,14 @@
 //! what its build may lack (`opt.xmalloc`, profiling), and, before 5.3.1, for bounds that were off
 //! by one (bins, background threads).
 
+mod common;
+
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox};
 
-/// Runs the sub-command with these options and expects it to say "NAME ok" and nothing else.
 fn passes_with(options: &str, name: &str) {
     let program = Source::new("mallctl.c").flags(&["-O1"]).compile();
-    for library in Library::under_test() {
-        if name.starts_with("own_") && !library.is_mallard() {
-            continue;
-        }
-        let sandbox = Sandbox::temporary(Allocator::Preload(library));
-        let mut command = sandbox.command(&program);
-        let outcome = sandbox.run_own(command.env("MALLOC_CONF", options).arg(name));
-        assert_eq!(
-            outcome.expect_success(),
-            format!("{name} ok\n"),
-            "on the {} build",
-            library.name
-        );
-        assert_eq!(outcome.stderr_text(), "", "on the {} build", library.name);
-    }
+    common::passes(&program, options, name);
 }
 
 fn passes(name: &str) {

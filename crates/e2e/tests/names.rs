@@ -1,6 +1,8 @@
 //! All of jemalloc 5.3.1's names, and the behaviour of the rarely used ones. Each test runs one
 //! sub-command of `programs/names.c`, preloaded.
 
+mod common;
+
 use std::collections::BTreeMap;
 
 use mallard_e2e::compiler::Source;
@@ -129,26 +131,11 @@ fn every_name_of_jemalloc_answers_or_is_known_not_to() {
     }
 }
 
-/// Runs the sub-command with these options and expects it to say "NAME ok" and nothing else.
 fn passes_with(options: &str, name: &str) {
     let program = Source::new("names.c")
         .flags(&["-O1", "-rdynamic"])
         .compile();
-    for library in Library::under_test() {
-        if name.starts_with("own_") && !library.is_mallard() {
-            continue;
-        }
-        let sandbox = Sandbox::temporary(Allocator::Preload(library));
-        let mut command = sandbox.command(&program);
-        let outcome = sandbox.run_own(command.env("MALLOC_CONF", options).arg(name));
-        assert_eq!(
-            outcome.expect_success(),
-            format!("{name} ok\n"),
-            "on the {} build",
-            library.name
-        );
-        assert_eq!(outcome.stderr_text(), "", "on the {} build", library.name);
-    }
+    common::passes(&program, options, name);
 }
 
 fn passes(name: &str) {

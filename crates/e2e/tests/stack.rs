@@ -2,8 +2,6 @@
 //! signal stacks with little space. Each entry of `programs/stack.c` runs on a painted stack and
 //! reports how deep the paint is gone.
 
-mod common;
-
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox};
 use std::path::Path;
