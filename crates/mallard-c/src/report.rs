@@ -61,4 +61,8 @@ extern "C" fn end() {
         let _keep = KeepErrno::new();
         stats_print::print(options.stats_print_opts.as_bytes(), &mut message::say);
     }
+    if options.is_some() && api::profile::end() {
+        // SAFETY: the program's own handlers have run; only the process is left to end.
+        unsafe { libc::_exit(1) };
+    }
 }

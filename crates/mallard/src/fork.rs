@@ -16,6 +16,7 @@ use crate::arena::{self, subrelease};
 use crate::cache::inside::{self, Found};
 use crate::cache::life;
 use crate::heap::PAGE_HEAPS;
+use crate::prof;
 use crate::space::{meta, region};
 use crate::stats;
 use crate::sys::atomic::{AtomicPtr, Ordering};
@@ -41,6 +42,7 @@ pub fn register() -> bool {
 #[cold]
 #[inline(never)]
 fn each_lock(f: &mut dyn FnMut(&RawLock)) {
+    f(prof::dump::lock());
     f(stats::lock());
     // SAFETY: null, or a lock that lives for ever.
     unsafe { STARTING.load(Ordering::Relaxed).as_ref() }.map(&mut *f);
@@ -52,8 +54,10 @@ fn each_lock(f: &mut dyn FnMut(&RawLock)) {
     for arena in arena::records() {
         arena.locks().for_each(&mut *f);
     }
+    f(prof::samples_lock());
     PAGE_HEAPS.all().for_each(|h| f(h.lock()));
     f(region::lock());
+    f(prof::sites_lock());
     f(meta::lock());
 }
 
@@ -79,6 +83,7 @@ extern "C" fn child() {
     rank::after_fork();
     free_locks();
     each_lock(&mut RawLock::after_fork);
+    prof::after_fork();
     inside::end_fork_in_child();
 }
 

@@ -148,6 +148,8 @@ mod fork;
 #[cfg(not(loom))]
 mod heap;
 #[cfg(not(loom))]
+pub mod prof;
+#[cfg(not(loom))]
 mod space;
 #[cfg(not(loom))]
 pub mod stats;

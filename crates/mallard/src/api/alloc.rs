@@ -11,10 +11,12 @@ use super::start::{self, JUNK_ALLOC, XMALLOC, ZERO, extras, start};
 use crate::arena::{self, large, oversize};
 use crate::cache::{self, counted, inside, life};
 use crate::class::{
-    self, CACHED_MAX, Class, LINE, MAX, MEDIUM_MAX, PAGE, Place, SLAB_MAX, TABLE_MAX, tailored,
+    self, CACHED_MAX, Class, LINE, MAX, MEDIUM_MAX, PAGE, Place, SLAB_MAX, TABLE_MAX, hidden,
+    tailored,
 };
 use crate::die;
 use crate::heap::{NATURAL_MAX, PAGE_HEAPS, advice};
+use crate::prof;
 use crate::space::region::fast_lookup;
 use crate::space::{fallback, meta};
 use crate::sys::atomic::{AtomicUsize, Ordering, settle};
@@ -45,9 +47,13 @@ pub fn alloc_cached(size: usize) -> Option<*mut u8> {
 
 #[inline(never)]
 fn alloc_medium(size: usize) -> *mut u8 {
-    match size <= MEDIUM_MAX {
-        true => pop(size, class::place_of_medium(size)),
-        false => alloc_long(size),
+    if size > MEDIUM_MAX {
+        return alloc_long(size);
+    }
+    let place = class::place_of_medium(size);
+    match cache::stack_at(place).pop_to_write() {
+        Some(block) => block as *mut u8,
+        None => alloc_medium_slow(size, place),
     }
 }
 
@@ -56,7 +62,7 @@ fn alloc_medium(size: usize) -> *mut u8 {
 #[inline(never)]
 fn alloc_long(size: usize) -> *mut u8 {
     match size <= CACHED_MAX {
-        true => pop(size, Place::of(Class::of(size))),
+        true => pop_tabled(size, Place::of(Class::of(size)), size),
         false => alloc_large(size, PAGE, false),
     }
 }
@@ -70,23 +76,95 @@ fn pop(size: usize, place: Place) -> *mut u8 {
     }
 }
 
-/// The slow path: the stack at `place` is empty.
+/// Like [`pop`], with a place that is not looked up in the tables that the profiler clears. The
+/// program asked for `wanted` bytes.
+#[inline(always)]
+fn pop_tabled(size: usize, place: Place, wanted: usize) -> *mut u8 {
+    match cache::stack_at(place).pop_to_write() {
+        Some(block) if prof::is_on() => prof::counted(block, wanted) as *mut u8,
+        Some(block) => block as *mut u8,
+        None => alloc_slow(size, place),
+    }
+}
+
+/// The slow path: the stack at `place` is empty, or the profiler samples and `place` is that of no
+/// class.
 #[cold]
 #[inline(never)]
 fn alloc_slow(size: usize, place: Place) -> *mut u8 {
+    match place.is_none() {
+        true => pop_counted(size, hidden::place_of_small(size)),
+        false => refill(size, place),
+    }
+}
+
+/// Like [`alloc_slow`], for a request above [`TABLE_MAX`] bytes.
+#[cold]
+#[inline(never)]
+fn alloc_medium_slow(size: usize, place: Place) -> *mut u8 {
+    match place.is_none() {
+        true => pop_counted(size, hidden::place_of_medium(size)),
+        false => refill(size, place),
+    }
+}
+
+/// Like [`pop`], and counts the request for the profiler.
+#[inline(always)]
+fn pop_counted(size: usize, place: Place) -> *mut u8 {
+    let (stack, countdown) = cache::stack_and_countdown(place);
+    match stack.pop_to_write() {
+        Some(block) if countdown.spend(size) => block as *mut u8,
+        Some(block) => prof::due(size, block),
+        None => refill(size, place),
+    }
+}
+
+/// The stack at `place` is empty.
+#[cold]
+#[inline(never)]
+fn refill(size: usize, place: Place) -> *mut u8 {
     start();
     let class = place.class();
     if tailored::is_watching() {
         tailored::note(class, size);
     }
     if extras() & !XMALLOC != 0 {
-        return alloc_uncached(class);
+        return alloc_uncached(class, size);
     }
     if let Some(block) = take(class) {
         errands();
-        return block as *mut u8;
+        return counted_if_on(block, size);
     }
     alloc_again(class)
+}
+
+/// Counts a new block for the profiler that is cleared or filled already; null is allowed.
+#[cold]
+#[inline(never)]
+pub(super) fn counted_filled(block: *mut u8, size: usize, zeroed: bool) -> *mut u8 {
+    if block.is_null() {
+        return block;
+    }
+    let counted = prof::counted(block.addr(), size) as *mut u8;
+    if counted == block {
+        return block;
+    }
+    let bytes = size_at(counted.addr());
+    if zeroed {
+        // SAFETY: the block is new, and this long.
+        unsafe { core::ptr::write_bytes(counted, 0, bytes) };
+        return counted;
+    }
+    prepared(counted, bytes)
+}
+
+/// Counts a new block for the profiler, if that samples.
+#[inline]
+fn counted_if_on(block: usize, size: usize) -> *mut u8 {
+    match prof::is_on() {
+        true => prof::counted(block, size) as *mut u8,
+        false => block as *mut u8,
+    }
 }
 
 /// The next tries, after memory was out or while a fork is under way.
@@ -143,12 +221,15 @@ fn take_from_arena(class: Class) -> Option<usize> {
 /// Allocates in a process whose options ask for every block to be filled.
 #[cold]
 #[inline(never)]
-fn alloc_uncached(class: Class) -> *mut u8 {
+fn alloc_uncached(class: Class, size: usize) -> *mut u8 {
     // Threads without caches are not counted, so there may be several.
     life::expect_company();
     let block = counted_from_arena(class).or_else(|| try_again(class, counted_from_arena));
     match block {
-        Some(block) => prepared(block as *mut u8, size_at(block)),
+        Some(block) => {
+            let block = counted_if_on(block, size);
+            prepared(block, size_at(block.addr()))
+        }
         None => out_of_memory(class.size()),
     }
 }
@@ -178,10 +259,11 @@ fn alloc_large(size: usize, align: usize, zeroed: bool) -> *mut u8 {
     if size > MAX {
         return out_of_memory(size);
     }
-    alloc_pages(large::Pages::of(size), align, zeroed)
+    alloc_pages(large::Pages::of(size), align, zeroed, size)
 }
 
-fn alloc_pages(pages: large::Pages, align: usize, zeroed: bool) -> *mut u8 {
+/// The program asked for `size` bytes.
+fn alloc_pages(pages: large::Pages, align: usize, zeroed: bool, size: usize) -> *mut u8 {
     let Some(inside) = inside::enter() else {
         return alloc_outside(pages.bytes(), align, zeroed);
     };
@@ -204,7 +286,7 @@ fn alloc_pages(pages: large::Pages, align: usize, zeroed: bool) -> *mut u8 {
         return out_of_memory(pages.bytes());
     };
     counted::allocated(pages.bytes());
-    let block = run.addr as *mut u8;
+    let block = counted_if_on(run.addr, size);
     if zeroed {
         let is_clear = run.zeroed || clear_by_kernel(run.addr, pages);
         if !is_clear {
@@ -298,13 +380,15 @@ pub(super) fn zeroed(block: *mut u8) -> *mut u8 {
     let Some(place) = fast_lookup(block.addr()) else {
         return zeroed_outside(block);
     };
-    debug_assert!(place.size() > 0);
+    if place.is_none() {
+        return zeroed_outside(block);
+    }
     // SAFETY: the block is new, and this long.
     unsafe { core::ptr::write_bytes(block, 0, place.size()) };
     block
 }
 
-/// Like [`zeroed`], for a block outside the first region, or null.
+/// Like [`zeroed`], for a block outside the first region, a sampled one, or null.
 #[cold]
 #[inline(never)]
 fn zeroed_outside(block: *mut u8) -> *mut u8 {
@@ -328,7 +412,7 @@ fn alloc_zeroed_run(size: usize) -> *mut u8 {
         Some(cache) if !cache.keeps(class) => match cache.take_transferred(class) {
             Some(block) => {
                 counted::allocated(class.size());
-                zeroed(block as *mut u8)
+                zeroed(counted_if_on(block, size))
             }
             None => alloc_large(size, PAGE, true),
         },
@@ -348,9 +432,9 @@ pub fn alloc_aligned(size: usize, align: usize) -> *mut u8 {
     if align > PAGE {
         alloc_on_boundary(size, align, wanted)
     } else if size <= TABLE_MAX {
-        pop(size, class::tabled_place_of_small(size))
+        pop_tabled(size, class::tabled_place_of_small(size), wanted)
     } else {
-        alloc_aligned_medium(size, align)
+        alloc_aligned_medium(size, align, wanted)
     }
 }
 
@@ -405,13 +489,13 @@ pub(super) const LARGEST_ALIGN: usize = 1 << 46;
 /// Allocates a block of more than [`TABLE_MAX`] bytes at a multiple of `align`, which is at most a
 /// page.
 #[inline(never)]
-fn alloc_aligned_medium(size: usize, align: usize) -> *mut u8 {
+fn alloc_aligned_medium(size: usize, align: usize, wanted: usize) -> *mut u8 {
     if size <= SLAB_MAX {
-        pop(size, Place::of(Class::of(size)))
+        pop_tabled(size, Place::of(Class::of(size)), wanted)
     } else if align <= LINE {
         alloc_medium(size)
     } else {
-        alloc_on_boundary(size, align, size)
+        alloc_on_boundary(size, align, wanted)
     }
 }
 
@@ -424,12 +508,12 @@ fn alloc_on_boundary(size: usize, align: usize, wanted: usize) -> *mut u8 {
     let place = Place::of(class);
     if class.is_slab() {
         debug_assert!((class.shape().align as usize).is_multiple_of(align));
-        return pop(size, place);
+        return pop_tabled(size, place, wanted);
     }
     let stack = cache::stack_at(place);
     if let Some(block) = stack.pop() {
         if block.is_multiple_of(align) {
-            return block as *mut u8;
+            return counted_if_on(block, wanted);
         }
         // This cannot fail: it was just popped.
         stack.push(block);
@@ -437,9 +521,9 @@ fn alloc_on_boundary(size: usize, align: usize, wanted: usize) -> *mut u8 {
     match life::current().and_then(|cache| cache.take_aligned(class, align, wanted)) {
         Some(block) => {
             counted::allocated(class.size());
-            block as *mut u8
+            counted_if_on(block, wanted)
         }
-        None => alloc_pages(large::Pages::of(size).wanting(wanted), align, false),
+        None => alloc_pages(large::Pages::of(size).wanting(wanted), align, false, wanted),
     }
 }
 

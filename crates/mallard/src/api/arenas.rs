@@ -6,7 +6,7 @@
 
 use super::alloc::{out_of_memory, prepared, reclaim, usable_for};
 use super::controls::is_decay_time;
-use super::free::{free_outside, size_at};
+use super::free::{free_outside, free_sampled, size_at};
 use super::start::{JUNK_FREE, extras, start};
 pub use crate::arena::settings::{Dss, NAME};
 use crate::arena::{self, Arena, large, manual, settings};
@@ -15,6 +15,7 @@ use crate::cache::{self, counted, inside};
 use crate::class::{CACHED_MAX, Class, MAX, PAGE, SLAB_MAX};
 use crate::heap::hooks;
 pub use crate::heap::hooks::ExtentHooks;
+use crate::prof;
 use crate::space::Region;
 use crate::stats;
 use core::ffi::CStr;
@@ -103,6 +104,7 @@ fn flush_orphans() {
 pub unsafe fn reset(arena: u32) -> Result<(), i32> {
     let arena = made_by_hand(arena)?;
     flush_orphans();
+    prof::forget_arena(arena.index());
     arena.reset();
     Ok(())
 }
@@ -115,6 +117,7 @@ pub unsafe fn reset(arena: u32) -> Result<(), i32> {
 pub unsafe fn destroy(arena: u32) -> Result<(), i32> {
     let arena = made_by_hand(arena)?;
     flush_orphans();
+    prof::forget_arena(arena.index());
     let done = arena.destroy_then(stats::retire);
     done.then_some(()).ok_or(libc::EFAULT)
 }
@@ -255,7 +258,10 @@ pub fn set_oversize(arena: u32, bytes: usize) -> Result<(), i32> {
 
 /// The number of the arena that owns a block; `None` if it is not a block of ours.
 pub fn lookup(block: *const u8) -> Option<u32> {
-    arena::owner_of(block.addr()).map(u32::from)
+    let at = block.addr();
+    arena::owner_of(at)
+        .or_else(|| prof::arena_of(at))
+        .map(u32::from)
 }
 
 /// Allocates a block of at least `size` bytes at a multiple of `align`, a power of two, from the
@@ -329,6 +335,9 @@ pub unsafe fn dealloc_direct(p: *mut u8) {
     };
     start();
     let class = region.class_of(at);
+    if class == Class::NONE && prof::is_sampled(at) {
+        return free_sampled(at);
+    }
     if class == Class::NONE {
         large::check_free(at);
     }

@@ -8,13 +8,13 @@
 //! they grow.
 
 use super::alloc::{
-    LARGEST_ALIGN, alloc, alloc_aligned, alloc_aligned_zeroed, alloc_outside, out_of_memory,
-    prepared, usable_for, zeroed,
+    LARGEST_ALIGN, alloc, alloc_aligned, alloc_aligned_zeroed, alloc_outside, counted_filled,
+    out_of_memory, prepared, usable_for, zeroed,
 };
 use super::arenas;
 use super::free::{class_at, dealloc, dealloc_sized, size_at};
 use super::interval::errands;
-use super::resize::enter_with;
+use super::resize::{enter_with, note_resized};
 use super::start::{XMALLOC, extras, start};
 use crate::arena;
 use crate::arena::large::{self, Pages, Reach};
@@ -22,6 +22,7 @@ use crate::arena::oversize;
 use crate::cache::{ThreadCache, counted, inside, life, manual};
 use crate::class::{CACHED_MAX, Class, LINE, MAX, SLAB_MAX, tailored};
 use crate::die;
+use crate::prof;
 use crate::space::chunk::CHUNK;
 use core::ptr::null_mut;
 
@@ -158,7 +159,10 @@ fn alloc_past_cache(way: Way, size: usize, flags: Flags) -> *mut u8 {
     };
     drop(inside);
     errands();
-    block
+    match prof::is_on() {
+        true => counted_filled(block, size, flags.zeroes()),
+        false => block,
+    }
 }
 
 /// The number of the arena for a call.
@@ -301,11 +305,15 @@ pub unsafe fn realloc_with(p: *mut u8, size: usize, flags: Flags) -> *mut u8 {
             && new > SLAB_MAX
             && let Some(_inside) = enter_with(at)
         {
+            let lifted = prof::lifted(at);
             if large::resize_in_place(at, Pages::of(new), zero, Reach::Backed) {
-                return grown(p, old, new, zero);
+                return grown(p, old, new, zero, lifted, size);
             }
             if let Some(moved) = relocated(at, new, flags) {
-                return grown(moved as *mut u8, old, new, zero);
+                return grown(moved as *mut u8, old, new, zero, lifted, size);
+            }
+            if let Some(lifted) = lifted {
+                prof::put_down(lifted, at, None);
             }
         }
     }
@@ -323,8 +331,16 @@ fn relocated(at: usize, new: usize, flags: Flags) -> Option<usize> {
 
 /// Counts a block with a new length, and fills the added part as the options ask, unless it was
 /// cleared.
-fn grown(p: *mut u8, old: usize, new: usize, zero: bool) -> *mut u8 {
+fn grown(
+    p: *mut u8,
+    old: usize,
+    new: usize,
+    zero: bool,
+    lifted: Option<prof::Lifted>,
+    size: usize,
+) -> *mut u8 {
     counted::resized(old, new);
+    note_resized(p, old, new, lifted, size);
     if new > old && !zero {
         prepared(p.wrapping_add(old), new - old);
     }
@@ -370,10 +386,15 @@ pub unsafe fn resize_in_place(p: *mut u8, size: usize, extra: usize, flags: Flag
     };
     let (least, most) = (Pages::of(size), Pages::of(most));
     let resized = |pages: Pages| {
-        large::resize_in_place(at, pages, flags.zeroes(), Reach::Any).then(|| {
-            grown(p, old, pages.bytes(), flags.zeroes());
-            pages.bytes()
-        })
+        let lifted = prof::lifted(at);
+        if large::resize_in_place(at, pages, flags.zeroes(), Reach::Any) {
+            grown(p, old, pages.bytes(), flags.zeroes(), lifted, size);
+            return Some(pages.bytes());
+        }
+        if let Some(lifted) = lifted {
+            prof::put_down(lifted, at, None);
+        }
+        None
     };
     let change = if old < most.bytes() {
         resized(most).or_else(|| (old < least.bytes() && least != most).then(|| resized(least))?)

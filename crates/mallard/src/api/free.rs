@@ -6,8 +6,9 @@
 use super::start::{JUNK_FREE, XMALLOC, extras, start};
 use crate::arena::{self, large};
 use crate::cache::{self, counted, inside, life};
-use crate::class::{self, Class, PAGE, Place, TABLE_MAX};
+use crate::class::{Class, PAGE, Place};
 use crate::die;
+use crate::prof::{self, Freed};
 use crate::space::region::fast_lookup;
 use crate::space::{Region, fallback};
 
@@ -26,24 +27,14 @@ pub unsafe fn dealloc(p: *mut u8) {
     dealloc_slow(p);
 }
 
-/// Frees a block of known request size, without reading the page map.
+/// Frees a block of known request size. The size is not needed: the page map has the class, in as
+/// many instructions as the size would take, also for sampled blocks and for those that are older
+/// than a class that serves this size now.
 ///
 /// # Safety
 /// As for [`dealloc`], and the block was asked for with this size by [`super::alloc`].
 #[inline(always)]
-pub unsafe fn dealloc_sized(p: *mut u8, size: usize) {
-    if size > TABLE_MAX {
-        // SAFETY: the caller's promise.
-        return unsafe { dealloc_long(p) };
-    }
-    if p.is_null() || !cache::stack_at(class::place_of_small(size)).push(p.addr()) {
-        dealloc_slow(p);
-    }
-}
-
-/// [`dealloc`], not inlined again in every function that frees by size.
-#[inline(never)]
-unsafe fn dealloc_long(p: *mut u8) {
+pub unsafe fn dealloc_sized(p: *mut u8, _size: usize) {
     // SAFETY: the caller's promise.
     unsafe { dealloc(p) }
 }
@@ -64,6 +55,9 @@ fn dealloc_non_null(at: usize) {
     };
     start();
     let class = region.class_of(at);
+    if class == Class::NONE && prof::is_sampled(at) {
+        return free_sampled(at);
+    }
     if extras() & !XMALLOC != 0 {
         dealloc_uncached(at, class);
         return;
@@ -103,6 +97,27 @@ fn give_to_arena(class: Class, block: usize) {
     match life::arena_or_any() {
         Some(arena) => arena.flush(class, &mut [block]),
         None => die!("free of {block:#x} before anything was allocated"),
+    }
+}
+
+/// Frees a block that the profiler sampled.
+#[cold]
+#[inline(never)]
+pub(super) fn free_sampled(at: usize) {
+    if extras() & JUNK_FREE != 0 {
+        // SAFETY: the caller gave the block up, and it is this long.
+        unsafe { core::ptr::write_bytes(at as *mut u8, 0x5a, size_at(at)) };
+    }
+    let Some(inside) = inside::enter() else {
+        counted::freed(size_at(at));
+        return inside::put_by(at);
+    };
+    let freed = prof::freed(at);
+    drop(inside);
+    match freed {
+        Freed::Small(bytes) => counted::freed(bytes),
+        // It goes where it would have gone without a sample.
+        Freed::Ordinary => dealloc_non_null(at),
     }
 }
 
@@ -179,7 +194,13 @@ pub(super) fn size_at(p: usize) -> usize {
 #[inline(never)]
 fn size_at_slow(p: usize) -> usize {
     match class_at(p) {
-        Class::NONE => fallback::size_of(p).unwrap_or_else(|| large::pages_of(p).0 * PAGE),
+        Class::NONE => match fallback::size_of(p) {
+            Some(size) => size,
+            None => match prof::small_class_of_sampled(p) {
+                Some(class) => class.size(),
+                None => large::bytes_of(p),
+            },
+        },
         class => class.size(),
     }
 }

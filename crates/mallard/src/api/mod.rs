@@ -3,7 +3,7 @@
 //! `alloc` and `free` hold the fast paths: a class, a stack, a pop or a push. `resize` changes
 //! blocks. `extended` has all three with flags, for jemalloc's `mallocx`. `start` reads the options
 //! at the first call, when `pieces` separates code that few programs run. `controls` change some
-//! options at run time. `threads` is about the calling thread. `global` is the Rust front end. All
+//! options at run time. `profile` is the heap profiler. `threads` is about the calling thread. `global` is the Rust front end. All
 //! take and return plain pointers; null means that memory is out. Any thread may call them at any
 //! time, including before `main` and in destructors of thread-specific data, but not from a signal
 //! handler that interrupted one of them.
@@ -18,6 +18,7 @@ pub mod inspect;
 mod interval;
 #[cfg(feature = "c-symbols")]
 mod pieces;
+pub mod profile;
 mod resize;
 mod start;
 pub mod threads;

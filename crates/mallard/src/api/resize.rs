@@ -6,6 +6,7 @@ use super::free::{class_at, dealloc, size_at};
 use crate::arena::large::{self, Reach};
 use crate::cache::{counted, inside};
 use crate::class::{self, Class, MAX, PAGE, SLAB_MAX, TABLE_MAX};
+use crate::prof;
 use crate::space::fallback;
 use crate::space::region::fast_lookup;
 use core::ptr::null_mut;
@@ -40,6 +41,12 @@ unsafe fn resize(p: *mut u8, size: usize) -> *mut u8 {
         return p;
     }
     let was_large = old == Class::NONE || !old.is_slab();
+    if old == Class::NONE
+        && let Some(old) = prof::small_class_of_sampled(p.addr())
+    {
+        // SAFETY: the caller's promise.
+        return unsafe { resize_sampled(p, old, size) };
+    }
     if was_large
         && size > SLAB_MAX
         && let Some(p) = resize_run(p, size)
@@ -65,17 +72,36 @@ unsafe fn resize_tailored(p: *mut u8, old: Class, size: usize) -> *mut u8 {
     unsafe { copy(p, size) }
 }
 
+/// Resizes a small block that the profiler sampled.
+#[cold]
+#[inline(never)]
+unsafe fn resize_sampled(p: *mut u8, old: Class, size: usize) -> *mut u8 {
+    if old == Class::for_request(size) {
+        return p;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { copy(p, size) }
+}
+
 /// Resizes a block of whole pages that stays one, in place or by moving its pages, if possible.
 // Not inlined, nor is `copy`: a block that does not change needs no registers saved.
 #[inline(never)]
 fn resize_run(p: *mut u8, size: usize) -> Option<*mut u8> {
     let (bytes, pages) = (size_at(p.addr()), large::Pages::of(size));
     let _inside = enter_with(p.addr())?;
+    let lifted = prof::lifted(p.addr());
     if pages.bytes() == bytes || large::resize_in_place(p.addr(), pages, false, Reach::Backed) {
-        return Some(grown(p, bytes, pages.bytes()));
+        return Some(grown(p, bytes, pages.bytes(), lifted, size));
     }
-    let moved = large::relocate(p.addr(), pages, false)?;
-    Some(grown(moved as *mut u8, bytes, pages.bytes()))
+    match large::relocate(p.addr(), pages, false) {
+        Some(moved) => Some(grown(moved as *mut u8, bytes, pages.bytes(), lifted, size)),
+        None => {
+            if let Some(lifted) = lifted {
+                prof::put_down(lifted, p.addr(), None);
+            }
+            None
+        }
+    }
 }
 
 /// Enters to change a block of whole pages. `None` when a fork is under way, or for a block of the
@@ -88,12 +114,29 @@ pub(super) fn enter_with(block: usize) -> Option<inside::Inside> {
 }
 
 /// Counts a block with a new length, and fills the added part as the options ask for new memory.
-fn grown(p: *mut u8, old: usize, new: usize) -> *mut u8 {
+fn grown(p: *mut u8, old: usize, new: usize, lifted: Option<prof::Lifted>, size: usize) -> *mut u8 {
     counted::resized(old, new);
+    note_resized(p, old, new, lifted, size);
     if new > old {
         prepared(p.wrapping_add(old), new - old);
     }
     p
+}
+
+/// Tells the profiler of a large block that a request of `size` bytes changed.
+#[inline]
+pub(super) fn note_resized(
+    p: *mut u8,
+    old: usize,
+    new: usize,
+    lifted: Option<prof::Lifted>,
+    size: usize,
+) {
+    if let Some(lifted) = lifted {
+        prof::put_down(lifted, p.addr(), Some(size));
+    } else if prof::is_on() && new > old {
+        prof::grown(p.addr(), new - old, size);
+    }
 }
 
 /// Moves the block by copying.

@@ -2,7 +2,7 @@
 //!
 //! Nothing here allocates: the first call may come from the loader, long before `main`.
 
-use super::alloc;
+use super::{alloc, profile};
 use crate::cache::{self, keeper};
 use crate::class::{PAGE, SLAB_MAX, tailored};
 use crate::conf::{self, Options};
@@ -160,6 +160,7 @@ fn first() {
         STARTED.store(true, Ordering::Release);
     }
     STARTING.unlock();
+    profile::begin(options());
 }
 
 /// Registers the fork handlers once the process has a second thread. Not part of the first call,

@@ -28,7 +28,7 @@ pub struct Around {
 pub fn around(p: usize) -> Around {
     let record = || Region::find(p).map_or(PageRecord::None, |region| region.record_of(p));
     match record() {
-        PageRecord::None => Around::default(),
+        PageRecord::None | PageRecord::Sampled(_) => Around::default(),
         PageRecord::Large { pages, .. } => Around {
             regions: 1,
             bytes: pages * PAGE,

@@ -213,9 +213,36 @@ fn describe(p: usize, pages: usize, arena: u16) {
                 pages,
                 arena: arena as usize,
                 line: p % PAGE / LINE,
+                sampled: false,
             },
         );
     }
+}
+
+/// The bytes of the large block at `p`; ends the process if there is none.
+pub fn bytes_of(p: usize) -> usize {
+    pages_of(p).0 * PAGE
+}
+
+/// Marks a large block in use as sampled, so that no cache takes it, or as an ordinary one again.
+pub fn set_sampled(p: usize, sampled: bool) {
+    let (region, pages, arena) = find(p, "sample");
+    if !sampled {
+        return describe(p, pages, arena);
+    }
+    let record = PageRecord::Large {
+        pages,
+        arena: arena as usize,
+        line: p % PAGE / LINE,
+        sampled,
+    };
+    region.describe(p, 1, Class::NONE, record);
+}
+
+/// Whether `p` is a large block that is sampled.
+pub fn is_sampled(p: usize) -> bool {
+    let record = Region::find(p).map(|region| region.record_of(p));
+    matches!(record, Some(PageRecord::Large { sampled: true, .. }))
 }
 
 /// The pages and the arena of the large block at `p`; ends the process if there is none.
@@ -233,7 +260,9 @@ pub fn check_free(p: usize) {
 /// with a message that names the `purpose`.
 fn find(p: usize, purpose: &str) -> (&'static Region, usize, u16) {
     if let Some(region) = Region::find(p)
-        && let PageRecord::Large { pages, arena, line } = region.record_of(p)
+        && let PageRecord::Large {
+            pages, arena, line, ..
+        } = region.record_of(p)
     {
         if p % PAGE == line * LINE {
             return (region, pages, arena as u16);

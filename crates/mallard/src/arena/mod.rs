@@ -469,7 +469,7 @@ pub fn expect_block(class: Class, p: usize) {
 /// The number of the arena that owns the block at `p`, if the page map knows the block.
 pub fn owner_of(p: usize) -> Option<u16> {
     match Region::find(p)?.record_of(p) {
-        PageRecord::None => None,
+        PageRecord::None | PageRecord::Sampled(_) => None,
         PageRecord::Slab(at) => Some(Slab::at(at).arena()),
         PageRecord::Large { arena, .. } => Some(arena as u16),
     }

@@ -21,7 +21,7 @@ use crate::arena::{self, large};
 use crate::class::Class;
 use crate::heap::PAGE_HEAPS;
 use crate::space::{Region, fallback};
-use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 use crate::sys::gate::{Crowd, Gate};
 use crate::sys::{time, tls};
 
@@ -42,6 +42,22 @@ static FORKING: [Forking; 8] = [const {
 static MAY_ENTER: AtomicBool = AtomicBool::new(false);
 /// Blocks freed while a fork was under way, linked through their first words.
 static PUT_BY: AtomicUsize = AtomicUsize::new(0);
+
+/// A `fn(usize) -> bool` that frees a block if it is a small sampled one, and takes the mark off a
+/// large one; null while nothing was ever sampled.
+static FREE_SAMPLED: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Sets the function that frees sampled blocks that were put by. It returns whether it freed the
+/// block; if not, the block is an ordinary one now.
+pub fn on_sampled(free: fn(usize) -> bool) {
+    FREE_SAMPLED.store(free as *mut (), Ordering::Release);
+}
+
+fn free_sampled(block: usize) -> bool {
+    let free = FREE_SAMPLED.load(Ordering::Acquire);
+    // SAFETY: only `on_sampled` writes it, and only with such a function.
+    !free.is_null() && unsafe { core::mem::transmute::<*mut (), fn(usize) -> bool>(free)(block) }
+}
 
 struct Forking {
     thread: AtomicUsize,
@@ -244,7 +260,9 @@ fn free(block: usize) {
     };
     match Region::find(block).map(|region| region.class_of(block)) {
         Some(Class::NONE) => {
-            large::free(block);
+            if !free_sampled(block) {
+                large::free(block);
+            }
         }
         Some(class) => arena::give_to_owner(class, block),
         None => {

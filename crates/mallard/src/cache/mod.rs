@@ -11,6 +11,7 @@
 //!   used since the last look, and runs decay for the page heap and the transfer caches (`gc`);
 //! - `inside` keeps forks apart from threads that take locks;
 //! - `life` creates a cache at a thread's first call and empties it when the thread ends;
+//! - `countdown` counts down to the thread's next sample for the heap profiler;
 //! - `crowd` makes threads of a process with many keep little of what they tear down;
 //! - `manual` has the caches that belong to no thread.
 //!
@@ -19,6 +20,7 @@
 //! The pointer of a thread that counts its bytes (`counted`) points to zeros too, with a link to
 //! its cache behind them, so that every call takes the slow path and finds the cache there.
 
+mod countdown;
 pub mod counted;
 mod crowd;
 pub mod events;
@@ -40,6 +42,7 @@ use crate::sys::gate::Mark;
 use crate::sys::tls;
 use core::cell::Cell;
 use core::ptr::NonNull;
+pub use countdown::Countdown;
 pub use gc::{tick, tick_for, tick_uncached};
 use inside::{Busy, put_by};
 use length::{Turn, most, theirs};
@@ -86,6 +89,7 @@ impl Use {
 struct Front {
     stacks: [Stack; CACHED_CLASSES + 1],
     cache: Cell<Option<&'static ThreadCache>>,
+    countdown: Countdown,
 }
 
 impl Front {
@@ -94,6 +98,7 @@ impl Front {
         Front {
             stacks: [const { Stack::new() }; CACHED_CLASSES + 1],
             cache: Cell::new(None),
+            countdown: Countdown::new(),
         }
     }
 }
@@ -182,6 +187,24 @@ pub fn stack_at(place: Place) -> &'static Stack {
     unsafe { &*((tls::get() + place.offset()) as *const Stack) }
 }
 
+/// The calling thread's countdown, if it has a cache.
+#[inline]
+pub fn countdown() -> Option<&'static Countdown> {
+    Some(&front().cache.get()?.front.countdown)
+}
+
+/// The calling thread's stack at this place, and the countdown behind its stacks, which belongs to
+/// its cache if the stack has blocks.
+#[inline(always)]
+pub fn stack_and_countdown(place: Place) -> (&'static Stack, &'static Countdown) {
+    debug_assert!(place.class().index() <= CACHED_CLASSES);
+    let front = front();
+    let stacks = core::ptr::from_ref(front).addr();
+    // SAFETY: as in `stack_at`.
+    let stack = unsafe { &*((stacks + place.offset()) as *const Stack) };
+    (stack, &front.countdown)
+}
+
 impl ThreadCache {
     #[inline]
     fn stack(&self, class: Class) -> &Stack {
@@ -212,6 +235,7 @@ impl ThreadCache {
         self.enabled.set(Use::of_now() & Use::ENABLED != 0);
         self.set_largest();
         self.counts.clear();
+        self.front.countdown.clear();
         // The use by its previous thread predicts nothing about the next.
         self.streaks.iter().for_each(|streak| streak.set(0));
     }

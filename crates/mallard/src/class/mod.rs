@@ -11,6 +11,7 @@
 //! it full and takes the slow path without a test of its own. The table's classes are in the order
 //! of their sizes; the tailored ones have the numbers between slab and run classes.
 
+pub mod hidden;
 mod shape;
 pub mod tailored;
 
@@ -131,6 +132,12 @@ impl Place {
     #[inline(always)]
     pub const fn class(self) -> Class {
         Class((self.0 / STRIDE) as u8)
+    }
+
+    /// Whether it is the place of no class: that of a request while places are [`hidden`].
+    #[inline(always)]
+    pub const fn is_none(self) -> bool {
+        self.0 == 0
     }
 
     /// Whether the class is one of the table's slab classes.
@@ -262,13 +269,17 @@ impl Class {
 
     /// The class of the block that a request of `n` bytes gets now, `n` at most [`MAX`].
     pub fn for_request(n: usize) -> Class {
-        if n <= TABLE_MAX {
-            place_of_small(n).class()
+        let place = if n <= TABLE_MAX {
+            place_of_small(n)
         } else if n <= MEDIUM_MAX {
-            place_of_medium(n).class()
+            place_of_medium(n)
         } else {
-            Class::of(n)
+            return Class::of(n);
+        };
+        if place.is_none() {
+            return hidden::place_of(n).class();
         }
+        place.class()
     }
 
     /// How many blocks of this class fit in `bytes`.

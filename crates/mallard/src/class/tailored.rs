@@ -22,10 +22,9 @@
 //!
 //! Samples are counted without atomic read-modify-writes: lost updates do not matter.
 
-use super::{
-    Class, MEDIUM_GRAIN, Place, SMALL_GRAIN, SlabShape, TABLE_MAX, TABLED, TABLES, TAILORED,
-};
+use super::{Class, MEDIUM_GRAIN, Place, SlabShape, TABLE_MAX, TABLED, TABLES, TAILORED, hidden};
 use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, Ordering};
+use crate::sys::time;
 use core::cmp::Ordering::{Equal, Greater, Less};
 
 /// Bytes that a tailored class must save to be made: a few slabs.
@@ -265,12 +264,14 @@ fn make(from: Class, cut: usize) {
 /// Threads read the tables with relaxed loads; a thread that finds the class there runs a fence
 /// before it reads the shape ([`super::shape::Shapes::get`]).
 fn publish(from: Class, class: Class, cut: usize) {
-    let (from, to) = (Place::of(from), Place::of(class));
-    let small = TABLES.small.iter().take(cut / SMALL_GRAIN + 1);
-    let medium = TABLES.medium.iter().take(cut / MEDIUM_GRAIN + 1);
-    for entry in small.chain(medium) {
-        if entry.load(Ordering::Relaxed) == from.offset() as u32 {
-            entry.store(to.offset() as u32, Ordering::Release);
-        }
+    hidden::assign(Place::of(from), Place::of(class), cut);
+}
+
+/// Calls `f` while no class is made.
+pub(super) fn exclude(f: impl FnOnce()) {
+    while MAKING.swap(true, Ordering::Acquire) {
+        time::give_way();
     }
+    f();
+    MAKING.store(false, Ordering::Release);
 }

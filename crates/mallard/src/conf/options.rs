@@ -458,29 +458,29 @@ options! {
             "Keep a page of statistics that other processes can read.";
     }
     "Heap profiling" {
-        prof: bool = false, Switch, Jemalloc, NotYet,
-            "Profile allocations by sampling.";
-        prof_active: bool = true, Switch, Jemalloc, NotYet,
-            "Sample from the start; a program can switch sampling by the control `prof.active`.";
-        prof_thread_active_init: bool = true, Switch, Jemalloc, NotYet,
+        prof: bool = false, Switch, Jemalloc, Now,
+            "Sample allocations from the start, and be ready to write profiles.";
+        prof_active: bool = true, Switch, Jemalloc, Now,
+            "With `prof`, sample from the start. The control `prof.active` switches sampling in any process, whatever `prof` says.";
+        prof_thread_active_init: bool = true, Switch, Jemalloc, Now,
             "Sample in new threads, each of which can switch it for itself.";
-        lg_prof_sample: u32 = 19, clipped(0, 63), Jemalloc, NotYet,
+        lg_prof_sample: u32 = 19, clipped(0, 63), Jemalloc, Now,
             "Mean distance between samples in allocated bytes (base-2 logarithm).";
-        prof_accum: bool = false, Switch, Jemalloc, NotYet,
-            "Count what was ever allocated beside what is live.";
-        prof_prefix: Text<PREFIX> = text("jeprof"), AnyText, Jemalloc, NotYet,
+        prof_accum: bool = false, Switch, Jemalloc, Now,
+            "Write what was ever allocated to `heap_v2` profiles, beside what is live. Both are counted in any case, and pprof's form has both.";
+        prof_prefix: Text<PREFIX> = text("jeprof"), AnyText, Jemalloc, Now,
             "Start of the names of profile files; empty for no automatic dumps.";
-        lg_prof_interval: i64 = -1, number(-1, 63), Jemalloc, NotYet,
+        lg_prof_interval: i64 = -1, number(-1, 63), Jemalloc, Now,
             "Mean distance between dumps in allocated bytes (base-2 logarithm); -1 for no such dumps.";
-        prof_gdump: bool = false, Switch, Jemalloc, NotYet,
-            "Dump a profile each time the mapped memory reaches a new maximum.";
-        prof_final: bool = false, Switch, Jemalloc, NotYet,
+        prof_gdump: bool = false, Switch, Jemalloc, Now,
+            "Dump a profile when the memory in use has grown by a tenth over its last maximum, once a second at most.";
+        prof_final: bool = false, Switch, Jemalloc, Now,
             "Dump a profile at exit.";
-        prof_leak: bool = false, Switch, Jemalloc, NotYet,
+        prof_leak: bool = false, Switch, Jemalloc, Now,
             "With `prof_final`, report leaks at exit.";
-        prof_leak_error: bool = false, Switch, Jemalloc, NotYet,
+        prof_leak_error: bool = false, Switch, Jemalloc, Now,
             "With `prof_final`, report leaks at exit and exit with status 1 if there are any.";
-        prof_bt_max: u32 = 128, clipped(1, 256), Jemalloc, NotYet,
+        prof_bt_max: u32 = 128, clipped(1, 256), Jemalloc, Now,
             "Most stack frames kept of a sample.";
         prof_pid_namespace: bool = false, Switch, Jemalloc, NotYet,
             "Put the process namespace into the names of profile files.";
@@ -496,8 +496,12 @@ options! {
             "Clock of the log of samples.";
         prof_unbias: bool = true, Switch, Jemalloc, NotYet,
             "Correct profiles for what sampling misses.";
-        prof_format: ProfFormat = ProfFormat::HeapV2, one_of(), Mallard, NotYet,
+        prof_format: ProfFormat = ProfFormat::HeapV2, one_of(), Mallard, Now,
             "Format of profiles: jemalloc's text form or pprof's.";
+        prof_max_memory: usize = 64 << 20, bytes(0, usize::MAX), Mallard, Now,
+            "Most bytes for records of call stacks; further stacks are counted together.";
+        prof_seed: Option<u64> = None, OrDefault(number(0, u64::MAX)), Mallard, Now,
+            "Seed of the distances between samples, for repeatable runs of one thread; `default` differs in each run.";
     }
     aliases {
         "Thread caches" lg_tcache_max => tcache_max: Log2 { max: LG_TCACHE_MAX }, Jemalloc, Now,

@@ -41,7 +41,7 @@ pub(super) fn names(see: See<'_>) {
             is(false),
             "Checks of sizes on sized frees are on the fast path.",
         ),
-        name("prof", is(false), "There is a heap profiler: not yet."),
+        name("prof", is(true), "There is a heap profiler."),
         name("prof_libgcc", is(false), "The profiler unwinds by libgcc."),
         name(
             "prof_libunwind",

@@ -118,8 +118,6 @@ fn leaf_of(option: &Descriptor) -> Leaf {
         "lg_tcache_max" => Leaf::Size(Access::Read(|_| {
             Ok(api::options().tcache_max.checked_ilog2().unwrap_or(0) as usize)
         })),
-        // There is no profiler yet, whatever the option says.
-        "prof" => Leaf::Bool(Access::Read(|_| Ok(false))),
         "hpa_dirty_mult" => Leaf::U32(Access::Read(hpa_dirty_mult)),
         "stats_interval" | "mutex_max_spin" => Leaf::I64(Access::Read(number)),
         "lg_prof_interval" => Leaf::Ssize(Access::Read(number)),

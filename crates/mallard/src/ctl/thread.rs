@@ -1,7 +1,8 @@
 //! `thread.*`: the calling thread.
 
-use super::prof::{STUCK, absent};
+use super::prof::absent;
 use super::{Access, Answer, At, Error, Leaf, Mode, Request, See, Special, branch, name, opt};
+use crate::api::profile;
 use crate::api::threads::{self, Counts};
 use core::ffi::{CStr, c_char};
 
@@ -156,19 +157,23 @@ fn write_ncached_max(_: &At<'_>, request: &mut Request) -> Answer<()> {
     Ok(())
 }
 
-/// The same as in a jemalloc with profiling built in but off.
 fn prof_names(see: See<'_>) {
     see(&[
         name(
             "name",
             absent("const char *", Mode::ReadWrite),
-            "The thread's name in heap profiles; ENOENT unless `opt.prof` is on.",
+            "The thread's name in heap profiles: not yet.",
         ),
         name(
             "active",
-            STUCK,
-            "Whether the thread's allocations are sampled for heap profiles; it cannot be set unless \
-         `opt.prof` is on.",
+            Leaf::Bool(Access::ReadWrite(
+                |_| Ok(profile::thread_active()),
+                |_, on| {
+                    profile::set_thread_active(on);
+                    Ok(())
+                },
+            )),
+            "Whether the thread's allocations are sampled while `prof.active` is on.",
         ),
     ]);
 }

@@ -38,6 +38,8 @@ pub mod message;
 pub mod meter;
 #[cfg(not(loom))]
 pub mod numa;
+#[cfg(not(loom))]
+pub mod probe;
 pub mod rank;
 #[cfg(not(loom))]
 pub mod stay;

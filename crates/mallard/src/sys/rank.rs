@@ -9,6 +9,7 @@
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(usize)]
 pub enum Rank {
+    Dump,
     Statistics,
     Start,
     Subrelease,
@@ -17,8 +18,10 @@ pub enum Rank {
     Registry,
     Arenas,
     Bin,
+    Samples,
     Heap,
     Regions,
+    Sites,
     Meta,
     /// Locks of tests and of nothing else: not checked.
     Other,
@@ -26,6 +29,7 @@ pub enum Rank {
 
 /// In the order of [`Rank`]: its name, what its locks guard, and how many locks there are.
 pub const RANKS: [(&str, &str, &str); Rank::Other as usize + 1] = [
+    ("dump", "the writing of a heap profile", "one"),
     ("statistics", "the snapshot of the statistics", "one"),
     ("start", "the first call of the process", "one"),
     ("subrelease", "the pass over sparse slabs", "one"),
@@ -42,12 +46,14 @@ pub const RANKS: [(&str, &str, &str); Rank::Other as usize + 1] = [
         "the slabs and the transfer cache of a size class",
         "one for each bin",
     ),
+    ("samples", "the sampled blocks of the heap profiler", "one"),
     (
         "heap",
         "the chunks and runs of a page heap",
         "one for each page heap",
     ),
     ("regions", "the growth of address ranges", "one"),
+    ("sites", "the call stacks of the heap profiler", "one"),
     ("meta", "the allocator's own records", "one"),
     ("other", "", ""),
 ];

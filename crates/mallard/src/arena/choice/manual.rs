@@ -212,7 +212,8 @@ impl Arena {
         heap.each_page(|region, at| {
             let pages = match region.record_of(at) {
                 // Free, on its way to the system, or inside such a block.
-                PageRecord::None => return PAGE,
+                // Spans of sampled blocks are in the first page heap only.
+                PageRecord::None | PageRecord::Sampled(_) => return PAGE,
                 // SAFETY: the page map says that the slab is there, and no bin knows it any more.
                 PageRecord::Slab(record) => unsafe { Slab::discard(record) },
                 PageRecord::Large { line, .. } => large::forget(at + line * LINE).1,

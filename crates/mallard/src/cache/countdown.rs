@@ -1,0 +1,94 @@
+//! How many requested bytes a thread still has before its next sample, for the heap profiler.
+//!
+//! The words lie behind the stacks, in the cache line of the link to the cache. Only the profiler
+//! and the paths that it switches on touch them.
+
+use core::cell::Cell;
+
+pub struct Countdown {
+    /// The bytes left; negative when a sample is due.
+    left: Cell<i64>,
+    /// The profiler's epoch in which they were drawn; 0 for never.
+    epoch: Cell<u32>,
+    /// The system's number of the thread, as of that epoch.
+    thread: Cell<u32>,
+    /// Whether the thread is taking a sample: what it allocates meanwhile is not sampled.
+    is_sampling: Cell<bool>,
+    /// Whether the thread's requests are not sampled, and whether that was decided.
+    is_off: Cell<Option<bool>>,
+}
+
+impl Countdown {
+    pub(super) const fn new() -> Self {
+        Countdown {
+            left: Cell::new(0),
+            epoch: Cell::new(0),
+            thread: Cell::new(0),
+            is_sampling: Cell::new(false),
+            is_off: Cell::new(None),
+        }
+    }
+
+    /// For the next thread that uses the cache.
+    pub(super) fn clear(&self) {
+        self.left.set(0);
+        self.epoch.set(0);
+        self.is_sampling.set(false);
+        self.is_off.set(None);
+    }
+
+    /// Counts a request of `size` bytes. Returns false when a sample is due.
+    #[inline(always)]
+    pub fn spend(&self, size: usize) -> bool {
+        let left = self.left.get().wrapping_sub_unsigned(size as u64 + 1);
+        self.left.set(left);
+        left >= 0
+    }
+
+    /// Sets the bytes before the next sample.
+    pub fn set(&self, left: i64) {
+        self.left.set(left);
+    }
+
+    /// Whether the bytes were drawn in this epoch.
+    pub fn is_of(&self, epoch: u32) -> bool {
+        self.epoch.get() == epoch
+    }
+
+    /// Enters an epoch.
+    pub fn enter(&self, epoch: u32, thread: u32) {
+        self.epoch.set(epoch);
+        self.thread.set(thread);
+    }
+
+    /// The system's number of the thread, as of the last [`Countdown::enter`].
+    pub fn thread(&self) -> u32 {
+        self.thread.get()
+    }
+
+    /// Whether the thread's requests are not sampled; `None` if the thread never said.
+    pub fn is_off(&self) -> Option<bool> {
+        self.is_off.get()
+    }
+
+    /// Sets that. The bytes left must be drawn anew.
+    pub fn set_off(&self, off: bool) {
+        self.is_off.set(Some(off));
+        self.epoch.set(0);
+        self.left.set(0);
+    }
+
+    /// Begins to take a sample; `None` if the thread is at it already.
+    pub fn begin(&self) -> Option<Sampling<'_>> {
+        (!self.is_sampling.replace(true)).then_some(Sampling(self))
+    }
+}
+
+/// The thread takes a sample until this is dropped.
+pub struct Sampling<'a>(&'a Countdown);
+
+impl Drop for Sampling<'_> {
+    fn drop(&mut self) {
+        self.0.is_sampling.set(false);
+    }
+}

@@ -1,0 +1,237 @@
+//! The code that is mapped in this process, for profiles: from `/proc/self/maps`, with the build id
+//! that each file has in memory.
+
+use super::file::Reader;
+use crate::sys::probe;
+
+/// A mapping with code.
+pub struct Mapping<'a> {
+    pub start: u64,
+    pub end: u64,
+    pub offset: u64,
+    /// The file's name, or one in brackets; empty for memory without a file.
+    pub name: &'a [u8],
+    /// The build id of the file as it was mapped.
+    pub build_id: Option<&'a [u8]>,
+}
+
+/// Bytes of the longest line of `/proc/self/maps` that is read whole.
+const LINE_MAX: usize = 768;
+
+/// Calls `f` with each mapping that has code, in the order of their addresses.
+#[inline(never)]
+pub fn each(f: &mut dyn FnMut(&Mapping<'_>)) {
+    let Some(mut maps) = Reader::open(c"/proc/self/maps") else {
+        return;
+    };
+    let mut line = [0; LINE_MAX];
+    let (mut len, mut is_too_long) = (0, false);
+    // Where the file of the last lines begins in memory.
+    let mut image = Image { inode: 0, base: 0 };
+    loop {
+        let n = maps.read(&mut line[len..]);
+        len += n;
+        while let Some(end) = line[..len].iter().position(|&byte| byte == b'\n') {
+            if !is_too_long {
+                take(&line[..end], &mut image, f);
+            }
+            is_too_long = false;
+            line.copy_within(end + 1..len, 0);
+            len -= end + 1;
+        }
+        if n == 0 {
+            return;
+        }
+        if len == LINE_MAX {
+            // The rest of the line is skipped; its beginning has all but the end of the name.
+            if !is_too_long {
+                take(&line[..len], &mut image, f);
+            }
+            is_too_long = true;
+            len = 0;
+        }
+    }
+}
+
+/// A file that is mapped.
+struct Image {
+    inode: u64,
+    /// Where its first byte lies.
+    base: u64,
+}
+
+#[inline(never)]
+fn take(line: &[u8], image: &mut Image, f: &mut dyn FnMut(&Mapping<'_>)) {
+    let Some((start, end, rights, offset, inode, name)) = parse(line) else {
+        return;
+    };
+    if offset == 0 {
+        *image = Image { inode, base: start };
+    }
+    if rights.get(2) != Some(&b'x') {
+        return;
+    }
+    // The vdso has no file, and is an image all the same.
+    let is_image = image.inode == inode && (inode != 0 || name == b"[vdso]");
+    let build_id = is_image.then(|| build_id(image.base as usize)).flatten();
+    f(&Mapping {
+        start,
+        end,
+        offset,
+        name,
+        build_id,
+    });
+}
+
+type Parsed<'a> = (u64, u64, &'a [u8], u64, u64, &'a [u8]);
+
+/// `start-end rights offset device inode name`
+fn parse(line: &[u8]) -> Option<Parsed<'_>> {
+    let (range, rest) = word(line)?;
+    let (rights, rest) = word(rest)?;
+    let (offset, rest) = word(rest)?;
+    let (_device, rest) = word(rest)?;
+    let (inode, rest) = word(rest)?;
+    let dash = range.iter().position(|&byte| byte == b'-')?;
+    let start = number(&range[..dash], 16)?;
+    let end = number(&range[dash + 1..], 16)?;
+    let name = rest
+        .iter()
+        .position(|&byte| byte != b' ')
+        .map_or(&[][..], |at| &rest[at..]);
+    Some((
+        start,
+        end,
+        rights,
+        number(offset, 16)?,
+        number(inode, 10)?,
+        name,
+    ))
+}
+
+fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let begin = text.iter().position(|&byte| byte != b' ')?;
+    let text = &text[begin..];
+    let end = text
+        .iter()
+        .position(|&byte| byte == b' ')
+        .unwrap_or(text.len());
+    Some((&text[..end], &text[end..]))
+}
+
+fn number(digits: &[u8], base: u32) -> Option<u64> {
+    let mut n = 0u64;
+    for &digit in digits {
+        n = n.checked_mul(base.into())?;
+        n = n.checked_add((digit as char).to_digit(base)?.into())?;
+    }
+    Some(n)
+}
+
+/// The build id of the ELF image at `base`, read from memory.
+fn build_id(base: usize) -> Option<&'static [u8]> {
+    const PT_NOTE: u32 = 4;
+    const NT_GNU_BUILD_ID: u32 = 3;
+    /// Bytes of the header of the file and of one of a segment.
+    const HEADER: usize = 64;
+    const SEGMENT: usize = 56;
+    /// Segments and bytes of notes that are looked at.
+    const SEGMENTS_MAX: usize = 32;
+    const NOTES_MAX: usize = 4096;
+    let header = readable(base, HEADER)?;
+    if header[..5] != [0x7f, b'E', b'L', b'F', 2] {
+        return None;
+    }
+    let at = |bytes: &[u8], offset: usize, len: usize| {
+        let field = bytes.get(offset..offset + len)?;
+        Some(
+            field
+                .iter()
+                .rev()
+                .fold(0u64, |n, &byte| n << 8 | u64::from(byte)),
+        )
+    };
+    let segments = at(header, 32, 8)? as usize;
+    let count = (at(header, 56, 2)? as usize).min(SEGMENTS_MAX);
+    let table = readable(base.checked_add(segments)?, count * SEGMENT)?;
+    for segment in table.chunks_exact(SEGMENT) {
+        if at(segment, 0, 4)? != PT_NOTE.into() {
+            continue;
+        }
+        // Where the file's first segment begins at address 0, as it does but for programs at fixed
+        // addresses, whose notes are as far from their beginning in the file.
+        let offset = at(segment, 8, 8)? as usize;
+        let len = (at(segment, 32, 8)? as usize).min(NOTES_MAX);
+        let Some(mut notes) = readable(base.checked_add(offset)?, len) else {
+            continue;
+        };
+        while let (Some(name), Some(desc), Some(kind)) =
+            (at(notes, 0, 4), at(notes, 4, 4), at(notes, 8, 4))
+        {
+            let (name, desc) = (name as usize, desc as usize);
+            let from = 12 + name.next_multiple_of(4);
+            if kind == NT_GNU_BUILD_ID.into() && notes.get(12..16) == Some(b"GNU\0") {
+                return notes.get(from..from.checked_add(desc)?);
+            }
+            notes = notes.get(from.checked_add(desc.next_multiple_of(4))?..)?;
+        }
+    }
+    None
+}
+
+/// These bytes of memory, if they can be read.
+fn readable(at: usize, len: usize) -> Option<&'static [u8]> {
+    const PAGE: usize = crate::class::PAGE;
+    let end = at.checked_add(len)?;
+    let mut page = at;
+    while page < end {
+        if !probe::is_readable(page) {
+            return None;
+        }
+        page = (page / PAGE + 1) * PAGE;
+    }
+    // SAFETY: each page was readable a moment ago; images of loaded files are not unmapped while
+    // a profile is written, but by a program that unloads them at this very moment.
+    Some(unsafe { core::slice::from_raw_parts(at as *const u8, len) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_program_and_the_c_library_are_found_with_their_build_ids() {
+        let mut found = Vec::new();
+        each(&mut |mapping| {
+            assert!(mapping.start < mapping.end);
+            let name = String::from_utf8_lossy(mapping.name).into_owned();
+            found.push((name, mapping.start..mapping.end, mapping.build_id.is_some()));
+        });
+        let here = parse as usize as u64;
+        let own = found.iter().find(|(_, range, _)| range.contains(&here));
+        let own = own.expect("the program's own code is mapped");
+        assert!(std::path::Path::new(&own.0).exists(), "{}", own.0);
+        let libc = found.iter().find(|(name, ..)| name.contains("libc.so"));
+        assert!(
+            libc.expect("the C library is mapped").2,
+            "it has a build id"
+        );
+    }
+
+    #[test]
+    fn lines_are_parsed() {
+        let line = b"7f00-7fff r-xp 00001000 08:01 123   /a b/c.so (deleted)";
+        let expected = (
+            0x7f00,
+            0x7fff,
+            &b"r-xp"[..],
+            0x1000,
+            123,
+            &b"/a b/c.so (deleted)"[..],
+        );
+        assert_eq!(parse(line), Some(expected));
+        for bad in [&b""[..], b"x", b"12 r-xp 0 0 0", b"1-zz r-xp 0 0 0 "] {
+            assert_eq!(parse(bad), None);
+        }
+    }
+}

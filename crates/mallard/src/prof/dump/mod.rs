@@ -1,0 +1,290 @@
+//! Writes heap profiles to files: as jemalloc's text (`heap_v2`) or as a protocol buffer (`pprof`).
+//!
+//! One profile is written at a time. Figures are copied site by site, so that no thread waits for a
+//! file, and a profile that is being written misses some of what happens meanwhile. Nothing here
+//! allocates, and no lock but that of profiles is held while the system is called.
+
+mod file;
+mod gzip;
+mod heap_v2;
+mod maps;
+mod pprof;
+
+use super::sites::{self, Amount, Site};
+use super::{count_written, lg_sample};
+use crate::sys::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sys::errno::KeepErrno;
+use crate::sys::lock::{Mutex, RawLock};
+use crate::sys::message;
+use crate::sys::rank::Rank;
+use core::ffi::CStr;
+use core::fmt::{self, Write};
+use file::File;
+
+/// Bytes of the longest start of names, with its end.
+pub const PREFIX_MAX: usize = 512;
+/// Bytes of the longest name that is made from one, with its end.
+const NAME_MAX: usize = PREFIX_MAX + 128;
+
+/// The start of the names of files.
+struct Prefix {
+    text: [u8; PREFIX_MAX],
+    len: usize,
+}
+
+static PREFIX: Mutex<Prefix> = Mutex::named(
+    Rank::Dump,
+    Prefix {
+        text: [0; PREFIX_MAX],
+        len: 0,
+    },
+);
+/// The numbers of the next profile, and of the next of each kind.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+static NEXT_OF: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+/// Whether profiles have what was allocated since the beginning.
+static ACCUM: AtomicBool = AtomicBool::new(false);
+/// Whether profiles are pprof's.
+static PPROF: AtomicBool = AtomicBool::new(false);
+
+/// Why a profile is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reason {
+    /// So many bytes were allocated.
+    Interval,
+    /// The program asked for it.
+    Manual,
+    /// Memory reached a new maximum.
+    Growth,
+    /// The process ends.
+    Final,
+}
+
+/// Applies the options.
+pub fn configure(prefix: &[u8], accum: bool, pprof: bool) {
+    set_prefix(prefix);
+    ACCUM.store(accum, Ordering::Relaxed);
+    PPROF.store(pprof, Ordering::Relaxed);
+}
+
+/// Sets the start of the names of files; returns whether it is short enough.
+pub fn set_prefix(prefix: &[u8]) -> bool {
+    if prefix.len() >= PREFIX_MAX {
+        return false;
+    }
+    let mut kept = PREFIX.lock();
+    kept.text[..prefix.len()].copy_from_slice(prefix);
+    kept.len = prefix.len();
+    true
+}
+
+/// The lock of profiles, for forks.
+pub fn lock() -> &'static RawLock {
+    PREFIX.raw()
+}
+
+/// A name under construction. What does not fit is missed, which [`Name::get`] tells.
+struct Name {
+    text: [u8; NAME_MAX],
+    len: usize,
+}
+
+impl Name {
+    fn get(&self) -> Option<&CStr> {
+        CStr::from_bytes_until_nul(&self.text)
+            .ok()
+            .filter(|name| name.count_bytes() == self.len)
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        let end = (self.len + bytes.len()).min(NAME_MAX);
+        let n = end.saturating_sub(self.len);
+        self.text[self.len.min(NAME_MAX)..end].copy_from_slice(&bytes[..n]);
+        self.len += bytes.len();
+    }
+}
+
+impl fmt::Write for Name {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.push(text.as_bytes());
+        Ok(())
+    }
+}
+
+/// Writes a profile that has become due by itself. One line says so if that fails.
+#[cold]
+#[inline(never)]
+pub fn write_due(reason: Reason) {
+    // Without a prefix, profiles are written on request only.
+    if has_prefix() {
+        let _ = write(reason, None);
+    }
+}
+
+/// Whether profiles may be written without a name.
+pub fn has_prefix() -> bool {
+    PREFIX.lock().len > 0
+}
+
+/// Writes a profile to the file with this name, or to one whose name begins with the prefix.
+/// Returns the system's error number on failure, after a line that says what failed.
+#[cold]
+#[inline(never)]
+pub fn write(reason: Reason, name: Option<&CStr>) -> Result<(), i32> {
+    let _keep = KeepErrno::new();
+    let pprof = PPROF.load(Ordering::Relaxed);
+    let mut made = Name {
+        text: [0; NAME_MAX],
+        len: 0,
+    };
+    let name = match name {
+        Some(name) => name,
+        None => {
+            make_name(&mut made, reason, pprof);
+            made.get().ok_or(libc::ENAMETOOLONG)?
+        }
+    };
+    let done = File::create(name).and_then(|mut file| {
+        let accum = ACCUM.load(Ordering::Relaxed);
+        match pprof {
+            true => pprof::write(&mut file, lg_sample())?,
+            false => heap_v2::write(&mut file, lg_sample(), accum),
+        }
+        file.finish()
+    });
+    match done {
+        Ok(()) => count_written(),
+        Err(error) => say_failed(name, error),
+    }
+    done
+}
+
+/// `<prefix>.<pid>.<number>.<kind><number of the kind>.heap`, as jemalloc names them.
+fn make_name(name: &mut Name, reason: Reason, pprof: bool) {
+    {
+        let prefix = PREFIX.lock();
+        name.push(&prefix.text[..prefix.len]);
+    }
+    // SAFETY: getpid has no preconditions.
+    let pid = unsafe { libc::getpid() };
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    // Writing to a name does not fail.
+    let _ = write!(name, ".{pid}.{number}.");
+    let of = |kind: usize| NEXT_OF[kind].fetch_add(1, Ordering::Relaxed);
+    let _ = match reason {
+        Reason::Interval => write!(name, "i{}", of(0)),
+        Reason::Manual => write!(name, "m{}", of(1)),
+        Reason::Growth => write!(name, "u{}", of(2)),
+        Reason::Final => name.write_char('f'),
+    };
+    let _ = name.write_str(if pprof { ".pb.gz" } else { ".heap" });
+}
+
+/// The most call stacks of a report of leaks, and the most frames of each.
+const LEAKS_MAX: usize = 10;
+const LEAK_FRAMES_MAX: usize = 8;
+
+/// Prints what is still in use, by the call stacks that hold most. Returns whether there is any.
+#[cold]
+#[inline(never)]
+pub fn report_leaks() -> bool {
+    let (mut sum, mut count) = (Amount::NONE, 0);
+    let mut most: [Option<(&'static Site, Amount)>; LEAKS_MAX] = [None; LEAKS_MAX];
+    sites::each(&mut |site, figures| {
+        if figures.live.is_none() {
+            return;
+        }
+        sum = sum.plus(figures.live);
+        count += 1;
+        let bytes = |entry: &Option<(&Site, Amount)>| entry.map_or(0, |(_, live)| live.bytes());
+        let at = most.partition_point(|entry| bytes(entry) >= figures.live.bytes());
+        if at < LEAKS_MAX {
+            most[at..].rotate_right(1);
+            most[at] = Some((site, figures.live));
+        }
+    });
+    if count == 0 {
+        return false;
+    }
+    let mut line = Line::new();
+    let (bytes, blocks) = (sum.bytes(), sum.blocks());
+    let _ = writeln!(
+        line,
+        "mallard: Leak approximation summary: ~{bytes} bytes, ~{blocks} objects, >= {count} contexts"
+    );
+    message::say(line.get());
+    for (site, live) in most.into_iter().flatten() {
+        let mut line = Line::new();
+        let _ = write!(
+            line,
+            "mallard:   ~{} bytes, ~{} objects @",
+            live.bytes(),
+            live.blocks()
+        );
+        for frame in site.frames().iter().take(LEAK_FRAMES_MAX) {
+            let _ = write!(line, " {frame:#x}");
+        }
+        let _ = line.write_char('\n');
+        message::say(line.get());
+    }
+    message::say(c"mallard: `mallard profile FILE` and jeprof name the functions of a profile\n");
+    true
+}
+
+#[cold]
+#[inline(never)]
+fn say_failed(name: &CStr, error: i32) {
+    let mut line = Line::new();
+    line.push(b"mallard: cannot write the heap profile ");
+    line.push(name.to_bytes());
+    let why = match error {
+        libc::EACCES | libc::EPERM | libc::EROFS => ": not permitted",
+        libc::ENOENT | libc::ENOTDIR => ": no such folder",
+        libc::ENOSPC | libc::EDQUOT => ": the disk is full",
+        libc::ENAMETOOLONG => ": the name is too long",
+        libc::ENOMEM => ": no memory for a buffer",
+        libc::EISDIR => ": it is a folder",
+        _ => "",
+    };
+    line.push(why.as_bytes());
+    let _ = writeln!(line, " (error {error})");
+    message::say(line.get());
+}
+
+/// Bytes of the longest line of a message, with its end.
+const LINE_MAX: usize = 512;
+
+/// A line of a message; what does not fit is left out.
+struct Line {
+    text: [u8; LINE_MAX],
+    len: usize,
+}
+
+impl Line {
+    fn new() -> Line {
+        Line {
+            text: [0; LINE_MAX],
+            len: 0,
+        }
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        let n = bytes.len().min(LINE_MAX - 2 - self.len);
+        self.text[self.len..self.len + n].copy_from_slice(&bytes[..n]);
+        self.len += n;
+    }
+
+    fn get(&mut self) -> &CStr {
+        if self.len == LINE_MAX - 2 {
+            self.text[self.len] = b'\n';
+        }
+        CStr::from_bytes_until_nul(&self.text).unwrap_or_default()
+    }
+}
+
+impl fmt::Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.push(text.as_bytes());
+        Ok(())
+    }
+}

@@ -1,0 +1,480 @@
+//! pprof's form of a heap profile: the protocol buffer of `profile.proto`, gzipped.
+//!
+//! The values of a sample are objects and bytes allocated, objects and bytes in use, bytes at the
+//! peak, and bytes in use that rounding up wastes. What was ever allocated and the peak are known by
+//! call stack; what is in use, by block too, so that those samples have labels: the size of the
+//! block, the thread and the arena. The address of a location is its number. Names of functions are
+//! left to the reader.
+
+use super::file::Sink;
+use super::gzip::Gzip;
+use super::maps;
+use crate::prof::samples::{self, Row, Rows};
+use crate::prof::sites::{self, Amount, Site};
+use crate::space::meta;
+use core::ptr::NonNull;
+
+/// Fields of the messages of `profile.proto`.
+mod field {
+    pub const SAMPLE_TYPE: u64 = 1;
+    pub const SAMPLE: u64 = 2;
+    pub const MAPPING: u64 = 3;
+    pub const LOCATION: u64 = 4;
+    pub const STRING: u64 = 6;
+    pub const TIME_NANOS: u64 = 9;
+    pub const PERIOD_TYPE: u64 = 11;
+    pub const PERIOD: u64 = 12;
+    pub const DEFAULT_SAMPLE_TYPE: u64 = 14;
+}
+
+/// The strings with fixed numbers, in their order.
+const STRINGS: [&str; 13] = [
+    "",
+    "alloc_objects",
+    "count",
+    "alloc_space",
+    "bytes",
+    "inuse_objects",
+    "inuse_space",
+    "peak_space",
+    "waste_space",
+    "space",
+    "thread",
+    "arena",
+    "heap",
+];
+const COUNT: u64 = 2;
+const BYTES: u64 = 4;
+const INUSE_SPACE: u64 = 6;
+const SPACE: u64 = 9;
+const THREAD: u64 = 10;
+const ARENA: u64 = 11;
+/// The sample types: the number of the name, and of the unit.
+const TYPES: [(u64, u64); 6] = [
+    (1, COUNT),
+    (3, BYTES),
+    (5, COUNT),
+    (INUSE_SPACE, BYTES),
+    (7, BYTES),
+    (8, BYTES),
+];
+
+/// Bytes of the longest varint.
+const VARINT_MAX: usize = 10;
+/// Bytes of the longest message: a sample with its frames, values and labels.
+const MESSAGE_MAX: usize = (crate::prof::FRAMES_MAX + 32) * VARINT_MAX;
+
+/// A message under construction, in metadata memory.
+struct Message {
+    bytes: NonNull<[u8; MESSAGE_MAX]>,
+    len: usize,
+}
+
+impl Message {
+    fn new() -> Option<Message> {
+        let bytes = meta::take(MESSAGE_MAX)?.cast();
+        Some(Message { bytes, len: 0 })
+    }
+
+    fn get(&self) -> &[u8] {
+        // SAFETY: the record belongs to this message, and so many bytes are written.
+        unsafe { &(&*self.bytes.as_ptr())[..self.len] }
+    }
+
+    fn push(&mut self, byte: u8) {
+        // SAFETY: the record belongs to this message.
+        let bytes = unsafe { self.bytes.as_mut() };
+        if let Some(at) = bytes.get_mut(self.len) {
+            *at = byte;
+            self.len += 1;
+        }
+    }
+
+    #[inline(never)]
+    fn varint(&mut self, mut n: u64) {
+        while n >= 0x80 {
+            self.push(n as u8 | 0x80);
+            n >>= 7;
+        }
+        self.push(n as u8);
+    }
+
+    /// A number, unless it is 0.
+    #[inline(never)]
+    fn number(&mut self, field: u64, n: u64) {
+        if n != 0 {
+            self.varint(field << 3);
+            self.varint(n);
+        }
+    }
+
+    /// Begins a part whose length is `len`.
+    #[inline(never)]
+    fn part(&mut self, field: u64, len: usize) {
+        self.varint(field << 3 | 2);
+        self.varint(len as u64);
+    }
+
+    fn numbers(&mut self, field: u64, numbers: impl Iterator<Item = u64> + Clone) {
+        self.part(field, numbers.clone().map(varint_len).sum());
+        numbers.for_each(|n| self.varint(n));
+    }
+
+    #[inline(never)]
+    fn label(&mut self, key: u64, n: u64, unit: u64) {
+        let unit_len = if unit == 0 { 0 } else { 1 + varint_len(unit) };
+        self.part(3, 2 + varint_len(key) + varint_len(n) + unit_len);
+        self.varint(1 << 3);
+        self.varint(key);
+        self.varint(3 << 3);
+        self.varint(n);
+        self.number(4, unit);
+    }
+
+    /// Appends the message to the profile as one of its fields, and begins the next.
+    #[inline(never)]
+    fn end(&mut self, field: u64, out: &mut dyn Sink) {
+        part(out, field, self.get());
+        self.len = 0;
+    }
+}
+
+impl Drop for Message {
+    fn drop(&mut self) {
+        // SAFETY: taken with this size.
+        unsafe { meta::give(self.bytes.cast(), MESSAGE_MAX) };
+    }
+}
+
+/// Two varints.
+#[derive(Default)]
+struct Varints {
+    bytes: [u8; 2 * VARINT_MAX],
+    len: usize,
+}
+
+impl Varints {
+    #[inline(never)]
+    fn push(&mut self, mut n: u64) {
+        while n >= 0x80 {
+            self.bytes[self.len] = n as u8 | 0x80;
+            self.len += 1;
+            n >>= 7;
+        }
+        self.bytes[self.len] = n as u8;
+        self.len += 1;
+    }
+
+    fn get(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+fn varint_len(n: u64) -> usize {
+    (u64::BITS - (n | 1).leading_zeros()).div_ceil(7) as usize
+}
+
+#[inline(never)]
+fn number(out: &mut dyn Sink, field: u64, n: u64) {
+    let mut both = Varints::default();
+    both.push(field << 3);
+    both.push(n);
+    out.put(both.get());
+}
+
+/// A part of the profile: a message or a string.
+#[inline(never)]
+fn part(out: &mut dyn Sink, field: u64, bytes: &[u8]) {
+    let mut head = Varints::default();
+    head.push(field << 3 | 2);
+    head.push(bytes.len() as u64);
+    out.put(head.get());
+    out.put(bytes);
+}
+
+fn string(out: &mut dyn Sink, text: &[u8]) {
+    part(out, field::STRING, text);
+}
+
+/// The addresses of all frames, each once: a hash set in metadata memory.
+struct Addresses {
+    slots: NonNull<usize>,
+    /// A power of two.
+    count: usize,
+    used: usize,
+}
+
+impl Addresses {
+    fn with(count: usize) -> Option<Addresses> {
+        let slots = meta::take_apart(count * size_of::<usize>())?.cast();
+        Some(Addresses {
+            slots,
+            count,
+            used: 0,
+        })
+    }
+
+    fn slots(&mut self) -> &mut [usize] {
+        // SAFETY: the record belongs to this set, has so many words, and was zero at first.
+        unsafe { core::slice::from_raw_parts_mut(self.slots.as_ptr(), self.count) }
+    }
+
+    /// Enters an address; false when memory is out.
+    fn enter(&mut self, address: usize) -> bool {
+        if self.used * 2 >= self.count {
+            let Some(mut more) = Addresses::with(self.count * 2) else {
+                return false;
+            };
+            for &mut old in self.slots() {
+                more.enter_in_room(old);
+            }
+            *self = more;
+        }
+        self.enter_in_room(address);
+        true
+    }
+
+    fn enter_in_room(&mut self, address: usize) {
+        if address == 0 {
+            return;
+        }
+        let mask = self.count - 1;
+        let mut at = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24 & mask;
+        let slots = self.slots();
+        while slots[at] != 0 {
+            if slots[at] == address {
+                return;
+            }
+            at = (at + 1) & mask;
+        }
+        slots[at] = address;
+        self.used += 1;
+    }
+}
+
+impl Drop for Addresses {
+    fn drop(&mut self) {
+        // SAFETY: taken with this size.
+        unsafe { meta::give(self.slots.cast(), self.count * size_of::<usize>()) };
+    }
+}
+
+/// Executable mappings by address, so that locations find theirs.
+struct Ranges {
+    first: NonNull<(u64, u64)>,
+    len: usize,
+}
+
+impl Ranges {
+    /// More than any process should have; locations of later mappings have none.
+    const MOST: usize = 4096;
+    const BYTES: usize = Self::MOST * size_of::<(u64, u64)>();
+
+    fn new() -> Option<Ranges> {
+        let first = meta::take(Self::BYTES)?.cast();
+        Some(Ranges { first, len: 0 })
+    }
+
+    fn push(&mut self, start: u64, end: u64) {
+        if self.len < Self::MOST {
+            // SAFETY: the record belongs to this list and has room for so many.
+            unsafe { self.first.add(self.len).write((start, end)) };
+            self.len += 1;
+        }
+    }
+
+    /// The number of the mapping of an address, from 1; 0 for none.
+    fn number_of(&self, address: u64) -> u64 {
+        // SAFETY: so many are written.
+        let ranges = unsafe { core::slice::from_raw_parts(self.first.as_ptr(), self.len) };
+        let after = ranges.partition_point(|range| range.0 <= address);
+        match after.checked_sub(1).map(|i| ranges[i]) {
+            Some((_, end)) if address < end => after as u64,
+            _ => 0,
+        }
+    }
+}
+
+impl Drop for Ranges {
+    fn drop(&mut self) {
+        // SAFETY: taken with this size.
+        unsafe { meta::give(self.first.cast(), Self::BYTES) };
+    }
+}
+
+/// Frames of the first set of addresses.
+const FIRST_ADDRESSES: usize = 4096;
+
+/// Writes the profile. `ENOMEM` when memory is out.
+#[inline(never)]
+pub fn write(out: &mut dyn Sink, lg_sample: u32) -> Result<(), i32> {
+    let mut writer = Writer {
+        out: Gzip::new(out),
+        message: Message::new().ok_or(libc::ENOMEM)?,
+        addresses: Addresses::with(FIRST_ADDRESSES).ok_or(libc::ENOMEM)?,
+        rest: 0,
+    };
+    writer.head(lg_sample);
+    // Without memory for rows, what is in use is told by call stack, too.
+    let rows = samples::rows();
+    let mut done = true;
+    sites::each(&mut |site, figures| {
+        let waste = figures.live.bytes().saturating_sub(figures.requested);
+        let (live, waste) = match rows {
+            Some(_) => (Amount::NONE, 0),
+            None => (figures.live, waste),
+        };
+        let values = [
+            figures.ever.blocks(),
+            figures.ever.bytes(),
+            live.blocks(),
+            live.bytes(),
+            figures.peak.bytes(),
+            waste,
+        ];
+        done &= writer.sample(site, values, None);
+    });
+    for row in rows.iter().flat_map(Rows::iter) {
+        done &= writer.row(row);
+    }
+    if !done {
+        return Err(libc::ENOMEM);
+    }
+    writer.tail()
+}
+
+struct Writer<'a> {
+    out: Gzip<'a>,
+    message: Message,
+    addresses: Addresses,
+    /// The fraction of a block that the rows so far had more than was written.
+    rest: u128,
+}
+
+impl Writer<'_> {
+    #[inline(never)]
+    fn head(&mut self, lg_sample: u32) {
+        STRINGS
+            .iter()
+            .for_each(|text| string(&mut self.out, text.as_bytes()));
+        for (name, unit) in TYPES {
+            self.message.number(1, name);
+            self.message.number(2, unit);
+            self.message.end(field::SAMPLE_TYPE, &mut self.out);
+        }
+        self.message.number(1, SPACE);
+        self.message.number(2, BYTES);
+        self.message.end(field::PERIOD_TYPE, &mut self.out);
+        number(&mut self.out, field::PERIOD, 1 << lg_sample.min(62));
+        number(&mut self.out, field::DEFAULT_SAMPLE_TYPE, INUSE_SPACE);
+        number(&mut self.out, field::TIME_NANOS, wall_clock_ns());
+    }
+
+    /// Writes a sample, unless all its values are 0. Returns false when memory is out.
+    fn sample(&mut self, site: &Site, values: [u64; 6], row: Option<&Row>) -> bool {
+        if values.iter().all(|&value| value == 0) {
+            return true;
+        }
+        let frames = site.frames();
+        if !frames.iter().all(|&frame| self.addresses.enter(frame)) {
+            return false;
+        }
+        let message = &mut self.message;
+        message.numbers(1, frames.iter().map(|&frame| frame as u64));
+        message.numbers(2, values.into_iter());
+        if let Some(row) = row {
+            message.label(BYTES, row.usable as u64, BYTES);
+            message.label(THREAD, row.thread.into(), 0);
+            message.label(ARENA, row.arena.into(), 0);
+        }
+        message.end(field::SAMPLE, &mut self.out);
+        true
+    }
+
+    /// Writes what equal samples of one site stand for.
+    fn row(&mut self, row: &Row) -> bool {
+        // Weights are fractions: what rounding leaves goes to the next row.
+        let blocks = row.weight.times(row.count as usize) + self.rest;
+        let whole = blocks >> crate::prof::gap::FRACTION_BITS;
+        self.rest = blocks & ((1 << crate::prof::gap::FRACTION_BITS) - 1);
+        let one = Amount::of(row.weight, row.usable).bytes();
+        let bytes = one * u64::from(row.count);
+        let requested = Amount::of(row.weight, row.requested).bytes() * u64::from(row.count);
+        let values = [
+            0,
+            0,
+            whole as u64,
+            bytes,
+            0,
+            bytes.saturating_sub(requested),
+        ];
+        self.sample(row.site, values, Some(row))
+    }
+
+    fn tail(mut self) -> Result<(), i32> {
+        let mut ranges = Ranges::new().ok_or(libc::ENOMEM)?;
+        let mut next_string = STRINGS.len() as u64;
+        maps::each(&mut |mapping| {
+            ranges.push(mapping.start, mapping.end);
+            let mut text = |out: &mut dyn Sink, text: &[u8]| {
+                if text.is_empty() {
+                    return 0;
+                }
+                string(out, text);
+                next_string += 1;
+                next_string - 1
+            };
+            let name = text(&mut self.out, mapping.name);
+            let mut hex = [0; 2 * BUILD_ID_MAX];
+            let build_id = text(
+                &mut self.out,
+                in_hex(mapping.build_id.unwrap_or(&[]), &mut hex),
+            );
+            let message = &mut self.message;
+            message.number(1, ranges.len as u64);
+            message.number(2, mapping.start);
+            message.number(3, mapping.end);
+            message.number(4, mapping.offset);
+            message.number(5, name);
+            message.number(6, build_id);
+            message.end(field::MAPPING, &mut self.out);
+        });
+        for i in 0..self.addresses.count {
+            let address = self.addresses.slots()[i] as u64;
+            if address == 0 {
+                continue;
+            }
+            // The call, not the instruction after it.
+            let call = address - 1;
+            let message = &mut self.message;
+            message.number(1, address);
+            message.number(2, ranges.number_of(call));
+            message.number(3, call);
+            message.end(field::LOCATION, &mut self.out);
+        }
+        self.out.finish();
+        Ok(())
+    }
+}
+
+/// Bytes of the longest build id that is written: SHA-512.
+const BUILD_ID_MAX: usize = 64;
+
+fn in_hex<'a>(bytes: &[u8], text: &'a mut [u8; 2 * BUILD_ID_MAX]) -> &'a [u8] {
+    let bytes = &bytes[..bytes.len().min(BUILD_ID_MAX)];
+    for (byte, digits) in bytes.iter().zip(text.chunks_exact_mut(2)) {
+        digits[0] = b"0123456789abcdef"[usize::from(byte >> 4)];
+        digits[1] = b"0123456789abcdef"[usize::from(byte & 15)];
+    }
+    &text[..2 * bytes.len()]
+}
+
+fn wall_clock_ns() -> u64 {
+    let mut t = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `t` is a valid out-pointer.
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &mut t) };
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
