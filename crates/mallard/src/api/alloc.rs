@@ -87,12 +87,12 @@ fn pop_tabled(size: usize, place: Place, wanted: usize) -> *mut u8 {
     }
 }
 
-/// The slow path: the stack at `place` is empty, or the profiler samples and `place` is that of no
-/// class.
+/// The slow path: the stack at `place` is empty, or the profiler samples and `place` is
+/// hidden.
 #[cold]
 #[inline(never)]
 fn alloc_slow(size: usize, place: Place) -> *mut u8 {
-    match place.is_none() {
+    match place.is_hidden() {
         true => pop_counted(size, hidden::place_of_small(size)),
         false => refill(size, place),
     }
@@ -102,7 +102,7 @@ fn alloc_slow(size: usize, place: Place) -> *mut u8 {
 #[cold]
 #[inline(never)]
 fn alloc_medium_slow(size: usize, place: Place) -> *mut u8 {
-    match place.is_none() {
+    match place.is_hidden() {
         true => pop_counted(size, hidden::place_of_medium(size)),
         false => refill(size, place),
     }

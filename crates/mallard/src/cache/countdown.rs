@@ -3,11 +3,13 @@
 //! The words lie behind the stacks, in the cache line of the link to the cache. Only the profiler
 //! and the paths that it switches on touch them.
 
+use crate::sys::atomic::{AtomicI64, Ordering};
 use core::cell::Cell;
 
 pub struct Countdown {
-    /// The bytes left; negative when a sample is due.
-    left: Cell<i64>,
+    /// The bytes left; negative when a sample is due. Only its thread counts down, but others may
+    /// set it to 0; if the thread counts meanwhile, that is lost.
+    left: AtomicI64,
     /// The profiler's epoch in which they were drawn; 0 for never.
     epoch: Cell<u32>,
     /// The system's number of the thread, as of that epoch.
@@ -21,7 +23,7 @@ pub struct Countdown {
 impl Countdown {
     pub(super) const fn new() -> Self {
         Countdown {
-            left: Cell::new(0),
+            left: AtomicI64::new(0),
             epoch: Cell::new(0),
             thread: Cell::new(0),
             is_sampling: Cell::new(false),
@@ -31,7 +33,7 @@ impl Countdown {
 
     /// For the next thread that uses the cache.
     pub(super) fn clear(&self) {
-        self.left.set(0);
+        self.set(0);
         self.epoch.set(0);
         self.is_sampling.set(false);
         self.is_off.set(None);
@@ -40,14 +42,15 @@ impl Countdown {
     /// Counts a request of `size` bytes. Returns false when a sample is due.
     #[inline(always)]
     pub fn spend(&self, size: usize) -> bool {
-        let left = self.left.get().wrapping_sub_unsigned(size as u64 + 1);
-        self.left.set(left);
+        let left = self.left.load(Ordering::Relaxed);
+        let left = left.wrapping_sub_unsigned(size as u64 + 1);
+        self.left.store(left, Ordering::Relaxed);
         left >= 0
     }
 
-    /// Sets the bytes before the next sample.
+    /// Sets the bytes before the next sample. Any thread may set them to 0.
     pub fn set(&self, left: i64) {
-        self.left.set(left);
+        self.left.store(left, Ordering::Relaxed);
     }
 
     /// Whether the bytes were drawn in this epoch.
@@ -75,7 +78,7 @@ impl Countdown {
     pub fn set_off(&self, off: bool) {
         self.is_off.set(Some(off));
         self.epoch.set(0);
-        self.left.set(0);
+        self.set(0);
     }
 
     /// Begins to take a sample; `None` if the thread is at it already.

@@ -88,15 +88,20 @@ impl Use {
 #[repr(C, align(64))]
 struct Front {
     stacks: [Stack; CACHED_CLASSES + 1],
+    /// The stack of hidden places, which stays empty ([`Place::HIDDEN`]).
+    hidden: Stack,
     cache: Cell<Option<&'static ThreadCache>>,
     countdown: Countdown,
 }
+
+const _: () = assert!(core::mem::offset_of!(Front, hidden) == Place::HIDDEN.offset());
 
 impl Front {
     /// A front without blocks and without memory for any.
     const fn new() -> Self {
         Front {
             stacks: [const { Stack::new() }; CACHED_CLASSES + 1],
+            hidden: Stack::new(),
             cache: Cell::new(None),
             countdown: Countdown::new(),
         }
@@ -180,7 +185,7 @@ fn front() -> &'static Front {
 /// Returns the calling thread's stack at this place.
 #[inline(always)]
 pub fn stack_at(place: Place) -> &'static Stack {
-    debug_assert!(place.class().index() <= CACHED_CLASSES);
+    debug_assert!(place.class().index() <= CACHED_CLASSES || place.is_hidden());
     // SAFETY: the thread's pointer points to a cache, which begins with its stacks, or to a block
     // of zeros that is as large; a zeroed stack is valid. Both live as long as the thread runs our
     // code.
@@ -191,6 +196,12 @@ pub fn stack_at(place: Place) -> &'static Stack {
 #[inline]
 pub fn countdown() -> Option<&'static Countdown> {
     Some(&front().cache.get()?.front.countdown)
+}
+
+/// Makes every thread draw the bytes before its next sample anew, but one that counts at this very
+/// moment.
+pub fn end_countdowns() {
+    life::each(|cache| cache.front.countdown.set(0));
 }
 
 /// The calling thread's stack at this place, and the countdown behind its stacks, which belongs to

@@ -1,12 +1,12 @@
 //! The places of requests while the heap profiler samples.
 //!
-//! While [`hide`] is in force, the two tables that the fast paths look up hold the place of no
-//! class. The stack there is always empty, so every request of every thread takes the slow path,
+//! While [`hide`] is in force, the two tables that the fast paths look up hold the place of a stack
+//! that is empty for ever ([`Place::HIDDEN`]), so every request of every thread takes the slow path,
 //! which finds its place here, counts its bytes and pops as the fast path would have. Sampling is
 //! switched on for all threads at once, and while it is off no instruction knows of it.
 //!
 //! A thread may read an entry just before it changes. So the copy is written before the entries are
-//! cleared, and stays valid after they are restored.
+//! hidden, and stays valid after they are restored.
 
 use super::tailored;
 use super::{MEDIUM_GRAIN, MEDIUM_MAX, Place, SMALL_GRAIN, TABLE_MAX, TABLES};
@@ -24,7 +24,7 @@ static SAVED: Saved = Saved {
     medium: [const { AtomicU32::new(0) }; MEDIUM_MAX / MEDIUM_GRAIN + 1],
 };
 
-/// Whether the tables are cleared. Changed while no class can be tailored.
+/// Whether the tables are hidden. Changed while no class can be tailored.
 static HIDDEN: AtomicBool = AtomicBool::new(false);
 
 /// Whether places are hidden.
@@ -33,7 +33,7 @@ pub fn is_on() -> bool {
     HIDDEN.load(Ordering::Relaxed)
 }
 
-/// The place of a request of up to [`MEDIUM_MAX`] bytes whose entry was found cleared.
+/// The place of a request of up to [`MEDIUM_MAX`] bytes whose entry was found hidden.
 pub fn place_of(n: usize) -> Place {
     match n <= TABLE_MAX {
         true => place_of_small(n),
@@ -45,7 +45,7 @@ pub fn place_of(n: usize) -> Place {
 #[inline(always)]
 pub fn place_of_small(n: usize) -> Place {
     debug_assert!(n <= TABLE_MAX);
-    // Pairs with the stores of `hide`: the copy is older than the cleared entry.
+    // Pairs with the stores of `hide`: the copy is older than the hidden entry.
     fence(Ordering::Acquire);
     // SAFETY: `n` is at most TABLE_MAX, so the index is inside the table.
     let place = unsafe { SAVED.small.get_unchecked(n.div_ceil(SMALL_GRAIN)) };
@@ -81,7 +81,7 @@ pub fn hide() {
         }
         HIDDEN.store(true, Ordering::Release);
         for (entry, _) in entries() {
-            entry.store(0, Ordering::Release);
+            entry.store(Place::HIDDEN.offset() as u32, Ordering::Release);
         }
     });
 }
@@ -143,7 +143,7 @@ mod tests {
             hide();
             hide();
             for &(n, old) in &before {
-                assert!(place(n).is_none(), "{n}");
+                assert!(place(n).is_hidden(), "{n}");
                 assert_eq!(place_of(n), old, "{n}");
                 assert_eq!(Class::for_request(n), old.class(), "{n}");
             }

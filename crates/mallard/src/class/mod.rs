@@ -134,7 +134,16 @@ impl Place {
         Class((self.0 / STRIDE) as u8)
     }
 
-    /// Whether it is the place of no class: that of a request while places are [`hidden`].
+    /// The place that the tables of requests hold while places are [`hidden`]: that of a stack that
+    /// is empty for ever. Not that of no class, which blocks have.
+    pub const HIDDEN: Place = Place((CACHED_CLASSES + 1) * STRIDE);
+
+    #[inline(always)]
+    pub const fn is_hidden(self) -> bool {
+        self.0 == Self::HIDDEN.0
+    }
+
+    /// Whether it is the place of no class.
     #[inline(always)]
     pub const fn is_none(self) -> bool {
         self.0 == 0
@@ -276,7 +285,7 @@ impl Class {
         } else {
             return Class::of(n);
         };
-        if place.is_none() {
+        if place.is_hidden() {
             return hidden::place_of(n).class();
         }
         place.class()

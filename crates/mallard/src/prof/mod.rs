@@ -138,8 +138,10 @@ pub fn threads_on() -> bool {
 
 /// Sets that, for all such threads.
 pub fn set_threads_on(on: bool) {
+    let _inside = inside::enter_or_wait();
     THREADS_ON.store(on, Ordering::Relaxed);
     begin_epoch();
+    cache::end_countdowns();
 }
 
 /// Whether the calling thread is sampled while sampling is on.
@@ -168,6 +170,8 @@ pub fn reset(lg_sample: u32) {
     drop(table);
     LOST.store(0, Ordering::Relaxed);
     begin_epoch();
+    // Distances of another mean may be long.
+    cache::end_countdowns();
 }
 
 /// Counts a request of `size` bytes, which got this block, and takes a sample if one is due.
@@ -221,8 +225,8 @@ fn due_part(countdown: &Countdown, block: usize, part: usize, size: usize) -> us
             return block;
         }
     }
-    if !is_on() || !is_thread_on() {
-        // Until the next epoch, at the latest.
+    if !is_thread_on() {
+        // Until it or all threads are told otherwise.
         countdown.set(i64::MAX);
         return block;
     }
@@ -632,3 +636,6 @@ pub fn reset_peak() {
     let _inside = inside::enter_or_wait();
     sites::table().reset_peak();
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,13 +4,15 @@
 
 #[cfg(all(not(loom), not(feature = "counters")))]
 pub use core::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering,
-    compiler_fence, fence,
+    AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
+    Ordering, compiler_fence, fence,
 };
 #[cfg(all(not(loom), feature = "counters"))]
 pub use core::sync::atomic::{Ordering, compiler_fence, fence};
 #[cfg(all(not(loom), feature = "counters"))]
-pub use counted::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
+pub use counted::{
+    AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
+};
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicU32, Ordering};
 
@@ -102,7 +104,7 @@ mod counted {
         };
     }
 
-    counted_integers!(AtomicU8 u8, AtomicU16 u16, AtomicU32 u32, AtomicU64 u64, AtomicUsize usize);
+    counted_integers!(AtomicU8 u8, AtomicU16 u16, AtomicU32 u32, AtomicU64 u64, AtomicI64 i64, AtomicUsize usize);
     counted!(AtomicBool, bool, { swap, fetch_and, fetch_or, fetch_xor });
     counted!(AtomicPtr<T>, *mut T, { swap });
 }

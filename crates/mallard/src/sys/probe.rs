@@ -11,6 +11,10 @@ const READ: usize = 8;
 pub fn is_readable(at: usize) -> bool {
     let _keep = KeepErrno::new();
     let at = at & !(READ - 1);
+    if at == 0 {
+        // To the kernel, a call without a set.
+        return false;
+    }
     // SAFETY: the kernel reads the set or fails; the request is none that it knows.
     let got = unsafe { libc::syscall(libc::SYS_rt_sigprocmask, !0usize, at, 0usize, READ) };
     got == 0 || errno::get() != libc::EFAULT

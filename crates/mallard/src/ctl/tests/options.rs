@@ -49,7 +49,6 @@ fn told_otherwise(name: &str, options: &Options) -> Option<String> {
             let threshold = options.calloc_madvise_threshold;
             threshold.unwrap_or(usize::MAX).to_string()
         }
-        "prof" => "false".into(),
         // No class has a setting of its own.
         "bin_shards" | "slab_sizes" | "tcache_ncached_max" => String::new(),
         _ => return None,

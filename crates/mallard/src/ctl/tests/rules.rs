@@ -139,7 +139,7 @@ fn errno_is_kept() {
         b"nonsense",
         b"arenas.bin.77.size",
         b"epoch",
-        b"prof.dump",
+        b"prof.prefix",
     ];
     for name in names {
         let mut len = 0;

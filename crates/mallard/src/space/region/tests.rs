@@ -41,14 +41,15 @@ proptest! {
     #[test]
     fn a_page_record_is_read_as_it_was_written(
         at in (1usize..1 << 41).prop_map(|n| n * 64),
-        pages in 1usize..1 << 40,
+        pages in 1usize..1 << 39,
         arena in 0usize..1024,
         line in 0usize..64,
     ) {
         for record in [
             PageRecord::None,
             PageRecord::Slab(at),
-            PageRecord::Large { pages, arena, line },
+            PageRecord::Sampled(at),
+            PageRecord::Large { pages, arena, line, sampled: line % 2 == 1 },
         ] {
             prop_assert_eq!(PageRecord::unpack(record.pack()), record);
         }
