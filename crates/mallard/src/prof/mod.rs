@@ -3,6 +3,7 @@
 //! - `gap` draws the distances between samples, and says what a sample stands for;
 //! - `samples` has the sampled blocks, `sites` the call stacks with their counters;
 //! - `capture` takes the call stack of a thread;
+//! - `root` leads readers outside the process to the sites;
 //! - `dump` writes profiles, as jemalloc's text or as pprof's protocol buffer.
 //!
 //! While sampling is off, no path knows of it. Switching it on hides the places of requests
@@ -18,6 +19,7 @@
 mod capture;
 pub mod dump;
 mod gap;
+mod root;
 mod samples;
 mod sites;
 pub use capture::FRAMES_MAX;
@@ -114,11 +116,13 @@ pub fn switch(on: bool) {
     }
     if on {
         inside::on_sampled(freed_after_fork);
+        root::begin(lg_sample());
         begin_epoch();
         hidden::hide();
     } else {
         hidden::show();
     }
+    root::set_on(on);
 }
 
 fn begin_epoch() {
@@ -166,6 +170,7 @@ pub fn reset(lg_sample: u32) {
     let mut table = sites::table();
     RESETS.fetch_add(1, Ordering::Relaxed);
     LG_SAMPLE.store(lg_sample.min(63), Ordering::Relaxed);
+    root::set_lg_sample(lg_sample.min(63));
     table.reset();
     drop(table);
     LOST.store(0, Ordering::Relaxed);
@@ -340,6 +345,7 @@ fn sample(block: usize, size: usize, thread: u32) -> usize {
     };
     let amount = sample.amount();
     sites::table().add(site, amount, sample.requested_bytes());
+    root::set_samples(samples::count());
     count_interval(amount.bytes());
     sampled
 }

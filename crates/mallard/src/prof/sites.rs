@@ -9,6 +9,7 @@
 //! that was its amount at the peak.
 
 use super::gap::{Weight, rounded};
+use super::root;
 use crate::space::meta;
 use crate::sys::lock::{Guard, Mutex, RawLock};
 use crate::sys::rank::Rank;
@@ -22,6 +23,7 @@ pub const LIFETIMES: usize = 29;
 
 /// Sums over samples: the blocks in units of 2^-20, and the bytes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[repr(C)]
 pub struct Amount {
     blocks: u64,
     bytes: u64,
@@ -95,6 +97,20 @@ pub struct Site {
 unsafe impl Sync for Site {}
 
 impl Site {
+    /// Where its number of frames, the site made later, what is live and ever, the requested bytes,
+    /// the peak, the epoch and the lifetimes lie, for readers outside the process.
+    #[cfg(test)]
+    pub const OFFSETS: [usize; 8] = [
+        core::mem::offset_of!(Site, frames),
+        core::mem::offset_of!(Site, later),
+        core::mem::offset_of!(Site, live),
+        core::mem::offset_of!(Site, ever),
+        core::mem::offset_of!(Site, requested),
+        core::mem::offset_of!(Site, peak),
+        core::mem::offset_of!(Site, epoch),
+        core::mem::offset_of!(Site, lifetimes),
+    ];
+
     /// The stack's return addresses, the innermost first. None for the site that stands for all
     /// stacks for which there was no room.
     pub fn frames(&self) -> &'static [usize] {
@@ -133,6 +149,24 @@ pub struct Table {
     most_bytes: u64,
     /// The number of times that the live bytes reached a new maximum.
     epoch: u64,
+    told: Told,
+}
+
+/// Whether readers outside the process are told of the table: the tables of tests are not.
+struct Told(bool);
+
+impl Told {
+    fn first_site(&self, site: &'static Site) {
+        if self.0 {
+            root::set_first_site(site);
+        }
+    }
+
+    fn epoch(&self, epoch: u64) {
+        if self.0 {
+            root::set_epoch(epoch);
+        }
+    }
 }
 
 // SAFETY: the pointers lead to records that live for ever, and the lock guards them.
@@ -152,6 +186,7 @@ static SITES: Mutex<Table> = Mutex::named(
         ever: Amount::NONE,
         most_bytes: 0,
         epoch: 0,
+        told: Told(true),
     },
 );
 
@@ -244,7 +279,10 @@ impl Table {
         site.next.set(bucket.replace(Some(site)));
         match self.last.replace(site) {
             Some(last) => last.later.set(Some(site)),
-            None => self.first = Some(site),
+            None => {
+                self.first = Some(site);
+                self.told.first_site(site);
+            }
         }
         self.count += 1;
         self.bytes += meta::size_taken(bytes);
@@ -299,8 +337,13 @@ impl Table {
         self.ever = self.ever.plus(amount);
         if self.live.bytes > self.most_bytes {
             self.most_bytes = self.live.bytes;
-            self.epoch += 1;
+            self.next_epoch();
         }
+    }
+
+    fn next_epoch(&mut self) {
+        self.epoch += 1;
+        self.told.epoch(self.epoch);
     }
 
     /// Removes a sampled block from its site.
@@ -342,7 +385,7 @@ impl Table {
         self.live = Amount::NONE;
         self.ever = Amount::NONE;
         self.most_bytes = 0;
-        self.epoch += 1;
+        self.next_epoch();
         let mut at = self.first;
         while let Some(site) = at {
             site.live.set(Amount::NONE);
@@ -361,7 +404,7 @@ impl Table {
     /// Makes the present the peak.
     pub fn reset_peak(&mut self) {
         self.most_bytes = self.live.bytes;
-        self.epoch += 1;
+        self.next_epoch();
     }
 
     /// The sums over all sites: live, and ever.
@@ -444,6 +487,7 @@ mod tests {
             ever: Amount::NONE,
             most_bytes: 0,
             epoch: 0,
+            told: Told(false),
         }
     }
 
