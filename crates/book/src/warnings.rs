@@ -1,4 +1,4 @@
-//! Collects mdBook's warnings and errors from `tracing`, such as unclosed tags and doubtful
+//! Collects mdBook's warnings and errors from `tracing`, such as unclosed tags and questionable
 //! settings, so that they count as errors in the book.
 
 use std::fmt::{Debug, Write};
@@ -15,7 +15,7 @@ pub struct Warnings(Arc<Mutex<Vec<String>>>);
 pub fn listen() -> Warnings {
     let warnings = Warnings::default();
     tracing::subscriber::set_global_default(warnings.clone())
-        .expect("nobody else listens in this process");
+        .expect("this process has no other subscriber");
     warnings
 }
 

@@ -1,5 +1,5 @@
-//! nginx under wrk. wrk works for a time rather than a number of requests, so the row's figure is
-//! the time that a fixed number takes at the measured rate.
+//! nginx under wrk. wrk sends requests for a given time rather than a given number of them, so the
+//! row's figure is the time that a fixed number takes at the measured rate.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -19,7 +19,7 @@ const REQUESTS_OF_FIGURE: f64 = 5_000.0;
 
 const CONFIG: &str = input!("nginx.conf");
 const SCRIPT: &str = input!("wrk.lua");
-/// wrk takes whole seconds only, so a shorter run is interrupted.
+/// wrk accepts only whole seconds, so a shorter run is interrupted.
 const QUICK: Duration = Duration::from_millis(300);
 
 /// The server and its latest port.
@@ -32,7 +32,7 @@ pub static NGINX: Nginx = Nginx {
     port: AtomicU16::new(0),
 };
 
-/// The pages by file name. Their content is our own text; how it looks does not matter.
+/// The pages by file name. Their content is made up and does not matter.
 fn pages() -> [(&'static str, String); 4] {
     const SOURCES: [&str; 4] = [
         input!("templates.cpp"),
@@ -58,7 +58,7 @@ fn pages() -> [(&'static str, String); 4] {
     ]
 }
 
-/// A page as a client gets it: the server assembles `parts.html`.
+/// A page as a client receives it: the server assembles `parts.html`.
 fn served(name: &str) -> String {
     let pages = pages();
     let page = |name: &str| {
@@ -137,7 +137,7 @@ impl Real for Nginx {
             if body != Some(&served(name)) {
                 let status = answer.lines().next().unwrap_or("nothing");
                 return Err(format!(
-                    "the server served something else as /{name}: {status}"
+                    "the server sent a wrong answer for /{name}: {status}"
                 ));
             }
         }
@@ -146,7 +146,7 @@ impl Real for Nginx {
         let arguments = ["-t", "1", "-c", "32", "-d", "1", "-s", "wrk.lua", &address];
         let limit = place.quick.then_some(QUICK);
         let told = server::answer_within("wrk", &place.folder, &arguments, limit)?;
-        let load = Load::read(&told).ok_or("wrk did not tell its figures")?;
+        let load = Load::read(&told).ok_or("wrk did not print its figures")?;
         let full = Memory::of(server.pid)?;
         std::thread::sleep(server::PAUSE);
         let idle = Memory::of(server.pid)?;
@@ -219,7 +219,7 @@ mod tests {
         microseconds 500000\nbytes 7\nerrors 0\np50 10\np99 20\np99.9 30\nmax 40\n";
 
     #[test]
-    fn the_figures_of_the_load_are_read_and_without_one_there_are_none() {
+    fn the_figures_of_the_load_are_parsed_and_all_are_needed() {
         let load = Load::read(TOLD).unwrap();
         assert_eq!((load.requests, load.seconds, load.errors), (8.0, 0.5, 0.0));
         assert_eq!(load.latency.p999_ns, Some(30_000.0));
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_hold_no_instructions_but_those_meant() {
+    fn pages_contain_only_the_intended_instructions() {
         for (name, content) in pages() {
             assert_eq!(content.contains("<!--#"), name == "parts.html", "{name}");
             assert!(content.is_ascii() && !content.is_empty(), "{name}");

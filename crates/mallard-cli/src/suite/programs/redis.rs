@@ -1,4 +1,4 @@
-//! redis under its own benchmark, and the memory it keeps after everything was deleted.
+//! redis under its own benchmark, and the memory it keeps after everything is deleted.
 
 use std::sync::Mutex;
 
@@ -9,7 +9,7 @@ use super::once::input;
 use super::server::{self, Memory};
 use crate::suite::{Command, Place, Real, Running, Told};
 
-/// The time of all [`LOADS`] is scaled to this number of requests.
+/// The total time of [`LOADS`] is scaled to this number of requests.
 pub const SECONDS_ARE: &str = "per 100,000 requests";
 const REQUESTS_OF_FIGURE: f64 = 100_000.0;
 
@@ -25,8 +25,8 @@ struct Load {
     requests: u32,
 }
 
-/// Values are written and then overwritten by longer ones, which cannot reuse the blocks of the
-/// first. Server and benchmark share two CPUs, so short loads are measured badly: with half as many
+/// Values are written and then overwritten by longer ones, which cannot reuse the old blocks.
+/// Server and benchmark share two CPUs, so short loads give inaccurate figures: with half as many
 /// requests, medians of five runs varied by more than the allocators differ.
 const LOADS: [Load; 3] = [
     Load {
@@ -161,7 +161,7 @@ impl Redis {
         match first == answer {
             true => Ok(()),
             false => Err(format!(
-                "what the server holds differs from the first run: {answer}, there {first}"
+                "the server's data differ from the first run's: {answer} instead of {first}"
             )),
         }
     }
@@ -213,7 +213,7 @@ fn benchmark(place: &Place, load: &Load, share: u32) -> Result<Vec<Line>, String
     let expected = load.commands.split(',').count();
     if lines.len() != expected {
         return Err(format!(
-            "redis-benchmark told of {} commands instead of {expected}",
+            "redis-benchmark reported {} commands instead of {expected}",
             lines.len()
         ));
     }
@@ -233,7 +233,7 @@ fn table(text: &str) -> Result<Vec<Line>, String> {
     let column = |name: &str| {
         let found = head.iter().position(|cell| cell == name);
         found.ok_or_else(|| {
-            format!("redis-benchmark does not tell `{name}`; version 6.2 or newer does")
+            format!("redis-benchmark does not report `{name}`; version 6.2 or newer does")
         })
     };
     let columns = [
@@ -265,7 +265,7 @@ mod tests {
     const HEAD: &str = r#""test","rps","avg_latency_ms","min_latency_ms","p50_latency_ms","p95_latency_ms","p99_latency_ms","max_latency_ms""#;
 
     #[test]
-    fn the_table_of_the_benchmark_is_read_by_its_head() {
+    fn the_table_of_the_benchmark_is_parsed_by_its_header() {
         let text = format!(
             "{HEAD}\n\"SET\",\"50000.00\",\"0.5\",\"0.1\",\"0.4\",\"0.7\",\"0.9\",\"3.0\"\n"
         );
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_holds_something_else_than_the_first_is_found() {
+    fn a_server_whose_data_differ_from_the_first_run_is_detected() {
         let redis = Redis {
             answered: Mutex::new(None),
         };
