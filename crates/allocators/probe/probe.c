@@ -124,7 +124,7 @@ static void *exercise(void *argument) {
         if (block == NULL)
             return "a request for a few bytes failed";
         if (malloc_usable_size(block) < size)
-            return "malloc_usable_size is below the size asked for";
+            return "malloc_usable_size is below the requested size";
         memset(block, mark, size);
         live[slot] = block, sizes[slot] = size;
     }

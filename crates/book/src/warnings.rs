@@ -21,7 +21,7 @@ pub fn listen() -> Warnings {
 
 impl Warnings {
     pub fn taken(&self) -> Vec<String> {
-        std::mem::take(&mut *self.0.lock().expect("nobody panics under this lock"))
+        std::mem::take(&mut *self.0.lock().expect("nothing panics under this lock"))
     }
 }
 
@@ -35,7 +35,7 @@ impl Subscriber for Warnings {
         event.record(&mut text);
         self.0
             .lock()
-            .expect("nobody panics under this lock")
+            .expect("nothing panics under this lock")
             .push(text.0);
     }
 

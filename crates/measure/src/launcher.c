@@ -12,7 +12,7 @@
  * `run` starts PROGRAM (looked up in PATH if it has no slash) in a session of its own on the CPUs
  * `0,1,5` (or `-` for all). Each SETTING changes only PROGRAM's environment: `+NAME=VALUE` sets,
  * `-NAME` removes. The launcher waits, kills the whole process group after TIMEOUT_MS (0: never) or
- * when it is told to stop, and writes `name=value` to the file REPORT: the process id at the start,
+ * on a signal to stop, and writes `name=value` to the file REPORT: the process id at the start,
  * everything else at the end. Its own exit code is 0 whenever it has written the report. Standard
  * input, output and error are the program's.
  *

@@ -2,7 +2,7 @@
 //!
 //! [`Launcher`] starts each measured process from a tiny parent, so that its peak memory does not
 //! include the lab's. It also warms the machine's memory beforehand ([`Launcher::warm`],
-//! [`memory::warm_up`]), and [`reporting`] tells whether the machine gave it back meanwhile.
+//! [`memory::warm_up`]), and [`reporting`] detects whether the machine gave it back meanwhile.
 //! [`schedule`] orders the turns of several candidates so that drift of the machine affects all of
 //! them alike. [`Cpus`] is a set of CPUs to pin to, and [`Stop`] ends a session early.
 //!

@@ -134,7 +134,7 @@ fn glibc_without_the_setting_is_represented_by_its_default_row() {
     let tuned = standings(&e, &e.rows[1]);
     assert_eq!(tuned.len(), 1);
     assert!(near(tuned[0].time_to_glibc.unwrap(), 1.5));
-    assert!(!tuned[0].fastest, "alone in a row nobody wins");
+    assert!(!tuned[0].fastest, "a row with one allocator has no winner");
 }
 
 #[test]

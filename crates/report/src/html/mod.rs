@@ -99,7 +99,7 @@ fn summary(r: &Results, palette: &Palette) -> Markup {
     let ranking = stats::ranking(r);
     html! {
         section class="summary" {
-            h2 { "Who is ahead" }
+            h2 { "Ranking" }
             div class="cards" { (cards(&ranking, palette)) (subject_card(r, palette)) }
             @if ranking.rows > 1 {
                 p class="about" { (about(&ranking)) }

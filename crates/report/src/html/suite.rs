@@ -25,7 +25,7 @@ pub fn summary(r: &Results, palette: &Palette) -> Markup {
     let ratio = |value: Option<f64>| value.map_or("–".to_owned(), units::ratio);
     html! {
         section class="summary" {
-            h2 { "Who is ahead" }
+            h2 { "Ranking" }
             p class="about" {
                 "Geometric means over all rows of the ratio to the best other allocator in the row. Below 1, an allocator beats, on average, the best of the others in each row."
             }
