@@ -58,7 +58,7 @@ pub fn probe(allocator: &Allocator, cache: Option<&Path>) -> Result<Served, Stri
     if !status.success() {
         return Err(format!(
             "a probe program failed under it: {}",
-            told(status, &complaints)
+            described(status, &complaints)
         ));
     }
     judge(allocator, &output, &complaints)
@@ -184,7 +184,7 @@ pub fn verify_in_target(program: &Program, allocator: &Allocator) -> Result<Path
     if !status.success() {
         return Err(format!(
             "the loader cannot load it: {}",
-            told(status, &last_lines(&record))
+            described(status, &last_lines(&record))
         ));
     }
     let own = Elf::read(&program.executable)?;
@@ -312,7 +312,7 @@ fn wait(child: &mut Child) -> io::Result<Option<ExitStatus>> {
 }
 
 /// How a process ended, with its error output.
-fn told(status: ExitStatus, complaints: &str) -> String {
+fn described(status: ExitStatus, complaints: &str) -> String {
     let end = match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => format!("killed by signal {signal}"),

@@ -210,7 +210,7 @@ fn run_logged(
         if line.trim_start().starts_with("error") {
             error_lines.push(line.trim().to_owned());
         }
-        if let Some(line) = worth_telling(line.trim()) {
+        if let Some(line) = worth_showing(line.trim()) {
             progress(&line);
         }
     }
@@ -229,7 +229,7 @@ fn run_logged(
 
 /// The part of a line of cargo's output that shows progress: its own steps and, shortened, the
 /// output of build scripts. None for command lines and for warnings in third-party code.
-fn worth_telling(line: &str) -> Option<String> {
+fn worth_showing(line: &str) -> Option<String> {
     // `[peer-tcmalloc 0.1.0] compiled 8 of 170 files`
     if let Some((_, said)) = line
         .strip_prefix('[')
@@ -240,12 +240,12 @@ fn worth_telling(line: &str) -> Option<String> {
             && [".c", ".cc", ".cpp"]
                 .iter()
                 .any(|ending| last.ends_with(ending));
-        let told = if compiles {
+        let shown = if compiles {
             format!("Compiling {last}")
         } else {
             said.trim().to_owned()
         };
-        return (!told.is_empty()).then_some(told);
+        return (!shown.is_empty()).then_some(shown);
     }
     const STEPS: [&str; 8] = [
         "error",
@@ -405,8 +405,8 @@ mod tests {
 
     #[test]
     fn progress_is_short_and_without_noise() {
-        let told = |line| worth_telling(line);
-        let script = |said: &str| worth_telling(&format!("[peer-tcmalloc 0.1.0] {said}"));
+        let shown = |line| worth_showing(line);
+        let script = |said: &str| worth_showing(&format!("[peer-tcmalloc 0.1.0] {said}"));
         assert_eq!(
             script("compiled 8 of 170 files").unwrap(),
             "compiled 8 of 170 files"
@@ -419,14 +419,14 @@ mod tests {
             script("checking for gcc... gcc").unwrap(),
             "checking for gcc... gcc"
         );
-        assert_eq!(told("Compiling cc v1.0.0").unwrap(), "Compiling cc v1.0.0");
+        assert_eq!(shown("Compiling cc v1.0.0").unwrap(), "Compiling cc v1.0.0");
         for noise in [
             "Running `/usr/bin/rustc --crate-name cc`",
             "warning: unused",
             "| ^^^",
             "",
         ] {
-            assert_eq!(told(noise), None, "{noise}");
+            assert_eq!(shown(noise), None, "{noise}");
         }
     }
 

@@ -27,13 +27,13 @@ fn every_peer_builds_from_scratch_and_serves_real_programs() {
     let python = program::check("python3").ok();
     for name in catalog.names() {
         let mut built = false;
-        let mut told = 0;
+        let mut lines = 0;
         let outcome = catalog
             .prepare(name, &mut |progress| {
                 built |= progress.state == State::Building;
-                told += 1;
+                lines += 1;
                 // Print only a sample: make alone prints hundreds of lines.
-                if told % 16 == 1 {
+                if lines % 16 == 1 {
                     println!("{name:12} … {}", progress.line);
                 }
             })

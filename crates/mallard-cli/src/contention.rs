@@ -222,9 +222,9 @@ impl Counter<'_> {
             counts: Counts::default(),
         };
         for _ in 0..runs.unwrap_or(if quick { 1 } else { RUNS }) {
-            let (operations, told) = self.once(program, (load.arguments)(threads, work))?;
+            let (operations, reported) = self.once(program, (load.arguments)(threads, work))?;
             line.operations += operations;
-            line.counts.add(&told).map_err(|error| anyhow!(error))?;
+            line.counts.add(&reported).map_err(|error| anyhow!(error))?;
         }
         Ok(line)
     }
@@ -259,9 +259,9 @@ impl Counter<'_> {
         let text = measured.stdout.head(MAX_ANSWER_BYTES).unwrap_or_default();
         let answer =
             Answer::read(&text).ok_or_else(|| anyhow!("the workload did not print its result"))?;
-        let told = fs::read_to_string(&self.counts)
+        let reported = fs::read_to_string(&self.counts)
             .with_context(|| format!("the library {library} wrote no counts"))?;
-        Ok((answer.operations, told))
+        Ok((answer.operations, reported))
     }
 }
 
@@ -311,9 +311,9 @@ mod tests {
     #[test]
     fn counts_of_several_processes_add_up() {
         let mut counts = Counts::default();
-        let told = "bin acquired 10\nbin contended 2\nheap contended 5\natomics all 40\n";
-        counts.add(told).unwrap();
-        counts.add(told).unwrap();
+        let reported = "bin acquired 10\nbin contended 2\nheap contended 5\natomics all 40\n";
+        counts.add(reported).unwrap();
+        counts.add(reported).unwrap();
         assert_eq!((counts.sum("acquired"), counts.sum("contended")), (20, 14));
         assert_eq!(counts.of("atomics", "all"), 80);
         assert_eq!(counts.contended(), [("heap", 10), ("bin", 4)]);

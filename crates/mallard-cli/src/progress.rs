@@ -137,10 +137,10 @@ mod tests {
 
     #[test]
     fn the_text_is_no_more_precise_than_the_estimate() {
-        let told = |seconds| about(Duration::from_secs(seconds));
-        assert_eq!(told(3), "a few seconds left");
-        assert_eq!(told(41), "about 50 s left");
-        assert_eq!(told(125), "about 2 min left");
-        assert_eq!(told(9000), "about 2.5 h left");
+        let text = |seconds| about(Duration::from_secs(seconds));
+        assert_eq!(text(3), "a few seconds left");
+        assert_eq!(text(41), "about 50 s left");
+        assert_eq!(text(125), "about 2 min left");
+        assert_eq!(text(9000), "about 2.5 h left");
     }
 }

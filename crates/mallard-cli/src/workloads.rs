@@ -273,9 +273,9 @@ mod tests {
 
     #[test]
     fn optional_results_are_parsed_if_they_are_complete() {
-        let told = "p50_ns 20\np99_ns 90.5\np999_ns 400\nmax_ns 9000\nslow_calls 3\n\
+        let reported = "p50_ns 20\np99_ns 90.5\np999_ns 400\nmax_ns 9000\nslow_calls 3\n\
                     end_rss_bytes 4096\nhuge_bytes 0\ncurve 0.0 800\ncurve 0.5 400\n";
-        let answer = Answer::read(&format!("{told}{TEXT}")).unwrap();
+        let answer = Answer::read(&format!("{reported}{TEXT}")).unwrap();
         let latency = answer.latency.unwrap();
         assert_eq!((latency.p99_ns, latency.slow_calls), (90.5, Some(3)));
         assert_eq!(
@@ -283,7 +283,7 @@ mod tests {
             (Some(4096), Some(0))
         );
         assert_eq!(answer.curve, [(0.0, 800), (0.5, 400)]);
-        let half = told.replace("max_ns 9000\n", "");
+        let half = reported.replace("max_ns 9000\n", "");
         assert_eq!(
             Answer::read(&format!("{half}{TEXT}")).unwrap().latency,
             None

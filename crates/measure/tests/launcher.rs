@@ -327,7 +327,10 @@ fn the_driver_beside_a_program_knows_its_id_and_may_end_it() {
     let (pid, alive) = driven.unwrap_err();
     assert!(alive);
     assert_eq!(measured.end, End::Stopped);
-    let told = said(&measured);
-    assert!(told.is_empty() || told.trim() == pid.to_string(), "{told}");
+    let output = said(&measured);
+    assert!(
+        output.is_empty() || output.trim() == pid.to_string(),
+        "{output}"
+    );
     assert!(ends(&pid.to_string()));
 }

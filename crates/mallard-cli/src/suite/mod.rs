@@ -114,7 +114,7 @@ pub struct Running {
 /// The figures of one run that the program or its driver reports. Peak RSS, faults and CPU times
 /// come from the measurement.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Told {
+pub struct Reported {
     /// `None` means that the row's figure is the wall time of the process.
     pub seconds: Option<f64>,
     /// The number of operations, if their rate is of interest.
@@ -161,13 +161,13 @@ pub trait Real: Sync + std::fmt::Debug {
     /// Waits for the server, keeps it busy, takes the figures and asks it to end. Runs on a thread
     /// of the lab; whatever it starts runs on glibc. An error ends the server. Must return on its
     /// own if the server ends early.
-    fn drive(&self, _place: &Place, _server: Running) -> Result<Told, String> {
-        Ok(Told::default())
+    fn drive(&self, _place: &Place, _server: Running) -> Result<Reported, String> {
+        Ok(Reported::default())
     }
 
     /// Checks the standard output of a program that is not a server, and reads figures from it.
-    fn judge(&self, _place: &Place, _stdout: &str) -> Result<Told, String> {
-        Ok(Told::default())
+    fn judge(&self, _place: &Place, _stdout: &str) -> Result<Reported, String> {
+        Ok(Reported::default())
     }
 
     /// Whether every run must write the same to standard output as under glibc.

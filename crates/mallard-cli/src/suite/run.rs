@@ -13,7 +13,7 @@ use mallard_measure::{Cpus, End, Measurement, Purpose, Spec, reporting};
 use mallard_report::model::{About, Experiment, Failure, Kind, Row, Run};
 use mallard_report::{stats, units};
 
-use super::{Command, Place, Program, Real, Running, SuiteRow, Told, programs};
+use super::{Command, Place, Program, Real, Reported, Running, SuiteRow, programs};
 use crate::args::Bench;
 use crate::conditions::{self, LIBRARY_PATH, LIMIT_SECONDS};
 use crate::progress::Progress;
@@ -425,7 +425,7 @@ struct Work {
     real: &'static dyn Real,
     timed: Place,
     counted: Place,
-    driven: Mutex<Result<Told, String>>,
+    driven: Mutex<Result<Reported, String>>,
 }
 
 impl Work {
@@ -438,7 +438,7 @@ impl Work {
             real,
             timed,
             counted,
-            driven: Mutex::new(Ok(Told::default())),
+            driven: Mutex::new(Ok(Reported::default())),
         })
     }
 
@@ -451,12 +451,12 @@ impl Work {
 
     fn judge(&self, measured: &Measurement) -> Result<Run, Failure> {
         let fail = |reason: String| Err(race::failure(reason, measured));
-        let driven = std::mem::replace(&mut *self.lock(), Ok(Told::default()));
+        let driven = std::mem::replace(&mut *self.lock(), Ok(Reported::default()));
         if measured.end == End::TimedOut {
             return fail("it did not finish within the time limit".to_owned());
         }
         let driven = match driven {
-            Ok(told) => told,
+            Ok(reported) => reported,
             Err(reason) => return fail(reason),
         };
         match measured.end {
@@ -465,31 +465,31 @@ impl Work {
             End::Signal(15) if self.real.is_server() => {}
             _ => return fail("the program failed".to_owned()),
         }
-        let told = match self.real.is_server() {
+        let reported = match self.real.is_server() {
             true => driven,
             false => {
                 let text = measured.stdout.head(MAX_ANSWER_BYTES).unwrap_or_default();
                 match self.real.judge(&self.timed, &text) {
-                    Ok(told) => told,
+                    Ok(reported) => reported,
                     Err(reason) => return fail(reason),
                 }
             }
         };
         let figures = race::figures(measured);
-        let seconds = told.seconds.unwrap_or(figures.seconds);
+        let seconds = reported.seconds.unwrap_or(figures.seconds);
         let hash = || measured.stdout.sha256.clone();
         Ok(Run {
             seconds,
-            ops_per_second: told.operations.map(|operations| operations / seconds),
-            latency: told.latency,
-            end_rss_bytes: told.end_rss_bytes,
-            huge_bytes: told.huge_bytes,
+            ops_per_second: reported.operations.map(|operations| operations / seconds),
+            latency: reported.latency,
+            end_rss_bytes: reported.end_rss_bytes,
+            huge_bytes: reported.huge_bytes,
             output_hash: self.real.same_output().then(hash),
             ..figures
         })
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Result<Told, String>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Result<Reported, String>> {
         // Assignments replace the whole value, so a poisoned lock is harmless.
         self.driven
             .lock()
@@ -506,9 +506,9 @@ impl Beside for Work {
         if !self.real.is_server() {
             return Ok(());
         }
-        let told = self.real.drive(self.place(purpose), Running { pid });
-        let failed = told.is_err();
-        *self.lock() = told;
+        let reported = self.real.drive(self.place(purpose), Running { pid });
+        let failed = reported.is_err();
+        *self.lock() = reported;
         if failed { Err(Failed) } else { Ok(()) }
     }
 }

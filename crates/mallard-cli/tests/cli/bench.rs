@@ -1,6 +1,6 @@
 //! `mallard bench` with little work: what it measures, prints and writes.
 
-use crate::place::{BUMP, LIBRARY, Place, told};
+use crate::place::{BUMP, LIBRARY, Place, outcome};
 
 const SMALL: [&str; 8] = [
     "-r",
@@ -25,7 +25,7 @@ fn records(csv: &str) -> Vec<Vec<&str>> {
 fn all_experiments_run_and_every_file_is_written() {
     let place = Place::new();
     let words = [&["bench", "-a", "glibc,mallard", "-t", "2"], &SMALL[..]].concat();
-    let (code, stdout, stderr) = told(&mut place.mallard(&words));
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
 
     let pairs = place.text("mallard-results/pairs.csv");
@@ -108,7 +108,7 @@ fn an_allocator_of_the_user_is_measured_preloaded_and_linked() {
         "--allocator",
         &spec,
     ];
-    let (code, stdout, stderr) = told(&mut place.mallard(&words));
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     let map = place.text("mallard-results/map.csv");
     let places: Vec<[&str; 2]> = records(&map).iter().map(|r| [r[0], r[2]]).collect();
@@ -158,7 +158,7 @@ fn an_allocator_that_crashes_in_one_cell_is_reported_and_the_others_go_on() {
         "--allocator",
         &spec,
     ];
-    let (code, stdout, stderr) = told(&mut place.mallard(&words));
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     assert!(
         stdout.contains("SIGABRT") && stdout.contains("no such size"),
@@ -196,7 +196,7 @@ fn the_command_fails_if_no_measurement_succeeds() {
         "--allocator",
         &spec,
     ];
-    let (code, stdout, stderr) = told(&mut place.mallard(&words));
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(1), "{stdout}{stderr}");
     assert!(stderr.contains("no measurement succeeded"), "{stderr}");
     assert!(place.path().join("mallard-results/results.json").exists());
@@ -210,7 +210,7 @@ fn tuning_variables_of_the_environment_do_not_reach_the_experiments() {
     ];
     let mut command = place.mallard(&words);
     // These settings would tune an allocator.
-    let (code, stdout, stderr) = told(
+    let (code, stdout, stderr) = outcome(
         command
             .env("MALLOC_CONF", "x:y")
             .env("MALLOC_ARENA_MAX", "1"),

@@ -1,11 +1,11 @@
 //! Mistakes are reported before anything runs, with the input and the valid choices.
 
-use crate::place::{Place, told};
+use crate::place::{Place, outcome};
 
 /// Runs a command that must fail with `code`, and returns its message.
 #[track_caller]
 fn refusal(place: &Place, words: &[&str], code: i32) -> String {
-    let (ended, stdout, stderr) = told(&mut place.mallard(words));
+    let (ended, stdout, stderr) = outcome(&mut place.mallard(words));
     assert_eq!(ended, Some(code), "{words:?}: {stdout}{stderr}");
     assert!(!place.path().join("mallard-results").exists() || words.contains(&"-a"));
     assert!(stderr.starts_with("error: "), "{stderr}");

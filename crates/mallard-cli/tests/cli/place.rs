@@ -55,7 +55,7 @@ impl Place {
 }
 
 /// Runs a command and returns its exit code and both of its streams.
-pub fn told(command: &mut Command) -> (Option<i32>, String, String) {
+pub fn outcome(command: &mut Command) -> (Option<i32>, String, String) {
     let output = command.output().unwrap();
     (
         output.status.code(),

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use mallard_report::model::Row;
 
-use crate::place::{Place, told};
+use crate::place::{Place, outcome};
 
 /// Whether a program that a test needs is missing. The test is then skipped with a line on standard
 /// error that `cargo test` does not capture; if all programs are required, it fails.
@@ -31,7 +31,7 @@ fn run(row: &str) -> Row {
     let place = Place::new();
     let words = ["bench", "--suite", "full", "--quick", "-r", "1"];
     let words = [&words[..], &["-a", "glibc,mallard", row]].concat();
-    let (code, stdout, stderr) = told(&mut place.mallard(&words));
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     let text = place.text("mallard-results/results.json");
     let mut results = mallard_report::read_json(&mut text.as_bytes()).unwrap();
@@ -92,7 +92,7 @@ fn a_row_without_its_program_names_the_package() {
     let words = [
         "bench", "--suite", "full", "--quick", "-r", "1", "-a", "glibc", "lua",
     ];
-    let (_, stdout, stderr) = told(place.mallard(&words).env("PATH", &empty));
+    let (_, stdout, stderr) = outcome(place.mallard(&words).env("PATH", &empty));
     let all = stdout + &stderr;
     assert!(all.contains("lua5.4 is not installed"), "{all}");
     assert!(all.contains("apt-get install lua5.4"), "{all}");

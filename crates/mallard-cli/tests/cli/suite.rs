@@ -2,7 +2,7 @@
 
 use mallard_report::model::{Kind, Results};
 
-use crate::place::{BUMP, LIBRARY, Place, told};
+use crate::place::{BUMP, LIBRARY, Place, outcome};
 
 fn results(place: &Place) -> Results {
     let text = place.text("mallard-results/results.json");
@@ -23,7 +23,7 @@ fn rows_run_on_every_allocator_and_every_figure_is_reported() {
         "glibc,mallard",
     ];
     let words = [&words[..], &["pairs-4", "map-linked", "start", "latency"]].concat();
-    let (code, stdout, stderr) = told(&mut place.mallard(&words));
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     assert!(
         stderr.contains("rows on 2 allocators, 2 runs each: about"),
@@ -76,7 +76,7 @@ fn rows_run_on_every_allocator_and_every_figure_is_reported() {
 fn without_a_number_the_runs_go_by_time_and_the_settings_say_so() {
     let place = Place::new();
     let (code, _, stderr) =
-        told(&mut place.mallard(&["bench", "--suite", "full", "-a", "glibc", "pairs-1"]));
+        outcome(&mut place.mallard(&["bench", "--suite", "full", "-a", "glibc", "pairs-1"]));
     assert_eq!(code, Some(0), "{stderr}");
     assert!(
         stderr.contains("1 allocators, 5 to 15 runs each, 3 if over 1.5 × the best time: about"),
@@ -117,7 +117,7 @@ fn an_allocator_that_crashes_in_one_row_is_measured_in_the_others() {
         &spec,
     ];
     let words = [&words[..], &["start", "same-32768"]].concat();
-    let (code, stdout, stderr) = told(&mut place.mallard(&words));
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     assert!(stdout.contains("SIGABRT"), "{stdout}");
     let results = results(&place);
@@ -163,7 +163,7 @@ fn a_row_s_settings_reach_its_allocators_and_the_report() {
     let words = [
         "bench", "--suite", "full", "--quick", "-a", "mallard", "idle",
     ];
-    let (code, stdout, stderr) = told(&mut place.mallard(&words));
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     let row = results(&place).experiments.remove(0).rows.remove(0);
     let run = &row.cells[0].runs[0];
@@ -187,7 +187,7 @@ fn a_row_s_settings_reach_its_allocators_and_the_report() {
 #[test]
 fn the_list_names_the_rows_and_runs_nothing() {
     let place = Place::new();
-    let (code, stdout, _) = told(&mut place.mallard(&["bench", "--suite", "full", "--list"]));
+    let (code, stdout, _) = outcome(&mut place.mallard(&["bench", "--suite", "full", "--list"]));
     assert_eq!(code, Some(0));
     for part in [
         "larson-8",
@@ -198,7 +198,7 @@ fn the_list_names_the_rows_and_runs_nothing() {
     ] {
         assert!(stdout.contains(part), "`{part}` is missing in {stdout}");
     }
-    let (code, stdout, _) = told(&mut place.mallard(&["bench", "--list"]));
+    let (code, stdout, _) = outcome(&mut place.mallard(&["bench", "--list"]));
     assert!(code == Some(0) && stdout.contains("std::map"), "{stdout}");
     assert!(!place.path().join("mallard-results").exists());
 }
@@ -208,7 +208,7 @@ fn an_unknown_row_and_options_of_the_basic_experiments_are_rejected() {
     let place = Place::new();
     let refused = |words: &[&str]| {
         let (code, _, stderr) =
-            told(&mut place.mallard(&[&["bench", "-s", "full"], words].concat()));
+            outcome(&mut place.mallard(&[&["bench", "-s", "full"], words].concat()));
         assert_eq!(code, Some(1), "{stderr}");
         stderr
     };

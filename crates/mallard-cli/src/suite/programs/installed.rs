@@ -61,8 +61,8 @@ pub fn missing(needed: &[Needed]) -> Option<String> {
 pub fn python() -> PathBuf {
     static FOUND: OnceLock<PathBuf> = OnceLock::new();
     let found = || {
-        let told = answer("python3", &["-c", "import sys; print(sys.executable)"])?;
-        Some(PathBuf::from(told)).filter(|path| path.is_file())
+        let reported = answer("python3", &["-c", "import sys; print(sys.executable)"])?;
+        Some(PathBuf::from(reported)).filter(|path| path.is_file())
     };
     let python = FOUND.get_or_init(|| found().unwrap_or_else(|| path_or_name("python3")));
     python.clone()

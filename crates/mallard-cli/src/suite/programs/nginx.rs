@@ -12,7 +12,7 @@ use mallard_report::model::Latency;
 use super::installed::{self, Needed};
 use super::once::input;
 use super::server::{self, Memory};
-use crate::suite::{Command, Place, Real, Running, Told};
+use crate::suite::{Command, Place, Real, Reported, Running};
 
 pub const SECONDS_ARE: &str = "per 5,000 requests";
 const REQUESTS_OF_FIGURE: f64 = 5_000.0;
@@ -126,7 +126,7 @@ impl Real for Nginx {
         true
     }
 
-    fn drive(&self, place: &Place, server: Running) -> Result<Told, String> {
+    fn drive(&self, place: &Place, server: Running) -> Result<Reported, String> {
         let port = self.port.load(Ordering::Relaxed);
         server::wait_until(server.pid, || {
             TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()
@@ -145,8 +145,8 @@ impl Real for Nginx {
         let address = format!("http://127.0.0.1:{port}");
         let arguments = ["-t", "1", "-c", "32", "-d", "1", "-s", "wrk.lua", &address];
         let limit = place.quick.then_some(QUICK);
-        let told = server::answer_within("wrk", &place.folder, &arguments, limit)?;
-        let load = Load::read(&told).ok_or("wrk did not print its figures")?;
+        let reported = server::answer_within("wrk", &place.folder, &arguments, limit)?;
+        let load = Load::read(&reported).ok_or("wrk did not print its figures")?;
         let full = Memory::of(server.pid)?;
         std::thread::sleep(server::PAUSE);
         let idle = Memory::of(server.pid)?;
@@ -154,7 +154,7 @@ impl Real for Nginx {
         if load.errors > 0.0 {
             return Err(format!("{} requests failed", load.errors));
         }
-        Ok(Told {
+        Ok(Reported {
             seconds: Some(load.seconds / load.requests * REQUESTS_OF_FIGURE),
             operations: Some(REQUESTS_OF_FIGURE),
             latency: Some(load.latency),
@@ -215,12 +215,12 @@ impl Load {
 mod tests {
     use super::*;
 
-    const TOLD: &str = "Running 1s test @ http://127.0.0.1:1\n  8 requests in 1.00s\nrequests 8\n\
+    const REPORT: &str = "Running 1s test @ http://127.0.0.1:1\n  8 requests in 1.00s\nrequests 8\n\
         microseconds 500000\nbytes 7\nerrors 0\np50 10\np99 20\np99.9 30\nmax 40\n";
 
     #[test]
     fn the_figures_of_the_load_are_parsed_and_all_are_needed() {
-        let load = Load::read(TOLD).unwrap();
+        let load = Load::read(REPORT).unwrap();
         assert_eq!((load.requests, load.seconds, load.errors), (8.0, 0.5, 0.0));
         assert_eq!(load.latency.p999_ns, Some(30_000.0));
         for line in [
@@ -229,9 +229,16 @@ mod tests {
             "p99.9 30\n",
             "errors 0\n",
         ] {
-            assert_eq!(Load::read(&TOLD.replace(line, "")), None, "without {line}");
+            assert_eq!(
+                Load::read(&REPORT.replace(line, "")),
+                None,
+                "without {line}"
+            );
         }
-        assert_eq!(Load::read(&TOLD.replace("requests 8", "requests 0")), None);
+        assert_eq!(
+            Load::read(&REPORT.replace("requests 8", "requests 0")),
+            None
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ use mallard_report::model::Latency;
 use super::installed::{self, Needed};
 use super::once::input;
 use super::server::{self, Memory};
-use crate::suite::{Command, Place, Real, Running, Told};
+use crate::suite::{Command, Place, Real, Reported, Running};
 
 /// The total time of [`LOADS`] is scaled to this number of requests.
 pub const SECONDS_ARE: &str = "per 100,000 requests";
@@ -109,7 +109,7 @@ impl Real for Redis {
         true
     }
 
-    fn drive(&self, place: &Place, server: Running) -> Result<Told, String> {
+    fn drive(&self, place: &Place, server: Running) -> Result<Reported, String> {
         let ask = |words: &[&str]| {
             let words = [&["-s", SOCKET], words].concat();
             server::answer("redis-cli", &place.folder, &words)
@@ -136,7 +136,7 @@ impl Real for Redis {
 
         self.check(&ask(&["EVAL", CHECK, "0"])?)?;
         ask(&["SHUTDOWN", "NOSAVE"])?;
-        Ok(Told {
+        Ok(Reported {
             seconds: Some(seconds / requests * REQUESTS_OF_FIGURE),
             operations: Some(REQUESTS_OF_FIGURE),
             latency: worst.map(Line::latency),
@@ -208,8 +208,8 @@ fn benchmark(place: &Place, load: &Load, share: u32) -> Result<Vec<Line>, String
         "-r",
         &keys,
     ];
-    let told = server::answer("redis-benchmark", &place.folder, &arguments)?;
-    let lines = table(&told)?;
+    let reported = server::answer("redis-benchmark", &place.folder, &arguments)?;
+    let lines = table(&reported)?;
     let expected = load.commands.split(',').count();
     if lines.len() != expected {
         return Err(format!(

@@ -186,8 +186,8 @@ mod tests {
         let _ = ctrlc::set_handler(|| {});
         let script = "trap 'echo done; exit 0' INT; while :; do sleep 0.01; done";
         let time = Duration::from_millis(200);
-        let told = answer_within("sh", Path::new("/"), &["-c", script], Some(time)).unwrap();
-        assert_eq!(told, "done\n");
+        let reported = answer_within("sh", Path::new("/"), &["-c", script], Some(time)).unwrap();
+        assert_eq!(reported, "done\n");
         let deaf = "trap '' INT; while :; do sleep 0.01; done";
         let error = answer_or_kill("sh", Path::new("/"), &["-c", deaf], Some(time), time);
         let error = error.unwrap_err();
