@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Counts the instructions of the library's paths and compares them with the recorded ones in
-# bench/instructions.txt, the same check as in `cargo test`, with all figures shown.
+# Counts the instructions of the library's paths and compares them with those recorded in
+# bench/instructions.txt. This is the check in `cargo test`, but it prints all figures.
 #
-#   scripts/instructions.sh              count and compare (fails when a count rose by over 3 %)
+#   scripts/instructions.sh              count and compare (fails if a count rose by over 3 %)
 #   scripts/instructions.sh --record     and record the new counts
 #   scripts/instructions.sh --listing    and print the compiled fast paths of malloc and free
 #

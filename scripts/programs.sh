@@ -5,7 +5,7 @@
 # with `install_missing "a line for when all are installed" "$@"`. COMMAND may also be LIBRARY.so.N,
 # a path with a `*` for the part that differs between releases, or php:EXTENSION.
 
-# Commands whose package enables a service at the next boot, and that service.
+# Commands whose package enables a service at the next boot, and the service.
 declare -A services=([redis-server]=redis-server.service [nginx]=nginx.service [named]=named.service
   [varnishd]=varnish.service [nghttpx]=nghttpx.service [apache2]=apache2.service)
 
@@ -59,7 +59,7 @@ install_missing() {
   esac
 
   if ! command -v apt-get >/dev/null 2>&1; then
-    echo "$name: apt-get not found; install these by your system's own means:" >&2
+    echo "$name: apt-get not found; install these with your system's package manager:" >&2
     echo "  ${missing_commands[*]}" >&2
     exit 1
   fi

@@ -2,11 +2,11 @@
 # Installs missing programs that `mallard bench --suite full` runs on each allocator, and the one
 # allocator that is not built from sources.
 #
-#   scripts/setup-bench.sh           install what is missing (Debian and its relatives)
-#   scripts/setup-bench.sh --check   only say what is missing; exit 1 if anything is
+#   scripts/setup-bench.sh           install the missing programs (on Debian and its derivatives)
+#   scripts/setup-bench.sh --check   only list the missing programs; exit 1 if there are any
 #
-# Building and using Mallard needs none of them; the suite reports and leaves out the rows of
-# missing programs. Installed services are left switched off.
+# Building and using Mallard needs none of them; the suite reports and skips the rows of missing
+# programs. Installed services stay disabled.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/programs.sh"
 
@@ -26,4 +26,4 @@ programs=(
   "z3 z3"
   "libtcmalloc_minimal.so.4 libtcmalloc-minimal4"
 )
-install_missing "every program of the suite is here" "$@"
+install_missing "every program of the suite is installed" "$@"

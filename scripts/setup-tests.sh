@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Installs missing programs that the end-to-end tests run on Mallard.
 #
-#   scripts/setup-tests.sh           install what is missing (Debian and its relatives)
-#   scripts/setup-tests.sh --check   only say what is missing; exit 1 if anything is
+#   scripts/setup-tests.sh           install the missing programs (on Debian and its derivatives)
+#   scripts/setup-tests.sh --check   only list the missing programs; exit 1 if there are any
 #
-# Building and using Mallard needs none of them; `cargo test` skips the tests of missing programs by
-# name. Installed services are left switched off.
+# Building and using Mallard needs none of them; `cargo test` skips the tests of missing programs
+# and names them. Installed services stay disabled.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/programs.sh"
 
@@ -41,10 +41,10 @@ programs=(
   "apache2 apache2"
   "/usr/lib/apache2/modules/libphp*.so libapache2-mod-php"
 )
-# PHP extensions: plug-ins of the kind that broke preloaded allocators. The tests use the installed
-# ones.
+# PHP extensions, a kind of plug-in that has broken preloaded allocators. The tests use the
+# installed ones.
 for extension in bcmath bz2 curl dba enchant gd gmp imap intl ldap mbstring mysqli:mysql odbc pgsql pspell snmp soap \
   sqlite3 PDO_Firebird:interbase pdo_dblib:sybase tidy xsl:xml zip; do
   programs+=("php:${extension%:*} php-${extension#*:}")
 done
-install_missing "every program of the end-to-end tests is here" "$@"
+install_missing "every program of the end-to-end tests is installed" "$@"

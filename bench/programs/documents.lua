@@ -1,10 +1,10 @@
--- Builds, copies, prints and reads back nested tables, as a program does that handles documents:
--- many small tables and strings of mixed sizes, most of them short-lived, some kept for long.
+-- Builds, copies, prints and parses nested tables, as a program that handles documents does: many
+-- small tables and strings of mixed sizes, most of them short-lived, some long-lived.
 -- Usage: lua documents.lua ROUNDS
 
 local rounds = tonumber(arg[1])
 
--- The generator is ours, so that every version of Lua does the same work.
+-- A generator in this script, so that every version of Lua does the same work.
 local state = 42
 local function random(n)
   state = (state * 1103515245 + 12345) % 2147483648
@@ -72,7 +72,7 @@ for round = 1, rounds do
   write(copy(original), out)
   local again = assert(load("return " .. table.concat(out)))()
   count(again)
-  -- A window of documents lives on; which one goes is random.
+  -- A window of documents stays alive; a random one is replaced.
   kept[#kept < 24 and #kept + 1 or random(24)] = again
   local upper = again.body:gsub("%a+", function(word) return word:upper() .. round % 7 end)
   sum = (sum + #upper) % 1000000007

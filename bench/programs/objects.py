@@ -54,7 +54,7 @@ def main(rounds):
         report = [f"{word:>14}: {n}" for word, n in sorted(counted.items())]
         lines += len(report)
         total = (total * 31 + sum(len(line) for line in report) + len(text)) % 1000000007
-        # Some batches live on, with what was read from their text.
+        # Some batches stay alive, with the objects parsed from their text.
         if round_ % 3 == 0:
             recent.append((batch, groups, again))
         tree = None

@@ -1,5 +1,5 @@
--- A database in memory: filled, indexed, joined, grouped, sorted, changed and emptied.
--- @ROWS@ is put in by the suite.
+-- An in-memory database: filled, indexed, joined, grouped, sorted, changed and emptied.
+-- The suite replaces @ROWS@.
 PRAGMA page_size = 4096;
 PRAGMA temp_store = MEMORY;
 CREATE TABLE item (id INTEGER PRIMARY KEY, name TEXT, price REAL, tags TEXT);

@@ -1,13 +1,14 @@
 #!/usr/bin/perl
-# Records read, split, grouped in hashes of arrays, sorted and printed; long strings built piece by
-# piece. Perl takes every scalar's string, array and table from malloc.
+# Records are read, split, grouped in hashes of arrays, sorted and printed; long strings are built
+# piece by piece. Perl takes every scalar's string, array and table from malloc.
 #
 # Usage: perl records.pl ROUNDS
 
 use strict;
 use warnings;
 
-# The generator is ours, and every loop over a hash is sorted: the order of Perl's own is random.
+# A generator in this script, and every loop over a hash sorts its keys, because Perl's order is
+# random.
 my $state = 42;
 sub below {
     my ($n) = @_;
@@ -43,7 +44,7 @@ for my $round (1 .. shift @ARGV) {
     }
     (my $upper = $report) =~ s/\b([aeiou]\w+)/uc($1) . $round/ge;
     $sum = ($sum * 31 + length($upper) + ($upper =~ tr/A-Z//)) % 1000000007;
-    # A window of rounds lives on; which one goes is random.
+    # A window of rounds stays alive; a random one is replaced.
     $kept[@kept < 6 ? @kept : below(6)] = [\%by_name, $upper];
 }
 print "lines $lines sum $sum kept ", scalar @kept, "\n";

@@ -1,5 +1,5 @@
--- Runs inside the server: fills it with every type in a fixed order, changes and deletes some of it,
--- reads all of it back in a fixed order, and returns one hash of what it read.
+-- Runs inside the server: fills it with values of every type in a fixed order, changes and deletes
+-- some of them, reads all of them in a fixed order, and returns one hash of the answers.
 local hash = ''
 local function add(...)
   hash = redis.sha1hex(hash .. table.concat({...}, ','))

@@ -1,8 +1,8 @@
 ; Questions to a solver, with answers that are the same on every allocator: plans, which become many
 ; small terms of arithmetic, and factors, which become many small clauses.
 
-; Six jobs on five machines, each in an order of its own, two never on one machine at once: when can
-; all have ended?
+; Six jobs on five machines, each with its own order, and never two on one machine at once: when can
+; all be finished?
 (declare-const s0_0 Int) (declare-const s0_1 Int) (declare-const s0_2 Int) (declare-const s0_3 Int) (declare-const s0_4 Int)
 (declare-const s1_0 Int) (declare-const s1_1 Int) (declare-const s1_2 Int) (declare-const s1_3 Int) (declare-const s1_4 Int)
 (declare-const s2_0 Int) (declare-const s2_1 Int) (declare-const s2_2 Int) (declare-const s2_3 Int) (declare-const s2_4 Int)
@@ -137,7 +137,7 @@
 (check-sat)
 (reset)
 
-; --- with --quick the rest is left out
+; --- the rest is omitted with --quick
 
 ; Seven jobs.
 (declare-const s0_0 Int) (declare-const s0_1 Int) (declare-const s0_2 Int) (declare-const s0_3 Int) (declare-const s0_4 Int)

@@ -1,6 +1,6 @@
 // Compiled, never run: templates that instantiate templates, containers of many types, lambdas and
-// overloads, so that the compiler allocates types, declarations and code by the hundred thousand.
-// WIDTH is how many families of types there are, which may be none.
+// overloads, so that the compiler allocates hundreds of thousands of types, declarations and pieces
+// of code. WIDTH is the number of families of types; it may be 0.
 
 #include <algorithm>
 #include <functional>
@@ -22,7 +22,7 @@ struct Key {
     friend bool operator<(const Key &a, const Key &b) { return a.value < b.value; }
 };
 
-// A type list by recursion, and what can be computed with it.
+// A recursive type list, and computations with it.
 template <class... T>
 struct List {};
 

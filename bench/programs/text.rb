@@ -1,9 +1,9 @@
-# Text taken apart, counted, sorted, put together and matched: Ruby's own heap holds the objects,
-# malloc the strings, arrays and tables behind them.
+# Text is split, counted, sorted, joined and matched. Ruby's own heap holds the objects; their
+# strings, arrays and tables come from malloc.
 #
 # Usage: ruby text.rb ROUNDS
 
-# The generator is ours, so that every version of Ruby does the same work.
+# A generator in this script, so that every version of Ruby does the same work.
 class Generator
   def initialize
     @state = 42
@@ -34,7 +34,7 @@ ARGV.fetch(0).to_i.times do |round|
   buffer = +""
   shouted.each { |line| buffer << line << "\n" }
   sum = (sum * 31 + report.bytesize + buffer.bytesize + buffer.scan(/[A-Z]/).size) % 1_000_000_007
-  # A window of entries lives on; which one goes is random.
+  # A window of entries stays alive; a random one is replaced.
   entry = Entry.new(report, shouted, index)
   kept.size < 8 ? kept << entry : kept[random.below(8)] = entry
 end

@@ -1,4 +1,4 @@
--- What wrk sends, and the figures as the suite reads them.
+-- The requests that wrk sends, and the figures in the form that the suite parses.
 
 wrk.headers["Accept-Encoding"] = "gzip"
 

@@ -1,6 +1,6 @@
 /* aligned: posix_memalign with every power of two from 16 bytes to 64 KiB, as for vector
- * instructions, direct I/O and cache lines. Each step replaces a random block of a ring and verifies
- * the alignment.
+ * instructions, direct I/O and cache lines. Each step replaces a random block of a ring and
+ * verifies the alignment.
  *
  *     threads   (1)      ring   maximum of live blocks (256)
  *     count     replacements by each thread (4000000)   min, max   log-uniform sizes (16, 4096)
@@ -25,7 +25,7 @@ static void *aligned(size_t alignment, size_t size) {
     if (error)
         fail("posix_memalign", strerror(error));
     if ((uintptr_t)block & (alignment - 1))
-        fail("posix_memalign gave a block that is not aligned", "its address is no multiple");
+        fail("posix_memalign returned a misaligned block", "its address is not a multiple of the alignment");
     stamp(block, size);
     return block;
 }

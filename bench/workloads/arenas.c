@@ -1,5 +1,5 @@
 /* arenas: every thread allocates blocks of one size and clears each, then frees them all. The heap
- * grows quickly in many threads at once, which is where the number of arenas shows.
+ * grows quickly in many threads at once, so the number of arenas matters.
  *
  * The published experiment keeps the pointers on the thread's stack. Here a separate mapping holds
  * them: the count can be a parameter, and the list is not in the measured heap. */
@@ -13,8 +13,8 @@ static Param params[PARAMS] = {
     {"together", 0, 0, 1},
 };
 
-/* The compiler would drop a memset to a block that is freed unread. A call through a volatile
- * function pointer remains, at the library's full speed. */
+/* The compiler would remove a memset to a block that is freed unread. A call through a volatile
+ * function pointer stays, and runs at the library's full speed. */
 static void *(*volatile clear)(void *, int, size_t) = memset;
 
 static void work(uint64_t thread) {

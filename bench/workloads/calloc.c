@@ -28,7 +28,7 @@ static void *zeroed(size_t size) {
         words[i] = ~UINT64_C(0);
     }
     if (found)
-        fail("calloc gave memory that is not zero", "a word of it was written before");
+        fail("calloc returned memory that is not zero", "one of its words has an old value");
     stamp(words, sizeof(uint64_t));
     return words;
 }

@@ -6,7 +6,8 @@
 //     count     maximum number of elements in each container (200000)
 //     rounds    through all of them (4)
 //
-// `operations` counts inserted and removed elements, since containers allocate as they please.
+// `operations` counts inserted and removed elements, because the number of allocations depends on
+// the implementation.
 #include "memory.h"
 
 #include <deque>
@@ -25,7 +26,7 @@ static Param params[PARAMS] = {
 
 static void verify(uint64_t found, uint64_t expected) {
     if (found != expected)
-        fail("a container has lost its content", "its sum is not that of what was put in");
+        fail("a container has lost its content", "its sum is not that of the inserted elements");
 }
 
 // A permutation of [0, count): multiples of an odd number modulo the next power of two.

@@ -2,7 +2,7 @@
  *
  * A distribution is a list of ranges, with the share of requests up to and including each range in
  * millionths. Within a range all octaves are equally likely, and sizes within an octave too. There
- * are no quantile tables, which would occupy cache that belongs to the measured heap. */
+ * are no quantile tables, because they would take up cache that the measured heap should have. */
 #ifndef MALLARD_DISTRIBUTION_H
 #define MALLARD_DISTRIBUTION_H
 
@@ -34,8 +34,8 @@ static inline size_t draw(uint64_t *state, const Step *step) {
 /* A fleet of servers, after Zhou et al., "Characterizing a Memory Allocator at Warehouse Scale"
  * (ASPLOS 2024): 98 % of the objects are smaller than 1 KiB and hold 28 % of the bytes; objects
  * above 8 KiB hold about half of the bytes, those above 256 KiB a fifth. The shares of the octaves
- * below 1 KiB are ours, chosen to produce these sums (28 %, 46 %, 21 %; the mean is 254 B). Objects
- * end at 1 MiB, since the tail above would make a run's memory depend on a few draws. */
+ * below 1 KiB are chosen to produce these sums (28 %, 46 %, 21 %; the mean is 254 B). Objects end
+ * at 1 MiB, since the tail above would make a run's memory depend on a few draws. */
 static const Step FLEET[] = {
     {180000, 8, 15},
     {440000, 16, 31},

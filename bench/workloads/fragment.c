@@ -6,8 +6,8 @@
  *     rounds    (3)                                      threads   that share the total (1)
  *
  * Sizes are uniform, 16 to 512 bytes in even phases and 400 to 3000 in odd ones. The blocks that a
- * phase kept are freed at the peak of the next one. In the end state, the blocks that the last phase
- * kept are live, which is also printed as `live_bytes`; they are freed off the clock. */
+ * phase kept are freed at the peak of the next one. In the end state, the blocks that the last
+ * phase kept are live, which is also printed as `live_bytes`; they are freed off the clock. */
 #include "memory.h"
 
 enum { TOTAL, KEEP, ROUNDS, THREADS, PARAMS };

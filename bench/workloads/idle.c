@@ -6,9 +6,9 @@
  *     keep      percent of the blocks kept (10)    seconds   of sleep and sampling (6)
  *     min, max  log-uniform sizes (16, 65536)
  *
- * `seconds` in the result is the time to the peak and down again. The first point of the curve, at 0,
- * is when the last thread goes to sleep; the last point is the end state. The blocks kept are printed
- * as `live_bytes` and freed at the end. */
+ * `seconds` in the result is the time to the peak and down again. The first point of the curve, at
+ * 0, is when the last thread goes to sleep; the last point is the end state. The blocks kept are
+ * printed as `live_bytes` and freed at the end. */
 #include "distribution.h"
 #include "memory.h"
 

@@ -2,12 +2,12 @@
  * four, the thread exchanges its block in a common table for another thread's and frees that
  * instead. Every malloc and free is timed individually; percentiles are over both.
  *
- *     threads   (2)     slots   blocks live in each table (500)     common   and in the common one (1024)
+ *     threads   (2)     slots   live blocks in each table (500)   common   in the common one (1024)
  *     count     replacements by each thread (600000)   min, max   log-uniform sizes (16, 262144)
  *
  * `seconds` includes reading the clock and means little: the row's figures are the latencies.
- * latency.h says what slow_calls leaves out. Writing to the blocks is not timed, since a first touch
- * takes the kernel's time. */
+ * latency.h says what slow_calls leaves out. Writing to the blocks is not timed, since a first
+ * touch takes the kernel's time. */
 #include "distribution.h"
 #include "latency.h"
 

@@ -3,7 +3,7 @@
  *
  * Time comes from the processor's time-stamp counter, calibrated against CLOCK_MONOTONIC at the
  * start, or on other processors from that clock itself. Reading it twice takes some 10 to 20 ns,
- * which all figures of all allocators include.
+ * which is part of all figures of all allocators.
  *
  * The histogram is log-linear with 64 equal steps per octave, so percentiles are accurate to 1.6 %.
  * Each thread has a mapped one, and they are merged at the end.

@@ -2,7 +2,7 @@
  * random one. In one step of eight, the thread exchanges the old block in a common table for
  * another thread's and frees that instead.
  *
- *     threads   (64)     slots   blocks live in each table (400)     common   and in the common one (1024)
+ *     threads   (64)    slots   live blocks in each table (400)   common   in the common one (1024)
  *     count     replacements by each thread (150000)   min, max   log-uniform sizes (16, 16384) */
 #include "distribution.h"
 #include "memory.h"

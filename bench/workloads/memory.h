@@ -2,8 +2,8 @@
  * that verify themselves, and the process's memory at the end.
  *
  * A block's first word holds its own address, scrambled. `check` verifies and erases it, so a block
- * that was handed out twice, overwritten by a neighbour or freed twice ends the program. No table is
- * needed, and whichever thread holds the block last can check it. `stamp` also writes a byte in each
+ * that was handed out twice, overwritten by a neighbour or freed twice ends the program. No table
+ * is needed, and any thread that holds the block can check it. `stamp` also writes a byte in each
  * further page: real programs use their memory, and a resident size without the inside of large
  * blocks would flatter every allocator.
  *
@@ -50,7 +50,7 @@ static inline void stamp(void *block, size_t size) {
 static inline void check(void *block) {
     volatile uint64_t *word = (volatile uint64_t *)block;
     if (__builtin_expect(*word != stamp_of(block), 0))
-        fail("a block has lost its content", "the allocator gave it away twice, or wrote to it");
+        fail("a block has lost its content", "the allocator handed it out twice, or wrote to it");
     *word = 0;
 }
 

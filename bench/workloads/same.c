@@ -1,6 +1,7 @@
 /* same: repeatedly allocates and then frees a small ring of blocks of one size: the fast paths of
  * one class, with a working set in the processor's cache. Rings are freed alternately in the order
- * of allocation and in reverse, so that neither a stack nor a queue of free blocks has an advantage.
+ * of allocation and in reverse, so that neither a stack nor a queue of free blocks has an
+ * advantage.
  *
  *     threads   (1)      size   (64)      ring   maximum of live blocks (64)
  *     count     rings allocated and freed by each thread (1000000) */

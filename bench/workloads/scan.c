@@ -1,7 +1,7 @@
 /* scan: a long list that is built once, walked many times and never freed by the program, like the
- * data of parsers and compilers that leave the clean-up to the kernel. What matters is how densely
- * an allocator places blocks, how much in order, and on how large pages. A block of another size
- * follows every eighth node, as in real programs.
+ * data of parsers and compilers that leave the clean-up to the kernel. The time depends on how
+ * densely and how well in order an allocator places blocks, and on the size of their pages. A block
+ * of another size follows every eighth node, as in real programs.
  *
  *     threads   each with its own list (1)           count   nodes of each list (1000000)
  *     walks     along the whole list (50)            min, max   uniform sizes of the nodes (16, 64)
@@ -48,7 +48,7 @@ static void work(uint64_t thread) {
         for (volatile Node *node = lists[thread]; node; node = node->next)
             sum += node->number;
         if (sum != count * (count - 1) / 2)
-            fail("the list has lost its content", "the numbers of its nodes have another sum");
+            fail("the list has lost its content", "the sum of its nodes' numbers is wrong");
     }
 }
 

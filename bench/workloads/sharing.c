@@ -34,8 +34,8 @@ static void work(uint64_t thread) {
         drop(first[thread]);
     for (uint64_t i = 0; i < count; i++) {
         volatile char *block = (volatile char *)make(size);
-        /* Cycles over the bytes after the stamp, each made from one written some steps ago: the
-         * latest one would come from the processor's own store buffer. */
+        /* Cycles over the bytes after the stamp. Each is computed from one written some steps ago,
+         * because the latest one would come from the processor's own store buffer. */
         size_t to = LEAST_BLOCK, from = LEAST_BLOCK + 3 % (size - LEAST_BLOCK);
         for (uint64_t k = 0; k < writes; k++) {
             block[to] = (char)(block[from] + 1);

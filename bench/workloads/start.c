@@ -1,5 +1,5 @@
-/* start: starts and ends a trivial program many times, as scripts do: how long an allocator takes to
- * initialise, and what it needs for one block.
+/* start: starts and ends a trivial program many times, as scripts do. Shows how long an allocator
+ * takes to initialise, and how much memory it needs for one block.
  *
  *     count   children, one at a time (250)
  *
@@ -54,7 +54,7 @@ static uint64_t child_peak(void) {
     posix_spawn_file_actions_destroy(&actions);
     uint64_t peak;
     if (read(ends[0], &peak, sizeof peak) != (ssize_t)sizeof peak)
-        fail("a child told nothing", "its peak was expected");
+        fail("a child printed nothing", "its peak was expected");
     close(ends[0]);
     close(ends[1]);
     return peak;

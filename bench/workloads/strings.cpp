@@ -7,8 +7,8 @@
 //     words     in the text (100000)
 //     rounds    through all of it (12)
 //
-// `operations` counts the words handled in each step, since strings allocate as they please. The
-// length of the joined text and the sum of the counts are verified.
+// `operations` counts the words handled in each step, because the number of allocations depends on
+// the implementation. The length of the joined text and the sum of the counts are verified.
 #include "memory.h"
 
 #include <algorithm>
@@ -82,7 +82,7 @@ static void work(uint64_t thread) {
         std::sort(words.begin(), words.end());
         // Each separator has one letter more than the blank that it replaces.
         if (joined(words).size() != text.size() + words.size())
-            fail("text was lost", "the joined words have another length than the text");
+            fail("text was lost", "the joined words and the text differ in length");
         if (replaced(words) < words.size())
             fail("lines were lost", "they are shorter than the words in them");
     }

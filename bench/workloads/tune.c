@@ -1,5 +1,5 @@
-/* tune: every thread allocates blocks of random sizes up to a page, fills each, then frees them all.
- * Used to compare the options (arenas, decay, background thread). */
+/* tune: every thread allocates blocks of random sizes up to a page, fills each, then frees them
+ * all. Used to compare the options (arenas, decay, background thread). */
 #include "workload.h"
 
 enum { THREADS, COUNT, MIN, MAX, TOGETHER, PARAMS };
@@ -11,7 +11,7 @@ static Param params[PARAMS] = {
     {"together", 0, 0, 1},
 };
 
-/* See arenas.c: keeps the compiler from dropping an unread fill. */
+/* Keeps the compiler from removing an unread fill; see arenas.c. */
 static void *(*volatile fill)(void *, int, size_t) = memset;
 
 static void work(uint64_t thread) {

@@ -1,9 +1,10 @@
-/* What all workloads share: parameters, the clock, random numbers, threads, and the result.
+/* The code that all workloads share: parameters, the clock, random numbers, threads, and the
+ * result.
  *
  * A workload is one small program per experiment. It takes `name=value` parameters, works with
  * plain malloc and free on the process's allocator, and prints lines of `name value` for the lab:
  *
- *     seconds 0.123456789       on its own monotonic clock, around the work alone
+ *     seconds 0.123456789       the time of the work alone, on a monotonic clock
  *     operations 20000000       allocations plus frees
  *     malloc /path/to/lib.so    the file that provides `malloc`, according to the loader
  *     free /path/to/lib.so

@@ -1,5 +1,5 @@
-//! Builds what this crate embeds: the probe program, and `libmallard.so`, with a separate cargo
-//! because it is a workspace of its own (`no_std`, `panic = "abort"`).
+//! Builds the files that this crate embeds: the probe program and `libmallard.so`. The library
+//! needs a separate cargo because it is a workspace of its own (`no_std`, `panic = "abort"`).
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -24,9 +24,9 @@ fn main() {
     println!("cargo::rustc-env=MALLARD_CARRIED_PROBE={}", probe.display());
 }
 
-/// Builds the C library in release mode whatever the lab's profile, since it is what gets measured.
+/// Builds the C library in release mode whatever the lab's profile, because the lab measures it.
 ///
-/// `MALLARD_PREBUILT` names a library, built separately, to embed instead.
+/// If `MALLARD_PREBUILT` names a library, embeds that one instead.
 fn mallard(crates: &Path, out: &Path) -> PathBuf {
     println!("cargo::rerun-if-env-changed=MALLARD_PREBUILT");
     if let Some(prebuilt) = env::var_os("MALLARD_PREBUILT").map(PathBuf::from) {

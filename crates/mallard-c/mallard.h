@@ -1,11 +1,11 @@
 /* mallard.h - Mallard, a general-purpose memory allocator for Linux.
  *
- * The functions of <stdlib.h> and <malloc.h> keep their declarations there; here is what those lack:
- * jemalloc's functions and names, which are Mallard's own interface too. Link with -lmallard, or run
- * any program with LD_PRELOAD=/path/to/libmallard.so. All functions may be called from any thread.
- * <jemalloc/jemalloc.h> has the same for programs written for jemalloc.
+ * <stdlib.h> and <malloc.h> declare the standard functions. This header declares the others:
+ * jemalloc's functions and names, which are also Mallard's own interface. Link with -lmallard, or
+ * run any program with LD_PRELOAD=/path/to/libmallard.so. All functions may be called from any
+ * thread. Programs written for jemalloc can include <jemalloc/jemalloc.h> instead.
  *
- * Every function and variable below exists twice: as it is and with the prefix je_. */
+ * Every function and variable below exists with and without the prefix je_. */
 #ifndef MALLARD_H
 #define MALLARD_H
 
@@ -26,7 +26,7 @@ extern "C" {
 #else
 #define MALLARD_ATTRIBUTE(a)
 #endif
-/* Gives new memory, whose size the arguments of these numbers tell. */
+/* Returns new memory; the arguments with these numbers give its size. */
 #define MALLARD_NEW(...) MALLARD_ATTRIBUTE((nothrow, malloc, alloc_size(__VA_ARGS__)))
 #define MALLARD_PLAIN MALLARD_ATTRIBUTE((nothrow))
 
@@ -37,72 +37,74 @@ extern "C" {
 
 /* ---- Options and messages ---- */
 
-/* Options of this program, "key:value,key:value". A program sets them by defining this symbol:
+/* The program's options, "key:value,key:value". A program sets them by defining this symbol:
  *     const char *malloc_conf = "narenas:8,dirty_decay_ms:1000";
- * /etc/malloc.conf and the variables MALLOC_CONF and MALLARD_CONF win over it. je_malloc_conf is
- * read where malloc_conf is not set. */
+ * /etc/malloc.conf and the variables MALLOC_CONF and MALLARD_CONF take precedence over it. If
+ * malloc_conf is not set, je_malloc_conf is read. */
 extern const char *malloc_conf;
 extern const char *je_malloc_conf;
-/* The same, and wins over all of these but MALLARD_CONF. */
+/* The same, but takes precedence over all of the above except MALLARD_CONF. */
 extern const char *malloc_conf_2_conf_harder;
 extern const char *je_malloc_conf_2_conf_harder;
 
-/* What every line that Mallard prints is given to, once it is set; else lines go to standard error.
- * The first argument is null here. It must not allocate memory. */
+/* If set, receives every line that Mallard prints; otherwise lines go to standard error. Its first
+ * argument is null. The function must not allocate memory. */
 extern void (*malloc_message)(void *opaque, const char *text);
 extern void (*je_malloc_message)(void *opaque, const char *text);
 
 /* ---- C23 and older functions that <stdlib.h> may lack ---- */
 
-/* C23. The size must be the one that malloc, calloc or realloc was asked for. */
+/* C23. The size must be the one that was passed to malloc, calloc or realloc. */
 void free_sized(void *block, size_t size);
-/* C23. The alignment and size must be those that aligned_alloc was asked for. */
+/* C23. The alignment and size must be those that were passed to aligned_alloc. */
 void free_aligned_sized(void *block, size_t alignment, size_t size);
-/* realloc for count * size bytes; NULL and ENOMEM when the product overflows. */
+/* realloc for count * size bytes; NULL and ENOMEM if the product overflows. */
 void *reallocarray(void *block, size_t count, size_t size);
-/* The old name of free. It has no form with the prefix. */
+/* The old name of free. It does not exist with the prefix. */
 void cfree(void *block);
 
 /* ---- Allocation with flags ----
  *
- * Flags are joined by |; 0 is for none. */
+ * Flags are combined with |; 0 means none. */
 
-/* The block is aligned to 1 << la; the caller sees to it that la is 0 to 63. */
+/* The block is aligned to 1 << la; la must be from 0 to 63. */
 #define MALLOCX_LG_ALIGN(la) ((int)(la))
-/* The block is aligned to a, a power of two. */
+/* The block is aligned to a, which must be a power of two. */
 #define MALLOCX_ALIGN(a) ((int)__builtin_ctzll((unsigned long long)(a)))
-/* New memory is zero, up to the usable size. Where a block grows, what lies beyond its old usable size. */
+/* New memory is zero, up to the usable size. If a block grows, this applies to the part beyond its
+ * old usable size. */
 #define MALLOCX_ZERO ((int)0x40)
-/* Through the cache that the control "tcache.create" gave this number; only one thread may use such
- * a cache at a time. */
+/* Uses the cache with this number, from the control "tcache.create". Only one thread at a time may
+ * use such a cache. */
 #define MALLOCX_TCACHE(tc) ((int)(((tc) + 2) << 8))
-/* Past all caches. */
+/* Bypasses all caches. */
 #define MALLOCX_TCACHE_NONE MALLOCX_TCACHE(-1)
-/* From the arena of this number, and past the thread's own cache. */
+/* Allocates from the arena with this number and bypasses the thread's cache. */
 #define MALLOCX_ARENA(a) ((int)(((unsigned)(a) + 1U) << 20))
 
-/* In the place of an arena's number in the names of controls: all arenas; those destroyed, together. */
+/* Instead of an arena's number in the names of controls: all arenas, and all destroyed arenas. */
 #define MALLCTL_ARENAS_ALL 4096
 #define MALLCTL_ARENAS_DESTROYED 4097
 
-/* A block of at least size bytes. NULL when there is no memory, when size or alignment cannot be, and
- * when the arena does not exist. */
+/* Returns a block of at least size bytes. Returns NULL if there is no memory, if size or alignment
+ * is impossible, and if the arena does not exist. */
 MALLARD_BOTH(void *, mallocx, (size_t size, int flags), MALLARD_NEW(1));
-/* The block with its contents, now of at least size bytes, perhaps elsewhere. NULL when it cannot be
- * had; the block is then as it was. */
+/* Resizes the block to at least size bytes, keeps its contents, and returns its possibly new
+ * address. On failure returns NULL and leaves the block unchanged. */
 MALLARD_BOTH(void *, rallocx, (void *block, size_t size, int flags),
              MALLARD_ATTRIBUTE((nothrow, warn_unused_result, alloc_size(2))));
-/* Resizes the block where it is, to size + extra bytes if that can be, else to size bytes. Gives its
- * usable size, which is below size if neither could be. */
+/* Resizes the block in place, to size + extra bytes if possible, otherwise to size bytes. Returns
+ * its usable size, which is below size if neither was possible. */
 MALLARD_BOTH(size_t, xallocx, (void *block, size_t size, size_t extra, int flags), MALLARD_PLAIN);
-/* The usable size of the block. */
+/* Returns the usable size of the block. */
 MALLARD_BOTH(size_t, sallocx, (const void *block, int flags), MALLARD_ATTRIBUTE((nothrow, pure)));
-/* Frees the block. Of the flags only MALLOCX_TCACHE and MALLOCX_TCACHE_NONE matter. */
+/* Frees the block. The only flags with an effect are MALLOCX_TCACHE and MALLOCX_TCACHE_NONE. */
 MALLARD_BOTH(void, dallocx, (void *block, int flags), MALLARD_PLAIN);
-/* As dallocx, sooner done: size is at least what was asked for and at most the usable size, flags
- * have the alignment that was asked for. */
+/* Like dallocx, but faster. The size must be from the requested size to the usable size, and the
+ * flags must have the requested alignment. */
 MALLARD_BOTH(void, sdallocx, (void *block, size_t size, int flags), MALLARD_PLAIN);
-/* The usable size that mallocx would give; 0 if size or alignment cannot be. Allocates nothing. */
+/* Returns the usable size of a block from mallocx with these arguments; 0 if size or alignment is
+ * impossible. Allocates nothing. */
 MALLARD_BOTH(size_t, nallocx, (size_t size, int flags), MALLARD_ATTRIBUTE((nothrow, pure)));
 
 /* A block and its usable size. */
@@ -110,56 +112,63 @@ typedef struct {
     void *ptr;
     size_t size;
 } smallocx_return_t;
-/* As mallocx, and says the usable size at once. */
+/* Like mallocx, but also returns the usable size. */
 MALLARD_BOTH(smallocx_return_t, smallocx, (size_t size, int flags), MALLARD_PLAIN);
 
-/* ---- Controls and statistics: the tree of names by which a program looks at the allocator and steers
- * it; docs/mallctl.md lists them, with their types. ---- */
+/* ---- Controls and statistics ----
+ *
+ * A tree of names through which a program inspects and controls the allocator. docs/mallctl.md
+ * lists the names with their types. */
 
-/* Reads the value of name to oldp, where *oldlenp is its size, and writes the one at newp, of newlen
- * bytes; either or both may be null. 0, or:
- *   ENOENT  no such name, or nothing at that index      EPERM   the name is not read, or not written
- *   EINVAL  a value of the wrong size (as much of the   EFAULT  it could not be done
- *           old one as fits is at oldp, and its length  EAGAIN  memory ran out
- *           in *oldlenp), or one that cannot be
- * errno stays as it was. */
+/* Reads the value of name into oldp, where *oldlenp is its size, and writes the value at newp, of
+ * newlen bytes. Either or both may be null. Returns 0, or:
+ *   ENOENT  there is no such name, or nothing with that index
+ *   EPERM   the name cannot be read, or cannot be written
+ *   EINVAL  the size of a value is wrong (then as much of the old one as fits is at oldp, and that
+ *           length in *oldlenp), or the new value is invalid
+ *   EFAULT  the operation failed
+ *   EAGAIN  memory ran out
+ * errno does not change. */
 MALLARD_BOTH(int, mallctl, (const char *name, void *oldp, size_t *oldlenp, void *newp, size_t newlen),
              MALLARD_PLAIN);
-/* The name as numbers, for many look-ups of names that differ in a number: put it in its place in mibp.
- * *miblenp is the room in mibp, and then how much of it is used. */
+/* Translates the name to numbers, for repeated look-ups of names that differ in one number: replace
+ * that number in mibp. *miblenp is the length of mibp, and on return the length of the result. */
 MALLARD_BOTH(int, mallctlnametomib, (const char *name, size_t *mibp, size_t *miblenp), MALLARD_PLAIN);
-/* As mallctl, by numbers. */
+/* Like mallctl, but takes the numbers of a name. */
 MALLARD_BOTH(int, mallctlbymib,
              (const size_t *mib, size_t miblen, void *oldp, size_t *oldlenp, void *newp, size_t newlen),
              MALLARD_PLAIN);
-/* Writes a report through the function, or as messages where that is NULL. The letters of options leave
- * parts out; J has it as JSON. */
+/* Writes a report through the function or, if that is NULL, as messages. The letters in options
+ * omit parts of the report; J selects JSON. */
 MALLARD_BOTH(void, malloc_stats_print,
              (void (*write)(void *opaque, const char *text), void *opaque, const char *options),
              MALLARD_PLAIN);
 
-/* ---- Hooks: where an arena of the program's own gets its memory, by the control "arenas.create" or
- * "arena.<i>.extent_hooks". Those that give a bool say true when they refuse. ---- */
+/* ---- Hooks ----
+ *
+ * Hooks provide an arena's memory. They are set through the control "arenas.create" or
+ * "arena.<i>.extent_hooks". Hooks that return bool return true if they refuse. */
 
 typedef struct extent_hooks_s extent_hooks_t;
 
-/* Memory of size bytes at a multiple of alignment, at address if that is not NULL. Takes and gives in
- * *zero and *commit whether it is to be, or is, zero and committed. */
+/* Returns memory of size bytes at a multiple of alignment, at address if that is not NULL. *zero
+ * and *commit say whether it must be zero and committed, and on return whether it is. */
 typedef void *(extent_alloc_t)(extent_hooks_t *hooks, void *address, size_t size, size_t alignment, bool *zero,
                                bool *commit, unsigned arena);
-/* The memory may be given back to wherever it came from. */
+/* The memory may be returned to its source. */
 typedef bool(extent_dalloc_t)(extent_hooks_t *hooks, void *address, size_t size, bool committed, unsigned arena);
-/* The memory must be given back: the arena is being destroyed. */
+/* The memory must be returned, because the arena is being destroyed. */
 typedef void(extent_destroy_t)(extent_hooks_t *hooks, void *address, size_t size, bool committed, unsigned arena);
-/* The part of length bytes at offset gets memory behind it, or loses it. */
+/* Commits or decommits the part of length bytes at offset. */
 typedef bool(extent_commit_t)(extent_hooks_t *hooks, void *address, size_t size, size_t offset, size_t length,
                               unsigned arena);
 typedef bool(extent_decommit_t)(extent_hooks_t *hooks, void *address, size_t size, size_t offset, size_t length,
                                 unsigned arena);
-/* The part's contents may go: at the system's leisure, or at once, and it reads as zeros then. */
+/* Discards the part's contents: lazily, when the system needs memory, or at once, so that the part
+ * reads as zeros. */
 typedef bool(extent_purge_t)(extent_hooks_t *hooks, void *address, size_t size, size_t offset, size_t length,
                              unsigned arena);
-/* One stretch becomes two, of size_a and size_b bytes; two that touch become one. */
+/* Splits an extent into two, of size_a and size_b bytes, or merges two adjacent extents. */
 typedef bool(extent_split_t)(extent_hooks_t *hooks, void *address, size_t size, size_t size_a, size_t size_b,
                              bool committed, unsigned arena);
 typedef bool(extent_merge_t)(extent_hooks_t *hooks, void *address_a, size_t size_a, void *address_b, size_t size_b,

@@ -71,7 +71,7 @@ fn write_list<'a>(out: &Path, names: impl Iterator<Item = &'a str>) {
     fs::write(&list, text).unwrap_or_else(|error| panic!("cannot write {list:?}: {error}"));
 }
 
-/// Optimises whatever profile the lab is built with, and keeps every allocation.
+/// Optimises whatever the lab's profile, and keeps the compiler from deleting allocations.
 fn compiler(cpp: bool) -> cc::Tool {
     let mut build = cc::Build::new();
     build

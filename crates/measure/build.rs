@@ -15,8 +15,8 @@ fn main() {
         .flag("-std=gnu11")
         .try_get_compiler()
         .unwrap_or_else(|error| panic!("building the lab needs a C compiler: {error}"));
-    // A static launcher is smallest. Without a static C library a dynamic one will do: it is still
-    // far smaller than any program worth measuring.
+    // A static launcher is the smallest. Without a static C library, a dynamic one is good enough:
+    // it is still far smaller than any program worth measuring.
     for linkage in [&["-static", "-no-pie"][..], &[]] {
         let mut command = compiler.to_command();
         command

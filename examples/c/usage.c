@@ -1,5 +1,5 @@
-/* How much does this program use, and how much does the system see? Sets its own options, allocates
- * zeroed and aligned blocks, reads statistics and frees everything.
+/* Compares the memory that the program allocates with the memory that is resident. Sets its own
+ * options, allocates zeroed and aligned blocks, reads statistics and frees everything.
  *
  *   cc usage.c $(pkg-config --cflags --libs mallard) -o usage
  *   cc -static usage.c $(pkg-config --static --cflags --libs mallard) -o usage */
@@ -48,7 +48,7 @@ int main(void) {
     report("during");
     for (int i = 0; i < BLOCKS; i++) sdallocx(blocks[i], SIZE, MALLOCX_ALIGN(4096));
     report("freed");
-    /* Freed memory is returned after a while, or at once as here. MALLCTL_ARENAS_ALL is 4096. */
+    /* Freed memory is returned later, or immediately, as here. MALLCTL_ARENAS_ALL is 4096. */
     mallctl("thread.tcache.flush", NULL, NULL, NULL, 0);
     mallctl("arena.4096.purge", NULL, NULL, NULL, 0);
     report("purged");

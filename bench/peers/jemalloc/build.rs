@@ -1,4 +1,4 @@
-//! jemalloc: upstream's own `libjemalloc.so.2`, made by its configure script and makefile with
+//! jemalloc: upstream's own `libjemalloc.so.2`, built by its configure script and makefile with
 //! their defaults. The crate would build it without the C++ operators and without statistics.
 
 use std::fs;

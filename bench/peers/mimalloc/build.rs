@@ -14,7 +14,7 @@ fn main() {
         .define("MI_SHARED_LIB_EXPORT", None)
         .define("MI_MALLOC_OVERRIDE", None)
         .define("MI_BUILD_RELEASE", None);
-    // The single file that upstream offers for one translation unit: everything can be inlined.
+    // Upstream's file for a build as one translation unit, in which everything can be inlined.
     peer_build::Library::new("mimalloc")
         .files([sources.join("src/static.c")])
         .export_visible()

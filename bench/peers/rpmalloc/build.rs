@@ -1,4 +1,4 @@
-//! rpmalloc, as upstream's build makes `librpmallocwrap.so` in release mode.
+//! rpmalloc, as upstream builds `librpmallocwrap.so` in release mode.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -14,7 +14,7 @@ fn main() {
         .define("BUILD_RELEASE", "1")
         .define("ENABLE_PRELOAD", "1")
         .define("ENABLE_OVERRIDE", "1");
-    // The newest release in its change log, and the commit that the crate carries.
+    // The newest release in its change log, and the commit that the crate contains.
     let log = std::fs::read_to_string(sources.path("rpmalloc/CHANGELOG")).expect("a change log");
     let release = log.lines().next().expect("a first line").trim();
     let commit = sources

@@ -1,8 +1,8 @@
-//! google/tcmalloc, which upstream only builds for static linking: all of its translation units
-//! in one library, with `malloc` and the operators as the aliases that upstream itself defines.
+//! google/tcmalloc, which upstream builds only for static linking: all of its translation units in
+//! one library, with `malloc` and the operators as the aliases that upstream defines.
 //!
-//! The crate compiles the same files with `TCMALLOC_INTERNAL_METHODS_ONLY`, under which none of
-//! these aliases exist; its list of files is what is taken from it.
+//! The crate compiles the same files with `TCMALLOC_INTERNAL_METHODS_ONLY`, which removes these
+//! aliases, so this script takes only the list of files from the crate.
 
 use peer_build::{Library, Sources};
 
@@ -13,7 +13,7 @@ fn main() {
     build
         .cpp(true)
         .std("c++17")
-        // Bazel's `-c opt`, which upstream's own figures are made with.
+        // As in Bazel's `-c opt`, with which upstream measures.
         .opt_level(2)
         .include(sources.path("c_src/abseil-cpp"))
         .include(sources.path("c_src/tcmalloc"))
@@ -29,7 +29,7 @@ fn main() {
         .link(&build);
 }
 
-/// The files named in the crate's build script, less its bridges to Rust.
+/// The files named in the crate's build script, without its bridges to Rust.
 fn files(sources: &Sources) -> Vec<std::path::PathBuf> {
     let script = std::fs::read_to_string(sources.path("build.rs")).expect("a build script");
     let files: Vec<_> = script
@@ -40,13 +40,13 @@ fn files(sources: &Sources) -> Vec<std::path::PathBuf> {
         .collect();
     assert!(
         files.len() > 100,
-        "the crate's build script names {} files only",
+        "the crate's build script names only {} files",
         files.len()
     );
     files
 }
 
-/// tcmalloc has no releases: the crate's version, and the day of it from the change log.
+/// The crate's version and its date from the change log, because tcmalloc has no releases.
 fn version(sources: &Sources) -> String {
     let log = std::fs::read_to_string(sources.path("CHANGELOG.md")).unwrap_or_default();
     let heading = format!("## [{}]", sources.version);

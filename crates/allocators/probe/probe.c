@@ -1,7 +1,7 @@
 /*
  * Runs under an allocator and reports which object serves its memory.
  *
- * The lab starts this program with the library preloaded. It prints lines `key=value`:
+ * The lab starts this program with the library preloaded. The program prints lines `key=value`:
  *   malloc, calloc, …     the object from which the loader took that function
  *   new, delete           the same for the C++ operators, where there is a libstdc++
  *   glibc_bytes, served   by how much glibc's own count of live bytes grew while `served` bytes
@@ -9,7 +9,7 @@
  *   library, libc         versions, as the library and the C library tell them
  *   per_cpu               whether tcmalloc's per-CPU caches are active
  *   exercise=ok           several threads have allocated, checked and freed
- * Exit code 0 says that all of this could be found out, not that the answer is the wanted one.
+ * Exit code 0 means that the program found out all of this, not that the answers are right.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -31,7 +31,7 @@ static void tell_object(const char *key, void *handle, const char *symbol) {
         printf("%s=%s\n", key, info.dli_fname);
 }
 
-/* The bytes that glibc's own allocator has handed out; -1 if it cannot tell. */
+/* The bytes that glibc's own allocator has handed out; -1 if unknown. */
 static long long glibc_bytes(void) {
     void *libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
     if (libc == NULL)
@@ -59,7 +59,7 @@ static void tell_versions(void) {
     } else if (mallctl != NULL && mallctl("version", &text, &length, NULL, 0) == 0 && text != NULL) {
         printf("library=%s\n", text);
     } else if (mi_version != NULL) {
-        /* Up to 2.2 minor and patch have one digit each, later two. */
+        /* Up to 2.2, minor and patch have one digit each, later two. */
         int version = mi_version();
         if (version < 10000)
             printf("library=%d.%d.%d\n", version / 100, version / 10 % 10, version % 10);
@@ -84,7 +84,8 @@ static int filled(const unsigned char *block, size_t size, unsigned char with) {
     return 1;
 }
 
-/* Allocates in every form and checks the result. Returns a word for what went wrong. */
+/* Allocates with every function and checks the results. Returns a phrase for what went
+ * wrong. */
 static void *exercise(void *argument) {
     uint64_t random = 88172645463325252u + (uintptr_t)argument;
     unsigned char *live[LIVE] = {0};
@@ -123,7 +124,7 @@ static void *exercise(void *argument) {
         if (block == NULL)
             return "a request for a few bytes failed";
         if (malloc_usable_size(block) < size)
-            return "malloc_usable_size is below the size asked for";
+            return "malloc_usable_size is below the requested size";
         memset(block, mark, size);
         live[slot] = block, sizes[slot] = size;
     }

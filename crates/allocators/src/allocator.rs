@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// An allocator that was found, built if necessary, and seen serving `malloc`.
+/// An allocator that was found, built if necessary, and verified to serve `malloc`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allocator {
     /// The name used on the command line and in every table, such as `jemalloc`.
@@ -12,7 +12,7 @@ pub struct Allocator {
     pub version: String,
     /// The library to preload; none for glibc, which needs none.
     pub file: Option<PathBuf>,
-    /// What a measured process needs besides `LD_PRELOAD`.
+    /// The variables that a measured process needs besides `LD_PRELOAD`.
     pub environment: Vec<(String, String)>,
     /// The variable from which it reads an option string, if any.
     pub conf_variable: Option<String>,
@@ -41,15 +41,15 @@ impl Allocator {
 /// The variables that run a process on `allocator`, with the option string `conf` if the allocator
 /// reads one.
 ///
-/// The library goes before the present entries of `LD_PRELOAD`, because the first one that defines
-/// `malloc` serves it.
+/// The library goes before the existing entries of `LD_PRELOAD`, because the loader takes `malloc`
+/// from the first one that defines it.
 pub fn environment(allocator: &Allocator, conf: Option<&str>) -> Vec<(String, String)> {
     let present = std::env::var("LD_PRELOAD").ok();
     let tunables = std::env::var("GLIBC_TUNABLES").ok();
     environment_over(allocator, conf, present.as_deref(), tunables.as_deref())
 }
 
-/// [`environment`] with given values for the two variables that are appended to.
+/// [`environment`], given the existing values of the two variables that it extends.
 fn environment_over(
     allocator: &Allocator,
     conf: Option<&str>,
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_library_goes_before_what_is_preloaded_already() {
+    fn the_library_goes_before_existing_preloads() {
         let peer = peer(Some("/lib/a.so"), &[], None);
         assert_eq!(
             environment_over(&peer, None, None, None),

@@ -1,9 +1,9 @@
 //! The files that this crate embeds, and the folder that holds them and the built peers.
 //!
-//! A library can only be preloaded from a file. It is written once, under a name with the hash of
-//! its content, so an upgrade never changes a file under a running process. A file that is already
-//! there is compared with the embedded content before use. Writing uses a temporary file and a
-//! rename, so two labs can run at once.
+//! A library can only be preloaded from a file. Each is written once, under a name with the hash of
+//! its content, so an upgrade never changes a file that a running process uses. An existing file is
+//! compared with the embedded content before use. Writing uses a temporary file and a rename, so
+//! two labs can run at once.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -26,8 +26,8 @@ pub(crate) fn probe(cache: Option<&Path>) -> Result<PathBuf, String> {
     install(cache, "mallard-probe", PROBE)
 }
 
-/// The folder for everything that is kept: `chosen`, or else the first usual one that is writable
-/// and has no character in its path that `LD_PRELOAD` would misread.
+/// The folder for all cached files: `chosen`, or else the first usual one that is writable and
+/// whose path has no character that `LD_PRELOAD` would misread.
 pub(crate) fn cache_folder(chosen: Option<&Path>) -> Result<PathBuf, String> {
     let mut refusals = Vec::new();
     for (folder, shared) in candidates(chosen) {
@@ -37,12 +37,12 @@ pub(crate) fn cache_folder(chosen: Option<&Path>) -> Result<PathBuf, String> {
         }
     }
     Err(format!(
-        "no folder to keep files in: {}",
+        "no usable folder for cached files: {}",
         refusals.join("; ")
     ))
 }
 
-/// The folders to try, and whether each is in a place where other users can write.
+/// The folders to try, and whether other users can write beside each.
 fn candidates(chosen: Option<&Path>) -> Vec<(PathBuf, bool)> {
     if let Some(chosen) = chosen {
         let path = std::path::absolute(chosen).unwrap_or_else(|_| chosen.to_owned());
@@ -73,7 +73,7 @@ fn usable(folder: &Path, shared: bool) -> Result<(), String> {
         let found = fs::symlink_metadata(folder).map_err(failed)?;
         let ours = found.is_dir() && found.uid() == rustix::process::geteuid().as_raw();
         if !ours || found.mode() & 0o022 != 0 {
-            return Err("belongs to somebody else or is open to others".to_owned());
+            return Err("belongs to another user or is writable by others".to_owned());
         }
     }
     let trial = folder.join(unique_name("trial"));
@@ -81,7 +81,7 @@ fn usable(folder: &Path, shared: bool) -> Result<(), String> {
     fs::remove_file(&trial).map_err(failed)
 }
 
-/// Whether `LD_PRELOAD` can take the path as it is, since it has no quoting.
+/// Checks that the path can be an entry of `LD_PRELOAD`, which has no quoting.
 pub(crate) fn preloadable(path: &Path) -> Result<(), String> {
     match path.to_str() {
         None => Err("has a name that is not UTF-8, which cannot be preloaded".to_owned()),
@@ -95,7 +95,7 @@ pub(crate) fn preloadable(path: &Path) -> Result<(), String> {
     }
 }
 
-/// The first twelve digits of the SHA-256, enough to tell versions apart.
+/// The first twelve digits of the SHA-256, enough to distinguish versions.
 pub(crate) fn short_hash(content: &[u8]) -> String {
     hex(&Sha256::digest(content)[..6])
 }
@@ -136,7 +136,7 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> std::io::Result<()> {
     written
 }
 
-/// A hidden name that no other process and no other thread of this one uses now.
+/// A hidden name that no other process and no other thread of this process uses now.
 fn unique_name(name: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn another_content_gets_another_folder() {
+    fn different_content_gets_a_different_folder() {
         let cache = tempfile::tempdir().unwrap();
         let one = install(Some(cache.path()), "lib.so", b"one").unwrap();
         let two = install(Some(cache.path()), "lib.so", b"two").unwrap();
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_with_a_separator_in_its_path_is_refused() {
+    fn a_folder_with_a_separator_in_its_path_is_rejected() {
         let cache = tempfile::tempdir().unwrap();
         for name in ["with space", "with:colon", "$ORIGIN"] {
             let reason = cache_folder(Some(&cache.path().join(name))).unwrap_err();
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_below_a_file_is_refused_with_its_name() {
+    fn a_folder_below_a_file_is_rejected_with_its_name() {
         let cache = tempfile::tempdir().unwrap();
         let file = cache.path().join("file");
         fs::write(&file, "").unwrap();
@@ -196,14 +196,14 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_folder_that_others_may_write_to_is_refused() {
+    fn a_shared_folder_that_others_may_write_to_is_rejected() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
         assert!(
             usable(folder.path(), true)
                 .unwrap_err()
-                .contains("somebody else")
+                .contains("another user")
         );
         assert_eq!(usable(folder.path(), false), Ok(()));
     }

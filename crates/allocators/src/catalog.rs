@@ -43,7 +43,7 @@ enum Origin {
     },
 }
 
-/// Why an allocator is not available here, and what to do about it.
+/// Why an allocator is not available here, and how to get it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unavailable {
     pub name: String,
@@ -55,13 +55,13 @@ pub struct Unavailable {
     pub log: Option<PathBuf>,
 }
 
-/// What is known of an allocator without building anything.
+/// What is known about an allocator without building anything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
-    /// Found and seen serving `malloc`.
+    /// Found and verified to serve `malloc`.
     Ready(Allocator),
-    /// The sources are available, and the first use will build it. The text names them, as in
-    /// `builds on first use from tikv-jemalloc-sys 0.7.1`.
+    /// The sources are available, and the first use builds it. The text names them, as in `builds
+    /// on first use from tikv-jemalloc-sys 0.7.1`.
     Buildable(String),
     Unavailable(Unavailable),
 }
@@ -96,8 +96,8 @@ impl Catalog {
         Catalog { settings, entries }
     }
 
-    /// Adds the user's own library, given as `NAME=/path/lib.so`. The file must be a shared object
-    /// for this machine that defines `malloc` and `free`. Returns the name.
+    /// Adds the user's own library, specified as `NAME=/path/lib.so`. The file must be a shared
+    /// object for this machine that defines `malloc` and `free`. Returns the name.
     pub fn add_custom(&mut self, spec: &str) -> Result<String, Error> {
         let syntax = || Error::CustomSyntax {
             spec: spec.to_owned(),
@@ -150,8 +150,8 @@ impl Catalog {
         Ok(chosen.map(|(name, _)| name.to_owned()).collect())
     }
 
-    /// Returns what is known of `name` without building anything. Runs the probe on a library that
-    /// exists.
+    /// Returns what is known about `name` without building anything. If its library exists, runs
+    /// the probe on it.
     pub fn look(&self, name: &str) -> Result<Standing, Error> {
         let entry = self.entry(name)?;
         let Origin::Peer(peer) = entry.origin else {
@@ -185,7 +185,7 @@ impl Catalog {
     }
 
     /// Makes `name` ready: builds it if necessary and probes it. The outer error is an unknown
-    /// name; the inner one an allocator that is not available here.
+    /// name, the inner one an allocator that is not available here.
     pub fn prepare(
         &self,
         name: &str,
@@ -214,7 +214,7 @@ impl Catalog {
         Ok(outcome)
     }
 
-    /// The built peer, or else the system's. If neither is available, the reasons for both.
+    /// The built peer, or else the system's library. If neither is available, the reasons for both.
     fn prepare_peer(
         &self,
         entry: &Entry,
@@ -254,7 +254,7 @@ impl Catalog {
             Origin::Mallard => Some(self.mallard_library().map_err(|reason| Unavailable {
                 name: entry.name.clone(),
                 reason,
-                advice: "name a library by MALLARD_LIBRARY".to_owned(),
+                advice: "set MALLARD_LIBRARY to the path of a library".to_owned(),
                 log: None,
             })?),
             Origin::Custom { file, .. } => Some(file.clone()),
@@ -286,7 +286,7 @@ impl Catalog {
             }
             Err(reason) => {
                 let advice = match entry.origin {
-                    Origin::Glibc => "take other allocators out of LD_PRELOAD".to_owned(),
+                    Origin::Glibc => "remove other allocators from LD_PRELOAD".to_owned(),
                     _ => String::new(),
                 };
                 Err(Unavailable {
@@ -324,7 +324,7 @@ impl Catalog {
     fn unknown(&self, name: &str) -> Error {
         let distance = |known: &&str| strsim::damerau_levenshtein(name, known);
         let nearest = self.names().min_by_key(distance);
-        // A name with half its letters wrong is not a typing error.
+        // A name with half its letters wrong is not a typo.
         let near = nearest.filter(|known| distance(known) <= known.len() / 2);
         Error::UnknownAllocator {
             name: name.to_owned(),
@@ -335,7 +335,7 @@ impl Catalog {
 }
 
 impl Entry {
-    /// The allocator without its version, which only the probe can tell.
+    /// The allocator without its version, which only the probe knows.
     fn allocator(&self, file: Option<PathBuf>) -> Allocator {
         let (kind, environment, conf_variable) = match &self.origin {
             Origin::Glibc => (Kind::Glibc, &[][..], None),
@@ -357,13 +357,13 @@ impl Entry {
     }
 }
 
-/// The version as the tables show it.
+/// The version in the form that the tables show.
 fn version(allocator: &Allocator, served: Served) -> String {
     let mut version = match allocator.kind {
         Kind::Glibc => served.libc_version,
         Kind::Mallard => env!("CARGO_PKG_VERSION").to_owned(),
         Kind::Peer | Kind::Custom => served.library_version.unwrap_or_else(|| {
-            // A library's real name often ends in its version.
+            // The name of a library's file often ends with its version.
             let real = served.object.canonicalize().unwrap_or(served.object);
             real.file_name()
                 .map_or_else(String::new, |name| name.to_string_lossy().into_owned())
@@ -384,7 +384,7 @@ fn version(allocator: &Allocator, served: Served) -> String {
     }
 }
 
-/// Checks that `file` is a library that could serve `malloc`.
+/// Checks that `file` is a library that can serve `malloc`.
 fn check_library(file: &Path) -> Result<Elf, String> {
     carried::preloadable(file)?;
     let elf = Elf::read(file)?;
@@ -421,7 +421,7 @@ mod tests {
         Catalog::new(Settings::default())
     }
 
-    /// A library that surely exists and serves `malloc`: the C library itself.
+    /// A library that always exists and serves `malloc`: the C library itself.
     fn libc() -> PathBuf {
         let served = probe(&catalog().entries[0].allocator(None), None).unwrap();
         served.object
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn mimalloc_can_be_asked_for_with_its_number() {
+    fn mimalloc_can_be_requested_with_its_number() {
         assert_eq!(catalog().select(&["mimalloc3"]).unwrap(), ["mimalloc"]);
         assert_eq!(catalog().select(&["mimalloc2"]).unwrap(), ["mimalloc2"]);
     }
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_of_the_user_is_added_behind_the_others() {
+    fn a_library_of_the_user_is_added_after_the_others() {
         let mut catalog = catalog();
         let spec = format!("mine={}", libc().display());
         assert_eq!(catalog.add_custom(&spec).unwrap(), "mine");
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_that_cannot_serve_is_refused_with_the_reason() {
+    fn a_library_that_cannot_serve_is_rejected_with_the_reason() {
         let folder = tempfile::tempdir().unwrap();
         let text = folder.path().join("text.so");
         std::fs::write(&text, "text").unwrap();
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn a_specification_without_a_name_or_a_path_is_refused() {
+    fn a_specification_without_a_name_or_a_path_is_rejected() {
         for spec in ["", "mine", "=/lib/a.so", "mine=", "my lib=/lib/a.so"] {
             let error = catalog().add_custom(spec).unwrap_err();
             assert!(
@@ -532,7 +532,7 @@ mod tests {
             peers: Some(cache.path().join("nowhere")),
             cache: Some(cache.path().to_owned()),
         };
-        // No system has a package of google/tcmalloc.
+        // No distribution has a package of google/tcmalloc.
         let catalog = Catalog::new(settings);
         let unavailable = catalog
             .prepare("tcmalloc", &mut |_| {})
@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_whose_sources_are_here_says_from_what_it_is_built() {
+    fn a_peer_whose_sources_are_here_names_them() {
         let cache = tempfile::tempdir().unwrap();
         let settings = Settings {
             cache: Some(cache.path().to_owned()),

@@ -1,9 +1,9 @@
-//! The environment for running cargo from within another program.
+//! The environment for running cargo from another program.
 //!
-//! Cargo passes its build scripts, and `cargo run` its program, dozens of variables that describe
-//! the current build: flags, target folder, profile, wrapper, job server. An inner cargo that
-//! inherited them would build something else, or lock itself out. Both the library and its build
-//! script include this file.
+//! Cargo passes dozens of variables that describe the current build (flags, target folder, profile,
+//! wrapper, job server) to build scripts and to programs under `cargo run`. An inner cargo that
+//! inherited them would build something else or deadlock. Both the library and its build script
+//! include this file.
 
 use std::process::Command;
 
@@ -49,7 +49,7 @@ pub fn is_dropped(name: &str) -> bool {
     (cargos && !kept) || name.starts_with("DEP_") || DROPPED.contains(&name)
 }
 
-/// A cargo command whose environment has nothing of the surrounding build.
+/// A cargo command whose environment has no variables of the surrounding build.
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     for (name, _) in std::env::vars_os() {

@@ -1,6 +1,6 @@
 //! The build of Mallard that counts lock contention, made from the sources on request.
 //!
-//! It is not embedded: only Mallard's developers need it, and they have the sources.
+//! The lab does not embed it: only Mallard's developers need it, and they have the sources.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ pub fn counting_library(cache: Option<&Path>) -> Result<PathBuf, String> {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../mallard-c/Cargo.toml");
     if !manifest.is_file() {
         return Err(format!(
-            "the build that counts is made from Mallard's sources, which are not here ({})",
+            "the counting build needs Mallard's sources, which are not here ({})",
             manifest.display()
         ));
     }
@@ -29,11 +29,11 @@ pub fn counting_library(cache: Option<&Path>) -> Result<PathBuf, String> {
         .arg(&target);
     let output = command
         .output()
-        .map_err(|error| format!("cannot run cargo to make the build that counts: {error}"))?;
+        .map_err(|error| format!("cannot run cargo for the counting build: {error}"))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         return Err(format!(
-            "the build that counts failed ({}):\n{said}",
+            "the counting build failed ({}):\n{said}",
             manifest.display()
         ));
     }
@@ -41,11 +41,12 @@ pub fn counting_library(cache: Option<&Path>) -> Result<PathBuf, String> {
     carried::preloadable(&library).map_err(|reason| format!("{} {reason}", library.display()))?;
     library
         .canonicalize()
-        .map_err(|error| format!("cargo built no {}: {error}", library.display()))
+        .map_err(|error| format!("cargo did not build {}: {error}", library.display()))
 }
 
-/// The folder for the build of a checkout. Each checkout has its own: cargo cannot tell builds of
-/// two copies of the same sources apart, and would rely on files of a copy that may be gone.
+/// The folder for the build of a checkout. Each checkout has its own because cargo does not
+/// distinguish builds of two copies of the same sources, and would use files of a copy that may no
+/// longer exist.
 fn folder_of(manifest: &Path) -> String {
     let path = manifest.canonicalize();
     let path = path.as_deref().unwrap_or(manifest);

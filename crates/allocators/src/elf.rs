@@ -1,4 +1,5 @@
-//! The parts of an ELF file that tell whether it can be preloaded, or be preloaded into.
+//! The properties of an ELF file that decide whether it can be preloaded, or take a preloaded
+//! library.
 
 use std::path::Path;
 
@@ -8,11 +9,11 @@ use object::{Architecture, Endianness, FileKind, Object, ObjectKind, ObjectSymbo
 /// The properties of one ELF file for this machine.
 #[derive(Debug)]
 pub(crate) struct Elf {
-    /// The loader that the file names; none for a statically linked program.
+    /// The loader that the file requests; none for a statically linked program.
     pub(crate) interpreter: Option<String>,
     /// Whether it can be loaded as a library or run as a program, unlike an object file.
     pub(crate) loadable: bool,
-    /// Whether it is a library: it may be loaded anywhere and is not marked as a program.
+    /// Whether it is a library: it can be loaded at any address and is not marked as a program.
     pub(crate) library: bool,
     /// The functions that it exports.
     defined: Vec<String>,
@@ -28,7 +29,9 @@ impl Elf {
     fn parse(data: &[u8]) -> Result<Elf, String> {
         match FileKind::parse(data) {
             Ok(FileKind::Elf64) => {}
-            Ok(FileKind::Elf32) => return Err("is a 32-bit file; only 64-bit ones can be".into()),
+            Ok(FileKind::Elf32) => {
+                return Err("is a 32-bit file; only 64-bit files are supported".into());
+            }
             _ => return Err("is not an ELF file".into()),
         }
         let broken = |error: object::Error| format!("is a damaged ELF file: {error}");
@@ -36,7 +39,7 @@ impl Elf {
         if file.architecture() != native_architecture() {
             let theirs = file.architecture();
             return Err(format!(
-                "is made for {theirs:?}, this machine is {}",
+                "is built for {theirs:?}, this machine is {}",
                 std::env::consts::ARCH
             ));
         }
@@ -92,13 +95,13 @@ fn native_architecture() -> Architecture {
 mod tests {
     use super::*;
 
-    /// This test's own program, which certainly is an ELF file for this machine.
+    /// This test's own program, which is an ELF file for this machine.
     fn own() -> Vec<u8> {
         std::fs::read(std::env::current_exe().unwrap()).unwrap()
     }
 
     #[test]
-    fn this_program_is_read() {
+    fn this_program_is_parsed() {
         let elf = Elf::parse(&own()).unwrap();
         assert!(elf.loadable);
         assert!(!elf.library);
@@ -132,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn text_and_stumps_are_refused() {
+    fn text_and_truncated_files_are_rejected() {
         assert!(
             Elf::parse(b"#!/bin/sh\n")
                 .unwrap_err()

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-/// A request that can never be met: a wrong name, a wrong file, a program into which no library can
-/// be preloaded. An allocator that is merely missing here is not an error but
+/// A request that can never succeed: a wrong name, a wrong file, a program that cannot take a
+/// preloaded library. An allocator that is only missing on this machine is not an error but
 /// [`crate::Unavailable`].
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("unknown allocator `{name}`{}; known are {}", suggest(.nearest), .known.join(", "))]
+    #[error("unknown allocator `{name}`{}; choose from {}", suggest(.nearest), .known.join(", "))]
     UnknownAllocator {
         name: String,
         nearest: Option<String>,
@@ -17,7 +17,7 @@ pub enum Error {
     #[error("`{spec}` does not name an allocator: expected NAME=/path/to/library.so")]
     CustomSyntax { spec: String },
 
-    #[error("an allocator named `{name}` exists already; give yours another name")]
+    #[error("there is already an allocator named `{name}`; choose another name")]
     NameTaken { name: String },
 
     #[error("{}: {problem}", .file.display())]

@@ -1,18 +1,18 @@
 //! Every allocator on which the lab can run a program.
 //!
-//! The [`Catalog`] knows the names: glibc, which every process has; Mallard, whose library this
-//! crate embeds; the peers, built on first use from `bench/peers`; and what the user adds as
-//! `NAME=/path/lib.so`. [`Catalog::prepare`] finds or builds the library and runs a small probe
-//! program under it. The probe asks the dynamic loader which object serves `malloc`, and asks glibc
-//! whether it still supplies the memory. The result is an [`Allocator`]: a file, a version and the
-//! environment for a measured process. A name that is not available becomes [`Unavailable`] with
-//! its reason, never a failure of the run.
+//! The [`Catalog`] has the names: glibc, which every process has; Mallard, whose library this crate
+//! embeds; the peers, which are built on first use from `bench/peers`; and libraries that the user
+//! adds as `NAME=/path/lib.so`. [`Catalog::prepare`] finds or builds the library and runs a small
+//! probe program under it. The probe asks the dynamic loader which object serves `malloc`, and
+//! glibc whether it still supplies the memory. The result is an [`Allocator`]: a file, a version
+//! and the environment for a measured process. An allocator that is not available becomes
+//! [`Unavailable`] with the reason, never a failure of the session.
 //!
 //! [`program`] checks whether a library can be preloaded into a given program at all, and
 //! [`probe::verify_in_target`] whether the loader really binds that program's `malloc` to the
 //! requested allocator.
 //!
-//! Everything is synchronous. Nothing here measures.
+//! All functions are synchronous. Nothing here measures.
 
 mod allocator;
 mod carried;

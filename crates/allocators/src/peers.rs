@@ -1,9 +1,9 @@
-//! The peers: the crate from which each is built, and its library in a system package.
+//! The peers: for each, the crate that it is built from, and its library in a system package.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What is known of a peer before it is built.
+/// What is known about a peer before it is built.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) name: &'static str,
@@ -32,7 +32,7 @@ pub(crate) const PEERS: [Peer; 7] = [
         sources: Some("libtcmalloc-sys"),
         system_library: None,
         package: None,
-        // Its per-CPU caches need the restartable sequences that glibc registers for itself.
+        // Its per-CPU caches need the restartable sequences, which glibc would otherwise register.
         environment: &[("GLIBC_TUNABLES", "glibc.pthread.rseq=0")],
         conf_variable: None,
     },
@@ -90,8 +90,8 @@ impl Peer {
             .package
             .map(|package| format!("install the package {package}"));
         let sources = self.sources.map(|_| {
-            "run the lab from a checkout of the repository, or name its folder bench/peers by \
-             MALLARD_PEERS; building needs a network, a C and C++ compiler and make"
+            "run the lab from a checkout of the repository, or set MALLARD_PEERS to its folder \
+             bench/peers; building needs a network, a C and C++ compiler and make"
                 .to_owned()
         });
         [package, sources]
@@ -128,8 +128,8 @@ fn system_library(name: &str) -> Option<PathBuf> {
     })
 }
 
-/// Reads `libx.so.1 (libc6,x86-64) => /usr/lib/libx.so.1` from `ldconfig -p`. The check of the file
-/// rejects entries of another word size.
+/// Reads `libx.so.1 (libc6,x86-64) => /usr/lib/libx.so.1` from `ldconfig -p`. The later check of
+/// the file rejects entries of another word size.
 fn in_loader_cache(listing: &str, name: &str) -> Option<PathBuf> {
     listing.lines().find_map(|line| {
         let (library, path) = line.split_once(" => ")?;
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn every_peer_can_be_had_in_some_way_and_says_how() {
+    fn every_peer_has_a_source_and_advice() {
         for peer in &PEERS {
             assert!(
                 peer.sources.is_some() || peer.system_library.is_some(),

@@ -1,10 +1,10 @@
-//! Asks the loader which object serves `malloc`, in a small program of ours and in the program to
-//! be measured.
+//! Asks the loader which object serves `malloc`, both in a small probe program and in the program
+//! to be measured.
 //!
-//! Preloading may fail unnoticed. If the loader cannot preload a library it writes a line to
-//! standard error and goes on with glibc's allocator; and a library that exports `malloc` may still
+//! Preloading may fail unnoticed. If the loader cannot preload a library, it writes a line to
+//! standard error and goes on with glibc's allocator. And a library that exports `malloc` may still
 //! pass each request to glibc. The probe program (`probe/probe.c`) asks the loader for the object
-//! behind every function, and glibc how many bytes it handed out meanwhile.
+//! behind every function, and asks glibc how many bytes it handed out meanwhile.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -17,13 +17,13 @@ use crate::elf::Elf;
 use crate::program::Program;
 use crate::{Allocator, Kind, carried, environment};
 
-/// An allocator that takes longer than this for a few megabytes has hung.
+/// An allocator that takes longer than this for a few megabytes hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a newly written program may refuse to run.
+/// How long the system may refuse to run a newly written program.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// The functions that must all come from the allocator; otherwise one allocator's block reaches
-/// another's `free`.
+/// The functions that must all come from the allocator; otherwise a block of one allocator would
+/// reach the `free` of another.
 const FAMILY: [&str; 8] = [
     "malloc",
     "calloc",
@@ -35,7 +35,7 @@ const FAMILY: [&str; 8] = [
     "malloc_usable_size",
 ];
 
-/// The probe program's findings.
+/// The findings of the probe program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Served {
     /// The object that serves `malloc` and its family.
@@ -47,7 +47,7 @@ pub struct Served {
     pub per_cpu: Option<bool>,
 }
 
-/// Runs the probe program under `allocator`. The error is a sentence on what serves `malloc`
+/// Runs the probe program under `allocator`. The error is a sentence that says what serves `malloc`
 /// instead, or what went wrong. `cache` is the folder of the probe program, see
 /// [`crate::Settings::cache`].
 pub fn probe(allocator: &Allocator, cache: Option<&Path>) -> Result<Served, String> {
@@ -58,7 +58,7 @@ pub fn probe(allocator: &Allocator, cache: Option<&Path>) -> Result<Served, Stri
     if !status.success() {
         return Err(format!(
             "a probe program failed under it: {}",
-            told(status, &complaints)
+            described(status, &complaints)
         ));
     }
     judge(allocator, &output, &complaints)
@@ -80,7 +80,7 @@ fn judge(allocator: &Allocator, output: &str, complaints: &str) -> Result<Served
         "ok" => {}
         problem => {
             return Err(format!(
-                "it failed in a probe program of four threads: {problem}"
+                "it failed in a probe program with four threads: {problem}"
             ));
         }
     }
@@ -125,15 +125,17 @@ fn check_memory(answers: &Answers, kind: Kind) -> Result<(), String> {
         return Ok(());
     };
     match (grown * 2 > served, kind == Kind::Glibc) {
-        (true, false) => Err("it exports `malloc` but takes the memory from glibc's".to_owned()),
-        (false, true) => Err("glibc's `malloc` does not hand out glibc's memory here".to_owned()),
+        (true, false) => Err("it exports `malloc` but takes the memory from glibc".to_owned()),
+        (false, true) => {
+            Err("glibc's `malloc` does not hand out glibc's memory in this environment".to_owned())
+        }
         _ => Ok(()),
     }
 }
 
 fn answer<'a>(answers: &Answers<'a>, key: &str) -> Result<&'a str, String> {
     let found = answers.get(key).copied();
-    found.ok_or_else(|| format!("the probe program did not tell `{key}`"))
+    found.ok_or_else(|| format!("the probe program did not print `{key}`"))
 }
 
 /// Checks that `object`, which serves `malloc`, is the requested one.
@@ -166,9 +168,9 @@ fn same_file(one: &Path, other: &Path) -> bool {
 /// Checks that the loader binds `program`'s calls of `malloc` and its family to `allocator`,
 /// without running the program's own code. Returns the object that serves `malloc`.
 ///
-/// Uses the loader's trace mode, as `ldd -r` does: it loads and links everything and then exits,
-/// and records each binding. The error is a sentence for the user, for instance that the program
-/// has its own `malloc`.
+/// Uses the loader's trace mode, as `ldd -r` does: the loader loads and links everything, records
+/// each binding and exits. The error is a sentence for the user, for instance that the program has
+/// its own `malloc`.
 pub fn verify_in_target(program: &Program, allocator: &Allocator) -> Result<PathBuf, String> {
     let mut command = Command::new(&program.executable);
     command
@@ -182,7 +184,7 @@ pub fn verify_in_target(program: &Program, allocator: &Allocator) -> Result<Path
     if !status.success() {
         return Err(format!(
             "the loader cannot load it: {}",
-            told(status, &last_lines(&record))
+            described(status, &last_lines(&record))
         ));
     }
     let own = Elf::read(&program.executable)?;
@@ -196,7 +198,7 @@ pub fn verify_in_target(program: &Program, allocator: &Allocator) -> Result<Path
         if same_file(&object, &program.executable) {
             if brings_its_own(binding.symbol) {
                 return Err(format!(
-                    "the program brings its own `{}`, which no library can replace",
+                    "the program has its own `{}`, which no library can replace",
                     binding.symbol
                 ));
             }
@@ -207,7 +209,7 @@ pub fn verify_in_target(program: &Program, allocator: &Allocator) -> Result<Path
         check_object(allocator, &object).map_err(|_| {
             let object = object.display();
             format!(
-                "in this program the loader takes `{}` from {object}",
+                "in this program, the loader takes `{}` from {object}",
                 binding.symbol
             )
         })?;
@@ -241,7 +243,7 @@ impl<'a> Binding<'a> {
     }
 }
 
-/// Runs a command to its end and returns its status, output and complaints. Kills it if it hangs.
+/// Runs a command to its end and returns its status, output and error output. Kills it if it hangs.
 fn finish(command: &mut Command) -> Result<(ExitStatus, String, String), String> {
     let shown = command.get_program().to_string_lossy().into_owned();
     command
@@ -260,7 +262,7 @@ fn finish(command: &mut Command) -> Result<(ExitStatus, String, String), String>
     match status {
         Some(status) => Ok((status, text(output), text(complaints))),
         None => Err(format!(
-            "{shown} hung under it for {} s",
+            "{shown} did not finish within {} s under it",
             PATIENCE.as_secs()
         )),
     }
@@ -287,7 +289,7 @@ fn drain(pipe: Option<impl Read + Send + 'static>) -> Option<std::thread::JoinHa
     let mut pipe = pipe?;
     Some(std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What was read before an error is still worth showing.
+        // The output before an error is still useful.
         let _ = pipe.read_to_end(&mut bytes);
         String::from_utf8_lossy(&bytes).into_owned()
     }))
@@ -309,8 +311,8 @@ fn wait(child: &mut Child) -> io::Result<Option<ExitStatus>> {
     }
 }
 
-/// How a process ended, with its complaints.
-fn told(status: ExitStatus, complaints: &str) -> String {
+/// How a process ended, with its error output.
+fn described(status: ExitStatus, complaints: &str) -> String {
     let end = match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => format!("killed by signal {signal}"),
@@ -337,7 +339,7 @@ fn last_lines(text: &str) -> String {
     lines[lines.len().saturating_sub(3)..].join("\n")
 }
 
-/// The loader's complaints within its record.
+/// The loader's error messages in its record.
 fn complaints_in(record: &str) -> String {
     record
         .lines()
@@ -396,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_the_loader_passed_over_is_refused_with_the_loader_s_words() {
+    fn a_peer_that_the_loader_ignored_is_rejected_with_the_loader_s_message() {
         let peer = allocator(Kind::Peer, Some("/peer.so"));
         let reason = judge(&peer, &answers("/lib/libc.so.6", 1000), "ld.so: ignored.").unwrap_err();
         assert!(reason.contains("/lib/libc.so.6"), "{reason}");
@@ -404,14 +406,14 @@ mod tests {
     }
 
     #[test]
-    fn a_front_that_takes_its_memory_from_glibc_is_refused() {
+    fn a_front_that_takes_its_memory_from_glibc_is_rejected() {
         let peer = allocator(Kind::Peer, Some("/peer.so"));
         let reason = judge(&peer, &answers("/peer.so", 1000), "").unwrap_err();
         assert!(reason.contains("from glibc"), "{reason}");
     }
 
     #[test]
-    fn a_front_that_lacks_a_function_is_refused_by_its_name() {
+    fn a_front_that_lacks_a_function_is_rejected_with_the_function_s_name() {
         let peer = allocator(Kind::Peer, Some("/peer.so"));
         let output = answers("/peer.so", 0).replace("memalign=/peer.so", "memalign=/libc.so.6");
         let reason = judge(&peer, &output, "").unwrap_err();
@@ -419,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn operators_may_be_the_peer_s_or_libstdcxx_s_and_no_others() {
+    fn operators_may_come_only_from_the_peer_or_libstdcxx() {
         let peer = allocator(Kind::Peer, Some("/peer.so"));
         for good in ["/peer.so", "/usr/lib/libstdc++.so.6"] {
             let output = answers("/peer.so", 0) + &format!("new={good}\ndelete={good}\n");
@@ -434,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allocator_that_damages_memory_is_refused() {
+    fn an_allocator_that_damages_memory_is_rejected() {
         let peer = allocator(Kind::Peer, Some("/peer.so"));
         let output = answers("/peer.so", 0).replace("exercise=ok", "exercise=realloc lost bytes");
         assert!(
@@ -445,14 +447,14 @@ mod tests {
     }
 
     #[test]
-    fn glibc_is_refused_when_something_else_is_preloaded() {
+    fn glibc_is_rejected_if_something_else_is_preloaded() {
         let glibc = allocator(Kind::Glibc, None);
         assert!(judge(&glibc, &answers("/lib/libc.so.6", 1000), "").is_ok());
         assert!(judge(&glibc, &answers("/lib/libjemalloc.so.2", 0), "").is_err());
     }
 
     #[test]
-    fn a_line_of_the_loader_s_record_is_read() {
+    fn a_line_of_the_loader_s_record_is_parsed() {
         let line = "  28480:\tbinding file /lib/libc.so.6 [0] to /x/liba.so [0]: normal symbol \
                     `malloc' [GLIBC_2.2.5]";
         let binding = Binding::read(line).unwrap();

@@ -1,10 +1,10 @@
 //! Whether a library can be preloaded into a program.
 //!
-//! `LD_PRELOAD` is a request to the dynamic loader. A static program has no loader, one of another
-//! word size or machine loads other libraries, and one with other privileges than its caller
-//! ignores the request. Each would run on glibc's allocator, or its own, and be measured as
-//! another. [`check`] finds all of these before anything runs; [`crate::probe::verify_in_target`]
-//! finds a program with its own `malloc`.
+//! `LD_PRELOAD` is a request to the dynamic loader. A static program has no loader, a program for
+//! another word size or machine loads other libraries, and a program with other privileges than its
+//! caller ignores the request. Each would run on glibc's allocator, or its own, and be measured
+//! under the wrong name. [`check`] finds all of these before anything runs;
+//! [`crate::probe::verify_in_target`] finds a program with its own `malloc`.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -19,12 +19,12 @@ use rustix::io::Errno;
 use crate::Error;
 use crate::elf::Elf;
 
-/// A program into which a library can be preloaded.
+/// A program that can take a preloaded library.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
     /// The file to start, as found in `PATH`.
     pub path: PathBuf,
-    /// The file that the kernel finally executes: `path` itself, or the interpreter of a script.
+    /// The file that the kernel executes in the end: `path` itself, or the interpreter of a script.
     pub executable: PathBuf,
 }
 
@@ -68,16 +68,16 @@ fn find(name: &str) -> Result<PathBuf, Error> {
         }
     }
     Err(not_found(match passed_over {
-        Some(path) => format!("{} is there but is not executable", path.display()),
+        Some(path) => format!("{} exists but is not executable", path.display()),
         None if Path::new(name).exists() => {
-            format!("not in PATH; for the file in this folder write ./{name}")
+            format!("not in PATH; to run the file in this folder, use ./{name}")
         }
-        None => "no folder of PATH has it".to_owned(),
+        None => "it is in no folder of PATH".to_owned(),
     }))
 }
 
-/// Follows scripts to their interpreter and checks that. The error is half a sentence about the
-/// file.
+/// Follows scripts to their interpreter and checks the interpreter. The error is half a sentence
+/// about the file.
 fn executable_of(path: &Path, interpreters_left: u32) -> Result<PathBuf, String> {
     let found = fs::metadata(path).map_err(|error| format!("it cannot be read: {error}"))?;
     if found.is_dir() {
@@ -90,7 +90,9 @@ fn executable_of(path: &Path, interpreters_left: u32) -> Result<PathBuf, String>
     }
     if let Some(line) = script_line(path).map_err(|error| format!("it cannot be read: {error}"))? {
         if interpreters_left == 0 {
-            return Err("too many scripts name scripts as their interpreters".to_owned());
+            return Err(
+                "the chain of scripts that name scripts as interpreters is too long".to_owned(),
+            );
         }
         let interpreter = interpreter_of(&line)?;
         return executable_of(&interpreter, interpreters_left - 1)
@@ -137,7 +139,7 @@ fn interpreter_of(line: &[u8]) -> Result<PathBuf, String> {
     }
 }
 
-/// Refuses programs that run with other privileges than their caller.
+/// Rejects programs that run with other privileges than their caller.
 fn check_rights(path: &Path, found: &fs::Metadata) -> Result<(), String> {
     let ignores = "the loader ignores LD_PRELOAD in such a program; measure a copy without it";
     if found.mode() & 0o4000 != 0 {
@@ -149,12 +151,12 @@ fn check_rights(path: &Path, found: &fs::Metadata) -> Result<(), String> {
     let mut value = [0_u8; 64];
     match rustix::fs::getxattr(path, c"security.capability", &mut value) {
         Ok(length) if length > 0 => Err(format!("it has file capabilities, and {ignores}")),
-        // The attribute is missing, or the file system has no attributes.
+        // The attribute is missing, or the file system does not support attributes.
         _ => Ok(()),
     }
 }
 
-/// Refuses files that no loader, or another than glibc's, would load.
+/// Rejects files that no loader, or a loader other than glibc's, would load.
 fn check_loader(path: &Path) -> Result<(), String> {
     let elf = Elf::read(path).map_err(|problem| match problem.as_str() {
         "is not an ELF file" => "it is neither an ELF program nor a script with #!".to_owned(),
@@ -169,7 +171,7 @@ fn check_loader(path: &Path) -> Result<(), String> {
     match elf.interpreter {
         None if elf.library => Err("it is a library, not a program".to_owned()),
         None => Err(
-            "it is statically linked, so that no library can be preloaded into it; \
+            "it is statically linked, so no library can be preloaded into it; \
                      link it dynamically, or with libmallard.a"
                 .to_owned(),
         ),

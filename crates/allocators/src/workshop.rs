@@ -1,8 +1,8 @@
 //! Builds the peers of `bench/peers`.
 //!
-//! A separate cargo builds each peer into the cache. The library's name there has the hash of
-//! everything it was made from, which finds it again; changed sources or another lock file make
-//! another library. A log beside it keeps the build's output.
+//! A separate cargo builds each peer into the cache. The name of the library contains a hash of
+//! everything it is built from, so the library is found again, and changed sources or a changed
+//! lock file lead to a new library. A log beside it keeps the build's output.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use crate::peers::Peer;
 use crate::{carried, clean};
 
-/// A step in preparing an allocator, for a line on the terminal.
+/// A step in preparing an allocator, to be shown on the terminal.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress<'a> {
     pub allocator: &'a str,
@@ -122,7 +122,7 @@ impl Workshop {
             .join(peer.file_name()))
     }
 
-    /// A hash of everything from which the library is made.
+    /// A hash of everything that the library is built from.
     fn stamp(&self, peer: &Peer) -> std::io::Result<String> {
         let mut files = vec![
             self.workspace.join("Cargo.toml"),
@@ -172,7 +172,12 @@ impl Workshop {
             .filter_map(|line| output_folder(line, &package))
             .map(|folder| folder.join(peer.file_name()))
             .find(|library| library.is_file())
-            .ok_or_else(|| format!("its build succeeded but left no {}", peer.file_name()))
+            .ok_or_else(|| {
+                format!(
+                    "its build succeeded but did not produce {}",
+                    peer.file_name()
+                )
+            })
     }
 }
 
@@ -187,10 +192,10 @@ fn run_logged(
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|error| format!("it has to be built, but cargo cannot be run: {error}"))?;
+        .map_err(|error| format!("it must be built, but cargo cannot be run: {error}"))?;
     let mut stdout = child.stdout.take().expect("stdout is piped");
     let stderr = child.stderr.take().expect("stderr is piped");
-    // Both pipes must be drained at once: if one fills, cargo stops.
+    // Both pipes must be drained at the same time: if one fills, cargo blocks.
     let messages = std::thread::spawn(move || {
         let mut bytes = Vec::new();
         let _ = stdout.read_to_end(&mut bytes);
@@ -205,7 +210,7 @@ fn run_logged(
         if line.trim_start().starts_with("error") {
             error_lines.push(line.trim().to_owned());
         }
-        if let Some(line) = worth_telling(line.trim()) {
+        if let Some(line) = worth_showing(line.trim()) {
             progress(&line);
         }
     }
@@ -223,8 +228,8 @@ fn run_logged(
 }
 
 /// The part of a line of cargo's output that shows progress: its own steps and, shortened, the
-/// output of build scripts. None for command lines and for warnings in other people's code.
-fn worth_telling(line: &str) -> Option<String> {
+/// output of build scripts. None for command lines and for warnings in third-party code.
+fn worth_showing(line: &str) -> Option<String> {
     // `[peer-tcmalloc 0.1.0] compiled 8 of 170 files`
     if let Some((_, said)) = line
         .strip_prefix('[')
@@ -235,12 +240,12 @@ fn worth_telling(line: &str) -> Option<String> {
             && [".c", ".cc", ".cpp"]
                 .iter()
                 .any(|ending| last.ends_with(ending));
-        let told = if compiles {
+        let shown = if compiles {
             format!("Compiling {last}")
         } else {
             said.trim().to_owned()
         };
-        return (!told.is_empty()).then_some(told);
+        return (!shown.is_empty()).then_some(shown);
     }
     const STEPS: [&str; 8] = [
         "error",
@@ -393,15 +398,15 @@ mod tests {
     }
 
     #[test]
-    fn sources_that_are_not_there_are_named() {
+    fn missing_sources_are_named() {
         let reason = Workshop::open(Some(Path::new("/nowhere/at/all")), None).unwrap_err();
         assert!(reason.contains("/nowhere/at/all"), "{reason}");
     }
 
     #[test]
-    fn progress_is_told_in_short_and_without_noise() {
-        let told = |line| worth_telling(line);
-        let script = |said: &str| worth_telling(&format!("[peer-tcmalloc 0.1.0] {said}"));
+    fn progress_is_short_and_without_noise() {
+        let shown = |line| worth_showing(line);
+        let script = |said: &str| worth_showing(&format!("[peer-tcmalloc 0.1.0] {said}"));
         assert_eq!(
             script("compiled 8 of 170 files").unwrap(),
             "compiled 8 of 170 files"
@@ -414,14 +419,14 @@ mod tests {
             script("checking for gcc... gcc").unwrap(),
             "checking for gcc... gcc"
         );
-        assert_eq!(told("Compiling cc v1.0.0").unwrap(), "Compiling cc v1.0.0");
+        assert_eq!(shown("Compiling cc v1.0.0").unwrap(), "Compiling cc v1.0.0");
         for noise in [
             "Running `/usr/bin/rustc --crate-name cc`",
             "warning: unused",
             "| ^^^",
             "",
         ] {
-            assert_eq!(told(noise), None, "{noise}");
+            assert_eq!(shown(noise), None, "{noise}");
         }
     }
 

@@ -1,5 +1,5 @@
-//! The loader's answers on real processes: libraries that serve, libraries that only pretend to,
-//! and programs that nothing can be preloaded into.
+//! The loader's answers about real processes: libraries that serve, libraries that only appear to,
+//! and programs that cannot take a preloaded library.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::process::Command;
 use mallard_allocators::{Allocator, Catalog, Kind, Settings, Unavailable, probe, program};
 use tempfile::TempDir;
 
-/// A library that serves from its own memory and never frees, which is enough for the probe.
+/// A library that serves its own memory and never frees, which is enough for the probe.
 const BUMP: &str = r#"
     #include <errno.h>
     #include <stdatomic.h>
@@ -138,13 +138,13 @@ fn a_front_that_serves_is_ready_and_serves_real_programs() {
 }
 
 #[test]
-fn a_front_that_hands_everything_to_glibc_is_unavailable() {
+fn a_front_that_passes_everything_to_glibc_is_unavailable() {
     let reason = Lab::new().front(FALSE_FRONT).unwrap_err().reason;
     assert!(reason.contains("glibc"), "{reason}");
 }
 
 #[test]
-fn a_front_that_the_loader_cannot_link_is_unavailable_with_the_loader_s_words() {
+fn a_front_that_the_loader_cannot_link_is_unavailable_with_the_loader_s_message() {
     let broken = format!("{BUMP}\nvoid nowhere(void); void *pull(void) {{ return &nowhere; }}\n");
     let reason = Lab::new().front(&broken).unwrap_err().reason;
     assert!(reason.contains("nowhere"), "{reason}");
@@ -173,7 +173,7 @@ fn a_front_that_crashes_is_unavailable_with_the_signal() {
 fn a_front_whose_calloc_does_not_clear_is_unavailable() {
     let dirty = BUMP.replace(
         "return malloc(count * size);",
-        // Affects only requests of the probe: the loader's own would not survive this.
+        // Affects only requests of the probe, because the loader's own would not survive this.
         "return memset(malloc(count * size), count == 1 && size % 2, count * size);",
     );
     assert_ne!(dirty, BUMP);
@@ -201,10 +201,7 @@ fn the_program_itself_does_not_run_while_it_is_verified() {
     probe::verify_in_target(&program(&target), &lab.glibc()).unwrap();
     assert!(!witness.exists());
     assert!(Command::new(&target).status().unwrap().success());
-    assert!(
-        witness.exists(),
-        "the program leaves its mark when it does run"
-    );
+    assert!(witness.exists(), "the program writes the file when it runs");
 }
 
 #[test]
@@ -219,7 +216,7 @@ fn a_program_at_a_fixed_address_that_takes_malloc_s_address_is_served() {
 }
 
 #[test]
-fn a_program_that_brings_its_own_malloc_is_told_apart() {
+fn a_program_with_its_own_malloc_is_detected() {
     let mut lab = Lab::new();
     let source = format!("{BUMP}\nint main(void) {{ return malloc(1) == 0; }}\n");
     let target = lab.compile("target", &source, &["-rdynamic"]);

@@ -1,12 +1,12 @@
-//! Every peer, built from clean and put under real programs. Takes minutes and needs a network, so
-//! it runs only when asked for:
-//!   cargo test --release -p mallard-allocators --test peers -- --ignored --nocapture
+//! Every peer, built from scratch and preloaded into real programs. Takes minutes and needs a
+//! network, so it runs only on request: cargo test --release -p mallard-allocators --test peers --
+//! --ignored --nocapture
 
 use std::process::Command;
 
 use mallard_allocators::{Catalog, Kind, Settings, State, environment, probe, program};
 
-/// Peers that are built from sources, so that only an error can make them unavailable.
+/// Peers that are built from sources: only an error can make them unavailable.
 const BUILT: [&str; 6] = [
     "jemalloc",
     "tcmalloc",
@@ -18,7 +18,7 @@ const BUILT: [&str; 6] = [
 
 #[test]
 #[ignore = "builds every peer, which takes minutes and needs a network"]
-fn every_peer_builds_from_clean_and_carries_real_programs() {
+fn every_peer_builds_from_scratch_and_serves_real_programs() {
     let cache = tempfile::tempdir().unwrap();
     let catalog = Catalog::new(Settings {
         cache: Some(cache.path().to_owned()),
@@ -27,13 +27,13 @@ fn every_peer_builds_from_clean_and_carries_real_programs() {
     let python = program::check("python3").ok();
     for name in catalog.names() {
         let mut built = false;
-        let mut told = 0;
+        let mut lines = 0;
         let outcome = catalog
             .prepare(name, &mut |progress| {
                 built |= progress.state == State::Building;
-                told += 1;
+                lines += 1;
                 // Print only a sample: make alone prints hundreds of lines.
-                if told % 16 == 1 {
+                if lines % 16 == 1 {
                     println!("{name:12} … {}", progress.line);
                 }
             })

@@ -1,4 +1,4 @@
-//! Into which programs a library can be preloaded, on real files.
+//! Which programs can take a preloaded library, checked on real files.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -51,7 +51,7 @@ fn checked(path: &Path) -> Result<Program, String> {
     check(path.to_str().unwrap()).map_err(|error| error.to_string())
 }
 
-/// The message that refuses a program, which must name it.
+/// The message that rejects a program, which must name it.
 fn refusal(path: &Path) -> String {
     let message = checked(path).unwrap_err();
     assert!(message.contains(path.to_str().unwrap()), "{message}");
@@ -70,7 +70,7 @@ fn an_ordinary_program_is_accepted_by_its_path_and_by_its_name() {
 }
 
 #[test]
-fn a_program_that_does_not_exist_is_told_with_where_it_was_looked_for() {
+fn the_error_for_a_missing_program_says_where_it_was_looked_for() {
     let message = check("no-such-program-anywhere").unwrap_err().to_string();
     assert!(
         message.contains("no-such-program-anywhere") && message.contains("PATH"),
@@ -84,13 +84,13 @@ fn a_program_that_does_not_exist_is_told_with_where_it_was_looked_for() {
 }
 
 #[test]
-fn a_file_of_this_folder_is_answered_with_how_to_write_it() {
+fn the_error_for_a_file_in_this_folder_shows_the_path_to_use() {
     let message = check("Cargo.toml").unwrap_err().to_string();
     assert!(message.contains("./Cargo.toml"), "{message}");
 }
 
 #[test]
-fn a_file_that_is_not_executable_and_a_folder_are_refused() {
+fn a_file_that_is_not_executable_and_a_folder_are_rejected() {
     let case = Case::new();
     set_mode(&case.program, 0o644);
     assert!(refusal(&case.program).contains("not executable"));
@@ -98,7 +98,7 @@ fn a_file_that_is_not_executable_and_a_folder_are_refused() {
 }
 
 #[test]
-fn statically_linked_programs_are_refused() {
+fn statically_linked_programs_are_rejected() {
     let case = Case::new();
     for arguments in [&["-static"][..], &["-static-pie"][..]] {
         let message = refusal(&case.compile(arguments));
@@ -115,7 +115,7 @@ fn statically_linked_programs_are_refused() {
 }
 
 #[test]
-fn a_library_and_an_object_file_are_refused_as_what_they_are() {
+fn a_library_and_an_object_file_are_rejected_as_such() {
     let case = Case::new();
     assert!(refusal(&case.compile(&["-shared", "-fPIC"])).contains("a library"));
     let object = case.compile(&["-c"]);
@@ -124,7 +124,7 @@ fn a_library_and_an_object_file_are_refused_as_what_they_are() {
 }
 
 #[test]
-fn a_32_bit_program_is_refused() {
+fn a_32_bit_program_is_rejected() {
     let case = Case::new();
     let mut content = fs::read(&case.program).unwrap();
     content[4] = 1;
@@ -133,7 +133,7 @@ fn a_32_bit_program_is_refused() {
 }
 
 #[test]
-fn programs_that_run_with_other_rights_are_refused() {
+fn programs_that_run_with_other_privileges_are_rejected() {
     let case = Case::new();
     set_mode(&case.program, 0o4755);
     assert!(refusal(&case.program).contains("setuid"));
@@ -144,7 +144,7 @@ fn programs_that_run_with_other_rights_are_refused() {
 }
 
 #[test]
-fn a_program_with_file_capabilities_is_refused() {
+fn a_program_with_file_capabilities_is_rejected() {
     let case = Case::new();
     // Revision 2 of the format, with cap_net_raw permitted.
     let mut value = [0_u8; 20];
@@ -159,7 +159,7 @@ fn a_program_with_file_capabilities_is_refused() {
 }
 
 #[test]
-fn of_a_script_the_interpreter_is_what_counts() {
+fn a_script_is_checked_by_its_interpreter() {
     let case = Case::new();
     let interpreter = case.program.display();
     for line in [
@@ -177,7 +177,7 @@ fn of_a_script_the_interpreter_is_what_counts() {
 }
 
 #[test]
-fn behind_env_the_program_that_it_starts_is_what_counts() {
+fn env_is_checked_by_the_program_that_it_starts() {
     let case = Case::new();
     for line in ["#!/usr/bin/env sh\n", "#!/usr/bin/env -S A=1 sh -e\n"] {
         let program = checked(&case.file("script", line)).unwrap();
@@ -188,7 +188,7 @@ fn behind_env_the_program_that_it_starts_is_what_counts() {
 }
 
 #[test]
-fn a_script_with_a_missing_or_static_interpreter_is_refused_with_its_name() {
+fn a_script_with_a_missing_or_static_interpreter_is_rejected_with_its_name() {
     let case = Case::new();
     let missing = case.file("script", "#!/nowhere/interpreter\n");
     assert!(refusal(&missing).contains("/nowhere/interpreter"));
@@ -200,16 +200,16 @@ fn a_script_with_a_missing_or_static_interpreter_is_refused_with_its_name() {
 }
 
 #[test]
-fn a_script_that_names_itself_is_refused() {
+fn a_script_that_names_itself_is_rejected() {
     let case = Case::new();
     let script = case.folder.path().join("script");
     fs::write(&script, format!("#!{}\n", script.display())).unwrap();
     set_mode(&script, 0o755);
-    assert!(refusal(&script).contains("too many"));
+    assert!(refusal(&script).contains("too long"));
 }
 
 #[test]
-fn a_text_without_an_interpreter_is_refused() {
+fn a_text_without_an_interpreter_is_rejected() {
     let case = Case::new();
     assert!(refusal(&case.file("text", "echo hello\n")).contains("neither"));
     assert!(refusal(&case.file("empty", "")).contains("neither"));

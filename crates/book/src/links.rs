@@ -1,5 +1,5 @@
 //! Checks every link of the pages: its file must exist, and so must the anchor in it. The pages are
-//! parsed as HTML, so the check covers what mdBook wrote rather than the chapter's text.
+//! parsed as HTML, so the check covers mdBook's output rather than the chapter's text.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
@@ -66,7 +66,7 @@ impl TokenSink for Sink {
     }
 }
 
-/// The errors in the pages that were written from these chapters.
+/// The errors in the pages of these chapters.
 pub fn check(out: &Path, chapters: &BTreeSet<PathBuf>) -> Result<Vec<String>> {
     let mut pages: HashMap<PathBuf, Page> = HashMap::new();
     for chapter in chapters {
@@ -115,14 +115,14 @@ fn fault_of(
     }
 }
 
-/// Whether a link leads to another site, which is not checked.
+/// Whether a link leads to another site. Such links are not checked.
 pub fn is_elsewhere(link: &str) -> bool {
     ["http://", "https://", "mailto:", "data:"]
         .iter()
         .any(|scheme| link.starts_with(scheme))
 }
 
-/// The path without `.` and `..`; none if it leads out of its root.
+/// The path without `.` and `..`; none if it leaves its root.
 pub fn normal(path: &Path) -> Option<PathBuf> {
     let mut result = PathBuf::new();
     for part in path.components() {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_no_fault() {
+    fn existing_targets_are_no_faults() {
         for link in ["../a.html", "../a.html#top", "c.html#here", "#here", ""] {
             assert_eq!(fault(link), None, "{link}");
         }
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_page_a_missing_heading_and_a_way_out_are_faults() {
+    fn missing_pages_missing_headings_and_links_out_of_the_book_are_faults() {
         assert_eq!(fault("a.html"), Some("no such page"));
         assert_eq!(fault("../a.html#bottom"), Some("no such heading"));
         assert_eq!(fault("#there"), Some("no such heading"));

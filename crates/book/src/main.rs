@@ -1,7 +1,7 @@
 //! Builds the book: every chapter of `docs/` becomes a page of `target/book`, using mdBook as a
-//! library. Then it checks what mdBook does not: each chapter is in the summary, each link and
-//! anchor of the pages and READMEs exists ([`links`], [`readme`]), and the Chinese README matches
-//! the English one ([`translation`]). It prints a line for each error and exits with 1.
+//! library. Then it checks what mdBook does not check: each chapter is in the summary, each link
+//! and anchor of the pages and READMEs exists ([`links`], [`readme`]), and the Chinese README
+//! matches the English one ([`translation`]). It prints a line for each error and exits with 1.
 //!
 //! Links to other sites are not followed: the build works without a network.
 
@@ -19,7 +19,7 @@ use mdbook_driver::MDBook;
 use mdbook_driver::book::BookItem;
 
 const HELP: &str = "\
-Builds the book out of docs/ and checks its links.
+Builds the book from docs/ and checks its links.
 
 Usage: cargo run --manifest-path crates/book/Cargo.toml [-- OPTIONS]
 
@@ -70,7 +70,7 @@ fn run() -> Result<bool> {
     }
     let index = out.join("index.html");
     println!(
-        "{} chapters, {} faults: file://{}",
+        "{} chapters, {} errors: file://{}",
         pages.len(),
         faults.len(),
         index.display()
@@ -95,7 +95,7 @@ fn arguments() -> Result<Option<Args>> {
                 args.out = Some(given.next().context("--out needs a folder")?.into());
             }
             Some("--help" | "-h") => return Ok(None),
-            _ => bail!("unknown argument {argument:?}; --help shows what there is"),
+            _ => bail!("unknown argument {argument:?}; see --help"),
         }
     }
     Ok(Some(args))
@@ -116,7 +116,7 @@ fn build(docs: &Path, out: &Path) -> Result<BTreeSet<PathBuf>> {
         let relative = file.strip_prefix(docs)?;
         if relative != Path::new("SUMMARY.md") && !chapters.contains(relative) {
             bail!(
-                "{} is in no line of docs/SUMMARY.md",
+                "{} is missing from docs/SUMMARY.md",
                 Path::new("docs").join(relative).display()
             );
         }

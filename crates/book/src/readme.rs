@@ -1,5 +1,5 @@
-//! The READMEs are not part of the book but link to it and to the code, so their links are checked
-//! against the files.
+//! Checks the links of the READMEs, which are not part of the book, against the files of the
+//! repository.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ pub fn check(repository: &Path, name: &str) -> Result<Vec<String>> {
             if !there {
                 Some(format!("{name} links to {link}: no such file"))
             } else if !anchor.is_empty() {
-                // Other renderers may name headings differently.
+                // Renderers differ in how they name the anchors of headings.
                 Some(format!(
                     "{name} links to {link}: link to the file, not into it"
                 ))
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_to_files_that_are_not_there_and_into_files_are_faults() {
+    fn links_to_missing_files_and_into_files_are_faults() {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let text =
             "[a](here.md) [b](gone.md) [c](here.md#x) [d](https://example.org/) [e](../up.md)";

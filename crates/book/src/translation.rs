@@ -1,7 +1,7 @@
-//! Checks that `README.zh-CN.md` matches `README.md`. It compares, section by section, what a
-//! translation must not change: the level of the heading, the code blocks (except for comments,
-//! which may be translated), inline code, links and the figures in tables. An error names the
-//! section that differs.
+//! Checks that `README.zh-CN.md` matches `README.md`. It compares, section by section, everything
+//! that a translation must keep: the level of the heading, the code blocks (except comments, which
+//! may be translated), inline code, links and the figures in tables. An error names the section
+//! that differs.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ struct Section {
     title: String,
     level: Option<HeadingLevel>,
     blocks: Vec<String>,
-    /// Sorted, since another language may order words differently.
+    /// Sorted, because another language may order words differently.
     codes: Vec<String>,
     links: Vec<String>,
     /// The table cells without letters.
@@ -40,7 +40,7 @@ fn compare(english: &str, chinese: &str) -> Vec<String> {
     let levels = |sections: &[Section]| sections.iter().map(|s| s.level).collect::<Vec<_>>();
     if levels(&ours) != levels(&theirs) {
         return vec![format!(
-            "{CHINESE} has other headings than {ENGLISH}: {} and {} of them",
+            "{CHINESE} and {ENGLISH} have different headings: {} and {} of them",
             theirs.len() - 1,
             ours.len() - 1
         )];
@@ -166,8 +166,8 @@ fn sections(text: &str) -> Vec<Section> {
     sections
 }
 
-/// A code block without what a translator may change: shell comments, and in a block without a
-/// language (a map of folders) all but the first word of each line.
+/// A code block without the parts that a translator may change: shell comments and, in a block
+/// without a language (a map of folders), all but the first word of each line.
 fn without_words(language: &str, text: &str) -> String {
     let lines = text.lines().map(|line| match language {
         "" => line.split_whitespace().next().unwrap_or(""),
@@ -225,12 +225,12 @@ docs/   笔记
     }
 
     #[test]
-    fn a_true_translation_has_no_faults() {
+    fn a_faithful_translation_has_no_faults() {
         assert_eq!(chinese("快", "很快"), Vec::<String>::new());
     }
 
     #[test]
-    fn whatever_is_no_word_must_be_the_same() {
+    fn everything_but_words_must_be_the_same() {
         for (from, to) in [
             ("run it", "run this"),
             ("`x`", "`z`"),

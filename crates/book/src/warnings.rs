@@ -1,4 +1,4 @@
-//! Collects mdBook's warnings and errors from `tracing`, such as unclosed tags and doubtful
+//! Collects mdBook's warnings and errors from `tracing`, such as unclosed tags and questionable
 //! settings, so that they count as errors in the book.
 
 use std::fmt::{Debug, Write};
@@ -15,13 +15,13 @@ pub struct Warnings(Arc<Mutex<Vec<String>>>);
 pub fn listen() -> Warnings {
     let warnings = Warnings::default();
     tracing::subscriber::set_global_default(warnings.clone())
-        .expect("nobody else listens in this process");
+        .expect("this process has no other subscriber");
     warnings
 }
 
 impl Warnings {
     pub fn taken(&self) -> Vec<String> {
-        std::mem::take(&mut *self.0.lock().expect("nobody panics under this lock"))
+        std::mem::take(&mut *self.0.lock().expect("nothing panics under this lock"))
     }
 }
 
@@ -35,7 +35,7 @@ impl Subscriber for Warnings {
         event.record(&mut text);
         self.0
             .lock()
-            .expect("nobody panics under this lock")
+            .expect("nothing panics under this lock")
             .push(text.0);
     }
 

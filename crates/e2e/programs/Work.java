@@ -1,5 +1,5 @@
-// Work for the end-to-end test: the virtual machine allocates from C for its compilers, threads and
-// metadata; direct buffers, compression and class loading go there too.
+// Work for the end-to-end test: the virtual machine uses malloc for its compilers, threads and
+// metadata, and for direct buffers, compression and class loading.
 import java.nio.ByteBuffer;
 import java.security.MessageDigest;
 import java.util.ArrayList;

@@ -66,8 +66,8 @@ static void drop(void **last, size_t size) {
     }
 }
 
-/* A process limits its own address space while it runs. All that it does afterwards works within the program's
- * limit. */
+/* A process limits its own address space while it runs. Everything that it does afterwards works
+ * within this limit. */
 static void limit_set_later(void) {
     free(keep(malloc(10)));
     const struct rlimit limit = {1ul << 30, 1ul << 30};
@@ -82,7 +82,7 @@ static void limit_set_later(void) {
     printf("%s\n", blocks > 850 && blocks < 1024 ? "nearly all of it" : "not the limit");
 }
 
-/* How much malloc provides if all memory is locked, with a limit of 8 MiB. */
+/* How much memory malloc provides if all memory is locked, with a limit of 8 MiB. */
 static void locked_by_limit(size_t size) {
     const struct rlimit limit = {8 << 20, 8 << 20};
     CHECK(setrlimit(RLIMIT_MEMLOCK, &limit) == 0);
@@ -125,8 +125,8 @@ static uintptr_t end_of_mapping(void *block) {
     return end;
 }
 
-/* Foreign pages appear right behind the heap, again and again as it grows. It continues elsewhere, and the pages do
- * not change. */
+/* Foreign pages appear right after the heap, again and again as it grows. The heap continues
+ * elsewhere, and the pages do not change. */
 static void in_the_way(size_t times) {
     enum { SIZE = 50000, COUNT = 150, MOST = 64 };
     void **lists[MOST + 1];
@@ -153,7 +153,8 @@ static void in_the_way(size_t times) {
     printf("goes on\n");
 }
 
-/* The heap in threads and in a child of fork, in a layout that the caller of the program has chosen. */
+/* The heap in threads and in a child of fork, in an address space layout that the caller of the
+ * program chose. */
 static void in_any_layout(void) {
     void **list = fill(3000, 20000), **large = fill(5 << 20, 10);
     const pid_t child = fork();

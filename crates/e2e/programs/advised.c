@@ -1,10 +1,11 @@
-/* Interposes between the library and the system where it returns memory and where it waits:
- * `advised NAME`. With -DNO_KEYS the C library cannot notify it when threads end.
+/* Interposes between the library and the system, where the library returns memory and where it
+ * waits: `advised NAME`. With -DNO_KEYS the C library cannot notify the library when threads end.
  *
  *   cleared  reuses memory that was returned, on a system whose MADV_DONTNEED does nothing, and
  *            reports whether calloc's is zero
  *   calls    returns many pieces and counts the calls that took
- *   waits    makes threads contend for locks until one sleeps, or a long time; reports how many slept
+ *   waits    makes threads contend for locks until one sleeps or a long time has passed; reports
+ *            how many slept
  *   nothing
  */
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* Explicit arenas and extent hooks, as jemalloc's users use them: `arenas NAME` prints "NAME ok". */
+/* Explicit arenas and extent hooks, used as with jemalloc: `arenas NAME` prints "NAME ok". */
 #include <jemalloc/jemalloc.h>
 
 #include <errno.h>
@@ -64,7 +64,7 @@ static long status(const char *field) {
     return value;
 }
 
-/* ---- Hooks that log every call to a book and pass it to the default hooks ---- */
+/* ---- Hooks that log every call and pass it to the default hooks ---- */
 
 enum { ALLOC, DALLOC, DESTROY, COMMIT, DECOMMIT, LAZY, FORCED, SPLIT, MERGE, KINDS };
 

@@ -1,6 +1,6 @@
-/* The background thread as a program sees it: when it exists, what it returns, that it sleeps, and
- * that it does not disturb a fork or the end of the program. The argument selects the part. Waits
- * have a limit that only a failure reaches, and nothing here allocates unasked. */
+/* The background thread from a program's point of view: when it exists, what it returns, that it
+ * sleeps, and that it does not disturb a fork or the end of the program. The argument selects the
+ * part. Waits have a limit that only a failure reaches, and nothing here allocates implicitly. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <malloc.h>
@@ -86,9 +86,9 @@ static long switches(long id) {
         }                                                   \
     } while (0)
 
-/* Threads that hold much memory, then an eighth of it, and then sleep until released. They first allocate
- * what they keep. Otherwise the scheduler would decide how much of what one thread frees lies next to
- * what another keeps. */
+/* Threads that hold much memory, then an eighth of it, and then sleep until released. They allocate
+ * the kept eighth first. Otherwise the scheduler would decide how much memory that one thread frees
+ * lies next to memory that another keeps. */
 static pthread_barrier_t kept, full, freed, over;
 
 static void *hold(void *unused) {
@@ -125,7 +125,7 @@ static void join(void) {
     for (int i = 0; i < THREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
 }
 
-/* What the program itself holds: the pointer arrays and blocks, and room for stacks, records and a few
+/* The program's own memory: the pointer arrays and blocks, and room for stacks, records and a few
  * caches, or for a sparsely used huge page. */
 static long expected_kib(long before) {
     const long live = THREADS * (KEPT * (long)BLOCK + BLOCKS * (long)sizeof(char *)) / 1024;
@@ -146,7 +146,7 @@ static void print_curve(long before) {
     }
 }
 
-/* The background thread soon sleeps, and goes on sleeping. */
+/* The background thread soon falls asleep and stays asleep. */
 static void wait_until_nothing_wakes_up(void) {
     long id = background();
     for (int tries = 0;; tries++) {
@@ -157,7 +157,7 @@ static void wait_until_nothing_wakes_up(void) {
     }
 }
 
-/* All threads sleep after the peak: the memory is returned, and then nothing wakes up any more. */
+/* All threads sleep after the peak: the memory is returned, and then nothing wakes up again. */
 static void idle(void) {
     long before = resident_kib();
     peak();
@@ -243,7 +243,7 @@ static void off(void) {
     join();
 }
 
-/* At any moment at most the cap of 16 MiB stays, plus what caches hold, whatever is freed. */
+/* At any moment at most the cap of 16 MiB stays, plus the contents of caches, whatever is freed. */
 static void cap(void) {
     enum { COUNT = 4096, SIZE = 64 * 1024, ALLOWED = (16 + 8) * 1024 };
     static char *blocks[COUNT];
@@ -314,7 +314,7 @@ static void between(void) {
     join();
 }
 
-/* The same at once, by malloc_trim, while another thread forks. */
+/* The same immediately, through malloc_trim, while another thread forks. */
 static volatile int trimming = 1;
 
 static void *fork_and_allocate(void *unused) {
@@ -359,8 +359,8 @@ static void trims(void) {
     expect_scattered();
 }
 
-/* A thread that is pinned to one CPU, in real time if permitted, does not create a background thread. The
- * first thread creates it, with its own CPUs. */
+/* A thread that is pinned to one CPU, with real-time priority if permitted, does not create a
+ * background thread. The first thread creates it, with its own CPUs. */
 static int cpus_of(long id) {
     cpu_set_t cpus;
     CHECK(sched_getaffinity((pid_t)id, sizeof cpus, &cpus) == 0);

@@ -1,4 +1,4 @@
-/* An allocator with one fault, chosen by MALLARD_E2E_FAULT, that a useful test must find.
+/* An allocator with one fault, selected by MALLARD_E2E_FAULT, that a useful test must find.
  * Everything else is the C library's. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -23,15 +23,15 @@ static int fault_is(const char *name) {
     return fault != NULL && strcmp(fault, name) == 0;
 }
 
-/* True for one of `n` calls, so that a program gets going before it meets the fault. */
+/* True for one of `n` calls, so that a program gets started before it meets the fault. */
 static int one_in(unsigned n) { return atomic_fetch_add(&calls, 1) % n == n - 1; }
 static int now(void) { return one_in(500); }
 
 void *malloc(size_t n) {
     if (fault_is("fork")) { /* a lock that stays taken in the child of a badly timed fork */
         while (atomic_flag_test_and_set(&lock)) sched_yield();
-        /* Holds it long enough, and often enough, that a thread is likely to fork meanwhile, even on a quiet
-         * machine. */
+        /* Holds the lock long enough, and often enough, that a thread is likely to fork meanwhile,
+         * even on an idle machine. */
         if (one_in(50)) usleep(100);
         atomic_flag_clear(&lock);
     }

@@ -1,4 +1,4 @@
-/* The calling thread's names and explicit caches: `caches NAME` prints "NAME ok". */
+/* The `thread` names of mallctl and explicit caches: `caches NAME` prints "NAME ok". */
 #define _GNU_SOURCE
 #include <jemalloc/jemalloc.h>
 
@@ -43,7 +43,7 @@ static uint64_t *get_pointer(const char *name) {
     return value;
 }
 
-/* What the thread must have counted, according to each call's result. */
+/* The counts that the thread must have, according to each call's result. */
 static _Thread_local uint64_t allocated, freed;
 static void *got(void *block) {
     CHECK(block != NULL);
@@ -72,7 +72,8 @@ static void count_everything(void) {
             void *x = got(mallocx(n, MALLOCX_ZERO | MALLOCX_TCACHE_NONE));
             void *y = got(mallocx(n, MALLOCX_ARENA(0))), *z = got(mallocx(n, MALLOCX_ALIGN(4096)));
             SAME();
-            /* A resized block counts as freed and allocated, even in place; an unchanged one does not. */
+            /* A resized block counts as freed and allocated, even in place; an unchanged one does
+             * not. */
             const size_t before = malloc_usable_size(p);
             p = realloc(p, 3 * n);
             CHECK(p != NULL);

@@ -1,4 +1,4 @@
-/* A plug-in with a private allocator is closed while threads that used it go on.
+/* A plug-in with a private allocator is closed while threads that used it keep running.
  *
  *   closed PLUGIN            threads use it and end after it is closed, and the process forks
  *   closed PLUGIN load       threads repeatedly load, use and close it, and end */

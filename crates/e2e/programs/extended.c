@@ -1,5 +1,6 @@
-/* jemalloc's functions with flags, from jemalloc's header: `extended NAME` prints "NAME ok". Compiled as C
- * and as C++, and linked with the library. With -DPREFIX it calls every function by its name with je_. */
+/* jemalloc's functions with flags, through jemalloc's header: `extended NAME` prints "NAME ok".
+ * Compiled as C and as C++, and linked with the library. With -DPREFIX it calls every function
+ * under its name with je_. */
 #include <jemalloc/jemalloc.h>
 
 #include <errno.h>
@@ -71,7 +72,8 @@ static void test_rallocx(void) {
     }
 }
 
-/* A zeroed block that grows with MALLOCX_ZERO is zero beyond what its program wrote, however it was allocated. */
+/* A zeroed block that grows with MALLOCX_ZERO is zero beyond the part that the program wrote,
+ * however it was allocated. */
 static void test_growth_of_zeroed(void) {
     for (int round = 0; round < 8; round++) {
         void *used[300];
@@ -157,7 +159,7 @@ static void listen(void *opaque, const char *text) {
     strncat(messages, text, sizeof messages - strlen(messages) - 1);
 }
 
-/* The library's messages go to the program's function once it is set, under either name. */
+/* Once the program sets its function, under either name, the library's messages go there. */
 static void test_message(void) {
     CHECK(malloc_message == NULL && je_malloc_message == NULL);
     malloc_message = listen;

@@ -60,7 +60,7 @@ static void test_malloc(void) {
             CHECK(is_aligned(blocks[i], n >= alignof(max_align_t) ? alignof(max_align_t) : 8));
             size_t usable = malloc_usable_size(blocks[i]);
             CHECK(usable >= n);
-            /* All bytes reported as usable are ours. */
+            /* The program may write to all bytes reported as usable. */
             memset(blocks[i], (int)(i * 7 + 1), usable);
         }
         for (size_t i = 0; i < count; i++) CHECK(all_are(blocks[i], malloc_usable_size(blocks[i]), (unsigned char)(i * 7 + 1)));
@@ -97,8 +97,8 @@ static void test_calloc(void) {
     free(table);
 }
 
-/* calloc's memory is zero up to its usable size, into which programs grow: new and reused blocks of all sizes, also after a
- * realloc. */
+/* calloc's memory is zero up to its usable size, because programs use all of it: new and reused
+ * blocks of all sizes, also after a realloc. */
 static void test_calloc_usable(void) {
     for (int round = 0; round < 3; round++) {
         size_t count = 0;
@@ -178,7 +178,8 @@ static void test_realloc(void) {
         memset(p, value, malloc_usable_size(p));
     }
     free(p);
-    /* Grows stepwise like a vector, far past the size from which blocks have own mappings. */
+    /* Grows stepwise like a vector, far beyond the size from which blocks have their own
+     * mappings. */
     p = malloc(16);
     memset(p, 'g', 16);
     for (size_t n = 24; n <= 64 * MEBIBYTE; n += n / 2) {
@@ -359,7 +360,7 @@ static void test_mallopt(void) {
     test_malloc();
 }
 
-/* Writes to standard error, which the caller checks. */
+/* Writes to standard error; the caller checks the text. */
 static void test_malloc_stats(void) {
     void *p = malloc(MEBIBYTE);
     malloc_stats();

@@ -1,5 +1,5 @@
-/* A library whose constructor registers fork handlers, perhaps before the first allocation. They allocate
- * and free in all three phases, also through a stream. */
+/* A library whose constructor registers fork handlers, perhaps before the first allocation. The
+ * handlers allocate and free in all three phases, also through a stream. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

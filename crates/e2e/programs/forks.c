@@ -1,5 +1,6 @@
 /* Forks during everything that a program may do: `forks CASE [LIBRARY]`. An alarm ends a hang. With
- * -DHANDLERS=N, a constructor registers that many allocating fork handlers before the first allocation. */
+ * -DHANDLERS=N, a constructor registers that many allocating fork handlers before the first
+ * allocation. */
 #define _GNU_SOURCE
 #include "check.h"
 #include <dlfcn.h>
@@ -220,7 +221,7 @@ static void beside(void) {
 static int main_pid;
 static volatile sig_atomic_t forked;
 
-/* The child continues with what the signal interrupted. */
+/* The child continues the work that the signal interrupted. */
 static void fork_in_handler(int signal) {
     (void)signal;
     if (getpid() != main_pid)
@@ -266,7 +267,7 @@ static void in_handler(int forks) {
         _exit(0);
     soon.it_value.tv_usec = 0;
     setitimer(ITIMER_REAL, &soon, 0);
-    /* The last signal may have forked just before. */
+    /* The handler of the last signal may have forked just before. */
     if (getpid() != main_pid)
         _exit(0);
 }

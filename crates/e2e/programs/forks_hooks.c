@@ -73,7 +73,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < 5 && !in_child; i++) {
         check_cache();
         armed = true;
-        /* More than the arena ever has, so that it calls the hook. */
+        /* More than the arena ever holds, so that it calls the hook. */
         for (int k = 0; armed && k < 1000; k++) {
             char *p = mallocx(3 << 20, MALLOCX_ARENA(arena) | MALLOCX_TCACHE_NONE);
             CHECK(p);

@@ -5,8 +5,8 @@
  *     instructions SCENARIO        prints how many operations were counted
  *     instructions                 lists the scenarios
  *
- * Everything is deterministic: one thread at a time, its own random numbers, and its own clock, below, which
- * only moves when the program says so. */
+ * Everything is deterministic: one thread at a time, the program's own random numbers, and its own
+ * clock (below), which moves only when the program advances it. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -21,7 +21,7 @@
 
 /* ---- the clock ------------------------------------------------------------------------------- */
 
-/* Time drives what caches return and how pages decay. The program's function precedes the C
+/* What caches return and how pages decay depends on time. The program's function precedes the C
  * library's in symbol lookup, also for a preloaded library. */
 static uint64_t clock_ms = 1000 * 1000;
 
@@ -154,7 +154,8 @@ static void resized(int unused) {
 
 /* ---- the layers below ------------------------------------------------------------------------ */
 
-/* Takes many blocks and then frees them, more than thread caches and transfer caches could serve. */
+/* Takes many blocks and then frees them, more than thread caches and transfer caches could
+ * serve. */
 static void bulk(size_t n, int taking) {
     taking ? count(take, n) : take(n);
     check_all(n);
@@ -166,8 +167,8 @@ static void bulk_small(int taking) { bulk(100 * 1000, taking); }
 /* The largest blocks that slabs serve. Few fit in a slab, so slabs come and go. */
 static void bulk_slabs(int taking) { bulk(4000, taking); }
 
-/* More blocks than a thread cache holds but few enough for the transfer cache pass from one thread to
- * another, which does the uncounted half. The two take turns. */
+/* More blocks than a thread cache holds but few enough for the transfer cache pass from one thread
+ * to another, which does the uncounted half. The two take turns. */
 enum { PASSED = 1500 };
 static sem_t begin, done;
 
@@ -230,7 +231,8 @@ static uint64_t draw(uint64_t below) {
     return ((draws >> 32) * below) >> 32;
 }
 
-/* Mostly small, sometimes large: a random power of two, and an even size distribution within it. */
+/* Mostly small, sometimes large: a random power of two, and a uniform distribution up to the
+ * next. */
 static size_t mixed_size(void) {
     static const unsigned char bits[32] = {4, 4, 4, 5, 5, 5, 5, 5, 5, 6, 6, 6, 6, 6, 7, 7,
                                            7, 7, 8, 8, 8, 9, 9, 9, 10, 10, 11, 11, 12, 12, 13, 14};
@@ -245,9 +247,9 @@ static void replace(void **slot) {
     *slot = malloc(mixed_size());
 }
 
-/* Blocks of three lifetimes: short in a ring of 16, medium in 1,000 slots, long in 8,000. Every eighth
- * operation resizes a block, every eleventh requests zeros, and every 256th frees 500 blocks in a row.
- * A millisecond passes every 50 operations. */
+/* Blocks of three lifetimes: short in a ring of 16, medium in 1,000 slots, long in 8,000. Every
+ * eighth operation resizes a block, every eleventh requests zeros, and every 256th frees 500 blocks
+ * in a row. A millisecond passes every 50 operations. */
 static void mix(size_t n) {
     enum { RING = 16, MEDIUM = 1000, LONG = 8000 };
     void **ring = blocks, **medium = ring + RING, **longer = medium + MEDIUM;
@@ -323,7 +325,7 @@ static const struct {
 int main(int argc, char **argv) {
     allocate = malloc;
     release = free;
-    /* The first call reads options and environment, on which no count may depend. */
+    /* The first call reads options and environment; no count may include that. */
     free(malloc(1));
     for (size_t i = 0; i < sizeof SCENARIOS / sizeof *SCENARIOS; i++) {
         if (argc < 2) {

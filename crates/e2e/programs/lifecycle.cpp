@@ -1,7 +1,7 @@
-// The start and end of a program, where an allocator is called earlier or later than it expects:
+// The start and end of a program, when an allocator is called earlier or later than expected:
 // before main, in constructors, in destructors of threads and of the program, in handlers of atexit
-// and fork, in plug-ins, in children. `lifecycle PLUGIN` prints what happens; the text is the same on
-// every working allocator.
+// and fork, in plug-ins, in children. `lifecycle PLUGIN` prints what happens; the text is the same
+// with every working allocator.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>

@@ -1,6 +1,7 @@
-/* Several threads allocate blocks of mebibytes, zeroed or not, and align, resize and free them, while the process forks and
- * its children do the same. Every block keeps its bytes, and a zeroed one is zero. Freed memory is moved to where the next
- * block needs it (`heap/runs/moves.rs`), with no other visible effect. */
+/* Several threads allocate blocks of mebibytes, zeroed or not, and align, resize and free them,
+ * while the process forks and its children do the same. Every block keeps its contents, and a
+ * zeroed one is zero. The allocator moves freed memory to where the next block needs it
+ * (`heap/runs/moves.rs`), and the program must not notice. */
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* mallctl as a program written for jemalloc calls it, one behaviour per sub-command: `mallctl NAME` prints
- * "NAME ok" or fails a check. The checks follow jemalloc's manual and behaviour; sub-commands that begin
- * with "own_" check Mallard's own features. */
+/* mallctl, called as in programs written for jemalloc, one behaviour per sub-command: `mallctl
+ * NAME` prints "NAME ok" or fails a check. The checks follow jemalloc's manual and behaviour;
+ * sub-commands that begin with "own_" check Mallard's own features. */
 #include <errno.h>
 #include <limits.h>
 #include <malloc.h>
@@ -13,6 +13,7 @@
 #include <dirent.h>
 
 #include "check.h"
+#include "controls.h"
 
 /* Usually the library is preloaded; with -DALL_SYMBOLS the program is linked with it. */
 #ifdef ALL_SYMBOLS
@@ -29,21 +30,6 @@ extern int je_mallctlbymib(const size_t *, size_t, void *, size_t *, void *, siz
 
 #define ALL 4096
 #define DESTROYED 4097
-
-/* The value of a name, of this type. */
-#define GET(type, name)                                                 \
-    ({                                                                  \
-        type value_;                                                    \
-        size_t size_ = sizeof value_;                                   \
-        CHECK(mallctl(name, &value_, &size_, NULL, 0) == 0);            \
-        CHECK(size_ == sizeof value_);                                  \
-        value_;                                                         \
-    })
-#define SET(type, name, new)                                            \
-    ({                                                                  \
-        type value_ = (new);                                            \
-        mallctl(name, NULL, NULL, &value_, sizeof value_);              \
-    })
 
 static void test_version(void) {
     const char *version = GET(const char *, "version");
@@ -199,7 +185,7 @@ static void test_mibs(void) {
     size_t whole[8], whole_length = 4;
     CHECK(mallctlnametomib("arenas.bin.5.size", whole, &whole_length) == 0 && whole_length == 4);
     CHECK(mib[0] == whole[0] && mib[1] == whole[1] && whole[2] == 5);
-    /* A shorter array gets the beginning of a name's MIB. */
+    /* A shorter array receives the beginning of a name's MIB. */
     size_t cut[8] = {99, 99, 99, 99};
     length = 2;
     CHECK(mallctlnametomib("arenas.bin.5.size", cut, &length) == 0 && length == 2);
@@ -356,7 +342,8 @@ static void test_threads(void) {
     for (int i = 0; i < 4; i++) CHECK(pthread_join(threads[i], NULL) == 0);
 }
 
-/* What jemalloc leaves undefined: null names and MIBs, numbers followed by other characters. */
+/* Behaviour that jemalloc leaves undefined: null names and MIBs, numbers followed by other
+ * characters. */
 static void test_own_nulls(void) {
     size_t mib[8], length = 8;
     CHECK(mallctl(NULL, NULL, NULL, NULL, 0) == EINVAL);

@@ -1,11 +1,12 @@
-/* How many mappings a process has after a pattern of large blocks, and whether it can still get more.
+/* How many mappings a process has after a pattern of large blocks, and whether more are possible.
  *
- *   mappings turnover            5 GiB of blocks of 64 KiB to 16 MiB, with random lives and reallocs, through a few
- *                                hundred MiB
+ *   mappings turnover            5 GiB of blocks of 64 KiB to 16 MiB, with random lifetimes and
+ *                                reallocs, through a few hundred MiB
  *   mappings grow COUNT MIB      COUNT buffers grown by realloc from 1 MiB to MIB, in turns
  *   mappings fork COUNT MIB      the same in the child of a fork that inherits as many
  *
- * Prints "most", "end" and "freed": the maximum number of mappings (sampled), at the end, and after everything was freed. */
+ * Prints the number of mappings: "most" (the sampled maximum), "end" (at the end) and "freed"
+ * (after everything was freed). */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>

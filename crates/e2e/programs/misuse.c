@@ -1,8 +1,8 @@
 /* One misuse per sub-command. The program writes the address to standard output and then commits
- * the misuse. If it survives it exits with 0, and the test fails.
+ * the misuse. If it survives, it exits with 0, and the test fails.
  *
  * The thread cache accepts small blocks unchecked. It is flushed when the thread ends, and a trim
- * makes the allocator check what it keeps between caches and heap. */
+ * makes the allocator check the blocks that it keeps between caches and heap. */
 #include <malloc.h>
 #include <pthread.h>
 #include <stdint.h>

@@ -1,5 +1,6 @@
-/* Rarely used names of jemalloc's mallctl, one behaviour per sub-command: `names NAME` prints "NAME ok" or fails a
- * check. `names walk` reads lines `NAME ACCESS BYTES [BLOCK]` and prints the result for each name. */
+/* Rarely used names of jemalloc's mallctl, one behaviour per sub-command: `names NAME` prints "NAME
+ * ok" or fails a check. `names walk` reads lines `NAME ACCESS BYTES [BLOCK]` and prints the result
+ * for each name. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -8,6 +9,7 @@
 #include <sys/types.h>
 
 #include "check.h"
+#include "controls.h"
 
 extern int mallctl(const char *, void *, size_t *, void *, size_t) __attribute__((weak));
 extern void *mallocx(size_t, int) __attribute__((weak));
@@ -19,20 +21,6 @@ extern size_t sallocx(const void *, int) __attribute__((weak));
 
 const char *malloc_conf = "narenas:2,dirty_decay_ms:7";
 const char *malloc_conf_2_conf_harder = "muzzy_decay_ms:77";
-
-#define GET(type, name)                                      \
-    ({                                                       \
-        type value_;                                         \
-        size_t size_ = sizeof value_;                        \
-        CHECK(mallctl(name, &value_, &size_, NULL, 0) == 0); \
-        CHECK(size_ == sizeof value_);                       \
-        value_;                                              \
-    })
-#define SET(type, name, new)                            \
-    ({                                                  \
-        type value_ = (new);                            \
-        mallctl(name, NULL, NULL, &value_, sizeof value_); \
-    })
 
 static void flush(void) { CHECK(mallctl("thread.tcache.flush", NULL, NULL, NULL, 0) == 0); }
 
@@ -73,7 +61,7 @@ static void test_sources(void) {
     CHECK(GET(ssize_t, "opt.muzzy_decay_ms") == 77);
 }
 
-/* The count is up to date without a new epoch. */
+/* The count is current without a new epoch. */
 static void test_zero_reallocs(void) {
     size_t before = GET(size_t, "stats.zero_reallocs");
     void *volatile block = malloc(100);
@@ -236,7 +224,7 @@ static void test_batch_alloc(void) {
     CHECK(mallctl("experimental.batch_alloc", NULL, NULL, &batch, sizeof batch) == EINVAL);
 }
 
-/* The active pages of an explicit arena grow by what is allocated. */
+/* The active pages of an explicit arena grow by the size of the allocations. */
 static void test_pactivep(void) {
     unsigned arena = GET(unsigned, "arenas.create");
     void *block = mallocx(1 << 20, ARENA(arena) | NO_CACHE);

@@ -41,7 +41,7 @@ static void show_contents(size_t n) {
     free(p);
 }
 
-/* Takes a block of the size that the argument points at. */
+/* Allocates a block of the size that the argument points to. */
 static void *take(void *size) { return malloc(*(size_t *)size); }
 
 /* Whether a freed block stays with its thread or goes to the next thread that allocates one. */
@@ -84,7 +84,8 @@ static const char *asked_at(void *address) {
     return asked;
 }
 
-/* A number of `/proc/self/statm`, in bytes: 0 for all addresses, 5 for those that can be written. */
+/* A number of `/proc/self/statm`, in bytes: 0 for all addresses, 5 for those that can be
+ * written. */
 static size_t of_statm(int which) {
     FILE *file = fopen("/proc/self/statm", "r");
     CHECK(file != NULL);
@@ -129,7 +130,8 @@ static void *live_together(void *barrier) {
     return NULL;
 }
 
-/* Writes to blocks as it allocates them: how many resident pages follow them, at first and later. */
+/* Writes to blocks as it allocates them, and prints how many resident pages follow them, at first
+ * and later. */
 static void show_ahead(void) {
     enum { SIZE = 64, EARLY = 1000, MOST = 20000 };
     size_t page = (size_t)sysconf(_SC_PAGESIZE), early = 0, late = 0;

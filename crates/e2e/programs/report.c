@@ -11,7 +11,7 @@ static void to_stdout(void *opaque, const char *text) {
     fputs(text, stdout);
 }
 
-/* A callback that allocates and itself asks for the statistics. */
+/* A callback that allocates and requests the statistics itself. */
 static void busily(void *opaque, const char *text) {
     free(malloc(strlen(text) + 1));
     uint64_t epoch = 1;
@@ -35,7 +35,7 @@ static void *fill(void *argument) {
         blocks[me][i] = malloc(n + 1);
         CHECK(blocks[me][i] != NULL);
     }
-    /* Frees blocks, of whichever thread, into this thread's cache. */
+    /* Frees blocks of any thread into this thread's cache. */
     for (size_t i = me; i < BLOCKS; i += 3) {
         free(blocks[me][i]);
         blocks[me][i] = NULL;
@@ -57,7 +57,7 @@ static void print_among_threads(void (*write)(void *, const char *), const char 
     for (size_t i = 0; i < THREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
 }
 
-/* Twelve mebibytes through the caches, and as many that bypass them. */
+/* Twelve mebibytes through the caches, and the same amount past them. */
 static void pass_bytes(void) {
     static void *held[12 << 10];
     for (size_t i = 0; i < sizeof held / sizeof *held; i++) CHECK((held[i] = malloc(1024)) != NULL);

@@ -1,12 +1,13 @@
 /* Resident memory that a program freed or never wrote to. Each part prints one figure.
  *
- *     aligned ALIGN SIZE COUNT   blocks that are all written to: the percentage of the requested size
+ *     aligned ALIGN SIZE COUNT   blocks that are written to in full: the resident memory, as a
+ *                                percentage of the requested size
  *     torn-down SIZE TIMES       300 MiB of blocks, allocated and freed TIMES times by one thread,
- *                                without a call afterwards: what stays resident of them, in MiB
- *     sleepers THREADS KIB       threads that allocate blocks of mixed sizes one after the other, free
+ *                                without a call afterwards: their resident part, in MiB
+ *     sleepers THREADS KIB       threads that allocate blocks of mixed sizes one after another, free
  *                                all of them and sleep: the resident memory 2.5 s later, in MiB
- *     untouched SLOTS ROUNDS     blocks of up to 2 MiB, of each of which one word is written, freed by
- *                                another thread: the maximum resident memory, in MiB */
+ *     untouched SLOTS ROUNDS     blocks of up to 2 MiB, each with one written word, freed by another
+ *                                thread: the maximum resident memory, in MiB */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,7 +1,9 @@
-/* A program that enters a sandbox. With `allow`, any system call kills it except those of the C library's malloc and its
- * own few (`allow-shrinking` permits some more). With `deny`, those that systemd lists under @resources kill it. The
- * arguments also say when it enters (`first`: before its first call of malloc; `later`: between two sets of threads;
- * `inherited`: from the program that starts it), and on how many memory nodes its threads claim to run. */
+/* A program in a sandbox. With `allow`, every system call kills it except those of the C library's
+ * malloc and a few of its own (`allow-shrinking` permits some more). With `deny`, the calls that
+ * systemd lists under @resources kill it. The arguments also select when it enters the sandbox
+ * (`first`: before its first call of malloc; `later`: between two sets of threads; `inherited`: it
+ * gets the sandbox from the program that starts it), and on how many memory nodes its threads claim
+ * to run. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/audit.h>
@@ -17,14 +19,14 @@
 
 #include "check.h"
 
-/* What the C library's malloc and threads, and this program, need. */
+/* The calls that this program and the C library's malloc and threads need. */
 static const int allowed[] = {
     SYS_brk, SYS_mmap, SYS_munmap, SYS_mprotect, SYS_mremap, SYS_madvise, SYS_futex, SYS_getrandom, SYS_sched_getaffinity,
     SYS_clone, SYS_clone3, SYS_rseq, SYS_set_robust_list, SYS_rt_sigaction,
     SYS_rt_sigprocmask, SYS_exit,
     SYS_write, SYS_clock_nanosleep, SYS_exit_group};
 
-/* What the loader also needs. */
+/* The calls that the loader needs in addition. */
 static const int loading[] = {
     SYS_execve, SYS_arch_prctl, SYS_access, SYS_openat, SYS_newfstatat, SYS_read, SYS_pread64, SYS_close,
     SYS_set_tid_address, SYS_prlimit64};
@@ -66,7 +68,7 @@ static void enter(int inherited) {
         ADD(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));
     }
     struct sock_fprog filter = {length, code};
-    /* Applies to all threads, including those that the program does not know. */
+    /* Applies to all threads, including those that the program did not start. */
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
         syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter) != 0) {
         dprintf(1, "no filter: %s\n", strerror(errno));
@@ -109,7 +111,8 @@ static void work(void) {
     free(aligned_alloc(1 << 16, 1 << 20));
 }
 
-/* The threads wait for each other after their work, so that no thread reuses what they freed. */
+/* The threads wait for each other after their work, so that no thread reuses memory that another
+ * freed. */
 static pthread_barrier_t done;
 
 static void *work_in_a_thread(void *unused) {

@@ -1,4 +1,4 @@
-/* Shows a file of /proc/self (smaps_rollup, smaps) without using memory of its own. */
+/* Shows a file of /proc/self (smaps_rollup, smaps) without allocating memory. */
 #include <fcntl.h>
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
-/* How much of the caller's stack the allocator's functions use. Each line of output is a name and the depth of the lowest byte
- * below the call that changed, found by painting the stack beforehand. Only the first call in a process is fresh, so the order
- * matters. */
+/* How much of the caller's stack the allocator's functions use. Each line of output is a name and
+ * the depth of the lowest byte below the call that changed, found by painting the stack beforehand.
+ * Only the first call in a process initialises the allocator, so the order matters. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <malloc.h>
@@ -25,7 +25,7 @@ static report *print_of;
 static void *blocks[BLOCKS];
 static unsigned state = 1;
 
-/* Paints the stack below its caller's frame, or finds the lowest byte there whose colour changed. */
+/* Paints the stack below its caller's frame, or finds the lowest painted byte that changed. */
 __attribute__((noinline)) static uintptr_t below(int painting) {
     volatile unsigned char here;
     const uintptr_t top = (uintptr_t)&here - 256;

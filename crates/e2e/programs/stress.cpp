@@ -3,15 +3,16 @@
 //
 // Workers run some thousand operations and end, and new ones replace them. Each allocates, resizes,
 // checks and frees blocks by every function and operator, exchanges blocks through a shared table,
-// and sometimes forks, trims or reads statistics. What a worker still holds at its end goes to the
-// table, or to the destructors of a pthread key and a C++ thread_local, which free it when the
-// thread is almost gone. A timer interrupts them all with signals.
+// and sometimes forks, trims or reads statistics. The blocks that a worker still has at its end go
+// to the table, or to the destructors of a pthread key and a C++ thread_local, which free them when
+// the thread has almost ended. A timer interrupts all workers with signals.
 //
 // Every block is filled with a pattern made from its tag, which is verified before each resize and
-// free. A block that overlaps another or loses a byte is detected. A child of a fork verifies what
-// it inherited, frees it, works, starts threads of its own and exits.
+// free. This detects a block that overlaps another or loses a byte. A child of a fork verifies the
+// inherited blocks, frees them, works, starts its own threads and exits.
 //
-// The seed fixes what each worker does, not how they interleave. Ends with one line of counts.
+// The seed determines what each worker does, but not how they interleave. Ends with one line of
+// counts.
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -234,7 +235,8 @@ Block exchange(Random &random, Block block) {
     return block;
 }
 
-/// What a thread leaves to its destructors. Like destructors in real programs, they also allocate.
+/// The blocks that a thread leaves to its destructors. Like destructors in real programs, they also
+/// allocate.
 struct Estate {
     std::vector<Block> blocks;
     std::uint64_t seed = 0;
@@ -368,7 +370,8 @@ void *worker(void *argument) {
         if (random.one_in(40)) fork_here(random, held);
         if (random.one_in(300)) ask_for_figures(random);
     }
-    // What remains: a third each for the key's destructor, the thread_local's and the table.
+    // The remaining blocks: a third each for the key's destructor, the thread_local's and the
+    // table.
     auto *estate = new Estate;
     estate->seed = random.next();
     local_estate.seed = random.next();
@@ -413,7 +416,7 @@ int main(int count, char **arguments) {
         CHECK(pthread_create(&thread, nullptr, worker, reinterpret_cast<void *>(random.next())) == 0);
     };
     for (pthread_t &thread : threads) start(thread);
-    // Replaces each joined worker by a new one, in turn, whichever is slow.
+    // Joins the workers in turn and replaces each by a new one.
     for (std::size_t turn = 0; now() < end; turn++) {
         pthread_t &thread = threads[turn % threads.size()];
         CHECK(pthread_join(thread, nullptr) == 0);

@@ -1,4 +1,5 @@
-/* The smallest program that uses malloc. With an argument, shows a file of /proc/self at its end. */
+/* The smallest program that uses malloc. With an argument, shows a file of /proc/self at its
+ * end. */
 #include "show.h"
 #include <stdlib.h>
 #include <string.h>

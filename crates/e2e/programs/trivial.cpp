@@ -1,5 +1,5 @@
-/* The smallest program with C++'s runtime, which allocates before any library's start. With an argument, shows a file of
- * /proc/self at its end. */
+/* The smallest program with the C++ runtime, which allocates before any library is initialised.
+ * With an argument, shows a file of /proc/self at its end. */
 #include "show.h"
 #include <string>
 

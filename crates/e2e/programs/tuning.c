@@ -1,5 +1,5 @@
-/* What tuning guides for jemalloc tell programs to do, written as they write it: with jemalloc's header
- * and the names with je_. Takes one word:
+/* The steps that tuning guides for jemalloc recommend, in their words: with jemalloc's header and
+ * the names with je_. Takes one word:
  *   purge   all arenas are told, one by one, to return their free memory
  *   arena   a thread is bound to an arena of its own choice
  *   numa    a thread for each node, bound to its CPUs and to its own arena */

@@ -1,5 +1,6 @@
-/* What programs of a few mebibytes do: two contending threads allocate, resize and free blocks of all sizes up to a mebibyte in
- * random order, for longer than a clock tick, and then there is a child. Shows a file of /proc/self at its end. */
+/* A typical program of a few mebibytes: two contending threads allocate, resize and free blocks of
+ * all sizes up to a mebibyte in random order, for longer than a clock tick, and then the program
+ * forks a child. Shows a file of /proc/self at its end. */
 #include "show.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -34,7 +35,7 @@ int main(int count, char **arguments) {
     void *failed;
     if (count < 2 || pthread_create(&other, NULL, work, (void *)1) != 0) return 1;
     if (work((void *)2) || pthread_join(other, &failed) != 0 || failed) return 1;
-    /* Leaves the background thread time to work. */
+    /* Gives the background thread time to work. */
     nanosleep(&(struct timespec){0, 300000000}, NULL);
     void *aligned;
     if (posix_memalign(&aligned, 1 << 14, 100) != 0) return 1;

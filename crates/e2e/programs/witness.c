@@ -1,6 +1,6 @@
 /* Preloaded after the library under test. At the start of each process, writes one line to the file
  * named by MALLARD_E2E_WITNESS: the program's name and the files to which the allocation functions
- * are bound. A single write() in append mode keeps lines of different processes whole. */
+ * are bound. A single write() in append mode keeps the lines of different processes intact. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -22,8 +22,8 @@ static const char *definer(void *address) {
 }
 
 /* If a program is not position independent and takes a function's address, dlsym finds an address
- * inside the program, which jumps to the real function. In that case ask each object in the
- * loader's order, which is where the jump leads. */
+ * inside the program, which jumps to the real function. In that case this asks each object in the
+ * loader's order, to find the target of the jump. */
 static const char *provider(const char *function) {
     const char *file = definer(dlsym(RTLD_DEFAULT, function));
     struct link_map *program = dlopen(NULL, RTLD_LAZY);

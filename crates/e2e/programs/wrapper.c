@@ -1,5 +1,5 @@
-/* An interposer like those of tools. It puts a header in front of each block, so no block may bypass it. At the
- * end it reports whether the process uses it. */
+/* An interposer like those that tools use. It puts a header before each block, so no block may
+ * bypass it. At the end it reports whether the process uses it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -23,7 +23,7 @@ static void *(*next_memalign)(size_t, size_t);
 static void (*next_free)(void *);
 static _Atomic long calls;
 
-/* Memory for dlsym's own requests during our start. */
+/* Memory for the requests of dlsym during initialisation. */
 static _Alignas(64) char early[65536];
 static _Atomic size_t used;
 

@@ -1,16 +1,16 @@
-/* jemalloc/jemalloc.h - Mallard for programs written for jemalloc: its interface by its names, with and
- * without the prefix je_, so that they compile unchanged. All declarations are in mallard.h, which is
- * installed one folder above; here are the macros besides that jemalloc's own header has. */
+/* jemalloc/jemalloc.h - Mallard for programs written for jemalloc: jemalloc's interface under its
+ * own names, with and without the prefix je_, so that these programs compile unchanged. mallard.h,
+ * installed one folder above, has all declarations. This header adds the macros of jemalloc's. */
 #ifndef MALLARD_JEMALLOC_H
 #define MALLARD_JEMALLOC_H
-/* What jemalloc's own header guards itself with: the two do not go together. */
+/* The include guard of jemalloc's own header, because a file cannot use both. */
 #define JEMALLOC_H_
 
 #include <strings.h>
 
 #include "../mallard.h"
 
-/* The release whose interface this is. */
+/* The release whose interface this header has. */
 #define JEMALLOC_VERSION "5.3.1-0-g0"
 #define JEMALLOC_VERSION_MAJOR 5
 #define JEMALLOC_VERSION_MINOR 3
@@ -18,8 +18,9 @@
 #define JEMALLOC_VERSION_NREV 0
 #define JEMALLOC_VERSION_GID "0"
 
-/* What jemalloc's header tells of its build. Names are never renamed here: both forms are functions of
- * their own, so JEMALLOC_MANGLE, JEMALLOC_NO_DEMANGLE and JEMALLOC_NO_RENAME change nothing. */
+/* The macros with which jemalloc's header describes its build. Nothing is renamed here: both forms
+ * of each function exist, so JEMALLOC_MANGLE, JEMALLOC_NO_DEMANGLE and JEMALLOC_NO_RENAME have no
+ * effect. */
 #define LG_SIZEOF_PTR 3
 #define JEMALLOC_OVERRIDE_MEMALIGN
 #define JEMALLOC_OVERRIDE_VALLOC

@@ -1,4 +1,4 @@
-//! Counts and sizes as typed on the command line.
+//! Counts and sizes on the command line.
 
 use std::str::FromStr;
 
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_read_with_their_units() {
+    fn counts_are_parsed_with_their_units() {
         let count = |text: &str| text.parse::<Count>().map(|count| count.0).ok();
         assert_eq!(count("500000"), Some(500_000));
         assert_eq!(count("500_000"), Some(500_000));
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_one_or_a_range() {
+    fn a_size_is_one_number_or_a_range() {
         let sizes = |text: &str| text.parse::<Sizes>().map(|s| (s.min, s.max)).ok();
         assert_eq!(sizes("128"), Some((128, 128)));
         assert_eq!(sizes("16-4096"), Some((16, 4096)));

@@ -16,14 +16,14 @@ const STYLES: Styles = Styles::styled()
     .literal(AnsiColor::Cyan.on_default().bold())
     .placeholder(AnsiColor::Cyan.on_default());
 
-/// Runs programs and experiments on Mallard and its peers, side by side
+/// Run programs and experiments on Mallard and other allocators, side by side
 #[derive(Debug, Parser)]
 #[command(name = "mallard", version, styles = STYLES, after_help = EXAMPLES, max_term_width = 100)]
 pub struct Args {
     #[command(subcommand)]
     pub command: Command,
 
-    /// Add an allocator of your own: a name and the library that serves malloc (may be repeated)
+    /// Add an allocator of your own: a name and the library that provides malloc (can be repeated)
     #[arg(
         long = "allocator",
         value_name = "NAME=/PATH/LIB.SO",
@@ -38,37 +38,36 @@ pub enum Command {
     Bench(Bench),
     Compare(Compare),
     Run(Run),
-    /// Show which allocators are available here, their versions and files, and how to get the
-    /// others
+    /// List the available allocators with their versions and files, and how to get the others
     #[command(after_help = ALLOCATORS_EXAMPLES)]
     Allocators,
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  mallard bench --quick                    all experiments on all allocators, in two minutes
-  mallard compare -- sort big.txt          your own program on all allocators
-  mallard run -- redis-server              a program on Mallard
-  mallard allocators                       what is available here
+  mallard bench --quick                    every experiment on every allocator, in two minutes
+  mallard compare -- sort big.txt          your own program on every allocator
+  mallard run -- redis-server              one program on Mallard
+  mallard allocators                       the allocators available on this machine
 
-`mallard COMMAND --help` says more.";
+Run `mallard COMMAND --help` for details.";
 
 const ALLOCATORS_EXAMPLES: &str = "\
 Examples:
   mallard allocators
   mallard allocators --allocator mine=/opt/lib/libmine.so";
 
-/// Run the experiments on every allocator, taking turns, and report
+/// Run the experiments on every allocator in turn and report the results
 ///
-/// Every experiment is a small C or C++ program. Each of its rows is run several times on each
-/// allocator, interleaved, with the machine's memory warmed before each run; the figures are
-/// medians. Results are written as one CSV per experiment, results.json with every run, and
-/// report.html.
+/// Each experiment is a small C or C++ program. Each of its rows runs several times on each
+/// allocator. The allocators take turns, and the machine's memory is warmed before each run. The
+/// figures are medians. The results are one CSV file per experiment, results.json with every run,
+/// and report.html.
 #[derive(Debug, clap::Args)]
 #[command(after_help = BENCH_EXAMPLES)]
 pub struct Bench {
-    /// What to run: the basic experiments with their options, or `full`: those and some fifty other
-    /// rows, real programs among them
+    /// Which suite to run: `basic` for the basic experiments, or `full` for those and about fifty
+    /// more rows, including real programs
     #[arg(
         short,
         long,
@@ -79,16 +78,16 @@ pub struct Bench {
     )]
     pub suite: Suite,
 
-    /// Show the experiments or rows with what they do, and run nothing
+    /// List the experiments or rows with a description of each, and run nothing
     #[arg(long)]
     pub list: bool,
 
-    /// The experiments to run: pairs, batch, arenas, tune, map; or rows of the full suite [default:
+    /// Experiments to run: pairs, batch, arenas, tune, map; with `--suite full`, rows [default:
     /// all]
     #[arg(value_name = "EXPERIMENT")]
     pub experiments: Vec<String>,
 
-    /// The same, as a list
+    /// The same, as a comma-separated list
     #[arg(
         short = 'e',
         long = "experiments",
@@ -97,8 +96,8 @@ pub struct Bench {
     )]
     pub listed: Vec<String>,
 
-    /// Count instead how often threads meet at Mallard's locks: of batch, larson, handoff, mixed,
-    /// many
+    /// Measure no time; count how often threads contend for Mallard's locks in batch, larson,
+    /// handoff, mixed and many
     #[arg(long, conflicts_with_all = ["count", "size", "narenas", "decay", "background_thread", "together", "touch", "allocators", "own"])]
     pub contention: bool,
 
@@ -109,7 +108,7 @@ pub struct Bench {
     pub common: Common,
 }
 
-/// The sets of rows that `bench` has.
+/// The sets of rows that `bench` can run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Suite {
     Basic,
@@ -118,20 +117,20 @@ pub enum Suite {
 
 const BENCH_EXAMPLES: &str = "\
 Examples:
-  mallard bench                                       everything, at full length
+  mallard bench                                       all basic experiments, at full length
   mallard bench --quick                               a first impression
   mallard bench pairs -t 1,2,4 -a glibc,mallard       one experiment, two allocators
-  mallard bench --suite full                          everything there is, in forty minutes
-  mallard bench --suite full larson redis             some of its rows
-  mallard bench --suite full --list                   what its rows are
+  mallard bench --suite full                          the full suite, in forty minutes
+  mallard bench --suite full larson redis             some rows of the full suite
+  mallard bench --suite full --list                   the rows of the full suite
   mallard bench tune --decay 0,-1 --narenas 1,16      chosen settings
   mallard bench map --count 1M --allocator mine=/opt/lib/libmine.so";
 
-/// Run a program of your own on every allocator, taking turns, and report
+/// Run your own program on every allocator in turn and report the results
 ///
-/// Tells wall, user and system time, peak memory, page faults, exit status and whether the program
-/// wrote the same to standard output as under glibc. Results are written as compare.csv,
-/// compare.json and compare.html.
+/// Reports wall, user and system time, peak memory, page faults, exit status, and whether the
+/// program's standard output is the same as under glibc. The results are compare.csv, compare.json
+/// and compare.html.
 #[derive(Debug, clap::Args)]
 #[command(after_help = COMPARE_EXAMPLES, override_usage = "mallard compare [OPTIONS] -- <PROGRAM> [ARGS]...")]
 pub struct Compare {
@@ -139,11 +138,11 @@ pub struct Compare {
     #[arg(long, value_name = "STRING")]
     pub conf: Option<String>,
 
-    /// Unmeasured runs on each allocator before the first measured one
+    /// Unmeasured runs on each allocator before the measured ones
     #[arg(short, long, value_name = "N", default_value_t = 1)]
     pub warmup: u32,
 
-    /// File to give to the program as standard input [default: nothing]
+    /// File to use as the program's standard input [default: no input]
     #[arg(short, long, value_name = "FILE")]
     pub input: Option<PathBuf>,
 
@@ -165,16 +164,16 @@ Examples:
 /// What `bench` and `compare` share.
 #[derive(Debug, clap::Args)]
 pub struct Common {
-    /// Allocators to race, or `all` [default: all]; see `mallard allocators`
+    /// Allocators to compare, or `all`; see `mallard allocators` [default: all]
     #[arg(short, long, value_name = "LIST", value_delimiter = ',')]
     pub allocators: Vec<String>,
 
-    /// Measured runs of each row on each allocator [default: 5; bench --quick 3; bench --suite full
-    /// 5 to 15 by time, 1 with --quick]
+    /// Measured runs of each row on each allocator [default: 5; bench --quick: 3; bench --suite
+    /// full: 5 to 15, depending on their time, or 1 with --quick]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub runs: Option<u32>,
 
-    /// Folder for the results; made if it is not there
+    /// Folder for the results; created if it does not exist
     #[arg(short, long, value_name = "FOLDER", default_value = "mallard-results")]
     pub output: PathBuf,
 
@@ -182,17 +181,17 @@ pub struct Common {
     #[arg(short, long, value_name = "LIST")]
     pub cpus: Option<Cpus>,
 
-    /// Kill a run that takes longer; 0 for never [default: bench 600, compare never]
+    /// Kill a run that takes longer than this; 0 for no limit [default: bench: 600; compare: 0]
     #[arg(long, value_name = "SECONDS")]
     pub timeout: Option<u64>,
 
-    /// Do not have the machine's memory touched before each run
+    /// Do not warm the machine's memory before each run
     #[arg(long)]
     pub no_warm: bool,
 }
 
 impl Common {
-    /// The limit of one run.
+    /// The time limit of one run.
     pub fn limit(&self, default: Option<u64>) -> Option<Duration> {
         let seconds = self.timeout.or(default).filter(|seconds| *seconds > 0);
         seconds.map(Duration::from_secs)
@@ -201,8 +200,8 @@ impl Common {
 
 /// Run a program on Mallard
 ///
-/// The program takes the place of this command: its input, output, signals and exit code are its
-/// own.
+/// The program replaces this command's process, so its input, output, signals and exit code pass
+/// through unchanged.
 #[derive(Debug, clap::Args)]
 #[command(after_help = RUN_EXAMPLES, override_usage = "mallard run [OPTIONS] -- <PROGRAM> [ARGS]...")]
 pub struct Run {
@@ -210,7 +209,7 @@ pub struct Run {
     #[arg(long, value_name = "STRING")]
     pub conf: Option<String>,
 
-    /// Run it on another allocator instead
+    /// Run the program on this allocator instead
     #[arg(long, value_name = "ALLOCATOR", default_value = "mallard")]
     pub on: String,
 
@@ -247,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_behind_the_dashes_is_the_program_s() {
+    fn everything_after_the_dashes_belongs_to_the_program() {
         let args = Args::parse_from([
             "mallard", "compare", "-r", "2", "--", "sort", "-r", "--", "x",
         ]);

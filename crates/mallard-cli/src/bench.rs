@@ -84,7 +84,7 @@ fn list(options: &Bench) -> Result<ExitCode> {
 fn only_for_basic(options: &Bench) -> Result<()> {
     match options.work.given() {
         Some(name) => bail!(
-            "{name} belongs to the basic experiments; the rows of `--suite full` have their own parameters"
+            "{name} applies only to the basic experiments; the rows of `--suite full` have fixed parameters"
         ),
         None => Ok(()),
     }
@@ -97,7 +97,7 @@ fn runs(options: &Bench) -> Runs {
 
 fn title(options: &Bench) -> String {
     match options.work.quick {
-        true => "The basic experiments, in short".to_owned(),
+        true => "The basic experiments, short version".to_owned(),
         false => "The basic experiments".to_owned(),
     }
 }
@@ -112,7 +112,7 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    /// Runs the plans until the end or a stop. Leaves out experiments of which nothing ran.
+    /// Runs the plans until the end or a stop. Omits experiments that did not run.
     fn all(&mut self, plans: &[Plan]) -> Vec<Experiment> {
         let entries: Vec<Vec<Vec<Entry>>> = plans
             .iter()
@@ -180,7 +180,7 @@ impl Runner<'_> {
             let allocators = &self.allocators;
             let cells = self.race.row(&race_row, &mut |name, measured| {
                 let allocator = allocators.iter().find(|allocator| allocator.name == name);
-                workloads::judge(allocator.expect("only these were entered"), measured)
+                workloads::judge(allocator.expect("only these have an entry"), measured)
             });
             experiment.rows.push(Row {
                 label: row.label.clone(),

@@ -110,7 +110,7 @@ fn entry(
             cpus: session.cpus.clone(),
             timeout: options.common.limit(None),
             input: options.input.clone(),
-            // A program of the user's may not tolerate being traced.
+            // The user's program may not tolerate being traced.
             exact_peak: false,
         })),
     };
@@ -126,7 +126,7 @@ fn entry(
 fn judge(allocator: &str, glibc: Option<End>, measured: &Measurement) -> Result<Run, Failure> {
     let fail = |reason: String| Err(race::failure(reason, measured));
     let Some(exit) = race::exit(measured.end) else {
-        return fail("it did not end within the time limit".to_owned());
+        return fail("it did not finish within the time limit".to_owned());
     };
     let as_wanted = match (exit, glibc) {
         (Exit::Code(_), _) if allocator == stats::BASELINE => true,
@@ -158,7 +158,7 @@ fn ended(exit: Exit) -> String {
 fn description(glibc: Option<End>) -> String {
     match glibc.and_then(race::exit) {
         Some(exit @ Exit::Code(1..)) => format!(
-            "Under glibc the program exits with code {}; the same counts as success under the others.",
+            "Under glibc the program exits with code {}, so the same code counts as success under the others.",
             units::exit(exit)
         ),
         _ => String::new(),
@@ -174,7 +174,7 @@ fn settings(options: &Compare, program: &Program) -> Vec<(String, String)> {
         ("warm-up runs", options.warmup.to_string()),
         (
             "order",
-            "allocators take turns, each behind every other equally often".to_owned(),
+            "allocators take turns; each follows every other equally often".to_owned(),
         ),
         ("CPUs", cpus.to_string()),
         (

@@ -1,4 +1,5 @@
-//! The conditions under which `bench` measures, for the experiments and the full suite.
+//! The conditions of a `bench` session: settings for the report, and the environment of the
+//! workloads.
 
 use mallard_measure::Cpus;
 use mallard_report::units;
@@ -7,13 +8,13 @@ use crate::args::Common;
 use crate::runs::Runs;
 use crate::workloads;
 
-/// A workload that takes longer than this has hung.
+/// A workload that takes longer than this hangs.
 pub const LIMIT_SECONDS: u64 = 600;
-/// `cargo run` sets this. The workloads do not need it, and it might lead to another library with
-/// the name that a program is linked with.
+/// `cargo run` sets this variable. The workloads do not need it, and with it the loader might find
+/// another library of the same name.
 pub const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 
-/// Everything needed to repeat the session, except the experiments' own parameters.
+/// Everything that is needed to repeat the session, except the experiments' own parameters.
 pub fn settings(
     common: &Common,
     runs: Runs,
@@ -25,7 +26,7 @@ pub fn settings(
         ("runs", runs.to_string()),
         (
             "order",
-            "allocators take turns, each behind every other equally often".to_owned(),
+            "allocators take turns; each follows every other equally often".to_owned(),
         ),
         ("CPUs", cpus.to_string()),
         (

@@ -4,8 +4,7 @@
 //! (`mallard_allocators::counting`) the lab can count how often threads take each lock, find it
 //! taken and sleep for it, and how many atomic read-modify-writes they execute. The total work
 //! stays the same as the number of threads grows, so a row shows what the threads add. How often
-//! two threads do contend still depends on the CPUs; how often they take the same kind of lock does
-//! not.
+//! threads contend still depends on the CPUs, but how often they take each kind of lock does not.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -26,10 +25,10 @@ const THREADS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 const RUNS: u32 = 3;
 const FILE: &str = "contention.csv";
 
-/// A workload whose work is shared among its threads.
+/// A workload that divides its work among its threads.
 struct Load {
     name: &'static str,
-    /// The work of all threads together, in the workload's own units; `--quick` does a tenth of it.
+    /// The total work of all threads, in the workload's own units; `--quick` does a tenth of it.
     work: u64,
     arguments: fn(threads: u32, work: u64) -> Vec<String>,
     /// The workload needs at least this many threads.
@@ -150,7 +149,7 @@ pub fn run(options: &Bench) -> Result<ExitCode> {
     fs::create_dir_all(output)
         .with_context(|| format!("cannot make the folder {}", output.display()))?;
     let cpus = options.common.cpus.clone().map(Cpus::usable).transpose();
-    eprintln!("Building the library that counts");
+    eprintln!("Building the counting library");
     let library = counting::counting_library(None).map_err(|error| anyhow!(error))?;
     let launcher = Launcher::new(Stop::default())?;
     let workloads = Workloads::install(launcher.folder())?;
@@ -180,7 +179,7 @@ fn select(names: &[String]) -> Result<Vec<&'static Load>> {
     let known = || LOADS.iter().map(|load| load.name);
     if let Some(unknown) = names.iter().find(|name| !known().any(|k| k == **name)) {
         let known = known().collect::<Vec<_>>().join(", ");
-        bail!("contention is not counted of `{unknown}`; it is of {known}");
+        bail!("contention cannot be counted in `{unknown}`; choose from {known}");
     }
     let chosen = |load: &&Load| names.is_empty() || names.iter().any(|name| name == load.name);
     Ok(LOADS.iter().filter(chosen).collect())
@@ -223,9 +222,9 @@ impl Counter<'_> {
             counts: Counts::default(),
         };
         for _ in 0..runs.unwrap_or(if quick { 1 } else { RUNS }) {
-            let (operations, told) = self.once(program, (load.arguments)(threads, work))?;
+            let (operations, reported) = self.once(program, (load.arguments)(threads, work))?;
             line.operations += operations;
-            line.counts.add(&told).map_err(|error| anyhow!(error))?;
+            line.counts.add(&reported).map_err(|error| anyhow!(error))?;
         }
         Ok(line)
     }
@@ -259,10 +258,10 @@ impl Counter<'_> {
         }
         let text = measured.stdout.head(MAX_ANSWER_BYTES).unwrap_or_default();
         let answer =
-            Answer::read(&text).ok_or_else(|| anyhow!("the workload did not tell its result"))?;
-        let told = fs::read_to_string(&self.counts)
-            .with_context(|| format!("the library {library} told no counts"))?;
-        Ok((answer.operations, told))
+            Answer::read(&text).ok_or_else(|| anyhow!("the workload did not print its result"))?;
+        let reported = fs::read_to_string(&self.counts)
+            .with_context(|| format!("the library {library} wrote no counts"))?;
+        Ok((answer.operations, reported))
     }
 }
 
@@ -312,9 +311,9 @@ mod tests {
     #[test]
     fn counts_of_several_processes_add_up() {
         let mut counts = Counts::default();
-        let told = "bin acquired 10\nbin contended 2\nheap contended 5\natomics all 40\n";
-        counts.add(told).unwrap();
-        counts.add(told).unwrap();
+        let reported = "bin acquired 10\nbin contended 2\nheap contended 5\natomics all 40\n";
+        counts.add(reported).unwrap();
+        counts.add(reported).unwrap();
         assert_eq!((counts.sum("acquired"), counts.sum("contended")), (20, 14));
         assert_eq!(counts.of("atomics", "all"), 80);
         assert_eq!(counts.contended(), [("heap", 10), ("bin", 4)]);
@@ -339,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn the_work_is_shared_among_the_threads() {
+    fn the_threads_divide_the_work() {
         for load in &LOADS {
             for threads in THREADS
                 .into_iter()
@@ -359,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_workload_is_refused_with_those_that_are_known() {
+    fn an_unknown_workload_is_rejected_with_the_known_ones() {
         let names = ["batch".to_owned(), "map".to_owned()];
         let error = select(&names).err().unwrap().to_string();
         assert!(

@@ -1,4 +1,4 @@
-//! `mallard run`: replaces this process by a program on Mallard.
+//! `mallard run`: replaces this process with a program on Mallard.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
@@ -30,7 +30,7 @@ pub fn run(own: &[String], options: &Run) -> Result<ExitCode> {
     })?;
     if options.conf.is_some() && !allocator.reads_conf() {
         return Err(anyhow!(
-            "{} reads no option string; leave out --conf",
+            "{} does not read an option string; remove --conf",
             allocator.name
         ));
     }

@@ -1,7 +1,7 @@
-//! The basic experiments: what each does, claims and varies.
+//! The basic experiments: what each does and varies, and the published claim about it.
 //!
-//! [`options`] holds what the command line can change, and [`plan`] the resulting rows. Nothing
-//! here runs anything: `bench` does. The full suite takes its first rows from here.
+//! [`options`] holds the options on the command line, and [`plan`] the resulting rows.
+//! [`crate::bench`] runs them. The full suite takes its first rows from here.
 
 pub mod options;
 pub mod plan;
@@ -16,7 +16,7 @@ pub struct Experiment {
     pub title: &'static str,
     /// The pattern of allocation.
     pub description: &'static str,
-    /// A sentence on what its rows vary besides the threads, or empty.
+    /// A sentence on what its rows vary besides the number of threads, or empty.
     varies: &'static str,
     pub claim: &'static str,
     pub axis: &'static str,
@@ -42,7 +42,7 @@ pub const ALL: [Experiment; 5] = [
         name: "pairs",
         title: "malloc and free in pairs",
         description: "Each thread allocates a block, writes its first byte and frees it, over and \
-                      over: the fast paths and nothing else.",
+                      over. This runs only the fast paths.",
         varies: "",
         claim: "jemalloc 2.0 times as fast as glibc with 1 thread, 1.8 times with 32, 1.7 times \
                 with 64.",
@@ -85,8 +85,8 @@ pub const ALL: [Experiment; 5] = [
         description: "Each thread allocates blocks of random sizes up to a page and fills each, \
                       then frees them all.",
         varies: "The rows differ in one setting each.",
-        claim: "More arenas and longer decay bring throughput, less of both save memory; which \
-                setting wins is to be measured.",
+        claim: "More arenas and longer decay raise throughput, less of both saves memory; which \
+                setting wins must be measured.",
         axis: "setting",
         count: [50_000, 10_000],
         sizes: Size::Range(Sizes { min: 16, max: 4096 }),
@@ -96,7 +96,7 @@ pub const ALL: [Experiment; 5] = [
     Experiment {
         name: "map",
         title: "std::map filled in order",
-        description: "A C++ std::map<int, int> takes the numbers from 0 upwards and ends, in one \
+        description: "A C++ std::map<int, int> is filled with the numbers from 0 upwards and destroyed, in one \
                       thread.",
         varies: "The rows differ in how the program gets the allocator: preloaded or linked.",
         claim: "glibc 11.9 s, jemalloc 9.9 s, tcmalloc 9.8 s.",
@@ -120,7 +120,7 @@ pub fn find(name: &str) -> Result<&'static Experiment, String> {
     let hint = near.map_or(String::new(), |near| format!(" (did you mean `{near}`?)"));
     let known = known().collect::<Vec<_>>().join(", ");
     Err(format!(
-        "unknown experiment `{name}`{hint}; known are {known}"
+        "unknown experiment `{name}`{hint}; choose from {known}"
     ))
 }
 

@@ -12,7 +12,7 @@ use mallard_report::model::{Kind, Results};
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// Creates the folder and tries to write to it, so that a session cannot end with results that
+    /// Creates the folder and checks that it is writable, so that no session ends with results that
     /// it cannot save.
     pub fn open(path: &Path) -> Result<Folder> {
         let advice = || {
@@ -51,7 +51,7 @@ impl Folder {
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<PathBuf> {
         let (path, part) = (self.0.join(name), self.0.join(format!(".{name}.part")));
-        // Readers see a whole file, even if this process is killed while writing.
+        // Readers never see a partial file, even if this process is killed while writing.
         let written = File::create(&part)
             .map(BufWriter::new)
             .and_then(|mut out| {

@@ -26,8 +26,8 @@ pub fn run(own: &[String]) -> Result<ExitCode> {
         }
     }
     say!("")?;
-    say!("✓ ready   + built when first asked for   ✗ not available here")?;
-    say!("Add any other with --allocator NAME=/path/to/library.so, in every command.")?;
+    say!("✓ ready   + built on first use   ✗ not available here")?;
+    say!("Every command accepts --allocator NAME=/path/to/library.so to add another one.")?;
     Ok(ExitCode::SUCCESS)
 }
 

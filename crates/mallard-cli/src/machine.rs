@@ -1,4 +1,4 @@
-//! The machine on which figures were taken, as far as readers need to know it.
+//! The description of the machine for the reports.
 
 use std::fs;
 

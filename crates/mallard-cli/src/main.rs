@@ -1,9 +1,9 @@
-//! `mallard`, the lab: runs programs and experiments on Mallard and its peers, side by side.
+//! `mallard`, the lab: runs programs and experiments on Mallard and other allocators, side by side.
 //!
 //! Each command is a module: [`bench`] (the basic [`experiments`] and the full [`suite`]),
 //! [`compare`] (the user's own program), [`exec`] (`mallard run`) and [`list`] (`mallard
-//! allocators`). `bench` and `compare` share the [`race`], the [`folder`] and the [`session`]. The
-//! race lets allocators take turns on rows of measurements, as often as [`runs`] says. The folder
+//! allocators`). `bench` and `compare` share the [`race`], the [`folder`] and the [`session`]. In a
+//! race, the allocators take turns on a row of measurements; [`runs`] decides how often. The folder
 //! receives the results. The session prepares allocators, shows progress and stops on a signal.
 //! `mallard_measure` runs and measures a process, `mallard_allocators` finds and builds allocators,
 //! and `mallard_report` shows the results.

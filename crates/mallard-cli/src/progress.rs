@@ -1,13 +1,13 @@
-//! Progress output while the lab runs: what is running, how far it is and how long it will take.
+//! Progress output while the lab runs: the current work, the share that is done and the time left.
 //!
-//! On a terminal one line is redrawn, and each finished piece of work leaves a line above it. In a
-//! log or pipe only those lines are written. All output goes to standard error.
+//! On a terminal, one line is redrawn, and each finished piece of work leaves a line above it. A
+//! log or pipe gets only the lines of finished work. All output goes to standard error.
 
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// The number of steps of the bar; weights are scaled to them.
+/// The number of steps in the bar; weights are scaled to them.
 const STEPS: u64 = 1000;
 
 /// The progress of a session whose pieces of work have weights. Weights are rough seconds, but only
@@ -51,7 +51,7 @@ impl Progress {
         self.done / self.total
     }
 
-    /// Prints a line that stays.
+    /// Prints a permanent line.
     pub fn say(&self, line: &str) {
         if self.bar.is_hidden() {
             eprintln!("{line}");
@@ -73,7 +73,8 @@ impl Progress {
     }
 }
 
-/// The time left after `elapsed` for a `share` of the work; none while it would be a mere guess.
+/// The time left after `elapsed` for a `share` of the work; none while too little is done for an
+/// estimate.
 fn remaining(elapsed: Duration, share: f64) -> Option<Duration> {
     let known = share > 0.02 && share <= 1.0 && elapsed > Duration::from_secs(2);
     known.then(|| elapsed.mul_f64((1.0 - share) / share))
@@ -105,7 +106,7 @@ impl Spinner {
         self.0.set_message(line);
     }
 
-    /// Prints a line that stays.
+    /// Prints a permanent line.
     pub fn say(&self, line: &str) {
         if self.0.is_hidden() {
             eprintln!("{line}");
@@ -135,11 +136,11 @@ mod tests {
     }
 
     #[test]
-    fn it_is_told_no_more_precisely_than_it_is_known() {
-        let told = |seconds| about(Duration::from_secs(seconds));
-        assert_eq!(told(3), "a few seconds left");
-        assert_eq!(told(41), "about 50 s left");
-        assert_eq!(told(125), "about 2 min left");
-        assert_eq!(told(9000), "about 2.5 h left");
+    fn the_text_is_no_more_precise_than_the_estimate() {
+        let text = |seconds| about(Duration::from_secs(seconds));
+        assert_eq!(text(3), "a few seconds left");
+        assert_eq!(text(41), "about 50 s left");
+        assert_eq!(text(125), "about 2 min left");
+        assert_eq!(text(9000), "about 2.5 h left");
     }
 }

@@ -1,9 +1,9 @@
 //! One row of measurements: allocators take turns on the same work.
 //!
 //! [`Race::row`] is the whole protocol of `bench` and `compare`. In every round each allocator has
-//! one run, and memory is warmed before each run. An allocator that fails or [has had its
-//! runs](Runs) drops out of the row, and the others go on. A run during which the machine [took
-//! memory back](reporting) is repeated a few times at most; the last repetition counts in any case.
+//! one run, and memory is warmed before each run. An allocator that fails or [has enough
+//! runs](Runs) drops out of the row, and the others go on. A run during which the machine [gave
+//! memory back](reporting) is repeated a few times at most; the last repetition always counts.
 
 use std::time::{Duration, Instant};
 
@@ -19,12 +19,12 @@ use crate::runs::Runs;
 /// How many lines of a failed program's output are kept.
 const LAST_LINES: usize = 10;
 
-/// A process with less memory rarely meets pages that the machine gave back.
+/// A process with less memory rarely gets pages that the machine gave back.
 const LEAST_MEMORY: u64 = 16 << 20;
-/// The machine gives memory back every two seconds, so a run this long always meets that.
+/// The machine gives memory back every two seconds, so this happens during every run this long.
 const LONG: Duration = Duration::from_millis(1500);
-/// The maximum number of attempts at a run that the machine leaves undisturbed. A process of one
-/// second, with its warm-up, meets every other report.
+/// The maximum number of attempts to get an undisturbed run. A report disturbs every other run of
+/// one second, counting its warm-up.
 const TRIES: usize = 4;
 
 /// One allocator's part in a row.
@@ -32,17 +32,16 @@ const TRIES: usize = 4;
 pub struct Entry {
     pub allocator: String,
     pub start: Start,
-    /// What to run once more at the end of the row to count its system calls, if anything.
+    /// The run at the end of the row that counts the system calls, if they are counted.
     pub counted: Option<Box<Spec>>,
 }
 
-/// What runs beside each process of a row that needs more than the process itself, such as the
-/// driver of a server.
+/// Something that must run beside each process of a row, such as the driver of a server.
 pub trait Beside: Sync {
     /// Runs before each process. An error is a sentence and drops the allocator from the row.
     fn before(&self, purpose: Purpose) -> Result<(), String>;
 
-    /// Runs beside the process. A failure kills the process; the judge must give the reason.
+    /// Runs beside the process. A failure kills the process; the judge then reports the reason.
     fn drive(&self, pid: u32, purpose: Purpose) -> Result<(), Failed>;
 }
 
@@ -58,14 +57,14 @@ pub enum Start {
     Impossible(String),
 }
 
-/// Turns a measurement into a figure or explains why it has none. Called in the order of the runs.
+/// Turns a measurement into figures or a failure. Called in the order of the runs.
 pub type Judge<'a> = dyn FnMut(&str, &Measurement) -> Result<Run, Failure> + 'a;
 
-/// What all rows of a session share.
+/// The state that all rows of a session share.
 pub struct Race<'a> {
     pub launcher: &'a Launcher,
     pub stop: &'a Stop,
-    /// The number of runs before those that count.
+    /// The number of uncounted runs before the counted ones.
     pub warm_up_runs: usize,
     pub runs: Runs,
     /// Whether memory is warmed before each run.
@@ -73,11 +72,11 @@ pub struct Race<'a> {
     pub progress: Progress,
     /// Returns how often the machine has given memory back so far: [`reporting::reports`].
     pub reports: fn() -> u64,
-    /// How many runs were repeated.
+    /// The number of repeated runs.
     pub repeated: usize,
 }
 
-/// What the protocol needs to know of a row.
+/// What the protocol needs to know about a row.
 pub struct Row<'a> {
     /// The row's name in the progress line.
     pub what: &'a str,
@@ -100,7 +99,7 @@ struct Part {
     least: Duration,
     /// The time spent on its counted runs, overhead included.
     spent: Duration,
-    /// How many runs the progress still expects.
+    /// The number of runs that the progress still expects.
     due: usize,
 }
 
@@ -183,17 +182,19 @@ impl Race<'_> {
     fn warm_memory(&mut self, peak: u64) {
         let warmed = reporting::until_undisturbed(|| self.launcher.warm(memory::warm_up(peak)));
         if let (Err(error), false) = (warmed, self.stop.requested()) {
-            let line = format!("memory could not be warmed, here and from now on: {error}");
+            let line =
+                format!("cannot warm memory, so the remaining runs start without it: {error}");
             self.progress.say(&line);
             self.warm = false;
         }
     }
 
-    /// Whether an entry gets no more turns: it failed, or has had its runs.
+    /// Whether an entry gets no more turns because it failed or has enough runs.
     fn done(&self, cells: &[Cell], entry: usize, spent: Duration) -> bool {
         let seconds = |cell: &Cell| cell.runs.iter().map(|run| run.seconds).collect();
-        // The subject of all ratios never drops out: even far behind, its figure must be well
-        // known. The ratios are to the best of the others, so that one never drops out either.
+        // The subject of all ratios never drops out: its figure must be accurate even if it is far
+        // behind. The ratios compare it with the best of the others, so that one never drops out
+        // either.
         let is_subject = cells[entry].allocator == SUBJECT;
         let racing = (cells.iter())
             .filter(|cell| !is_subject && cell.allocator != SUBJECT && cell.failure.is_none());
@@ -206,7 +207,7 @@ impl Race<'_> {
     pub fn finish(&self) {
         if self.repeated > 0 {
             self.progress.say(&format!(
-                "{} runs took place again: the machine had given free memory back to its host meanwhile",
+                "{} runs were repeated because the machine gave free memory back to its host during them",
                 self.repeated
             ));
         }
@@ -218,7 +219,7 @@ impl Race<'_> {
         row_weight * (self.expected(row_weight) * runners(entries)) as f64
     }
 
-    /// How many runs an entry is expected to have, warm-up runs included.
+    /// The expected number of runs of an entry, including warm-up runs.
     fn expected(&self, row_weight: f64) -> usize {
         self.warm_up_runs + self.runs.expected(row_weight)
     }
@@ -235,7 +236,7 @@ impl Race<'_> {
             .running(&format!("{} · {} · {run}", row.what, entry.allocator));
     }
 
-    /// Runs one measured process; none if a stop ended it.
+    /// Runs one measured process; returns `None` if a stop ended it.
     fn once(
         &mut self,
         row: &Row<'_>,
@@ -261,7 +262,7 @@ impl Race<'_> {
         Some(measured)
     }
 
-    /// Runs a process and tells whether the machine gave memory back meanwhile.
+    /// Runs a process and reports whether the machine gave memory back meanwhile.
     fn warm_and_run(
         &mut self,
         row: &Row<'_>,
@@ -298,11 +299,11 @@ impl Race<'_> {
         };
         match self.launcher.run_beside(spec, purpose, drive) {
             Ok((measured, driven)) if measured.end == End::Stopped && driven.is_ok() => {
-                // Ctrl-C reaches the launcher too, and may do so before it reaches the lab.
+                // Ctrl-C also reaches the launcher, possibly before it reaches the lab.
                 self.stop.request();
                 None
             }
-            // A stop also makes a server's driver fail.
+            // A stop makes the driver of a server fail too.
             Ok((_, Err(Failed))) if self.stop.requested() => None,
             Ok((measured, _)) => Some(Ok(measured)),
             Err(mallard_measure::Error::Stopped) => None,
@@ -312,13 +313,13 @@ impl Race<'_> {
 }
 
 /// Whether memory that the machine gave back may have slowed the run noticeably, and a repetition
-/// may avoid that. If an earlier run was shorter its time, `least`, counts, because the memory may
-/// be what made this one long.
+/// may avoid that. If an earlier run was shorter, its time (`least`) decides, because this run may
+/// be long only because of that memory.
 fn is_hurt(measured: &Measurement, least: Duration) -> bool {
     measured.wall.min(least) < LONG && measured.peak_rss_bytes >= LEAST_MEMORY
 }
 
-/// How many of the entries can run.
+/// The number of entries that can run.
 pub fn runners(entries: &[Entry]) -> usize {
     let runs = |entry: &&Entry| matches!(entry.start, Start::Run(_));
     entries.iter().filter(runs).count()
@@ -356,7 +357,7 @@ pub fn figures(measured: &Measurement) -> Run {
     }
 }
 
-/// How the process ended, if it ended by itself.
+/// How the process ended, if it ended on its own.
 pub fn exit(end: End) -> Option<Exit> {
     match end {
         End::Code(code) => Some(Exit::Code(code)),
@@ -425,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn all_take_turns_and_one_that_fails_is_out_while_the_others_go_on() {
+    fn all_take_turns_and_one_that_fails_drops_out_while_the_others_go_on() {
         let stop = Stop::default();
         let launcher = Launcher::new(stop.clone()).unwrap();
         let entries = [
@@ -483,7 +484,7 @@ mod tests {
                     seconds,
                     ..figures(measured)
                 }),
-                Err(_) => Err(failure("it said nothing".to_owned(), measured)),
+                Err(_) => Err(failure("it printed nothing".to_owned(), measured)),
             }
         });
         (order.join(" "), cells, race.progress.share())
@@ -506,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn mallard_goes_on_however_far_behind_it_is() {
+    fn mallard_never_drops_out() {
         let (order, ..) = by_time(2.0, &[("mallard", "echo 9"), ("a", "echo 1")]);
         assert_eq!(order, "mallard a a mallard mallard a a mallard");
         let far_ahead = [("mallard", "echo 1"), ("a", "echo 9"), ("b", "echo 90")];
@@ -515,14 +516,14 @@ mod tests {
         assert_eq!(
             ["mallard", "a", "b"].map(of),
             [4, 4, 3],
-            "ratios are to the best of the others"
+            "ratios compare with the best of the others"
         );
         let (order, ..) = by_time(2.0, &[("slow", "echo 9"), ("a", "echo 1")]);
         assert_eq!(order, "slow a a slow slow a a");
     }
 
     #[test]
-    fn the_progress_ends_at_its_end_however_many_runs_were_expected() {
+    fn the_progress_reaches_its_end_whatever_number_of_runs_was_expected() {
         for seconds in [0.0, 2.5, 3.5] {
             let (_, _, share) = by_time(seconds, &[("a", "echo 1"), ("slow", "echo 9")]);
             assert_eq!(share, 1.0, "{seconds}");
@@ -530,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_run_of_much_memory_is_hurt_where_memory_goes_back_meanwhile() {
+    fn a_short_run_with_much_memory_is_hurt_if_memory_goes_back_meanwhile() {
         let ran = |script| {
             let Start::Run(spec) = shell(script) else {
                 unreachable!()
@@ -541,14 +542,17 @@ mod tests {
         let much = "dd if=/dev/zero of=/dev/null bs=32M count=1";
         let (least, none) = (Duration::from_millis(10), Duration::MAX);
         assert!(is_hurt(&ran(much), none));
-        assert!(!is_hurt(&ran("exec true"), none), "it met no such pages");
+        assert!(!is_hurt(&ran("exec true"), none), "it got no such pages");
         let long = ran(&format!("sleep 1.6; {much}"));
-        assert!(!is_hurt(&long, none), "the next would be as well");
-        assert!(is_hurt(&long, least), "it took longer by that");
+        assert!(!is_hurt(&long, none), "the next would be too");
+        assert!(
+            is_hurt(&long, least),
+            "it may have taken longer because of that"
+        );
     }
 
-    /// Runs a process that uses `mib` MiB twice. Returns how many runs counted and how many were
-    /// repeated.
+    /// Runs a process that uses `mib` MiB twice. Returns the numbers of counted and of repeated
+    /// runs.
     fn repeated(mib: usize, reports: fn() -> u64) -> (usize, usize) {
         let stop = Stop::default();
         let launcher = Launcher::new(stop.clone()).unwrap();
@@ -566,18 +570,18 @@ mod tests {
     }
 
     #[test]
-    fn a_run_takes_place_again_as_long_as_memory_goes_back_but_not_for_ever() {
+    fn a_run_is_repeated_while_memory_goes_back_but_not_for_ever() {
         static REPORTS: AtomicU64 = AtomicU64::new(0);
         fn always() -> u64 {
             REPORTS.fetch_add(1, Ordering::Relaxed)
         }
         assert_eq!(repeated(32, always), (2, 2 * (TRIES - 1)));
-        assert_eq!(repeated(1, always), (2, 0), "it meets no such pages");
+        assert_eq!(repeated(1, always), (2, 0), "it gets no such pages");
         assert_eq!(repeated(32, || 7), (2, 0));
     }
 
     #[test]
-    fn after_a_stop_there_is_what_was_measured_until_then() {
+    fn a_stop_keeps_what_was_measured_so_far() {
         let stop = Stop::default();
         let launcher = Launcher::new(stop.clone()).unwrap();
         let entries = [entry("a", shell("exit 0")), entry("b", shell("exit 0"))];

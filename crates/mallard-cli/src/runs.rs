@@ -1,17 +1,18 @@
-//! How many runs an allocator has in a row.
+//! How many runs an allocator gets in a row.
 //!
-//! A requested number is the same for all allocators. Without one, the full suite goes by time:
-//! each allocator runs until its runs have taken some seconds in all, overhead included, within a
-//! minimum and a maximum. The median of three short runs varies by a tenth to a third, and more of
-//! them cost little; a run of many seconds varies less, and three cost a minute.
+//! If the user requests a number, all allocators get that many runs. Otherwise the full suite goes
+//! by time: each allocator runs until its runs have taken some seconds in total, including
+//! overhead, within a minimum and a maximum. The median of three short runs varies by a tenth to a
+//! third, and more of them cost little. A run of many seconds varies less, and three of them cost a
+//! minute.
 //!
-//! An allocator that is far behind drops out early, since most of the time would go to it and more
-//! runs would tell little. The close ones go on, because the best of several medians of few runs is
-//! only the luckiest. Far behind means over 1.5 times the fastest's time in all of the first three
-//! runs, or over 1.25 times in all of the first five. It must be all of them, because a server's
-//! run now and then takes four times its usual time. Three is the minimum because a slow allocator
-//! may have the least memory, which can differ by half between two runs of threads. Mallard and the
-//! fastest of the others never drop out ([`crate::race`]).
+//! An allocator that is far behind drops out early: it would take most of the time, and more runs
+//! would add little information. The close ones go on, because the best of several medians of few
+//! runs is only the luckiest. Far behind means over 1.5 times the fastest's time in all of the
+//! first three runs, or over 1.25 times in all of the first five. All of them must be slow, because
+//! a server's run occasionally takes four times its usual time. Three is the minimum because a slow
+//! allocator may still use the least memory, and the memory of a program with threads can differ by
+//! half between two runs. Mallard and the fastest of the others never drop out ([`crate::race`]).
 
 use std::fmt;
 
@@ -25,7 +26,7 @@ pub enum Runs {
     ByTime {
         least: usize,
         most: usize,
-        /// A further run starts while the runs so far took less than this in all.
+        /// Another run starts as long as the total time of the runs so far is below this.
         seconds: f64,
     },
 }
@@ -51,7 +52,7 @@ impl Runs {
         }
     }
 
-    /// Whether an allocator has had its runs, given their `figures`, those of `all` in the race and
+    /// Whether an allocator has enough runs, given its `figures`, those of `all` in the race and
     /// the seconds `spent`. Ask before its turn, when all others have had as many runs.
     pub fn done(self, figures: &[f64], spent: f64, all: &[Vec<f64>]) -> bool {
         match self {
@@ -74,15 +75,13 @@ impl Runs {
             Runs::Fixed(runs) => format!("{runs} runs each"),
             Runs::ByTime { least, most, .. } => {
                 let (runs, factor) = LOOKS[0];
-                format!(
-                    "{least} to {most} runs each, from {runs} on where over {factor} × the best time"
-                )
+                format!("{least} to {most} runs each, {runs} if over {factor} × the best time")
             }
         }
     }
 }
 
-/// Whether one of the checks found it too far behind. Later runs cannot change that.
+/// Whether one of the checks found the allocator too far behind. Later runs cannot change that.
 fn out(figures: &[f64], all: &[Vec<f64>]) -> bool {
     let least = |all: &[f64]| all.iter().copied().fold(f64::INFINITY, f64::min);
     LOOKS.iter().any(|&(runs, factor)| {
@@ -107,7 +106,7 @@ impl fmt::Display for Runs {
                     .unzip();
                 write!(
                     f,
-                    "{least} to {most}, as long as they took less than {seconds} s with the warming; {} where the \
+                    "{least} to {most}, until they have taken {seconds} s including the warm-up; {} if the \
                      time is over {} × the best",
                     runs.join(", "),
                     factors.join(", "),
@@ -138,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_go_on_until_they_took_the_time_between_the_least_and_the_most() {
+    fn runs_go_on_until_the_time_is_up_within_the_minimum_and_the_maximum() {
         assert_eq!(had(BY_TIME, &[1.0], 0.01), 9);
         assert_eq!(had(BY_TIME, &[1.0], 0.55), 6);
         assert_eq!(had(BY_TIME, &[1.0], 1.0), 3);
@@ -146,11 +145,11 @@ mod tests {
     }
 
     #[test]
-    fn who_is_far_behind_is_done_early() {
+    fn an_allocator_far_behind_drops_out_early() {
         for (behind, runs) in [(2.1, 3), (1.6, 3), (1.5, 5), (1.3, 5), (1.25, 9)] {
             assert_eq!(had(BY_TIME, &[behind], 0.01), runs, "{behind} times");
         }
-        // Only the best of the first runs counts, whatever follows.
+        // Only the best of the first runs counts.
         assert_eq!(had(BY_TIME, &[1.0, 50.0], 0.01), 9);
         assert_eq!(had(BY_TIME, &[50.0, 1.0, 50.0], 0.01), 9);
         assert_eq!(had(BY_TIME, &[50.0, 1.6, 1.6, 1.0], 0.01), 3);
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn two_runs_are_too_few_to_be_the_fastest_or_to_be_out() {
+    fn two_runs_are_too_few_to_be_the_fastest_or_to_drop_out() {
         let others = |runs: usize| [vec![1.0; runs], vec![9.0; 3]];
         assert!(!BY_TIME.done(&[9.0; 3], 0.1, &others(2)));
         assert!(BY_TIME.done(&[9.0; 3], 0.1, &others(3)));
@@ -166,13 +165,13 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_was_asked_for_is_kept_whatever_it_takes() {
+    fn a_requested_number_holds_whatever_time_it_takes() {
         assert_eq!(had(Runs::Fixed(1), &[1.0], 0.01), 1);
         assert_eq!(had(Runs::Fixed(12), &[50.0], 100.0), 12);
     }
 
     #[test]
-    fn as_many_are_expected_as_there_will_be() {
+    fn the_expected_number_of_runs_is_the_actual_one() {
         for each in [0.01, 0.4, 0.55, 1.0, 1.4, 1.6, 20.0] {
             assert_eq!(BY_TIME.expected(each), had(BY_TIME, &[1.0], each), "{each}");
         }
@@ -180,17 +179,17 @@ mod tests {
     }
 
     #[test]
-    fn it_is_told_as_it_is() {
+    fn the_texts_name_the_numbers_and_the_checks() {
         assert_eq!(Runs::Fixed(3).to_string(), "3");
         assert_eq!(
             BY_TIME.to_string(),
-            "3 to 9, as long as they took less than 3 s with the warming; 3, 5 where the time is over 1.5, 1.25 × the best"
+            "3 to 9, until they have taken 3 s including the warm-up; 3, 5 if the time is over 1.5, 1.25 × the best"
         );
         assert_eq!(Runs::Fixed(1).each(), "1 run each");
         assert_eq!(Runs::Fixed(5).each(), "5 runs each");
         assert_eq!(
             BY_TIME.each(),
-            "3 to 9 runs each, from 3 on where over 1.5 × the best time"
+            "3 to 9 runs each, 3 if over 1.5 × the best time"
         );
     }
 }

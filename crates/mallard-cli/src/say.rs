@@ -1,12 +1,12 @@
-//! Standard output. It may be a pipe whose reader stops reading, as in `| head`: that is no error,
-//! and measuring goes on. A full disk is an error.
+//! Standard output. A pipe whose reader stops reading, as in `| head`, is not an error, and
+//! measuring goes on. A full disk is an error.
 
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
 
 use anyhow::{Context, Result};
 
-/// Prints like `println!`, but returns an error with which the command ends.
+/// Prints like `println!`, but returns an error, which ends the command.
 macro_rules! say {
     ($($words:tt)*) => { $crate::say::line(format_args!($($words)*)) };
 }

@@ -1,5 +1,5 @@
-//! What surrounds the measurements of `bench` and `compare`: preparing allocators, stopping,
-//! describing the session, and showing and writing the results.
+//! A session of `bench` or `compare` apart from its measurements: prepares allocators, stops on a
+//! signal, describes the session, and shows and writes the results.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ use crate::say::{self, say};
 /// The exit code of an interrupted session, the same as a shell's for Ctrl-C.
 const INTERRUPTED: u8 = 130;
 
-/// A requested allocator, or why there is none.
+/// A requested allocator, or why it is not available.
 type Prepared = Result<Allocator, Unavailable>;
 
 /// Everything that is checked and prepared before the first measurement.
@@ -42,7 +42,7 @@ pub fn catalog(own: &[String]) -> Result<Catalog> {
     for spec in own {
         if catalog.names().any(|name| name == spec) {
             bail!(
-                "--allocator adds NAME=/path/to/library.so; to choose {spec} write --allocators {spec}"
+                "--allocator takes NAME=/path/to/library.so; to select {spec}, use --allocators {spec}"
             );
         }
         let added = catalog.add_custom(spec);
@@ -51,7 +51,7 @@ pub fn catalog(own: &[String]) -> Result<Catalog> {
     Ok(catalog)
 }
 
-/// Prepares one allocator, with a line on the terminal while that takes time.
+/// Prepares one allocator, and shows a line on the terminal meanwhile.
 pub fn prepare(catalog: &Catalog, name: &str) -> Result<Prepared> {
     let spinner = Spinner::new();
     prepare_beside(catalog, name, &spinner)
@@ -70,14 +70,14 @@ fn prepare_beside(catalog: &Catalog, name: &str, spinner: &Spinner) -> Result<Pr
             }
             spinner.show(format!("{}: {}", progress.allocator, progress.line));
         }
-        State::Probing => spinner.show(format!("{}: looking", progress.allocator)),
+        State::Probing => spinner.show(format!("Checking {}", progress.allocator)),
         State::Ready | State::Unavailable => {}
     })?;
     Ok(prepared)
 }
 
 impl Session {
-    /// Checks everything that can be wrong before anything runs.
+    /// Checks everything that can go wrong before anything runs.
     pub fn open(own: &[String], common: &Common) -> Result<Session> {
         let (started, clock) = (SystemTime::now(), Instant::now());
         let catalog = catalog(own)?;
@@ -104,7 +104,7 @@ impl Session {
         self.prepared.iter().flatten().cloned().collect()
     }
 
-    /// Silently writes the results so far, so that nothing can lose them.
+    /// Writes the results so far without any message, so that nothing can lose them.
     pub fn keep(
         &self,
         kind: Kind,
@@ -135,11 +135,11 @@ impl Session {
         say!("")?;
         print_files(&files)?;
         if self.stop.requested() {
-            eprintln!("Interrupted: the results hold what was measured until then.");
+            eprintln!("Interrupted: the results contain what was measured so far.");
             return Ok(ExitCode::from(INTERRUPTED));
         }
         if !measured {
-            bail!("nothing could be measured; see above");
+            bail!("no measurement succeeded; see above");
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -173,7 +173,7 @@ impl Session {
     }
 }
 
-/// The names of the allocators to race. The user's own always take part.
+/// The names of the allocators to compare. The user's own are always included.
 fn chosen(catalog: &Catalog, own: &[String], listed: &[String]) -> Result<Vec<String>> {
     let mut words: Vec<&str> = listed.iter().map(|word| word.trim()).collect();
     if words.is_empty() {
@@ -193,7 +193,7 @@ fn prepare_all(catalog: &Catalog, names: &[String], stop: &Stop) -> Result<Vec<P
             bail!("interrupted before anything was measured");
         }
         if let Err(missing) = &outcome {
-            spinner.say(&format!("{name} is left out: {}", missing.reason));
+            spinner.say(&format!("{name} is skipped: {}", missing.reason));
             if !missing.advice.is_empty() {
                 spinner.say(&format!("  to get it: {}", missing.advice));
             }
@@ -204,7 +204,7 @@ fn prepare_all(catalog: &Catalog, names: &[String], stop: &Stop) -> Result<Vec<P
         prepared.push(outcome);
     }
     if prepared.iter().all(Result::is_err) {
-        bail!("none of the allocators is available here; see `mallard allocators`");
+        bail!("none of the requested allocators is available here; see `mallard allocators`");
     }
     Ok(prepared)
 }
@@ -257,7 +257,7 @@ fn terminal_options() -> TerminalOptions {
     }
 }
 
-/// Prints the report with its path, since a user will open it, and the other files by name.
+/// Prints the path of the report, which a user will open, and the names of the other files.
 fn print_files(files: &[PathBuf]) -> Result<()> {
     let [report, rest @ ..] = files else {
         return Ok(());
@@ -265,10 +265,10 @@ fn print_files(files: &[PathBuf]) -> Result<()> {
     say!("Report: {}", style(report.display()).bold())?;
     let names = rest.iter().filter_map(|file| file.file_name());
     let names: Vec<_> = names.map(|name| name.to_string_lossy()).collect();
-    say!("Data:   {} beside it", names.join(", "))
+    say!("Data:   {} in the same folder", names.join(", "))
 }
 
-/// A line on a finished row that names the fastest.
+/// A line about a finished row that names the fastest allocator.
 pub fn row_line(what: &str, experiment: &Experiment) -> Option<String> {
     let row = experiment.rows.last()?;
     let standings = mallard_report::stats::standings(experiment, row);

@@ -1,11 +1,11 @@
-//! What a row changes about the allocators that run it.
+//! The settings that a row gives to its allocators.
 
 use mallard_allocators::{Allocator, Kind, environment};
 
-/// Stands for the variable from which an allocator reads its option string.
+/// Stands for the environment variable from which an allocator reads its option string.
 pub const OPTION_STRING: &str = "MALLOC_CONF";
 
-/// What a row changes about an allocator.
+/// A setting that a row gives to its allocators.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Setting {
     Default,
@@ -14,7 +14,7 @@ pub enum Setting {
     BackgroundThread(bool),
     /// The program is linked with the allocator instead of having it preloaded.
     Linked,
-    /// Variables for single allocators. The others run as they are.
+    /// Variables for some allocators. The others run with their defaults.
     Variables(&'static [Variable]),
 }
 
@@ -66,7 +66,7 @@ impl Setting {
         }
     }
 
-    /// The variables that this setting has for single allocators.
+    /// The variables that this setting gives to some allocators.
     pub fn variables(self) -> &'static [Variable] {
         match self {
             Setting::Variables(all) => all,
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_reaches_only_those_who_have_it() {
+    fn a_setting_reaches_only_allocators_that_support_it() {
         let reader = allocator(Kind::Peer, Some("MALLOC_CONF"));
         let other = allocator(Kind::Peer, None);
         let glibc = allocator(Kind::Glibc, None);

@@ -1,5 +1,5 @@
-//! The programs of the experiments: embedded in the lab, written out when needed, and their output
-//! parsed.
+//! The programs of the experiments: embeds them in the lab, writes them out when needed, and parses
+//! their output.
 
 use std::fs;
 use std::io::Write;
@@ -83,7 +83,7 @@ impl Workloads {
         }
         fs::create_dir_all(&folder)
             .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
-        // The program will ask for the library by its soname, whatever its file is called.
+        // The program looks the library up by its soname, whatever the name of its file.
         let own_name = soname(library).unwrap_or_else(|| format!("lib{}.so", allocator.name));
         let link = folder.join(own_name);
         symlink(library, &link)
@@ -99,7 +99,7 @@ impl Workloads {
             Ok(output) if output.status.success() => Ok(program),
             Ok(output) => {
                 let said = String::from_utf8_lossy(&output.stderr);
-                let last = said.trim().lines().last().unwrap_or("it does not say why");
+                let last = said.trim().lines().last().unwrap_or("no error message");
                 Err(format!("{CXX} cannot link the program with it: {last}"))
             }
             Err(error) => Err(format!("linking needs the C++ compiler {CXX}: {error}")),
@@ -192,7 +192,7 @@ impl Answer {
             };
             if !right {
                 return Err(format!(
-                    "not measured: in the process `{function}` was served by {} instead",
+                    "not measured: the process took `{function}` from {} instead",
                     object.display()
                 ));
             }
@@ -201,17 +201,17 @@ impl Answer {
     }
 }
 
-/// A workload's run counts if it ended well, answered and was served by its allocator.
+/// A workload's run counts if it succeeded, printed its result and was served by its allocator.
 pub fn judge(allocator: &Allocator, measured: &Measurement) -> Result<Run, Failure> {
     let fail = |reason: String| Err(race::failure(reason, measured));
     match measured.end {
         End::Code(0) => {}
-        End::TimedOut => return fail("it did not end within the time limit".to_owned()),
+        End::TimedOut => return fail("it did not finish within the time limit".to_owned()),
         _ => return fail("the workload failed".to_owned()),
     }
     let text = measured.stdout.head(MAX_ANSWER_BYTES).unwrap_or_default();
     let Some(answer) = Answer::read(&text) else {
-        return fail("the workload did not tell its result".to_owned());
+        return fail("the workload did not print its result".to_owned());
     };
     if let Err(reason) = answer.check_served_by(allocator) {
         return fail(reason);
@@ -219,7 +219,7 @@ pub fn judge(allocator: &Allocator, measured: &Measurement) -> Result<Run, Failu
     let figures = race::figures(measured);
     Ok(Run {
         seconds: answer.seconds,
-        // If the work is to start processes, the memory of one of them counts.
+        // If the work consists of starting processes, the memory of one of them counts.
         peak_rss_bytes: answer.child_rss_bytes.unwrap_or(figures.peak_rss_bytes),
         ops_per_second: Some(answer.operations / answer.seconds),
         latency: answer.latency,
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_answer_is_read_and_half_of_one_is_none() {
+    fn a_complete_answer_is_parsed_and_an_incomplete_one_is_rejected() {
         let answer = Answer::read(TEXT).unwrap();
         assert_eq!((answer.seconds, answer.operations), (0.25, 1000.0));
         for line in TEXT.lines() {
@@ -272,10 +272,10 @@ mod tests {
     }
 
     #[test]
-    fn what_only_some_workloads_tell_is_read_where_it_is_whole() {
-        let told = "p50_ns 20\np99_ns 90.5\np999_ns 400\nmax_ns 9000\nslow_calls 3\n\
+    fn optional_results_are_parsed_if_they_are_complete() {
+        let reported = "p50_ns 20\np99_ns 90.5\np999_ns 400\nmax_ns 9000\nslow_calls 3\n\
                     end_rss_bytes 4096\nhuge_bytes 0\ncurve 0.0 800\ncurve 0.5 400\n";
-        let answer = Answer::read(&format!("{told}{TEXT}")).unwrap();
+        let answer = Answer::read(&format!("{reported}{TEXT}")).unwrap();
         let latency = answer.latency.unwrap();
         assert_eq!((latency.p99_ns, latency.slow_calls), (90.5, Some(3)));
         assert_eq!(
@@ -283,7 +283,7 @@ mod tests {
             (Some(4096), Some(0))
         );
         assert_eq!(answer.curve, [(0.0, 800), (0.5, 400)]);
-        let half = told.replace("max_ns 9000\n", "");
+        let half = reported.replace("max_ns 9000\n", "");
         assert_eq!(
             Answer::read(&format!("{half}{TEXT}")).unwrap().latency,
             None
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_was_served_by_another_does_not_count() {
+    fn a_process_served_by_another_allocator_does_not_count() {
         let answer = Answer::read(TEXT).unwrap();
         assert_eq!(
             answer.check_served_by(&allocator(Some("/lib/my lib.so"))),
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_tell_what_they_call_themselves() {
+    fn the_soname_of_a_library_is_found() {
         let libc = fs::read_to_string("/proc/self/maps").unwrap();
         let libc = libc
             .lines()

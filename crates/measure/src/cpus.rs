@@ -4,19 +4,19 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-/// More than any Linux machine has; a larger number is a typing error.
+/// More than any Linux machine has; a larger number is a typo.
 const MOST: usize = 8192;
 
 /// A set of CPUs that is never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cpus(BTreeSet<usize>);
 
-/// Why a text is not a set of CPUs, or not one that can be used here.
+/// Why a text is not a set of CPUs, or not a set that can be used here.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CpusError {
     #[error("`{0}` is not a list of CPUs such as 0-3,8")]
     Syntax(String),
-    #[error("CPU {missing} cannot be used here; this process may run on {allowed}")]
+    #[error("CPU {missing} is not available; this process may run on {allowed}")]
     NotAllowed { missing: usize, allowed: Cpus },
 }
 
@@ -31,7 +31,7 @@ impl Cpus {
         });
         match found {
             Ok(cpus) if !cpus.is_empty() => Cpus(cpus),
-            // The machine has more CPUs than fit into the set that the system call takes.
+            // The machine has more CPUs than fit in the set that the system call takes.
             _ => Cpus((0..std::thread::available_parallelism().map_or(1, |n| n.get())).collect()),
         }
     }
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_and_single_cpus_are_read_and_shown_in_their_shortest_form() {
+    fn ranges_and_single_cpus_are_parsed_and_shown_in_their_shortest_form() {
         for (text, shown, spelled) in [
             ("0", "0", "0"),
             ("0-3,8", "0-3,8", "0,1,2,3,8"),
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_refused_with_the_text() {
+    fn a_text_that_is_no_list_is_rejected_and_quoted() {
         for text in ["", ",", "a", "3-1", "-1", "0-", "99999", "1,,2"] {
             let error = text.parse::<Cpus>().unwrap_err();
             assert!(error.to_string().contains(&format!("`{text}`")), "{error}");
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_is_not_there_is_named_with_those_that_are() {
+    fn a_missing_cpu_is_named_with_the_available_ones() {
         let allowed = Cpus::allowed();
         assert_eq!(allowed.clone().usable(), Ok(allowed.clone()));
         let error = "8000".parse::<Cpus>().unwrap().usable().unwrap_err();

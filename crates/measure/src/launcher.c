@@ -1,8 +1,8 @@
 /* The small parent of every measured process.
  *
- * The kernel counts a parent's memory at the fork into the child's peak, so a program started from
- * a large process reports its parent's peak as its own. This parent is linked statically, takes
- * well under a MiB, and so never shows.
+ * The kernel includes a parent's memory at the fork in the child's peak, so a program started from
+ * a large process reports its parent's peak as its own. This parent is linked statically and takes
+ * well under a MiB, so it never affects a peak.
  *
  *     launcher run REPORT TIMEOUT_MS CPUS SETTING… -- PROGRAM ARGUMENT…
  *     launcher weigh REPORT TIMEOUT_MS CPUS SETTING… -- PROGRAM ARGUMENT…
@@ -12,23 +12,23 @@
  * `run` starts PROGRAM (looked up in PATH if it has no slash) in a session of its own on the CPUs
  * `0,1,5` (or `-` for all). Each SETTING changes only PROGRAM's environment: `+NAME=VALUE` sets,
  * `-NAME` removes. The launcher waits, kills the whole process group after TIMEOUT_MS (0: never) or
- * when it is told to stop, and writes `name=value` to the file REPORT: the process id at the start,
+ * on a signal to stop, and writes `name=value` to the file REPORT: the process id at the start,
  * everything else at the end. Its own exit code is 0 whenever it has written the report. Standard
  * input, output and error are the program's.
  *
- * `weigh` does the same and reads the exact peak of the program's memory. The kernel counts pages per CPU
- * and passes them on to the sum 32 at a time, so the peak that a parent sees lacks up to a quarter of a
- * MiB, which varies by run. /proc has the exact sum, but only of a process that still exists. So the
- * launcher stops the program's main thread on its way out, as a debugger would (ptrace). If that is not
- * permitted, it reports the peak that a parent sees.
+ * `weigh` does the same and also reads the exact peak of the program's memory. The kernel counts
+ * pages per CPU and adds them to the total 32 at a time, so the peak that a parent sees lacks up to
+ * a quarter of a MiB, which varies by run. /proc has the exact total, but only for a process that
+ * still exists. So the launcher stops the program's main thread just before it exits, as a debugger
+ * would (ptrace). If that is not permitted, it reports the peak that a parent sees.
  *
- * `count` works like `run` and counts the system calls of the program, its threads and its children,
- * as a debugger would (ptrace). That makes each call many times as expensive, so the times mean
- * nothing. After MOST_CALLS it stops tracing the program and reports that number. If tracing is not
+ * `count` works like `run` and counts the system calls of the program, its threads and its
+ * children, as a debugger would (ptrace). That makes each call many times as expensive, so the
+ * times mean nothing. After MOST_CALLS it stops tracing and reports that number. If tracing is not
  * permitted, it runs nothing and the report says `permitted=0`.
  *
  * `warm` touches BYTES of memory, so that the machine backs them, and frees them by exiting. The
- * next process then does not wait for the host of a virtual machine to provide memory.
+ * next process then need not wait for the host of a virtual machine to provide memory.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -110,7 +110,7 @@ static void kill_all(pid_t child) {
     kill(child, SIGKILL); /* it may not have reached setsid yet */
 }
 
-/* The exact peak of a process's memory; 0 if the system does not tell. */
+/* The exact peak of a process's memory; 0 if the system does not provide it. */
 static long exact_peak_kib(pid_t process) {
     char path[40], text[4096];
     snprintf(path, sizeof path, "/proc/%d/status", (int)process);
@@ -126,7 +126,7 @@ static long exact_peak_kib(pid_t process) {
     return line ? strtol(line + sizeof title - 1, NULL, 10) : 0;
 }
 
-/* Resumes the program's main thread, which stopped on its way out or at a signal. */
+/* Resumes the program's main thread, which stopped before its exit or at a signal. */
 static void let_pass(pid_t child, Outcome *outcome) {
     const int signal = WSTOPSIG(outcome->status), event = outcome->status >> 16;
     if (event == PTRACE_EVENT_EXIT)
@@ -140,7 +140,7 @@ static void let_pass(pid_t child, Outcome *outcome) {
 /* Waits for the program's end, or for one of the blocked `events`. */
 static int await(pid_t child, long long deadline, const sigset_t *events, Outcome *outcome) {
     for (;;) {
-        const int killed = outcome->timed_out || outcome->stopped; /* only its end remains to be awaited */
+        const int killed = outcome->timed_out || outcome->stopped; /* then only wait for its end */
         pid_t ended = wait4(child, &outcome->status, killed ? 0 : WNOHANG, &outcome->usage);
         if (ended == child && WIFSTOPPED(outcome->status)) {
             let_pass(child, outcome);
@@ -181,7 +181,7 @@ static void on_stop(int signal) {
 }
 
 /* The signals that end the wait interrupt it. The alarm repeats, so a signal just before a wait is
- * only noticed late and not lost. */
+ * noticed late but not lost. */
 static void listen_for_stops(void) {
     struct sigaction action = {.sa_handler = on_stop};
     const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGALRM};
@@ -212,7 +212,8 @@ static void go_on(pid_t thread, int status, int *begun, long long *calls) {
     } else if (event == PTRACE_EVENT_EXEC) {
         *begun = 1;
     } else if (event == PTRACE_EVENT_STOP) {
-        /* Either a new thread's first stop or a group stop. In a group stop it stays stopped. */
+        /* Either a new thread's first stop or a group stop. In a group stop the thread stays
+         * stopped. */
         if (signal != SIGTRAP) {
             ptrace(PTRACE_LISTEN, thread, 0, 0);
             return;
@@ -279,12 +280,12 @@ static int run(char **arguments, int count, Purpose purpose) {
     sigaddset(&events, SIGINT);
     sigaddset(&events, SIGHUP);
     sigprocmask(SIG_BLOCK, &events, &before);
-    /* The lab may have been started with SIGCHLD ignored, which would reap the program unseen. */
+    /* If the lab was started with SIGCHLD ignored, the kernel would reap the program unnoticed. */
     signal(SIGCHLD, SIG_DFL);
-    /* If the lab dies, so does what it measures. */
+    /* If the lab dies, its measured process dies too. */
     prctl(PR_SET_PDEATHSIG, SIGTERM);
 
-    int failure[2]; /* carries errno from a child that could not become the program */
+    int failure[2]; /* carries errno from a child that could not execute the program */
     int gate[2] = {-1, -1};
     if (pipe2(failure, O_CLOEXEC) != 0 || (watched && pipe2(gate, O_CLOEXEC) != 0))
         return die("pipe");
@@ -316,7 +317,7 @@ static int run(char **arguments, int count, Purpose purpose) {
             dprintf(out, "permitted=0\n");
             return 0;
         }
-        /* Only a stopped thread can be told to stop at its system calls. */
+        /* Stopping at system calls can only be requested of a stopped thread. */
         ptrace(PTRACE_INTERRUPT, child, 0, 0);
     }
     if (watched)
@@ -325,7 +326,7 @@ static int run(char **arguments, int count, Purpose purpose) {
     if ((counting ? follow(child, deadline, &outcome) : await(child, deadline, &events, &outcome)) != 0)
         return die("wait4");
     const long long wall = now_ns() - start;
-    /* What the program left behind must not run beside the next measurement. */
+    /* Processes that the program left behind must not run beside the next measurement. */
     kill(-child, SIGKILL);
 
     int error = 0;

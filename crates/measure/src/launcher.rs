@@ -1,7 +1,7 @@
 //! Starts one measured process and returns what it cost.
 //!
-//! `launcher.c` does the work. This crate embeds it as a small static program; its head says why
-//! the parent must be small and how the two communicate.
+//! `launcher.c` does the work. This crate embeds it as a small static program. The head of that
+//! file explains why the parent must be small and how the two communicate.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
@@ -29,13 +29,13 @@ pub struct Spec {
     pub environment: Vec<(String, String)>,
     /// Inherited variables to remove.
     pub without: Vec<String>,
-    /// CPUs to pin it to; `None` means all that the lab may use.
+    /// CPUs to pin the process to; `None` means all that the lab may use.
     pub cpus: Option<Cpus>,
-    /// Kills it after this time.
+    /// The time after which the process is killed.
     pub timeout: Option<Duration>,
-    /// Whether to read its exact peak memory, for which it is stopped once on its way out, as by a
-    /// debugger. Some programs do not tolerate that: those that trace themselves with `ptrace`, or
-    /// that run with other privileges than their caller.
+    /// Whether to read its exact peak memory. For that, the process is stopped once before it
+    /// exits, as by a debugger. Some programs do not tolerate that: programs that trace themselves
+    /// with `ptrace`, and programs that run with other privileges than their caller.
     pub exact_peak: bool,
     /// The file for standard input; `None` means no input.
     pub input: Option<PathBuf>,
@@ -72,7 +72,8 @@ pub struct Measurement {
     pub stderr: Output,
 }
 
-/// How far system calls are counted. Beyond it the program goes on untraced, at full speed.
+/// The limit up to which system calls are counted. Beyond it the program goes on untraced, at full
+/// speed.
 pub const MOST_SYSCALLS: u64 = 20_000;
 
 /// The purpose of a run.
@@ -97,11 +98,9 @@ pub enum Error {
     NotPermitted,
     #[error("the launcher of measured processes failed: {0}")]
     Launcher(String),
-    #[error(
-        "no folder for temporary files from which programs can be started: {0}; set TMPDIR to one"
-    )]
+    #[error("no temporary folder allows programs to run: {0}; set TMPDIR to a folder that does")]
     Scratch(String),
-    #[error("cannot keep what the program writes: {0}")]
+    #[error("cannot store the program's output: {0}")]
     Output(#[from] io::Error),
 }
 
@@ -168,7 +167,8 @@ impl Launcher {
         }
     }
 
-    /// A folder for files that are needed as long as this launcher. It allows executing programs.
+    /// A folder for files that are needed as long as this launcher exists. Programs can be executed
+    /// in it.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -265,15 +265,15 @@ impl Launcher {
 /// How long a child of another thread may keep the launcher's file open for writing.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// What the launcher writes when it may not trace other processes.
+/// The report of a launcher that may not trace other processes.
 const NOT_PERMITTED: &str = "permitted=0";
 
-/// The id of the program that a launcher has started; none if the launcher ended before.
+/// The id of the program that a launcher has started; none if the launcher ended before that.
 fn started(report: &Path, launcher: u32) -> Option<u32> {
     let alive =
         || fs::read_to_string(format!("/proc/{launcher}/stat")).is_ok_and(|s| !s.contains(") Z "));
     loop {
-        // Checked before reading the report, so that a launcher's last report is not missed.
+        // Checked before reading the report, so as not to miss the launcher's last report.
         let alive = alive();
         let text = fs::read_to_string(report).ok()?;
         let word = text.split_once(' ').map(|(first, _)| first);
@@ -291,7 +291,7 @@ fn started(report: &Path, launcher: u32) -> Option<u32> {
 fn terminate(launcher: u32) {
     let id = i32::try_from(launcher).ok().and_then(Pid::from_raw);
     if let Some(id) = id {
-        // It may have ended by itself.
+        // It may have ended on its own.
         let _ = kill_process(id, Signal::TERM);
     }
 }
@@ -316,7 +316,7 @@ fn input(spec: &Spec) -> Result<Stdio, Error> {
 
 /// The launcher's arguments that go between the report and the program.
 fn settings(spec: &Spec) -> Vec<OsString> {
-    // A timeout below its resolution must not turn into no timeout.
+    // A timeout below the resolution must not become no timeout.
     let timeout = spec.timeout.map_or(0, |time| time.as_millis().max(1));
     let cpus = spec.cpus.as_ref().map_or("-".to_owned(), Cpus::spelled_out);
     let mut settings = vec![timeout.to_string().into(), cpus.into()];
@@ -326,7 +326,7 @@ fn settings(spec: &Spec) -> Vec<OsString> {
     settings
 }
 
-/// The number behind `name=` in a report.
+/// The number after `name=` in a report.
 fn field(report: &str, name: &str) -> Option<u64> {
     report
         .split_ascii_whitespace()
@@ -334,7 +334,7 @@ fn field(report: &str, name: &str) -> Option<u64> {
         .find_map(|(key, value)| (key == name).then(|| value.parse().ok())?)
 }
 
-/// What the launcher writes at the end.
+/// The launcher's report at the end.
 #[derive(Debug, Default, PartialEq)]
 struct Report {
     exit: i32,
@@ -414,7 +414,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_launcher_that_another_process_still_writes_to_is_waited_for() {
+    fn starting_waits_while_another_process_has_the_launcher_open_for_writing() {
         let launcher = Launcher::new(Stop::default()).unwrap();
         let open = OpenOptions::new().write(true).open(&launcher.path).unwrap();
         let refused = launcher.warm(4096).unwrap_err();

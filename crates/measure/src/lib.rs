@@ -1,12 +1,12 @@
-//! Runs a program and measures its cost without adding the measurer's own.
+//! Runs a program and measures its cost without adding its own.
 //!
 //! [`Launcher`] starts each measured process from a tiny parent, so that its peak memory does not
 //! include the lab's. It also warms the machine's memory beforehand ([`Launcher::warm`],
-//! [`memory::warm_up`]), and [`reporting`] tells whether the machine gave it back meanwhile.
-//! [`schedule`] orders the turns of several candidates so that a drift of the machine affects them
-//! all alike. [`Cpus`] is a set of CPUs to pin to, and [`Stop`] ends a session early.
+//! [`memory::warm_up`]), and [`reporting`] detects whether the machine gave it back meanwhile.
+//! [`schedule`] orders the turns of several candidates so that drift of the machine affects all of
+//! them alike. [`Cpus`] is a set of CPUs to pin to, and [`Stop`] ends a session early.
 //!
-//! Nothing here knows what an allocator is, and nothing here does statistics.
+//! This crate knows nothing about allocators and does no statistics.
 
 mod cpus;
 mod launcher;

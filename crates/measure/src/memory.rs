@@ -1,21 +1,21 @@
 //! How much memory may be warmed before a measured run.
 //!
 //! In a virtual machine the host backs memory lazily: the first process that touches a page pays
-//! for the host's fault, and the next one does not. A helper touches as much as the workload will
-//! and exits right before it, so that no candidate pays. It must never take so much that the
-//! machine or the lab's control group runs out of memory and kills a process.
+//! for the host's fault, and the next one does not. A helper touches as much memory as the workload
+//! will and exits right before it, so that no candidate pays. The helper must never take so much
+//! that the machine or the lab's control group runs out of memory and kills a process.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 const MIB: u64 = 1 << 20;
 
-/// Smaller warm-ups are not worth the thought: touching this much takes milliseconds. A smaller
-/// workload is served from it, whatever the kernel hands out first.
+/// The minimum: touching this much takes only milliseconds. A smaller workload gets its memory from
+/// these pages, in whatever order the kernel hands them out.
 const LEAST: u64 = 64 * MIB;
 
 /// The largest excess over the peak. A quarter of the peak was too little: in about one of fifteen
-/// runs the process then got memory that had not been warmed, and took five times as long.
+/// runs the process got memory that had not been warmed, and took five times as long.
 const MARGIN: u64 = 512 * MIB;
 
 /// How much to warm for a workload whose peak is about `peak` bytes: at least `LEAST`, above that
@@ -30,8 +30,8 @@ pub fn warm_up(peak: u64) -> u64 {
     wanted.min(available() / 3 * 2)
 }
 
-/// The memory that can be taken without displacing anything: the machine's estimate, or what the
-/// control groups' limits leave if that is less.
+/// The memory that can be taken without displacing anything: the machine's estimate, or what is
+/// left of the control groups' limits if that is less.
 pub fn available() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo")
         .ok()
@@ -61,7 +61,7 @@ fn meminfo(text: &str, field: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// What each limited control group (version 2) around this process still has.
+/// The memory left to each limited control group (version 2) around this process.
 fn group_limits(own: &str, mount: &Path) -> Vec<u64> {
     let Some(path) = own.lines().find_map(|line| line.strip_prefix("0::/")) else {
         return Vec::new();
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_warm_up_exceeds_the_peak_and_stays_within_what_is_there() {
+    fn the_warm_up_exceeds_the_peak_and_stays_within_the_available_memory() {
         let there = available();
         assert!(there > 0 && there <= total());
         assert!(warm_up(u64::MAX / 2) <= there);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_all_groups_above_count_where_they_are_set() {
+    fn the_limits_of_all_enclosing_groups_count() {
         let mount = tempfile::tempdir().unwrap();
         let inner = mount.path().join("user/lab");
         fs::create_dir_all(&inner).unwrap();

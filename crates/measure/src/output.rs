@@ -7,8 +7,8 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-/// One stream of a measured process, kept in an unnamed file that is gone when this value is
-/// dropped. (A pipe would make its reader part of the measurement.)
+/// One stream of a measured process, kept in an unnamed file that disappears when this value is
+/// dropped. (With a pipe, its reader would be part of the measurement.)
 #[derive(Debug)]
 pub struct Output {
     file: File,
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_stream_no_half_line_is_shown() {
+    fn the_last_lines_of_a_long_stream_are_whole_lines() {
         let long: String = (0..10_000).map(|n| format!("line {n}\n")).collect();
         let lines = output(&long).last_lines(usize::MAX).unwrap();
         assert!(lines.len() > 100 && lines.len() < 10_000);

@@ -3,7 +3,7 @@
 //! The kernel of a virtual machine may tell its host which pages are free (free page reporting of
 //! `virtio_balloon`, every two seconds, the most recently freed first), and the host takes them. A
 //! process that then gets such pages waits for the host at each of them, at up to thirty times a
-//! page's usual cost, however well memory was warmed. No allocator is to blame, so measurers
+//! page's usual cost, even if memory was warmed. This is no fault of the allocator, so measurements
 //! compare [`reports`] before and after, and warm memory [until it is
 //! undisturbed](until_undisturbed).
 
@@ -12,9 +12,9 @@ use std::{fs, io};
 /// The maximum number of warm-ups.
 const WARMINGS: usize = 4;
 
-/// Warms memory, and repeats it if the machine gave some back meanwhile. Pages on their way to the
-/// host are not among those that the kernel hands out, and they are cold when they return. The next
-/// report is two seconds away, so one repetition is nearly always enough.
+/// Warms memory, and repeats that if the machine gave some back meanwhile. The kernel does not hand
+/// out pages that are on their way to the host, and they are cold when they return. The next report
+/// is two seconds away, so one repetition is nearly always enough.
 ///
 /// # Errors
 /// The first error of `warm`.
@@ -22,7 +22,7 @@ pub fn until_undisturbed(warm: impl FnMut() -> io::Result<()>) -> io::Result<()>
     until_the_same(warm, reports)
 }
 
-/// Acts until a number does not change meanwhile, at most [`WARMINGS`] times.
+/// Calls a function until a number does not change meanwhile, at most [`WARMINGS`] times.
 fn until_the_same(
     mut act: impl FnMut() -> io::Result<()>,
     number: impl Fn() -> u64,
@@ -42,7 +42,7 @@ pub fn reports() -> u64 {
     fs::read_to_string("/proc/interrupts").map_or(0, |text| count(&text))
 }
 
-/// The sum over all CPUs of the interrupts with which a host confirms that it took the pages.
+/// The total number of interrupts, over all CPUs, with which the host confirms that it took pages.
 fn count(interrupts: &str) -> u64 {
     let lines = interrupts.lines().filter(|line| {
         let name = line.split_ascii_whitespace().next_back();
@@ -61,7 +61,7 @@ mod tests {
     use std::cell::Cell;
 
     #[test]
-    fn memory_is_warmed_again_where_some_goes_back_meanwhile_but_not_for_ever() {
+    fn memory_is_warmed_again_if_some_goes_back_meanwhile_but_not_for_ever() {
         // The number of warm-ups if the first `met` of them meet a report.
         let warmed = |met: usize| {
             let (times, reported) = (Cell::new(0), Cell::new(7));
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_whose_memory_cannot_be_warmed_is_not_asked_again() {
+    fn warming_is_not_repeated_after_an_error() {
         let mut times = 0;
         let fails = || {
             times += 1;

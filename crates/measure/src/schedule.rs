@@ -1,11 +1,12 @@
 //! The order in which candidates take turns.
 //!
-//! A shared machine drifts over seconds and minutes. If all runs of one candidate came before all
-//! runs of the next, that drift would look like a difference between them; if they take turns it
-//! affects all alike. A run also leaves traces: after a user of small pages, the machine's memory
-//! is fragmented. So the order is not merely rotated, which would let each candidate always follow
-//! the same one. Instead each follows all others equally often (E. J. Williams, "Experimental
-//! designs balanced for the estimation of residual effects of treatments", 1949).
+//! The speed of a shared machine drifts over seconds and minutes. If all runs of one candidate came
+//! before all runs of the next, that drift would look like a difference between them; if they take
+//! turns, it affects all alike. A run also affects the next one: a program that uses small pages
+//! leaves the machine's memory fragmented. So the order is not merely rotated, because each
+//! candidate would always follow the same one. Instead each follows all others equally often (E. J.
+//! Williams, "Experimental designs balanced for the estimation of residual effects of treatments",
+//! 1949).
 
 /// The turns of `candidates` over `rounds`, as pairs of round and candidate. Each candidate has
 /// exactly one turn in every round. Over as many rounds as there are candidates, or twice as many
@@ -13,7 +14,7 @@
 pub fn turns(rounds: usize, candidates: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..rounds).flat_map(move |round| {
         (0..candidates).map(move |turn| {
-            // An odd number also needs each order mirrored.
+            // An odd number needs each order mirrored too.
             let mirrored = candidates % 2 == 1 && round % 2 == 1;
             let place = if mirrored {
                 candidates - 1 - turn
@@ -63,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_follows_everybody_and_has_every_place_equally_often() {
+    fn each_candidate_follows_each_other_and_takes_each_place_equally_often() {
         for (n, rounds, times) in [(2, 2, 1), (4, 4, 1), (8, 8, 1), (3, 6, 2), (9, 18, 2)] {
             let (mut follows, mut stands) = (BTreeMap::new(), BTreeMap::new());
             for order in orders(rounds, n) {
@@ -82,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_has_no_turn() {
+    fn without_candidates_there_are_no_turns() {
         assert_eq!(turns(5, 0).count(), 0);
         assert_eq!(turns(0, 5).count(), 0);
         assert_eq!(turns(3, 1).count(), 3);

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A request to stop, shared by the thread that receives it, such as a signal handler's, and the
-/// one that measures. Clones are the same request.
+/// A request to stop, shared by the thread that receives it, such as that of a signal handler, and
+/// the one that measures. Clones refer to the same request.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Arc<Shared>);
 
@@ -22,13 +22,13 @@ impl Stop {
         self.0.requested.load(Ordering::Acquire)
     }
 
-    /// Ends the running measured process and lets no other start.
+    /// Ends the running measured process and prevents any other from starting.
     pub fn request(&self) {
         // Holding the lock ensures that a process being started either is seen here or sees this.
         let running = self.lock();
         self.0.requested.store(true, Ordering::Release);
         if let Some(launcher) = *running {
-            // The launcher may have ended by itself; then there is nothing to do.
+            // The launcher may have ended on its own; then there is nothing to do.
             let _ = kill_process(launcher, Signal::TERM);
         }
     }

@@ -1,4 +1,4 @@
-//! The figures of a measured process are true, and belong to no other process.
+//! The figures of a measured process are correct and include no other process.
 
 use std::time::Duration;
 
@@ -28,8 +28,8 @@ fn said(measurement: &Measurement) -> String {
     measurement.stdout.head(1000).unwrap()
 }
 
-/// Whether the process ends, or only waits for its new parent to reap it. It has been killed, which
-/// takes a moment.
+/// Whether the process, which has been killed, ends soon. A zombie that waits for its parent counts
+/// as ended.
 fn ends(process: &str) -> bool {
     let stat = format!("/proc/{}/stat", process.trim());
     (0..1000).any(|_| {
@@ -41,7 +41,7 @@ fn ends(process: &str) -> bool {
 
 #[test]
 fn the_peak_of_a_small_program_is_its_own_and_not_that_of_a_large_parent() {
-    // The lab itself holds much memory.
+    // The lab itself uses much memory.
     let ballast = std::hint::black_box(vec![1_u8; 200 * MIB as usize]);
     let measured = run(&Spec {
         program: "true".into(),
@@ -67,7 +67,7 @@ fn weighed(script: &str) -> Measurement {
 }
 
 #[test]
-fn the_exact_peak_is_no_less_than_the_program_knows_of_itself() {
+fn the_exact_peak_is_at_least_what_the_program_reads_itself() {
     if !looking_is_permitted() {
         return;
     }
@@ -86,7 +86,7 @@ fn the_exact_peak_is_no_less_than_the_program_knows_of_itself() {
 }
 
 #[test]
-fn a_program_that_is_weighed_has_its_signals_stops_and_end() {
+fn weighing_preserves_signals_stops_and_exit() {
     assert_eq!(weighed("exit 7").end, End::Code(7));
     assert_eq!(weighed("kill -KILL $$").end, End::Signal(9));
     assert_eq!(weighed("kill -TERM $$").end, End::Signal(15));
@@ -151,7 +151,7 @@ fn the_environment_is_set_and_cleared_for_the_program_alone() {
 }
 
 #[test]
-fn a_program_is_pinned_where_it_is_told() {
+fn a_program_is_pinned_to_the_given_cpus() {
     let first = Cpus::allowed().to_string();
     let first = first.split([',', '-']).next().unwrap();
     let spec = Spec {
@@ -175,7 +175,7 @@ fn a_program_that_does_not_end_is_killed_with_its_children() {
 }
 
 #[test]
-fn what_a_program_leaves_behind_does_not_run_beside_the_next() {
+fn processes_left_behind_do_not_run_beside_the_next_program() {
     let measured = run(&shell("sleep 1000 & echo $!"));
     assert_eq!(measured.end, End::Code(0));
     let child = said(&measured);
@@ -183,7 +183,7 @@ fn what_a_program_leaves_behind_does_not_run_beside_the_next() {
 }
 
 #[test]
-fn a_stop_ends_what_runs_and_lets_nothing_start() {
+fn a_stop_ends_the_running_process_and_prevents_new_ones() {
     let stop = Stop::default();
     let launcher = Launcher::new(stop.clone()).unwrap();
     let marker = launcher.folder().join("started");
@@ -204,7 +204,7 @@ fn a_stop_ends_what_runs_and_lets_nothing_start() {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_an_error_with_its_name() {
+fn a_missing_program_is_an_error_with_its_name() {
     let spec = Spec {
         program: "/nowhere/program".into(),
         ..Spec::default()
@@ -216,7 +216,7 @@ fn a_program_that_is_not_there_is_an_error_with_its_name() {
 }
 
 #[test]
-fn a_program_reads_the_file_that_it_is_given_and_nothing_else() {
+fn a_program_reads_the_given_file_as_standard_input_and_nothing_else() {
     let launcher = launcher();
     let file = launcher.folder().join("input");
     std::fs::write(&file, "hello").unwrap();
@@ -238,7 +238,7 @@ fn a_program_reads_the_file_that_it_is_given_and_nothing_else() {
 }
 
 #[test]
-fn the_folder_goes_with_the_launcher() {
+fn the_folder_is_removed_with_the_launcher() {
     let launcher = launcher();
     let folder = launcher.folder().to_owned();
     launcher.run(&shell("exit 0")).unwrap();
@@ -269,7 +269,7 @@ fn system_calls_are_counted_with_those_of_children() {
         eprintln!("skipped: ptrace is not permitted here");
         return;
     };
-    // Only the two calls and the two lines that are written.
+    // Only the two calls and the two writes of their output.
     assert!((none + 2..none + 12).contains(&some), "{none} and {some}");
     let blocks = |count: u32| {
         calls(&format!(
@@ -317,7 +317,7 @@ fn counting_does_not_change_how_a_program_ends() {
 }
 
 #[test]
-fn what_runs_beside_a_program_knows_its_id_and_may_end_it() {
+fn the_driver_beside_a_program_knows_its_id_and_may_end_it() {
     let (measured, driven) = launcher()
         .run_beside(&shell("echo $$; sleep 60"), Purpose::Cost, |pid| {
             let alive = std::path::Path::new(&format!("/proc/{pid}")).exists();
@@ -327,7 +327,10 @@ fn what_runs_beside_a_program_knows_its_id_and_may_end_it() {
     let (pid, alive) = driven.unwrap_err();
     assert!(alive);
     assert_eq!(measured.end, End::Stopped);
-    let told = said(&measured);
-    assert!(told.is_empty() || told.trim() == pid.to_string(), "{told}");
+    let output = said(&measured);
+    assert!(
+        output.is_empty() || output.trim() == pid.to_string(),
+        "{output}"
+    );
     assert!(ends(&pid.to_string()));
 }

@@ -1,5 +1,5 @@
-//! Writes the tests' sample session as the lab would: `sample FOLDER [WIDTH]`. Shows a change of an
-//! output without measuring anything.
+//! Writes the tests' sample session as the lab would: `sample FOLDER [WIDTH]`. With it a change of
+//! an output can be seen without measuring anything.
 
 #[path = "../tests/common/mod.rs"]
 mod common;

@@ -1,7 +1,7 @@
 //! The machine-readable forms: a CSV per experiment, and one JSON for everything.
 //!
 //! The CSV is for spreadsheets and plotting scripts and has a line per row and allocator. The JSON
-//! has every single run in the exact structure of [`crate::model`], so it can be read back.
+//! has every run in the exact structure of [`crate::model`], so it can be parsed again.
 
 use std::io::{self, Read, Write};
 
@@ -10,7 +10,8 @@ use crate::stats::{self, Figures};
 use crate::suite::{self, Figure};
 use crate::units;
 
-/// The experiment whose CSV has the three columns that the published plotting scripts read.
+/// The experiment whose CSV has exactly the three columns that the published plotting scripts
+/// expect.
 const PAIRS: &str = "pairs";
 
 /// The experiment that holds the rows of the full suite.
@@ -18,7 +19,7 @@ const SUITE: &str = "suite";
 
 /// Writes one experiment as CSV: a header, then one line per row of the axis and allocator.
 ///
-/// `pairs` has exactly the columns `threads,allocator,median_seconds` and leaves out rows without a
+/// `pairs` has exactly the columns `threads,allocator,median_seconds` and omits rows without a
 /// figure, so that every line parses as numbers. The others have all medians and a column named for
 /// the axis, unless the axis is the threads. A failed allocator keeps its line, with the reason in
 /// the last column and no figures. `suite` has the median, minimum and maximum of every figure.
@@ -216,7 +217,7 @@ fn wide_figures(
     ]
 }
 
-/// A failure in one line: the reason and, if the reason leaves it open, how the process ended.
+/// A failure in one line: the reason and, unless the reason includes it, how the process ended.
 pub(crate) fn failure_line(f: &Failure) -> String {
     let Some(exit) = f.exit else {
         return f.reason.clone();

@@ -1,10 +1,10 @@
-//! The results of a session, and every form in which people or programs read them.
+//! The results of a session, and every form in which people and programs read them.
 //!
 //! [`model`] is the data, which the runner fills and [`write_json`] writes unchanged. [`stats`] has
 //! the arithmetic that all forms share, so a median in the terminal is the same as in the report;
-//! [`suite`] has that for rows of different work. [`terminal`] prints the end of a session,
-//! [`write_csv`] is for spreadsheets, and [`html`] is one self-contained file that needs no
-//! network. Nothing here measures or touches the file system: the caller opens the outputs.
+//! [`suite`] has the arithmetic for rows of different work. [`terminal`] prints the end of a
+//! session, [`write_csv`] is for spreadsheets, and [`html`] is one self-contained file that needs
+//! no network. Nothing here measures or touches the file system: the caller opens the outputs.
 mod export;
 mod html;
 pub mod model;
@@ -20,9 +20,9 @@ pub use terminal::terminal;
 /// How [`terminal`] lays out its tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TerminalOptions {
-    /// The columns to fit into. Wider tables are split or shortened.
+    /// The width in columns. Wider tables are split or shortened.
     pub width: usize,
-    /// Whether to mark with ANSI colours in addition to the signs.
+    /// Whether to use ANSI colours in addition to the signs.
     pub color: bool,
 }
 

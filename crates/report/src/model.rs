@@ -1,8 +1,8 @@
 //! The results of one session as data.
 //!
 //! The runner fills this structure, and every output (terminal table, CSV, JSON, HTML) reads it. It
-//! has each single run and not only the median, so that readers can judge the spread. The JSON file
-//! has exactly this structure.
+//! has every run and not only the median, so that readers can judge the spread. The JSON file has
+//! exactly this structure.
 
 use serde::{Deserialize, Serialize};
 
@@ -89,7 +89,7 @@ pub struct Row {
     pub x: Option<f64>,
     /// Threads that the workload ran.
     pub threads: u32,
-    /// What `seconds` measures if not the time of the work: `per 1,000 requests`.
+    /// What `seconds` measures, if it is not the time of the work: `per 1,000 requests`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds_are: Option<String>,
     /// What the row does, for rows of different work.
@@ -104,13 +104,13 @@ pub struct Row {
 /// The description of a suite's row for readers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct About {
-    /// The group with which the row is shown: `threads`, `real programs`.
+    /// The group under which the row is shown: `threads`, `real programs`.
     pub group: String,
     pub title: String,
     pub description: String,
     /// The program and its arguments, quoted for a shell.
     pub command: String,
-    /// The work in which system calls were counted, if less than in the timed runs.
+    /// The work during which system calls were counted, if less than in the timed runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub syscalls_of: Option<String>,
 }
@@ -142,7 +142,7 @@ pub struct Run {
     pub exit: Exit,
     /// The SHA-256 of standard output, if it is compared (`compare`).
     pub output_hash: Option<String>,
-    /// RSS before the process exits, in the state that the row is about: usually with everything
+    /// RSS before the process exits, in the state that the row examines: usually with everything
     /// freed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_rss_bytes: Option<u64>,
@@ -155,7 +155,7 @@ pub struct Run {
     pub syscalls: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
-    /// RSS over time as pairs of seconds and bytes, if the row is about that.
+    /// RSS over time as pairs of seconds and bytes, if the row examines it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub curve: Vec<(f64, u64)>,
 }

@@ -1,15 +1,15 @@
-//! The arithmetic behind every table and plot: medians, spreads, ratios and ranking.
+//! The arithmetic behind every table and plot: medians, spreads, ratios and rankings.
 //!
 //! All outputs take their figures from here, so a cell has the same median, ratio and mark
 //! everywhere. Readers can rely on these rules:
 //!
 //! * A cell's figure is the median of its runs; its spread is the distance from the median to the
 //!   run furthest from it, so every run lies within `median ± spread`.
-//! * A cell that failed has no figure, whatever its runs before the failure said.
+//! * A cell that failed has no figure, even if it has runs from before the failure.
 //! * Ratios compare medians within one row. If glibc has no figure in a row, because it lacks the
-//!   setting that the row varies, its `default` row with the same threads stands in.
-//! * The overall ranking counts only the rows that every available allocator took part in;
-//!   otherwise an allocator with many settings would be judged by rows that others do not have.
+//!   setting that the row varies, its `default` row with the same threads is used.
+//! * The overall ranking counts only the rows that have every available allocator; otherwise an
+//!   allocator with many settings would be judged by rows that others do not have.
 
 use crate::model::{Cell, Experiment, Results, Row, Run};
 
@@ -72,8 +72,8 @@ fn median_of_sorted(sorted: &[f64]) -> Option<f64> {
     Some(lower + (upper - lower) / 2.0)
 }
 
-/// The geometric mean of the positive finite values. It suits ratios because it does not depend on
-/// which side is the denominator.
+/// The geometric mean of the positive finite values. It suits ratios because exchanging numerator
+/// and denominator inverts it exactly.
 pub fn geometric_mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let (mut sum, mut count) = (0.0, 0usize);
     for v in values.into_iter().filter(|v| v.is_finite() && *v > 0.0) {
@@ -125,7 +125,7 @@ impl Figures {
     }
 }
 
-/// Whether a cell was attempted at all. An allocator without the row's setting was not.
+/// Whether a cell was attempted. That of an allocator without the row's setting was not.
 pub fn took_part(cell: &Cell) -> bool {
     !cell.runs.is_empty() || cell.failure.is_some()
 }
@@ -155,7 +155,7 @@ pub fn standings<'a>(e: &'a Experiment, row: &'a Row) -> Vec<Standing<'a>> {
         .collect();
     let time = Spread::of(figures.iter().map(|(_, f)| f.seconds.median));
     let rss = Spread::of(figures.iter().map(|(_, f)| f.rss.median));
-    // A mark means "ahead of others", so there is none if all are level or there is only one.
+    // A mark means "ahead of others", so there is none if all are equal or there is only one.
     let ahead = |value: f64, all: Option<Spread>| {
         all.is_some_and(|all| value == all.min && all.max > all.min)
     };
@@ -219,11 +219,11 @@ pub struct Overall {
 /// Geometric means over the rows, best first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ranking {
-    /// Rows that count.
+    /// The number of rows that count.
     pub rows: usize,
-    /// Rows of the whole session.
+    /// The number of rows of the whole session.
     pub of_rows: usize,
-    /// Whether only rows in which every available allocator took part count.
+    /// Whether only rows that have every available allocator count.
     pub common: bool,
     /// By time relative to the best of the row. Allocators without some rows come last.
     pub allocators: Vec<Overall>,
@@ -332,20 +332,20 @@ fn hashes(cell: &Cell) -> Hashes<'_> {
     }
 }
 
-/// A row in which another allocator is faster than the one asked about.
+/// A row in which another allocator is faster than the given one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Behind {
     /// The experiment, and the row where it has several: `pairs, threads 16`.
     pub place: String,
     /// The fastest of the row.
     pub leader: String,
-    /// Its own time as a multiple of the leader's, above 1.
+    /// The given allocator's time as a multiple of the leader's, above 1.
     pub times: f64,
-    /// Its fastest run is no slower than the leader's slowest: more runs may turn the two around.
+    /// Its fastest run is no slower than the leader's slowest, so more runs may reverse the order.
     pub overlaps: bool,
 }
 
-/// How many rows compare an allocator with others, and those in which it is behind.
+/// The number of rows that compare an allocator with others, and those in which it is behind.
 pub fn behind(r: &Results, allocator: &str) -> (usize, Vec<Behind>) {
     let (mut rows, mut found) = (0, Vec::new());
     for (e, row) in r

@@ -1,23 +1,24 @@
 //! The arithmetic of the full suite, whose rows are all different work.
 //!
-//! Each row is compared with the best of the others. The *peers* are all allocators but the
-//! subject, including glibc. The rules, in addition to those of [`crate::stats`]:
+//! Each row compares an allocator with the best of the others. The *peers* are all allocators
+//! except the subject, including glibc. The rules, in addition to those of [`crate::stats`]:
 //!
-//! * Times of two allocators compare by their medians over the rounds in which both ran: a slow one
-//!   has fewer runs, and a slow minute of the machine counts for both or for neither. An allocator
-//!   that dropped out before round five cannot be the best of a row in which others went on: three
-//!   runs only tell that it is behind. Other figures compare by the medians of all runs.
-//! * The best peer of a row is the one next to which the subject looks worst. All columns of a row
-//!   are ratios to that peer, so that they compare with each other.
+//! * Times of two allocators are compared by their medians over the rounds in which both ran: a
+//!   slow allocator has fewer runs, and a slow minute of the machine then counts for both or for
+//!   neither. An allocator that dropped out before round five cannot be the best of a row in which
+//!   others went on, because three runs only show that it is behind. Other figures are compared by
+//!   the medians of all runs.
+//! * The best peer of a row is the one to which the subject has the highest ratio. All columns of a
+//!   row are ratios to that peer, so they are comparable.
 //! * A mean is over an allocator's ratios to the best of all others in each row. For the subject
-//!   that is the best peer; a peer is compared with the subject and the other peers. A mean below 1
-//!   beats, on average, the best of each row.
-//! * A cell that failed is absent: it counts neither for nor against any allocator.
+//!   that is the best peer; a peer is compared with the subject and the other peers. An allocator
+//!   with a mean below 1 beats, on average, the best of the others in each row.
+//! * A cell that failed is left out: it counts neither for nor against any allocator.
 
 use crate::model::{Cell, Experiment, Results, Row, Run};
 use crate::stats::{self, SUBJECT, Spread};
 
-/// A row above these multiples of the best peer is listed as needing work.
+/// Rows above these multiples of the best peer are listed as needing work.
 pub const TIME_LIMIT: f64 = 1.05;
 pub const RSS_LIMIT: f64 = 1.15;
 
@@ -25,12 +26,12 @@ pub const RSS_LIMIT: f64 = 1.15;
 #[derive(Debug, Clone, Copy)]
 pub struct Figure {
     of: fn(&Run) -> Option<f64>,
-    /// Whether it is the time that rows compare, which is longer in slow rounds of the machine.
+    /// Whether this is the compared time, which is longer in rounds when the machine is slow.
     pub is_time: bool,
 }
 
 impl Figure {
-    /// A figure that never ends an allocator's runs early.
+    /// A figure other than the compared time.
     pub const fn new(of: fn(&Run) -> Option<f64>) -> Figure {
         Figure { of, is_time: false }
     }
@@ -69,7 +70,7 @@ fn common_rounds(a: &Cell, b: &Cell) -> usize {
     a.runs.len().min(b.runs.len())
 }
 
-/// The medians by which two cells compare.
+/// The medians by which two cells are compared.
 fn medians(a: &Cell, b: &Cell, figure: Figure) -> Option<(f64, f64)> {
     let of = |cell: &Cell| {
         let runs = match figure.is_time {
@@ -92,7 +93,7 @@ pub struct Place<'a> {
     pub allocator: &'a str,
     pub spread: Spread,
     pub to_best_peer: Option<f64>,
-    /// Ahead of all others; false for all if they are level.
+    /// Ahead of all others; false for all if they are equal.
     pub best: bool,
 }
 
@@ -119,7 +120,7 @@ pub fn best_peer(row: &Row, figure: Figure) -> Option<(&str, f64)> {
     Some((&best.allocator, spread(best, figure)?.median))
 }
 
-/// The peer next to which the subject looks worst, or the one with the smallest median if the
+/// The peer to which the subject has the highest ratio, or the one with the smallest median if the
 /// subject has no figure.
 fn best_peer_cell(row: &Row, figure: Figure) -> Option<&Cell> {
     let subject = row.cells.iter().find(|cell| cell.allocator == SUBJECT);
@@ -132,7 +133,7 @@ fn best_peer_cell(row: &Row, figure: Figure) -> Option<&Cell> {
     best.map(|(cell, _)| cell)
 }
 
-/// Two times compare after this many common rounds, if others have as many.
+/// Two times are comparable after this many common rounds, if others have as many.
 const ROUNDS: usize = 5;
 
 /// The other allocators whose figures can be compared with a cell's.
@@ -151,7 +152,7 @@ fn others<'a>(
     others.filter(move |other| common_rounds(cell, other) >= enough)
 }
 
-/// The other allocator next to which a cell looks worst, and the cell's multiple of it.
+/// The other allocator to which a cell has the highest ratio, and that ratio.
 fn best_other<'a>(row: &'a Row, cell: &'a Cell, figure: Figure) -> Option<(&'a Cell, f64)> {
     let ratios =
         others(row, cell, figure).filter_map(|other| Some((other, versus(cell, other, figure)?)));
@@ -270,7 +271,7 @@ pub fn is_told_in(row: &Row, figure: Figure) -> bool {
     row.cells.iter().any(|cell| spread(cell, figure).is_some())
 }
 
-/// A table of ratios to the best peer: what it compares, and the format of the peer's own figure.
+/// A table of ratios to the best peer: the compared figure, and the format of the peer's own value.
 pub struct Ratios {
     pub title: &'static str,
     pub figure: Figure,
@@ -304,7 +305,7 @@ pub struct Plain {
 /// A line's name, figure and format.
 pub type Line = (&'static str, Figure, fn(f64) -> String);
 
-/// A line's name in a row. System calls may be those of less work than was timed.
+/// A line's name in a row. System calls may be counted during less work than is timed.
 pub fn line_name(row: &Row, what: &str) -> String {
     let about = row.about.as_ref();
     match about.and_then(|about| about.syscalls_of.as_ref()) {

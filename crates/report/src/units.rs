@@ -1,4 +1,4 @@
-//! Figures as text: three significant digits, one unit per table, and names of exits.
+//! Figures as text: three significant digits, one unit per table, and names of exit states.
 //!
 //! A table that mixes `41 ms` with `2.1 s` is easily misread, so one [`TimeUnit`] is chosen for all
 //! values that are shown together.
@@ -14,7 +14,7 @@ pub enum TimeUnit {
 }
 
 impl TimeUnit {
-    /// The unit in which the largest of these values has a digit before the point.
+    /// The largest unit in which the greatest of these values is at least 1.
     pub fn fit(seconds: impl IntoIterator<Item = f64>) -> TimeUnit {
         match seconds.into_iter().fold(0.0, f64::max) {
             max if max >= 1.0 || max == 0.0 => TimeUnit::Seconds,
@@ -101,7 +101,8 @@ pub fn ratio(value: f64) -> String {
     }
 }
 
-/// The factor by which something is behind: `1.11×`, but never `1.00×`, which would deny it.
+/// The factor by which something is behind: `1.11×`, but never `1.00×`, which would contradict
+/// that.
 pub fn times(value: f64) -> String {
     if value < 1.005 {
         "less than 1.01×".to_owned()
@@ -184,7 +185,7 @@ pub fn exit(exit: Exit) -> String {
     }
 }
 
-/// The signals that end processes, by Linux's common numbering.
+/// The signals that end processes, with Linux's common numbering.
 fn signal_name(number: i32) -> Option<&'static str> {
     Some(match number {
         1 => "SIGHUP",

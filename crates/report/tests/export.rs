@@ -1,4 +1,4 @@
-//! CSV and JSON, as spreadsheets and scripts read them.
+//! CSV and JSON, in the form that spreadsheets and scripts expect.
 
 mod common;
 
@@ -32,7 +32,7 @@ fn find<'a>(r: &'a Results, name: &str) -> &'a Experiment {
 }
 
 #[test]
-fn pairs_has_exactly_the_three_columns_of_the_seeds() {
+fn pairs_has_exactly_the_three_published_columns() {
     let bench = common::bench();
     let text = csv_of(find(&bench, "pairs"));
     assert_eq!(
@@ -94,7 +94,7 @@ fn other_experiments_name_their_axis_and_give_every_median() {
 }
 
 #[test]
-fn a_setting_with_commas_and_quotes_comes_back_as_it_was() {
+fn a_setting_with_commas_and_quotes_survives_csv() {
     let bench = common::bench();
     let (_, records) = table(find(&bench, "tune"));
     assert!(records.iter().any(|r| r[0] == common::HOSTILE));
@@ -119,7 +119,7 @@ fn a_failed_allocator_keeps_its_line_and_says_why() {
 }
 
 #[test]
-fn json_comes_back_as_it_was() {
+fn json_round_trips() {
     for results in [common::bench(), common::compare()] {
         let mut bytes = Vec::new();
         write_json(&results, &mut bytes).unwrap();

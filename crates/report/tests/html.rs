@@ -1,6 +1,6 @@
 //! The HTML report in a real browser: nothing in the console, nothing requested, every plot drawn.
 //!
-//! Changes in appearance need a human eye: with `MALLARD_PICTURES=folder` the tests leave the pages
+//! Changes in appearance need a human eye: with `MALLARD_PICTURES=folder` the tests save the pages
 //! there as PNG for both themes and several widths, and as PDF for printing.
 
 #[path = "common/browser.rs"]
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use browser::Browser;
 use mallard_report::model::Results;
 
-/// A browser; none if the machine lacks one and the test is optional.
+/// A browser; none if the machine has none and the test is optional.
 fn browser(test: &str) -> Option<Browser> {
     if let Some(program) = browser::find() {
         return Some(Browser::start(&program));
@@ -145,7 +145,7 @@ fn every_plot_is_drawn_without_an_error_or_a_request() {
 }
 
 #[test]
-fn pointing_at_a_mark_explains_it_and_the_legend_lights_up_one_allocator() {
+fn pointing_at_a_mark_shows_its_figures_and_the_legend_highlights_one_allocator() {
     let Some(mut browser) =
         browser("pointing_at_a_mark_explains_it_and_the_legend_lights_up_one_allocator")
     else {
@@ -180,7 +180,7 @@ fn pointing_at_a_mark_explains_it_and_the_legend_lights_up_one_allocator() {
 }
 
 #[test]
-fn text_from_outside_is_shown_and_not_run() {
+fn text_from_outside_is_shown_and_not_executed() {
     let page = mallard_report::html(&common::bench());
     assert!(
         !page.contains("<script>console"),
@@ -190,7 +190,7 @@ fn text_from_outside_is_shown_and_not_run() {
 }
 
 #[test]
-fn the_report_names_no_address_to_fetch() {
+fn the_report_refers_to_no_external_address() {
     for results in [common::bench(), common::compare()] {
         let page = mallard_report::html(&results);
         for forbidden in ["http:", "https:", "src=", "@import", "url("] {
@@ -200,7 +200,7 @@ fn the_report_names_no_address_to_fetch() {
 }
 
 #[test]
-fn the_report_holds_every_run_and_all_that_is_needed_to_repeat_it() {
+fn the_report_has_every_run_and_everything_needed_to_repeat_it() {
     let results = common::bench();
     let page = mallard_report::html(&results);
     let runs: usize = results
@@ -228,7 +228,7 @@ fn the_report_holds_every_run_and_all_that_is_needed_to_repeat_it() {
 }
 
 #[test]
-fn a_session_with_little_or_nothing_in_it_is_still_a_page() {
+fn an_almost_empty_session_is_still_a_page() {
     let mut alone = common::bench();
     alone.allocators.retain(|a| a.name == "mallard");
     for row in alone.experiments.iter_mut().flat_map(|e| &mut e.rows) {

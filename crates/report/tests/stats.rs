@@ -44,7 +44,7 @@ proptest! {
     }
 
     #[test]
-    fn the_geometric_mean_turns_around_with_its_ratios(values in figures()) {
+    fn the_geometric_mean_of_the_inverses_is_the_inverse(values in figures()) {
         let mean = geometric_mean(values.iter().copied()).unwrap();
         let inverse = geometric_mean(values.iter().map(|v| 1.0 / v)).unwrap();
         prop_assert!(near(mean * inverse, 1.0), "{mean} {inverse}");
@@ -134,7 +134,7 @@ fn glibc_without_the_setting_is_represented_by_its_default_row() {
     let tuned = standings(&e, &e.rows[1]);
     assert_eq!(tuned.len(), 1);
     assert!(near(tuned[0].time_to_glibc.unwrap(), 1.5));
-    assert!(!tuned[0].fastest, "alone in a row nobody wins");
+    assert!(!tuned[0].fastest, "a row with one allocator has no winner");
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn a_failed_glibc_is_not_replaced_by_its_default_row() {
 }
 
 #[test]
-fn only_rows_that_everyone_takes_part_in_decide_the_ranking() {
+fn only_rows_with_every_allocator_decide_the_ranking() {
     let r = session(
         &["glibc", "mallard"],
         vec![
@@ -243,7 +243,7 @@ fn the_rows_in_which_an_allocator_is_behind_name_the_leader() {
 }
 
 #[test]
-fn output_is_judged_against_glibc_only_where_runs_agree() {
+fn output_is_compared_with_glibc_only_if_runs_agree() {
     let with = |name: &str, hashes: &[&str]| {
         let mut c = cell(name, 1.0, 1 << 20);
         for (run, hash) in c.runs.iter_mut().zip(hashes.iter().cycle()) {
@@ -277,7 +277,7 @@ fn output_is_judged_against_glibc_only_where_runs_agree() {
 }
 
 #[test]
-fn figures_read_as_a_person_writes_them() {
+fn figures_look_as_a_person_would_write_them() {
     let said = [0.0, 0.04123, 0.9999, 9.999, 12.345, 999.6, 1840.2].map(units::significant);
     assert_eq!(
         said,

@@ -53,7 +53,7 @@ fn results() -> Results {
         ],
     );
     broken.cells[2].failure = Some(Failure {
-        reason: "it did not end within the time limit".to_owned(),
+        reason: "it did not finish within the time limit".to_owned(),
         exit: Some(Exit::Signal(9)),
         last_lines: vec!["last words".to_owned()],
     });
@@ -147,7 +147,7 @@ fn ratios_of_a_row_are_all_to_its_best_peer_and_a_failure_is_absent() {
     assert_eq!(ratios(1), [("mallard", 0.25, true), ("glibc", 1.0, false)]);
 }
 
-/// A row with the seconds of each allocator's rounds; one with fewer rounds dropped out early.
+/// A row with the seconds of each allocator's rounds; an allocator with fewer rounds dropped out.
 fn uneven(mallard: &[f64], glibc: &[f64], jemalloc: &[f64]) -> Row {
     let cell = |name, seconds: &[f64], mib| {
         let mut cell = cell(name, 1.0, mib);
@@ -167,14 +167,17 @@ fn uneven(mallard: &[f64], glibc: &[f64], jemalloc: &[f64]) -> Row {
 }
 
 #[test]
-fn a_slow_minute_after_others_were_done_counts_for_nobody() {
+fn rounds_after_an_allocator_dropped_out_do_not_count_in_its_comparison() {
     let all_out = uneven(&[1.0, 1.0, 1.0, 3.0, 3.0, 3.0, 3.0], &[2.0; 3], &[1.6; 3]);
     near(
         suite::to_best_other(&all_out, "mallard", suite::TIME),
         1.0 / 1.6,
     );
     let places = suite::places(&all_out, suite::TIME);
-    assert_eq!(places[0].spread.median, 3.0, "what is shown is of all runs");
+    assert_eq!(
+        places[0].spread.median, 3.0,
+        "the shown figure is over all runs"
+    );
     let best: Vec<bool> = places.iter().map(|p| p.best).collect();
     assert_eq!(best, [true, false, false]);
     let leader = suite::best_peer(&all_out, suite::TIME);
@@ -182,7 +185,7 @@ fn a_slow_minute_after_others_were_done_counts_for_nobody() {
 }
 
 #[test]
-fn who_was_out_at_once_is_not_the_best_in_time_and_may_be_in_memory() {
+fn an_allocator_that_dropped_out_early_can_be_best_in_memory_but_not_in_time() {
     let row = uneven(&[1.0, 3.0, 3.0, 1.0, 1.0], &[2.0; 3], &[0.9; 5]);
     near(
         suite::to_best_other(&row, "mallard", suite::TIME),
@@ -195,7 +198,7 @@ fn who_was_out_at_once_is_not_the_best_in_time_and_may_be_in_memory() {
 }
 
 #[test]
-fn rows_above_a_limit_are_told_with_who_is_ahead() {
+fn rows_above_a_limit_are_listed_with_the_allocator_that_is_ahead() {
     let lags = suite::lags(&results());
     let lines: Vec<String> = lags
         .iter()
@@ -248,7 +251,7 @@ fn the_json_reads_back_as_it_was() {
 }
 
 #[test]
-fn what_nobody_told_is_not_written() {
+fn missing_figures_are_not_written() {
     let mut out = Vec::new();
     mallard_report::write_json(&common::bench(), &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
@@ -261,7 +264,7 @@ fn what_nobody_told_is_not_written() {
     ] {
         assert!(
             !text.contains(field),
-            "{field} is written though nobody told it"
+            "{field} is written although it is missing"
         );
     }
 }
@@ -276,7 +279,7 @@ fn the_terminal_has_the_tables_the_failure_the_means_and_what_needs_work() {
         "P99.9",
         "2.50 µs",
         "system calls, a short run",
-        "jemalloc at row larson failed: it did not end",
+        "jemalloc at row larson failed: it did not finish",
         "| last words",
         "mallard is above 1.05 in time or 1.15 in peak RSS in 2 rows:",
         "idle: 3.00× the time of glibc",
@@ -291,7 +294,7 @@ fn the_terminal_has_the_tables_the_failure_the_means_and_what_needs_work() {
     assert_eq!(
         words,
         ["mixed", "2.00", "s", "*0.50", "2.00", "1.00"],
-        "columns are in the order asked for"
+        "columns are in the requested order"
     );
     let larson = text
         .lines()

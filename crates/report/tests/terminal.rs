@@ -100,7 +100,7 @@ fn an_allocator_that_is_not_available_has_a_line_and_no_column() {
 }
 
 #[test]
-fn the_summary_ranks_by_the_rows_that_all_share() {
+fn the_summary_ranks_by_the_rows_that_have_every_allocator() {
     let text = plain(&common::bench(), 120);
     let summary = part(&text, "Summary");
     assert!(summary[1].contains("9 of 21 rows"), "{}", summary[1]);
@@ -110,7 +110,11 @@ fn the_summary_ranks_by_the_rows_that_all_share() {
         .iter()
         .position(|l| l.contains("rpmalloc "))
         .unwrap();
-    assert_eq!(rpmalloc, first + 8, "who misses a row comes last");
+    assert_eq!(
+        rpmalloc,
+        first + 8,
+        "an allocator without some rows comes last"
+    );
     assert_eq!(words(summary[rpmalloc]).last(), Some(&"8"));
     let behind: Vec<&&str> = summary
         .iter()
@@ -123,7 +127,7 @@ fn the_summary_ranks_by_the_rows_that_all_share() {
 }
 
 #[test]
-fn a_comparison_lists_allocators_with_all_that_was_measured() {
+fn a_comparison_lists_allocators_with_all_figures() {
     let text = plain(&common::compare(), 140);
     let table = part(&text, "compare:");
     let of = |name: &str| {
@@ -147,7 +151,7 @@ fn a_comparison_lists_allocators_with_all_that_was_measured() {
 }
 
 #[test]
-fn colours_only_where_they_are_wanted() {
+fn colours_appear_only_if_requested() {
     let plain = plain(&common::bench(), 120);
     assert!(!plain.contains('\x1b'));
     let colored = terminal(
@@ -160,12 +164,12 @@ fn colours_only_where_they_are_wanted() {
     assert!(colored.contains('\x1b'));
     assert!(
         colored.contains('*'),
-        "the star stays for those who cannot tell the colours"
+        "the star is there with colours too, for colour-blind readers"
     );
 }
 
 #[test]
-fn what_a_program_printed_cannot_drive_the_terminal() {
+fn output_of_a_program_cannot_control_the_terminal() {
     let mut results = common::compare();
     let failed = &mut results.experiments[0].rows[0].cells[4];
     failed.failure.as_mut().unwrap().last_lines = vec!["\x1b[2Jgone\x07".to_owned()];

@@ -1,36 +1,36 @@
-//! What the build scripts of the peers share.
+//! The code that the build scripts of the peers share.
 //!
-//! Each peer comes from a crate that carries its C or C++ sources. Such a crate builds a static
-//! library for Rust programs, with other flags and other symbols than the library that upstream
-//! gives people to preload; measuring that would be unfair to the peer. So a peer's build script
-//! finds the crate's sources ([`Sources::of`]), compiles them with upstream's own flags for its
-//! shared library and links that library itself: rustc's `cdylib` would hide every C symbol.
+//! Each peer comes from a crate that contains its C or C++ sources. Such a crate builds a static
+//! library for Rust programs, with other flags and other symbols than upstream's library for
+//! preloading; measuring that would be unfair to the peer. So a peer's build script finds the
+//! crate's sources ([`Sources::of`]), compiles them with upstream's own flags for its shared
+//! library and links that library itself: rustc's `cdylib` would hide every C symbol.
 //!
-//! The result is `lib<name>.so` in the script's output folder, from where the lab takes it.
+//! The result is `lib<name>.so` in the script's output folder, where the lab finds it.
 
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The allocation functions and operators that a library to preload has to serve, as patterns of a
+/// The allocation functions and operators that a preloaded library must provide, as patterns of a
 /// linker's version script: the C family, and `operator new` and `operator delete` in all forms
-/// (`_Znw`, `_Zna`, `_Zdl`, `_Zda`). `mallard_peer_*` is what the lab asks for the version.
+/// (`_Znw`, `_Zna`, `_Zdl`, `_Zda`). The lab calls `mallard_peer_*` for the version.
 const EXPORTS: &str = "malloc; calloc; realloc; reallocarray; free; free_sized; \
     free_aligned_sized; cfree; posix_memalign; aligned_alloc; memalign; valloc; pvalloc; \
     malloc_usable_size; malloc_trim; mallinfo; mallinfo2; mallopt; malloc_stats; \
     _Znw*; _Zna*; _Zdl*; _Zda*; mallard_peer_*;";
 
-/// The sources of a crate as the lock file pins it.
+/// The sources of a crate, in the version that the lock file pins.
 pub struct Sources {
     /// The crate's root folder.
     pub root: PathBuf,
-    /// The crate's version, with what stands behind its `+`.
+    /// The crate's version, including the part after its `+`.
     pub version: String,
 }
 
 impl Sources {
-    /// Finds the sources of the dependency `package`. Panics, as build scripts do, with a sentence.
+    /// Finds the sources of the dependency `package`. Panics with a sentence, as build scripts do.
     pub fn of(package: &str) -> Sources {
         let manifest = PathBuf::from(variable("CARGO_MANIFEST_DIR")).join("Cargo.toml");
         let output = Command::new(variable("CARGO"))
@@ -76,7 +76,7 @@ impl Sources {
         }
     }
 
-    /// A file or folder of the sources; panics when it is not there.
+    /// A file or folder of the sources; panics if it does not exist.
     pub fn path(&self, relative: &str) -> PathBuf {
         let path = self.root.join(relative);
         assert!(
@@ -95,12 +95,12 @@ pub fn out_dir() -> PathBuf {
 
 /// An environment variable that cargo sets for every build script.
 pub fn variable(name: &str) -> String {
-    env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run this through cargo"))
+    env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run this with cargo"))
 }
 
-/// A compiler set up as every peer needs it: optimised, position independent, no assertions, thread
-/// locals in the initial-exec model (all upstream preload libraries use it), warnings kept quiet
-/// (they are not ours to fix).
+/// A compiler configured as every peer needs it: optimisation, position-independent code, no
+/// assertions, thread locals in the initial-exec model (as in all upstream preload libraries), and
+/// no warnings, because the code is upstream's.
 pub fn compiler() -> cc::Build {
     let mut build = cc::Build::new();
     build
@@ -114,7 +114,7 @@ pub fn compiler() -> cc::Build {
     build
 }
 
-/// A library to be linked.
+/// A library to link.
 pub struct Library {
     name: String,
     files: Vec<PathBuf>,
@@ -142,25 +142,25 @@ impl Library {
         self
     }
 
-    /// Lets the library answer `mallard_peer_version()`, for peers that cannot say their version.
+    /// Adds `mallard_peer_version()` to the library, for peers that cannot report their version.
     pub fn version(&mut self, version: &str) -> &mut Library {
         self.version = Some(version.to_owned());
         self
     }
 
-    /// A further argument of the linking compiler.
+    /// An additional argument for the linking compiler.
     pub fn argument(&mut self, argument: &str) -> &mut Library {
         self.arguments.push(argument.to_owned());
         self
     }
 
-    /// Further symbols to export, in the syntax of a version script: `mi_*;`.
+    /// Additional symbols to export, in the syntax of a version script: `mi_*;`.
     pub fn export(&mut self, patterns: &str) -> &mut Library {
         self.further_exports.push_str(patterns);
         self
     }
 
-    /// Exports what the sources mark as visible, nothing less: for peers that do this right.
+    /// Exports everything that the sources mark as visible, for peers whose marks are right.
     pub fn export_visible(&mut self) -> &mut Library {
         self.symbols_chosen = false;
         self
@@ -199,8 +199,8 @@ impl Library {
         run(&mut command);
     }
 
-    /// Compiles a few files at a time, to tell between them how far it is: cargo shows a build
-    /// script's standard error while it runs (`-vv`), and one of the peers has 170 files.
+    /// Compiles a few files at a time and reports the progress after each batch: cargo shows a
+    /// build script's standard error while it runs (`-vv`), and one of the peers has 170 files.
     fn compile(&self, build: &cc::Build) -> Vec<PathBuf> {
         let at_once = 4 * variable("NUM_JOBS").parse().unwrap_or(1);
         let mut objects = Vec::new();
@@ -212,7 +212,7 @@ impl Library {
     }
 }
 
-/// Compiles a function that tells the version.
+/// Compiles a function that returns the version.
 fn compile_version(version: &str) -> Vec<PathBuf> {
     let file = out_dir().join("version.c");
     let text = format!(
@@ -227,8 +227,8 @@ fn compile_version(version: &str) -> Vec<PathBuf> {
         .compile_intermediates()
 }
 
-/// Runs a command of the build, its output shown while it runs, and panics with its command line
-/// when it fails.
+/// Runs a command of the build and shows its output while it runs. If the command fails, panics
+/// with the command line.
 pub fn run(command: &mut Command) {
     println!("running {command:?}");
     match command.stdout(std::io::stderr()).status() {

@@ -1,4 +1,4 @@
-//! What the command line can change about the basic experiments.
+//! The options of the basic experiments.
 
 use std::str::FromStr;
 
@@ -15,22 +15,22 @@ pub struct For<T> {
 /// How much work the rows do, and which values the experiments vary.
 #[derive(Debug, Default, clap::Args)]
 pub struct Options {
-    /// Threads of pairs, batch, arenas and tune [default: pairs 1,4,16,32,64; batch 32; arenas and
-    /// tune 16]
+    /// Numbers of threads for pairs, batch, arenas and tune [default: pairs: 1,4,16,32,64; batch:
+    /// 32; arenas and tune: 16]
     #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub threads: Vec<u32>,
 
-    /// A short version of everything: three runs of smaller work, under two minutes
+    /// Do less work in fewer runs; takes under two minutes
     #[arg(short, long)]
     pub quick: bool,
 
-    /// Blocks that each thread allocates, for all experiments or for one [default: pairs and map
-    /// 10M, batch 500k, arenas 100k, tune 50k; less with --quick]
+    /// Blocks that each thread allocates, in all experiments or in one [default: pairs and map:
+    /// 10M; batch: 500k; arenas: 100k; tune: 50k; fewer with --quick]
     #[arg(long, value_name = "[EXPERIMENT=]N")]
     pub count: Vec<For<Count>>,
 
-    /// Block size in bytes, or the range of random sizes [default: pairs 128, batch 16-255, arenas
-    /// 256, tune 16-4096]
+    /// Block size in bytes, or a range for random sizes [default: pairs: 128; batch: 16-255;
+    /// arenas: 256; tune: 16-4096]
     #[arg(long, value_name = "[EXPERIMENT=]BYTES[-BYTES]")]
     pub size: Vec<For<Sizes>>,
 
@@ -51,17 +51,17 @@ pub struct Options {
     )]
     pub background_thread: Vec<bool>,
 
-    /// Let all threads wait for each other before they begin, so that their blocks coexist
+    /// Start all threads at the same moment, so that their blocks exist at the same time
     #[arg(long)]
     pub together: bool,
 
-    /// Write a byte into every block of batch, which otherwise leaves them untouched
+    /// Write a byte to every block in batch, which leaves them untouched by default
     #[arg(long)]
     pub touch: bool,
 }
 
 impl Options {
-    /// An option that was given but applies only to the basic experiments.
+    /// An option on the command line that applies only to the basic experiments.
     pub fn given(&self) -> Option<&'static str> {
         let given = [
             ("--threads", !self.threads.is_empty()),
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_for_one_experiment_goes_before_one_for_all() {
+    fn a_value_for_one_experiment_takes_precedence_over_one_for_all() {
         let given: Vec<For<Count>> = ["7", "pairs=8", "9"]
             .iter()
             .map(|text| text.parse().unwrap())
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_for_an_unknown_experiment_is_refused_with_the_nearest() {
+    fn a_value_for_an_unknown_experiment_is_rejected_with_the_nearest() {
         let error = "pair=8".parse::<For<Count>>().unwrap_err();
         assert!(error.contains("did you mean `pairs`?"), "{error}");
     }

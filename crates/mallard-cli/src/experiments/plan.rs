@@ -176,7 +176,7 @@ impl Experiment {
             (default, None) => Ok(default),
             (Size::One(_), Some(Sizes { min, max })) if min == max => Ok(Size::One(min)),
             (Size::One(_), Some(Sizes { min, max })) => Err(format!(
-                "--size {min}-{max}: `{name}` allocates blocks of one size; for the others write \
+                "--size {min}-{max}: `{name}` allocates blocks of one size only; for the others use \
                  --size batch={min}-{max} --size tune={min}-{max}"
             )),
             (Size::Range(_), Some(sizes)) => Ok(Size::Range(sizes)),
@@ -222,7 +222,7 @@ impl Experiment {
             add("threads", threads.to_string());
         }
         if options.together && self.name != "map" {
-            add("start", "all threads together".to_owned());
+            add("start", "all threads at the same moment".to_owned());
         }
         if options.touch && self.name == "batch" {
             add("blocks are", "written to".to_owned());

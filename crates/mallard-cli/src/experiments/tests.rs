@@ -113,7 +113,7 @@ fn options_replace_the_defaults() {
 }
 
 #[test]
-fn several_thread_counts_are_several_tables_where_the_rows_are_settings() {
+fn each_thread_count_has_its_own_table_if_the_rows_are_settings() {
     let plans = plans("arenas", &["-t", "2,4", "--narenas", "8"]);
     let names: Vec<&str> = plans.iter().map(|plan| plan.name.as_str()).collect();
     assert_eq!(names, ["arenas-2-threads", "arenas-4-threads"]);
@@ -135,7 +135,7 @@ fn quick_runs_are_smaller_in_every_experiment() {
 }
 
 #[test]
-fn a_range_of_sizes_for_an_experiment_of_one_size_is_refused() {
+fn a_range_of_sizes_for_an_experiment_of_one_size_is_rejected() {
     let options = options(&["--size", "16-32"]);
     let error = find("pairs").unwrap().plans(&options, 2).unwrap_err();
     assert!(
@@ -157,7 +157,7 @@ fn a_mistyped_experiment_is_answered_with_the_nearest() {
 }
 
 #[test]
-fn experiments_come_in_their_own_order_each_once() {
+fn experiments_keep_their_order_without_duplicates() {
     let names =
         |words: &[&str]| -> Vec<&str> { select(words).unwrap().iter().map(|e| e.name).collect() };
     assert_eq!(names(&["map", "pairs", "map"]), ["pairs", "map"]);

@@ -1,5 +1,5 @@
 //! The main row of each basic experiment as a row of the suite: without the settings that the
-//! experiment varies, and with less work where many threads only repeat what few have shown.
+//! experiment varies, and with less work where many threads only confirm the result of few.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,7 @@ use crate::experiments;
 use crate::experiments::options::Options;
 use crate::setting::Setting;
 
-/// What the suite itself defines for such a row. All else comes from the experiment.
+/// What the suite defines for such a row. The experiment defines everything else.
 struct Main {
     name: &'static str,
     experiment: &'static str,
@@ -79,7 +79,7 @@ pub fn rows() -> &'static [SuiteRow] {
 }
 
 fn row(main: &Main) -> SuiteRow {
-    let experiment = experiments::find(main.experiment).expect("the experiments have it");
+    let experiment = experiments::find(main.experiment).expect("the experiment exists");
     let [full, quick] = main
         .count
         .map(|count| experiment.row(&Options::default(), 1, count, main.threads, main.setting));
@@ -87,7 +87,7 @@ fn row(main: &Main) -> SuiteRow {
         name: main.name,
         group: Group::Basic,
         title: match main.setting {
-            Setting::Linked => format!("{}, the allocator linked", experiment.title).leak(),
+            Setting::Linked => format!("{}, allocator linked", experiment.title).leak(),
             _ => experiment.title,
         },
         description: experiment.description,

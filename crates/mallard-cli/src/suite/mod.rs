@@ -1,9 +1,9 @@
 //! The full suite: rows of different work, both synthetic and real programs.
 //!
-//! A [`SuiteRow`] says what runs and what its figures mean. [`workloads`] lists the rows made of
-//! the programs in `bench/workloads`, and [`programs`] those of real programs. Nothing here knows
-//! an allocator beyond a row's settings for it. The runner decides which allocators take part, in
-//! which order and how often.
+//! A [`SuiteRow`] defines what runs and what its figures mean. [`workloads`] lists the rows made of
+//! the programs in `bench/workloads`, and [`programs`] those of real programs. Apart from the rows'
+//! settings, nothing here depends on an allocator. The runner decides which allocators take part,
+//! in which order and how often.
 
 mod basic;
 pub mod programs;
@@ -26,34 +26,35 @@ pub struct SuiteRow {
     pub name: &'static str,
     pub group: Group,
     pub title: &'static str,
-    /// What it does, in a sentence or two, with the source of its pattern if it has one.
+    /// What it does, in a sentence or two, with the source of its pattern if there is one.
     pub description: &'static str,
-    /// What the seconds measure if not the time of the work: `per 100,000 requests`.
+    /// What the seconds measure, if it is not the time of the work: `per 100,000 requests`.
     pub seconds_are: Option<&'static str>,
     pub program: Program,
     /// Busy threads of the measured process.
     pub threads: u32,
-    /// Seconds of a run on a good allocator and two slow CPUs, in full and with `--quick`.
+    /// The seconds that a run takes with a good allocator on two slow CPUs, in full and with
+    /// `--quick`.
     pub seconds: [f64; 2],
     /// The expected peak RSS, in full and with `--quick`.
     pub peak_bytes: [u64; 2],
     pub setting: Setting,
 }
 
-/// Rows of a group stand together in lists and tables.
+/// Lists and tables show the rows of a group together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Group {
     /// The main row of each basic experiment.
     Basic,
     /// One allocation pattern each, in loops.
     Patterns,
-    /// Several threads that share blocks, hand them over, start and end.
+    /// Threads that share blocks, hand them over, start and end.
     Threads,
-    /// How much stays resident, when and for how long.
+    /// How much memory stays resident, when and for how long.
     Memory,
     /// How long single calls take.
     Latency,
-    /// Programs that people use.
+    /// Real programs in common use.
     Programs,
 }
 
@@ -83,7 +84,7 @@ pub enum Program {
     Real(&'static dyn Real),
 }
 
-/// Where a real program finds its files, and how much work it gets.
+/// The folder of a real program's files, and how much work the program gets.
 #[derive(Debug, Clone)]
 pub struct Place {
     /// The row's own folder, removed when the lab ends.
@@ -103,7 +104,7 @@ pub struct Command {
     pub input: Option<PathBuf>,
 }
 
-/// A measured process while it runs.
+/// A running measured process.
 #[derive(Debug, Clone, Copy)]
 pub struct Running {
     /// The id of the program that [`Real::command`] named.
@@ -113,7 +114,7 @@ pub struct Running {
 /// The figures of one run that the program or its driver reports. Peak RSS, faults and CPU times
 /// come from the measurement.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Told {
+pub struct Reported {
     /// `None` means that the row's figure is the wall time of the process.
     pub seconds: Option<f64>,
     /// The number of operations, if their rate is of interest.
@@ -130,7 +131,8 @@ pub struct Told {
 /// allocator, with [`drive`](Real::drive) beside it if it [is a server](Real::is_server), and calls
 /// [`judge`](Real::judge) on its output. Every error is a sentence for the row's cell.
 pub trait Real: Sync + std::fmt::Debug {
-    /// Why it cannot run here and how to get it: `redis-server is not installed (apt install …)`.
+    /// Why the program cannot run here and how to get it: `redis-server is not installed (apt
+    /// install …)`.
     fn missing(&self) -> Option<String>;
 
     /// Writes the files for the runs to the row's folder. Does not use the measured allocator.
@@ -138,37 +140,37 @@ pub trait Real: Sync + std::fmt::Debug {
         Ok(())
     }
 
-    /// Removes what the previous run left behind.
+    /// Removes the remains of the previous run.
     fn reset(&self, _place: &Place) -> Result<(), String> {
         Ok(())
     }
 
     fn command(&self, place: &Place) -> Command;
 
-    /// The programs that the allocator must serve for a figure to count: the command's own and the
-    /// one it starts for the work. [`programs::preloaded`] ensures it.
+    /// The programs that the allocator must serve for a figure to count: the command and the
+    /// program it starts for the work. [`programs::preloaded`] ensures this.
     fn served(&self, place: &Place) -> Vec<OsString> {
         vec![self.command(place).program]
     }
 
-    /// Whether a driver must keep it busy and end it.
+    /// Whether a driver must keep the program busy and end it.
     fn is_server(&self) -> bool {
         false
     }
 
     /// Waits for the server, keeps it busy, takes the figures and asks it to end. Runs on a thread
-    /// of the lab beside the server; whatever it starts runs on glibc. An error ends the server.
-    /// Must return on its own if the server ends early.
-    fn drive(&self, _place: &Place, _server: Running) -> Result<Told, String> {
-        Ok(Told::default())
+    /// of the lab; whatever it starts runs on glibc. An error ends the server. Must return on its
+    /// own if the server ends early.
+    fn drive(&self, _place: &Place, _server: Running) -> Result<Reported, String> {
+        Ok(Reported::default())
     }
 
     /// Checks the standard output of a program that is not a server, and reads figures from it.
-    fn judge(&self, _place: &Place, _stdout: &str) -> Result<Told, String> {
-        Ok(Told::default())
+    fn judge(&self, _place: &Place, _stdout: &str) -> Result<Reported, String> {
+        Ok(Reported::default())
     }
 
-    /// Whether every run must write the same to standard output as on glibc.
+    /// Whether every run must write the same to standard output as under glibc.
     fn same_output(&self) -> bool {
         !self.is_server()
     }
@@ -208,7 +210,7 @@ fn unknown_row(name: &str) -> String {
     let near = near.filter(|known| distance(known) <= known.len() / 2);
     let hint = near.map_or(String::new(), |near| format!(" (did you mean `{near}`?)"));
     format!(
-        "the full suite has no row `{name}`{hint}; `mallard bench --suite full --list` shows all"
+        "the full suite has no row `{name}`{hint}; `mallard bench --suite full --list` lists all rows"
     )
 }
 
@@ -217,10 +219,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_row_has_a_name_of_its_own_and_a_program_that_the_lab_carries() {
+    fn every_row_has_a_unique_name_and_an_embedded_program() {
         let mut seen = std::collections::BTreeSet::new();
         for row in rows() {
-            assert!(seen.insert(row.name), "{} is there twice", row.name);
+            assert!(seen.insert(row.name), "{} exists twice", row.name);
             assert!(
                 row.name
                     .chars()
@@ -249,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_stands_for_itself_and_for_the_rows_that_continue_it() {
+    fn a_name_selects_its_row_and_the_rows_that_begin_with_it() {
         let names = |words: &[&str]| -> Vec<&str> {
             let rows = select(words).unwrap();
             rows.iter().map(|row| row.name).collect()

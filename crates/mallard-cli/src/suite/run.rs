@@ -1,7 +1,7 @@
 //! `mallard bench --suite full`: the rows of the suite on every allocator.
 //!
-//! Each row is one row of a [`crate::race`]. The results are written after every row, so they
-//! survive whatever ends the session.
+//! Each row is one [`crate::race`]. The results are written after every row, so they survive
+//! however the session ends.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use mallard_measure::{Cpus, End, Measurement, Purpose, Spec, reporting};
 use mallard_report::model::{About, Experiment, Failure, Kind, Row, Run};
 use mallard_report::{stats, units};
 
-use super::{Command, Place, Program, Real, Running, SuiteRow, Told, programs};
+use super::{Command, Place, Program, Real, Reported, Running, SuiteRow, programs};
 use crate::args::Bench;
 use crate::conditions::{self, LIBRARY_PATH, LIMIT_SECONDS};
 use crate::progress::Progress;
@@ -24,15 +24,15 @@ use crate::session::{self, Session};
 use crate::workloads::{self, MAX_ANSWER_BYTES, Workloads};
 
 const _: () = assert!(mallard_measure::MOST_SYSCALLS == mallard_report::suite::MOST_SYSCALLS);
-/// About forty minutes for the whole suite on nine allocators.
+/// The whole suite on nine allocators then takes about forty minutes.
 const RUNS: Runs = Runs::ByTime {
     least: 5,
     most: 15,
     seconds: 2.5,
 };
 const QUICK_RUNS: Runs = Runs::Fixed(1);
-/// The mean time of a run as a multiple of a good allocator's, for the expected time: if all have
-/// the same number of runs, and if slow ones have fewer.
+/// The mean time of a run as a multiple of a good allocator's, for the estimate: when all have the
+/// same number of runs, and when slow ones have fewer.
 const OTHERS: f64 = 1.5;
 const OTHERS_BY_TIME: f64 = 1.3;
 /// The part of the total time that remains when slow allocators drop out early.
@@ -87,7 +87,7 @@ pub fn run(own: &[String], options: &Bench) -> Result<ExitCode> {
     let cpus = options.common.cpus.clone().unwrap_or_else(Cpus::allowed);
     let settings = conditions::settings(&options.common, runs, &cpus, &ignored);
     let title = match options.work.quick {
-        true => "The full suite, in short",
+        true => "The full suite, short version",
         false => "The full suite",
     };
     let keep = |experiment: &Experiment| {
@@ -169,7 +169,7 @@ impl Suite<'_> {
         Ok(experiment)
     }
 
-    /// Seconds of a run of the row on one allocator, including the warm-up.
+    /// The seconds that a run of the row takes on one allocator, including the warm-up.
     fn weight(&self, row: &SuiteRow) -> f64 {
         let size = usize::from(self.options.work.quick);
         let gib = row.peak_bytes[size] as f64 / f64::from(1 << 30);
@@ -184,7 +184,7 @@ impl Suite<'_> {
         row.seconds[size] * others + warming + PROCESS_SECONDS
     }
 
-    /// Seconds for counting the system calls, in a traced run of its own with the `--quick` work.
+    /// The seconds for counting the system calls, in a separate traced run with the `--quick` work.
     /// `--quick` sessions skip it.
     fn counting(&self, row: &SuiteRow) -> f64 {
         match self.options.work.quick {
@@ -216,7 +216,7 @@ impl Suite<'_> {
                     .allocators
                     .iter()
                     .find(|allocator| allocator.name == name);
-                workloads::judge(allocator.expect("only these were entered"), measured)
+                workloads::judge(allocator.expect("only these have an entry"), measured)
             }
         });
         let mut described = self.described(row, &entries);
@@ -227,7 +227,7 @@ impl Suite<'_> {
         described
     }
 
-    /// Entries that all fail for this reason.
+    /// Entries that all fail with this reason.
     fn impossible(&self, reason: &str) -> Vec<Entry> {
         let entry = |allocator: &Allocator| Entry {
             allocator: allocator.name.clone(),
@@ -272,7 +272,7 @@ impl Suite<'_> {
         }
     }
 
-    /// The command without the path of its folder, which is gone by the time anyone reads it.
+    /// The command without the path of its folder, which no longer exists when somebody reads this.
     fn shown(&self, spec: &Spec) -> String {
         let folder = format!("{}/", self.session.launcher.folder().display());
         let words = std::iter::once(&spec.program).chain(&spec.arguments);
@@ -280,7 +280,7 @@ impl Suite<'_> {
         words.collect::<Vec<_>>().join(" ")
     }
 
-    /// The row's processes, and what runs beside them. An error is a sentence.
+    /// The row's processes, and the driver that runs beside them. An error is a sentence.
     fn prepare(&self, row: &'static SuiteRow) -> Result<(Option<Work>, Vec<Entry>), String> {
         let Program::Real(real) = row.program else {
             let entries = self
@@ -312,8 +312,8 @@ impl Suite<'_> {
         Ok((Some(work), entries))
     }
 
-    /// The processes of a real program on an allocator: one to time and one to count. An error is a
-    /// sentence.
+    /// The processes of a real program on an allocator: one for the time and one for the system
+    /// calls. An error is a sentence.
     fn real(
         &self,
         row: &SuiteRow,
@@ -399,10 +399,10 @@ impl Suite<'_> {
 /// The variables that run a process on an allocator with the row's setting.
 fn environment_of(row: &SuiteRow, allocator: &Allocator) -> Vec<(String, String)> {
     let variables = row.setting.environment(allocator);
-    variables.expect("the suite has no setting that an allocator could lack")
+    variables.expect("every allocator supports the suite's settings")
 }
 
-/// Fails cells whose output differs from glibc's: their time is not for the same work.
+/// Fails cells whose output differs from glibc's: they did not do the same work.
 fn require_same_output(row: &mut Row) {
     let differs: Vec<bool> = row
         .cells
@@ -412,7 +412,7 @@ fn require_same_output(row: &mut Row) {
     for (cell, differs) in row.cells.iter_mut().zip(differs) {
         if differs && cell.failure.is_none() {
             cell.failure = Some(Failure {
-                reason: "it wrote something else than on glibc".to_owned(),
+                reason: "its output differs from the output under glibc".to_owned(),
                 exit: None,
                 last_lines: Vec::new(),
             });
@@ -425,7 +425,7 @@ struct Work {
     real: &'static dyn Real,
     timed: Place,
     counted: Place,
-    driven: Mutex<Result<Told, String>>,
+    driven: Mutex<Result<Reported, String>>,
 }
 
 impl Work {
@@ -438,7 +438,7 @@ impl Work {
             real,
             timed,
             counted,
-            driven: Mutex::new(Ok(Told::default())),
+            driven: Mutex::new(Ok(Reported::default())),
         })
     }
 
@@ -451,45 +451,45 @@ impl Work {
 
     fn judge(&self, measured: &Measurement) -> Result<Run, Failure> {
         let fail = |reason: String| Err(race::failure(reason, measured));
-        let driven = std::mem::replace(&mut *self.lock(), Ok(Told::default()));
+        let driven = std::mem::replace(&mut *self.lock(), Ok(Reported::default()));
         if measured.end == End::TimedOut {
-            return fail("it did not end within the time limit".to_owned());
+            return fail("it did not finish within the time limit".to_owned());
         }
         let driven = match driven {
-            Ok(told) => told,
+            Ok(reported) => reported,
             Err(reason) => return fail(reason),
         };
         match measured.end {
             End::Code(0) => {}
-            // A server may have been asked to end by a signal.
+            // The driver may have stopped the server with a signal.
             End::Signal(15) if self.real.is_server() => {}
             _ => return fail("the program failed".to_owned()),
         }
-        let told = match self.real.is_server() {
+        let reported = match self.real.is_server() {
             true => driven,
             false => {
                 let text = measured.stdout.head(MAX_ANSWER_BYTES).unwrap_or_default();
                 match self.real.judge(&self.timed, &text) {
-                    Ok(told) => told,
+                    Ok(reported) => reported,
                     Err(reason) => return fail(reason),
                 }
             }
         };
         let figures = race::figures(measured);
-        let seconds = told.seconds.unwrap_or(figures.seconds);
+        let seconds = reported.seconds.unwrap_or(figures.seconds);
         let hash = || measured.stdout.sha256.clone();
         Ok(Run {
             seconds,
-            ops_per_second: told.operations.map(|operations| operations / seconds),
-            latency: told.latency,
-            end_rss_bytes: told.end_rss_bytes,
-            huge_bytes: told.huge_bytes,
+            ops_per_second: reported.operations.map(|operations| operations / seconds),
+            latency: reported.latency,
+            end_rss_bytes: reported.end_rss_bytes,
+            huge_bytes: reported.huge_bytes,
             output_hash: self.real.same_output().then(hash),
             ..figures
         })
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Result<Told, String>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Result<Reported, String>> {
         // Assignments replace the whole value, so a poisoned lock is harmless.
         self.driven
             .lock()
@@ -506,9 +506,9 @@ impl Beside for Work {
         if !self.real.is_server() {
             return Ok(());
         }
-        let told = self.real.drive(self.place(purpose), Running { pid });
-        let failed = told.is_err();
-        *self.lock() = told;
+        let reported = self.real.drive(self.place(purpose), Running { pid });
+        let failed = reported.is_err();
+        *self.lock() = reported;
         if failed { Err(Failed) } else { Ok(()) }
     }
 }

@@ -1,6 +1,6 @@
 //! `mallard bench` with little work: what it measures, prints and writes.
 
-use crate::place::{BUMP, LIBRARY, Place, told};
+use crate::place::{BUMP, LIBRARY, Place, outcome};
 
 const SMALL: [&str; 8] = [
     "-r",
@@ -25,7 +25,7 @@ fn records(csv: &str) -> Vec<Vec<&str>> {
 fn all_experiments_run_and_every_file_is_written() {
     let place = Place::new();
     let words = [&["bench", "-a", "glibc,mallard", "-t", "2"], &SMALL[..]].concat();
-    let (code, stdout, stderr) = told(&mut place.mallard(&words));
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
 
     let pairs = place.text("mallard-results/pairs.csv");
@@ -90,7 +90,7 @@ fn all_experiments_run_and_every_file_is_written() {
 }
 
 #[test]
-fn an_allocator_of_the_user_takes_part_preloaded_and_linked() {
+fn an_allocator_of_the_user_is_measured_preloaded_and_linked() {
     let place = Place::new();
     // The file's name differs from its soname, which linking must handle.
     let flags = [&LIBRARY[..], &["-Wl,-soname,libother.so.7"]].concat();
@@ -108,7 +108,7 @@ fn an_allocator_of_the_user_takes_part_preloaded_and_linked() {
         "--allocator",
         &spec,
     ];
-    let (code, stdout, stderr) = told(&mut place.mallard(&words));
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     let map = place.text("mallard-results/map.csv");
     let places: Vec<[&str; 2]> = records(&map).iter().map(|r| [r[0], r[2]]).collect();
@@ -129,7 +129,7 @@ fn an_allocator_of_the_user_takes_part_preloaded_and_linked() {
 }
 
 #[test]
-fn an_allocator_that_crashes_in_one_cell_is_told_and_the_others_go_on() {
+fn an_allocator_that_crashes_in_one_cell_is_reported_and_the_others_go_on() {
     let place = Place::new();
     // Only the block size of `arenas` crashes it.
     let source = BUMP.replace(
@@ -158,7 +158,7 @@ fn an_allocator_that_crashes_in_one_cell_is_told_and_the_others_go_on() {
         "--allocator",
         &spec,
     ];
-    let (code, stdout, stderr) = told(&mut place.mallard(&words));
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     assert!(
         stdout.contains("SIGABRT") && stdout.contains("no such size"),
@@ -176,7 +176,7 @@ fn an_allocator_that_crashes_in_one_cell_is_told_and_the_others_go_on() {
 }
 
 #[test]
-fn where_nothing_could_be_measured_the_command_fails() {
+fn the_command_fails_if_no_measurement_succeeds() {
     let place = Place::new();
     let source = BUMP.replace(
         "void *malloc(size_t n) {",
@@ -196,21 +196,21 @@ fn where_nothing_could_be_measured_the_command_fails() {
         "--allocator",
         &spec,
     ];
-    let (code, stdout, stderr) = told(&mut place.mallard(&words));
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(1), "{stdout}{stderr}");
-    assert!(stderr.contains("nothing could be measured"), "{stderr}");
+    assert!(stderr.contains("no measurement succeeded"), "{stderr}");
     assert!(place.path().join("mallard-results/results.json").exists());
 }
 
 #[test]
-fn settings_of_the_environment_do_not_reach_the_experiments() {
+fn tuning_variables_of_the_environment_do_not_reach_the_experiments() {
     let place = Place::new();
     let words = [
         "bench", "pairs", "-t", "1", "--count", "10", "-r", "1", "-a", "glibc",
     ];
     let mut command = place.mallard(&words);
     // These settings would tune an allocator.
-    let (code, stdout, stderr) = told(
+    let (code, stdout, stderr) = outcome(
         command
             .env("MALLOC_CONF", "x:y")
             .env("MALLOC_ARENA_MAX", "1"),
@@ -222,7 +222,7 @@ fn settings_of_the_environment_do_not_reach_the_experiments() {
         .settings
         .iter()
         .find(|(name, _)| name.starts_with("removed"));
-    let removed = &removed.expect("it is told").1;
+    let removed = &removed.expect("the settings name them").1;
     assert!(
         removed.contains("MALLOC_CONF") && removed.contains("MALLOC_ARENA_MAX"),
         "{removed}"
@@ -230,7 +230,7 @@ fn settings_of_the_environment_do_not_reach_the_experiments() {
 }
 
 #[test]
-fn an_interrupt_writes_what_there_is() {
+fn an_interrupt_writes_the_results_so_far() {
     let place = Place::new();
     let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("mallard"));
     // The first row is short and the second is not.
@@ -247,7 +247,7 @@ fn an_interrupt_writes_what_there_is() {
     while !line.starts_with("pairs · 1 thread:") {
         line.clear();
         let read = std::io::BufRead::read_line(&mut stderr, &mut line).unwrap();
-        assert_ne!(read, 0, "it ended before the first row was done");
+        assert_ne!(read, 0, "it ended before the first row was finished");
     }
     let id = child.id().to_string();
     let killed = std::process::Command::new("kill")

@@ -1,12 +1,12 @@
-//! `mallard bench --contention`: counts on the build that counts.
+//! `mallard bench --contention`: counts with the counting build.
 
-use crate::place::{Place, told};
+use crate::place::{Place, outcome};
 
 #[test]
 fn locks_and_atomics_are_counted_and_written() {
     let place = Place::new();
     let words = ["bench", "--contention", "--quick", "-t", "1,4", "batch"];
-    let (code, stdout, stderr) = told(&mut place.mallard(&words));
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     assert!(stdout.contains("batch, per million operations"), "{stdout}");
 
@@ -24,23 +24,23 @@ fn locks_and_atomics_are_counted_and_written() {
         assert!(acquired > 0.0, "caches fill from bins");
         assert!(count(threads, "bin", "contended") <= acquired);
         let atomics = count(threads, "atomics", "all");
-        // Two each time that a lock is taken and released, and far fewer than the calls.
+        // Two for each lock taken and released, and far fewer than the calls.
         assert!(atomics >= 2.0 * acquired, "{atomics} of {acquired}");
         assert!(atomics < 0.5 * 200_000.0, "{atomics}: on the fast paths?");
     }
 }
 
 #[test]
-fn what_cannot_be_counted_is_refused_before_anything_runs() {
+fn a_workload_that_cannot_be_counted_is_rejected_before_anything_runs() {
     let place = Place::new();
-    let (code, _, stderr) = told(&mut place.mallard(&["bench", "--contention", "map"]));
+    let (code, _, stderr) = outcome(&mut place.mallard(&["bench", "--contention", "map"]));
     assert_ne!(code, Some(0));
     assert!(
         stderr.contains("`map`") && stderr.contains("larson"),
         "{stderr}"
     );
     let words = ["bench", "--contention", "-a", "glibc"];
-    let (code, _, stderr) = told(&mut place.mallard(&words));
+    let (code, _, stderr) = outcome(&mut place.mallard(&words));
     assert_ne!(code, Some(0));
     assert!(stderr.contains("--allocators"), "{stderr}");
 }

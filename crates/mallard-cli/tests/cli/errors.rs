@@ -1,11 +1,11 @@
 //! Mistakes are reported before anything runs, with the input and the valid choices.
 
-use crate::place::{Place, told};
+use crate::place::{Place, outcome};
 
 /// Runs a command that must fail with `code`, and returns its message.
 #[track_caller]
 fn refusal(place: &Place, words: &[&str], code: i32) -> String {
-    let (ended, stdout, stderr) = told(&mut place.mallard(words));
+    let (ended, stdout, stderr) = outcome(&mut place.mallard(words));
     assert_eq!(ended, Some(code), "{words:?}: {stdout}{stderr}");
     assert!(!place.path().join("mallard-results").exists() || words.contains(&"-a"));
     assert!(stderr.starts_with("error: "), "{stderr}");
@@ -52,7 +52,7 @@ fn an_unknown_allocator_is_answered_with_the_nearest() {
 }
 
 #[test]
-fn a_library_that_cannot_be_added_is_refused_by_every_command() {
+fn every_command_rejects_a_library_that_cannot_be_added() {
     let place = Place::new();
     for rest in [
         &["bench"][..],
@@ -71,7 +71,7 @@ fn a_library_that_cannot_be_added_is_refused_by_every_command() {
 }
 
 #[test]
-fn a_program_that_is_not_there_or_cannot_be_run_has_the_shell_s_exit_code() {
+fn a_missing_or_unusable_program_has_the_shell_s_exit_code() {
     let place = Place::new();
     for command in ["compare", "run"] {
         let text = refusal(&place, &[command, "--", "no-such-program"], 127);
@@ -85,7 +85,7 @@ fn a_program_that_is_not_there_or_cannot_be_run_has_the_shell_s_exit_code() {
 }
 
 #[test]
-fn a_program_into_which_nothing_can_be_preloaded_is_refused() {
+fn a_program_that_ignores_preloading_is_rejected() {
     let place = Place::new();
     let fixed = place.compile("fixed", "int main(void) { return 0; }", &["-static"]);
     for command in ["compare", "run"] {
@@ -115,7 +115,7 @@ fn a_program_into_which_nothing_can_be_preloaded_is_refused() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_to_is_refused_before_anything_runs() {
+fn a_folder_that_is_not_writable_is_rejected_before_anything_runs() {
     let place = Place::new();
     std::fs::write(place.path().join("file"), "").unwrap();
     for words in [
@@ -129,7 +129,7 @@ fn a_folder_that_cannot_be_written_to_is_refused_before_anything_runs() {
 }
 
 #[test]
-fn numbers_out_of_range_are_refused_with_the_range() {
+fn numbers_out_of_range_are_rejected_with_the_range() {
     let place = Place::new();
     for (words, expected) in [
         (&["bench", "-t", "0"][..], "1..=4096"),
@@ -152,14 +152,14 @@ fn numbers_out_of_range_are_refused_with_the_range() {
 }
 
 #[test]
-fn standard_input_from_a_file_that_is_not_there_is_refused() {
+fn standard_input_from_a_missing_file_is_rejected() {
     let place = Place::new();
     let text = refusal(&place, &["compare", "--input", "nothing", "--", "cat"], 1);
     says(&text, &["nothing", "No such file"]);
 }
 
 #[test]
-fn an_option_string_for_an_allocator_that_reads_none_is_refused() {
+fn an_option_string_for_an_allocator_that_reads_none_is_rejected() {
     let place = Place::new();
     let text = refusal(
         &place,
@@ -170,7 +170,7 @@ fn an_option_string_for_an_allocator_that_reads_none_is_refused() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_error() {
+fn a_reader_that_stops_reading_is_no_error() {
     let place = Place::new();
     for words in [&["allocators"][..], &["bench", "--suite", "full", "--list"]] {
         let (reader, writer) = std::io::pipe().unwrap();

@@ -1,4 +1,4 @@
-//! The lab as the tests start it: in a folder of its own, and without the caller's settings.
+//! Runs the lab for the tests in a folder of its own, without the caller's settings.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ impl Place {
 }
 
 /// Runs a command and returns its exit code and both of its streams.
-pub fn told(command: &mut Command) -> (Option<i32>, String, String) {
+pub fn outcome(command: &mut Command) -> (Option<i32>, String, String) {
     let output = command.output().unwrap();
     (
         output.status.code(),
@@ -64,7 +64,7 @@ pub fn told(command: &mut Command) -> (Option<i32>, String, String) {
     )
 }
 
-/// A small allocator of our own that never frees and surely is not glibc's.
+/// A small allocator that never frees, to be distinguishable from glibc's.
 pub const BUMP: &str = r#"
     #include <errno.h>
     #include <stddef.h>
@@ -108,5 +108,5 @@ pub const BUMP: &str = r#"
     void *pvalloc(size_t n) { return take(4096, (n + 4095) & ~(size_t)4095); }
 "#;
 
-/// Flags that make it a library.
+/// Compiler flags that make it a library.
 pub const LIBRARY: [&str; 4] = ["-shared", "-fPIC", "-O1", "-fno-builtin"];

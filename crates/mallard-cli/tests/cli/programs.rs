@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::place::{BUMP, LIBRARY, Place, told};
+use crate::place::{BUMP, LIBRARY, Place, outcome};
 use mallard_report::model::{Exit, Results};
 
 fn compared(place: &Place) -> Results {
@@ -28,7 +28,7 @@ fn a_program_is_compared_by_its_costs_and_its_output() {
         "sort",
         "-n",
     ];
-    let (code, stdout, stderr) = told(&mut place.mallard(&words));
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     assert!(
         stdout.contains("sort -n") && stdout.contains("reference"),
@@ -63,7 +63,7 @@ fn a_program_is_compared_by_its_costs_and_its_output() {
 }
 
 #[test]
-fn a_program_that_fails_under_one_allocator_is_told_with_its_last_words() {
+fn a_program_that_fails_under_one_allocator_is_reported_with_its_last_lines() {
     let place = Place::new();
     let library = place.compile("bump.so", BUMP, &LIBRARY);
     let script = place.path().join("script");
@@ -85,7 +85,7 @@ fn a_program_that_fails_under_one_allocator_is_told_with_its_last_words() {
         "--",
         "./script",
     ];
-    let (code, stdout, stderr) = told(&mut place.mallard(&words));
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     assert!(
         stdout.contains("SIGSEGV") && stdout.contains("| help"),
@@ -99,7 +99,7 @@ fn a_program_that_fails_under_one_allocator_is_told_with_its_last_words() {
 }
 
 #[test]
-fn another_output_and_another_exit_code_are_seen() {
+fn a_different_output_and_a_different_exit_code_are_reported() {
     let place = Place::new();
     let library = place.compile("bump.so", BUMP, &LIBRARY);
     let spec = format!("bump={}", library.display());
@@ -117,7 +117,7 @@ fn another_output_and_another_exit_code_are_seen() {
     ];
 
     let output = [&start[..], &["echo ${LD_PRELOAD:+other}; exit 3"]].concat();
-    let (code, stdout, stderr) = told(&mut place.mallard(&output));
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&output));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     assert!(stdout.contains("DIFFERS"), "{stdout}");
     // Exiting with 3 everywhere is normal for this program, not a failure.
@@ -127,7 +127,7 @@ fn another_output_and_another_exit_code_are_seen() {
     );
 
     let exit = [&start[..], &["test -z \"$LD_PRELOAD\""]].concat();
-    let (code, stdout, stderr) = told(&mut place.mallard(&exit));
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&exit));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     assert!(
         stdout.contains("exits with code 1; under glibc it exits with code 0"),
@@ -136,14 +136,14 @@ fn another_output_and_another_exit_code_are_seen() {
 }
 
 #[test]
-fn a_program_that_brings_its_own_malloc_is_not_measured_as_something_else() {
+fn a_program_with_its_own_malloc_is_not_measured() {
     let place = Place::new();
     let source = format!("{BUMP}\nint main(void) {{ return malloc(1) == 0; }}");
     place.compile("own", &source, &["-fno-builtin", "-rdynamic"]);
     let (code, stdout, _) =
-        told(&mut place.mallard(&["compare", "-a", "glibc,mallard", "--", "./own"]));
+        outcome(&mut place.mallard(&["compare", "-a", "glibc,mallard", "--", "./own"]));
     assert_eq!(code, Some(1), "{stdout}");
-    assert!(stdout.contains("brings its own"), "{stdout}");
+    assert!(stdout.contains("has its own"), "{stdout}");
 }
 
 #[test]
@@ -159,10 +159,10 @@ fn a_program_that_hangs_is_killed_at_the_limit() {
         "sleep",
         "1000",
     ];
-    let (code, stdout, stderr) = told(&mut place.mallard(&words));
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(1), "{stdout}{stderr}");
     assert!(
-        stdout.contains("did not end within the time limit"),
+        stdout.contains("did not finish within the time limit"),
         "{stdout}"
     );
 }
@@ -190,11 +190,11 @@ fn run_passes_everything_through() {
 }
 
 #[test]
-fn run_puts_mallard_under_the_program_with_its_options() {
+fn run_preloads_mallard_with_its_options() {
     let place = Place::new();
     let show = "grep -o '[^ ]*libmallard.so$' /proc/self/maps | head -1; echo $MALLARD_CONF";
     let words = ["run", "--conf", "narenas:2", "--", "sh", "-c", show];
-    let (code, stdout, stderr) = told(&mut place.mallard(&words));
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     let lines: Vec<&str> = stdout.lines().collect();
     assert!(
@@ -219,17 +219,17 @@ fn run_can_use_another_allocator_and_needs_no_dashes() {
         "-c",
         "echo $LD_PRELOAD",
     ];
-    let (code, stdout, stderr) = told(&mut place.mallard(&words));
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     assert_eq!(stdout.trim(), library.to_str().unwrap());
 }
 
 #[test]
-fn allocators_are_listed_with_their_files_and_the_way_to_the_others() {
+fn allocators_are_listed_with_their_files_and_how_to_get_the_others() {
     let place = Place::new();
     let library = place.compile("bump.so", BUMP, &LIBRARY);
     let spec = format!("bump={}", library.display());
-    let (code, stdout, stderr) = told(&mut place.mallard(&["allocators", "--allocator", &spec]));
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&["allocators", "--allocator", &spec]));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     for expected in [
         "✓ glibc",
@@ -260,11 +260,11 @@ fn the_help_of_every_command_has_examples() {
         &["compare", "--help"],
         &["run", "--help"],
     ] {
-        let (code, stdout, _) = told(&mut place.mallard(words));
+        let (code, stdout, _) = outcome(&mut place.mallard(words));
         assert_eq!(code, Some(0));
         assert!(stdout.contains("Examples:\n  mallard "), "{stdout}");
     }
-    let (code, stdout, _) = told(&mut place.mallard(&["--version"]));
+    let (code, stdout, _) = outcome(&mut place.mallard(&["--version"]));
     assert_eq!(
         (code, stdout.trim()),
         (Some(0), concat!("mallard ", env!("CARGO_PKG_VERSION")))

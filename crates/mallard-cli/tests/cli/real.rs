@@ -1,14 +1,14 @@
-//! Real programs in `mallard bench --suite full`: rows run, report what they should, and are left
-//! out by name if a program is missing.
+//! Real programs in `mallard bench --suite full`: rows run, report their figures, and name the
+//! package of a missing program.
 
 use std::io::Write;
 
 use mallard_report::model::Row;
 
-use crate::place::{Place, told};
+use crate::place::{Place, outcome};
 
-/// Whether a test lacks a program. It is then skipped with a line on standard error that `cargo
-/// test` does not capture; if all programs are required, it fails.
+/// Whether a program that a test needs is missing. The test is then skipped with a line on standard
+/// error that `cargo test` does not capture; if all programs are required, it fails.
 fn lacks(test: &str, programs: &[&str]) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_there = |program: &&&str| {
@@ -31,7 +31,7 @@ fn run(row: &str) -> Row {
     let place = Place::new();
     let words = ["bench", "--suite", "full", "--quick", "-r", "1"];
     let words = [&words[..], &["-a", "glibc,mallard", row]].concat();
-    let (code, stdout, stderr) = told(&mut place.mallard(&words));
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     let text = place.text("mallard-results/results.json");
     let mut results = mallard_report::read_json(&mut text.as_bytes()).unwrap();
@@ -48,7 +48,7 @@ fn run(row: &str) -> Row {
 }
 
 #[test]
-fn an_interpreter_writes_the_same_on_both() {
+fn an_interpreter_writes_the_same_output_on_both() {
     if lacks("an_interpreter_writes_the_same_on_both", &["perl"]) {
         return;
     }
@@ -56,12 +56,12 @@ fn an_interpreter_writes_the_same_on_both() {
     let [glibc, mallard] = [&row.cells[0].runs[0], &row.cells[1].runs[0]];
     assert!(glibc.output_hash.is_some());
     assert_eq!(glibc.output_hash, mallard.output_hash);
-    // Interpreter and data: this is the peak of the process, not of its launcher.
+    // Interpreter and data: the peak is that of the process, not of its launcher.
     assert!(glibc.peak_rss_bytes > 4 << 20, "{}", glibc.peak_rss_bytes);
 }
 
 #[test]
-fn redis_is_driven_and_its_memory_read_after_everything_was_deleted() {
+fn redis_is_driven_and_its_memory_is_read_after_everything_is_deleted() {
     let programs = ["redis-server", "redis-benchmark", "redis-cli"];
     if lacks("redis_is_driven", &programs) {
         return;
@@ -70,7 +70,7 @@ fn redis_is_driven_and_its_memory_read_after_everything_was_deleted() {
     assert_eq!(row.seconds_are.as_deref(), Some("per 100,000 requests"));
     for cell in &row.cells {
         let run = &cell.runs[0];
-        let latency = run.latency.as_ref().expect("redis-benchmark tells it");
+        let latency = run.latency.as_ref().expect("redis-benchmark reports it");
         assert!(
             latency.p50_ns > 0.0 && latency.p50_ns <= latency.p99_ns,
             "{latency:?}"
@@ -79,20 +79,20 @@ fn redis_is_driven_and_its_memory_read_after_everything_was_deleted() {
         let end = run.end_rss_bytes.expect("it is read");
         assert!(end > 1 << 20 && end <= run.peak_rss_bytes, "{end}");
         assert!(run.huge_bytes.is_some());
-        // The pause belongs to the process but not to the figure.
+        // The pause counts in the process's wall time but not in the figure.
         assert!(run.wall_seconds > 1.0, "{}", run.wall_seconds);
     }
 }
 
 #[test]
-fn a_row_without_its_program_says_which_package_brings_it() {
+fn a_row_without_its_program_names_the_package() {
     let place = Place::new();
     let empty = place.path().join("empty");
     std::fs::create_dir(&empty).unwrap();
     let words = [
         "bench", "--suite", "full", "--quick", "-r", "1", "-a", "glibc", "lua",
     ];
-    let (_, stdout, stderr) = told(place.mallard(&words).env("PATH", &empty));
+    let (_, stdout, stderr) = outcome(place.mallard(&words).env("PATH", &empty));
     let all = stdout + &stderr;
     assert!(all.contains("lua5.4 is not installed"), "{all}");
     assert!(all.contains("apt-get install lua5.4"), "{all}");

@@ -1,8 +1,8 @@
-//! `mallard bench --suite full` on a few rows: what runs, what is written and what is refused.
+//! `mallard bench --suite full` on a few rows: what it runs, writes and rejects.
 
 use mallard_report::model::{Kind, Results};
 
-use crate::place::{BUMP, LIBRARY, Place, told};
+use crate::place::{BUMP, LIBRARY, Place, outcome};
 
 fn results(place: &Place) -> Results {
     let text = place.text("mallard-results/results.json");
@@ -10,7 +10,7 @@ fn results(place: &Place) -> Results {
 }
 
 #[test]
-fn rows_run_on_every_allocator_and_every_figure_is_told() {
+fn rows_run_on_every_allocator_and_every_figure_is_reported() {
     let place = Place::new();
     let words = [
         "bench",
@@ -23,7 +23,7 @@ fn rows_run_on_every_allocator_and_every_figure_is_told() {
         "glibc,mallard",
     ];
     let words = [&words[..], &["pairs-4", "map-linked", "start", "latency"]].concat();
-    let (code, stdout, stderr) = told(&mut place.mallard(&words));
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     assert!(
         stderr.contains("rows on 2 allocators, 2 runs each: about"),
@@ -57,7 +57,8 @@ fn rows_run_on_every_allocator_and_every_figure_is_told() {
             let run = &cell.runs[0];
             assert!(run.seconds > 0.0 && run.peak_rss_bytes > 1 << 19, "{run:?}");
             assert_eq!(run.latency.is_some(), row.label.starts_with("latency"));
-            // Not every machine permits tracing. If it does, the 80 started programs must show.
+            // Not every machine permits tracing. If it does, the calls of the 80 started programs
+            // count.
             let least = if row.label == "start" { 80 * 20 } else { 20 };
             assert!(run.syscalls.is_none_or(|calls| calls > least), "{run:?}");
         }
@@ -72,33 +73,31 @@ fn rows_run_on_every_allocator_and_every_figure_is_told() {
 }
 
 #[test]
-fn without_a_number_the_runs_go_by_time_and_that_is_told() {
+fn without_a_number_the_runs_go_by_time_and_the_settings_say_so() {
     let place = Place::new();
     let (code, _, stderr) =
-        told(&mut place.mallard(&["bench", "--suite", "full", "-a", "glibc", "pairs-1"]));
+        outcome(&mut place.mallard(&["bench", "--suite", "full", "-a", "glibc", "pairs-1"]));
     assert_eq!(code, Some(0), "{stderr}");
     assert!(
-        stderr.contains(
-            "1 allocators, 5 to 15 runs each, from 3 on where over 1.5 × the best time: about"
-        ),
+        stderr.contains("1 allocators, 5 to 15 runs each, 3 if over 1.5 × the best time: about"),
         "{stderr}"
     );
     let results = results(&place);
     let (name, runs) = &results.settings[0];
     assert!(
-        name == "runs" && runs.starts_with("5 to 15, as long as"),
+        name == "runs" && runs.starts_with("5 to 15, until they"),
         "{name}: {runs}"
     );
     let cell = &results.experiments[0].rows[0].cells[0];
     let count = cell.runs.len();
     assert!((5..=15).contains(&count), "{count} runs");
-    // Each run beyond the guaranteed five began before the time was over.
+    // Each run beyond the guaranteed five began before the time was up.
     let before = cell.runs[..count - 1].iter().map(|run| run.wall_seconds);
     assert!(count == 5 || before.sum::<f64>() < 3.0, "{cell:?}");
 }
 
 #[test]
-fn an_allocator_that_crashes_in_a_row_is_told_there_and_is_in_the_others() {
+fn an_allocator_that_crashes_in_one_row_is_measured_in_the_others() {
     let place = Place::new();
     // Only the block size of one row crashes it.
     let source = BUMP.replace(
@@ -118,7 +117,7 @@ fn an_allocator_that_crashes_in_a_row_is_told_there_and_is_in_the_others() {
         &spec,
     ];
     let words = [&words[..], &["start", "same-32768"]].concat();
-    let (code, stdout, stderr) = told(&mut place.mallard(&words));
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     assert!(stdout.contains("SIGABRT"), "{stdout}");
     let results = results(&place);
@@ -146,7 +145,7 @@ fn what_is_measured_is_kept_when_the_lab_is_killed() {
     while !line.starts_with("pairs-1:") {
         line.clear();
         let read = std::io::BufRead::read_line(&mut stderr, &mut line).unwrap();
-        assert_ne!(read, 0, "it ended before the first row was done");
+        assert_ne!(read, 0, "it ended before the first row was finished");
     }
     // The files are written right after the line; the second row sleeps for two seconds.
     let report = place.path().join("mallard-results/report.html");
@@ -159,12 +158,12 @@ fn what_is_measured_is_kept_when_the_lab_is_killed() {
 }
 
 #[test]
-fn a_row_s_settings_reach_its_allocators_and_are_told() {
+fn a_row_s_settings_reach_its_allocators_and_the_report() {
     let place = Place::new();
     let words = [
         "bench", "--suite", "full", "--quick", "-a", "mallard", "idle",
     ];
-    let (code, stdout, stderr) = told(&mut place.mallard(&words));
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     let row = results(&place).experiments.remove(0).rows.remove(0);
     let run = &row.cells[0].runs[0];
@@ -186,9 +185,9 @@ fn a_row_s_settings_reach_its_allocators_and_are_told() {
 }
 
 #[test]
-fn the_list_says_what_there_is_and_runs_nothing() {
+fn the_list_names_the_rows_and_runs_nothing() {
     let place = Place::new();
-    let (code, stdout, _) = told(&mut place.mallard(&["bench", "--suite", "full", "--list"]));
+    let (code, stdout, _) = outcome(&mut place.mallard(&["bench", "--suite", "full", "--list"]));
     assert_eq!(code, Some(0));
     for part in [
         "larson-8",
@@ -199,17 +198,17 @@ fn the_list_says_what_there_is_and_runs_nothing() {
     ] {
         assert!(stdout.contains(part), "`{part}` is missing in {stdout}");
     }
-    let (code, stdout, _) = told(&mut place.mallard(&["bench", "--list"]));
+    let (code, stdout, _) = outcome(&mut place.mallard(&["bench", "--list"]));
     assert!(code == Some(0) && stdout.contains("std::map"), "{stdout}");
     assert!(!place.path().join("mallard-results").exists());
 }
 
 #[test]
-fn an_unknown_row_and_options_of_the_basic_experiments_are_refused() {
+fn an_unknown_row_and_options_of_the_basic_experiments_are_rejected() {
     let place = Place::new();
     let refused = |words: &[&str]| {
         let (code, _, stderr) =
-            told(&mut place.mallard(&[&["bench", "-s", "full"], words].concat()));
+            outcome(&mut place.mallard(&[&["bench", "-s", "full"], words].concat()));
         assert_eq!(code, Some(1), "{stderr}");
         stderr
     };

@@ -263,19 +263,19 @@ const HUGE: usize = 2 << 20;
 #[cfg(test)]
 mod why {
     pub const BINS: &str =
-        "What is locked is held for a whole batch; `narenas` says how many threads share it.";
+        "A lock is taken once for a whole batch; `narenas` controls how many threads share it.";
     pub const CACHES: &str =
-        "Caches grow for classes that are much used and shrink for those that are not.";
-    pub const GC: &str = "Idle blocks leave a cache after so many of its own slow events.";
+        "Caches grow for classes that are used often and shrink for the others.";
+    pub const GC: &str = "Idle blocks leave a cache after a number of its own slow events.";
     pub const HPA: &str = "The page heap is built around huge pages in any case: see `thp`.";
-    pub const FIT: &str = "Free runs end with their chunk of 2 MiB, and the first chunk with room serves a request, or behind 128 MiB the fullest.";
+    pub const FIT: &str = "Free runs end with their chunk of 2 MiB, and the first chunk with room serves a request, or beyond 128 MiB the fullest.";
     pub const SLABS: &str =
         "The slabs of each class have one shape, fixed when the library is built.";
     pub const GUARDS: &str =
         "Mallard's own ways to find such errors are `hardened` and `guard_sample`.";
     pub const ONE: &str =
-        "One does it all; the control of the same name keeps to this as its bound.";
-    pub const DSS: &str = "All memory comes from `mmap`; `sbrk` is left to the program. The controls `arena.<i>.dss` tell the word.";
+        "There is only one; the value is the limit of the control of the same name.";
+    pub const DSS: &str = "All memory comes from `mmap`; `sbrk` is left to the program. The controls `arena.<i>.dss` return the value.";
     pub const UTRACE: &str = "Linux has no `utrace(2)`.";
 }
 
@@ -287,7 +287,7 @@ const fn text<const N: usize>(text: &str) -> Text<N> {
 }
 
 options! {
-    "Reading of options" {
+    "Reading options" {
         abort_conf: bool = false, Switch, Jemalloc, Now,
             "Abort when an option string has an error, once all sources have been read.";
         confirm_conf: bool = false, Switch, Jemalloc, Now,
@@ -295,83 +295,83 @@ options! {
     }
     "Arenas" {
         narenas: Option<u32> = None, OrDefault(number(1, 1024)), Jemalloc, Now,
-            "Number of arenas that threads are spread over; `default` goes by the number of CPUs.";
+            "Number of arenas for the threads; `default` depends on the number of CPUs.";
         percpu_arena: PercpuArena = PercpuArena::Disabled, one_of(), Jemalloc, Now,
-            "Give arenas to CPUs instead of threads: one for each CPU (`percpu`) or each physical core (`phycpu`).";
+            "Assign arenas to CPUs instead of threads: one for each CPU (`percpu`) or each physical core (`phycpu`).";
         narenas_ratio: Option<u64> = None, Fraction::or("default"), Jemalloc, Now,
-            "Arenas for each CPU where `narenas` is `default`, such as 0.5; `default` is one for four CPUs, up to 16.";
+            "Arenas per CPU if `narenas` is `default`, such as 0.5; `default` is one per four CPUs, up to 16.";
         bin_shards: Text<LIST> = text(""), Classes, Jemalloc, Never(why::BINS),
-            "Divide the bins of classes into so many.";
+            "Number of bins that the bin of a class is divided into.";
         oversize_threshold: usize = 0, bytes(0, usize::MAX), Extended, Now,
-            "Requests above 256 KiB and from this size on are served from an arena of their own, whose freed memory goes back at once (with `background_thread:true`, in time). 0, the default, for none: large blocks lie in chunks of 2 MiB of their own in any case, and what is freed of them is worth keeping for a while.";
+            "Requests of this size or more, if above 256 KiB, are served from a separate arena, whose freed memory is returned at once (with `background_thread:true`, after a while). 0, the default, disables this: large blocks have their own chunks of 2 MiB anyway, and their freed memory is worth keeping for a while.";
         huge_arena_pac_thp: bool = false, Switch, Jemalloc, Never(why::HPA),
             "Huge pages for the arena of large requests.";
         cache_oblivious: bool = true, Switch, Jemalloc, Now,
-            "Start blocks of 16 to 32 KiB at varying cache lines, so that what programs keep at the beginning of their buffers does not fight for the same cache sets, at the price of a page each. Those with an alignment of more than 64 bytes, and longer ones, start at pages.";
+            "Start blocks of 16 to 32 KiB at varying cache lines, so that data at the beginning of buffers does not compete for the same cache sets, at the cost of a page each. Blocks with an alignment of more than 64 bytes, and longer ones, start at a page.";
         slab_sizes: Text<LIST> = text(""), Classes, Jemalloc, Never(why::SLABS),
             "Pages of the slabs of classes.";
         disable_large_size_classes: bool = false, Switch, Extended, Now,
-            "Round requests above 256 KiB up to whole pages only, not to a size class: less address space, but a block that grows bit by bit is moved more often.";
+            "Round requests above 256 KiB up only to whole pages, not to a size class. This uses less address space, but a block that grows in small steps is moved more often.";
         tailored_classes: bool = true, Switch, Mallard, Now,
-            "Add up to 10 size classes of slabs while the process runs, where the sizes it asks for leave a twelfth of their class's blocks unused or more; none any more once `nallocx` told how large a block will be.";
+            "Add up to 10 size classes while the process runs, for requested sizes that leave a twelfth or more of their class's blocks unused; none after the first call of `nallocx`, which promises a size.";
         lg_extent_max_active_fit: u32 = 6, number(0, 64), Jemalloc, Never(why::FIT),
-            "Largest ratio (base-2 logarithm) between a free run that is split and the request it is split for.";
+            "Largest ratio (base-2 logarithm) of a free run that is split to the request.";
     }
     "Thread caches" {
         tcache: bool = true, Switch, Jemalloc, Now,
             "Give each thread a cache of free blocks.";
         tcache_max: usize = 64 << 10, clipped_bytes(0, 1 << LG_TCACHE_MAX), Jemalloc, Now,
-            "Largest size of a block that thread caches keep; beyond 256 KiB a larger value changes nothing.";
+            "Largest size of a block that thread caches keep; values above 256 KiB have no further effect.";
         tcache_ncached_max: Text<LIST> = text(""), Classes, Jemalloc, Never(why::CACHES),
-            "Most cached blocks of classes.";
+            "Maximum numbers of cached blocks, by class.";
         lg_tcache_nslots_mul: i64 = 1, number(-16, 16), Jemalloc, Never(why::CACHES),
             "Cached blocks for each region of a slab (base-2 logarithm).";
         tcache_nslots_small_min: u32 = 20, clipped(0, 2048), Jemalloc, Never(why::CACHES),
-            "Fewest slots of a cache for a small class.";
+            "Minimum number of slots of a cache for a small class.";
         tcache_nslots_small_max: u32 = 200, clipped(0, 2048), Jemalloc, Never(why::CACHES),
-            "Most slots of a cache for a small class.";
+            "Maximum number of slots of a cache for a small class.";
         tcache_nslots_large: u32 = 20, clipped(0, 2048), Jemalloc, Never(why::CACHES),
             "Slots of a cache for a large class.";
         tcache_gc_incr_bytes: usize = 64 << 10, bytes(0, usize::MAX), Jemalloc, Never(why::GC),
-            "Allocated bytes between two looks for idle blocks in a cache.";
+            "Allocated bytes between two checks of a cache for idle blocks.";
         tcache_gc_delay_bytes: usize = 0, bytes(0, usize::MAX), Jemalloc, Never(why::GC),
-            "Bytes of a class to be allocated before its idle blocks may go.";
+            "Bytes of a class that must be allocated before its idle blocks are returned.";
         lg_tcache_flush_small_div: u32 = 1, clipped(0, 16), Jemalloc, Never(why::CACHES),
-            "Part of a full cache of a small class that goes back (base-2 logarithm).";
+            "Share of a full cache of a small class that is flushed (base-2 logarithm of the divisor).";
         lg_tcache_flush_large_div: u32 = 1, clipped(0, 16), Jemalloc, Never(why::CACHES),
-            "Part of a full cache of a large class that goes back (base-2 logarithm).";
+            "Share of a full cache of a large class that is flushed (base-2 logarithm of the divisor).";
         experimental_tcache_gc: bool = true, Switch, Jemalloc, Never(why::GC),
-            "jemalloc's newer way to look for idle blocks.";
+            "jemalloc's newer method of finding idle blocks.";
     }
-    "Giving memory back" {
+    "Returning memory" {
         dirty_decay_ms: i64 = 10_000, number(-1, DECAY_MAX_MS), Jemalloc, Now,
-            "Milliseconds over which freed pages are offered to the kernel (made muzzy); 0 at once, -1 never.";
+            "Milliseconds over which freed pages are offered to the kernel (become muzzy); 0 for at once, -1 for never.";
         muzzy_decay_ms: i64 = 0, number(-1, DECAY_MAX_MS), Jemalloc, Now,
-            "Milliseconds over which offered pages are taken back for good; 0 at once, -1 never.";
+            "Milliseconds over which offered pages are returned for good; 0 for at once, -1 for never.";
         dirty_max: DirtyMax = DirtyMax::None, DirtyCap, Mallard, Now,
-            "Cap on freed memory that is not given back yet, whatever the decay times say; a share is one of the memory in use.";
+            "Limit on freed memory that has not been returned, whatever the decay times say; a percentage refers to the memory in use.";
         background_thread: BackgroundThread = BackgroundThread::Auto, one_of(), Extended, Now,
-            "Purge from a thread of its own; `auto` starts it once the process has several threads and something to purge.";
+            "Purge from a background thread; `auto` starts it once the process has several threads and something to purge.";
         max_background_threads: u32 = 4, clipped(1, 4095), Jemalloc, Never(why::ONE),
-            "Most background threads at a time.";
+            "Maximum number of background threads.";
         retain: bool = true, Switch, Jemalloc, Now,
-            "Keep addresses usable when their memory goes back; else whole free chunks of 2 MiB are only reserved until they are needed.";
+            "Keep addresses usable when their memory is returned; otherwise whole free chunks of 2 MiB are only reserved until they are needed.";
         trust_madvise: bool = false, Switch, Jemalloc, Now,
-            "Do not check, when memory goes back for the first time, that `MADV_DONTNEED` really clears pages.";
+            "Do not check, when memory is first returned, that `MADV_DONTNEED` really clears pages.";
         calloc_madvise_threshold: Option<usize> = None, OrDefault(bytes(0, usize::MAX)), Extended, Now,
-            "From this size on, for blocks above 256 KiB, `calloc` has the kernel clear reused memory instead of filling it: good for blocks that are used in parts; `default` for never.";
+            "For blocks of this size or more, if above 256 KiB, `calloc` lets the kernel clear reused memory instead of filling it. This is good for blocks that are used only in part. `default` means never.";
         process_madvise_max_batch: usize = 0, clipped(0, 1024), Jemalloc, Now,
-            "Most ranges given back by one call, up to 32, where the kernel can (Linux 6.14); 0 or 1 for one by one.";
+            "Maximum number of ranges returned by one call, up to 32, if the kernel supports it (Linux 6.14); 0 or 1 for one by one.";
     }
     "Address space and huge pages" {
         reserve: Option<usize> = None, OrDefault(bytes(0, 1 << 47)), Mallard, Now,
-            "Addresses to reserve at the start, without memory behind them, and to take all memory from as long as they last; 0 and `default` for none: the heap has the addresses that it has come to.";
+            "Address space to reserve at the start, without memory; all memory comes from it as long as it lasts. With 0 and `default` nothing is reserved, and the heap maps addresses as it grows.";
         thp: Thp = Thp::Auto, one_of(), Extended, Now,
-            "Transparent huge pages: where they pay (`auto`), as the system has it (`default`), for all memory or for none.";
+            "Transparent huge pages: if they pay (`auto`), as the system decides (`default`), for all memory or for none.";
         metadata_thp: MetadataThp = MetadataThp::Disabled, one_of(), Jemalloc, Now,
             "Transparent huge pages for the allocator's own records: none, for those beyond the first 8 MiB (`auto`), or for all and the page map (`always`).";
         dss: Dss = Dss::Disabled, one_of(), Extended, Never(why::DSS),
-            "Use of `sbrk` beside `mmap`: not at all, before it, or after it.";
+            "Use of `sbrk` in addition to `mmap`: not at all, before it, or after it.";
     }
     "jemalloc's page allocator of huge pages" {
         hpa: bool = false, Switch, Jemalloc, Never(why::HPA),
@@ -379,15 +379,15 @@ options! {
         hpa_slab_max_alloc: usize = 64 << 10, clipped_bytes(0, HUGE), Jemalloc, Never(why::HPA),
             "Largest request that it serves.";
         hpa_hugification_threshold: usize = HUGE / 100 * 95, clipped_bytes(0, HUGE), Jemalloc, Never(why::HPA),
-            "Bytes in use from which a huge page is asked for.";
+            "Bytes in use from which on a huge page is requested.";
         hpa_hugification_threshold_ratio: Option<u64> = None, Fraction::or("default"), Jemalloc, Never(why::HPA),
             "The same as a part of a huge page.";
         hpa_hugify_delay_ms: u64 = 10_000, number(0, u64::MAX), Jemalloc, Never(why::HPA),
-            "Milliseconds for which that must hold.";
+            "Milliseconds for which that condition must hold.";
         hpa_hugify_sync: bool = false, Switch, Jemalloc, Never(why::HPA),
-            "Ask for huge pages by `MADV_COLLAPSE`.";
+            "Request huge pages by `MADV_COLLAPSE`.";
         hpa_hugify_style: HugifyStyle = HugifyStyle::Auto, one_of(), Jemalloc, Never(why::HPA),
-            "When huge pages are asked for.";
+            "When huge pages are requested.";
         hpa_min_purge_interval_ms: u64 = 5_000, number(0, u64::MAX), Jemalloc, Never(why::HPA),
             "Milliseconds between two purges.";
         hpa_min_purge_delay_ms: u64 = 0, number(0, u64::MAX), Jemalloc, Never(why::HPA),
@@ -397,61 +397,61 @@ options! {
         hpa_purge_threshold_ratio: Option<u64> = None, Fraction::or("default"), Jemalloc, Never(why::HPA),
             "The same as a part of a huge page.";
         hpa_dirty_mult: Option<u64> = Some(250_000), Fraction::or("-1"), Jemalloc, Never(why::HPA),
-            "Most dirty pages beside pages in use; -1 for any number.";
+            "Maximum ratio of dirty pages to pages in use; -1 for no limit.";
         hpa_sec_nshards: usize = 2, number(0, usize::MAX), Jemalloc, Never(why::HPA),
             "Caches in front of it.";
         hpa_sec_max_alloc: usize = 32 << 10, bytes(0, usize::MAX), Jemalloc, Never(why::HPA),
-            "Largest request that these serve.";
+            "Largest request that these caches serve.";
         hpa_sec_max_bytes: usize = 256 << 10, bytes(0, usize::MAX), Jemalloc, Never(why::HPA),
-            "Most bytes in one of them.";
+            "Maximum number of bytes in one of them.";
         hpa_sec_bytes_after_flush: usize = 128 << 10, bytes(0, usize::MAX), Jemalloc, Never(why::HPA),
-            "Bytes that stay in a full one.";
+            "Bytes that stay in a full one after a flush.";
         hpa_sec_batch_fill_extra: usize = 3, clipped(0, 512), Jemalloc, Never(why::HPA),
-            "Runs that an empty one takes beyond what was asked for.";
+            "Runs that an empty one takes in addition to the request.";
         experimental_hpa_start_huge_if_thp_always: bool = true, Switch, Jemalloc, Never(why::HPA),
-            "Take huge pages for given where the system makes them unasked.";
+            "Assume huge pages if the system creates them by default.";
         experimental_hpa_enforce_hugify: bool = false, Switch, Jemalloc, Never(why::HPA),
-            "Ask for them all the same.";
+            "Request them nevertheless.";
         experimental_hpa_max_purge_nhp: i64 = -1, number(-1, i64::MAX), Jemalloc, Never(why::HPA),
-            "Most huge pages in one purge; -1 for any number.";
+            "Maximum number of huge pages in one purge; -1 for no limit.";
     }
     "Faults and debugging" {
         abort: bool = false, Switch, Jemalloc, Now,
-            "Abort where Mallard would silently do without: when the C library cannot tell it of threads' ends and of forks.";
+            "Abort if the C library cannot notify Mallard when threads end and processes fork, instead of going on silently.";
         xmalloc: bool = false, Switch, Jemalloc, Now,
             "Abort with a message when memory runs out, instead of returning null.";
         zero: bool = false, Switch, Jemalloc, Now,
-            "Clear memory that is handed out; threads then go without caches.";
+            "Clear memory that is handed out; threads then have no caches.";
         junk: Junk = Junk::False, one_of(), Jemalloc, Now,
-            "Fill memory with 0xa5 when it is handed out (`alloc`), with 0x5a when it is freed (`free`), or both (`true`); threads then go without caches.";
+            "Fill memory with 0xa5 when it is handed out (`alloc`), with 0x5a when it is freed (`free`), or both (`true`); threads then have no caches.";
         zero_realloc: ZeroRealloc = ZeroRealloc::Free, one_of(), Jemalloc, Now,
             "What `realloc(p, 0)` does: allocate a block of no bytes, free `p` and return null, or abort.";
         hardened: bool = false, Switch, Mallard, NotYet,
             "Check every free, place blocks at random, delay reuse, guard pages.";
         guard_sample: u64 = 0, number(0, u64::MAX), Mallard, NotYet,
-            "Put one allocation in so many between two guard pages; 0 for none.";
+            "Put one of this many allocations between two guard pages; 0 for none.";
         experimental_infallible_new: bool = false, Switch, Jemalloc, Now,
-            "Abort where an operator `new` of C++ gets no memory, before any new-handler is asked.";
+            "Abort if an operator `new` of C++ gets no memory, before any new-handler is called.";
         debug_double_free_max_scan: u32 = 32, number(0, u32::MAX), Jemalloc, Now,
-            "How many cached blocks a free compares with the freed one, in a debug build of the library; in others it is 0, and a block freed twice is found when its cache gives it back.";
+            "Number of cached blocks that a free compares with the freed one, in a debug build of the library. In other builds it is 0, and a double free is detected when the cache returns the block.";
         san_guard_small: usize = 0, number(0, usize::MAX), Jemalloc, Never(why::GUARDS),
-            "Put guard pages around one slab in so many; 0 for none.";
+            "Put guard pages around one of this many slabs; 0 for none.";
         san_guard_large: usize = 0, number(0, usize::MAX), Jemalloc, Never(why::GUARDS),
-            "Put guard pages around one large block in so many; 0 for none.";
+            "Put guard pages around one of this many large blocks; 0 for none.";
         lg_san_uaf_align: i64 = -1, number(-1, 63), Jemalloc, Never(why::GUARDS),
             "Watch freed blocks at multiples of this alignment (base-2 logarithm) for writes; -1 for none.";
         mutex_max_spin: i64 = 60, number(-1, i64::MAX), Extended, Now,
-            "How often a thread looks at a lock that is taken before it sleeps; -1 for no limit.";
+            "How often a thread checks a taken lock before it sleeps; -1 for no limit.";
         utrace: bool = false, Switch, Jemalloc, Never(why::UTRACE),
             "Trace allocations with `utrace(2)`.";
     }
     "Statistics" {
         stats_print: bool = false, Switch, Jemalloc, Now,
-            "Print statistics at exit, on standard error or by `malloc_message`.";
+            "Print statistics at exit, on standard error or through `malloc_message`.";
         stats_print_opts: Text<LETTERS> = text(""), STATS_LETTERS, Jemalloc, Now,
             "Letters for that report, as for `malloc_stats_print`.";
         stats_interval: i64 = -1, number(-1, i64::MAX), Jemalloc, Now,
-            "Print statistics every so many allocated bytes, counted in the batches that thread caches come for; -1 for never.";
+            "Print statistics whenever this many bytes have been allocated, counted in the batches that thread caches take; -1 for never.";
         stats_interval_opts: Text<LETTERS> = text(""), STATS_LETTERS, Jemalloc, Now,
             "Letters for that report, as for `malloc_stats_print`.";
         export_stats: bool = false, Switch, Mallard, NotYet,

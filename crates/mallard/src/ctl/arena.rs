@@ -12,12 +12,12 @@ pub(super) fn names(see: See<'_>) {
         name(
             "initialized",
             Leaf::Bool(Access::Read(|at| Ok(is_initialised(at)))),
-            "Whether the arena has been needed, or made, and not been destroyed.",
+            "Whether the arena has been used or created, and has not been destroyed.",
         ),
         name(
             "decay",
             Leaf::Action(|at| Ok(api_arenas::decay(number(at))?)),
-            "Returns what is due by the decay times.",
+            "Returns the memory that is due by the decay times.",
         ),
         name(
             "purge",
@@ -28,18 +28,18 @@ pub(super) fn names(see: See<'_>) {
             "reset",
             // SAFETY: by the manual, the program ensures that the blocks are no longer in use.
             Leaf::Action(|at| Ok(unsafe { api_arenas::reset(number(at)) }?)),
-            "Discards all blocks of an arena made by `arenas.create`.",
+            "Discards all blocks of an arena from `arenas.create`.",
         ),
         name(
             "destroy",
             // SAFETY: as for `reset`.
             Leaf::Action(|at| Ok(unsafe { api_arenas::destroy(number(at)) }?)),
-            "Discards all blocks of an arena made by `arenas.create`, and the arena.",
+            "Discards all blocks of an arena from `arenas.create`, and the arena.",
         ),
         name(
             "dss",
             Leaf::Text(Access::ReadWrite(dss, set_dss)),
-            "Kept and told; memory never comes from `sbrk`.",
+            "Stored and returned without effect; memory never comes from `sbrk`.",
         ),
         name(
             "dirty_decay_ms",
@@ -47,7 +47,7 @@ pub(super) fn names(see: See<'_>) {
                 |at| Ok(api_arenas::decay_times(number(at))?.0 as isize),
                 |at, ms| set_decay(at, Some(ms), None),
             )),
-            "Milliseconds over which dirty pages go back; automatic arenas without hooks share it.",
+            "Milliseconds over which dirty pages are returned; automatic arenas without hooks share it.",
         ),
         name(
             "muzzy_decay_ms",
@@ -55,7 +55,7 @@ pub(super) fn names(see: See<'_>) {
                 |at| Ok(api_arenas::decay_times(number(at))?.1 as isize),
                 |at, ms| set_decay(at, None, Some(ms)),
             )),
-            "Milliseconds over which muzzy pages go back; automatic arenas without hooks share it.",
+            "Milliseconds over which muzzy pages are returned; automatic arenas without hooks share it.",
         ),
         name(
             "oversize_threshold",
@@ -63,8 +63,9 @@ pub(super) fn names(see: See<'_>) {
                 |at| Ok(api_arenas::oversize(number(at))?),
                 |at, bytes| Ok(api_arenas::set_oversize(number(at), bytes)?),
             )),
-            "Blocks above 256 KiB and from this size on give their memory back when they are freed, unless decay is \
-         off; automatic arenas without hooks share it. A number that no block has means none.",
+            "Blocks of this size or more, if above 256 KiB, return their memory when they are \
+             freed, unless decay is off; automatic arenas without hooks share it. A size that no \
+             block has means none.",
         ),
         name(
             "retain_grow_limit",
@@ -78,7 +79,7 @@ pub(super) fn names(see: See<'_>) {
                     Ok(api_arenas::set_retain_grow_limit(number(at), bytes)?)
                 },
             )),
-            "The most bytes that the arena's memory grows by at a time, where not more is needed.",
+            "The maximum number of bytes by which the arena grows at a time, unless more is needed.",
         ),
         name(
             "extent_hooks",
@@ -93,7 +94,7 @@ pub(super) fn names(see: See<'_>) {
                     },
                 ),
             ),
-            "The functions that provide the arena's memory; an automatic arena gets memory of its own.",
+            "The functions that provide the arena's memory; an automatic arena then gets its own page heap.",
         ),
         name(
             "name",
@@ -102,7 +103,7 @@ pub(super) fn names(see: See<'_>) {
                 mode: Mode::ReadWrite,
                 serve: serve_name,
             }),
-            "The arena's name, copied to where the pointer leads: 32 bytes at most with the zero.",
+            "The arena's name, copied to the pointer's target: 32 bytes at most, including the closing zero.",
         ),
     ]);
 }

@@ -45,7 +45,7 @@ pub(super) fn names(see: See<'_>) {
                 |_| Ok(api::default_decay().0 as isize),
                 |_, ms| set_decay(Some(ms), None),
             )),
-            "Milliseconds over which dirty pages go back, of arenas made from now on.",
+            "Milliseconds over which dirty pages are returned, for arenas created from now on.",
         ),
         name(
             "muzzy_decay_ms",
@@ -53,7 +53,7 @@ pub(super) fn names(see: See<'_>) {
                 |_| Ok(api::default_decay().1 as isize),
                 |_, ms| set_decay(None, Some(ms)),
             )),
-            "Milliseconds over which muzzy pages go back, of arenas made from now on.",
+            "Milliseconds over which muzzy pages are returned, for arenas created from now on.",
         ),
         name(
             "quantum",
@@ -78,7 +78,8 @@ pub(super) fn names(see: See<'_>) {
         name(
             "nbins",
             Leaf::Unsigned(Access::Read(|_| Ok(slab_classes() as u32))),
-            "The number of classes that slabs serve now: it grows as classes are tailored, with the last numbers.",
+            "The current number of classes that slabs serve: it grows as classes are tailored, \
+             which get the last numbers.",
         ),
         name(
             "nhbins",
@@ -99,7 +100,7 @@ pub(super) fn names(see: See<'_>) {
                 mode: Mode::ReadWrite,
                 serve: create,
             }),
-            "Makes an arena, with the extent hooks that are written, if any; the answer is its number.",
+            "Creates an arena, with the written extent hooks, if any, and returns its number.",
         ),
         name(
             "lookup",
@@ -108,7 +109,7 @@ pub(super) fn names(see: See<'_>) {
                 mode: Mode::ReadWrite,
                 serve: lookup,
             }),
-            "The number of the arena that the block which is written is of.",
+            "The number of the arena of the written block.",
         ),
     ]);
 }

@@ -18,47 +18,47 @@ pub(super) fn names(see: See<'_>) {
         name(
             "cache_oblivious",
             is(true),
-            "`opt.cache_oblivious` is there.",
+            "`opt.cache_oblivious` is available.",
         ),
         name(
             "debug",
             is(cfg!(debug_assertions)),
             "Built with internal checks.",
         ),
-        name("fill", is(true), "`opt.junk` and `opt.zero` are there."),
+        name("fill", is(true), "`opt.junk` and `opt.zero` are available."),
         name(
             "lazy_lock",
             is(false),
-            "Locks are left out until there is a second thread: never.",
+            "Locks are omitted until there is a second thread: never.",
         ),
         name(
             "malloc_conf",
             Leaf::Text(Access::Read(|_| Ok(conf::compiled_in()))),
-            "The options that were built in.",
+            "The options that the library was built with.",
         ),
         name(
             "opt_safety_checks",
             is(false),
-            "Checks of sizes on sized frees are on the fast path.",
+            "The fast path checks the sizes of sized frees.",
         ),
         name("prof", is(true), "There is a heap profiler."),
         name("prof_libgcc", is(false), "The profiler unwinds by libgcc."),
         name(
             "prof_libunwind",
             is(false),
-            "The profiler unwinds by libunwind.",
+            "The profiler unwinds with libunwind.",
         ),
         name(
             "prof_frameptr",
             is(false),
-            "The profiler unwinds by frame pointers.",
+            "The profiler unwinds with frame pointers.",
         ),
         name("stats", is(true), "There are statistics."),
         name(
             "utrace",
             is(false),
-            "`utrace(2)` can be had: Linux has none.",
+            "`utrace(2)` is available: Linux has none.",
         ),
-        name("xmalloc", is(true), "`opt.xmalloc` is there."),
+        name("xmalloc", is(true), "`opt.xmalloc` is available."),
     ]);
 }

@@ -33,8 +33,8 @@ pub(super) fn names(see: See<'_>) {
                 Mode::ReadWrite,
                 create,
             ),
-            "As `arenas.create`. Whether records should come from the hooks as well is read and changes nothing: they \
-         lie apart from the program's memory.",
+            "Like `arenas.create`. The flag that records should come from the hooks too has no \
+             effect: records lie apart from the program's memory.",
         ),
         name(
             "batch_alloc",
@@ -43,7 +43,8 @@ pub(super) fn names(see: See<'_>) {
                 Mode::ReadWrite,
                 batch_alloc,
             ),
-            "Fills an array with so many blocks of a size and flags as for `mallocx`; the answer is how many there are.",
+            "Fills an array with a number of blocks of one size, with flags as for `mallocx`, and \
+             returns how many it got.",
         ),
     ]);
 }
@@ -57,8 +58,8 @@ fn hook_names(see: See<'_>) {
                 Mode::WriteOnly,
                 safety_check_abort,
             ),
-            "A function that gets the line about a misuse instead of standard error; the process ends when it returns. \
-         NULL for none.",
+            "A function that receives the line about a misuse instead of standard error; the \
+             process ends when it returns. NULL for none.",
         ),
         name(
             "thread_event",
@@ -67,9 +68,10 @@ fn hook_names(see: See<'_>) {
                 Mode::WriteOnly,
                 thread_event,
             ),
-            "A function to call whenever a thread has allocated, or unless the last is true freed, so many bytes more, \
-         with what it has allocated and freed. Four at most, for ever; all threads count then (see \
-         `thread.allocated`), running ones from a little later on.",
+            "A function to call whenever a thread has allocated this many bytes more or, unless \
+             the last field is true, freed them. Its arguments are the bytes that the thread has \
+             allocated and freed. Four functions at most, and they stay forever; all threads then \
+             count (see `thread.allocated`), running ones after a short while.",
         ),
     ]);
 }
@@ -83,14 +85,15 @@ fn utilization_names(see: See<'_>) {
                 Mode::ReadWrite,
                 query,
             ),
-            "Of the slab that the block which is written lies in: the slab that the next block of its class comes from \
-         (NULL where all are full), its free regions, its regions, its bytes, and the free regions and regions of all \
-         slabs of its class and arena. Of a large block NULL, 0, 1, its bytes, 0 and 0; of what is none, zeros.",
+            "About the slab of the written block: the slab that the next block of its class will \
+             come from (NULL if all are full), its free regions, its regions, its bytes, and the \
+             free regions and regions of all slabs of its class and arena. For a large block: \
+             NULL, 0, 1, its bytes, 0 and 0. For anything else: zeros.",
         ),
         name(
             "batch_query",
             special("size_t [n][3], void *[n]", Mode::ReadWrite, batch_query),
-            "Of each of several blocks: free regions, regions and bytes of its slab.",
+            "For each of several blocks: the free regions, regions and bytes of its slab.",
         ),
     ]);
 }
@@ -105,8 +108,8 @@ fn arena_names(see: See<'_>) {
                 Ok(api_arenas::used_at(number)?.cast())
             }),
         ),
-        "Where the arena's pages that hold blocks or slabs are counted, as long as the process lives; where arenas \
-     share pages, those of all of them.",
+        "The address of the count of the arena's pages that hold blocks or slabs, valid as long as \
+         the process lives. If arenas share pages, it counts those of all of them.",
     )]);
 }
 

@@ -36,7 +36,8 @@ pub(super) fn sources(see: See<'_>) {
         name(
             "symlink",
             Leaf::Text(Access::Read(|_| there(conf::kept(Source::Link)))),
-            "The options that were read from the symbolic link `/etc/malloc.conf`; ENOENT where there were none.",
+            "The options that were read from the symbolic link `/etc/malloc.conf`; ENOENT where \
+             there were none.",
         ),
         name(
             "env_var",

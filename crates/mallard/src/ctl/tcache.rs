@@ -12,22 +12,22 @@ pub(super) fn names(see: See<'_>) {
                 mode: Mode::ReadOnly,
                 serve: create,
             }),
-            "Makes a cache that belongs to no thread and tells its number, for `MALLOCX_TCACHE`; one thread \
-         at a time may use it.",
+            "Creates a cache that belongs to no thread and returns its number, for \
+             `MALLOCX_TCACHE`; only one thread at a time may use it.",
         ),
         name(
             "flush",
             Leaf::Unsigned(Access::Write(|_, number| {
                 Ok(threads::flush_cache_by_hand(number)?)
             })),
-            "Gives back what the cache of this number holds; EFAULT when there is none.",
+            "Returns the blocks in the cache with this number; EFAULT if there is none.",
         ),
         name(
             "destroy",
             Leaf::Unsigned(Access::Write(|_, number| {
                 Ok(threads::destroy_cache(number)?)
             })),
-            "As `tcache.flush`, and gives the cache up: its number is free for another.",
+            "Like `tcache.flush`, but also destroys the cache, so that its number can be reused.",
         ),
     ]);
 }

@@ -14,13 +14,14 @@ pub(super) fn names(see: See<'_>) {
                 |_| Ok(threads::arena()?),
                 |_, number| Ok(threads::set_arena(number)?),
             )),
-            "The arena that the thread allocates from; moves it to another, automatic or made by hand.",
+            "The arena that the thread allocates from; writing moves the thread to another one, \
+             automatic or explicit.",
         ),
         name(
             "allocated",
             Leaf::U64(Access::Read(|_| Ok(counts()?.allocated().0))),
-            "Bytes that the thread has allocated since it first asked for one of these counts; exact from \
-         then on, and its calls then take a little longer.",
+            "Bytes that the thread has allocated since it first read one of these counts; exact \
+             from then on, and its calls then take a little longer.",
         ),
         name(
             "allocatedp",
@@ -46,7 +47,7 @@ pub(super) fn names(see: See<'_>) {
                 threads::idle();
                 Ok(())
             }),
-            "The thread will do nothing for a while: what its cache holds goes back.",
+            "Returns the blocks in the thread's cache, for a thread that will do nothing for a while.",
         ),
     ]);
 }
@@ -61,8 +62,8 @@ fn peak_names(see: See<'_>) {
         name(
             "read",
             Leaf::U64(Access::Read(|_| Ok(counts()?.peak()))),
-            "The most bytes by which the thread had allocated more than freed, from where it stood when \
-         the counts began or `thread.peak.reset` was called; exact.",
+            "The maximum of allocated minus freed bytes of the thread, relative to the start of \
+             the counts or the last `thread.peak.reset`; exact.",
         ),
         name(
             "reset",
@@ -70,7 +71,7 @@ fn peak_names(see: See<'_>) {
                 counts()?.forget_peak();
                 Ok(())
             }),
-            "Forgets the peak: it begins at zero where the thread stands now.",
+            "Resets the peak: it starts at zero from now on.",
         ),
     ]);
 }
@@ -83,7 +84,8 @@ fn tcache_names(see: See<'_>) {
                 |_| Ok(threads::is_cache_enabled()?),
                 |_, on| Ok(threads::enable_cache(on)?),
             )),
-            "Whether the thread's cache is to hold blocks. Where `opt.zero` or `opt.junk` are on it holds none all the same.",
+            "Whether the thread's cache may hold blocks. With `opt.zero` or `opt.junk` it holds \
+             none in any case.",
         ),
         name(
             "max",
@@ -91,14 +93,14 @@ fn tcache_names(see: See<'_>) {
                 |_| Ok(threads::cache_max()?),
                 |_, size| Ok(threads::set_cache_max(size)?),
             )),
-            "The size of the largest blocks that the thread's cache holds; what is written is rounded up to \
-         a size class, 256 KiB at most.",
+            "The size of the largest blocks that the thread's cache holds; a written value is \
+             rounded up to a size class, 256 KiB at most.",
         ),
         branch("ncached_max", ncached_max_names),
         name(
             "flush",
             Leaf::Action(|_| Ok(threads::flush_cache()?)),
-            "Gives back what the thread's cache holds; EFAULT when it is not enabled.",
+            "Returns the blocks in the thread's cache; EFAULT if the cache is not enabled.",
         ),
     ]);
 }
@@ -115,8 +117,8 @@ fn ncached_max_names(see: See<'_>) {
                     request.answer(most)
                 },
             }),
-            "The most blocks that the thread's cache holds of the class of the size that is written, when it has \
-         grown as far as it can.",
+            "The maximum number of blocks that the thread's cache can hold in the class of the \
+             written size, when fully grown.",
         ),
         name(
             "write",
@@ -125,8 +127,9 @@ fn ncached_max_names(see: See<'_>) {
                 mode: Mode::WriteOnly,
                 serve: write_ncached_max,
             }),
-            "Sets that for a range of sizes, `8-64:100`, or several with bars between them. 0 for no block; 4095 at most, and no more than \
-         there are by itself. What the thread's cache holds of these goes back.",
+            "Sets that maximum for a range of sizes, `8-64:100`, or several separated by bars. 0 \
+             for no blocks; 4095 at most, and never more than the default. Returns the cached \
+             blocks of these sizes.",
         ),
     ]);
 }

@@ -1,8 +1,8 @@
 //! The plot of an experiment with a non-numeric axis: a bar per allocator, grouped by row.
 //!
-//! The bars are horizontal, which leaves room beside them for names and settings of any length and
-//! for the value. On a logarithmic axis the length of a bar has no meaning, so a thin stem leads to
-//! a point instead, from the reference value if there is one.
+//! The bars are horizontal, which leaves room beside them for long names and settings and for the
+//! value. On a logarithmic axis the length of a bar has no meaning, so each value is a point on a
+//! thin stem, which starts at the reference value if there is one.
 
 use maud::{Markup, html};
 

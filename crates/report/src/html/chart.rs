@@ -1,8 +1,8 @@
 //! The content of a plot, independent of its drawing: points over an experiment's rows.
 //!
 //! [`figures`] turns an experiment into its three charts: time, speed-up over glibc and peak RSS.
-//! Each is drawn by [`super::lines`] if the axis is numeric, and by [`super::bars`] otherwise; that
-//! choice is made here.
+//! If the axis is numeric, [`super::lines`] draws them, otherwise [`super::bars`]; this module
+//! decides which.
 
 use super::palette::{Look, Palette};
 use super::scale::Scale;
@@ -15,14 +15,14 @@ pub struct Chart<'a> {
     /// `time`, `speedup` or `rss`, which distinguishes an experiment's plots in the document.
     pub id: &'static str,
     pub title: String,
-    /// The unit, and which direction is better.
+    /// The unit, and whether lower or higher is better.
     pub note: String,
     pub rows: &'a [Row],
     /// The name of the axis that the rows vary.
     pub axis: &'a str,
     pub series: Vec<Series<'a>>,
     pub scale: Scale,
-    /// A value to mark with a line: glibc's 1 in a speed-up.
+    /// A value to mark with a line, such as glibc's 1 in a speed-up.
     pub reference: Option<f64>,
     /// Formats a value for a bar's label.
     pub format: fn(f64) -> String,
@@ -41,12 +41,12 @@ pub struct Point {
     pub value: f64,
     pub low: f64,
     pub high: f64,
-    /// The text that appears when the pointer is on the point.
+    /// The text that appears when the pointer is over the point.
     pub tip: String,
 }
 
 impl Chart<'_> {
-    /// The row that is not numeric (`default`) on an otherwise numeric axis.
+    /// The one non-numeric row (`default`) on an otherwise numeric axis.
     pub fn aside(&self) -> Option<usize> {
         self.rows.iter().position(|r| r.x.is_none())
     }
@@ -113,7 +113,7 @@ pub fn figures<'a>(
         .collect()
 }
 
-/// How one of the plots takes its value from a standing.
+/// How one of the plots gets its value from a standing.
 struct Measure {
     id: &'static str,
     title: String,

@@ -2,8 +2,8 @@
 //!
 //! Each line has its name at its right end, so that readers need not match nine colours with a
 //! legend. Names that would overlap are moved apart. A row that is not on the numeric axis
-//! (`default`) has a strip of its own on the left. An allocator with only that row lacks the axis's
-//! setting and gets a level dashed line.
+//! (`default`) has its own strip on the left. An allocator with only that row does not have the
+//! axis's setting and gets a horizontal dashed line.
 
 use maud::{Markup, html};
 
@@ -95,7 +95,7 @@ impl Frame {
         }
     }
 
-    /// The labels along the bottom, without those that would run into the previous one.
+    /// The labels along the bottom, without those that would overlap the previous one.
     fn labels<'a>(&self, chart: &'a Chart) -> Vec<(f64, &'a str)> {
         let mut order: Vec<usize> = (0..self.x.len()).collect();
         order.sort_by(|a, b| self.x[*a].total_cmp(&self.x[*b]));
@@ -208,8 +208,8 @@ fn placement(chart: &Chart) -> Box<dyn Fn(f64) -> f64> {
     Box::new(move |x| (x - min) / (max - min))
 }
 
-/// Moves values apart until neighbours keep their distance, each as little as possible without
-/// changing the order, within `low … high` if that range is wide enough.
+/// Moves values apart until neighbours have the minimum distance. Each moves as little as possible,
+/// the order stays the same, and the result lies within `low … high` if that range is wide enough.
 fn spread_out(wanted: &[f64], distance: f64, low: f64, high: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by(|a, b| wanted[*a].total_cmp(&wanted[*b]));
@@ -228,7 +228,8 @@ fn spread_out(wanted: &[f64], distance: f64, low: f64, high: f64) -> Vec<f64> {
             }
             groups.pop();
             groups.pop();
-            // The joined group counts the later group's starts from its own start.
+            // In the joined group, the later group's wanted starts are relative to the joined
+            // start.
             let shift = (before.1 * last.1) as f64 * distance;
             groups.push((before.0 + last.0 - shift, before.1 + last.1));
         }
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_have_room_stay_where_they_are() {
+    fn names_with_enough_room_do_not_move() {
         assert_eq!(
             spread_out(&[100.0, 40.0, 70.0], 13.0, 0.0, 200.0),
             [100.0, 40.0, 70.0]

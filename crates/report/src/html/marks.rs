@@ -1,4 +1,4 @@
-//! The small parts that both kinds of plots draw: points, coordinates and clipped names.
+//! The small parts that both kinds of plots share: points, coordinates and clipped names.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use super::palette::{Look, Shape};
 /// The width of every plot in its own units, which are about pixels when three plots share a row.
 pub const WIDTH: f64 = 440.0;
 
-/// A coordinate with only as many digits as are visible.
+/// A coordinate with no more digits than are visible.
 pub fn num(value: f64) -> String {
     let text = format!("{value:.1}");
     text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)
@@ -33,7 +33,7 @@ pub fn clip(text: &str, length: usize) -> String {
     text.chars().take(length - 1).chain(['…']).collect()
 }
 
-/// A description of the chart for readers who cannot see it.
+/// A description of the chart for screen readers.
 pub fn label(chart: &Chart) -> String {
     let names: Vec<&str> = chart.series.iter().map(|s| s.look.name.as_str()).collect();
     format!(
@@ -45,7 +45,7 @@ pub fn label(chart: &Chart) -> String {
     )
 }
 
-/// A point with its tip, and a larger area around it that is easy to hit.
+/// A point with its tooltip, and a larger area around it that is easy to hit.
 pub fn point(look: &Look, x: f64, y: f64, tip: &str) -> Markup {
     html! {
         g class="point" {
@@ -56,7 +56,7 @@ pub fn point(look: &Look, x: f64, y: f64, tip: &str) -> Markup {
     }
 }
 
-/// The outline of a shape around the origin; all look about equally large.
+/// The outline of a shape around the origin; all appear about equally large.
 pub fn shape(shape: Shape) -> &'static str {
     match shape {
         Shape::Circle => "M-3.6 0a3.6 3.6 0 1 0 7.2 0a3.6 3.6 0 1 0-7.2 0z",

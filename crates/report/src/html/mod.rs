@@ -1,13 +1,14 @@
 //! The report: one self-contained HTML file that needs no network.
 //!
-//! From the top it shows what was measured and where, the ranking, each experiment with its plots,
-//! table and runs, and what is needed to repeat it. [`chart`] decides what the plots show.
-//! [`lines`] and [`bars`] draw them as SVG with classes, which the style sheet colours for light
-//! pages, dark pages and paper. A plotting library would fix colours and text in the picture,
-//! without themes, tips or anything for the script to highlight, so the markup is written here. The
-//! page is complete without the script.
+//! From top to bottom it shows what was measured and where, the ranking, each experiment with its
+//! plots, table and runs, and what is needed to repeat the session. [`chart`] decides what the
+//! plots show. [`lines`] and [`bars`] draw them as SVG with classes, which the style sheet colours
+//! for light pages, dark pages and paper. This crate writes the markup itself because the pictures
+//! of a plotting library have fixed colours and text, with no themes, no tooltips and nothing for
+//! the script to highlight. The page is complete without the script.
 //!
-//! A policy in the page's head forbids every request, so a mistake cannot use the network.
+//! A content security policy forbids every request, so no mistake can make the page use the
+//! network.
 
 mod bars;
 mod chart;
@@ -85,7 +86,7 @@ fn head(r: &Results) -> Markup {
     }
 }
 
-/// An experiment's anchor in the page. A user's experiment may have any name.
+/// An experiment's anchor in the page. The name of a user's experiment may contain any character.
 fn anchor(e: &Experiment) -> String {
     let plain = e
         .name
@@ -98,7 +99,7 @@ fn summary(r: &Results, palette: &Palette) -> Markup {
     let ranking = stats::ranking(r);
     html! {
         section class="summary" {
-            h2 { "Who is ahead" }
+            h2 { "Ranking" }
             div class="cards" { (cards(&ranking, palette)) (subject_card(r, palette)) }
             @if ranking.rows > 1 {
                 p class="about" { (about(&ranking)) }
@@ -111,7 +112,7 @@ fn summary(r: &Results, palette: &Palette) -> Markup {
 fn about(ranking: &Ranking) -> String {
     if ranking.common && ranking.rows < ranking.of_rows {
         format!(
-            "Geometric means over the {} of {} rows that every allocator takes part in; the others vary a setting that not all have. Lower is better.",
+            "Geometric means over the {} of {} rows that have every allocator; the other rows vary a setting that some allocators lack. Lower is better.",
             ranking.rows, ranking.of_rows
         )
     } else {
@@ -122,7 +123,7 @@ fn about(ranking: &Ranking) -> String {
     }
 }
 
-/// The fastest and the smallest allocator among those that have all rows.
+/// The fastest allocator and the one with the least memory, among those that have all rows.
 fn cards(ranking: &Ranking, palette: &Palette) -> Markup {
     let full = ranking.allocators.iter().map(|o| o.rows).max().unwrap_or(0);
     let least = |value: fn(&Overall) -> Option<f64>| {
@@ -150,7 +151,7 @@ fn cards(ranking: &Ranking, palette: &Palette) -> Markup {
     }
 }
 
-/// Where Mallard is behind, which its developers should read first.
+/// The rows in which Mallard is behind, which its developers should read first.
 fn subject_card(r: &Results, palette: &Palette) -> Markup {
     let (rows, behind) = stats::behind(r, SUBJECT);
     html! {
@@ -158,7 +159,7 @@ fn subject_card(r: &Results, palette: &Palette) -> Markup {
             div class="card k-subject wide" {
                 h3 { "Where " (SUBJECT) " is behind" }
                 @if behind.is_empty() {
-                    p { "Nowhere: it is the fastest in all " (rows) " rows that it shares with others." }
+                    p { "Nowhere: it is the fastest in all " (rows) " rows that have other allocators too." }
                 } @else {
                     p { (behind.len()) " of " (rows) " rows" }
                     ul {

@@ -1,15 +1,15 @@
 //! One colour and one shape per allocator, the same in every plot and table of a report.
 //!
-//! Colour alone cannot distinguish nine or more lines, least of all for colour-blind readers. So an
-//! allocator has a colour and a shape, and plots label their lines. The style sheet has the actual
-//! colours, for light and for dark pages; here they are only slots. Mallard, the subject, and
-//! glibc, the reference, have the same ones in every report; the others take theirs in the order of
-//! the request.
+//! Colour alone cannot distinguish nine or more lines, least of all for colour-blind readers. So
+//! each allocator has a colour and a shape, and plots label their lines. The style sheet has the
+//! actual colours, for light and for dark pages; this module only assigns slots. Mallard, the
+//! subject, and glibc, the reference, have the same colour and shape in every report. The others
+//! get theirs in the order of the request.
 
 use crate::model::Results;
 use crate::stats::{BASELINE, SUBJECT, took_part};
 
-/// The number of colour slots in the style sheet, without the subject's and the reference's.
+/// The number of colour slots in the style sheet, not counting the subject's and the reference's.
 const SLOTS: usize = 10;
 
 /// The shape of a point.

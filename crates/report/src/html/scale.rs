@@ -1,8 +1,8 @@
 //! Maps values to positions on an axis and chooses its ticks.
 //!
-//! Axes of time and memory start at zero, since a truncated axis makes small differences look
-//! large. If the values span more than a factor of [`LOG_FROM`] the small ones would vanish near
-//! zero, so the axis is logarithmic.
+//! Axes of time and memory start at zero, because a truncated axis makes small differences look
+//! large. If the values span more than a factor of [`LOG_FROM`], the small ones would be invisible
+//! near zero, so the axis is logarithmic.
 
 /// The ratio of the largest to the smallest value above which an axis is logarithmic.
 pub const LOG_FROM: f64 = 20.0;
@@ -40,7 +40,7 @@ impl Scale {
         matches!(self, Scale::Log { .. })
     }
 
-    /// The position of a value, from 0 to 1. Values beyond the ends are placed on them.
+    /// The position of a value, from 0 to 1. Values beyond an end are clamped to it.
     pub fn place(self, value: f64) -> f64 {
         let place = match self {
             Scale::Linear { end } => value / end,
@@ -76,7 +76,7 @@ fn linear_ticks(end: f64, wanted: usize) -> Vec<f64> {
         .collect()
 }
 
-/// 1-2-5 steps for few decades, or else the decades, thinned out if there are many.
+/// Steps of 1, 2 and 5 for few decades; otherwise the decades, thinned out if there are many.
 fn log_ticks(start: f64, end: f64, wanted: usize) -> Vec<f64> {
     let first = start.log10().floor() as i32;
     let last = end.log10().ceil() as i32;

@@ -1,4 +1,5 @@
-// Tips that appear at once instead of the browser's own, and one allocator lit up in all plots.
+// Replaces the browser's tooltips with ones that appear at once, and highlights one allocator in
+// all plots.
 (() => {
   "use strict";
   const tip = document.body.appendChild(document.createElement("div"));

@@ -1,4 +1,4 @@
-//! The full suite in the report: means, rows that need work, ratios for time and each kind of
+//! The section of the full suite: means, rows that need work, ratios for time and each kind of
 //! memory, latencies, kernel activity, and a plot of memory over time.
 
 use std::collections::BTreeMap;
@@ -18,16 +18,16 @@ use crate::units;
 /// The number of points per second of a curve.
 const POINTS_PER_SECOND: f64 = 10.0;
 
-/// The best allocators over all rows, and the rows in which the subject is behind.
+/// The ranking over all rows, and the rows in which the subject is behind.
 pub fn summary(r: &Results, palette: &Palette) -> Markup {
     let means = suite::means(r);
     let lags = suite::lags(r);
     let ratio = |value: Option<f64>| value.map_or("–".to_owned(), units::ratio);
     html! {
         section class="summary" {
-            h2 { "Who is ahead" }
+            h2 { "Ranking" }
             p class="about" {
-                "Geometric means over all rows, each against the best of all other allocators in that row. Below 1 an allocator beats, on average, whoever is best at each thing."
+                "Geometric means over all rows of the ratio to the best other allocator in the row. Below 1, an allocator beats, on average, the best of the others in each row."
             }
             div class="scroll" {
                 table class="means" {
@@ -260,7 +260,7 @@ fn curve(row: &Row, names: &[&str], palette: &Palette) -> Markup {
     let chart = Chart {
         id: "curve",
         title: format!("RSS over time in {}", row.label),
-        note: "MiB; from the moment in which everything was freed that is not kept".to_owned(),
+        note: "MiB; starts when everything but the kept blocks has been freed".to_owned(),
         rows: &rows,
         axis: "seconds",
         series: series.collect(),

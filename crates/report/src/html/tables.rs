@@ -21,7 +21,7 @@ pub fn name(palette: &Palette, allocator: &str) -> Markup {
     }
 }
 
-/// Geometric means per allocator, with bars for comparing by eye.
+/// Geometric means per allocator, with bars for a comparison by eye.
 pub fn ranking(ranking: &Ranking, palette: &Palette) -> Markup {
     let full = ranking.allocators.iter().map(|o| o.rows).max().unwrap_or(0);
     let complete = || ranking.allocators.iter().filter(move |o| o.rows == full);
@@ -85,7 +85,7 @@ fn bench(e: &Experiment, names: &[&str], palette: &Palette) -> Markup {
     let unit = crate::terminal::time_unit(e);
     html! {
         p class="reading" {
-            "Median time in " (unit.symbol()) " ± the run furthest from it; below it the multiple of glibc’s time and the peak RSS in MiB. "
+            "Median time in " (unit.symbol()) " ± the distance to the run furthest from it; below, the multiple of glibc’s time and the peak RSS in MiB. "
             span class="best" { "Best of the row" }
         }
         div class="scroll" {
@@ -194,7 +194,7 @@ fn output(output: Output, cell: &Cell) -> Markup {
         Output::Same if cell.allocator == stats::BASELINE => html! { td { "reference" } },
         Output::Same => html! { td { "same" } },
         Output::Differs => html! { td class="bad" { "differs" } },
-        Output::Varies => html! { td title="The runs do not agree among themselves" { "varies" } },
+        Output::Varies => html! { td title="The output differs from run to run" { "varies" } },
         Output::Unknown => html! { td class="none" { "–" } },
     }
 }

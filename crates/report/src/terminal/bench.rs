@@ -1,7 +1,7 @@
 //! The pages of the basic experiments: a table for each, then the ranking.
 //!
-//! Rows are the values of the axis, and columns the allocators. Each row takes three lines (time
-//! with spread, ratio to glibc, peak RSS), or four if that makes the table fit.
+//! The rows are the values of the axis, the columns the allocators. Each row takes three lines
+//! (time with spread, ratio to glibc, peak RSS), or four if that makes the table fit.
 
 use std::fmt::Write as _;
 
@@ -32,7 +32,7 @@ impl Page {
         }
         let about = if ranking.common && ranking.rows < ranking.of_rows {
             format!(
-                "geometric means over the {} of {} rows that every allocator takes part in",
+                "geometric means over the {} of {} rows that have every allocator",
                 ranking.rows, ranking.of_rows
             )
         } else {
@@ -42,7 +42,7 @@ impl Page {
         Some(text + &self.sheet(&summary_sheet(&ranking)) + &self.behind(r))
     }
 
-    /// Where Mallard is behind, which its developers should read first.
+    /// The rows in which Mallard is behind, which its developers should read first.
     fn behind(&self, r: &Results) -> String {
         let (rows, behind) = stats::behind(r, SUBJECT);
         if behind.is_empty() {
@@ -159,7 +159,7 @@ fn summary_sheet(ranking: &stats::Ranking) -> Sheet {
         .map(|name| Field::new(*name, Tone::Strong))
         .collect();
     let full = ranking.allocators.iter().map(|o| o.rows).max().unwrap_or(0);
-    // Only allocators with all rows compete for the marks: means over fewer rows do not compare.
+    // Only allocators with all rows get marks: means over fewer rows are not comparable.
     let least = |value: fn(&stats::Overall) -> Option<f64>| {
         let complete = ranking.allocators.iter().filter(|o| o.rows == full);
         complete.filter_map(value).fold(f64::INFINITY, f64::min)

@@ -1,4 +1,4 @@
-//! The pages of `compare`: a line for each allocator.
+//! The pages of `compare`: one line for each allocator.
 
 use std::fmt::Write as _;
 

@@ -1,7 +1,8 @@
 //! The end of a session on the screen: tables, with failures as notes below them.
 //!
-//! [`bench`], [`compare`] and [`suite`] have the pages of each kind of session; shared parts are
-//! here. A star marks the best figure of a row, with or without colours. [`sheet`] sets the widths.
+//! [`bench`], [`compare`] and [`suite`] have the pages of each kind of session; the shared parts
+//! are here. A star marks the best figure of a row, with or without colours. [`sheet`] sets the
+//! widths.
 
 mod bench;
 mod compare;
@@ -21,7 +22,7 @@ const ABSENT: &str = "–";
 const FAILED: &str = "failed";
 /// How many lines of a failed process's output a note repeats.
 const NOTE_LINES: usize = 4;
-/// No table is readable below this width, so a narrower terminal gets it too.
+/// No table is readable below this width, so narrower terminals get it too.
 const NARROWEST: usize = 40;
 
 /// The tables and the summary for the end of a run in a terminal.
@@ -171,7 +172,8 @@ pub(crate) fn machine_line(r: &Results) -> String {
     parts.join(" · ")
 }
 
-/// The allocators with a column: the requested available ones, then any others that have a cell.
+/// The allocators that have a column: the requested available ones, then any others that have a
+/// cell.
 pub(crate) fn columns<'a>(r: &'a Results, e: &'a Experiment) -> Vec<&'a str> {
     let mut names: Vec<&str> = r
         .allocators

@@ -1,8 +1,8 @@
 //! A table for the terminal that never exceeds its width.
 //!
 //! A [`Sheet`] has some leading columns that name a line (the axis, the figure) and any number of
-//! others. Others that do not fit continue in a further block that repeats the leading columns,
-//! since wrapping or clipping would ruin a figure.
+//! others. Columns that do not fit continue in another block, which repeats the leading columns:
+//! wrapping or clipping would make figures unreadable.
 
 use comfy_table::{Attribute, Cell, CellAlignment, Color, LineStyle, Table, TableStyle};
 use unicode_width::UnicodeWidthStr;
@@ -59,7 +59,7 @@ pub struct Sheet {
     pub rows: Vec<Vec<Field>>,
 }
 
-/// Blanks around a column's widest field: one before it and one between columns.
+/// The blanks of a column besides its widest field: one before it and one between columns.
 const GAP: usize = 2;
 
 const RULED: TableStyle =

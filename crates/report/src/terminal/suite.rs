@@ -1,4 +1,4 @@
-//! The full suite on the screen: ratios to the best peer of each row, latencies, kernel activity,
+//! The pages of the full suite: ratios to the best peer of each row, latencies, kernel activity,
 //! means, and the rows that need work.
 
 use super::sheet::{Field, Sheet, Tone};
@@ -32,8 +32,7 @@ pub fn suite(page: &Page, r: &Results) -> String {
     }
     text.push_str(&page.strong("Summary"));
     text.push('\n');
-    let about =
-        "geometric means over the rows, each against the best of all other allocators there";
+    let about = "geometric means over the rows of the ratio to the best other allocator";
     text.push_str(&page.paragraph(about, 2));
     text.push_str(&page.sheet(&means_sheet(&suite::means(r))));
     text + &lags(page, r)
@@ -154,7 +153,7 @@ fn lags(page: &Page, r: &Results) -> String {
         units::ratio(suite::RSS_LIMIT)
     );
     if lags.is_empty() {
-        return page.paragraph(&format!("{SUBJECT} is in no row {limits}."), 2);
+        return page.paragraph(&format!("{SUBJECT} is not {limits} in any row."), 2);
     }
     let head = format!("{SUBJECT} is {limits} in {} rows:", lags.len());
     let mut text = page.paragraph(&head, 2);

@@ -1,5 +1,5 @@
 //! Drives a headless Chromium over its DevTools protocol: opens a page with a given width and
-//! theme, and reports console messages, requests and what is drawn.
+//! theme, and reports console messages, requests and rendered content.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tungstenite::stream::MaybeTlsStream;
 use tungstenite::{Message, WebSocket};
 
-/// Long enough for a loaded machine; a browser that takes longer has hung.
+/// Long enough for a busy machine; a browser that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The browser on this machine, if any.
@@ -27,10 +27,10 @@ pub fn find() -> Option<PathBuf> {
 pub struct Browser {
     process: Child,
     socket: WebSocket<MaybeTlsStream<std::net::TcpStream>>,
-    /// The page to which commands go, once there is one.
+    /// The page that commands apply to, once there is one.
     session: Option<String>,
     next_id: u64,
-    /// Events that arrived during the wait for an answer.
+    /// Events that arrived while waiting for an answer.
     events: Vec<Value>,
     _profile: tempfile::TempDir,
 }
@@ -90,7 +90,7 @@ impl Browser {
         browser
     }
 
-    /// Creates a page to which all further commands go.
+    /// Creates a page that all further commands apply to.
     fn attach(&mut self) {
         let target = self.call("Target.createTarget", json!({"url": "about:blank"}));
         let attach = json!({"targetId": target["targetId"], "flatten": true});
@@ -122,7 +122,7 @@ impl Browser {
         let url = format!("file://{}", page.display());
         self.call("Page.navigate", json!({"url": url}));
         self.wait_for("Page.loadEventFired");
-        // After two frames the first layout is done, and its consequences have been reported.
+        // After two frames the first layout is done, and its events have been reported.
         self.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))");
         let events = std::mem::take(&mut self.events);
         let requests = events

@@ -1,6 +1,6 @@
 //! A session as the lab would record it, for the tests of every output: nine allocators on five
 //! experiments, with a failed cell, an unavailable allocator, experiments with and without a
-//! numeric axis, and names that break an output that forgets to escape.
+//! numeric axis, and names that break an output without escaping.
 #![allow(dead_code)] // each test binary uses its part
 
 use mallard_report::model::*;
@@ -63,7 +63,7 @@ pub fn runs(seconds: f64, rss: u64, spread: f64) -> Vec<Run> {
 pub fn cell(name: &str, seconds: f64, rss: u64) -> Cell {
     Cell {
         allocator: name.to_owned(),
-        // Each cell has a spread of its own, which is the same whenever the tests run.
+        // Each cell has its own spread, which is the same in every run of the tests.
         runs: runs(seconds, rss, 0.01 + 0.09 * (seconds * 997.0).sin().abs()),
         failure: None,
     }

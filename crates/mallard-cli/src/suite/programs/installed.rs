@@ -11,7 +11,7 @@ pub struct Needed {
     pub package: &'static str,
 }
 
-/// Folders for servers that are not on every user's `PATH`.
+/// Folders with servers, which are not in every user's `PATH`.
 const BESIDE_PATH: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
 
 /// The path of a program, if it is installed.
@@ -30,12 +30,13 @@ fn is_executable(path: &Path) -> bool {
         .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-/// Like [`locate`], but returns the bare name if missing, so that starting it fails by name.
+/// Like [`locate`], but returns the bare name if the program is missing, so that the error on
+/// starting it has the name.
 pub fn path_or_name(name: &str) -> PathBuf {
     locate(name).unwrap_or_else(|| name.into())
 }
 
-/// One line on the missing ones of these programs; none if all are installed.
+/// One line that names the missing ones of these programs; none if all are installed.
 pub fn missing(needed: &[Needed]) -> Option<String> {
     let missing: Vec<&Needed> = needed
         .iter()
@@ -55,13 +56,13 @@ pub fn missing(needed: &[Needed]) -> Option<String> {
     ))
 }
 
-/// The interpreter itself. `PATH` may lead to a version manager's script, whose cost would be
+/// The interpreter itself. `PATH` may lead to the script of a version manager, whose cost would be
 /// measured too.
 pub fn python() -> PathBuf {
     static FOUND: OnceLock<PathBuf> = OnceLock::new();
     let found = || {
-        let told = answer("python3", &["-c", "import sys; print(sys.executable)"])?;
-        Some(PathBuf::from(told)).filter(|path| path.is_file())
+        let reported = answer("python3", &["-c", "import sys; print(sys.executable)"])?;
+        Some(PathBuf::from(reported)).filter(|path| path.is_file())
     };
     let python = FOUND.get_or_init(|| found().unwrap_or_else(|| path_or_name("python3")));
     python.clone()
@@ -75,7 +76,7 @@ pub fn cc1plus() -> PathBuf {
     compiler.clone()
 }
 
-/// The line that a program prints.
+/// The one line that a program prints.
 fn answer(program: &str, arguments: &[&str]) -> Option<String> {
     let mut command = std::process::Command::new(path_or_name(program));
     command.args(arguments.iter().map(OsStr::new));
@@ -99,7 +100,7 @@ mod tests {
     };
 
     #[test]
-    fn what_is_missing_is_said_with_its_package() {
+    fn a_missing_program_is_reported_with_its_package() {
         assert_eq!(missing(&[SHELL]), None);
         let line = missing(&[SHELL, NONE]).unwrap();
         assert!(

@@ -1,10 +1,10 @@
 //! Rows of real programs: interpreters, a compiler, a solver, a database and two servers.
 //!
 //! [`once`] has the programs that do their work and end. [`redis`] and [`nginx`] have the servers
-//! and their drivers, on top of [`server`], which has what all servers need. Their input is our own
-//! text in `bench/programs`, embedded in the lab and written to the row's folder. Only the program
-//! itself runs on the allocator, never its driver. Before the first run, [`served`] checks that the
-//! loader really binds the program to the allocator.
+//! and their drivers; [`server`] has the code that they share. The input files in `bench/programs`
+//! were written for the suite; the lab embeds them and writes them to the row's folder. Only the
+//! program itself runs on the allocator, never its driver. Before the first run, [`served`] checks
+//! that the loader really binds the program to the allocator.
 
 mod installed;
 mod nginx;
@@ -38,9 +38,9 @@ pub const ROWS: &[SuiteRow] = &[
     SuiteRow {
         name: "redis",
         title: "redis under redis-benchmark",
-        description: "A store in memory on a unix socket, sixteen clients: strings that are written, \
-            read and overwritten by longer ones, lists, hashes and sets. The latency is that of the \
-            command with the highest P99. The RSS at the end is that one second after FLUSHALL.",
+        description: "An in-memory store on a Unix socket with sixteen clients: strings are written, \
+            read and overwritten by longer ones; then lists, hashes and sets. The latency is that of the \
+            command with the highest P99. The RSS at the end is taken one second after FLUSHALL.",
         seconds_are: Some(redis::SECONDS_ARE),
         program: Program::Real(&redis::REDIS),
         peak_bytes: [64 * MIB, 32 * MIB],
@@ -50,8 +50,8 @@ pub const ROWS: &[SuiteRow] = &[
     SuiteRow {
         name: "nginx",
         title: "nginx under wrk",
-        description: "One process that puts pages together and compresses each anew, 32 connections. \
-            The RSS at the end is that one second after the last request.",
+        description: "One process assembles pages and compresses each response, over 32 connections. \
+            The RSS at the end is taken one second after the last request.",
         seconds_are: Some(nginx::SECONDS_ARE),
         program: Program::Real(&nginx::NGINX),
         peak_bytes: [32 * MIB, 32 * MIB],
@@ -60,8 +60,8 @@ pub const ROWS: &[SuiteRow] = &[
     },
     SuiteRow {
         name: "sqlite3",
-        title: "sqlite3, a database in memory",
-        description: "A table filled, indexed, joined, grouped, sorted, changed and emptied again, \
+        title: "sqlite3, an in-memory database",
+        description: "A table is filled, indexed, joined, grouped, sorted, changed and emptied, \
             with JSON and long strings.",
         program: Program::Real(&once::SQLITE),
         peak_bytes: [64 * MIB, 32 * MIB],
@@ -70,8 +70,8 @@ pub const ROWS: &[SuiteRow] = &[
     SuiteRow {
         name: "lua",
         title: "Lua 5.4, nested tables",
-        description: "Documents of nested tables built, copied, printed, read back and searched; a \
-            window of them lives on.",
+        description: "Documents of nested tables are built, copied, printed, parsed and searched; a \
+            sliding window of them stays alive.",
         program: Program::Real(&once::LUA),
         peak_bytes: [16 * MIB, 16 * MIB],
         ..ROW
@@ -79,8 +79,8 @@ pub const ROWS: &[SuiteRow] = &[
     SuiteRow {
         name: "python3",
         title: "python3, PYTHONMALLOC=malloc",
-        description: "Records made, grouped, written as JSON, read back, counted and sorted. Python's \
-            own pools are switched off, as its manual has it, so that every object comes from malloc.",
+        description: "Records are created, grouped, written as JSON, parsed, counted and sorted. Python's \
+            own pools are off (PYTHONMALLOC=malloc), so every object comes from malloc.",
         program: Program::Real(&once::PYTHON),
         peak_bytes: [32 * MIB, 32 * MIB],
         ..ROW
@@ -88,8 +88,8 @@ pub const ROWS: &[SuiteRow] = &[
     SuiteRow {
         name: "ruby",
         title: "Ruby, text",
-        description: "Lines taken apart, indexed, sorted, formatted and rewritten. Ruby keeps objects \
-            on its own heap and takes what is behind them from malloc.",
+        description: "Lines are split, indexed, sorted, formatted and rewritten. Ruby keeps objects \
+            on its own heap and takes their contents from malloc.",
         program: Program::Real(&once::RUBY),
         peak_bytes: [32 * MIB, 32 * MIB],
         ..ROW
@@ -97,7 +97,7 @@ pub const ROWS: &[SuiteRow] = &[
     SuiteRow {
         name: "perl",
         title: "Perl, records",
-        description: "Lines split into records, grouped in hashes of lists, sorted, printed and \
+        description: "Lines are split into records, grouped in hashes of lists, sorted, printed and \
             rewritten by a regular expression.",
         program: Program::Real(&once::PERL),
         peak_bytes: [32 * MIB, 32 * MIB],
@@ -106,8 +106,8 @@ pub const ROWS: &[SuiteRow] = &[
     SuiteRow {
         name: "cxx",
         title: "g++ on templates",
-        description: "A C++17 file of templates and containers compiled to assembly without \
-            optimization; the compiler proper, cc1plus, runs on the allocator.",
+        description: "A C++17 file of templates and containers is compiled to assembly without \
+            optimization; the compiler itself, cc1plus, runs on the allocator.",
         program: Program::Real(&once::CXX),
         peak_bytes: [256 * MIB, 128 * MIB],
         seconds: [1.2, 0.6],
@@ -116,7 +116,7 @@ pub const ROWS: &[SuiteRow] = &[
     SuiteRow {
         name: "z3",
         title: "z3, plans and factors",
-        description: "Shortest plans of a job shop, as arithmetic, and the factors of products, as \
+        description: "The shortest plans of a job shop, in arithmetic, and the factors of products, in \
             bit-vectors.",
         program: Program::Real(&once::Z3),
         peak_bytes: [64 * MIB, 64 * MIB],
@@ -130,10 +130,10 @@ mod tests {
     use crate::suite::Place;
 
     #[test]
-    fn every_row_can_write_its_files_and_says_what_it_runs() {
+    fn every_row_can_write_its_files_and_names_its_command() {
         for row in ROWS {
             let Program::Real(real) = row.program else {
-                panic!("{} is no real program", row.name);
+                panic!("{} is not a real program", row.name);
             };
             for quick in [false, true] {
                 let folder = tempfile::tempdir().unwrap();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_unique_and_descriptions_there() {
+    fn names_are_unique_and_descriptions_are_not_empty() {
         let mut names: Vec<&str> = ROWS.iter().map(|row| row.name).collect();
         names.sort_unstable();
         names.dedup();

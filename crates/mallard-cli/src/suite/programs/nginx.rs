@@ -1,5 +1,5 @@
-//! nginx under wrk. wrk works for a time rather than a number of requests, so the row's figure is
-//! the time that a fixed number takes at the measured rate.
+//! nginx under wrk. wrk sends requests for a given time rather than a given number of them, so the
+//! row's figure is the time that a fixed number takes at the measured rate.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -12,14 +12,14 @@ use mallard_report::model::Latency;
 use super::installed::{self, Needed};
 use super::once::input;
 use super::server::{self, Memory};
-use crate::suite::{Command, Place, Real, Running, Told};
+use crate::suite::{Command, Place, Real, Reported, Running};
 
 pub const SECONDS_ARE: &str = "per 5,000 requests";
 const REQUESTS_OF_FIGURE: f64 = 5_000.0;
 
 const CONFIG: &str = input!("nginx.conf");
 const SCRIPT: &str = input!("wrk.lua");
-/// wrk takes whole seconds only, so a shorter run is interrupted.
+/// wrk accepts only whole seconds, so a shorter run is interrupted.
 const QUICK: Duration = Duration::from_millis(300);
 
 /// The server and its latest port.
@@ -32,7 +32,7 @@ pub static NGINX: Nginx = Nginx {
     port: AtomicU16::new(0),
 };
 
-/// The pages by file name. Their content is our own text; how it looks does not matter.
+/// The pages by file name. Their content is made up and does not matter.
 fn pages() -> [(&'static str, String); 4] {
     const SOURCES: [&str; 4] = [
         input!("templates.cpp"),
@@ -58,7 +58,7 @@ fn pages() -> [(&'static str, String); 4] {
     ]
 }
 
-/// A page as a client gets it: the server assembles `parts.html`.
+/// A page as a client receives it: the server assembles `parts.html`.
 fn served(name: &str) -> String {
     let pages = pages();
     let page = |name: &str| {
@@ -126,7 +126,7 @@ impl Real for Nginx {
         true
     }
 
-    fn drive(&self, place: &Place, server: Running) -> Result<Told, String> {
+    fn drive(&self, place: &Place, server: Running) -> Result<Reported, String> {
         let port = self.port.load(Ordering::Relaxed);
         server::wait_until(server.pid, || {
             TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()
@@ -137,7 +137,7 @@ impl Real for Nginx {
             if body != Some(&served(name)) {
                 let status = answer.lines().next().unwrap_or("nothing");
                 return Err(format!(
-                    "the server served something else as /{name}: {status}"
+                    "the server sent a wrong answer for /{name}: {status}"
                 ));
             }
         }
@@ -145,8 +145,8 @@ impl Real for Nginx {
         let address = format!("http://127.0.0.1:{port}");
         let arguments = ["-t", "1", "-c", "32", "-d", "1", "-s", "wrk.lua", &address];
         let limit = place.quick.then_some(QUICK);
-        let told = server::answer_within("wrk", &place.folder, &arguments, limit)?;
-        let load = Load::read(&told).ok_or("wrk did not tell its figures")?;
+        let reported = server::answer_within("wrk", &place.folder, &arguments, limit)?;
+        let load = Load::read(&reported).ok_or("wrk did not print its figures")?;
         let full = Memory::of(server.pid)?;
         std::thread::sleep(server::PAUSE);
         let idle = Memory::of(server.pid)?;
@@ -154,7 +154,7 @@ impl Real for Nginx {
         if load.errors > 0.0 {
             return Err(format!("{} requests failed", load.errors));
         }
-        Ok(Told {
+        Ok(Reported {
             seconds: Some(load.seconds / load.requests * REQUESTS_OF_FIGURE),
             operations: Some(REQUESTS_OF_FIGURE),
             latency: Some(load.latency),
@@ -215,12 +215,12 @@ impl Load {
 mod tests {
     use super::*;
 
-    const TOLD: &str = "Running 1s test @ http://127.0.0.1:1\n  8 requests in 1.00s\nrequests 8\n\
+    const REPORT: &str = "Running 1s test @ http://127.0.0.1:1\n  8 requests in 1.00s\nrequests 8\n\
         microseconds 500000\nbytes 7\nerrors 0\np50 10\np99 20\np99.9 30\nmax 40\n";
 
     #[test]
-    fn the_figures_of_the_load_are_read_and_without_one_there_are_none() {
-        let load = Load::read(TOLD).unwrap();
+    fn the_figures_of_the_load_are_parsed_and_all_are_needed() {
+        let load = Load::read(REPORT).unwrap();
         assert_eq!((load.requests, load.seconds, load.errors), (8.0, 0.5, 0.0));
         assert_eq!(load.latency.p999_ns, Some(30_000.0));
         for line in [
@@ -229,13 +229,20 @@ mod tests {
             "p99.9 30\n",
             "errors 0\n",
         ] {
-            assert_eq!(Load::read(&TOLD.replace(line, "")), None, "without {line}");
+            assert_eq!(
+                Load::read(&REPORT.replace(line, "")),
+                None,
+                "without {line}"
+            );
         }
-        assert_eq!(Load::read(&TOLD.replace("requests 8", "requests 0")), None);
+        assert_eq!(
+            Load::read(&REPORT.replace("requests 8", "requests 0")),
+            None
+        );
     }
 
     #[test]
-    fn pages_hold_no_instructions_but_those_meant() {
+    fn pages_contain_only_the_intended_instructions() {
         for (name, content) in pages() {
             assert_eq!(content.contains("<!--#"), name == "parts.html", "{name}");
             assert!(content.is_ascii() && !content.is_empty(), "{name}");

@@ -1,5 +1,5 @@
 //! Programs that do their work and end. The row's figure is their wall time, and every run must
-//! write the same to standard output as on glibc.
+//! write the same to standard output as under glibc.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -13,13 +13,13 @@ use crate::suite::{Command, Place, Real};
 #[derive(Debug)]
 pub struct Once {
     needed: [Needed; 1],
-    /// Finds the program if `PATH` does not.
+    /// Finds the program where `PATH` is not enough.
     program: Option<fn() -> PathBuf>,
     /// A second program that the allocator must serve.
     worker: Option<fn() -> PathBuf>,
     file: &'static str,
     content: &'static str,
-    /// Makes the full or the quick version of the content.
+    /// Returns the full or the quick version of the content.
     fitted: fn(&'static str, quick: bool) -> Cow<'static, str>,
     /// In full and with `--quick`; `@FILE@` stands for the file's path.
     arguments: [&'static [&'static str]; 2],
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quick_versions_are_a_smaller_part_of_the_same() {
+    fn quick_versions_are_a_smaller_part_of_the_full_ones() {
         for program in [&SQLITE, &Z3] {
             let full = (program.fitted)(program.content, false);
             let quick = (program.fitted)(program.content, true);

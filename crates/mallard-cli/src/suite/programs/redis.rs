@@ -1,4 +1,4 @@
-//! redis under its own benchmark, and the memory it keeps after everything was deleted.
+//! redis under its own benchmark, and the memory it keeps after everything is deleted.
 
 use std::sync::Mutex;
 
@@ -7,9 +7,9 @@ use mallard_report::model::Latency;
 use super::installed::{self, Needed};
 use super::once::input;
 use super::server::{self, Memory};
-use crate::suite::{Command, Place, Real, Running, Told};
+use crate::suite::{Command, Place, Real, Reported, Running};
 
-/// The time of all [`LOADS`] is scaled to this number of requests.
+/// The total time of [`LOADS`] is scaled to this number of requests.
 pub const SECONDS_ARE: &str = "per 100,000 requests";
 const REQUESTS_OF_FIGURE: f64 = 100_000.0;
 
@@ -25,8 +25,8 @@ struct Load {
     requests: u32,
 }
 
-/// Values are written and then overwritten by longer ones, which cannot reuse the blocks of the
-/// first. Server and benchmark share two CPUs, so short loads are measured badly: with half as many
+/// Values are written and then overwritten by longer ones, which cannot reuse the old blocks.
+/// Server and benchmark share two CPUs, so short loads give inaccurate figures: with half as many
 /// requests, medians of five runs varied by more than the allocators differ.
 const LOADS: [Load; 3] = [
     Load {
@@ -109,7 +109,7 @@ impl Real for Redis {
         true
     }
 
-    fn drive(&self, place: &Place, server: Running) -> Result<Told, String> {
+    fn drive(&self, place: &Place, server: Running) -> Result<Reported, String> {
         let ask = |words: &[&str]| {
             let words = [&["-s", SOCKET], words].concat();
             server::answer("redis-cli", &place.folder, &words)
@@ -136,7 +136,7 @@ impl Real for Redis {
 
         self.check(&ask(&["EVAL", CHECK, "0"])?)?;
         ask(&["SHUTDOWN", "NOSAVE"])?;
-        Ok(Told {
+        Ok(Reported {
             seconds: Some(seconds / requests * REQUESTS_OF_FIGURE),
             operations: Some(REQUESTS_OF_FIGURE),
             latency: worst.map(Line::latency),
@@ -161,7 +161,7 @@ impl Redis {
         match first == answer {
             true => Ok(()),
             false => Err(format!(
-                "what the server holds differs from the first run: {answer}, there {first}"
+                "the server's data differ from the first run's: {answer} instead of {first}"
             )),
         }
     }
@@ -208,12 +208,12 @@ fn benchmark(place: &Place, load: &Load, share: u32) -> Result<Vec<Line>, String
         "-r",
         &keys,
     ];
-    let told = server::answer("redis-benchmark", &place.folder, &arguments)?;
-    let lines = table(&told)?;
+    let reported = server::answer("redis-benchmark", &place.folder, &arguments)?;
+    let lines = table(&reported)?;
     let expected = load.commands.split(',').count();
     if lines.len() != expected {
         return Err(format!(
-            "redis-benchmark told of {} commands instead of {expected}",
+            "redis-benchmark reported {} commands instead of {expected}",
             lines.len()
         ));
     }
@@ -233,7 +233,7 @@ fn table(text: &str) -> Result<Vec<Line>, String> {
     let column = |name: &str| {
         let found = head.iter().position(|cell| cell == name);
         found.ok_or_else(|| {
-            format!("redis-benchmark does not tell `{name}`; version 6.2 or newer does")
+            format!("redis-benchmark does not report `{name}`; version 6.2 or newer does")
         })
     };
     let columns = [
@@ -265,7 +265,7 @@ mod tests {
     const HEAD: &str = r#""test","rps","avg_latency_ms","min_latency_ms","p50_latency_ms","p95_latency_ms","p99_latency_ms","max_latency_ms""#;
 
     #[test]
-    fn the_table_of_the_benchmark_is_read_by_its_head() {
+    fn the_table_of_the_benchmark_is_parsed_by_its_header() {
         let text = format!(
             "{HEAD}\n\"SET\",\"50000.00\",\"0.5\",\"0.1\",\"0.4\",\"0.7\",\"0.9\",\"3.0\"\n"
         );
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_holds_something_else_than_the_first_is_found() {
+    fn a_server_whose_data_differ_from_the_first_run_is_detected() {
         let redis = Redis {
             answered: Mutex::new(None),
         };

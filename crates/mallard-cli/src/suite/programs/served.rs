@@ -1,9 +1,9 @@
-//! Ensures that a program is served by the allocator to which its figures will be attributed.
+//! Ensures that the intended allocator serves a program.
 //!
 //! Preloading a library is usually enough. But a program may be linked with another allocator, as
-//! Debian's redis is with jemalloc. A preloaded library goes before that one, but for glibc nothing
-//! is preloaded, and jemalloc's figures would count as glibc's. In that case the C library itself
-//! is preloaded, which puts its `malloc` first.
+//! Debian's redis is with jemalloc. A preloaded library takes precedence over that one. But for
+//! glibc nothing is preloaded, so jemalloc's figures would count as glibc's. In that case the C
+//! library itself is preloaded, which puts its `malloc` first.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use mallard_allocators::program;
 use mallard_allocators::{Allocator, Kind, probe};
 
-/// The allocator as it must be preloaded into `programs`, once the loader has confirmed that it
-/// binds them to it. An error is a sentence for the row's cell.
+/// The allocator in the form that must be preloaded into `programs`, after the loader has confirmed
+/// the binding. An error is a sentence for the row's cell.
 pub fn preloaded(programs: &[OsString], allocator: &Allocator) -> Result<Allocator, String> {
     let Err(refused) = verify(programs, allocator) else {
         return Ok(allocator.clone());

@@ -1,5 +1,5 @@
-//! What every server's driver needs: waiting until the server answers, running a client to its end
-//! and reading the server's memory.
+//! Functions for the drivers of servers: wait until the server answers, run a client to its end,
+//! and read the server's memory.
 
 use std::fs;
 use std::path::Path;
@@ -11,14 +11,14 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::installed;
 
-/// A server that has not answered after this time never will.
+/// A server that has not answered after this time hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long a server stays idle before its final memory is read, so that allocators that return
-/// memory a little later have the time to.
+/// How long a server stays idle before its final memory is read, so that allocators have time to
+/// return memory.
 pub const PAUSE: Duration = Duration::from_secs(1);
 
-/// Asks until the answer is yes. An error is a sentence.
+/// Calls `ask` until it returns true. An error is a sentence.
 pub fn wait_until(pid: u32, mut answers: impl FnMut() -> bool) -> Result<(), String> {
     let start = Instant::now();
     loop {
@@ -26,7 +26,7 @@ pub fn wait_until(pid: u32, mut answers: impl FnMut() -> bool) -> Result<(), Str
             return Ok(());
         }
         if !is_alive(pid) {
-            return Err("the server ended before it answered".to_owned());
+            return Err("the server ended before it answered a request".to_owned());
         }
         if start.elapsed() > PATIENCE {
             let seconds = PATIENCE.as_secs();
@@ -36,7 +36,7 @@ pub fn wait_until(pid: u32, mut answers: impl FnMut() -> bool) -> Result<(), Str
     }
 }
 
-/// Whether the process runs. One that has ended stays listed until its parent reaps it.
+/// Whether the process is running. A process that has ended stays listed until its parent reaps it.
 fn is_alive(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| !stat.contains(") Z ") && !stat.contains(") X "))
@@ -55,8 +55,8 @@ pub fn answer(name: &str, folder: &Path, arguments: &[&str]) -> Result<String, S
     answer_within(name, folder, arguments, None)
 }
 
-/// Like [`answer`], but after `limit` the client is interrupted, as by Ctrl-C, and still prints
-/// what it has. A client that does not end then is killed.
+/// Like [`answer`], but interrupts the client after `limit`, as Ctrl-C does, so that it prints its
+/// figures. A client that does not end then is killed.
 pub fn answer_within(
     name: &str,
     folder: &Path,
@@ -101,7 +101,7 @@ fn answer_or_kill(
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.trim().lines().last().unwrap_or("it does not say why");
+    let last = said.trim().lines().last().unwrap_or("no error message");
     Err(format!("{name} ended with {}: {last}", output.status))
 }
 
@@ -113,7 +113,7 @@ pub fn quit(pid: u32) {
 fn signal(id: u32, signal: Signal) {
     let id = i32::try_from(id).ok().and_then(Pid::from_raw);
     if let Some(id) = id {
-        // It may have ended by itself.
+        // The server may have ended on its own.
         let _ = kill_process(id, signal);
     }
 }
@@ -132,7 +132,7 @@ impl Memory {
         let path = format!("/proc/{pid}/smaps_rollup");
         let text = fs::read_to_string(&path)
             .map_err(|error| format!("the server's memory cannot be read from {path}: {error}"))?;
-        Memory::read(&text).ok_or_else(|| format!("{path} does not tell the server's memory"))
+        Memory::read(&text).ok_or_else(|| format!("{path} does not contain the server's memory"))
     }
 
     fn read(text: &str) -> Option<Memory> {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_driver_says_when_it_fails_is_told() {
+    fn the_message_of_a_failing_client_is_reported() {
         let script = "echo first >&2; echo the reason >&2; exit 3";
         let error = answer("sh", Path::new("/"), &["-c", script]).unwrap_err();
         assert!(
@@ -186,8 +186,8 @@ mod tests {
         let _ = ctrlc::set_handler(|| {});
         let script = "trap 'echo done; exit 0' INT; while :; do sleep 0.01; done";
         let time = Duration::from_millis(200);
-        let told = answer_within("sh", Path::new("/"), &["-c", script], Some(time)).unwrap();
-        assert_eq!(told, "done\n");
+        let reported = answer_within("sh", Path::new("/"), &["-c", script], Some(time)).unwrap();
+        assert_eq!(reported, "done\n");
         let deaf = "trap '' INT; while :; do sleep 0.01; done";
         let error = answer_or_kill("sh", Path::new("/"), &["-c", deaf], Some(time), time);
         let error = error.unwrap_err();

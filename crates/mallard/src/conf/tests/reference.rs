@@ -15,19 +15,19 @@ const INTRODUCTION: &str = "\
      table or crates/mallard/src/conf/tests/reference.rs, then:
      MALLARD_BLESS=1 cargo test -p mallard conf::tests::reference -->
 
-Mallard takes jemalloc's options by jemalloc's names, and has a few of its own. They are read once,
-when a program allocates for the first time, from these sources; a later one wins:
+Mallard has jemalloc's options under jemalloc's names, and a few of its own. They are read once,
+when a program allocates for the first time, from these sources; later ones take precedence:
 
-1. the string Mallard was built with (the variable `MALLARD_BUILD_CONF` at build time),
-2. the program's own: `const char *malloc_conf = \"…\";`,
-3. the name that the symbolic link `/etc/malloc.conf` holds (`ln -s 'narenas:8' /etc/malloc.conf`),
+1. the string that Mallard was built with (the variable `MALLARD_BUILD_CONF` at build time),
+2. the program's symbol `const char *malloc_conf = \"…\";`,
+3. the target of the symbolic link `/etc/malloc.conf` (`ln -s 'narenas:8' /etc/malloc.conf`),
 4. the environment variable `MALLOC_CONF`,
-5. the program's own, again: `const char *malloc_conf_2_conf_harder = \"…\";`, for what no environment
-   is to change,
-6. the environment variable `MALLARD_CONF`, for options that jemalloc would not know.
+5. the program's symbol `const char *malloc_conf_2_conf_harder = \"…\";`, for options that the
+   environment must not change,
+6. the environment variable `MALLARD_CONF`, for options that jemalloc does not know.
 
-A program that runs with more rights than its caller (setuid, setgid, file capabilities) does not
-look at the two variables.
+A program that runs with more privileges than its caller (setuid, setgid, file capabilities) ignores
+the two variables.
 
 ## Writing options
 
@@ -35,28 +35,28 @@ look at the two variables.
 MALLOC_CONF=narenas:8,dirty_decay_ms:5000,tcache_max:128k program
 ```
 
-`option:value` items with commas between them and no spaces. Numbers may be decimal, hexadecimal
-(`0x10`) or octal (`010`). A size is a number of bytes and may carry a suffix: `k`, `m`, `g` or `t`,
-in either case, for powers of 1024.
+A string consists of `option:value` items, separated by commas without spaces. Numbers may be
+decimal, hexadecimal (`0x10`) or octal (`010`). A size is a number of bytes and may have a suffix
+for powers of 1024: `k`, `m`, `g` or `t`, in either case.
 
-A mistake is one line on standard error that says what would be valid, and costs its own item only:
+For a mistake, one line on standard error says what would be valid, and only that item is ignored:
 
 ```
 mallard: MALLOC_CONF: unknown option \"narenass\"; did you mean \"narenas\"?
 mallard: MALLOC_CONF: option \"narenas\" cannot be \"x\"; valid: default or 1 to 1024
 ```
 
-After 16 such lines the rest is not shown. With `abort_conf:true`, in whichever source, the program
-aborts once everything has been read, if there was a mistake. (Options called `experimental_…` are
+Only the first 16 such lines are shown. With `abort_conf:true` in any source, the program aborts if
+there was a mistake, after it has read everything. (Mistakes in options called `experimental_…` are
 reported but never fatal.) With `confirm_conf:true` the program prints each source's string and the
-settings that result, with the source that each was set by.
+resulting settings, each with its source.
 
 ## All options
 
 In the column of effects, \"none\" means that the option is accepted, so that strings written for
-jemalloc work, but that there is nothing here for it to change: the last sentence says why. \"Not
-yet\" means that it changes nothing in this version. Names marked ⁺ take more values than in
-jemalloc; those marked * are Mallard's own.
+jemalloc work, but has no effect in Mallard; the last sentence says why. \"Not yet\" means that it has
+no effect in this version. Options marked ⁺ accept more values than in jemalloc; those marked * are
+Mallard's own.
 ";
 
 fn reference() -> String {

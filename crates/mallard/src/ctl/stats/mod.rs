@@ -120,7 +120,7 @@ pub(super) fn names(see: See<'_>) {
             Size,
             total,
             |t| t.maps,
-            "Of these, the maps that lead from an address to what is there."
+            "Of these, the maps from addresses to blocks."
         ),
         told!(
             "metadata_thp",
@@ -134,36 +134,36 @@ pub(super) fn names(see: See<'_>) {
             Size,
             total,
             |t| t.resident,
-            "The most bytes that there can be memory behind."
+            "The maximum number of bytes that can be resident."
         ),
         told!(
             "mapped",
             Size,
             total,
             |t| t.mapped,
-            "Bytes of pages with blocks, of free pages that have not gone back, and mapped for records."
+            "Bytes of pages with blocks, of free pages that have not been returned, and of records."
         ),
         told!(
             "retained",
             Size,
             total,
             |t| t.retained,
-            "Bytes of addresses that are kept without memory."
+            "Bytes of address space that is kept without memory."
         ),
         name(
             "zero_reallocs",
             Leaf::Size(Access::Read(|_| Ok(stats::zero_reallocs() as usize))),
-            "Calls of realloc with a block and no bytes, up to this moment.",
+            "Calls of realloc with a block and size 0, up to this moment.",
         ),
         name(
             "mapping_borders",
             Leaf::Size(Access::Read(|_| Ok(mappings::borders()))),
-            "Borders of mappings that the allocator has made inside its memory, now.",
+            "Borders between mappings that the allocator has created inside its memory, up to this moment.",
         ),
         name(
             "mapping_borders_max",
             Leaf::Size(Access::Read(|_| Ok(mappings::limit()))),
-            "The most of them that there may be.",
+            "Their maximum number.",
         ),
         branch("background_thread", background_names),
         branch("mutexes", process_lock_names),
@@ -175,7 +175,7 @@ pub(super) fn approximate_names(see: See<'_>) {
     see(&[name(
         "active",
         Leaf::Size(Access::Read(|_| Ok(arena::footprint()))),
-        "As stats.active, of this moment.",
+        "Like stats.active, at this moment.",
     )]);
 }
 
@@ -200,7 +200,7 @@ fn background_names(see: See<'_>) {
             U64,
             total,
             |t| t.background.interval_ns,
-            "Mean nanoseconds from one to the next."
+            "Mean nanoseconds between rounds."
         ),
     ]);
 }
@@ -226,22 +226,26 @@ fn arena_names_first(see: See<'_>) {
             U64,
             arena,
             |a| a.uptime_ns,
-            "Nanoseconds since it was made."
+            "Nanoseconds since the arena was created."
         ),
-        name("dss", Leaf::Text(Access::Read(dss)), "As `arena.<i>.dss`."),
+        name(
+            "dss",
+            Leaf::Text(Access::Read(dss)),
+            "Like `arena.<i>.dss`.",
+        ),
         told!(
             "dirty_decay_ms",
             Ssize,
             arena,
             |a| decay(a.dirty_decay_ms),
-            "As `arena.<i>.dirty_decay_ms`."
+            "Like `arena.<i>.dirty_decay_ms`."
         ),
         told!(
             "muzzy_decay_ms",
             Ssize,
             arena,
             |a| decay(a.muzzy_decay_ms),
-            "As `arena.<i>.muzzy_decay_ms`."
+            "Like `arena.<i>.muzzy_decay_ms`."
         ),
         told!(
             "pactive",
@@ -255,7 +259,7 @@ fn arena_names_first(see: See<'_>) {
             Size,
             arena,
             |a| a.dirty,
-            "Free pages with old contents; where arenas share pages, the first one's."
+            "Free pages with old contents; if arenas share pages, shown at the first arena."
         ),
         told!(
             "pmuzzy",
@@ -269,14 +273,14 @@ fn arena_names_first(see: See<'_>) {
             Size,
             arena,
             ArenaFigures::mapped,
-            "As stats.mapped."
+            "Like stats.mapped."
         ),
         told!(
             "retained",
             Size,
             arena,
             ArenaFigures::retained_bytes,
-            "As stats.retained; where arenas share pages, the first one's."
+            "Like stats.retained; if arenas share pages, shown at the first arena."
         ),
     ]);
 }
@@ -289,14 +293,14 @@ fn arena_names_next(see: See<'_>) {
             Size,
             arena,
             |a| a.spare_records,
-            "Records that are kept for later; the first arena's."
+            "Records that are kept for later; shown at the first arena."
         ),
         told!(
             "dirty_npurge",
             U64,
             arena,
             |a| a.dirty_purged.sweeps,
-            "Times that dirty pages were given back or made muzzy."
+            "Times that dirty pages were returned or made muzzy."
         ),
         told!(
             "dirty_nmadvise",
@@ -317,7 +321,7 @@ fn arena_names_next(see: See<'_>) {
             U64,
             arena,
             |a| a.muzzy_purged.sweeps,
-            "Times that muzzy pages were given back."
+            "Times that muzzy pages were returned."
         ),
         told!(
             "muzzy_nmadvise",
@@ -338,7 +342,7 @@ fn arena_names_next(see: See<'_>) {
             Size,
             arena,
             |a| a.base - a.base_untouched,
-            "Bytes of the arena's records; what belongs to no arena is the first one's."
+            "Bytes of the arena's records; records of no arena are shown at the first."
         ),
         told!(
             "internal",
@@ -359,7 +363,7 @@ fn arena_names_next(see: See<'_>) {
             Size,
             arena,
             |a| a.maps,
-            "Of `base`, the maps that lead from an address to what is there; the first arena's."
+            "Of `base`, the maps from addresses to blocks; shown at the first arena."
         ),
     ]);
 }
@@ -372,7 +376,7 @@ fn arena_names_rest(see: See<'_>) {
             Size,
             arena,
             |a| a.metadata_thp,
-            "Huge pages under records; the first arena's."
+            "Huge pages under records; shown at the first arena."
         ),
         told!(
             "tcache_bytes",
@@ -393,14 +397,14 @@ fn arena_names_rest(see: See<'_>) {
             Size,
             arena,
             ArenaFigures::resident,
-            "As stats.resident."
+            "Like stats.resident."
         ),
         told!(
             "abandoned_vm",
             Size,
             arena,
             |_| 0,
-            "0: no mapping is given up for good."
+            "0: no mapping is abandoned."
         ),
         branch("small", small_names),
         branch("large", large_names),
@@ -443,6 +447,6 @@ fn process_lock_names(see: See<'_>) {
             stats::clear_readings();
             Ok(())
         }),
-        "Has the counts of all locks begin anew.",
+        "Resets the counts of all locks.",
     )]);
 }

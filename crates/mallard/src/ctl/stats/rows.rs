@@ -18,35 +18,35 @@ macro_rules! blocks {
                 U64,
                 arena,
                 |a| a.$of().made,
-                "Blocks taken from slabs or pages, and those seen to be taken from caches."
+                "Blocks taken from slabs or pages, and blocks that snapshots found to be taken from caches."
             ),
             told!(
                 "ndalloc",
                 U64,
                 arena,
                 |a| a.$of().freed,
-                "Of these, those that are not in use."
+                "Of these, the blocks that are not in use."
             ),
             told!(
                 "nrequests",
                 U64,
                 arena,
                 |a| a.$of().made,
-                "As nmalloc: what a cache serves is not counted."
+                "Like nmalloc, because requests that a cache serves are not counted."
             ),
             told!(
                 "nfills",
                 U64,
                 arena,
                 |a| a.$of().fills,
-                "Times that a cache came for blocks."
+                "Times that a cache took blocks."
             ),
             told!(
                 "nflushes",
                 U64,
                 arena,
                 |a| a.$of().flushes,
-                "Times that a cache brought some back."
+                "Times that a cache returned blocks."
             ),
         ]
     };
@@ -66,21 +66,21 @@ pub(super) fn bin_names(see: See<'_>) {
             U64,
             bin,
             |b| b.made,
-            "Blocks taken from slabs, and those seen to be taken from caches."
+            "Blocks taken from slabs, and blocks that snapshots found to be taken from caches."
         ),
         told!(
             "ndalloc",
             U64,
             bin,
             |b| b.freed,
-            "Of these, those that are not in use."
+            "Of these, the blocks that are not in use."
         ),
         told!(
             "nrequests",
             U64,
             bin,
             |b| b.made,
-            "As nmalloc: what a cache serves is not counted."
+            "Like nmalloc, because requests that a cache serves are not counted."
         ),
         told!(
             "curregs",
@@ -94,28 +94,28 @@ pub(super) fn bin_names(see: See<'_>) {
             U64,
             bin,
             |b| b.fills,
-            "Times that a cache came for blocks."
+            "Times that a cache took blocks."
         ),
         told!(
             "nflushes",
             U64,
             bin,
             |b| b.flushes,
-            "Times that a cache brought some back."
+            "Times that a cache returned blocks."
         ),
         told!(
             "nslabs",
             U64,
             bin,
             |b| b.slabs_ever,
-            "Slabs that were made."
+            "Slabs that were created."
         ),
         told!(
             "nreslabs",
             U64,
             bin,
             |b| b.reused,
-            "Times that blocks came from a slab with used ones."
+            "Times that blocks came from a slab that already had live ones."
         ),
         told!("curslabs", Size, bin, |b| b.slabs as usize, "Slabs."),
         told!(
@@ -136,21 +136,21 @@ pub(super) fn lextent_names(see: See<'_>) {
             U64,
             large,
             |l| l.made,
-            "Blocks taken from pages, and those seen to be taken from caches."
+            "Blocks taken from pages, and blocks that snapshots found to be taken from caches."
         ),
         told!(
             "ndalloc",
             U64,
             large,
             |l| l.freed,
-            "Of these, those that are not in use."
+            "Of these, the blocks that are not in use."
         ),
         told!(
             "nrequests",
             U64,
             large,
             |l| l.made,
-            "As nmalloc: what a cache serves is not counted."
+            "Like nmalloc, because requests that a cache serves are not counted."
         ),
         told!(
             "curlextents",
@@ -224,14 +224,14 @@ pub(super) fn lock_names(see: See<'_>) {
             U64,
             lock,
             |r| r.spun,
-            "Times that it came free while a thread looked."
+            "Times that it became free while a thread was spinning."
         ),
         told!(
             "num_owner_switch",
             U64,
             lock,
             |r| r.switches,
-            "Times that another thread took it than the last."
+            "Times that another thread than the last one took it."
         ),
         told!(
             "total_wait_time",
@@ -252,7 +252,7 @@ pub(super) fn lock_names(see: See<'_>) {
             U32,
             lock,
             |r| r.most_waiting,
-            "The most threads that slept for it at a time."
+            "The maximum number of threads that slept for it at the same time."
         ),
     ]);
 }

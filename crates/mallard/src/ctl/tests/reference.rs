@@ -16,7 +16,7 @@ const INTRODUCTION: &str = "\
      crates/mallard/src/ctl/tests/reference.rs, then:
      MALLARD_BLESS=1 cargo test -p mallard ctl::tests::reference -->
 
-A program looks at the allocator and steers it by names: jemalloc's, with jemalloc's types and meaning.
+A program inspects and controls the allocator through names: jemalloc's, with jemalloc's types and meanings.
 
 ```c
 #include <mallard.h>
@@ -28,23 +28,23 @@ mallctl(\"stats.allocated\", &allocated, &size, NULL, 0);         // read from i
 ```
 
 `mallctl` takes the name, room for the old value and its size, and the new value and its size; either value
-may be left out with null pointers. `mallctlnametomib` turns a name into numbers (a MIB), by which
-`mallctlbymib` finds it faster, and in which the numbers of arenas and classes can be exchanged; the name's
-beginning alone has a MIB too. From Rust: `mallard::ctl::{read, write, by_name, by_mib}`. All can be called
-from any thread at any time, also before anything was allocated; they take no memory and keep `errno`.
+may be omitted with null pointers. `mallctlnametomib` translates a name to numbers (a MIB), with which
+`mallctlbymib` finds it faster, and in which the numbers of arenas and classes can be replaced. The beginning
+of a name has a MIB too. From Rust: `mallard::ctl::{read, write, by_name, by_mib}`. All can be called from
+any thread at any time, even before the first allocation. They allocate nothing and preserve `errno`.
 
-| answer | when |
+| result | when |
 | --- | --- |
 | 0 | done |
-| `ENOENT` | there is no such name (or only the beginning of one), or nothing at that index |
-| `EINVAL` | a value has the wrong size (of the old one as much as fits was copied, and `*oldlenp` says how much), or is none that can be |
-| `EPERM` | a name that is not read was read, or one that is not written was written |
-| `EFAULT`, `EAGAIN` | it could not be done; memory or numbers ran out |
+| `ENOENT` | there is no such name (or the name is incomplete), or nothing at that index |
+| `EINVAL` | a value has the wrong size (then as much of the old one as fits is copied, and `*oldlenp` is that length), or the new value is invalid |
+| `EPERM` | the name cannot be read, or cannot be written |
+| `EFAULT`, `EAGAIN` | the operation failed; memory or numbers ran out |
 
-In the tables, `r-` marks names that are read, `-w` those that are written, `rw` both (the answer is the value
-from before), `--` neither: the call itself does something. `<i>` and `<j>` are numbers. In the place of an
-arena's number, 4096 (`MALLCTL_ARENAS_ALL`) stands for all arenas, 4097 (`MALLCTL_ARENAS_DESTROYED`) for
-those that were destroyed.
+In the tables, `r-` marks names that can be read, `-w` those that can be written, `rw` both (reading returns
+the value before the write), and `--` neither: the call itself is the action. `<i>` and `<j>` are numbers.
+Instead of an arena's number, 4096 (`MALLCTL_ARENAS_ALL`) stands for all arenas, and 4097
+(`MALLCTL_ARENAS_DESTROYED`) for the destroyed ones.
 ";
 
 /// The first part of the name, which decides its table.
@@ -65,8 +65,8 @@ fn heading(group: &str) -> &'static str {
     match group {
         "`opt`" => {
             "\
-The options in force, all only read; [Options](options.md) tells what they mean. One that is `default` is \
-told as what that comes to, or as 0 where that is decided as the need arises; `background_thread:auto` as true.
+The options in force, all read-only; [Options](options.md) explains them. For an option that is `default`,
+the value is the one that results, or 0 if it is decided later. `background_thread:auto` reads as true.
 
 | name | type |
 | --- | --- |

@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_hooks_do_what_they_are_for() {
+    fn the_default_hooks_work() {
         let hooks = Hooks::new(null_mut(), 0);
         for align in [PAGE, CHUNK, 16 * CHUNK] {
             let given = hooks.alloc(8 * PAGE, align).unwrap();
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_alloc_gives_the_address_wanted_or_none() {
+    fn the_default_alloc_returns_the_requested_address_or_nothing() {
         let hook = DEFAULT.alloc.unwrap();
         let table = (&raw const DEFAULT).cast_mut();
         let ask = |wanted: usize| {
@@ -374,7 +374,7 @@ mod tests {
             }
             .addr()
         };
-        // Now and then another test's thread may map something there meanwhile.
+        // Another test's thread may occasionally map something there meanwhile.
         let is_given_again = |_| {
             let at = ask(0);
             assert_ne!(at, 0);
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn hooks_that_are_null_do_nothing_and_say_so() {
+    fn null_hooks_do_nothing_and_report_failure() {
         let mut table = ExtentHooks {
             alloc: None,
             dalloc: None,

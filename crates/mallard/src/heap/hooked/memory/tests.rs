@@ -72,9 +72,19 @@ impl Book {
     }
 }
 
-unsafe fn book<'a>(table: *mut ExtentHooks) -> std::sync::MutexGuard<'a, Book> {
-    // SAFETY: the table is the first field of a lender that lives for ever.
-    unsafe { &*table.cast::<Lender>() }.book.lock().unwrap()
+/// Records a call of the hook `name` and returns the book.
+///
+/// # Safety
+/// `table` is the table of a [`Lender`].
+unsafe fn enter<'a>(
+    table: *mut ExtentHooks,
+    name: &'static str,
+    arena: c_uint,
+) -> std::sync::MutexGuard<'a, Book> {
+    // SAFETY: the table is the first field of a lender that lives forever.
+    let mut book = unsafe { &*table.cast::<Lender>() }.book.lock().unwrap();
+    book.enter(name, arena);
+    book
 }
 
 unsafe extern "C" fn alloc(
@@ -88,8 +98,7 @@ unsafe extern "C" fn alloc(
 ) -> *mut c_void {
     // SAFETY: called as documented.
     unsafe {
-        let mut book = book(table);
-        book.enter("alloc", arena);
+        let mut book = enter(table, "alloc", arena);
         assert!(wanted.is_null() && size > 0 && size.is_multiple_of(CHUNK));
         assert!(align.is_power_of_two() && align >= CHUNK);
         if book.refuses(ALLOC) {
@@ -127,8 +136,7 @@ unsafe extern "C" fn dalloc(
     arena: c_uint,
 ) -> bool {
     // SAFETY: called as documented.
-    let mut book = unsafe { book(table) };
-    book.enter("dalloc", arena);
+    let mut book = unsafe { enter(table, "dalloc", arena) };
     book.extent(addr, size);
     let refused = book.refuses(DALLOC);
     if !refused {
@@ -145,11 +153,28 @@ unsafe extern "C" fn destroy(
     arena: c_uint,
 ) {
     // SAFETY: called as documented.
-    let mut book = unsafe { book(table) };
-    book.enter("destroy", arena);
+    let mut book = unsafe { enter(table, "destroy", arena) };
     book.extent(addr, size);
     book.extents.remove(&addr.addr());
     mem::release(addr.addr(), size);
+}
+
+/// Commits or decommits a part of an extent, unless the hook refuses.
+fn set_committed(
+    book: &mut Book,
+    (addr, size): (*mut c_void, usize),
+    (offset, len): (usize, usize),
+    to: bool,
+) -> bool {
+    let refused = book.refuses(if to { COMMIT } else { DECOMMIT });
+    let part = book.part(addr, size, offset, len);
+    assert!(part.iter().all(|&c| c != to));
+    if !refused {
+        part.fill(to);
+        let change = if to { mem::commit } else { mem::decommit };
+        assert!(change(addr.addr() + offset, len));
+    }
+    refused
 }
 
 unsafe extern "C" fn commit(
@@ -161,16 +186,8 @@ unsafe extern "C" fn commit(
     arena: c_uint,
 ) -> bool {
     // SAFETY: called as documented.
-    let mut book = unsafe { book(table) };
-    book.enter("commit", arena);
-    let refused = book.refuses(COMMIT);
-    let part = book.part(addr, size, offset, len);
-    assert!(part.iter().all(|c| !c));
-    if !refused {
-        part.fill(true);
-        assert!(mem::commit(addr.addr() + offset, len));
-    }
-    refused
+    let mut book = unsafe { enter(table, "commit", arena) };
+    set_committed(&mut book, (addr, size), (offset, len), true)
 }
 
 unsafe extern "C" fn decommit(
@@ -182,16 +199,8 @@ unsafe extern "C" fn decommit(
     arena: c_uint,
 ) -> bool {
     // SAFETY: called as documented.
-    let mut book = unsafe { book(table) };
-    book.enter("decommit", arena);
-    let refused = book.refuses(DECOMMIT);
-    let part = book.part(addr, size, offset, len);
-    assert!(part.iter().all(|&c| c));
-    if !refused {
-        part.fill(false);
-        assert!(mem::decommit(addr.addr() + offset, len));
-    }
-    refused
+    let mut book = unsafe { enter(table, "decommit", arena) };
+    set_committed(&mut book, (addr, size), (offset, len), false)
 }
 
 unsafe extern "C" fn purge_lazy(
@@ -203,8 +212,7 @@ unsafe extern "C" fn purge_lazy(
     arena: c_uint,
 ) -> bool {
     // SAFETY: called as documented.
-    let mut book = unsafe { book(table) };
-    book.enter("purge_lazy", arena);
+    let mut book = unsafe { enter(table, "purge_lazy", arena) };
     assert!(book.part(addr, size, offset, len).iter().all(|&c| c));
     // The system may do this at any time, so nothing may rely on the contents.
     book.refuses(LAZY) || {
@@ -223,8 +231,7 @@ unsafe extern "C" fn purge_forced(
     arena: c_uint,
 ) -> bool {
     // SAFETY: called as documented.
-    let mut book = unsafe { book(table) };
-    book.enter("purge_forced", arena);
+    let mut book = unsafe { enter(table, "purge_forced", arena) };
     assert!(book.part(addr, size, offset, len).iter().all(|&c| c));
     book.refuses(FORCED) || !mem::discard(addr.addr() + offset, len)
 }
@@ -239,8 +246,7 @@ unsafe extern "C" fn split(
     arena: c_uint,
 ) -> bool {
     // SAFETY: called as documented.
-    let mut book = unsafe { book(table) };
-    book.enter("split", arena);
+    let mut book = unsafe { enter(table, "split", arena) };
     assert!(first > 0 && second > 0 && first + second == size);
     assert!(first.is_multiple_of(CHUNK));
     let refused = book.refuses(SPLIT);
@@ -267,8 +273,7 @@ unsafe extern "C" fn merge(
     arena: c_uint,
 ) -> bool {
     // SAFETY: called as documented.
-    let mut book = unsafe { book(table) };
-    book.enter("merge", arena);
+    let mut book = unsafe { enter(table, "merge", arena) };
     assert_eq!(a.addr() + size_a, b.addr());
     let same = |e: &Extent| e.committed.iter().all(|&c| c == committed);
     assert!(same(book.extent(a, size_a)) && same(book.extent(b, size_b)));
@@ -379,7 +384,15 @@ impl Model {
         self.heap.free_as(addr, pages, Backing::Dirty);
     }
 
-    /// Gives everything back, and checks that nothing is left.
+    /// Takes an extent of eight chunks, frees all but a few pages of the first one, and purges.
+    fn leave_one_chunk_in_use(&mut self) {
+        assert!(self.alloc(8 * CHUNK_PAGES, PAGE));
+        self.free(0);
+        assert!(self.alloc(10, PAGE));
+        self.heap.purge_all();
+    }
+
+    /// Returns everything, and checks that nothing is left.
     fn end(mut self) {
         while !self.runs.is_empty() {
             self.free(0);
@@ -464,15 +477,12 @@ proptest! {
 }
 
 #[test]
-fn what_was_vacated_goes_back_whole_or_in_part_and_what_is_refused_is_kept_and_used() {
+fn vacant_chunks_are_returned_whole_or_in_part_and_refused_ones_are_kept_and_reused() {
     crate::testing::own_process!();
     let _alone = alone();
     let mut model = Model::new(0);
     // An extent with one chunk still in use.
-    assert!(model.alloc(8 * CHUNK_PAGES, PAGE));
-    model.free(0);
-    assert!(model.alloc(10, PAGE));
-    model.heap.purge_all();
+    model.leave_one_chunk_in_use();
     assert!(model.calls("split") == 1 && model.calls("dalloc") == 1);
     assert_eq!(model.heap.totals().committed, CHUNK_PAGES);
     model.free(0);
@@ -480,10 +490,7 @@ fn what_was_vacated_goes_back_whole_or_in_part_and_what_is_refused_is_kept_and_u
     assert_eq!((model.extents(), model.heap.totals().committed), (0, 0));
     // An extent that stays: it is decommitted, rejoined, and committed when it is needed.
     model.refuse(DALLOC);
-    assert!(model.alloc(8 * CHUNK_PAGES, PAGE));
-    model.free(0);
-    assert!(model.alloc(10, PAGE));
-    model.heap.purge_all();
+    model.leave_one_chunk_in_use();
     assert_eq!(model.calls("decommit"), 1);
     assert_eq!(model.heap.totals().committed, CHUNK_PAGES);
     assert!(model.alloc(4 * CHUNK_PAGES, PAGE));
@@ -503,7 +510,7 @@ fn what_was_vacated_goes_back_whole_or_in_part_and_what_is_refused_is_kept_and_u
 }
 
 #[test]
-fn hooks_without_memory_give_none_and_nothing_is_lost() {
+fn hooks_may_run_out_of_memory_and_nothing_is_lost() {
     crate::testing::own_process!();
     let _alone = alone();
     let mut model = Model::new(ALLOC);
