@@ -13,7 +13,7 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 /// The layers, from the bottom up; those in one row do not use each other.
 const HOUSE: &[&[&str]] = &[
     &["sys"],
-    &["class"],
+    &["class", "prof"],
     &["space"],
     &["heap"],
     &["arena"],
