@@ -60,7 +60,7 @@ impl<'a> Bytes<'a> {
         Reader {
             at,
             end: self.end,
-            page: 0,
+            page: memory::NO_PAGE,
             bytes: self,
         }
     }

@@ -32,7 +32,7 @@ pub fn is_readable(at: usize) -> bool {
 }
 
 /// No multiple of a page.
-const NO_PAGE: usize = 1;
+pub const NO_PAGE: usize = 1;
 
 /// Reads words of this process.
 pub struct Memory {

@@ -11,7 +11,10 @@ pub const GENERAL: usize = 16;
 /// Those that a function leaves as it found them: rbx, rbp, rsp, r12 to r15.
 const KEPT: u16 = 1 << RBX | 1 << RBP | 1 << RSP | 0xf000;
 
-/// The registers of one frame. Invariant: rip, rsp and rbp are always known.
+/// Those that are always known.
+const ALWAYS: u16 = 1 << RBX | 1 << RBP | 1 << RSP;
+
+/// The registers of one frame. Invariant: rip, rsp, rbp and rbx are always known.
 #[derive(Clone, Copy)]
 pub struct Registers {
     general: [usize; GENERAL],
@@ -21,41 +24,43 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// The three that every walk needs.
+    /// The ones that every walk needs.
     #[inline(always)]
-    pub fn new(rip: usize, rsp: usize, rbp: usize) -> Registers {
+    pub fn new(rip: usize, rsp: usize, rbp: usize, rbx: usize) -> Registers {
         let mut registers = Registers {
             general: [0; GENERAL],
             rip,
             known: 0,
         };
-        registers.forget_all_but(rsp, rbp);
+        registers.forget_all_but(rsp, rbp, rbx);
         registers
     }
 
     /// The registers at the point where this is called.
     #[inline(always)]
     pub fn here() -> Registers {
-        let (rip, rsp, rbp): (usize, usize, usize);
+        let (rip, rsp, rbp, rbx): (usize, usize, usize, usize);
         // SAFETY: reads registers alone.
         unsafe {
             core::arch::asm!(
                 "lea {rip}, [rip]",
                 "mov {rsp}, rsp",
                 "mov {rbp}, rbp",
+                "mov {rbx}, rbx",
                 rip = out(reg) rip,
                 rsp = out(reg) rsp,
                 rbp = out(reg) rbp,
+                rbx = lateout(reg) rbx,
                 options(nomem, nostack, preserves_flags),
             );
         }
-        Registers::new(rip, rsp, rbp)
+        Registers::new(rip, rsp, rbp, rbx)
     }
 
     /// The registers that a signal interrupted, from the third argument of its handler.
     pub fn interrupted(context: &libc::ucontext_t) -> Registers {
         let saved = |register| context.uc_mcontext.gregs[Self::place_in_context(register)] as usize;
-        let mut registers = Registers::new(saved(RETURN), 0, 0);
+        let mut registers = Registers::new(saved(RETURN), 0, 0, 0);
         for register in 0..GENERAL as u8 {
             registers.set(register, Some(saved(register)));
         }
@@ -96,12 +101,18 @@ impl Registers {
         self.general[RBP as usize]
     }
 
-    /// Of the caller these two are known, and no other.
     #[inline(always)]
-    pub fn forget_all_but(&mut self, rsp: usize, rbp: usize) {
+    pub fn rbx(&self) -> usize {
+        self.general[RBX as usize]
+    }
+
+    /// Of the caller these are known, and no other.
+    #[inline(always)]
+    pub fn forget_all_but(&mut self, rsp: usize, rbp: usize, rbx: usize) {
         self.general[RSP as usize] = rsp;
         self.general[RBP as usize] = rbp;
-        self.known = 1 << RSP | 1 << RBP;
+        self.general[RBX as usize] = rbx;
+        self.known = ALWAYS;
     }
 
     /// Whether functions may change a register without restoring it.
@@ -120,15 +131,15 @@ impl Registers {
         }
     }
 
-    /// Sets a general register, or makes it unknown; rsp and rbp stay known.
+    /// Sets a general register, or makes it unknown; those that are always known stay so.
     pub fn set(&mut self, register: u8, value: Option<usize>) {
         let Some(place) = self.general.get_mut(usize::from(register)) else {
             return;
         };
         *place = value.unwrap_or(0);
         match value {
-            None if register != RBP && register != RSP => self.known &= !(1 << register),
-            _ => self.known |= 1 << register,
+            None => self.known &= !(1 << register) | ALWAYS,
+            Some(_) => self.known |= 1 << register,
         }
     }
 }

@@ -90,14 +90,14 @@ impl<'a> Walker<'a> {
         self.by_table(at)
     }
 
-    /// The return address and rbp of the caller, whose stack pointer is `rsp`.
+    /// Goes on to the caller, which has these registers.
     #[inline(always)]
-    fn to_caller(&mut self, rip: usize, rsp: usize, rbp: usize) -> Result<(), End> {
+    fn to_caller(&mut self, rip: usize, rsp: usize, rbp: usize, rbx: usize) -> Result<(), End> {
         if rip == 0 {
             return Err(End::Complete);
         }
         self.registers.rip = rip;
-        self.registers.forget_all_but(rsp, rbp);
+        self.registers.forget_all_but(rsp, rbp, rbx);
         self.is_exact = false;
         Ok(())
     }
@@ -113,19 +113,30 @@ impl<'a> Walker<'a> {
         let cfa = base.wrapping_add(row.distance());
         self.check_rise(cfa)?;
         let rip = self.memory.word(cfa - WORD).ok_or(End::Unreadable)?;
-        let mut rbp = self.registers.rbp();
-        if let Some(at) = row.rbp_at() {
-            let at = cfa.wrapping_add_signed(at);
-            rbp = self.memory.word(at).ok_or(End::Unreadable)?;
+        let (mut rbp, mut rbx) = (self.registers.rbp(), self.registers.rbx());
+        let (rbp_below, rbx_below) = (row.rbp_below(), row.rbx_below());
+        if rbp_below != 0 {
+            rbp = self
+                .memory
+                .word(cfa.wrapping_sub(rbp_below))
+                .ok_or(End::Unreadable)?;
         }
-        self.to_caller(rip, cfa, rbp)
+        if rbx_below != 0 {
+            rbx = self
+                .memory
+                .word(cfa.wrapping_sub(rbx_below))
+                .ok_or(End::Unreadable)?;
+        }
+        self.to_caller(rip, cfa, rbp, rbx)
     }
 
-    /// The CFA of a frame is above its stack pointer, not far, and a multiple of a word.
+    /// The CFA of a frame is above its stack pointer, not far, and a multiple of a word. Where no
+    /// call has happened it may be the stack pointer: the return address is in a register then.
     #[inline(always)]
     fn check_rise(&self, cfa: usize) -> Result<(), End> {
         let rise = cfa.wrapping_sub(self.registers.rsp());
-        let is_fine = rise.wrapping_sub(1) < LARGEST_FRAME && cfa % WORD == 0;
+        let least = !self.is_exact as usize;
+        let is_fine = rise.wrapping_sub(least) < LARGEST_FRAME && cfa % WORD == 0;
         if is_fine { Ok(()) } else { Err(End::Astray) }
     }
 
@@ -151,8 +162,17 @@ impl<'a> Walker<'a> {
         let entry = match table.find(at) {
             Ok(entry) => entry,
             Err(Missing::Uncovered) => {
-                self.remember(at, Row::UNCOVERED);
-                return self.by_frame_pointer();
+                // Behind a call there is more of its function. A return address that is where a
+                // function starts was made up: the first frame of a fiber has such a one.
+                let is_made_up = (table.find(self.registers.rip))
+                    .is_ok_and(|entry| !self.is_exact && entry.start == self.registers.rip);
+                let row = if is_made_up {
+                    Row::OUTERMOST
+                } else {
+                    Row::UNCOVERED
+                };
+                self.remember(at, row);
+                return self.by_row(row);
             }
             Err(Missing::Broken) => return Err(End::BrokenTable),
         };
@@ -188,7 +208,7 @@ impl<'a> Walker<'a> {
             Cfa::Expression(at) => self.evaluate(table, at, None),
         };
         let cfa = cfa.ok_or(End::Unknown)?;
-        let [rbp, rip, rsp] = rules.columns.map(|rule| rule.place());
+        let [rbp, rip, rsp, _] = rules.columns.map(|rule| rule.place());
         // A frame of which nothing is known but that it has no caller is above.
         let rip = self.value(table, RETURN, rip, cfa)?.ok_or(End::Complete)?;
         let rbp = self.value(table, RBP, rbp, cfa)?.ok_or(End::Unknown)?;
@@ -225,11 +245,11 @@ impl<'a> Walker<'a> {
     ) -> Result<(), End> {
         let mut first = 0;
         while first < GENERAL as u8 {
-            let asked = [first, first + 1, first + 2];
+            let asked = [first, first + 1, first + 2, first + 3];
             let rules = program::run(table.entries, entry, at, asked).ok_or(End::BrokenTable)?;
             for i in 0..COLUMNS {
                 let (register, place) = (asked[i], rules.columns[i].place());
-                if register == RBP || register == RSP || register >= RETURN {
+                if register == RBP || register == RSP {
                     continue;
                 }
                 let mut value = self.value(table, register, place, cfa)?;
@@ -291,7 +311,8 @@ impl<'a> Walker<'a> {
             return Err(End::Astray);
         }
         self.memory.forget();
-        self.to_caller(rip, cfa, above)
+        // rbx may have changed; no table says where it is.
+        self.to_caller(rip, cfa, above, self.registers.rbx())
     }
 
     /// Whether rip is where a signal handler returns to, in a C library without a table for it.

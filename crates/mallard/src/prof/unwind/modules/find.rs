@@ -52,10 +52,13 @@ impl Module {
 
     /// The header, if it makes sense.
     pub fn image(&self) -> Option<Image> {
+        if self.unwind == 0 {
+            return None;
+        }
         // SAFETY: the loader, the kernel or the list has named the module.
         let at = |header| unsafe { Image::at(header, self.is_doubtful) };
         let image = at(self.header).or_else(|| at(self.start))?;
-        (image.unwind == self.unwind && image.unwind != 0).then_some(image)
+        (image.unwind == self.unwind).then_some(image)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Runs the program of an entry up to an address: it says where the caller's registers are.
 //!
-//! Only three columns and the CFA (the stack pointer before the call) are followed, so that the
+//! Only four columns and the CFA (the stack pointer before the call) are followed, so that the
 //! state is a few words. `remember_state` needs no copy of it: what lies between it and its
 //! `restore_state` is skipped, if the address is behind that, and has nothing to restore otherwise.
 
@@ -76,7 +76,7 @@ pub struct Rules {
     pub columns: [Rule; COLUMNS],
 }
 
-pub const COLUMNS: usize = 3;
+pub const COLUMNS: usize = 4;
 /// More operations than any compiler's program has; a bound for hostile ones.
 pub const MOST_OPERATIONS: u32 = 1 << 16;
 /// No register.

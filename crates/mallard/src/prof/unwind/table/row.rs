@@ -1,14 +1,17 @@
 //! What a walk needs to know of nearly every frame, in one word.
 //!
 //! ```text
-//!  bits 0..3   the kind
-//!  bit  3      whether rbp is saved
-//!  bits 8..32  the CFA's distance from rsp or rbp
-//!  bits 32..   where rbp is saved: the distance from the CFA, negative
+//!  bits  0..3   the kind
+//!  bits  3..20  the CFA's distance from rsp or rbp
+//!  bits 20..37  how far below the CFA rbp is saved; 0 if it is not
+//!  bits 37..54  the same for rbx
 //! ```
+//!
+//! All distances are in words. Of the registers that functions restore, rbp and rbx are kept,
+//! because some functions say where their frame is by these two.
 
 use super::program::{Cfa, Rules, Where};
-use crate::prof::unwind::registers::{RBP, RETURN, RSP};
+use crate::prof::unwind::registers::{RBP, RBX, RETURN, RSP};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Row(u64);
@@ -27,12 +30,33 @@ pub enum Kind {
 }
 
 /// The registers that [`Row::new`] wants the rules of.
-pub const ASKED: [u8; 3] = [RBP, RETURN, RSP];
+pub const ASKED: [u8; 4] = [RBP, RETURN, RSP, RBX];
 /// The return address lies right below the CFA.
 const RETURN_AT: i64 = -8;
 /// Bytes of the largest frame that is believed.
 pub const LARGEST_FRAME: usize = 1 << 20;
 const WORD: i64 = size_of::<usize>() as i64;
+
+/// Bits of the kind, and of each distance.
+const KIND: u32 = 3;
+const DISTANCE: u32 = 17;
+const WORDS: u64 = 1 << DISTANCE;
+const _: () = assert!(WORDS * WORD as u64 == LARGEST_FRAME as u64);
+
+/// A distance in words, if it is one that rows can say.
+fn words(distance: i64) -> Option<u64> {
+    let words = u64::try_from(distance / WORD).ok()?;
+    (distance % WORD == 0 && words > 0 && words < WORDS).then_some(words)
+}
+
+/// How far below the CFA a register is saved, in words; 0 if it is not.
+fn depth(place: Where) -> Option<u64> {
+    match place {
+        Where::Same => Some(0),
+        Where::At(at) => words(at.checked_neg()?),
+        _ => None,
+    }
+}
 
 impl Row {
     pub const OUTERMOST: Row = Row(Kind::Outermost as u64 + 1);
@@ -41,7 +65,7 @@ impl Row {
 
     /// The row that says the same as the rules for [`ASKED`], if one does.
     pub fn new(rules: &Rules) -> Option<Row> {
-        let [rbp, returns, rsp] = rules.columns.map(|rule| rule.place());
+        let [rbp, returns, rsp, rbx] = rules.columns.map(|rule| rule.place());
         if returns == Where::Undefined {
             return Some(Row::OUTERMOST);
         }
@@ -53,18 +77,17 @@ impl Row {
         if returns != Where::At(RETURN_AT) || rsp != Where::Same {
             return None;
         }
-        let distance = u64::try_from(distance).ok()?;
-        if distance > LARGEST_FRAME as u64 {
-            return None;
+        let parts = [words(distance)?, depth(rbp)?, depth(rbx)?];
+        let mut row = kind as u64 + 1;
+        for (i, part) in (0..).zip(parts) {
+            row |= part << (KIND + i * DISTANCE);
         }
-        let saved = match rbp {
-            Where::Same => 0,
-            Where::At(at) if at % WORD == 0 && at < 0 && at >= -(LARGEST_FRAME as i64) => {
-                1 << 3 | (at as u64) << 32
-            }
-            _ => return None,
-        };
-        Some(Row((kind as u64 + 1) | distance << 8 | saved))
+        Some(Row(row))
+    }
+
+    #[inline(always)]
+    fn part(self, i: u32) -> usize {
+        (self.0 >> (KIND + i * DISTANCE) & (WORDS - 1)) as usize * WORD as usize
     }
 
     pub fn from_bits(bits: u64) -> Row {
@@ -89,12 +112,18 @@ impl Row {
     /// The CFA's distance from the register.
     #[inline(always)]
     pub fn distance(self) -> usize {
-        (self.0 as u32 >> 8) as usize
+        self.part(0)
     }
 
-    /// Where rbp is saved, by its distance from the CFA; `None` if it has not changed.
+    /// How far below the CFA rbp is saved; 0 if it has not changed.
     #[inline(always)]
-    pub fn rbp_at(self) -> Option<isize> {
-        (self.0 & 1 << 3 != 0).then_some((self.0 as i64 >> 32) as isize)
+    pub fn rbp_below(self) -> usize {
+        self.part(1)
+    }
+
+    /// The same for rbx.
+    #[inline(always)]
+    pub fn rbx_below(self) -> usize {
+        self.part(2)
     }
 }

@@ -1,6 +1,8 @@
 //! Tests of whole walks and whole tables.
 
+mod code;
 mod file;
 mod library;
 mod oracle;
+mod signals;
 mod walks;

@@ -22,16 +22,13 @@ unsafe extern "C" {
 
 /// The C library's stack of the caller, whose own entry is not the same as ours.
 #[inline(always)]
-pub fn by_c_library() -> Vec<usize> {
-    let mut out = vec![0; 2000];
+pub fn own_stack(out: &mut [usize]) -> usize {
     // SAFETY: the function writes at most as many addresses as there is room for.
-    let count = unsafe { backtrace(out.as_mut_ptr(), out.len() as i32) };
-    out.truncate(count as usize);
-    out
+    unsafe { backtrace(out.as_mut_ptr(), out.len() as i32) as usize }
 }
 
 /// Memory of zeros for a type that is valid so.
-fn zeroed<T>() -> *mut u8 {
+pub fn zeroed<T>() -> *mut u8 {
     let words = size_of::<T>() / 8 + 8;
     let room = Box::leak(vec![0_u64; words].into_boxed_slice());
     let at = room.as_mut_ptr().cast::<u8>();
@@ -65,7 +62,9 @@ std::thread_local! {
 #[inline(never)]
 extern "C" fn probe() {
     let mut ours = vec![0; 2000];
-    let expected = by_c_library();
+    let mut expected = vec![0; 2000];
+    let count = own_stack(&mut expected);
+    expected.truncate(count);
     let modules = if FROM_LIST.get() {
         listed()
     } else {
