@@ -88,6 +88,12 @@ impl<const N: usize> ModuleList<N> {
         (is_whole && (found.start..found.end).contains(&at)).then_some(found)
     }
 
+    /// Lists one module alone.
+    #[cfg(test)]
+    pub fn set(&self, module: Listed) {
+        self.write().expect("nobody else writes").add(module);
+    }
+
     /// Begins to write the list; `None` if another thread does.
     fn write(&self) -> Option<Writer<'_, N>> {
         let before = self.sequence.load(Ordering::Relaxed);

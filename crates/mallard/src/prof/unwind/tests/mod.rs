@@ -2,6 +2,7 @@
 
 mod code;
 mod file;
+mod hostile;
 mod library;
 mod oracle;
 mod signals;

@@ -5,8 +5,8 @@ use crate::prof::unwind::cache::RowCache;
 use crate::prof::unwind::modules::Modules;
 use crate::prof::unwind::modules::list::ModuleList;
 use crate::prof::unwind::walk::walk_by;
-use crate::prof::unwind::{End, OMITTED, Registers, Walk, capture, walk};
-use crate::testing::skipped;
+use crate::prof::unwind::{End, OMITTED, Registers, Walk, capture, modules, set_cache, walk};
+use crate::testing::{own_process, skipped};
 use std::boxed::Box;
 use std::cell::{Cell, RefCell};
 use std::sync::OnceLock;
@@ -54,6 +54,7 @@ pub fn listed() -> Modules {
 }
 
 std::thread_local! {
+    /// The walks that were compared.
     static SEEN: RefCell<Vec<Walk>> = const { RefCell::new(Vec::new()) };
     static FROM_LIST: Cell<bool> = const { Cell::new(false) };
 }
@@ -195,4 +196,33 @@ fn a_fiber_s_stack_is_whole() {
         assert_eq!(libc::swapcontext(&mut main, &other), 0);
     }
     assert_eq!(SEEN.with_borrow(Vec::len), 3);
+}
+
+#[test]
+fn a_process_s_own_cache_and_list_are_used_once_they_are_handed_over() {
+    own_process!();
+    let mut out = [0; ROOM];
+    let stacks = [None, Some(cache())].map(|cache| {
+        if let Some(cache) = cache {
+            set_cache(cache);
+        }
+        let here = walk(&Registers::here(), &mut out);
+        assert_eq!(here.end, End::Complete);
+        let first = out;
+        let captured = capture(&mut out);
+        assert_eq!(
+            (captured.frames, captured.end),
+            (here.frames, End::Complete)
+        );
+        assert_eq!(out[1..captured.frames], first[1..here.frames]);
+        first[1..here.frames].to_vec()
+    });
+    // The first frame of each is at another call.
+    assert_eq!(stacks[0][1..], stacks[1][1..]);
+    // This C library is not as old as to need a list, and says so.
+    assert!(!modules().needs_list() && !modules().wants_refresh() && !modules().refresh());
+    let old = listed();
+    assert!(old.needs_list() && !old.wants_refresh());
+    assert!(old.find(8).is_none() && old.wants_refresh());
+    assert!(old.refresh() && !old.wants_refresh());
 }
