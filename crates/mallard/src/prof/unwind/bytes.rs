@@ -16,6 +16,7 @@ pub struct Bytes<'a> {
     start: usize,
     end: usize,
     /// What to add to an address for the place of its byte.
+    #[cfg(test)]
     shift: usize,
     /// Whether the memory may have been unmapped since its bounds were learnt: then each page is
     /// probed before it is read.
@@ -45,10 +46,19 @@ impl<'a> Bytes<'a> {
         Bytes {
             start,
             end: end.max(start),
+            #[cfg(test)]
             shift: 0,
             is_doubtful,
             life: PhantomData,
         }
+    }
+
+    /// Where the byte of an address is.
+    fn place(&self, at: usize) -> usize {
+        #[cfg(test)]
+        return at.wrapping_add(self.shift);
+        #[cfg(not(test))]
+        at
     }
 
     pub fn contains(&self, at: usize) -> bool {
@@ -122,7 +132,7 @@ impl<'a> Reader<'a> {
             self.probe(self.at)?;
             self.probe(after - 1)?;
         }
-        let place = self.at.wrapping_add(self.bytes.shift);
+        let place = self.bytes.place(self.at);
         self.at = after;
         // SAFETY: within the bounds, whose memory is readable (`Bytes`).
         Some(unsafe { core::ptr::with_exposed_provenance::<[u8; N]>(place).read() })

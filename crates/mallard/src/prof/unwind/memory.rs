@@ -1,6 +1,6 @@
 //! Reads words of the stack that may not be there.
 //!
-//! The kernel is asked for a word on every page that differs from the last one: `rt_sigprocmask`
+//! The kernel is asked for a word on every page that is met: `rt_sigprocmask`
 //! with an operation that does not exist reads the set that it is given, and then refuses. It
 //! answers `EFAULT` for memory that cannot be read, and `EINVAL` otherwise; nothing changes. Every
 //! sandbox has to permit this call.
@@ -9,8 +9,7 @@
 const PAGE: usize = 4096;
 
 /// Whether the eight bytes at `at`, a multiple of eight, can be read.
-#[cold]
-#[inline(never)]
+#[inline(always)]
 pub fn is_readable(at: usize) -> bool {
     let answer: isize;
     // SAFETY: the kernel reads at most eight bytes, and changes nothing.
@@ -34,22 +33,17 @@ pub fn is_readable(at: usize) -> bool {
 /// No multiple of a page.
 pub const NO_PAGE: usize = 1;
 
-/// Reads words of this process.
+/// Reads words of this process. Invariant: the pages from `first` to before `end` can be read.
 pub struct Memory {
-    /// The page of the last word; known to be readable.
-    page: usize,
+    first: usize,
+    end: usize,
 }
 
 impl Memory {
     /// No page is known.
     #[inline(always)]
     pub fn unknown() -> Memory {
-        Memory { page: NO_PAGE }
-    }
-
-    /// The page of the last word is not known any more.
-    pub fn forget(&mut self) {
-        self.page = NO_PAGE;
+        Memory { first: 0, end: 0 }
     }
 
     /// The word at an address, if that is a multiple of eight that can be read.
@@ -58,16 +52,29 @@ impl Memory {
         if at % size_of::<usize>() != 0 {
             return None;
         }
-        let page = at & !(PAGE - 1);
-        if page != self.page {
-            if !is_readable(at) {
-                return None;
-            }
-            self.page = page;
+        let is_known = at.wrapping_sub(self.first) < self.end - self.first;
+        if !is_known && !self.learn(at) {
+            return None;
         }
-        // SAFETY: the kernel said that the page is readable. Other threads do not write to a
+        // SAFETY: the kernel said that the page can be read. Other threads do not write to a
         // frame's bookkeeping, and any value will do.
         Some(unsafe { core::ptr::with_exposed_provenance::<usize>(at).read_volatile() })
+    }
+
+    /// Asks for the page of a word. It joins the known ones if it is right above them, as the next
+    /// page of a stack is; else it takes their place.
+    #[cold]
+    #[inline(never)]
+    fn learn(&mut self, at: usize) -> bool {
+        if !is_readable(at) {
+            return false;
+        }
+        let page = at & !(PAGE - 1);
+        if page != self.end {
+            self.first = page;
+        }
+        self.end = page + PAGE;
+        true
     }
 
     /// Eight bytes at any address.
@@ -110,6 +117,11 @@ mod tests {
         let mut memory = Memory::unknown();
         assert_eq!(memory.word(at), Some(7));
         assert_eq!(memory.word(at + 1), None);
+        // Both ends of what is known, and what is next to it.
+        let (first, end) = (memory.first, memory.end);
+        assert!(first <= at && at < end && end - first == PAGE);
+        assert!(memory.word(end - 8).is_some());
+        assert_eq!((memory.first, memory.end), (first, end));
         let text = *b"0123456789abcdef";
         let at = text.as_ptr().expose_provenance();
         for skipped in 0..8 {

@@ -13,20 +13,20 @@
 use super::cache::RowCache;
 use super::memory::Memory;
 use super::modules::{Module, Modules};
-use super::registers::{GENERAL, RBP, RETURN, RSP, Registers};
-use super::table::program::{self, COLUMNS, Cfa, Rules, Where};
+use super::registers::{RBP, RBX, RETURN, RSP, Registers};
+use super::table::program::{self, Cfa, Rules, Where};
 use super::table::row::{ASKED, Kind, LARGEST_FRAME, Row};
-use super::table::{Entry, Missing, Table, expression};
+use super::table::{Missing, Table, expression};
 use super::walk::{End, Frames, tag_of};
 
 /// The most frames of one walk, which bounds its time.
 pub const MOST_FRAMES: usize = 1 << 16;
 /// The most frames of signals, each of which may lead anywhere.
-const MOST_SIGNALS: usize = 16;
+const MOST_SIGNALS: u32 = 16;
 const WORD: usize = size_of::<usize>();
 /// Addresses of programs end here.
 const END_OF_CODE: usize = 1 << 47;
-/// What returns from a signal handler, where no table says so: `mov $15, %rax; syscall`.
+/// What a signal handler returns to: `mov $15, %rax; syscall`, without its last byte.
 const RETURN_FROM_SIGNAL: [u8; 8] = [0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f];
 
 /// A walk under way.
@@ -34,8 +34,10 @@ pub struct Walker<'a> {
     registers: Registers,
     /// Whether rip is an instruction that has not run, and not one behind a call.
     is_exact: bool,
-    signals: usize,
-    memory: Memory,
+    signals: u32,
+    /// The stack, and code, of which other pages are known.
+    stack: Memory,
+    code: Memory,
     module: Module,
     /// What rows of the module are filed under.
     tag: u64,
@@ -51,10 +53,11 @@ impl<'a> Walker<'a> {
         modules: &'a Modules,
     ) -> Walker<'a> {
         Walker {
-            memory: Memory::unknown(),
             registers,
             is_exact: true,
             signals: 0,
+            stack: Memory::unknown(),
+            code: Memory::unknown(),
             module: Module::NONE,
             tag: 0,
             cache,
@@ -96,8 +99,7 @@ impl<'a> Walker<'a> {
         if rip == 0 {
             return Err(End::Complete);
         }
-        self.registers.rip = rip;
-        self.registers.forget_all_but(rsp, rbp, rbx);
+        self.registers = Registers::new(rip, rsp, rbp, rbx);
         self.is_exact = false;
         Ok(())
     }
@@ -105,27 +107,23 @@ impl<'a> Walker<'a> {
     #[inline(always)]
     fn by_row(&mut self, row: Row) -> Result<(), End> {
         let base = match row.kind() {
-            Kind::FromRsp => self.registers.rsp(),
-            Kind::FromRbp => self.registers.rbp(),
+            Kind::FromRsp => self.registers.rsp,
+            Kind::FromRbp => self.registers.rbp,
             Kind::Outermost => return Err(End::Complete),
             Kind::Uncovered | Kind::Checked => return self.by_frame_pointer(),
         };
         let cfa = base.wrapping_add(row.distance());
         self.check_rise(cfa)?;
-        let rip = self.memory.word(cfa - WORD).ok_or(End::Unreadable)?;
-        let (mut rbp, mut rbx) = (self.registers.rbp(), self.registers.rbx());
+        let rip = self.stack.word(cfa - WORD).ok_or(End::Unreadable)?;
+        let (mut rbp, mut rbx) = (self.registers.rbp, self.registers.rbx);
         let (rbp_below, rbx_below) = (row.rbp_below(), row.rbx_below());
         if rbp_below != 0 {
-            rbp = self
-                .memory
-                .word(cfa.wrapping_sub(rbp_below))
-                .ok_or(End::Unreadable)?;
+            let at = cfa.wrapping_sub(rbp_below);
+            rbp = self.stack.word(at).ok_or(End::Unreadable)?;
         }
         if rbx_below != 0 {
-            rbx = self
-                .memory
-                .word(cfa.wrapping_sub(rbx_below))
-                .ok_or(End::Unreadable)?;
+            let at = cfa.wrapping_sub(rbx_below);
+            rbx = self.stack.word(at).ok_or(End::Unreadable)?;
         }
         self.to_caller(rip, cfa, rbp, rbx)
     }
@@ -134,7 +132,7 @@ impl<'a> Walker<'a> {
     /// call has happened it may be the stack pointer: the return address is in a register then.
     #[inline(always)]
     fn check_rise(&self, cfa: usize) -> Result<(), End> {
-        let rise = cfa.wrapping_sub(self.registers.rsp());
+        let rise = cfa.wrapping_sub(self.registers.rsp);
         let least = !self.is_exact as usize;
         let is_fine = rise.wrapping_sub(least) < LARGEST_FRAME && cfa % WORD == 0;
         if is_fine { Ok(()) } else { Err(End::Astray) }
@@ -156,111 +154,93 @@ impl<'a> Walker<'a> {
     #[cold]
     #[inline(never)]
     fn by_table(&mut self, at: usize) -> Result<(), End> {
-        let Some(table) = self.module.image().and_then(|image| image.table()) else {
-            return self.by_frame_pointer();
-        };
-        let entry = match table.find(at) {
-            Ok(entry) => entry,
-            Err(Missing::Uncovered) => {
+        match self.row_from_table(at)? {
+            Some(row) => self.by_row(row),
+            None if self.returns_from_signal() => self.by_context(),
+            None => self.by_rules(at),
+        }
+    }
+
+    /// Makes the row of an address, and caches it; `None` if no row can say what the table says.
+    // Not part of its caller: the walk goes on without what this keeps on the stack.
+    #[inline(never)]
+    fn row_from_table(&mut self, at: usize) -> Result<Option<Row>, End> {
+        let row = match self.module.table() {
+            None => Row::UNCOVERED,
+            Some(table) => match table.find(at) {
+                Ok(entry) => {
+                    let rules = program::run(table.entries, &entry, at, ASKED);
+                    let row = Row::new(&rules.ok_or(End::BrokenTable)?);
+                    let Some(row) = row.filter(|_| !entry.is_signal) else {
+                        return Ok(None);
+                    };
+                    row
+                }
                 // Behind a call there is more of its function. A return address that is where a
                 // function starts was made up: the first frame of a fiber has such a one.
-                let is_made_up = (table.find(self.registers.rip))
-                    .is_ok_and(|entry| !self.is_exact && entry.start == self.registers.rip);
-                let row = if is_made_up {
-                    Row::OUTERMOST
-                } else {
-                    Row::UNCOVERED
-                };
-                self.remember(at, row);
-                return self.by_row(row);
-            }
-            Err(Missing::Broken) => return Err(End::BrokenTable),
+                Err(Missing::Uncovered) => match table.find(self.registers.rip) {
+                    Ok(entry) if !self.is_exact && entry.start == self.registers.rip => {
+                        Row::OUTERMOST
+                    }
+                    _ => Row::UNCOVERED,
+                },
+                Err(Missing::Broken) => return Err(End::BrokenTable),
+            },
         };
-        let rules = program::run(table.entries, &entry, at, ASKED).ok_or(End::BrokenTable)?;
-        match Row::new(&rules) {
-            Some(row) if !entry.is_signal => {
-                self.remember(at, row);
-                self.by_row(row)
-            }
-            _ => self.by_rules(&table, &entry, at, &rules),
-        }
-    }
-
-    fn remember(&self, at: usize, row: Row) {
-        if let Some(cache) = self.cache {
+        if let Some(cache) = self.cache.filter(|_| self.module.unwind != 0) {
             cache.put(at, self.tag, row.bits());
         }
+        Ok(Some(row))
     }
 
-    /// By rules that no row can say; `rules` are those for [`ASKED`].
+    /// The rules for [`ASKED`] at an address, the table that has them, and whether the frame is a
+    /// signal's.
+    #[inline(never)]
+    fn rules(&self, at: usize) -> Option<(Rules, Table<'static>, bool)> {
+        let table = self.module.table()?;
+        let entry = table.find(at).ok()?;
+        let rules = program::run(table.entries, &entry, at, ASKED)?;
+        Some((rules, table, entry.is_signal))
+    }
+
+    /// By rules that no row can say.
     #[cold]
     #[inline(never)]
-    fn by_rules(
-        &mut self,
-        table: &Table<'_>,
-        entry: &Entry,
-        at: usize,
-        rules: &Rules,
-    ) -> Result<(), End> {
+    fn by_rules(&mut self, at: usize) -> Result<(), End> {
+        let (rules, table, is_signal) = self.rules(at).ok_or(End::BrokenTable)?;
         let cfa = match rules.cfa {
-            Cfa::Register(register, distance) => (self.registers.get(register))
+            Cfa::Register(register, distance) => (self.registers)
+                .get(register, &mut self.stack)
                 .map(|base| base.wrapping_add_signed(distance as isize)),
-            Cfa::Expression(at) => self.evaluate(table, at, None),
+            Cfa::Expression(at) => self.evaluate(&table, at, None),
         };
         let cfa = cfa.ok_or(End::Unknown)?;
-        let [rbp, rip, rsp, _] = rules.columns.map(|rule| rule.place());
-        // A frame of which nothing is known but that it has no caller is above.
-        let rip = self.value(table, RETURN, rip, cfa)?.ok_or(End::Complete)?;
-        let rbp = self.value(table, RBP, rbp, cfa)?.ok_or(End::Unknown)?;
+        let [rbp, rip, rsp, rbx] = rules.columns.map(|rule| rule.place());
+        let Some(rip) = self.value(&table, RETURN, rip, cfa)? else {
+            return Err(End::Complete);
+        };
+        let rbp = self.value(&table, RBP, rbp, cfa)?.ok_or(End::Unknown)?;
+        let rbx = self.value(&table, RBX, rbx, cfa)?.unwrap_or(0);
         let rsp = match rsp {
             Where::Same => cfa,
-            rsp => self.value(table, RSP, rsp, cfa)?.ok_or(End::Unknown)?,
+            rsp => self.value(&table, RSP, rsp, cfa)?.ok_or(End::Unknown)?,
         };
-        if entry.is_signal {
-            self.signals += 1;
-            if self.signals > MOST_SIGNALS {
-                return Err(End::TooMany);
-            }
+        if is_signal {
+            self.count_signal()?;
         } else {
             self.check_rise(rsp)?;
         }
-        self.others(table, entry, at, cfa)?;
-        if rip == 0 {
-            return Err(End::Complete);
-        }
-        self.registers.set(RSP, Some(rsp));
-        self.registers.set(RBP, Some(rbp));
-        self.registers.rip = rip;
-        self.is_exact = entry.is_signal;
+        self.to_caller(rip, rsp, rbp, rbx)?;
+        self.is_exact = is_signal;
         Ok(())
     }
 
-    /// Restores all registers but rbp and rsp, which the rules of the others refer to.
-    fn others(
-        &mut self,
-        table: &Table<'_>,
-        entry: &Entry,
-        at: usize,
-        cfa: usize,
-    ) -> Result<(), End> {
-        let mut first = 0;
-        while first < GENERAL as u8 {
-            let asked = [first, first + 1, first + 2, first + 3];
-            let rules = program::run(table.entries, entry, at, asked).ok_or(End::BrokenTable)?;
-            for i in 0..COLUMNS {
-                let (register, place) = (asked[i], rules.columns[i].place());
-                if register == RBP || register == RSP {
-                    continue;
-                }
-                let mut value = self.value(table, register, place, cfa)?;
-                if place == Where::Same && Registers::is_clobbered(register) {
-                    value = None;
-                }
-                self.registers.set(register, value);
-            }
-            first += COLUMNS as u8;
+    fn count_signal(&mut self) -> Result<(), End> {
+        self.signals += 1;
+        match self.signals > MOST_SIGNALS {
+            true => Err(End::TooMany),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// The caller's value of a register, if it is known.
@@ -273,19 +253,19 @@ impl<'a> Walker<'a> {
     ) -> Result<Option<usize>, End> {
         let by = |offset: i64| cfa.wrapping_add_signed(offset as isize);
         let at = match place {
-            Where::Same => return Ok(self.registers.get(register)),
+            Where::Same => return Ok(self.registers.get(register, &mut self.stack)),
             Where::Undefined => return Ok(None),
             Where::Is(offset) => return Ok(Some(by(offset))),
-            Where::In(other) => return Ok(self.registers.get(other)),
+            Where::In(other) => return Ok(self.registers.get(other, &mut self.stack)),
             Where::IsExpression(at) => return Ok(self.evaluate(table, at, Some(cfa))),
             Where::At(offset) => by(offset),
             Where::AtExpression(at) => self.evaluate(table, at, Some(cfa)).ok_or(End::Unknown)?,
         };
-        self.memory.word(at).map(Some).ok_or(End::Unreadable)
+        self.stack.word(at).map(Some).ok_or(End::Unreadable)
     }
 
     fn evaluate(&mut self, table: &Table<'_>, at: usize, cfa: Option<usize>) -> Option<usize> {
-        expression::evaluate(table.entries, at, &self.registers, &mut self.memory, cfa)
+        expression::evaluate(table.entries, at, &self.registers, &mut self.stack, cfa)
     }
 
     /// By the frame pointer, through code that no table describes.
@@ -295,57 +275,40 @@ impl<'a> Walker<'a> {
         if self.returns_from_signal() {
             return self.by_context();
         }
-        let rbp = self.registers.rbp();
+        let rbp = self.registers.rbp;
         if rbp == 0 {
             // The outermost frame is marked so.
             return Err(End::Complete);
         }
         let cfa = rbp.wrapping_add(2 * WORD);
         self.check_rise(cfa)?;
-        // It may be any register's value: only what the kernel says is there is read.
-        self.memory.forget();
-        let above = self.memory.word(rbp).ok_or(End::Unreadable)?;
-        let rip = self.memory.word(cfa - WORD).ok_or(End::Unreadable)?;
-        let is_code = rip < END_OF_CODE && self.memory.bytes(rip.wrapping_sub(1)).is_some();
+        let above = self.stack.word(rbp).ok_or(End::Unreadable)?;
+        let rip = self.stack.word(cfa - WORD).ok_or(End::Unreadable)?;
+        // rbp may be any number, so what it leads to must look like code.
+        let is_code = rip < END_OF_CODE && self.code.word(rip.wrapping_sub(1) & !7).is_some();
         if rip != 0 && !is_code {
             return Err(End::Astray);
         }
-        self.memory.forget();
-        // rbx may have changed; no table says where it is.
-        self.to_caller(rip, cfa, above, self.registers.rbx())
+        // Where rbx may be saved no table says.
+        self.to_caller(rip, cfa, above, self.registers.rbx)
     }
 
-    /// Whether rip is where a signal handler returns to, in a C library without a table for it.
+    /// Whether rip is where a signal handler returns to.
     fn returns_from_signal(&mut self) -> bool {
         let rip = self.registers.rip;
-        let is_it = self.memory.bytes(rip) == Some(RETURN_FROM_SIGNAL);
+        let is_it = self.code.bytes(rip) == Some(RETURN_FROM_SIGNAL);
         is_it
             && self
-                .memory
+                .code
                 .bytes(rip + 1)
                 .is_some_and(|bytes| bytes[7] == 0x05)
     }
 
     /// By what the kernel has saved, which begins at the stack pointer.
     fn by_context(&mut self) -> Result<(), End> {
-        self.signals += 1;
-        if self.signals > MOST_SIGNALS {
-            return Err(End::TooMany);
-        }
-        let saved = core::mem::offset_of!(libc::ucontext_t, uc_mcontext);
-        let from = self.registers.rsp().wrapping_add(saved);
-        let mut restored = self.registers;
-        for register in 0..=RETURN {
-            let place = Registers::place_in_context(register);
-            let word = self.memory.word(from.wrapping_add(place * WORD));
-            let word = word.ok_or(End::Unreadable)?;
-            if register == RETURN {
-                restored.rip = word;
-            } else {
-                restored.set(register, Some(word));
-            }
-        }
-        self.registers = restored;
+        self.count_signal()?;
+        let interrupted = Registers::of_context(self.registers.rsp, &mut self.stack);
+        self.registers = interrupted.ok_or(End::Unreadable)?;
         self.is_exact = true;
         Ok(())
     }

@@ -135,8 +135,6 @@ impl Image {
     }
 
     /// The module's unwind tables.
-    #[cold]
-    #[inline(never)]
     pub fn table(&self) -> Option<Table<'static>> {
         let index = self.segment_of(self.unwind)?;
         let entries_at = table::entries_at(index, self.unwind)?;

@@ -2,6 +2,7 @@
 
 use super::elf::Image;
 use super::list::ModuleList;
+use crate::prof::unwind::table::Table;
 use crate::sys::atomic::{AtomicBool, AtomicPtr, Ordering};
 use core::ffi::{c_int, c_ulong};
 use core::ptr::{null, null_mut};
@@ -44,14 +45,24 @@ impl Module {
         }
     }
 
+    /// Its unwind tables, if they are within it.
+    #[cold]
+    #[inline(never)]
+    pub fn table(&self) -> Option<Table<'static>> {
+        self.image()?.table()
+    }
+
     /// Whether its table is within it, and long enough for [`super::super::walk::tag_of`].
+    #[cold]
+    #[inline(never)]
     pub fn is_sound(&self) -> bool {
-        let table = self.image().and_then(|image| image.table());
-        table.is_some_and(|table| table.index.contains(self.unwind + 2 * size_of::<u64>()))
+        let needed = self.unwind.wrapping_add(2 * size_of::<u64>());
+        self.table()
+            .is_some_and(|table| table.index.contains(needed))
     }
 
     /// The header, if it makes sense.
-    pub fn image(&self) -> Option<Image> {
+    fn image(&self) -> Option<Image> {
         if self.unwind == 0 {
             return None;
         }

@@ -76,7 +76,7 @@ pub fn evaluate(
             0x70..=0x8f => {
                 let offset = read.sleb()?;
                 registers
-                    .get(code - 0x70)?
+                    .get(code - 0x70, memory)?
                     .wrapping_add_signed(offset as isize)
             }
             0x06 => memory.word(stack.pop()?)?,

@@ -237,7 +237,7 @@ fn reach(cache: Option<&RowCache>) -> usize {
     let lowest = lowest(from);
     assert_eq!(walk.end, End::Complete);
     // The caller's stack pointer, as at the call.
-    Registers::here().rsp() - lowest
+    Registers::here().rsp - lowest
 }
 
 /// The measure is that of an optimised build: others keep every value on the stack.
