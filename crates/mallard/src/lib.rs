@@ -147,8 +147,11 @@ pub mod ctl;
 mod fork;
 #[cfg(not(loom))]
 mod heap;
-#[cfg(not(loom))]
-pub mod prof;
+#[cfg_attr(
+    not(test),
+    expect(dead_code, unused_imports, reason = "the sampler calls it")
+)]
+mod prof;
 #[cfg(not(loom))]
 mod space;
 #[cfg(not(loom))]

@@ -18,6 +18,7 @@ const HOUSE: &[&[&str]] = &[
     &["heap"],
     &["arena"],
     &["cache"],
+    &["prof"],
     &["stats", "background"],
     &["fork"],
     &["api"],

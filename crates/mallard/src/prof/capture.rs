@@ -3,9 +3,11 @@
 //! The addresses go to a buffer in metadata memory, not to the thread's stack, which may be small.
 //! A few buffers are kept for reuse: threads seldom sample at the same moment.
 
+use super::unwind;
+use super::unwind::cache::RowCache;
+use super::unwind::modules::list::ModuleList;
 use crate::space::meta;
-use crate::sys::atomic::{AtomicPtr, Ordering};
-use core::arch::asm;
+use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use core::ptr::NonNull;
 
 /// The most frames that an option may ask for.
@@ -15,6 +17,50 @@ type Buffer = [usize; FRAMES_MAX];
 
 /// Buffers that no thread uses; null for none.
 static KEPT: [AtomicPtr<Buffer>; 8] = [const { AtomicPtr::new(core::ptr::null_mut()) }; 8];
+
+/// Where this library's code is; nothing if it is a part of the program.
+static OWN_START: AtomicUsize = AtomicUsize::new(0);
+static OWN_END: AtomicUsize = AtomicUsize::new(0);
+static BEGUN: AtomicBool = AtomicBool::new(false);
+
+/// Prepares, before the first capture. Without memory, captures take longer. For a thread that is
+/// inside.
+#[cold]
+#[inline(never)]
+pub fn begin() {
+    if BEGUN.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    if let Some(room) = meta::take_apart(size_of::<RowCache>()) {
+        // SAFETY: the record is zero and has this size, and nothing else uses it; records are
+        // aligned to a cache line and never unmapped.
+        unwind::set_cache(unsafe { RowCache::in_zeroed(room.as_ptr()) });
+    }
+    let modules = unwind::modules();
+    if modules.needs_list() {
+        if let Some(room) = meta::take_apart(size_of::<ModuleList>()) {
+            // SAFETY: as above.
+            modules.set_list(unsafe { ModuleList::in_zeroed(room.as_ptr()) });
+        }
+        modules.refresh();
+    }
+    let own = modules.find(begin as *const () as usize);
+    // SAFETY: getauxval has no preconditions.
+    let entry = unsafe { libc::getauxval(libc::AT_ENTRY) } as usize;
+    if let Some(own) = own.filter(|own| !own.contains(entry)) {
+        OWN_START.store(own.start, Ordering::Relaxed);
+        OWN_END.store(own.end, Ordering::Relaxed);
+    }
+}
+
+/// Takes note of code that was loaded since, where the loader cannot be asked for it. Not from within
+/// an allocation: it reads a file.
+pub fn refresh() {
+    let modules = unwind::modules();
+    if modules.wants_refresh() {
+        modules.refresh();
+    }
+}
 
 /// A captured stack.
 pub struct Stack {
@@ -37,8 +83,24 @@ impl Stack {
         let mut stack = Stack { buffer, len: 0 };
         // SAFETY: the buffer has this size, and only this thread uses it.
         let frames = unsafe { &mut *buffer.as_ptr() };
-        stack.len = walk(&mut frames[..most.min(FRAMES_MAX)]);
+        let walk = unwind::capture(&mut frames[..most.min(FRAMES_MAX)]);
+        stack.len = walk.frames;
+        stack.drop_own();
         Some(stack)
+    }
+
+    /// Drops the innermost frames that are this library's own.
+    fn drop_own(&mut self) {
+        let (start, end) = (
+            OWN_START.load(Ordering::Relaxed),
+            OWN_END.load(Ordering::Relaxed),
+        );
+        // SAFETY: the buffer is this stack's, and so many addresses are written.
+        let frames = unsafe { &mut (&mut *self.buffer.as_ptr())[..self.len] };
+        let is_own = |frame: &usize| (start..end).contains(frame);
+        let own = frames.iter().take_while(|frame| is_own(frame)).count();
+        frames.copy_within(own.., 0);
+        self.len -= own;
     }
 
     /// The return addresses, the innermost first.
@@ -65,27 +127,4 @@ impl Drop for Stack {
             unsafe { meta::give(self.buffer.cast(), size_of::<Buffer>()) };
         }
     }
-}
-
-/// PLACEHOLDER until the unwinder is merged: frame pointers.
-fn walk(out: &mut [usize]) -> usize {
-    let mut fp: usize;
-    // SAFETY: reads a register.
-    unsafe { asm!("mov {}, rbp", out(reg) fp) };
-    let mut n = 0;
-    while n < out.len() && fp != 0 && fp % 8 == 0 && readable(fp) {
-        // SAFETY: just probed.
-        let (next, ra) = unsafe { (*(fp as *const usize), *((fp + 8) as *const usize)) };
-        if ra < 4096 || next <= fp || next - fp > 1 << 20 {
-            break;
-        }
-        out[n] = ra;
-        n += 1;
-        fp = next;
-    }
-    n
-}
-
-fn readable(at: usize) -> bool {
-    crate::sys::probe::is_readable(at) && crate::sys::probe::is_readable(at + 8)
 }

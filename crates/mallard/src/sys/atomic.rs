@@ -14,7 +14,7 @@ pub use counted::{
     AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
 };
 #[cfg(loom)]
-pub use loom::sync::atomic::{AtomicU32, Ordering};
+pub use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Stores a value only if the variable holds another one. For variables that start out as most
 /// processes want them: a page that is never written stays shared with the file, and no process has

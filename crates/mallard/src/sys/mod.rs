@@ -3,7 +3,7 @@
 //! `mem` wraps the memory system calls, `tls` finds the calling thread's cache, `lock` is the only
 //! kind of lock, `bell` wakes a sleeping thread (both use `futex`), `gate` keeps forks and calls
 //! apart, `flag` is a lock for the time in which a hook of the program runs, `mappings` counts
-//! borders of mappings, `bits` holds 512-bit sets, `time` reads the clocks, `numa` and `cpu` tell
+//! borders of mappings, `proc` reads files of `/proc`, `bits` holds 512-bit sets, `time` reads the clocks, `numa` and `cpu` tell
 //! the NUMA node and the CPU, `hint` has hints to the processor and the compiler, `errno` preserves
 //! the caller's `errno`, `message` prints a line, `fault` ends the process with one, `label` stores
 //! texts without addresses, `meter` keeps a lock's statistics, `stay` keeps our object from being
@@ -40,6 +40,8 @@ pub mod meter;
 pub mod numa;
 #[cfg(not(loom))]
 pub mod probe;
+#[cfg(not(loom))]
+pub mod proc;
 pub mod rank;
 #[cfg(not(loom))]
 pub mod stay;

@@ -5,10 +5,14 @@
 //! the file has N' = N (1 − e^(−x/R)) blocks and S' = N' x bytes, from which that formula gives back
 //! N and S.
 
-use super::file::{Reader, Sink, Text};
+use super::file::{Sink, Text};
 use crate::prof::gap::one_minus_exp;
 use crate::prof::sites::{self, Amount};
+use crate::sys::proc;
 use core::fmt::Write;
+
+/// Bytes that are read at once.
+const PIECE_BYTES: usize = 512;
 
 /// Writes the profile. With `accum`, also what was allocated since the beginning.
 #[inline(never)]
@@ -30,17 +34,9 @@ pub fn write(out: &mut dyn Sink, lg_sample: u32, accum: bool) {
         line(&mut text, figures.live, figures.ever, lg_sample, accum);
     });
     let _ = text.write_str("\nMAPPED_LIBRARIES:\n");
-    let Some(mut maps) = Reader::open(c"/proc/self/maps") else {
-        return;
-    };
-    let mut piece = [0; 512];
-    loop {
-        let n = maps.read(&mut piece);
-        if n == 0 {
-            return;
-        }
-        out.put(&piece[..n]);
-    }
+    proc::read(c"/proc/self/maps", &mut [0; PIECE_BYTES], |piece| {
+        out.put(piece)
+    });
 }
 
 #[inline(never)]

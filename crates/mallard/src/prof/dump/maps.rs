@@ -1,8 +1,7 @@
 //! The code that is mapped in this process, for profiles: from `/proc/self/maps`, with the build id
 //! that each file has in memory.
 
-use super::file::Reader;
-use crate::sys::probe;
+use crate::sys::{probe, proc};
 
 /// A mapping with code.
 pub struct Mapping<'a> {
@@ -16,41 +15,28 @@ pub struct Mapping<'a> {
 }
 
 /// Bytes of the longest line of `/proc/self/maps` that is read whole.
-const LINE_MAX: usize = 768;
+const LINE_MAX: usize = 640;
+/// Bytes that are read at once.
+const PIECE_BYTES: usize = 256;
 
 /// Calls `f` with each mapping that has code, in the order of their addresses.
 #[inline(never)]
 pub fn each(f: &mut dyn FnMut(&Mapping<'_>)) {
-    let Some(mut maps) = Reader::open(c"/proc/self/maps") else {
-        return;
-    };
-    let mut line = [0; LINE_MAX];
-    let (mut len, mut is_too_long) = (0, false);
+    let (mut line, mut len) = ([0; LINE_MAX], 0);
     // Where the file of the last lines begins in memory.
     let mut image = Image { inode: 0, base: 0 };
-    loop {
-        let n = maps.read(&mut line[len..]);
-        len += n;
-        while let Some(end) = line[..len].iter().position(|&byte| byte == b'\n') {
-            if !is_too_long {
-                take(&line[..end], &mut image, f);
-            }
-            is_too_long = false;
-            line.copy_within(end + 1..len, 0);
-            len -= end + 1;
-        }
-        if n == 0 {
-            return;
-        }
-        if len == LINE_MAX {
-            // The rest of the line is skipped; its beginning has all but the end of the name.
-            if !is_too_long {
+    proc::read(c"/proc/self/maps", &mut [0; PIECE_BYTES], |piece| {
+        for &byte in piece {
+            if byte == b'\n' {
                 take(&line[..len], &mut image, f);
+                len = 0;
+            } else if let Some(place) = line.get_mut(len) {
+                // Of a longer line, the end of the name is left out.
+                *place = byte;
+                len += 1;
             }
-            is_too_long = true;
-            len = 0;
         }
-    }
+    });
 }
 
 /// A file that is mapped.

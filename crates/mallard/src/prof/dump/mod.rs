@@ -10,8 +10,9 @@ mod heap_v2;
 mod maps;
 mod pprof;
 
+use super::capture;
+use super::sampler::{count_written, lg_sample};
 use super::sites::{self, Amount, Site};
-use super::{count_written, lg_sample};
 use crate::sys::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sys::errno::KeepErrno;
 use crate::sys::lock::{Mutex, RawLock};
@@ -144,6 +145,7 @@ pub fn write(reason: Reason, name: Option<&CStr>) -> Result<(), i32> {
             made.get().ok_or(libc::ENAMETOOLONG)?
         }
     };
+    capture::refresh();
     let done = File::create(name).and_then(|mut file| {
         let accum = ACCUM.load(Ordering::Relaxed);
         match pprof {

@@ -62,7 +62,7 @@ const TYPES: [(u64, u64); 6] = [
 /// Bytes of the longest varint.
 const VARINT_MAX: usize = 10;
 /// Bytes of the longest message: a sample with its frames, values and labels.
-const MESSAGE_MAX: usize = (crate::prof::FRAMES_MAX + 32) * VARINT_MAX;
+const MESSAGE_MAX: usize = (crate::prof::capture::FRAMES_MAX + 32) * VARINT_MAX;
 
 /// A message under construction, in metadata memory.
 struct Message {

@@ -1,0 +1,134 @@
+//! Reads words of the stack that may not be there.
+//!
+//! The kernel is asked for a word on every page that is met: `rt_sigprocmask`
+//! with an operation that does not exist reads the set that it is given, and then refuses. It
+//! answers `EFAULT` for memory that cannot be read, and `EINVAL` otherwise; nothing changes. Every
+//! sandbox has to permit this call.
+
+/// Bytes of a page.
+const PAGE: usize = 4096;
+
+/// Whether the eight bytes at `at`, a multiple of eight, can be read.
+#[inline(always)]
+pub fn is_readable(at: usize) -> bool {
+    let answer: isize;
+    // SAFETY: the kernel reads at most eight bytes, and changes nothing.
+    unsafe {
+        core::arch::asm!(
+            "syscall",
+            inlateout("rax") libc::SYS_rt_sigprocmask as isize => answer,
+            in("rdi") -1_isize,
+            in("rsi") at,
+            in("rdx") 0,
+            in("r10") 8,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    // 0 for the null pointer, which stands for no set.
+    answer == -(libc::EINVAL as isize)
+}
+
+/// No multiple of a page.
+pub const NO_PAGE: usize = 1;
+
+/// Reads words of this process. Invariant: the pages from `first` to before `end` can be read.
+pub struct Memory {
+    first: usize,
+    end: usize,
+}
+
+impl Memory {
+    /// No page is known.
+    #[inline(always)]
+    pub fn unknown() -> Memory {
+        Memory { first: 0, end: 0 }
+    }
+
+    /// The word at an address, if that is a multiple of eight that can be read.
+    #[inline(always)]
+    pub fn word(&mut self, at: usize) -> Option<usize> {
+        if at % size_of::<usize>() != 0 {
+            return None;
+        }
+        let is_known = at.wrapping_sub(self.first) < self.end - self.first;
+        if !is_known && !self.learn(at) {
+            return None;
+        }
+        // SAFETY: the kernel said that the page can be read. Other threads do not write to a
+        // frame's bookkeeping, and any value will do.
+        Some(unsafe { core::ptr::with_exposed_provenance::<usize>(at).read_volatile() })
+    }
+
+    /// Asks for the page of a word. It joins the known ones if it is right above them, as the next
+    /// page of a stack is; else it takes their place.
+    #[cold]
+    #[inline(never)]
+    fn learn(&mut self, at: usize) -> bool {
+        if !is_readable(at) {
+            return false;
+        }
+        let page = at & !(PAGE - 1);
+        if page != self.end {
+            self.first = page;
+        }
+        self.end = page + PAGE;
+        true
+    }
+
+    /// Eight bytes at any address.
+    pub fn bytes(&mut self, at: usize) -> Option<[u8; 8]> {
+        let from = at & !7;
+        let low = self.word(from)?.to_le_bytes();
+        if at == from {
+            return Some(low);
+        }
+        let high = self.word(from.checked_add(8)?)?.to_le_bytes();
+        let mut bytes = [0; 8];
+        let skipped = at - from;
+        bytes[..8 - skipped].copy_from_slice(&low[skipped..]);
+        bytes[8 - skipped..].copy_from_slice(&high[..skipped]);
+        Some(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_read_is_told_apart_and_the_mask_stays() {
+        let word = 7_usize;
+        let at = (&raw const word).expose_provenance();
+        let mask = || {
+            let mut set = [0_u64; 16];
+            // SAFETY: the set has room for the C library's.
+            unsafe { libc::sigprocmask(0, core::ptr::null(), set.as_mut_ptr().cast()) };
+            set[0]
+        };
+        let before = mask();
+        assert!(is_readable(at));
+        for bad in [0, 8, 1 << 47, usize::MAX - 7, 0xffff_8000_0000_0000] {
+            assert!(!is_readable(bad), "{bad:#x}");
+            assert_eq!(Memory::unknown().word(bad), None);
+        }
+        assert_eq!(mask(), before);
+        let mut memory = Memory::unknown();
+        assert_eq!(memory.word(at), Some(7));
+        assert_eq!(memory.word(at + 1), None);
+        // Both ends of what is known, and what is next to it.
+        let (first, end) = (memory.first, memory.end);
+        assert!(first <= at && at < end && end - first == PAGE);
+        assert!(memory.word(end - 8).is_some());
+        assert_eq!((memory.first, memory.end), (first, end));
+        let text = *b"0123456789abcdef";
+        let at = text.as_ptr().expose_provenance();
+        for skipped in 0..8 {
+            assert_eq!(
+                memory.bytes(at + skipped).unwrap(),
+                text[skipped..skipped + 8]
+            );
+        }
+    }
+}

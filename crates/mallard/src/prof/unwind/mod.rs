@@ -1,0 +1,35 @@
+//! Walks the calling thread's stack, from within `malloc` or a signal handler.
+//!
+//! ```text
+//!  rip ─ module (`modules`) ─ cached row (`cache`), or a row of the module's table (`table`)
+//!      ─ the caller's rip, rsp and rbp, read from the stack (`step`, `memory`) ─ again
+//! ```
+//!
+//! Invariants: nothing is allocated, no lock is taken, nothing waits, `errno` stays, and no memory
+//! faults, whatever the tables and the stack contain: bytes of tables are read within the bounds of
+//! their segment (`bytes`), and a word of the stack only where the kernel says that it is there. A
+//! wrong table gives a short or a wrong stack. The caller provides the memory for the cache and, for
+//! old C libraries, for the list of modules; without either, walks work too.
+
+#[cfg(not(loom))]
+mod bytes;
+pub mod cache;
+#[cfg(not(loom))]
+mod memory;
+pub mod modules;
+#[cfg(not(loom))]
+mod registers;
+#[cfg(not(loom))]
+mod step;
+#[cfg(not(loom))]
+mod table;
+#[cfg(not(loom))]
+mod walk;
+
+#[cfg(not(loom))]
+pub use registers::Registers;
+#[cfg(not(loom))]
+pub use walk::{End, OMITTED, Walk, capture, modules, set_cache, walk};
+
+#[cfg(all(test, not(loom)))]
+mod tests;

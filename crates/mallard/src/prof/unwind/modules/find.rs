@@ -1,0 +1,266 @@
+//! Asks the loader, the kernel or the list for a module.
+
+use super::elf::Image;
+use super::list::ModuleList;
+use crate::prof::unwind::table::Table;
+use crate::sys::atomic::{AtomicBool, AtomicPtr, Ordering};
+use core::ffi::{c_int, c_ulong};
+use core::ptr::{null, null_mut};
+
+/// A module, as far as a walk asks about it.
+#[derive(Clone, Copy)]
+pub struct Module {
+    pub start: usize,
+    pub end: usize,
+    /// Where its header is, or would be if that is not at the start.
+    header: usize,
+    /// Where `.eh_frame_hdr` starts; 0 if it has none.
+    pub unwind: usize,
+    /// Whether it may have been unloaded since it was found.
+    pub is_doubtful: bool,
+}
+
+impl Module {
+    /// Contains no address.
+    pub const NONE: Module = Module {
+        start: 0,
+        end: 0,
+        header: 0,
+        unwind: 0,
+        is_doubtful: false,
+    };
+
+    #[inline(always)]
+    pub fn contains(&self, at: usize) -> bool {
+        at.wrapping_sub(self.start) < self.end - self.start
+    }
+
+    fn of(image: &Image, header: usize) -> Module {
+        Module {
+            start: image.start,
+            end: image.end,
+            header,
+            unwind: image.unwind,
+            is_doubtful: false,
+        }
+    }
+
+    /// Its unwind tables, if they are within it.
+    #[cold]
+    #[inline(never)]
+    pub fn table(&self) -> Option<Table<'static>> {
+        self.image()?.table()
+    }
+
+    /// Whether its table is within it, and long enough for [`super::super::walk::tag_of`].
+    #[cold]
+    #[inline(never)]
+    pub fn is_sound(&self) -> bool {
+        let needed = self.unwind.wrapping_add(2 * size_of::<u64>());
+        self.table()
+            .is_some_and(|table| table.index.contains(needed))
+    }
+
+    /// The header, if it makes sense.
+    fn image(&self) -> Option<Image> {
+        if self.unwind == 0 {
+            return None;
+        }
+        // SAFETY: the loader, the kernel or the list has named the module.
+        let at = |header| unsafe { Image::at(header, self.is_doubtful) };
+        let image = at(self.header).or_else(|| at(self.start))?;
+        (image.unwind == self.unwind).then_some(image)
+    }
+}
+
+/// Where modules are looked up.
+pub struct Modules {
+    /// For glibc before 2.35; null until a list was handed over.
+    list: AtomicPtr<ModuleList>,
+    /// Whether code was met that no module contains, since the list was made.
+    met_unknown: AtomicBool,
+    /// Whether the loader is treated as one that cannot be asked.
+    #[cfg(test)]
+    is_old: bool,
+}
+
+/// What the loader says of an object: the beginning of glibc's `struct dl_find_object`.
+#[repr(C)]
+struct Found {
+    flags: u64,
+    map_start: usize,
+    map_end: usize,
+    link_map: *const LinkMap,
+    eh_frame: usize,
+    reserved: [u64; 7],
+}
+
+/// The beginning of glibc's `struct link_map`.
+#[repr(C)]
+struct LinkMap {
+    base: usize,
+}
+
+type FindObject = unsafe extern "C" fn(usize, *mut Found) -> c_int;
+
+/// The loader's function; none before glibc 2.35, and in static programs that do not contain it.
+#[inline(always)]
+fn find_object() -> Option<FindObject> {
+    let address: usize;
+    // SAFETY: reads the address that the loader wrote, 0 if there is no such function.
+    unsafe {
+        core::arch::asm!(
+            ".weak _dl_find_object",
+            "mov {a}, qword ptr [rip + _dl_find_object@GOTPCREL]",
+            a = out(reg) address,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    // SAFETY: 0, or the C library's function of this type.
+    unsafe { core::mem::transmute::<usize, Option<FindObject>>(address) }
+}
+
+impl Modules {
+    pub const fn new() -> Modules {
+        Modules {
+            list: AtomicPtr::new(null_mut()),
+            met_unknown: AtomicBool::new(false),
+            #[cfg(test)]
+            is_old: false,
+        }
+    }
+
+    /// Modules of a C library whose loader cannot be asked; of a static program, unless there is a
+    /// list.
+    #[cfg(test)]
+    pub fn without_loader() -> Modules {
+        Modules {
+            is_old: true,
+            ..Modules::new()
+        }
+    }
+
+    /// The loader's function, if it may be asked.
+    #[inline(always)]
+    fn loader(&self) -> Option<FindObject> {
+        #[cfg(test)]
+        if self.is_old {
+            return None;
+        }
+        find_object()
+    }
+
+    /// Hands over a list; it is empty until [`Modules::refresh`].
+    pub fn set_list(&self, list: &'static ModuleList) {
+        let list = core::ptr::from_ref(list).cast_mut();
+        self.list.store(list, Ordering::Release);
+    }
+
+    /// Whether the C library needs a list ([`Modules::set_list`]).
+    pub fn needs_list(&self) -> bool {
+        self.loader().is_none() && !is_static()
+    }
+
+    /// Whether the list should be made anew: a walk met code that no module contains.
+    pub fn wants_refresh(&self) -> bool {
+        self.list().is_some() && self.met_unknown.load(Ordering::Relaxed)
+    }
+
+    /// Makes the list anew. Not from within `malloc`: it reads a file. Returns whether it is whole.
+    pub fn refresh(&self) -> bool {
+        self.met_unknown.store(false, Ordering::Relaxed);
+        self.list().is_some_and(ModuleList::refresh)
+    }
+
+    fn list(&self) -> Option<&'static ModuleList> {
+        // SAFETY: null, or a list that lives for ever.
+        unsafe { self.list.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The module that an address is in.
+    #[cold]
+    #[inline(never)]
+    pub fn find(&self, at: usize) -> Option<Module> {
+        if let Some(find_object) = self.loader() {
+            return ask_loader(find_object, at);
+        }
+        match self.list() {
+            Some(list) => self.find_in(list, at),
+            None => find_in_static(at),
+        }
+    }
+
+    fn find_in(&self, list: &ModuleList, at: usize) -> Option<Module> {
+        let found = list.find(at).map(|found| Module {
+            start: found.start,
+            end: found.end,
+            header: found.header,
+            unwind: found.unwind,
+            is_doubtful: true,
+        });
+        if found.is_none() {
+            self.met_unknown.store(true, Ordering::Relaxed);
+        }
+        found
+    }
+}
+
+// Not part of its caller: the loader's answer is large.
+#[inline(never)]
+fn ask_loader(find_object: FindObject, at: usize) -> Option<Module> {
+    let mut found = Found {
+        flags: 0,
+        map_start: 0,
+        map_end: 0,
+        link_map: null(),
+        eh_frame: 0,
+        reserved: [0; 7],
+    };
+    // SAFETY: the function may be called anywhere, and writes one such answer.
+    if unsafe { find_object(at, &mut found) } != 0 || found.map_end <= found.map_start {
+        return None;
+    }
+    // SAFETY: null, or the record of the object, which stays loaded while its code is on the stack.
+    let base = unsafe { found.link_map.as_ref() }.map_or(0, |map| map.base);
+    Some(Module {
+        start: found.map_start,
+        end: found.map_end,
+        header: if base == 0 { found.map_start } else { base },
+        unwind: found.eh_frame,
+        is_doubtful: false,
+    })
+}
+
+/// What the kernel told the process at its start; 0 if it did not.
+fn told(which: c_ulong) -> usize {
+    // SAFETY: reads what the C library keeps, without a lock.
+    unsafe { libc::getauxval(which) as usize }
+}
+
+/// The header of the program, which lies right before its program headers.
+fn program() -> Option<(Image, usize)> {
+    const DISTANCE: usize = 64;
+    let header = told(libc::AT_PHDR).checked_sub(DISTANCE)?;
+    // SAFETY: the program is never unloaded.
+    unsafe { Image::at(header, false) }.map(|image| (image, header))
+}
+
+/// Whether no loader has taken part: the kernel then names no place where it lies.
+fn is_static() -> bool {
+    told(libc::AT_BASE) == 0
+}
+
+/// The module of a static program that an address is in.
+#[cold]
+#[inline(never)]
+fn find_in_static(at: usize) -> Option<Module> {
+    let contains = |module: &Module| module.contains(at);
+    let of_program = program().map(|(image, header)| Module::of(&image, header));
+    if let Some(module) = of_program.filter(contains) {
+        return Some(module);
+    }
+    let header = told(libc::AT_SYSINFO_EHDR);
+    // SAFETY: the kernel named the place, if it is not 0.
+    let vdso = (header != 0).then(|| unsafe { Image::at(header, false) })??;
+    Some(Module::of(&vdso, header)).filter(contains)
+}

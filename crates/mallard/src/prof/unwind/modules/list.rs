@@ -1,0 +1,337 @@
+//! A list of the loaded modules, for C libraries whose loader cannot be asked without a lock.
+//!
+//! A thread that is not within `malloc` makes the list, from `/proc/self/maps` and the headers of
+//! the modules in memory. Walks read it at any moment: a sequence number, odd while the list is
+//! being written, tells a reader that what it read does not belong together; it then knows of no
+//! module, and does not wait.
+
+use crate::sys::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+/// The most modules that are listed.
+pub const MOST: usize = 1024;
+
+/// One module: all of it is 0 in a list that was never made.
+struct Entry {
+    start: AtomicUsize,
+    end: AtomicUsize,
+    header: AtomicUsize,
+    unwind: AtomicUsize,
+}
+
+/// A copy of an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Listed {
+    pub start: usize,
+    pub end: usize,
+    pub header: usize,
+    /// Where `.eh_frame_hdr` starts.
+    pub unwind: usize,
+}
+
+/// The modules in the order of their addresses. Memory of zeros is an empty list.
+#[repr(C)]
+pub struct ModuleList<const N: usize = MOST> {
+    /// Odd while a thread writes.
+    sequence: AtomicU32,
+    count: AtomicU32,
+    entries: [Entry; N],
+}
+
+/// Holds the right to write, which one thread at a time has.
+struct Writer<'a, const N: usize> {
+    list: &'a ModuleList<N>,
+    before: u32,
+    count: usize,
+}
+
+impl<const N: usize> ModuleList<N> {
+    /// A list at the start of memory that is zero.
+    ///
+    /// # Safety
+    /// `memory` is aligned for the list, has room for it, is zero, and stays for ever; nothing else
+    /// uses it.
+    #[cfg(not(loom))]
+    pub unsafe fn in_zeroed(memory: *mut u8) -> &'static ModuleList<N> {
+        // SAFETY: atomics of zeros are valid, and the caller vouches for the rest.
+        unsafe { &*memory.cast::<ModuleList<N>>() }
+    }
+
+    /// The module that an address is in; none while the list is being written.
+    pub fn find(&self, at: usize) -> Option<Listed> {
+        let before = self.sequence.load(Ordering::Acquire);
+        let (mut first, mut count) = (0, self.count.load(Ordering::Acquire) as usize);
+        // Before `first` all modules begin at or before the address.
+        while count > 0 {
+            let half = count / 2;
+            if self
+                .entries
+                .get(first + half)?
+                .start
+                .load(Ordering::Acquire)
+                <= at
+            {
+                first += half + 1;
+                count -= half + 1;
+            } else {
+                count = half;
+            }
+        }
+        let entry = self.entries.get(first.checked_sub(1)?)?;
+        // Acquire loads: a value of a later writing makes its odd number visible below.
+        let found = Listed {
+            start: entry.start.load(Ordering::Acquire),
+            end: entry.end.load(Ordering::Acquire),
+            header: entry.header.load(Ordering::Acquire),
+            unwind: entry.unwind.load(Ordering::Acquire),
+        };
+        let is_whole = before % 2 == 0 && self.sequence.load(Ordering::Relaxed) == before;
+        (is_whole && (found.start..found.end).contains(&at)).then_some(found)
+    }
+
+    /// Lists one module alone.
+    #[cfg(test)]
+    pub fn set(&self, module: Listed) {
+        self.write().expect("nobody else writes").add(module);
+    }
+
+    /// Begins to write the list; `None` if another thread does.
+    fn write(&self) -> Option<Writer<'_, N>> {
+        let before = self.sequence.load(Ordering::Relaxed);
+        let is_mine = before % 2 == 0
+            && (self.sequence)
+                .compare_exchange(
+                    before,
+                    before.wrapping_add(1),
+                    Ordering::Acquire,
+                    Ordering::Relaxed,
+                )
+                .is_ok();
+        is_mine.then_some(Writer {
+            list: self,
+            before,
+            count: 0,
+        })
+    }
+}
+
+impl<const N: usize> Writer<'_, N> {
+    /// Lists one more module, which lies behind those before; returns whether there was room.
+    fn add(&mut self, module: Listed) -> bool {
+        let Some(entry) = self.list.entries.get(self.count) else {
+            return false;
+        };
+        // Release stores: who sees one sees the odd number.
+        entry.start.store(module.start, Ordering::Release);
+        entry.end.store(module.end, Ordering::Release);
+        entry.header.store(module.header, Ordering::Release);
+        entry.unwind.store(module.unwind, Ordering::Release);
+        self.count += 1;
+        true
+    }
+}
+
+impl<const N: usize> Drop for Writer<'_, N> {
+    fn drop(&mut self) {
+        let list = self.list;
+        list.count.store(self.count as u32, Ordering::Release);
+        let after = self.before.wrapping_add(2);
+        list.sequence.store(after, Ordering::Release);
+    }
+}
+
+#[cfg(not(loom))]
+mod maps {
+    use super::super::elf::Image;
+    use super::{Listed, ModuleList};
+    use crate::sys::proc;
+
+    /// Bytes of a line that are looked at; the rest is the file's name.
+    const LINE: usize = 128;
+    /// Bytes that are read at once.
+    const PIECE: usize = 1024;
+
+    /// A line of `/proc/self/maps`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Mapping {
+        pub start: usize,
+        pub end: usize,
+        pub is_readable: bool,
+        pub is_code: bool,
+        pub offset: usize,
+        pub file: usize,
+    }
+
+    /// Reads `start-end rwxp offset device inode name`.
+    pub fn mapping(line: &[u8]) -> Option<Mapping> {
+        let mut words = line.split(|c| *c == b' ').filter(|word| !word.is_empty());
+        let mut ends = words.next()?.split(|c| *c == b'-');
+        let number = |word: &[u8], radix| {
+            usize::from_str_radix(core::str::from_utf8(word).ok()?, radix).ok()
+        };
+        let (start, end) = (number(ends.next()?, 16)?, number(ends.next()?, 16)?);
+        let permits = words.next()?;
+        let offset = number(words.next()?, 16)?;
+        let _device = words.next()?;
+        let file = number(words.next()?, 10)?;
+        Some(Mapping {
+            start,
+            end,
+            is_readable: permits.first() == Some(&b'r'),
+            is_code: permits.get(2) == Some(&b'x'),
+            offset,
+            file,
+        })
+    }
+
+    impl<const N: usize> ModuleList<N> {
+        /// Makes the list anew; returns whether all modules are in it. If another thread does so at
+        /// the moment, that is as good.
+        pub fn refresh(&self) -> bool {
+            let Some(mut writer) = self.write() else {
+                return true;
+            };
+            let mut line = ([0; LINE], 0);
+            let mut first: Option<Mapping> = None;
+            let mut is_whole = true;
+            let is_read = proc::read(c"/proc/self/maps", &mut [0; PIECE], |piece| {
+                for &byte in piece {
+                    if byte != b'\n' {
+                        if let Some(place) = line.0.get_mut(line.1) {
+                            *place = byte;
+                            line.1 += 1;
+                        }
+                        continue;
+                    }
+                    let length = core::mem::take(&mut line.1);
+                    let Some(mapping) = mapping(&line.0[..length]) else {
+                        continue;
+                    };
+                    if mapping.offset == 0 && mapping.is_readable {
+                        first = Some(mapping);
+                    }
+                    if mapping.is_code
+                        && let Some(of_file) = first.filter(|first| first.file == mapping.file)
+                        && let Some(module) = module(&of_file, &mapping)
+                    {
+                        is_whole &= writer.add(module);
+                        first = None;
+                    }
+                }
+            });
+            is_read && is_whole
+        }
+    }
+
+    /// The module whose file is mapped from its first byte on, and code of it elsewhere, if it has
+    /// unwind tables.
+    fn module(first: &Mapping, code: &Mapping) -> Option<Listed> {
+        // SAFETY: a file of which code is mapped; that this is where a loader would have mapped it
+        // is checked below.
+        let image = unsafe { Image::at(first.start, true) }?;
+        let is_loaded =
+            image.start == first.start && (image.start..image.end).contains(&code.start);
+        (is_loaded && image.unwind != 0).then_some(Listed {
+            start: image.start,
+            end: image.end,
+            header: first.start,
+            unwind: image.unwind,
+        })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::boxed::Box;
+    use std::vec;
+
+    #[test]
+    fn lines_of_the_kernel_are_read() {
+        let line = b"7f00-7f1000 r-xp 00001000 08:01 42   /lib/a name";
+        let read = maps::mapping(line).unwrap();
+        assert_eq!((read.start, read.end), (0x7f00, 0x7f_1000));
+        assert_eq!((read.offset, read.file), (0x1000, 42));
+        assert!(read.is_code && read.is_readable);
+        let hidden = maps::mapping(b"1-2 ---p 0 00:00 0").unwrap();
+        assert!(!hidden.is_code && !hidden.is_readable);
+        for bad in [&b""[..], b"1-2", b"x-2 r-xp 0 00:00 0", b"1 r-xp 0 0 0"] {
+            assert_eq!(maps::mapping(bad), None);
+        }
+    }
+
+    #[test]
+    fn the_list_has_the_modules_of_the_process() {
+        let words = size_of::<ModuleList>() / size_of::<u64>();
+        let room = Box::leak(vec![0_u64; words + 1].into_boxed_slice());
+        // SAFETY: aligned memory of zeros that is never freed.
+        let list: &ModuleList = unsafe { ModuleList::in_zeroed(room.as_mut_ptr().cast()) };
+        let here = maps::mapping as *const () as usize;
+        let there = libc::qsort as *const () as usize;
+        assert_eq!(list.find(here), None, "empty at first");
+        assert!(list.refresh());
+        let (program, library) = (list.find(here).unwrap(), list.find(there).unwrap());
+        assert!(program != library && program.unwind > program.start);
+        assert_eq!(list.find(room.as_ptr().addr()), None, "memory is no module");
+        assert_eq!(list.find(usize::MAX), None);
+        let held = list.write();
+        assert_eq!(list.find(here), None, "while it is written");
+        assert!(list.refresh(), "the other one does it");
+        drop(held);
+        assert_eq!(list.find(here), None, "the writer listed nothing");
+        assert!(list.refresh() && list.find(here) == Some(program));
+    }
+
+    #[test]
+    fn a_list_without_room_says_so() {
+        let room = Box::leak(Box::new([0_u64; size_of::<ModuleList<1>>() / 8 + 1]));
+        // SAFETY: aligned memory of zeros that is never freed.
+        let list: &ModuleList<1> = unsafe { ModuleList::in_zeroed(room.as_mut_ptr().cast()) };
+        assert!(!list.refresh());
+    }
+}
+
+/// Every interleaving of a writer and a reader.
+#[cfg(all(test, loom))]
+mod tests {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    fn listed(start: usize, mark: usize) -> Listed {
+        Listed {
+            start,
+            end: start + 10,
+            header: mark,
+            unwind: mark,
+        }
+    }
+
+    #[test]
+    fn a_reader_sees_a_module_of_one_writing_or_none() {
+        loom::model(|| {
+            let list = Arc::new(ModuleList {
+                sequence: AtomicU32::new(0),
+                count: AtomicU32::new(0),
+                entries: [Entry {
+                    start: AtomicUsize::new(0),
+                    end: AtomicUsize::new(0),
+                    header: AtomicUsize::new(0),
+                    unwind: AtomicUsize::new(0),
+                }],
+            });
+            list.write().unwrap().add(listed(100, 1));
+            let writer = {
+                let list = list.clone();
+                thread::spawn(move || {
+                    let mut writer = list.write().unwrap();
+                    assert!(writer.add(listed(104, 2)) && !writer.add(listed(200, 3)));
+                })
+            };
+            let found = list.find(106);
+            let whole = [None, Some(listed(100, 1)), Some(listed(104, 2))];
+            assert!(whole.contains(&found), "{found:?}");
+            writer.join().unwrap();
+            assert_eq!(list.find(106), Some(listed(104, 2)));
+        });
+    }
+}

@@ -1,0 +1,315 @@
+//! From a frame to its caller.
+//!
+//! ```text
+//!  row in the cache         nearly always: one word says all
+//!  table of the module      a row is made of it, and cached
+//!   … that no row can say   evaluated each time: frames of signals, aligned stacks, linkage tables
+//!  no table                 by the frame pointer, every word probed
+//! ```
+//!
+//! Nothing that is read is trusted: a step that does not lead to a higher place of the stack, or to
+//! memory that cannot be read, ends the walk.
+
+use super::cache::RowCache;
+use super::memory::Memory;
+use super::modules::{Module, Modules};
+use super::registers::{RBP, RBX, RETURN, RSP, Registers};
+use super::table::program::{self, Cfa, Rules, Where};
+use super::table::row::{ASKED, Kind, LARGEST_FRAME, Row};
+use super::table::{Missing, Table, expression};
+use super::walk::{End, Frames, tag_of};
+
+/// The most frames of one walk, which bounds its time.
+pub const MOST_FRAMES: usize = 1 << 16;
+/// The most frames of signals, each of which may lead anywhere.
+const MOST_SIGNALS: u32 = 16;
+const WORD: usize = size_of::<usize>();
+/// Addresses of programs end here.
+const END_OF_CODE: usize = 1 << 47;
+/// What a signal handler returns to: `mov $15, %rax; syscall`, without its last byte.
+const RETURN_FROM_SIGNAL: [u8; 8] = [0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f];
+
+/// A walk under way.
+pub struct Walker<'a> {
+    registers: Registers,
+    /// Whether rip is an instruction that has not run, and not one behind a call.
+    is_exact: bool,
+    signals: u32,
+    /// The stack, and code, of which other pages are known.
+    stack: Memory,
+    code: Memory,
+    module: Module,
+    /// What rows of the module are filed under.
+    tag: u64,
+    cache: Option<&'a RowCache>,
+    modules: &'a Modules,
+}
+
+impl<'a> Walker<'a> {
+    #[inline(always)]
+    pub fn new(
+        registers: Registers,
+        cache: Option<&'a RowCache>,
+        modules: &'a Modules,
+    ) -> Walker<'a> {
+        Walker {
+            registers,
+            is_exact: true,
+            signals: 0,
+            stack: Memory::unknown(),
+            code: Memory::unknown(),
+            module: Module::NONE,
+            tag: 0,
+            cache,
+            modules,
+        }
+    }
+
+    /// Walks to the end; the frames that it meets go to `out`.
+    #[inline(always)]
+    pub fn run(&mut self, out: &mut Frames<'_>) -> End {
+        for _ in 0..MOST_FRAMES {
+            // One less is within the call, as it is for all others.
+            out.push(self.registers.rip.wrapping_add(self.is_exact.into()));
+            if let Err(end) = self.step() {
+                return end;
+            }
+        }
+        End::TooMany
+    }
+
+    /// Goes on to the caller.
+    #[inline(always)]
+    pub fn step(&mut self) -> Result<(), End> {
+        let at = self.registers.rip.wrapping_sub(!self.is_exact as usize);
+        if !self.module.contains(at) {
+            self.enter_module(at)?;
+        }
+        if let Some(cache) = self.cache
+            && let Some(row) = cache.get(at, self.tag)
+        {
+            return self.by_row(Row::from_bits(row));
+        }
+        self.by_table(at)
+    }
+
+    /// Goes on to the caller, which has these registers.
+    #[inline(always)]
+    fn to_caller(&mut self, rip: usize, rsp: usize, rbp: usize, rbx: usize) -> Result<(), End> {
+        if rip == 0 {
+            return Err(End::Complete);
+        }
+        self.registers = Registers::new(rip, rsp, rbp, rbx);
+        self.is_exact = false;
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn by_row(&mut self, row: Row) -> Result<(), End> {
+        let base = match row.kind() {
+            Kind::FromRsp => self.registers.rsp,
+            Kind::FromRbp => self.registers.rbp,
+            Kind::Outermost => return Err(End::Complete),
+            Kind::Uncovered | Kind::Checked => return self.by_frame_pointer(),
+        };
+        let cfa = base.wrapping_add(row.distance());
+        self.check_rise(cfa)?;
+        let rip = self.stack.word(cfa - WORD).ok_or(End::Unreadable)?;
+        let (mut rbp, mut rbx) = (self.registers.rbp, self.registers.rbx);
+        let (rbp_below, rbx_below) = (row.rbp_below(), row.rbx_below());
+        if rbp_below != 0 {
+            let at = cfa.wrapping_sub(rbp_below);
+            rbp = self.stack.word(at).ok_or(End::Unreadable)?;
+        }
+        if rbx_below != 0 {
+            let at = cfa.wrapping_sub(rbx_below);
+            rbx = self.stack.word(at).ok_or(End::Unreadable)?;
+        }
+        self.to_caller(rip, cfa, rbp, rbx)
+    }
+
+    /// The CFA of a frame is above its stack pointer, not far, and a multiple of a word. Where no
+    /// call has happened it may be the stack pointer: the return address is in a register then.
+    #[inline(always)]
+    fn check_rise(&self, cfa: usize) -> Result<(), End> {
+        let rise = cfa.wrapping_sub(self.registers.rsp);
+        let least = !self.is_exact as usize;
+        let is_fine = rise.wrapping_sub(least) < LARGEST_FRAME && cfa % WORD == 0;
+        if is_fine { Ok(()) } else { Err(End::Astray) }
+    }
+
+    /// Looks up the module of an address, with none if there is none.
+    #[cold]
+    #[inline(never)]
+    fn enter_module(&mut self, at: usize) -> Result<(), End> {
+        if at >= END_OF_CODE {
+            return Err(End::Astray);
+        }
+        self.module = self.modules.find(at).unwrap_or(Module::NONE);
+        self.tag = tag_of(&self.module, self.cache);
+        Ok(())
+    }
+
+    /// By the module's table.
+    #[cold]
+    #[inline(never)]
+    fn by_table(&mut self, at: usize) -> Result<(), End> {
+        match self.row_from_table(at)? {
+            Some(row) => self.by_row(row),
+            None if self.returns_from_signal() => self.by_context(),
+            None => self.by_rules(at),
+        }
+    }
+
+    /// Makes the row of an address, and caches it; `None` if no row can say what the table says.
+    // Not part of its caller: the walk goes on without what this keeps on the stack.
+    #[inline(never)]
+    fn row_from_table(&mut self, at: usize) -> Result<Option<Row>, End> {
+        let row = match self.module.table() {
+            None => Row::UNCOVERED,
+            Some(table) => match table.find(at) {
+                Ok(entry) => {
+                    let rules = program::run(table.entries, &entry, at, ASKED);
+                    let row = Row::new(&rules.ok_or(End::BrokenTable)?);
+                    let Some(row) = row.filter(|_| !entry.is_signal) else {
+                        return Ok(None);
+                    };
+                    row
+                }
+                // Behind a call there is more of its function. A return address that is where a
+                // function starts was made up: the first frame of a fiber has such a one.
+                Err(Missing::Uncovered) => match table.find(self.registers.rip) {
+                    Ok(entry) if !self.is_exact && entry.start == self.registers.rip => {
+                        Row::OUTERMOST
+                    }
+                    _ => Row::UNCOVERED,
+                },
+                Err(Missing::Broken) => return Err(End::BrokenTable),
+            },
+        };
+        if let Some(cache) = self.cache.filter(|_| self.module.unwind != 0) {
+            cache.put(at, self.tag, row.bits());
+        }
+        Ok(Some(row))
+    }
+
+    /// The rules for [`ASKED`] at an address, the table that has them, and whether the frame is a
+    /// signal's.
+    #[inline(never)]
+    fn rules(&self, at: usize) -> Option<(Rules, Table<'static>, bool)> {
+        let table = self.module.table()?;
+        let entry = table.find(at).ok()?;
+        let rules = program::run(table.entries, &entry, at, ASKED)?;
+        Some((rules, table, entry.is_signal))
+    }
+
+    /// By rules that no row can say.
+    #[cold]
+    #[inline(never)]
+    fn by_rules(&mut self, at: usize) -> Result<(), End> {
+        let (rules, table, is_signal) = self.rules(at).ok_or(End::BrokenTable)?;
+        let cfa = match rules.cfa {
+            Cfa::Register(register, distance) => (self.registers)
+                .get(register, &mut self.stack)
+                .map(|base| base.wrapping_add_signed(distance as isize)),
+            Cfa::Expression(at) => self.evaluate(&table, at, None),
+        };
+        let cfa = cfa.ok_or(End::Unknown)?;
+        let [rbp, rip, rsp, rbx] = rules.columns.map(|rule| rule.place());
+        let Some(rip) = self.value(&table, RETURN, rip, cfa)? else {
+            return Err(End::Complete);
+        };
+        let rbp = self.value(&table, RBP, rbp, cfa)?.ok_or(End::Unknown)?;
+        let rbx = self.value(&table, RBX, rbx, cfa)?.unwrap_or(0);
+        let rsp = match rsp {
+            Where::Same => cfa,
+            rsp => self.value(&table, RSP, rsp, cfa)?.ok_or(End::Unknown)?,
+        };
+        if is_signal {
+            self.count_signal()?;
+        } else {
+            self.check_rise(rsp)?;
+        }
+        self.to_caller(rip, rsp, rbp, rbx)?;
+        self.is_exact = is_signal;
+        Ok(())
+    }
+
+    fn count_signal(&mut self) -> Result<(), End> {
+        self.signals += 1;
+        match self.signals > MOST_SIGNALS {
+            true => Err(End::TooMany),
+            false => Ok(()),
+        }
+    }
+
+    /// The caller's value of a register, if it is known.
+    fn value(
+        &mut self,
+        table: &Table<'_>,
+        register: u8,
+        place: Where,
+        cfa: usize,
+    ) -> Result<Option<usize>, End> {
+        let by = |offset: i64| cfa.wrapping_add_signed(offset as isize);
+        let at = match place {
+            Where::Same => return Ok(self.registers.get(register, &mut self.stack)),
+            Where::Undefined => return Ok(None),
+            Where::Is(offset) => return Ok(Some(by(offset))),
+            Where::In(other) => return Ok(self.registers.get(other, &mut self.stack)),
+            Where::IsExpression(at) => return Ok(self.evaluate(table, at, Some(cfa))),
+            Where::At(offset) => by(offset),
+            Where::AtExpression(at) => self.evaluate(table, at, Some(cfa)).ok_or(End::Unknown)?,
+        };
+        self.stack.word(at).map(Some).ok_or(End::Unreadable)
+    }
+
+    fn evaluate(&mut self, table: &Table<'_>, at: usize, cfa: Option<usize>) -> Option<usize> {
+        expression::evaluate(table.entries, at, &self.registers, &mut self.stack, cfa)
+    }
+
+    /// By the frame pointer, through code that no table describes.
+    #[cold]
+    #[inline(never)]
+    fn by_frame_pointer(&mut self) -> Result<(), End> {
+        if self.returns_from_signal() {
+            return self.by_context();
+        }
+        let rbp = self.registers.rbp;
+        if rbp == 0 {
+            // The outermost frame is marked so.
+            return Err(End::Complete);
+        }
+        let cfa = rbp.wrapping_add(2 * WORD);
+        self.check_rise(cfa)?;
+        let above = self.stack.word(rbp).ok_or(End::Unreadable)?;
+        let rip = self.stack.word(cfa - WORD).ok_or(End::Unreadable)?;
+        // rbp may be any number, so what it leads to must look like code.
+        let is_code = rip < END_OF_CODE && self.code.word(rip.wrapping_sub(1) & !7).is_some();
+        if rip != 0 && !is_code {
+            return Err(End::Astray);
+        }
+        // Where rbx may be saved no table says.
+        self.to_caller(rip, cfa, above, self.registers.rbx)
+    }
+
+    /// Whether rip is where a signal handler returns to.
+    fn returns_from_signal(&mut self) -> bool {
+        let rip = self.registers.rip;
+        let is_it = self.code.bytes(rip) == Some(RETURN_FROM_SIGNAL);
+        is_it
+            && self
+                .code
+                .bytes(rip + 1)
+                .is_some_and(|bytes| bytes[7] == 0x05)
+    }
+
+    /// By what the kernel has saved, which begins at the stack pointer.
+    fn by_context(&mut self) -> Result<(), End> {
+        self.count_signal()?;
+        let interrupted = Registers::of_context(self.registers.rsp, &mut self.stack);
+        self.registers = interrupted.ok_or(End::Unreadable)?;
+        self.is_exact = true;
+        Ok(())
+    }
+}

@@ -1,0 +1,129 @@
+//! What a walk needs to know of nearly every frame, in one word.
+//!
+//! ```text
+//!  bits  0..3   the kind
+//!  bits  3..20  the CFA's distance from rsp or rbp
+//!  bits 20..37  how far below the CFA rbp is saved; 0 if it is not
+//!  bits 37..54  the same for rbx
+//! ```
+//!
+//! All distances are in words. Of the registers that functions restore, rbp and rbx are kept,
+//! because some functions say where their frame is by these two.
+
+use super::program::{Cfa, Rules, Where};
+use crate::prof::unwind::registers::{RBP, RBX, RETURN, RSP};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Row(u64);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// The CFA is at a distance from rsp, or from rbp.
+    FromRsp,
+    FromRbp,
+    /// The frame has no caller.
+    Outermost,
+    /// The module has no table for the address.
+    Uncovered,
+    /// Not a row: the module's tables were found to be within it.
+    Checked,
+}
+
+/// The registers that [`Row::new`] wants the rules of.
+pub const ASKED: [u8; 4] = [RBP, RETURN, RSP, RBX];
+/// The return address lies right below the CFA.
+const RETURN_AT: i64 = -8;
+/// Bytes of the largest frame that is believed.
+pub const LARGEST_FRAME: usize = 1 << 20;
+const WORD: i64 = size_of::<usize>() as i64;
+
+/// Bits of the kind, and of each distance.
+const KIND: u32 = 3;
+const DISTANCE: u32 = 17;
+const WORDS: u64 = 1 << DISTANCE;
+const _: () = assert!(WORDS * WORD as u64 == LARGEST_FRAME as u64);
+
+/// A distance in words, if it is one that rows can say.
+fn words(distance: i64) -> Option<u64> {
+    let words = u64::try_from(distance / WORD).ok()?;
+    (distance % WORD == 0 && words > 0 && words < WORDS).then_some(words)
+}
+
+/// How far below the CFA a register is saved, in words; 0 if it is not.
+fn depth(place: Where) -> Option<u64> {
+    match place {
+        Where::Same => Some(0),
+        Where::At(at) => words(at.checked_neg()?),
+        _ => None,
+    }
+}
+
+impl Row {
+    pub const OUTERMOST: Row = Row(Kind::Outermost as u64 + 1);
+    pub const UNCOVERED: Row = Row(Kind::Uncovered as u64 + 1);
+    pub const CHECKED: Row = Row(Kind::Checked as u64 + 1);
+
+    /// The row that says the same as the rules for [`ASKED`], if one does.
+    pub fn new(rules: &Rules) -> Option<Row> {
+        let [rbp, returns, rsp, rbx] = rules.columns.map(|rule| rule.place());
+        if returns == Where::Undefined {
+            return Some(Row::OUTERMOST);
+        }
+        let (kind, distance) = match rules.cfa {
+            Cfa::Register(RSP, distance) => (Kind::FromRsp, distance),
+            Cfa::Register(RBP, distance) => (Kind::FromRbp, distance),
+            _ => return None,
+        };
+        if returns != Where::At(RETURN_AT) || rsp != Where::Same {
+            return None;
+        }
+        let parts = [words(distance)?, depth(rbp)?, depth(rbx)?];
+        let mut row = kind as u64 + 1;
+        for (i, part) in (0..).zip(parts) {
+            row |= part << (KIND + i * DISTANCE);
+        }
+        Some(Row(row))
+    }
+
+    #[inline(always)]
+    fn part(self, i: u32) -> usize {
+        (self.0 >> (KIND + i * DISTANCE) & (WORDS - 1)) as usize * WORD as usize
+    }
+
+    pub fn from_bits(bits: u64) -> Row {
+        Row(bits)
+    }
+
+    pub fn bits(self) -> u64 {
+        self.0
+    }
+
+    #[inline(always)]
+    pub fn kind(self) -> Kind {
+        match self.0 & 7 {
+            1 => Kind::FromRsp,
+            2 => Kind::FromRbp,
+            3 => Kind::Outermost,
+            4 => Kind::Uncovered,
+            _ => Kind::Checked,
+        }
+    }
+
+    /// The CFA's distance from the register.
+    #[inline(always)]
+    pub fn distance(self) -> usize {
+        self.part(0)
+    }
+
+    /// How far below the CFA rbp is saved; 0 if it has not changed.
+    #[inline(always)]
+    pub fn rbp_below(self) -> usize {
+        self.part(1)
+    }
+
+    /// The same for rbx.
+    #[inline(always)]
+    pub fn rbx_below(self) -> usize {
+        self.part(2)
+    }
+}

@@ -1,0 +1,9 @@
+//! Tests of whole walks and whole tables.
+
+mod code;
+mod file;
+mod hostile;
+mod library;
+mod oracle;
+mod signals;
+mod walks;
