@@ -245,12 +245,16 @@ fn reach(cache: Option<&RowCache>) -> usize {
 fn a_walk_takes_little_of_the_stack() {
     // SAFETY: aligned memory of zeros that is never freed.
     let cache = unsafe { RowCache::in_zeroed(zeroed::<RowCache>()) };
-    let cold = reach(Some(cache));
-    let warm = reach(Some(cache));
-    let without = reach(None);
+    let mut found = [0; 3];
+    let caches = [Some(cache), Some(cache), None];
+    // One call, so that the second walk meets no address that the first has not met.
+    for i in 0..std::hint::black_box(found.len()) {
+        found[i] = reach(caches[i]);
+    }
+    let [cold, warm, without] = found;
     std::eprintln!("bytes of stack: {cold} cold, {warm} warm, {without} without a cache");
     if cfg!(not(debug_assertions)) {
-        assert!(cold.max(warm).max(without) <= 1024);
+        assert!(warm <= 640 && cold.max(without) <= 1024);
     }
 }
 
