@@ -149,7 +149,7 @@ impl<'a> Walker<'a> {
             return Err(End::Astray);
         }
         self.module = self.modules.find(at).unwrap_or(Module::NONE);
-        self.tag = tag_of(&self.module, self.cache);
+        self.tag = tag_of(&mut self.module, self.cache);
         Ok(())
     }
 

@@ -30,6 +30,8 @@ pub struct Image {
     segments: usize,
     count: usize,
     is_doubtful: bool,
+    /// Whether the header's pages are probed.
+    is_probed: bool,
 }
 
 /// One program header.
@@ -61,13 +63,15 @@ impl Image {
     ///
     /// # Safety
     /// If there is a header, it is that of a module that was loaded at this place. If it may have
-    /// been unloaded since, `is_doubtful` is set.
+    /// been unloaded since, `is_doubtful` is set. If `is_checked`, its header was found here before.
     #[cold]
     #[inline(never)]
-    pub unsafe fn at(header: usize, is_doubtful: bool) -> Option<Image> {
+    pub unsafe fn at(header: usize, is_doubtful: bool, is_checked: bool) -> Option<Image> {
+        let is_probed = is_doubtful || !is_checked;
         let reach = header.checked_add(REACH)?;
-        // SAFETY: each page is probed before it is read, and headers are not written to.
-        let bytes = unsafe { Bytes::mapped(header, reach, true) };
+        // SAFETY: each page is probed before it is read, unless it is known to be there. Headers
+        // are not written to.
+        let bytes = unsafe { Bytes::mapped(header, reach, is_probed) };
         let mut read = bytes.reader(header);
         if read.u32()? != MAGIC || read.u16()? != CLASS_AND_ORDER {
             return None;
@@ -87,6 +91,7 @@ impl Image {
             segments: header + place,
             count: count.into(),
             is_doubtful,
+            is_probed,
         };
         image.measure(bytes, header)?;
         Some(image)
@@ -118,7 +123,7 @@ impl Image {
     fn segment_of(&self, at: usize) -> Option<Bytes<'static>> {
         let end = self.segments + self.count * SEGMENT_SIZE;
         // SAFETY: as in `at`, which has read these headers.
-        let bytes = unsafe { Bytes::mapped(self.segments, end, true) };
+        let bytes = unsafe { Bytes::mapped(self.segments, end, self.is_probed) };
         for i in 0..self.count {
             let of = segment(bytes, self.segments + i * SEGMENT_SIZE)?;
             let start = self.base.wrapping_add(of.start);

@@ -227,7 +227,7 @@ mod maps {
     fn module(first: &Mapping, code: &Mapping) -> Option<Listed> {
         // SAFETY: a file of which code is mapped; that this is where a loader would have mapped it
         // is checked below.
-        let image = unsafe { Image::at(first.start, true) }?;
+        let image = unsafe { Image::at(first.start, true, false) }?;
         let is_loaded =
             image.start == first.start && (image.start..image.end).contains(&code.start);
         (is_loaded && image.unwind != 0).then_some(Listed {

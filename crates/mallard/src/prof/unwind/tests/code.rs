@@ -245,13 +245,16 @@ fn reach(cache: Option<&RowCache>) -> usize {
 fn a_walk_takes_little_of_the_stack() {
     // SAFETY: aligned memory of zeros that is never freed.
     let cache = unsafe { RowCache::in_zeroed(zeroed::<RowCache>()) };
-    let mut found = [0; 3];
-    let caches = [Some(cache), Some(cache), None];
-    // One call, so that the second walk meets no address that the first has not met.
-    for i in 0..std::hint::black_box(found.len()) {
-        found[i] = reach(caches[i]);
+    // Through a pointer, so that all calls are the same one: the last walk with the cache meets no
+    // address that the others have not met.
+    let reach: fn(Option<&RowCache>) -> usize = std::hint::black_box(reach);
+    let mut found = Vec::new();
+    for cache in std::hint::black_box(vec![Some(cache), Some(cache), Some(cache), None]) {
+        found.push(reach(cache));
     }
-    let [cold, warm, without] = found;
+    let [cold, _, warm, without] = found[..] else {
+        panic!("four walks");
+    };
     std::eprintln!("bytes of stack: {cold} cold, {warm} warm, {without} without a cache");
     if cfg!(not(debug_assertions)) {
         assert!(warm <= 640 && cold.max(without) <= 1024);

@@ -32,9 +32,10 @@ fn sample() -> Option<&'static File> {
 fn code(file: &File) -> Range<usize> {
     let (index, _) = file.index();
     let table = file.table();
-    let covered = (0..index.len() * 4096)
-        .step_by(16)
-        .filter(|&pc| table.find(pc, &mut Entry::NONE).is_ok());
+    let covered = (0..index.len() * 4096).step_by(16).filter(|&pc| {
+        let mut entry = Entry::NONE;
+        table.find(pc, &mut entry).is_ok()
+    });
     let all: Vec<usize> = covered.collect();
     all[0]..all[all.len() - 1]
 }
@@ -163,7 +164,8 @@ fn programs_and_expressions_without_end_are_given_up() {
     let run = |operation, count| {
         let (mut pages, range, entry) = program_of(operation, count);
         let entries = Bytes::of(&pages.bytes()[range], 0);
-        program::run(entries, &entry, 10, [0; COLUMNS], &mut program::Rules::NONE).is_some()
+        let mut rules = program::Rules::NONE;
+        program::run(entries, &entry, 10, [0; COLUMNS], &mut rules).is_some()
     };
     let most = program::MOST_OPERATIONS as usize;
     assert!(run(NOTHING, most) && !run(NOTHING, most + 1));
