@@ -48,6 +48,7 @@ impl<const N: usize> RowCache<N> {
     #[inline(always)]
     fn slot(&self, key: u64) -> &Slot {
         const { assert!(N.is_power_of_two()) };
+        // The upper bits of the product depend on all of the key.
         &self.0[(key.wrapping_mul(SPREAD) >> 40) as usize % N]
     }
 

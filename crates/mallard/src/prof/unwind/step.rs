@@ -16,7 +16,7 @@ use super::modules::{Module, Modules};
 use super::registers::{RBP, RBX, RETURN, RSP, Registers};
 use super::table::program::{self, Cfa, Rules, Where};
 use super::table::row::{ASKED, Kind, LARGEST_FRAME, Row};
-use super::table::{Missing, Table, expression};
+use super::table::{Entry, Missing, Table, expression};
 use super::walk::{End, Frames, tag_of};
 
 /// The most frames of one walk, which bounds its time.
@@ -85,12 +85,15 @@ impl<'a> Walker<'a> {
         if !self.module.contains(at) {
             self.enter_module(at)?;
         }
-        if let Some(cache) = self.cache
-            && let Some(row) = cache.get(at, self.tag)
-        {
-            return self.by_row(Row::from_bits(row));
+        let cached = self.cache.and_then(|cache| cache.get(at, self.tag));
+        let row = match cached {
+            Some(bits) => Some(Row::from_bits(bits)),
+            None => self.row_from_table(at)?,
+        };
+        match row {
+            Some(row) => self.by_row(row),
+            None => self.by_rules(at),
         }
-        self.by_table(at)
     }
 
     /// Goes on to the caller, which has these registers.
@@ -146,45 +149,20 @@ impl<'a> Walker<'a> {
             return Err(End::Astray);
         }
         self.module = self.modules.find(at).unwrap_or(Module::NONE);
-        self.tag = tag_of(&self.module, self.cache);
+        self.tag = tag_of(&mut self.module, self.cache);
         Ok(())
     }
 
-    /// By the module's table.
+    /// Makes the row of an address from the module's table, and caches it; `None` if no row can
+    /// say what the table says.
     #[cold]
     #[inline(never)]
-    fn by_table(&mut self, at: usize) -> Result<(), End> {
-        match self.row_from_table(at)? {
-            Some(row) => self.by_row(row),
-            None if self.returns_from_signal() => self.by_context(),
-            None => self.by_rules(at),
-        }
-    }
-
-    /// Makes the row of an address, and caches it; `None` if no row can say what the table says.
-    // Not part of its caller: the walk goes on without what this keeps on the stack.
-    #[inline(never)]
     fn row_from_table(&mut self, at: usize) -> Result<Option<Row>, End> {
-        let row = match self.module.table() {
+        let row = match &self.module.table() {
             None => Row::UNCOVERED,
-            Some(table) => match table.find(at) {
-                Ok(entry) => {
-                    let rules = program::run(table.entries, &entry, at, ASKED);
-                    let row = Row::new(&rules.ok_or(End::BrokenTable)?);
-                    let Some(row) = row.filter(|_| !entry.is_signal) else {
-                        return Ok(None);
-                    };
-                    row
-                }
-                // Behind a call there is more of its function. A return address that is where a
-                // function starts was made up: the first frame of a fiber has such a one.
-                Err(Missing::Uncovered) => match table.find(self.registers.rip) {
-                    Ok(entry) if !self.is_exact && entry.start == self.registers.rip => {
-                        Row::OUTERMOST
-                    }
-                    _ => Row::UNCOVERED,
-                },
-                Err(Missing::Broken) => return Err(End::BrokenTable),
+            Some(table) => match self.row_of(table, at)? {
+                Some(row) => row,
+                None => return Ok(None),
             },
         };
         if let Some(cache) = self.cache.filter(|_| self.module.unwind != 0) {
@@ -193,21 +171,51 @@ impl<'a> Walker<'a> {
         Ok(Some(row))
     }
 
-    /// The rules for [`ASKED`] at an address, the table that has them, and whether the frame is a
-    /// signal's.
+    // Not part of its caller: what this keeps on the stack is not there while the table is found.
     #[inline(never)]
-    fn rules(&self, at: usize) -> Option<(Rules, Table<'static>, bool)> {
+    fn row_of(&self, table: &Table<'_>, at: usize) -> Result<Option<Row>, End> {
+        let mut entry = Entry::NONE;
+        match table.find(at, &mut entry) {
+            Ok(()) => {
+                let mut rules = Rules::NONE;
+                program::run(table.entries, &entry, at, ASKED, &mut rules)
+                    .ok_or(End::BrokenTable)?;
+                Ok(Row::new(&rules).filter(|_| !entry.is_signal))
+            }
+            // Behind a call there is more of its function. A return address that is where a
+            // function starts was made up: the first frame of a fiber has such a one.
+            Err(Missing::Uncovered) => {
+                let is_start = table.find(self.registers.rip, &mut entry).is_ok()
+                    && entry.start == self.registers.rip;
+                Ok(Some(match is_start && !self.is_exact {
+                    true => Row::OUTERMOST,
+                    false => Row::UNCOVERED,
+                }))
+            }
+            Err(Missing::Broken) => Err(End::BrokenTable),
+        }
+    }
+
+    /// The rules for [`ASKED`] at an address; returns the table that has them, and whether the
+    /// frame is a signal's.
+    #[inline(never)]
+    fn rules(&self, at: usize, rules: &mut Rules) -> Option<(Table<'static>, bool)> {
         let table = self.module.table()?;
-        let entry = table.find(at).ok()?;
-        let rules = program::run(table.entries, &entry, at, ASKED)?;
-        Some((rules, table, entry.is_signal))
+        let mut entry = Entry::NONE;
+        table.find(at, &mut entry).ok()?;
+        program::run(table.entries, &entry, at, ASKED, rules)?;
+        Some((table, entry.is_signal))
     }
 
     /// By rules that no row can say.
     #[cold]
     #[inline(never)]
     fn by_rules(&mut self, at: usize) -> Result<(), End> {
-        let (rules, table, is_signal) = self.rules(at).ok_or(End::BrokenTable)?;
+        if self.returns_from_signal() {
+            return self.by_context();
+        }
+        let mut rules = Rules::NONE;
+        let (table, is_signal) = self.rules(at, &mut rules).ok_or(End::BrokenTable)?;
         let cfa = match rules.cfa {
             Cfa::Register(register, distance) => (self.registers)
                 .get(register, &mut self.stack)

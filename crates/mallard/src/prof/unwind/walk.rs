@@ -161,8 +161,8 @@ const CHECK: u64 = 0x5bd1_e995_97f4_a7c5;
 
 /// A number for what is loaded at a place. Another module that is loaded there later has another
 /// one, so its walks do not find the rows of the first: the start of the table, which has the
-/// number of functions, is part of it.
-pub fn tag_of(module: &Module, cache: Option<&RowCache>) -> u64 {
+/// number of functions, is part of it. Checks the module, too.
+pub fn tag_of(module: &mut Module, cache: Option<&RowCache>) -> u64 {
     let mix = |tag: u64, part: u64| (tag ^ part).wrapping_mul(SPREAD).rotate_left(29);
     let parts = [module.start, module.end, module.unwind];
     let place = parts.iter().fold(0, |tag, &part| mix(tag, part as u64));
@@ -176,6 +176,7 @@ pub fn tag_of(module: &Module, cache: Option<&RowCache>) -> u64 {
         }
         cache.put(module.unwind, place ^ CHECK, Row::CHECKED.bits());
     }
+    module.is_checked = true;
     // The kernel is asked about a module that may have been unloaded.
     let mut memory = Memory::unknown();
     let parts = match module.is_doubtful {

@@ -30,6 +30,8 @@ pub struct Image {
     segments: usize,
     count: usize,
     is_doubtful: bool,
+    /// Whether the header's pages are probed.
+    is_probed: bool,
 }
 
 /// One program header.
@@ -57,17 +59,44 @@ fn segment(bytes: Bytes<'_>, at: usize) -> Option<Segment> {
 }
 
 impl Image {
-    /// The module whose header is at `header`; none if there is no header.
+    /// No header was read. If the module may have been unloaded since it was found, `is_doubtful`
+    /// is set. If `is_checked`, its header was read before.
+    pub const fn unread(is_doubtful: bool, is_checked: bool) -> Image {
+        Image {
+            base: 0,
+            start: usize::MAX,
+            end: 0,
+            unwind: 0,
+            segments: 0,
+            count: 0,
+            is_doubtful,
+            is_probed: is_doubtful || !is_checked,
+        }
+    }
+
+    /// The module of the process whose header is at `header`; none if there is no header.
     ///
     /// # Safety
-    /// If there is a header, it is that of a module that was loaded at this place. If it may have
-    /// been unloaded since, `is_doubtful` is set.
+    /// If there is a header, it is that of a module that is loaded at this place for good.
+    pub unsafe fn at(header: usize) -> Option<Image> {
+        let mut image = Image::unread(false, false);
+        // SAFETY: as the caller says.
+        unsafe { image.read(header) }?;
+        Some(image)
+    }
+
+    /// Reads the header at an address; `None` if there is none.
+    ///
+    /// # Safety
+    /// If there is a header, it is that of a module that was loaded at this place, and
+    /// [`Image::unread`] was told whether it may have been unloaded since.
     #[cold]
     #[inline(never)]
-    pub unsafe fn at(header: usize, is_doubtful: bool) -> Option<Image> {
+    pub unsafe fn read(&mut self, header: usize) -> Option<()> {
         let reach = header.checked_add(REACH)?;
-        // SAFETY: each page is probed before it is read, and headers are not written to.
-        let bytes = unsafe { Bytes::mapped(header, reach, true) };
+        // SAFETY: each page is probed before it is read, unless it is known to be there. Headers
+        // are not written to.
+        let bytes = unsafe { Bytes::mapped(header, reach, self.is_probed) };
         let mut read = bytes.reader(header);
         if read.u32()? != MAGIC || read.u16()? != CLASS_AND_ORDER {
             return None;
@@ -79,19 +108,12 @@ impl Image {
         if usize::from(size) != SEGMENT_SIZE || place < HEADER_SIZE || place > REACH {
             return None;
         }
-        let mut image = Image {
-            base: 0,
-            start: usize::MAX,
-            end: 0,
-            unwind: 0,
-            segments: header + place,
-            count: count.into(),
-            is_doubtful,
-        };
-        image.measure(bytes, header)?;
-        Some(image)
+        self.segments = header + place;
+        self.count = count.into();
+        self.measure(bytes, header)
     }
 
+    #[inline(always)]
     fn measure(&mut self, bytes: Bytes<'_>, header: usize) -> Option<()> {
         let mut unwind = None;
         for i in 0..self.count {
@@ -115,10 +137,11 @@ impl Image {
     }
 
     /// The bytes of the segment that an address is in, from its start to what the file says.
+    #[inline(never)]
     fn segment_of(&self, at: usize) -> Option<Bytes<'static>> {
         let end = self.segments + self.count * SEGMENT_SIZE;
-        // SAFETY: as in `at`, which has read these headers.
-        let bytes = unsafe { Bytes::mapped(self.segments, end, true) };
+        // SAFETY: as in `read`, which has read these headers.
+        let bytes = unsafe { Bytes::mapped(self.segments, end, self.is_probed) };
         for i in 0..self.count {
             let of = segment(bytes, self.segments + i * SEGMENT_SIZE)?;
             let start = self.base.wrapping_add(of.start);
@@ -127,14 +150,17 @@ impl Image {
                 && at.checked_sub(start).is_some_and(|behind| behind < of.size)
             {
                 // SAFETY: a segment that the loader mapped; where unwind tables are it is not
-                // written to. `Image::at` was told whether it may be gone.
-                return Some(unsafe { Bytes::mapped(start, start + of.size, self.is_doubtful) });
+                // written to. `Image::unread` was told whether it may be gone.
+                return Some(unsafe {
+                    Bytes::mapped(start, start.saturating_add(of.size), self.is_doubtful)
+                });
             }
         }
         None
     }
 
     /// The module's unwind tables.
+    #[inline(always)]
     pub fn table(&self) -> Option<Table<'static>> {
         let index = self.segment_of(self.unwind)?;
         let entries_at = table::entries_at(index, self.unwind)?;

@@ -18,6 +18,8 @@ pub struct Module {
     pub unwind: usize,
     /// Whether it may have been unloaded since it was found.
     pub is_doubtful: bool,
+    /// Whether its header and tables were found to be where they should.
+    pub is_checked: bool,
 }
 
 impl Module {
@@ -28,6 +30,7 @@ impl Module {
         header: 0,
         unwind: 0,
         is_doubtful: false,
+        is_checked: false,
     };
 
     #[inline(always)]
@@ -42,6 +45,7 @@ impl Module {
             header,
             unwind: image.unwind,
             is_doubtful: false,
+            is_checked: false,
         }
     }
 
@@ -49,27 +53,24 @@ impl Module {
     #[cold]
     #[inline(never)]
     pub fn table(&self) -> Option<Table<'static>> {
-        self.image()?.table()
-    }
-
-    /// Whether its table is within it, and long enough for [`super::super::walk::tag_of`].
-    #[cold]
-    #[inline(never)]
-    pub fn is_sound(&self) -> bool {
-        let needed = self.unwind.wrapping_add(2 * size_of::<u64>());
-        self.table()
-            .is_some_and(|table| table.index.contains(needed))
-    }
-
-    /// The header, if it makes sense.
-    fn image(&self) -> Option<Image> {
         if self.unwind == 0 {
             return None;
         }
-        // SAFETY: the loader, the kernel or the list has named the module.
-        let at = |header| unsafe { Image::at(header, self.is_doubtful) };
-        let image = at(self.header).or_else(|| at(self.start))?;
-        (image.unwind == self.unwind).then_some(image)
+        let mut image = Image::unread(self.is_doubtful, self.is_checked);
+        for header in [self.header, self.start] {
+            // SAFETY: the loader, the kernel or the list has named the module.
+            if unsafe { image.read(header) }.is_some() {
+                break;
+            }
+        }
+        (image.unwind == self.unwind).then(|| image.table())?
+    }
+
+    /// Whether its table is within it, and long enough for [`super::super::walk::tag_of`].
+    pub fn is_sound(&self) -> bool {
+        let needed = self.unwind.wrapping_add(2 * size_of::<u64>());
+        let table = self.table();
+        table.is_some_and(|table| table.index.contains(needed))
     }
 }
 
@@ -197,6 +198,7 @@ impl Modules {
             header: found.header,
             unwind: found.unwind,
             is_doubtful: true,
+            is_checked: false,
         });
         if found.is_none() {
             self.met_unknown.store(true, Ordering::Relaxed);
@@ -228,6 +230,7 @@ fn ask_loader(find_object: FindObject, at: usize) -> Option<Module> {
         header: if base == 0 { found.map_start } else { base },
         unwind: found.eh_frame,
         is_doubtful: false,
+        is_checked: false,
     })
 }
 
@@ -242,7 +245,7 @@ fn program() -> Option<(Image, usize)> {
     const DISTANCE: usize = 64;
     let header = told(libc::AT_PHDR).checked_sub(DISTANCE)?;
     // SAFETY: the program is never unloaded.
-    unsafe { Image::at(header, false) }.map(|image| (image, header))
+    unsafe { Image::at(header) }.map(|image| (image, header))
 }
 
 /// Whether no loader has taken part: the kernel then names no place where it lies.
@@ -261,6 +264,6 @@ fn find_in_static(at: usize) -> Option<Module> {
     }
     let header = told(libc::AT_SYSINFO_EHDR);
     // SAFETY: the kernel named the place, if it is not 0.
-    let vdso = (header != 0).then(|| unsafe { Image::at(header, false) })??;
+    let vdso = (header != 0).then(|| unsafe { Image::at(header) })??;
     Some(Module::of(&vdso, header)).filter(contains)
 }

@@ -225,9 +225,10 @@ mod maps {
     /// The module whose file is mapped from its first byte on, and code of it elsewhere, if it has
     /// unwind tables.
     fn module(first: &Mapping, code: &Mapping) -> Option<Listed> {
+        let mut image = Image::unread(true, false);
         // SAFETY: a file of which code is mapped; that this is where a loader would have mapped it
         // is checked below.
-        let image = unsafe { Image::at(first.start, true) }?;
+        unsafe { image.read(first.start) }?;
         let is_loaded =
             image.start == first.start && (image.start..image.end).contains(&code.start);
         (is_loaded && image.unwind != 0).then_some(Listed {

@@ -41,6 +41,18 @@ pub struct Entry {
     pub is_signal: bool,
 }
 
+impl Entry {
+    pub const NONE: Entry = Entry {
+        start: 0,
+        common: (0, 0),
+        own: (0, 0),
+        code_unit: 0,
+        data_unit: 0,
+        encoding: 0,
+        is_signal: false,
+    };
+}
+
 /// Why there is no entry.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 pub enum Missing {
@@ -68,17 +80,15 @@ pub fn entries_at(index: Bytes<'_>, header: usize) -> Option<usize> {
 }
 
 impl Table<'_> {
-    /// The entry of the function that an address is in.
+    /// Finds the entry of the function that an address is in.
     #[cold]
     #[inline(never)]
-    pub fn find(&self, pc: usize) -> Result<Entry, Missing> {
-        let Some(at) = self.search(pc).ok_or(Missing::Broken)? else {
-            return Err(Missing::Uncovered);
-        };
-        match self.entry(at, pc) {
-            Some(Some(entry)) => Ok(entry),
-            Some(None) => Err(Missing::Uncovered),
-            None => Err(Missing::Broken),
+    pub fn find(&self, pc: usize, entry: &mut Entry) -> Result<(), Missing> {
+        let at = self.search(pc).ok_or(Missing::Broken)?;
+        let at = at.ok_or(Missing::Uncovered)?;
+        match self.entry(at, pc, entry).ok_or(Missing::Broken)? {
+            true => Ok(()),
+            false => Err(Missing::Uncovered),
         }
     }
 
@@ -116,33 +126,33 @@ impl Table<'_> {
         read.address(of_pairs, self.header).map(Some)
     }
 
-    /// Reads the FDE at an address; `Some(None)` if its function ends before `pc`.
-    fn entry(&self, at: usize, pc: usize) -> Option<Option<Entry>> {
+    /// Reads the FDE at an address; returns whether `pc` is in its function.
+    #[inline(never)]
+    fn entry(&self, at: usize, pc: usize, entry: &mut Entry) -> Option<bool> {
         if !self.entries.contains(at) {
             return None;
         }
         let mut read = self.entries.reader(at);
         limit(&mut read)?;
+        let here = read.at();
         let back = read.u32()? as usize;
         if back == 0 {
             return None;
         }
-        let mut entry = self.common(read.at() - 4 - back.min(read.at() - 4))?;
+        let has_length = self.common(here.checked_sub(back)?, entry)?;
         entry.start = read.address(entry.encoding, self.header)?;
         let length = read.address(entry.encoding & encoding::FORMAT, 0)?;
-        if pc < entry.start || pc - entry.start >= length {
-            return Some(None);
-        }
-        if entry.own.0 != 0 {
+        if has_length {
             let skipped = read.uleb()? as usize;
             read.skip(skipped)?;
         }
         entry.own = (read.at(), read.end());
-        Some(Some(entry))
+        Some(pc >= entry.start && pc - entry.start < length)
     }
 
-    /// Reads the CIE at an address. `own.0` of the result is 1 if augmentations have a length.
-    fn common(&self, at: usize) -> Option<Entry> {
+    /// Reads the CIE at an address; returns whether augmentations of its entries have a length.
+    #[inline(never)]
+    fn common(&self, at: usize, entry: &mut Entry) -> Option<bool> {
         if !self.entries.contains(at) {
             return None;
         }
@@ -154,8 +164,9 @@ impl Table<'_> {
         }
         let mut letters = read.at();
         while read.u8()? != 0 {}
-        let code_unit = read.uleb()? as usize;
-        let data_unit = read.sleb()?;
+        *entry = Entry::NONE;
+        entry.code_unit = read.uleb()? as usize;
+        entry.data_unit = read.sleb()?;
         let of_return = match version {
             1 => read.u8()?.into(),
             _ => read.uleb()?,
@@ -163,33 +174,19 @@ impl Table<'_> {
         if of_return != RETURN.into() {
             return None;
         }
-        let mut entry = Entry {
-            start: 0,
-            common: (0, 0),
-            own: (0, 0),
-            code_unit,
-            data_unit,
-            encoding: 0,
-            is_signal: false,
-        };
-        let mut letter = |read: &mut Reader<'_>| {
+        let mut program = None;
+        loop {
             let here = read.at();
             read.go_to(letters);
             letters += 1;
-            let letter = read.u8();
+            let letter = read.u8()?;
             read.go_to(here);
-            letter
-        };
-        let mut program = read.at();
-        let mut next = letter(&mut read)?;
-        if next == b'z' {
-            let length = read.uleb()? as usize;
-            program = read.at().checked_add(length)?;
-            entry.own.0 = 1;
-            next = letter(&mut read)?;
-        }
-        while next != 0 {
-            match next {
+            match letter {
+                0 => break,
+                b'z' => {
+                    let length = read.uleb()? as usize;
+                    program = Some(read.at().checked_add(length)?);
+                }
                 b'R' => entry.encoding = read.u8()?,
                 b'P' => {
                     let encoding = read.u8()?;
@@ -199,16 +196,9 @@ impl Table<'_> {
                 b'S' => entry.is_signal = true,
                 _ => return None,
             }
-            if entry.own.0 == 0 {
-                program = read.at();
-            }
-            next = letter(&mut read)?;
         }
-        if entry.encoding & encoding::INDIRECT != 0 || program > read.end() {
-            return None;
-        }
-        entry.common = (program, read.end());
-        Some(entry)
+        entry.common = (program.unwrap_or(read.at()), read.end());
+        (entry.encoding & encoding::INDIRECT == 0).then_some(program.is_some())
     }
 }
 

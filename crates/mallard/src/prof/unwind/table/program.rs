@@ -102,10 +102,24 @@ enum Operation {
     RestoreAll,
 }
 
-/// The rules that hold at `pc`, which the entry covers. `None` if the program is broken.
+impl Rules {
+    /// What holds before a program has said anything.
+    pub const NONE: Rules = Rules {
+        cfa: Cfa::Register(NONE, 0),
+        columns: [Rule::SAME; COLUMNS],
+    };
+}
+
+/// Finds the rules that hold at `pc`, which the entry covers. `None` if the program is broken.
 #[cold]
 #[inline(never)]
-pub fn run(entries: Bytes<'_>, entry: &Entry, pc: usize, asked: [u8; COLUMNS]) -> Option<Rules> {
+pub fn run(
+    entries: Bytes<'_>,
+    entry: &Entry,
+    pc: usize,
+    asked: [u8; COLUMNS],
+    rules: &mut Rules,
+) -> Option<()> {
     let mut machine = Machine {
         read: entries.reader(entry.common.0),
         entry,
@@ -113,22 +127,20 @@ pub fn run(entries: Bytes<'_>, entry: &Entry, pc: usize, asked: [u8; COLUMNS]) -
         location: entry.start,
         budget: MOST_OPERATIONS,
     };
-    let mut rules = Rules {
-        cfa: Cfa::Register(NONE, 0),
-        columns: [Rule::SAME; COLUMNS],
-    };
+    *rules = Rules::NONE;
     let mut initial = rules.columns;
-    machine.read.end_at(entry.common.1)?;
-    machine.run(pc, &mut rules, &initial)?;
-    initial = rules.columns;
-    machine.read = entries.reader(entry.own.0);
-    machine.read.end_at(entry.own.1)?;
-    machine.location = entry.start;
-    machine.run(pc, &mut rules, &initial)?;
-    Some(rules)
+    for (from, to) in [entry.common, entry.own] {
+        machine.read = entries.reader(from);
+        machine.read.end_at(to)?;
+        machine.location = entry.start;
+        machine.run(pc, rules, &initial)?;
+        initial = rules.columns;
+    }
+    Some(())
 }
 
 impl Machine<'_, '_> {
+    #[inline(always)]
     fn run(&mut self, pc: usize, rules: &mut Rules, initial: &[Rule; COLUMNS]) -> Option<()> {
         while !self.read.is_at_end() {
             match self.next()? {

@@ -245,12 +245,19 @@ fn reach(cache: Option<&RowCache>) -> usize {
 fn a_walk_takes_little_of_the_stack() {
     // SAFETY: aligned memory of zeros that is never freed.
     let cache = unsafe { RowCache::in_zeroed(zeroed::<RowCache>()) };
-    let cold = reach(Some(cache));
-    let warm = reach(Some(cache));
-    let without = reach(None);
+    // Through a pointer, so that all calls are the same one: the last walk with the cache meets no
+    // address that the others have not met.
+    let reach: fn(Option<&RowCache>) -> usize = std::hint::black_box(reach);
+    let mut found = Vec::new();
+    for cache in std::hint::black_box(vec![Some(cache), Some(cache), Some(cache), None]) {
+        found.push(reach(cache));
+    }
+    let [cold, _, warm, without] = found[..] else {
+        panic!("four walks");
+    };
     std::eprintln!("bytes of stack: {cold} cold, {warm} warm, {without} without a cache");
     if cfg!(not(debug_assertions)) {
-        assert!(cold.max(warm).max(without) <= 1024);
+        assert!(warm <= 768 && cold.max(without) <= 1280);
     }
 }
 
@@ -267,19 +274,22 @@ fn cost_of_a_frame() {
         }
         std::hint::black_box(dive(depth - 1, then)) + 1
     }
-    const ROUNDS: usize = 100_000;
+    const ROUNDS: usize = 5_000;
     let modules = Modules::new();
     let mut out = [0; 256];
     let mut measure = |depth, cache: Option<&RowCache>, rounds: usize| {
-        let mut result = (0.0, 0);
+        let mut result = (f64::MAX, 0);
         dive(depth, &mut || {
-            walk_by(Registers::here(), &mut out, true, cache, &modules);
-            let start = Instant::now();
-            for _ in 0..rounds {
-                let walk = walk_by(Registers::here(), &mut out, true, cache, &modules);
-                result.1 = std::hint::black_box(walk).frames;
+            // The best of a few: other programs run meanwhile.
+            for _ in 0..20 {
+                let start = Instant::now();
+                for _ in 0..rounds {
+                    let walk = walk_by(Registers::here(), &mut out, true, cache, &modules);
+                    result.1 = std::hint::black_box(walk).frames;
+                }
+                let time = start.elapsed().as_secs_f64() * 1e9 / rounds as f64;
+                result.0 = time.min(result.0);
             }
-            result.0 = start.elapsed().as_secs_f64() * 1e9 / rounds as f64;
         });
         result
     };

@@ -32,9 +32,10 @@ fn sample() -> Option<&'static File> {
 fn code(file: &File) -> Range<usize> {
     let (index, _) = file.index();
     let table = file.table();
-    let covered = (0..index.len() * 4096)
-        .step_by(16)
-        .filter(|&pc| table.find(pc).is_ok());
+    let covered = (0..index.len() * 4096).step_by(16).filter(|&pc| {
+        let mut entry = Entry::NONE;
+        table.find(pc, &mut entry).is_ok()
+    });
     let all: Vec<usize> = covered.collect();
     all[0]..all[all.len() - 1]
 }
@@ -50,18 +51,20 @@ fn before_the_end(bytes: &[u8]) -> (Pages, Range<usize>) {
 
 /// Everything that a walk computes from a table.
 fn compute(table: &Table<'_>, pc: usize) {
-    let Ok(entry) = table.find(pc) else {
+    let mut entry = Entry::NONE;
+    if table.find(pc, &mut entry).is_err() {
         return;
-    };
+    }
     use_entry(table.entries, &entry, pc);
 }
 
 fn use_entry(entries: Bytes<'_>, entry: &Entry, pc: usize) {
     let here = Registers::here();
     for asked in [ASKED, [0, 1, 2, 4], [12, 13, 14, 15]] {
-        let Some(rules) = program::run(entries, entry, pc, asked) else {
+        let mut rules = program::Rules::NONE;
+        if program::run(entries, entry, pc, asked, &mut rules).is_none() {
             return;
-        };
+        }
         _ = Row::new(&rules);
         for rule in rules.columns {
             if let Where::AtExpression(at) | Where::IsExpression(at) = rule.place() {
@@ -161,7 +164,8 @@ fn programs_and_expressions_without_end_are_given_up() {
     let run = |operation, count| {
         let (mut pages, range, entry) = program_of(operation, count);
         let entries = Bytes::of(&pages.bytes()[range], 0);
-        program::run(entries, &entry, 10, [0; COLUMNS]).is_some()
+        let mut rules = program::Rules::NONE;
+        program::run(entries, &entry, 10, [0; COLUMNS], &mut rules).is_some()
     };
     let most = program::MOST_OPERATIONS as usize;
     assert!(run(NOTHING, most) && !run(NOTHING, most + 1));

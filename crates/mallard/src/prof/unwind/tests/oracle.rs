@@ -5,6 +5,7 @@ use super::file::File;
 use crate::prof::unwind::registers::{RBP, RETURN, RSP};
 use crate::prof::unwind::table::program::{self, Cfa, Rule, Where};
 use crate::prof::unwind::table::row::{ASKED, Row};
+use crate::prof::unwind::table::{Entry, Table};
 use crate::testing::skipped;
 use gimli::{
     BaseAddresses, CfaRule, CieOrFde, EhFrame, LittleEndian, Register, RegisterRule, UnwindContext,
@@ -53,13 +54,17 @@ fn cfa(rules: &Rules, address: usize) -> Cfa {
     }
 }
 
+fn entry_of(table: &Table<'_>, pc: usize) -> Entry {
+    let mut entry = Entry::NONE;
+    assert_eq!(table.find(pc, &mut entry), Ok(()), "{pc:#x}");
+    entry
+}
+
 /// Compares the rules at an address: all of them, or those that rows are made of.
 fn compare(file: &File, rules: &Rules, pc: usize, is_all: bool, count: &mut Count) {
     let table = file.table();
     let address = file.entries().1;
-    let entry = table
-        .find(pc)
-        .unwrap_or_else(|missing| panic!("{pc:#x}: {missing:?}"));
+    let entry = entry_of(&table, pc);
     let all = [
         ASKED,
         [0, 1, 2, 4],
@@ -68,7 +73,8 @@ fn compare(file: &File, rules: &Rules, pc: usize, is_all: bool, count: &mut Coun
         [15; 4],
     ];
     for asked in all.into_iter().take(if is_all { all.len() } else { 1 }) {
-        let found = program::run(table.entries, &entry, pc, asked).expect("a sound program");
+        let mut found = program::Rules::NONE;
+        program::run(table.entries, &entry, pc, asked, &mut found).expect("a sound program");
         assert_eq!(found.cfa, cfa(rules, address), "{pc:#x}");
         for (register, rule) in asked.into_iter().zip(found.columns) {
             let expected = place(rules.register(Register(register.into())), address);
@@ -127,7 +133,7 @@ fn compare_file(path: &str) -> Option<Count> {
             }
         }
         assert_eq!(next.next(), None);
-        let entry = file.table().find(places[0]).unwrap();
+        let entry = entry_of(&file.table(), places[0]);
         assert_eq!(entry.start, fde.initial_address() as usize);
         assert_eq!(entry.is_signal, fde.is_signal_trampoline());
         count.functions += 1;
