@@ -14,8 +14,9 @@
 //!  sys      mmap, mprotect, madvise; locks; the thread's pointer
 //! ```
 //!
-//! Each folder is one of these layers and uses only the layers below it; `class` (the table of size
-//! classes) serves all of them. On top are `api`, the Rust functions that every front end uses;
+//! Each folder is one of these layers and uses only the layers below it. Two more are not on the
+//! way of a block: `class`, the table of size classes, serves all of them, and `upkeep`, between
+//! `cache` and `arena`, decides who returns idle memory, and when. On top are `api`, the Rust functions that every front end uses;
 //! `conf`, the options; `stats`; `fork`; and `background`, the background thread. Above those are
 //! `ctl`, the tree of names through which programs read and control the allocator, and
 //! `stats_print`, the full statistics report. A test enforces this order (`tests/layers.rs`).
@@ -72,10 +73,11 @@
 //!   the sign that it is inside the allocator.
 //! - **Slow event**: a call that finds its stack empty or full.
 //! - **Look**: every 16 slow events or so, a cache returns what lies idle on a few of its stacks.
-//! - **Tick**: at the end of a look, among others: runs decay, if no background thread does.
+//! - **Tick**: at the end of a look, among others: runs decay, if no background thread does
+//!   (`upkeep`).
 //! - **Fill, flush, batch**: blocks go from an arena to a stack, or back, many under one lock.
 //! - **Gate**: closed while a fork is under way; threads that find it closed take no locks.
-//! - **Background thread**: runs decay for idle threads; `cache::keeper` has its state.
+//! - **Background thread**: runs decay for idle threads; `upkeep::keeper` has its state.
 //!
 //! Arenas:
 //!
@@ -156,6 +158,8 @@ pub mod stats_print;
 pub mod sys;
 #[cfg(all(test, not(loom)))]
 mod testing;
+#[cfg(not(loom))]
+mod upkeep;
 
 #[cfg(not(loom))]
 pub use api::global::Mallard;

@@ -17,6 +17,7 @@ const HOUSE: &[&[&str]] = &[
     &["space"],
     &["heap"],
     &["arena"],
+    &["upkeep"],
     &["cache"],
     &["stats", "background"],
     &["fork"],

@@ -19,6 +19,7 @@ use crate::space::region::fast_lookup;
 use crate::space::{fallback, meta};
 use crate::sys::atomic::{AtomicUsize, Ordering, settle};
 use crate::sys::{errno, mem, time};
+use crate::upkeep;
 use core::ptr::null_mut;
 
 /// Allocates a block of at least `size` bytes, aligned for its size (to 16 bytes from 16 bytes on).
@@ -196,7 +197,7 @@ fn alloc_pages(pages: large::Pages, align: usize, zeroed: bool) -> *mut u8 {
         reclaim();
         large::alloc_fit(pages, align, mine, zeroed)
     });
-    cache::tick_for(pages.bytes());
+    upkeep::tick_for(pages.bytes());
     arena::interval::count(pages.bytes());
     drop(inside);
     errands();

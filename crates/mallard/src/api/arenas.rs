@@ -11,12 +11,13 @@ use super::start::{JUNK_FREE, extras, start};
 pub use crate::arena::settings::{Dss, NAME};
 use crate::arena::{self, Arena, large, manual, settings};
 use crate::cache::life;
-use crate::cache::{self, counted, inside};
+use crate::cache::{counted, inside};
 use crate::class::{CACHED_MAX, Class, MAX, PAGE, SLAB_MAX};
 use crate::heap::hooks;
 pub use crate::heap::hooks::ExtentHooks;
 use crate::space::Region;
 use crate::stats;
+use crate::upkeep;
 use core::ffi::CStr;
 
 #[cfg(test)]
@@ -308,9 +309,9 @@ fn stored(arena: &'static Arena, bytes: usize, align: usize) -> Option<usize> {
 /// Counts a call that bypassed the caches.
 fn count(bytes: usize) {
     if bytes <= CACHED_MAX {
-        cache::tick_uncached();
+        upkeep::tick_uncached();
     } else {
-        cache::tick_for(bytes);
+        upkeep::tick_for(bytes);
     }
 }
 
@@ -344,9 +345,9 @@ pub unsafe fn dealloc_direct(p: *mut u8) {
         return inside::put_by(at);
     };
     if class == Class::NONE {
-        cache::tick_for(large::free(at));
+        upkeep::tick_for(large::free(at));
     } else {
         arena::give_to_owner(class, at);
-        cache::tick_uncached();
+        upkeep::tick_uncached();
     }
 }

@@ -2,8 +2,8 @@
 
 use super::start::{self, LONGEST_DECAY_MS, start};
 use crate::background;
-use crate::cache::keeper;
 use crate::heap::PAGE_HEAPS;
+use crate::upkeep::keeper;
 
 /// Whether this is a valid decay time: -1 for never, or a number of milliseconds.
 pub fn is_decay_time(ms: i64) -> bool {

@@ -10,6 +10,7 @@ use crate::class::{self, Class, PAGE, Place, TABLE_MAX};
 use crate::die;
 use crate::space::region::fast_lookup;
 use crate::space::{Region, fallback};
+use crate::upkeep;
 
 /// Frees a block; null does nothing. An invalid pointer ends the process, at once or when its stack
 /// is flushed.
@@ -99,7 +100,7 @@ fn give_to_arena(class: Class, block: usize) {
     let Some(_inside) = inside::enter() else {
         return inside::put_by(block);
     };
-    cache::tick_uncached();
+    upkeep::tick_uncached();
     match life::arena_or_any() {
         Some(arena) => arena.flush(class, &mut [block]),
         None => die!("free of {block:#x} before anything was allocated"),
@@ -115,7 +116,7 @@ pub(super) fn free_run(at: usize) {
     };
     let size = large::free(at);
     counted::freed(size);
-    cache::tick_for(size);
+    upkeep::tick_for(size);
 }
 
 #[cold]
@@ -139,7 +140,7 @@ fn dealloc_uncached(block: usize, class: Class) {
         large::free(block);
     } else {
         // Bypass the transfer cache as well: the slab detects a double free at once.
-        cache::tick_uncached();
+        upkeep::tick_uncached();
         arena::give_to_owner(class, block)
     }
 }

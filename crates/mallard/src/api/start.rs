@@ -3,7 +3,7 @@
 //! Nothing here allocates: the first call may come from the loader, long before `main`.
 
 use super::alloc;
-use crate::cache::{self, keeper};
+use crate::cache;
 use crate::class::{PAGE, SLAB_MAX, tailored};
 use crate::conf::{self, Options};
 use crate::die;
@@ -13,6 +13,7 @@ use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 use crate::sys::lock::{self, RawLock};
 use crate::sys::rank::Rank;
 use crate::sys::{cpu, message, stay};
+use crate::upkeep::keeper;
 use crate::{arena, fork};
 use core::cell::UnsafeCell;
 use core::ffi::CStr;

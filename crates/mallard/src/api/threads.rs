@@ -6,8 +6,9 @@
 use super::arenas;
 use super::start::start;
 use crate::arena::{self, manual, percpu};
-use crate::cache::{ThreadCache, counted, events, life, tick};
+use crate::cache::{ThreadCache, counted, events, life};
 use crate::class::{CACHED_MAX, Class};
+use crate::upkeep;
 
 pub use crate::cache::counted::Counts;
 pub use crate::cache::events::Callback;
@@ -117,7 +118,7 @@ pub fn call_every(function: Callback, bytes: u64, of_frees: bool) -> Result<(), 
 pub fn idle() {
     start();
     life::flush_current();
-    tick();
+    upkeep::tick();
 }
 
 /// The bytes the thread has allocated and freed since the first call of this, complete from then

@@ -1,7 +1,7 @@
 //! The background thread: it runs decay in processes whose own threads are idle, or must not be
 //! delayed by it.
 //!
-//! - `cache::keeper` decides whether the thread is wanted. [`start_if_wanted`] creates it, from a
+//! - `upkeep::keeper` decides whether the thread is wanted. [`start_if_wanted`] creates it, from a
 //!   thread that has just been given the memory it asked for. It is never created from a thread
 //!   that frees: the C library frees while it holds the lock of its list of stacks, which creating
 //!   a thread takes.
@@ -18,11 +18,12 @@
 
 use crate::arena;
 use crate::arena::subrelease::{self, Next};
-use crate::cache::{counted, inside, keeper, life};
+use crate::cache::{counted, inside, life};
 use crate::heap::{BELL, PAGE_HEAPS};
 use crate::sys::bell::Sleep;
 use crate::sys::errno::KeepErrno;
 use crate::sys::{time, tls};
+use crate::upkeep::keeper;
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;

@@ -15,11 +15,12 @@
 //!
 //! A thread that frees and allocates in turn has its stacks as usual.
 
+use super::ThreadCache;
 use super::length::{FIRST_BLOCKS, ROOM, THREAD_SURE, Turn, together};
-use super::{ThreadCache, life};
 use crate::arena::Traffic;
 use crate::class::Class;
 use crate::sys::atomic::Ordering;
+use crate::upkeep::threads;
 
 /// Beyond this many threads, a process has a crowd. Up to it, each thread may keep a mebibyte.
 const CROWD: u32 = 64;
@@ -34,7 +35,7 @@ const LITTLE: usize = 1024;
 
 #[inline(always)]
 pub(super) fn is_crowd() -> bool {
-    life::threads() > CROWD
+    threads::count() > CROWD
 }
 
 impl ThreadCache {
@@ -56,7 +57,7 @@ impl ThreadCache {
         if old == 0 {
             return turn == Turn::None && self.streaks[class.index()].get() < OPEN_LOOKS;
         }
-        let share = THREAD_SURE * CROWD as usize / life::threads().max(CROWD) as usize;
+        let share = THREAD_SURE * CROWD as usize / threads::count().max(CROWD) as usize;
         self.room.get() + more > share && ROOM.load(Ordering::Relaxed) + more > together()
     }
 

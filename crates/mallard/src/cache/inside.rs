@@ -24,6 +24,7 @@ use crate::space::{Region, fallback};
 use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use crate::sys::gate::{Crowd, Gate};
 use crate::sys::{time, tls};
+use crate::upkeep::keeper;
 
 static GATE: Gate = Gate::new();
 /// Forks that have begun, of which a thread may have seen none.
@@ -365,7 +366,7 @@ pub fn end_fork_in_child() {
     GATE.reset();
     PAGE_HEAPS.all().for_each(|heap| heap.after_fork());
     arena::manual::after_fork();
-    super::keeper::after_fork();
+    keeper::after_fork();
     life::after_fork();
     clean_up(found);
 }

@@ -9,13 +9,14 @@
 //! little by little. A cache whose owner the fork caught in the middle of a change is abandoned. A
 //! thread that ends while another forks leaves its cache in place; the parent ends it.
 
-use super::{ThreadCache, counted, events, gc, inside, keeper, manual};
+use super::{ThreadCache, counted, events, gc, inside, manual};
 use crate::arena::{self, Arena};
 use crate::space::meta;
-use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use crate::sys::lock::{Mutex, RawLock};
 use crate::sys::rank::Rank;
 use crate::sys::tls;
+use crate::upkeep::{self, keeper, threads};
 use core::cell::Cell;
 use core::ptr::NonNull;
 
@@ -93,8 +94,6 @@ static ON_SECOND: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 static FIRST_THREAD: AtomicUsize = AtomicUsize::new(0);
 /// The key of the thread-specific data whose destructor ends caches, plus one; 0 if there is none.
 static KEY: AtomicUsize = AtomicUsize::new(0);
-/// The number of live caches.
-static THREADS: AtomicU32 = AtomicU32::new(0);
 
 /// Prepares for the end of threads; called once. Returns whether it succeeded; if not, threads have
 /// no caches. `on_second` is called when the process gets a second thread; it may allocate.
@@ -259,7 +258,7 @@ fn enrol(cache: &'static ThreadCache) {
     }
     cache.next.set(registry.live);
     registry.live = Some(cache);
-    THREADS.fetch_add(1, Ordering::Relaxed);
+    threads::began();
 }
 
 fn strike_off(registry: &mut Registry, cache: &'static ThreadCache) {
@@ -291,10 +290,10 @@ fn end(cache: &'static ThreadCache) {
     let left = end_struck_off(cache);
     // A short-lived thread runs decay here, because it reaches no other tick.
     adopt_orphan();
-    gc::tick();
+    upkeep::tick();
     // This may wait for the background thread, which a fork may be blocking.
     drop(inside);
-    keeper::thread_ended(left);
+    keep_up(left);
 }
 
 /// Ends a cache that is on no list. Returns how many threads with a cache are left.
@@ -302,8 +301,23 @@ fn end(cache: &'static ThreadCache) {
 fn end_struck_off(cache: &'static ThreadCache) -> u32 {
     cache.arena().leave();
     dissolve(cache);
-    // A thread that reads the count sees what this one gave back.
-    THREADS.fetch_sub(1, Ordering::AcqRel) - 1
+    threads::ended()
+}
+
+/// A thread has ended, and `left` remain: does what a background thread that stopped with it left.
+#[inline(always)]
+fn keep_up(left: u32) {
+    if keeper::thread_ended(left) {
+        give_all();
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn give_all() {
+    if let Some(_inside) = inside::enter() {
+        upkeep::give_all();
+    }
 }
 
 /// Leaves the calling thread's cache to the thread that forks.
@@ -334,7 +348,7 @@ pub(super) fn end_all_left() {
         drop(registry);
         end_struck_off(cache);
     }
-    keeper::thread_ended(threads());
+    keep_up(threads::count());
 }
 
 /// Makes the next look of any thread do the work that a fork has deferred.
@@ -396,11 +410,6 @@ fn keep(cache: &'static ThreadCache) -> bool {
     cache.next.set(registry.spare);
     registry.spare = Some(cache);
     true
-}
-
-/// The number of threads with a cache.
-pub fn threads() -> u32 {
-    THREADS.load(Ordering::Acquire)
 }
 
 /// Calls `f` with every cache that may hold blocks, including those that belong to no thread and
@@ -519,7 +528,7 @@ pub(super) fn after_fork() {
             Ordering::Relaxed,
         );
     }
-    THREADS.store(is_there as u32, Ordering::Relaxed);
+    threads::after_fork(is_there);
 }
 
 /// Flushes one of the caches that a fork left behind; returns whether there was one. Each thread

@@ -8,7 +8,7 @@
 //!   [`ThreadCache::push_full`]); both first let the stack grow, within the bounds of its class and
 //!   the thread's budget of bytes (`length`);
 //! - every few such slow events, the cache looks at a few stacks, returns the blocks that were not
-//!   used since the last look, and runs decay for the page heap and the transfer caches (`gc`);
+//!   used since the last look, and gives the upkeep of the process a tick (`gc`);
 //! - `inside` keeps forks apart from threads that take locks;
 //! - `life` creates a cache at a thread's first call and empties it when the thread ends;
 //! - `crowd` makes threads of a process with many keep little of what they tear down;
@@ -24,7 +24,6 @@ mod crowd;
 pub mod events;
 mod gc;
 pub mod inside;
-pub mod keeper;
 mod length;
 pub mod life;
 pub mod manual;
@@ -40,7 +39,6 @@ use crate::sys::gate::Mark;
 use crate::sys::tls;
 use core::cell::Cell;
 use core::ptr::NonNull;
-pub use gc::{tick, tick_for, tick_uncached};
 use inside::{Busy, put_by};
 use length::{Turn, most, theirs};
 pub use stack::Stack;

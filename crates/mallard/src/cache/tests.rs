@@ -7,6 +7,7 @@ use super::*;
 use crate::arena;
 use crate::class::CACHED_MAX;
 use crate::testing::alone;
+use crate::upkeep::threads;
 use std::collections::BTreeSet;
 use std::sync::{Once, mpsc};
 use std::thread;
@@ -304,13 +305,13 @@ fn a_thread_that_ends_leaves_nothing_in_caches() {
     crate::testing::own_process!();
     let _alone = alone();
     let before: Vec<i64> = Class::cachable().map(out).collect();
-    let (threads, room) = (life::threads(), ROOM.load(Ordering::Relaxed));
+    let (threads, room) = (threads::count(), ROOM.load(Ordering::Relaxed));
     for _ in 0..3 {
         in_a_thread(|cache| {
             Class::cachable().for_each(|class| {
                 fill_stack(cache, class);
             });
-            assert_eq!(life::threads(), threads + 1);
+            assert_eq!(threads::count(), threads + 1);
         });
     }
     let slab_classes = Class::cachable().filter(|class| class.is_slab());
@@ -318,7 +319,7 @@ fn a_thread_that_ends_leaves_nothing_in_caches() {
         assert_eq!(out(class), before, "{class:?}: blocks that are nobody's");
     }
     assert_eq!(
-        (life::threads(), ROOM.load(Ordering::Relaxed)),
+        (threads::count(), ROOM.load(Ordering::Relaxed)),
         (threads, room)
     );
 }

@@ -10,11 +10,12 @@ use crate::arena::DESTROYED;
 use crate::arena::figures::owner_hint;
 use crate::arena::untailored::class_of;
 use crate::arena::{self, Arena};
-use crate::cache::{keeper, life};
+use crate::cache::life;
 use crate::class::{Class, PAGE};
 use crate::heap::{Backing, PAGE_HEAPS, PageHeap};
 use crate::space::{meta, region};
 use crate::sys::time;
+use crate::upkeep::keeper;
 
 /// Fills in all figures; every arena already has a record.
 pub fn gather(snapshot: &mut Snapshot) {

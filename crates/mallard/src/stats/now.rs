@@ -6,6 +6,7 @@ use crate::cache::{inside, life};
 use crate::class::{Class, PAGE};
 use crate::heap::PAGE_HEAPS;
 use crate::space::meta;
+use crate::upkeep::threads;
 
 /// In bytes, except for counts.
 #[derive(Clone, Copy, Default, Debug)]
@@ -66,7 +67,7 @@ pub fn now() -> Stats {
         metadata_mapped: meta.mapped,
         metadata: meta.used,
         arenas: arena::made().count(),
-        threads: life::threads() as usize,
+        threads: threads::count() as usize,
         purges: purged.sweeps,
         advices: purged.advices,
         purged_pages: purged.pages,

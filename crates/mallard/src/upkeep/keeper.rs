@@ -1,7 +1,7 @@
 //! The state of the background thread, which runs decay instead of the program's threads.
 //!
-//! Only the state is here, where the layers below the background thread can use it; the thread
-//! itself is in the layer above (`background`). It is wanted once the process has several threads
+//! Only the state is here, where the caches can use it; the thread itself is in a layer above them
+//! (`background`). It is wanted once the process has several threads
 //! and a heap worth a thread ([`consider`], at slow events), and it is made at the next request for
 //! memory that leaves the fast path.
 //!
@@ -13,8 +13,7 @@
 //! The background thread announces when it will be back. If it is late, because it gets no CPU, the
 //! program's threads do its work meanwhile ([`attends`]).
 
-use super::{inside, life};
-use crate::arena;
+use super::threads;
 use crate::class::PAGE;
 use crate::heap::{BELL, PAGE_HEAPS};
 use crate::sys::atomic::{AtomicU8, AtomicU64, Ordering, fence};
@@ -138,12 +137,12 @@ pub fn is_wanted() -> bool {
 }
 
 /// Decides whether a background thread is wanted.
-pub(super) fn consider() {
+pub fn consider() {
     let mode = MODE.load(Ordering::Relaxed);
     if mode == Mode::Never as u8 || STATE.load(Ordering::Relaxed) != NOBODY {
         return;
     }
-    let allowed = mode == Mode::Always as u8 || life::threads() >= 2 && holds() >= WORTH_PAGES;
+    let allowed = mode == Mode::Always as u8 || threads::count() >= 2 && holds() >= WORTH_PAGES;
     if allowed {
         want();
     }
@@ -195,7 +194,7 @@ pub fn made(thread: libc::pthread_t) {
     STATE.store(THERE, Ordering::Release);
     // A thread that ended meanwhile left the check to us.
     fence(Ordering::SeqCst);
-    if is_auto() && life::threads() < 2 || !is_allowed() {
+    if is_auto() && threads::count() < 2 || !is_allowed() {
         send_away();
     }
 }
@@ -212,27 +211,20 @@ pub fn is_to_leave() -> bool {
 }
 
 /// A thread with a cache has ended, and `left` remain: at one, the background thread stops too.
-pub(super) fn thread_ended(left: u32) {
+/// Returns whether it stopped and leaves much to return: the caller, once inside, has to give all.
+pub fn thread_ended(left: u32) -> bool {
     if left > 1 || left == 1 && !is_auto() {
-        return;
+        return false;
     }
     change(WANTED, NOBODY);
     fence(Ordering::SeqCst);
-    if is_there() {
-        leave_together();
-    }
+    is_there() && leave_together()
 }
 
 #[cold]
 #[inline(never)]
-fn leave_together() {
-    if send_away() && holds_free() > LEFT_PAGES && PAGE_HEAPS.dirty_ms() >= 0 {
-        let Some(_inside) = inside::enter() else {
-            return;
-        };
-        arena::drain(true);
-        PAGE_HEAPS.purge_all();
-    }
+fn leave_together() -> bool {
+    send_away() && holds_free() > LEFT_PAGES && PAGE_HEAPS.dirty_ms() >= 0
 }
 
 /// Pages that are free and have memory.
