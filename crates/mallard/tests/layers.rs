@@ -43,6 +43,16 @@ const ROOMS: &[(&str, &[&[&str]])] = &[
         "arena",
         &[&["large"], &["small"], &["choice"], &["figures", "inspect"]],
     ),
+    (
+        "cache",
+        &[
+            &["stack", "current"],
+            &["length"],
+            &["inside", "counted", "crowd", "manual"],
+            &["life"],
+            &["gc", "forks"],
+        ],
+    ),
 ];
 /// The permitted exceptions: a file, and the higher folder that it uses.
 const UPWARDS: &[(&str, &str)] = &[

@@ -9,7 +9,7 @@ use super::free::size_at;
 use super::interval::errands;
 use super::start::{self, JUNK_ALLOC, XMALLOC, ZERO, extras, start};
 use crate::arena::{self, large, oversize};
-use crate::cache::{self, counted, inside, life};
+use crate::cache::{self, company, counted, current, inside, life};
 use crate::class::{
     self, CACHED_MAX, Class, LINE, MAX, MEDIUM_MAX, PAGE, Place, SLAB_MAX, TABLE_MAX, tailored,
 };
@@ -138,7 +138,7 @@ fn take(class: Class) -> Option<usize> {
 fn take_from_arena(class: Class) -> Option<usize> {
     let _inside = inside::enter()?;
     let mut one = [0];
-    (life::arena_or_any()?.fill(class, &mut one) == 1).then_some(one[0])
+    (current::arena_or_any()?.fill(class, &mut one) == 1).then_some(one[0])
 }
 
 /// Allocates in a process whose options ask for every block to be filled.
@@ -146,7 +146,7 @@ fn take_from_arena(class: Class) -> Option<usize> {
 #[inline(never)]
 fn alloc_uncached(class: Class) -> *mut u8 {
     // Threads without caches are not counted, so there may be several.
-    life::expect_company();
+    company::expect();
     let block = counted_from_arena(class).or_else(|| try_again(class, counted_from_arena));
     match block {
         Some(block) => prepared(block as *mut u8, size_at(block)),
@@ -186,7 +186,7 @@ fn alloc_pages(pages: large::Pages, align: usize, zeroed: bool) -> *mut u8 {
     let Some(inside) = inside::enter() else {
         return alloc_outside(pages.bytes(), align, zeroed);
     };
-    let mine = life::arena();
+    let mine = current::arena();
     let arena = oversize::arena_for(pages, mine);
     let run = large::alloc_fit(pages, align, arena, zeroed).or_else(|| {
         // Blocks in thread caches and transfer caches are a part of the heap: they cannot help a
@@ -325,7 +325,7 @@ fn alloc_zeroed_run(size: usize) -> *mut u8 {
         return alloc_large(size, PAGE, true);
     }
     let class = Class::of(size);
-    match life::current() {
+    match current::cache() {
         Some(cache) if !cache.keeps(class) => match cache.take_transferred(class) {
             Some(block) => {
                 counted::allocated(class.size());
@@ -435,7 +435,7 @@ fn alloc_on_boundary(size: usize, align: usize, wanted: usize) -> *mut u8 {
         // This cannot fail: it was just popped.
         stack.push(block);
     }
-    match life::current().and_then(|cache| cache.take_aligned(class, align, wanted)) {
+    match current::cache().and_then(|cache| cache.take_aligned(class, align, wanted)) {
         Some(block) => {
             counted::allocated(class.size());
             block as *mut u8
@@ -448,7 +448,7 @@ fn alloc_on_boundary(size: usize, align: usize, wanted: usize) -> *mut u8 {
 #[cold]
 pub(super) fn reclaim() {
     if let Some(_inside) = inside::enter() {
-        life::flush_current();
+        current::flush();
         arena::drain(true);
         if meta::is_starved() {
             feed();

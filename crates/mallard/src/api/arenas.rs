@@ -10,8 +10,7 @@ use super::free::{free_outside, size_at};
 use super::start::{JUNK_FREE, extras, start};
 pub use crate::arena::settings::{Dss, NAME};
 use crate::arena::{self, Arena, large, manual, settings};
-use crate::cache::life;
-use crate::cache::{counted, inside};
+use crate::cache::{counted, deferred, inside};
 use crate::class::{CACHED_MAX, Class, MAX, PAGE, SLAB_MAX};
 use crate::heap::hooks;
 pub use crate::heap::hooks::ExtentHooks;
@@ -92,7 +91,7 @@ fn made_by_hand(arena: u32) -> Result<&'static Arena, i32> {
 /// In the child of a fork: flushes the caches of the threads that do not exist there, which cannot
 /// do it themselves, before blocks in them are discarded.
 fn flush_orphans() {
-    while life::adopt_orphan() {}
+    while deferred::adopt_orphan() {}
 }
 
 /// Discards all blocks of an arena made by hand: its memory serves new blocks at once. `EFAULT`
@@ -342,7 +341,7 @@ pub unsafe fn dealloc_direct(p: *mut u8) {
         unsafe { core::ptr::write_bytes(p, 0x5a, size_at(at)) };
     }
     let Some(_inside) = inside::enter() else {
-        return inside::put_by(at);
+        return deferred::put_by(at);
     };
     if class == Class::NONE {
         upkeep::tick_for(large::free(at));

@@ -19,7 +19,7 @@ use super::start::{XMALLOC, extras, start};
 use crate::arena;
 use crate::arena::large::{self, Pages, Reach};
 use crate::arena::oversize;
-use crate::cache::{ThreadCache, counted, inside, life, manual};
+use crate::cache::{ThreadCache, counted, current, inside, manual};
 use crate::class::{CACHED_MAX, Class, LINE, MAX, SLAB_MAX, tailored};
 use crate::die;
 use crate::space::chunk::CHUNK;
@@ -164,7 +164,7 @@ fn alloc_past_cache(way: Way, size: usize, flags: Flags) -> *mut u8 {
 /// The number of the arena for a call.
 fn arena_for(flags: Flags, size: usize) -> u32 {
     flags.arena_number().unwrap_or_else(|| {
-        let mine = life::arena();
+        let mine = current::arena();
         oversize::arena_for(Pages::of(size), mine) as u32
     })
 }

@@ -5,7 +5,7 @@
 
 use super::start::{JUNK_FREE, XMALLOC, extras, start};
 use crate::arena::{self, large};
-use crate::cache::{self, counted, inside, life};
+use crate::cache::{self, counted, current, deferred, inside, life};
 use crate::class::{self, Class, PAGE, Place, TABLE_MAX};
 use crate::die;
 use crate::space::region::fast_lookup;
@@ -98,10 +98,10 @@ pub(super) fn free_outside(at: usize) {
 #[inline(never)]
 fn give_to_arena(class: Class, block: usize) {
     let Some(_inside) = inside::enter() else {
-        return inside::put_by(block);
+        return deferred::put_by(block);
     };
     upkeep::tick_uncached();
-    match life::arena_or_any() {
+    match current::arena_or_any() {
         Some(arena) => arena.flush(class, &mut [block]),
         None => die!("free of {block:#x} before anything was allocated"),
     }
@@ -112,7 +112,7 @@ fn give_to_arena(class: Class, block: usize) {
 pub(super) fn free_run(at: usize) {
     let Some(_inside) = inside::enter() else {
         counted::freed(large::pages_of(at).0 * PAGE);
-        return inside::put_by(at);
+        return deferred::put_by(at);
     };
     let size = large::free(at);
     counted::freed(size);
@@ -134,7 +134,7 @@ fn dealloc_uncached(block: usize, class: Class) {
         unsafe { core::ptr::write_bytes(block as *mut u8, 0x5a, size) };
     }
     let Some(_inside) = inside::enter() else {
-        return inside::put_by(block);
+        return deferred::put_by(block);
     };
     if class == Class::NONE {
         large::free(block);

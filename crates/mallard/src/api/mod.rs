@@ -32,7 +32,7 @@ pub use resize::realloc;
 pub use start::{conf_symbols, options, options_if_started, start};
 
 use crate::arena::{self, subrelease};
-use crate::cache::{self, inside};
+use crate::cache::{company, current, inside};
 use crate::heap::PAGE_HEAPS;
 use crate::space::Region;
 
@@ -44,7 +44,7 @@ pub const MAX: usize = crate::class::MAX;
 /// was any.
 pub fn trim() -> bool {
     let _inside = inside::enter_or_wait();
-    cache::life::flush_current();
+    current::flush();
     arena::drain(true);
     subrelease::all(None) | PAGE_HEAPS.purge_all()
 }
@@ -52,7 +52,7 @@ pub fn trim() -> bool {
 /// Registers the fork handlers with the C library, if not yet done. This may allocate.
 pub fn expect_forks() {
     start();
-    cache::life::expect_company();
+    company::expect();
 }
 
 /// Whether the address is in memory of this allocator.

@@ -18,7 +18,7 @@
 
 use crate::arena;
 use crate::arena::subrelease::{self, Next};
-use crate::cache::{counted, inside, life};
+use crate::cache::{company, counted, deferred, inside};
 use crate::heap::{BELL, PAGE_HEAPS};
 use crate::sys::bell::Sleep;
 use crate::sys::errno::KeepErrno;
@@ -57,7 +57,7 @@ fn start() -> bool {
         return true;
     }
     let _keep = KeepErrno::new();
-    life::expect_company();
+    company::expect();
     match STACKS.iter().find_map(|&stack| create(stack)) {
         Some(thread) => {
             keeper::made(thread);
@@ -196,7 +196,7 @@ impl Rounds {
     fn transfer_caches(&mut self, now: u64) -> Option<u64> {
         if self.quiet < QUIET_ROUNDS && now >= self.transfer_look_at {
             let _inside = inside::enter_or_wait();
-            let any = arena::drain(false) | life::adopt_orphan();
+            let any = arena::drain(false) | deferred::adopt_orphan();
             self.quiet = if any { 0 } else { self.quiet + 1 };
             self.transfer_look_at = now + transfer_look_ms();
         }

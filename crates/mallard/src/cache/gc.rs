@@ -18,13 +18,12 @@
 //! which each look gives a tick.
 
 use super::length::FIRST_BLOCKS;
-use super::{ThreadCache, life};
+use super::life::deferred;
+use super::{EVENTS, ThreadCache};
 use crate::arena::{self, Traffic};
 use crate::class::Class;
 use crate::upkeep;
 
-/// Slow events from one look to the next.
-pub const EVENTS: u32 = 16;
 /// A stack's events count for one more per this many blocks of room.
 const EVENT_BLOCKS: u32 = 64;
 /// Classes per look.
@@ -57,7 +56,7 @@ impl ThreadCache {
         if made != self.slabs_made.replace(made) {
             self.leave_idle();
         }
-        life::adopt_orphan();
+        deferred::adopt_orphan();
         upkeep::tick();
     }
 

@@ -2,7 +2,7 @@
 //! Nothing is kept, so this works when memory is out.
 
 use crate::arena::{self, large};
-use crate::cache::{inside, life};
+use crate::cache::{inside, registry};
 use crate::class::{Class, PAGE};
 use crate::heap::PAGE_HEAPS;
 use crate::space::meta;
@@ -38,7 +38,7 @@ pub struct Stats {
 pub fn now() -> Stats {
     let _inside = inside::enter_or_wait();
     let mut cached = 0;
-    life::each(|cache| {
+    registry::each(|cache| {
         cached += Class::cachable()
             .map(|c| cache.len(c) * c.size())
             .sum::<usize>();

@@ -8,7 +8,10 @@
 //!
 //! The counts are of usable sizes.
 
-use super::{Front, ThreadCache, events, front, life};
+pub mod events;
+
+use super::current::front;
+use super::{Front, ThreadCache};
 use crate::class::Class;
 use crate::space::meta;
 use crate::sys::tls;
@@ -108,12 +111,11 @@ impl Counts {
     }
 }
 
-/// Starts counting for the calling thread, and returns its counts. `None` when it has no cache or
-/// memory is out.
+/// Starts counting for the calling thread, which owns this cache, and returns its counts. `None`
+/// when memory is out.
 #[cold]
 #[inline(never)]
-pub fn enter() -> Option<&'static Counts> {
-    let cache = life::current_or_new()?;
+pub fn enter(cache: &'static ThreadCache) -> Option<&'static Counts> {
     if !is_on(cache) {
         let zeros = cache.zeros.get().or_else(|| make_zeros(cache))?;
         tls::set(core::ptr::from_ref(zeros).addr());
