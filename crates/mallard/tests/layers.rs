@@ -41,7 +41,13 @@ const ROOMS: &[(&str, &[&[&str]])] = &[
     ),
     (
         "arena",
-        &[&["large"], &["small"], &["choice"], &["figures", "inspect"]],
+        &[
+            &["pages"],
+            &["large"],
+            &["small"],
+            &["choice"],
+            &["figures", "inspect"],
+        ],
     ),
     (
         "cache",

@@ -8,6 +8,7 @@
 use super::free::size_at;
 use super::interval::errands;
 use super::start::{self, JUNK_ALLOC, XMALLOC, ZERO, extras, start};
+use crate::arena::pages::Pages;
 use crate::arena::{self, large, oversize};
 use crate::cache::{self, company, counted, current, inside, life};
 use crate::class::{
@@ -179,10 +180,10 @@ fn alloc_large(size: usize, align: usize, zeroed: bool) -> *mut u8 {
     if size > MAX {
         return out_of_memory(size);
     }
-    alloc_pages(large::Pages::of(size), align, zeroed)
+    alloc_pages(Pages::of(size), align, zeroed)
 }
 
-fn alloc_pages(pages: large::Pages, align: usize, zeroed: bool) -> *mut u8 {
+fn alloc_pages(pages: Pages, align: usize, zeroed: bool) -> *mut u8 {
     let Some(inside) = inside::enter() else {
         return alloc_outside(pages.bytes(), align, zeroed);
     };
@@ -248,7 +249,7 @@ pub(super) fn clear_by_kernel_from(size: Option<usize>) {
 }
 
 /// Asks the kernel to clear a new block, if the option says so. Returns whether it did.
-fn clear_by_kernel(block: usize, pages: large::Pages) -> bool {
+fn clear_by_kernel(block: usize, pages: Pages) -> bool {
     let bytes = pages.bytes();
     bytes >= CLEAR_BY_KERNEL.load(Ordering::Relaxed)
         && bytes.is_multiple_of(mem::os_page())
@@ -394,7 +395,7 @@ pub(super) fn usable_for(size: usize, align: usize) -> Option<usize> {
         };
         return Some(class.size());
     }
-    Some(large::Pages::of(size).bytes())
+    Some(Pages::of(size).bytes())
 }
 
 /// Blocks of every class that is at least this long are aligned to it.
@@ -440,7 +441,7 @@ fn alloc_on_boundary(size: usize, align: usize, wanted: usize) -> *mut u8 {
             counted::allocated(class.size());
             block as *mut u8
         }
-        None => alloc_pages(large::Pages::of(size).wanting(wanted), align, false),
+        None => alloc_pages(Pages::of(size).wanting(wanted), align, false),
     }
 }
 

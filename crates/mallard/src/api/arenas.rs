@@ -8,8 +8,9 @@ use super::alloc::{out_of_memory, prepared, reclaim, usable_for};
 use super::controls::is_decay_time;
 use super::free::{free_outside, size_at};
 use super::start::{JUNK_FREE, extras, start};
+use crate::arena::pages::Pages;
 pub use crate::arena::settings::{Dss, NAME};
-use crate::arena::{self, Arena, large, manual, settings};
+use crate::arena::{self, Arena, Life, large, manual, settings};
 use crate::cache::{counted, deferred, inside};
 use crate::class::{CACHED_MAX, Class, MAX, PAGE, SLAB_MAX};
 use crate::heap::hooks;
@@ -84,7 +85,7 @@ pub unsafe fn set_hooks(arena: u32, hooks: *mut ExtentHooks) -> Result<*mut Exte
 /// The arena with this number, which must have been made by hand.
 fn made_by_hand(arena: u32) -> Result<&'static Arena, i32> {
     arena::existing(arena as usize)
-        .filter(|a| a.life() == manual::Life::ByHand)
+        .filter(|a| a.life() == Life::ByHand)
         .ok_or(libc::EFAULT)
 }
 
@@ -291,7 +292,7 @@ fn take(arena: &'static Arena, bytes: usize, align: usize, zeroed: bool) -> Opti
     } else if let Some(block) = stored(arena, bytes, align) {
         (block, true)
     } else {
-        let run = large::alloc_fit(large::Pages::of(bytes), align, arena.index(), zeroed)?;
+        let run = large::alloc_fit(Pages::of(bytes), align, arena.index(), zeroed)?;
         (run.addr, !run.zeroed)
     };
     if zeroed && clear {

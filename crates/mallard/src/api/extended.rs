@@ -17,8 +17,9 @@ use super::interval::errands;
 use super::resize::enter_with;
 use super::start::{XMALLOC, extras, start};
 use crate::arena;
-use crate::arena::large::{self, Pages, Reach};
+use crate::arena::large::{self, Reach};
 use crate::arena::oversize;
+use crate::arena::pages::Pages;
 use crate::cache::{ThreadCache, counted, current, inside, manual};
 use crate::class::{CACHED_MAX, Class, LINE, MAX, SLAB_MAX, tailored};
 use crate::die;
@@ -318,7 +319,7 @@ fn relocated(at: usize, new: usize, flags: Flags) -> Option<usize> {
     if flags.arena_number().is_some() || flags.alignment() > CHUNK {
         return None;
     }
-    large::relocate(at, Pages::of(new), flags.zeroes())
+    large::relocate(at, Pages::of(new), flags.zeroes(), oversize::arena_for)
 }
 
 /// Counts a block with a new length, and fills the added part as the options ask, unless it was

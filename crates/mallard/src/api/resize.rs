@@ -4,6 +4,8 @@
 use super::alloc::{alloc, alloc_aligned, out_of_memory, prepared};
 use super::free::{class_at, dealloc, size_at};
 use crate::arena::large::{self, Reach};
+use crate::arena::oversize;
+use crate::arena::pages::Pages;
 use crate::cache::{counted, inside};
 use crate::class::{self, Class, MAX, PAGE, SLAB_MAX, TABLE_MAX};
 use crate::space::fallback;
@@ -69,12 +71,12 @@ unsafe fn resize_tailored(p: *mut u8, old: Class, size: usize) -> *mut u8 {
 // Not inlined, nor is `copy`: a block that does not change needs no registers saved.
 #[inline(never)]
 fn resize_run(p: *mut u8, size: usize) -> Option<*mut u8> {
-    let (bytes, pages) = (size_at(p.addr()), large::Pages::of(size));
+    let (bytes, pages) = (size_at(p.addr()), Pages::of(size));
     let _inside = enter_with(p.addr())?;
     if pages.bytes() == bytes || large::resize_in_place(p.addr(), pages, false, Reach::Backed) {
         return Some(grown(p, bytes, pages.bytes()));
     }
-    let moved = large::relocate(p.addr(), pages, false)?;
+    let moved = large::relocate(p.addr(), pages, false, oversize::arena_for)?;
     Some(grown(moved as *mut u8, bytes, pages.bytes()))
 }
 

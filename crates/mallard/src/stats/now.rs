@@ -1,7 +1,7 @@
 //! Current sums, for callers that need no details by arena or class: `mallinfo` and the like.
 //! Nothing is kept, so this works when memory is out.
 
-use crate::arena::{self, large};
+use crate::arena::{self, pages};
 use crate::cache::{inside, registry};
 use crate::class::{Class, PAGE};
 use crate::heap::PAGE_HEAPS;
@@ -58,7 +58,7 @@ pub fn now() -> Stats {
     let purged = heap.dirty_purged.plus(&heap.muzzy_purged);
     let meta = meta::totals();
     Stats {
-        allocated: (regions + large::bytes()).saturating_sub(cached),
+        allocated: (regions + pages::large_bytes()).saturating_sub(cached),
         cached,
         active: heap.used * PAGE,
         dirty: heap.dirty * PAGE,
