@@ -26,12 +26,17 @@ const HOUSE: &[&[&str]] = &[
     &["stats_print"],
 ];
 /// Uses no layer, so that it can run before any is ready. Only the start uses it, and the files
-/// that report options.
+/// that report options or use their words.
 const APART: &str = "conf";
 /// The only file that uses `conf` and `fork`.
 const START: &str = "api/start.rs";
-/// The files that report options.
-const TELLERS: &[&str] = &["ctl/config.rs", "ctl/opt.rs", "ctl/tests/options.rs"];
+/// The files that report options, or use their words.
+const TELLERS: &[&str] = &[
+    "ctl/arena.rs",
+    "ctl/config.rs",
+    "ctl/opt.rs",
+    "ctl/tests/options.rs",
+];
 /// The order inside layers that have folders, from the bottom up. All folders of a layer may use
 /// its own `mod.rs`.
 const ROOMS: &[(&str, &[&[&str]])] = &[

@@ -5,9 +5,10 @@
 //! what caches hold, the position of the leading bit. `docs/design/fast-path.md` shows the
 //! instructions.
 
+use super::extras::{XMALLOC, clear_by_kernel, extras, prepared};
 use super::free::size_at;
 use super::interval::errands;
-use super::start::{self, JUNK_ALLOC, XMALLOC, ZERO, extras, start};
+use super::start::{self, start};
 use crate::arena::pages::Pages;
 use crate::arena::{self, large, oversize};
 use crate::cache::{self, company, counted, current, inside, life};
@@ -15,11 +16,10 @@ use crate::class::{
     self, CACHED_MAX, Class, LINE, MAX, MEDIUM_MAX, PAGE, Place, SLAB_MAX, TABLE_MAX, tailored,
 };
 use crate::die;
-use crate::heap::{NATURAL_MAX, PAGE_HEAPS, advice};
+use crate::heap::{NATURAL_MAX, PAGE_HEAPS};
 use crate::space::region::fast_lookup;
 use crate::space::{fallback, meta};
-use crate::sys::atomic::{AtomicUsize, Ordering, settle};
-use crate::sys::{errno, mem, time};
+use crate::sys::{errno, time};
 use crate::upkeep;
 use core::ptr::null_mut;
 
@@ -161,17 +161,6 @@ fn counted_from_arena(class: Class) -> Option<usize> {
     Some(block)
 }
 
-/// Fills a new block, or the added part of one, as the options ask.
-pub(super) fn prepared(block: *mut u8, size: usize) -> *mut u8 {
-    let e = extras();
-    if e & (ZERO | JUNK_ALLOC) != 0 {
-        let value = if e & ZERO != 0 { 0 } else { 0xa5 };
-        // SAFETY: the block is new, `size` bytes long and not in use yet.
-        unsafe { core::ptr::write_bytes(block, value, size) };
-    }
-    block
-}
-
 /// Allocates a block of whole pages that caches do not hold.
 #[cold]
 #[inline(never)]
@@ -238,23 +227,6 @@ pub(super) fn alloc_outside(bytes: usize, align: usize, zeroed: bool) -> *mut u8
         return block;
     }
     prepared(block, bytes)
-}
-
-/// Option: the size from which the kernel clears used memory, by taking it back.
-static CLEAR_BY_KERNEL: AtomicUsize = AtomicUsize::new(usize::MAX);
-
-/// Sets the size from which the kernel clears used memory for a zeroed block; `None` for never.
-pub(super) fn clear_by_kernel_from(size: Option<usize>) {
-    settle!(CLEAR_BY_KERNEL, size.unwrap_or(usize::MAX));
-}
-
-/// Asks the kernel to clear a new block, if the option says so. Returns whether it did.
-fn clear_by_kernel(block: usize, pages: Pages) -> bool {
-    let bytes = pages.bytes();
-    bytes >= CLEAR_BY_KERNEL.load(Ordering::Relaxed)
-        && bytes.is_multiple_of(mem::os_page())
-        && block.is_multiple_of(mem::os_page())
-        && advice::clear(block, bytes)
 }
 
 /// Like [`alloc`], with all of the block zero: programs use it up to `malloc_usable_size`, and

@@ -4,18 +4,18 @@
 //! functions. Callers for the mallctl names have entered (`cache::inside`), so that no fork happens
 //! in between.
 
-use super::alloc::{out_of_memory, prepared, reclaim, usable_for};
+use super::alloc::{out_of_memory, reclaim, usable_for};
 use super::controls::is_decay_time;
-use super::free::{free_outside, size_at};
-use super::start::{JUNK_FREE, extras, start};
+use super::extras::prepared;
+use super::free::size_at;
+use super::start::start;
 use crate::arena::pages::Pages;
 pub use crate::arena::settings::{Dss, NAME};
 use crate::arena::{self, Arena, Life, large, manual, settings};
-use crate::cache::{counted, deferred, inside};
+use crate::cache::{counted, deferred};
 use crate::class::{CACHED_MAX, Class, MAX, PAGE, SLAB_MAX};
 use crate::heap::hooks;
 pub use crate::heap::hooks::ExtentHooks;
-use crate::space::Region;
 use crate::stats;
 use crate::upkeep;
 use core::ffi::CStr;
@@ -312,42 +312,5 @@ fn count(bytes: usize) {
         upkeep::tick_uncached();
     } else {
         upkeep::tick_for(bytes);
-    }
-}
-
-/// Frees a block past all thread caches and transfer caches: its arena can reuse it at once. Null
-/// does nothing.
-///
-/// # Safety
-/// The block came from this allocator and is no longer used.
-pub unsafe fn dealloc_direct(p: *mut u8) {
-    let at = p.addr();
-    if at == 0 {
-        return;
-    }
-    let Some(region) = Region::find(at) else {
-        return free_outside(at);
-    };
-    start();
-    let class = region.class_of(at);
-    if class == Class::NONE {
-        large::check_free(at);
-    }
-    counted::freed(size_at(at));
-    if extras() & JUNK_FREE != 0 {
-        if class != Class::NONE {
-            arena::expect_block(class, at);
-        }
-        // SAFETY: the caller gave the block up, and it is this long.
-        unsafe { core::ptr::write_bytes(p, 0x5a, size_at(at)) };
-    }
-    let Some(_inside) = inside::enter() else {
-        return deferred::put_by(at);
-    };
-    if class == Class::NONE {
-        upkeep::tick_for(large::free(at));
-    } else {
-        arena::give_to_owner(class, at);
-        upkeep::tick_uncached();
     }
 }

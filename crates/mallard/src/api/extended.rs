@@ -9,13 +9,14 @@
 
 use super::alloc::{
     LARGEST_ALIGN, alloc, alloc_aligned, alloc_aligned_zeroed, alloc_outside, out_of_memory,
-    prepared, usable_for, zeroed,
+    usable_for, zeroed,
 };
 use super::arenas;
-use super::free::{class_at, dealloc, dealloc_sized, size_at};
+use super::extras::{XMALLOC, extras, prepared};
+use super::free::{class_at, dealloc, dealloc_direct, dealloc_sized, size_at};
 use super::interval::errands;
 use super::resize::enter_with;
-use super::start::{XMALLOC, extras, start};
+use super::start::start;
 use crate::arena;
 use crate::arena::large::{self, Reach};
 use crate::arena::oversize;
@@ -256,7 +257,7 @@ unsafe fn dealloc_flagged(p: *mut u8, flags: Flags) {
         Way::Usual => unsafe { dealloc(p) },
         Way::Cache(number) if extras() & !XMALLOC == 0 => dealloc_through(number, p),
         // SAFETY: the caller's promise.
-        _ => unsafe { arenas::dealloc_direct(p) },
+        _ => unsafe { dealloc_direct(p) },
     }
 }
 

@@ -3,7 +3,8 @@
 //! One byte of the page map says which stack a block belongs on. Pages whose blocks no cache may
 //! hold have 0; stack 0 is always full, so the slow path handles them.
 
-use super::start::{JUNK_FREE, XMALLOC, extras, start};
+use super::extras::{JUNK_FREE, XMALLOC, extras, spoil};
+use super::start::start;
 use crate::arena::{self, large};
 use crate::cache::{self, counted, current, deferred, inside, life};
 use crate::class::{self, Class, PAGE, Place, TABLE_MAX};
@@ -66,8 +67,7 @@ fn dealloc_non_null(at: usize) {
     start();
     let class = region.class_of(at);
     if extras() & !XMALLOC != 0 {
-        dealloc_uncached(at, class);
-        return;
+        return free_direct(at, class);
     }
     if class == Class::NONE {
         return free_run(at);
@@ -86,7 +86,7 @@ fn dealloc_non_null(at: usize) {
 /// Frees a block that lies in no region: it was allocated while a fork was under way.
 #[cold]
 #[inline(never)]
-pub(super) fn free_outside(at: usize) {
+fn free_outside(at: usize) {
     let size = fallback::size_of(at);
     if !fallback::free(at) {
         die!("free of {at:#x}, which this allocator never gave out");
@@ -119,29 +119,44 @@ pub(super) fn free_run(at: usize) {
     upkeep::tick_for(size);
 }
 
-#[cold]
+/// Frees a block past all thread caches and transfer caches: its arena can reuse it at once, and
+/// its slab detects a double free at once. Null does nothing.
+///
+/// # Safety
+/// As for [`dealloc`].
+pub unsafe fn dealloc_direct(p: *mut u8) {
+    let at = p.addr();
+    if at == 0 {
+        return;
+    }
+    let Some(region) = Region::find(at) else {
+        return free_outside(at);
+    };
+    start();
+    free_direct(at, region.class_of(at));
+}
+
+/// Frees a block of this class, as the page map says, past all caches.
 #[inline(never)]
-fn dealloc_uncached(block: usize, class: Class) {
+fn free_direct(at: usize, class: Class) {
     if class == Class::NONE {
-        large::check_free(block);
-    } else {
-        arena::expect_block(class, block);
+        large::check_free(at);
+    } else if extras() & JUNK_FREE != 0 {
+        // Before it is written to.
+        arena::expect_block(class, at);
     }
-    let size = size_at(block);
+    let size = size_at(at);
     counted::freed(size);
-    if extras() & JUNK_FREE != 0 {
-        // SAFETY: the caller gave the block up, and it is this long.
-        unsafe { core::ptr::write_bytes(block as *mut u8, 0x5a, size) };
-    }
+    // SAFETY: the caller gave the block up, and it is this long.
+    unsafe { spoil(at, size) };
     let Some(_inside) = inside::enter() else {
-        return deferred::put_by(block);
+        return deferred::put_by(at);
     };
     if class == Class::NONE {
-        large::free(block);
+        upkeep::tick_for(large::free(at));
     } else {
-        // Bypass the transfer cache as well: the slab detects a double free at once.
+        arena::give_to_owner(class, at);
         upkeep::tick_uncached();
-        arena::give_to_owner(class, block)
     }
 }
 

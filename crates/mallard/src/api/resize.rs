@@ -1,7 +1,8 @@
 //! Changes the size of a block: in place if possible, by moving the pages of large blocks, by
 //! copying otherwise.
 
-use super::alloc::{alloc, alloc_aligned, out_of_memory, prepared};
+use super::alloc::{alloc, alloc_aligned, out_of_memory};
+use super::extras::prepared;
 use super::free::{class_at, dealloc, size_at};
 use crate::arena::large::{self, Reach};
 use crate::arena::oversize;

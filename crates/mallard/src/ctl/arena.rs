@@ -5,6 +5,7 @@ use super::node::{Access, At, Leaf, Mode, See, Special, in_reference, name};
 use super::{Answer, Error, Request};
 use crate::api;
 use crate::api::arenas::{self as api_arenas, Dss, NAME};
+use crate::conf;
 use core::ffi::{CStr, c_char};
 
 pub(super) fn names(see: See<'_>) {
@@ -133,11 +134,11 @@ fn if_retained() -> Answer<()> {
     api::options().retain.then_some(()).ok_or(Error::NotFound)
 }
 
-/// The spellings of [`Dss`].
+/// The values, with the words that the option has for them.
 const DSS: [(Dss, &CStr); 3] = [
-    (Dss::Disabled, c"disabled"),
-    (Dss::Primary, c"primary"),
-    (Dss::Secondary, c"secondary"),
+    (Dss::Disabled, conf::Dss::Disabled.word()),
+    (Dss::Primary, conf::Dss::Primary.word()),
+    (Dss::Secondary, conf::Dss::Secondary.word()),
 ];
 
 fn dss(at: &At<'_>) -> Answer<&'static CStr> {

@@ -1,7 +1,7 @@
 //! Arenas by number: their blocks are disjoint, belong to them, and are gone with them.
 
 use super::*;
-use crate::api::{alloc, dealloc};
+use crate::api::{alloc, dealloc, dealloc_direct};
 use crate::cache::current;
 use crate::heap::PAGE_HEAPS;
 use crate::space::meta;
