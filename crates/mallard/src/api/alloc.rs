@@ -13,12 +13,13 @@ use crate::arena::pages::Pages;
 use crate::arena::{self, large, oversize};
 use crate::cache::{self, company, counted, current, inside, life};
 use crate::class::{
-    self, CACHED_MAX, Class, LINE, MAX, MEDIUM_MAX, PAGE, Place, SLAB_MAX, TABLE_MAX, tailored,
+    self, CACHED_MAX, Class, MAX, MEDIUM_MAX, Place, SLAB_MAX, TABLE_MAX, tailored,
 };
 use crate::die;
 use crate::heap::{NATURAL_MAX, PAGE_HEAPS};
 use crate::space::region::fast_lookup;
 use crate::space::{fallback, meta};
+use crate::sys::page::{LINE, PAGE};
 use crate::sys::{errno, time};
 use crate::upkeep;
 use core::ptr::null_mut;

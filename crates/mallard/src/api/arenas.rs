@@ -13,10 +13,11 @@ use crate::arena::pages::Pages;
 pub use crate::arena::settings::{Dss, NAME};
 use crate::arena::{self, Arena, Life, large, manual, settings};
 use crate::cache::{counted, deferred};
-use crate::class::{CACHED_MAX, Class, MAX, PAGE, SLAB_MAX};
+use crate::class::{CACHED_MAX, Class, MAX, SLAB_MAX};
 use crate::heap::hooks;
 pub use crate::heap::hooks::ExtentHooks;
 use crate::stats;
+use crate::sys::page::PAGE;
 use crate::upkeep;
 use core::ffi::CStr;
 

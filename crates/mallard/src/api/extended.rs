@@ -22,9 +22,10 @@ use crate::arena::large::{self, Reach};
 use crate::arena::oversize;
 use crate::arena::pages::Pages;
 use crate::cache::{ThreadCache, counted, current, inside, manual};
-use crate::class::{CACHED_MAX, Class, LINE, MAX, SLAB_MAX, tailored};
+use crate::class::{CACHED_MAX, Class, MAX, SLAB_MAX, tailored};
 use crate::die;
 use crate::space::chunk::CHUNK;
+use crate::sys::page::LINE;
 use core::ptr::null_mut;
 
 /// How a call differs from a plain one, packed as in jemalloc's header: six bits for the logarithm

@@ -7,10 +7,11 @@ use super::extras::{JUNK_FREE, XMALLOC, extras, spoil};
 use super::start::start;
 use crate::arena::{self, large};
 use crate::cache::{self, counted, current, deferred, inside, life};
-use crate::class::{self, Class, PAGE, Place, TABLE_MAX};
+use crate::class::{self, Class, Place, TABLE_MAX};
 use crate::die;
 use crate::space::region::fast_lookup;
 use crate::space::{Region, fallback};
+use crate::sys::page::PAGE;
 use crate::upkeep;
 
 /// Frees a block; null does nothing. An invalid pointer ends the process, at once or when its stack

@@ -8,9 +8,10 @@ use crate::arena::large::{self, Reach};
 use crate::arena::oversize;
 use crate::arena::pages::Pages;
 use crate::cache::{counted, inside};
-use crate::class::{self, Class, MAX, PAGE, SLAB_MAX, TABLE_MAX};
+use crate::class::{self, Class, MAX, SLAB_MAX, TABLE_MAX};
 use crate::space::fallback;
 use crate::space::region::fast_lookup;
+use crate::sys::page::PAGE;
 use core::ptr::null_mut;
 
 /// Resizes the block to at least `size` bytes, keeps its contents and may move it. Returns null and

@@ -4,13 +4,14 @@
 
 use super::extras::{self, JUNK_ALLOC, JUNK_FREE, XMALLOC, ZERO};
 use crate::cache;
-use crate::class::{PAGE, SLAB_MAX, tailored};
+use crate::class::{SLAB_MAX, tailored};
 use crate::conf::{self, Options};
 use crate::die;
 use crate::heap::{Cap, PAGE_HEAPS, advice, huge_pages};
 use crate::space::meta::{self, HugePages};
 use crate::sys::atomic::{AtomicBool, AtomicPtr, Ordering};
 use crate::sys::lock::{self, RawLock};
+use crate::sys::page::PAGE;
 use crate::sys::rank::Rank;
 use crate::sys::{cpu, message, stay};
 use crate::upkeep::keeper;

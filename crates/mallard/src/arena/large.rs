@@ -11,7 +11,7 @@
 
 use super::Arena;
 use super::pages::{self, LARGE, Pages};
-use crate::class::{Class, LINE, MEDIUM_MAX, PAGE};
+use crate::class::{Class, MEDIUM_MAX};
 use crate::die;
 pub use crate::heap::Reach;
 use crate::heap::{Backing, PAGE_HEAPS, Run};
@@ -20,6 +20,7 @@ use crate::space::chunk::CHUNK;
 use crate::space::region::PageRecord;
 use crate::sys::atomic::{AtomicBool, Ordering, settle};
 use crate::sys::mem::{Moved, round_up};
+use crate::sys::page::{LINE, PAGE};
 
 /// Option: blocks begin at various lines of their pages.
 static SPREAD: AtomicBool = AtomicBool::new(true);

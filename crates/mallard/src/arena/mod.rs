@@ -27,7 +27,7 @@ mod small;
 #[cfg(test)]
 mod tests;
 
-use crate::class::{Class, LINE, MEDIUM_MAX, PAGE, tailored};
+use crate::class::{Class, MEDIUM_MAX, tailored};
 use crate::heap::PageHeap;
 use crate::space::region::PageRecord;
 use crate::space::{Region, fallback};
@@ -35,6 +35,7 @@ use crate::sys::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
 use crate::sys::flag::Flag;
+use crate::sys::page::{LINE, PAGE};
 pub use choice::join::join;
 pub use choice::life::Life;
 pub use choice::table::{

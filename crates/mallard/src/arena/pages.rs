@@ -1,7 +1,8 @@
 //! Lengths of large blocks in pages, and the counts of pages and of blocks.
 
-use crate::class::{CACHED_MAX, Class, LARGE_CLASSES, PAGE, SLAB_MAX};
+use crate::class::{CACHED_MAX, Class, LARGE_CLASSES, SLAB_MAX};
 use crate::sys::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sys::page::PAGE;
 
 /// A number of pages, in a cache line of its own.
 #[repr(align(64))]

@@ -7,8 +7,9 @@ use super::node::{Access, At, Leaf, Mode, See, Special, in_reference, indexed, n
 use super::{Answer, Error, Request, index};
 use crate::api;
 use crate::cache::ThreadCache;
-use crate::class::{Class, PAGE, SLAB_CLASSES, slab_classes};
+use crate::class::{Class, SLAB_CLASSES, slab_classes};
 use crate::heap::huge_pages;
+use crate::sys::page::PAGE;
 use core::ffi::c_void;
 
 /// The alignment of all blocks but the smallest.

@@ -11,9 +11,10 @@ use crate::arena::figures::owner_hint;
 use crate::arena::untailored::class_of;
 use crate::arena::{self, Arena};
 use crate::cache::registry;
-use crate::class::{Class, PAGE};
+use crate::class::Class;
 use crate::heap::{Backing, PAGE_HEAPS, PageHeap};
 use crate::space::{meta, region};
+use crate::sys::page::PAGE;
 use crate::sys::time;
 use crate::upkeep::keeper;
 

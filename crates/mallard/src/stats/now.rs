@@ -3,9 +3,10 @@
 
 use crate::arena::{self, pages};
 use crate::cache::{inside, registry};
-use crate::class::{Class, PAGE};
+use crate::class::Class;
 use crate::heap::PAGE_HEAPS;
 use crate::space::meta;
+use crate::sys::page::PAGE;
 use crate::upkeep::threads;
 
 /// In bytes, except for counts.

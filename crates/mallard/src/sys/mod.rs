@@ -1,6 +1,7 @@
 //! The lowest layer: what the kernel, the C library and the processor provide.
 //!
-//! `mem` wraps the memory system calls, `tls` finds the calling thread's cache, `lock` is the only
+//! `page` has the sizes of pages and cache lines, `mem` wraps the memory system calls, `tls` finds
+//! the calling thread's cache, `lock` is the only
 //! kind of lock, `bell` wakes a sleeping thread (both use `futex`), `gate` keeps forks and calls
 //! apart, `flag` is a lock for the time in which a hook of the program runs, `mappings` counts
 //! borders of mappings, `bits` holds 512-bit sets, `time` reads the clocks, `numa` and `cpu` tell
@@ -38,6 +39,7 @@ pub mod message;
 pub mod meter;
 #[cfg(not(loom))]
 pub mod numa;
+pub mod page;
 pub mod rank;
 #[cfg(not(loom))]
 pub mod stay;

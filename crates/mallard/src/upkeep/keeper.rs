@@ -14,10 +14,10 @@
 //! program's threads do its work meanwhile ([`attends`]).
 
 use super::threads;
-use crate::class::PAGE;
 use crate::heap::{BELL, PAGE_HEAPS};
 use crate::sys::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use crate::sys::errno::KeepErrno;
+use crate::sys::page::PAGE;
 use crate::sys::{cpu, time};
 
 /// When to have a background thread.

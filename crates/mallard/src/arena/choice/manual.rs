@@ -12,12 +12,13 @@ use crate::arena::choice::life::Life;
 use crate::arena::choice::table::{self, MOST_ARENAS};
 use crate::arena::small::slab::Slab;
 use crate::arena::{Arena, large};
-use crate::class::{Class, LINE, PAGE};
+use crate::class::Class;
 use crate::heap::hooks::ExtentHooks;
 use crate::heap::{self, PAGE_HEAPS, PageHeap};
 use crate::space::region::PageRecord;
 use crate::space::{Region, fallback};
 use crate::sys::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use crate::sys::page::{LINE, PAGE};
 
 /// A page heap without an arena, because there was no memory for that.
 static SPARE: AtomicPtr<PageHeap> = AtomicPtr::new(core::ptr::null_mut());

@@ -7,8 +7,9 @@
 use crate::arena::small::slab::Slab;
 use crate::arena::small::untailored;
 use crate::arena::{large, record};
-use crate::class::{Class, LINE, PAGE};
+use crate::class::Class;
 use crate::die;
+use crate::sys::page::{LINE, PAGE};
 use core::mem::MaybeUninit;
 use core::ptr;
 

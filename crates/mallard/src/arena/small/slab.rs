@@ -6,7 +6,7 @@
 
 use crate::arena::pages::SLABS;
 use crate::arena::small::traffic::Taker;
-use crate::class::{Class, PAGE, SlabShape};
+use crate::class::{Class, SlabShape};
 use crate::die;
 use crate::heap::{PAGE_HEAPS, Run, nodes};
 use crate::space::chunk::CHUNK;
@@ -15,6 +15,7 @@ use crate::space::{Region, meta};
 use crate::sys::bits::Bits512;
 use crate::sys::hint;
 use crate::sys::mem;
+use crate::sys::page::PAGE;
 use core::cell::Cell;
 use core::ptr::NonNull;
 
