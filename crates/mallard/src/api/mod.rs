@@ -17,8 +17,6 @@ mod free;
 pub mod global;
 pub mod inspect;
 mod interval;
-#[cfg(feature = "c-symbols")]
-mod pieces;
 mod resize;
 mod start;
 pub mod threads;

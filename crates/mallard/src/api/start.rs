@@ -108,6 +108,12 @@ fn told_by_symbols() -> [Option<&'static CStr>; 2] {
     })
 }
 
+#[cfg(feature = "c-symbols")]
+unsafe extern "C" {
+    /// Separates the library's code that few programs run (`crates/mallard-c/src/pieces.rs`).
+    safe fn mallard_set_apart();
+}
+
 /// Prints the messages of the option reader.
 struct Messages;
 
@@ -131,7 +137,7 @@ fn first() {
     STARTING.lock();
     if !STARTED.load(Ordering::Relaxed) {
         #[cfg(feature = "c-symbols")]
-        super::pieces::set_apart();
+        mallard_set_apart();
         cpu::begin();
         // Two calls of `apply`, so that the compiler specialises one for the constant defaults.
         let abort = match conf::read(&DEFAULTS, conf_symbols(), &mut Messages) {
