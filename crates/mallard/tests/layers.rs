@@ -41,6 +41,16 @@ const TELLERS: &[&str] = &[
 /// its own `mod.rs`.
 const ROOMS: &[(&str, &[&[&str]])] = &[
     (
+        "sys",
+        &[
+            &["page", "atomic", "bits", "hint", "label"],
+            &["os"],
+            &["message"],
+            &["fault"],
+            &["sync"],
+        ],
+    ),
+    (
         "heap",
         &[&["huge"], &["hooked", "set"], &["purge"], &["runs"]],
     ),

@@ -1,6 +1,6 @@
 //! The clocks: monotonic, and without a system call.
 
-use super::futex::Futex;
+use crate::sys::futex::Futex;
 
 /// Milliseconds since some fixed moment, as of the kernel's last tick, up to 10 ms ago.
 pub fn now_ms() -> u64 {
@@ -36,7 +36,7 @@ pub fn give_way() {
 
 /// Sleeps for a tenth of a millisecond.
 pub fn nap() {
-    let _keep = super::errno::KeepErrno::new();
+    let _keep = crate::sys::errno::KeepErrno::new();
     let time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 100_000,

@@ -3,8 +3,8 @@
 //! Address ranges are plain numbers here: the layers above own the ranges that they pass, and that
 //! ownership makes these calls safe. All ranges are multiples of the system's page.
 
-use super::atomic::{AtomicBool, AtomicUsize, Ordering};
-use super::errno::{self, KeepErrno};
+use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sys::errno::{self, KeepErrno};
 
 /// The system's page size: 4, 16 or 64 KiB. Read once, from the auxiliary vector, so this costs no
 /// system call.
@@ -122,7 +122,7 @@ pub fn map_behind(at: usize, len: usize) -> Step {
             release(got, len);
             Step::Taken
         }
-        None if super::errno::get() == libc::EEXIST => Step::Taken,
+        None if crate::sys::errno::get() == libc::EEXIST => Step::Taken,
         None => Step::Refused,
     }
 }
@@ -368,14 +368,14 @@ fn remap(
     if at != libc::MAP_FAILED {
         return Moved::Yes;
     }
-    match super::errno::get() {
+    match crate::sys::errno::get() {
         // The kernel does not know the flag, or a filter forbids the call: these errors come before
         // the kernel changes anything.
         libc::EINVAL | libc::EPERM | libc::ENOSYS | libc::EACCES => {
             refused.store(true, Ordering::Relaxed);
             return Moved::No;
         }
-        libc::ENOMEM => super::mappings::refused(),
+        libc::ENOMEM => crate::sys::mappings::refused(),
         _ => {}
     }
     // The kernel usually unmaps the destination before it finds that it cannot move. Map it again.

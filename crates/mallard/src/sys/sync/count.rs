@@ -7,7 +7,7 @@
 //! the code is the same to the instruction. The counts are spread over cache lines by thread, so
 //! that counting itself adds no contention.
 
-use super::rank::Rank;
+use crate::sys::rank::Rank;
 
 /// The kind of a lock, in a build that counts.
 pub struct Tag(#[cfg(feature = "counters")] Rank);

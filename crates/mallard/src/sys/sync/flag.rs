@@ -4,8 +4,8 @@
 //! may hold it: such a thread has [`tls::ASIDE`] in place of its cache. A fork does not wait for it
 //! either: in the child no other thread holds it.
 
-use super::atomic::{AtomicUsize, Ordering};
-use super::{time, tls};
+use crate::sys::atomic::{AtomicUsize, Ordering};
+use crate::sys::{time, tls};
 
 /// Whether the calling thread is inside a hook. Such a thread must neither return memory by way of
 /// a hook, nor wait for a thread that does.

@@ -7,7 +7,7 @@
 //! other's, and read-modify-writes of the mark order both reads: either the forking thread sees the
 //! mark, or the other thread sees that the gate is closed.
 
-use super::atomic::{AtomicU32, Ordering};
+use crate::sys::atomic::{AtomicU32, Ordering};
 
 /// How many forks are under way.
 pub struct Gate(AtomicU32);

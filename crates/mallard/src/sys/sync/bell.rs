@@ -9,8 +9,8 @@
 //! A sleep is light (until a deadline) or deep (until a ring). Some news is only worth breaking a
 //! deep sleep: [`Bell::ring_if_deep`].
 
-use super::atomic::Ordering;
-use super::futex::Futex;
+use crate::sys::atomic::Ordering;
+use crate::sys::futex::Futex;
 
 /// The bell was rung for the sleeper, or there is no sleeper.
 const UP: u32 = 0;

@@ -6,7 +6,7 @@
 //!
 //! In unit tests `fake` defines the nodes of the machine.
 
-use super::errno::KeepErrno;
+use crate::sys::errno::KeepErrno;
 
 /// Nodes with numbers below this are distinguished.
 pub const MOST_NODES: usize = 64;

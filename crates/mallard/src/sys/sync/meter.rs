@@ -7,7 +7,7 @@
 //! own.
 
 #[cfg(not(loom))]
-use super::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::sys::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 // The model checker checks the lock, not its statistics.
 #[cfg(loom)]
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -72,14 +72,14 @@ impl Reading {
 #[inline(always)]
 fn thread() -> usize {
     #[cfg(not(loom))]
-    return super::tls::thread();
+    return crate::sys::tls::thread();
     #[cfg(loom)]
     return 1;
 }
 
 fn now_ns() -> u64 {
     #[cfg(not(loom))]
-    return super::time::now_ns();
+    return crate::sys::time::now_ns();
     #[cfg(loom)]
     return 0;
 }

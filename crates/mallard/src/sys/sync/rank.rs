@@ -204,8 +204,8 @@ mod tests {
     fn page() -> String {
         let mut page = String::from(
             "# Locks\n\n\
-             <!-- Written from the table of the code, `crates/mallard/src/sys/rank.rs`:\n     \
-             MALLARD_BLESS=1 cargo test -p mallard sys::rank -->\n\n\
+             <!-- Written from the table of the code, `crates/mallard/src/sys/sync/rank.rs`:\n     \
+             MALLARD_BLESS=1 cargo test -p mallard sync::rank -->\n\n\
              A thread takes locks in this order: only while it holds none of the same rank or of a later one. Builds \
              with debug\nassertions, and those that count contention, check each acquisition. A fork holds no lock; \
              if others stay inside the\nallocator for too long, it takes all of them in this order. No lock is held \
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(
             found,
             page(),
-            "write it anew with: MALLARD_BLESS=1 cargo test -p mallard sys::rank"
+            "write it anew with: MALLARD_BLESS=1 cargo test -p mallard sync::rank"
         );
     }
 

@@ -6,9 +6,9 @@
 //! query is one load. Otherwise the C library asks the vDSO. The symbol that locates the number is
 //! looked up weakly, so that the library also loads under older C libraries.
 
-use super::atomic::{AtomicU64, AtomicUsize, Ordering};
-use super::errno::KeepErrno;
-use super::tls;
+use crate::sys::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::sys::errno::KeepErrno;
+use crate::sys::tls;
 use core::ffi::CStr;
 
 // From the kernel's `struct rseq`.

@@ -5,7 +5,7 @@
 //! sleep is based on the word's current value, every later wake-up sees a thread that decided to
 //! sleep, and a wake-up that finds no sleeper has no effect.
 
-use super::atomic::AtomicU32;
+use crate::sys::atomic::AtomicU32;
 
 #[cfg(not(loom))]
 pub use kernel::Futex;

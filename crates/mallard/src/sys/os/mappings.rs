@@ -6,7 +6,7 @@
 //! part counts its borders here, and asks here first. If it is refused, it does without: it copies
 //! instead of moving, and gives no advice.
 
-use super::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// The system's default limit.
 const SYSTEM_MAPPINGS: usize = 65_530;

@@ -6,7 +6,7 @@
 //! a machine with fewer CPUs than threads the holder gets to run. After Drepper, *Futexes Are
 //! Tricky* (2011), the mutex with states 0 free, 1 taken, 2 taken with sleepers.
 //!
-//! Locks are taken in the order of their ranks ([`super::rank`]): a thread may take a lock only if
+//! Locks are taken in the order of their ranks ([`crate::sys::rank`]): a thread may take a lock only if
 //! it holds none of the same rank or of a later one. No lock is held while an extent hook of the
 //! program runs (`heap::hooks`).
 //!
@@ -14,14 +14,14 @@
 //! that a fork knows of it.
 
 #[cfg(not(loom))]
-use super::atomic::AtomicU64;
-use super::atomic::Ordering;
+use crate::sys::atomic::AtomicU64;
+use crate::sys::atomic::Ordering;
 #[cfg(not(loom))]
-use super::atomic::settle;
-use super::count::Tag;
-use super::futex::Futex;
-use super::meter::{Meter, Reading};
-use super::rank::{Rank, Ranked};
+use crate::sys::atomic::settle;
+use crate::sys::count::Tag;
+use crate::sys::futex::Futex;
+use crate::sys::meter::{Meter, Reading};
+use crate::sys::rank::{Rank, Ranked};
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 
@@ -204,7 +204,7 @@ impl<T> Mutex<T> {
         Self::named(Rank::Other, data)
     }
 
-    /// Guards `data`; the kind is for builds that count ([`super::count`]).
+    /// Guards `data`; the kind is for builds that count ([`crate::sys::count`]).
     #[cfg(not(loom))]
     pub const fn named(rank: Rank, data: T) -> Self {
         Mutex {
