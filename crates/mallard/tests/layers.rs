@@ -32,8 +32,8 @@ const APART: &str = "conf";
 const START: &str = "api/start.rs";
 /// The files that report options, or use their words.
 const TELLERS: &[&str] = &[
-    "ctl/arena.rs",
-    "ctl/config.rs",
+    "ctl/branches/arena.rs",
+    "ctl/branches/config.rs",
     "ctl/opt.rs",
     "ctl/tests/options.rs",
 ];
@@ -375,7 +375,7 @@ fn a_floor_that_reaches_up_is_caught_however_it_writes_the_path() {
         ("stats/now.rs", "use crate::fork;", 1),
         ("cache/mod.rs", "use crate::conf::Options;", 1),
         ("api/free.rs", "use crate::conf::Options;", 1),
-        ("ctl/prof.rs", "use crate::conf::Options;", 1),
+        ("ctl/branches/prof.rs", "use crate::conf::Options;", 1),
         ("ctl/opt.rs", "use crate::fork;", 1),
         ("api/mod.rs", "use crate::ctl;", 1),
         ("conf/line.rs", "use crate::sys::errno;", 1),

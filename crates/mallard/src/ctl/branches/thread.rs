@@ -1,11 +1,11 @@
 //! `thread.*`: the calling thread.
 
 use super::prof::{STUCK, absent};
-use super::{Access, Answer, At, Error, Leaf, Mode, Request, See, Special, branch, name, opt};
 use crate::api::threads::{self, Counts};
+use crate::ctl::{Access, Answer, At, Error, Leaf, Mode, Request, See, Special, branch, name, opt};
 use core::ffi::{CStr, c_char};
 
-pub(super) fn names(see: See<'_>) {
+pub(in crate::ctl) fn names(see: See<'_>) {
     see(&[
         name(
             "arena",

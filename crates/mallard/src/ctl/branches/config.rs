@@ -3,8 +3,8 @@
 //! The names are jemalloc's, the answers Mallard's: each says whether programs can rely on the
 //! feature, whatever jemalloc's build option of that name would have changed.
 
-use super::node::{Access, Leaf, See, name};
 use crate::conf;
+use crate::ctl::node::{Access, Leaf, See, name};
 
 const fn is(on: bool) -> Leaf {
     match on {
@@ -13,7 +13,7 @@ const fn is(on: bool) -> Leaf {
     }
 }
 
-pub(super) fn names(see: See<'_>) {
+pub(in crate::ctl) fn names(see: See<'_>) {
     see(&[
         name(
             "cache_oblivious",

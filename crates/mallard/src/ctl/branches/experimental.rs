@@ -3,12 +3,12 @@
 //! Functions that see every call (`hooks.install`, `hooks.remove`) are missing, because no fast
 //! path checks for them, and so are names of heap profiles.
 
-use super::node::{Access, At, Leaf, Mode, See, Special, branch, in_reference, indexed, name};
-use super::{Answer, Error, Request, index};
 use crate::api::arenas as api_arenas;
 use crate::api::extended::{self, Flags};
 use crate::api::inspect::{self, Around};
 use crate::api::threads;
+use crate::ctl::node::{Access, At, Leaf, Mode, See, Special, branch, in_reference, indexed, name};
+use crate::ctl::{Answer, Error, Request, index};
 use core::ffi::c_void;
 
 const fn special(c_type: &'static str, mode: Mode, serve: Serve) -> Leaf {
@@ -21,7 +21,7 @@ const fn special(c_type: &'static str, mode: Mode, serve: Serve) -> Leaf {
 
 type Serve = fn(&At<'_>, &mut Request) -> Answer<()>;
 
-pub(super) fn names(see: See<'_>) {
+pub(in crate::ctl) fn names(see: See<'_>) {
     see(&[
         branch("hooks", hook_names),
         branch("utilization", utilization_names),

@@ -1,14 +1,14 @@
 //! `arena.<i>.*`: one arena, or all.
 
-use super::index::{ALL, DESTROYED, arenas};
-use super::node::{Access, At, Leaf, Mode, See, Special, in_reference, name};
-use super::{Answer, Error, Request};
 use crate::api;
 use crate::api::arenas::{self as api_arenas, Dss, NAME};
 use crate::conf;
+use crate::ctl::index::{ALL, DESTROYED, arenas};
+use crate::ctl::node::{Access, At, Leaf, Mode, See, Special, in_reference, name};
+use crate::ctl::{Answer, Error, Request};
 use core::ffi::{CStr, c_char};
 
-pub(super) fn names(see: See<'_>) {
+pub(in crate::ctl) fn names(see: See<'_>) {
     see(&[
         name(
             "initialized",
@@ -145,7 +145,7 @@ fn dss(at: &At<'_>) -> Answer<&'static CStr> {
     Ok(word(api_arenas::dss(number(at))?))
 }
 
-pub(super) fn word(dss: Dss) -> &'static CStr {
+pub(in crate::ctl) fn word(dss: Dss) -> &'static CStr {
     DSS[dss as usize].1
 }
 

@@ -1,9 +1,9 @@
 //! `tcache.*`: manual caches.
 
-use super::{Access, Answer, At, Leaf, Mode, Request, See, Special, name};
 use crate::api::threads;
+use crate::ctl::{Access, Answer, At, Leaf, Mode, Request, See, Special, name};
 
-pub(super) fn names(see: See<'_>) {
+pub(in crate::ctl) fn names(see: See<'_>) {
     see(&[
         name(
             "create",

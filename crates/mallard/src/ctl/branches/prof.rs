@@ -4,8 +4,8 @@
 //! profiling: switches read as off and may be switched off, figures are zero, and the rest does not
 //! exist.
 
-use super::node::{Access, Leaf, Mode, See, Special, name};
-use super::{Answer, At, Error, Request};
+use crate::ctl::node::{Access, Leaf, Mode, See, Special, name};
+use crate::ctl::{Answer, At, Error, Request};
 
 /// A switch that is off and can only be set to off.
 const OFF: Leaf = Leaf::Special(Special {
@@ -15,13 +15,13 @@ const OFF: Leaf = Leaf::Special(Special {
 });
 
 /// A switch that is off and cannot be written.
-pub(super) const STUCK: Leaf = Leaf::Special(Special {
+pub(in crate::ctl) const STUCK: Leaf = Leaf::Special(Special {
     c_type: "bool",
     mode: Mode::ReadWrite,
     serve: stuck,
 });
 
-pub(super) fn names(see: See<'_>) {
+pub(in crate::ctl) fn names(see: See<'_>) {
     see(&[
         name(
             "thread_active_init",
@@ -73,7 +73,7 @@ pub(super) fn names(see: See<'_>) {
 }
 
 /// A name that only exists with a profiler.
-pub(super) const fn absent(c_type: &'static str, mode: Mode) -> Leaf {
+pub(in crate::ctl) const fn absent(c_type: &'static str, mode: Mode) -> Leaf {
     Leaf::Special(Special {
         c_type,
         mode,

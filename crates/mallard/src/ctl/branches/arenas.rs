@@ -3,11 +3,11 @@
 //! A bin is a slab class, an extent size (`lextent`) one of the larger classes, up to the largest
 //! that a request can have.
 
-use super::node::{Access, At, Leaf, Mode, See, Special, in_reference, indexed, name};
-use super::{Answer, Error, Request, index};
 use crate::api;
 use crate::cache::ThreadCache;
 use crate::class::{Class, SLAB_CLASSES, slab_classes};
+use crate::ctl::node::{Access, At, Leaf, Mode, See, Special, in_reference, indexed, name};
+use crate::ctl::{Answer, Error, Request, index};
 use crate::heap::huge_pages;
 use crate::sys::page::PAGE;
 use core::ffi::c_void;
@@ -33,7 +33,7 @@ fn kept_classes() -> usize {
     }
 }
 
-pub(super) fn names(see: See<'_>) {
+pub(in crate::ctl) fn names(see: See<'_>) {
     see(&[
         name(
             "narenas",

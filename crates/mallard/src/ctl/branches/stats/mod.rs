@@ -2,11 +2,11 @@
 //!
 //! An arena has figures from the first epoch after it was made.
 
-use super::node::{Access, At, Leaf, See, branch, indexed, name};
-use super::{Answer, Error};
 use crate::api::arenas as api_arenas;
 use crate::arena;
 use crate::class::{LARGE_CLASSES, slab_classes};
+use crate::ctl::node::{Access, At, Leaf, See, branch, indexed, name};
+use crate::ctl::{Answer, Error};
 use crate::stats::{self, ALL, ArenaFigures, Bin, Extent, Large, Reading, Totals};
 use crate::sys::mappings;
 use core::ffi::CStr;
@@ -39,7 +39,11 @@ fn total<T>(value: fn(&Totals) -> T) -> Answer<T> {
 
 /// The arena of `stats.arenas.<i>`: the number of arenas itself stands for all of them.
 fn number(i: usize) -> usize {
-    if i == super::index::arenas() { ALL } else { i }
+    if i == crate::ctl::index::arenas() {
+        ALL
+    } else {
+        i
+    }
 }
 
 fn has_figures(_: &At<'_>, i: usize) -> bool {
@@ -85,7 +89,7 @@ fn lock<T>(at: &At<'_>, value: fn(&Reading) -> T) -> Answer<T> {
     }
 }
 
-pub(super) fn names(see: See<'_>) {
+pub(in crate::ctl) fn names(see: See<'_>) {
     see(&[
         told!(
             "allocated",
@@ -171,7 +175,7 @@ pub(super) fn names(see: See<'_>) {
     ]);
 }
 
-pub(super) fn approximate_names(see: See<'_>) {
+pub(in crate::ctl) fn approximate_names(see: See<'_>) {
     see(&[name(
         "active",
         Leaf::Size(Access::Read(|_| Ok(arena::footprint()))),
