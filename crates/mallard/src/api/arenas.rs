@@ -4,10 +4,10 @@
 //! functions. Callers for the mallctl names have entered (`cache::inside`), so that no fork happens
 //! in between.
 
-use super::alloc::{out_of_memory, reclaim, usable_for};
+use super::blocks::alloc::{out_of_memory, reclaim, usable_for};
+use super::blocks::free::size_at;
 use super::controls::is_decay_time;
 use super::extras::prepared;
-use super::free::size_at;
 use super::start::start;
 use crate::arena::pages::Pages;
 pub use crate::arena::settings::{Dss, NAME};

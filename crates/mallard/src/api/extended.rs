@@ -7,15 +7,15 @@
 //! Zeroed blocks are zero up to their usable size, because `rallocx` clears only from there on when
 //! they grow.
 
-use super::alloc::{
+use super::arenas;
+use super::blocks::alloc::{
     LARGEST_ALIGN, alloc, alloc_aligned, alloc_aligned_zeroed, alloc_outside, out_of_memory,
     usable_for, zeroed,
 };
-use super::arenas;
+use super::blocks::free::{class_at, dealloc, dealloc_direct, dealloc_sized, size_at};
+use super::blocks::resize::enter_with;
 use super::extras::{XMALLOC, extras, prepared};
-use super::free::{class_at, dealloc, dealloc_direct, dealloc_sized, size_at};
 use super::interval::errands;
-use super::resize::enter_with;
 use super::start::start;
 use crate::arena;
 use crate::arena::large::{self, Reach};

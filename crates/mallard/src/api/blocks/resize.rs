@@ -2,8 +2,8 @@
 //! copying otherwise.
 
 use super::alloc::{alloc, alloc_aligned, out_of_memory};
-use super::extras::prepared;
 use super::free::{class_at, dealloc, size_at};
+use crate::api::extras::prepared;
 use crate::arena::large::{self, Reach};
 use crate::arena::oversize;
 use crate::arena::pages::Pages;
@@ -84,7 +84,7 @@ fn resize_run(p: *mut u8, size: usize) -> Option<*mut u8> {
 
 /// Enters to change a block of whole pages. `None` when a fork is under way, or for a block of the
 /// fallback: such a block is copied.
-pub(super) fn enter_with(block: usize) -> Option<inside::Inside> {
+pub(in crate::api) fn enter_with(block: usize) -> Option<inside::Inside> {
     if fallback::size_of(block).is_some() {
         return None;
     }

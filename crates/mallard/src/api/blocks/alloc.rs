@@ -5,10 +5,10 @@
 //! what caches hold, the position of the leading bit. `docs/design/fast-path.md` shows the
 //! instructions.
 
-use super::extras::{XMALLOC, clear_by_kernel, extras, prepared};
 use super::free::size_at;
-use super::interval::errands;
-use super::start::{self, start};
+use crate::api::extras::{XMALLOC, clear_by_kernel, extras, prepared};
+use crate::api::interval::errands;
+use crate::api::start::{self, start};
 use crate::arena::pages::Pages;
 use crate::arena::{self, large, oversize};
 use crate::cache::{self, company, counted, current, inside, life};
@@ -25,7 +25,7 @@ use crate::upkeep;
 use core::ptr::null_mut;
 
 /// Allocates a block of at least `size` bytes, aligned for its size (to 16 bytes from 16 bytes on).
-/// 0 bytes is a valid size. Returns null when memory is out or `size` exceeds [`super::MAX`].
+/// 0 bytes is a valid size. Returns null when memory is out or `size` exceeds [`crate::api::MAX`].
 #[inline(always)]
 pub fn alloc(size: usize) -> *mut u8 {
     if size <= TABLE_MAX {
@@ -211,7 +211,7 @@ fn alloc_pages(pages: Pages, align: usize, zeroed: bool) -> *mut u8 {
 /// Allocates a block of `bytes` bytes while a fork is under way.
 #[cold]
 #[inline(never)]
-pub(super) fn alloc_outside(bytes: usize, align: usize, zeroed: bool) -> *mut u8 {
+pub(in crate::api) fn alloc_outside(bytes: usize, align: usize, zeroed: bool) -> *mut u8 {
     let Some(block) = fallback::alloc(bytes, align) else {
         // Wait until the fork is over.
         drop(inside::enter_or_wait());
@@ -269,7 +269,7 @@ fn alloc_zeroed_tailored(size: usize) -> *mut u8 {
 
 /// Clears a new block that caches hold to its end; null is allowed.
 #[inline(never)]
-pub(super) fn zeroed(block: *mut u8) -> *mut u8 {
+pub(in crate::api) fn zeroed(block: *mut u8) -> *mut u8 {
     let Some(place) = fast_lookup(block.addr()) else {
         return zeroed_outside(block);
     };
@@ -339,7 +339,7 @@ fn is_past_caches(size: usize, align: usize) -> bool {
 }
 
 /// Like [`alloc_aligned`], with all of the block zero.
-pub(super) fn alloc_aligned_zeroed(size: usize, align: usize) -> *mut u8 {
+pub(in crate::api) fn alloc_aligned_zeroed(size: usize, align: usize) -> *mut u8 {
     let Some(bytes) = usable_for(size, align) else {
         return out_of_memory(size);
     };
@@ -356,7 +356,7 @@ pub(super) fn alloc_aligned_zeroed(size: usize, align: usize) -> *mut u8 {
 /// impossible one. Up to [`SLAB_MAX`] bytes it is that of a slab region, up to [`CACHED_MAX`] that
 /// of a class.
 #[inline]
-pub(super) fn usable_for(size: usize, align: usize) -> Option<usize> {
+pub(in crate::api) fn usable_for(size: usize, align: usize) -> Option<usize> {
     if size > MAX || align > LARGEST_ALIGN {
         return None;
     }
@@ -375,7 +375,7 @@ pub(super) fn usable_for(size: usize, align: usize) -> Option<usize> {
 const LEAST_ALIGN: usize = 16;
 
 /// The largest alignment: no address of a process is a multiple of more.
-pub(super) const LARGEST_ALIGN: usize = 1 << 46;
+pub(in crate::api) const LARGEST_ALIGN: usize = 1 << 46;
 
 /// Allocates a block of more than [`TABLE_MAX`] bytes at a multiple of `align`, which is at most a
 /// page.
@@ -420,7 +420,7 @@ fn alloc_on_boundary(size: usize, align: usize, wanted: usize) -> *mut u8 {
 
 /// Collects free blocks from thread caches and transfer caches, so that a second try may succeed.
 #[cold]
-pub(super) fn reclaim() {
+pub(in crate::api) fn reclaim() {
     if let Some(_inside) = inside::enter() {
         current::flush();
         arena::drain(true);
@@ -455,7 +455,7 @@ fn feed() {
 
 /// Reports the failure to the caller, by `errno` too, or ends the process if `xmalloc` is on.
 #[cold]
-pub(super) fn out_of_memory(size: usize) -> *mut u8 {
+pub(in crate::api) fn out_of_memory(size: usize) -> *mut u8 {
     if extras() & XMALLOC != 0 && start::options().xmalloc {
         die!("out of memory: {size} bytes wanted, and the option xmalloc is on");
     }

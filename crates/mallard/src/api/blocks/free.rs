@@ -3,8 +3,8 @@
 //! One byte of the page map says which stack a block belongs on. Pages whose blocks no cache may
 //! hold have 0; stack 0 is always full, so the slow path handles them.
 
-use super::extras::{JUNK_FREE, XMALLOC, extras, spoil};
-use super::start::start;
+use crate::api::extras::{JUNK_FREE, XMALLOC, extras, spoil};
+use crate::api::start::start;
 use crate::arena::{self, large};
 use crate::cache::{self, counted, current, deferred, inside, life};
 use crate::class::{self, Class, Place, TABLE_MAX};
@@ -32,7 +32,7 @@ pub unsafe fn dealloc(p: *mut u8) {
 /// Frees a block of known request size, without reading the page map.
 ///
 /// # Safety
-/// As for [`dealloc`], and the block was asked for with this size by [`super::alloc`].
+/// As for [`dealloc`], and the block was asked for with this size by [`crate::api::alloc`].
 #[inline(always)]
 pub unsafe fn dealloc_sized(p: *mut u8, size: usize) {
     if size > TABLE_MAX {
@@ -110,7 +110,7 @@ fn give_to_arena(class: Class, block: usize) {
 
 /// Frees a block of whole pages that no cache takes.
 #[inline(never)]
-pub(super) fn free_run(at: usize) {
+pub(in crate::api) fn free_run(at: usize) {
     let Some(_inside) = inside::enter() else {
         counted::freed(large::pages_of(at).0 * PAGE);
         return deferred::put_by(at);
@@ -186,7 +186,7 @@ fn cached_size(p: usize) -> usize {
 }
 
 #[inline]
-pub(super) fn size_at(p: usize) -> usize {
+pub(in crate::api) fn size_at(p: usize) -> usize {
     match cached_size(p) {
         0 => size_at_slow(p),
         size => size,
@@ -203,7 +203,7 @@ fn size_at_slow(p: usize) -> usize {
 
 /// The class that caches file the block under.
 #[inline]
-pub(super) fn class_at(p: usize) -> Class {
+pub(in crate::api) fn class_at(p: usize) -> Class {
     match fast_lookup(p) {
         Some(place) => place.class(),
         None => class_outside(p),
