@@ -5,6 +5,8 @@
 //!    │ size class of n                                      │ page of p → class
 //!  cache    per thread and class a stack of pointers: no lock, no atomic, no touch of the block
 //!    │ empty: take a batch                                  │ full: give back the older half
+//!  upkeep   in passing or in the background: returns what lies idle in the layers below
+//!    │                                                      │
 //!  arena    per class a transfer cache of batches, then slabs, under one short lock
 //!    │ no slab with room                                    │ slab became empty
 //!  heap     runs of pages out of 2 MiB chunks; free pages decay: dirty, muzzy, clean
@@ -14,9 +16,8 @@
 //!  sys      mmap, mprotect, madvise; locks; the thread's pointer
 //! ```
 //!
-//! Each folder is one of these layers and uses only the layers below it. Two more are not on the
-//! way of a block: `class`, the table of size classes, serves all of them, and `upkeep`, between
-//! `cache` and `arena`, decides who returns idle memory, and when. On top are `api`, the Rust functions that every front end uses;
+//! Each folder is one of these layers and uses only the layers below it; `class` (the table of size
+//! classes) serves all of them. On top are `api`, the Rust functions that every front end uses;
 //! `conf`, the options; `stats`; `fork`; and `background`, the background thread. Above those are
 //! `ctl`, the tree of names through which programs read and control the allocator, and
 //! `stats_print`, the full statistics report. A test enforces this order (`tests/layers.rs`).

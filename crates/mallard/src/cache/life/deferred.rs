@@ -83,14 +83,14 @@ fn free(block: usize) {
 /// Leaves the calling thread's cache to the thread that forks.
 #[cold]
 #[inline(never)]
-pub fn leave(cache: &'static ThreadCache) {
+pub(super) fn leave(cache: &'static ThreadCache) {
     cache.thread.store(0, Ordering::Release);
     ANY_LEFT.store(true, Ordering::Release);
     settle_unless_closed();
 }
 
 /// Ends the caches of threads that ended while a fork was under way.
-pub fn end_all_left() {
+fn end_all_left() {
     if !ANY_LEFT.swap(false, Ordering::AcqRel) {
         return;
     }
@@ -109,7 +109,7 @@ pub fn end_all_left() {
 
 /// A thread has ended, and `left` remain: does what a background thread that stopped with it left.
 #[inline(always)]
-pub fn keep_up(left: u32) {
+pub(super) fn keep_up(left: u32) {
     if keeper::thread_ended(left) {
         give_all();
     }

@@ -18,7 +18,7 @@ use core::ptr::NonNull;
 
 /// The caches of all threads, those of threads that a fork left behind, and empty ones of ended
 /// threads, for reuse.
-pub struct Registry {
+pub(super) struct Registry {
     live: Option<&'static ThreadCache>,
     orphans: Option<&'static ThreadCache>,
     spare: Option<&'static ThreadCache>,
@@ -67,7 +67,7 @@ const SPARE_BLOCKS: usize = 255;
 // SAFETY: any thread may refer to caches; see `Sync` of ThreadCache.
 unsafe impl Send for Registry {}
 
-pub static REGISTRY: Mutex<Registry> = Mutex::named(
+pub(super) static REGISTRY: Mutex<Registry> = Mutex::named(
     Rank::Registry,
     Registry {
         live: None,
@@ -85,7 +85,7 @@ pub(super) static ORPHANS: AtomicBool = AtomicBool::new(false);
 
 /// Returns the cache of a thread that has ended.
 #[inline(always)]
-pub fn recycled(arena: &'static Arena) -> Option<&'static ThreadCache> {
+pub(super) fn recycled(arena: &'static Arena) -> Option<&'static ThreadCache> {
     let cache = {
         let mut registry = REGISTRY.lock();
         let cache = registry.spare?;
@@ -98,7 +98,7 @@ pub fn recycled(arena: &'static Arena) -> Option<&'static ThreadCache> {
     Some(cache)
 }
 
-pub fn enrol(cache: &'static ThreadCache) {
+pub(super) fn enrol(cache: &'static ThreadCache) {
     let mut registry = REGISTRY.lock();
     if let Some(first) = registry.live {
         first.prev.set(Some(cache));
@@ -108,7 +108,7 @@ pub fn enrol(cache: &'static ThreadCache) {
     threads::began();
 }
 
-pub fn strike_off(registry: &mut Registry, cache: &'static ThreadCache) {
+pub(super) fn strike_off(registry: &mut Registry, cache: &'static ThreadCache) {
     if registry.walkers.is_some() {
         registry.go_past(cache);
     }
@@ -124,7 +124,7 @@ pub fn strike_off(registry: &mut Registry, cache: &'static ThreadCache) {
 
 /// Takes the cache of a thread that ended while a fork was under way off the list.
 #[inline(always)]
-pub fn take_left() -> Option<&'static ThreadCache> {
+pub(super) fn take_left() -> Option<&'static ThreadCache> {
     let mut registry = REGISTRY.lock();
     let left = |cache: &&ThreadCache| cache.thread.load(Ordering::Acquire) == 0;
     let cache = list(registry.live).find(left)?;
@@ -134,7 +134,7 @@ pub fn take_left() -> Option<&'static ThreadCache> {
 
 /// Takes a cache that a fork left behind off the list.
 #[inline(always)]
-pub fn take_orphan() -> Option<&'static ThreadCache> {
+pub(super) fn take_orphan() -> Option<&'static ThreadCache> {
     let mut registry = REGISTRY.lock();
     let orphan = registry.orphans.take();
     orphan.iter().for_each(|orphan| registry.go_past(orphan));
@@ -148,14 +148,14 @@ pub fn take_orphan() -> Option<&'static ThreadCache> {
 
 /// Ends a cache that is on no list. Returns how many threads with a cache are left.
 #[inline(never)]
-pub fn end_struck_off(cache: &'static ThreadCache) -> u32 {
+pub(super) fn end_struck_off(cache: &'static ThreadCache) -> u32 {
     cache.arena().leave();
     dissolve(cache);
     threads::ended()
 }
 
 /// Flushes a cache, and keeps it for another thread or frees it.
-pub fn dissolve(cache: &'static ThreadCache) {
+pub(super) fn dissolve(cache: &'static ThreadCache) {
     cache.flush_all();
     cache.give_arrays(SPARE_BLOCKS);
     cache.thread.store(0, Ordering::Relaxed);
@@ -197,7 +197,7 @@ fn list(first: Option<&'static ThreadCache>) -> impl Iterator<Item = &'static Th
 
 /// Whether other threads with caches are inside, and whether this one is. `None` while a thread
 /// changes the registry.
-pub fn look_inside(me: usize) -> Option<(bool, bool)> {
+pub(in crate::cache) fn look_inside(me: usize) -> Option<(bool, bool)> {
     let registry = REGISTRY.try_lock()?;
     let (mut others, mut mine) = (false, false);
     let manual = (0..registry.numbers.end()).filter_map(manual::get);
@@ -299,7 +299,7 @@ pub fn lock() -> &'static RawLock {
 
 /// In the child of a fork: sets aside the caches of all threads but the calling one. If the fork
 /// came while this thread was changing the registry, they are lost.
-pub fn after_fork() {
+pub(in crate::cache) fn after_fork() {
     let me = tls::thread();
     let mut is_there = current::cache().is_some();
     if let Some(mut registry) = REGISTRY.try_lock() {
