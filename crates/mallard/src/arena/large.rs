@@ -2,8 +2,8 @@
 //!
 //! The page map's record of the first page is the only description of such a block. Its length is
 //! that of its class, so that all blocks of a class are alike and caches can keep them, up to
-//! [`CACHED_MAX`]. Beyond that size, an option makes blocks end with the last page needed. Blocks
-//! of a chunk or more are moved by remapping their pages.
+//! [`CACHED_MAX`](crate::class::CACHED_MAX). Beyond that size, an option makes blocks end with the
+//! last page needed. Blocks of a chunk or more are moved by remapping their pages.
 //!
 //! Blocks of up to [`MEDIUM_MAX`] bytes that need no page alignment begin some lines into a page, a
 //! different number each ([`spread`]), and have an extra page. Otherwise, the data that programs

@@ -1,4 +1,4 @@
-//! Which threads are inside the allocator, and how forks wait for them.
+//! Which threads are inside the allocator, and which stay outside while a fork is under way.
 //!
 //! A thread enters before it takes a lock ([`enter`]): its cache is marked busy, or, for a thread
 //! without one, a counter goes up. A fork (`forks`) closes the gate and waits until no other
