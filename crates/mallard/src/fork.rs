@@ -1,7 +1,7 @@
 //! `fork`, from any thread at any moment.
 //!
 //! The C library calls [`prepare`] before a fork, and [`parent`] or [`child`] after it. Normally no
-//! lock is held across the fork: `cache::inside` waits until no other thread is inside the
+//! lock is held across the fork: `cache::forks` waits until no other thread is inside the
 //! allocator, and keeps them out until the fork is over. If other threads stay inside for too long
 //! (an extent hook of the program may wait for the forking thread), [`prepare`] takes all locks, in
 //! the order of `sys::lock`, so that the data they guard is consistent. The child releases the
@@ -13,8 +13,9 @@
 //! The position of our handlers in that list does not matter.
 
 use crate::arena::{self, subrelease};
+use crate::cache::forks;
 use crate::cache::inside::{self, Found};
-use crate::cache::life;
+use crate::cache::registry;
 use crate::heap::PAGE_HEAPS;
 use crate::space::{meta, region};
 use crate::stats;
@@ -47,7 +48,7 @@ fn each_lock(f: &mut dyn FnMut(&RawLock)) {
     f(subrelease::lock());
     f(PAGE_HEAPS.making());
     PAGE_HEAPS.all().for_each(|h| f(h.purging()));
-    f(life::lock());
+    f(registry::lock());
     f(arena::lock());
     for arena in arena::records() {
         arena.locks().for_each(&mut *f);
@@ -64,14 +65,14 @@ fn holds_lock() -> bool {
 }
 
 extern "C" fn prepare() {
-    if inside::begin_fork(holds_lock) == Found::Others {
+    if forks::begin_fork(holds_lock) == Found::Others {
         each_lock(&mut RawLock::lock_for_fork);
     }
 }
 
 extern "C" fn parent() {
     free_locks();
-    inside::end_fork();
+    forks::end_fork();
 }
 
 extern "C" fn child() {
@@ -79,7 +80,7 @@ extern "C" fn child() {
     rank::after_fork();
     free_locks();
     each_lock(&mut RawLock::after_fork);
-    inside::end_fork_in_child();
+    forks::end_fork_in_child();
 }
 
 fn free_locks() {

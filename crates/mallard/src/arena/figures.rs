@@ -4,8 +4,9 @@
 //! threads run, the figures of one bin are consistent, but those of different bins are from
 //! slightly different moments.
 
+use super::pages::Counts;
 use super::small::bin::Bin;
-use super::{Arena, BinCounts, large};
+use super::{Arena, BinCounts};
 use crate::class::Class;
 use crate::space::region::PageRecord;
 use crate::space::{Region, meta};
@@ -119,7 +120,7 @@ impl Arena {
     /// Bytes of the arena's own records: itself, its counts and its bins.
     pub fn record_bytes(&self) -> usize {
         let bins = self.bins.iter().count() * meta::size_taken(size_of::<Bin>());
-        meta::size_taken(size_of::<Arena>()) + meta::size_taken(size_of::<large::Counts>()) + bins
+        meta::size_taken(size_of::<Arena>()) + meta::size_taken(size_of::<Counts>()) + bins
     }
 }
 

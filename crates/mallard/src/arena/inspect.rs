@@ -2,9 +2,9 @@
 
 use super::Slab;
 use super::choice::table;
-use crate::class::PAGE;
 use crate::space::Region;
 use crate::space::region::PageRecord;
+use crate::sys::page::PAGE;
 
 /// What an address lies in: a slab with its bin's figures, or the start of a large block.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]

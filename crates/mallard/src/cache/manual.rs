@@ -7,7 +7,7 @@
 //! Each call decides the arena of such a cache: the one it names, or the calling thread's.
 
 use super::length::ROOM;
-use super::{LARGEST, Stack, ThreadCache, life};
+use super::{LARGEST, Stack, ThreadCache, current};
 use crate::arena::Arena;
 use crate::class::Class;
 use crate::space::meta;
@@ -133,7 +133,7 @@ pub fn set_out(cache: &ThreadCache) {
 
 /// Sets the arena of a cache for the calls that follow: this one, or the calling thread's.
 pub fn serve_here(cache: &ThreadCache, arena: Option<&'static Arena>) {
-    if let Some(arena) = arena.or_else(life::arena_or_any) {
+    if let Some(arena) = arena.or_else(current::arena_or_any) {
         cache.arena.set(arena);
     }
 }

@@ -8,8 +8,9 @@
 //!   [`ThreadCache::push_full`]); both first let the stack grow, within the bounds of its class and
 //!   the thread's budget of bytes (`length`);
 //! - every few such slow events, the cache looks at a few stacks, returns the blocks that were not
-//!   used since the last look, and runs decay for the page heap and the transfer caches (`gc`);
-//! - `inside` keeps forks apart from threads that take locks;
+//!   used since the last look, and gives the upkeep of the process a tick (`gc`);
+//! - `current` finds the calling thread's stacks, cache and arena;
+//! - `inside` says which threads are inside the allocator, and `forks` waits for them;
 //! - `life` creates a cache at a thread's first call and empties it when the thread ends;
 //! - `crowd` makes threads of a process with many keep little of what they tear down;
 //! - `manual` has the caches that belong to no thread.
@@ -21,10 +22,10 @@
 
 pub mod counted;
 mod crowd;
-pub mod events;
+pub mod current;
+pub mod forks;
 mod gc;
 pub mod inside;
-pub mod keeper;
 mod length;
 pub mod life;
 pub mod manual;
@@ -33,21 +34,27 @@ mod stack;
 mod tests;
 
 use crate::arena::{self, Arena, Fit, Traffic, percpu};
-use crate::class::{CACHED_CLASSES, Class, Place, SLAB_CLASSES, tailored};
+use crate::class::{CACHED_CLASSES, Class, SLAB_CLASSES, tailored};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicU8, AtomicU16, AtomicUsize, Ordering};
 use crate::sys::gate::Mark;
 use crate::sys::tls;
 use core::cell::Cell;
 use core::ptr::NonNull;
-pub use gc::{tick, tick_for, tick_uncached};
-use inside::{Busy, put_by};
+pub use counted::events;
+pub use current::stack_at;
+use inside::Busy;
+pub use inside::company;
 use length::{Turn, most, theirs};
+use life::deferred::put_by;
+pub use life::{deferred, registry};
 pub use stack::Stack;
 use stack::array_bytes;
 #[cfg(debug_assertions)]
 pub use stack::set_scan;
 
+/// Slow events from one look at the cache to the next ([`gc`]).
+const EVENTS: u32 = 16;
 /// Marks, in `seen`, a stack that begins with another thread's blocks.
 const FOREIGN: u16 = u16::MAX;
 const _: () =
@@ -161,25 +168,6 @@ pub fn configure(largest: usize, by_whom: Use) {
     let class = class.0 - (class.size() > largest) as u8;
     LARGEST.store(class, Ordering::Relaxed);
     USE.store(by_whom.0, Ordering::Relaxed);
-}
-
-/// What the calling thread's pointer points to.
-#[inline(always)]
-fn front() -> &'static Front {
-    // SAFETY: the thread's pointer points to the front of a cache, to the zeros of a counting
-    // thread, or to a shared block of zeros, which is as large and a valid front. All live as long
-    // as the thread runs our code.
-    unsafe { &*(tls::get() as *const Front) }
-}
-
-/// Returns the calling thread's stack at this place.
-#[inline(always)]
-pub fn stack_at(place: Place) -> &'static Stack {
-    debug_assert!(place.class().index() <= CACHED_CLASSES);
-    // SAFETY: the thread's pointer points to a cache, which begins with its stacks, or to a block
-    // of zeros that is as large; a zeroed stack is valid. Both live as long as the thread runs our
-    // code.
-    unsafe { &*((tls::get() + place.offset()) as *const Stack) }
 }
 
 impl ThreadCache {
@@ -445,7 +433,7 @@ impl ThreadCache {
             }
             return;
         }
-        if crowd::is_crowd() && self.keeps_little(class) {
+        if length::is_crowd() && self.keeps_little(class) {
             return self.push_of_little(class, block);
         }
         if stack.capacity() == 0 {

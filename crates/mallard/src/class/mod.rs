@@ -17,14 +17,9 @@ pub mod tailored;
 pub use shape::SlabShape;
 
 use crate::sys::atomic::{AtomicU32, Ordering};
+use crate::sys::page::{LINE, PAGE};
 use shape::Shapes;
 
-/// The page: the unit of slabs, runs and the page map. The system's own page may be larger.
-pub const PAGE: usize = 4096;
-/// log2 of [`PAGE`].
-pub const PAGE_SHIFT: u32 = 12;
-/// The cache line. Blocks of whole pages start at one, if not at a page.
-pub const LINE: usize = 64;
 /// Largest request that a slab serves.
 pub const SLAB_MAX: usize = 14 * 1024;
 /// Number of slab classes in the table.

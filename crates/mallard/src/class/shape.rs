@@ -1,8 +1,9 @@
 //! The shape of a class's slabs: pages, regions, and the numbers to find a region from an address
 //! without a division.
 
-use super::{Class, PAGE, SLAB_CLASSES, TABLED, size};
+use super::{Class, SLAB_CLASSES, TABLED, size};
 use crate::sys::atomic::{Ordering, fence};
+use crate::sys::page::PAGE;
 use core::cell::UnsafeCell;
 
 /// The shape of a class's slabs.

@@ -42,8 +42,9 @@ mod record;
 mod slices;
 
 use super::chunk::{CHUNK, Chunk};
-use crate::class::{Class, PAGE, PAGE_SHIFT, Place};
+use crate::class::{Class, Place};
 use crate::sys::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use crate::sys::page::{PAGE, PAGE_SHIFT};
 use core::ptr::NonNull;
 pub use growth::{Growing, growing, lock};
 use layout::{GROUP, GroupTable};

@@ -10,11 +10,11 @@
 //! chunks, so that large blocks never lie among small ones.
 
 use crate::arena::Arena;
-use crate::arena::choice::manual::{self, Life};
-use crate::arena::choice::table;
-use crate::arena::large::Pages;
-use crate::class::{CACHED_MAX, PAGE};
-use crate::heap::PAGE_HEAPS;
+use crate::arena::choice::life::Life;
+use crate::arena::choice::{manual, table};
+use crate::arena::large;
+use crate::arena::pages::Pages;
+use crate::class::CACHED_MAX;
 use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, settle};
 
 /// The least size that is oversize.
@@ -23,25 +23,6 @@ static LEAST: AtomicUsize = AtomicUsize::new(usize::MAX);
 static AT_ONCE: AtomicBool = AtomicBool::new(false);
 /// The arena, once it was made.
 static ARENA: AtomicPtr<Arena> = AtomicPtr::new(core::ptr::null_mut());
-
-/// Whether an arena has its own size from which freed blocks return their memory at once.
-static SINGLED_OUT: AtomicBool = AtomicBool::new(false);
-
-/// Whether the caller has to use [`free`].
-#[inline]
-pub fn goes_at_once() -> bool {
-    SINGLED_OUT.load(Ordering::Relaxed)
-}
-
-/// Frees the run of a block; its memory goes back at once if it is long enough.
-#[cold]
-#[inline(never)]
-pub fn free(run: usize, pages: usize) {
-    match PAGE_HEAPS.of(run) {
-        Some(heap) if pages * PAGE >= heap.oversize() => heap.free_at_once(run, pages),
-        _ => PAGE_HEAPS.free(run, pages),
-    }
-}
 
 impl Arena {
     /// The size in bytes from which a freed block of its page heap returns its memory at once.
@@ -52,7 +33,7 @@ impl Arena {
     /// Sets that size, for blocks that caches do not hold.
     pub fn set_oversize(&self, bytes: usize) {
         self.heap().set_oversize(bytes);
-        SINGLED_OUT.store(true, Ordering::Relaxed);
+        large::single_out();
     }
 }
 

@@ -4,31 +4,20 @@
 //! are free, so we never read or write a free region. A slab belongs to one bin for its lifetime;
 //! the bin's lock guards the cells.
 
+use crate::arena::pages::SLABS;
 use crate::arena::small::traffic::Taker;
-use crate::class::{Class, PAGE, SlabShape};
+use crate::class::{Class, SlabShape};
 use crate::die;
 use crate::heap::{PAGE_HEAPS, Run, nodes};
 use crate::space::chunk::CHUNK;
 use crate::space::region::PageRecord;
 use crate::space::{Region, meta};
-use crate::sys::atomic::{AtomicUsize, Ordering};
 use crate::sys::bits::Bits512;
 use crate::sys::hint;
 use crate::sys::mem;
+use crate::sys::page::PAGE;
 use core::cell::Cell;
 use core::ptr::NonNull;
-
-/// A counter in a cache line of its own.
-#[repr(align(64))]
-struct Counter(AtomicUsize);
-
-/// Pages of all slabs.
-static PAGES: Counter = Counter(AtomicUsize::new(0));
-
-/// Bytes of all slabs.
-pub fn bytes() -> usize {
-    PAGES.0.load(Ordering::Relaxed) * PAGE
-}
 
 /// Levels of fullness that a bin's lists distinguish.
 pub const LEVELS: usize = 8;
@@ -181,7 +170,7 @@ impl Slab {
             });
             slab.as_ref()
         };
-        PAGES.0.fetch_add(pages, Ordering::Relaxed);
+        SLABS.add(pages);
         let at = core::ptr::from_ref(slab).addr();
         slab.home()
             .describe(run.addr, pages, class, PageRecord::Slab(at));
@@ -230,7 +219,7 @@ impl Slab {
         let record = NonNull::from(self).cast::<u8>();
         // SAFETY: the record was taken with this size, and the caller drops the last reference.
         unsafe { meta::give(record, Self::record_size(shape)) };
-        PAGES.0.fetch_sub(shape.pages as usize, Ordering::Relaxed);
+        SLABS.sub(shape.pages as usize);
         PAGE_HEAPS.free(addr, shape.pages as usize);
     }
 
@@ -264,7 +253,7 @@ impl Slab {
         let record = NonNull::from(slab).cast::<u8>();
         // SAFETY: the record was taken with this size, and this was the last reference.
         unsafe { meta::give(record, Self::record_size(shape)) };
-        PAGES.0.fetch_sub(pages, Ordering::Relaxed);
+        SLABS.sub(pages);
         pages
     }
 

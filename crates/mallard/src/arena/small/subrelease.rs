@@ -16,13 +16,14 @@
 
 use crate::arena::small::slab::{Misuse, NO_LEVEL, Slab, WORDS};
 use crate::arena::{Arena, record};
-use crate::class::{Class, PAGE};
+use crate::class::Class;
 use crate::heap::{PAGE_HEAPS, advice};
 use crate::space::Region;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::region::PageRecord;
 use crate::sys::atomic::{Ordering, fence};
 use crate::sys::lock::{Mutex, RawLock};
+use crate::sys::page::PAGE;
 use crate::sys::rank::Rank;
 use advice::Range;
 

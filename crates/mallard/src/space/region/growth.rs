@@ -12,12 +12,12 @@ use super::layout::{GroupTable, Layout};
 use super::slices::{Mapped, Slice, Slices};
 use super::{COUNT, FAST, HeapId, PAGES_PER_CHUNK, REGIONS, Region, SLICE_CHUNKS};
 use super::{lent, place};
-use crate::class::{PAGE, PAGE_SHIFT};
 use crate::space::chunk::{CHUNK, Chunk};
 use crate::space::meta::{self, HugePages};
 use crate::sys::atomic::{AtomicUsize, Ordering};
 use crate::sys::lock::{Guard, Mutex, RawLock};
 use crate::sys::mem::{self, Step, round_up};
+use crate::sys::page::{PAGE, PAGE_SHIFT};
 use crate::sys::rank::Rank;
 use core::ptr::NonNull;
 

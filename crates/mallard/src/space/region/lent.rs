@@ -238,9 +238,10 @@ impl Region {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::class::{Class, PAGE};
+    use crate::class::Class;
     use crate::space::region::PageRecord;
     use crate::sys::mem;
+    use crate::sys::page::PAGE;
     use crate::testing::alone;
 
     /// The address of `n` chunks that belong to no region.

@@ -1,0 +1,51 @@
+//! The calling thread's stacks, cache and arena, by its pointer in thread-local storage.
+
+use super::{Front, Stack, ThreadCache};
+use crate::arena::{self, Arena};
+use crate::class::{CACHED_CLASSES, Place};
+use crate::sys::tls;
+
+/// What the calling thread's pointer points to.
+#[inline(always)]
+pub(super) fn front() -> &'static Front {
+    // SAFETY: the thread's pointer points to the front of a cache, to the zeros of a counting
+    // thread, or to a shared block of zeros, which is as large and a valid front. All live as long
+    // as the thread runs our code.
+    unsafe { &*(tls::get() as *const Front) }
+}
+
+/// Returns the calling thread's stack at this place.
+#[inline(always)]
+pub fn stack_at(place: Place) -> &'static Stack {
+    debug_assert!(place.class().index() <= CACHED_CLASSES);
+    // SAFETY: the thread's pointer points to a cache, which begins with its stacks, or to a block
+    // of zeros that is as large; a zeroed stack is valid. Both live as long as the thread runs our
+    // code.
+    unsafe { &*((tls::get() + place.offset()) as *const Stack) }
+}
+
+/// The calling thread's cache, if it has one.
+#[inline]
+pub fn cache() -> Option<&'static ThreadCache> {
+    front().cache.get()
+}
+
+/// The index of the calling thread's arena; 0, the first, for a thread without a cache.
+pub fn arena() -> u16 {
+    cache().map_or(0, |cache| {
+        cache.follow_cpu();
+        cache.arena().index()
+    })
+}
+
+/// The calling thread's arena; the first for a thread without a cache. None when memory is out.
+pub fn arena_or_any() -> Option<&'static Arena> {
+    cache().map(ThreadCache::arena).or_else(arena::any)
+}
+
+/// Empties the calling thread's cache.
+pub fn flush() {
+    if let Some(cache) = cache() {
+        cache.flush_all();
+    }
+}
