@@ -74,6 +74,7 @@
 //! - **Look**: every 16 slow events or so, a cache returns what lies idle on a few of its stacks.
 //! - **Tick**: at the end of a look, among others: runs decay, if no background thread does.
 //! - **Fill, flush, batch**: blocks go from an arena to a stack, or back, many under one lock.
+//! - **Glance**: a thread reads another's stack, while that one makes no slow event.
 //! - **Gate**: closed while a fork is under way; threads that find it closed take no locks.
 //! - **Background thread**: runs decay for idle threads; `cache::keeper` has its state.
 //!
@@ -159,3 +160,17 @@ mod testing;
 
 #[cfg(not(loom))]
 pub use api::global::Mallard;
+
+/// Under loom, the modules that hold a protocol are all that there is of the layers.
+#[cfg(loom)]
+#[expect(dead_code, reason = "the models use a part of it")]
+mod cache {
+    mod stack;
+}
+#[cfg(loom)]
+mod space {
+    mod region {
+        mod fast;
+        mod words;
+    }
+}

@@ -14,6 +14,7 @@ use crate::arena::{self, Arena};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use crate::sys::lock::{Mutex, RawLock};
+use crate::sys::published::Current;
 use crate::sys::rank::Rank;
 use crate::sys::tls;
 use core::cell::Cell;
@@ -242,7 +243,7 @@ fn make(arena: &'static Arena) -> Option<&'static ThreadCache> {
     let cache = unsafe {
         room.write_bytes(0, 1);
         let at = room.as_ptr();
-        (&raw mut (*at).arena).write(Cell::new(arena));
+        (&raw mut (*at).arena).write(Current::new(arena));
         (&raw mut (*at).countdown).write(Cell::new(gc::EVENTS));
         (&raw mut (*at).last_look).write(Cell::new(0));
         room.as_ref()
@@ -494,12 +495,16 @@ pub fn lock() -> &'static RawLock {
 /// came while this thread was changing the registry, they are lost.
 pub(super) fn after_fork() {
     let me = tls::thread();
-    let mut is_there = current().is_some();
+    let mut is_there = current().inspect(|mine| mine.glance.end()).is_some();
     if let Some(mut registry) = REGISTRY.try_lock() {
         is_there = false;
         // The walks were other threads'.
         (registry.walkers, registry.more_spare) = (None, 0);
         arena::made().for_each(|a| a.after_fork(0));
+        let lists = [registry.live, registry.orphans, registry.spare];
+        // The threads that glanced do not exist here.
+        let all = lists.into_iter().flat_map(list);
+        all.for_each(|cache| cache.glance.end());
         let mut at = registry.live.take();
         while let Some(cache) = at {
             at = cache.next.take();

@@ -112,6 +112,7 @@ fn each(numbers: &Numbers, f: impl FnMut(&ThreadCache)) {
 /// frees the numbers of those that another thread was making.
 pub fn after_fork(numbers: &mut Numbers) {
     each(numbers, |cache| {
+        cache.glance.end();
         if cache.busy.is_up() {
             cache.abandon();
         }

@@ -8,7 +8,7 @@
 
 use crate::space::chunk::CHUNK;
 use crate::sys::atomic::{AtomicU8, Ordering};
-use crate::sys::lock::Mutex;
+use crate::sys::lock::{Guard, Mutex};
 use crate::sys::rank::Rank;
 use crate::sys::{mappings, mem};
 use core::ops::Range;
@@ -142,6 +142,17 @@ pub fn take_apart(size: usize) -> Option<NonNull<u8>> {
 pub unsafe fn give(record: NonNull<u8>, size: usize) {
     let (size, list) = fit(size);
     META.lock().list(record.as_ptr().addr(), size, list);
+}
+
+/// While it lives, no record is taken or freed. So a record that other threads can only reach by a
+/// reference that is forgotten before the record is freed stays as it is while the reference is
+/// there: a thread that holds this may follow it. Nothing else of this module may be called.
+pub struct Kept(#[expect(dead_code, reason = "held")] Guard<'static, Meta>);
+
+/// Keeps all records as they are.
+#[inline(never)]
+pub fn keep() -> Kept {
+    Kept(META.lock())
 }
 
 /// Whether a short record was refused because the system had no memory for it, and no block was

@@ -15,9 +15,9 @@
 
 #[cfg(not(loom))]
 use super::atomic::AtomicU64;
-use super::atomic::Ordering;
 #[cfg(not(loom))]
 use super::atomic::settle;
+use super::atomic::{Ordering, const_unless_loom};
 use super::count::Tag;
 use super::futex::Futex;
 use super::meter::{Meter, Reading};
@@ -64,23 +64,14 @@ pub struct RawLock {
 }
 
 impl RawLock {
-    #[cfg(not(loom))]
-    pub const fn named(rank: Rank) -> Self {
-        RawLock {
-            word: Futex::new(FREE),
-            tag: Tag::new(rank),
-            rank: Ranked::new(rank),
-            meter: Meter::new(),
-        }
-    }
-
-    #[cfg(loom)]
-    pub fn named(rank: Rank) -> Self {
-        RawLock {
-            word: Futex::new(FREE),
-            tag: Tag::new(rank),
-            rank: Ranked::new(rank),
-            meter: Meter::new(),
+    const_unless_loom! {
+        pub fn named(rank: Rank) -> Self {
+            RawLock {
+                word: Futex::new(FREE),
+                tag: Tag::new(rank),
+                rank: Ranked::new(rank),
+                meter: Meter::new(),
+            }
         }
     }
 
@@ -193,31 +184,20 @@ pub struct Mutex<T> {
 unsafe impl<T: Send> Sync for Mutex<T> {}
 
 impl<T> Mutex<T> {
-    /// Like [`Mutex::named`], for a lock that is not counted separately.
-    #[cfg(not(loom))]
-    pub const fn new(data: T) -> Self {
-        Self::named(Rank::Other, data)
-    }
-
-    #[cfg(loom)]
-    pub fn new(data: T) -> Self {
-        Self::named(Rank::Other, data)
-    }
-
-    /// Guards `data`; the kind is for builds that count ([`super::count`]).
-    #[cfg(not(loom))]
-    pub const fn named(rank: Rank, data: T) -> Self {
-        Mutex {
-            raw: RawLock::named(rank),
-            data: UnsafeCell::new(data),
+    const_unless_loom! {
+        /// Like [`Mutex::named`], for a lock that is not counted separately.
+        pub fn new(data: T) -> Self {
+            Self::named(Rank::Other, data)
         }
     }
 
-    #[cfg(loom)]
-    pub fn named(rank: Rank, data: T) -> Self {
-        Mutex {
-            raw: RawLock::named(rank),
-            data: UnsafeCell::new(data),
+    const_unless_loom! {
+        /// Guards `data`; the kind is for builds that count ([`super::count`]).
+        pub fn named(rank: Rank, data: T) -> Self {
+            Mutex {
+                raw: RawLock::named(rank),
+                data: UnsafeCell::new(data),
+            }
         }
     }
 

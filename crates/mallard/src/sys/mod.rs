@@ -38,6 +38,7 @@ pub mod message;
 pub mod meter;
 #[cfg(not(loom))]
 pub mod numa;
+pub mod published;
 pub mod rank;
 #[cfg(not(loom))]
 pub mod stay;

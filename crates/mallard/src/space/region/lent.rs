@@ -151,7 +151,7 @@ impl Region {
         for (i, slice) in region.slices().iter().enumerate() {
             let count = (chunks - i * SLICE_CHUNKS).min(SLICE_CHUNKS);
             slice.heap.store(heap.0 + 1, Ordering::Relaxed);
-            slice.chunks.store(count as u16, Ordering::Relaxed);
+            slice.commit(count);
         }
         for i in 0..chunks {
             // SAFETY: the table lies in the record taken above; nothing refers to it yet.
