@@ -168,6 +168,10 @@ mod cache {
     mod stack;
 }
 #[cfg(loom)]
+mod class {
+    mod late;
+}
+#[cfg(loom)]
 mod space {
     mod region {
         mod fast;

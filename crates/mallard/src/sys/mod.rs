@@ -25,6 +25,7 @@ pub mod fault;
 pub mod flag;
 mod futex;
 pub mod gate;
+pub mod helper;
 #[cfg(not(loom))]
 pub mod hint;
 pub mod label;
