@@ -586,9 +586,11 @@ mod models {
         builder.check(move || {
             let owned = Owned::new();
             let theirs = owned.clone();
-            let thread = thread::spawn(move || owner(&theirs));
-            let seen = owned.glance();
-            assert!(seen.iter().all(|block| block % 8 == 0), "{seen:?}");
+            let thread = thread::spawn(move || {
+                let seen = theirs.glance();
+                assert!(seen.iter().all(|block| block % 8 == 0), "{seen:?}");
+            });
+            owner(&owned);
             thread.join().unwrap();
         });
     }

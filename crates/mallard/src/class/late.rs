@@ -59,17 +59,17 @@ mod tests {
             let shapes = Late::of([0, 1, 0].map(UnsafeCell::new));
             let table = [1, 1, 9].map(AtomicU32::new);
             let tables = Arc::new((shapes, table));
-            let maker = tables.clone();
+            let reader = tables.clone();
             let thread = thread::spawn(move || {
-                // SAFETY: the class is entered below, by this thread alone.
-                unsafe { maker.0.set(2, 2) };
-                maker.1.iter().for_each(|entry| enter(entry, 1, 2));
+                for entry in &reader.1[..2] {
+                    let class = entry.load(Ordering::Relaxed);
+                    assert_eq!(*reader.0.get(class as usize), class);
+                }
+                assert_eq!(reader.1[2].load(Ordering::Relaxed), 9);
             });
-            for entry in &tables.1[..2] {
-                let class = entry.load(Ordering::Relaxed);
-                assert_eq!(*tables.0.get(class as usize), class);
-            }
-            assert_eq!(tables.1[2].load(Ordering::Relaxed), 9);
+            // SAFETY: the class is entered below, by this thread alone.
+            unsafe { tables.0.set(2, 2) };
+            tables.1.iter().for_each(|entry| enter(entry, 1, 2));
             thread.join().unwrap();
         });
     }

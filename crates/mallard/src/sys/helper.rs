@@ -303,8 +303,8 @@ mod models {
             assert!(process.helper.claim());
             let thread = thread::spawn(move || other.stop());
             process.helper.made(7);
-            process.stop();
             thread.join().unwrap();
+            process.stop();
             assert_eq!(process.stops.load(Ordering::Relaxed), 1);
         });
     }

@@ -356,6 +356,10 @@ mod tests {
 
 /// Checks every interleaving of a few threads with the model checker:
 /// `RUSTFLAGS="--cfg loom" cargo test -p mallard --lib --release` (see `futex`).
+///
+/// Loom keeps only the last access to each atomic. It misses that a thread wrote what it had read
+/// before if another thread read it earlier. So in models of one writer and readers, the main
+/// thread, which runs first, is the writer.
 #[cfg(all(test, loom))]
 mod tests {
     use super::*;

@@ -226,16 +226,17 @@ mod models {
     fn all_page_heaps_up_to_the_number_are_there_and_complete() {
         check(|| {
             let table = Table::new();
-            let makers = [table.clone(), table.clone()];
-            let threads = makers.map(|table| thread::spawn(move || table.make()));
-            for i in 0..table.end.get() {
-                // SAFETY: the number covers it, which is what is tested.
-                let made = unsafe { table.slots[i].get_set() };
-                assert_eq!(made.number(), i);
-            }
-            threads
-                .into_iter()
-                .for_each(|thread| thread.join().unwrap());
+            let (maker, reader) = (table.clone(), table.clone());
+            let maker = thread::spawn(move || maker.make());
+            let reader = thread::spawn(move || {
+                for i in 0..reader.end.get() {
+                    let made = reader.slots[i].get().expect("the number covers it");
+                    assert_eq!(made.number(), i);
+                }
+            });
+            table.make();
+            maker.join().unwrap();
+            reader.join().unwrap();
             assert_eq!(table.end.get(), 2);
         });
     }
@@ -244,13 +245,16 @@ mod models {
     fn an_arena_is_made_once_and_seen_whole() {
         check(|| {
             let table = Table::new();
-            let makers = [table.clone(), table.clone()];
-            let threads = makers.map(|table| thread::spawn(move || table.make_numbered(1)));
-            let seen = table.slots[1].get();
-            assert!(seen.is_none_or(|made| made.number() == 1));
-            threads
-                .into_iter()
-                .for_each(|thread| thread.join().unwrap());
+            let (maker, reader) = (table.clone(), table.clone());
+            let maker = thread::spawn(move || maker.make_numbered(1));
+            let reader = thread::spawn(move || {
+                let seen = reader.slots[1].get();
+                assert!(seen.is_none_or(|made| made.number() == 1));
+                seen
+            });
+            table.make_numbered(1);
+            maker.join().unwrap();
+            let seen = reader.join().unwrap();
             assert_eq!(table.end.get(), 2);
             let after = table.slots[1].get().unwrap();
             assert!(seen.is_none_or(|made| ptr::eq(made, after)));
