@@ -405,7 +405,7 @@ mod tests {
         let s = Stack::new();
         // SAFETY: only the stack uses the array in these tests, and it is long enough.
         unsafe {
-            s.set_array(array.as_mut_ptr().addr());
+            s.set_array(array.as_mut_ptr().expose_provenance());
             s.set_capacity(room);
         }
         s
@@ -471,7 +471,7 @@ mod tests {
         s.set_mark(1);
         // SAFETY: the array outlives the stack, only the stack uses it, and it is longer than the
         // old one.
-        let before = unsafe { s.move_to(large.as_mut_ptr().addr()) };
+        let before = unsafe { s.move_to(large.as_mut_ptr().expose_provenance()) };
         assert_eq!(before, small.as_ptr().addr());
         assert_eq!(
             (s.len(), s.mark(), s.capacity(), s.push(24)),

@@ -2,12 +2,14 @@
 //!
 //! `mem` wraps the memory system calls, `tls` finds the calling thread's cache, `lock` is the only
 //! kind of lock, `bell` wakes a sleeping thread (both use `futex`), `gate` keeps forks and calls
-//! apart, `flag` is a lock for the time in which a hook of the program runs, `mappings` counts
-//! borders of mappings, `bits` holds 512-bit sets, `time` reads the clocks, `numa` and `cpu` tell
-//! the NUMA node and the CPU, `hint` has hints to the processor and the compiler, `errno` preserves
-//! the caller's `errno`, `message` prints a line, `fault` ends the process with one, `label` stores
-//! texts without addresses, `meter` keeps a lock's statistics, `stay` keeps our object from being
-//! unloaded, `atomic` selects the atomics, and `count` counts contention in builds made for it.
+//! apart, `published` has references that are set once, `helper` the state of the background
+//! thread, `flag` is a lock for the time in which a hook of the program runs, `mappings` counts
+//! borders of mappings, `bits` holds 512-bit sets, `time` reads the clocks, `numa` and `cpu`
+//! tell the NUMA node and the CPU, `hint` has hints to the processor and the compiler, `errno`
+//! preserves the caller's `errno`, `message` prints a line, `fault` ends the process with one,
+//! `label` stores texts without addresses, `meter` keeps a lock's statistics, `stay` keeps our
+//! object from being unloaded, `atomic` selects the atomics, and `count` counts contention in
+//! builds made for it.
 //! Nothing here knows what an allocation is, and nothing here allocates.
 
 pub mod atomic;
