@@ -1,7 +1,7 @@
 //! A reference that is set once and then read without a lock.
 //!
 //! What it leads to is complete when it is set, and lives for ever: a reader that finds it sees all
-//! of it. An [`Extent`] says how far a row of such references, or of other things, is set.
+//! of it. A [`Count`] says how far a row of such references, or of other things, is set.
 
 use super::atomic::{AtomicPtr, AtomicUsize, Ordering, const_unless_loom};
 use core::ptr;
@@ -33,7 +33,7 @@ impl<T: Sync + 'static> Published<T> {
     /// The reference, which is set.
     ///
     /// # Safety
-    /// It is: the caller has read so from an [`Extent`], for example.
+    /// It is: the caller has read so from a [`Count`], for example.
     #[inline]
     pub unsafe fn get_set(&self) -> &'static T {
         // SAFETY: the caller's promise, and as in `get`.
@@ -97,12 +97,12 @@ impl<T: Sync + 'static> Current<T> {
 
 /// How many things of a row are complete, from the first. It only grows.
 #[repr(transparent)]
-pub struct Extent(AtomicUsize);
+pub struct Count(AtomicUsize);
 
-impl Extent {
+impl Count {
     const_unless_loom! {
         pub fn none() -> Self {
-            Extent(AtomicUsize::new(0))
+            Count(AtomicUsize::new(0))
         }
     }
 
@@ -182,7 +182,7 @@ mod models {
     /// A table like those of page heaps and arenas.
     struct Table {
         slots: [Published<Made>; 2],
-        end: Extent,
+        end: Count,
         making: Mutex<()>,
     }
 
@@ -190,7 +190,7 @@ mod models {
         fn new() -> Arc<Self> {
             Arc::new(Table {
                 slots: [Published::none(), Published::none()],
-                end: Extent::none(),
+                end: Count::none(),
                 making: Mutex::new(()),
             })
         }

@@ -11,7 +11,7 @@ use crate::heap::{self, PageHeap, nodes};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicU32, Ordering};
 use crate::sys::lock::{Guard, Mutex};
-use crate::sys::published::{Extent, Published};
+use crate::sys::published::{Count, Published};
 use crate::sys::rank::Rank;
 use crate::sys::{cpu, time};
 
@@ -30,7 +30,7 @@ static FIRST_ARENA: Published<Arena> = Published::none();
 /// The others, by number.
 static OTHERS: [Published<Arena>; MOST_ARENAS - 1] = [const { Published::none() }; MOST_ARENAS - 1];
 /// One more than the highest arena number.
-static END: Extent = Extent::none();
+static END: Count = Count::none();
 /// How many arenas threads are spread over; 0 until it is needed.
 static AUTOMATIC: AtomicU32 = AtomicU32::new(0);
 /// Held while an arena is made or chosen.

@@ -9,7 +9,7 @@ use crate::heap::{Backing, Cap, PageHeap, RESERVE, RETAIN, Reach, Totals};
 use crate::space::{HeapId, Region, meta};
 use crate::sys::atomic::{AtomicU64, Ordering, settle};
 use crate::sys::lock::{Guard, Mutex, RawLock};
-use crate::sys::published::{Extent, Published};
+use crate::sys::published::{Count, Published};
 use crate::sys::rank::Rank;
 
 /// The most page heaps: one for each arena and each NUMA node.
@@ -22,7 +22,7 @@ pub static FIRST_HEAP: PageHeap = PageHeap::new(HeapId(0), false);
 static OTHERS: [Published<PageHeap>; MOST_HEAPS - 1] =
     [const { Published::none() }; MOST_HEAPS - 1];
 /// The number of other page heaps.
-static COUNT: Extent = Extent::none();
+static COUNT: Count = Count::none();
 /// The initial decay times of page heaps of manually created arenas.
 static DIRTY_MS: AtomicU64 = AtomicU64::new(10_000);
 static MUZZY_MS: AtomicU64 = AtomicU64::new(0);
