@@ -19,16 +19,16 @@ use crate::cache::registry;
 use crate::heap::PAGE_HEAPS;
 use crate::space::{meta, region};
 use crate::stats;
-use crate::sys::atomic::{AtomicPtr, Ordering};
 use crate::sys::lock::RawLock;
+use crate::sys::published::Published;
 use crate::sys::{mappings, rank};
 
-/// The lock that guards initialisation; null before the first call.
-static STARTING: AtomicPtr<RawLock> = AtomicPtr::new(core::ptr::null_mut());
+/// The lock that guards initialisation; none before the first call.
+static STARTING: Published<RawLock> = Published::none();
 
 /// Remembers `starting`, the lock that the first call holds while it initialises the allocator.
 pub fn initialise(starting: &'static RawLock) {
-    STARTING.store(core::ptr::from_ref(starting).cast_mut(), Ordering::Relaxed);
+    STARTING.set(starting);
 }
 
 /// Registers the fork handlers; returns whether the C library accepted them. This may allocate.
@@ -43,8 +43,7 @@ pub fn register() -> bool {
 #[inline(never)]
 fn each_lock(f: &mut dyn FnMut(&RawLock)) {
     f(stats::lock());
-    // SAFETY: null, or a lock that lives for ever.
-    unsafe { STARTING.load(Ordering::Relaxed).as_ref() }.map(&mut *f);
+    STARTING.get().map(&mut *f);
     f(subrelease::lock());
     f(PAGE_HEAPS.making());
     PAGE_HEAPS.all().for_each(|h| f(h.purging()));

@@ -77,6 +77,7 @@
 //! - **Tick**: at the end of a look, among others: runs decay, if no background thread does
 //!   (`upkeep`).
 //! - **Fill, flush, batch**: blocks go from an arena to a stack, or back, many under one lock.
+//! - **Glance**: a thread reads another's stack, while that one makes no slow event.
 //! - **Gate**: closed while a fork is under way; threads that find it closed take no locks.
 //! - **Background thread**: runs decay for idle threads; `upkeep::keeper` has its state.
 //!
@@ -164,3 +165,21 @@ mod upkeep;
 
 #[cfg(not(loom))]
 pub use api::global::Mallard;
+
+/// Under loom, the modules that hold a protocol are all that there is of the layers.
+#[cfg(loom)]
+#[expect(dead_code, reason = "the models use a part of it")]
+mod cache {
+    mod stack;
+}
+#[cfg(loom)]
+mod class {
+    mod late;
+}
+#[cfg(loom)]
+mod space {
+    mod region {
+        mod fast;
+        mod words;
+    }
+}

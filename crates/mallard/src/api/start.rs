@@ -9,9 +9,10 @@ use crate::conf::{self, Options};
 use crate::die;
 use crate::heap::{Cap, PAGE_HEAPS, advice, huge_pages};
 use crate::space::meta::{self, HugePages};
-use crate::sys::atomic::{AtomicBool, AtomicPtr, Ordering};
+use crate::sys::atomic::{AtomicBool, Ordering};
 use crate::sys::lock::{self, RawLock};
 use crate::sys::page::PAGE;
+use crate::sys::published::Published;
 use crate::sys::rank::Rank;
 use crate::sys::{cpu, message, stay};
 use crate::upkeep::keeper;
@@ -42,16 +43,15 @@ struct Settings(UnsafeCell<MaybeUninit<Options>>);
 // SAFETY: written once under `STARTING` before `IN_FORCE` points to it, only read after that.
 unsafe impl Sync for Settings {}
 
-/// Holds the options that [`IN_FORCE`] points to, if not null.
+/// Holds the options that [`IN_FORCE`] leads to, once it is set.
 static SET: Settings = Settings(UnsafeCell::new(MaybeUninit::uninit()));
-/// The options that the process was given; null if none were.
-static IN_FORCE: AtomicPtr<Options> = AtomicPtr::new(core::ptr::null_mut());
+/// The options that the process was given, if any were.
+static IN_FORCE: Published<Options> = Published::none();
 
 /// The options in force.
 pub fn options() -> &'static Options {
     start();
-    // SAFETY: null, or the options in `SET`, which never change again.
-    unsafe { IN_FORCE.load(Ordering::Acquire).as_ref() }.unwrap_or(&DEFAULTS)
+    IN_FORCE.get().unwrap_or(&DEFAULTS)
 }
 
 /// The options in force; `None` before the first call.
@@ -190,8 +190,8 @@ fn set(outcome: conf::Outcome) -> &'static Options {
         expect_cpus(&mut options);
     }
     // SAFETY: under the lock, once, and not read before `IN_FORCE` is set.
-    let kept = unsafe { (*SET.0.get()).write(options) };
-    IN_FORCE.store(kept, Ordering::Release);
+    let kept: &'static Options = unsafe { (*SET.0.get()).write(options) };
+    IN_FORCE.set(kept);
     kept
 }
 

@@ -6,6 +6,7 @@
 
 use super::pages::Counts;
 use super::small::bin::Bin;
+use super::small::slab::Slab;
 use super::{Arena, BinCounts};
 use crate::class::Class;
 use crate::space::region::PageRecord;
@@ -37,7 +38,7 @@ impl Arena {
         Self::each_transferred(bin, stored);
         let b = bin.0.lock();
         let slabs = if class.is_slab() {
-            let record = super::slab::Slab::record_size(class.shape());
+            let record = Slab::record_size(class.shape());
             b.counts.slabs as usize * meta::size_taken(record)
         } else {
             0
@@ -127,9 +128,10 @@ impl Arena {
 /// The arena that owns the slab or large block at `p`, from the page map. `p` may be any address:
 /// it is never dereferenced.
 pub fn owner_hint(p: usize, class: Class) -> Option<u16> {
-    match Region::find(p)?.record_of(p) {
-        // SAFETY: the page map holds addresses of slab records only.
-        PageRecord::Slab(at) if class.is_slab() => Some(unsafe { super::Slab::arena_hint(at) }),
+    let kept = meta::keep();
+    let region = Region::find(p)?;
+    match region.look_at(&kept, p) {
+        PageRecord::Slab(at) if class.is_slab() => Some(Slab::at(at).arena()),
         PageRecord::Large { arena, .. } if !class.is_slab() => Some(arena as u16),
         _ => None,
     }

@@ -31,11 +31,10 @@ use crate::class::{Class, MEDIUM_MAX, tailored};
 use crate::heap::PageHeap;
 use crate::space::region::PageRecord;
 use crate::space::{Region, fallback};
-use crate::sys::atomic::{
-    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
-};
+use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::sys::flag::Flag;
 use crate::sys::page::{LINE, PAGE};
+use crate::sys::published::Current;
 pub use choice::join::join;
 pub use choice::life::Life;
 pub use choice::table::{
@@ -43,7 +42,6 @@ pub use choice::table::{
 };
 use choice::table::{heap_of, large_counts, record};
 pub use choice::{interval, manual, oversize, percpu, settings};
-use core::ptr;
 pub use pages::footprint;
 use pages::{Counts, Pages};
 pub use small::bin::BinCounts;
@@ -59,7 +57,7 @@ pub use small::{subrelease, untailored};
 pub struct Arena {
     index: u16,
     /// The page heap of the arena's slabs and large blocks.
-    heap: AtomicPtr<PageHeap>,
+    heap: Current<PageHeap>,
     /// What it is for ([`Life`]).
     life: AtomicU8,
     /// For an arena made by hand: held while a thread that is not in the arena returns its idle
@@ -168,7 +166,7 @@ impl Arena {
     ) -> Arena {
         Arena {
             index: index as u16,
-            heap: AtomicPtr::new(ptr::from_ref(heap).cast_mut()),
+            heap: Current::new(heap),
             life: AtomicU8::new(life as u8),
             in_hand: Flag::new(),
             threads: AtomicU32::new(0),
@@ -185,8 +183,7 @@ impl Arena {
 
     /// The page heap that the arena takes memory from.
     pub fn heap(&self) -> &'static PageHeap {
-        // SAFETY: only ever set to page heaps, which are never freed.
-        unsafe { &*self.heap.load(Ordering::Acquire) }
+        self.heap.seen()
     }
 
     /// Counts a thread into this arena, which must not be one that can be destroyed.

@@ -36,9 +36,10 @@ mod tests;
 use crate::arena::{self, Arena, Fit, Traffic, percpu};
 use crate::class::{CACHED_CLASSES, Class, SLAB_CLASSES, tailored};
 use crate::space::meta;
-use crate::sys::atomic::{AtomicU8, AtomicU16, AtomicUsize, Ordering};
-use crate::sys::gate::Mark;
-use crate::sys::tls;
+use crate::sys::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicUsize, Ordering};
+use crate::sys::gate::{Glance, Mark};
+use crate::sys::published::Current;
+use crate::sys::{time, tls};
 use core::cell::Cell;
 use core::ptr::NonNull;
 pub use counted::events;
@@ -108,7 +109,7 @@ impl Front {
 #[repr(C, align(64))]
 pub struct ThreadCache {
     front: Front,
-    arena: Cell<&'static Arena>,
+    arena: Current<Arena>,
     /// The largest class that the cache holds when enabled, whether it is enabled, and the result:
     /// the largest class that it holds now.
     most: Cell<u8>,
@@ -117,7 +118,7 @@ pub struct ThreadCache {
     /// The bytes that its thread allocated and freed, once it counts, and the zeros it uses from
     /// then on.
     counts: counted::Counts,
-    zeros: Cell<Option<&'static Front>>,
+    zeros: AtomicPtr<Front>,
     /// Room of all stacks, in bytes.
     room: Cell<usize>,
     /// How many times in a row each stack ran empty, or, below zero, ran full ([`length`]).
@@ -146,6 +147,8 @@ pub struct ThreadCache {
     /// Raised while the thread takes locks or changes its stacks in more than one step. A fork
     /// waits until it is lowered; the child abandons a cache whose mark is still up.
     busy: Mark,
+    /// Whether another thread glances at the stacks; their owner waits for that once it is busy.
+    glance: Glance,
     /// The owning thread; 0 when the thread has ended and its cache is yet to be ended.
     thread: AtomicUsize,
     next: Cell<Option<&'static ThreadCache>>,
@@ -155,9 +158,9 @@ pub struct ThreadCache {
 // The block of zeros that a thread without a cache reads must hold a front.
 const _: () = assert!(size_of::<Front>() <= tls::EMPTY_SIZE);
 
-// SAFETY: only the owning thread changes the stacks; other threads read their atomic `top` and
-// `base`. The registry's lock guards the links. What a thread leaves behind when it ends is touched
-// only by the thread that cleans up after it.
+// SAFETY: only the owning thread touches the cells. Other threads read atomics only, and the arrays
+// of the stacks only while they hold `busy` down (`glance`). The registry's lock guards the links.
+// What a thread leaves behind when it ends is touched only by the thread that cleans up after it.
 unsafe impl Sync for ThreadCache {}
 
 /// Sets the largest cached request in bytes, and which threads have caches. Called before the first
@@ -291,17 +294,52 @@ impl ThreadCache {
         self.stack(class).len().min(most(class))
     }
 
-    /// Calls `f` with the blocks on the stack of a class. Any thread may call it: see
-    /// [`Stack::each_hint`].
-    pub fn each_hint(&self, class: Class, f: impl FnMut(usize)) {
-        // Read before the stack's words: the array has at least this room.
-        let room = self.arrays[class.index()].load(Ordering::Acquire);
-        self.stack(class).each_hint(room as usize, f);
+    /// Calls `f` with the blocks on the stack of a class; returns how many it could not see,
+    /// because the owner was busy for too long. Any thread may call it. If the owner runs meanwhile,
+    /// `f` may get words that are no longer blocks of the stack, or never were: `f` may only look
+    /// them up in the page map.
+    pub fn each_hint(&self, class: Class, mut f: impl FnMut(usize)) -> usize {
+        let (mut seen, mut some) = (0, [0; 64]);
+        loop {
+            let copied = self.glance_at(|| {
+                let room = self.array(class);
+                // SAFETY: the owner is this thread, or its mark is held down; the array, if there
+                // is one, has this room.
+                unsafe { self.stack(class).copy_hints(seen, room, &mut some) }
+            });
+            let Some(n) = copied else {
+                return self.len(class).saturating_sub(seen);
+            };
+            some[..n].iter().copied().for_each(&mut f);
+            seen += n;
+            if n < some.len() {
+                return 0;
+            }
+        }
     }
 
-    /// The arena that it fills up from.
+    /// Calls `f` while the owner makes no change of more than one step. `None` if that takes too
+    /// long to begin.
+    fn glance_at<T>(&self, f: impl FnOnce() -> T) -> Option<T> {
+        /// Tries before a glance is given up.
+        const PATIENCE: usize = 50;
+        if self.thread.load(Ordering::Relaxed) == tls::thread() {
+            return Some(f());
+        }
+        for _ in 0..PATIENCE {
+            if self.glance.begin(&self.busy) {
+                let told = f();
+                self.glance.end();
+                return Some(told);
+            }
+            time::give_way();
+        }
+        None
+    }
+
+    /// The arena that it fills up from. Any thread may call it.
     pub fn arena_index(&self) -> u16 {
-        self.arena().index()
+        self.arena.seen().index()
     }
 
     /// Bytes of the cache's records: its own, and the arrays of its stacks.
@@ -311,10 +349,10 @@ impl ThreadCache {
         let arrays: usize = arrays
             .map(|blocks| meta::size_taken(array_bytes(blocks as usize)))
             .sum();
-        let zeros = self
-            .zeros
-            .get()
-            .map_or(0, |_| meta::size_taken(size_of::<Front>()));
+        let zeros = match self.zeros.load(Ordering::Relaxed).is_null() {
+            true => 0,
+            false => meta::size_taken(size_of::<Front>()),
+        };
         meta::size_taken(size_of::<ThreadCache>()) + zeros + arrays
     }
 
@@ -523,6 +561,7 @@ impl ThreadCache {
 
     /// Frees the arrays with room for more than `over` blocks; their stacks are empty.
     fn give_arrays(&self, over: usize) {
+        let _busy = Busy::new(self);
         for class in Class::cachable().filter(|&class| self.array(class) > over) {
             let blocks = self.arrays[class.index()].swap(0, Ordering::Relaxed) as usize;
             if let Some(array) = NonNull::new(self.stack(class).forget() as *mut u8) {

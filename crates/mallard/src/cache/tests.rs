@@ -573,3 +573,25 @@ fn a_cache_that_is_switched_off_or_bounded_holds_nothing_beyond() {
         configure(CACHED_MAX, Use::ALWAYS);
     });
 }
+
+#[test]
+fn a_busy_owner_shows_others_how_many_blocks_it_has_and_not_which() {
+    crate::testing::own_process!();
+    let _alone = alone();
+    in_a_thread(|cache| {
+        let class = Class::of(64);
+        let blocks: Vec<usize> = (0..70).map(|_| take(cache, class)).collect();
+        blocks.into_iter().for_each(|b| give(cache, class, b));
+        let len = cache.len(class);
+        let see = || {
+            let mut seen = 0;
+            let hidden = cache.each_hint(class, |_| seen += 1);
+            (seen, hidden)
+        };
+        let others_see = || thread::scope(|s| s.spawn(see).join().unwrap());
+        assert!(len > 0);
+        assert_eq!((see(), others_see()), ((len, 0), (len, 0)));
+        let _busy = Busy::new(cache);
+        assert_eq!((see(), others_see()), ((len, 0), (0, len)));
+    });
+}

@@ -11,6 +11,7 @@
 //! it full and takes the slow path without a test of its own. The table's classes are in the order
 //! of their sizes; the tailored ones have the numbers between slab and run classes.
 
+mod late;
 mod shape;
 pub mod tailored;
 
@@ -167,7 +168,7 @@ impl Tables {
         let mut t = Tables {
             small: [const { AtomicU32::new(0) }; _],
             sizes: [const { AtomicU32::new(0) }; _],
-            shapes: Shapes::new(),
+            shapes: shape::tabled(),
             medium: [const { AtomicU32::new(0) }; _],
         };
         let mut i = 0;
@@ -338,7 +339,7 @@ impl Class {
     /// The shape of this class's slabs.
     #[inline]
     pub fn shape(self) -> &'static SlabShape {
-        TABLES.shapes.get(self)
+        TABLES.shapes.get(self.index())
     }
 
     /// The most regions of a slab, and the most pages.

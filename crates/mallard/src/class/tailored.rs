@@ -23,7 +23,7 @@
 //! Samples are counted without atomic read-modify-writes: lost updates do not matter.
 
 use super::{
-    Class, MEDIUM_GRAIN, Place, SMALL_GRAIN, SlabShape, TABLE_MAX, TABLED, TABLES, TAILORED,
+    Class, MEDIUM_GRAIN, Place, SMALL_GRAIN, SlabShape, TABLE_MAX, TABLED, TABLES, TAILORED, late,
 };
 use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, Ordering};
 use core::cmp::Ordering::{Equal, Greater, Less};
@@ -250,7 +250,7 @@ fn make(from: Class, cut: usize) {
     if (made as usize) < TAILORED && Class::for_request(cut) == from {
         let class = Class(TABLED as u8 + 1 + made);
         // SAFETY: the class is published below, and one thread makes classes at a time.
-        unsafe { TABLES.shapes.set(class, SlabShape::of(cut)) };
+        unsafe { TABLES.shapes.set(class.index(), SlabShape::of(cut)) };
         FROM[made as usize].store(from.0, Ordering::Relaxed);
         // A size other than 0 makes the class visible to code that walks all classes.
         TABLES.sizes[class.index()].store(cut as u32, Ordering::Release);
@@ -263,14 +263,12 @@ fn make(from: Class, cut: usize) {
 /// Assigns the requests of `from` up to `cut` bytes to `class`.
 ///
 /// Threads read the tables with relaxed loads; a thread that finds the class there runs a fence
-/// before it reads the shape ([`super::shape::Shapes::get`]).
+/// before it reads the shape (`late`).
 fn publish(from: Class, class: Class, cut: usize) {
     let (from, to) = (Place::of(from), Place::of(class));
     let small = TABLES.small.iter().take(cut / SMALL_GRAIN + 1);
     let medium = TABLES.medium.iter().take(cut / MEDIUM_GRAIN + 1);
     for entry in small.chain(medium) {
-        if entry.load(Ordering::Relaxed) == from.offset() as u32 {
-            entry.store(to.offset() as u32, Ordering::Release);
-        }
+        late::enter(entry, from.offset() as u32, to.offset() as u32);
     }
 }

@@ -84,10 +84,17 @@ fn caches(snapshot: &mut Snapshot) {
     registry::each(|cache| {
         let mut bytes = 0;
         for class in Class::cachable() {
-            cache.each_hint(class, |block| {
+            let hidden = cache.each_hint(class, |block| {
                 count_cached(snapshot, class, block);
                 bytes += class.size();
             });
+            if hidden > 0 {
+                // Most blocks belong to the arena that the cache fills up from.
+                bytes += hidden * class.size();
+                if let Some(figures) = snapshot.arena_mut(cache.arena_index() as usize) {
+                    figures.kept.cached[class.index()] += hidden as u64;
+                }
+            }
         }
         if let Some(figures) = snapshot.arena_mut(cache.arena_index() as usize) {
             figures.cached += bytes;

@@ -29,4 +29,4 @@ use os::futex;
 pub use os::{cpu, errno, mappings, mem, numa, stay, time, tls};
 #[cfg(not(loom))]
 pub use sync::flag;
-pub use sync::{bell, count, gate, lock, meter, rank};
+pub use sync::{bell, count, gate, helper, lock, meter, published, rank};

@@ -15,8 +15,9 @@
 
 use super::threads;
 use crate::heap::{BELL, PAGE_HEAPS};
-use crate::sys::atomic::{AtomicU8, AtomicU64, Ordering, fence};
+use crate::sys::atomic::{AtomicU8, AtomicU64, Ordering};
 use crate::sys::errno::KeepErrno;
+use crate::sys::helper::Helper;
 use crate::sys::page::PAGE;
 use crate::sys::{cpu, time};
 
@@ -47,27 +48,15 @@ const LATE_MS: u64 = 500;
 /// Pages that may stay free in a process that is down to one thread.
 const LEFT_PAGES: usize = 4 * 1024 * 1024 / PAGE;
 
-/// There is no background thread: the program's threads do its work.
-const NOBODY: u8 = 0;
-/// The same, but one is to be made.
-const WANTED: u8 = 1;
-/// A thread is making it.
-const MAKING: u8 = 2;
-/// It exists.
-const THERE: u8 = 3;
-/// It has to stop, and a thread waits until it has.
-const LEAVING: u8 = 4;
-
 static MODE: AtomicU8 = AtomicU8::new(Mode::Never as u8);
-static STATE: AtomicU8 = AtomicU8::new(NOBODY);
+/// Whether there is a background thread. If there is none, the program's threads do its work.
+static HELPER: Helper = Helper::new();
 /// No thread is made before this time.
 static NOT_BEFORE: AtomicU64 = AtomicU64::new(0);
 /// The pause before it could be made again, as of its last stop.
 static PAUSE: AtomicU64 = AtomicU64::new(0);
 /// When it was wanted, and later when it was made.
 static SINCE: AtomicU64 = AtomicU64::new(0);
-/// The C library's handle of the thread; valid while it exists.
-static THREAD: AtomicU64 = AtomicU64::new(0);
 /// When the thread becomes late; [`NEVER`] while it sleeps until the bell rings.
 static LATE: AtomicU64 = AtomicU64::new(NEVER);
 const NEVER: u64 = u64::MAX;
@@ -89,21 +78,22 @@ pub fn is_allowed() -> bool {
 pub fn demand() {
     configure(Mode::Always);
     SINCE.store(0, Ordering::Relaxed);
-    change(NOBODY, WANTED);
+    HELPER.want();
 }
 
 /// Forbids the thread, and stops the one that exists. Returns whether there is none, and none is
 /// being made.
 pub fn dismiss() -> bool {
     configure(Mode::Never);
-    change(WANTED, NOBODY);
-    send_away();
-    STATE.load(Ordering::Relaxed) == NOBODY
+    if HELPER.withdraw() {
+        send_away();
+    }
+    HELPER.is_none()
 }
 
 /// Whether the background thread exists.
 pub fn is_there() -> bool {
-    STATE.load(Ordering::Relaxed) == THERE
+    HELPER.is_there()
 }
 
 /// Whether the background thread exists and is not late.
@@ -133,13 +123,13 @@ pub fn is_back_at(at: Option<u64>) {
 /// Whether one is to be made.
 #[inline]
 pub fn is_wanted() -> bool {
-    STATE.load(Ordering::Relaxed) == WANTED
+    HELPER.is_wanted()
 }
 
 /// Decides whether a background thread is wanted.
 pub fn consider() {
     let mode = MODE.load(Ordering::Relaxed);
-    if mode == Mode::Never as u8 || STATE.load(Ordering::Relaxed) != NOBODY {
+    if mode == Mode::Never as u8 || !HELPER.is_none() {
         return;
     }
     let allowed = mode == Mode::Always as u8 || threads::count() >= 2 && holds() >= WORTH_PAGES;
@@ -154,7 +144,7 @@ fn want() {
     let now = time::now_ms();
     if now >= NOT_BEFORE.load(Ordering::Relaxed) {
         SINCE.store(now, Ordering::Relaxed);
-        change(NOBODY, WANTED);
+        HELPER.want();
     }
 }
 
@@ -164,24 +154,18 @@ fn holds() -> usize {
     totals.used + totals.dirty + totals.muzzy
 }
 
-fn change(from: u8, to: u8) -> bool {
-    STATE
-        .compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed)
-        .is_ok()
-}
-
 /// Returns true to one caller when a thread is wanted: that caller must make it. The thread
 /// inherits the CPUs of its maker, so a caller that is bound to some of them leaves this to others
 /// for a while.
 pub fn claim() -> bool {
     let waited = || time::now_ms().saturating_sub(SINCE.load(Ordering::Relaxed));
-    is_wanted() && (cpu::is_free() || waited() >= ORDINARY_MS) && change(WANTED, MAKING)
+    is_wanted() && (cpu::is_free() || waited() >= ORDINARY_MS) && HELPER.claim()
 }
 
 /// The claimed thread could not be made.
 pub fn refused() {
     NOT_BEFORE.store(time::now_ms() + REFUSED_MS, Ordering::Relaxed);
-    change(MAKING, NOBODY);
+    HELPER.refused();
 }
 
 /// The claimed thread was made.
@@ -190,10 +174,8 @@ pub fn made(thread: libc::pthread_t) {
     SINCE.store(now, Ordering::Relaxed);
     LAST_RUN_NS.store(0, Ordering::Relaxed);
     is_back_at(Some(now));
-    THREAD.store(thread, Ordering::Relaxed);
-    STATE.store(THERE, Ordering::Release);
+    HELPER.made(thread);
     // A thread that ended meanwhile left the check to us.
-    fence(Ordering::SeqCst);
     if is_auto() && threads::count() < 2 || !is_allowed() {
         send_away();
     }
@@ -201,13 +183,7 @@ pub fn made(thread: libc::pthread_t) {
 
 /// Called by the background thread, which the bell can already reach: whether it has to stop.
 pub fn is_to_leave() -> bool {
-    fence(Ordering::SeqCst);
-    loop {
-        match STATE.load(Ordering::Relaxed) {
-            MAKING => time::give_way(),
-            state => return state != THERE,
-        }
-    }
+    HELPER.is_to_leave()
 }
 
 /// A thread with a cache has ended, and `left` remain: at one, the background thread stops too.
@@ -216,9 +192,7 @@ pub fn thread_ended(left: u32) -> bool {
     if left > 1 || left == 1 && !is_auto() {
         return false;
     }
-    change(WANTED, NOBODY);
-    fence(Ordering::SeqCst);
-    is_there() && leave_together()
+    HELPER.withdraw() && leave_together()
 }
 
 #[cold]
@@ -240,14 +214,9 @@ fn send_away() -> bool {
         fn pthread_setcancelstate(state: i32, old: *mut i32) -> i32;
     }
     const DISABLE: i32 = 1;
-    if STATE
-        .compare_exchange(THERE, LEAVING, Ordering::Acquire, Ordering::Relaxed)
-        .is_err()
-    {
+    let Some(thread) = HELPER.stop() else {
         return false;
-    }
-    // The thread gets ready for the bell before it looks at the state.
-    fence(Ordering::SeqCst);
+    };
     BELL.ring();
     let _keep = KeepErrno::new();
     let mut own = 0;
@@ -255,7 +224,7 @@ fn send_away() -> bool {
     // Cancellation is disabled because the join is a cancellation point.
     unsafe {
         pthread_setcancelstate(DISABLE, &mut own);
-        libc::pthread_join(THREAD.load(Ordering::Relaxed), core::ptr::null_mut());
+        libc::pthread_join(thread, core::ptr::null_mut());
         pthread_setcancelstate(own, core::ptr::null_mut());
     }
     let now = time::now_ms();
@@ -268,7 +237,7 @@ fn send_away() -> bool {
     PAUSE.store(pause, Ordering::Relaxed);
     NOT_BEFORE.store(now + pause, Ordering::Relaxed);
     BELL.leave();
-    STATE.store(NOBODY, Ordering::Release);
+    HELPER.stopped();
     if !is_auto() && is_allowed() {
         // It was wanted again before it had stopped.
         demand();
@@ -303,7 +272,7 @@ pub fn runs() -> (u64, u64) {
 pub fn after_fork() {
     NOT_BEFORE.store(0, Ordering::Relaxed);
     BELL.leave();
-    STATE.store(NOBODY, Ordering::Relaxed);
+    HELPER.after_fork();
 }
 
 #[cfg(test)]
@@ -315,7 +284,9 @@ mod tests {
     fn a_thread_that_is_late_is_not_waited_for() {
         let _alone = alone();
         assert!(!attends(), "there is none");
-        STATE.store(THERE, Ordering::Relaxed);
+        HELPER.want();
+        assert!(HELPER.claim());
+        HELPER.made(0);
         is_back_at(Some(time::now_ms()));
         assert!(attends());
         is_back_at(Some(time::now_ms() - LATE_MS - 1));
@@ -325,6 +296,6 @@ mod tests {
         BELL.leave();
         assert!(attends() && LATE.load(Ordering::Relaxed) != NEVER);
         LATE.store(NEVER, Ordering::Relaxed);
-        STATE.store(NOBODY, Ordering::Relaxed);
+        HELPER.after_fork();
     }
 }

@@ -15,14 +15,15 @@ use crate::arena::choice::{manual, table};
 use crate::arena::large;
 use crate::arena::pages::Pages;
 use crate::class::CACHED_MAX;
-use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, settle};
+use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering, settle};
+use crate::sys::published::Published;
 
 /// The least size that is oversize.
 static LEAST: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// Whether freed memory goes back at once.
 static AT_ONCE: AtomicBool = AtomicBool::new(false);
 /// The arena, once it was made.
-static ARENA: AtomicPtr<Arena> = AtomicPtr::new(core::ptr::null_mut());
+static ARENA: Published<Arena> = Published::none();
 
 impl Arena {
     /// The size in bytes from which a freed block of its page heap returns its memory at once.
@@ -61,16 +62,13 @@ fn choose(mine: u16) -> u16 {
     if table::record(mine as usize).is_some_and(Arena::is_by_hand) {
         return mine;
     }
-    // SAFETY: null, or an arena, which is never freed.
-    let made = unsafe { ARENA.load(Ordering::Acquire).as_ref() };
-    made.or_else(make).map_or(mine, Arena::index)
+    ARENA.get().or_else(make).map_or(mine, Arena::index)
 }
 
 fn make() -> Option<&'static Arena> {
     let arena = manual::create_oversize()?;
     debug_assert_eq!(arena.life(), Life::Oversize);
-    let at = core::ptr::from_ref(arena).cast_mut();
-    if ARENA.swap(at, Ordering::AcqRel).is_null() {
+    if ARENA.set_first(arena).is_ok() {
         arena.set_name(c"auto_oversize");
         if AT_ONCE.load(Ordering::Relaxed) {
             let at_once = |ms: i64| (ms > 0).then_some(0);

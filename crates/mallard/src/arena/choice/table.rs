@@ -9,8 +9,9 @@ use crate::arena::choice::life::Life;
 use crate::arena::pages::Counts;
 use crate::heap::{self, PageHeap, nodes};
 use crate::space::meta;
-use crate::sys::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use crate::sys::atomic::{AtomicU32, Ordering};
 use crate::sys::lock::{Guard, Mutex};
+use crate::sys::published::{Count, Published};
 use crate::sys::rank::Rank;
 use crate::sys::{cpu, time};
 
@@ -25,12 +26,11 @@ pub const DESTROYED: usize = 4097;
 
 /// The first arena, which every process has: it lies with the data that every process touches, not
 /// in the table.
-static FIRST_ARENA: AtomicPtr<Arena> = AtomicPtr::new(core::ptr::null_mut());
+static FIRST_ARENA: Published<Arena> = Published::none();
 /// The others, by number.
-static OTHERS: [AtomicPtr<Arena>; MOST_ARENAS - 1] =
-    [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST_ARENAS - 1];
+static OTHERS: [Published<Arena>; MOST_ARENAS - 1] = [const { Published::none() }; MOST_ARENAS - 1];
 /// One more than the highest arena number.
-static END: AtomicUsize = AtomicUsize::new(0);
+static END: Count = Count::none();
 /// How many arenas threads are spread over; 0 until it is needed.
 static AUTOMATIC: AtomicU32 = AtomicU32::new(0);
 /// Held while an arena is made or chosen.
@@ -65,12 +65,12 @@ fn default_number() -> usize {
 
 /// The records of all arenas so far, including destroyed ones, by number.
 pub fn records() -> impl DoubleEndedIterator<Item = &'static Arena> {
-    (0..END.load(Ordering::Acquire)).filter_map(record)
+    (0..END.get()).filter_map(record)
 }
 
 /// Whether there has been more than one arena.
 pub(in crate::arena) fn several() -> bool {
-    END.load(Ordering::Relaxed) > 1
+    END.now() > 1
 }
 
 /// The live arenas, by number.
@@ -84,7 +84,7 @@ pub(in crate::arena) fn spread() -> impl Iterator<Item = &'static Arena> {
 }
 
 /// The table entry of the arena with this number.
-fn slot(index: usize) -> Option<&'static AtomicPtr<Arena>> {
+fn slot(index: usize) -> Option<&'static Published<Arena>> {
     match index.checked_sub(1) {
         None => Some(&FIRST_ARENA),
         Some(other) => OTHERS.get(other),
@@ -93,9 +93,7 @@ fn slot(index: usize) -> Option<&'static AtomicPtr<Arena>> {
 
 /// The arena that has, or had, this number.
 pub(in crate::arena) fn record(index: usize) -> Option<&'static Arena> {
-    let at = slot(index)?.load(Ordering::Acquire);
-    // SAFETY: a published arena is initialised and never freed.
-    unsafe { at.as_ref() }
+    slot(index)?.get()
 }
 
 /// The arena with this number.
@@ -139,17 +137,17 @@ pub(in crate::arena) fn make_under(
     let arena: *mut Arena = room.as_ptr().cast();
     // SAFETY: both records are long enough, aligned to a cache line and used by nothing else. Zeros
     // are valid counts.
-    unsafe {
+    let arena: &'static Arena = unsafe {
         let large = large.cast().as_ref();
         arena.write(Arena::new(index, heap, life, time::now_ns(), large));
-    }
+        &*arena
+    };
     if index == 0 {
         nodes::begin();
     }
-    slot.store(arena, Ordering::Release);
-    END.fetch_max(index + 1, Ordering::Release);
-    // SAFETY: initialised above, never freed.
-    unsafe { arena.as_ref() }
+    slot.set(arena);
+    END.set(END.now().max(index + 1));
+    Some(arena)
 }
 
 pub(in crate::arena) fn threads(index: usize) -> u32 {

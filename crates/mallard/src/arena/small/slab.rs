@@ -10,6 +10,7 @@ use crate::class::{Class, SlabShape};
 use crate::die;
 use crate::heap::{PAGE_HEAPS, Run, nodes};
 use crate::space::chunk::CHUNK;
+use crate::space::meta::Kept;
 use crate::space::region::PageRecord;
 use crate::space::{Region, meta};
 use crate::sys::bits::Bits512;
@@ -171,9 +172,8 @@ impl Slab {
             slab.as_ref()
         };
         SLABS.add(pages);
-        let at = core::ptr::from_ref(slab).addr();
         slab.home()
-            .describe(run.addr, pages, class, PageRecord::Slab(at));
+            .describe(run.addr, pages, class, PageRecord::Slab(slab.record()));
         slab
     }
 
@@ -305,30 +305,23 @@ impl Slab {
         }
     }
 
-    /// The arena of the slab whose record was at this address a moment ago; a hint.
-    ///
-    /// # Safety
-    /// The page map had this address.
-    pub unsafe fn arena_hint(at: usize) -> u16 {
-        let slab = at as *const Slab;
-        // SAFETY: record memory is never unmapped. If the record was freed meanwhile, this reads
-        // another record, and the caller treats it as a hint.
-        unsafe { (&raw const (*slab).arena).read_volatile() }
+    /// The slab at `p`, for a thread that has no block there. The slab lives while the records are
+    /// kept as they are, and its class and arena never change. All else of it is guarded by the
+    /// lock of its bin.
+    pub fn seen<'a>(kept: &'a Kept, region: &Region, p: usize) -> Option<&'a Slab> {
+        match region.look_at(kept, p) {
+            PageRecord::Slab(at) => Some(Slab::at(at)),
+            _ => None,
+        }
     }
 
-    /// Class, arena and level of the slab whose record was at this address a moment ago; a hint.
-    ///
-    /// # Safety
-    /// As for [`Slab::arena_hint`].
-    pub unsafe fn glimpse(at: usize) -> (Class, u16, u8) {
-        let slab = at as *const Slab;
-        // SAFETY: as for `arena_hint`; any bytes of another record are valid as a class and a
-        // level.
-        unsafe {
-            let class = (&raw const (*slab).class).read_volatile();
-            let level = (&raw const (*slab).level).cast::<u8>().read_volatile();
-            (class, Slab::arena_hint(at), level)
-        }
+    /// The address of its record.
+    pub fn record(&self) -> usize {
+        core::ptr::from_ref(self).addr()
+    }
+
+    pub fn class(&self) -> Class {
+        self.class
     }
 
     #[cfg(test)]
@@ -389,7 +382,7 @@ impl Slab {
     #[inline]
     fn word(&self, i: usize) -> &Cell<u64> {
         debug_assert!(i < self.words());
-        let bitmap = core::ptr::from_ref(self).addr() + size_of::<Slab>();
+        let bitmap = self.record() + size_of::<Slab>();
         // SAFETY: `describe` put this many words behind the record, which live as long as it; the
         // page map holds the record's address as an integer, which stands for all of it.
         unsafe { &*(bitmap as *const Cell<u64>).add(i) }

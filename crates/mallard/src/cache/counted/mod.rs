@@ -14,6 +14,7 @@ use super::current::front;
 use super::{Front, ThreadCache};
 use crate::class::Class;
 use crate::space::meta;
+use crate::sys::atomic::Ordering;
 use crate::sys::tls;
 use core::cell::Cell;
 use core::ptr::NonNull;
@@ -117,22 +118,23 @@ impl Counts {
 #[inline(never)]
 pub fn enter(cache: &'static ThreadCache) -> Option<&'static Counts> {
     if !is_on(cache) {
-        let zeros = cache.zeros.get().or_else(|| make_zeros(cache))?;
-        tls::set(core::ptr::from_ref(zeros).addr());
+        let zeros = match cache.zeros.load(Ordering::Relaxed) {
+            null if null.is_null() => make_zeros(cache)?,
+            zeros => zeros,
+        };
+        tls::set(zeros.addr());
     }
     Some(&cache.counts)
 }
 
-fn make_zeros(cache: &'static ThreadCache) -> Option<&'static Front> {
-    let room = meta::take(size_of::<Front>())?.cast::<Front>();
-    // SAFETY: the record has the size and alignment of a front, and nothing else uses it.
-    let zeros = unsafe {
-        room.write(Front::new());
-        room.as_ref()
-    };
+fn make_zeros(cache: &'static ThreadCache) -> Option<*mut Front> {
+    let room = meta::take(size_of::<Front>())?.cast::<Front>().as_ptr();
+    let zeros = Front::new();
     zeros.cache.set(Some(cache));
-    cache.zeros.set(Some(zeros));
-    Some(zeros)
+    // SAFETY: the record has the size and alignment of a front, and nothing else uses it.
+    unsafe { room.write(zeros) };
+    cache.zeros.store(room, Ordering::Relaxed);
+    Some(room)
 }
 
 /// While it lives, the calling thread's allocations and frees are not counted: they serve our own
@@ -157,9 +159,11 @@ impl Drop for Uncounted {
 
 /// Frees the zeros of a cache that is itself being freed.
 pub fn give_zeros(cache: &ThreadCache) {
-    if let Some(zeros) = cache.zeros.take() {
+    let zeros = cache.zeros.load(Ordering::Relaxed);
+    cache.zeros.store(core::ptr::null_mut(), Ordering::Relaxed);
+    if let Some(zeros) = NonNull::new(zeros) {
         // SAFETY: taken with this size by `make_zeros`; the thread that used them has ended.
-        unsafe { meta::give(NonNull::from(zeros).cast(), size_of::<Front>()) };
+        unsafe { meta::give(zeros.cast(), size_of::<Front>()) };
     }
 }
 

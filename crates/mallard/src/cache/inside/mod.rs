@@ -133,7 +133,9 @@ pub(super) struct Busy<'a>(&'a ThreadCache, u32);
 impl<'a> Busy<'a> {
     /// For a thread that is inside already, or takes no lock.
     pub fn new(cache: &'a ThreadCache) -> Self {
-        Busy(cache, cache.busy.raise())
+        let before = cache.busy.raise();
+        cache.glance.expect_end();
+        Busy(cache, before)
     }
 
     /// Like [`enter`], for the thread that owns this cache.

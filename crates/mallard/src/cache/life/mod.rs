@@ -17,6 +17,7 @@ use super::{EVENTS, ThreadCache, current, manual};
 use crate::arena::{self, Arena};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicUsize, Ordering};
+use crate::sys::published::Current;
 use crate::sys::tls;
 use crate::upkeep::{self, keeper};
 use core::cell::Cell;
@@ -102,7 +103,7 @@ fn make(arena: &'static Arena) -> Option<&'static ThreadCache> {
     let cache = unsafe {
         room.write_bytes(0, 1);
         let at = room.as_ptr();
-        (&raw mut (*at).arena).write(Cell::new(arena));
+        (&raw mut (*at).arena).write(Current::new(arena));
         (&raw mut (*at).countdown).write(Cell::new(EVENTS));
         (&raw mut (*at).last_look).write(Cell::new(0));
         room.as_ref()

@@ -301,12 +301,17 @@ pub fn lock() -> &'static RawLock {
 /// came while this thread was changing the registry, they are lost.
 pub(in crate::cache) fn after_fork() {
     let me = tls::thread();
-    let mut is_there = current::cache().is_some();
+    let mine = current::cache().inspect(|mine| mine.glance.end());
+    let mut is_there = mine.is_some();
     if let Some(mut registry) = REGISTRY.try_lock() {
         is_there = false;
         // The walks were other threads'.
         (registry.walkers, registry.more_spare) = (None, 0);
         arena::made().for_each(|a| a.after_fork(0));
+        let lists = [registry.live, registry.orphans, registry.spare];
+        // The threads that glanced do not exist here.
+        let all = lists.into_iter().flat_map(list);
+        all.for_each(|cache| cache.glance.end());
         let mut at = registry.live.take();
         while let Some(cache) = at {
             at = cache.next.take();

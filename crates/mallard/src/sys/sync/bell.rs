@@ -9,7 +9,7 @@
 //! A sleep is light (until a deadline) or deep (until a ring). Some news is only worth breaking a
 //! deep sleep: [`Bell::ring_if_deep`].
 
-use crate::sys::atomic::Ordering;
+use crate::sys::atomic::{Ordering, const_unless_loom};
 use crate::sys::futex::Futex;
 
 /// The bell was rung for the sleeper, or there is no sleeper.
@@ -36,14 +36,10 @@ impl Sleep {
 }
 
 impl Bell {
-    #[cfg(not(loom))]
-    pub const fn new() -> Self {
-        Bell(Futex::new(UP))
-    }
-
-    #[cfg(loom)]
-    pub fn new() -> Self {
-        Bell(Futex::new(UP))
+    const_unless_loom! {
+        pub fn new() -> Self {
+            Bell(Futex::new(UP))
+        }
     }
 
     /// Makes all later rings count. The sleeper calls this before it checks for work.

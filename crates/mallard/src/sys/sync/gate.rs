@@ -6,8 +6,11 @@
 //! data that locks guard is consistent. Both sides first write their own word and then read the
 //! other's, and read-modify-writes of the mark order both reads: either the forking thread sees the
 //! mark, or the other thread sees that the gate is closed.
+//!
+//! A [`Glance`] works likewise between a mark's thread and one that reads what the mark guards. It is
+//! short, so the mark's thread waits for its end instead.
 
-use crate::sys::atomic::{AtomicU32, Ordering};
+use crate::sys::atomic::{AtomicU32, Ordering, const_unless_loom};
 
 /// How many forks are under way.
 pub struct Gate(AtomicU32);
@@ -19,14 +22,10 @@ pub struct Mark(AtomicU32);
 pub struct Crowd(AtomicU32);
 
 impl Gate {
-    #[cfg(not(loom))]
-    pub const fn new() -> Self {
-        Gate(AtomicU32::new(0))
-    }
-
-    #[cfg(loom)]
-    pub fn new() -> Self {
-        Gate(AtomicU32::new(0))
+    const_unless_loom! {
+        pub fn new() -> Self {
+            Gate(AtomicU32::new(0))
+        }
     }
 
     /// Whether a fork is under way.
@@ -57,14 +56,10 @@ impl Gate {
 }
 
 impl Mark {
-    #[cfg(not(loom))]
-    pub const fn new() -> Self {
-        Mark(AtomicU32::new(0))
-    }
-
-    #[cfg(loom)]
-    pub fn new() -> Self {
-        Mark(AtomicU32::new(0))
+    const_unless_loom! {
+        pub fn new() -> Self {
+            Mark(AtomicU32::new(0))
+        }
     }
 
     /// Raises the mark; returns its previous value, for [`Mark::restore`].
@@ -85,15 +80,60 @@ impl Mark {
     }
 }
 
-impl Crowd {
-    #[cfg(not(loom))]
-    pub const fn new() -> Self {
-        Crowd(AtomicU32::new(0))
+/// Whether a thread glances at what another thread's mark guards; one thread at a time does.
+pub struct Glance(AtomicU32);
+
+impl Glance {
+    const_unless_loom! {
+        pub fn new() -> Self {
+            Glance(AtomicU32::new(0))
+        }
     }
 
-    #[cfg(loom)]
-    pub fn new() -> Self {
-        Crowd(AtomicU32::new(0))
+    /// Begins a glance, which [`Glance::end`] ends; false if the mark is up or another thread
+    /// glances. A glance must be short and take no lock.
+    pub fn begin(&self, mark: &Mark) -> bool {
+        let free = (self.0).compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed);
+        if free.is_err() {
+            return false;
+        }
+        let is_up = mark.is_up();
+        if is_up {
+            self.end();
+        }
+        !is_up
+    }
+
+    pub fn end(&self) {
+        self.0.store(0, Ordering::Release);
+    }
+
+    /// Waits until no thread glances. The mark's thread calls this after it has raised the mark, and
+    /// before it changes what others glance at.
+    #[inline(always)]
+    pub fn expect_end(&self) {
+        if self.0.load(Ordering::Acquire) != 0 {
+            self.wait();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait(&self) {
+        while self.0.load(Ordering::Acquire) != 0 {
+            #[cfg(not(loom))]
+            crate::sys::time::give_way();
+            #[cfg(loom)]
+            loom::thread::yield_now();
+        }
+    }
+}
+
+impl Crowd {
+    const_unless_loom! {
+        pub fn new() -> Self {
+            Crowd(AtomicU32::new(0))
+        }
     }
 
     #[inline(always)]
@@ -124,6 +164,12 @@ impl Default for Gate {
 }
 
 impl Default for Mark {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Default for Glance {
     fn default() -> Self {
         Self::new()
     }

@@ -15,9 +15,9 @@
 
 #[cfg(not(loom))]
 use crate::sys::atomic::AtomicU64;
-use crate::sys::atomic::Ordering;
 #[cfg(not(loom))]
 use crate::sys::atomic::settle;
+use crate::sys::atomic::{Ordering, const_unless_loom};
 use crate::sys::count::Tag;
 use crate::sys::futex::Futex;
 use crate::sys::meter::{Meter, Reading};
@@ -64,23 +64,14 @@ pub struct RawLock {
 }
 
 impl RawLock {
-    #[cfg(not(loom))]
-    pub const fn named(rank: Rank) -> Self {
-        RawLock {
-            word: Futex::new(FREE),
-            tag: Tag::new(rank),
-            rank: Ranked::new(rank),
-            meter: Meter::new(),
-        }
-    }
-
-    #[cfg(loom)]
-    pub fn named(rank: Rank) -> Self {
-        RawLock {
-            word: Futex::new(FREE),
-            tag: Tag::new(rank),
-            rank: Ranked::new(rank),
-            meter: Meter::new(),
+    const_unless_loom! {
+        pub fn named(rank: Rank) -> Self {
+            RawLock {
+                word: Futex::new(FREE),
+                tag: Tag::new(rank),
+                rank: Ranked::new(rank),
+                meter: Meter::new(),
+            }
         }
     }
 
@@ -193,31 +184,20 @@ pub struct Mutex<T> {
 unsafe impl<T: Send> Sync for Mutex<T> {}
 
 impl<T> Mutex<T> {
-    /// Like [`Mutex::named`], for a lock that is not counted separately.
-    #[cfg(not(loom))]
-    pub const fn new(data: T) -> Self {
-        Self::named(Rank::Other, data)
-    }
-
-    #[cfg(loom)]
-    pub fn new(data: T) -> Self {
-        Self::named(Rank::Other, data)
-    }
-
-    /// Guards `data`; the kind is for builds that count ([`crate::sys::count`]).
-    #[cfg(not(loom))]
-    pub const fn named(rank: Rank, data: T) -> Self {
-        Mutex {
-            raw: RawLock::named(rank),
-            data: UnsafeCell::new(data),
+    const_unless_loom! {
+        /// Like [`Mutex::named`], for a lock that is not counted separately.
+        pub fn new(data: T) -> Self {
+            Self::named(Rank::Other, data)
         }
     }
 
-    #[cfg(loom)]
-    pub fn named(rank: Rank, data: T) -> Self {
-        Mutex {
-            raw: RawLock::named(rank),
-            data: UnsafeCell::new(data),
+    const_unless_loom! {
+        /// Guards `data`; the kind is for builds that count ([`super::count`]).
+        pub fn named(rank: Rank, data: T) -> Self {
+            Mutex {
+                raw: RawLock::named(rank),
+                data: UnsafeCell::new(data),
+            }
         }
     }
 
@@ -376,6 +356,10 @@ mod tests {
 
 /// Checks every interleaving of a few threads with the model checker:
 /// `RUSTFLAGS="--cfg loom" cargo test -p mallard --lib --release` (see `futex`).
+///
+/// Loom keeps only the last access to each atomic. It misses that a thread wrote what it had read
+/// before if another thread read it earlier. So in models of one writer and readers, the main
+/// thread, which runs first, is the writer.
 #[cfg(all(test, loom))]
 mod tests {
     use super::*;
