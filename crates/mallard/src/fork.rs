@@ -1,7 +1,7 @@
 //! `fork`, from any thread at any moment.
 //!
 //! The C library calls [`prepare`] before a fork, and [`parent`] or [`child`] after it. Normally no
-//! lock is held across the fork: `cache::inside` waits until no other thread is inside the
+//! lock is held across the fork: `cache::forks` waits until no other thread is inside the
 //! allocator, and keeps them out until the fork is over. If other threads stay inside for too long
 //! (an extent hook of the program may wait for the forking thread), [`prepare`] takes all locks, in
 //! the order of `sys::lock`, so that the data they guard is consistent. The child releases the
@@ -13,22 +13,23 @@
 //! The position of our handlers in that list does not matter.
 
 use crate::arena::{self, subrelease};
+use crate::cache::forks;
 use crate::cache::inside::{self, Found};
-use crate::cache::life;
+use crate::cache::registry;
 use crate::heap::PAGE_HEAPS;
 use crate::prof;
 use crate::space::{meta, region};
 use crate::stats;
-use crate::sys::atomic::{AtomicPtr, Ordering};
 use crate::sys::lock::RawLock;
+use crate::sys::published::Published;
 use crate::sys::{mappings, rank};
 
-/// The lock that guards initialisation; null before the first call.
-static STARTING: AtomicPtr<RawLock> = AtomicPtr::new(core::ptr::null_mut());
+/// The lock that guards initialisation; none before the first call.
+static STARTING: Published<RawLock> = Published::none();
 
 /// Remembers `starting`, the lock that the first call holds while it initialises the allocator.
 pub fn initialise(starting: &'static RawLock) {
-    STARTING.store(core::ptr::from_ref(starting).cast_mut(), Ordering::Relaxed);
+    STARTING.set(starting);
 }
 
 /// Registers the fork handlers; returns whether the C library accepted them. This may allocate.
@@ -44,12 +45,11 @@ pub fn register() -> bool {
 fn each_lock(f: &mut dyn FnMut(&RawLock)) {
     f(prof::dump::lock());
     f(stats::lock());
-    // SAFETY: null, or a lock that lives for ever.
-    unsafe { STARTING.load(Ordering::Relaxed).as_ref() }.map(&mut *f);
+    STARTING.get().map(&mut *f);
     f(subrelease::lock());
     f(PAGE_HEAPS.making());
     PAGE_HEAPS.all().for_each(|h| f(h.purging()));
-    f(life::lock());
+    f(registry::lock());
     f(arena::lock());
     for arena in arena::records() {
         arena.locks().for_each(&mut *f);
@@ -68,14 +68,14 @@ fn holds_lock() -> bool {
 }
 
 extern "C" fn prepare() {
-    if inside::begin_fork(holds_lock) == Found::Others {
+    if forks::begin_fork(holds_lock) == Found::Others {
         each_lock(&mut RawLock::lock_for_fork);
     }
 }
 
 extern "C" fn parent() {
     free_locks();
-    inside::end_fork();
+    forks::end_fork();
 }
 
 extern "C" fn child() {
@@ -84,7 +84,7 @@ extern "C" fn child() {
     free_locks();
     each_lock(&mut RawLock::after_fork);
     prof::after_fork();
-    inside::end_fork_in_child();
+    forks::end_fork_in_child();
 }
 
 fn free_locks() {

@@ -5,6 +5,8 @@
 //!    │ size class of n                                      │ page of p → class
 //!  cache    per thread and class a stack of pointers: no lock, no atomic, no touch of the block
 //!    │ empty: take a batch                                  │ full: give back the older half
+//!  upkeep   in passing or in the background: returns what lies idle in the layers below
+//!    │                                                      │
 //!  arena    per class a transfer cache of batches, then slabs, under one short lock
 //!    │ no slab with room                                    │ slab became empty
 //!  heap     runs of pages out of 2 MiB chunks; free pages decay: dirty, muzzy, clean
@@ -72,10 +74,12 @@
 //!   the sign that it is inside the allocator.
 //! - **Slow event**: a call that finds its stack empty or full.
 //! - **Look**: every 16 slow events or so, a cache returns what lies idle on a few of its stacks.
-//! - **Tick**: at the end of a look, among others: runs decay, if no background thread does.
+//! - **Tick**: at the end of a look, among others: runs decay, if no background thread does
+//!   (`upkeep`).
 //! - **Fill, flush, batch**: blocks go from an arena to a stack, or back, many under one lock.
+//! - **Glance**: a thread reads another's stack, while that one makes no slow event.
 //! - **Gate**: closed while a fork is under way; threads that find it closed take no locks.
-//! - **Background thread**: runs decay for idle threads; `cache::keeper` has its state.
+//! - **Background thread**: runs decay for idle threads; `upkeep::keeper` has its state.
 //!
 //! Arenas:
 //!
@@ -161,6 +165,26 @@ pub mod stats_print;
 pub mod sys;
 #[cfg(all(test, not(loom)))]
 mod testing;
+#[cfg(not(loom))]
+mod upkeep;
 
 #[cfg(not(loom))]
 pub use api::global::Mallard;
+
+/// Under loom, the modules that hold a protocol are all that there is of the layers.
+#[cfg(loom)]
+#[expect(dead_code, reason = "the models use a part of it")]
+mod cache {
+    mod stack;
+}
+#[cfg(loom)]
+mod class {
+    mod late;
+}
+#[cfg(loom)]
+mod space {
+    mod region {
+        mod fast;
+        mod words;
+    }
+}

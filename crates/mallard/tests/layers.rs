@@ -11,12 +11,13 @@ use std::path::{Path, PathBuf};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 /// The layers, from the bottom up; those in one row do not use each other.
-const HOUSE: &[&[&str]] = &[
+const LAYERS: &[&[&str]] = &[
     &["sys"],
     &["class"],
     &["space"],
     &["heap"],
     &["arena"],
+    &["upkeep"],
     &["cache"],
     &["prof"],
     &["stats", "background"],
@@ -26,31 +27,77 @@ const HOUSE: &[&[&str]] = &[
     &["stats_print"],
 ];
 /// Uses no layer, so that it can run before any is ready. Only the start uses it, and the files
-/// that report options.
+/// that report options or use their words.
 const APART: &str = "conf";
 /// The only file that uses `conf` and `fork`.
 const START: &str = "api/start.rs";
-/// The files that report options.
-const TELLERS: &[&str] = &["ctl/config.rs", "ctl/opt.rs", "ctl/tests/options.rs"];
-/// The order inside layers that have folders, from the bottom up. All folders of a layer may use
-/// its own `mod.rs`.
-const ROOMS: &[(&str, &[&[&str]])] = &[
+/// The files that report options, or use their words.
+const TELLERS: &[&str] = &[
+    "ctl/branches/arena.rs",
+    "ctl/branches/config.rs",
+    "ctl/opt.rs",
+    "ctl/tests/options.rs",
+];
+/// The order of the folders and files inside layers, from the bottom up. All of a layer may use its
+/// own `mod.rs`.
+const FOLDERS: &[(&str, &[&[&str]])] = &[
+    (
+        "sys",
+        &[
+            &["page", "atomic", "bits", "hint", "label"],
+            &["os"],
+            &["message"],
+            &["fault"],
+            &["sync"],
+        ],
+    ),
     (
         "heap",
         &[&["huge"], &["hooked", "set"], &["purge"], &["runs"]],
     ),
     (
         "arena",
-        &[&["large"], &["small"], &["choice"], &["figures", "inspect"]],
+        &[
+            &["pages"],
+            &["large"],
+            &["small"],
+            &["choice"],
+            &["figures", "inspect"],
+        ],
+    ),
+    (
+        "api",
+        &[
+            &["extras", "interval"],
+            &["start"],
+            &["blocks"],
+            &["controls", "inspect", "global"],
+            &["arenas"],
+            &["extended", "threads"],
+        ],
+    ),
+    (
+        "cache",
+        &[
+            &["stack", "current"],
+            &["length"],
+            &["inside", "counted", "crowd", "manual"],
+            &["life"],
+            &["gc", "forks"],
+        ],
     ),
 ];
 /// The permitted exceptions: a file, and the higher folder that it uses.
 const UPWARDS: &[(&str, &str)] = &[
+    // In builds that count contention, the atomics' operations do so.
+    ("sys/atomic.rs", "sync"),
     // Advising huge pages moves the borders of mappings.
     ("heap/huge/huge_pages.rs", "runs"),
-    // The table of arenas has the room in which a bin is created.
+    // A bin is made under the lock of the table of arenas.
     ("arena/small/bins.rs", "choice"),
 ];
+/// Layers that do not use a lower one, though the order allows it.
+const APART_FROM: &[(&str, &str)] = &[("heap", "class")];
 /// Names at the crate's root that stand for an item in a layer.
 const ALIASES: &[(&str, &str)] = &[("die", "sys"), ("c_symbol", "sys"), ("Mallard", "api")];
 /// The root module for unit tests, which all of them may use.
@@ -63,7 +110,7 @@ const OWN: &str = "super";
 #[derive(Debug, PartialEq)]
 struct Use {
     /// The layer's name, or [`OWN`].
-    floor: String,
+    layer: String,
     /// The names after the layer's in the path, or in the list that follows it.
     parts: Vec<String>,
     line: usize,
@@ -84,7 +131,7 @@ impl fmt::Display for Breach {
         write!(
             f,
             "src/{file}:{} uses `{}`: {reason}",
-            used.line, used.floor
+            used.line, used.layer
         )
     }
 }
@@ -136,14 +183,14 @@ fn names(path: &[TokenTree], at: usize, found: &mut Vec<Use>) {
             }
         }
         Some(TokenTree::Ident(word)) if at == 0 && *word != "self" => found.push(Use {
-            floor: word.to_string(),
+            layer: word.to_string(),
             parts: after_colons(&path[1..]).map_or_else(Vec::new, heads),
             line: word.span().start().line,
             is_test: false,
         }),
         // A path to another folder of the same layer.
         Some(TokenTree::Ident(word)) if at == 1 && *word != "self" => found.push(Use {
-            floor: OWN.into(),
+            layer: OWN.into(),
             parts: vec![word.to_string()],
             line: word.span().start().line,
             is_test: false,
@@ -154,7 +201,7 @@ fn names(path: &[TokenTree], at: usize, found: &mut Vec<Use>) {
                 .for_each(|path| names(path, at, found));
         }
         Some(TokenTree::Punct(star)) if at == 0 && star.as_char() == '*' => found.push(Use {
-            floor: "*".into(),
+            layer: "*".into(),
             parts: Vec::new(),
             line: star.span().start().line,
             is_test: false,
@@ -196,8 +243,8 @@ fn follows_colons(tokens: &[TokenTree], at: usize) -> bool {
     at >= 2 && after_colons(&tokens[at - 2..at]).is_some()
 }
 
-fn height(floor: &str) -> Option<usize> {
-    HOUSE.iter().position(|row| row.contains(&floor))
+fn height(layer: &str) -> Option<usize> {
+    LAYERS.iter().position(|row| row.contains(&layer))
 }
 
 /// Why a file in layer `from` may not use layer `to`; none if it may.
@@ -207,7 +254,7 @@ fn objection(file: &str, from: &str, to: &str) -> Option<String> {
         return None;
     }
     if from == APART {
-        return Some(format!("`{APART}` uses no other floor"));
+        return Some(format!("`{APART}` uses no other layer"));
     }
     if to == APART && TELLERS.contains(&file) {
         return None;
@@ -215,41 +262,62 @@ fn objection(file: &str, from: &str, to: &str) -> Option<String> {
     if to == APART || to == "fork" {
         return (file != START).then(|| format!("only {START} uses `{to}`"));
     }
+    if APART_FROM.contains(&(from, to)) {
+        return Some(format!("`{from}` knows nothing of `{to}`"));
+    }
     match (height(from), height(to)) {
         (Some(from), Some(to)) if to < from => None,
-        (Some(_), Some(_)) => Some(format!("`{to}` does not stand under `{from}`")),
+        (Some(_), Some(_)) => Some(format!("`{to}` is not below `{from}`")),
         (None, _) => Some(format!(
-            "`{from}` has no place in HOUSE (this test's table)"
+            "`{from}` has no place in LAYERS (this test's table)"
         )),
-        (_, None) => Some(format!("`{to}` has no place in HOUSE (this test's table)")),
+        (_, None) => Some(format!("`{to}` has no place in LAYERS (this test's table)")),
     }
 }
 
+/// The folder or file of a layer that `part` names: itself, or the folder whose module of that name
+/// the layer's `mod.rs` exports again.
+fn home_of(layer: &str, folders: &[&[&'static str]], part: &str) -> Option<&'static str> {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("src")
+        .join(layer);
+    let all = || folders.iter().copied().flatten().copied();
+    let holds = |folder: &&str| {
+        let at = src.join(folder).join(part);
+        at.is_dir() || at.with_extension("rs").is_file()
+    };
+    all()
+        .find(|folder| *folder == part)
+        .or_else(|| all().find(holds))
+}
+
 /// The violations of the order inside a layer, in a file of one of its folders.
-fn room_breaches(file: &str, source: &str) -> Vec<String> {
+fn folder_breaches(file: &str, source: &str) -> Vec<String> {
     let modules: Vec<&str> = file.trim_end_matches(".rs").split('/').collect();
-    let Some((floor, rooms)) = ROOMS.iter().find(|(floor, _)| modules[0] == *floor) else {
+    let Some((layer, folders)) = FOLDERS.iter().find(|(layer, _)| modules[0] == *layer) else {
         return Vec::new();
     };
-    let height = |room: &str| rooms.iter().position(|row| row.contains(&room));
-    let room = modules[1];
-    if modules.contains(&"tests") || room == "mod" {
+    let height = |folder: &str| folders.iter().position(|row| row.contains(&folder));
+    let home = |part: &str| home_of(layer, folders, part);
+    let folder = modules[1];
+    if modules.contains(&"tests") || folder == "mod" {
         return Vec::new();
     }
-    let Some(own) = height(room) else {
+    let Some(own) = height(folder) else {
         return vec![format!(
-            "src/{file}: `{room}` has no place in ROOMS (this test's table)"
+            "src/{file}: `{folder}` has no place in FOLDERS (this test's table)"
         )];
     };
     let is_known = |to: &str| UPWARDS.contains(&(file, to));
     uses(source, modules.len())
         .iter()
-        .filter(|used| (used.floor == *floor || used.floor == OWN) && !used.is_test)
+        .filter(|used| (used.layer == *layer || used.layer == OWN) && !used.is_test)
         .flat_map(|used| used.parts.iter().map(|part| (part, used.line)))
-        .filter(|(part, _)| *part != room && height(part).is_some_and(|to| to >= own))
-        .filter(|(part, _)| !is_known(part))
-        .map(|(part, line)| {
-            format!("src/{file}:{line} uses `{part}`, which does not stand under `{room}`")
+        .filter_map(|(part, line)| Some((home(part)?, line)))
+        .filter(|(home, _)| *home != folder && height(home).is_some_and(|to| to >= own))
+        .filter(|(home, _)| !is_known(home))
+        .map(|(home, line)| {
+            format!("src/{file}:{line} uses `{home}`, which is not below `{folder}`")
         })
         .collect()
 }
@@ -263,7 +331,7 @@ fn breaches(file: &str, source: &str) -> Vec<Breach> {
     uses(source, modules.len())
         .into_iter()
         .filter_map(|used| {
-            let reason = objection(file, modules[0], &used.floor)?;
+            let reason = objection(file, modules[0], &used.layer)?;
             Some(Breach {
                 file: file.into(),
                 used,
@@ -287,7 +355,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_floor_uses_only_those_under_it() {
+fn every_layer_uses_only_those_below_it() {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut broken = Vec::new();
     let mut crossings = 0;
@@ -299,7 +367,7 @@ fn every_floor_uses_only_those_under_it() {
         let source = fs::read_to_string(&path).expect("a source file can be read");
         crossings += uses(&source, 1).len();
         broken.extend(breaches(file, &source).iter().map(Breach::to_string));
-        broken.extend(room_breaches(file, &source));
+        broken.extend(folder_breaches(file, &source));
     }
     assert!(broken.is_empty(), "{}", broken.join("\n"));
     assert!(
@@ -309,12 +377,12 @@ fn every_floor_uses_only_those_under_it() {
 }
 
 #[test]
-fn a_floor_that_reaches_up_is_caught_however_it_writes_the_path() {
+fn a_layer_that_reaches_up_is_caught_however_it_writes_the_path() {
     let reach_up = [
         ("heap/runs/pool.rs", "use crate::arena::Arena;", 1),
         (
             "heap/runs/pool.rs",
-            "use crate::{class::PAGE, cache::{self, life}};",
+            "use crate::{sys::time, cache::{self, life}};",
             1,
         ),
         (
@@ -323,6 +391,7 @@ fn a_floor_that_reaches_up_is_caught_however_it_writes_the_path() {
             2,
         ),
         ("heap/mod.rs", "use super::stats;", 1),
+        ("heap/mod.rs", "use crate::class::Class;", 1),
         ("heap/runs/pool.rs", "use super::super::super::stats;", 1),
         (
             "heap/runs/pool.rs",
@@ -337,8 +406,8 @@ fn a_floor_that_reaches_up_is_caught_however_it_writes_the_path() {
         ("class.rs", "use super::{sys, heap};", 1),
         ("stats/now.rs", "use crate::fork;", 1),
         ("cache/mod.rs", "use crate::conf::Options;", 1),
-        ("api/free.rs", "use crate::conf::Options;", 1),
-        ("ctl/prof.rs", "use crate::conf::Options;", 1),
+        ("api/blocks/free.rs", "use crate::conf::Options;", 1),
+        ("ctl/branches/prof.rs", "use crate::conf::Options;", 1),
         ("ctl/opt.rs", "use crate::fork;", 1),
         ("api/mod.rs", "use crate::ctl;", 1),
         ("conf/line.rs", "use crate::sys::errno;", 1),
@@ -354,7 +423,7 @@ fn a_floor_that_reaches_up_is_caught_however_it_writes_the_path() {
 }
 
 #[test]
-fn a_floor_that_reaches_down_or_within_itself_is_let_be() {
+fn a_layer_that_reaches_down_or_within_itself_is_let_be() {
     let fine = [
         (
             "heap/runs/pool.rs",
@@ -385,7 +454,7 @@ fn a_floor_that_reaches_down_or_within_itself_is_let_be() {
 }
 
 #[test]
-fn a_folder_that_reaches_up_within_its_floor_is_caught() {
+fn a_folder_that_reaches_up_within_its_layer_is_caught() {
     for (file, source, count) in [
         (
             "heap/huge/pace.rs",
@@ -415,8 +484,10 @@ fn a_folder_that_reaches_up_within_its_floor_is_caught() {
             0,
         ),
         ("heap/mod.rs", "use crate::heap::runs::state::State;", 0),
+        ("sys/os/time.rs", "use crate::sys::lock::Mutex;", 1),
+        ("sys/sync/flag.rs", "use crate::sys::{time, lock};", 0),
     ] {
-        let found = room_breaches(file, source);
+        let found = folder_breaches(file, source);
         assert_eq!(found.len(), count, "{file}: {source}: {found:?}");
     }
 }

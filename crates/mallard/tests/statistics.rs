@@ -203,8 +203,8 @@ fn an_arena_made_by_hand_has_figures_of_its_own_and_leaves_its_counts_behind() {
         );
         // SAFETY: allocated above, and not used after that.
         unsafe {
-            api::arenas::dealloc_direct(small);
-            api::arenas::dealloc_direct(large);
+            api::dealloc_direct(small);
+            api::dealloc_direct(large);
         }
         let freed = snapshot();
         check_at_rest(&freed);

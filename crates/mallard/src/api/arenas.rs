@@ -4,20 +4,22 @@
 //! functions. Callers for the mallctl names have entered (`cache::inside`), so that no fork happens
 //! in between.
 
-use super::alloc::{out_of_memory, prepared, reclaim, usable_for};
+use super::blocks::alloc::{out_of_memory, reclaim, usable_for};
+use super::blocks::free::size_at;
 use super::controls::is_decay_time;
-use super::free::{free_outside, free_sampled, size_at};
-use super::start::{JUNK_FREE, extras, start};
+use super::extras::prepared;
+use super::start::start;
+use crate::arena::pages::Pages;
 pub use crate::arena::settings::{Dss, NAME};
-use crate::arena::{self, Arena, large, manual, settings};
-use crate::cache::life;
-use crate::cache::{self, counted, inside};
-use crate::class::{CACHED_MAX, Class, MAX, PAGE, SLAB_MAX};
+use crate::arena::{self, Arena, Life, large, manual, settings};
+use crate::cache::{counted, deferred};
+use crate::class::{CACHED_MAX, Class, MAX, SLAB_MAX};
 use crate::heap::hooks;
 pub use crate::heap::hooks::ExtentHooks;
 use crate::prof;
-use crate::space::Region;
 use crate::stats;
+use crate::sys::page::PAGE;
+use crate::upkeep;
 use core::ffi::CStr;
 
 #[cfg(test)]
@@ -85,14 +87,14 @@ pub unsafe fn set_hooks(arena: u32, hooks: *mut ExtentHooks) -> Result<*mut Exte
 /// The arena with this number, which must have been made by hand.
 fn made_by_hand(arena: u32) -> Result<&'static Arena, i32> {
     arena::existing(arena as usize)
-        .filter(|a| a.life() == manual::Life::ByHand)
+        .filter(|a| a.life() == Life::ByHand)
         .ok_or(libc::EFAULT)
 }
 
 /// In the child of a fork: flushes the caches of the threads that do not exist there, which cannot
 /// do it themselves, before blocks in them are discarded.
 fn flush_orphans() {
-    while life::adopt_orphan() {}
+    while deferred::adopt_orphan() {}
 }
 
 /// Discards all blocks of an arena made by hand: its memory serves new blocks at once. `EFAULT`
@@ -297,7 +299,7 @@ fn take(arena: &'static Arena, bytes: usize, align: usize, zeroed: bool) -> Opti
     } else if let Some(block) = stored(arena, bytes, align) {
         (block, true)
     } else {
-        let run = large::alloc_fit(large::Pages::of(bytes), align, arena.index(), zeroed)?;
+        let run = large::alloc_fit(Pages::of(bytes), align, arena.index(), zeroed)?;
         (run.addr, !run.zeroed)
     };
     if zeroed && clear {
@@ -314,48 +316,8 @@ fn stored(arena: &'static Arena, bytes: usize, align: usize) -> Option<usize> {
 /// Counts a call that bypassed the caches.
 fn count(bytes: usize) {
     if bytes <= CACHED_MAX {
-        cache::tick_uncached();
+        upkeep::tick_uncached();
     } else {
-        cache::tick_for(bytes);
-    }
-}
-
-/// Frees a block past all thread caches and transfer caches: its arena can reuse it at once. Null
-/// does nothing.
-///
-/// # Safety
-/// The block came from this allocator and is no longer used.
-pub unsafe fn dealloc_direct(p: *mut u8) {
-    let at = p.addr();
-    if at == 0 {
-        return;
-    }
-    let Some(region) = Region::find(at) else {
-        return free_outside(at);
-    };
-    start();
-    let class = region.class_of(at);
-    if class == Class::NONE && prof::is_sampled(at) {
-        return free_sampled(at);
-    }
-    if class == Class::NONE {
-        large::check_free(at);
-    }
-    counted::freed(size_at(at));
-    if extras() & JUNK_FREE != 0 {
-        if class != Class::NONE {
-            arena::expect_block(class, at);
-        }
-        // SAFETY: the caller gave the block up, and it is this long.
-        unsafe { core::ptr::write_bytes(p, 0x5a, size_at(at)) };
-    }
-    let Some(_inside) = inside::enter() else {
-        return inside::put_by(at);
-    };
-    if class == Class::NONE {
-        cache::tick_for(large::free(at));
-    } else {
-        arena::give_to_owner(class, at);
-        cache::tick_uncached();
+        upkeep::tick_for(bytes);
     }
 }

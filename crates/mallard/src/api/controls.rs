@@ -1,9 +1,10 @@
 //! Options that can be changed while the process runs.
 
-use super::start::{self, LONGEST_DECAY_MS, start};
+use super::extras::{XMALLOC, extras};
+use super::start::{LONGEST_DECAY_MS, start};
 use crate::background;
-use crate::cache::keeper;
 use crate::heap::PAGE_HEAPS;
+use crate::upkeep::keeper;
 
 /// Whether this is a valid decay time: -1 for never, or a number of milliseconds.
 pub fn is_decay_time(ms: i64) -> bool {
@@ -47,5 +48,5 @@ pub fn set_background_thread(on: bool) -> bool {
         background::stop();
         return true;
     }
-    start::extras() & !start::XMALLOC == 0 && background::start_now()
+    extras() & !XMALLOC == 0 && background::start_now()
 }

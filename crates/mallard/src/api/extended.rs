@@ -7,23 +7,26 @@
 //! Zeroed blocks are zero up to their usable size, because `rallocx` clears only from there on when
 //! they grow.
 
-use super::alloc::{
-    LARGEST_ALIGN, alloc, alloc_aligned, alloc_aligned_zeroed, alloc_outside, counted_filled,
-    out_of_memory, prepared, usable_for, zeroed,
-};
 use super::arenas;
-use super::free::{class_at, dealloc, dealloc_sized, size_at};
+use super::blocks::alloc::{
+    LARGEST_ALIGN, alloc, alloc_aligned, alloc_aligned_zeroed, alloc_outside, counted_filled,
+    out_of_memory, usable_for, zeroed,
+};
+use super::blocks::free::{class_at, dealloc, dealloc_direct, dealloc_sized, size_at};
+use super::blocks::resize::{enter_with, note_resized};
+use super::extras::{XMALLOC, extras, prepared};
 use super::interval::errands;
-use super::resize::{enter_with, note_resized};
-use super::start::{XMALLOC, extras, start};
+use super::start::start;
 use crate::arena;
-use crate::arena::large::{self, Pages, Reach};
+use crate::arena::large::{self, Reach};
 use crate::arena::oversize;
-use crate::cache::{ThreadCache, counted, inside, life, manual};
-use crate::class::{CACHED_MAX, Class, LINE, MAX, SLAB_MAX, tailored};
+use crate::arena::pages::Pages;
+use crate::cache::{ThreadCache, counted, current, inside, manual};
+use crate::class::{CACHED_MAX, Class, MAX, SLAB_MAX, tailored};
 use crate::die;
 use crate::prof;
 use crate::space::chunk::CHUNK;
+use crate::sys::page::LINE;
 use core::ptr::null_mut;
 
 /// How a call differs from a plain one, packed as in jemalloc's header: six bits for the logarithm
@@ -168,7 +171,7 @@ fn alloc_past_cache(way: Way, size: usize, flags: Flags) -> *mut u8 {
 /// The number of the arena for a call.
 fn arena_for(flags: Flags, size: usize) -> u32 {
     flags.arena_number().unwrap_or_else(|| {
-        let mine = life::arena();
+        let mine = current::arena();
         oversize::arena_for(Pages::of(size), mine) as u32
     })
 }
@@ -259,7 +262,7 @@ unsafe fn dealloc_flagged(p: *mut u8, flags: Flags) {
         Way::Usual => unsafe { dealloc(p) },
         Way::Cache(number) if extras() & !XMALLOC == 0 => dealloc_through(number, p),
         // SAFETY: the caller's promise.
-        _ => unsafe { arenas::dealloc_direct(p) },
+        _ => unsafe { dealloc_direct(p) },
     }
 }
 
@@ -326,7 +329,7 @@ fn relocated(at: usize, new: usize, flags: Flags) -> Option<usize> {
     if flags.arena_number().is_some() || flags.alignment() > CHUNK {
         return None;
     }
-    large::relocate(at, Pages::of(new), flags.zeroes())
+    large::relocate(at, Pages::of(new), flags.zeroes(), oversize::arena_for)
 }
 
 /// Counts a block with a new length, and fills the added part as the options ask, unless it was

@@ -1,8 +1,9 @@
 //! The Rust front end.
 
-use super::alloc::alloc_aligned_zeroed;
+use super::blocks::alloc::alloc_aligned_zeroed;
 use super::{alloc, alloc_aligned, alloc_zeroed, dealloc, dealloc_sized, realloc};
-use crate::class::{PAGE, SLAB_MAX};
+use crate::class::SLAB_MAX;
+use crate::sys::page::PAGE;
 use core::alloc::{GlobalAlloc, Layout};
 
 /// Mallard as a Rust program's allocator:

@@ -1,39 +1,37 @@
 //! The functions that every front end (C, C++, Rust) is built on.
 //!
-//! `alloc` and `free` hold the fast paths: a class, a stack, a pop or a push. `resize` changes
-//! blocks. `extended` has all three with flags, for jemalloc's `mallocx`. `start` reads the options
-//! at the first call, when `pieces` separates code that few programs run. `controls` change some
-//! options at run time. `profile` is the heap profiler. `threads` is about the calling thread. `global` is the Rust front end. All
-//! take and return plain pointers; null means that memory is out. Any thread may call them at any
-//! time, including before `main` and in destructors of thread-specific data, but not from a signal
-//! handler that interrupted one of them.
+//! `blocks` has `alloc` and `free` with the fast paths (a class, a stack, a pop or a push), and
+//! `resize`. `extended` has all three with flags, for jemalloc's `mallocx`, and `arenas` the
+//! program's own arenas. `start` reads the options at the first call, and `extras` has the work
+//! that some of them ask of every call. `controls` change some options at run time. `profile` is the heap profiler. `threads` is
+//! about the calling thread. `global` is the Rust front end. All take and return plain pointers;
+//! null means that memory is out. Any thread may call them at any time, including before `main` and
+//! in destructors of thread-specific data, but not from a signal handler that interrupted one of
+//! them.
 
-mod alloc;
 pub mod arenas;
+mod blocks;
 mod controls;
 pub mod extended;
-mod free;
+mod extras;
 pub mod global;
 pub mod inspect;
 mod interval;
-#[cfg(feature = "c-symbols")]
-mod pieces;
 pub mod profile;
-mod resize;
 mod start;
 pub mod threads;
 
-pub use alloc::{alloc, alloc_aligned, alloc_cached, alloc_zeroed};
+pub use blocks::alloc::{alloc, alloc_aligned, alloc_cached, alloc_zeroed};
+pub use blocks::free::{dealloc, dealloc_direct, dealloc_sized, usable_size};
+pub use blocks::resize::realloc;
 pub use controls::{
     background_thread, default_decay, is_decay_time, set_background_thread, set_default_decay,
 };
-pub use free::{dealloc, dealloc_sized, usable_size};
 pub use interval::on_interval;
-pub use resize::realloc;
 pub use start::{conf_symbols, options, options_if_started, start};
 
 use crate::arena::{self, subrelease};
-use crate::cache::{self, inside};
+use crate::cache::{company, current, inside};
 use crate::heap::PAGE_HEAPS;
 use crate::space::Region;
 
@@ -45,7 +43,7 @@ pub const MAX: usize = crate::class::MAX;
 /// was any.
 pub fn trim() -> bool {
     let _inside = inside::enter_or_wait();
-    cache::life::flush_current();
+    current::flush();
     arena::drain(true);
     subrelease::all(None) | PAGE_HEAPS.purge_all()
 }
@@ -53,7 +51,7 @@ pub fn trim() -> bool {
 /// Registers the fork handlers with the C library, if not yet done. This may allocate.
 pub fn expect_forks() {
     start();
-    cache::life::expect_company();
+    company::expect();
 }
 
 /// Whether the address is in memory of this allocator.

@@ -2,17 +2,21 @@
 //!
 //! Nothing here allocates: the first call may come from the loader, long before `main`.
 
-use super::{alloc, profile};
-use crate::cache::{self, keeper};
-use crate::class::{PAGE, SLAB_MAX, tailored};
+use super::extras::{self, JUNK_ALLOC, JUNK_FREE, XMALLOC, ZERO};
+use super::profile;
+use crate::cache;
+use crate::class::{SLAB_MAX, tailored};
 use crate::conf::{self, Options};
 use crate::die;
 use crate::heap::{Cap, PAGE_HEAPS, advice, huge_pages};
 use crate::space::meta::{self, HugePages};
-use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
+use crate::sys::atomic::{AtomicBool, Ordering};
 use crate::sys::lock::{self, RawLock};
+use crate::sys::page::PAGE;
+use crate::sys::published::Published;
 use crate::sys::rank::Rank;
 use crate::sys::{cpu, message, stay};
+use crate::upkeep::keeper;
 use crate::{arena, fork};
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
@@ -40,30 +44,15 @@ struct Settings(UnsafeCell<MaybeUninit<Options>>);
 // SAFETY: written once under `STARTING` before `IN_FORCE` points to it, only read after that.
 unsafe impl Sync for Settings {}
 
-/// Holds the options that [`IN_FORCE`] points to, if not null.
+/// Holds the options that [`IN_FORCE`] leads to, once it is set.
 static SET: Settings = Settings(UnsafeCell::new(MaybeUninit::uninit()));
-/// The options that the process was given; null if none were.
-static IN_FORCE: AtomicPtr<Options> = AtomicPtr::new(core::ptr::null_mut());
-
-/// Bits of [`extras`].
-pub const JUNK_ALLOC: u8 = 1;
-pub const JUNK_FREE: u8 = 2;
-pub const ZERO: u8 = 4;
-pub const XMALLOC: u8 = 8;
-
-static EXTRAS: AtomicU8 = AtomicU8::new(0);
-
-/// Extra work for every call: any of the bits above. The first three disable all thread caches, so
-/// that every call takes the slow path, which checks this.
-pub fn extras() -> u8 {
-    EXTRAS.load(Ordering::Relaxed)
-}
+/// The options that the process was given, if any were.
+static IN_FORCE: Published<Options> = Published::none();
 
 /// The options in force.
 pub fn options() -> &'static Options {
     start();
-    // SAFETY: null, or the options in `SET`, which never change again.
-    unsafe { IN_FORCE.load(Ordering::Acquire).as_ref() }.unwrap_or(&DEFAULTS)
+    IN_FORCE.get().unwrap_or(&DEFAULTS)
 }
 
 /// The options in force; `None` before the first call.
@@ -120,6 +109,12 @@ fn told_by_symbols() -> [Option<&'static CStr>; 2] {
     })
 }
 
+#[cfg(feature = "c-symbols")]
+unsafe extern "C" {
+    /// Separates the library's code that few programs run (`crates/mallard-c/src/pieces.rs`).
+    safe fn mallard_set_apart();
+}
+
 /// Prints the messages of the option reader.
 struct Messages;
 
@@ -143,7 +138,7 @@ fn first() {
     STARTING.lock();
     if !STARTED.load(Ordering::Relaxed) {
         #[cfg(feature = "c-symbols")]
-        super::pieces::set_apart();
+        mallard_set_apart();
         cpu::begin();
         // Two calls of `apply`, so that the compiler specialises one for the constant defaults.
         let abort = match conf::read(&DEFAULTS, conf_symbols(), &mut Messages) {
@@ -197,8 +192,8 @@ fn set(outcome: conf::Outcome) -> &'static Options {
         expect_cpus(&mut options);
     }
     // SAFETY: under the lock, once, and not read before `IN_FORCE` is set.
-    let kept = unsafe { (*SET.0.get()).write(options) };
-    IN_FORCE.store(kept, Ordering::Release);
+    let kept: &'static Options = unsafe { (*SET.0.get()).write(options) };
+    IN_FORCE.set(kept);
     kept
 }
 
@@ -231,7 +226,7 @@ fn apply(o: &Options) {
     extras |= if o.junk.on_free() { JUNK_FREE } else { 0 };
     extras |= if o.zero { ZERO } else { 0 };
     extras |= if o.xmalloc { XMALLOC } else { 0 };
-    EXTRAS.store(extras, Ordering::Relaxed);
+    extras::set(extras);
     lock::set_looks(o.mutex_max_spin);
     apply_to_memory(o);
     apply_to_arenas(o);
@@ -252,7 +247,7 @@ fn apply_to_memory(o: &Options) {
         MetadataThp::Auto => HugePages::Auto,
         MetadataThp::Always => HugePages::Always,
     });
-    alloc::clear_by_kernel_from(o.calloc_madvise_threshold);
+    extras::clear_by_kernel_from(o.calloc_madvise_threshold);
     advice::configure(o.trust_madvise, o.process_madvise_max_batch);
     arena::interval::configure(o.stats_interval);
     PAGE_HEAPS.configure(

@@ -6,8 +6,9 @@
 use super::arenas;
 use super::start::start;
 use crate::arena::{self, manual, percpu};
-use crate::cache::{ThreadCache, counted, events, life, tick};
+use crate::cache::{ThreadCache, counted, current, deferred, events, life};
 use crate::class::{CACHED_MAX, Class};
+use crate::upkeep;
 
 pub use crate::cache::counted::Counts;
 pub use crate::cache::events::Callback;
@@ -108,7 +109,7 @@ pub fn set_most_cached(first: usize, last: usize, blocks: usize) -> Result<(), i
 pub fn call_every(function: Callback, bytes: u64, of_frees: bool) -> Result<(), i32> {
     counts()?;
     let added = events::add(function, bytes, of_frees);
-    life::count_everywhere();
+    deferred::count_everywhere();
     added.then_some(()).ok_or(libc::EINVAL)
 }
 
@@ -116,16 +117,15 @@ pub fn call_every(function: Callback, bytes: u64, of_frees: bool) -> Result<(), 
 /// are due.
 pub fn idle() {
     start();
-    life::flush_current();
-    tick();
+    current::flush();
+    upkeep::tick();
 }
 
 /// The bytes the thread has allocated and freed since the first call of this, complete from then
 /// on. The counts live as long as the thread.
 #[inline(never)]
 pub fn counts() -> Result<&'static Counts, i32> {
-    start();
-    counted::enter().ok_or(libc::EAGAIN)
+    counted::enter(cache()?).ok_or(libc::EAGAIN)
 }
 
 /// Makes a manual cache, for calls that name it; returns its number. `EFAULT` when memory is out,

@@ -4,8 +4,10 @@
 //! threads run, the figures of one bin are consistent, but those of different bins are from
 //! slightly different moments.
 
+use super::pages::Counts;
 use super::small::bin::Bin;
-use super::{Arena, BinCounts, large};
+use super::small::slab::Slab;
+use super::{Arena, BinCounts};
 use crate::class::Class;
 use crate::space::region::PageRecord;
 use crate::space::{Region, meta};
@@ -36,7 +38,7 @@ impl Arena {
         Self::each_transferred(bin, stored);
         let b = bin.0.lock();
         let slabs = if class.is_slab() {
-            let record = super::slab::Slab::record_size(class.shape());
+            let record = Slab::record_size(class.shape());
             b.counts.slabs as usize * meta::size_taken(record)
         } else {
             0
@@ -119,16 +121,17 @@ impl Arena {
     /// Bytes of the arena's own records: itself, its counts and its bins.
     pub fn record_bytes(&self) -> usize {
         let bins = self.bins.iter().count() * meta::size_taken(size_of::<Bin>());
-        meta::size_taken(size_of::<Arena>()) + meta::size_taken(size_of::<large::Counts>()) + bins
+        meta::size_taken(size_of::<Arena>()) + meta::size_taken(size_of::<Counts>()) + bins
     }
 }
 
 /// The arena that owns the slab or large block at `p`, from the page map. `p` may be any address:
 /// it is never dereferenced.
 pub fn owner_hint(p: usize, class: Class) -> Option<u16> {
-    match Region::find(p)?.record_of(p) {
-        // SAFETY: the page map holds addresses of slab records only.
-        PageRecord::Slab(at) if class.is_slab() => Some(unsafe { super::Slab::arena_hint(at) }),
+    let kept = meta::keep();
+    let region = Region::find(p)?;
+    match region.look_at(&kept, p) {
+        PageRecord::Slab(at) if class.is_slab() => Some(Slab::at(at).arena()),
         PageRecord::Large { arena, .. } if !class.is_slab() => Some(arena as u16),
         _ => None,
     }

@@ -2,9 +2,9 @@
 
 use super::Slab;
 use super::choice::table;
-use crate::class::PAGE;
-use crate::space::Region;
 use crate::space::region::PageRecord;
+use crate::space::{Region, meta};
+use crate::sys::page::PAGE;
 
 /// What an address lies in: a slab with its bin's figures, or the start of a large block.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -26,36 +26,49 @@ pub struct Around {
 /// Describes what `p`, which may be any address, lies in; all zeros if not in memory of blocks.
 #[inline(never)]
 pub fn around(p: usize) -> Around {
-    let record = || Region::find(p).map_or(PageRecord::None, |region| region.record_of(p));
-    match record() {
-        PageRecord::None | PageRecord::Sampled(_) => Around::default(),
-        PageRecord::Large { pages, .. } => Around {
-            regions: 1,
-            bytes: pages * PAGE,
-            ..Around::default()
-        },
-        PageRecord::Slab(at) => {
-            // SAFETY: the page map holds addresses of slab records only.
-            let (class, arena, _) = unsafe { Slab::glimpse(at) };
-            let bin = table::record(arena as usize).and_then(|arena| arena.bin(class));
-            let Some(state) = bin.map(|bin| bin.0.lock()) else {
-                return Around::default();
+    let (bin, class, arena) = {
+        let kept = meta::keep();
+        let Some(region) = Region::find(p) else {
+            return Around::default();
+        };
+        if let PageRecord::Large { pages, .. } = region.look_at(&kept, p) {
+            return Around {
+                regions: 1,
+                bytes: pages * PAGE,
+                ..Around::default()
             };
-            if record() != PageRecord::Slab(at) {
-                // The slab was unmade meanwhile: the caller did not own the block.
-                return Around::default();
-            }
-            let regions = class.shape().regions as usize;
-            let all = regions * state.counts.slabs as usize;
-            let out = state.counts.taken.saturating_sub(state.counts.given) as usize;
-            Around {
-                next_slab: state.next_slab().map_or(0, Slab::addr),
-                free: Slab::at(at).free(),
-                regions,
-                bytes: class.shape().pages as usize * PAGE,
-                bin_free: all.saturating_sub(out),
-                bin_regions: all,
-            }
         }
+        let Some(slab) = Slab::seen(&kept, region, p) else {
+            return Around::default();
+        };
+        let (class, arena) = (slab.class(), slab.arena());
+        let bin = table::record(arena as usize).and_then(|arena| arena.bin(class));
+        (bin, class, arena)
+    };
+    let Some(state) = bin.map(|bin| bin.0.lock()) else {
+        return Around::default();
+    };
+    let free = {
+        let kept = meta::keep();
+        Region::find(p)
+            .and_then(|region| Slab::seen(&kept, region, p))
+            // Of this bin, so that its lock is held.
+            .filter(|slab| slab.class() == class && slab.arena() == arena)
+            .map(Slab::free)
+    };
+    let Some(free) = free else {
+        // The slab was unmade meanwhile: the caller did not own the block.
+        return Around::default();
+    };
+    let regions = class.shape().regions as usize;
+    let all = regions * state.counts.slabs as usize;
+    let out = state.counts.taken.saturating_sub(state.counts.given) as usize;
+    Around {
+        next_slab: state.next_slab().map_or(0, Slab::addr),
+        free,
+        regions,
+        bytes: class.shape().pages as usize * PAGE,
+        bin_free: all.saturating_sub(out),
+        bin_regions: all,
     }
 }

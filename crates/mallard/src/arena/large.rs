@@ -2,46 +2,41 @@
 //!
 //! The page map's record of the first page is the only description of such a block. Its length is
 //! that of its class, so that all blocks of a class are alike and caches can keep them, up to
-//! [`CACHED_MAX`]. Beyond that size, an option makes blocks end with the last page needed. Blocks
-//! of a chunk or more are moved by remapping their pages.
+//! [`CACHED_MAX`](crate::class::CACHED_MAX). Beyond that size, an option makes blocks end with the
+//! last page needed. Blocks of a chunk or more are moved by remapping their pages.
 //!
 //! Blocks of up to [`MEDIUM_MAX`] bytes that need no page alignment begin some lines into a page, a
 //! different number each ([`spread`]), and have an extra page. Otherwise, the data that programs
 //! keep at the start of their buffers would all fall into one set of the first-level cache.
 
-use super::{Arena, oversize};
-use crate::class::{CACHED_MAX, Class, LARGE_CLASSES, LINE, MEDIUM_MAX, PAGE, SLAB_MAX};
+use super::Arena;
+use super::pages::{self, LARGE, Pages};
+use crate::class::{Class, MEDIUM_MAX};
 use crate::die;
 pub use crate::heap::Reach;
 use crate::heap::{Backing, PAGE_HEAPS, Run};
 use crate::space::Region;
 use crate::space::chunk::CHUNK;
 use crate::space::region::PageRecord;
-use crate::sys::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, settle};
+use crate::sys::atomic::{AtomicBool, Ordering, settle};
 use crate::sys::mem::{Moved, round_up};
-
-/// A counter in a cache line of its own.
-#[repr(align(64))]
-struct Counter(AtomicUsize);
-
-/// Pages of all large blocks, those in thread caches and transfer caches included.
-static PAGES: Counter = Counter(AtomicUsize::new(0));
-
-/// Bytes of all large blocks, those in thread caches and transfer caches included.
-pub fn bytes() -> usize {
-    PAGES.0.load(Ordering::Relaxed) * PAGE
-}
-
-/// Option: blocks that caches do not hold end with the last page needed, not with their class.
-static WHOLE_PAGES: AtomicBool = AtomicBool::new(false);
+use crate::sys::page::{LINE, PAGE};
 
 /// Option: blocks begin at various lines of their pages.
 static SPREAD: AtomicBool = AtomicBool::new(true);
 
+/// Whether an arena has its own size from which freed blocks return their memory at once.
+static SINGLED_OUT: AtomicBool = AtomicBool::new(false);
+
+/// From now on, a freed block may have to return its memory at once ([`Arena::set_oversize`]).
+pub(super) fn single_out() {
+    SINGLED_OUT.store(true, Ordering::Relaxed);
+}
+
 /// Sets whether blocks that caches do not hold are as long as the pages needed or as their class,
 /// and whether blocks that threads keep begin at various lines of their pages.
 pub fn configure(whole_pages: bool, spread: bool) {
-    WHOLE_PAGES.store(whole_pages, Ordering::Relaxed);
+    pages::set_whole(whole_pages);
     settle!(SPREAD, spread);
 }
 
@@ -54,79 +49,6 @@ fn spread(run: usize) -> usize {
     1 + run / PAGE % LINES
 }
 
-/// The length of a block. Up to [`CACHED_MAX`] bytes it is that of a class.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Pages {
-    len: usize,
-    /// The pages of them that were asked for.
-    wanted: usize,
-}
-
-impl Pages {
-    /// The length for `size` bytes, at most [`crate::class::MAX`].
-    pub fn of(size: usize) -> Pages {
-        let wanted = size.div_ceil(PAGE);
-        let len = if size > CACHED_MAX && WHOLE_PAGES.load(Ordering::Relaxed) {
-            wanted
-        } else {
-            Class::of(size.max(SLAB_MAX + 1)).pages()
-        };
-        Pages { len, wanted }
-    }
-
-    /// The same length, of which at most `bytes` bytes are known to be used.
-    pub fn wanting(self, bytes: usize) -> Pages {
-        let wanted = self.wanted.min(bytes.div_ceil(PAGE));
-        Pages { wanted, ..self }
-    }
-
-    pub fn bytes(self) -> usize {
-        self.len * PAGE
-    }
-}
-
-impl From<Class> for Pages {
-    fn from(class: Class) -> Pages {
-        let len = class.pages();
-        Pages { len, wanted: len }
-    }
-}
-
-/// How many blocks of a class an arena has made and freed, including those in thread caches and
-/// transfer caches.
-#[derive(Default)]
-pub struct Count {
-    pub made: AtomicU64,
-    pub freed: AtomicU64,
-}
-
-/// An arena's counts of all large classes.
-pub struct Counts {
-    pub classes: [Count; LARGE_CLASSES],
-    /// Sum of the pages by which blocks are shorter than their classes.
-    pub short: AtomicUsize,
-    /// Sum of the extra pages of blocks that begin inside a page.
-    pub spread: AtomicUsize,
-}
-
-impl Counts {
-    fn of(&self, pages: usize) -> &Count {
-        &self.classes[Class::of(pages * PAGE).large_index()]
-    }
-
-    /// Updates `short` when a block changes its length; 0 pages for no block.
-    fn adjust(&self, old: usize, new: usize) {
-        let short = |pages: usize| match pages {
-            0 => 0,
-            _ => Class::of(pages * PAGE).pages() - pages,
-        };
-        let more = short(new).wrapping_sub(short(old));
-        if more != 0 {
-            self.short.fetch_add(more, Ordering::Relaxed);
-        }
-    }
-}
-
 /// Counts a block of `pages` pages that was made, with `spread` extra pages in its run.
 fn count_made(arena: u16, pages: usize, spread: usize) {
     if let Some(counts) = super::large_counts(arena) {
@@ -134,7 +56,7 @@ fn count_made(arena: u16, pages: usize, spread: usize) {
         if spread > 0 {
             counts.spread.fetch_add(spread, Ordering::Relaxed);
         }
-        if WHOLE_PAGES.load(Ordering::Relaxed) {
+        if pages::are_whole() {
             counts.adjust(0, pages);
         }
     }
@@ -147,7 +69,7 @@ fn count_freed(arena: u16, pages: usize, spread: usize) {
         if spread > 0 {
             counts.spread.fetch_sub(spread, Ordering::Relaxed);
         }
-        if WHOLE_PAGES.load(Ordering::Relaxed) {
+        if pages::are_whole() {
             counts.adjust(pages, 0);
         }
     }
@@ -189,7 +111,7 @@ fn home_of(arena: u16) -> Option<&'static Arena> {
 #[inline(always)]
 fn enter(home: &Arena, p: usize, pages: usize, spread: usize, arena: u16, zeroed: bool) {
     describe(p, pages, arena);
-    PAGES.0.fetch_add(pages, Ordering::Relaxed);
+    LARGE.add(pages);
     count_made(arena, pages, spread);
     if zeroed {
         home.grew(pages);
@@ -288,18 +210,28 @@ pub fn forget(p: usize) -> (usize, usize) {
     region.describe(p, 1, Class::NONE, PageRecord::None);
     let (run, len) = run_of(p, pages);
     count_freed(arena, pages, len - pages);
-    PAGES.0.fetch_sub(pages, Ordering::Relaxed);
+    LARGE.sub(pages);
     (run, len)
 }
 
 /// Frees the block; returns its bytes.
 pub fn free(p: usize) -> usize {
     let (run, pages) = forget(p);
-    match oversize::goes_at_once() {
+    match SINGLED_OUT.load(Ordering::Relaxed) {
         false => PAGE_HEAPS.free(run, pages),
-        true => oversize::free(run, pages),
+        true => free_run(run, pages),
     }
     (pages - (run < p) as usize) * PAGE
+}
+
+/// Frees the run of a block; its memory goes back at once if it is long enough.
+#[cold]
+#[inline(never)]
+fn free_run(run: usize, pages: usize) {
+    match PAGE_HEAPS.of(run) {
+        Some(heap) if pages * PAGE >= heap.oversize() => heap.free_at_once(run, pages),
+        _ => PAGE_HEAPS.free(run, pages),
+    }
 }
 
 /// Frees many blocks under one lock.
@@ -326,7 +258,7 @@ pub fn resize_in_place(p: usize, pages: impl Into<Pages>, zero: bool, reach: Rea
         }
     }
     describe(p, new, arena);
-    PAGES.0.fetch_add(new.wrapping_sub(old), Ordering::Relaxed);
+    LARGE.add(new.wrapping_sub(old));
     count_made(arena, new, 0);
     count_freed(arena, old, 0);
     if new < old {
@@ -340,20 +272,31 @@ pub fn resize_in_place(p: usize, pages: impl Into<Pages>, zero: bool, reach: Rea
 /// when the system cannot remap: the old block is then unchanged.
 ///
 /// The whole chunks of the block move in one call if they are one mapping, else one by one. The
-/// rest is copied. With `zero`, the added part is cleared.
+/// rest is copied. With `zero`, the added part is cleared. `target` names the arena of the new
+/// block, from its length and the arena of the old one.
 #[inline(always)]
-pub fn relocate(p: usize, pages: impl Into<Pages>, zero: bool) -> Option<usize> {
+pub fn relocate(
+    p: usize,
+    pages: impl Into<Pages>,
+    zero: bool,
+    target: impl Fn(Pages, u16) -> u16,
+) -> Option<usize> {
     let pages = pages.into();
     if pages.bytes() <= CHUNK || !p.is_multiple_of(CHUNK) {
         return None;
     }
-    relocate_long(p, pages, zero)
+    relocate_long(p, pages, zero, target)
 }
 
 // Kept apart: few programs have such blocks.
 #[cold]
 #[inline(never)]
-fn relocate_long(p: usize, pages: Pages, zero: bool) -> Option<usize> {
+fn relocate_long(
+    p: usize,
+    pages: Pages,
+    zero: bool,
+    target: impl Fn(Pages, u16) -> u16,
+) -> Option<usize> {
     let (old, arena) = pages_of(p);
     let bytes = old * PAGE;
     let is_lent = |p| Region::find(p).is_some_and(Region::is_lent);
@@ -364,7 +307,7 @@ fn relocate_long(p: usize, pages: Pages, zero: bool) -> Option<usize> {
     if bytes < CHUNK || pages.len <= old {
         return None;
     }
-    let arena = oversize::arena_for(pages, arena);
+    let arena = target(pages, arena);
     let home = home_of(arena)?;
     // Whole chunks, because otherwise a mapping would end inside one.
     let wide = round_up(pages.bytes(), CHUNK);

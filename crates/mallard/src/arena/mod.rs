@@ -4,7 +4,8 @@
 //! that few contend for a lock.
 //!
 //! - `small` has the bins: a bin is one class's slabs and its transfer cache, under one lock.
-//! - `large` has the blocks that no bin serves: runs of whole pages from the page heap.
+//! - `large` has the blocks that no bin serves: runs of whole pages from the page heap. `pages` has
+//!   their lengths, and counts pages.
 //! - `choice` decides which arena serves a request or takes a batch back. Its `table` lists the
 //!   arenas and assigns threads to them. An automatic arena is made when its first thread arrives
 //!   and is never freed; those of `manual` are made and destroyed as the program asks.
@@ -21,24 +22,28 @@ mod choice;
 pub mod figures;
 pub mod inspect;
 pub mod large;
+pub mod pages;
 mod small;
 #[cfg(test)]
 mod tests;
 
-use crate::class::{Class, LINE, MEDIUM_MAX, PAGE, tailored};
+use crate::class::{Class, MEDIUM_MAX, tailored};
 use crate::heap::PageHeap;
 use crate::space::region::PageRecord;
 use crate::space::{Region, fallback};
-use crate::sys::atomic::{
-    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
-};
+use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::sys::flag::Flag;
+use crate::sys::page::{LINE, PAGE};
+use crate::sys::published::Current;
+pub use choice::join::join;
+pub use choice::life::Life;
 pub use choice::table::{
-    ALL, DESTROYED, any, automatic, configure, existing, join, lock, made, numbered, records,
+    ALL, DESTROYED, any, automatic, configure, existing, lock, made, numbered, records,
 };
 use choice::table::{heap_of, large_counts, record};
 pub use choice::{interval, manual, oversize, percpu, settings};
-use core::ptr;
+pub use pages::footprint;
+use pages::{Counts, Pages};
 pub use small::bin::BinCounts;
 use small::bin::{Bin, BinState};
 use small::bins::Bins;
@@ -52,8 +57,8 @@ pub use small::{subrelease, untailored};
 pub struct Arena {
     index: u16,
     /// The page heap of the arena's slabs and large blocks.
-    heap: AtomicPtr<PageHeap>,
-    /// What it is for ([`manual::Life`]).
+    heap: Current<PageHeap>,
+    /// What it is for ([`Life`]).
     life: AtomicU8,
     /// For an arena made by hand: held while a thread that is not in the arena returns its idle
     /// blocks, or discards the arena. Only one thread may do so at a time: it holds blocks and
@@ -63,13 +68,8 @@ pub struct Arena {
     settings: settings::Settings,
     /// When it was made, in nanoseconds.
     born_ns: AtomicU64,
-    large: &'static large::Counts,
+    large: &'static Counts,
     bins: Bins,
-}
-
-/// Bytes of pages that hold blocks, including all of each slab.
-pub fn footprint() -> usize {
-    slab::bytes() + large::bytes()
 }
 
 /// Whether a transfer cache or a spare slab may hold unused blocks.
@@ -160,13 +160,13 @@ impl Arena {
     fn new(
         index: usize,
         heap: &'static PageHeap,
-        life: manual::Life,
+        life: Life,
         born_ns: u64,
-        large: &'static large::Counts,
+        large: &'static Counts,
     ) -> Arena {
         Arena {
             index: index as u16,
-            heap: AtomicPtr::new(ptr::from_ref(heap).cast_mut()),
+            heap: Current::new(heap),
             life: AtomicU8::new(life as u8),
             in_hand: Flag::new(),
             threads: AtomicU32::new(0),
@@ -183,8 +183,7 @@ impl Arena {
 
     /// The page heap that the arena takes memory from.
     pub fn heap(&self) -> &'static PageHeap {
-        // SAFETY: only ever set to page heaps, which are never freed.
-        unsafe { &*self.heap.load(Ordering::Acquire) }
+        self.heap.seen()
     }
 
     /// Counts a thread into this arena, which must not be one that can be destroyed.
@@ -326,7 +325,7 @@ impl Arena {
         };
         let mut n = 0;
         for slot in out.iter_mut().take(most) {
-            let pages = large::Pages::from(class).wanting(fit.wanted as usize * PAGE);
+            let pages = Pages::from(class).wanting(fit.wanted as usize * PAGE);
             let Some(run) = large::alloc(pages, fit.align as usize, self.index) else {
                 break;
             };

@@ -1,7 +1,7 @@
 //! The background thread: it runs decay in processes whose own threads are idle, or must not be
 //! delayed by it.
 //!
-//! - `cache::keeper` decides whether the thread is wanted. [`start_if_wanted`] creates it, from a
+//! - `upkeep::keeper` decides whether the thread is wanted. [`start_if_wanted`] creates it, from a
 //!   thread that has just been given the memory it asked for. It is never created from a thread
 //!   that frees: the C library frees while it holds the lock of its list of stacks, which creating
 //!   a thread takes.
@@ -18,11 +18,12 @@
 
 use crate::arena;
 use crate::arena::subrelease::{self, Next};
-use crate::cache::{counted, inside, keeper, life};
+use crate::cache::{company, counted, deferred, inside};
 use crate::heap::{BELL, PAGE_HEAPS};
 use crate::sys::bell::Sleep;
 use crate::sys::errno::KeepErrno;
 use crate::sys::{time, tls};
+use crate::upkeep::keeper;
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;
@@ -56,7 +57,7 @@ fn start() -> bool {
         return true;
     }
     let _keep = KeepErrno::new();
-    life::expect_company();
+    company::expect();
     match STACKS.iter().find_map(|&stack| create(stack)) {
         Some(thread) => {
             keeper::made(thread);
@@ -195,7 +196,7 @@ impl Rounds {
     fn transfer_caches(&mut self, now: u64) -> Option<u64> {
         if self.quiet < QUIET_ROUNDS && now >= self.transfer_look_at {
             let _inside = inside::enter_or_wait();
-            let any = arena::drain(false) | life::adopt_orphan();
+            let any = arena::drain(false) | deferred::adopt_orphan();
             self.quiet = if any { 0 } else { self.quiet + 1 };
             self.transfer_look_at = now + transfer_look_ms();
         }

@@ -15,14 +15,13 @@
 //!
 //! A thread that frees and allocates in turn has its stacks as usual.
 
-use super::length::{FIRST_BLOCKS, ROOM, THREAD_SURE, Turn, together};
-use super::{ThreadCache, life};
+use super::ThreadCache;
+use super::length::{CROWD, FIRST_BLOCKS, ROOM, THREAD_SURE, Turn, together};
 use crate::arena::Traffic;
 use crate::class::Class;
 use crate::sys::atomic::Ordering;
+use crate::upkeep::threads;
 
-/// Beyond this many threads, a process has a crowd. Up to it, each thread may keep a mebibyte.
-const CROWD: u32 = 64;
 /// A stack begins after this many blocks of its class in a row.
 const OPEN_LOOKS: i8 = 8;
 /// A thread is tearing down after its stacks ran full this often while none ran empty.
@@ -31,11 +30,6 @@ const MANY_FULL_STACKS: u16 = 16;
 /// `LITTLE` bytes. It passes larger blocks on one by one.
 const VERY_MANY: u16 = 4096;
 const LITTLE: usize = 1024;
-
-#[inline(always)]
-pub(super) fn is_crowd() -> bool {
-    life::threads() > CROWD
-}
 
 impl ThreadCache {
     /// In a crowd, for a stack that is full: whether this thread has to keep little.
@@ -56,7 +50,7 @@ impl ThreadCache {
         if old == 0 {
             return turn == Turn::None && self.streaks[class.index()].get() < OPEN_LOOKS;
         }
-        let share = THREAD_SURE * CROWD as usize / life::threads().max(CROWD) as usize;
+        let share = THREAD_SURE * CROWD as usize / threads::count().max(CROWD) as usize;
         self.room.get() + more > share && ROOM.load(Ordering::Relaxed) + more > together()
     }
 

@@ -1,4 +1,4 @@
-//! What a cache gives back while its thread runs, and when decay runs.
+//! What a cache gives back while its thread runs.
 //!
 //! There is no timer and no counter on the fast path: the slow events of a thread drive this. Every
 //! [`EVENTS`] of them, the thread looks at the next few classes. It sets a mark, below which a
@@ -13,32 +13,21 @@
 //! long stacks (most programs have few), and flushes those without a slow event since the last
 //! visit.
 //!
-//! If there is a background thread (`keeper`), it looks after pages and transfer caches: then a
-//! slow event costs a load for that, and no request waits for a purge. Only its own thread can
-//! empty a stack; a thread that sleeps for long keeps its stacks' blocks, within the stacks'
-//! bounds.
+//! Only its own thread can empty a stack; a thread that sleeps for long keeps its stacks' blocks,
+//! within the stacks' bounds. Transfer caches and pages have an upkeep of their own (`upkeep`), to
+//! which each look gives a tick.
 
 use super::length::FIRST_BLOCKS;
-use super::{ThreadCache, keeper, life};
-use crate::arena::{self, Traffic, subrelease};
+use super::life::deferred;
+use super::{EVENTS, ThreadCache};
+use crate::arena::{self, Traffic};
 use crate::class::Class;
-use crate::heap::{BELL, PAGE_HEAPS};
-use crate::sys::atomic::{AtomicU64, Ordering};
-use crate::sys::time;
+use crate::upkeep;
 
-/// Slow events from one look to the next.
-pub const EVENTS: u32 = 16;
 /// A stack's events count for one more per this many blocks of room.
 const EVENT_BLOCKS: u32 = 64;
 /// Classes per look.
 pub(super) const CLASSES: usize = 4;
-/// Calls of threads without a cache from one tick to the next.
-const UNCACHED_CALLS: u64 = 1024;
-/// Milliseconds after which unused blocks in the transfer caches go back.
-const TRANSFER_LOOK_MS: u64 = 1000;
-
-/// When the transfer caches were last looked at.
-static STORES_SEEN: AtomicU64 = AtomicU64::new(0);
 
 impl ThreadCache {
     /// Counts a slow event of a stack. It counts several times where hundreds of blocks are passed
@@ -67,8 +56,8 @@ impl ThreadCache {
         if made != self.slabs_made.replace(made) {
             self.leave_idle();
         }
-        life::adopt_orphan();
-        tick();
+        deferred::adopt_orphan();
+        upkeep::tick();
     }
 
     fn look_at(&self, class: Class) {
@@ -115,63 +104,4 @@ impl ThreadCache {
 /// The mark of a stack of `len` blocks: half of them, rounded up so that a single block is marked.
 pub(super) fn mark_for(len: usize) -> usize {
     len.div_ceil(2)
-}
-
-/// Runs decay, unless the background thread does: then wakes it if it sleeps without a deadline,
-/// because thread caches and transfer caches have changed.
-pub fn tick() {
-    if keeper::attends() {
-        BELL.ring_if_deep();
-    } else {
-        keeper::consider();
-        give_due();
-    }
-}
-
-/// Returns pages that have decayed, and blocks that lay idle in the transfer caches. Does not read
-/// the clock before the program has freed anything, because that brings pages of the C library into
-/// memory.
-fn give_due() {
-    if arena::has_any_idle() {
-        let now = time::now_ms();
-        drain_transfer_caches(now);
-        subrelease::step(now, 1);
-    }
-    PAGE_HEAPS.tick();
-}
-
-fn drain_transfer_caches(now: u64) {
-    let seen = STORES_SEEN.load(Ordering::Relaxed);
-    if now.wrapping_sub(seen) >= TRANSFER_LOOK_MS
-        && STORES_SEEN
-            .compare_exchange(seen, now, Ordering::Relaxed, Ordering::Relaxed)
-            .is_ok()
-        && seen != 0
-    {
-        arena::drain(false);
-    }
-}
-
-/// Bytes of large blocks allocated or freed since the last tick for them.
-static LARGE: AtomicU64 = AtomicU64::new(0);
-/// This many bytes cause a tick.
-const LARGE_BYTES: u64 = 16 * 1024 * 1024;
-
-/// Counts a call that bypassed the caches.
-pub fn tick_uncached() {
-    static CALLS: AtomicU64 = AtomicU64::new(0);
-    if CALLS
-        .fetch_add(1, Ordering::Relaxed)
-        .is_multiple_of(UNCACHED_CALLS)
-    {
-        tick();
-    }
-}
-
-/// Counts a large block that was allocated or freed past the caches.
-pub fn tick_for(bytes: usize) {
-    if LARGE.fetch_add(bytes as u64, Ordering::Relaxed) >= LARGE_BYTES {
-        LARGE.store(0, Ordering::Relaxed);
-        tick();
-    }
 }

@@ -29,12 +29,13 @@
 //! All of this is within budgets for the thread and the process; the looks of `gc` shrink stacks
 //! again.
 
+use super::ThreadCache;
 use super::stack::array_bytes;
-use super::{ThreadCache, crowd};
 use crate::arena::{self, Traffic};
 use crate::class::Class;
 use crate::space::meta;
 use crate::sys::atomic::{AtomicUsize, Ordering, compiler_fence};
+use crate::upkeep::threads;
 use core::ptr::NonNull;
 
 /// Room in bytes of a new stack. Little, because most threads touch few blocks, and blocks of one
@@ -93,8 +94,17 @@ const TOGETHER: usize = 16 * 1024 * 1024;
 const HEAP_SHARE: usize = 16;
 const PROCESS_BYTES: usize = 256 * 1024 * 1024;
 
+/// Beyond this many threads, a process has a crowd. Up to it, each thread may keep a mebibyte.
+pub(super) const CROWD: u32 = 64;
+
 /// Room over all stacks of all threads, in bytes.
 pub(super) static ROOM: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether the process has so many threads that each must keep little (`crowd`).
+#[inline(always)]
+pub(super) fn is_crowd() -> bool {
+    threads::count() > CROWD
+}
 
 /// How a slow event of a stack relates to the one before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -199,7 +209,7 @@ impl ThreadCache {
         let more = new.saturating_sub(old) * class.size();
         if more == 0
             || !self.afford(more, old == 0)
-            || crowd::is_crowd() && self.stays(class, turn, old, more)
+            || is_crowd() && self.stays(class, turn, old, more)
         {
             return old > 0;
         }

@@ -7,11 +7,12 @@
 //! Each call decides the arena of such a cache: the one it names, or the calling thread's.
 
 use super::length::ROOM;
-use super::{LARGEST, Stack, ThreadCache, life};
+use super::{LARGEST, Stack, ThreadCache, current};
 use crate::arena::Arena;
 use crate::class::Class;
 use crate::space::meta;
 use crate::sys::atomic::{AtomicPtr, Ordering};
+use crate::sys::published::Published;
 
 /// The most manual caches: what fits into the flags of a call.
 pub const MOST_MANUAL_CACHES: usize = 4093;
@@ -19,8 +20,8 @@ const PIECE: usize = 64;
 
 type Piece = [AtomicPtr<ThreadCache>; PIECE];
 
-static TABLE: [AtomicPtr<Piece>; MOST_MANUAL_CACHES.div_ceil(PIECE)] =
-    [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST_MANUAL_CACHES.div_ceil(PIECE)];
+static TABLE: [Published<Piece>; MOST_MANUAL_CACHES.div_ceil(PIECE)] =
+    [const { Published::none() }; MOST_MANUAL_CACHES.div_ceil(PIECE)];
 
 /// Placeholder for a cache that is being made.
 const TAKEN: *mut ThreadCache = core::ptr::dangling_mut();
@@ -46,9 +47,8 @@ impl Numbers {
 }
 
 fn place(number: usize) -> Option<&'static AtomicPtr<ThreadCache>> {
-    let piece = TABLE.get(number / PIECE)?.load(Ordering::Acquire);
-    // SAFETY: null, or a piece that was complete when published and is never freed.
-    unsafe { piece.as_ref() }.map(|piece| &piece[number % PIECE])
+    let piece = TABLE.get(number / PIECE)?.get()?;
+    Some(&piece[number % PIECE])
 }
 
 /// The cache with this number.
@@ -73,8 +73,11 @@ pub fn number(numbers: &mut Numbers) -> Option<u32> {
     if place(number).is_none() {
         let room = meta::take(size_of::<Piece>())?.cast::<Piece>();
         // SAFETY: the record has the size of a piece, and nothing else uses it.
-        unsafe { room.write([const { AtomicPtr::new(core::ptr::null_mut()) }; PIECE]) };
-        TABLE[number / PIECE].store(room.as_ptr(), Ordering::Release);
+        let piece = unsafe {
+            room.write([const { AtomicPtr::new(core::ptr::null_mut()) }; PIECE]);
+            room.as_ref()
+        };
+        TABLE[number / PIECE].set(piece);
     }
     numbers.end = numbers.end.max(number + 1);
     numbers.free_from = number + 1;
@@ -112,6 +115,7 @@ fn each(numbers: &Numbers, f: impl FnMut(&ThreadCache)) {
 /// frees the numbers of those that another thread was making.
 pub fn after_fork(numbers: &mut Numbers) {
     each(numbers, |cache| {
+        cache.glance.end();
         if cache.busy.is_up() {
             cache.abandon();
         }
@@ -133,7 +137,7 @@ pub fn set_out(cache: &ThreadCache) {
 
 /// Sets the arena of a cache for the calls that follow: this one, or the calling thread's.
 pub fn serve_here(cache: &ThreadCache, arena: Option<&'static Arena>) {
-    if let Some(arena) = arena.or_else(life::arena_or_any) {
+    if let Some(arena) = arena.or_else(current::arena_or_any) {
         cache.arena.set(arena);
     }
 }

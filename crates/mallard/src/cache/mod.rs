@@ -8,8 +8,9 @@
 //!   [`ThreadCache::push_full`]); both first let the stack grow, within the bounds of its class and
 //!   the thread's budget of bytes (`length`);
 //! - every few such slow events, the cache looks at a few stacks, returns the blocks that were not
-//!   used since the last look, and runs decay for the page heap and the transfer caches (`gc`);
-//! - `inside` keeps forks apart from threads that take locks;
+//!   used since the last look, and gives the upkeep of the process a tick (`gc`);
+//! - `current` finds the calling thread's stacks, cache and arena;
+//! - `inside` says which threads are inside the allocator, and `forks` waits for them;
 //! - `life` creates a cache at a thread's first call and empties it when the thread ends;
 //! - `countdown` counts down to the thread's next sample for the heap profiler;
 //! - `crowd` makes threads of a process with many keep little of what they tear down;
@@ -23,10 +24,10 @@
 mod countdown;
 pub mod counted;
 mod crowd;
-pub mod events;
+pub mod current;
+pub mod forks;
 mod gc;
 pub mod inside;
-pub mod keeper;
 mod length;
 pub mod life;
 pub mod manual;
@@ -37,20 +38,27 @@ mod tests;
 use crate::arena::{self, Arena, Fit, Traffic, percpu};
 use crate::class::{CACHED_CLASSES, Class, Place, SLAB_CLASSES, tailored};
 use crate::space::meta;
-use crate::sys::atomic::{AtomicU8, AtomicU16, AtomicUsize, Ordering};
-use crate::sys::gate::Mark;
-use crate::sys::tls;
+use crate::sys::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicUsize, Ordering};
+use crate::sys::gate::{Glance, Mark};
+use crate::sys::published::Current;
+use crate::sys::{time, tls};
 use core::cell::Cell;
 use core::ptr::NonNull;
 pub use countdown::Countdown;
-pub use gc::{tick, tick_for, tick_uncached};
-use inside::{Busy, put_by};
+pub use counted::events;
+pub use current::{countdown, end_countdowns, stack_and_countdown, stack_at};
+use inside::Busy;
+pub use inside::company;
 use length::{Turn, most, theirs};
+use life::deferred::put_by;
+pub use life::{deferred, registry};
 pub use stack::Stack;
 use stack::array_bytes;
 #[cfg(debug_assertions)]
 pub use stack::set_scan;
 
+/// Slow events from one look at the cache to the next ([`gc`]).
+const EVENTS: u32 = 16;
 /// Marks, in `seen`, a stack that begins with another thread's blocks.
 const FOREIGN: u16 = u16::MAX;
 const _: () =
@@ -111,7 +119,7 @@ impl Front {
 #[repr(C, align(64))]
 pub struct ThreadCache {
     front: Front,
-    arena: Cell<&'static Arena>,
+    arena: Current<Arena>,
     /// The largest class that the cache holds when enabled, whether it is enabled, and the result:
     /// the largest class that it holds now.
     most: Cell<u8>,
@@ -120,7 +128,7 @@ pub struct ThreadCache {
     /// The bytes that its thread allocated and freed, once it counts, and the zeros it uses from
     /// then on.
     counts: counted::Counts,
-    zeros: Cell<Option<&'static Front>>,
+    zeros: AtomicPtr<Front>,
     /// Room of all stacks, in bytes.
     room: Cell<usize>,
     /// How many times in a row each stack ran empty, or, below zero, ran full ([`length`]).
@@ -149,6 +157,8 @@ pub struct ThreadCache {
     /// Raised while the thread takes locks or changes its stacks in more than one step. A fork
     /// waits until it is lowered; the child abandons a cache whose mark is still up.
     busy: Mark,
+    /// Whether another thread glances at the stacks; their owner waits for that once it is busy.
+    glance: Glance,
     /// The owning thread; 0 when the thread has ended and its cache is yet to be ended.
     thread: AtomicUsize,
     next: Cell<Option<&'static ThreadCache>>,
@@ -158,9 +168,9 @@ pub struct ThreadCache {
 // The block of zeros that a thread without a cache reads must hold a front.
 const _: () = assert!(size_of::<Front>() <= tls::EMPTY_SIZE);
 
-// SAFETY: only the owning thread changes the stacks; other threads read their atomic `top` and
-// `base`. The registry's lock guards the links. What a thread leaves behind when it ends is touched
-// only by the thread that cleans up after it.
+// SAFETY: only the owning thread touches the cells. Other threads read atomics only, and the arrays
+// of the stacks only while they hold `busy` down (`glance`). The registry's lock guards the links.
+// What a thread leaves behind when it ends is touched only by the thread that cleans up after it.
 unsafe impl Sync for ThreadCache {}
 
 /// Sets the largest cached request in bytes, and which threads have caches. Called before the first
@@ -171,49 +181,6 @@ pub fn configure(largest: usize, by_whom: Use) {
     let class = class.0 - (class.size() > largest) as u8;
     LARGEST.store(class, Ordering::Relaxed);
     USE.store(by_whom.0, Ordering::Relaxed);
-}
-
-/// What the calling thread's pointer points to.
-#[inline(always)]
-fn front() -> &'static Front {
-    // SAFETY: the thread's pointer points to the front of a cache, to the zeros of a counting
-    // thread, or to a shared block of zeros, which is as large and a valid front. All live as long
-    // as the thread runs our code.
-    unsafe { &*(tls::get() as *const Front) }
-}
-
-/// Returns the calling thread's stack at this place.
-#[inline(always)]
-pub fn stack_at(place: Place) -> &'static Stack {
-    debug_assert!(place.class().index() <= CACHED_CLASSES || place.is_hidden());
-    // SAFETY: the thread's pointer points to a cache, which begins with its stacks, or to a block
-    // of zeros that is as large; a zeroed stack is valid. Both live as long as the thread runs our
-    // code.
-    unsafe { &*((tls::get() + place.offset()) as *const Stack) }
-}
-
-/// The calling thread's countdown, if it has a cache.
-#[inline]
-pub fn countdown() -> Option<&'static Countdown> {
-    Some(&front().cache.get()?.front.countdown)
-}
-
-/// Makes every thread draw the bytes before its next sample anew, but one that counts at this very
-/// moment.
-pub fn end_countdowns() {
-    life::each(|cache| cache.front.countdown.set(0));
-}
-
-/// The calling thread's stack at this place, and the countdown behind its stacks, which belongs to
-/// its cache if the stack has blocks.
-#[inline(always)]
-pub fn stack_and_countdown(place: Place) -> (&'static Stack, &'static Countdown) {
-    debug_assert!(place.class().index() <= CACHED_CLASSES);
-    let front = front();
-    let stacks = core::ptr::from_ref(front).addr();
-    // SAFETY: as in `stack_at`.
-    let stack = unsafe { &*((stacks + place.offset()) as *const Stack) };
-    (stack, &front.countdown)
 }
 
 impl ThreadCache {
@@ -338,17 +305,52 @@ impl ThreadCache {
         self.stack(class).len().min(most(class))
     }
 
-    /// Calls `f` with the blocks on the stack of a class. Any thread may call it: see
-    /// [`Stack::each_hint`].
-    pub fn each_hint(&self, class: Class, f: impl FnMut(usize)) {
-        // Read before the stack's words: the array has at least this room.
-        let room = self.arrays[class.index()].load(Ordering::Acquire);
-        self.stack(class).each_hint(room as usize, f);
+    /// Calls `f` with the blocks on the stack of a class; returns how many it could not see,
+    /// because the owner was busy for too long. Any thread may call it. If the owner runs meanwhile,
+    /// `f` may get words that are no longer blocks of the stack, or never were: `f` may only look
+    /// them up in the page map.
+    pub fn each_hint(&self, class: Class, mut f: impl FnMut(usize)) -> usize {
+        let (mut seen, mut some) = (0, [0; 64]);
+        loop {
+            let copied = self.glance_at(|| {
+                let room = self.array(class);
+                // SAFETY: the owner is this thread, or its mark is held down; the array, if there
+                // is one, has this room.
+                unsafe { self.stack(class).copy_hints(seen, room, &mut some) }
+            });
+            let Some(n) = copied else {
+                return self.len(class).saturating_sub(seen);
+            };
+            some[..n].iter().copied().for_each(&mut f);
+            seen += n;
+            if n < some.len() {
+                return 0;
+            }
+        }
     }
 
-    /// The arena that it fills up from.
+    /// Calls `f` while the owner makes no change of more than one step. `None` if that takes too
+    /// long to begin.
+    fn glance_at<T>(&self, f: impl FnOnce() -> T) -> Option<T> {
+        /// Tries before a glance is given up.
+        const PATIENCE: usize = 50;
+        if self.thread.load(Ordering::Relaxed) == tls::thread() {
+            return Some(f());
+        }
+        for _ in 0..PATIENCE {
+            if self.glance.begin(&self.busy) {
+                let told = f();
+                self.glance.end();
+                return Some(told);
+            }
+            time::give_way();
+        }
+        None
+    }
+
+    /// The arena that it fills up from. Any thread may call it.
     pub fn arena_index(&self) -> u16 {
-        self.arena().index()
+        self.arena.seen().index()
     }
 
     /// Bytes of the cache's records: its own, and the arrays of its stacks.
@@ -358,10 +360,10 @@ impl ThreadCache {
         let arrays: usize = arrays
             .map(|blocks| meta::size_taken(array_bytes(blocks as usize)))
             .sum();
-        let zeros = self
-            .zeros
-            .get()
-            .map_or(0, |_| meta::size_taken(size_of::<Front>()));
+        let zeros = match self.zeros.load(Ordering::Relaxed).is_null() {
+            true => 0,
+            false => meta::size_taken(size_of::<Front>()),
+        };
         meta::size_taken(size_of::<ThreadCache>()) + zeros + arrays
     }
 
@@ -480,7 +482,7 @@ impl ThreadCache {
             }
             return;
         }
-        if crowd::is_crowd() && self.keeps_little(class) {
+        if length::is_crowd() && self.keeps_little(class) {
             return self.push_of_little(class, block);
         }
         if stack.capacity() == 0 {
@@ -570,6 +572,7 @@ impl ThreadCache {
 
     /// Frees the arrays with room for more than `over` blocks; their stacks are empty.
     fn give_arrays(&self, over: usize) {
+        let _busy = Busy::new(self);
         for class in Class::cachable().filter(|&class| self.array(class) > over) {
             let blocks = self.arrays[class.index()].swap(0, Ordering::Relaxed) as usize;
             if let Some(array) = NonNull::new(self.stack(class).forget() as *mut u8) {

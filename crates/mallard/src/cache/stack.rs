@@ -19,16 +19,21 @@
 //! while it is the head. The array has one word below `base`, where a push to an empty stack writes
 //! the head that it does not have, so neither operation tests whether there is one.
 //!
-//! Only the owning thread changes a stack. `top`, `head` and `base` are atomic because the
-//! statistics of other threads read them; on their own thread they cost as little as plain words.
-//! The order of the stores is for a fork on another thread, whose child sees the stack between two
-//! of them: it may lose a block but never has one twice.
+//! Only the owning thread changes a stack. `top`, `head`, `base` and the words of the array are
+//! atomic because the statistics of other threads read them; on their own thread they cost as
+//! little as plain words. What changes many words at once, or the array, is not atomic: the owner
+//! raises a mark meanwhile, and other threads read the array only while they hold that mark down
+//! (`inside`). The order of the stores is for a fork on another thread, whose child sees the stack
+//! between two of them: it may lose a block but never has one twice.
 
+#[cfg(not(loom))]
 use crate::arena::bring_aligned_last;
+#[cfg(not(loom))]
 use crate::class::STRIDE;
-#[cfg(debug_assertions)]
+#[cfg(all(debug_assertions, not(loom)))]
 use crate::die;
-use crate::sys::atomic::{AtomicUsize, Ordering};
+use crate::sys::atomic::{AtomicUsize, Ordering, const_unless_loom};
+#[cfg(not(loom))]
 use crate::sys::hint;
 use core::cell::Cell;
 
@@ -41,8 +46,10 @@ pub struct Stack {
     full: Cell<u32>,
 }
 
+#[cfg(not(loom))]
 const _: () = assert!(size_of::<Stack>() == STRIDE);
-const WORD: usize = size_of::<usize>();
+/// Bytes of a word of the array.
+const WORD: usize = size_of::<AtomicUsize>();
 
 /// Bytes of an array for `blocks` blocks.
 pub const fn array_bytes(blocks: usize) -> usize {
@@ -50,11 +57,11 @@ pub const fn array_bytes(blocks: usize) -> usize {
 }
 
 /// How many blocks a push compares with the one pushed, in debug builds.
-#[cfg(debug_assertions)]
+#[cfg(all(debug_assertions, not(loom)))]
 static SCAN: AtomicUsize = AtomicUsize::new(0);
 
 /// Sets how many of the most recent blocks a push compares with the one pushed, in debug builds.
-#[cfg(debug_assertions)]
+#[cfg(all(debug_assertions, not(loom)))]
 pub fn set_scan(blocks: usize) {
     SCAN.store(blocks, Ordering::Relaxed);
 }
@@ -64,14 +71,47 @@ pub fn set_scan(blocks: usize) {
 /// differ by little modulo a page.
 const PIECE: usize = 256;
 
+/// The word of an array at this address.
+///
+/// # Safety
+/// The array is that of a live stack, which the caller owns or whose mark it holds down.
+#[inline(always)]
+unsafe fn word<'a>(at: usize) -> &'a AtomicUsize {
+    // SAFETY: the caller's promise.
+    unsafe { &*(at as *const AtomicUsize) }
+}
+
+/// Copies words that no other thread reads meanwhile, from the lowest up.
+///
+/// # Safety
+/// Both ranges are in arrays of the caller's; the second may overlap the first from below.
+#[inline(always)]
+unsafe fn copy_words(from: usize, to: usize, n: usize) {
+    #[cfg(not(loom))]
+    // SAFETY: the caller's promise.
+    unsafe {
+        core::ptr::copy(from as *const usize, to as *mut usize, n)
+    };
+    #[cfg(loom)]
+    for i in (0..n).map(|i| i * WORD) {
+        // SAFETY: the caller's promise, which the model checks.
+        unsafe {
+            let value = word(from + i).unsync_load();
+            (*((to + i) as *mut AtomicUsize)).with_mut(|word| *word = value);
+        }
+    }
+}
+
 impl Stack {
-    pub const fn new() -> Self {
-        Stack {
-            top: AtomicUsize::new(0),
-            head: AtomicUsize::new(0),
-            base: AtomicUsize::new(0),
-            empty: Cell::new(0),
-            full: Cell::new(0),
+    const_unless_loom! {
+        pub fn new() -> Self {
+            Stack {
+                top: AtomicUsize::new(0),
+                head: AtomicUsize::new(0),
+                base: AtomicUsize::new(0),
+                empty: Cell::new(0),
+                full: Cell::new(0),
+            }
         }
     }
 
@@ -109,6 +149,7 @@ impl Stack {
         self.pop_with_next().map(|(block, _)| block)
     }
 
+    #[cfg(not(loom))]
     /// Like [`Stack::pop`], for a program that is about to write to the block and soon to the next
     /// one.
     #[inline(always)]
@@ -128,7 +169,7 @@ impl Stack {
         let block = self.head.load(Ordering::Relaxed);
         // SAFETY: `top` is above `empty`, hence above `base`: two words below `top` is a word of
         // this stack's array, which holds the next block or, if there is none, lies below `base`.
-        let next = unsafe { *((top - 2 * WORD) as *const usize) };
+        let next = unsafe { word(top - 2 * WORD) }.load(Ordering::Relaxed);
         self.set_top(top - WORD);
         // The top first, in case of a fork between the stores.
         self.head.store(next, Ordering::Release);
@@ -142,11 +183,12 @@ impl Stack {
         if top as u32 == self.full.get() {
             return false;
         }
-        #[cfg(debug_assertions)]
+        #[cfg(all(debug_assertions, not(loom)))]
         self.expect_absent(block);
         // SAFETY: `top` is below `full`: the word below `top` is the head's place in this stack's
         // array or, in an empty stack, the word below `base`.
-        unsafe { *((top - WORD) as *mut usize) = self.head.load(Ordering::Relaxed) };
+        let place = unsafe { word(top - WORD) };
+        place.store(self.head.load(Ordering::Relaxed), Ordering::Relaxed);
         self.head.store(block, Ordering::Release);
         // The block first, in case of a fork between the stores.
         self.top.store(top + WORD, Ordering::Release);
@@ -154,13 +196,13 @@ impl Stack {
     }
 
     /// Ends the process if the block is among those pushed last: that is a double free.
-    #[cfg(debug_assertions)]
+    #[cfg(all(debug_assertions, not(loom)))]
     fn expect_absent(&self, block: usize) {
         let n = self.len().min(SCAN.load(Ordering::Relaxed));
         self.settle();
-        let top = self.top() as *const usize;
         // SAFETY: the `n` words below the top are blocks of this stack's array.
-        if (1..=n).any(|i| unsafe { *top.sub(i) } == block) {
+        let at = |i| unsafe { word(self.top() - i * WORD) }.load(Ordering::Relaxed);
+        if (1..=n).any(|i| at(i) == block) {
             die!("double free of {block:#x}");
         }
     }
@@ -168,9 +210,9 @@ impl Stack {
     /// Copies the head to its place in the array, which then holds all blocks.
     fn settle(&self) {
         if self.len() > 0 {
-            let place = self.place(self.len() - 1) as *mut usize;
             // SAFETY: the place of the last block, which is inside the array.
-            unsafe { *place = self.head.load(Ordering::Relaxed) };
+            let place = unsafe { word(self.place(self.len() - 1)) };
+            place.store(self.head.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }
 
@@ -179,20 +221,23 @@ impl Stack {
         self.top().saturating_sub(self.base()) / WORD
     }
 
-    /// Calls `f` with the blocks on the stack, at most `most`. Any thread may call it. If the owner
-    /// runs meanwhile, `f` may get words that are no longer blocks of the stack, or never were: `f`
-    /// may only look them up in the page map.
-    pub fn each_hint(&self, most: usize, mut f: impl FnMut(usize)) {
-        let (base, len) = (self.base(), self.len().min(most));
-        for i in 1..len {
-            let word = (base + (i - 1) * WORD) as *const AtomicUsize;
-            // SAFETY: the array has `most` words, and record memory is never unmapped; the owner
-            // may write the word meanwhile, hence the atomic.
-            f(unsafe { (*word).load(Ordering::Relaxed) });
+    /// Copies blocks from number `from` on to `out`, as many as there are; returns how many. The
+    /// owner may push and pop meanwhile: then they may be words that are no longer blocks of the
+    /// stack, or never were, fit only to be looked up in the page map.
+    ///
+    /// # Safety
+    /// The caller owns the stack or holds its mark down; the array has room for `room` blocks.
+    pub unsafe fn copy_hints(&self, from: usize, room: usize, out: &mut [usize]) -> usize {
+        let (base, len) = (self.base(), self.len().min(room));
+        let n = len.saturating_sub(from).min(out.len());
+        for (i, out) in (from..).zip(&mut out[..n]) {
+            *out = match i + 1 == len {
+                true => self.head.load(Ordering::Relaxed),
+                // SAFETY: below `room`, so a word of the array, which the owner does not leave.
+                false => unsafe { word(base + i * WORD) }.load(Ordering::Relaxed),
+            };
         }
-        if len > 0 {
-            f(self.head.load(Ordering::Relaxed));
-        }
+        n
     }
 
     /// The number of blocks that fit.
@@ -241,7 +286,7 @@ impl Stack {
         self.settle();
         let (old, new) = (self.base(), array + WORD);
         // SAFETY: both arrays hold `len` words, and they do not overlap.
-        unsafe { core::ptr::copy_nonoverlapping(old as *const usize, new as *mut usize, len) };
+        unsafe { copy_words(old, new, len) };
         // A reader of the length sees an empty stack meanwhile.
         self.set_top(0);
         self.base.store(new, Ordering::Release);
@@ -280,8 +325,9 @@ impl Stack {
     /// be. Words written at the top or beyond are on the stack once [`Stack::set_len`] says so.
     ///
     /// # Safety
-    /// Called on the owning thread, with `from <= to <= capacity`, and the stack is not changed
-    /// while the slice is in use.
+    /// Called on the owning thread with its mark up, with `from <= to <= capacity`, and the stack
+    /// is not changed while the slice is in use.
+    #[cfg(not(loom))]
     #[expect(
         clippy::mut_from_ref,
         reason = "the stack is one thread's, which the caller vouches for"
@@ -294,7 +340,9 @@ impl Stack {
         unsafe { core::slice::from_raw_parts_mut(first, to - from) }
     }
 
-    /// Takes one of the blocks pushed last that is a multiple of `align`, if there is one.
+    /// Takes one of the blocks pushed last that is a multiple of `align`, if there is one. The
+    /// owner's mark is up.
+    #[cfg(not(loom))]
     pub fn take_aligned(&self, align: usize) -> Option<usize> {
         let (len, mark) = (self.len(), self.mark());
         if len == mark {
@@ -315,28 +363,29 @@ impl Stack {
     pub fn set_len(&self, len: usize) {
         debug_assert!(len <= self.capacity());
         if len > 0 {
-            let last = self.place(len - 1) as *const usize;
             // SAFETY: the place of the last block, which is inside the array.
-            self.head.store(unsafe { *last }, Ordering::Relaxed);
+            let last = unsafe { word(self.place(len - 1)) };
+            self.head
+                .store(last.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         // The block first, as in a push.
         self.top.store(self.place(len), Ordering::Release);
     }
 
-    /// Drops the lowest `n` blocks, which the caller has passed on, and moves the others down.
+    /// Drops the lowest `n` blocks, which the caller has passed on, and moves the others down. The
+    /// owner's mark is up.
     pub fn drop_lowest(&self, n: usize) {
         let len = self.len();
         debug_assert!(n <= len);
         self.settle();
-        let (base, left) = (self.base() as *mut usize, len - n);
+        let (base, left) = (self.base(), len - n);
         let mut at = 0;
         // The compiler unrolls a loop over a stepped range, which would add 230 bytes of code to
         // every process.
         while at < left {
             let piece = PIECE.min(left - at);
-            // SAFETY: both ranges lie inside the array; `copy` allows that they overlap, and what
-            // it overwrites has moved already.
-            unsafe { core::ptr::copy(base.add(n + at), base.add(at), piece) };
+            // SAFETY: both ranges lie inside the array; what is overwritten has moved already.
+            unsafe { copy_words(base + (n + at) * WORD, base + at * WORD, piece) };
             at += piece;
         }
         self.empty.set(self.base() as u32);
@@ -344,9 +393,10 @@ impl Stack {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use std::vec;
 
     /// A stack with room for `room` blocks, in an array that outlives it and that nothing else
     /// uses.
@@ -355,7 +405,7 @@ mod tests {
         let s = Stack::new();
         // SAFETY: only the stack uses the array in these tests, and it is long enough.
         unsafe {
-            s.set_array(array.as_mut_ptr().addr());
+            s.set_array(array.as_mut_ptr().expose_provenance());
             s.set_capacity(room);
         }
         s
@@ -394,10 +444,14 @@ mod tests {
         s.set_mark(3);
         assert_eq!((s.pop(), s.pop(), s.pop()), (Some(40), Some(32), None));
         s.set_mark(0);
-        let mut hints = [0; 3];
-        let mut n = 0;
-        s.each_hint(8, |block| (hints[n], n) = (block, n + 1));
-        assert_eq!(hints, [8, 16, 24]);
+        let mut hints = [0; 2];
+        let mut copied = |from, room| {
+            // SAFETY: this thread owns the stack.
+            let n = unsafe { s.copy_hints(from, room, &mut hints) };
+            hints[..n].to_vec()
+        };
+        assert_eq!((copied(0, 8), copied(2, 8)), (vec![8, 16], vec![24]));
+        assert_eq!((copied(3, 8), copied(0, 1)), (vec![], vec![24]));
         // SAFETY: this thread owns the stack, and the slice is gone before it changes.
         assert_eq!(unsafe { s.words(0, 3) }, [8, 16, 24]);
         s.drop_lowest(1);
@@ -417,7 +471,7 @@ mod tests {
         s.set_mark(1);
         // SAFETY: the array outlives the stack, only the stack uses it, and it is longer than the
         // old one.
-        let before = unsafe { s.move_to(large.as_mut_ptr().addr()) };
+        let before = unsafe { s.move_to(large.as_mut_ptr().expose_provenance()) };
         assert_eq!(before, small.as_ptr().addr());
         assert_eq!(
             (s.len(), s.mark(), s.capacity(), s.push(24)),
@@ -446,5 +500,124 @@ mod tests {
         assert_eq!(s.take_aligned(0x1000), None);
         let rest = [s.pop(), s.pop(), s.pop(), s.pop()];
         assert_eq!(rest, [Some(0x50), Some(0x60), Some(0x40), None]);
+    }
+}
+
+/// Checks every interleaving with the model checker (see `sys::lock`).
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use crate::sys::gate::{Glance, Mark};
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// A stack with two arrays, the mark that its owner raises, and what lets others glance at it.
+    struct Owned {
+        stack: Stack,
+        arrays: [Box<[AtomicUsize]>; 2],
+        mark: Mark,
+        glance: Glance,
+    }
+
+    // SAFETY: the cells are the owner's alone, which is what is tested.
+    unsafe impl Send for Owned {}
+    // SAFETY: as above.
+    unsafe impl Sync for Owned {}
+
+    impl Owned {
+        fn new() -> Arc<Self> {
+            let array = |room| (0..=room).map(|_| AtomicUsize::new(0)).collect();
+            let owned = Owned {
+                stack: Stack::new(),
+                arrays: [array(2), array(3)],
+                mark: Mark::new(),
+                glance: Glance::new(),
+            };
+            // SAFETY: only the stack uses the array, which has room for two.
+            unsafe {
+                owned.stack.set_array(owned.arrays[0].as_ptr().addr());
+                owned.stack.set_capacity(2);
+            }
+            Arc::new(owned)
+        }
+
+        /// What the owner does with its mark up.
+        fn change(&self, change: impl FnOnce(&Stack)) {
+            let before = self.mark.raise();
+            self.glance.expect_end();
+            change(&self.stack);
+            self.mark.restore(before);
+        }
+
+        /// Moves to the other array, and uses the old one for something else.
+        fn move_on(&self) {
+            self.change(|stack| {
+                let to = self.arrays[1].as_ptr().addr();
+                // SAFETY: only the stack uses the array, which is longer.
+                let old = unsafe {
+                    let old = stack.move_to(to);
+                    stack.set_capacity(3);
+                    old
+                };
+                for i in 0..3 {
+                    // SAFETY: the stack has left the array, which is what is tested.
+                    let word = unsafe { &mut *((old + i * WORD) as *mut AtomicUsize) };
+                    word.with_mut(|word| *word = 99);
+                }
+            });
+        }
+
+        fn glance(&self) -> Vec<usize> {
+            let mut out = [0; 3];
+            if !self.glance.begin(&self.mark) {
+                return Vec::new();
+            }
+            // SAFETY: the mark is held down, and both arrays have room for two.
+            let n = unsafe { self.stack.copy_hints(0, 2, &mut out) };
+            self.glance.end();
+            out[..n].to_vec()
+        }
+    }
+
+    /// Runs the owner beside one glance; no word that is seen is another user's.
+    fn beside_a_glance(owner: fn(&Owned)) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(move || {
+            let owned = Owned::new();
+            let theirs = owned.clone();
+            let thread = thread::spawn(move || {
+                let seen = theirs.glance();
+                assert!(seen.iter().all(|block| block % 8 == 0), "{seen:?}");
+            });
+            owner(&owned);
+            thread.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn others_glance_at_a_stack_while_its_owner_pushes_and_pops() {
+        beside_a_glance(|owned| {
+            assert!(owned.stack.push(8) && owned.stack.push(16));
+            assert_eq!(owned.stack.pop(), Some(16));
+            assert!(owned.stack.push(24));
+        });
+    }
+
+    #[test]
+    fn nobody_glances_at_an_array_that_the_owner_leaves() {
+        beside_a_glance(|owned| {
+            assert!(owned.stack.push(8));
+            owned.move_on();
+        });
+    }
+
+    #[test]
+    fn nobody_glances_while_the_owner_moves_many_words() {
+        beside_a_glance(|owned| {
+            assert!(owned.stack.push(8) && owned.stack.push(16));
+            owned.change(|stack| stack.drop_lowest(1));
+            assert_eq!(owned.stack.pop(), Some(16));
+        });
     }
 }

@@ -5,8 +5,9 @@
 use super::length::{FIRST_BLOCKS, MOST_BLOCKS, ROOM, THREAD_BYTES};
 use super::*;
 use crate::arena;
-use crate::class::CACHED_MAX;
+use crate::class::{CACHED_MAX, Place};
 use crate::testing::alone;
+use crate::upkeep::threads;
 use std::collections::BTreeSet;
 use std::sync::{Once, mpsc};
 use std::thread;
@@ -221,12 +222,12 @@ fn slow_events_come_round_to_every_class() {
             cache.countdown.set(u32::MAX);
             fill_stack(cache, class);
         });
-        cache.countdown.set(gc::EVENTS);
+        cache.countdown.set(EVENTS);
         let marked: Vec<Class> = Class::cachable().filter(|c| cache.len(*c) > 2).collect();
         assert!(marked.len() > 12, "one or two looks would do");
         let looks = CACHED_CLASSES.div_ceil(gc::CLASSES) as u32;
         let event = |_| cache.event(Class(CACHED_CLASSES as u8));
-        (0..looks * (gc::EVENTS + 1)).for_each(event);
+        (0..looks * (EVENTS + 1)).for_each(event);
         for class in marked {
             let stack = cache.stack(class);
             assert!(
@@ -304,13 +305,13 @@ fn a_thread_that_ends_leaves_nothing_in_caches() {
     crate::testing::own_process!();
     let _alone = alone();
     let before: Vec<i64> = Class::cachable().map(out).collect();
-    let (threads, room) = (life::threads(), ROOM.load(Ordering::Relaxed));
+    let (threads, room) = (threads::count(), ROOM.load(Ordering::Relaxed));
     for _ in 0..3 {
         in_a_thread(|cache| {
             Class::cachable().for_each(|class| {
                 fill_stack(cache, class);
             });
-            assert_eq!(life::threads(), threads + 1);
+            assert_eq!(threads::count(), threads + 1);
         });
     }
     let slab_classes = Class::cachable().filter(|class| class.is_slab());
@@ -318,7 +319,7 @@ fn a_thread_that_ends_leaves_nothing_in_caches() {
         assert_eq!(out(class), before, "{class:?}: blocks that are nobody's");
     }
     assert_eq!(
-        (life::threads(), ROOM.load(Ordering::Relaxed)),
+        (threads::count(), ROOM.load(Ordering::Relaxed)),
         (threads, room)
     );
 }
@@ -344,7 +345,7 @@ fn a_thread_gets_the_cache_of_one_that_ended() {
 
 /// Makes the thread count, and returns its counts: allocated, freed, peak.
 fn counted_now() -> (u64, u64, u64) {
-    let counts = counted::enter().expect("there is memory");
+    let counts = counted::enter(current::cache().expect("it has one")).expect("there is memory");
     (counts.allocated().0, counts.freed().0, counts.peak())
 }
 
@@ -379,7 +380,7 @@ fn a_thread_that_counts_misses_no_byte_and_still_uses_its_cache() {
         );
         assert_eq!(fills(), before);
         counted::put(cache, class, last);
-        assert!(core::ptr::eq(life::current().expect("it has one"), cache));
+        assert!(core::ptr::eq(current::cache().expect("it has one"), cache));
     });
     in_a_thread(|cache| {
         assert_eq!(
@@ -406,7 +407,9 @@ fn a_peak_is_measured_from_where_it_was_forgotten() {
         counted::allocated(1000);
         counted::freed(600);
         assert_eq!(counted_now(), (1000, 600, 1000));
-        counted::enter().expect("as before").forget_peak();
+        counted::enter(current::cache().expect("it has one"))
+            .expect("as before")
+            .forget_peak();
         assert_eq!(counted_now(), (1000, 600, 0));
         counted::freed(5000);
         counted::allocated(4000);
@@ -439,7 +442,7 @@ fn a_cache_by_hand_outlives_its_thread_and_its_number_is_used_again() {
         );
         cache.put(class, block);
         let mut seen = 0;
-        life::each(|each| seen += core::ptr::eq(each, cache) as u32);
+        registry::each(|each| seen += core::ptr::eq(each, cache) as u32);
         assert_eq!(seen, 1, "its blocks count as cached");
         let held = out(class);
         assert!(life::flush_manual(number) && cache.len(class) == 0 && out(class) < held);
@@ -458,7 +461,7 @@ fn a_cache_by_hand_outlives_its_thread_and_its_number_is_used_again() {
 fn threads_begin_and_end_while_somebody_goes_through_the_caches() {
     crate::testing::own_process!();
     const HANG: Duration = Duration::from_secs(60);
-    const THREADS: usize = 3 * life::MOST_SPARE;
+    const THREADS: usize = 3 * registry::MOST_SPARE;
     let _alone = alone();
     in_a_thread(|_| ());
     let (said, heard) = mpsc::channel();
@@ -476,7 +479,7 @@ fn threads_begin_and_end_while_somebody_goes_through_the_caches() {
     (0..THREADS).for_each(|_| heard.recv_timeout(HANG).expect("it has begun"));
     let mut waiting = Some((ends, threads));
     let mut seen = 0;
-    life::each(|cache| {
+    registry::each(|cache| {
         seen += 1;
         assert!(cache.len(Class::of(64)) <= MOST_BLOCKS);
         let Some((ends, threads)) = waiting.take() else {
@@ -494,7 +497,10 @@ fn threads_begin_and_end_while_somebody_goes_through_the_caches() {
         (heard.recv_timeout(HANG)).expect("threads end and begin meanwhile");
     });
     assert!(seen > 0);
-    assert!(life::spares() <= life::MOST_SPARE, "more than are kept");
+    assert!(
+        registry::spares() <= registry::MOST_SPARE,
+        "more than are kept"
+    );
 }
 
 #[test]
@@ -525,7 +531,7 @@ fn a_cache_in_the_middle_of_a_change_is_forgotten_by_the_child_of_a_fork() {
         let lost_cache = manual::get(lost).expect("as above");
         let blocks = lost_cache.len(class);
         core::mem::forget(inside::Busy::new(lost_cache));
-        life::after_fork();
+        registry::after_fork();
         assert!(manual::get(kept).is_some_and(|cache| cache.len(class) > 0));
         assert_eq!((lost_cache.len(class), lost_cache.room.get()), (0, 0));
         assert!(
@@ -565,5 +571,27 @@ fn a_cache_that_is_switched_off_or_bounded_holds_nothing_beyond() {
         give(cache, class, block);
         assert_eq!(cache.len(class), 0, "the options forbid it");
         configure(CACHED_MAX, Use::ALWAYS);
+    });
+}
+
+#[test]
+fn a_busy_owner_shows_others_how_many_blocks_it_has_and_not_which() {
+    crate::testing::own_process!();
+    let _alone = alone();
+    in_a_thread(|cache| {
+        let class = Class::of(64);
+        let blocks: Vec<usize> = (0..70).map(|_| take(cache, class)).collect();
+        blocks.into_iter().for_each(|b| give(cache, class, b));
+        let len = cache.len(class);
+        let see = || {
+            let mut seen = 0;
+            let hidden = cache.each_hint(class, |_| seen += 1);
+            (seen, hidden)
+        };
+        let others_see = || thread::scope(|s| s.spawn(see).join().unwrap());
+        assert!(len > 0);
+        assert_eq!((see(), others_see()), ((len, 0), (len, 0)));
+        let _busy = Busy::new(cache);
+        assert_eq!((see(), others_see()), ((len, 0), (0, len)));
     });
 }

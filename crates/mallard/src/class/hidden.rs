@@ -8,8 +8,8 @@
 //! A thread may read an entry just before it changes. So the copy is written before the entries are
 //! hidden, and stays valid after they are restored.
 
-use super::tailored;
 use super::{MEDIUM_GRAIN, MEDIUM_MAX, Place, SMALL_GRAIN, TABLE_MAX, TABLES};
+use super::{late, tailored};
 use crate::sys::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
 /// Copies of the tables of the same names.
@@ -104,22 +104,19 @@ pub fn show() {
 /// Assigns the requests of up to `cut` bytes whose place is `from` to `to`, hidden or not. For the
 /// thread that makes a class.
 pub(super) fn assign(from: Place, to: Place, cut: usize) {
+    let (from, to) = (from.offset() as u32, to.offset() as u32);
     let small = (cut / SMALL_GRAIN + 1).min(TABLES.small.len());
     let medium = (cut / MEDIUM_GRAIN + 1).min(TABLES.medium.len());
     let (small_saved, medium_saved) = (&SAVED.small[..small], &SAVED.medium[..medium]);
     if is_on() {
         for saved in small_saved.iter().chain(medium_saved) {
-            if saved.load(Ordering::Relaxed) == from.offset() as u32 {
-                saved.store(to.offset() as u32, Ordering::Release);
-            }
+            late::enter(saved, from, to);
         }
         return;
     }
     let entries = TABLES.small[..small].iter().chain(&TABLES.medium[..medium]);
     for entry in entries {
-        if entry.load(Ordering::Relaxed) == from.offset() as u32 {
-            entry.store(to.offset() as u32, Ordering::Release);
-        }
+        late::enter(entry, from, to);
     }
 }
 

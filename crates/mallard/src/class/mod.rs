@@ -12,20 +12,16 @@
 //! of their sizes; the tailored ones have the numbers between slab and run classes.
 
 pub mod hidden;
+mod late;
 mod shape;
 pub mod tailored;
 
 pub use shape::SlabShape;
 
 use crate::sys::atomic::{AtomicU32, Ordering};
+use crate::sys::page::{LINE, PAGE};
 use shape::Shapes;
 
-/// The page: the unit of slabs, runs and the page map. The system's own page may be larger.
-pub const PAGE: usize = 4096;
-/// log2 of [`PAGE`].
-pub const PAGE_SHIFT: u32 = 12;
-/// The cache line. Blocks of whole pages start at one, if not at a page.
-pub const LINE: usize = 64;
 /// Largest request that a slab serves.
 pub const SLAB_MAX: usize = 14 * 1024;
 /// Number of slab classes in the table.
@@ -188,7 +184,7 @@ impl Tables {
         let mut t = Tables {
             small: [const { AtomicU32::new(0) }; _],
             sizes: [const { AtomicU32::new(0) }; _],
-            shapes: Shapes::new(),
+            shapes: shape::tabled(),
             medium: [const { AtomicU32::new(0) }; _],
         };
         let mut i = 0;
@@ -363,7 +359,7 @@ impl Class {
     /// The shape of this class's slabs.
     #[inline]
     pub fn shape(self) -> &'static SlabShape {
-        TABLES.shapes.get(self)
+        TABLES.shapes.get(self.index())
     }
 
     /// The most regions of a slab, and the most pages.

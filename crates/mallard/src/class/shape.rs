@@ -1,9 +1,10 @@
 //! The shape of a class's slabs: pages, regions, and the numbers to find a region from an address
 //! without a division.
 
-use super::{Class, PAGE, SLAB_CLASSES, TABLED, size};
-use crate::sys::atomic::{Ordering, fence};
-use core::cell::UnsafeCell;
+use super::late::Late;
+use super::{SLAB_CLASSES, TABLED, size};
+use crate::sys::atomic::UnsafeCell;
+use crate::sys::page::PAGE;
 
 /// The shape of a class's slabs.
 #[derive(Clone, Copy)]
@@ -120,41 +121,17 @@ const fn full(size: usize, drift: usize, most: usize) -> usize {
 const SAVED_PART: usize = 32;
 
 /// The shapes of all slab classes, by number.
-pub(super) struct Shapes([UnsafeCell<SlabShape>; SLAB_CLASSES + 1]);
+pub(super) type Shapes = Late<SlabShape, { SLAB_CLASSES + 1 }>;
 
-// SAFETY: an element is written once, before its class is published (`Shapes::set`), and only read
-// after that.
-unsafe impl Sync for Shapes {}
-
-impl Shapes {
-    /// The table's shapes; tailored classes have none yet.
-    pub(super) const fn new() -> Shapes {
-        let mut t = [const { UnsafeCell::new(SlabShape::NONE) }; SLAB_CLASSES + 1];
-        let mut c = 1;
-        while c <= TABLED {
-            t[c] = UnsafeCell::new(SlabShape::of(size(c as u8)));
-            c += 1;
-        }
-        Shapes(t)
+/// The table's shapes; tailored classes have none yet.
+pub(super) const fn tabled() -> Shapes {
+    let mut t = [const { UnsafeCell::new(SlabShape::NONE) }; SLAB_CLASSES + 1];
+    let mut c = 1;
+    while c <= TABLED {
+        t[c] = UnsafeCell::new(SlabShape::of(size(c as u8)));
+        c += 1;
     }
-
-    #[inline]
-    pub(super) fn get(&self, class: Class) -> &SlabShape {
-        // Orders this after the relaxed load that returned the class.
-        fence(Ordering::Acquire);
-        // SAFETY: a class is published after its shape was written, and the caller has the class
-        // from there.
-        unsafe { &*self.0[class.index()].get() }
-    }
-
-    /// Writes the shape of a tailored class.
-    ///
-    /// # Safety
-    /// The class is not published yet, and no other thread writes it.
-    pub(super) unsafe fn set(&self, class: Class, shape: SlabShape) {
-        // SAFETY: the caller's promise.
-        unsafe { *self.0[class.index()].get() = shape }
-    }
+    Late::of(t)
 }
 
 /// The most regions and the most pages of any slab. Tailored classes are larger than the table's

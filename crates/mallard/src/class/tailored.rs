@@ -249,7 +249,7 @@ fn make(from: Class, cut: usize) {
     if (made as usize) < TAILORED && Class::for_request(cut) == from {
         let class = Class(TABLED as u8 + 1 + made);
         // SAFETY: the class is published below, and one thread makes classes at a time.
-        unsafe { TABLES.shapes.set(class, SlabShape::of(cut)) };
+        unsafe { TABLES.shapes.set(class.index(), SlabShape::of(cut)) };
         FROM[made as usize].store(from.0, Ordering::Relaxed);
         // A size other than 0 makes the class visible to code that walks all classes.
         TABLES.sizes[class.index()].store(cut as u32, Ordering::Release);
@@ -262,7 +262,7 @@ fn make(from: Class, cut: usize) {
 /// Assigns the requests of `from` up to `cut` bytes to `class`.
 ///
 /// Threads read the tables with relaxed loads; a thread that finds the class there runs a fence
-/// before it reads the shape ([`super::shape::Shapes::get`]).
+/// before it reads the shape (`late`).
 fn publish(from: Class, class: Class, cut: usize) {
     hidden::assign(Place::of(from), Place::of(class), cut);
 }

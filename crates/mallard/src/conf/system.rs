@@ -96,14 +96,14 @@ fn kept_at(source: Source) -> &'static AtomicPtr<c_char> {
 pub(super) fn keep(sources: &Sources<'_>) {
     if let Some(variable) = sources.get(Source::MallocConf) {
         let at = variable.as_ptr().cast_mut().cast();
-        kept_at(Source::MallocConf).store(at, Ordering::Relaxed);
+        kept_at(Source::MallocConf).store(at, Ordering::Release);
     }
     if let Some(link) = sources.get(Source::Link) {
         let at = map(link.len() + 1);
         if !at.is_null() {
             // SAFETY: the mapping is new, one byte longer than the text, and zero.
             unsafe { ptr::copy_nonoverlapping(link.as_ptr(), at, link.len()) };
-            kept_at(Source::Link).store(at.cast(), Ordering::Relaxed);
+            kept_at(Source::Link).store(at.cast(), Ordering::Release);
         }
     }
 }
@@ -111,7 +111,7 @@ pub(super) fn keep(sources: &Sources<'_>) {
 /// The text that was read from [`Source::Link`] or [`Source::MallocConf`] at the start, if there
 /// was one.
 pub(super) fn kept(source: Source) -> Option<&'static CStr> {
-    let at = kept_at(source).load(Ordering::Relaxed);
+    let at = kept_at(source).load(Ordering::Acquire);
     // SAFETY: null, or a zero-terminated text that `keep` has found or made and that is never
     // freed.
     (!at.is_null()).then(|| unsafe { CStr::from_ptr(at) })

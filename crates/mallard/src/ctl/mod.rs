@@ -1,9 +1,9 @@
 //! The tree of names with which a program inspects and controls the allocator: jemalloc's
 //! `mallctl`.
 //!
-//! Every name appears once, in one of the tables of this folder: a file for each branch (`config`,
-//! `opt`, `arenas`, `arena`, `thread`, `tcache`, `prof`, `stats`, `experimental`), the names
-//! without a branch here; `tell` serves the report. The tables drive the lookup by name and by MIB
+//! Every name appears once, in one of the tables of this folder: a file for each branch
+//! (`branches`, and `opt` for the options), the names without a branch here; `tell` serves the
+//! report. The tables drive the lookup by name and by MIB
 //! (`lookup`), the checks of lengths and permissions (`request`), the reference `docs/mallctl.md`
 //! and the test that every name answers (`tests`). Names, types and errors are jemalloc's; its
 //! manual is the definition. A call allocates nothing and preserves `errno`; readers and writers
@@ -27,7 +27,7 @@
 //!
 //! A number within a name is a branch made by [`indexed`], with a function that says whether an
 //! index exists: if not, the name does not exist (`ENOENT`), by name as by MIB. The reader gets the
-//! number from [`At::index`]. So `arenas.bin.<i>.size` (`arenas.rs`) is
+//! number from [`At::index`]. So `arenas.bin.<i>.size` (`branches/arenas.rs`) is
 //!
 //! ```ignore
 //! indexed("bin", "i", |_, i| i < slab_classes(), &[
@@ -42,29 +42,23 @@
 //!
 //! Then regenerate the reference: `MALLARD_BLESS=1 cargo test -p mallard ctl::tests::reference`.
 
-mod arena;
-mod arenas;
-mod config;
-mod experimental;
+mod branches;
 pub mod index;
 mod lookup;
 mod node;
 mod opt;
-mod prof;
 mod request;
-mod stats;
-mod tcache;
 mod tell;
-mod thread;
 
 #[cfg(test)]
 mod tests;
 
+pub use branches::stats::dss_of;
+pub(crate) use branches::stats::locks;
+use branches::{arena, arenas, config, experimental, prof, stats, tcache, thread};
 pub use index::{ALL, DESTROYED};
 pub use node::{Access, At, DEPTH, Leaf, Mode, Node, See, Special, branch, indexed, name, options};
 pub use request::{CType, Request};
-pub use stats::dss_of;
-pub(crate) use stats::locks;
 pub use tell::{Value, names, value};
 
 use crate::api;

@@ -28,12 +28,12 @@ mod set;
 #[cfg(test)]
 mod tests;
 
-use crate::class::PAGE;
 use crate::space::chunk::{CHUNK_PAGES, Chunk};
 use crate::space::region::SLICE_CHUNKS;
 use crate::space::{HeapId, Region};
 use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use crate::sys::lock::{Guard, Mutex, RawLock};
+use crate::sys::page::PAGE;
 use crate::sys::rank::Rank;
 use crate::sys::{mappings, time};
 pub use hooked::hooks;

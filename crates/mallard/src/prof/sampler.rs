@@ -10,7 +10,7 @@ use super::gap::{self, Weight};
 use super::samples::{self, Sample};
 use super::{root, sites};
 use crate::arena::{self, large};
-use crate::cache::{self, Countdown, inside, life};
+use crate::cache::{self, Countdown, current, deferred, inside, life};
 use crate::class::{Class, hidden};
 use crate::heap::PAGE_HEAPS;
 use crate::space::Region;
@@ -97,7 +97,7 @@ pub fn switch(on: bool) {
         return;
     }
     if on {
-        inside::on_sampled(freed_after_fork);
+        deferred::on_sampled(freed_after_fork);
         root::begin(lg_sample());
         capture::begin();
         begin_epoch();
@@ -354,7 +354,7 @@ fn exchange(block: usize, class: Class, sample: Sample) -> Option<usize> {
 
 /// Frees a block that the program does not know.
 fn put_back(class: Class, block: usize) {
-    match life::current() {
+    match current::cache() {
         Some(cache) => cache.put(class, block),
         None => arena::give_to_owner(class, block),
     }

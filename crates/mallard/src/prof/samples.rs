@@ -12,13 +12,14 @@
 
 use super::gap::{Weight, rounded};
 use super::sites::{Amount, Site};
-use crate::class::{Class, PAGE, SLAB_CLASSES, SlabShape};
+use crate::class::{Class, SLAB_CLASSES, SlabShape};
 use crate::die;
 use crate::heap::PAGE_HEAPS;
 use crate::space::region::PageRecord;
 use crate::space::{Region, meta};
 use crate::sys::atomic::{AtomicUsize, Ordering};
 use crate::sys::lock::{Mutex, RawLock};
+use crate::sys::page::PAGE;
 use crate::sys::rank::Rank;
 use core::cell::Cell;
 use core::ptr::NonNull;

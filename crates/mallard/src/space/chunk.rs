@@ -13,7 +13,7 @@ use core::cell::Cell;
 /// Bytes of a chunk.
 pub const CHUNK: usize = 2 * 1024 * 1024;
 /// Pages of a chunk.
-pub const CHUNK_PAGES: usize = CHUNK / crate::class::PAGE;
+pub const CHUNK_PAGES: usize = CHUNK / crate::sys::page::PAGE;
 
 #[repr(align(64))]
 pub struct Chunk {

@@ -203,7 +203,7 @@ pub fn free(p: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::class::PAGE;
+    use crate::sys::page::PAGE;
     use crate::testing::alone;
     use std::vec::Vec;
 

@@ -32,19 +32,26 @@
 //!
 //! The maps are written under the lock of the page's owner and read without any lock. A thread that
 //! looks up a block got it from a thread that had written the map before; a stale answer about any
-//! other page can only concern a pointer that was never valid.
+//! other page can only concern a pointer that was never valid. Threads that look at pages of which
+//! they hold no block keep the records as they are meanwhile (`words`).
 
+mod fast;
 mod growth;
 mod layout;
 pub mod lent;
 mod place;
 mod record;
 mod slices;
+mod words;
 
 use super::chunk::{CHUNK, Chunk};
-use crate::class::{Class, PAGE, PAGE_SHIFT, Place};
-use crate::sys::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use super::meta::Kept;
+use crate::class::{Class, Place};
+use crate::sys::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering, load_byte};
+use crate::sys::page::{PAGE, PAGE_SHIFT};
 use core::ptr::NonNull;
+use core::slice;
+use fast::Fast;
 pub use growth::{Growing, growing, lock};
 use layout::{GROUP, GroupTable};
 pub use record::PageRecord;
@@ -56,18 +63,7 @@ const PAGES_PER_CHUNK: usize = CHUNK / PAGE;
 /// Chunks that a page heap claims together: as many as a word has bits.
 pub const SLICE_CHUNKS: usize = 64;
 
-/// Base and committed length of the first region: all that the fast path reads. They have their own
-/// cache line, because they are read constantly and almost never written.
-#[repr(align(64))]
-struct Fast {
-    base: AtomicUsize,
-    limit: AtomicUsize,
-}
-
-static FAST: Fast = Fast {
-    base: AtomicUsize::new(0),
-    limit: AtomicUsize::new(0),
-};
+static FAST: Fast = Fast::new();
 
 static REGIONS: Table = Table([const { Region::none() }; MAX_REGIONS]);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -116,15 +112,10 @@ pub struct Region {
 /// cachable block; `None` if `p` is outside the first region's committed part, null included.
 #[inline(always)]
 pub fn fast_lookup(p: usize) -> Option<Place> {
-    // The limit is read first: a thread that sees it also sees the base, which was set before it.
-    let limit = FAST.limit.load(Ordering::Acquire);
-    let base = FAST.base.load(Ordering::Relaxed);
-    let offset = p.wrapping_sub(base);
-    if offset >= limit {
-        return None;
-    }
-    // SAFETY: the class map begins at the base and is committed for every page below the limit.
-    let byte = unsafe { *((base + (offset >> PAGE_SHIFT)) as *const u8) };
+    let (base, offset) = FAST.find(p)?;
+    // SAFETY: the class map begins at the base and is committed for every page below the limit. It
+    // consists of atomics.
+    let byte = unsafe { load_byte(base, offset >> PAGE_SHIFT) };
     Some(Place::from_byte(byte))
 }
 
@@ -180,7 +171,9 @@ impl Region {
         self.heap.load(Ordering::Relaxed)
     }
 
-    /// The index after the last committed chunk.
+    /// The index after the last committed chunk. The number alone lets no thread read a chunk's
+    /// record: a thread reads that of a block which it got, of a chunk of the page heap whose lock
+    /// it holds, or of one that [`Region::has_chunk`] told it of.
     #[inline]
     pub fn chunks(&self) -> usize {
         self.chunks.load(Ordering::Relaxed)
@@ -229,19 +222,29 @@ impl Region {
         Place::from_byte(self.class_at(p).load(Ordering::Relaxed)).class()
     }
 
-    /// What the record map says of the page of `p`.
+    /// What the record map says of the page of `p`, for a thread that has a block there.
     #[inline]
     pub fn record_of(&self, p: usize) -> PageRecord {
-        PageRecord::unpack(self.record_at(p).load(Ordering::Relaxed))
+        PageRecord::unpack(words::record(self.record_at(p)))
+    }
+
+    /// The same, for any thread. While the records are kept as they are, that of a slab which this
+    /// returns is complete and is not freed.
+    pub fn look_at(&self, _: &Kept, p: usize) -> PageRecord {
+        PageRecord::unpack(words::look(self.record_at(p)))
     }
 
     /// Sets the class and the record of `pages` pages from `p` on.
     #[inline]
     pub fn describe(&self, p: usize, pages: usize, class: Class, record: PageRecord) {
         if pages == 1 {
-            let place = Place::of(class);
-            self.class_at(p).store(place.byte(), Ordering::Relaxed);
-            self.record_at(p).store(record.pack(), Ordering::Relaxed);
+            let (class_at, record_at) = (self.class_at(p), self.record_at(p));
+            words::describe(
+                slice::from_ref(class_at),
+                slice::from_ref(record_at),
+                Place::of(class).byte(),
+                record.pack(),
+            );
         } else {
             self.describe_all(p, pages, class, record);
         }
@@ -258,15 +261,11 @@ impl Region {
             // pages are in one chunk, for which both are committed.
             let (classes, words) = unsafe {
                 (
-                    core::slice::from_raw_parts(classes, n),
-                    core::slice::from_raw_parts(words, n),
+                    slice::from_raw_parts(classes, n),
+                    slice::from_raw_parts(words, n),
                 )
             };
-            let (place, word) = (Place::of(class).byte(), record.pack());
-            classes
-                .iter()
-                .for_each(|c| c.store(place, Ordering::Relaxed));
-            words.iter().for_each(|w| w.store(word, Ordering::Relaxed));
+            words::describe(classes, words, Place::of(class).byte(), record.pack());
             at += n * PAGE;
         }
     }
@@ -287,9 +286,9 @@ impl Region {
         unsafe { &*self.record_of_chunk(i) }
     }
 
-    /// Whether the `i`-th chunk is committed.
+    /// Whether the `i`-th chunk is committed. If so, any thread may read its record.
     pub fn has_chunk(&self, i: usize) -> bool {
-        i < self.chunks() && i % SLICE_CHUNKS < self.slices().at(i / SLICE_CHUNKS).chunks()
+        i < self.chunks() && i % SLICE_CHUNKS < self.slices().at(i / SLICE_CHUNKS).seen_chunks()
     }
 
     /// The `i`-th chunk, if it is committed and belongs to the page heap.
@@ -357,9 +356,8 @@ impl Region {
             chunks.clone().step_by(GROUP).map(move |first| {
                 let n = (chunks.end - first).min(GROUP);
                 // SAFETY: as in `chunk`, for each of them; a group's records are adjacent.
-                let records = unsafe {
-                    core::slice::from_raw_parts(self.record_of_chunk(first).cast_const(), n)
-                };
+                let records =
+                    unsafe { slice::from_raw_parts(self.record_of_chunk(first).cast_const(), n) };
                 (first, records)
             })
         })

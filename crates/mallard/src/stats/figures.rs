@@ -1,8 +1,9 @@
 //! The figures of a snapshot. In bytes unless stated otherwise.
 
-use crate::class::{CACHED_CLASSES, Class, LARGE_CLASSES, PAGE, SLAB_CLASSES};
+use crate::class::{CACHED_CLASSES, Class, LARGE_CLASSES, SLAB_CLASSES};
 use crate::heap::Purged;
 use crate::sys::meter::Reading;
+use crate::sys::page::PAGE;
 
 /// Number of classes of runs of free pages: they have up to a chunk.
 pub const RUN_CLASSES: usize = 32;

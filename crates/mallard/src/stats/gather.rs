@@ -10,11 +10,13 @@ use crate::arena::DESTROYED;
 use crate::arena::figures::owner_hint;
 use crate::arena::untailored::class_of;
 use crate::arena::{self, Arena};
-use crate::cache::{keeper, life};
-use crate::class::{Class, PAGE};
+use crate::cache::registry;
+use crate::class::Class;
 use crate::heap::{Backing, PAGE_HEAPS, PageHeap};
 use crate::space::{meta, region};
+use crate::sys::page::PAGE;
 use crate::sys::time;
+use crate::upkeep::keeper;
 
 /// Fills in all figures; every arena already has a record.
 pub fn gather(snapshot: &mut Snapshot) {
@@ -79,13 +81,20 @@ fn count_cached(snapshot: &mut Snapshot, class: Class, block: usize) {
 
 /// Counts the blocks on the stacks of all threads, and the memory of their caches.
 fn caches(snapshot: &mut Snapshot) {
-    life::each(|cache| {
+    registry::each(|cache| {
         let mut bytes = 0;
         for class in Class::cachable() {
-            cache.each_hint(class, |block| {
+            let hidden = cache.each_hint(class, |block| {
                 count_cached(snapshot, class, block);
                 bytes += class.size();
             });
+            if hidden > 0 {
+                // Most blocks belong to the arena that the cache fills up from.
+                bytes += hidden * class.size();
+                if let Some(figures) = snapshot.arena_mut(cache.arena_index() as usize) {
+                    figures.kept.cached[class.index()] += hidden as u64;
+                }
+            }
         }
         if let Some(figures) = snapshot.arena_mut(cache.arena_index() as usize) {
             figures.cached += bytes;
@@ -246,7 +255,7 @@ fn shared(snapshot: &mut Snapshot) {
         figures.spare_records = records.spare;
         figures.metadata_thp = records.huge_pages;
         figures.locks[Lock::Records as usize] = meta::lock().reading();
-        figures.locks[Lock::Caches as usize] = life::lock().reading();
+        figures.locks[Lock::Caches as usize] = registry::lock().reading();
     }
 }
 
@@ -339,5 +348,5 @@ pub fn clear_readings() {
         heap.purging().clear_reading();
     }
     meta::lock().clear_reading();
-    life::lock().clear_reading();
+    registry::lock().clear_reading();
 }

@@ -1,11 +1,13 @@
 //! Current sums, for callers that need no details by arena or class: `mallinfo` and the like.
 //! Nothing is kept, so this works when memory is out.
 
-use crate::arena::{self, large};
-use crate::cache::{inside, life};
-use crate::class::{Class, PAGE};
+use crate::arena::{self, pages};
+use crate::cache::{inside, registry};
+use crate::class::Class;
 use crate::heap::PAGE_HEAPS;
 use crate::space::meta;
+use crate::sys::page::PAGE;
+use crate::upkeep::threads;
 
 /// In bytes, except for counts.
 #[derive(Clone, Copy, Default, Debug)]
@@ -37,7 +39,7 @@ pub struct Stats {
 pub fn now() -> Stats {
     let _inside = inside::enter_or_wait();
     let mut cached = 0;
-    life::each(|cache| {
+    registry::each(|cache| {
         cached += Class::cachable()
             .map(|c| cache.len(c) * c.size())
             .sum::<usize>();
@@ -57,7 +59,7 @@ pub fn now() -> Stats {
     let purged = heap.dirty_purged.plus(&heap.muzzy_purged);
     let meta = meta::totals();
     Stats {
-        allocated: (regions + large::bytes()).saturating_sub(cached),
+        allocated: (regions + pages::large_bytes()).saturating_sub(cached),
         cached,
         active: heap.used * PAGE,
         dirty: heap.dirty * PAGE,
@@ -66,7 +68,7 @@ pub fn now() -> Stats {
         metadata_mapped: meta.mapped,
         metadata: meta.used,
         arenas: arena::made().count(),
-        threads: life::threads() as usize,
+        threads: threads::count() as usize,
         purges: purged.sweeps,
         advices: purged.advices,
         purged_pages: purged.pages,

@@ -14,8 +14,8 @@ mod write;
 
 use crate::api;
 use crate::cache::inside;
-use crate::class::PAGE;
 use crate::stats::{self, ALL, DESTROYED, Snapshot};
+use crate::sys::page::PAGE;
 use core::ffi::CStr;
 use write::Emitter;
 

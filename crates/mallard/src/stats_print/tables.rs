@@ -4,9 +4,10 @@
 
 use super::rate;
 use super::write::{Cell, Column, Digits, Emitter, column};
-use crate::class::{Class, LARGE_CLASSES, PAGE, SLAB_CLASSES};
+use crate::class::{Class, LARGE_CLASSES, SLAB_CLASSES};
 use crate::ctl::locks::OF_ARENAS;
 use crate::stats::{ArenaFigures, Bin, Extent, Reading};
+use crate::sys::page::PAGE;
 
 const GAP: &str = "                     ---\n";
 /// Rows for runs of pages in JSON: jemalloc has one for every class of whole pages.

@@ -1,51 +1,32 @@
 //! The lowest layer: what the kernel, the C library and the processor provide.
 //!
-//! `mem` wraps the memory system calls, `tls` finds the calling thread's cache, `lock` is the only
-//! kind of lock, `bell` wakes a sleeping thread (both use `futex`), `gate` keeps forks and calls
-//! apart, `flag` is a lock for the time in which a hook of the program runs, `mappings` counts
-//! borders of mappings, `proc` reads files of `/proc`, `bits` holds 512-bit sets, `time` reads the clocks, `numa` and `cpu` tell
-//! the NUMA node and the CPU, `hint` has hints to the processor and the compiler, `errno` preserves
-//! the caller's `errno`, `message` prints a line, `fault` ends the process with one, `label` stores
-//! texts without addresses, `meter` keeps a lock's statistics, `stay` keeps our object from being
-//! unloaded, `atomic` selects the atomics, and `count` counts contention in builds made for it.
-//! Nothing here knows what an allocation is, and nothing here allocates.
+//! - `os` has the system calls and what the C library knows of the process and the thread.
+//! - `sync` has locks and their order, and what else threads wait for; `atomic` selects the atomics
+//!   that all of it is built of.
+//! - `page` has the sizes of pages and cache lines, `bits` holds 512-bit sets, `hint` has hints to
+//!   the processor and the compiler, `label` stores texts without addresses, `message` prints a
+//!   line, and `fault` ends the process with one.
+//!
+//! Nothing here knows what an allocation is, and nothing here allocates. Users say `sys::lock`, not
+//! in which of the two folders it is.
 
 pub mod atomic;
-pub mod bell;
 #[cfg(not(loom))]
 pub mod bits;
-pub mod count;
-#[cfg(not(loom))]
-pub mod cpu;
-#[cfg(not(loom))]
-pub mod errno;
 #[cfg(not(loom))]
 pub mod fault;
 #[cfg(not(loom))]
-pub mod flag;
-mod futex;
-pub mod gate;
-#[cfg(not(loom))]
 pub mod hint;
 pub mod label;
-pub mod lock;
-#[cfg(not(loom))]
-pub mod mappings;
-#[cfg(not(loom))]
-pub mod mem;
 #[cfg(not(loom))]
 pub mod message;
-pub mod meter;
+mod os;
+pub mod page;
+mod sync;
+
+use os::futex;
 #[cfg(not(loom))]
-pub mod numa;
+pub use os::{cpu, errno, mappings, mem, numa, probe, proc, stay, time, tls};
 #[cfg(not(loom))]
-pub mod probe;
-#[cfg(not(loom))]
-pub mod proc;
-pub mod rank;
-#[cfg(not(loom))]
-pub mod stay;
-#[cfg(not(loom))]
-pub mod time;
-#[cfg(not(loom))]
-pub mod tls;
+pub use sync::flag;
+pub use sync::{bell, count, gate, helper, lock, meter, published, rank};

@@ -1,8 +1,8 @@
 //! Arenas by number: their blocks are disjoint, belong to them, and are gone with them.
 
 use super::*;
-use crate::api::{alloc, dealloc};
-use crate::cache::life;
+use crate::api::{alloc, dealloc, dealloc_direct};
+use crate::cache::current;
 use crate::heap::PAGE_HEAPS;
 use crate::space::meta;
 use crate::testing::alone;
@@ -137,7 +137,7 @@ fn blocks_of_arenas_made_by_hand_stay_out_of_other_arenas_transfer_caches() {
             dealloc(theirs);
         }
     }
-    life::flush_current();
+    current::flush();
     // SAFETY: the cache has flushed the arena's blocks.
     unsafe { reset(arena) }.unwrap();
     let again: Vec<_> = (0..20_000).map(|_| alloc(64)).collect();

@@ -8,37 +8,17 @@
 //!
 //! A program without such arenas pays for one load of a flag when a cache flushes a batch.
 
+use crate::arena::choice::life::Life;
 use crate::arena::choice::table::{self, MOST_ARENAS};
 use crate::arena::small::slab::Slab;
 use crate::arena::{Arena, large};
-use crate::class::{Class, LINE, PAGE};
+use crate::class::Class;
 use crate::heap::hooks::ExtentHooks;
 use crate::heap::{self, PAGE_HEAPS, PageHeap};
 use crate::space::region::PageRecord;
 use crate::space::{Region, fallback};
 use crate::sys::atomic::{AtomicPtr, AtomicUsize, Ordering};
-
-/// What an arena is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum Life {
-    /// Threads are spread over it.
-    Automatic,
-    ByHand,
-    /// Made by hand, and being destroyed.
-    Closing,
-    /// Its record is free for the next arena made by hand.
-    Destroyed,
-    /// Like one made by hand, but serves oversize requests, and cannot be destroyed.
-    Oversize,
-}
-
-impl Life {
-    /// Whether the arena can be used.
-    pub fn is_live(self) -> bool {
-        matches!(self, Life::Automatic | Life::ByHand | Life::Oversize)
-    }
-}
+use crate::sys::page::{LINE, PAGE};
 
 /// A page heap without an arena, because there was no memory for that.
 static SPARE: AtomicPtr<PageHeap> = AtomicPtr::new(core::ptr::null_mut());
@@ -130,25 +110,6 @@ pub(in crate::arena) fn part_with_fallback(blocks: &mut [usize]) -> &mut [usize]
 }
 
 impl Arena {
-    pub fn life(&self) -> Life {
-        match self.life.load(Ordering::Acquire) {
-            0 => Life::Automatic,
-            1 => Life::ByHand,
-            2 => Life::Closing,
-            3 => Life::Destroyed,
-            _ => Life::Oversize,
-        }
-    }
-
-    fn set_life(&self, life: Life) {
-        self.life.store(life as u8, Ordering::Release);
-    }
-
-    /// Whether the program made it; then only threads that were told to are in it.
-    pub fn is_by_hand(&self) -> bool {
-        self.life() != Life::Automatic
-    }
-
     /// Pages of its page heap that hold slabs and blocks.
     #[cfg(test)]
     pub fn pages(&self) -> usize {

@@ -10,38 +10,20 @@
 //! chunks, so that large blocks never lie among small ones.
 
 use crate::arena::Arena;
-use crate::arena::choice::manual::{self, Life};
-use crate::arena::choice::table;
-use crate::arena::large::Pages;
-use crate::class::{CACHED_MAX, PAGE};
-use crate::heap::PAGE_HEAPS;
-use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, settle};
+use crate::arena::choice::life::Life;
+use crate::arena::choice::{manual, table};
+use crate::arena::large;
+use crate::arena::pages::Pages;
+use crate::class::CACHED_MAX;
+use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering, settle};
+use crate::sys::published::Published;
 
 /// The least size that is oversize.
 static LEAST: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// Whether freed memory goes back at once.
 static AT_ONCE: AtomicBool = AtomicBool::new(false);
 /// The arena, once it was made.
-static ARENA: AtomicPtr<Arena> = AtomicPtr::new(core::ptr::null_mut());
-
-/// Whether an arena has its own size from which freed blocks return their memory at once.
-static SINGLED_OUT: AtomicBool = AtomicBool::new(false);
-
-/// Whether the caller has to use [`free`].
-#[inline]
-pub fn goes_at_once() -> bool {
-    SINGLED_OUT.load(Ordering::Relaxed)
-}
-
-/// Frees the run of a block; its memory goes back at once if it is long enough.
-#[cold]
-#[inline(never)]
-pub fn free(run: usize, pages: usize) {
-    match PAGE_HEAPS.of(run) {
-        Some(heap) if pages * PAGE >= heap.oversize() => heap.free_at_once(run, pages),
-        _ => PAGE_HEAPS.free(run, pages),
-    }
-}
+static ARENA: Published<Arena> = Published::none();
 
 impl Arena {
     /// The size in bytes from which a freed block of its page heap returns its memory at once.
@@ -52,7 +34,7 @@ impl Arena {
     /// Sets that size, for blocks that caches do not hold.
     pub fn set_oversize(&self, bytes: usize) {
         self.heap().set_oversize(bytes);
-        SINGLED_OUT.store(true, Ordering::Relaxed);
+        large::single_out();
     }
 }
 
@@ -80,16 +62,13 @@ fn choose(mine: u16) -> u16 {
     if table::record(mine as usize).is_some_and(Arena::is_by_hand) {
         return mine;
     }
-    // SAFETY: null, or an arena, which is never freed.
-    let made = unsafe { ARENA.load(Ordering::Acquire).as_ref() };
-    made.or_else(make).map_or(mine, Arena::index)
+    ARENA.get().or_else(make).map_or(mine, Arena::index)
 }
 
 fn make() -> Option<&'static Arena> {
     let arena = manual::create_oversize()?;
     debug_assert_eq!(arena.life(), Life::Oversize);
-    let at = core::ptr::from_ref(arena).cast_mut();
-    if ARENA.swap(at, Ordering::AcqRel).is_null() {
+    if ARENA.set_first(arena).is_ok() {
         arena.set_name(c"auto_oversize");
         if AT_ONCE.load(Ordering::Relaxed) {
             let at_once = |ms: i64| (ms > 0).then_some(0);

@@ -5,7 +5,7 @@
 //! arena made by hand stay there.
 
 use crate::arena::Arena;
-use crate::arena::choice::manual::Life;
+use crate::arena::choice::life::Life;
 use crate::arena::choice::table::{self, MOST_AUTOMATIC_ARENAS};
 use crate::heap::{self, nodes};
 use crate::sys::atomic::{AtomicU16, AtomicUsize, Ordering};

@@ -192,8 +192,7 @@ impl Arena {
         if !shared.is_apart() {
             let (dirty, muzzy) = shared.decay_times();
             own.set_decay_of(Some(dirty), Some(muzzy));
-            let own = core::ptr::from_ref(own).cast_mut();
-            self.heap.store(own, Ordering::Release);
+            self.heap.set(own);
         }
         Some(before)
     }

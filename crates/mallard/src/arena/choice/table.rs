@@ -1,16 +1,17 @@
-//! Which arenas exist, and which one a thread joins.
+//! Which arenas exist.
 //!
 //! Automatic arenas come first, made in the order of their numbers as threads arrive; arenas made
-//! by hand (`manual`) have numbers from [`automatic`] on. A thread joins one of those only if told
-//! to. Records are never freed: that of a destroyed arena is reused for the next one made by hand.
+//! by hand (`manual`) have numbers from [`automatic`] on. Records are never freed: that of a
+//! destroyed arena is reused for the next one made by hand.
 
-use crate::arena::choice::manual::Life;
-use crate::arena::choice::percpu;
-use crate::arena::{Arena, large};
+use crate::arena::Arena;
+use crate::arena::choice::life::Life;
+use crate::arena::pages::Counts;
 use crate::heap::{self, PageHeap, nodes};
 use crate::space::meta;
-use crate::sys::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use crate::sys::atomic::{AtomicU32, Ordering};
 use crate::sys::lock::{Guard, Mutex};
+use crate::sys::published::{Count, Published};
 use crate::sys::rank::Rank;
 use crate::sys::{cpu, time};
 
@@ -25,12 +26,11 @@ pub const DESTROYED: usize = 4097;
 
 /// The first arena, which every process has: it lies with the data that every process touches, not
 /// in the table.
-static FIRST_ARENA: AtomicPtr<Arena> = AtomicPtr::new(core::ptr::null_mut());
+static FIRST_ARENA: Published<Arena> = Published::none();
 /// The others, by number.
-static OTHERS: [AtomicPtr<Arena>; MOST_ARENAS - 1] =
-    [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST_ARENAS - 1];
+static OTHERS: [Published<Arena>; MOST_ARENAS - 1] = [const { Published::none() }; MOST_ARENAS - 1];
 /// One more than the highest arena number.
-static END: AtomicUsize = AtomicUsize::new(0);
+static END: Count = Count::none();
 /// How many arenas threads are spread over; 0 until it is needed.
 static AUTOMATIC: AtomicU32 = AtomicU32::new(0);
 /// Held while an arena is made or chosen.
@@ -65,12 +65,12 @@ fn default_number() -> usize {
 
 /// The records of all arenas so far, including destroyed ones, by number.
 pub fn records() -> impl DoubleEndedIterator<Item = &'static Arena> {
-    (0..END.load(Ordering::Acquire)).filter_map(record)
+    (0..END.get()).filter_map(record)
 }
 
 /// Whether there has been more than one arena.
 pub(in crate::arena) fn several() -> bool {
-    END.load(Ordering::Relaxed) > 1
+    END.now() > 1
 }
 
 /// The live arenas, by number.
@@ -79,12 +79,12 @@ pub fn made() -> impl DoubleEndedIterator<Item = &'static Arena> {
 }
 
 /// The live arenas that threads are spread over.
-fn spread() -> impl Iterator<Item = &'static Arena> {
+pub(in crate::arena) fn spread() -> impl Iterator<Item = &'static Arena> {
     made().filter(|a| !a.is_by_hand())
 }
 
 /// The table entry of the arena with this number.
-fn slot(index: usize) -> Option<&'static AtomicPtr<Arena>> {
+fn slot(index: usize) -> Option<&'static Published<Arena>> {
     match index.checked_sub(1) {
         None => Some(&FIRST_ARENA),
         Some(other) => OTHERS.get(other),
@@ -93,9 +93,7 @@ fn slot(index: usize) -> Option<&'static AtomicPtr<Arena>> {
 
 /// The arena that has, or had, this number.
 pub(in crate::arena) fn record(index: usize) -> Option<&'static Arena> {
-    let at = slot(index)?.load(Ordering::Acquire);
-    // SAFETY: a published arena is initialised and never freed.
-    unsafe { at.as_ref() }
+    slot(index)?.get()
 }
 
 /// The arena with this number.
@@ -130,81 +128,30 @@ pub(in crate::arena) fn make_under(
         return Some(arena);
     }
     let slot = slot(index)?;
-    let large = meta::take_apart(size_of::<large::Counts>())?;
+    let large = meta::take_apart(size_of::<Counts>())?;
     let Some(room) = meta::take(size_of::<Arena>()) else {
         // SAFETY: just taken with this size, and nothing refers to it.
-        unsafe { meta::give(large, size_of::<large::Counts>()) };
+        unsafe { meta::give(large, size_of::<Counts>()) };
         return None;
     };
     let arena: *mut Arena = room.as_ptr().cast();
     // SAFETY: both records are long enough, aligned to a cache line and used by nothing else. Zeros
     // are valid counts.
-    unsafe {
+    let arena: &'static Arena = unsafe {
         let large = large.cast().as_ref();
         arena.write(Arena::new(index, heap, life, time::now_ns(), large));
-    }
+        &*arena
+    };
     if index == 0 {
         nodes::begin();
     }
-    slot.store(arena, Ordering::Release);
-    END.fetch_max(index + 1, Ordering::Release);
-    // SAFETY: initialised above, never freed.
-    unsafe { arena.as_ref() }
-}
-
-/// Assigns a new thread its arena: the one with the fewest threads, the first among equals. With
-/// several memory nodes, only arenas of the thread's node count; with per-CPU arenas, it is the
-/// CPU's. `None` when memory is out.
-pub fn join() -> Option<&'static Arena> {
-    if let Some(index) = percpu::here() {
-        return percpu::enter(index);
-    }
-    // The first thread of a process needs neither the number of arenas nor that of nodes.
-    let first = existing(0).filter(|_| threads(0) > 0 || nodes::are_several());
-    let near = first.and_then(|_| nodes::here());
-    // One thread at a time: two would see the same arena with the fewest threads.
-    let making = MAKING.lock();
-    let index = match near {
-        Some(heap) => of_node(heap),
-        None if threads(0) == 0 => 0,
-        None => (0..automatic()).min_by_key(|&i| threads(i))?,
-    };
-    let heap = near.unwrap_or(&heap::FIRST_HEAP);
-    let arena = make_under(&making, index, heap, Life::Automatic)
-        .filter(|a| !a.is_by_hand())
-        .or_else(|| spread().next())?;
-    arena.threads.fetch_add(1, Ordering::Relaxed);
+    slot.set(arena);
+    END.set(END.now().max(index + 1));
     Some(arena)
 }
 
 pub(in crate::arena) fn threads(index: usize) -> u32 {
     existing(index).map_or(0, |a| a.threads.load(Ordering::Relaxed))
-}
-
-/// The arena for a thread near this page heap: one without threads, a new one while the page heap
-/// has less than its share, or the one with the fewest threads. All page heaps with arenas have
-/// equal shares, at least one arena each.
-#[cold]
-#[inline(never)]
-fn of_node(heap: &'static PageHeap) -> usize {
-    let is_near = |a: &Arena| core::ptr::eq(a.heap(), heap);
-    let mine = || spread().filter(|a| is_near(a));
-    let leads = |a: &Arena| {
-        spread()
-            .find(|b| core::ptr::eq(a.heap(), b.heap()))
-            .is_some_and(|b| a.index == b.index)
-    };
-    let heaps = spread().filter(|a| leads(a)).count() + mine().next().is_none() as usize;
-    let share = (automatic() / heaps).max(1);
-    // Beyond the automatic ones there may be some made by hand.
-    let next = (0..MOST_AUTOMATIC_ARENAS).find(|&i| record(i).is_none());
-    let fewest = mine().min_by_key(|a| threads(a.index as usize));
-    match (fewest, next) {
-        (Some(arena), _) if threads(arena.index as usize) == 0 => arena.index as usize,
-        (_, Some(next)) if mine().count() < share => next,
-        (Some(arena), _) => arena.index as usize,
-        (None, _) => 0,
-    }
 }
 
 /// The page heap that the arena with this number takes memory from.
@@ -214,7 +161,7 @@ pub(in crate::arena) fn heap_of(index: u16) -> &'static PageHeap {
 
 /// The large-block counts of the arena with this number.
 #[inline]
-pub(in crate::arena) fn large_counts(index: u16) -> Option<&'static large::Counts> {
+pub(in crate::arena) fn large_counts(index: u16) -> Option<&'static Counts> {
     record(index as usize).map(|a| a.large)
 }
 

@@ -9,30 +9,30 @@ use crate::arena::choice::table;
 use crate::arena::small::bin::Bin;
 use crate::class::{CACHED_CLASSES, Class};
 use crate::space::meta;
-use crate::sys::atomic::{AtomicPtr, Ordering};
+use crate::sys::published::Published;
 
-pub struct Bins([AtomicPtr<Bin>; CACHED_CLASSES + 1]);
+pub struct Bins([Published<Bin>; CACHED_CLASSES + 1]);
 
 impl Bins {
     pub const fn new() -> Bins {
-        Bins([const { AtomicPtr::new(core::ptr::null_mut()) }; CACHED_CLASSES + 1])
+        Bins([const { Published::none() }; CACHED_CLASSES + 1])
     }
 
     /// The bin of a class; `None` if no block of the class was ever taken or returned here.
     #[inline]
-    pub fn get(&self, class: Class) -> Option<&Bin> {
-        bin_at(&self.0[class.index()])
+    pub fn get(&self, class: Class) -> Option<&'static Bin> {
+        self.0[class.index()].get()
     }
 
     /// Like [`Bins::get`], but makes the bin if needed; `None` when memory is out.
     #[inline]
-    pub fn get_or_make(&self, class: Class) -> Option<&Bin> {
+    pub fn get_or_make(&self, class: Class) -> Option<&'static Bin> {
         self.get(class).or_else(|| self.make(class))
     }
 
     #[cold]
     #[inline(never)]
-    fn make(&self, class: Class) -> Option<&Bin> {
+    fn make(&self, class: Class) -> Option<&'static Bin> {
         let _making = table::making();
         if let Some(bin) = self.get(class) {
             return Some(bin);
@@ -40,22 +40,18 @@ impl Bins {
         let bin: *mut Bin = meta::take(size_of::<Bin>())?.as_ptr().cast();
         // SAFETY: a record as long as a bin, aligned to a cache line as a bin is, and used by
         // nothing else.
-        unsafe { bin.write(Bin::new()) };
-        self.0[class.index()].store(bin, Ordering::Release);
-        // SAFETY: initialised, and never freed.
-        unsafe { bin.as_ref() }
+        let bin: &'static Bin = unsafe {
+            bin.write(Bin::new());
+            &*bin
+        };
+        self.0[class.index()].set(bin);
+        Some(bin)
     }
 
     /// All bins that were made.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Bin> {
-        self.0.iter().filter_map(bin_at)
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &'static Bin> {
+        self.0.iter().filter_map(Published::get)
     }
-}
-
-#[inline]
-fn bin_at(place: &AtomicPtr<Bin>) -> Option<&Bin> {
-    // SAFETY: null, or a bin that was initialised before it was stored and is never freed.
-    unsafe { place.load(Ordering::Acquire).as_ref() }
 }
 
 #[cfg(test)]

@@ -7,8 +7,9 @@
 use crate::arena::small::slab::Slab;
 use crate::arena::small::untailored;
 use crate::arena::{large, record};
-use crate::class::{Class, LINE, PAGE};
+use crate::class::Class;
 use crate::die;
+use crate::sys::page::{LINE, PAGE};
 use core::mem::MaybeUninit;
 use core::ptr;
 
@@ -20,7 +21,7 @@ pub(in crate::arena) fn give_back(class: Class, blocks: &mut [usize]) {
         return;
     }
     let blocks = match class.is_tailored() {
-        true => untailored::give_back(class, blocks),
+        true => give_back_older(class, blocks),
         false => blocks,
     };
     let mut rest = &*blocks;
@@ -34,6 +35,18 @@ pub(in crate::arena) fn give_back(class: Class, blocks: &mut [usize]) {
             unsafe { slab.unmake_row() };
         }
     }
+}
+
+/// Frees the blocks that belong to the class from which the tailored class `filed` was cut; returns
+/// the others.
+#[cold]
+#[inline(never)]
+fn give_back_older(filed: Class, blocks: &mut [usize]) -> &mut [usize] {
+    let (own, older) = crate::arena::part(blocks, |p| untailored::class_of(p, filed) == filed);
+    if !older.is_empty() {
+        give_back(filed.cut_from(), older);
+    }
+    own
 }
 
 /// Blocks handled together: all their slab records are looked up first, so that the processor has

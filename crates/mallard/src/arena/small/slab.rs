@@ -4,31 +4,21 @@
 //! are free, so we never read or write a free region. A slab belongs to one bin for its lifetime;
 //! the bin's lock guards the cells.
 
+use crate::arena::pages::SLABS;
 use crate::arena::small::traffic::Taker;
-use crate::class::{Class, PAGE, SlabShape};
+use crate::class::{Class, SlabShape};
 use crate::die;
 use crate::heap::{PAGE_HEAPS, Run, nodes};
 use crate::space::chunk::CHUNK;
+use crate::space::meta::Kept;
 use crate::space::region::PageRecord;
 use crate::space::{Region, meta};
-use crate::sys::atomic::{AtomicUsize, Ordering};
 use crate::sys::bits::Bits512;
 use crate::sys::hint;
 use crate::sys::mem;
+use crate::sys::page::PAGE;
 use core::cell::Cell;
 use core::ptr::NonNull;
-
-/// A counter in a cache line of its own.
-#[repr(align(64))]
-struct Counter(AtomicUsize);
-
-/// Pages of all slabs.
-static PAGES: Counter = Counter(AtomicUsize::new(0));
-
-/// Bytes of all slabs.
-pub fn bytes() -> usize {
-    PAGES.0.load(Ordering::Relaxed) * PAGE
-}
 
 /// Levels of fullness that a bin's lists distinguish.
 pub const LEVELS: usize = 8;
@@ -181,10 +171,9 @@ impl Slab {
             });
             slab.as_ref()
         };
-        PAGES.0.fetch_add(pages, Ordering::Relaxed);
-        let at = core::ptr::from_ref(slab).addr();
+        SLABS.add(pages);
         slab.home()
-            .describe(run.addr, pages, class, PageRecord::Slab(at));
+            .describe(run.addr, pages, class, PageRecord::Slab(slab.record()));
         slab
     }
 
@@ -230,7 +219,7 @@ impl Slab {
         let record = NonNull::from(self).cast::<u8>();
         // SAFETY: the record was taken with this size, and the caller drops the last reference.
         unsafe { meta::give(record, Self::record_size(shape)) };
-        PAGES.0.fetch_sub(shape.pages as usize, Ordering::Relaxed);
+        SLABS.sub(shape.pages as usize);
         PAGE_HEAPS.free(addr, shape.pages as usize);
     }
 
@@ -264,7 +253,7 @@ impl Slab {
         let record = NonNull::from(slab).cast::<u8>();
         // SAFETY: the record was taken with this size, and this was the last reference.
         unsafe { meta::give(record, Self::record_size(shape)) };
-        PAGES.0.fetch_sub(pages, Ordering::Relaxed);
+        SLABS.sub(pages);
         pages
     }
 
@@ -316,30 +305,23 @@ impl Slab {
         }
     }
 
-    /// The arena of the slab whose record was at this address a moment ago; a hint.
-    ///
-    /// # Safety
-    /// The page map had this address.
-    pub unsafe fn arena_hint(at: usize) -> u16 {
-        let slab = at as *const Slab;
-        // SAFETY: record memory is never unmapped. If the record was freed meanwhile, this reads
-        // another record, and the caller treats it as a hint.
-        unsafe { (&raw const (*slab).arena).read_volatile() }
+    /// The slab at `p`, for a thread that has no block there. The slab lives while the records are
+    /// kept as they are, and its class and arena never change. All else of it is guarded by the
+    /// lock of its bin.
+    pub fn seen<'a>(kept: &'a Kept, region: &Region, p: usize) -> Option<&'a Slab> {
+        match region.look_at(kept, p) {
+            PageRecord::Slab(at) => Some(Slab::at(at)),
+            _ => None,
+        }
     }
 
-    /// Class, arena and level of the slab whose record was at this address a moment ago; a hint.
-    ///
-    /// # Safety
-    /// As for [`Slab::arena_hint`].
-    pub unsafe fn glimpse(at: usize) -> (Class, u16, u8) {
-        let slab = at as *const Slab;
-        // SAFETY: as for `arena_hint`; any bytes of another record are valid as a class and a
-        // level.
-        unsafe {
-            let class = (&raw const (*slab).class).read_volatile();
-            let level = (&raw const (*slab).level).cast::<u8>().read_volatile();
-            (class, Slab::arena_hint(at), level)
-        }
+    /// The address of its record.
+    pub fn record(&self) -> usize {
+        core::ptr::from_ref(self).addr()
+    }
+
+    pub fn class(&self) -> Class {
+        self.class
     }
 
     #[cfg(test)]
@@ -400,7 +382,7 @@ impl Slab {
     #[inline]
     fn word(&self, i: usize) -> &Cell<u64> {
         debug_assert!(i < self.words());
-        let bitmap = core::ptr::from_ref(self).addr() + size_of::<Slab>();
+        let bitmap = self.record() + size_of::<Slab>();
         // SAFETY: `describe` put this many words behind the record, which live as long as it; the
         // page map holds the record's address as an integer, which stands for all of it.
         unsafe { &*(bitmap as *const Cell<u64>).add(i) }

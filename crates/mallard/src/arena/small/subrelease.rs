@@ -16,13 +16,12 @@
 
 use crate::arena::small::slab::{Misuse, NO_LEVEL, Slab, WORDS};
 use crate::arena::{Arena, record};
-use crate::class::{Class, PAGE};
+use crate::class::Class;
 use crate::heap::{PAGE_HEAPS, advice};
-use crate::space::Region;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
-use crate::space::region::PageRecord;
-use crate::sys::atomic::{Ordering, fence};
+use crate::space::{Region, meta};
 use crate::sys::lock::{Mutex, RawLock};
+use crate::sys::page::PAGE;
 use crate::sys::rank::Rank;
 use advice::Range;
 
@@ -276,11 +275,11 @@ impl Site {
         if class.index() == 0 || !class.is_slab() {
             return None;
         }
-        let PageRecord::Slab(slab) = chunk.region().record_of(at) else {
-            return None;
+        let (slab, arena) = {
+            let kept = meta::keep();
+            let slab = Slab::seen(&kept, chunk.region(), at)?;
+            (slab.record(), record(slab.arena() as usize)?)
         };
-        // SAFETY: the page map had this address.
-        let arena = record(unsafe { Slab::arena_hint(slab) } as usize)?;
         let is_ours = !arena.is_by_hand() && !arena.heap().is_lending();
         is_ours.then_some(Site {
             chunk,
@@ -305,20 +304,15 @@ impl Site {
 
     /// Returns the slab if it is in one of its bin's lists; the caller holds the bin's lock, so it
     /// stays there. A slab in no list may be unmade at any moment without that lock, and its record
-    /// be reused; but the page map forgets a slab before its record is freed.
+    /// be reused, by a slab of another bin too: the level is read only under the right lock.
     fn slab(&self) -> Option<&'static Slab> {
         let at = self.chunk.addr() + self.page as usize * PAGE;
-        let is_there = || self.chunk.region().record_of(at) == PageRecord::Slab(self.record);
-        let is_filed = || {
-            // SAFETY: the page map had this address a moment ago.
-            let (class, arena, level) = unsafe { Slab::glimpse(self.record) };
-            fence(Ordering::Acquire);
-            class == self.class && arena == self.arena.index() && level != NO_LEVEL
-        };
-        // Checked twice, because another slab may have taken the same pages with the same record in
-        // between.
-        let stays = is_there() && is_filed() && is_there() && is_filed() && is_there();
-        stays.then(|| Slab::at(self.record))
+        let kept = meta::keep();
+        let slab = Slab::seen(&kept, self.chunk.region(), at)?;
+        let is_it = slab.record() == self.record
+            && slab.class() == self.class
+            && slab.arena() == self.arena.index();
+        (is_it && slab.level() != NO_LEVEL).then(|| Slab::at(self.record))
     }
 
     /// Gives memory of the slab back to the system, if it still has free and used regions.

@@ -20,15 +20,3 @@ pub fn class_of(p: usize, filed: Class) -> Class {
         filed
     }
 }
-
-/// Frees the blocks that belong to the class from which the tailored class `filed` was cut; returns
-/// the others.
-#[cold]
-#[inline(never)]
-pub(in crate::arena) fn give_back(filed: Class, blocks: &mut [usize]) -> &mut [usize] {
-    let (own, older) = crate::arena::part(blocks, |p| class_of(p, filed) == filed);
-    if !older.is_empty() {
-        crate::arena::give_back(filed.cut_from(), older);
-    }
-    own
-}

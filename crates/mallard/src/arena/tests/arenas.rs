@@ -33,7 +33,7 @@ fn a_new_thread_joins_the_arena_with_the_fewest() {
 fn a_large_block_grows_shrinks_and_moves_with_its_bytes_and_its_pages() {
     crate::testing::own_process!();
     let _alone = alone();
-    let (pages, used) = (large::bytes(), PAGE_HEAPS.totals().used);
+    let (pages, used) = (pages::large_bytes(), PAGE_HEAPS.totals().used);
     let class = |bytes| Class::of(bytes);
     let run = large::alloc(class(CHUNK), CHUNK, 0).unwrap();
     let first = run.addr as *mut u64;
@@ -50,24 +50,27 @@ fn a_large_block_grows_shrinks_and_moves_with_its_bytes_and_its_pages() {
         // SAFETY: the block is three chunks long.
         let tail = unsafe { std::slice::from_raw_parts(first.add(CHUNK / 8), 2 * CHUNK / 8) };
         assert!(tail.iter().all(|&w| w == 0), "asked to be zero");
-        assert_eq!(large::bytes(), pages + 3 * CHUNK);
+        assert_eq!(pages::large_bytes(), pages + 3 * CHUNK);
     }
     assert!(
         large::resize_in_place(run.addr, class(CHUNK), false, Reach::Any),
         "shrinking always works"
     );
-    assert_eq!(large::bytes(), pages + CHUNK);
+    assert_eq!(pages::large_bytes(), pages + CHUNK);
     assert_eq!(bytes(first), (1, 2));
-    let last = match large::relocate(run.addr, class(4 * CHUNK), false) {
+    let last = match large::relocate(run.addr, class(4 * CHUNK), false, oversize::arena_for) {
         Some(moved) => {
             assert_eq!(bytes(moved as *const u64), (1, 2));
-            assert_eq!(large::bytes(), pages + 4 * CHUNK);
+            assert_eq!(pages::large_bytes(), pages + 4 * CHUNK);
             moved
         }
         None => run.addr,
     };
     large::free(last);
-    assert_eq!((large::bytes(), PAGE_HEAPS.totals().used), (pages, used));
+    assert_eq!(
+        (pages::large_bytes(), PAGE_HEAPS.totals().used),
+        (pages, used)
+    );
     const { assert!(CHUNK > CACHED_MAX) };
 }
 
@@ -77,29 +80,29 @@ fn blocks_beyond_caches_end_with_their_last_page_where_that_is_asked_for() {
     let _alone = alone();
     let request = 5 * CHUNK / 2 + 1;
     let of_class = Class::of(request).size();
-    assert_eq!(large::Pages::of(request).bytes(), of_class);
+    assert_eq!(Pages::of(request).bytes(), of_class);
     large::configure(true, true);
-    let pages = large::Pages::of(request);
+    let pages = Pages::of(request);
     assert_eq!(pages.bytes(), request.next_multiple_of(PAGE));
     assert!(pages.bytes() < of_class);
     // Blocks that caches hold keep their class, or one stack would mix lengths.
     for size in [1, 20_000, CACHED_MAX - 1, CACHED_MAX] {
         let class = Class::of(size.max(crate::class::SLAB_MAX + 1)).size();
-        assert_eq!(large::Pages::of(size).bytes(), class);
+        assert_eq!(Pages::of(size).bytes(), class);
     }
-    let before = large::bytes();
+    let before = pages::large_bytes();
     let run = large::alloc(pages, PAGE, 0).unwrap();
-    assert_eq!(large::bytes() - before, pages.bytes());
+    assert_eq!(pages::large_bytes() - before, pages.bytes());
     assert!(large::resize_in_place(
         run.addr,
-        large::Pages::of(CACHED_MAX + 1),
+        Pages::of(CACHED_MAX + 1),
         false,
         Reach::Any
     ));
     assert_eq!(large::pages_of(run.addr).0 * PAGE, CACHED_MAX + PAGE);
     large::free(run.addr);
     large::configure(false, true);
-    assert_eq!(large::bytes(), before);
+    assert_eq!(pages::large_bytes(), before);
 }
 
 #[test]
@@ -124,7 +127,7 @@ fn of_long_blocks_a_cache_is_given_a_single_new_one_or_several_that_others_gave_
 fn oversize_blocks_are_of_an_arena_of_their_own() {
     crate::testing::own_process!();
     let _alone = alone();
-    let (long, short) = (large::Pages::of(3 * CHUNK), large::Pages::of(CHUNK));
+    let (long, short) = (Pages::of(3 * CHUNK), Pages::of(CHUNK));
     assert_eq!(oversize::arena_for(long, 0), 0, "there is none unasked");
     oversize::configure(2 * CHUNK, true);
     let number = oversize::arena_for(long, 0);
@@ -149,7 +152,7 @@ fn oversize_blocks_are_of_an_arena_of_their_own() {
 
     // A block that grows to oversize moves there.
     let run = large::alloc(short, CHUNK, 0).unwrap();
-    let last = large::relocate(run.addr, long, false).unwrap_or(run.addr);
+    let last = large::relocate(run.addr, long, false, oversize::arena_for).unwrap_or(run.addr);
     if last != run.addr {
         assert_eq!(owner_of(last), Some(number));
     }
@@ -163,7 +166,7 @@ fn oversize_blocks_are_of_an_arena_of_their_own() {
     assert!(!arena.destroy(), "it is nobody's to destroy");
     // Blocks that caches hold stay with the others.
     oversize::configure(1, true);
-    let cached = large::Pages::of(CACHED_MAX);
+    let cached = Pages::of(CACHED_MAX);
     assert_eq!(oversize::arena_for(cached, 0), 0);
     oversize::configure(0, false);
     assert_eq!(oversize::arena_for(long, 0), 0);
@@ -278,7 +281,7 @@ fn large_blocks_stay_with_the_page_heap_of_their_arena() {
         let at = if grown {
             Some(run.addr)
         } else {
-            large::relocate(run.addr, class, false)
+            large::relocate(run.addr, class, false, oversize::arena_for)
         };
         let at = at.unwrap_or(run.addr);
         let last = at + large::pages_of(at).0 * PAGE - 1;

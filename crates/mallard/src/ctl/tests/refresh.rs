@@ -1,7 +1,7 @@
 //! The cost of a refresh of the statistics.
 
 use crate::api::arenas;
-use crate::cache::life;
+use crate::cache::{life, registry};
 use crate::class::Class;
 use crate::ctl;
 use crate::stats::tests::steps;
@@ -33,7 +33,7 @@ fn a_refresh_takes_steps_for_each_block_and_each_arena_but_not_for_each_pair() {
             blocks.into_iter().for_each(|block| cache.put(class, block));
         }
         let mut cached = 0;
-        life::each(|cache| cached += Class::slabs().map(|c| cache.len(c)).sum::<usize>());
+        registry::each(|cache| cached += Class::slabs().map(|c| cache.len(c)).sum::<usize>());
         let all = steps();
         go_to(0);
         made.into_iter().for_each(|arena| {

@@ -8,8 +8,8 @@
 //! thread's cache, which may be in the middle of a change, and come from the first arena
 //! ([`call`]).
 
-use crate::class::PAGE;
 use crate::sys::errno::KeepErrno;
+use crate::sys::page::PAGE;
 use crate::sys::{mappings, mem, tls};
 use core::ffi::{c_uint, c_void};
 use core::ptr::null_mut;

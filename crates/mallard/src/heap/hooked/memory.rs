@@ -14,7 +14,6 @@
 //! threads from giving memory back at once, and a thread inside a hook never waits for it. Chunks
 //! that are being passed to a hook are *away*: in no set, without free pages.
 
-use crate::class::PAGE;
 use crate::die;
 use crate::heap::hooked::hooks::{self, ExtentHooks, Given, Hooks};
 use crate::heap::{PageHeap, Run, State};
@@ -23,6 +22,7 @@ use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::region::lent;
 use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use crate::sys::flag::Flag;
+use crate::sys::page::PAGE;
 use core::ptr::null_mut;
 
 /// The hooks of a page heap.

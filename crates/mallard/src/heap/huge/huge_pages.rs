@@ -9,11 +9,11 @@
 //! [`YOUNG`] chunks fills slowly. In the first chunks, slabs of classes that grow are populated by
 //! one call instead ([`crate::heap::Run::bare`]), as long as there is only one thread.
 
-use crate::class::PAGE;
 use crate::heap::runs::borders;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::region::{Growing, Region};
 use crate::sys::atomic::{AtomicU8, AtomicUsize, Ordering};
+use crate::sys::page::PAGE;
 use crate::sys::{mappings, mem};
 
 /// Chunks at the start of a process that begin with small pages under [`Policy::Auto`].

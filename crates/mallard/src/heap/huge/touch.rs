@@ -16,7 +16,7 @@
 //! words that such programs write: the first of the page, the one at the same offset as the start
 //! of the block, the last.
 
-use crate::class::PAGE;
+use crate::sys::page::PAGE;
 
 /// A run of more pages than this is long: all slabs are shorter.
 pub const LONG_RUN_PAGES: usize = 16;

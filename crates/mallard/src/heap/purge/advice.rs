@@ -7,10 +7,10 @@
 //!   `trust_madvise` says otherwise. This costs no extra call; on such a system pages are remapped
 //!   instead.
 
-use crate::class::PAGE;
 use crate::heap::Backing;
 use crate::sys::atomic::{AtomicU8, AtomicUsize, Ordering};
 use crate::sys::mem;
+use crate::sys::page::PAGE;
 
 /// The most ranges that one [`take`] accepts.
 pub const MOST_RANGES: usize = 32;

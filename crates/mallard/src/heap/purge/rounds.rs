@@ -7,7 +7,6 @@
 //! only that one does ([`PageHeap::attend`]); in addition, a thread that frees more than the cap
 //! allows purges at once.
 
-use crate::class::PAGE;
 use crate::heap::huge::huge_pages;
 use crate::heap::purge::advice::{self, Range};
 use crate::heap::purge::decay::Due;
@@ -18,6 +17,7 @@ use crate::space::chunk::CHUNK_PAGES;
 use crate::sys::atomic::Ordering;
 use crate::sys::flag::Raised;
 use crate::sys::lock::Guard;
+use crate::sys::page::PAGE;
 use crate::sys::{mappings, time};
 
 /// Pages tried together after a larger range was refused: a multiple of any system's page.

@@ -11,7 +11,7 @@
 //! returns the rest. That is a guess: the program may build up again what it tore down. If it does
 //! so soon, the heap learns, and keeps as much from then on.
 
-use crate::class::PAGE;
+use crate::sys::page::PAGE;
 
 /// Free pages that are kept.
 const KEPT_PAGES: usize = 32 * 1024 * 1024 / PAGE;

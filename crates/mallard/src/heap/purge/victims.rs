@@ -8,7 +8,6 @@
 //! freed, they go once the program is idle. The chosen pages are marked allocated ([`Batch`]) until
 //! `rounds`, which makes the system calls, frees them again.
 
-use crate::class::PAGE;
 use crate::heap::State;
 use crate::heap::huge::huge_pages;
 use crate::heap::purge::advice::{self, Range};
@@ -17,6 +16,7 @@ use crate::space::Region;
 use crate::space::chunk::{CHUNK_PAGES, Chunk};
 use crate::sys::bits::Bits512;
 use crate::sys::mem;
+use crate::sys::page::PAGE;
 use core::cell::UnsafeCell;
 
 /// Ranges handled in one batch.

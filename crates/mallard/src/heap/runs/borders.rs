@@ -11,13 +11,13 @@
 //! ([`State::rejoin`]): once its memory has been returned, or as soon as it is free if there are
 //! many borders.
 
-use crate::class::PAGE;
 use crate::heap::huge::huge_pages;
 use crate::heap::purge::advice;
 use crate::heap::runs::state::State;
 use crate::heap::{Backing, PageHeap};
 use crate::space::Region;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
+use crate::sys::page::PAGE;
 use crate::sys::{mappings, mem};
 
 /// The properties that chunks of one mapping share.

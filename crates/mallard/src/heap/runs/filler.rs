@@ -237,9 +237,9 @@ impl Filler {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::class::PAGE;
     use crate::heap::PageHeap;
     use crate::heap::huge::huge_pages::tests::{chunk_of, grown};
+    use crate::sys::page::PAGE;
     use crate::testing::alone;
     use core::cell::RefCell;
     use std::collections::BTreeSet;

@@ -6,13 +6,13 @@
 //! Copying some hundred kilobytes costs less than the memory of a new chunk, so callers that can
 //! copy ask for growth within [`Reach::Backed`].
 
-use crate::class::PAGE;
 use crate::heap::PageHeap;
 use crate::heap::runs::borders::Row;
 use crate::heap::runs::state::State;
 use crate::space::Region;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::sys::mappings;
+use crate::sys::page::PAGE;
 
 /// How far a run may extend to stay in place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

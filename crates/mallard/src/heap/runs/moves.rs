@@ -21,7 +21,6 @@
 //! Growing blocks are moved as well ([`Heaps::move_block`]): a block that is a single mapping moves
 //! in one call, which also lengthens it.
 
-use crate::class::PAGE;
 use crate::heap::huge::huge_pages::{self, Outlook};
 use crate::heap::runs::borders::{self, Row, look};
 use crate::heap::runs::state::State;
@@ -30,6 +29,7 @@ use crate::space::Region;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::sys::mappings;
 use crate::sys::mem::{self, Moved};
+use crate::sys::page::PAGE;
 
 /// The most chunks moved for one run; for a longer run the gain would be a small part.
 const AT_ONCE: usize = 16;
@@ -306,9 +306,9 @@ impl PageHeap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::class::PAGE;
     use crate::heap::huge::huge_pages::tests::{chunk_of, grown};
     use crate::sys::mem::tests::resident;
+    use crate::sys::page::PAGE;
     use crate::testing::alone;
     use std::vec::Vec;
 

@@ -8,10 +8,10 @@
 //! [`crate::heap::runs::filler`]. The page heap calls this under its lock, before it breaks up or
 //! commits a chunk.
 
-use crate::class::PAGE;
 use crate::heap::runs::pool::Pool;
 use crate::space::chunk::CHUNK_PAGES;
 use crate::space::{HeapId, Region};
+use crate::sys::page::PAGE;
 
 /// The shortest run, in pages, that is searched for, and the first length that is not: longer
 /// blocks begin at a chunk, where all of their memory can be huge pages and can be moved by
@@ -80,9 +80,9 @@ fn first_in<const LENT: bool>(
 
 #[cfg(test)]
 mod tests {
-    use crate::class::PAGE;
     use crate::heap::huge::huge_pages::tests::grown;
     use crate::space::chunk::CHUNK_PAGES;
+    use crate::sys::page::PAGE;
     use crate::testing::alone;
 
     #[test]

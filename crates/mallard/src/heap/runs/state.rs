@@ -8,7 +8,6 @@
 //! Invariants: the totals are the sums over the chunks, and every chunk is filed according to its
 //! pages, or set aside for the thread that has just begun it ([`crate::heap::runs::begun`]).
 
-use crate::class::PAGE;
 use crate::heap::huge::huge_pages::{self, Outlook};
 use crate::heap::huge::pace::{self, PACE, Speed};
 use crate::heap::huge::touch::{self, Touch};
@@ -25,6 +24,7 @@ use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::sys::atomic::Ordering;
 use crate::sys::bits::Bits512;
 use crate::sys::mem::Step;
+use crate::sys::page::PAGE;
 use crate::sys::{time, tls};
 
 /// All that the lock of a page heap guards.

@@ -7,8 +7,9 @@
 
 use crate::heap::{Backing, Cap, PageHeap, RESERVE, RETAIN, Reach, Totals};
 use crate::space::{HeapId, Region, meta};
-use crate::sys::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, settle};
+use crate::sys::atomic::{AtomicU64, Ordering, settle};
 use crate::sys::lock::{Guard, Mutex, RawLock};
+use crate::sys::published::{Count, Published};
 use crate::sys::rank::Rank;
 
 /// The most page heaps: one for each arena and each NUMA node.
@@ -18,10 +19,10 @@ pub const MOST_HEAPS: usize = 8192;
 pub static FIRST_HEAP: PageHeap = PageHeap::new(HeapId(0), false);
 
 /// The others, in the order of their numbers.
-static OTHERS: [AtomicPtr<PageHeap>; MOST_HEAPS - 1] =
-    [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST_HEAPS - 1];
+static OTHERS: [Published<PageHeap>; MOST_HEAPS - 1] =
+    [const { Published::none() }; MOST_HEAPS - 1];
 /// The number of other page heaps.
-static COUNT: AtomicUsize = AtomicUsize::new(0);
+static COUNT: Count = Count::none();
 /// The initial decay times of page heaps of manually created arenas.
 static DIRTY_MS: AtomicU64 = AtomicU64::new(10_000);
 static MUZZY_MS: AtomicU64 = AtomicU64::new(0);
@@ -42,8 +43,8 @@ fn get(id: HeapId) -> &'static PageHeap {
     let Some(other) = (id.0 as usize).checked_sub(1) else {
         return &FIRST_HEAP;
     };
-    // SAFETY: a number belongs to a published page heap, which is initialised and lives for ever.
-    unsafe { &*OTHERS[other].load(Ordering::Acquire) }
+    // SAFETY: a number belongs to a published page heap.
+    unsafe { OTHERS[other].get_set() }
 }
 
 /// The page heap that an address belongs to; `None` if it belongs to none.
@@ -76,7 +77,7 @@ pub fn make_apart(making: &Making) -> Option<&'static PageHeap> {
 }
 
 fn make_of(_: &Making, apart: bool) -> Option<&'static PageHeap> {
-    let index = COUNT.load(Ordering::Relaxed);
+    let index = COUNT.now();
     let slot = OTHERS.get(index)?;
     let room = meta::take(size_of::<PageHeap>())?.cast::<PageHeap>();
     const { assert!(align_of::<PageHeap>() <= 64) };
@@ -92,15 +93,15 @@ fn make_of(_: &Making, apart: bool) -> Option<&'static PageHeap> {
         room.as_ref().state.lock().pool.set_heap(id);
         room.as_ref()
     };
-    slot.store(room.as_ptr(), Ordering::Release);
-    COUNT.store(index + 1, Ordering::Release);
+    slot.set(heap);
+    COUNT.set(index + 1);
     Some(heap)
 }
 
 impl Heaps {
     /// All page heaps, in the order of their numbers.
     pub fn all(&self) -> impl DoubleEndedIterator<Item = &'static PageHeap> {
-        (0..=COUNT.load(Ordering::Acquire)).map(|i| get(HeapId(i as u16)))
+        (0..=COUNT.get()).map(|i| get(HeapId(i as u16)))
     }
 
     /// Applies the options, before first use.
@@ -204,7 +205,7 @@ impl Heaps {
     /// What all page heaps hold now.
     pub fn totals(&self) -> Totals {
         let first = FIRST_HEAP.totals();
-        match COUNT.load(Ordering::Acquire) {
+        match COUNT.get() {
             0 => first,
             _ => self.totals_from(first),
         }

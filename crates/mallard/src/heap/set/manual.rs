@@ -4,12 +4,12 @@
 //! discarded and released together. When the arena is destroyed, its page heap stays, without
 //! memory, for the next one.
 
-use crate::class::PAGE;
 use crate::heap::set::heaps::{FIRST_HEAP, PAGE_HEAPS};
 use crate::heap::{Backing, PageHeap, Purged, State};
 use crate::space::Region;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES};
 use crate::sys::bits::Bits512;
+use crate::sys::page::PAGE;
 
 impl PageHeap {
     /// Resets the page heap, which holds nothing, to the state of a new one, for another arena.

@@ -11,8 +11,9 @@
 
 use crate::heap::PageHeap;
 use crate::heap::set::heaps::{self, FIRST_HEAP};
-use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sys::numa;
+use crate::sys::published::Published;
 
 /// Whether there was a second thread, so that nodes are looked up.
 static KNOWN: AtomicBool = AtomicBool::new(false);
@@ -21,9 +22,9 @@ static SEVERAL: AtomicBool = AtomicBool::new(false);
 /// The node of the first page heap.
 static FIRST_NODE: AtomicUsize = AtomicUsize::new(0);
 
-/// The page heaps of the other nodes; null for nodes on which no thread has begun.
-static HEAPS: [AtomicPtr<PageHeap>; numa::MOST_NODES] =
-    [const { AtomicPtr::new(core::ptr::null_mut()) }; numa::MOST_NODES];
+/// The page heaps of the other nodes; none for nodes on which no thread has begun.
+static HEAPS: [Published<PageHeap>; numa::MOST_NODES] =
+    [const { Published::none() }; numa::MOST_NODES];
 
 /// Records the node of the process's first thread.
 pub fn begin() {
@@ -61,8 +62,7 @@ fn of_other(node: usize) -> &'static PageHeap {
 }
 
 fn existing(node: usize) -> Option<&'static PageHeap> {
-    // SAFETY: null, or a page heap, which lives for ever.
-    unsafe { HEAPS[node].load(Ordering::Acquire).as_ref() }
+    HEAPS[node].get()
 }
 
 fn make(node: usize) -> Option<&'static PageHeap> {
@@ -71,7 +71,7 @@ fn make(node: usize) -> Option<&'static PageHeap> {
         return Some(heap);
     }
     let heap = heaps::make(&making)?;
-    HEAPS[node].store(core::ptr::from_ref(heap).cast_mut(), Ordering::Release);
+    HEAPS[node].set(heap);
     SEVERAL.store(true, Ordering::Relaxed);
     Some(heap)
 }
@@ -82,7 +82,5 @@ pub fn forget() {
     KNOWN.store(false, Ordering::Relaxed);
     SEVERAL.store(false, Ordering::Relaxed);
     FIRST_NODE.store(0, Ordering::Relaxed);
-    HEAPS
-        .iter()
-        .for_each(|h| h.store(core::ptr::null_mut(), Ordering::Relaxed));
+    HEAPS.iter().for_each(Published::forget);
 }

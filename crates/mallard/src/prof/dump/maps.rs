@@ -167,7 +167,7 @@ fn build_id(base: usize) -> Option<&'static [u8]> {
 
 /// These bytes of memory, if they can be read.
 fn readable(at: usize, len: usize) -> Option<&'static [u8]> {
-    const PAGE: usize = crate::class::PAGE;
+    const PAGE: usize = crate::sys::page::PAGE;
     let end = at.checked_add(len)?;
     let mut page = at;
     while page < end {

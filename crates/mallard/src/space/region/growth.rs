@@ -12,12 +12,12 @@ use super::layout::{GroupTable, Layout};
 use super::slices::{Mapped, Slice, Slices};
 use super::{COUNT, FAST, HeapId, PAGES_PER_CHUNK, REGIONS, Region, SLICE_CHUNKS};
 use super::{lent, place};
-use crate::class::{PAGE, PAGE_SHIFT};
 use crate::space::chunk::{CHUNK, Chunk};
 use crate::space::meta::{self, HugePages};
 use crate::sys::atomic::{AtomicUsize, Ordering};
 use crate::sys::lock::{Guard, Mutex, RawLock};
 use crate::sys::mem::{self, Step, round_up};
+use crate::sys::page::{PAGE, PAGE_SHIFT};
 use crate::sys::rank::Rank;
 use core::ptr::NonNull;
 
@@ -87,12 +87,13 @@ impl Region {
             let mapped = (pages - (i - first) * PAGES_PER_CHUNK).min(PAGES_PER_CHUNK);
             self.record_chunk(i, heap, mapped);
         }
+        // After the records, as below: threads go through the chunks without a lock.
         self.chunks.store(end.max(self.chunks()), Ordering::Release);
         for i in first / SLICE_CHUNKS..end.div_ceil(SLICE_CHUNKS) {
             let slice = self.slices().at(i);
             let chunks = (end - i * SLICE_CHUNKS).min(SLICE_CHUNKS);
             slice.heap.store(heap.0 + 1, Ordering::Relaxed);
-            slice.chunks.store(chunks as u16, Ordering::Relaxed);
+            slice.commit(chunks);
         }
         match is_first {
             true => self.tell_fast_path(),
@@ -153,7 +154,7 @@ impl Region {
         region.chunks.store(1, Ordering::Release);
         let slice = region.slices().at(0);
         slice.heap.store(heap.0 + 1, Ordering::Relaxed);
-        slice.chunks.store(1, Ordering::Relaxed);
+        slice.commit(1);
         slice.set_mapped(bytes / PAGE, if forbid { 0 } else { Mapped::NEW });
         COUNT.store(1, Ordering::Release);
         region.tell_fast_path();
@@ -277,8 +278,7 @@ impl Region {
         if COUNT.load(Ordering::Relaxed) > 0 {
             let base = self.base.load(Ordering::Relaxed);
             let end = self.heap() + self.chunks() * CHUNK;
-            FAST.base.store(base, Ordering::Relaxed);
-            FAST.limit.store(end - base, Ordering::Release);
+            FAST.publish(base, end - base);
         }
     }
 

@@ -5,10 +5,10 @@
 
 use super::slices::Slice;
 use super::{PAGES_PER_CHUNK, SLICE_CHUNKS};
-use crate::class::PAGE_SHIFT;
 use crate::space::chunk::{CHUNK, Chunk};
 use crate::sys::atomic::AtomicU64;
 use crate::sys::mem::{self, round_up};
+use crate::sys::page::PAGE_SHIFT;
 use core::mem::offset_of;
 
 /// Chunks whose records lie together.

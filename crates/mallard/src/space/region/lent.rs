@@ -12,6 +12,7 @@ use super::{Chunk, HeapId, PAGES_PER_CHUNK, Region, SLICE_CHUNKS, Slice, place};
 use crate::space::chunk::CHUNK;
 use crate::space::meta;
 use crate::sys::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use crate::sys::published::Published;
 use core::ptr::NonNull;
 
 /// Bytes of addresses that one leaf of the directory covers, and that all leaves cover.
@@ -22,10 +23,10 @@ const LEAF_SLOTS: usize = LEAF_SPAN / CHUNK;
 /// The regions of the chunks in one part of the address space.
 struct Leaf([AtomicPtr<Region>; LEAF_SLOTS]);
 
-struct Leaves([AtomicPtr<Leaf>; SPAN / LEAF_SPAN]);
+struct Leaves([Published<Leaf>; SPAN / LEAF_SPAN]);
 
 /// Allocated with the first chunk that enters the directory: few programs have any.
-static LEAVES: AtomicPtr<Leaves> = AtomicPtr::new(core::ptr::null_mut());
+static LEAVES: Published<Leaves> = Published::none();
 /// The number of chunks in the directory.
 static CHUNKS: AtomicUsize = AtomicUsize::new(0);
 
@@ -40,11 +41,7 @@ pub fn find(p: usize) -> Option<&'static Region> {
 }
 
 fn slot(p: usize) -> Option<&'static AtomicPtr<Region>> {
-    // SAFETY: null, or the directory, which lives for ever.
-    let leaves = unsafe { LEAVES.load(Ordering::Acquire).as_ref() }?;
-    let leaf = leaves.0.get(p / LEAF_SPAN)?.load(Ordering::Acquire);
-    // SAFETY: null, or a leaf, which lives for ever.
-    let leaf = unsafe { leaf.as_ref() }?;
+    let leaf = LEAVES.get()?.0.get(p / LEAF_SPAN)?.get()?;
     Some(&leaf.0[p % LEAF_SPAN / CHUNK])
 }
 
@@ -60,27 +57,20 @@ pub(super) fn make_slots(addr: usize, chunks: usize) -> Option<()> {
 }
 
 /// A part of the directory, which is made with all pointers null if needed.
-fn made<T>(at: &AtomicPtr<T>) -> Option<&T> {
-    let mut there = at.load(Ordering::Acquire);
-    if there.is_null() {
-        let made = meta::take_apart(size_of::<T>())?;
-        let put = at.compare_exchange(
-            there,
-            made.cast().as_ptr(),
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
-        there = match put {
-            Ok(_) => made.cast().as_ptr(),
-            Err(others) => {
-                // SAFETY: taken above with this size, and never shared.
-                unsafe { meta::give(made, size_of::<T>()) };
-                others
-            }
-        };
+fn made<T: Sync>(at: &Published<T>) -> Option<&'static T> {
+    if let Some(there) = at.get() {
+        return Some(there);
     }
-    // SAFETY: a `Leaves` or a `Leaf`, which lives for ever and for which zeros are null pointers.
-    unsafe { there.as_ref() }
+    let room = meta::take_apart(size_of::<T>())?;
+    // SAFETY: a `Leaves` or a `Leaf`, for which zeros are null pointers; long enough, and used by
+    // nothing else.
+    let made = unsafe { room.cast().as_ref() };
+    let Err(others) = at.set_first(made) else {
+        return Some(made);
+    };
+    // SAFETY: taken above with this size, and never shared.
+    unsafe { meta::give(room, size_of::<T>()) };
+    Some(others)
 }
 
 /// Whether memory at this address can be adopted: no part of it lies in a region.
@@ -151,7 +141,7 @@ impl Region {
         for (i, slice) in region.slices().iter().enumerate() {
             let count = (chunks - i * SLICE_CHUNKS).min(SLICE_CHUNKS);
             slice.heap.store(heap.0 + 1, Ordering::Relaxed);
-            slice.chunks.store(count as u16, Ordering::Relaxed);
+            slice.commit(count);
         }
         for i in 0..chunks {
             // SAFETY: the table lies in the record taken above; nothing refers to it yet.
@@ -238,9 +228,10 @@ impl Region {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::class::{Class, PAGE};
+    use crate::class::Class;
     use crate::space::region::PageRecord;
     use crate::sys::mem;
+    use crate::sys::page::PAGE;
     use crate::testing::alone;
 
     /// The address of `n` chunks that belong to no region.

@@ -54,6 +54,17 @@ impl Slice {
         self.chunks.load(Ordering::Relaxed) as usize
     }
 
+    /// The same, for a thread that neither holds the page heap's lock nor has a block there: it may
+    /// then read the records of that many chunks.
+    pub(super) fn seen_chunks(&self) -> usize {
+        self.chunks.load(Ordering::Acquire) as usize
+    }
+
+    /// Says how many chunks are committed, once their records are complete.
+    pub(super) fn commit(&self, chunks: usize) {
+        self.chunks.store(chunks as u16, Ordering::Release);
+    }
+
     pub(super) fn mapped(&self) -> Mapped {
         Mapped(self.mapped.load(Ordering::Relaxed))
     }

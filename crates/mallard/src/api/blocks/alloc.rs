@@ -1,0 +1,547 @@
+//! Allocation.
+//!
+//! Up to [`TABLE_MAX`] bytes: one table lookup for the stack's place, one load of the thread's
+//! pointer, one comparison, one load of the block. Above, a second table, and from 32 KiB up to
+//! what caches hold, the position of the leading bit. `docs/design/fast-path.md` shows the
+//! instructions.
+
+use super::free::size_at;
+use crate::api::extras::{XMALLOC, clear_by_kernel, extras, prepared};
+use crate::api::interval::errands;
+use crate::api::start::{self, start};
+use crate::arena::pages::Pages;
+use crate::arena::{self, large, oversize};
+use crate::cache::{self, company, counted, current, inside, life};
+use crate::class::{
+    self, CACHED_MAX, Class, MAX, MEDIUM_MAX, Place, SLAB_MAX, TABLE_MAX, hidden, tailored,
+};
+use crate::die;
+use crate::heap::{NATURAL_MAX, PAGE_HEAPS};
+use crate::prof;
+use crate::space::region::fast_lookup;
+use crate::space::{fallback, meta};
+use crate::sys::page::{LINE, PAGE};
+use crate::sys::{errno, time};
+use crate::upkeep;
+use core::ptr::null_mut;
+
+/// Allocates a block of at least `size` bytes, aligned for its size (to 16 bytes from 16 bytes on).
+/// 0 bytes is a valid size. Returns null when memory is out or `size` exceeds [`crate::api::MAX`].
+#[inline(always)]
+pub fn alloc(size: usize) -> *mut u8 {
+    if size <= TABLE_MAX {
+        pop(size, class::place_of_small(size))
+    } else {
+        alloc_medium(size)
+    }
+}
+
+/// Returns a block from the thread's cache, if it has one at hand: the fast path alone, for front
+/// ends with a slow path of their own.
+#[inline(always)]
+pub fn alloc_cached(size: usize) -> Option<*mut u8> {
+    if size > TABLE_MAX {
+        return None;
+    }
+    let block = cache::stack_at(class::place_of_small(size)).pop_to_write()?;
+    Some(block as *mut u8)
+}
+
+#[inline(never)]
+fn alloc_medium(size: usize) -> *mut u8 {
+    if size > MEDIUM_MAX {
+        return alloc_long(size);
+    }
+    let place = class::place_of_medium(size);
+    match cache::stack_at(place).pop_to_write() {
+        Some(block) => block as *mut u8,
+        None => alloc_medium_slow(size, place),
+    }
+}
+
+// A separate function, so that the shorter path does not jump to a shared part. It runs before the
+// first call has separated the code, so `layout.txt` keeps it with the code that all programs run.
+#[inline(never)]
+fn alloc_long(size: usize) -> *mut u8 {
+    match size <= CACHED_MAX {
+        true => pop_tabled(size, Place::of(Class::of(size)), size),
+        false => alloc_large(size, PAGE, false),
+    }
+}
+
+/// Returns a block of at least `size` bytes from the thread's stack at `place`.
+#[inline(always)]
+fn pop(size: usize, place: Place) -> *mut u8 {
+    match cache::stack_at(place).pop_to_write() {
+        Some(block) => block as *mut u8,
+        None => alloc_slow(size, place),
+    }
+}
+
+/// Like [`pop`], with a place that is not looked up in the tables that the profiler clears. The
+/// program asked for `wanted` bytes.
+#[inline(always)]
+fn pop_tabled(size: usize, place: Place, wanted: usize) -> *mut u8 {
+    match cache::stack_at(place).pop_to_write() {
+        Some(block) if prof::is_on() => prof::counted(block, wanted) as *mut u8,
+        Some(block) => block as *mut u8,
+        None => alloc_slow(size, place),
+    }
+}
+
+/// The slow path: the stack at `place` is empty, or the profiler samples and `place` is
+/// hidden.
+#[cold]
+#[inline(never)]
+fn alloc_slow(size: usize, place: Place) -> *mut u8 {
+    match place.is_hidden() {
+        true => pop_counted(size, hidden::place_of_small(size)),
+        false => refill(size, place),
+    }
+}
+
+/// Like [`alloc_slow`], for a request above [`TABLE_MAX`] bytes.
+#[cold]
+#[inline(never)]
+fn alloc_medium_slow(size: usize, place: Place) -> *mut u8 {
+    match place.is_hidden() {
+        true => pop_counted(size, hidden::place_of_medium(size)),
+        false => refill(size, place),
+    }
+}
+
+/// Like [`pop`], and counts the request for the profiler.
+#[inline(always)]
+fn pop_counted(size: usize, place: Place) -> *mut u8 {
+    let (stack, countdown) = cache::stack_and_countdown(place);
+    match stack.pop_to_write() {
+        Some(block) if countdown.spend(size) => block as *mut u8,
+        Some(block) => prof::due(size, block),
+        None => refill(size, place),
+    }
+}
+
+/// The stack at `place` is empty.
+#[cold]
+#[inline(never)]
+fn refill(size: usize, place: Place) -> *mut u8 {
+    start();
+    let class = place.class();
+    if tailored::is_watching() {
+        tailored::note(class, size);
+    }
+    if extras() & !XMALLOC != 0 {
+        return alloc_uncached(class, size);
+    }
+    if let Some(block) = take(class) {
+        errands();
+        return counted_if_on(block, size);
+    }
+    alloc_again(class)
+}
+
+/// Counts a new block for the profiler that is cleared or filled already; null is allowed.
+#[cold]
+#[inline(never)]
+pub(in crate::api) fn counted_filled(block: *mut u8, size: usize, zeroed: bool) -> *mut u8 {
+    if block.is_null() {
+        return block;
+    }
+    let counted = prof::counted(block.addr(), size) as *mut u8;
+    if counted == block {
+        return block;
+    }
+    let bytes = size_at(counted.addr());
+    if zeroed {
+        // SAFETY: the block is new, and this long.
+        unsafe { core::ptr::write_bytes(counted, 0, bytes) };
+        return counted;
+    }
+    prepared(counted, bytes)
+}
+
+/// Counts a new block for the profiler, if that samples.
+#[inline]
+fn counted_if_on(block: usize, size: usize) -> *mut u8 {
+    match prof::is_on() {
+        true => prof::counted(block, size) as *mut u8,
+        false => block as *mut u8,
+    }
+}
+
+/// The next tries, after memory was out or while a fork is under way.
+#[cold]
+#[inline(never)]
+fn alloc_again(class: Class) -> *mut u8 {
+    match try_again(class, take) {
+        Some(block) => block as *mut u8,
+        None => out_of_memory(class.size()),
+    }
+}
+
+/// Takes a block until there is one, or until memory is out: a try that a fork may have refused says
+/// nothing about that.
+#[cold]
+#[inline(never)]
+fn try_again(class: Class, take: fn(Class) -> Option<usize>) -> Option<usize> {
+    loop {
+        let forks = inside::forks();
+        if !inside::is_closed() {
+            reclaim();
+        } else if let Some(block) = fallback::alloc_of_class(class) {
+            counted::allocated(class.size());
+            return Some(block);
+        } else if inside::is_forking() {
+            return None;
+        } else {
+            time::nap();
+        }
+        let block = take(class);
+        if block.is_some() || !inside::is_closed() && inside::forks() == forks {
+            return block;
+        }
+    }
+}
+
+/// Returns a block from the thread's cache, or from an arena if the thread has none.
+fn take(class: Class) -> Option<usize> {
+    match life::current_or_new() {
+        Some(cache) => counted::take(cache, class),
+        None => take_from_arena(class),
+    }
+}
+
+/// For threads without a cache; most programs have none.
+#[cold]
+#[inline(never)]
+fn take_from_arena(class: Class) -> Option<usize> {
+    let _inside = inside::enter()?;
+    let mut one = [0];
+    (current::arena_or_any()?.fill(class, &mut one) == 1).then_some(one[0])
+}
+
+/// Allocates in a process whose options ask for every block to be filled.
+#[cold]
+#[inline(never)]
+fn alloc_uncached(class: Class, size: usize) -> *mut u8 {
+    // Threads without caches are not counted, so there may be several.
+    company::expect();
+    let block = counted_from_arena(class).or_else(|| try_again(class, counted_from_arena));
+    match block {
+        Some(block) => {
+            let block = counted_if_on(block, size);
+            prepared(block, size_at(block.addr()))
+        }
+        None => out_of_memory(class.size()),
+    }
+}
+
+fn counted_from_arena(class: Class) -> Option<usize> {
+    let block = take_from_arena(class)?;
+    counted::allocated(class.size());
+    Some(block)
+}
+
+/// Allocates a block of whole pages that caches do not hold.
+#[cold]
+#[inline(never)]
+fn alloc_large(size: usize, align: usize, zeroed: bool) -> *mut u8 {
+    start();
+    if size > MAX {
+        return out_of_memory(size);
+    }
+    alloc_pages(Pages::of(size), align, zeroed, size)
+}
+
+/// The program asked for `size` bytes.
+fn alloc_pages(pages: Pages, align: usize, zeroed: bool, size: usize) -> *mut u8 {
+    let Some(inside) = inside::enter() else {
+        return alloc_outside(pages.bytes(), align, zeroed);
+    };
+    let mine = current::arena();
+    let arena = oversize::arena_for(pages, mine);
+    let run = large::alloc_fit(pages, align, arena, zeroed).or_else(|| {
+        // Blocks in thread caches and transfer caches are a part of the heap: they cannot help a
+        // larger request.
+        if pages.bytes() > PAGE_HEAPS.totals().used * PAGE && !meta::is_starved() {
+            return None;
+        }
+        reclaim();
+        large::alloc_fit(pages, align, mine, zeroed)
+    });
+    upkeep::tick_for(pages.bytes());
+    arena::interval::count(pages.bytes());
+    drop(inside);
+    errands();
+    let Some(run) = run else {
+        return out_of_memory(pages.bytes());
+    };
+    counted::allocated(pages.bytes());
+    let block = counted_if_on(run.addr, size);
+    if zeroed {
+        let is_clear = run.zeroed || clear_by_kernel(run.addr, pages);
+        if !is_clear {
+            // SAFETY: the block is new, and this long.
+            unsafe { core::ptr::write_bytes(block, 0, pages.bytes()) };
+        }
+        return block;
+    }
+    prepared(block, pages.bytes())
+}
+
+/// Allocates a block of `bytes` bytes while a fork is under way.
+#[cold]
+#[inline(never)]
+pub(in crate::api) fn alloc_outside(bytes: usize, align: usize, zeroed: bool) -> *mut u8 {
+    let Some(block) = fallback::alloc(bytes, align) else {
+        // Wait until the fork is over.
+        drop(inside::enter_or_wait());
+        return match zeroed {
+            true => alloc_aligned_zeroed(bytes, align),
+            false => alloc_aligned(bytes, align),
+        };
+    };
+    counted::allocated(bytes);
+    let block = block as *mut u8;
+    if zeroed {
+        // SAFETY: the block is new, and this long.
+        unsafe { block.write_bytes(0, bytes) };
+        return block;
+    }
+    prepared(block, bytes)
+}
+
+/// Like [`alloc`], with all of the block zero: programs use it up to `malloc_usable_size`, and
+/// `rallocx` clears only from there on when the block grows.
+#[inline]
+pub fn alloc_zeroed(size: usize) -> *mut u8 {
+    if size > TABLE_MAX {
+        return alloc_zeroed_medium(size);
+    }
+    let place = class::place_of_small(size);
+    // Blocks on a tailored class's stack may be longer than the class.
+    if !place.is_tabled() {
+        return alloc_zeroed_tailored(size);
+    }
+    match cache::stack_at(place).pop_to_write() {
+        Some(block) => {
+            let block = block as *mut u8;
+            // SAFETY: the block is new, and as long as its class.
+            unsafe { core::ptr::write_bytes(block, 0, place.size()) };
+            block
+        }
+        None => zeroed(alloc_slow(size, place)),
+    }
+}
+
+#[inline(never)]
+fn alloc_zeroed_medium(size: usize) -> *mut u8 {
+    match size <= SLAB_MAX {
+        true => zeroed(alloc_medium(size)),
+        false => alloc_zeroed_run(size),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn alloc_zeroed_tailored(size: usize) -> *mut u8 {
+    zeroed(alloc(size))
+}
+
+/// Clears a new block that caches hold to its end; null is allowed.
+#[inline(never)]
+pub(in crate::api) fn zeroed(block: *mut u8) -> *mut u8 {
+    let Some(place) = fast_lookup(block.addr()) else {
+        return zeroed_outside(block);
+    };
+    if place.is_none() {
+        return zeroed_outside(block);
+    }
+    // SAFETY: the block is new, and this long.
+    unsafe { core::ptr::write_bytes(block, 0, place.size()) };
+    block
+}
+
+/// Like [`zeroed`], for a block outside the first region, a sampled one, or null.
+#[cold]
+#[inline(never)]
+fn zeroed_outside(block: *mut u8) -> *mut u8 {
+    if !block.is_null() {
+        // SAFETY: the block is new, and this long.
+        unsafe { core::ptr::write_bytes(block, 0, size_at(block.addr())) };
+    }
+    block
+}
+
+/// Allocates a zeroed block of whole pages. Pages from the system are zero already, so this asks
+/// for those if no cache would keep the block; but a block in the transfer cache goes before new
+/// memory.
+#[inline(never)]
+fn alloc_zeroed_run(size: usize) -> *mut u8 {
+    if size > CACHED_MAX {
+        return alloc_large(size, PAGE, true);
+    }
+    let class = Class::of(size);
+    match current::cache() {
+        Some(cache) if !cache.keeps(class) => match cache.take_transferred(class) {
+            Some(block) => {
+                counted::allocated(class.size());
+                zeroed(counted_if_on(block, size))
+            }
+            None => alloc_large(size, PAGE, true),
+        },
+        _ => zeroed(alloc(size)),
+    }
+}
+
+/// Like [`alloc`], at a multiple of `align`, which must be a power of two.
+#[inline]
+pub fn alloc_aligned(size: usize, align: usize) -> *mut u8 {
+    debug_assert!(align.is_power_of_two());
+    if is_past_caches(size, align) {
+        return alloc_large(size, align.max(PAGE), false);
+    }
+    let wanted = size;
+    let size = class::aligned_size(size, align);
+    if align > PAGE {
+        alloc_on_boundary(size, align, wanted)
+    } else if size <= TABLE_MAX {
+        pop_tabled(size, class::tabled_place_of_small(size), wanted)
+    } else {
+        alloc_aligned_medium(size, align, wanted)
+    }
+}
+
+/// The largest alignment that a block from a cache may have.
+const ALIGN_MAX: usize = NATURAL_MAX;
+
+/// Whether an aligned request is served by whole pages for its size or its alignment.
+#[inline]
+fn is_past_caches(size: usize, align: usize) -> bool {
+    align > ALIGN_MAX || size > CACHED_MAX - ALIGN_MAX
+}
+
+/// Like [`alloc_aligned`], with all of the block zero.
+pub(in crate::api) fn alloc_aligned_zeroed(size: usize, align: usize) -> *mut u8 {
+    let Some(bytes) = usable_for(size, align) else {
+        return out_of_memory(size);
+    };
+    if align <= 8 || bytes > SLAB_MAX && align <= LINE {
+        return alloc_zeroed(bytes);
+    }
+    if is_past_caches(size, align) {
+        return alloc_large(bytes, align.max(PAGE), true);
+    }
+    zeroed(alloc_aligned(size, align))
+}
+
+/// The usable size of the block that [`alloc_aligned`] returns for a request; `None` for an
+/// impossible one. Up to [`SLAB_MAX`] bytes it is that of a slab region, up to [`CACHED_MAX`] that
+/// of a class.
+#[inline]
+pub(in crate::api) fn usable_for(size: usize, align: usize) -> Option<usize> {
+    if size > MAX || align > LARGEST_ALIGN {
+        return None;
+    }
+    if !is_past_caches(size, align) {
+        let size = class::aligned_size(size, align);
+        let class = match align {
+            ..=LEAST_ALIGN => Class::for_request(size),
+            _ => Class::of(size),
+        };
+        return Some(class.size());
+    }
+    Some(Pages::of(size).bytes())
+}
+
+/// Blocks of every class that is at least this long are aligned to it.
+const LEAST_ALIGN: usize = 16;
+
+/// The largest alignment: no address of a process is a multiple of more.
+pub(in crate::api) const LARGEST_ALIGN: usize = 1 << 46;
+
+/// Allocates a block of more than [`TABLE_MAX`] bytes at a multiple of `align`, which is at most a
+/// page.
+#[inline(never)]
+fn alloc_aligned_medium(size: usize, align: usize, wanted: usize) -> *mut u8 {
+    if size <= SLAB_MAX {
+        pop_tabled(size, Place::of(Class::of(size)), wanted)
+    } else if align <= LINE {
+        alloc_medium(size)
+    } else {
+        alloc_on_boundary(size, align, wanted)
+    }
+}
+
+/// Allocates a block at a multiple of `align`, which is more than a page or, for whole pages, more
+/// than a line. Tries the next of its class first, which mostly fits if it was allocated here too;
+/// then one of those freed lately, or a new one. The program will use `wanted` bytes of it.
+#[inline(never)]
+fn alloc_on_boundary(size: usize, align: usize, wanted: usize) -> *mut u8 {
+    let class = Class::of(size);
+    let place = Place::of(class);
+    if class.is_slab() {
+        debug_assert!((class.shape().align as usize).is_multiple_of(align));
+        return pop_tabled(size, place, wanted);
+    }
+    let stack = cache::stack_at(place);
+    if let Some(block) = stack.pop() {
+        if block.is_multiple_of(align) {
+            return counted_if_on(block, wanted);
+        }
+        // This cannot fail: it was just popped.
+        stack.push(block);
+    }
+    match current::cache().and_then(|cache| cache.take_aligned(class, align, wanted)) {
+        Some(block) => {
+            counted::allocated(class.size());
+            counted_if_on(block, wanted)
+        }
+        None => alloc_pages(Pages::of(size).wanting(wanted), align, false, wanted),
+    }
+}
+
+/// Collects free blocks from thread caches and transfer caches, so that a second try may succeed.
+#[cold]
+pub(in crate::api) fn reclaim() {
+    if let Some(_inside) = inside::enter() {
+        current::flush();
+        arena::drain(true);
+        if meta::is_starved() {
+            feed();
+        }
+    }
+}
+
+/// Sizes in pages of the pieces that records get from the heap; the first that is available is
+/// used.
+const FED: [usize; 3] = [64, 16, 4];
+
+/// Gives records a piece of the heap when the system has no memory for them.
+#[cold]
+#[inline(never)]
+fn feed() {
+    // Not from the thread's own arena, which the program may destroy with everything in it.
+    let heap = arena::any().map(|arena| arena.heap());
+    let mut pieces = FED.iter();
+    let Some((run, bytes)) =
+        pieces.find_map(|&pages| Some((heap?.alloc_for(pages, pages, PAGE)?, pages * PAGE)))
+    else {
+        return;
+    };
+    if !run.zeroed {
+        // SAFETY: nothing else uses the run, and it is this long.
+        unsafe { core::ptr::write_bytes(run.addr as *mut u8, 0, bytes) };
+    }
+    meta::adopt(run.addr, bytes);
+}
+
+/// Reports the failure to the caller, by `errno` too, or ends the process if `xmalloc` is on.
+#[cold]
+pub(in crate::api) fn out_of_memory(size: usize) -> *mut u8 {
+    if extras() & XMALLOC != 0 && start::options().xmalloc {
+        die!("out of memory: {size} bytes wanted, and the option xmalloc is on");
+    }
+    errno::set(libc::ENOMEM);
+    null_mut()
+}

@@ -1,0 +1,247 @@
+//! Freeing, and the size of a block.
+//!
+//! One byte of the page map says which stack a block belongs on. Pages whose blocks no cache may
+//! hold have 0; stack 0 is always full, so the slow path handles them.
+
+use crate::api::extras::{JUNK_FREE, XMALLOC, extras, spoil};
+use crate::api::start::start;
+use crate::arena::{self, large};
+use crate::cache::{self, counted, current, deferred, inside, life};
+use crate::class::{Class, Place};
+use crate::die;
+use crate::prof::{self, Freed};
+use crate::space::region::fast_lookup;
+use crate::space::{Region, fallback};
+use crate::sys::page::PAGE;
+use crate::upkeep;
+
+/// Frees a block; null does nothing. An invalid pointer ends the process, at once or when its stack
+/// is flushed.
+///
+/// # Safety
+/// The block came from this allocator and is no longer used.
+#[inline(always)]
+pub unsafe fn dealloc(p: *mut u8) {
+    if let Some(place) = fast_lookup(p.addr())
+        && cache::stack_at(place).push(p.addr())
+    {
+        return;
+    }
+    dealloc_slow(p);
+}
+
+/// Frees a block of known request size. The size is not needed: the page map has the class, in as
+/// many instructions as the size would take, also for sampled blocks and for those that are older
+/// than a class that serves this size now.
+///
+/// # Safety
+/// As for [`dealloc`], and the block was asked for with this size by [`crate::api::alloc`].
+#[inline(always)]
+pub unsafe fn dealloc_sized(p: *mut u8, _size: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { dealloc(p) }
+}
+
+#[cold]
+#[inline(never)]
+fn dealloc_slow(p: *mut u8) {
+    if !p.is_null() {
+        dealloc_non_null(p.addr());
+    }
+}
+
+// A function of its own, so that a free of null saves no registers.
+#[inline(never)]
+fn dealloc_non_null(at: usize) {
+    let Some(region) = Region::find(at) else {
+        return free_outside(at);
+    };
+    start();
+    let class = region.class_of(at);
+    if class == Class::NONE && prof::is_sampled(at) {
+        return free_sampled(at);
+    }
+    if extras() & !XMALLOC != 0 {
+        return free_direct(at, class);
+    }
+    if class == Class::NONE {
+        return free_run(at);
+    }
+    // Blocks outside the first region come here even if their stack has room.
+    let is_outside = fast_lookup(at).is_none();
+    if is_outside && cache::stack_at(Place::of(class)).push(at) {
+        return;
+    }
+    match life::current_or_new() {
+        Some(cache) => counted::put(cache, class, at),
+        None => give_to_arena(class, at),
+    }
+}
+
+/// Frees a block that lies in no region: it was allocated while a fork was under way.
+#[cold]
+#[inline(never)]
+fn free_outside(at: usize) {
+    let size = fallback::size_of(at);
+    if !fallback::free(at) {
+        die!("free of {at:#x}, which this allocator never gave out");
+    }
+    counted::freed(size.unwrap_or(0));
+}
+
+#[cold]
+#[inline(never)]
+fn give_to_arena(class: Class, block: usize) {
+    let Some(_inside) = inside::enter() else {
+        return deferred::put_by(block);
+    };
+    upkeep::tick_uncached();
+    match current::arena_or_any() {
+        Some(arena) => arena.flush(class, &mut [block]),
+        None => die!("free of {block:#x} before anything was allocated"),
+    }
+}
+
+/// Frees a block that the profiler sampled.
+#[cold]
+#[inline(never)]
+pub(super) fn free_sampled(at: usize) {
+    if extras() & JUNK_FREE != 0 {
+        // SAFETY: the caller gave the block up, and it is this long.
+        unsafe { core::ptr::write_bytes(at as *mut u8, 0x5a, size_at(at)) };
+    }
+    let Some(inside) = inside::enter() else {
+        counted::freed(size_at(at));
+        return deferred::put_by(at);
+    };
+    let freed = prof::freed(at);
+    drop(inside);
+    match freed {
+        Freed::Small(bytes) => counted::freed(bytes),
+        // It goes where it would have gone without a sample.
+        Freed::Ordinary => dealloc_non_null(at),
+    }
+}
+
+/// Frees a block of whole pages that no cache takes.
+#[inline(never)]
+pub(in crate::api) fn free_run(at: usize) {
+    let Some(_inside) = inside::enter() else {
+        counted::freed(large::pages_of(at).0 * PAGE);
+        return deferred::put_by(at);
+    };
+    let size = large::free(at);
+    counted::freed(size);
+    upkeep::tick_for(size);
+}
+
+/// Frees a block past all thread caches and transfer caches: its arena can reuse it at once, and
+/// its slab detects a double free at once. Null does nothing.
+///
+/// # Safety
+/// As for [`dealloc`].
+pub unsafe fn dealloc_direct(p: *mut u8) {
+    let at = p.addr();
+    if at == 0 {
+        return;
+    }
+    let Some(region) = Region::find(at) else {
+        return free_outside(at);
+    };
+    start();
+    let class = region.class_of(at);
+    if class == Class::NONE && prof::is_sampled(at) {
+        return free_sampled(at);
+    }
+    free_direct(at, class);
+}
+
+/// Frees a block of this class, as the page map says, past all caches.
+#[inline(never)]
+fn free_direct(at: usize, class: Class) {
+    if class == Class::NONE {
+        large::check_free(at);
+    } else if extras() & JUNK_FREE != 0 {
+        // Before it is written to.
+        arena::expect_block(class, at);
+    }
+    let size = size_at(at);
+    counted::freed(size);
+    // SAFETY: the caller gave the block up, and it is this long.
+    unsafe { spoil(at, size) };
+    let Some(_inside) = inside::enter() else {
+        return deferred::put_by(at);
+    };
+    if class == Class::NONE {
+        upkeep::tick_for(large::free(at));
+    } else {
+        arena::give_to_owner(class, at);
+        upkeep::tick_uncached();
+    }
+}
+
+/// The usable bytes of a block, at least as many as were requested; 0 for null.
+///
+/// # Safety
+/// The block came from this allocator and has not been freed.
+#[inline]
+pub unsafe fn usable_size(p: *mut u8) -> usize {
+    match cached_size(p.addr()) {
+        0 => usable_size_slow(p.addr()),
+        size => size,
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn usable_size_slow(p: usize) -> usize {
+    if p == 0 { 0 } else { size_at(p) }
+}
+
+/// The size of a block that caches hold, in the first region; 0 for all else, null included.
+#[inline(always)]
+fn cached_size(p: usize) -> usize {
+    fast_lookup(p).map_or(0, |place| place.size())
+}
+
+#[inline]
+pub(in crate::api) fn size_at(p: usize) -> usize {
+    match cached_size(p) {
+        0 => size_at_slow(p),
+        size => size,
+    }
+}
+
+#[inline(never)]
+fn size_at_slow(p: usize) -> usize {
+    match class_at(p) {
+        Class::NONE => match fallback::size_of(p) {
+            Some(size) => size,
+            None => match prof::small_class_of_sampled(p) {
+                Some(class) => class.size(),
+                None => large::bytes_of(p),
+            },
+        },
+        class => class.size(),
+    }
+}
+
+/// The class that caches file the block under.
+#[inline]
+pub(in crate::api) fn class_at(p: usize) -> Class {
+    match fast_lookup(p) {
+        Some(place) => place.class(),
+        None => class_outside(p),
+    }
+}
+
+/// Like [`class_at`], for a block outside the first region.
+#[cold]
+#[inline(never)]
+fn class_outside(p: usize) -> Class {
+    match Region::find(p) {
+        Some(region) => region.class_of(p),
+        None if fallback::size_of(p).is_some() => Class::NONE,
+        None => die!("{p:#x} is no block of this allocator"),
+    }
+}

@@ -1,0 +1,5 @@
+//! Blocks: allocating, freeing and resizing them through the calling thread's cache.
+
+pub mod alloc;
+pub mod free;
+pub mod resize;

@@ -1,0 +1,167 @@
+//! Changes the size of a block: in place if possible, by moving the pages of large blocks, by
+//! copying otherwise.
+
+use super::alloc::{alloc, alloc_aligned, out_of_memory};
+use super::free::{class_at, dealloc, size_at};
+use crate::api::extras::prepared;
+use crate::arena::large::{self, Reach};
+use crate::arena::oversize;
+use crate::arena::pages::Pages;
+use crate::cache::{counted, inside};
+use crate::class::{self, Class, MAX, SLAB_MAX, TABLE_MAX};
+use crate::prof;
+use crate::space::fallback;
+use crate::space::region::fast_lookup;
+use crate::sys::page::PAGE;
+use core::ptr::null_mut;
+
+/// Resizes the block to at least `size` bytes, keeps its contents and may move it. Returns null and
+/// sets `errno` when memory is out; the block is then unchanged. Like [`alloc`] if the block is
+/// null.
+///
+/// # Safety
+/// The block came from this allocator and has not been freed; unless the result is null, the old
+/// pointer is no longer used.
+#[inline(always)]
+pub unsafe fn realloc(p: *mut u8, size: usize) -> *mut u8 {
+    if p.is_null() {
+        return alloc(size);
+    }
+    if size <= TABLE_MAX && fast_lookup(p.addr()) == Some(class::place_of_small(size)) {
+        return p;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { resize(p, size) }
+}
+
+/// The slow path, for a block that most likely has to move.
+#[inline(never)]
+unsafe fn resize(p: *mut u8, size: usize) -> *mut u8 {
+    if size > MAX {
+        return out_of_memory(size);
+    }
+    let (old, new) = (class_at(p.addr()), Class::of(size));
+    if old == new {
+        return p;
+    }
+    let was_large = old == Class::NONE || !old.is_slab();
+    if old == Class::NONE
+        && let Some(old) = prof::small_class_of_sampled(p.addr())
+    {
+        // SAFETY: the caller's promise.
+        return unsafe { resize_sampled(p, old, size) };
+    }
+    if was_large
+        && size > SLAB_MAX
+        && let Some(p) = resize_run(p, size)
+    {
+        return p;
+    }
+    if old.is_tailored() {
+        // SAFETY: the caller's promise.
+        return unsafe { resize_tailored(p, old, size) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { copy(p, size) }
+}
+
+/// Resizes a block of a class that is not in the table.
+#[cold]
+#[inline(never)]
+unsafe fn resize_tailored(p: *mut u8, old: Class, size: usize) -> *mut u8 {
+    if old.serves(size) {
+        return p;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { copy(p, size) }
+}
+
+/// Resizes a small block that the profiler sampled.
+#[cold]
+#[inline(never)]
+unsafe fn resize_sampled(p: *mut u8, old: Class, size: usize) -> *mut u8 {
+    if old == Class::for_request(size) {
+        return p;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { copy(p, size) }
+}
+
+/// Resizes a block of whole pages that stays one, in place or by moving its pages, if possible.
+// Not inlined, nor is `copy`: a block that does not change needs no registers saved.
+#[inline(never)]
+fn resize_run(p: *mut u8, size: usize) -> Option<*mut u8> {
+    let (bytes, pages) = (size_at(p.addr()), Pages::of(size));
+    let _inside = enter_with(p.addr())?;
+    let lifted = prof::lifted(p.addr());
+    if pages.bytes() == bytes || large::resize_in_place(p.addr(), pages, false, Reach::Backed) {
+        return Some(grown(p, bytes, pages.bytes(), lifted, size));
+    }
+    match large::relocate(p.addr(), pages, false, oversize::arena_for) {
+        Some(moved) => Some(grown(moved as *mut u8, bytes, pages.bytes(), lifted, size)),
+        None => {
+            if let Some(lifted) = lifted {
+                prof::put_down(lifted, p.addr(), None);
+            }
+            None
+        }
+    }
+}
+
+/// Enters to change a block of whole pages. `None` when a fork is under way, or for a block of the
+/// fallback: such a block is copied.
+pub(in crate::api) fn enter_with(block: usize) -> Option<inside::Inside> {
+    if fallback::size_of(block).is_some() {
+        return None;
+    }
+    inside::enter()
+}
+
+/// Counts a block with a new length, and fills the added part as the options ask for new memory.
+fn grown(p: *mut u8, old: usize, new: usize, lifted: Option<prof::Lifted>, size: usize) -> *mut u8 {
+    counted::resized(old, new);
+    note_resized(p, old, new, lifted, size);
+    if new > old {
+        prepared(p.wrapping_add(old), new - old);
+    }
+    p
+}
+
+/// Tells the profiler of a large block that a request of `size` bytes changed.
+#[inline]
+pub(in crate::api) fn note_resized(
+    p: *mut u8,
+    old: usize,
+    new: usize,
+    lifted: Option<prof::Lifted>,
+    size: usize,
+) {
+    if let Some(lifted) = lifted {
+        prof::put_down(lifted, p.addr(), Some(size));
+    } else if prof::is_on() && new > old {
+        prof::grown(p.addr(), new - old, size);
+    }
+}
+
+/// Moves the block by copying.
+#[inline(never)]
+unsafe fn copy(p: *mut u8, size: usize) -> *mut u8 {
+    let old = size_at(p.addr());
+    // A growing block will most likely grow again and is written to its end: it gets no extra page
+    // for a varying start. A caller that needs page alignment (`global`) relies on that too.
+    let to = match size > SLAB_MAX {
+        true => alloc_aligned(size, PAGE),
+        false => alloc(size),
+    };
+    if to.is_null() {
+        // Also when the block was to shrink: it would not be of the class that its size says.
+        return null_mut();
+    }
+    // SAFETY: both blocks are at least this long, and they are different blocks; the caller gives
+    // up the old one.
+    unsafe {
+        core::ptr::copy_nonoverlapping(p, to, old.min(size));
+        dealloc(p);
+    }
+    to
+}

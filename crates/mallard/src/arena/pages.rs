@@ -1,0 +1,125 @@
+//! Lengths of large blocks in pages, and the counts of pages and of blocks.
+
+use crate::class::{CACHED_MAX, Class, LARGE_CLASSES, SLAB_MAX};
+use crate::sys::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sys::page::PAGE;
+
+/// A number of pages, in a cache line of its own.
+#[repr(align(64))]
+pub(super) struct Counter(AtomicUsize);
+
+impl Counter {
+    #[inline(always)]
+    pub fn add(&self, pages: usize) {
+        self.0.fetch_add(pages, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    pub fn sub(&self, pages: usize) {
+        self.0.fetch_sub(pages, Ordering::Relaxed);
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.0.load(Ordering::Relaxed) * PAGE
+    }
+}
+
+/// Pages of all slabs.
+pub(super) static SLABS: Counter = Counter(AtomicUsize::new(0));
+/// Pages of all large blocks, those in thread caches and transfer caches included.
+pub(super) static LARGE: Counter = Counter(AtomicUsize::new(0));
+
+/// Bytes of all large blocks, those in thread caches and transfer caches included.
+pub fn large_bytes() -> usize {
+    LARGE.bytes()
+}
+
+/// Bytes of pages that hold blocks, including all of each slab.
+pub fn footprint() -> usize {
+    SLABS.bytes() + LARGE.bytes()
+}
+
+/// Option: blocks that caches do not hold end with the last page needed, not with their class.
+static WHOLE_PAGES: AtomicBool = AtomicBool::new(false);
+
+/// Sets that option.
+pub(super) fn set_whole(whole_pages: bool) {
+    WHOLE_PAGES.store(whole_pages, Ordering::Relaxed);
+}
+
+pub(super) fn are_whole() -> bool {
+    WHOLE_PAGES.load(Ordering::Relaxed)
+}
+
+/// The length of a block. Up to [`CACHED_MAX`] bytes it is that of a class.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pages {
+    pub(super) len: usize,
+    /// The pages of them that were asked for.
+    pub(super) wanted: usize,
+}
+
+impl Pages {
+    /// The length for `size` bytes, at most [`crate::class::MAX`].
+    pub fn of(size: usize) -> Pages {
+        let wanted = size.div_ceil(PAGE);
+        let len = if size > CACHED_MAX && are_whole() {
+            wanted
+        } else {
+            Class::of(size.max(SLAB_MAX + 1)).pages()
+        };
+        Pages { len, wanted }
+    }
+
+    /// The same length, of which at most `bytes` bytes are known to be used.
+    pub fn wanting(self, bytes: usize) -> Pages {
+        let wanted = self.wanted.min(bytes.div_ceil(PAGE));
+        Pages { wanted, ..self }
+    }
+
+    pub fn bytes(self) -> usize {
+        self.len * PAGE
+    }
+}
+
+impl From<Class> for Pages {
+    fn from(class: Class) -> Pages {
+        let len = class.pages();
+        Pages { len, wanted: len }
+    }
+}
+
+/// How many blocks of a class an arena has made and freed, including those in thread caches and
+/// transfer caches.
+#[derive(Default)]
+pub struct Count {
+    pub made: AtomicU64,
+    pub freed: AtomicU64,
+}
+
+/// An arena's counts of all large classes.
+pub struct Counts {
+    pub classes: [Count; LARGE_CLASSES],
+    /// Sum of the pages by which blocks are shorter than their classes.
+    pub short: AtomicUsize,
+    /// Sum of the extra pages of blocks that begin inside a page.
+    pub spread: AtomicUsize,
+}
+
+impl Counts {
+    pub(super) fn of(&self, pages: usize) -> &Count {
+        &self.classes[Class::of(pages * PAGE).large_index()]
+    }
+
+    /// Updates `short` when a block changes its length; 0 pages for no block.
+    pub(super) fn adjust(&self, old: usize, new: usize) {
+        let short = |pages: usize| match pages {
+            0 => 0,
+            _ => Class::of(pages * PAGE).pages() - pages,
+        };
+        let more = short(new).wrapping_sub(short(old));
+        if more != 0 {
+            self.short.fetch_add(more, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Which threads are inside the allocator, and which stay outside while a fork is under way.
+//!
+//! A thread enters before it takes a lock ([`enter`]): its cache is marked busy, or, for a thread
+//! without one, a counter goes up. A fork (`forks`) closes the gate and waits until no other
+//! thread is inside. It holds no lock, neither meanwhile nor while the fork is under way, so the
+//! forking thread's own calls work as usual. Other threads are refused and go on at once without
+//! entering: blocks come from [`fallback`](crate::space::fallback), frees are deferred
+//! (`life::deferred`), and a thread that ends leaves its cache as it is. After the fork, the parent
+//! does the deferred work. No thread waits for a fork, because the forking thread may in turn wait
+//! for that thread: the C library's `fork` takes the lock of the list of streams, and a thread that
+//! holds a stream may allocate. Only calls that the C library never makes wait ([`enter_or_wait`]).
+//!
+//! A thread that forks while it is inside was interrupted by a signal, or is in a function of the
+//! program's that provides memory. It holds its locks itself, so it can neither release them nor
+//! wait long for other threads, which may wait for those locks. Until the fork is over, its
+//! requests are served by the fallback too.
+
+pub mod company;
+
+use super::{ThreadCache, current};
+use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use crate::sys::gate::{Crowd, Gate};
+use crate::sys::{time, tls};
+
+pub(super) static GATE: Gate = Gate::new();
+/// Forks that have begun, of which a thread may have seen none.
+pub(super) static FORKS: AtomicUsize = AtomicUsize::new(0);
+/// Threads inside that have no cache, or whose cache is off the list.
+pub(super) static CROWD: Crowd = Crowd::new();
+/// Threads that fork, and what they found. The first has the allocator to itself; others fork
+/// beside it after they have waited in vain.
+pub(super) static FORKING: [Forking; 8] = [const {
+    Forking {
+        thread: AtomicUsize::new(0),
+        found: AtomicU8::new(Found::Alone as u8),
+    }
+}; 8];
+/// Whether the first of them may enter.
+pub(super) static MAY_ENTER: AtomicBool = AtomicBool::new(false);
+
+pub(super) struct Forking {
+    pub thread: AtomicUsize,
+    pub found: AtomicU8,
+}
+
+/// What a thread that is about to fork found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Found {
+    /// No other thread is inside.
+    Alone,
+    /// Other threads stay inside, and this thread is outside.
+    Others,
+    /// This thread itself is inside, or another thread forks.
+    Inside,
+}
+
+/// The calling thread is inside until this is dropped.
+pub struct Inside(Option<(&'static ThreadCache, u32)>);
+
+/// Enters; `None` when a fork is under way, unless the calling thread was inside already.
+#[inline(never)]
+pub fn enter() -> Option<Inside> {
+    match current::cache() {
+        Some(cache) => {
+            let before = cache.busy.raise();
+            if GATE.is_closed() && is_refused(before != 0) {
+                cache.busy.restore(before);
+                return None;
+            }
+            Some(Inside(Some((cache, before))))
+        }
+        None => {
+            company::expect_unless_first();
+            core::mem::forget(enter_without_cache()?);
+            Some(Inside(None))
+        }
+    }
+}
+
+/// The calling thread, which has no cache to mark, is inside until this is dropped.
+pub(super) struct Counted(());
+
+impl Drop for Counted {
+    #[inline(always)]
+    fn drop(&mut self) {
+        CROWD.leave();
+    }
+}
+
+/// Like [`enter`], for a thread that has no cache yet, or no longer.
+#[inline(always)]
+pub(super) fn enter_without_cache() -> Option<Counted> {
+    CROWD.enter();
+    let counted = Counted(());
+    if GATE.is_closed() && is_refused(false) {
+        return None;
+    }
+    Some(counted)
+}
+
+/// Like [`enter`], but waits until no fork is under way. For calls that the C library does not
+/// make.
+#[cold]
+#[inline(never)]
+pub fn enter_or_wait() -> Inside {
+    loop {
+        if let Some(inside) = enter() {
+            return inside;
+        }
+        if is_forking() {
+            // The thread that forks would wait for itself.
+            CROWD.enter();
+            return Inside(None);
+        }
+        time::nap();
+    }
+}
+
+impl Drop for Inside {
+    #[inline(never)]
+    fn drop(&mut self) {
+        match self.0 {
+            Some((cache, before)) => cache.busy.restore(before),
+            None => CROWD.leave(),
+        }
+    }
+}
+
+/// Marks a cache as being changed.
+pub(super) struct Busy<'a>(&'a ThreadCache, u32);
+
+impl<'a> Busy<'a> {
+    /// For a thread that is inside already, or takes no lock.
+    pub fn new(cache: &'a ThreadCache) -> Self {
+        let before = cache.busy.raise();
+        cache.glance.expect_end();
+        Busy(cache, before)
+    }
+
+    /// Like [`enter`], for the thread that owns this cache.
+    #[inline(always)]
+    pub fn enter(cache: &'a ThreadCache) -> Option<Self> {
+        let busy = Busy::new(cache);
+        if GATE.is_closed() && is_refused(busy.1 != 0) {
+            return None;
+        }
+        Some(busy)
+    }
+}
+
+impl Drop for Busy<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.0.busy.restore(self.1);
+    }
+}
+
+/// How many forks have begun so far.
+pub fn forks() -> usize {
+    FORKS.load(Ordering::Relaxed)
+}
+
+/// Whether the calling thread is the one that forks.
+pub fn is_forking() -> bool {
+    place_of(tls::thread()).is_some()
+}
+
+/// Whether a fork is under way that keeps other threads out.
+pub fn is_closed() -> bool {
+    GATE.is_closed()
+}
+
+pub(super) fn place_of(thread: usize) -> Option<&'static Forking> {
+    FORKING
+        .iter()
+        .find(|f| f.thread.load(Ordering::Relaxed) == thread)
+}
+
+/// What the calling thread found when it began its fork.
+pub fn found() -> Found {
+    let found = place_of(tls::thread()).map(|f| f.found.load(Ordering::Relaxed));
+    match found {
+        Some(0) => Found::Alone,
+        Some(1) => Found::Others,
+        _ => Found::Inside,
+    }
+}
+
+/// Whether the calling thread must stay outside while a fork is under way. A call that began before
+/// continues, because the fork waits for it.
+#[cold]
+#[inline(never)]
+fn is_refused(was_inside: bool) -> bool {
+    if FORKING[0].thread.load(Ordering::Relaxed) == tls::thread() {
+        let alone = was_inside || GATE.forks() == 1;
+        return !(alone && MAY_ENTER.load(Ordering::Relaxed));
+    }
+    !was_inside
+}

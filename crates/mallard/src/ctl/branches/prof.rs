@@ -1,0 +1,183 @@
+//! `prof.*`: the heap profiler.
+//!
+//! As in a jemalloc that was built with profiling, but that sampling can be switched on in any
+//! process, whatever the option `prof` says.
+
+use crate::api::profile;
+use crate::ctl::node::{Access, Leaf, Mode, See, Special, branch, name};
+use crate::ctl::{Answer, At, Error, Request};
+use core::ffi::{CStr, c_char};
+
+pub(in crate::ctl) fn names(see: See<'_>) {
+    see(&[
+        name(
+            "thread_active_init",
+            Leaf::Bool(Access::ReadWrite(
+                |_| Ok(profile::threads_active()),
+                |_, on| {
+                    profile::set_threads_active(on);
+                    Ok(())
+                },
+            )),
+            "Whether threads are sampled that did not set `thread.prof.active`.",
+        ),
+        name(
+            "active",
+            Leaf::Bool(Access::ReadWrite(
+                |_| Ok(profile::is_active()),
+                |_, on| {
+                    profile::set_active(on);
+                    Ok(())
+                },
+            )),
+            "Whether allocations are sampled, in all threads at once. May be set in any process.",
+        ),
+        name(
+            "dump",
+            Leaf::Special(Special {
+                c_type: "const char *",
+                mode: Mode::WriteOnly,
+                serve: dump,
+            }),
+            "Writes a profile to the file of this name, or with a null pointer to one named by `prof.prefix`; \
+         EFAULT, and a line on standard error, when that fails.",
+        ),
+        name(
+            "gdump",
+            Leaf::Bool(Access::ReadWrite(
+                |_| Ok(profile::dumps_growth()),
+                |_, on| {
+                    profile::set_dumps_growth(on);
+                    Ok(())
+                },
+            )),
+            "Whether a profile is written when the memory in use has grown by a tenth over its last maximum.",
+        ),
+        name(
+            "prefix",
+            Leaf::Special(Special {
+                c_type: "const char *",
+                mode: Mode::WriteOnly,
+                serve: set_prefix,
+            }),
+            "Sets the start of the names of profile files; EFAULT if it is too long.",
+        ),
+        name(
+            "reset",
+            Leaf::Special(Special {
+                c_type: "size_t",
+                mode: Mode::WriteOnly,
+                serve: reset,
+            }),
+            "Forgets all samples, and sets the mean distance between samples (base-2 logarithm), if one is given.",
+        ),
+        name(
+            "log_start",
+            absent("const char *", Mode::WriteOnly),
+            "Begins to log the sampled allocations and frees; not yet.",
+        ),
+        name(
+            "log_stop",
+            absent("", Mode::Neither),
+            "Ends that, and writes the log; not yet.",
+        ),
+    ]);
+    see(&[
+        name(
+            "interval",
+            Leaf::U64(Access::Read(|_| Ok(profile::interval()))),
+            "Mean bytes allocated between two profiles written by themselves; 0 for none.",
+        ),
+        name(
+            "lg_sample",
+            Leaf::Size(Access::Read(|_| Ok(profile::lg_sample() as usize))),
+            "Mean bytes between samples (base-2 logarithm).",
+        ),
+        name(
+            "samples",
+            Leaf::Size(Access::Read(|_| Ok(profile::totals().samples))),
+            "Sampled blocks that are in use.",
+        ),
+        name(
+            "sites",
+            Leaf::Size(Access::Read(|_| Ok(profile::totals().sites))),
+            "Call stacks that samples came from.",
+        ),
+        name(
+            "lost",
+            Leaf::Size(Access::Read(|_| Ok(profile::totals().lost))),
+            "Samples that were due and could not be taken, for want of memory.",
+        ),
+        branch("live", live_names),
+        branch("peak", peak_names),
+    ]);
+}
+
+fn live_names(see: See<'_>) {
+    see(&[name(
+        "bytes",
+        Leaf::U64(Access::Read(|_| Ok(profile::totals().live_bytes))),
+        "Bytes in use, as estimated from the samples.",
+    )]);
+}
+
+fn peak_names(see: See<'_>) {
+    see(&[
+        name(
+            "bytes",
+            Leaf::U64(Access::Read(|_| Ok(profile::totals().peak_bytes))),
+            "The most bytes that were in use, as estimated from the samples.",
+        ),
+        name(
+            "reset",
+            Leaf::Action(|_| {
+                profile::reset_peak();
+                Ok(())
+            }),
+            "Makes the present the peak that profiles show.",
+        ),
+    ]);
+}
+
+/// A string that the caller gives, if it is one.
+fn given_text<'a>(request: &Request) -> Answer<Option<&'a CStr>> {
+    let text = request
+        .given::<*const c_char>()?
+        .filter(|text| !text.is_null());
+    // SAFETY: the value that the caller gives is what the name expects: null, or a string.
+    Ok(text.map(|text| unsafe { CStr::from_ptr(text) }))
+}
+
+fn dump(_: &At<'_>, request: &mut Request) -> Answer<()> {
+    request.allow(Mode::WriteOnly)?;
+    profile::dump(given_text(request)?).or(Err(Error::Fault))
+}
+
+fn set_prefix(_: &At<'_>, request: &mut Request) -> Answer<()> {
+    request.allow(Mode::WriteOnly)?;
+    match given_text(request)? {
+        Some(prefix) if !profile::set_prefix(prefix) => Err(Error::Fault),
+        _ => Ok(()),
+    }
+}
+
+fn reset(_: &At<'_>, request: &mut Request) -> Answer<()> {
+    request.allow(Mode::WriteOnly)?;
+    let lg = match request.given::<usize>()? {
+        Some(lg) => u32::try_from(lg).or(Err(Error::Invalid))?,
+        None => profile::lg_sample(),
+    };
+    match profile::reset(lg) {
+        true => Ok(()),
+        false => Err(Error::Invalid),
+    }
+}
+
+/// A name that only exists with a profiler.
+pub(in crate::ctl) const fn absent(c_type: &'static str, mode: Mode) -> Leaf {
+    Leaf::Special(Special {
+        c_type,
+        mode,
+        serve: |_, _| Err(Error::NotFound),
+    })
+}

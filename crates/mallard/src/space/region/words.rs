@@ -1,0 +1,134 @@
+//! The two words that the maps have for a page, and who may follow the record map.
+//!
+//! The maps are written under the lock of the page's owner. A thread that holds a block got it from
+//! a thread that wrote the map before: it may read both words relaxed and follow the second.
+//!
+//! A thread that looks at pages of which it holds no block reads the second word by [`look`], while
+//! it keeps the records as they are (`meta::keep`). The page map forgets a record before the record
+//! is freed, so the record that it finds is not freed meanwhile, and it sees all that was written
+//! to the record before the page was described.
+
+use crate::sys::atomic::{AtomicU8, AtomicU64, Ordering};
+
+/// Sets both words of each page.
+#[inline(always)]
+pub(super) fn describe(classes: &[AtomicU8], records: &[AtomicU64], place: u8, record: u64) {
+    classes
+        .iter()
+        .for_each(|c| c.store(place, Ordering::Relaxed));
+    records
+        .iter()
+        .for_each(|r| r.store(record, Ordering::Release));
+}
+
+/// The second word of a page, for a thread that holds a block there.
+#[inline(always)]
+pub(super) fn record(word: &AtomicU64) -> u64 {
+    word.load(Ordering::Relaxed)
+}
+
+/// The second word of a page, for any thread.
+#[inline(always)]
+pub(super) fn look(word: &AtomicU64) -> u64 {
+    word.load(Ordering::Acquire)
+}
+
+/// Checks every interleaving with the model checker (see `sys::lock`).
+#[cfg(all(test, loom))]
+mod tests {
+    use super::*;
+    use crate::sys::atomic::{AtomicUsize, UnsafeCell};
+    use crate::sys::lock::Mutex;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// The record of a slab of class 7, as the record map has it; no slab.
+    const SLAB: u64 = 64;
+    const NONE: u64 = 0;
+    /// What another use of the record's memory leaves there.
+    const OTHER: u8 = 99;
+
+    struct Page {
+        class: [AtomicU8; 1],
+        record: [AtomicU64; 1],
+        slab: UnsafeCell<u8>,
+        /// The lock under which records are taken and freed, and how many are free.
+        meta: Mutex<UnsafeCell<u32>>,
+        passed: AtomicUsize,
+    }
+
+    impl Page {
+        fn new() -> Arc<Self> {
+            Arc::new(Page {
+                class: [AtomicU8::new(0)],
+                record: [AtomicU64::new(NONE)],
+                slab: UnsafeCell::new(0),
+                meta: Mutex::new(UnsafeCell::new(0)),
+                passed: AtomicUsize::new(0),
+            })
+        }
+
+        fn make(&self) {
+            self.write(7);
+            describe(&self.class, &self.record, 7, SLAB);
+        }
+
+        /// Forgets the slab and frees its record, which something else then uses.
+        fn unmake(&self) {
+            describe(&self.class, &self.record, 0, NONE);
+            self.meta
+                .lock()
+                // SAFETY: under the lock.
+                .with_mut(|free| unsafe { *free += 1 });
+            self.write(OTHER);
+        }
+
+        fn write(&self, class: u8) {
+            // SAFETY: the record is not in the page map, and so this thread's alone.
+            self.slab.with_mut(|slab| unsafe { *slab = class });
+        }
+
+        fn read(&self) -> u8 {
+            // SAFETY: what is tested.
+            self.slab.with(|slab| unsafe { *slab })
+        }
+    }
+
+    #[test]
+    fn a_thread_that_got_a_block_finds_its_record() {
+        loom::model(|| {
+            let page = Page::new();
+            let maker = page.clone();
+            let thread = thread::spawn(move || {
+                maker.make();
+                // The program passes the block on in its own way.
+                maker.passed.store(1, Ordering::Release);
+            });
+            if page.passed.load(Ordering::Acquire) == 1 {
+                assert_eq!(record(&page.record[0]), SLAB);
+                assert_eq!(page.read(), 7);
+            }
+            thread.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn who_looks_sees_a_whole_record_or_none_while_it_is_made_unmade_and_reused() {
+        loom::model(|| {
+            let page = Page::new();
+            let other = page.clone();
+            let thread = thread::spawn(move || {
+                other.make();
+                other.unmake();
+            });
+            for _ in 0..2 {
+                let kept = page.meta.lock();
+                if look(&page.record[0]) == SLAB {
+                    assert_eq!(page.read(), 7);
+                }
+                drop(kept);
+            }
+            thread.join().unwrap();
+        });
+    }
+}

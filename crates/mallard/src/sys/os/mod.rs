@@ -1,0 +1,28 @@
+//! The system calls, and what the C library knows of the process and the calling thread.
+//!
+//! `mem` wraps the memory system calls, and `mappings` counts borders of mappings. `futex` waits
+//! for a word of memory to change, `time` reads the clocks, `numa` and `cpu` tell the NUMA node and
+//! the CPU, `tls` finds the calling thread's cache, `errno` preserves the caller's `errno`,
+//! `probe` tells whether memory can be read, `proc` reads files of `/proc`, and `stay` keeps our object from being unloaded.
+
+#[cfg(not(loom))]
+pub mod cpu;
+#[cfg(not(loom))]
+pub mod errno;
+pub(super) mod futex;
+#[cfg(not(loom))]
+pub mod mappings;
+#[cfg(not(loom))]
+pub mod mem;
+#[cfg(not(loom))]
+pub mod numa;
+#[cfg(not(loom))]
+pub mod probe;
+#[cfg(not(loom))]
+pub mod proc;
+#[cfg(not(loom))]
+pub mod stay;
+#[cfg(not(loom))]
+pub mod time;
+#[cfg(not(loom))]
+pub mod tls;

@@ -1,0 +1,64 @@
+//! A lock that may be held while a hook of the program runs.
+//!
+//! One thread holds it. A thread inside a hook neither gets it nor waits, because its own caller
+//! may hold it: such a thread has [`tls::ASIDE`] in place of its cache. A fork does not wait for it
+//! either: in the child no other thread holds it.
+
+use crate::sys::atomic::{AtomicUsize, Ordering};
+use crate::sys::{time, tls};
+
+/// Whether the calling thread is inside a hook. Such a thread must neither return memory by way of
+/// a hook, nor wait for a thread that does.
+pub fn is_inside() -> bool {
+    tls::get() == tls::address_of(&tls::ASIDE)
+}
+
+/// The lock. Contains the holding thread, or 0.
+pub struct Flag(AtomicUsize);
+
+/// The flag is held until this is dropped.
+pub struct Raised<'a>(&'a AtomicUsize);
+
+impl Flag {
+    pub const fn new() -> Flag {
+        Flag(AtomicUsize::new(0))
+    }
+
+    /// Returns `None` inside a hook, and, without `wait`, while another thread holds the flag.
+    pub fn raise(&self, wait: bool) -> Option<Raised<'_>> {
+        if is_inside() {
+            return None;
+        }
+        let raised = || {
+            self.0
+                .compare_exchange(0, tls::thread(), Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+        };
+        while !raised() {
+            if !wait {
+                return None;
+            }
+            time::give_way();
+        }
+        Some(Raised(&self.0))
+    }
+
+    /// For the child of a fork: releases the flag if a thread held it that does not exist there.
+    pub fn after_fork(&self) {
+        if self.0.load(Ordering::Relaxed) != tls::thread() {
+            self.0.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Default for Flag {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Raised<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Release);
+    }
+}

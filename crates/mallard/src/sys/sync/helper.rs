@@ -1,0 +1,327 @@
+//! The state of a thread that helps the process, of which there is at most one: who makes it and
+//! who stops it.
+//!
+//! A thread that wants it says so ([`Helper::want`]). One of the threads that find it wanted claims
+//! it, makes it and says that it did, or that it could not. One thread stops it and waits until it
+//! has ended.
+//!
+//! Whether it is needed is for the caller to know. A thread that changes that first makes the
+//! change and then calls [`Helper::want`] or [`Helper::withdraw`]; a thread that made or stopped the
+//! helper looks whether it is needed after that. Fences order these, so that one of the two
+//! sees what the other did. The same holds for the helper, which gets ready for its bell and then
+//! calls [`Helper::is_to_leave`], and the thread that stops it and then rings the bell.
+
+use crate::sys::atomic::{AtomicU8, AtomicU64, Ordering, const_unless_loom, fence};
+
+/// There is none.
+const NONE: u8 = 0;
+/// The same, but one is to be made.
+const WANTED: u8 = 1;
+/// A thread is making it.
+const MAKING: u8 = 2;
+/// It exists.
+const THERE: u8 = 3;
+/// It has to stop, and a thread waits until it has.
+const LEAVING: u8 = 4;
+
+pub struct Helper {
+    state: AtomicU8,
+    /// The C library's handle of the thread; valid while it exists.
+    thread: AtomicU64,
+}
+
+impl Helper {
+    const_unless_loom! {
+        pub fn new() -> Self {
+            Helper {
+                state: AtomicU8::new(NONE),
+                thread: AtomicU64::new(0),
+            }
+        }
+    }
+
+    #[inline]
+    fn state(&self) -> u8 {
+        self.state.load(Ordering::Relaxed)
+    }
+
+    /// Whether there is none, and none is wanted.
+    pub fn is_none(&self) -> bool {
+        self.state() == NONE
+    }
+
+    /// Whether one is to be made.
+    #[inline]
+    pub fn is_wanted(&self) -> bool {
+        self.state() == WANTED
+    }
+
+    /// Whether it exists and nobody stops it.
+    pub fn is_there(&self) -> bool {
+        self.state() == THERE
+    }
+
+    fn change(&self, from: u8, to: u8) -> bool {
+        (self.state)
+            .compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Wants one if there is none. A thread that stops it sees what the caller did before.
+    pub fn want(&self) {
+        fence(Ordering::SeqCst);
+        self.change(NONE, WANTED);
+    }
+
+    /// No longer wants one that nobody makes yet. Returns whether it exists; if a thread is making
+    /// it, that thread sees what the caller did before.
+    pub fn withdraw(&self) -> bool {
+        self.change(WANTED, NONE);
+        fence(Ordering::SeqCst);
+        self.is_there()
+    }
+
+    /// Returns true to one caller if one is wanted: that caller must make it.
+    pub fn claim(&self) -> bool {
+        self.change(WANTED, MAKING)
+    }
+
+    /// The claimed one could not be made.
+    pub fn refused(&self) {
+        self.change(MAKING, NONE);
+    }
+
+    /// The claimed one was made. The caller then looks whether it is still needed.
+    pub fn made(&self, thread: u64) {
+        self.thread.store(thread, Ordering::Relaxed);
+        self.state.store(THERE, Ordering::Release);
+        // A thread that needs it no longer, and found it in the making, left that to us.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Called by the helper, which its bell can already reach: whether it has to stop.
+    pub fn is_to_leave(&self) -> bool {
+        fence(Ordering::SeqCst);
+        loop {
+            match self.state() {
+                MAKING => give_way(),
+                state => return state != THERE,
+            }
+        }
+    }
+
+    /// Returns its handle to one caller if it exists: that caller must ring its bell, wait until
+    /// it has ended and say so ([`Helper::stopped`]).
+    pub fn stop(&self) -> Option<u64> {
+        (self.state)
+            .compare_exchange(THERE, LEAVING, Ordering::Acquire, Ordering::Relaxed)
+            .ok()?;
+        // The helper gets ready for the bell before it looks at the state.
+        fence(Ordering::SeqCst);
+        Some(self.thread.load(Ordering::Relaxed))
+    }
+
+    /// It has ended. The caller then looks whether it is needed again.
+    pub fn stopped(&self) {
+        self.state.store(NONE, Ordering::Release);
+        fence(Ordering::SeqCst);
+    }
+
+    /// For the child of a fork, which has none.
+    pub fn after_fork(&self) {
+        self.state.store(NONE, Ordering::Relaxed);
+    }
+}
+
+impl Default for Helper {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn give_way() {
+    #[cfg(not(loom))]
+    crate::sys::time::give_way();
+    #[cfg(loom)]
+    loom::thread::yield_now();
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_made_by_one_and_stopped_by_one() {
+        let helper = Helper::new();
+        assert!(!helper.claim(), "nobody wants it");
+        helper.want();
+        assert!(helper.is_wanted() && helper.claim() && !helper.claim());
+        helper.refused();
+        assert!(helper.is_none() && !helper.withdraw());
+        helper.want();
+        assert!(helper.claim() && helper.stop().is_none());
+        helper.made(7);
+        assert!(helper.is_there() && !helper.is_to_leave() && helper.withdraw());
+        assert_eq!((helper.stop(), helper.stop()), (Some(7), None));
+        assert!(helper.is_to_leave() && !helper.is_none());
+        helper.stopped();
+        assert!(helper.is_none());
+    }
+}
+
+/// Checks every interleaving with the model checker (see `lock`).
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use crate::sys::atomic::{AtomicBool, AtomicU32};
+    use crate::sys::bell::{Bell, Sleep};
+    use loom::sync::Arc;
+    use loom::thread;
+
+    struct Process {
+        helper: Helper,
+        bell: Bell,
+        /// Threads of the program.
+        threads: AtomicU32,
+        /// Whether the program demands one.
+        demands: AtomicBool,
+        stops: AtomicU32,
+    }
+
+    impl Process {
+        fn new(threads: u32) -> Arc<Self> {
+            Arc::new(Process {
+                helper: Helper::new(),
+                bell: Bell::new(),
+                threads: AtomicU32::new(threads),
+                demands: AtomicBool::new(false),
+                stops: AtomicU32::new(0),
+            })
+        }
+
+        /// Stops the helper, as far as there is no thread to wait for.
+        fn stop(&self) {
+            if let Some(thread) = self.helper.stop() {
+                assert_eq!(thread, 7, "what `made` was told");
+                self.bell.ring();
+                self.stops.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+
+        fn stopped(&self) {
+            self.helper.stopped();
+            if self.demands.load(Ordering::Relaxed) {
+                self.helper.want();
+            }
+        }
+
+        fn demand(&self) {
+            self.demands.store(true, Ordering::Relaxed);
+            self.helper.want();
+        }
+
+        fn make(&self) {
+            self.helper.made(7);
+            if self.threads.load(Ordering::Relaxed) < 2 {
+                self.stop();
+            }
+        }
+
+        fn thread_ends(&self) {
+            self.threads.fetch_sub(1, Ordering::Relaxed);
+            if self.helper.withdraw() {
+                self.stop();
+            }
+        }
+
+        /// The helper itself.
+        fn help(&self) {
+            loop {
+                self.bell.get_ready(Sleep::Deep);
+                if self.helper.is_to_leave() {
+                    return;
+                }
+                self.bell.sleep(Sleep::Deep, None);
+            }
+        }
+    }
+
+    fn check(model: impl Fn() + Sync + Send + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(model);
+    }
+
+    #[test]
+    fn one_thread_claims_it() {
+        check(|| {
+            let process = Process::new(2);
+            let other = process.clone();
+            process.helper.want();
+            let thread = thread::spawn(move || other.helper.claim());
+            let mine = process.helper.claim();
+            assert!(mine != thread.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn none_is_left_when_a_thread_ends_while_it_is_made() {
+        check(|| {
+            let process = Process::new(2);
+            let other = process.clone();
+            process.helper.want();
+            assert!(process.helper.claim());
+            let thread = thread::spawn(move || other.thread_ends());
+            process.make();
+            thread.join().unwrap();
+            assert_eq!(process.stops.load(Ordering::Relaxed), 1);
+        });
+    }
+
+    #[test]
+    fn it_hears_that_it_has_to_stop() {
+        check(|| {
+            let process = Process::new(2);
+            let other = process.clone();
+            process.helper.want();
+            assert!(process.helper.claim());
+            let helper = thread::spawn(move || other.help());
+            process.helper.made(7);
+            process.stop();
+            helper.join().unwrap();
+            process.stopped();
+            assert!(process.helper.is_none());
+        });
+    }
+
+    #[test]
+    fn a_thread_that_stops_it_knows_its_handle() {
+        check(|| {
+            let process = Process::new(2);
+            let other = process.clone();
+            process.helper.want();
+            assert!(process.helper.claim());
+            let thread = thread::spawn(move || other.stop());
+            process.helper.made(7);
+            thread.join().unwrap();
+            process.stop();
+            assert_eq!(process.stops.load(Ordering::Relaxed), 1);
+        });
+    }
+
+    #[test]
+    fn a_demand_while_it_stops_is_not_lost() {
+        check(|| {
+            let process = Process::new(2);
+            let other = process.clone();
+            process.helper.want();
+            assert!(process.helper.claim());
+            process.helper.made(7);
+            process.stop();
+            let thread = thread::spawn(move || other.demand());
+            process.stopped();
+            thread.join().unwrap();
+            assert!(process.helper.is_wanted());
+        });
+    }
+}

@@ -1,0 +1,213 @@
+//! Statistics of a lock: how often it was taken, how often threads had to wait, and how long.
+//!
+//! These feed the statistics' `mutexes`, in every build. Taking a free lock costs a count and a
+//! comparison, both of plain words that only its holder writes; all else is counted by threads that
+//! wait. Any thread may read a meter at any time: each figure is then the value of that moment.
+//! Whether threads contend needlessly is another question, which `count` answers in a build of its
+//! own.
+
+#[cfg(not(loom))]
+use crate::sys::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+// The model checker checks the lock, not its statistics.
+#[cfg(loom)]
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+/// Counts of a lock. Only the thread that holds the lock writes them, except `waiting`.
+pub struct Meter {
+    waiting: AtomicU32,
+    most_waiting: AtomicU32,
+    taken: AtomicU64,
+    owner: AtomicUsize,
+    switches: AtomicU64,
+    spun: AtomicU64,
+    waits: AtomicU64,
+    waited_ns: AtomicU64,
+    longest_ns: AtomicU64,
+}
+
+/// The values of a [`Meter`].
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// How often the lock was taken.
+    pub taken: u64,
+    /// How often a thread slept for the lock, and how often it got the lock by looking again
+    /// instead.
+    pub waits: u64,
+    pub spun: u64,
+    /// How often another thread took the lock than the time before.
+    pub switches: u64,
+    /// Nanoseconds that threads slept for the lock: the total, and the maximum.
+    pub waited_ns: u64,
+    pub longest_ns: u64,
+    /// The most threads that slept for the lock at the same time.
+    pub most_waiting: u32,
+}
+
+impl Reading {
+    pub const ZERO: Reading = Reading {
+        taken: 0,
+        waits: 0,
+        spun: 0,
+        switches: 0,
+        waited_ns: 0,
+        longest_ns: 0,
+        most_waiting: 0,
+    };
+
+    /// Combines both: sums, and the larger of the maxima.
+    pub fn plus(&self, other: &Reading) -> Reading {
+        Reading {
+            taken: self.taken + other.taken,
+            waits: self.waits + other.waits,
+            spun: self.spun + other.spun,
+            switches: self.switches + other.switches,
+            waited_ns: self.waited_ns + other.waited_ns,
+            longest_ns: self.longest_ns.max(other.longest_ns),
+            most_waiting: self.most_waiting.max(other.most_waiting),
+        }
+    }
+}
+
+/// A number that no other living thread has.
+#[inline(always)]
+fn thread() -> usize {
+    #[cfg(not(loom))]
+    return crate::sys::tls::thread();
+    #[cfg(loom)]
+    return 1;
+}
+
+fn now_ns() -> u64 {
+    #[cfg(not(loom))]
+    return crate::sys::time::now_ns();
+    #[cfg(loom)]
+    return 0;
+}
+
+/// Adds to a count that only the holder of the lock writes.
+#[inline(always)]
+fn add(count: &AtomicU64, n: u64) {
+    count.store(
+        count.load(Ordering::Relaxed).wrapping_add(n),
+        Ordering::Relaxed,
+    );
+}
+
+impl Meter {
+    pub const fn new() -> Self {
+        Meter {
+            waiting: AtomicU32::new(0),
+            most_waiting: AtomicU32::new(0),
+            taken: AtomicU64::new(0),
+            owner: AtomicUsize::new(0),
+            switches: AtomicU64::new(0),
+            spun: AtomicU64::new(0),
+            waits: AtomicU64::new(0),
+            waited_ns: AtomicU64::new(0),
+            longest_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts that the calling thread has taken the lock.
+    #[inline(always)]
+    pub fn taken(&self) {
+        add(&self.taken, 1);
+        let me = thread();
+        if self.owner.load(Ordering::Relaxed) != me {
+            self.owner.store(me, Ordering::Relaxed);
+            add(&self.switches, 1);
+        }
+    }
+
+    /// Counts that the calling thread, which now holds the lock, first found it taken and then got
+    /// it by looking again.
+    pub fn spun(&self) {
+        add(&self.spun, 1);
+    }
+
+    /// Called when the thread is about to sleep for the lock.
+    pub fn begin_wait(&self) -> Wait {
+        let others = self.waiting.fetch_add(1, Ordering::Relaxed);
+        Wait {
+            since_ns: now_ns(),
+            with: others.saturating_add(1),
+        }
+    }
+
+    /// Called when the thread holds the lock after such a wait.
+    pub fn end_wait(&self, wait: Wait) {
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        let ns = now_ns().saturating_sub(wait.since_ns);
+        add(&self.waits, 1);
+        add(&self.waited_ns, ns);
+        raise(&self.longest_ns, ns);
+        if wait.with > self.most_waiting.load(Ordering::Relaxed) {
+            self.most_waiting.store(wait.with, Ordering::Relaxed);
+        }
+    }
+
+    /// The number of threads that sleep now.
+    #[cfg(all(test, not(loom)))]
+    pub fn waiting(&self) -> u32 {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Whether the calling thread was the last one to take the lock.
+    #[cfg(not(loom))]
+    pub fn is_last(&self) -> bool {
+        self.owner.load(Ordering::Relaxed) == thread()
+    }
+
+    /// For the child of a fork, where no thread waits.
+    pub fn after_fork(&self) {
+        self.waiting.store(0, Ordering::Relaxed);
+    }
+
+    /// Resets all counts. Only the thread that holds the lock may call this.
+    pub fn clear(&self) {
+        for count in [
+            &self.taken,
+            &self.switches,
+            &self.spun,
+            &self.waits,
+            &self.waited_ns,
+            &self.longest_ns,
+        ] {
+            count.store(0, Ordering::Relaxed);
+        }
+        self.most_waiting.store(0, Ordering::Relaxed);
+        self.owner.store(0, Ordering::Relaxed);
+    }
+
+    pub fn read(&self) -> Reading {
+        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Reading {
+            taken: get(&self.taken),
+            waits: get(&self.waits),
+            spun: get(&self.spun),
+            switches: get(&self.switches),
+            waited_ns: get(&self.waited_ns),
+            longest_ns: get(&self.longest_ns),
+            most_waiting: self.most_waiting.load(Ordering::Relaxed),
+        }
+    }
+}
+
+fn raise(most: &AtomicU64, to: u64) {
+    if to > most.load(Ordering::Relaxed) {
+        most.store(to, Ordering::Relaxed);
+    }
+}
+
+impl Default for Meter {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A sleep that has begun.
+pub struct Wait {
+    since_ns: u64,
+    /// How many threads sleep, including this one.
+    with: u32,
+}

@@ -1,0 +1,27 @@
+//! Who returns what lies idle, and when: the program's threads in passing, or the background
+//! thread.
+//!
+//! - `tick` is what the program's threads do: at the end of a look at their cache, when they end,
+//!   and now and then where they bypass the caches. A tick runs decay in the page heaps, drains the
+//!   transfer caches and continues the pass of subrelease, each if it is due. If there is a
+//!   background thread, a tick only wakes it.
+//! - `keeper` is the state of the background thread: whether it is wanted, exists, or is late.
+//! - `threads` counts the threads with a cache, on which that depends.
+//!
+//! The caches above call this layer; nothing here knows a cache. The background thread itself is
+//! above the caches (`background`), because it also does what forks left to do there.
+
+pub mod keeper;
+pub mod threads;
+mod tick;
+
+pub use tick::{tick, tick_for, tick_uncached};
+
+use crate::arena;
+use crate::heap::PAGE_HEAPS;
+
+/// Returns all blocks in transfer caches, and all free pages, at once. The caller is inside.
+pub fn give_all() {
+    arena::drain(true);
+    PAGE_HEAPS.purge_all();
+}

@@ -1,0 +1,26 @@
+//! The number of threads with a cache.
+
+use crate::sys::atomic::{AtomicU32, Ordering};
+
+static THREADS: AtomicU32 = AtomicU32::new(0);
+
+/// The number of threads with a cache.
+pub fn count() -> u32 {
+    THREADS.load(Ordering::Acquire)
+}
+
+/// A thread has got a cache.
+pub fn began() {
+    THREADS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// A thread's cache has ended; returns how many threads with one are left. A thread that reads the
+/// count sees what this one gave back.
+pub fn ended() -> u32 {
+    THREADS.fetch_sub(1, Ordering::AcqRel) - 1
+}
+
+/// In the child of a fork, which has the calling thread alone: whether that has a cache.
+pub fn after_fork(has_cache: bool) {
+    THREADS.store(has_cache as u32, Ordering::Relaxed);
+}

@@ -1,0 +1,78 @@
+//! Ticks: what threads of the program do in passing for the upkeep of the process.
+//!
+//! There is no timer: a tick comes from the looks of threads at their caches, from threads that
+//! end, and from calls that bypass the caches, every so many calls or bytes. If there is a
+//! background thread, it looks after pages and transfer caches: then a tick costs a load, and no
+//! request waits for a purge.
+
+use super::keeper;
+use crate::arena::{self, subrelease};
+use crate::heap::{BELL, PAGE_HEAPS};
+use crate::sys::atomic::{AtomicU64, Ordering};
+use crate::sys::time;
+
+/// Calls of threads without a cache from one tick to the next.
+const UNCACHED_CALLS: u64 = 1024;
+/// Bytes of large blocks, allocated or freed, from one tick to the next.
+const LARGE_BYTES: u64 = 16 * 1024 * 1024;
+/// Milliseconds after which unused blocks in the transfer caches go back.
+const TRANSFER_LOOK_MS: u64 = 1000;
+
+/// When the transfer caches were last looked at.
+static STORES_SEEN: AtomicU64 = AtomicU64::new(0);
+/// Bytes of large blocks allocated or freed since the last tick for them.
+static LARGE: AtomicU64 = AtomicU64::new(0);
+
+/// Runs decay, unless the background thread does: then wakes it if it sleeps without a deadline,
+/// because thread caches and transfer caches have changed.
+pub fn tick() {
+    if keeper::attends() {
+        BELL.ring_if_deep();
+    } else {
+        keeper::consider();
+        give_due();
+    }
+}
+
+/// Returns pages that have decayed, and blocks that lay idle in the transfer caches. Does not read
+/// the clock before the program has freed anything, because that brings pages of the C library into
+/// memory.
+fn give_due() {
+    if arena::has_any_idle() {
+        let now = time::now_ms();
+        drain_transfer_caches(now);
+        subrelease::step(now, 1);
+    }
+    PAGE_HEAPS.tick();
+}
+
+fn drain_transfer_caches(now: u64) {
+    let seen = STORES_SEEN.load(Ordering::Relaxed);
+    if now.wrapping_sub(seen) >= TRANSFER_LOOK_MS
+        && STORES_SEEN
+            .compare_exchange(seen, now, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+        && seen != 0
+    {
+        arena::drain(false);
+    }
+}
+
+/// Counts a call that bypassed the caches.
+pub fn tick_uncached() {
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    if CALLS
+        .fetch_add(1, Ordering::Relaxed)
+        .is_multiple_of(UNCACHED_CALLS)
+    {
+        tick();
+    }
+}
+
+/// Counts a large block that was allocated or freed past the caches.
+pub fn tick_for(bytes: usize) {
+    if LARGE.fetch_add(bytes as u64, Ordering::Relaxed) >= LARGE_BYTES {
+        LARGE.store(0, Ordering::Relaxed);
+        tick();
+    }
+}
