@@ -73,13 +73,13 @@ const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["blocks"],
             &["controls", "inspect", "global"],
             &["arenas"],
-            &["extended", "threads"],
+            &["extended", "profile", "threads"],
         ],
     ),
     (
         "cache",
         &[
-            &["stack", "current"],
+            &["stack", "countdown", "current"],
             &["length"],
             &["inside", "counted", "crowd", "manual"],
             &["life"],

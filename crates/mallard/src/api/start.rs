@@ -3,14 +3,15 @@
 //! Nothing here allocates: the first call may come from the loader, long before `main`.
 
 use super::extras::{self, JUNK_ALLOC, JUNK_FREE, XMALLOC, ZERO};
-use super::profile;
 use crate::cache;
 use crate::class::{SLAB_MAX, tailored};
 use crate::conf::{self, Options};
 use crate::die;
 use crate::heap::{Cap, PAGE_HEAPS, advice, huge_pages};
+use crate::prof;
 use crate::space::meta::{self, HugePages};
 use crate::sys::atomic::{AtomicBool, Ordering};
+use crate::sys::errno::KeepErrno;
 use crate::sys::lock::{self, RawLock};
 use crate::sys::page::PAGE;
 use crate::sys::published::Published;
@@ -26,6 +27,8 @@ use core::mem::MaybeUninit;
 pub(super) const LONGEST_DECAY_MS: i64 = conf::DECAY_MAX_MS;
 
 static STARTED: AtomicBool = AtomicBool::new(false);
+/// Whether the profiler has its options.
+static PROFILER_READY: AtomicBool = AtomicBool::new(false);
 static STARTING: RawLock = RawLock::named(Rank::Start);
 
 /// The default options: most processes only read these and write nothing.
@@ -155,7 +158,10 @@ fn first() {
         STARTED.store(true, Ordering::Release);
     }
     STARTING.unlock();
-    profile::begin(options());
+    let o = options();
+    if o.prof {
+        begin_to_profile(o.prof_active);
+    }
 }
 
 /// Registers the fork handlers once the process has a second thread. Not part of the first call,
@@ -170,6 +176,41 @@ fn expect_forks() {
 #[inline(never)]
 fn cannot_tell() -> ! {
     die!("the C library cannot tell of threads' ends and forks, and the option abort is on");
+}
+
+/// Gives the profiler its options, once. Two threads may do so at once: they do the same.
+#[cold]
+#[inline(never)]
+pub(super) fn expect_profiler() {
+    start();
+    if PROFILER_READY.load(Ordering::Acquire) {
+        return;
+    }
+    let o = options();
+    prof::configure(&prof::Settings {
+        lg_sample: o.lg_prof_sample,
+        most_frames: o.prof_bt_max as usize,
+        most_site_bytes: o.prof_max_memory,
+        threads_on: o.prof_thread_active_init,
+        lg_interval: o.lg_prof_interval,
+        grows: o.prof_gdump,
+        seed: o.prof_seed,
+    });
+    prof::dump::configure(&prof::dump::Settings {
+        prefix: o.prof_prefix.as_bytes(),
+        accum: o.prof_accum,
+        pprof: o.prof_format == conf::ProfFormat::Pprof,
+    });
+    PROFILER_READY.store(true, Ordering::Release);
+}
+
+/// Starts to profile, as the options ask from the start.
+#[cold]
+#[inline(never)]
+fn begin_to_profile(active: bool) {
+    let _keep = KeepErrno::new();
+    expect_profiler();
+    prof::switch(active);
 }
 
 /// Like [`apply`]; returns the option `abort`.

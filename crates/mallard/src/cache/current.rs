@@ -1,6 +1,6 @@
 //! The calling thread's stacks, cache and arena, by its pointer in thread-local storage.
 
-use super::{Countdown, Front, Stack, ThreadCache, registry};
+use super::{Countdown, Front, Stack, ThreadCache};
 use crate::arena::{self, Arena};
 use crate::class::{CACHED_CLASSES, Place};
 use crate::sys::tls;
@@ -40,12 +40,6 @@ pub fn stack_and_countdown(place: Place) -> (&'static Stack, &'static Countdown)
 #[inline]
 pub fn countdown() -> Option<&'static Countdown> {
     Some(&front().cache.get()?.front.countdown)
-}
-
-/// Makes every thread draw the bytes before its next sample anew, but one that counts at this very
-/// moment.
-pub fn end_countdowns() {
-    registry::each(|cache| cache.front.countdown.set(0));
 }
 
 /// The calling thread's cache, if it has one.

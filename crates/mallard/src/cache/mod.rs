@@ -46,7 +46,7 @@ use core::cell::Cell;
 use core::ptr::NonNull;
 pub use countdown::Countdown;
 pub use counted::events;
-pub use current::{countdown, end_countdowns, stack_and_countdown, stack_at};
+pub use current::{countdown, stack_and_countdown, stack_at};
 use inside::Busy;
 pub use inside::company;
 use length::{Turn, most, theirs};

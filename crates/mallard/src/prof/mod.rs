@@ -22,17 +22,15 @@ mod capture;
 #[cfg(not(loom))]
 pub mod dump;
 #[cfg(not(loom))]
-mod gap;
+pub mod gap;
 #[cfg(not(loom))]
 mod root;
 #[cfg(not(loom))]
 mod sampler;
 #[cfg(not(loom))]
-mod samples;
+pub mod samples;
 #[cfg(not(loom))]
-mod sites;
-#[cfg(all(test, not(loom)))]
-mod tests;
+pub mod sites;
 pub mod unwind;
 
 #[cfg(not(loom))]

@@ -114,7 +114,7 @@ mod tests {
             offset_of!(Root, samples),
         ];
         assert_eq!(root, [0, 8, 12, 16, 20, 24, 32, 40]);
-        assert_eq!(Site::OFFSETS, [8, 24, 32, 48, 64, 72, 88, 96]);
-        assert_eq!(size_of::<Site>(), 104);
+        assert_eq!(Site::OFFSETS, [8, 24, 32, 48, 64, 72, 88, 96, 104]);
+        assert_eq!(size_of::<Site>(), 112);
     }
 }

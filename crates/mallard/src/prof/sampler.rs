@@ -10,7 +10,7 @@ use super::gap::{self, Weight};
 use super::samples::{self, Sample};
 use super::{root, sites};
 use crate::arena::{self, large};
-use crate::cache::{self, Countdown, current, deferred, inside, life};
+use crate::cache::{self, Countdown, current, deferred, inside, life, registry};
 use crate::class::{Class, hidden};
 use crate::heap::PAGE_HEAPS;
 use crate::space::Region;
@@ -23,7 +23,7 @@ pub use hidden::is_on;
 
 /// Mean bytes between samples from which a sampled block keeps the block that the heap would have
 /// given (base-2 logarithm). Below, that would double the heap.
-pub(super) const PROXY_LG: u32 = 17;
+pub const PROXY_LG: u32 = 17;
 
 /// The mean bytes between samples (base-2 logarithm).
 static LG_SAMPLE: AtomicU32 = AtomicU32::new(19);
@@ -50,8 +50,6 @@ static MOST_PAGES: AtomicUsize = AtomicUsize::new(0);
 static GREW_MS: AtomicU64 = AtomicU64::new(0);
 /// Samples that were due and could not be taken: memory was out.
 static LOST: AtomicUsize = AtomicUsize::new(0);
-/// Profiles written.
-static WRITTEN: AtomicUsize = AtomicUsize::new(0);
 /// The countdown of all threads that have no cache.
 static SHARED_LEFT: AtomicU64 = AtomicU64::new(0);
 
@@ -128,7 +126,7 @@ pub fn set_threads_on(on: bool) {
     let _inside = inside::enter_or_wait();
     THREADS_ON.store(on, Ordering::Relaxed);
     begin_epoch();
-    cache::end_countdowns();
+    registry::end_countdowns();
 }
 
 /// Whether the calling thread is sampled while sampling is on.
@@ -159,7 +157,7 @@ pub fn reset(lg_sample: u32) {
     LOST.store(0, Ordering::Relaxed);
     begin_epoch();
     // Distances of another mean may be long.
-    cache::end_countdowns();
+    registry::end_countdowns();
 }
 
 /// Counts a request of `size` bytes, which got this block, and takes a sample if one is due.
@@ -557,16 +555,6 @@ pub fn forget_arena(arena: u16) {
             return;
         }
     }
-}
-
-/// Counts a profile that was written.
-pub(super) fn count_written() {
-    WRITTEN.fetch_add(1, Ordering::Relaxed);
-}
-
-/// The number of profiles written.
-pub fn written() -> usize {
-    WRITTEN.load(Ordering::Relaxed)
 }
 
 /// The profiler's locks, in the order in which forks take them: the first two before all others,

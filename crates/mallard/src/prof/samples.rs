@@ -157,8 +157,6 @@ static SMALL: AtomicUsize = AtomicUsize::new(0);
 static LARGE: AtomicUsize = AtomicUsize::new(0);
 /// Bytes of the small blocks that hold no proxy: no other statistic counts them.
 static UNSEEN_BYTES: AtomicUsize = AtomicUsize::new(0);
-/// Bytes of all spans.
-static SPAN_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 /// The lock, for forks.
 pub fn lock() -> &'static RawLock {
@@ -183,11 +181,6 @@ pub fn are_any_large() -> bool {
 /// Bytes of sampled blocks in use that no other statistic counts.
 pub fn unseen_bytes() -> usize {
     UNSEEN_BYTES.load(Ordering::Relaxed)
-}
-
-/// Bytes of the pages of sampled blocks.
-pub fn span_bytes() -> usize {
-    SPAN_BYTES.load(Ordering::Relaxed)
 }
 
 /// Takes a block of a slab class for this sample. `None` when memory is out.
@@ -229,19 +222,6 @@ pub fn look_up(record: usize, p: usize) -> (Class, Sample) {
     let region = span.region_in_use(p);
     // SAFETY: the region is in use, so its sample is initialised; the lock is held.
     (span.class, unsafe { span.sample(region).read() })
-}
-
-/// The class and the address of the block around `p`, which may be any address in the span with
-/// this record, and the regions of the span in use.
-pub fn around(record: usize, p: usize) -> (Class, usize, usize) {
-    let span = span_at(record);
-    let _samples = SAMPLES.lock();
-    let region = (p - span.addr) / span.shape.size as usize;
-    (
-        span.class,
-        span.block(region),
-        span.shape.regions as usize - span.free_count.get(),
-    )
 }
 
 fn span_at(record: usize) -> &'static Span {
@@ -301,7 +281,6 @@ impl Samples {
         }
         let record = PageRecord::Sampled(core::ptr::from_ref(span).addr());
         Region::find(run.addr)?.describe(run.addr, pages, Class::NONE, record);
-        SPAN_BYTES.fetch_add(pages * PAGE, Ordering::Relaxed);
         self.link(span);
         Some(span)
     }
@@ -426,7 +405,6 @@ fn unmake(span: &'static Span) {
     // SAFETY: the record was taken with this size; no block of the span is in use, so nothing
     // refers to it.
     unsafe { meta::give(record, Span::record_bytes(shape)) };
-    SPAN_BYTES.fetch_sub(pages * PAGE, Ordering::Relaxed);
     PAGE_HEAPS.free(addr, pages);
 }
 

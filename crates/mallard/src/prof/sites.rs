@@ -18,8 +18,6 @@ use core::ptr::NonNull;
 
 /// Buckets of the first table.
 const FIRST_BUCKETS: usize = 256;
-/// Powers of two of milliseconds that lifetimes are counted by: the last is three days and more.
-pub const LIFETIMES: usize = 29;
 
 /// Sums over samples: the blocks in units of 2^-20, and the bytes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -70,9 +68,6 @@ impl Amount {
     }
 }
 
-/// The lifetimes of freed blocks, in blocks, by powers of two of milliseconds.
-pub type Lifetimes = [u64; LIFETIMES];
-
 /// A call stack and its counters, which the table's lock guards. The addresses follow the record.
 #[repr(C)]
 pub struct Site {
@@ -90,7 +85,9 @@ pub struct Site {
     peak: Cell<Amount>,
     /// The epoch as of the last change.
     epoch: Cell<u64>,
-    lifetimes: Cell<Option<NonNull<Lifetimes>>>,
+    /// The blocks that were freed, and the sum of the milliseconds that they lived.
+    freed: Cell<u64>,
+    lived_ms: Cell<u64>,
 }
 
 // SAFETY: the table's lock guards the cells; the rest never changes.
@@ -98,9 +95,9 @@ unsafe impl Sync for Site {}
 
 impl Site {
     /// Where its number of frames, the site made later, what is live and ever, the requested bytes,
-    /// the peak, the epoch and the lifetimes lie, for readers outside the process.
+    /// the peak, the epoch, the freed blocks and their lifetimes lie, for readers outside the process.
     #[cfg(test)]
-    pub const OFFSETS: [usize; 8] = [
+    pub const OFFSETS: [usize; 9] = [
         core::mem::offset_of!(Site, frames),
         core::mem::offset_of!(Site, later),
         core::mem::offset_of!(Site, live),
@@ -108,7 +105,8 @@ impl Site {
         core::mem::offset_of!(Site, requested),
         core::mem::offset_of!(Site, peak),
         core::mem::offset_of!(Site, epoch),
-        core::mem::offset_of!(Site, lifetimes),
+        core::mem::offset_of!(Site, freed),
+        core::mem::offset_of!(Site, lived_ms),
     ];
 
     /// The stack's return addresses, the innermost first. None for the site that stands for all
@@ -130,7 +128,9 @@ pub struct Figures {
     pub peak: Amount,
     /// The bytes that programs asked for of the live blocks.
     pub requested: u64,
-    pub lifetimes: Option<Lifetimes>,
+    /// The blocks that were freed, and the sum of the milliseconds that they lived.
+    pub freed: u64,
+    pub lived_ms: u64,
 }
 
 pub struct Table {
@@ -269,7 +269,8 @@ impl Table {
                 requested: Cell::new(0),
                 peak: Cell::new(Amount::NONE),
                 epoch: Cell::new(self.epoch),
-                lifetimes: Cell::new(None),
+                freed: Cell::new(0),
+                lived_ms: Cell::new(0),
             });
             let to = record.add(1).cast::<usize>();
             to.copy_from_nonoverlapping(NonNull::from(frames).cast(), frames.len());
@@ -356,28 +357,12 @@ impl Table {
         self.live = self.live.minus(amount);
     }
 
-    /// Counts the lifetime of a freed block. Lost when memory is out.
+    /// Counts the lifetime of a freed block.
     #[inline(never)]
     pub fn lived(&mut self, site: &Site, amount: Amount, ms: u64) {
-        let lifetimes = match site.lifetimes.get() {
-            Some(lifetimes) => lifetimes,
-            None => {
-                let bytes = size_of::<Lifetimes>();
-                let Some(room) = meta::take(bytes) else {
-                    return;
-                };
-                let lifetimes = room.cast::<Lifetimes>();
-                // SAFETY: the record has this size, and nothing else uses it.
-                unsafe { lifetimes.write([0; LIFETIMES]) };
-                self.bytes += meta::size_taken(bytes);
-                site.lifetimes.set(Some(lifetimes));
-                lifetimes
-            }
-        };
-        let bucket = (u64::BITS - ms.leading_zeros()) as usize;
-        // SAFETY: the lock is held, and the record lives for ever.
-        let lifetimes = unsafe { &mut *lifetimes.as_ptr() };
-        lifetimes[bucket.min(LIFETIMES - 1)] += amount.blocks;
+        site.freed.set(site.freed.get().wrapping_add(amount.blocks));
+        let sum = rounded(amount.blocks as u128 * ms as u128);
+        site.lived_ms.set(site.lived_ms.get().wrapping_add(sum));
     }
 
     /// Forgets all counts; sites stay for reuse.
@@ -393,10 +378,8 @@ impl Table {
             site.requested.set(0);
             site.peak.set(Amount::NONE);
             site.epoch.set(self.epoch);
-            if let Some(lifetimes) = site.lifetimes.get() {
-                // SAFETY: the lock is held, and the record lives for ever.
-                unsafe { lifetimes.write([0; LIFETIMES]) };
-            }
+            site.freed.set(0);
+            site.lived_ms.set(0);
             at = site.later.get();
         }
     }
@@ -443,8 +426,8 @@ impl Table {
             ever: site.ever.get(),
             peak: if is_of_peak { site.peak.get() } else { live },
             requested: site.requested.get(),
-            // SAFETY: the lock is held, and the record lives for ever.
-            lifetimes: (site.lifetimes.get()).map(|lifetimes| unsafe { *lifetimes.as_ptr() }),
+            freed: rounded(site.freed.get() as u128),
+            lived_ms: site.lived_ms.get(),
         }
     }
 }

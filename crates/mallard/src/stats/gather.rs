@@ -13,6 +13,7 @@ use crate::arena::{self, Arena};
 use crate::cache::registry;
 use crate::class::Class;
 use crate::heap::{Backing, PAGE_HEAPS, PageHeap};
+use crate::prof;
 use crate::space::{meta, region};
 use crate::sys::page::PAGE;
 use crate::sys::time;
@@ -271,7 +272,7 @@ fn merge(snapshot: &mut Snapshot) {
     each.for_each(|arena| add(all, arena));
     let (runs, interval_ns) = keeper::runs();
     let totals = Totals {
-        allocated: all.allocated(),
+        allocated: all.allocated() + prof::unseen_bytes(),
         active: all.active_bytes(),
         metadata: all.metadata(),
         slab_records: all.slab_records,

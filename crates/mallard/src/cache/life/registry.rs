@@ -217,6 +217,12 @@ pub fn each(mut f: impl FnMut(&ThreadCache)) {
     each_of(&mut f);
 }
 
+/// Makes every thread draw the bytes before its next sample anew, but one that counts at this very
+/// moment.
+pub fn end_countdowns() {
+    each(|cache| cache.front.countdown.set(0));
+}
+
 #[inline(never)]
 fn each_of(f: &mut dyn FnMut(&ThreadCache)) {
     let walker = Walker {

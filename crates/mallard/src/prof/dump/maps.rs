@@ -193,7 +193,7 @@ mod tests {
             let name = String::from_utf8_lossy(mapping.name).into_owned();
             found.push((name, mapping.start..mapping.end, mapping.build_id.is_some()));
         });
-        let here = parse as usize as u64;
+        let here = parse as *const () as u64;
         let own = found.iter().find(|(_, range, _)| range.contains(&here));
         let own = own.expect("the program's own code is mapped");
         assert!(std::path::Path::new(&own.0).exists(), "{}", own.0);

@@ -11,7 +11,7 @@ mod maps;
 mod pprof;
 
 use super::capture;
-use super::sampler::{count_written, lg_sample};
+use super::sampler::lg_sample;
 use super::sites::{self, Amount, Site};
 use crate::sys::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sys::errno::KeepErrno;
@@ -61,11 +61,21 @@ pub enum Reason {
     Final,
 }
 
+/// How profiles are written, from the options.
+pub struct Settings {
+    /// The start of the names of files; empty for no profiles without a name.
+    pub prefix: &'static [u8],
+    /// Whether `heap_v2` profiles have what was ever allocated.
+    pub accum: bool,
+    /// Whether profiles are pprof's.
+    pub pprof: bool,
+}
+
 /// Applies the options.
-pub fn configure(prefix: &[u8], accum: bool, pprof: bool) {
-    set_prefix(prefix);
-    ACCUM.store(accum, Ordering::Relaxed);
-    PPROF.store(pprof, Ordering::Relaxed);
+pub fn configure(settings: &Settings) {
+    set_prefix(settings.prefix);
+    ACCUM.store(settings.accum, Ordering::Relaxed);
+    PPROF.store(settings.pprof, Ordering::Relaxed);
 }
 
 /// Sets the start of the names of files; returns whether it is short enough.
@@ -154,9 +164,8 @@ pub fn write(reason: Reason, name: Option<&CStr>) -> Result<(), i32> {
         }
         file.finish()
     });
-    match done {
-        Ok(()) => count_written(),
-        Err(error) => say_failed(name, error),
+    if let Err(error) = done {
+        say_failed(name, error);
     }
     done
 }

@@ -1,7 +1,8 @@
 //! pprof's form of a heap profile: the protocol buffer of `profile.proto`, gzipped.
 //!
 //! The values of a sample are objects and bytes allocated, objects and bytes in use, bytes at the
-//! peak, and bytes in use that rounding up wastes. What was ever allocated and the peak are known by
+//! peak, bytes in use that rounding up wastes, objects freed, and the nanoseconds that those lived.
+//! What was ever allocated and the peak are known by
 //! call stack; what is in use, by block too, so that those samples have labels: the size of the
 //! block, the thread and the arena. The address of a location is its number. Names of functions are
 //! left to the reader.
@@ -28,7 +29,7 @@ mod field {
 }
 
 /// The strings with fixed numbers, in their order.
-const STRINGS: [&str; 13] = [
+const STRINGS: [&str; 15] = [
     "",
     "alloc_objects",
     "count",
@@ -41,23 +42,30 @@ const STRINGS: [&str; 13] = [
     "space",
     "thread",
     "arena",
-    "heap",
+    "freed_objects",
+    "lifetime",
+    "nanoseconds",
 ];
 const COUNT: u64 = 2;
 const BYTES: u64 = 4;
 const INUSE_SPACE: u64 = 6;
 const SPACE: u64 = 9;
+const NANOSECONDS: u64 = 14;
 const THREAD: u64 = 10;
 const ARENA: u64 = 11;
 /// The sample types: the number of the name, and of the unit.
-const TYPES: [(u64, u64); 6] = [
+const TYPES: [(u64, u64); 8] = [
     (1, COUNT),
     (3, BYTES),
     (5, COUNT),
     (INUSE_SPACE, BYTES),
     (7, BYTES),
     (8, BYTES),
+    (12, COUNT),
+    (13, NANOSECONDS),
 ];
+
+type Values = [u64; TYPES.len()];
 
 /// Bytes of the longest varint.
 const VARINT_MAX: usize = 10;
@@ -302,6 +310,7 @@ impl Drop for Ranges {
     }
 }
 
+const NS_PER_MS: u64 = 1_000_000;
 /// Frames of the first set of addresses.
 const FIRST_ADDRESSES: usize = 4096;
 
@@ -331,6 +340,8 @@ pub fn write(out: &mut dyn Sink, lg_sample: u32) -> Result<(), i32> {
             live.bytes(),
             figures.peak.bytes(),
             waste,
+            figures.freed,
+            figures.lived_ms.saturating_mul(NS_PER_MS),
         ];
         done &= writer.sample(site, values, None);
     });
@@ -371,7 +382,7 @@ impl Writer<'_> {
     }
 
     /// Writes a sample, unless all its values are 0. Returns false when memory is out.
-    fn sample(&mut self, site: &Site, values: [u64; 6], row: Option<&Row>) -> bool {
+    fn sample(&mut self, site: &Site, values: Values, row: Option<&Row>) -> bool {
         if values.iter().all(|&value| value == 0) {
             return true;
         }
@@ -407,6 +418,8 @@ impl Writer<'_> {
             bytes,
             0,
             bytes.saturating_sub(requested),
+            0,
+            0,
         ];
         self.sample(row.site, values, Some(row))
     }

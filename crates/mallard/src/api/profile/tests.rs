@@ -1,10 +1,10 @@
 //! The profiler as its users meet it: blocks, sums, frees.
 
-use super::sampler::*;
-use super::{gap, samples, sites};
 use crate::api::extended::{self, Flags};
 use crate::api::{self, alloc, alloc_aligned, alloc_zeroed, dealloc, dealloc_sized, usable_size};
 use crate::class::Class;
+use crate::prof::{PROXY_LG, gap, samples, sites};
+use crate::prof::{is_sampled, is_thread_on, reset, set_thread_on, switch, unseen_bytes};
 use crate::testing::own_process;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
