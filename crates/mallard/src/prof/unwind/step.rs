@@ -146,14 +146,14 @@ impl<'a> Walker<'a> {
         if is_fine { Ok(()) } else { Err(End::Astray) }
     }
 
-    /// Looks up the module of an address, with none if there is none.
+    /// Looks up the module of an address; [`Module::NONE`] if there is none.
     #[cold]
     #[inline(never)]
     fn enter_module(&mut self, at: usize) -> Result<(), End> {
         if at >= END_OF_CODE {
             return Err(End::Astray);
         }
-        self.module = self.modules.find(at).unwrap_or(Module::NONE);
+        self.modules.find_into(at, &mut self.module);
         self.tag = tag_of(&mut self.module, self.cache);
         Ok(())
     }

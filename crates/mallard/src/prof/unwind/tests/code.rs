@@ -261,7 +261,7 @@ fn a_walk_takes_little_of_the_stack() {
     };
     std::eprintln!("bytes of stack: {cold} cold, {warm} warm, {without} without a cache");
     if cfg!(not(debug_assertions)) {
-        assert!(warm <= 768 && cold.max(without) <= 1024);
+        assert!(warm <= 512 && cold.max(without) <= 1024);
     }
 }
 
