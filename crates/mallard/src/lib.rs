@@ -17,10 +17,11 @@
 //! ```
 //!
 //! Each folder is one of these layers and uses only the layers below it; `class` (the table of size
-//! classes) serves all of them. On top are `api`, the Rust functions that every front end uses;
-//! `conf`, the options; `stats`; `fork`; and `background`, the background thread. Above those are
-//! `ctl`, the tree of names through which programs read and control the allocator, and
-//! `stats_print`, the full statistics report. A test enforces this order (`tests/layers.rs`).
+//! classes) serves all of them. `prof`, right above `sys`, walks stacks for the heap profiler. On
+//! top are `api`, the Rust functions that every front end uses; `conf`, the options; `stats`;
+//! `fork`; and `background`, the background thread. Above those are `ctl`, the tree of names
+//! through which programs read and control the allocator, and `stats_print`, the full statistics
+//! report. A test enforces this order (`tests/layers.rs`).
 //!
 //! # `malloc(n)`
 //!

@@ -110,20 +110,25 @@ mod tests {
 
     #[test]
     fn a_reader_sees_a_whole_row_of_its_address_or_none() {
-        loom::model(|| {
+        let mut model = loom::model::Builder::new();
+        // All schedules with up to three preemptions.
+        model.preemption_bound = Some(3);
+        model.check(|| {
             let cache = cache();
             // As apart as rows and addresses are that differ in one bit.
-            let rows = [(8, 0x0801), (9, 0x0901), (10, 0x0a02)];
+            let rows = [(8, 0x0801), (9, 0x0901)];
             let writers = rows.map(|(at, row)| {
                 let cache = cache.clone();
                 thread::spawn(move || cache.put(at, 0, row))
             });
-            // The threads that loom runs are few: this one reads while the writers write.
+            // This thread reads while the writers write.
             for (at, row) in rows {
                 let found = cache.get(at, 0);
                 assert!(found.is_none_or(|found| found == row), "{found:?}");
             }
-            writers.map(|writer| writer.join().unwrap());
+            writers
+                .into_iter()
+                .for_each(|writer| writer.join().unwrap());
             // Whichever was last, at most one is found.
             let found = rows.map(|(at, _)| cache.get(at, 0).is_some() as u32);
             assert!(found.iter().sum::<u32>() <= 1);

@@ -49,7 +49,7 @@ impl Memory {
     /// The word at an address, if that is a multiple of eight that can be read.
     #[inline(always)]
     pub fn word(&mut self, at: usize) -> Option<usize> {
-        if at % size_of::<usize>() != 0 {
+        if !at.is_multiple_of(size_of::<usize>()) {
             return None;
         }
         let is_known = at.wrapping_sub(self.first) < self.end - self.first;

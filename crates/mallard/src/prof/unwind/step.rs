@@ -65,12 +65,14 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// Walks to the end; the frames that it meets go to `out`.
+    /// Walks to the end; the frames that it meets go to `out`, but for the first if `skips_first`.
     #[inline(always)]
-    pub fn run(&mut self, out: &mut Frames<'_>) -> End {
-        for _ in 0..MOST_FRAMES {
-            // One less is within the call, as it is for all others.
-            out.push(self.registers.rip.wrapping_add(self.is_exact.into()));
+    pub fn run(&mut self, out: &mut Frames<'_>, skips_first: bool) -> End {
+        for i in 0..MOST_FRAMES {
+            if i > 0 || !skips_first {
+                // One less is within an instruction that has not run, as it is within a call.
+                out.push(self.registers.rip.wrapping_add(self.is_exact.into()));
+            }
             if let Err(end) = self.step() {
                 return end;
             }
@@ -80,7 +82,7 @@ impl<'a> Walker<'a> {
 
     /// Goes on to the caller.
     #[inline(always)]
-    pub fn step(&mut self) -> Result<(), End> {
+    fn step(&mut self) -> Result<(), End> {
         let at = self.registers.rip.wrapping_sub(!self.is_exact as usize);
         if !self.module.contains(at) {
             self.enter_module(at)?;
@@ -98,7 +100,7 @@ impl<'a> Walker<'a> {
 
     /// Goes on to the caller, which has these registers.
     #[inline(always)]
-    fn to_caller(&mut self, rip: usize, rsp: usize, rbp: usize, rbx: usize) -> Result<(), End> {
+    fn go_to_caller(&mut self, rip: usize, rsp: usize, rbp: usize, rbx: usize) -> Result<(), End> {
         if rip == 0 {
             return Err(End::Complete);
         }
@@ -117,7 +119,10 @@ impl<'a> Walker<'a> {
         };
         let cfa = base.wrapping_add(row.distance());
         self.check_rise(cfa)?;
-        let rip = self.stack.word(cfa - WORD).ok_or(End::Unreadable)?;
+        let rip = self
+            .stack
+            .word(cfa.wrapping_sub(WORD))
+            .ok_or(End::Unreadable)?;
         let (mut rbp, mut rbx) = (self.registers.rbp, self.registers.rbx);
         let (rbp_below, rbx_below) = (row.rbp_below(), row.rbx_below());
         if rbp_below != 0 {
@@ -128,7 +133,7 @@ impl<'a> Walker<'a> {
             let at = cfa.wrapping_sub(rbx_below);
             rbx = self.stack.word(at).ok_or(End::Unreadable)?;
         }
-        self.to_caller(rip, cfa, rbp, rbx)
+        self.go_to_caller(rip, cfa, rbp, rbx)
     }
 
     /// The CFA of a frame is above its stack pointer, not far, and a multiple of a word. Where no
@@ -137,18 +142,18 @@ impl<'a> Walker<'a> {
     fn check_rise(&self, cfa: usize) -> Result<(), End> {
         let rise = cfa.wrapping_sub(self.registers.rsp);
         let least = !self.is_exact as usize;
-        let is_fine = rise.wrapping_sub(least) < LARGEST_FRAME && cfa % WORD == 0;
+        let is_fine = rise.wrapping_sub(least) < LARGEST_FRAME && cfa.is_multiple_of(WORD);
         if is_fine { Ok(()) } else { Err(End::Astray) }
     }
 
-    /// Looks up the module of an address, with none if there is none.
+    /// Looks up the module of an address; [`Module::NONE`] if there is none.
     #[cold]
     #[inline(never)]
     fn enter_module(&mut self, at: usize) -> Result<(), End> {
         if at >= END_OF_CODE {
             return Err(End::Astray);
         }
-        self.module = self.modules.find(at).unwrap_or(Module::NONE);
+        self.modules.find_into(at, &mut self.module);
         self.tag = tag_of(&mut self.module, self.cache);
         Ok(())
     }
@@ -238,7 +243,7 @@ impl<'a> Walker<'a> {
         } else {
             self.check_rise(rsp)?;
         }
-        self.to_caller(rip, rsp, rbp, rbx)?;
+        self.go_to_caller(rip, rsp, rbp, rbx)?;
         self.is_exact = is_signal;
         Ok(())
     }
@@ -291,25 +296,27 @@ impl<'a> Walker<'a> {
         let cfa = rbp.wrapping_add(2 * WORD);
         self.check_rise(cfa)?;
         let above = self.stack.word(rbp).ok_or(End::Unreadable)?;
-        let rip = self.stack.word(cfa - WORD).ok_or(End::Unreadable)?;
+        let rip = self
+            .stack
+            .word(cfa.wrapping_sub(WORD))
+            .ok_or(End::Unreadable)?;
         // rbp may be any number, so what it leads to must look like code.
         let is_code = rip < END_OF_CODE && self.code.word(rip.wrapping_sub(1) & !7).is_some();
         if rip != 0 && !is_code {
             return Err(End::Astray);
         }
         // Where rbx may be saved no table says.
-        self.to_caller(rip, cfa, above, self.registers.rbx)
+        self.go_to_caller(rip, cfa, above, self.registers.rbx)
     }
 
     /// Whether rip is where a signal handler returns to.
     fn returns_from_signal(&mut self) -> bool {
         let rip = self.registers.rip;
-        let is_it = self.code.bytes(rip) == Some(RETURN_FROM_SIGNAL);
-        is_it
-            && self
-                .code
-                .bytes(rip + 1)
-                .is_some_and(|bytes| bytes[7] == 0x05)
+        if self.code.bytes(rip) != Some(RETURN_FROM_SIGNAL) {
+            return false;
+        }
+        let last = self.code.bytes(rip + 1);
+        last.is_some_and(|bytes| bytes[7] == 0x05)
     }
 
     /// By what the kernel has saved, which begins at the stack pointer.

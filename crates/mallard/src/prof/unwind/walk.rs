@@ -97,10 +97,7 @@ pub fn walk_by(
 ) -> Walk {
     let mut walker = Walker::new(registers, cache, modules);
     let mut frames = Frames { out, met: 0 };
-    let end = match skips_first.then(|| walker.step()) {
-        Some(Err(end)) => end,
-        _ => walker.run(&mut frames),
-    };
+    let end = walker.run(&mut frames, skips_first);
     frames.finish(end)
 }
 

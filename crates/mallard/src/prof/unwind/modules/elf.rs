@@ -105,7 +105,7 @@ impl Image {
         let place = read.u64()? as usize;
         read.go_to(header + SIZE_AT);
         let (size, count) = (read.u16()?, read.u16()?);
-        if usize::from(size) != SEGMENT_SIZE || place < HEADER_SIZE || place > REACH {
+        if usize::from(size) != SEGMENT_SIZE || !(HEADER_SIZE..=REACH).contains(&place) {
             return None;
         }
         self.segments = header + place;

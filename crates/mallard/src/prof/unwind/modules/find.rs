@@ -179,15 +179,31 @@ impl Modules {
     }
 
     /// The module that an address is in.
+    pub fn find(&self, at: usize) -> Option<Module> {
+        let mut module = Module::NONE;
+        self.find_into(at, &mut module);
+        (module.start != module.end).then_some(module)
+    }
+
+    /// Finds the module that an address is in; [`Module::NONE`] if there is none.
+    #[inline(always)]
+    pub fn find_into(&self, at: usize, module: &mut Module) {
+        *module = Module::NONE;
+        match self.loader() {
+            Some(find_object) => ask_loader(find_object, at, module),
+            None => self.find_without_loader(at, module),
+        }
+    }
+
     #[cold]
     #[inline(never)]
-    pub fn find(&self, at: usize) -> Option<Module> {
-        if let Some(find_object) = self.loader() {
-            return ask_loader(find_object, at);
-        }
-        match self.list() {
+    fn find_without_loader(&self, at: usize, module: &mut Module) {
+        let found = match self.list() {
             Some(list) => self.find_in(list, at),
             None => find_in_static(at),
+        };
+        if let Some(found) = found {
+            *module = found;
         }
     }
 
@@ -209,7 +225,7 @@ impl Modules {
 
 // Not part of its caller: the loader's answer is large.
 #[inline(never)]
-fn ask_loader(find_object: FindObject, at: usize) -> Option<Module> {
+fn ask_loader(find_object: FindObject, at: usize, module: &mut Module) {
     let mut found = Found {
         flags: 0,
         map_start: 0,
@@ -220,18 +236,18 @@ fn ask_loader(find_object: FindObject, at: usize) -> Option<Module> {
     };
     // SAFETY: the function may be called anywhere, and writes one such answer.
     if unsafe { find_object(at, &mut found) } != 0 || found.map_end <= found.map_start {
-        return None;
+        return;
     }
     // SAFETY: null, or the record of the object, which stays loaded while its code is on the stack.
     let base = unsafe { found.link_map.as_ref() }.map_or(0, |map| map.base);
-    Some(Module {
+    *module = Module {
         start: found.map_start,
         end: found.map_end,
         header: if base == 0 { found.map_start } else { base },
         unwind: found.eh_frame,
         is_doubtful: false,
         is_checked: false,
-    })
+    };
 }
 
 /// What the kernel told the process at its start; 0 if it did not.

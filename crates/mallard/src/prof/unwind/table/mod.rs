@@ -127,7 +127,8 @@ impl Table<'_> {
     }
 
     /// Reads the FDE at an address; returns whether `pc` is in its function.
-    #[inline(never)]
+    // Part of its caller, as `common` is: together they take less of the stack.
+    #[inline(always)]
     fn entry(&self, at: usize, pc: usize, entry: &mut Entry) -> Option<bool> {
         if !self.entries.contains(at) {
             return None;
@@ -151,7 +152,7 @@ impl Table<'_> {
     }
 
     /// Reads the CIE at an address; returns whether augmentations of its entries have a length.
-    #[inline(never)]
+    #[inline(always)]
     fn common(&self, at: usize, entry: &mut Entry) -> Option<bool> {
         if !self.entries.contains(at) {
             return None;

@@ -3,6 +3,7 @@
 use super::code::Pages;
 use super::file::{File, table};
 use super::walks::zeroed;
+use crate::prof::unwind::Registers;
 use crate::prof::unwind::bytes::Bytes;
 use crate::prof::unwind::cache::RowCache;
 use crate::prof::unwind::memory::Memory;
@@ -11,8 +12,7 @@ use crate::prof::unwind::modules::list::{Listed, ModuleList};
 use crate::prof::unwind::table::program::{self, COLUMNS, Where};
 use crate::prof::unwind::table::row::{ASKED, Row};
 use crate::prof::unwind::table::{Entry, Table, expression};
-use crate::prof::unwind::walk::walk_by;
-use crate::prof::unwind::{End, Registers};
+use crate::prof::unwind::walk::{tag_of, walk_by};
 use crate::testing::skipped;
 use proptest::prelude::*;
 use std::ops::Range;
@@ -265,6 +265,48 @@ proptest! {
         let registers = Registers::new(rip, rsp, rsp + words[2].1 as usize % 64 * 8, rsp);
         let walk = walk_by(registers, &mut out, false, is_cached.then_some(cache), &modules);
         prop_assert!(walk.frames > 0 && walk.frames <= 64);
-        prop_assert!(walk.end != End::TooMany, "the stack has few words");
+        // Each frame is above the one before, but for those of signals, which are few.
+        prop_assert!(walk.frames + walk.omitted <= 20 * words.len());
     }
+}
+
+#[test]
+fn a_module_that_takes_another_s_place_does_not_get_its_rows() {
+    let Some(file) = sample() else {
+        return skipped("libgcc is not here");
+    };
+    // SAFETY: aligned memory of zeros that is never freed.
+    let (cache, list) = unsafe {
+        let cache: &RowCache = RowCache::in_zeroed(zeroed::<RowCache>());
+        (cache, ModuleList::in_zeroed(zeroed::<ModuleList>()))
+    };
+    let modules = Modules::without_loader();
+    modules.set_list(list);
+    let mut pages = made_up(file);
+    let (start, end) = (pages.start(), pages.end());
+    let unwind = start + file.index().1;
+    list.set(Listed {
+        start,
+        end,
+        header: start,
+        unwind,
+    });
+    let tag = || {
+        let mut module = modules.find(start).unwrap();
+        let tag = tag_of(&mut module, Some(cache));
+        (tag, module.is_checked)
+    };
+    let first = tag();
+    assert!(first.1);
+    assert_eq!(tag(), first);
+    // The new one has one function more.
+    pages.bytes()[file.index().1 + 8] += 1;
+    let second = tag();
+    assert!(second.1 && second.0 != first.0);
+    // One without a table, and none at all: what is not there is not read.
+    pages.bytes()[120] = 0;
+    assert!(modules.find(start).unwrap().table().is_none());
+    drop(pages);
+    assert_ne!(tag().0, second.0);
+    assert!(modules.find(start).unwrap().table().is_none());
 }

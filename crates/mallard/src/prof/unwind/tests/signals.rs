@@ -109,7 +109,8 @@ fn from_every_instruction_of_a_program_the_stack_is_that_of_the_c_library() {
         return skipped("no C++ compiler is here");
     };
     // The C library loads its unwinder at the first use, and ours makes its cache.
-    (own_stack(&mut [0; ROOM]), cache());
+    own_stack(&mut [0; ROOM]);
+    cache();
     let function = library.function("stepped");
     handle(libc::SIGTRAP, on_step);
     let value = step_through(function);
