@@ -226,15 +226,23 @@ static void test_decay(void) {
 }
 
 static void test_prof(void) {
-    CHECK(!GET(bool, "opt.prof") && !GET(bool, "prof.active") && !GET(bool, "prof.thread_active_init"));
-    CHECK(!GET(bool, "prof.gdump") && GET(uint64_t, "prof.interval") == 0);
-    GET(size_t, "prof.lg_sample");
-    CHECK(SET(bool, "prof.active", false) == 0 && SET(bool, "prof.active", true) == ENOENT);
-    CHECK(SET(bool, "prof.thread_active_init", true) == ENOENT && SET(bool, "prof.gdump", true) == ENOENT);
-    CHECK(SET(const char *, "prof.dump", "/nowhere") == ENOENT);
-    CHECK(SET(const char *, "prof.prefix", "x") == ENOENT);
-    CHECK(mallctl("prof.dump", NULL, NULL, NULL, 0) == ENOENT);
-    CHECK(mallctl("prof.reset", NULL, NULL, NULL, 0) == ENOENT);
+    CHECK(!GET(bool, "opt.prof") && GET(bool, "config.prof") && !GET(bool, "prof.active"));
+    CHECK(!GET(bool, "prof.gdump") && GET(uint64_t, "prof.interval") == 0 && GET(size_t, "prof.lg_sample") == 19);
+    // Sampling starts in a process that was not told of it.
+    CHECK(SET(size_t, "prof.reset", 0) == 0 && GET(size_t, "prof.lg_sample") == 0);
+    CHECK(SET(bool, "prof.active", true) == 0 && GET(bool, "prof.active"));
+    size_t before = GET(size_t, "prof.samples");
+    void *sampled = malloc(100), *large = malloc(1 << 20);
+    CHECK(sampled != NULL && large != NULL && GET(size_t, "prof.samples") == before + 2);
+    CHECK(SET(bool, "prof.active", false) == 0 && !GET(bool, "prof.active"));
+    void *unsampled = malloc(100);
+    CHECK(GET(size_t, "prof.samples") == before + 2);
+    free(sampled), free(large), free(unsampled);
+    CHECK(GET(size_t, "prof.samples") == before);
+    CHECK(SET(bool, "prof.thread_active_init", false) == 0 && !GET(bool, "prof.thread_active_init"));
+    CHECK(SET(bool, "prof.gdump", true) == 0 && GET(bool, "prof.gdump"));
+    CHECK(SET(size_t, "prof.reset", 64) == EINVAL && SET(size_t, "prof.reset", 19) == 0);
+    CHECK(SET(const char *, "prof.prefix", "/nowhere/x") == 0);
 }
 
 static int count_threads(void) {

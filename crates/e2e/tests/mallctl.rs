@@ -76,7 +76,7 @@ fn decay_times_of_new_arenas_can_be_set() {
 }
 
 #[test]
-fn profiling_is_off() {
+fn sampling_starts_and_stops_in_any_process() {
     passes("prof");
 }
 

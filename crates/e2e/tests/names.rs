@@ -23,9 +23,6 @@ const ABSENT: &[&str] = &[
     "experimental.hooks.prof_",
     "experimental.prof_recent.",
     "prof.stats.",
-    "prof.dump",
-    "prof.prefix",
-    "prof.reset",
     "prof.log_",
     "thread.prof.name",
     // jemalloc's huge-page allocator, which `hpa:true` would enable.

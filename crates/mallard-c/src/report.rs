@@ -61,7 +61,7 @@ extern "C" fn end() {
         let _keep = KeepErrno::new();
         stats_print::print(options.stats_print_opts.as_bytes(), &mut message::say);
     }
-    if options.is_some() && api::profile::end() {
+    if options.is_some_and(|options| options.prof) && api::profile::end() {
         // SAFETY: the program's own handlers have run; only the process is left to end.
         unsafe { libc::_exit(1) };
     }

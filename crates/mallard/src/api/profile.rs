@@ -115,6 +115,8 @@ pub fn totals() -> prof::Totals {
 
 /// Does what the options ask for at the end of the process: a last profile, and a report of leaks.
 /// Returns whether the process is to end with status 1.
+#[cold]
+#[inline(never)]
 pub fn end() -> bool {
     let o = options();
     if !o.prof || !o.prof_final {

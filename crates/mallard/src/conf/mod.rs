@@ -71,6 +71,8 @@ pub type Symbols = fn() -> [Option<&'static CStr>; 2];
 /// there is nothing to read.
 ///
 /// Messages go to `sink`. If the outcome says `must_abort`, the reason has been printed.
+// Inlined into its only caller: every process runs it.
+#[inline(always)]
 pub fn read(options: &Options, symbols: Option<Symbols>, sink: &mut dyn Sink) -> Option<Outcome> {
     let _errno = system::KeptErrno::new();
     system::with_sources(COMPILED_IN.map(str::as_bytes), symbols, |sources| {

@@ -18,7 +18,7 @@ use crate::heap::PAGE_HEAPS;
 use crate::space::region::PageRecord;
 use crate::space::{Region, meta};
 use crate::sys::atomic::{AtomicUsize, Ordering};
-use crate::sys::lock::{Mutex, RawLock};
+use crate::sys::lock::{Guard, Mutex, RawLock};
 use crate::sys::page::PAGE;
 use crate::sys::rank::Rank;
 use core::cell::Cell;
@@ -158,6 +158,12 @@ static LARGE: AtomicUsize = AtomicUsize::new(0);
 /// Bytes of the small blocks that hold no proxy: no other statistic counts them.
 static UNSEEN_BYTES: AtomicUsize = AtomicUsize::new(0);
 
+/// The samples, locked. Not inlined: it has many callers, none of which needs speed.
+#[inline(never)]
+fn locked() -> Guard<'static, Samples> {
+    SAMPLES.lock()
+}
+
 /// The lock, for forks.
 pub fn lock() -> &'static RawLock {
     SAMPLES.raw()
@@ -186,7 +192,7 @@ pub fn unseen_bytes() -> usize {
 /// Takes a block of a slab class for this sample. `None` when memory is out.
 #[inline(never)]
 pub fn take(class: Class, sample: Sample) -> Option<usize> {
-    let block = SAMPLES.lock().take(class, sample)?;
+    let block = locked().take(class, sample)?;
     SMALL.fetch_add(1, Ordering::Relaxed);
     if sample.proxy == 0 {
         UNSEEN_BYTES.fetch_add(sample.usable, Ordering::Relaxed);
@@ -198,7 +204,7 @@ pub fn take(class: Class, sample: Sample) -> Option<usize> {
 /// no block in use begins there.
 pub fn free(record: usize, p: usize) -> Sample {
     let span = span_at(record);
-    let mut samples = SAMPLES.lock();
+    let mut samples = locked();
     let region = span.region_in_use(p);
     // SAFETY: the region is in use, so its sample is initialised; the lock is held.
     let sample = unsafe { span.sample(region).read() };
@@ -218,7 +224,7 @@ pub fn free(record: usize, p: usize) -> Sample {
 /// no block in use begins there.
 pub fn look_up(record: usize, p: usize) -> (Class, Sample) {
     let span = span_at(record);
-    let _samples = SAMPLES.lock();
+    let _samples = locked();
     let region = span.region_in_use(p);
     // SAFETY: the region is in use, so its sample is initialised; the lock is held.
     (span.class, unsafe { span.sample(region).read() })
@@ -414,7 +420,7 @@ pub fn enter_large(at: usize, sample: Sample) -> bool {
     let Some(room) = meta::take(size_of::<Node>()) else {
         return false;
     };
-    let mut samples = SAMPLES.lock();
+    let mut samples = locked();
     if samples.large >= samples.bucket_count {
         samples.grow();
     }
@@ -436,7 +442,7 @@ pub fn enter_large(at: usize, sample: Sample) -> bool {
 /// Removes and returns the sample of the large block at this address.
 #[inline(never)]
 pub fn leave_large(at: usize) -> Option<Sample> {
-    let mut samples = SAMPLES.lock();
+    let mut samples = locked();
     let mut link = core::ptr::from_mut(samples.bucket(at)?);
     let node = loop {
         // SAFETY: a bucket, or the link of a node; both belong to the table, whose lock is held.
@@ -472,7 +478,7 @@ pub fn each(mut f: impl FnMut(usize, &Sample)) {
 /// last one, for large blocks.
 #[inline(never)]
 fn each_of(part: usize, f: &mut dyn FnMut(usize, &Sample)) {
-    let samples = SAMPLES.lock();
+    let samples = locked();
     let mut at = samples.spans.get(part).copied().flatten();
     while let Some(span) = at {
         for region in span.regions_in_use() {

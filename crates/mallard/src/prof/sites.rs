@@ -195,7 +195,8 @@ pub fn lock() -> &'static RawLock {
     SITES.raw()
 }
 
-/// The table, locked.
+/// The table, locked. Not inlined: it has many callers, none of which needs speed.
+#[inline(never)]
 pub fn table() -> Guard<'static, Table> {
     SITES.lock()
 }
@@ -438,7 +439,7 @@ impl Table {
 pub fn each(f: &mut dyn FnMut(&'static Site, &Figures)) {
     let mut at = None;
     loop {
-        let table = SITES.lock();
+        let table = table();
         let Some(site) = table.after(at) else {
             return;
         };

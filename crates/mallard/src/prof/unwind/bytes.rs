@@ -147,23 +147,28 @@ impl<'a> Reader<'a> {
         Some(())
     }
 
+    #[inline(never)]
     pub fn u8(&mut self) -> Option<u8> {
         self.number().map(u8::from_le_bytes)
     }
 
+    #[inline(never)]
     pub fn u16(&mut self) -> Option<u16> {
         self.number().map(u16::from_le_bytes)
     }
 
+    #[inline(never)]
     pub fn u32(&mut self) -> Option<u32> {
         self.number().map(u32::from_le_bytes)
     }
 
+    #[inline(never)]
     pub fn u64(&mut self) -> Option<u64> {
         self.number().map(u64::from_le_bytes)
     }
 
     /// An unsigned number in LEB128.
+    #[inline(never)]
     pub fn uleb(&mut self) -> Option<u64> {
         let (mut value, mut shift) = (0, 0);
         loop {
@@ -182,6 +187,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A signed number in LEB128.
+    #[inline(never)]
     pub fn sleb(&mut self) -> Option<i64> {
         let from = self.at;
         let value = self.uleb()?;

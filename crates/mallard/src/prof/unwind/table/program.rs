@@ -277,6 +277,7 @@ impl Machine<'_, '_> {
     }
 
     /// A register's number; [`NONE`] stands for those of a higher number, which nobody asks for.
+    #[inline(never)]
     fn register(&mut self) -> Option<u8> {
         Some(u8::try_from(self.read.uleb()?).unwrap_or(NONE))
     }
@@ -285,12 +286,14 @@ impl Machine<'_, '_> {
         units.checked_mul(self.entry.data_unit)
     }
 
+    #[inline(never)]
     fn signed_units(&mut self) -> Option<i64> {
         let units = self.read.sleb()?;
         self.in_units(units)
     }
 
     /// Passes over an expression; returns where its length is.
+    #[inline(never)]
     fn block(&mut self) -> Option<usize> {
         let at = self.read.at();
         let length = self.read.uleb()? as usize;
