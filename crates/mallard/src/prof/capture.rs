@@ -82,8 +82,10 @@ impl Stack {
         };
         let mut stack = Stack { buffer, len: 0 };
         // SAFETY: the buffer has this size, and only this thread uses it.
-        let frames = unsafe { &mut *buffer.as_ptr() };
-        let walk = unwind::capture(&mut frames[..most.min(FRAMES_MAX)]);
+        let frames = unsafe {
+            core::slice::from_raw_parts_mut(buffer.as_ptr().cast(), most.min(FRAMES_MAX))
+        };
+        let walk = unwind::capture(frames);
         stack.len = walk.frames;
         stack.drop_own();
         Some(stack)
@@ -96,17 +98,22 @@ impl Stack {
             OWN_END.load(Ordering::Relaxed),
         );
         // SAFETY: the buffer is this stack's, and so many addresses are written.
-        let frames = unsafe { &mut (&mut *self.buffer.as_ptr())[..self.len] };
+        let frames = unsafe {
+            core::slice::from_raw_parts_mut(self.buffer.as_ptr().cast::<usize>(), self.len)
+        };
         let is_own = |frame: &usize| (start..end).contains(frame);
         let own = frames.iter().take_while(|frame| is_own(frame)).count();
-        frames.copy_within(own.., 0);
+        for i in own..self.len {
+            // SAFETY: both are frames of this stack.
+            unsafe { *frames.as_mut_ptr().add(i - own) = *frames.as_ptr().add(i) };
+        }
         self.len -= own;
     }
 
     /// The return addresses, the innermost first.
     pub fn frames(&self) -> &[usize] {
         // SAFETY: the buffer is this stack's, and so many addresses are written.
-        unsafe { &(&*self.buffer.as_ptr())[..self.len] }
+        unsafe { core::slice::from_raw_parts(self.buffer.as_ptr().cast(), self.len) }
     }
 }
 

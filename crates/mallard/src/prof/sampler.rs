@@ -204,8 +204,7 @@ pub fn due(size: usize, block: usize) -> *mut u8 {
 fn due_part(countdown: &Countdown, block: usize, part: usize, size: usize) -> usize {
     let epoch = EPOCH.load(Ordering::Relaxed);
     if !countdown.is_of(epoch) {
-        // SAFETY: gettid has no preconditions.
-        countdown.enter(epoch, unsafe { libc::gettid() } as u32);
+        countdown.enter(epoch, thread_number());
         countdown.set(gap::draw(lg_sample()));
         if is_thread_on() && countdown.spend(part) {
             return block;
@@ -276,8 +275,14 @@ fn counted_without_cache(block: usize, part: usize, size: usize) -> usize {
     }
     let gap = gap::draw(lg_sample());
     SHARED_LEFT.store(gap as u64, Ordering::Relaxed);
-    // SAFETY: gettid has no preconditions.
-    sample(block, size, unsafe { libc::gettid() } as u32)
+    sample(block, size, thread_number())
+}
+
+/// The system's number of the calling thread. A plain system call: the C library's function is
+/// newer than some libraries that we run on.
+fn thread_number() -> u32 {
+    // SAFETY: the call has no preconditions.
+    unsafe { libc::syscall(libc::SYS_gettid) as u32 }
 }
 
 /// Samples the block, which a request of `size` bytes got. Returns the block for the program.
@@ -536,12 +541,14 @@ pub fn forget_arena(arena: u16) {
     loop {
         let (mut found, mut n) = ([0; AT_ONCE], 0);
         samples::each(|block, sample| {
-            if sample.arena == arena && n < AT_ONCE {
-                found[n] = block;
+            if sample.arena == arena
+                && let Some(place) = found.get_mut(n)
+            {
+                *place = block;
                 n += 1;
             }
         });
-        for &block in &found[..n] {
+        for &block in found.iter().take(n) {
             match Region::find(block).map(|region| region.record_of(block)) {
                 Some(PageRecord::Sampled(record)) => forget(&samples::free(record, block)),
                 _ => {

@@ -98,7 +98,9 @@ impl Span {
 
     fn is_free(&self, region: usize) -> bool {
         let (word, bit) = Self::bit(region);
-        self.free[word].get() & bit != 0
+        self.free
+            .get(word)
+            .is_some_and(|free| free.get() & bit != 0)
     }
 
     /// The region of the block at `p`; ends the process if no block in use begins there.
@@ -120,6 +122,10 @@ impl Span {
     }
 }
 
+/// One list for each slab class, and one for none. Numbers of classes are taken modulo this, as it
+/// saves a test of the bounds.
+const SPAN_LISTS: usize = SLAB_CLASSES + 1;
+
 /// A large block's sample in the table of addresses.
 struct Node {
     at: usize,
@@ -132,7 +138,7 @@ const FIRST_BUCKETS: usize = 64;
 
 struct Samples {
     /// The spans of each class; those with room come first.
-    spans: [Option<&'static Span>; SLAB_CLASSES + 1],
+    spans: [Option<&'static Span>; SPAN_LISTS],
     /// The samples of large blocks, by address.
     buckets: Option<NonNull<Option<NonNull<Node>>>>,
     bucket_count: usize,
@@ -145,7 +151,7 @@ unsafe impl Send for Samples {}
 static SAMPLES: Mutex<Samples> = Mutex::named(
     Rank::Samples,
     Samples {
-        spans: [None; SLAB_CLASSES + 1],
+        spans: [None; SPAN_LISTS],
         buckets: None,
         bucket_count: 0,
         large: 0,
@@ -237,13 +243,14 @@ fn span_at(record: usize) -> &'static Span {
 
 impl Samples {
     fn take(&mut self, class: Class, sample: Sample) -> Option<usize> {
-        let span = match self.spans[class.index()].filter(|span| span.free_count.get() > 0) {
-            Some(span) => span,
-            None => self.make(class)?,
-        };
+        let span =
+            match self.spans[class.index() % SPAN_LISTS].filter(|span| span.free_count.get() > 0) {
+                Some(span) => span,
+                None => self.make(class)?,
+            };
         let word = span.free.iter().position(|word| word.get() != 0)?;
-        let bits = span.free[word].get();
-        span.free[word].set(bits & (bits - 1));
+        let bits = span.free[word % WORDS].get();
+        span.free[word % WORDS].set(bits & (bits - 1));
         let region = word * 64 + bits.trailing_zeros() as usize;
         // SAFETY: the region was free: nothing else uses its sample.
         unsafe { span.sample(region).write(sample) };
@@ -295,14 +302,15 @@ impl Samples {
     /// and the class has another with room.
     fn put(&mut self, span: &'static Span, region: usize) -> Option<&'static Span> {
         let (word, bit) = Span::bit(region);
-        span.free[word].set(span.free[word].get() | bit);
+        span.free[word % WORDS].set(span.free[word % WORDS].get() | bit);
         span.free_count.set(span.free_count.get() + 1);
         if span.free_count.get() == 1 {
             self.unlink(span);
             self.link(span);
         }
         let is_empty = span.free_count.get() == span.shape.regions as usize;
-        let first = self.spans[span.class.index()].filter(|first| first.free_count.get() > 0);
+        let first =
+            self.spans[span.class.index() % SPAN_LISTS].filter(|first| first.free_count.get() > 0);
         let is_only = match first {
             Some(first) if core::ptr::eq(first, span) => span
                 .next
@@ -320,7 +328,7 @@ impl Samples {
 
     /// Enters a span at the beginning of its class's list.
     fn link(&mut self, span: &'static Span) {
-        let first = &mut self.spans[span.class.index()];
+        let first = &mut self.spans[span.class.index() % SPAN_LISTS];
         span.prev.set(None);
         span.next.set(*first);
         if let Some(next) = *first {
@@ -332,7 +340,7 @@ impl Samples {
     fn unlink(&mut self, span: &'static Span) {
         match span.prev.get() {
             Some(prev) => prev.next.set(span.next.get()),
-            None => self.spans[span.class.index()] = span.next.get(),
+            None => self.spans[span.class.index() % SPAN_LISTS] = span.next.get(),
         }
         if let Some(next) = span.next.get() {
             next.prev.set(span.prev.get());

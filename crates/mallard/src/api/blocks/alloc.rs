@@ -64,7 +64,7 @@ fn alloc_medium(size: usize) -> *mut u8 {
 #[inline(never)]
 fn alloc_long(size: usize) -> *mut u8 {
     match size <= CACHED_MAX {
-        true => pop_tabled(size, Place::of(Class::of(size)), size),
+        true => pop_tabled(size, Place::of(Class::of(size))),
         false => alloc_large(size, PAGE, false),
     }
 }
@@ -78,12 +78,11 @@ fn pop(size: usize, place: Place) -> *mut u8 {
     }
 }
 
-/// Like [`pop`], with a place that is not looked up in the tables that the profiler clears. The
-/// program asked for `wanted` bytes.
+/// Like [`pop`], with a place that is not looked up in the tables that the profiler clears.
 #[inline(always)]
-fn pop_tabled(size: usize, place: Place, wanted: usize) -> *mut u8 {
+fn pop_tabled(size: usize, place: Place) -> *mut u8 {
     match cache::stack_at(place).pop_to_write() {
-        Some(block) if prof::is_on() => prof::counted(block, wanted) as *mut u8,
+        Some(block) if prof::is_on() => prof::counted(block, size) as *mut u8,
         Some(block) => block as *mut u8,
         None => alloc_slow(size, place),
     }
@@ -406,7 +405,7 @@ pub fn alloc_aligned(size: usize, align: usize) -> *mut u8 {
     if align > PAGE {
         alloc_on_boundary(size, align, wanted)
     } else if size <= TABLE_MAX {
-        pop_tabled(size, class::tabled_place_of_small(size), wanted)
+        pop_tabled(size, class::tabled_place_of_small(size))
     } else {
         alloc_aligned_medium(size, align, wanted)
     }
@@ -465,7 +464,7 @@ pub(in crate::api) const LARGEST_ALIGN: usize = 1 << 46;
 #[inline(never)]
 fn alloc_aligned_medium(size: usize, align: usize, wanted: usize) -> *mut u8 {
     if size <= SLAB_MAX {
-        pop_tabled(size, Place::of(Class::of(size)), wanted)
+        pop_tabled(size, Place::of(Class::of(size)))
     } else if align <= LINE {
         alloc_medium(size)
     } else {
@@ -482,7 +481,7 @@ fn alloc_on_boundary(size: usize, align: usize, wanted: usize) -> *mut u8 {
     let place = Place::of(class);
     if class.is_slab() {
         debug_assert!((class.shape().align as usize).is_multiple_of(align));
-        return pop_tabled(size, place, wanted);
+        return pop_tabled(size, place);
     }
     let stack = cache::stack_at(place);
     if let Some(block) = stack.pop() {

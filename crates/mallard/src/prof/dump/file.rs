@@ -56,7 +56,8 @@ impl File {
     #[inline(never)]
     fn flush(&mut self) {
         // SAFETY: the buffer belongs to this file, and so many bytes of it are written.
-        let mut rest = unsafe { &(&*self.buffer.as_ptr())[..self.len] };
+        let mut rest: &[u8] =
+            unsafe { core::slice::from_raw_parts(self.buffer.as_ptr().cast(), self.len) };
         self.len = 0;
         while !rest.is_empty() && self.error == 0 {
             // SAFETY: the kernel reads only these bytes.
@@ -88,11 +89,14 @@ impl Sink for File {
                 self.flush();
             }
             let n = bytes.len().min(BUFFER_BYTES - self.len);
-            // SAFETY: the buffer belongs to this file.
-            let buffer = unsafe { self.buffer.as_mut() };
-            buffer[self.len..self.len + n].copy_from_slice(&bytes[..n]);
-            self.len += n;
-            bytes = &bytes[n..];
+            let (now, later) = bytes.split_at_checked(n).unwrap_or((bytes, &[]));
+            // SAFETY: the buffer belongs to this file and has room for so many bytes.
+            unsafe {
+                let to = self.buffer.as_ptr().cast::<u8>().add(self.len);
+                to.copy_from_nonoverlapping(now.as_ptr(), now.len());
+            }
+            self.len += now.len();
+            bytes = later;
         }
     }
 }

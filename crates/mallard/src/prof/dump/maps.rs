@@ -28,7 +28,7 @@ pub fn each(f: &mut dyn FnMut(&Mapping<'_>)) {
     proc::read(c"/proc/self/maps", &mut [0; PIECE_BYTES], |piece| {
         for &byte in piece {
             if byte == b'\n' {
-                take(&line[..len], &mut image, f);
+                take(line.get(..len).unwrap_or(&[]), &mut image, f);
                 len = 0;
             } else if let Some(place) = line.get_mut(len) {
                 // Of a longer line, the end of the name is left out.
@@ -79,12 +79,13 @@ fn parse(line: &[u8]) -> Option<Parsed<'_>> {
     let (_device, rest) = word(rest)?;
     let (inode, rest) = word(rest)?;
     let dash = range.iter().position(|&byte| byte == b'-')?;
-    let start = number(&range[..dash], 16)?;
-    let end = number(&range[dash + 1..], 16)?;
+    let start = number(range.get(..dash)?, 16)?;
+    let end = number(range.get(dash + 1..)?, 16)?;
     let name = rest
         .iter()
         .position(|&byte| byte != b' ')
-        .map_or(&[][..], |at| &rest[at..]);
+        .and_then(|at| rest.get(at..))
+        .unwrap_or(&[]);
     Some((
         start,
         end,
@@ -97,12 +98,12 @@ fn parse(line: &[u8]) -> Option<Parsed<'_>> {
 
 fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let begin = text.iter().position(|&byte| byte != b' ')?;
-    let text = &text[begin..];
+    let text = text.get(begin..)?;
     let end = text
         .iter()
         .position(|&byte| byte == b' ')
         .unwrap_or(text.len());
-    Some((&text[..end], &text[end..]))
+    text.split_at_checked(end)
 }
 
 fn number(digits: &[u8], base: u32) -> Option<u64> {
@@ -125,7 +126,7 @@ fn build_id(base: usize) -> Option<&'static [u8]> {
     const SEGMENTS_MAX: usize = 32;
     const NOTES_MAX: usize = 4096;
     let header = readable(base, HEADER)?;
-    if header[..5] != [0x7f, b'E', b'L', b'F', 2] {
+    if !header.starts_with(&[0x7f, b'E', b'L', b'F', 2]) {
         return None;
     }
     let at = |bytes: &[u8], offset: usize, len: usize| {

@@ -84,7 +84,10 @@ pub fn set_prefix(prefix: &[u8]) -> bool {
         return false;
     }
     let mut kept = PREFIX.lock();
-    kept.text[..prefix.len()].copy_from_slice(prefix);
+    kept.text
+        .iter_mut()
+        .zip(prefix)
+        .for_each(|(to, &from)| *to = from);
     kept.len = prefix.len();
     true
 }
@@ -108,9 +111,8 @@ impl Name {
     }
 
     fn push(&mut self, bytes: &[u8]) {
-        let end = (self.len + bytes.len()).min(NAME_MAX);
-        let n = end.saturating_sub(self.len);
-        self.text[self.len.min(NAME_MAX)..end].copy_from_slice(&bytes[..n]);
+        let room = self.text.iter_mut().skip(self.len);
+        room.zip(bytes).for_each(|(to, &from)| *to = from);
         self.len += bytes.len();
     }
 }
@@ -174,18 +176,19 @@ pub fn write(reason: Reason, name: Option<&CStr>) -> Result<(), i32> {
 fn make_name(name: &mut Name, reason: Reason, pprof: bool) {
     {
         let prefix = PREFIX.lock();
-        name.push(&prefix.text[..prefix.len]);
+        name.push(prefix.text.get(..prefix.len).unwrap_or(&[]));
     }
     // SAFETY: getpid has no preconditions.
     let pid = unsafe { libc::getpid() };
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     // Writing to a name does not fail.
     let _ = write!(name, ".{pid}.{number}.");
-    let of = |kind: usize| NEXT_OF[kind].fetch_add(1, Ordering::Relaxed);
+    let of = |kind: &AtomicU64| kind.fetch_add(1, Ordering::Relaxed);
+    let [intervals, manual, growth] = &NEXT_OF;
     let _ = match reason {
-        Reason::Interval => write!(name, "i{}", of(0)),
-        Reason::Manual => write!(name, "m{}", of(1)),
-        Reason::Growth => write!(name, "u{}", of(2)),
+        Reason::Interval => write!(name, "i{}", of(intervals)),
+        Reason::Manual => write!(name, "m{}", of(manual)),
+        Reason::Growth => write!(name, "u{}", of(growth)),
         Reason::Final => name.write_char('f'),
     };
     let _ = name.write_str(if pprof { ".pb.gz" } else { ".heap" });
@@ -209,9 +212,9 @@ pub fn report_leaks() -> bool {
         count += 1;
         let bytes = |entry: &Option<(&Site, Amount)>| entry.map_or(0, |(_, live)| live.bytes());
         let at = most.partition_point(|entry| bytes(entry) >= figures.live.bytes());
-        if at < LEAKS_MAX {
-            most[at..].rotate_right(1);
-            most[at] = Some((site, figures.live));
+        let mut next = Some((site, figures.live));
+        for entry in most.iter_mut().skip(at) {
+            core::mem::swap(entry, &mut next);
         }
     });
     if count == 0 {
@@ -242,22 +245,25 @@ pub fn report_leaks() -> bool {
     true
 }
 
+/// What error numbers mean. One text, not a table, which would hold addresses that need relocation.
+const REASONS: &str = "1 not permitted;2 no such folder;12 no memory for a buffer;13 not permitted;\
+                       20 no such folder;21 it is a folder;28 the disk is full;30 not permitted;\
+                       36 the name is too long;122 the disk is full";
+
 #[cold]
 #[inline(never)]
 fn say_failed(name: &CStr, error: i32) {
     let mut line = Line::new();
     line.push(b"mallard: cannot write the heap profile ");
     line.push(name.to_bytes());
-    let why = match error {
-        libc::EACCES | libc::EPERM | libc::EROFS => ": not permitted",
-        libc::ENOENT | libc::ENOTDIR => ": no such folder",
-        libc::ENOSPC | libc::EDQUOT => ": the disk is full",
-        libc::ENAMETOOLONG => ": the name is too long",
-        libc::ENOMEM => ": no memory for a buffer",
-        libc::EISDIR => ": it is a folder",
-        _ => "",
-    };
-    line.push(why.as_bytes());
+    let why = REASONS.split(';').find_map(|reason| {
+        let (number, why) = reason.split_once(' ')?;
+        (number.parse() == Ok(error)).then_some(why)
+    });
+    if let Some(why) = why {
+        line.push(b": ");
+        line.push(why.as_bytes());
+    }
     let _ = writeln!(line, " (error {error})");
     message::say(line.get());
 }
@@ -280,14 +286,16 @@ impl Line {
     }
 
     fn push(&mut self, bytes: &[u8]) {
-        let n = bytes.len().min(LINE_MAX - 2 - self.len);
-        self.text[self.len..self.len + n].copy_from_slice(&bytes[..n]);
-        self.len += n;
+        let room = self.text.iter_mut().take(LINE_MAX - 2).skip(self.len);
+        let pairs = room.zip(bytes);
+        self.len += pairs.map(|(to, &from)| *to = from).count();
     }
 
     fn get(&mut self) -> &CStr {
-        if self.len == LINE_MAX - 2 {
-            self.text[self.len] = b'\n';
+        if let [.., end, _] = &mut self.text
+            && self.len == LINE_MAX - 2
+        {
+            *end = b'\n';
         }
         CStr::from_bytes_until_nul(&self.text).unwrap_or_default()
     }
@@ -297,5 +305,28 @@ impl fmt::Write for Line {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.push(text.as_bytes());
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_belong_to_their_numbers() {
+        let numbers = [
+            (libc::EPERM, "not permitted"),
+            (libc::ENOENT, "no such folder"),
+            (libc::ENOMEM, "no memory for a buffer"),
+            (libc::EACCES, "not permitted"),
+            (libc::ENOTDIR, "no such folder"),
+            (libc::EISDIR, "it is a folder"),
+            (libc::ENOSPC, "the disk is full"),
+            (libc::EROFS, "not permitted"),
+            (libc::ENAMETOOLONG, "the name is too long"),
+            (libc::EDQUOT, "the disk is full"),
+        ];
+        let expected = numbers.map(|(number, why)| std::format!("{number} {why}"));
+        assert_eq!(REASONS, expected.join(";"));
     }
 }

@@ -28,24 +28,11 @@ mod field {
     pub const DEFAULT_SAMPLE_TYPE: u64 = 14;
 }
 
-/// The strings with fixed numbers, in their order.
-const STRINGS: [&str; 15] = [
-    "",
-    "alloc_objects",
-    "count",
-    "alloc_space",
-    "bytes",
-    "inuse_objects",
-    "inuse_space",
-    "peak_space",
-    "waste_space",
-    "space",
-    "thread",
-    "arena",
-    "freed_objects",
-    "lifetime",
-    "nanoseconds",
-];
+/// The strings with fixed numbers, in their order. The first is empty. One text, not a table, which
+/// would hold addresses that need relocation.
+const STRINGS: &str = ",alloc_objects,count,alloc_space,bytes,inuse_objects,inuse_space,peak_space,waste_space,\
+                       space,thread,arena,freed_objects,lifetime,nanoseconds";
+const STRING_COUNT: u64 = 15;
 const COUNT: u64 = 2;
 const BYTES: u64 = 4;
 const INUSE_SPACE: u64 = 6;
@@ -86,7 +73,7 @@ impl Message {
 
     fn get(&self) -> &[u8] {
         // SAFETY: the record belongs to this message, and so many bytes are written.
-        unsafe { &(&*self.bytes.as_ptr())[..self.len] }
+        unsafe { core::slice::from_raw_parts(self.bytes.as_ptr().cast(), self.len) }
     }
 
     fn push(&mut self, byte: u8) {
@@ -174,7 +161,7 @@ impl Varints {
     }
 
     fn get(&self) -> &[u8] {
-        &self.bytes[..self.len]
+        self.bytes.get(..self.len).unwrap_or(&[])
     }
 }
 
@@ -248,15 +235,18 @@ impl Addresses {
         }
         let mask = self.count - 1;
         let mut at = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24 & mask;
-        let slots = self.slots();
-        while slots[at] != 0 {
-            if slots[at] == address {
+        // Never full: at most half of the slots are used.
+        while let Some(slot) = self.slots().get_mut(at) {
+            if *slot == address {
+                return;
+            }
+            if *slot == 0 {
+                *slot = address;
+                self.used += 1;
                 return;
             }
             at = (at + 1) & mask;
         }
-        slots[at] = address;
-        self.used += 1;
     }
 }
 
@@ -296,8 +286,8 @@ impl Ranges {
         // SAFETY: so many are written.
         let ranges = unsafe { core::slice::from_raw_parts(self.first.as_ptr(), self.len) };
         let after = ranges.partition_point(|range| range.0 <= address);
-        match after.checked_sub(1).map(|i| ranges[i]) {
-            Some((_, end)) if address < end => after as u64,
+        match after.checked_sub(1).and_then(|i| ranges.get(i)) {
+            Some(&(_, end)) if address < end => after as u64,
             _ => 0,
         }
     }
@@ -365,9 +355,9 @@ struct Writer<'a> {
 impl Writer<'_> {
     #[inline(never)]
     fn head(&mut self, lg_sample: u32) {
-        STRINGS
-            .iter()
-            .for_each(|text| string(&mut self.out, text.as_bytes()));
+        for text in STRINGS.split(',') {
+            string(&mut self.out, text.as_bytes());
+        }
         for (name, unit) in TYPES {
             self.message.number(1, name);
             self.message.number(2, unit);
@@ -426,7 +416,7 @@ impl Writer<'_> {
 
     fn tail(mut self) -> Result<(), i32> {
         let mut ranges = Ranges::new().ok_or(libc::ENOMEM)?;
-        let mut next_string = STRINGS.len() as u64;
+        let mut next_string = STRING_COUNT;
         maps::each(&mut |mapping| {
             ranges.push(mapping.start, mapping.end);
             let mut text = |out: &mut dyn Sink, text: &[u8]| {
@@ -453,7 +443,7 @@ impl Writer<'_> {
             message.end(field::MAPPING, &mut self.out);
         });
         for i in 0..self.addresses.count {
-            let address = self.addresses.slots()[i] as u64;
+            let address = self.addresses.slots().get(i).map_or(0, |&slot| slot as u64);
             if address == 0 {
                 continue;
             }
@@ -474,12 +464,12 @@ impl Writer<'_> {
 const BUILD_ID_MAX: usize = 64;
 
 fn in_hex<'a>(bytes: &[u8], text: &'a mut [u8; 2 * BUILD_ID_MAX]) -> &'a [u8] {
-    let bytes = &bytes[..bytes.len().min(BUILD_ID_MAX)];
-    for (byte, digits) in bytes.iter().zip(text.chunks_exact_mut(2)) {
-        digits[0] = b"0123456789abcdef"[usize::from(byte >> 4)];
-        digits[1] = b"0123456789abcdef"[usize::from(byte & 15)];
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let (pairs, _) = text.as_chunks_mut::<2>();
+    for (byte, digits) in bytes.iter().zip(pairs) {
+        *digits = [byte >> 4, byte & 15].map(|digit| DIGITS[usize::from(digit & 15)]);
     }
-    &text[..2 * bytes.len()]
+    text.get(..2 * bytes.len()).unwrap_or(text)
 }
 
 fn wall_clock_ns() -> u64 {
@@ -490,4 +480,25 @@ fn wall_clock_ns() -> u64 {
     // SAFETY: `t` is a valid out-pointer.
     unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &mut t) };
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_strings_have_their_numbers() {
+        let strings: std::vec::Vec<&str> = STRINGS.split(',').collect();
+        assert_eq!(strings.len() as u64, STRING_COUNT);
+        let at = |number: u64| strings[number as usize];
+        assert_eq!([COUNT, BYTES, SPACE].map(at), ["count", "bytes", "space"]);
+        assert_eq!(
+            [THREAD, ARENA, NANOSECONDS].map(at),
+            ["thread", "arena", "nanoseconds"]
+        );
+        let types = TYPES.map(|(name, unit)| (at(name), at(unit)));
+        assert_eq!(types[3], ("inuse_space", "bytes"));
+        assert_eq!(types[6], ("freed_objects", "count"));
+        assert_eq!(types[7], ("lifetime", "nanoseconds"));
+    }
 }
