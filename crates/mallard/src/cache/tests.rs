@@ -585,7 +585,8 @@ fn a_busy_owner_shows_others_how_many_blocks_it_has_and_not_which() {
         let len = cache.len(class);
         let see = || {
             let mut seen = 0;
-            let hidden = cache.each_hint(class, |_| seen += 1);
+            let mut patience = ThreadCache::PATIENCE;
+            let hidden = cache.each_hint(class, &mut patience, |_| seen += 1);
             (seen, hidden)
         };
         let others_see = || thread::scope(|s| s.spawn(see).join().unwrap());
