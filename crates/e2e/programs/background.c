@@ -40,6 +40,18 @@ static long resident_kib(void) {
     return resident * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
+/* Whether a thread of the process is gone, or in the kernel's code for its end, where it executes
+ * nothing of the program's any more. A thread enters that before whoever joins it goes on, but leaves
+ * it, and the list of threads, only when it gets a CPU. */
+static int has_ended(long id) {
+    enum { EXITING = 4 }; /* The kernel's PF_EXITING. */
+    char path[64];
+    unsigned flags;
+    snprintf(path, sizeof path, "/proc/self/task/%ld/stat", id);
+    const char *at = strrchr(text_of(path), ')');
+    return at == NULL || sscanf(at, ") %*c %*d %*d %*d %*d %*d %u", &flags) != 1 || (flags & EXITING);
+}
+
 /* The number of the process's threads, and the id of the background thread or 0. */
 static int tasks(long *background) {
     char entries[8192];
@@ -51,9 +63,10 @@ static int tasks(long *background) {
         for (long at = 0; at < n; at += *(unsigned short *)(entries + at + 16)) {
             long id = atol(entries + at + 19);
             char path[64];
-            if (id == 0) continue;
+            /* The C library blocks the signals of a thread that ends, too. */
+            if (id == 0 || has_ended(id)) continue;
             count++;
-            /* Only the background thread blocks the program's signals. */
+            /* Of the others only the background thread blocks the program's signals. */
             snprintf(path, sizeof path, "/proc/self/task/%ld/status", id);
             const char *mask = strstr(text_of(path), "\nSigBlk:");
             if (mask != NULL && strtoull(mask + 8, NULL, 16) >> (SIGTERM - 1) & 1) *background = id;
@@ -170,12 +183,10 @@ static void idle(void) {
     WAIT_FOR(resident_kib() <= before + 8192);
 }
 
-/* Only the first thread exists. A joined thread may take microseconds to leave the kernel, with any
- * allocator. */
+/* Only the first thread exists: the background thread has ended before the last join came back. */
 static void alone_at_once(void) {
     long id;
-    int looks = 0;
-    while (tasks(&id) != 1) CHECK(id == 0 && ++looks < 1000);
+    CHECK(tasks(&id) == 1 && id == 0);
 }
 
 /* The process becomes single-threaded again, in the kernel's view too. */
