@@ -14,7 +14,7 @@
 
 #include "check.h"
 
-enum { THREADS = 4, BLOCK = 256, BLOCKS = 128 * 1024, KEPT = BLOCKS / 8, LIMIT_MS = 30000 };
+enum { THREADS = 4, BLOCK = 256, BLOCKS = 128 * 1024, KEPT = BLOCKS / 8, LIMIT_MS = 180000 };
 
 static void pause_ms(int ms) {
     struct timespec t = {ms / 1000, ms % 1000 * 1000000L};
@@ -353,8 +353,10 @@ static void trims(void) {
     pthread_t thread;
     long before = resident_kib();
     scatter(NULL);
-    CHECK(resident_kib() > before + MANY * (LARGER / 1024) / 2);
-    CHECK(malloc_trim(0) == 1);
+    /* Where pages decay, some or all of it may have gone back meanwhile. */
+    const int decays = strstr(getenv("MALLOC_CONF"), "dirty_decay_ms:-1") == NULL;
+    CHECK(decays || resident_kib() > before + MANY * (LARGER / 1024) / 2);
+    CHECK(malloc_trim(0) == 1 || decays);
     CHECK(resident_kib() <= before + STAY_KIB + 2048);
     expect_scattered();
     CHECK(pthread_create(&thread, NULL, fork_and_allocate, NULL) == 0);
@@ -399,27 +401,43 @@ static void *work_pinned(void *unused) {
     return unused;
 }
 
-static void pinned(void) {
+static long now_ms(void) {
+    struct timespec t;
+    CHECK(clock_gettime(CLOCK_MONOTONIC, &t) == 0);
+    return t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* The pinned thread leaves the background thread to others for a second. If the machine stalls for
+ * that long, it may create it after all, and it is done again. */
+static int pinned_in_time(long all) {
+    enum { SOON_MS = 900 };
     pthread_t thread;
-    long all = cpus_of(0);
-    if (all == 1) return;
-    char *big = malloc(8 << 20);
-    CHECK(big);
-    memset(big, 1, 8 << 20);
+    const long begun = now_ms();
     pthread_barrier_init(&worked, NULL, 2);
     pthread_barrier_init(&over, NULL, 2);
     CHECK(pthread_create(&thread, NULL, work_pinned, NULL) == 0);
     pthread_barrier_wait(&worked);
+    const int in_time = now_ms() - begun < SOON_MS;
     for (int i = 0; background() == 0; i++) {
         CHECK(i < 1000);
         void *block = malloc((size_t)1 << 20);
         CHECK(block);
         free(block);
     }
-    CHECK(cpus_of(background()) == all && sched_getscheduler((pid_t)background()) == SCHED_OTHER);
+    if (in_time) CHECK(cpus_of(background()) == all && sched_getscheduler((pid_t)background()) == SCHED_OTHER);
     pthread_barrier_wait(&over);
     CHECK(pthread_join(thread, NULL) == 0);
     alone_at_once();
+    return in_time;
+}
+
+static void pinned(void) {
+    long all = cpus_of(0);
+    if (all == 1) return;
+    char *big = malloc(8 << 20);
+    CHECK(big);
+    memset(big, 1, 8 << 20);
+    for (int tries = 0; !pinned_in_time(all); tries++) CHECK(tries < 100);
 }
 
 int main(int argc, char **argv) {
