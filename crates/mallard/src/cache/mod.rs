@@ -54,6 +54,17 @@ use stack::array_bytes;
 #[cfg(debug_assertions)]
 pub use stack::set_scan;
 
+/// How many more times a walk through the caches gives way to owners that are busy. It is for all
+/// caches and classes together: an owner may wait for a lock that the walk holds, and stays busy
+/// until the walk is over.
+pub struct Patience(u32);
+
+impl Patience {
+    pub fn of_a_walk() -> Self {
+        Patience(50)
+    }
+}
+
 /// Slow events from one look at the cache to the next ([`gc`]).
 const EVENTS: u32 = 16;
 /// Marks, in `seen`, a stack that begins with another thread's blocks.
@@ -298,10 +309,15 @@ impl ThreadCache {
     /// because the owner was busy for too long. Any thread may call it. If the owner runs meanwhile,
     /// `f` may get words that are no longer blocks of the stack, or never were: `f` may only look
     /// them up in the page map.
-    pub fn each_hint(&self, class: Class, mut f: impl FnMut(usize)) -> usize {
+    pub fn each_hint(
+        &self,
+        class: Class,
+        patience: &mut Patience,
+        mut f: impl FnMut(usize),
+    ) -> usize {
         let (mut seen, mut some) = (0, [0; 64]);
         loop {
-            let copied = self.glance_at(|| {
+            let copied = self.glance_at(patience, || {
                 let room = self.array(class);
                 // SAFETY: the owner is this thread, or its mark is held down; the array, if there
                 // is one, has this room.
@@ -320,21 +336,19 @@ impl ThreadCache {
 
     /// Calls `f` while the owner makes no change of more than one step. `None` if that takes too
     /// long to begin.
-    fn glance_at<T>(&self, f: impl FnOnce() -> T) -> Option<T> {
-        /// Tries before a glance is given up.
-        const PATIENCE: usize = 50;
+    fn glance_at<T>(&self, patience: &mut Patience, f: impl FnOnce() -> T) -> Option<T> {
         if self.thread.load(Ordering::Relaxed) == tls::thread() {
             return Some(f());
         }
-        for _ in 0..PATIENCE {
+        loop {
             if self.glance.begin(&self.busy) {
                 let told = f();
                 self.glance.end();
                 return Some(told);
             }
+            patience.0 = patience.0.checked_sub(1)?;
             time::give_way();
         }
-        None
     }
 
     /// The arena that it fills up from. Any thread may call it.
