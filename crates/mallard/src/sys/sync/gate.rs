@@ -120,6 +120,17 @@ impl Glance {
     #[cold]
     #[inline(never)]
     fn wait(&self) {
+        /// Looks before the thread gives its CPU away: a glance is over in less time than that takes,
+        /// unless the thread that glances does not run.
+        #[cfg(not(loom))]
+        const LOOKS: u32 = 1000;
+        #[cfg(not(loom))]
+        for _ in 0..LOOKS {
+            if self.0.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            core::hint::spin_loop();
+        }
         while self.0.load(Ordering::Acquire) != 0 {
             #[cfg(not(loom))]
             crate::sys::time::give_way();
