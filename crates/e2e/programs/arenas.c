@@ -491,7 +491,7 @@ static void test_fork(void) {
         const pid_t child = fork();
         CHECK(child >= 0);
         if (child == 0) {
-            alarm(20);
+            alarm(180);
             pthread_mutex_init(&book.lock, NULL);
             for (int i = 0; i < 2; i++) {
                 for (size_t s = 0; s < NSIZES; s++) CHECK(in(shared[i], SIZES[s]) != NULL);

@@ -14,7 +14,7 @@
 
 #include "check.h"
 
-enum { THREADS = 4, BLOCK = 256, BLOCKS = 128 * 1024, KEPT = BLOCKS / 8, LIMIT_MS = 30000 };
+enum { THREADS = 4, BLOCK = 256, BLOCKS = 128 * 1024, KEPT = BLOCKS / 8, LIMIT_MS = 180000 };
 
 static void pause_ms(int ms) {
     struct timespec t = {ms / 1000, ms % 1000 * 1000000L};
@@ -40,6 +40,18 @@ static long resident_kib(void) {
     return resident * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
+/* Whether a thread of the process is gone, or in the kernel's code for its end, where it executes
+ * nothing of the program's any more. A thread enters that before whoever joins it goes on, but leaves
+ * it, and the list of threads, only when it gets a CPU. */
+static int has_ended(long id) {
+    enum { EXITING = 4 }; /* The kernel's PF_EXITING. */
+    char path[64];
+    unsigned flags;
+    snprintf(path, sizeof path, "/proc/self/task/%ld/stat", id);
+    const char *at = strrchr(text_of(path), ')');
+    return at == NULL || sscanf(at, ") %*c %*d %*d %*d %*d %*d %u", &flags) != 1 || (flags & EXITING);
+}
+
 /* The number of the process's threads, and the id of the background thread or 0. */
 static int tasks(long *background) {
     char entries[8192];
@@ -51,9 +63,10 @@ static int tasks(long *background) {
         for (long at = 0; at < n; at += *(unsigned short *)(entries + at + 16)) {
             long id = atol(entries + at + 19);
             char path[64];
-            if (id == 0) continue;
+            /* The C library blocks the signals of a thread that ends, too. */
+            if (id == 0 || has_ended(id)) continue;
             count++;
-            /* Only the background thread blocks the program's signals. */
+            /* Of the others only the background thread blocks the program's signals. */
             snprintf(path, sizeof path, "/proc/self/task/%ld/status", id);
             const char *mask = strstr(text_of(path), "\nSigBlk:");
             if (mask != NULL && strtoull(mask + 8, NULL, 16) >> (SIGTERM - 1) & 1) *background = id;
@@ -170,12 +183,10 @@ static void idle(void) {
     WAIT_FOR(resident_kib() <= before + 8192);
 }
 
-/* Only the first thread exists. A joined thread may take microseconds to leave the kernel, with any
- * allocator. */
+/* Only the first thread exists: the background thread has ended before the last join came back. */
 static void alone_at_once(void) {
     long id;
-    int looks = 0;
-    while (tasks(&id) != 1) CHECK(id == 0 && ++looks < 1000);
+    CHECK(tasks(&id) == 1 && id == 0);
 }
 
 /* The process becomes single-threaded again, in the kernel's view too. */
@@ -342,8 +353,10 @@ static void trims(void) {
     pthread_t thread;
     long before = resident_kib();
     scatter(NULL);
-    CHECK(resident_kib() > before + MANY * (LARGER / 1024) / 2);
-    CHECK(malloc_trim(0) == 1);
+    /* Where pages decay, some or all of it may have gone back meanwhile. */
+    const int decays = strstr(getenv("MALLOC_CONF"), "dirty_decay_ms:-1") == NULL;
+    CHECK(decays || resident_kib() > before + MANY * (LARGER / 1024) / 2);
+    CHECK(malloc_trim(0) == 1 || decays);
     CHECK(resident_kib() <= before + STAY_KIB + 2048);
     expect_scattered();
     CHECK(pthread_create(&thread, NULL, fork_and_allocate, NULL) == 0);
@@ -388,27 +401,43 @@ static void *work_pinned(void *unused) {
     return unused;
 }
 
-static void pinned(void) {
+static long now_ms(void) {
+    struct timespec t;
+    CHECK(clock_gettime(CLOCK_MONOTONIC, &t) == 0);
+    return t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* The pinned thread leaves the background thread to others for a second. If the machine stalls for
+ * that long, it may create it after all, and it is done again. */
+static int pinned_in_time(long all) {
+    enum { SOON_MS = 900 };
     pthread_t thread;
-    long all = cpus_of(0);
-    if (all == 1) return;
-    char *big = malloc(8 << 20);
-    CHECK(big);
-    memset(big, 1, 8 << 20);
+    const long begun = now_ms();
     pthread_barrier_init(&worked, NULL, 2);
     pthread_barrier_init(&over, NULL, 2);
     CHECK(pthread_create(&thread, NULL, work_pinned, NULL) == 0);
     pthread_barrier_wait(&worked);
+    const int in_time = now_ms() - begun < SOON_MS;
     for (int i = 0; background() == 0; i++) {
         CHECK(i < 1000);
         void *block = malloc((size_t)1 << 20);
         CHECK(block);
         free(block);
     }
-    CHECK(cpus_of(background()) == all && sched_getscheduler((pid_t)background()) == SCHED_OTHER);
+    if (in_time) CHECK(cpus_of(background()) == all && sched_getscheduler((pid_t)background()) == SCHED_OTHER);
     pthread_barrier_wait(&over);
     CHECK(pthread_join(thread, NULL) == 0);
     alone_at_once();
+    return in_time;
+}
+
+static void pinned(void) {
+    long all = cpus_of(0);
+    if (all == 1) return;
+    char *big = malloc(8 << 20);
+    CHECK(big);
+    memset(big, 1, 8 << 20);
+    for (int tries = 0; !pinned_in_time(all); tries++) CHECK(tries < 100);
 }
 
 int main(int argc, char **argv) {

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 
 static bool armed, in_child;
+static pthread_barrier_t begun;
 
 static void *alloc(extent_hooks_t *hooks, void *wanted, size_t size, size_t align, bool *zero, bool *commit,
                    unsigned arena) {
@@ -52,18 +53,20 @@ static void check_cache(void) {
 
 static void *idle(void *unused) {
     free(malloc(10));
+    pthread_barrier_wait(&begun);
     pause();
     return unused;
 }
 
 int main(int argc, char **argv) {
     (void)argv;
-    alarm(20);
+    alarm(180);
     pthread_atfork(before, before, before);
     if (argc > 1) {
         pthread_t thread;
+        CHECK(pthread_barrier_init(&begun, 0, 2) == 0);
         CHECK(pthread_create(&thread, 0, idle, 0) == 0);
-        usleep(50000);
+        pthread_barrier_wait(&begun);
     }
     static extent_hooks_t hooks = {.alloc = alloc};
     extent_hooks_t *table = &hooks;

@@ -148,7 +148,7 @@ void fork_handlers() {
         const pid_t child = fork();
         CHECK(child >= 0);
         if (child == 0) {
-            alarm(60);
+            alarm(180);
             std::vector<std::string> words;
             for (int k = 0; k < 300; k++) words.emplace_back(k, 'c');
             std::thread([] { free(malloc(5000)); }).join();

@@ -254,14 +254,16 @@ static int count_threads(void) {
     return count;
 }
 
+enum { LIMIT_MS = 180000 };
+
 static void wait_for_threads(int least) {
-    for (int i = 0; i < 10000 && count_threads() < least; i++) usleep(1000);
+    for (int i = 0; i < LIMIT_MS && count_threads() < least; i++) usleep(1000);
     CHECK(count_threads() >= least);
 }
 
 /* A joined thread stays in the system's list for a moment. */
 static void wait_to_be_alone(void) {
-    for (int i = 0; i < 10000 && count_threads() > 1; i++) usleep(1000);
+    for (int i = 0; i < LIMIT_MS && count_threads() > 1; i++) usleep(1000);
     CHECK(count_threads() == 1);
 }
 

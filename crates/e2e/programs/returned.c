@@ -4,8 +4,9 @@
  *                                percentage of the requested size
  *     torn-down SIZE TIMES       300 MiB of blocks, allocated and freed TIMES times by one thread,
  *                                without a call afterwards: their resident part, in MiB
- *     sleepers THREADS KIB       threads that allocate blocks of mixed sizes one after another, free
- *                                all of them and sleep: the resident memory 2.5 s later, in MiB
+ *     sleepers THREADS KIB MIB   threads that allocate blocks of mixed sizes one after another, free
+ *                                all of them and sleep: the resident memory, in MiB, once it is no
+ *                                more than MIB, or three minutes later
  *     untouched SLOTS ROUNDS     blocks of up to 2 MiB, each with one written word, freed by another
  *                                thread: the maximum resident memory, in MiB */
 #define _GNU_SOURCE
@@ -104,7 +105,7 @@ static void *sleeper(void *seed) {
     return NULL;
 }
 
-static void sleepers(size_t threads) {
+static void sleepers(size_t threads, long most_mib) {
     pthread_t *thread = must(malloc(threads * sizeof *thread));
     pthread_attr_t attributes;
     const long before = resident_kib();
@@ -116,8 +117,14 @@ static void sleepers(size_t threads) {
         if (pthread_create(&thread[i], &attributes, sleeper, (void *)(i + 1)))
             exit(5);
     pthread_barrier_wait(&freed);
-    usleep(2500000);
-    printf("%ld\n", (resident_kib() - before) >> 10);
+    long mib = 0;
+    for (int waited = 0; waited < 1800; waited++) {
+        mib = (resident_kib() - before) >> 10;
+        if (mib <= most_mib)
+            break;
+        usleep(100000);
+    }
+    printf("%ld\n", mib);
     pthread_barrier_wait(&over);
     for (size_t i = 0; i < threads; i++)
         pthread_join(thread[i], NULL);
@@ -173,7 +180,7 @@ int main(int argc, char **argv) {
         torn_down(number[0], number[1]);
     } else if (!strcmp(part, "sleepers")) {
         bytes_each = number[1] << 10;
-        sleepers(number[0]);
+        sleepers(number[0], (long)number[2]);
     } else if (!strcmp(part, "untouched")) {
         slot_count = number[0], rounds = number[1];
         untouched();

@@ -416,8 +416,12 @@ int main(int count, char **arguments) {
         CHECK(pthread_create(&thread, nullptr, worker, reinterpret_cast<void *>(random.next())) == 0);
     };
     for (pthread_t &thread : threads) start(thread);
-    // Joins the workers in turn and replaces each by a new one.
-    for (std::size_t turn = 0; now() < end; turn++) {
+    // Joins the workers in turn and replaces each by a new one. Goes on until everything happened,
+    // because on a busy machine little does in a second.
+    const auto all_happened = [] {
+        return operations > 0 && forks > 0 && handed_over > 0 && freed_by_destructors > 0 && signals > 0;
+    };
+    for (std::size_t turn = 0; turn < threads.size() || now() < end || !all_happened(); turn++) {
         pthread_t &thread = threads[turn % threads.size()];
         CHECK(pthread_join(thread, nullptr) == 0);
         start(thread);

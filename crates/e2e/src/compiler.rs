@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock};
 
+use crate::folder;
+
 /// A program to compile, with its flags.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Source {
@@ -111,20 +113,9 @@ impl Source {
     }
 }
 
-/// The folder of this test's programs. It is kept for inspection after a failure; the next run
-/// overwrites it, and `cargo clean` removes it.
-fn output_dir() -> &'static Path {
-    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(|| {
-        let test = std::env::current_exe().expect("the test knows its own path");
-        let name = test
-            .file_name()
-            .expect("a test has a name")
-            .to_string_lossy()
-            .into_owned();
-        let folder = crate::target_dir().join("e2e").join(name);
-        std::fs::create_dir_all(&folder)
-            .unwrap_or_else(|error| panic!("cannot make {}: {error}", folder.display()));
-        folder
-    })
+/// The folder of this test's programs.
+fn output_dir() -> PathBuf {
+    let test = std::env::current_exe().expect("the test knows its own path");
+    let name = test.file_name().expect("a test has a name");
+    folder::own(&name.to_string_lossy())
 }

@@ -9,6 +9,7 @@
 //! | [`process`] | one finished run: status and output; nothing outlives its time limit |
 //! | [`service`] | a server that a test starts, uses and stops |
 //! | [`witness`] | what each process of a run reported about its allocator |
+//! | [`folder`] | folders that a test process keeps, and has to itself |
 //! | [`installed`] | programs that may be missing, and what follows |
 //! | [`compiler`] | C and C++ programs of `programs/`, compiled once per test process |
 //!
@@ -23,6 +24,7 @@
 //! missing program a failure rather than a skip.
 
 pub mod compiler;
+pub mod folder;
 pub mod installed;
 pub mod library;
 pub mod process;

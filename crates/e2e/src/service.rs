@@ -12,8 +12,9 @@ use rustix::process::{Pid, Signal};
 
 use crate::sandbox::Sandbox;
 
-/// The time limit for any step of a server: the debug build on a busy machine needs seconds.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The time limit for any step of a server: the debug build on a busy machine needs seconds, and on
+/// one that stalls far more.
+const PATIENCE: Duration = Duration::from_secs(240);
 
 /// A running server.
 #[derive(Debug)]
@@ -175,7 +176,7 @@ fn children(process: u32) -> Vec<u32> {
 /// Repeats the question until the answer is yes.
 ///
 /// # Errors
-/// The question failed, or the answer was still no after a minute.
+/// The question failed, or the answer was still no after some minutes.
 pub fn poll(what: &str, mut done: impl FnMut() -> Result<bool, String>) -> Result<(), String> {
     let deadline = Instant::now() + PATIENCE;
     while !done()? {

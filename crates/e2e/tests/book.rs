@@ -244,7 +244,7 @@ fn every_program_compiles_and_does_what_it_is_for() {
             let sandbox = Sandbox::temporary(Allocator::Preload(library));
             let outcome = process::run(
                 &mut sandbox.command(&program),
-                std::time::Duration::from_secs(60),
+                std::time::Duration::from_secs(300),
             )
             .unwrap_or_else(|error| panic!("{} on {}: {error}", block.at, library.name));
             let outcome = outcome

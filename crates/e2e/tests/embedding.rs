@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use mallard_e2e::{Allocator, Library, Sandbox, installed, repository, target_dir};
+use mallard_e2e::{Allocator, Library, Sandbox, folder, installed, repository};
 
 /// Whether the programs are installed and the library is Mallard's own; reports if not.
 fn can_build(test: &str, needs: &[&str]) -> bool {
@@ -70,7 +70,7 @@ fn prefix(folder: &Path) -> Vec<String> {
 fn installation() -> &'static Path {
     static PREFIX: OnceLock<PathBuf> = OnceLock::new();
     PREFIX.get_or_init(|| {
-        let folder = target_dir().join("e2e").join("installed");
+        let folder = folder::own("installed");
         let _ = std::fs::remove_dir_all(&folder);
         make(&sandbox(), "install", &prefix(&folder));
         folder
@@ -483,7 +483,7 @@ fn a_running_program_loads_the_library_beside_its_own_allocator() {
 
 /// Builds one of the Rust examples and returns the program.
 fn cargo_build(sandbox: &Sandbox, name: &str, variables: &[(&str, &Path)]) -> PathBuf {
-    let target = target_dir().join("e2e").join(name);
+    let target = folder::own(name);
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     output(
         sandbox,

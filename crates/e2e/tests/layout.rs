@@ -44,7 +44,7 @@ fn every_name_of_the_list_is_a_symbol_of_the_library() {
     let mut nm = Command::new("nm");
     nm.args(["--defined-only", "--format=posix"])
         .arg(&library.shared);
-    let symbols = process::run(&mut nm, std::time::Duration::from_secs(60))
+    let symbols = process::run(&mut nm, std::time::Duration::from_secs(300))
         .expect("nm comes with the C compiler")
         .expect_success();
     let symbols: Vec<&str> = symbols

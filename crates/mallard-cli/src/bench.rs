@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, anyhow, bail};
 use mallard_allocators::Allocator;
-use mallard_measure::{Cpus, Spec, reporting};
+use mallard_measure::{Cpus, Spec};
 use mallard_report::model::{Experiment, Kind, Row};
 
 use crate::args::{Bench, Suite};
@@ -54,16 +54,13 @@ pub fn run(own: &[String], options: &Bench) -> Result<ExitCode> {
         workloads: &workloads,
         cpus: session.cpus.clone(),
         without: &ignored,
-        race: Race {
-            launcher: &session.launcher,
-            stop: &session.stop,
-            warm_up_runs: 0,
-            runs: runs(options),
-            warm: !options.common.no_warm,
-            progress: Progress::new(1.0),
-            reports: reporting::reports,
-            repeated: 0,
-        },
+        race: Race::new(
+            &session.launcher,
+            &session.stop,
+            0,
+            runs(options),
+            !options.common.no_warm,
+        ),
     };
     let experiments = bench.all(&plans);
     let settings = conditions::settings(&options.common, runs(options), &cpus, &ignored);

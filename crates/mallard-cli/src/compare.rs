@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use mallard_allocators::program::{self, Program};
 use mallard_allocators::{Allocator, environment, probe};
-use mallard_measure::{Cpus, End, Measurement, Spec, reporting};
+use mallard_measure::{Cpus, End, Measurement, Spec};
 use mallard_report::model::{Exit, Experiment, Failure, Kind, Row, Run};
 use mallard_report::{stats, units};
 
@@ -34,16 +34,13 @@ pub fn run(own: &[String], options: &Compare) -> Result<ExitCode> {
         .iter()
         .map(|allocator| entry(options, &session, &program, arguments, allocator))
         .collect();
-    let mut race = Race {
-        launcher: &session.launcher,
-        stop: &session.stop,
-        warm_up_runs: options.warmup as usize,
-        runs: Runs::Fixed(options.common.runs.unwrap_or(RUNS) as usize),
-        warm: !options.common.no_warm,
-        progress: Progress::new(1.0),
-        reports: reporting::reports,
-        repeated: 0,
-    };
+    let mut race = Race::new(
+        &session.launcher,
+        &session.stop,
+        options.warmup as usize,
+        Runs::Fixed(options.common.runs.unwrap_or(RUNS) as usize),
+        !options.common.no_warm,
+    );
     race.progress = Progress::new(race.weight(1.0, &entries));
     let shown = command_line(&options.program);
     race.progress.say(&format!(

@@ -5,6 +5,7 @@
 //! runs](Runs) drops out of the row, and the others go on. A run during which the machine [gave
 //! memory back](reporting) is repeated a few times at most; the last repetition always counts.
 
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use mallard_measure::{
@@ -71,9 +72,13 @@ pub struct Race<'a> {
     pub warm: bool,
     pub progress: Progress,
     /// Returns how often the machine has given memory back so far: [`reporting::reports`].
-    pub reports: fn() -> u64,
+    reports: fn() -> u64,
+    /// The time since some fixed moment.
+    clock: fn() -> Duration,
+    /// A run this long is not repeated: [`LONG`].
+    long: Duration,
     /// The number of repeated runs.
-    pub repeated: usize,
+    repeated: usize,
 }
 
 /// What the protocol needs to know about a row.
@@ -101,6 +106,30 @@ struct Part {
     spent: Duration,
     /// The number of runs that the progress still expects.
     due: usize,
+}
+
+impl<'a> Race<'a> {
+    /// A race with uncounted runs before the counted ones, whose progress has yet to be set.
+    pub fn new(
+        launcher: &'a Launcher,
+        stop: &'a Stop,
+        warm_up_runs: usize,
+        runs: Runs,
+        warm: bool,
+    ) -> Self {
+        Race {
+            launcher,
+            stop,
+            warm_up_runs,
+            runs,
+            warm,
+            progress: Progress::new(1.0),
+            reports: reporting::reports,
+            clock,
+            long: LONG,
+            repeated: 0,
+        }
+    }
 }
 
 impl Race<'_> {
@@ -132,12 +161,12 @@ impl Race<'_> {
             let cell = &mut cells[turn];
             let counted = round.checked_sub(self.warm_up_runs);
             self.announce(row, entry, counted);
-            let began = Instant::now();
+            let began = (self.clock)();
             match self.once(row, spec, part) {
                 Some(Ok(measured)) => match judge(&entry.allocator, &measured) {
                     Ok(run) if counted.is_some() => {
                         cell.runs.push(run);
-                        part.spent += began.elapsed();
+                        part.spent += (self.clock)() - began;
                     }
                     Ok(_) => {}
                     Err(failure) => cell.failure = Some(failure),
@@ -248,7 +277,9 @@ impl Race<'_> {
             let (measured, lost) = self.warm_and_run(row, spec, part.peak)?;
             // A driver records every run of its process, so none of them may be repeated.
             let counts = lost && row.beside.is_none() && self.warm;
-            let hurt = counts && (measured.as_ref()).is_ok_and(|run| is_hurt(run, part.least));
+            let hurt = counts
+                && (measured.as_ref())
+                    .is_ok_and(|run| is_hurt(run.wall, part.least, self.long, run.peak_rss_bytes));
             if !hurt || tries == TRIES {
                 break measured;
             }
@@ -312,11 +343,17 @@ impl Race<'_> {
     }
 }
 
-/// Whether memory that the machine gave back may have slowed the run noticeably, and a repetition
-/// may avoid that. If an earlier run was shorter, its time (`least`) decides, because this run may
-/// be long only because of that memory.
-fn is_hurt(measured: &Measurement, least: Duration) -> bool {
-    measured.wall.min(least) < LONG && measured.peak_rss_bytes >= LEAST_MEMORY
+/// Whether memory that the machine gave back may have slowed a run noticeably, and a repetition may
+/// avoid that. If an earlier run was shorter, its time (`least`) decides, because this run may be
+/// `long` only because of that memory.
+fn is_hurt(wall: Duration, least: Duration, long: Duration, peak_rss_bytes: u64) -> bool {
+    wall.min(least) < long && peak_rss_bytes >= LEAST_MEMORY
+}
+
+/// The time since this was first asked.
+fn clock() -> Duration {
+    static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
+    FIRST.elapsed()
 }
 
 /// The number of entries that can run.
@@ -402,16 +439,7 @@ mod tests {
     }
 
     fn race<'a>(launcher: &'a Launcher, stop: &'a Stop) -> Race<'a> {
-        Race {
-            launcher,
-            stop,
-            warm_up_runs: 1,
-            runs: Runs::Fixed(3),
-            warm: false,
-            progress: Progress::new(1.0),
-            reports: reporting::reports,
-            repeated: 0,
-        }
+        Race::new(launcher, stop, 1, Runs::Fixed(3), false)
     }
 
     fn row(entries: &[Entry]) -> Row<'_> {
@@ -455,8 +483,13 @@ mod tests {
         assert_eq!(cells[3].failure.as_ref().unwrap().reason, "it is not there");
     }
 
-    /// Races scripts by time. Returns the order of the turns, the cells and the share of the
-    /// progress that is done.
+    thread_local! {
+        /// The time by the clock of a race by time, which only the scripts' durations move.
+        static TIME: std::cell::Cell<Duration> = const { std::cell::Cell::new(Duration::ZERO) };
+    }
+
+    /// Races scripts by time: those of the name `long` take 0.7 seconds, others no time. Returns
+    /// the order of the turns, the cells and the share of the progress that is done.
     fn by_time(seconds: f64, scripts: &[(&str, &str)]) -> (String, Vec<Cell>, f64) {
         let stop = Stop::default();
         let launcher = Launcher::new(stop.clone()).unwrap();
@@ -471,6 +504,7 @@ mod tests {
                 most: 4,
                 seconds,
             },
+            clock: || TIME.get(),
             ..race(&launcher, &stop)
         };
         race.progress = Progress::new(race.weight(1.0, &entries));
@@ -478,6 +512,9 @@ mod tests {
         // The figure is the number that the script prints, not the time it takes.
         let cells = race.row(&row(&entries), &mut |allocator, measured| {
             order.push(allocator.to_owned());
+            if allocator == "long" {
+                TIME.set(TIME.get() + Duration::from_millis(700));
+            }
             let text = measured.stdout.head(64).unwrap_or_default();
             match text.trim().parse() {
                 Ok(seconds) => Ok(Run {
@@ -497,7 +534,7 @@ mod tests {
             ("a", "echo 1"),
             ("bad", "exit 3"),
             // The third run exhausts its time.
-            ("long", "sleep 0.7; echo 1.5"),
+            ("long", "echo 1.5"),
         ];
         let (order, cells, share) = by_time(2.0, &scripts);
         assert_eq!(order, "slow long a bad a slow long a long slow a");
@@ -532,21 +569,13 @@ mod tests {
 
     #[test]
     fn a_short_run_with_much_memory_is_hurt_if_memory_goes_back_meanwhile() {
-        let ran = |script| {
-            let Start::Run(spec) = shell(script) else {
-                unreachable!()
-            };
-            let launcher = Launcher::new(Stop::default()).unwrap();
-            launcher.run(&spec).unwrap()
-        };
-        let much = "dd if=/dev/zero of=/dev/null bs=32M count=1";
-        let (least, none) = (Duration::from_millis(10), Duration::MAX);
-        assert!(is_hurt(&ran(much), none));
-        assert!(!is_hurt(&ran("exec true"), none), "it got no such pages");
-        let long = ran(&format!("sleep 1.6; {much}"));
-        assert!(!is_hurt(&long, none), "the next would be too");
+        let [short, long] = [10, 2_000].map(Duration::from_millis);
+        let (none, much) = (Duration::MAX, 32 << 20);
+        assert!(is_hurt(short, none, LONG, much));
+        assert!(!is_hurt(short, none, LONG, 1 << 20), "it got no such pages");
+        assert!(!is_hurt(long, none, LONG, much), "the next would be too");
         assert!(
-            is_hurt(&long, least),
+            is_hurt(long, short, LONG, much),
             "it may have taken longer because of that"
         );
     }
@@ -563,6 +592,7 @@ mod tests {
             warm_up_runs: 0,
             runs: Runs::Fixed(2),
             reports,
+            long: Duration::MAX,
             ..race(&launcher, &stop)
         };
         let cells = race.row(&row(&entries), &mut |_, measured| Ok(figures(measured)));

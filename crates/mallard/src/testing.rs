@@ -71,9 +71,9 @@ pub fn is_handed_over(within: &str) -> bool {
     true
 }
 
-/// Milliseconds that a thread is given to end after its test; one that takes the lock again and
-/// again does not end.
-const END_MS: u32 = 5;
+/// Milliseconds that a thread is given to end after its test: far more than it takes on a busy
+/// machine.
+const END_MS: u32 = 60_000;
 
 /// The decay time of dirty pages where no option says otherwise.
 const DIRTY_MS: i64 = 10_000;
@@ -84,9 +84,11 @@ pub type Alone = MutexGuard<'static, i32>;
 /// Keeps all other tests of the process's state out. A test that failed does not stop the others.
 pub fn alone() -> Alone {
     static ALONE: Mutex<i32> = Mutex::new(0);
-    let mut holder = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: always succeeds.
     let me = unsafe { libc::gettid() };
+    waiting().insert(me);
+    let mut holder = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    waiting().remove(&me);
     if *holder != me {
         wait_for_end(*holder);
     }
@@ -97,12 +99,18 @@ pub fn alone() -> Alone {
     holder
 }
 
-/// Waits until a thread has ended, unless it goes on after its test: what its cache holds goes back
+/// The threads that wait to be alone.
+fn waiting() -> MutexGuard<'static, BTreeSet<i32>> {
+    static WAITING: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
+    WAITING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until a thread has ended, unless it takes the lock again: what its cache holds goes back
 /// only then, and would change the next test's figures.
 fn wait_for_end(thread: i32) {
     let task = format!("/proc/self/task/{thread}");
     for _ in 0..END_MS {
-        if !Path::new(&task).exists() {
+        if !Path::new(&task).exists() || waiting().contains(&thread) {
             return;
         }
         sleep(Duration::from_millis(1));

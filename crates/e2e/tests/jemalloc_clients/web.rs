@@ -88,7 +88,7 @@ pub fn get(port: u16, path: &str) -> Result<String, String> {
     let fail = |error| format!("cannot get {path} from port {port}: {error}");
     let mut connection = TcpStream::connect(("127.0.0.1", port)).map_err(fail)?;
     connection
-        .set_read_timeout(Some(Duration::from_secs(60)))
+        .set_read_timeout(Some(Duration::from_secs(240)))
         .map_err(fail)?;
     write!(
         connection,

@@ -2,9 +2,9 @@
 //! while it serves, and shuts down.
 
 use std::process::{Child, Command};
-use std::time::{Duration, Instant};
 
 use mallard_e2e::Sandbox;
+use mallard_e2e::service::poll;
 
 use crate::{Case, Transcript, piece};
 
@@ -185,17 +185,6 @@ fn benchmark(sandbox: &Sandbox, arguments: &[&str]) -> Result<(), String> {
     } else {
         Err(format!("the benchmark did nothing: {}", output.account()))
     }
-}
-
-fn poll(what: &str, mut done: impl FnMut() -> Result<bool, String>) -> Result<(), String> {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !done()? {
-        if Instant::now() > deadline {
-            return Err(format!("{what} did not come within a minute"));
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Ok(())
 }
 
 fn await_socket(sandbox: &Sandbox, server: &mut Server) -> Result<(), String> {

@@ -126,7 +126,7 @@ fn fast_cgi(socket: &Path, script: &Path) -> std::io::Result<Vec<u8>> {
         parameters.extend(name.bytes().chain(value.bytes()));
     }
     let mut connection = UnixStream::connect(socket)?;
-    connection.set_read_timeout(Some(Duration::from_secs(60)))?;
+    connection.set_read_timeout(Some(Duration::from_secs(240)))?;
     connection.write_all(&record(BEGIN, &[0, 1, 0, 0, 0, 0, 0, 0]))?;
     connection.write_all(&record(PARAMETERS, &parameters))?;
     connection.write_all(&record(PARAMETERS, &[]))?;
@@ -194,7 +194,7 @@ fn apache(sandbox: &Sandbox) -> Result<Transcript, String> {
 /// The body of a page.
 fn page(port: u16, path: &str) -> std::io::Result<Vec<u8>> {
     let mut connection = TcpStream::connect(("127.0.0.1", port))?;
-    connection.set_read_timeout(Some(Duration::from_secs(60)))?;
+    connection.set_read_timeout(Some(Duration::from_secs(240)))?;
     write!(connection, "GET {path} HTTP/1.0\r\n\r\n")?;
     let mut answer = Vec::new();
     connection.read_to_end(&mut answer)?;

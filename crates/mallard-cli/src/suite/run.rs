@@ -9,7 +9,7 @@ use std::sync::Mutex;
 
 use anyhow::{Result, anyhow};
 use mallard_allocators::Allocator;
-use mallard_measure::{Cpus, End, Measurement, Purpose, Spec, reporting};
+use mallard_measure::{Cpus, End, Measurement, Purpose, Spec};
 use mallard_report::model::{About, Experiment, Failure, Kind, Row, Run};
 use mallard_report::{stats, units};
 
@@ -119,16 +119,13 @@ impl Suite<'_> {
         rows: &[&'static SuiteRow],
         keep: &dyn Fn(&Experiment) -> Result<()>,
     ) -> Result<Experiment> {
-        let mut race = Race {
-            launcher: &self.session.launcher,
-            stop: &self.session.stop,
-            warm_up_runs: 0,
-            runs: self.runs,
-            warm: !self.options.common.no_warm,
-            progress: Progress::new(1.0),
-            reports: reporting::reports,
-            repeated: 0,
-        };
+        let mut race = Race::new(
+            &self.session.launcher,
+            &self.session.stop,
+            0,
+            self.runs,
+            !self.options.common.no_warm,
+        );
         let whole = |row: &&SuiteRow| {
             let weight = self.weight(row);
             weight * self.runs.expected(weight) as f64 + self.counting(row)

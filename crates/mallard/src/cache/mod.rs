@@ -41,7 +41,7 @@ use crate::space::meta;
 use crate::sys::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicUsize, Ordering};
 use crate::sys::gate::{Glance, Mark};
 use crate::sys::published::Current;
-use crate::sys::tls;
+use crate::sys::{time, tls};
 use core::cell::Cell;
 use core::ptr::NonNull;
 pub use countdown::Countdown;
@@ -56,6 +56,17 @@ pub use stack::Stack;
 use stack::array_bytes;
 #[cfg(debug_assertions)]
 pub use stack::set_scan;
+
+/// How many more times a walk through the caches gives way to owners that are busy. It is for all
+/// caches and classes together: an owner may wait for a lock that the walk holds, and stays busy
+/// until the walk is over.
+pub struct Patience(u32);
+
+impl Patience {
+    pub fn of_a_walk() -> Self {
+        Patience(50)
+    }
+}
 
 /// Slow events from one look at the cache to the next ([`gc`]).
 const EVENTS: u32 = 16;
@@ -299,10 +310,6 @@ impl ThreadCache {
         self.arena.replace(arena).leave();
     }
 
-    /// How often a thread that looks at all stacks of a cache finds its owner busy before it goes
-    /// on without it: some slow events long. A busy owner may wait for the very thread that looks.
-    pub const PATIENCE: usize = 1000;
-
     /// The number of blocks on the stack of a class.
     pub fn len(&self, class: Class) -> usize {
         // The owner may be setting its stack up: cap the value so that it is never absurd.
@@ -312,8 +319,13 @@ impl ThreadCache {
     /// Calls `f` with the blocks on the stack of a class; returns how many it could not see,
     /// because the owner was busy for too long. Any thread may call it. If the owner runs meanwhile,
     /// `f` may get words that are no longer blocks of the stack, or never were: `f` may only look
-    /// them up in the page map. `patience` is how often the owner may still be found busy.
-    pub fn each_hint(&self, class: Class, patience: &mut usize, mut f: impl FnMut(usize)) -> usize {
+    /// them up in the page map.
+    pub fn each_hint(
+        &self,
+        class: Class,
+        patience: &mut Patience,
+        mut f: impl FnMut(usize),
+    ) -> usize {
         let (mut seen, mut some) = (0, [0; 64]);
         loop {
             let copied = self.glance_at(patience, || {
@@ -335,17 +347,19 @@ impl ThreadCache {
 
     /// Calls `f` while the owner makes no change of more than one step. `None` if that takes too
     /// long to begin.
-    fn glance_at<T>(&self, patience: &mut usize, f: impl FnOnce() -> T) -> Option<T> {
+    fn glance_at<T>(&self, patience: &mut Patience, f: impl FnOnce() -> T) -> Option<T> {
         if self.thread.load(Ordering::Relaxed) == tls::thread() {
             return Some(f());
         }
-        while !self.glance.begin(&self.busy) {
-            *patience = patience.checked_sub(1)?;
-            core::hint::spin_loop();
+        loop {
+            if self.glance.begin(&self.busy) {
+                let told = f();
+                self.glance.end();
+                return Some(told);
+            }
+            patience.0 = patience.0.checked_sub(1)?;
+            time::give_way();
         }
-        let told = f();
-        self.glance.end();
-        Some(told)
     }
 
     /// The arena that it fills up from. Any thread may call it.

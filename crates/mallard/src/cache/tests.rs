@@ -460,7 +460,7 @@ fn a_cache_by_hand_outlives_its_thread_and_its_number_is_used_again() {
 #[test]
 fn threads_begin_and_end_while_somebody_goes_through_the_caches() {
     crate::testing::own_process!();
-    const HANG: Duration = Duration::from_secs(60);
+    const HANG: Duration = Duration::from_secs(300);
     const THREADS: usize = 3 * registry::MOST_SPARE;
     let _alone = alone();
     in_a_thread(|_| ());
@@ -585,8 +585,7 @@ fn a_busy_owner_shows_others_how_many_blocks_it_has_and_not_which() {
         let len = cache.len(class);
         let see = || {
             let mut seen = 0;
-            let mut patience = ThreadCache::PATIENCE;
-            let hidden = cache.each_hint(class, &mut patience, |_| seen += 1);
+            let hidden = cache.each_hint(class, &mut Patience::of_a_walk(), |_| seen += 1);
             (seen, hidden)
         };
         let others_see = || thread::scope(|s| s.spawn(see).join().unwrap());
@@ -594,5 +593,12 @@ fn a_busy_owner_shows_others_how_many_blocks_it_has_and_not_which() {
         assert_eq!((see(), others_see()), ((len, 0), (len, 0)));
         let _busy = Busy::new(cache);
         assert_eq!((see(), others_see()), ((len, 0), (0, len)));
+        // A walk has lost its patience with all of them.
+        let left = || {
+            let mut patience = Patience::of_a_walk();
+            cache.each_hint(class, &mut patience, |_| ());
+            patience.0
+        };
+        assert_eq!(thread::scope(|s| s.spawn(left).join().unwrap()), 0);
     });
 }

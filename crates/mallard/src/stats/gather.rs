@@ -10,7 +10,7 @@ use crate::arena::DESTROYED;
 use crate::arena::figures::owner_hint;
 use crate::arena::untailored::class_of;
 use crate::arena::{self, Arena};
-use crate::cache::{ThreadCache, registry};
+use crate::cache::{Patience, registry};
 use crate::class::Class;
 use crate::heap::{Backing, PAGE_HEAPS, PageHeap};
 use crate::prof;
@@ -82,8 +82,9 @@ fn count_cached(snapshot: &mut Snapshot, class: Class, block: usize) {
 
 /// Counts the blocks on the stacks of all threads, and the memory of their caches.
 fn caches(snapshot: &mut Snapshot) {
+    let mut patience = Patience::of_a_walk();
     registry::each(|cache| {
-        let (mut bytes, mut patience) = (0, ThreadCache::PATIENCE);
+        let mut bytes = 0;
         for class in Class::cachable() {
             let hidden = cache.each_hint(class, &mut patience, |block| {
                 count_cached(snapshot, class, block);

@@ -312,7 +312,7 @@ pub(in crate::heap) mod tests {
         }
         // If the machine was busy elsewhere meanwhile, the heap did not grow fast.
         let fast = |(huge, took): ([bool; 6], Duration)| (took.as_millis() < 5).then_some(huge);
-        let huge = (0..100).find_map(|_| fast(huge_after(Duration::ZERO)));
+        let huge = (0..1000).find_map(|_| fast(huge_after(Duration::ZERO)));
         let first_small = [false, false, false, false, true, true];
         assert_eq!(
             huge.expect("the machine is there now and then"),
