@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand};
 use mallard_measure::Cpus;
 
 use crate::experiments::options::Options;
+use crate::profile;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -38,6 +39,7 @@ pub enum Command {
     Bench(Bench),
     Compare(Compare),
     Run(Run),
+    Profile(profile::Options),
     /// Show which allocators are available here, their versions and files, and how to get the
     /// others
     #[command(after_help = ALLOCATORS_EXAMPLES)]
@@ -49,6 +51,7 @@ Examples:
   mallard bench --quick                    all experiments on all allocators, in two minutes
   mallard compare -- sort big.txt          your own program on all allocators
   mallard run -- redis-server              a program on Mallard
+  mallard profile jeprof.4711.0.f.heap     which code the memory belongs to
   mallard allocators                       what is available here
 
 `mallard COMMAND --help` says more.";

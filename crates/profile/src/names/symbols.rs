@@ -65,21 +65,23 @@ impl<'a> Symbols<'a> {
         self.kind
     }
 
-    /// Gives names to the frames that have none. Both lists belong to the same addresses.
+    /// Gives names to the outermost frames that have none, or a poor one. Both lists belong to the
+    /// same addresses.
     pub fn complete(&self, probes: &[u64], names: &mut Names, texts: &mut Texts) {
         for (probe, frames) in probes.iter().zip(names) {
-            let has_names = frames
-                .last()
-                .is_some_and(|frame| !frame.function.is_empty());
-            if has_names {
+            let symbol = self.at(*probe);
+            let known = frames.last().map_or("", |frame| &*frame.function);
+            // Functions of C++ that only one file sees have a bare name in the debug information.
+            let is_better = symbol.is_some_and(|symbol| symbol.starts_with("_Z"));
+            if !known.is_empty() && (!is_better || known.contains("::")) {
                 continue;
             }
-            let Some(name) = self.at(*probe) else {
+            let Some(symbol) = symbol else {
                 // A line without a function tells too little to be a frame.
                 frames.clear();
                 continue;
             };
-            let function = texts.get(&demangled(name));
+            let function = texts.get(&demangled(symbol));
             match frames.last_mut() {
                 Some(frame) => frame.function = function,
                 None => frames.push(Frame {

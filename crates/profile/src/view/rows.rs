@@ -1,0 +1,198 @@
+//! Samples summed up by site, line, module, size or thread.
+
+use std::collections::HashMap;
+
+use super::stack::{Stacks, Steps};
+use super::{Figures, View};
+use crate::model::{LabelValue, Profile, Sample, Text};
+
+/// What a row of a table is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    Function,
+    Line,
+    Module,
+    Size,
+    Thread,
+}
+
+impl By {
+    pub fn name(self) -> &'static str {
+        match self {
+            By::Function => "function",
+            By::Line => "line",
+            By::Module => "module",
+            By::Size => "size",
+            By::Thread => "thread",
+        }
+    }
+}
+
+/// The sums of some samples.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// What the samples have in common.
+    pub key: String,
+    /// Sorts sizes by their number; 0 for others.
+    pub order: u64,
+    /// One sum for each type of the profile.
+    pub sums: Vec<i128>,
+    /// Where the heaviest stack of the row came from.
+    pub heaviest: Origin,
+    weight: u64,
+}
+
+/// A site and its callers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Origin {
+    pub site: Option<Place>,
+    pub callers: Vec<Place>,
+}
+
+/// A function in a stack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    pub function: Text,
+    /// Empty if unknown.
+    pub file: String,
+    /// 0 if unknown.
+    pub line: u32,
+    pub inlined: bool,
+    /// The name of the file that holds the code; empty if unknown.
+    pub module: String,
+}
+
+/// The rows of a profile, those with the largest main figure first.
+pub fn rows(profile: &Profile, figures: Figures, by: By) -> Vec<Row> {
+    let mut stacks = Stacks::new(profile);
+    let mut places: HashMap<String, usize> = HashMap::new();
+    let mut rows: Vec<Row> = Vec::new();
+    for sample in &profile.samples {
+        let steps = stacks.steps(&sample.stack);
+        let (key, order) = key(profile, sample, &steps, by);
+        let place = *places.entry(key).or_insert_with_key(|key| {
+            rows.push(Row {
+                key: key.clone(),
+                order,
+                sums: vec![0; profile.types.len()],
+                heaviest: Origin::default(),
+                weight: 0,
+            });
+            rows.len() - 1
+        });
+        let row = &mut rows[place];
+        for (sum, value) in row.sums.iter_mut().zip(&sample.values) {
+            *sum += i128::from(*value);
+        }
+        let weight = sample.values[figures.main].unsigned_abs();
+        if row.heaviest.site.is_none() || weight > row.weight {
+            row.weight = weight;
+            row.heaviest = origin(&steps);
+        }
+    }
+    rows.retain(|row| row.sums[figures.main] != 0);
+    let main = figures.main;
+    rows.sort_by(|a, b| {
+        b.sums[main]
+            .cmp(&a.sums[main])
+            .then_with(|| a.key.cmp(&b.key))
+    });
+    rows
+}
+
+impl Row {
+    pub fn main(&self, figures: Figures) -> i128 {
+        self.sums[figures.main]
+    }
+
+    pub fn blocks(&self, figures: Figures) -> Option<i128> {
+        figures.blocks.map(|place| self.sums[place])
+    }
+
+    /// The main figure of one block.
+    pub fn average(&self, figures: Figures) -> Option<f64> {
+        let blocks = self.blocks(figures).filter(|&blocks| blocks > 0)?;
+        Some(self.main(figures) as f64 / blocks as f64)
+    }
+
+    /// The sum of another view.
+    pub fn of_view(&self, view: View, profile: &Profile) -> Option<i128> {
+        let figures = view.figures(profile).ok()?;
+        Some(self.sums[figures.main])
+    }
+}
+
+fn key(profile: &Profile, sample: &Sample, steps: &Steps<'_>, by: By) -> (String, u64) {
+    const UNKNOWN: &str = "(unknown)";
+    let site = steps.site();
+    match by {
+        By::Function => (
+            site.map_or(UNKNOWN.to_owned(), |site| site.name.to_string()),
+            0,
+        ),
+        By::Line => match site {
+            Some(site) if site.line > 0 => {
+                (format!("{} {}:{}", site.name, site.file, site.line), 0)
+            }
+            Some(site) => (site.name.to_string(), 0),
+            None => (UNKNOWN.to_owned(), 0),
+        },
+        By::Module => {
+            let mapping = site.and_then(|site| site.mapping);
+            (
+                mapping.map_or(UNKNOWN, |mapping| mapping.name()).to_owned(),
+                0,
+            )
+        }
+        By::Thread => {
+            let label = sample.labels.iter().find(|label| &*label.key == "thread");
+            (
+                label.map_or(UNKNOWN.to_owned(), |label| label.value.to_string()),
+                0,
+            )
+        }
+        By::Size => size(profile, sample),
+    }
+}
+
+/// The size of a sample's blocks: exact by its label, else the power of two above their mean.
+fn size(profile: &Profile, sample: &Sample) -> (String, u64) {
+    let labels = sample.labels.iter().filter(|label| &*label.key == "bytes");
+    let exact = labels
+        .map(|label| &label.value)
+        .find_map(|value| match value {
+            LabelValue::Number { value, .. } => u64::try_from(*value).ok(),
+            LabelValue::Text(text) => text.parse().ok(),
+        });
+    if let Some(bytes) = exact {
+        return (crate::show::figures::size(bytes), bytes);
+    }
+    let mean = View::of(profile).into_iter().find_map(|(_, figures)| {
+        let blocks = sample.values[figures.blocks?];
+        let bytes = u64::try_from(sample.values[figures.main]).ok()?;
+        bytes.checked_div(u64::try_from(blocks).ok()?)
+    });
+    match mean {
+        Some(mean) => {
+            let above = mean.max(8).checked_next_power_of_two().unwrap_or(1 << 63);
+            (format!("≤ {}", crate::show::figures::size(above)), above)
+        }
+        None => ("(unknown)".to_owned(), u64::MAX),
+    }
+}
+
+fn origin(steps: &Steps<'_>) -> Origin {
+    let place = |step: &super::stack::Step<'_>| Place {
+        function: step.name.clone(),
+        file: step.file.to_owned(),
+        line: step.line,
+        inlined: step.inlined,
+        module: step
+            .mapping
+            .map_or_else(String::new, |mapping| mapping.name().to_owned()),
+    };
+    Origin {
+        site: steps.site().map(place),
+        callers: steps.callers().into_iter().map(place).collect(),
+    }
+}
