@@ -27,11 +27,12 @@ pub fn size(bytes: u64) -> String {
     format!("{} {}", bytes >> (10 * shift), UNITS[shift])
 }
 
-/// A share: `41 %`, `<1 %`.
+/// A share: `41 %`, `0.4 %`, `<0.1 %`.
 pub fn percent(share: f64) -> String {
     let percent = share * 100.0;
     match percent.abs() {
         0.0 => "0 %".to_owned(),
+        p if p < 0.05 => "<0.1 %".to_owned(),
         p if p < 0.95 => format!("{percent:.1} %"),
         _ => format!("{percent:.0} %"),
     }
@@ -127,6 +128,7 @@ mod tests {
         assert_eq!(size(65_536), "64 KiB");
         assert_eq!(percent(0.414), "41 %");
         assert_eq!(percent(0.004), "0.4 %");
+        assert_eq!(percent(0.0001), "<0.1 %");
         assert_eq!(plus_minus(0.016), "±1.6 %");
         assert_eq!(duration(1.3e6), "1.3 ms");
         assert_eq!(duration(7.56e12), "2.1 h");

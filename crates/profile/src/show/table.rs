@@ -33,8 +33,7 @@ const MODULES: usize = 4;
 /// The profile lacks the figures.
 pub fn table(page: &Page<'_>, layout: Layout) -> Result<String, Absent> {
     let sheet = sheet(page)?;
-    let mut text = sheet.head.clone();
-    text.push('\n');
+    let mut text = format!("{}  {}\n", sheet.name, sheet.facts.join("   "));
     text.push_str(&sheet.render(layout));
     for lack in page.names.lacks.iter().take(MODULES) {
         text.push_str(&format!("note: {lack}\n"));
@@ -63,7 +62,10 @@ pub(super) fn sheet(page: &Page<'_>) -> Result<Sheet, Absent> {
 
 /// Cells to be aligned, and the site behind them.
 pub(super) struct Sheet {
-    pub head: String,
+    /// The profiles' names.
+    pub name: String,
+    /// Totals, how many samples they come from, how many frames have names.
+    pub facts: Vec<String>,
     pub columns: Vec<&'static str>,
     pub lines: Vec<Line>,
     by: By,
@@ -100,7 +102,8 @@ fn single(page: &Page<'_>) -> Result<Sheet, Absent> {
         tone: Tone::Plain,
     });
     Ok(Sheet {
-        head: head(page.subject, page.view, &summary),
+        name: page.subject.name.to_owned(),
+        facts: facts(profile, page.view, &summary),
         lines: lines.collect(),
         columns: columns.heads(),
         by: page.by,
@@ -194,18 +197,18 @@ fn share(part: i128, whole: i128) -> String {
     percent(part as f64 / whole as f64)
 }
 
-fn head(subject: Named<'_>, view: View, summary: &Summary) -> String {
+fn facts(profile: &Profile, view: View, summary: &Summary) -> Vec<String> {
     let total = summary.total as f64;
-    let mut parts = vec![match view {
+    let mut facts = vec![match view {
         View::Lifetime => {
             let freed = summary.blocks.filter(|&blocks| blocks > 0).unwrap_or(1);
             format!("mean lifetime {}", duration(total / freed as f64))
         }
         _ => format!("{} {}{}", view.name(), bytes(total), error_of(summary)),
     }];
-    parts.extend(sampling(subject.profile, summary));
-    parts.extend(named_share(summary));
-    format!("{}  {}", subject.name, parts.join("   "))
+    facts.extend(sampling(profile, summary));
+    facts.extend(named_share(summary));
+    facts
 }
 
 fn error_of(summary: &Summary) -> String {
@@ -274,19 +277,19 @@ fn compared(page: &Page<'_>, before: Named<'_>) -> Result<Sheet, Absent> {
         Summary::of(old, page.view, of_old),
         Summary::of(new, page.view, of_new),
     );
-    let head = format!(
-        "{} → {}  {} {}{} → {}{}   {}",
-        before.name,
-        page.subject.name,
+    let totals = format!(
+        "{} {}{} → {}{}",
         page.view.name(),
         shown(total_before as f64),
         error_of(&sum_old),
         shown(total_after as f64),
         error_of(&sum_new),
-        signed((total_after - total_before) as f64, shown),
     );
+    let mut facts = vec![totals, signed((total_after - total_before) as f64, shown)];
+    facts.extend(named_share(&sum_new));
     Ok(Sheet {
-        head,
+        name: format!("{} → {}", before.name, page.subject.name),
+        facts,
         columns,
         lines: changes
             .into_iter()

@@ -24,6 +24,13 @@ pub struct Step<'p> {
     kind: Kind,
 }
 
+impl Step<'_> {
+    /// Whether it is code of a standard library or before `main`.
+    pub fn is_library(&self) -> bool {
+        matches!(self.kind, Kind::Wrapper | Kind::Start)
+    }
+}
+
 /// Turns stacks into steps. It remembers names and what kind of function each is.
 #[derive(Debug)]
 pub struct Stacks<'p> {

@@ -20,6 +20,8 @@ pub struct Tree {
 pub struct Node {
     pub name: Text,
     pub inlined: bool,
+    /// Whether it is code of a standard library or before `main`.
+    pub library: bool,
     /// The module, for a colour; empty if unknown.
     pub module: Text,
     pub parent: u32,
@@ -33,6 +35,7 @@ impl Tree {
         let root = Node {
             name: "all".into(),
             inlined: false,
+            library: true,
             module: "".into(),
             parent: 0,
             totals: vec![0; columns],
@@ -66,6 +69,7 @@ impl Tree {
                         self.nodes.push(Node {
                             name: step.name.clone(),
                             inlined: step.inlined,
+                            library: step.is_library(),
                             module: step.mapping.map_or("", |mapping| mapping.name()).into(),
                             parent: node,
                             totals: vec![0; self.columns],

@@ -3,8 +3,9 @@
 //! ```text
 //! { "views": [{"name", "unit": "bytes"|"bytes/s"|"count", "column", "scale", "other": column|null,
 //!              "mean": column|null}],
-//!   "names": [text…], "modules": [text…],
-//!   "name": [index…], "module": [index…], "parent": [index…], "inlined": [index of node…],
+//!   "names": [text…], "short": [text…], "modules": [text…],
+//!   "name": [index…], "module": [index…], "parent": [index…],
+//!   "inlined": [index of node…], "library": [index of node…],
 //!   "columns": [[sum for each node…]…] }
 //! ```
 //!
@@ -17,7 +18,8 @@ use serde_json::{Value, json};
 
 use crate::model::{Profile, Text};
 use crate::show::Page;
-use crate::view::tree::Tree;
+use crate::view::stack::short;
+use crate::view::tree::{Node, Tree};
 use crate::view::{Figures, View};
 
 /// What the tree counts, and how the views use it.
@@ -46,11 +48,10 @@ pub fn data(page: &Page<'_>) -> String {
         .iter()
         .map(|node| modules.of(&node.module))
         .collect();
-    let inlined = tree
-        .nodes
-        .iter()
-        .enumerate()
-        .filter(|(_, node)| node.inlined);
+    let those = |fits: fn(&Node) -> bool| -> Vec<usize> {
+        let nodes = 0..tree.nodes.len();
+        nodes.filter(|&index| fits(&tree.nodes[index])).collect()
+    };
     let columns: Vec<Vec<f64>> = (0..plan.columns)
         .map(|column| {
             tree.nodes
@@ -62,11 +63,13 @@ pub fn data(page: &Page<'_>) -> String {
     let data = json!({
         "views": plan.views,
         "names": names.list(),
+        "short": names.list().into_iter().map(short).collect::<Vec<_>>(),
         "modules": modules.list(),
         "name": name,
         "module": module,
         "parent": tree.nodes.iter().map(|node| node.parent).collect::<Vec<_>>(),
-        "inlined": inlined.map(|(index, _)| index).collect::<Vec<_>>(),
+        "inlined": those(|node| node.inlined),
+        "library": those(|node| node.library),
         "columns": columns,
     });
     // No `</script>` and no `<!--` may end the element.

@@ -46,7 +46,7 @@ pub fn html(page: &Page<'_>) -> String {
                 header {
                     p class="brand" { "mallard profile" }
                     h1 { (title) }
-                    @if let Some(sheet) = &sheet { p class="summary" { (sheet.head) } }
+                    @if let Some(sheet) = &sheet { p class="summary" { @for fact in &sheet.facts { span { (fact) } " " } } }
                 }
                 main {
                     (graphs())

@@ -7,7 +7,7 @@
   const flame = document.getElementById("flame"), detail = document.getElementById("detail");
   const search = document.getElementById("search"), matched = document.getElementById("matched");
   const reset = document.getElementById("reset");
-  const count = data.parent.length, inlined = new Set(data.inlined);
+  const count = data.parent.length, inlined = new Set(data.inlined), library = new Set(data.library);
   const children = Array.from({ length: count }, () => []);
   for (let node = 1; node < count; node++) children[data.parent[node]].push(node);
   const name = (node) => data.names[data.name[node]];
@@ -38,7 +38,6 @@
     return hash % 360;
   };
   const hues = data.modules.map(hue);
-  const library = /^(<?(std|core|alloc|hashbrown|__gnu_cxx)::|__libc_|_start|start_thread|clone)/;
 
   // Growth from the earlier to the later profile.
   const growth = (node) => {
@@ -81,13 +80,13 @@
       frame.style.setProperty("--to", change > 0 ? "var(--grown)" : "var(--shrunk)");
       // The root of the share shows small changes too.
       frame.style.setProperty("--much", `${Math.min(85, Math.sqrt(Math.abs(change) / total) * 100)}%`);
-    } else if (node === 0 || library.test(name(node))) {
+    } else if (library.has(node)) {
       frame.classList.add("plain");
     } else {
       frame.style.setProperty("--h", String(hues[data.module[node]] + (hue(name(node)) % 50) - 25));
     }
     if (above) frame.classList.add("above");
-    if (width < TEXT_PX) frame.classList.add("narrow"); else frame.textContent = name(node);
+    if (width < TEXT_PX) frame.classList.add("narrow"); else frame.textContent = data.short[data.name[node]];
     if (wanted && wanted(name(node))) frame.classList.add("match");
     if (node === current) frame.classList.add("current");
     frame.dataset.node = String(node);
