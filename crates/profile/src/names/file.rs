@@ -40,10 +40,11 @@ pub struct File<'a> {
 
 impl<'a> File<'a> {
     pub fn open(path: &Path, arena: &'a Arena) -> Result<File<'a>, Error> {
-        let file = fs::File::open(path)?;
-        if !file.metadata()?.is_file() {
+        // The path comes from a profile. Opening a pipe would wait for its other end.
+        if !fs::metadata(path)?.is_file() {
             return Err(std::io::Error::other("it is no regular file").into());
         }
+        let file = fs::File::open(path)?;
         // SAFETY: the bytes are only read, and checked at every use. Programs and libraries are
         // replaced by renaming, not by writing into them, since processes map them too.
         let map = unsafe { Mmap::map(&file)? };

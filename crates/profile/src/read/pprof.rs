@@ -236,15 +236,18 @@ impl<'a> Parts<'a> {
 
     fn label(&self, value: Value<'_>) -> Result<Label, Damage> {
         let [key, text, number, unit] = numbers_of(value.bytes()?, [1, 2, 3, 4])?;
+        let text = self.text(text)?;
+        let value = if text.is_empty() {
+            LabelValue::Number {
+                value: number as i64,
+                unit: self.text(unit)?,
+            }
+        } else {
+            LabelValue::Text(text)
+        };
         Ok(Label {
             key: self.text(key)?,
-            value: match text {
-                0 => LabelValue::Number {
-                    value: number as i64,
-                    unit: self.text(unit)?,
-                },
-                text => LabelValue::Text(self.text(text)?),
-            },
+            value,
         })
     }
 }
