@@ -11,7 +11,7 @@ use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use mallard_profile::model::Profile;
 use mallard_profile::names::{self, Outcome};
 use mallard_profile::show::{self, Layout, Named, Page};
@@ -35,13 +35,11 @@ struct Loaded {
 }
 
 pub fn run(options: &Options) -> Result<ExitCode> {
-    let files: Vec<&Path> = options.files.iter().map(PathBuf::as_path).collect();
-    let (before, subject) = match (options.diff, &files[..]) {
-        (false, [file]) => (None, load(file, options)?),
-        (true, [before, after]) => (Some(load(before, options)?), load(after, options)?),
-        (false, _) => bail!("one profile at a time; --diff compares two"),
-        (true, _) => bail!("--diff compares two profiles: give the earlier and the later one"),
+    let before = match &options.diff {
+        Some(before) => Some(load(before, options)?),
+        None => None,
     };
+    let subject = load(&options.file, options)?;
     let page = Page {
         subject: subject.named(),
         before: before.as_ref().map(Loaded::named),
@@ -50,8 +48,12 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         names: &subject.outcome,
     };
     page.check()?;
-    say::text(&answer(&page, options)?)?;
-    write_files(&page, options)?;
+    let answer = answer(&page, options)?;
+    let written = write_files(&page, options)?;
+    say::text(&answer)?;
+    if options.form.is_table() && !written.is_empty() {
+        say!("wrote {}", written.join(", "))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -131,7 +133,8 @@ fn answer(page: &Page<'_>, options: &Options) -> Result<String> {
     Ok(show::table(page, layout)?)
 }
 
-fn write_files(page: &Page<'_>, options: &Options) -> Result<()> {
+/// Writes what was asked for and tells each file.
+fn write_files(page: &Page<'_>, options: &Options) -> Result<Vec<String>> {
     let default = options.form.is_table() && !options.no_html;
     let html = options.html.clone().or(default.then(|| PAGE.into()));
     let mut written = Vec::new();
@@ -151,10 +154,7 @@ fn write_files(page: &Page<'_>, options: &Options) -> Result<()> {
         })?;
         written.push(path.display().to_string());
     }
-    if options.form.is_table() && !written.is_empty() {
-        say!("wrote {}", written.join(", "))?;
-    }
-    Ok(())
+    Ok(written)
 }
 
 /// Writes a file whole: a reader never sees a part of it.

@@ -16,15 +16,15 @@ use mallard_profile::view::rows::By;
 /// The exit code is 0 if the answer was given, 1 if a file cannot be used or lacks the figures that
 /// were asked for, 2 for a mistake on the command line.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES, override_usage = "mallard profile [OPTIONS] <FILE>\n       mallard profile [OPTIONS] --diff <BEFORE> <AFTER>")]
+#[command(after_help = EXAMPLES, override_usage = "mallard profile [OPTIONS] [--diff <BEFORE>] <FILE>")]
 pub struct Options {
-    /// The profile, or `-` for standard input; two with --diff
-    #[arg(required = true, num_args = 1..=2, value_name = "FILE")]
-    pub files: Vec<PathBuf>,
+    /// The profile, or `-` for standard input
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
 
-    /// Compare two profiles and sort by growth
-    #[arg(long, conflicts_with_all = ["collapsed", "pprof"])]
-    pub diff: bool,
+    /// Compare with an earlier profile and sort by growth
+    #[arg(long, value_name = "BEFORE", conflicts_with_all = ["collapsed", "pprof"])]
+    pub diff: Option<PathBuf>,
 
     #[command(flatten)]
     pub view: ViewFlags,
