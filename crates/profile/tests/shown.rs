@@ -26,7 +26,14 @@ fn expect(name: &str, shown: &str) {
         fs::write(&path, shown).unwrap();
     }
     let expected = fs::read_to_string(&path).unwrap();
-    assert_eq!(shown, expected, "{name}");
+    for (place, (shown, expected)) in shown.lines().zip(expected.lines()).enumerate() {
+        assert_eq!(shown, expected, "line {} of {name}", place + 1);
+    }
+    assert_eq!(
+        shown.len(),
+        expected.len(),
+        "lines were added or lost: {name}"
+    );
 }
 
 /// Shows the profile, compared with an earlier one or not.

@@ -108,7 +108,9 @@ fn ours(profile: &Profile, view: View, objects: bool) -> Result<Figures, String>
     };
     let mut found = Figures::new();
     for row in rows(profile, figures, By::Function) {
-        found.entry(row.key).or_default().0 = row.sums[place] as f64;
+        let site = row.heaviest.site.ok_or("a row without a site")?;
+        let function = site.function.to_string();
+        found.entry(function).or_default().0 += row.sums[place] as f64;
     }
     for line in write::collapsed(profile, place).lines() {
         let (stack, value) = line.rsplit_once(' ').ok_or("no figure")?;

@@ -19,6 +19,7 @@ use mallard_profile::view::View;
 use mallard_profile::view::trim::trimmed;
 use mallard_profile::{read, write};
 
+use crate::progress::Spinner;
 use crate::say::{self, say};
 pub use options::Options;
 
@@ -40,12 +41,23 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         None => None,
     };
     let subject = load(&options.file, options)?;
+    let mut names = subject.outcome.clone();
+    // After a new build, the earlier profile's program is often gone.
+    for lack in before.iter().flat_map(|before| &before.outcome.lacks) {
+        let of_subject = names
+            .lacks
+            .iter()
+            .any(|other| other.why == lack.why && other.module == lack.module);
+        if !of_subject {
+            names.lacks.push(lack.clone());
+        }
+    }
     let page = Page {
         subject: subject.named(),
         before: before.as_ref().map(Loaded::named),
         view: options.view.view(),
         by: options.by.into(),
-        names: &subject.outcome,
+        names: &names,
     };
     page.check()?;
     let answer = answer(&page, options)?;
@@ -80,6 +92,8 @@ fn load(file: &Path, options: &Options) -> Result<Loaded> {
         Some(name) if file != Path::new("-") => name.to_string_lossy().into_owned(),
         _ => "standard input".to_owned(),
     };
+    let spinner = Spinner::new();
+    spinner.show(format!("finding names for {name}"));
     let search = &options.search;
     let outcome = names::name(
         &mut profile,

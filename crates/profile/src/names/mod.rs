@@ -66,7 +66,7 @@ pub struct Lack {
 /// Why names are not complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Why {
-    /// The file's build id is not that of the profile.
+    /// The file's build id is not that of the profile, or its code lies elsewhere.
     Replaced,
     /// The process ran a file that had been deleted or replaced, and the profile has no build id to
     /// find it by.
@@ -88,7 +88,7 @@ impl fmt::Display for Lack {
         match &self.why {
             Why::Replaced => write!(
                 f,
-                "{module} was replaced: its build id is not the profile's"
+                "{module} was replaced: the file here is not the one that ran"
             ),
             Why::Deleted => write!(f, "{module} was deleted or replaced while the process ran"),
             Why::Missing(error) => write!(f, "{module} is not here: {error}"),
@@ -190,7 +190,8 @@ fn names_of(
             None => (Names::new(), Some(Why::Stripped)),
         };
     }
-    if !module.path.starts_with('/') {
+    // JIT compilers that map their code twice keep it in a memfd.
+    if !module.path.starts_with('/') || module.path.starts_with("/memfd:") {
         return match jit::Map::of(options) {
             Some(map) => (map.names(addresses, texts), None),
             None => (Names::new(), Some(Why::Anonymous)),

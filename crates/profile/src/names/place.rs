@@ -6,6 +6,7 @@ use object::{Object, ObjectSegment, SegmentFlags};
 
 use super::Address;
 use super::file::File;
+use crate::model::Mapping;
 
 /// Segments are mapped by whole pages. Files are linked for pages of up to 64 KiB; the smallest size
 /// is what every mapping is aligned to.
@@ -23,6 +24,29 @@ struct Segment {
     file_start: u64,
     file_size: u64,
     has_code: bool,
+}
+
+/// Whether the mapping can be one of this file's code. Without build ids this is all that tells a
+/// file that was replaced.
+pub fn can_hold(file: &File<'_>, mapping: &Mapping) -> bool {
+    let size = mapping.limit.saturating_sub(mapping.start);
+    let end = mapping.file_offset.saturating_add(size);
+    let code = Places::new(file).segments.into_iter();
+    code.filter(|segment| segment.has_code)
+        .any(|segment| segment.first_page() <= mapping.file_offset && end <= segment.end_page())
+}
+
+impl Segment {
+    /// The place in the file of the first page that is mapped.
+    fn first_page(&self) -> u64 {
+        self.file_start & !(PAGE - 1)
+    }
+
+    /// The place behind the last page.
+    fn end_page(&self) -> u64 {
+        let end = self.file_start.saturating_add(self.file_size);
+        end.saturating_add(PAGE - 1) & !(PAGE - 1)
+    }
 }
 
 impl Places {
@@ -54,10 +78,8 @@ impl Places {
         let in_mapping = address.value.wrapping_sub(mapping.start);
         let in_file = in_mapping.wrapping_add(mapping.file_offset);
         let holder = self.segments.iter().find(|segment| {
-            let first = segment.file_start & !(PAGE - 1);
-            let end = segment.file_start.saturating_add(segment.file_size);
-            let end = end.saturating_add(PAGE - 1) & !(PAGE - 1);
-            !self.is_separate && segment.file_size > 0 && (first..end).contains(&in_file)
+            let pages = segment.first_page()..segment.end_page();
+            !self.is_separate && segment.file_size > 0 && pages.contains(&in_file)
         });
         if let Some(segment) = holder {
             return in_file

@@ -8,7 +8,7 @@ use flate2::Crc;
 use object::Object;
 
 use super::file::{Arena, File, build_id_of};
-use super::{Options, Why};
+use super::{Options, Why, place};
 use crate::model::Mapping;
 
 /// Where distributions put debug files.
@@ -62,10 +62,13 @@ impl<'a> Search<'a> {
         };
         if module.build_id.is_empty() {
             // Whatever lies there now is another file.
-            return if module.deleted {
-                Err(Why::Deleted)
-            } else {
+            if module.deleted {
+                return Err(Why::Deleted);
+            }
+            return if place::can_hold(&file, module) {
                 Ok((file, path))
+            } else {
+                Err(Why::Replaced)
             };
         }
         if same_build(&file.build_id(), &module.build_id) {

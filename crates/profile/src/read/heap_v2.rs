@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! heap_v2/524288
-//!   t*: 28106: 56637512 [0: 0]           live blocks, bytes [ever blocks, bytes]; t3 for thread 3
+//!   t*: 28106: 56637512 [0: 0]           live blocks, bytes [ever blocks, bytes]
+//!   t3: 28106: 56637512 [0: 0] worker    those of thread 3, and its name if it has one
 //! @ 0x7fcb880a2630 0x5562c38d278e        a stack of return addresses, the innermost first
 //!   t*: 13: 6688 [0: 0]
 //!   t0: 13: 6688 [0: 0]
@@ -53,6 +54,7 @@ pub fn read(bytes: &[u8]) -> Result<Profile, Error> {
         profile: empty_profile(period),
         places: HashMap::new(),
         texts: Texts::default(),
+        threads: HashMap::new(),
         stack: None,
     };
     for (place, line) in lines {
@@ -111,7 +113,9 @@ struct Reader {
     profile: Profile,
     places: HashMap<u64, LocationIndex>,
     texts: Texts,
-    /// The stack whose lines are being read; none in the summary at the head.
+    /// The names of threads, which the summary at the head has.
+    threads: HashMap<Text, Text>,
+    /// The stack whose lines are being read; none in the summary.
     stack: Option<Stack>,
 }
 
@@ -141,17 +145,21 @@ impl Reader {
         if line.is_empty() {
             return Ok(());
         }
-        let (thread, counts) = figures(line).ok_or_else(|| {
+        let (thread, counts, name) = figures(line).ok_or_else(|| {
             format!(
                 "neither a stack (`@ 0x…`) nor figures (`t*: 1: 2 [3: 4]`): {}",
                 shown(line)
             )
         })?;
+        let thread_text = self.texts.get(thread);
         let Some(stack) = &mut self.stack else {
+            if !name.is_empty() {
+                self.threads.insert(thread_text, self.texts.get(name));
+            }
             return Ok(());
         };
         if thread != "*" {
-            stack.threads.push((self.texts.get(thread), counts));
+            stack.threads.push((thread_text, counts));
         } else if stack.all.replace(counts).is_some() {
             return Err("a second line `t*` of one stack".to_owned());
         }
@@ -220,7 +228,7 @@ impl Reader {
         for (thread, counts) in threads {
             let label = Label {
                 key: Arc::clone(&key),
-                value: LabelValue::Text(thread),
+                value: LabelValue::Text(self.threads.get(&thread).cloned().unwrap_or(thread)),
             };
             add(counts, vec![label]);
         }
@@ -261,19 +269,21 @@ fn weight(blocks: u64, bytes: u64, period: u64) -> f64 {
     1.0 / -(-mean / period as f64).exp_m1()
 }
 
-/// `t*: 13: 6688 [14: 7000]`: the thread and its counts.
-fn figures(line: &str) -> Option<(&str, Counts)> {
+/// `t3: 13: 6688 [14: 7000] worker`: the thread, its counts, and its name if it has one.
+fn figures(line: &str) -> Option<(&str, Counts, &str)> {
     let (thread, rest) = line.strip_prefix('t')?.split_once(':')?;
     if thread != "*" && (thread.is_empty() || !thread.bytes().all(|b| b.is_ascii_digit())) {
         return None;
     }
-    let (live, ever) = rest.strip_suffix(']')?.split_once('[')?;
+    let (counts, name) = rest.split_once(']')?;
+    let (live, ever) = counts.split_once('[')?;
     let pair = |text: &str| -> Option<(u64, u64)> {
         let (blocks, bytes) = text.split_once(':')?;
         Some((decimal(blocks)?, decimal(bytes)?))
     };
     let ((live_blocks, live_bytes), (blocks, bytes)) = (pair(live)?, pair(ever)?);
-    Some((thread, Counts([blocks, bytes, live_blocks, live_bytes])))
+    let counts = Counts([blocks, bytes, live_blocks, live_bytes]);
+    Some((thread, counts, name.trim()))
 }
 
 fn decimal(text: &str) -> Option<u64> {
@@ -351,6 +361,15 @@ MAPPED_LIBRARIES:
         );
         let live = profile.total(3) - 8_192_000;
         assert!((live as f64 - 400.0 * weight).abs() <= 1.0, "{live}");
+    }
+
+    #[test]
+    fn threads_have_the_names_that_the_summary_tells() {
+        let named = "  t0: 3: 300 [4: 500]\n  t2: 1: 2 [3: 4] pool ] worker\n";
+        let text = FILE.replace("  t0: 3: 300 [4: 500]\n", named);
+        let profile = read_text(&text).unwrap();
+        let label = |place: usize| profile.samples[place].labels[0].value.to_string();
+        assert_eq!((label(0), label(1)), ("1".into(), "pool ] worker".into()));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::stack::{Stacks, Steps};
+use super::stack::{Stacks, Step, Steps};
 use super::{Figures, View};
 use crate::model::{LabelValue, Profile, Sample, Text};
 
@@ -65,11 +65,12 @@ pub struct Place {
 /// The rows of a profile, those with the largest main figure first.
 pub fn rows(profile: &Profile, figures: Figures, by: By) -> Vec<Row> {
     let mut stacks = Stacks::new(profile);
+    let views = View::of(profile);
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut rows: Vec<Row> = Vec::new();
     for sample in &profile.samples {
         let steps = stacks.steps(&sample.stack);
-        let (key, order) = key(profile, sample, &steps, by);
+        let (key, order) = key(&views, sample, &steps, by);
         let place = *places.entry(key).or_insert_with_key(|key| {
             rows.push(Row {
                 key: key.clone(),
@@ -122,14 +123,11 @@ impl Row {
     }
 }
 
-fn key(profile: &Profile, sample: &Sample, steps: &Steps<'_>, by: By) -> (String, u64) {
+fn key(views: &[(View, Figures)], sample: &Sample, steps: &Steps<'_>, by: By) -> (String, u64) {
     const UNKNOWN: &str = "(unknown)";
     let site = steps.site();
     match by {
-        By::Function => (
-            site.map_or(UNKNOWN.to_owned(), |site| site.name.to_string()),
-            0,
-        ),
+        By::Function => (site.map_or(UNKNOWN.to_owned(), function), 0),
         By::Line => match site {
             Some(site) if site.line > 0 => {
                 (format!("{} {}:{}", site.name, site.file, site.line), 0)
@@ -151,12 +149,22 @@ fn key(profile: &Profile, sample: &Sample, steps: &Steps<'_>, by: By) -> (String
                 0,
             )
         }
-        By::Size => size(profile, sample),
+        By::Size => size(views, sample),
     }
 }
 
+/// A function by its name. Names without a namespace, such as those of lambdas and of C's static
+/// functions, may be those of several functions, so their file belongs to them.
+fn function(site: &Step<'_>) -> String {
+    let file = site.file.rsplit('/').next().unwrap_or_default();
+    if file.is_empty() || site.name.contains("::") || site.name.contains('.') {
+        return site.name.to_string();
+    }
+    format!("{} ({file})", site.name)
+}
+
 /// The size of a sample's blocks: exact by its label, else the power of two above their mean.
-fn size(profile: &Profile, sample: &Sample) -> (String, u64) {
+fn size(views: &[(View, Figures)], sample: &Sample) -> (String, u64) {
     let labels = sample.labels.iter().filter(|label| &*label.key == "bytes");
     let exact = labels
         .map(|label| &label.value)
@@ -167,7 +175,7 @@ fn size(profile: &Profile, sample: &Sample) -> (String, u64) {
     if let Some(bytes) = exact {
         return (crate::show::figures::size(bytes), bytes);
     }
-    let mean = View::of(profile).into_iter().find_map(|(_, figures)| {
+    let mean = views.iter().find_map(|(_, figures)| {
         let blocks = sample.values[figures.blocks?];
         let bytes = u64::try_from(sample.values[figures.main]).ok()?;
         bytes.checked_div(u64::try_from(blocks).ok()?)
@@ -182,7 +190,7 @@ fn size(profile: &Profile, sample: &Sample) -> (String, u64) {
 }
 
 fn origin(steps: &Steps<'_>) -> Origin {
-    let place = |step: &super::stack::Step<'_>| Place {
+    let place = |step: &Step<'_>| Place {
         function: step.name.clone(),
         file: step.file.to_owned(),
         line: step.line,

@@ -275,13 +275,25 @@ fn a_file_that_was_replaced_gives_no_wrong_names() {
     assert_eq!(outcome.lacks[0].why, Why::Replaced);
     assert_eq!(
         outcome.lacks[0].to_string(),
-        "program was replaced: its build id is not the profile's"
+        "program was replaced: the file here is not the one that ran"
     );
     let options = Options {
         files: vec![kept],
         ..Options::default()
     };
     expect_whole(&mut profile, &options);
+}
+
+#[test]
+fn without_build_ids_a_file_whose_code_lies_elsewhere_is_another() {
+    need!("c++");
+    let built = Built::new(&["-g"]);
+    let mut profile = built.profile();
+    let other = own_mapping(|mapping| mapping.name().starts_with("libc.so")).unwrap();
+    fs::remove_file(&built.program).unwrap();
+    fs::copy(&*other.path, &built.program).unwrap();
+    let (frames, why) = named(&mut profile, &Options::default());
+    assert_eq!((frames, why), (vec![], vec![Why::Replaced]));
 }
 
 #[test]
