@@ -10,7 +10,7 @@
 //! - [`names`] finds functions, files and lines for addresses.
 //! - [`view`] answers questions: sites by live bytes, peak, waste, and how these changed.
 //! - [`show`] has the answers as a table, as JSON and as one HTML file with flame graphs.
-//! - [`write`] writes a profile for other tools.
+//! - [`mod@write`] writes a profile for other tools.
 
 pub mod model;
 pub mod names;

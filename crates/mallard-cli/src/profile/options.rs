@@ -9,7 +9,7 @@ use mallard_profile::view::rows::By;
 ///
 /// Reads profiles of Mallard and jemalloc (heap_v2) and of pprof's format, gives names to addresses
 /// and prints a table of sites: the innermost functions that are neither the allocator's nor a
-/// container's. A page with flame graphs is written beside it. Names come from the programs and
+/// container's. A page with flame graphs is written to profile.html. Names come from the programs and
 /// libraries themselves, from separate debug files and from split debug information; a file that is
 /// not the one that ran is told and not used.
 ///
@@ -46,7 +46,7 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 20, conflicts_with_all = ["text", "json", "collapsed"])]
     pub rows: usize,
 
-    /// Where to write the page with flame graphs [default: profile.html beside the table; none with
+    /// Where to write the page with flame graphs [default: profile.html in this folder; none with
     /// --text, --json and --collapsed]
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,

@@ -2,9 +2,10 @@
 //! test compiles `program.cpp`, which writes a profile with one address inside an inlined function.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write as _};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use mallard_profile::model::{Location, Mapping, MappingIndex, Profile};
 use mallard_profile::names::{self, Options, Why};
@@ -17,11 +18,19 @@ macro_rules! need {
     ($($program:expr),+) => {
         for program in [$($program),+] {
             if !is_there(program) {
-                eprintln!("skipped: {program} is not installed (scripts/setup-tests.sh installs it)");
+                skipped(&format!("{program} is not installed (scripts/setup-tests.sh installs it)"));
                 return;
             }
         }
     };
+}
+
+/// Reports on the standard error that the test harness does not capture.
+fn skipped(why: &str) {
+    let test = std::thread::current();
+    let name = test.name().unwrap_or("a test");
+    // If standard error is closed, the test goes on without its message.
+    let _ = writeln!(std::io::stderr(), "SKIPPED {name}: {why}");
 }
 
 fn is_there(program: &str) -> bool {
@@ -332,6 +341,54 @@ fn files_of_a_container_lie_under_its_root() {
     expect_whole(&mut profile, &options);
 }
 
+/// A process in a mount namespace of its own sees the program where nobody else does.
+#[test]
+fn a_process_in_a_container_is_read_through_its_root() {
+    need!("c++", "unshare", "mount");
+    let built = Built::new(&["-g"]);
+    let hidden = TempDir::new().unwrap();
+    let inside = hidden.path().join("program");
+    let script = format!(
+        "mount -t tmpfs none {0} && cp {1} {0}/program && exec {0}/program wait",
+        hidden.path().display(),
+        built.program.display()
+    );
+    let mut child = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c", &script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // An empty line ends the profile; without namespaces there is none at all.
+    let mut text = String::new();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    for line in lines.by_ref().map(Result::unwrap) {
+        if line.is_empty() && text.contains("MAPPED_LIBRARIES") {
+            break;
+        }
+        text.push_str(&line);
+        text.push('\n');
+    }
+    if text.is_empty() {
+        child.wait().unwrap();
+        skipped("this user gets no mount namespace");
+        return;
+    }
+    let mut profile = read::profile(text.as_bytes()).unwrap();
+    assert!(!inside.exists(), "only the process sees it");
+    let (frames, why) = named(&mut profile.clone(), &Options::default());
+    assert_eq!(frames, [""; 0]);
+    assert!(matches!(why[..], [Why::Missing(_)]), "{why:?}");
+    let options = Options {
+        root: Some(format!("/proc/{}/root", child.id()).into()),
+        ..Options::default()
+    };
+    expect_whole(&mut profile, &options);
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+}
+
 #[test]
 fn memory_of_a_jit_compiler_has_the_names_of_its_map() {
     // No process has this number: the largest on Linux is 4194304.
@@ -406,7 +463,7 @@ fn functions_of_rust_have_readable_names() {
 #[test]
 fn the_kernel_s_functions_have_names() {
     let Some(mapping) = own_mapping(|m| &*m.path == "[vdso]") else {
-        eprintln!("skipped: this kernel gives no vdso");
+        skipped("this kernel gives no vdso");
         return;
     };
     let pages = mapping.limit - mapping.start;
