@@ -33,7 +33,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         })
         .collect();
     let before = Instant::now();
-    let outcome = names::name(&mut profile, &Options::default());
+    // Named by hand, the file may be a separate debug file as well.
+    let options = Options {
+        files: vec![path.into()],
+        ..Options::default()
+    };
+    let outcome = names::name(&mut profile, &options);
     let seconds = before.elapsed().as_secs_f64();
     let named = profile.locations.iter().filter(|l| !l.frames.is_empty());
     let with_lines = named.clone().filter(|l| l.frames[0].line > 0);

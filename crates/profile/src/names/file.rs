@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use gimli::{EndianSlice, RunTimeEndian, SectionId};
-use memmap2::Mmap;
+use memmap2::{Mmap, UncheckedAdvice};
 use object::{Object, ObjectSection};
 
 /// Where names are read from.
@@ -35,6 +35,8 @@ pub enum Error {
 pub struct File<'a> {
     pub elf: object::File<'a>,
     pub bytes: &'a [u8],
+    /// None for an image in memory.
+    map: Option<&'a Mmap>,
     arena: &'a Arena,
 }
 
@@ -48,13 +50,18 @@ impl<'a> File<'a> {
         // SAFETY: the bytes are only read, and checked at every use. Programs and libraries are
         // replaced by renaming, not by writing into them, since processes map them too.
         let map = unsafe { Mmap::map(&file)? };
-        Ok(File::from_bytes(arena.maps.alloc(map), arena)?)
+        let map: &Mmap = arena.maps.alloc(map);
+        Ok(File {
+            map: Some(map),
+            ..File::from_bytes(map, arena)?
+        })
     }
 
     pub fn from_bytes(bytes: &'a [u8], arena: &'a Arena) -> Result<File<'a>, object::Error> {
         Ok(File {
             elf: object::File::parse(bytes)?,
             bytes,
+            map: None,
             arena,
         })
     }
@@ -101,6 +108,17 @@ impl<'a> File<'a> {
         }
     }
 
+    /// Gives back the memory of what was read so far, such as packed sections that are unpacked now.
+    /// It is read from the file again when it is needed.
+    pub fn forget_pages(&self) {
+        if let Some(map) = self.map {
+            // SAFETY: the map is of a file and is never written, so its pages come back as they are.
+            let forgotten = unsafe { map.unchecked_advise(UncheckedAdvice::DontNeed) };
+            // Without this, more memory is in use for a while.
+            let _ = forgotten;
+        }
+    }
+
     pub fn arena(&self) -> &'a Arena {
         self.arena
     }
@@ -108,23 +126,18 @@ impl<'a> File<'a> {
 
 /// The sections that functions, inlined functions and lines are read from. The others, of variables
 /// and types, are as large again.
-pub fn is_needed(section: SectionId) -> bool {
-    use SectionId as Id;
-    matches!(
-        section,
-        Id::DebugAbbrev
-            | Id::DebugAddr
-            | Id::DebugAranges
-            | Id::DebugInfo
-            | Id::DebugLine
-            | Id::DebugLineStr
-            | Id::DebugRanges
-            | Id::DebugRngLists
-            | Id::DebugStr
-            | Id::DebugStrOffsets
-            | Id::DebugCuIndex
-    )
-}
+pub const NEEDED: [SectionId; 10] = [
+    SectionId::DebugAbbrev,
+    SectionId::DebugAddr,
+    SectionId::DebugAranges,
+    SectionId::DebugInfo,
+    SectionId::DebugLine,
+    SectionId::DebugLineStr,
+    SectionId::DebugRanges,
+    SectionId::DebugRngLists,
+    SectionId::DebugStr,
+    SectionId::DebugStrOffsets,
+];
 
 pub fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
