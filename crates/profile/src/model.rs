@@ -141,6 +141,16 @@ impl Profile {
         self.types.iter().position(|t| &*t.kind == kind)
     }
 
+    /// What the allocator itself counted as allocated when the profile was taken, by the comment
+    /// `stats.allocated: BYTES`, which Mallard writes.
+    pub fn allocated(&self) -> Option<u64> {
+        let comments = self.comments.iter();
+        let figures = comments.filter_map(|comment| comment.strip_prefix("stats.allocated:"));
+        figures
+            .filter_map(|figure| figure.trim().parse().ok())
+            .next()
+    }
+
     /// The sum of a type over all samples.
     pub fn total(&self, of_type: usize) -> i128 {
         self.samples

@@ -204,6 +204,12 @@ fn facts(profile: &Profile, view: View, summary: &Summary) -> Vec<String> {
             let freed = summary.blocks.filter(|&blocks| blocks > 0).unwrap_or(1);
             format!("mean lifetime {}", duration(total / freed as f64))
         }
+        View::Live => {
+            let counted = profile.allocated();
+            let counted = counted.map(|of| format!(" of {} allocated", bytes(of as f64)));
+            let counted = counted.unwrap_or_default();
+            format!("live {}{counted}{}", bytes(total), error_of(summary))
+        }
         _ => format!("{} {}{}", view.name(), bytes(total), error_of(summary)),
     }];
     facts.extend(sampling(profile, summary));
