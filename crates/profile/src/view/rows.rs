@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::stack::{Stacks, Step, Steps};
 use super::{Figures, View};
 use crate::model::{LabelValue, Profile, Sample, Text};
+use crate::show::figures;
 
 /// What a row of a table is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,8 +34,6 @@ impl By {
 pub struct Row {
     /// What the samples have in common.
     pub key: String,
-    /// Sorts sizes by their number; 0 for others.
-    pub order: u64,
     /// One sum for each type of the profile.
     pub sums: Vec<i128>,
     /// Where the heaviest stack of the row came from.
@@ -70,11 +69,10 @@ pub fn rows(profile: &Profile, figures: Figures, by: By) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for sample in &profile.samples {
         let steps = stacks.steps(&sample.stack);
-        let (key, order) = key(&views, sample, &steps, by);
+        let key = key(&views, sample, &steps, by);
         let place = *places.entry(key).or_insert_with_key(|key| {
             rows.push(Row {
                 key: key.clone(),
-                order,
                 sums: vec![0; profile.types.len()],
                 heaviest: Origin::default(),
                 weight: 0,
@@ -123,34 +121,24 @@ impl Row {
     }
 }
 
-fn key(views: &[(View, Figures)], sample: &Sample, steps: &Steps<'_>, by: By) -> (String, u64) {
-    const UNKNOWN: &str = "(unknown)";
-    let site = steps.site();
-    match by {
-        By::Function => (site.map_or(UNKNOWN.to_owned(), function), 0),
-        By::Line => match site {
-            Some(site) if site.line > 0 => {
-                (format!("{} {}:{}", site.name, site.file, site.line), 0)
-            }
-            Some(site) => (site.name.to_string(), 0),
-            None => (UNKNOWN.to_owned(), 0),
-        },
+fn key(views: &[(View, Figures)], sample: &Sample, steps: &Steps<'_>, by: By) -> String {
+    let key = match by {
+        By::Function => steps.site().map(function),
+        By::Line => steps.site().map(|site| match site.line {
+            0 => site.name.to_string(),
+            line => format!("{} {}:{line}", site.name, site.file),
+        }),
         By::Module => {
-            let mapping = site.and_then(|site| site.mapping);
-            (
-                mapping.map_or(UNKNOWN, |mapping| mapping.name()).to_owned(),
-                0,
-            )
+            let mapping = steps.site().and_then(|site| site.mapping);
+            mapping.map(|mapping| mapping.name().to_owned())
         }
         By::Thread => {
             let label = sample.labels.iter().find(|label| &*label.key == "thread");
-            (
-                label.map_or(UNKNOWN.to_owned(), |label| label.value.to_string()),
-                0,
-            )
+            label.map(|label| label.value.to_string())
         }
         By::Size => size(views, sample),
-    }
+    };
+    key.unwrap_or_else(|| "(unknown)".to_owned())
 }
 
 /// A function by its name. Names without a namespace, such as those of lambdas and of C's static
@@ -164,7 +152,7 @@ fn function(site: &Step<'_>) -> String {
 }
 
 /// The size of a sample's blocks: exact by its label, else the power of two above their mean.
-fn size(views: &[(View, Figures)], sample: &Sample) -> (String, u64) {
+fn size(views: &[(View, Figures)], sample: &Sample) -> Option<String> {
     let labels = sample.labels.iter().filter(|label| &*label.key == "bytes");
     let exact = labels
         .map(|label| &label.value)
@@ -173,20 +161,15 @@ fn size(views: &[(View, Figures)], sample: &Sample) -> (String, u64) {
             LabelValue::Text(text) => text.parse().ok(),
         });
     if let Some(bytes) = exact {
-        return (crate::show::figures::size(bytes), bytes);
+        return Some(figures::size(bytes));
     }
-    let mean = views.iter().find_map(|(_, figures)| {
-        let blocks = sample.values[figures.blocks?];
-        let bytes = u64::try_from(sample.values[figures.main]).ok()?;
+    let mean = views.iter().find_map(|(_, of_view)| {
+        let blocks = sample.values[of_view.blocks?];
+        let bytes = u64::try_from(sample.values[of_view.main]).ok()?;
         bytes.checked_div(u64::try_from(blocks).ok()?)
-    });
-    match mean {
-        Some(mean) => {
-            let above = mean.max(8).checked_next_power_of_two().unwrap_or(1 << 63);
-            (format!("≤ {}", crate::show::figures::size(above)), above)
-        }
-        None => ("(unknown)".to_owned(), u64::MAX),
-    }
+    })?;
+    let above = mean.max(8).checked_next_power_of_two().unwrap_or(1 << 63);
+    Some(format!("≤ {}", figures::size(above)))
 }
 
 fn origin(steps: &Steps<'_>) -> Origin {

@@ -24,8 +24,9 @@ impl Summary {
         let samples = match (figures.blocks, view) {
             _ if is_exact => blocks.map(|blocks| blocks as f64),
             // The probability of a sample goes by bytes, which lifetimes are not.
-            (_, View::Lifetime) | (None, _) => None,
+            (_, View::Lifetime) => None,
             (Some(blocks), _) => Some(samples(profile, size_figure(profile, figures), blocks)),
+            (None, _) => samples_by_size(profile, figures.main),
         };
         let error = match samples {
             _ if is_exact => Some(0.0),
@@ -60,6 +61,22 @@ fn samples(profile: &Profile, bytes: usize, blocks: usize) -> f64 {
         blocks * -(-bytes / blocks / profile.period as f64).exp_m1()
     };
     profile.samples.iter().map(expected).sum()
+}
+
+/// The same for bytes whose blocks are not counted, such as those of the peak: the sizes are those of
+/// all that the stack allocated.
+fn samples_by_size(profile: &Profile, bytes: usize) -> Option<f64> {
+    let ever = View::Allocs.figures(profile).ok()?;
+    let blocks = ever.blocks?;
+    let expected = |sample: &Sample| {
+        let value = |of_type: usize| sample.values[of_type] as f64;
+        if value(blocks) <= 0.0 || value(ever.main) <= 0.0 || value(bytes) <= 0.0 {
+            return 0.0;
+        }
+        let size = value(ever.main) / value(blocks);
+        value(bytes) / size * -(-size / profile.period as f64).exp_m1()
+    };
+    Some(profile.samples.iter().map(expected).sum())
 }
 
 /// The share of frames with names. Those of the allocator are no loss without one.
@@ -117,6 +134,21 @@ mod tests {
         );
         assert!((summary.error.unwrap() - 0.1).abs() < 0.001);
         assert_eq!(summary.named, Some(0.0));
+    }
+
+    #[test]
+    fn bytes_without_blocks_have_the_error_of_the_sizes_that_were_allocated() {
+        let mut profile = profile(1 << 20, &[[12_850, 12_850 * 8192]]);
+        profile.types = vec![
+            SampleType::new("alloc_objects", "count"),
+            SampleType::new("alloc_space", "bytes"),
+            SampleType::new("peak_space", "bytes"),
+        ];
+        profile.samples[0].values.push(12_850 * 8192 / 4);
+        let figures = View::Peak.figures(&profile).unwrap();
+        let summary = Summary::of(&profile, View::Peak, figures);
+        assert!((summary.samples.unwrap() - 25.0).abs() < 0.5, "{summary:?}");
+        assert!((summary.error.unwrap() - 0.2).abs() < 0.002, "{summary:?}");
     }
 
     #[test]
