@@ -119,6 +119,26 @@ fn no_line_is_wider_than_the_screen_and_no_name_steers_it() {
 }
 
 #[test]
+fn a_column_without_any_figure_is_left_out() {
+    let mut profile = sample::shop(1);
+    for sample in &mut profile.samples {
+        sample.values[5] = 0;
+    }
+    let page = Page {
+        subject: Named {
+            name: "shop.pb.gz",
+            profile: &profile,
+        },
+        before: None,
+        view: View::Live,
+        by: By::Size,
+        names: &Outcome::default(),
+    };
+    let text = table(&page, SCREEN).unwrap();
+    assert!(!text.contains("peak") && text.contains("waste"), "{text}");
+}
+
+#[test]
 fn rows_that_are_left_out_are_counted() {
     let layout = Layout {
         rows: Some(1),

@@ -89,8 +89,8 @@ fn single(page: &Page<'_>) -> Result<Sheet, Absent> {
     let profile = page.subject.profile;
     let figures = page.view.figures(profile)?;
     let summary = Summary::of(profile, page.view, figures);
-    let columns = Columns::of(page.view, profile, figures);
     let mut rows = rows(profile, figures, page.by);
+    let columns = Columns::of(page.view, profile, figures, &rows);
     if page.view == View::Lifetime {
         // Blocks that live shortly are the question, so the sites that free most come first.
         rows.sort_by_key(|row| std::cmp::Reverse(row.blocks(figures)));
@@ -120,20 +120,22 @@ struct Columns<'p> {
 }
 
 impl<'p> Columns<'p> {
-    fn of(view: View, profile: &'p Profile, figures: Figures) -> Columns<'p> {
+    fn of(view: View, profile: &'p Profile, figures: Figures, rows: &[Row]) -> Columns<'p> {
         let wanted: &[View] = match view {
             View::Live => &[View::Peak, View::Waste],
             View::Peak | View::Allocs | View::Lifetime => &[View::Live],
             View::Waste | View::Frag => &[View::Live],
         };
-        let beside = wanted.iter().copied();
+        // The peak is known by stack alone, so rows by size or thread have none of it.
+        let is_told = |view: &View| {
+            let told = |row: &Row| row.of_view(*view, profile).is_some_and(|sum| sum != 0);
+            rows.iter().any(told)
+        };
         Columns {
             view,
             profile,
             figures,
-            beside: beside
-                .filter(|view| view.figures(profile).is_ok())
-                .collect(),
+            beside: wanted.iter().copied().filter(is_told).collect(),
         }
     }
 
