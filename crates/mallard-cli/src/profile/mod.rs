@@ -102,6 +102,7 @@ fn load(file: &Path, options: &Options) -> Result<Loaded> {
             debug_folders: search.debug_folders.clone(),
             files: search.binaries.clone(),
             pid: search.pid.or_else(|| pid_of(&name)),
+            fetcher: fetcher(),
         },
     );
     Ok(Loaded {
@@ -109,6 +110,12 @@ fn load(file: &Path, options: &Options) -> Result<Loaded> {
         profile,
         outcome,
     })
+}
+
+/// debuginfod's client, where the user has named servers for it.
+fn fetcher() -> Option<PathBuf> {
+    let servers = std::env::var_os("DEBUGINFOD_URLS").unwrap_or_default();
+    (!servers.is_empty()).then(|| "debuginfod-find".into())
 }
 
 /// The process in a name as Mallard and jemalloc give it: `PREFIX.PID.NUMBER.KIND.heap`.

@@ -10,8 +10,8 @@ use mallard_profile::view::rows::By;
 /// Reads profiles of Mallard and jemalloc (heap_v2) and of pprof's format, gives names to addresses
 /// and prints a table of sites: the innermost functions that are neither the allocator's nor a
 /// container's. A page with flame graphs is written to profile.html. Names come from the programs and
-/// libraries themselves, from separate debug files and from split debug information; a file that is
-/// not the one that ran is told and not used.
+/// libraries themselves, from separate debug files, from split debug information, and from debuginfod
+/// where DEBUGINFOD_URLS is set; a file that is not the one that ran is told and not used.
 ///
 /// The exit code is 0 if the answer was given, 1 if a file cannot be used or lacks the figures that
 /// were asked for, 2 for a mistake on the command line.

@@ -45,6 +45,9 @@ pub struct Options {
     pub files: Vec<PathBuf>,
     /// The process, for `/tmp/perf-PID.map`.
     pub pid: Option<u32>,
+    /// A program that fetches debug files from elsewhere, as `debuginfod-find` does: asked for
+    /// `debuginfo BUILD-ID` it prints a path.
+    pub fetcher: Option<PathBuf>,
 }
 
 /// How well the modules of a profile have got names.

@@ -1,8 +1,10 @@
-//! Finds the files of a module: the program or library itself, and its debug information.
+//! Finds the files of a module: the program or library itself, and its debug information. A file of
+//! another build gives wrong names, so none is used whose build id differs from the one that is known.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use flate2::Crc;
 use object::Object;
@@ -113,13 +115,28 @@ impl<'a> Search<'a> {
             let same = same_build(&file.build_id(), &build_id);
             (same && file.has_dwarf()).then_some(file)
         });
-        by_id.or_else(|| own.and_then(|(file, path)| self.by_link(file, path, arena)))
+        by_id
+            .or_else(|| own.and_then(|(file, path)| self.by_link(file, path, arena)))
+            .or_else(|| self.fetched(&build_id, arena))
+    }
+
+    /// The debug file that a server has.
+    fn fetched<'b>(&self, build_id: &str, arena: &'b Arena) -> Option<File<'b>> {
+        let fetcher = self.options.fetcher.as_ref()?;
+        if !is_build_id(build_id) {
+            return None;
+        }
+        let mut command = Command::new(fetcher);
+        let output = command.args(["debuginfo", build_id]).stdin(Stdio::null());
+        let output = output.stderr(Stdio::null()).output().ok()?;
+        let path = output.stdout.trim_ascii_end();
+        let file = File::open(Path::new(OsStr::from_bytes(path)), arena).ok()?;
+        (same_build(&file.build_id(), build_id) && file.has_dwarf()).then_some(file)
     }
 
     /// Where the debug file of a build id may lie.
     fn by_build_id(&self, build_id: &str) -> Vec<PathBuf> {
-        let plain = build_id.bytes().all(|digit| digit.is_ascii_hexdigit());
-        if !plain || !BUILD_ID_DIGITS.contains(&build_id.len()) {
+        if !is_build_id(build_id) {
             return Vec::new();
         }
         let build_id = build_id.to_ascii_lowercase();
@@ -168,6 +185,12 @@ impl<'a> Search<'a> {
 
 fn damaged(path: &Path, error: &super::file::Error) -> Why {
     Why::Damaged(format!("{}: {error}", path.display()))
+}
+
+/// A build id becomes part of paths and command lines, so it has to be one.
+fn is_build_id(text: &str) -> bool {
+    let plain = text.bytes().all(|digit| digit.is_ascii_hexdigit());
+    plain && BUILD_ID_DIGITS.contains(&text.len())
 }
 
 fn same_build(a: &str, b: &str) -> bool {

@@ -194,6 +194,29 @@ fn debug_files_are_found_by_build_id_with_and_without_the_program() {
 }
 
 #[test]
+fn a_debug_file_is_fetched_by_build_id() {
+    need!("c++", "objcopy", "strip");
+    let built = Built::new(&["-g"]);
+    let mut profile = built.profile();
+    let id = names::build_id_of(&built.program).unwrap();
+    built.split_off();
+    let script = format!(
+        "#!/bin/sh\n[ \"$*\" = 'debuginfo {id}' ] && echo {}\n",
+        built.path("program.debug").display()
+    );
+    fs::write(built.path("text"), script).unwrap();
+    // A copy by another process: no thread of this one may hold it open while it is run.
+    built.tool("install", &["-m", "755", "text", "fetch"]);
+    let options = |fetcher: &str| Options {
+        fetcher: Some(built.path(fetcher)),
+        ..Options::default()
+    };
+    let (_, why) = named(&mut profile.clone(), &options("no-such-program"));
+    assert_eq!(why, [Why::Stripped]);
+    expect_whole(&mut profile, &options("fetch"));
+}
+
+#[test]
 fn split_debug_information_is_read_in_parts_and_as_a_package() {
     need!("c++");
     for flags in [
