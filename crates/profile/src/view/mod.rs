@@ -98,10 +98,9 @@ impl View {
             View::Allocs => {
                 "files of jemalloc's format have them with prof_accum:true, Mallard's of pprof's format always"
             }
-            View::Lifetime => {
-                "Mallard records them with prof_lifetime:true and writes them with prof_format:pprof"
+            View::Peak | View::Waste | View::Frag | View::Lifetime => {
+                "Mallard writes them with prof_format:pprof"
             }
-            View::Peak | View::Waste | View::Frag => "Mallard writes them with prof_format:pprof",
         }
     }
 
