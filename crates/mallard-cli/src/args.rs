@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand};
 use mallard_measure::Cpus;
 
 use crate::experiments::options::Options;
+use crate::profile;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -38,6 +39,7 @@ pub enum Command {
     Bench(Bench),
     Compare(Compare),
     Run(Run),
+    Profile(profile::Options),
     /// List the available allocators with their versions and files, and how to get the others
     #[command(after_help = ALLOCATORS_EXAMPLES)]
     Allocators,
@@ -48,6 +50,7 @@ Examples:
   mallard bench --quick                    every experiment on every allocator, in two minutes
   mallard compare -- sort big.txt          your own program on every allocator
   mallard run -- redis-server              one program on Mallard
+  mallard profile jeprof.4711.0.f.heap     which code the memory belongs to
   mallard allocators                       the allocators available on this machine
 
 Run `mallard COMMAND --help` for details.";

@@ -1,8 +1,8 @@
 //! `mallard`, the lab: runs programs and experiments on Mallard and other allocators, side by side.
 //!
 //! Each command is a module: [`bench`] (the basic [`experiments`] and the full [`suite`]),
-//! [`compare`] (the user's own program), [`exec`] (`mallard run`) and [`list`] (`mallard
-//! allocators`). `bench` and `compare` share the [`race`], the [`folder`] and the [`session`]. In a
+//! [`compare`] (the user's own program), [`exec`] (`mallard run`), [`profile`] (heap profiles) and
+//! [`list`] (`mallard allocators`). `bench` and `compare` share the [`race`], the [`folder`] and the [`session`]. In a
 //! race, the allocators take turns on a row of measurements; [`runs`] decides how often. The folder
 //! receives the results. The session prepares allocators, shows progress and stops on a signal.
 //! `mallard_measure` runs and measures a process, `mallard_allocators` finds and builds allocators,
@@ -19,6 +19,7 @@ mod experiments;
 mod folder;
 mod list;
 mod machine;
+mod profile;
 mod progress;
 mod race;
 mod runs;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         Command::Bench(options) => bench::run(&args.own, &options),
         Command::Compare(options) => compare::run(&args.own, &options),
         Command::Run(options) => exec::run(&args.own, &options),
+        Command::Profile(options) => profile::run(&options),
         Command::Allocators => list::run(&args.own),
     };
     outcome.unwrap_or_else(|error| {

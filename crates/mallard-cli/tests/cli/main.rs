@@ -4,6 +4,7 @@ mod bench;
 mod contention;
 mod errors;
 mod place;
+mod profile;
 mod programs;
 mod real;
 mod suite;

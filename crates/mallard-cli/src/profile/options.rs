@@ -1,0 +1,185 @@
+//! The command line of `mallard profile`.
+
+use std::path::PathBuf;
+
+use mallard_profile::view::View;
+use mallard_profile::view::rows::By;
+
+/// Show which code a heap profile's memory belongs to
+///
+/// Reads profiles of Mallard and jemalloc (heap_v2) and of pprof's format, gives names to addresses
+/// and prints a table of sites: the innermost functions that are neither the allocator's nor a
+/// container's. A page with flame graphs is written to profile.html. Names come from the programs and
+/// libraries themselves, from separate debug files, from split debug information, and from debuginfod
+/// where DEBUGINFOD_URLS is set; a file that is not the one that ran is told and not used.
+///
+/// The exit code is 0 if the answer was given, 1 if a file cannot be used or lacks the figures that
+/// were asked for, 2 for a mistake on the command line.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES, override_usage = "mallard profile [OPTIONS] [--diff <BEFORE>] <FILE>")]
+pub struct Options {
+    /// The profile, or `-` for standard input
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// Compare with an earlier profile and sort by growth
+    #[arg(long, value_name = "BEFORE", conflicts_with_all = ["collapsed", "pprof"])]
+    pub diff: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub view: ViewFlags,
+
+    /// Sum up by function, line, module, size or thread
+    #[arg(
+        long,
+        value_enum,
+        default_value = "function",
+        hide_possible_values = true,
+        value_name = "KEY"
+    )]
+    pub by: Key,
+
+    #[command(flatten)]
+    pub form: FormFlags,
+
+    /// The most rows of the table
+    #[arg(long, value_name = "N", default_value_t = 20, conflicts_with_all = ["text", "json", "collapsed"])]
+    pub rows: usize,
+
+    /// Where to write the page with flame graphs [default: profile.html in this folder; none with
+    /// --text, --json and --collapsed]
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+
+    /// Write no page
+    #[arg(long, conflicts_with = "html")]
+    pub no_html: bool,
+
+    /// Write the profile with its names for pprof and other viewers (.pb.gz)
+    #[arg(long, value_name = "FILE")]
+    pub pprof: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub search: SearchOptions,
+}
+
+/// The question. Without one it is what is live.
+#[derive(Debug, Clone, Copy, clap::Args)]
+#[group(multiple = false)]
+pub struct ViewFlags {
+    /// Memory that is live when the profile is taken (the default)
+    #[arg(long)]
+    live: bool,
+
+    /// Memory that was live when most was
+    #[arg(long)]
+    peak: bool,
+
+    /// All that was ever allocated
+    #[arg(long)]
+    allocs: bool,
+
+    /// Bytes that blocks have more than was asked for
+    #[arg(long)]
+    waste: bool,
+
+    /// Free bytes in pages that live blocks of a site keep from being returned
+    #[arg(long)]
+    frag: bool,
+
+    /// How long blocks lived
+    #[arg(long)]
+    lifetime: bool,
+}
+
+/// The form of the answer on standard output. Without one it is a table that fits the screen.
+#[derive(Debug, Clone, Copy, clap::Args)]
+#[group(multiple = false)]
+pub struct FormFlags {
+    /// All rows and all callers, without colours
+    #[arg(long)]
+    pub text: bool,
+
+    /// One line for each stack, for flamegraph.pl and its relatives
+    #[arg(long)]
+    pub collapsed: bool,
+
+    /// All rows as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Where names come from.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Names")]
+pub struct SearchOptions {
+    /// The root of the paths in the profile: /proc/PID/root for a container, or a copy of another
+    /// machine's files
+    #[arg(long, value_name = "FOLDER")]
+    pub root: Option<PathBuf>,
+
+    /// A program or library to use in the place of the one with its build id or name (may be
+    /// repeated)
+    #[arg(long = "binary", value_name = "FILE")]
+    pub binaries: Vec<PathBuf>,
+
+    /// A folder with debug files, as /usr/lib/debug is (may be repeated)
+    #[arg(long = "debug", value_name = "FOLDER")]
+    pub debug_folders: Vec<PathBuf>,
+
+    /// The process, for the map of its JIT compiler in /tmp/perf-PID.map [default: the number in the
+    /// profile's name]
+    #[arg(long, value_name = "N")]
+    pub pid: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Key {
+    Function,
+    Line,
+    Module,
+    Size,
+    Thread,
+}
+
+impl ViewFlags {
+    pub fn view(self) -> View {
+        match self {
+            ViewFlags { peak: true, .. } => View::Peak,
+            ViewFlags { allocs: true, .. } => View::Allocs,
+            ViewFlags { waste: true, .. } => View::Waste,
+            ViewFlags { frag: true, .. } => View::Frag,
+            ViewFlags { lifetime: true, .. } => View::Lifetime,
+            _ => View::Live,
+        }
+    }
+}
+
+impl FormFlags {
+    pub fn is_table(self) -> bool {
+        !(self.text || self.collapsed || self.json)
+    }
+}
+
+impl From<Key> for By {
+    fn from(key: Key) -> By {
+        match key {
+            Key::Function => By::Function,
+            Key::Line => By::Line,
+            Key::Module => By::Module,
+            Key::Size => By::Size,
+            Key::Thread => By::Thread,
+        }
+    }
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  mallard profile jeprof.4711.0.f.heap                    what is live, by function
+  mallard profile --allocs --by line heap.pb.gz           what was ever allocated, by line
+  mallard profile --diff before.pb.gz after.pb.gz         what grew
+  mallard profile --collapsed heap.pb.gz | flamegraph.pl > heap.svg
+  mallard profile --pprof named.pb.gz --no-html jeprof.4711.0.f.heap
+  mallard profile --root /proc/4711/root jeprof.1.0.f.heap
+
+A profile is written by Mallard and by jemalloc with MALLOC_CONF=prof:true,prof_final:true.";

@@ -1,0 +1,254 @@
+//! Names for addresses: functions with those inlined into them, files and lines.
+//!
+//! [`name`] goes through the modules of a profile one by one, so that only one is open at a time.
+//! For each it does this:
+//!
+//! 1. [`search`] finds the file, under another root if the process ran in a container, and compares
+//!    its build id with that in the profile. It finds the file with debug information: the same one,
+//!    or a separate one by build id or by `.gnu_debuglink`.
+//! 2. [`place`] turns addresses of the process into those of the file.
+//! 3. [`dwarf`] looks them up in the order of addresses, [`symbols`] has the rest.
+//!
+//! Memory without a file may be code of a JIT compiler ([`jit`]), `[vdso]` is the kernel's
+//! ([`vdso`]). [`demangle`] makes names readable. What lacked names, and why, is in [`Outcome`].
+
+mod demangle;
+mod dwarf;
+mod file;
+mod jit;
+mod place;
+mod search;
+mod symbols;
+mod vdso;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::model::{Frame, Mapping, Profile, Texts};
+use file::{Arena, File};
+use search::Search;
+
+pub use demangle::demangled;
+pub use file::build_id_of;
+
+/// Where to look for files.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// The root of the file system that the paths in the profile mean: `/proc/PID/root` for a
+    /// container, or a copy of another machine's.
+    pub root: Option<PathBuf>,
+    /// Folders with debug files besides `/usr/lib/debug`.
+    pub debug_folders: Vec<PathBuf>,
+    /// Programs and libraries to use in the place of those with the same build id or name.
+    pub files: Vec<PathBuf>,
+    /// The process, for `/tmp/perf-PID.map`.
+    pub pid: Option<u32>,
+    /// A program that fetches debug files from elsewhere, as `debuginfod-find` does: asked for
+    /// `debuginfo BUILD-ID` it prints a path.
+    pub fetcher: Option<PathBuf>,
+}
+
+/// How well the modules of a profile have got names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Modules with less than lines and inlined functions, those with most addresses first.
+    pub lacks: Vec<Lack>,
+}
+
+/// A module whose names are not complete.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lack {
+    pub module: String,
+    pub why: Why,
+    /// How many addresses of the profile lie in it.
+    pub addresses: usize,
+}
+
+/// Why names are not complete.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Why {
+    /// The file's build id is not that of the profile, or its code lies elsewhere.
+    Replaced,
+    /// The process ran a file that had been deleted or replaced, and the profile has no build id to
+    /// find it by.
+    Deleted,
+    Missing(String),
+    /// Functions without lines.
+    SymbolsOnly,
+    /// Exported functions alone.
+    ExportsOnly,
+    Stripped,
+    /// Memory without a file and without a map of a JIT compiler.
+    Anonymous,
+    Damaged(String),
+}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let module = &self.module;
+        match &self.why {
+            Why::Replaced => write!(
+                f,
+                "{module} was replaced: the file here is not the one that ran"
+            ),
+            Why::Deleted => write!(f, "{module} was deleted or replaced while the process ran"),
+            Why::Missing(error) => write!(f, "{module} is not here: {error}"),
+            Why::SymbolsOnly => write!(
+                f,
+                "{module} has a symbol table only: no lines, no inlined functions"
+            ),
+            Why::ExportsOnly => write!(
+                f,
+                "{module} is stripped: only exported functions have names"
+            ),
+            Why::Stripped => write!(f, "{module} is stripped"),
+            Why::Anonymous => write!(
+                f,
+                "memory without a file has no names; a JIT compiler's are read from /tmp/perf-PID.map"
+            ),
+            Why::Damaged(error) => write!(f, "{module} cannot be read: {error}"),
+        }
+    }
+}
+
+/// Gives names to the locations that have none.
+pub fn name(profile: &mut Profile, options: &Options) -> Outcome {
+    let search = Search::new(options);
+    let mut texts = Texts::default();
+    let mut lacks = Vec::new();
+    for ((path, build_id), mut locations) in modules(profile) {
+        locations.sort_by_key(|&index| profile.locations[index].address);
+        let addresses: Vec<Address<'_>> = locations
+            .iter()
+            .map(|&index| {
+                let location = &profile.locations[index];
+                let mapping = location
+                    .mapping
+                    .expect("modules() lists locations of mappings");
+                Address {
+                    mapping: profile.mapping(mapping),
+                    value: location.address,
+                }
+            })
+            .collect();
+        let (frames, why) = names_of(&search, options, &addresses, &mut texts);
+        if let Some(why) = why {
+            lacks.push(Lack {
+                module: addresses[0].mapping.name().to_owned(),
+                why,
+                addresses: addresses.len(),
+            });
+        }
+        debug_assert!(
+            frames.len() == locations.len() || frames.is_empty(),
+            "{path} {build_id}"
+        );
+        for (index, frames) in locations.into_iter().zip(frames) {
+            profile.locations[index].frames = frames;
+        }
+    }
+    lacks.sort_by(|a, b| b.addresses.cmp(&a.addresses).then(a.module.cmp(&b.module)));
+    Outcome { lacks }
+}
+
+/// An address of a process, in its mapping.
+#[derive(Debug, Clone, Copy)]
+struct Address<'a> {
+    mapping: &'a Mapping,
+    value: u64,
+}
+
+/// The names of some addresses, each the frames of one; empty without any.
+type Names = Vec<Vec<Frame>>;
+
+/// The locations without names, by file: several mappings may show one.
+fn modules(profile: &Profile) -> BTreeMap<(Arc<str>, Arc<str>), Vec<usize>> {
+    let mut modules: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+    for (index, location) in profile.locations.iter().enumerate() {
+        if let (true, Some(mapping)) = (location.frames.is_empty(), location.mapping) {
+            let mapping = profile.mapping(mapping);
+            let key = (Arc::clone(&mapping.path), Arc::clone(&mapping.build_id));
+            modules.entry(key).or_default().push(index);
+        }
+    }
+    modules
+}
+
+/// The names of the addresses of one module, which are in ascending order.
+fn names_of(
+    search: &Search<'_>,
+    options: &Options,
+    addresses: &[Address<'_>],
+    texts: &mut Texts,
+) -> (Names, Option<Why>) {
+    let module = addresses[0].mapping;
+    if &*module.path == "[vdso]" {
+        return match vdso::image(module) {
+            Some(image) => match File::from_bytes(&image, &Arena::default()) {
+                Ok(file) => names_from(&file, None, addresses, texts, Path::new("")),
+                Err(error) => (Names::new(), Some(Why::Damaged(error.to_string()))),
+            },
+            None => (Names::new(), Some(Why::Stripped)),
+        };
+    }
+    // JIT compilers that map their code twice keep it in a memfd.
+    if !module.path.starts_with('/') || module.path.starts_with("/memfd:") {
+        return match jit::Map::of(options) {
+            Some(map) => (map.names(addresses, texts), None),
+            None => (Names::new(), Some(Why::Anonymous)),
+        };
+    }
+    let arena = Arena::default();
+    let (own, why) = match search.module(module, &arena) {
+        Ok(own) => (Some(own), None),
+        Err(why) => (None, Some(why)),
+    };
+    let debug = search.debug_file(module, own.as_ref(), &arena);
+    let (own, path) = match own {
+        Some((file, path)) => (Some(file), path),
+        None => (None, PathBuf::new()),
+    };
+    match (&own, &debug) {
+        (Some(own), debug) => names_from(own, debug.as_ref(), addresses, texts, &path),
+        (None, Some(debug)) => names_from(debug, None, addresses, texts, &path),
+        (None, None) => (Names::new(), why),
+    }
+}
+
+/// Looks the addresses up in a file and the one with its debug information.
+fn names_from(
+    own: &File<'_>,
+    debug: Option<&File<'_>>,
+    addresses: &[Address<'_>],
+    texts: &mut Texts,
+    path: &Path,
+) -> (Names, Option<Why>) {
+    let places = place::Places::new(own);
+    let probes: Vec<u64> = addresses
+        .iter()
+        .map(|address| places.of(*address))
+        .collect();
+    let with_lines = [debug, Some(own)]
+        .into_iter()
+        .flatten()
+        .find(|file| file.has_dwarf());
+    let mut damage = None;
+    let mut names = vec![Vec::new(); probes.len()];
+    if let Some(file) = with_lines
+        && let Err(error) = dwarf::look_up(file, path, &probes, &mut names, texts)
+    {
+        damage = Some(Why::Damaged(error.to_string()));
+    }
+    let tables = [debug, Some(own)].into_iter().flatten();
+    let symbols = symbols::Symbols::of(tables);
+    symbols.complete(&probes, &mut names, texts);
+    let why = match (with_lines, symbols.kind()) {
+        (Some(_), _) => damage,
+        (None, symbols::Kind::All) => Some(Why::SymbolsOnly),
+        (None, symbols::Kind::Exported) => Some(Why::ExportsOnly),
+        (None, symbols::Kind::None) => Some(Why::Stripped),
+    };
+    (names, why)
+}

@@ -1,0 +1,155 @@
+//! One HTML file with flame graphs and the table. It needs no network, and a policy in its head
+//! forbids every request.
+//!
+//! The tree of calls is data in the page ([`graph`]), which the script draws: only frames that are
+//! wide enough to be seen become elements, so a page of a hundred thousand frames stays quick. The
+//! table needs no script.
+
+mod graph;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::Page;
+use super::table::{Sheet, Tone, place_of, sheet};
+use crate::view::stack::short;
+
+const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("script.js");
+const POLICY: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
+/// The table's length. The graphs show the rest.
+const ROWS: usize = 100;
+const CALLERS: usize = 6;
+
+/// The page as one file.
+pub fn html(page: &Page<'_>) -> String {
+    let subject = page.subject.name;
+    let title = match page.before {
+        Some(before) => format!("{} → {subject}", before.name),
+        None => subject.to_owned(),
+    };
+    let sheet = sheet(page).ok();
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                meta name="generator" content={"mallard " (env!("CARGO_PKG_VERSION"))};
+                title { (title) " · mallard profile" }
+                link rel="icon" href="data:,";
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                header {
+                    p class="brand" { "mallard profile" }
+                    h1 { (title) }
+                    @if let Some(sheet) = &sheet { p class="summary" { @for fact in &sheet.facts { span { (fact) } " " } } }
+                }
+                main {
+                    (graphs())
+                    @if let Some(sheet) = &sheet { (table(sheet)) }
+                    (lacks(page))
+                }
+                footer { "Written by mallard " (env!("CARGO_PKG_VERSION")) "." }
+                script type="application/json" id="profile" { (PreEscaped(graph::data(page))) }
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    };
+    page.into_string()
+}
+
+/// The frame that the script fills.
+fn graphs() -> Markup {
+    html! {
+        section class="graphs" aria-labelledby="graphs" {
+            h2 id="graphs" { "Flame graph" }
+            noscript { p { "The graph needs the script in this page; the table below does not." } }
+            div class="controls" {
+                div class="views" role="group" aria-label="What is shown" {}
+                label class="search" {
+                    "Search "
+                    input type="search" id="search" placeholder="part of a name" autocomplete="off" spellcheck="false";
+                }
+                button type="button" id="reset" disabled { "Zoom out" }
+                output id="matched" for="search" {}
+            }
+            p id="detail" class="detail" aria-live="polite" { }
+            div id="flame" class="flame" tabindex="0" role="tree" aria-label="Callers above, what they called below" {}
+            p class="keys" {
+                "Click a frame to zoom. Keys: arrows move, " kbd { "Enter" } " zooms in, "
+                kbd { "Esc" } " zooms out, " kbd { "/" } " searches."
+            }
+        }
+    }
+}
+
+fn table(sheet: &Sheet) -> Markup {
+    html! {
+        section {
+            h2 { "Table" }
+            div class="scroll" {
+                table {
+                    thead {
+                        tr {
+                            @for column in &sheet.columns { th scope="col" { (column) } }
+                            th scope="col" class="left" { (sheet.row_name()) }
+                        }
+                    }
+                    tbody {
+                        @for line in sheet.lines.iter().take(ROWS) { (row(sheet, line)) }
+                    }
+                }
+            }
+            @if sheet.lines.len() > ROWS {
+                p class="faint" { (sheet.lines.len() - ROWS) " more; mallard profile --text shows all." }
+            }
+        }
+    }
+}
+
+fn row(sheet: &Sheet, line: &super::table::Line) -> Markup {
+    let tone = match line.tone {
+        Tone::Plain => "",
+        Tone::Grown => "grown",
+        Tone::Shrunk => "shrunk",
+    };
+    let site = line.origin.site.as_ref();
+    let is_site = sheet.row_name() == "site";
+    let name = match site {
+        Some(site) if is_site => short(&site.function),
+        _ => line.key.clone(),
+    };
+    html! {
+        tr {
+            @for (place, cell) in line.cells.iter().enumerate() {
+                td class=(if place == 0 { tone } else { "" }) { (cell) }
+            }
+            td class="left site" {
+                b { (name) }
+                @if let (true, Some(site)) = (is_site, site) { " " span class="faint" { (place_of(site)) } }
+                @if !line.origin.callers.is_empty() {
+                    div class="callers" {
+                        @for caller in line.origin.callers.iter().take(CALLERS) {
+                            span { "↳ " (short(&caller.function)) @if caller.inlined { " (inlined)" } } " "
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn lacks(page: &Page<'_>) -> Markup {
+    html! {
+        @if !page.names.lacks.is_empty() {
+            section {
+                h2 { "Names that are missing" }
+                ul { @for lack in &page.names.lacks { li { (lack) } } }
+            }
+        }
+    }
+}

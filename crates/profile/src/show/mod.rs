@@ -1,0 +1,50 @@
+//! A profile on the screen, as JSON and as one HTML file. [`figures`] writes numbers.
+//!
+//! A [`Page`] is what all forms share: the profile or a pair of profiles, the question, and what was
+//! found out about names.
+
+pub mod figures;
+mod html;
+mod json;
+mod table;
+
+use crate::model::Profile;
+use crate::names::Outcome;
+use crate::view::rows::By;
+use crate::view::{Absent, View};
+
+pub use html::html;
+pub use json::json;
+pub use table::{Layout, table};
+
+/// A profile with its name.
+#[derive(Debug, Clone, Copy)]
+pub struct Named<'a> {
+    pub name: &'a str,
+    pub profile: &'a Profile,
+}
+
+/// What is to be shown.
+#[derive(Debug, Clone, Copy)]
+pub struct Page<'a> {
+    pub subject: Named<'a>,
+    /// The earlier profile, to be compared.
+    pub before: Option<Named<'a>>,
+    pub view: View,
+    pub by: By,
+    pub names: &'a Outcome,
+}
+
+impl Page<'_> {
+    /// Checks that the question can be answered.
+    ///
+    /// # Errors
+    /// A profile lacks the figures.
+    pub fn check(&self) -> Result<(), Absent> {
+        self.view.figures(self.subject.profile)?;
+        if let Some(before) = self.before {
+            self.view.figures(before.profile)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,154 @@
+//! Answers from a profile: which figures it has, which code they belong to, how they changed.
+//!
+//! - [`View`] is a question, such as "what was live at the peak", and finds the sample types that
+//!   answer it.
+//! - [`stack`] turns a sample's stack into frames and finds the *site*: the innermost frame that is
+//!   neither the allocator nor a container's inside, by the names in [`kind`].
+//! - [`rows`] sums samples up by site, line, module, size or thread; [`diff`] compares two profiles.
+//! - [`summary`] has the totals and how far they may be off; [`tree`] is the data of flame graphs.
+//! - [`trim`] takes the allocator's frames away for other viewers.
+
+pub mod diff;
+mod kind;
+pub mod rows;
+pub mod stack;
+pub mod summary;
+pub mod tree;
+pub mod trim;
+
+use crate::model::Profile;
+
+/// What a person may ask of a heap profile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum View {
+    Live,
+    Peak,
+    Allocs,
+    Waste,
+    Frag,
+    Lifetime,
+}
+
+/// The sample types that answer a [`View`], by their places in the profile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Figures {
+    /// Bytes; for lifetimes the sum of nanoseconds.
+    pub main: usize,
+    pub blocks: Option<usize>,
+}
+
+/// The profile cannot answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the profile has no figures of {what} ({kind}); it has {has}; {advice}")]
+pub struct Absent {
+    what: &'static str,
+    kind: &'static str,
+    has: String,
+    advice: &'static str,
+}
+
+impl View {
+    pub const ALL: [View; 6] = [
+        View::Live,
+        View::Peak,
+        View::Allocs,
+        View::Waste,
+        View::Frag,
+        View::Lifetime,
+    ];
+
+    /// The word for it in tables, in JSON and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            View::Live => "live",
+            View::Peak => "peak",
+            View::Allocs => "allocated",
+            View::Waste => "waste",
+            View::Frag => "frag",
+            View::Lifetime => "lifetime",
+        }
+    }
+
+    fn what(self) -> &'static str {
+        match self {
+            View::Live => "live memory",
+            View::Peak => "the peak",
+            View::Allocs => "all allocations",
+            View::Waste => "waste by rounding up",
+            View::Frag => "fragmentation",
+            View::Lifetime => "lifetimes",
+        }
+    }
+
+    /// The kinds of the main figure, Mallard's first, and of the blocks that belong to it.
+    fn kinds(self) -> (&'static [&'static str], &'static [&'static str]) {
+        match self {
+            View::Live => (&["inuse_space", "space"], &["inuse_objects", "objects"]),
+            View::Peak => (&["peak_space"], &["peak_objects"]),
+            View::Allocs => (&["alloc_space"], &["alloc_objects"]),
+            View::Waste => (&["waste_space"], &["inuse_objects", "objects"]),
+            View::Frag => (&["frag_space"], &["inuse_objects", "objects"]),
+            View::Lifetime => (&["lifetime"], &["freed_objects"]),
+        }
+    }
+
+    fn advice(self) -> &'static str {
+        match self {
+            View::Live => "it is no heap profile",
+            View::Allocs => {
+                "files of jemalloc's format have them with prof_accum:true, Mallard's of pprof's format always"
+            }
+            View::Peak | View::Waste | View::Frag | View::Lifetime => {
+                "Mallard writes them with prof_format:pprof"
+            }
+        }
+    }
+
+    /// The figures that answer this.
+    ///
+    /// # Errors
+    /// The profile has none. Cumulative figures that are all 0 beside live blocks were not recorded.
+    pub fn figures(self, profile: &Profile) -> Result<Figures, Absent> {
+        let (main, blocks) = self.kinds();
+        let place = |kinds: &[&str]| kinds.iter().find_map(|kind| profile.type_of_kind(kind));
+        let absent = || Absent {
+            what: self.what(),
+            kind: main[0],
+            has: kinds_of(profile),
+            advice: self.advice(),
+        };
+        let figures = Figures {
+            main: place(main).ok_or_else(absent)?,
+            blocks: place(blocks),
+        };
+        let recorded = self != View::Allocs
+            || profile.samples.iter().any(|s| s.values[figures.main] != 0)
+            || profile
+                .samples
+                .iter()
+                .all(|s| s.values.iter().all(|&v| v == 0));
+        recorded.then_some(figures).ok_or_else(absent)
+    }
+
+    /// The views that the profile can answer.
+    pub fn of(profile: &Profile) -> Vec<(View, Figures)> {
+        let views = View::ALL.into_iter();
+        views
+            .filter_map(|view| Some((view, view.figures(profile).ok()?)))
+            .collect()
+    }
+}
+
+fn kinds_of(profile: &Profile) -> String {
+    let kinds: Vec<&str> = profile
+        .types
+        .iter()
+        .enumerate()
+        .filter(|(place, _)| profile.samples.iter().any(|s| s.values[*place] != 0))
+        .map(|(_, of_type)| &*of_type.kind)
+        .collect();
+    if kinds.is_empty() {
+        return "no samples".to_owned();
+    }
+    kinds.join(", ")
+}
