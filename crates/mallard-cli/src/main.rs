@@ -2,9 +2,10 @@
 //!
 //! Each command is a module: [`bench`] (the basic [`experiments`] and the full [`suite`]),
 //! [`compare`] (the user's own program), [`exec`] (`mallard run`), [`profile`] (heap profiles) and
-//! [`list`] (`mallard allocators`). `bench` and `compare` share the [`race`], the [`folder`] and the [`session`]. In a
-//! race, the allocators take turns on a row of measurements; [`runs`] decides how often. The folder
-//! receives the results. The session prepares allocators, shows progress and stops on a signal.
+//! [`list`] (`mallard allocators`). `bench` and `compare` share the [`race`], the [`folder`] and
+//! the [`session`]. In a race, the allocators take turns on a row of measurements; [`runs`] decides
+//! how often. The folder receives the results. The session prepares allocators, shows progress and
+//! stops on a signal.
 //! `mallard_measure` runs and measures a process, `mallard_allocators` finds and builds allocators,
 //! and `mallard_report` shows the results.
 

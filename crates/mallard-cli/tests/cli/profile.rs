@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::place::{Place, told};
+use crate::place::{Place, outcome};
 
 /// A profile of addresses that no file has.
 const HEAP: &str = "\
@@ -31,7 +31,7 @@ fn place() -> Place {
 #[track_caller]
 fn answer(place: &Place, words: &[&str]) -> String {
     let words = [&["profile"], words].concat();
-    let (ended, stdout, stderr) = told(&mut place.mallard(&words));
+    let (ended, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(
         (ended, stderr.as_str()),
         (Some(0), ""),
@@ -43,7 +43,7 @@ fn answer(place: &Place, words: &[&str]) -> String {
 #[track_caller]
 fn refusal(place: &Place, words: &[&str], code: i32) -> String {
     let words = [&["profile"], words].concat();
-    let (ended, stdout, stderr) = told(&mut place.mallard(&words));
+    let (ended, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(
         (ended, stdout.as_str()),
         (Some(code), ""),
@@ -146,7 +146,7 @@ fn a_comparison_tells_what_grew() {
 #[test]
 fn a_profile_is_read_from_standard_input() {
     let place = place();
-    let (ended, stdout, _) = told(place.mallard(&["profile", "--text", "-"]).write_stdin(HEAP));
+    let (ended, stdout, _) = outcome(place.mallard(&["profile", "--text", "-"]).write_stdin(HEAP));
     assert_eq!(ended, Some(0));
     assert!(
         stdout.starts_with("standard input  live 8.24 MiB"),

@@ -195,11 +195,8 @@ fn a_sampled_block_is_like_any_other() {
         // SAFETY: the block is in use, and `p` is not used again.
         let q = unsafe { api::realloc(p, size + 1) };
         // SAFETY: the block is in use and has so many bytes.
-        assert!(
-            unsafe { core::slice::from_raw_parts(q, size) }
-                .iter()
-                .all(|&byte| byte == 7)
-        );
+        let kept = unsafe { core::slice::from_raw_parts(q, size) };
+        assert!(kept.iter().all(|&byte| byte == 7));
         assert_eq!(
             samples::count(),
             1,

@@ -23,7 +23,7 @@ pub fn write(out: &mut dyn Sink, lg_sample: u32, accum: bool) {
     let _ = write!(text, "heap_v2/{}\n  t*: ", 1u64 << lg_sample.min(63));
     line(&mut text, live, ever, lg_sample, accum);
     sites::each(&mut |site, figures| {
-        if figures.live.is_none() && !(accum && !figures.ever.is_none()) {
+        if figures.live.is_none() && (!accum || figures.ever.is_none()) {
             return;
         }
         let _ = text.write_char('@');
