@@ -17,7 +17,7 @@
 //! ```
 //!
 //! Each folder is one of these layers and uses only the layers below it; `class` (the table of size
-//! classes) serves all of them. `prof`, right above `sys`, walks stacks for the heap profiler. On
+//! classes) serves all of them. `prof`, above the caches, is the heap profiler. On
 //! top are `api`, the Rust functions that every front end uses; `conf`, the options; `stats`;
 //! `fork`; and `background`, the background thread. Above those are `ctl`, the tree of names
 //! through which programs read and control the allocator, and `stats_print`, the full statistics
@@ -92,6 +92,14 @@
 //! - **Spare**: an empty slab that its bin keeps.
 //! - **Subrelease**: returns memory of slabs of which few regions are in use.
 //! - **Extent hooks**: functions of the program that provide an arena's memory, in *extents*.
+//!
+//! Heap profiler:
+//!
+//! - **Sample**: a block whose call stack is known; it stands for others, by its *weight*.
+//! - **Site**: a call stack, with what its samples add up to.
+//! - **Span**: a run of pages for sampled blocks of one class, filed under no class.
+//! - **Proxy**: the ordinary block that a sample keeps, so that the heap has its usual shape.
+//! - **Hidden place**: what the tables of requests hold while sampling is on.
 //!
 //! Page heap:
 //!

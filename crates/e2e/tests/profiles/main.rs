@@ -1,5 +1,5 @@
-//! Heap profiles of other profilers, as this project's reader and other people's tools see them:
-//! Debian's jemalloc and Go write them, jeprof and `go tool pprof` have to find the same figures.
+//! Heap profiles as this project's reader and other people's tools see them: Mallard, Debian's
+//! jemalloc and Go write them, jeprof and `go tool pprof` have to find the same figures.
 //!
 //! A program that is not installed is reported as `ignored`, with its name on standard error;
 //! `scripts/setup-tests.sh` installs them all, and with `MALLARD_REQUIRE_PROGRAMS=1` a missing one
@@ -12,7 +12,7 @@ use std::process::Command;
 
 use libtest_mimic::Arguments;
 use mallard_e2e::compiler::Source;
-use mallard_e2e::{installed, repository, scratch};
+use mallard_e2e::{Library, installed, repository, scratch};
 use mallard_profile::model::Profile;
 use mallard_profile::names::{self, Options};
 use mallard_profile::view::View;
@@ -42,7 +42,22 @@ fn main() {
         installed::trial(
             "jeprof_finds_the_same_figures",
             &["cc", "jeprof", "addr2line", "nm", "objdump", JEMALLOC],
-            jeprof,
+            || jeprof(Path::new(JEMALLOC)),
+        ),
+        installed::trial(
+            "jeprof_finds_the_same_figures_in_what_mallard_writes",
+            &["cc", "jeprof", "addr2line", "nm", "objdump"],
+            || jeprof(&Library::release().shared),
+        ),
+        installed::trial(
+            "go_s_pprof_finds_the_same_figures_in_what_mallard_writes",
+            &["cc", "go"],
+            go_on_mallard_s,
+        ),
+        installed::trial(
+            "a_profile_that_mallard_wrote_has_the_program_s_blocks",
+            &["cc"],
+            blocks_of_the_program,
         ),
         installed::trial(
             "go_s_pprof_finds_the_same_figures_in_what_is_written",
@@ -61,23 +76,24 @@ fn main() {
 /// Figures of functions: of each alone, and with what it called.
 type Figures = BTreeMap<String, (f64, f64)>;
 
-/// The program, and the profile that jemalloc wrote of it.
-fn recorded(folder: &Path) -> Result<(PathBuf, PathBuf), String> {
+/// The program, and the profile that this allocator wrote of it with these further options.
+fn recorded(folder: &Path, allocator: &Path, more: &str) -> Result<(PathBuf, PathBuf), String> {
     let program = Source::new("profiled.c")
         .flags(&["-O1", "-fno-optimize-sibling-calls", "-fno-inline"])
         .try_compile()?;
     let prefix = folder.join("profile");
     let conf = format!(
-        "prof:true,prof_final:true,prof_accum:true,lg_prof_sample:12,prof_prefix:{}",
+        "prof:true,prof_final:true,prof_accum:true,lg_prof_sample:12{more},prof_prefix:{}",
         prefix.display()
     );
     run(Command::new(&program)
-        .env("LD_PRELOAD", JEMALLOC)
+        .env("LD_PRELOAD", allocator)
         .env("MALLOC_CONF", conf))?;
     let entries = fs::read_dir(folder).map_err(|error| error.to_string())?;
     let mut files = entries.flatten().map(|entry| entry.path());
-    let profile = files.find(|path| path.extension().is_some_and(|e| e == "heap"));
-    Ok((program, profile.ok_or("jemalloc wrote no profile")?))
+    let is_profile = |path: &PathBuf| path.extension().is_some_and(|e| e == "heap" || e == "gz");
+    let profile = files.find(is_profile);
+    Ok((program, profile.ok_or("the allocator wrote no profile")?))
 }
 
 fn run(command: &mut Command) -> Result<String, String> {
@@ -159,9 +175,9 @@ fn agree(what: &str, name: &str, ours: &Figures, theirs: &Figures) -> Result<(),
     ))
 }
 
-fn jeprof() -> Result<(), String> {
+fn jeprof(allocator: &Path) -> Result<(), String> {
     let folder = scratch("jeprof")?;
-    let (program, file) = recorded(folder.path())?;
+    let (program, file) = recorded(folder.path(), allocator, "")?;
     let profile = read(&file)?;
     for (kind, view, objects) in KINDS {
         let text = run(Command::new("jeprof")
@@ -184,7 +200,7 @@ fn jeprof() -> Result<(), String> {
 
 fn go_on_ours() -> Result<(), String> {
     let folder = scratch("pprof")?;
-    let (_, file) = recorded(folder.path())?;
+    let (_, file) = recorded(folder.path(), Path::new(JEMALLOC), "")?;
     let profile = trimmed(&read(&file)?);
     let written = folder.path().join("profile.pb.gz");
     let mut out = fs::File::create(&written).map_err(|error| error.to_string())?;
@@ -195,6 +211,47 @@ fn go_on_ours() -> Result<(), String> {
         let ours = ours(&profile, view, objects)?;
         for function in SITES.iter().chain(&["part", "other", "main"]) {
             agree(kind, function, &ours, &theirs)?;
+        }
+    }
+    Ok(())
+}
+
+fn go_on_mallard_s() -> Result<(), String> {
+    let folder = scratch("mallard-pprof")?;
+    let library = &Library::release().shared;
+    let (_, file) = recorded(folder.path(), library, ",prof_format:pprof")?;
+    let profile = read(&file)?;
+    // As Go sums up whole numbers of each sample.
+    for (kind, view, objects) in KINDS {
+        let unit = if objects { "count" } else { "B" };
+        let theirs = go_top(&file, kind, unit)?;
+        let ours = ours(&profile, view, objects)?;
+        for function in SITES.iter().chain(&["part", "other", "main"]) {
+            agree(kind, function, &ours, &theirs)?;
+        }
+    }
+    Ok(())
+}
+
+/// The blocks that `profiled.c` keeps, by the functions that ask for them.
+const KEPT: [(&str, f64, f64); 3] = [
+    ("small", 24_000.0, 24_000.0 * 80.0),
+    ("mixed", 5000.0, 500.0 * 10_240.0 + 4500.0 * 48.0),
+    ("large", 70.0, 70.0 * 81_920.0),
+];
+
+fn blocks_of_the_program() -> Result<(), String> {
+    let folder = scratch("mallard-blocks")?;
+    let library = &Library::release().shared;
+    // Every block is sampled: there is no error of sampling.
+    let (_, file) = recorded(folder.path(), library, ",lg_prof_sample:0")?;
+    let profile = read(&file)?;
+    let blocks = ours(&profile, View::Live, true)?;
+    let bytes = ours(&profile, View::Live, false)?;
+    for (site, count, size) in KEPT {
+        let found = (blocks[site].0, bytes[site].0);
+        if found != (count, size) {
+            return Err(format!("{site}: {found:?} instead of {:?}", (count, size)));
         }
     }
     Ok(())
