@@ -12,7 +12,7 @@ use std::process::Command;
 
 use libtest_mimic::Arguments;
 use mallard_e2e::compiler::Source;
-use mallard_e2e::{Library, installed, repository, scratch};
+use mallard_e2e::{Allocator, Library, Sandbox, installed, repository, scratch};
 use mallard_profile::model::Profile;
 use mallard_profile::names::{self, Options};
 use mallard_profile::view::View;
@@ -69,6 +69,7 @@ fn main() {
             &["go"],
             ours_on_go,
         ),
+        installed::trial("threads_live_through_being_sampled", &["c++"], threads_live),
     ];
     libtest_mimic::run(&arguments, trials).exit();
 }
@@ -253,6 +254,33 @@ fn blocks_of_the_program() -> Result<(), String> {
         if found != (count, size) {
             return Err(format!("{site}: {found:?} instead of {:?}", (count, size)));
         }
+    }
+    Ok(())
+}
+
+/// Runs `profiled_life.cpp`, on each build for half of the seconds that
+/// `MALLARD_PROFILED_SECONDS` says.
+fn threads_live() -> Result<(), String> {
+    let asked = std::env::var("MALLARD_PROFILED_SECONDS").ok();
+    let seconds = asked.and_then(|n| n.parse().ok()).unwrap_or(20u64);
+    let plugin = Source::new("plugin.cpp")
+        .flags(&["-O1", "-shared", "-fPIC"])
+        .try_compile()?;
+    for library in Library::under_test() {
+        let program = Source::new("profiled_life.cpp")
+            .flags(&["-O1", "-pthread"])
+            .link(&library.shared)
+            .try_compile()?;
+        let sandbox = Sandbox::temporary(Allocator::Preload(library));
+        let file = sandbox.write("profile", "");
+        let mut command = sandbox.command(&program);
+        command.arg(&plugin).arg(&file);
+        let outcome = sandbox.run_own(command.arg((seconds / 2).max(1).to_string()));
+        let text = outcome.expect_success();
+        if text != "all threads ended\n" || !outcome.stderr_text().is_empty() {
+            return Err(format!("{}: {text}{}", library.name, outcome.stderr_text()));
+        }
+        read(&file)?;
     }
     Ok(())
 }
