@@ -10,8 +10,9 @@
 
 pub mod events;
 
-use super::current::front;
-use super::{Front, ThreadCache};
+use super::countdown::Sampling;
+use super::current::{countdown, front};
+use super::{Countdown, Front, ThreadCache};
 use crate::class::Class;
 use crate::space::meta;
 use crate::sys::atomic::Ordering;
@@ -137,19 +138,25 @@ fn make_zeros(cache: &'static ThreadCache) -> Option<*mut Front> {
     Some(room)
 }
 
-/// While it lives, the calling thread's allocations and frees are not counted: they serve our own
-/// purposes.
-pub struct Uncounted(Option<(&'static Counts, Counts)>);
+/// While it lives, the calling thread's allocations and frees are neither counted nor sampled: they
+/// serve our own purposes.
+pub struct Uncounted {
+    before: Option<(&'static Counts, Counts)>,
+    _unsampled: Option<Sampling<'static>>,
+}
 
 impl Uncounted {
     pub fn new() -> Self {
-        Uncounted(counts().map(|counts| (counts, counts.clone())))
+        Uncounted {
+            before: counts().map(|counts| (counts, counts.clone())),
+            _unsampled: countdown().and_then(Countdown::begin),
+        }
     }
 }
 
 impl Drop for Uncounted {
     fn drop(&mut self) {
-        if let Some((counts, before)) = &self.0 {
+        if let Some((counts, before)) = &self.before {
             counts.allocated.set(before.allocated.get());
             counts.freed.set(before.freed.get());
             counts.peak.set(before.peak.get());
