@@ -3,7 +3,8 @@
 //! `blocks` has `alloc` and `free` with the fast paths (a class, a stack, a pop or a push), and
 //! `resize`. `extended` has all three with flags, for jemalloc's `mallocx`, and `arenas` the
 //! program's own arenas. `start` reads the options at the first call, and `extras` has the work
-//! that some of them ask of every call. `controls` change some options at run time. `profile` is the heap profiler. `threads` is
+//! that some of them ask of every call. `controls` change some options at run time. `profile` is
+//! the heap profiler. `threads` is
 //! about the calling thread. `global` is the Rust front end. All take and return plain pointers;
 //! null means that memory is out. Any thread may call them at any time, including before `main` and
 //! in destructors of thread-specific data, but not from a signal handler that interrupted one of

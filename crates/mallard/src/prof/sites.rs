@@ -172,23 +172,7 @@ impl Told {
 // SAFETY: the pointers lead to records that live for ever, and the lock guards them.
 unsafe impl Send for Table {}
 
-static SITES: Mutex<Table> = Mutex::named(
-    Rank::Sites,
-    Table {
-        buckets: None,
-        bucket_count: 0,
-        first: None,
-        last: None,
-        count: 0,
-        bytes: 0,
-        more: None,
-        live: Amount::NONE,
-        ever: Amount::NONE,
-        most_bytes: 0,
-        epoch: 0,
-        told: Told(true),
-    },
-);
+static SITES: Mutex<Table> = Mutex::named(Rank::Sites, Table::new(Told(true)));
 
 /// The lock, for forks.
 pub fn lock() -> &'static RawLock {
@@ -212,6 +196,24 @@ fn hash(frames: &[usize]) -> u64 {
 }
 
 impl Table {
+    /// A table without sites.
+    const fn new(told: Told) -> Table {
+        Table {
+            buckets: None,
+            bucket_count: 0,
+            first: None,
+            last: None,
+            count: 0,
+            bytes: 0,
+            more: None,
+            live: Amount::NONE,
+            ever: Amount::NONE,
+            most_bytes: 0,
+            epoch: 0,
+            told,
+        }
+    }
+
     /// The site of this stack; a new one if need be. `None` when memory is out. All sites together
     /// take at most about `most_bytes` bytes: further stacks share one site.
     #[inline(never)]
@@ -459,20 +461,7 @@ mod tests {
     const ROOM: usize = 1 << 30;
 
     fn fresh() -> Table {
-        Table {
-            buckets: None,
-            bucket_count: 0,
-            first: None,
-            last: None,
-            count: 0,
-            bytes: 0,
-            more: None,
-            live: Amount::NONE,
-            ever: Amount::NONE,
-            most_bytes: 0,
-            epoch: 0,
-            told: Told(false),
-        }
+        Table::new(Told(false))
     }
 
     fn amount(bytes: u64) -> Amount {

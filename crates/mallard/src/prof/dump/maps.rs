@@ -170,7 +170,8 @@ fn build_id(base: usize) -> Option<&'static [u8]> {
 fn readable(at: usize, len: usize) -> Option<&'static [u8]> {
     const PAGE: usize = crate::sys::page::PAGE;
     let end = at.checked_add(len)?;
-    let mut page = at;
+    // A probe is of eight bytes at a multiple of eight.
+    let mut page = at & !7;
     while page < end {
         if !probe::is_readable(page) {
             return None;

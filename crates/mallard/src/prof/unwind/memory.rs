@@ -1,34 +1,11 @@
 //! Reads words of the stack that may not be there.
 //!
-//! The kernel is asked for a word on every page that is met: `rt_sigprocmask`
-//! with an operation that does not exist reads the set that it is given, and then refuses. It
-//! answers `EFAULT` for memory that cannot be read, and `EINVAL` otherwise; nothing changes. Every
-//! sandbox has to permit this call.
+//! The kernel is asked for a word on every page that is met ([`probe`](crate::sys::probe)).
+
+pub use crate::sys::probe::is_readable;
 
 /// Bytes of a page.
 const PAGE: usize = 4096;
-
-/// Whether the eight bytes at `at`, a multiple of eight, can be read.
-#[inline(always)]
-pub fn is_readable(at: usize) -> bool {
-    let answer: isize;
-    // SAFETY: the kernel reads at most eight bytes, and changes nothing.
-    unsafe {
-        core::arch::asm!(
-            "syscall",
-            inlateout("rax") libc::SYS_rt_sigprocmask as isize => answer,
-            in("rdi") -1_isize,
-            in("rsi") at,
-            in("rdx") 0,
-            in("r10") 8,
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack),
-        );
-    }
-    // 0 for the null pointer, which stands for no set.
-    answer == -(libc::EINVAL as isize)
-}
 
 /// No multiple of a page.
 pub const NO_PAGE: usize = 1;

@@ -1,4 +1,4 @@
-//! The two words that the maps have for a page, and who may follow the record map.
+//! The two words that the maps have for a page, and when the record map may be followed.
 //!
 //! The maps are written under the lock of the page's owner. A thread that holds a block got it from
 //! a thread that wrote the map before: it may read both words relaxed and follow the second.

@@ -3,7 +3,8 @@
 //! `mem` wraps the memory system calls, and `mappings` counts borders of mappings. `futex` waits
 //! for a word of memory to change, `time` reads the clocks, `numa` and `cpu` tell the NUMA node and
 //! the CPU, `tls` finds the calling thread's cache, `errno` preserves the caller's `errno`,
-//! `probe` tells whether memory can be read, `proc` reads files of `/proc`, and `stay` keeps our object from being unloaded.
+//! `probe` tells whether memory can be read, `proc` reads files of `/proc`, and `stay` keeps our
+//! object from being unloaded.
 
 #[cfg(not(loom))]
 pub mod cpu;

@@ -1,5 +1,5 @@
-//! The state of a thread that helps the process, of which there is at most one: who makes it and
-//! who stops it.
+//! The state of a thread that helps the process, of which there is at most one: which thread makes
+//! it, and which one stops it.
 //!
 //! A thread that wants it says so ([`Helper::want`]). One of the threads that find it wanted claims
 //! it, makes it and says that it did, or that it could not. One thread stops it and waits until it

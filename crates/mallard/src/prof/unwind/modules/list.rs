@@ -120,7 +120,7 @@ impl<const N: usize> Writer<'_, N> {
         let Some(entry) = self.list.entries.get(self.count) else {
             return false;
         };
-        // Release stores: who sees one sees the odd number.
+        // Release stores: a reader that sees one sees the odd number, too.
         entry.start.store(module.start, Ordering::Release);
         entry.end.store(module.end, Ordering::Release);
         entry.header.store(module.header, Ordering::Release);
