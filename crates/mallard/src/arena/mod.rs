@@ -49,10 +49,10 @@ use small::bin::{Bin, BinState};
 use small::bins::Bins;
 use small::returns::give_back;
 use small::slab::Slab;
+pub use small::subrelease;
 pub use small::traffic::Traffic;
 pub use small::transfer_cache::bring_aligned_last;
 use small::{slab, transfer_cache};
-pub use small::{subrelease, untailored};
 
 pub struct Arena {
     index: u16,

@@ -13,9 +13,8 @@
 //! smaller requests would save [`WORTH_BYTES`], and one part in [`SAVED_PART`], of the memory of
 //! the class, they get a class of their own.
 //!
-//! Older blocks keep their class, as the page map says. So a free by size may put such a block on a
-//! tailored stack: it is larger than needed there, and goes back to its own slab
-//! ([`Class::has_older_of`]).
+//! Older blocks keep their class: a free takes the class from the page map, never from the size
+//! that the program gives.
 //!
 //! A block's usable size may be less than was reported before the allocation. A program that asks
 //! (`nallocx`) may rely on the answer, so no class is tailored after that ([`keep_as_they_are`]).
@@ -112,12 +111,6 @@ impl Class {
     /// The class of the table that this tailored one is cut from.
     pub fn cut_from(self) -> Class {
         Class(FROM[self.index() - TABLED - 1].load(Ordering::Relaxed))
-    }
-
-    /// Whether blocks of another class may be on this class's stacks: they were allocated before
-    /// this class was cut from it.
-    pub fn has_older_of(self, other: Class) -> bool {
-        self.is_tailored() && self.cut_from() == other
     }
 
     /// Whether requests of `n` bytes belong to this tailored class.

@@ -8,7 +8,6 @@ use super::figures::{ArenaFigures, Background, Bin, Extent, Large, Lock, Totals,
 use super::snapshot::Snapshot;
 use crate::arena::DESTROYED;
 use crate::arena::figures::owner_hint;
-use crate::arena::untailored::class_of;
 use crate::arena::{self, Arena};
 use crate::cache::{Patience, registry};
 use crate::class::Class;
@@ -74,7 +73,6 @@ fn begin(figures: &mut ArenaFigures) {
 ///
 /// A stale word may be counted for a wrong arena, or for none.
 fn count_cached(snapshot: &mut Snapshot, class: Class, block: usize) {
-    let class = class_of(block, class);
     if let Some(figures) = owner_hint(block, class).and_then(|i| snapshot.arena_mut(i as usize)) {
         figures.kept.cached[class.index()] += 1;
     }

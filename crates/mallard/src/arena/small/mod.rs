@@ -2,8 +2,7 @@
 //!
 //! `bins` holds one bin for each class, and `bin` its slabs (`slab`) and its transfer cache
 //! (`transfer_cache`). `traffic` decides whose blocks a thread should get from them; `returns`
-//! gives blocks back to their slabs; `untailored` knows blocks that are older than the class they
-//! are filed under; `subrelease` returns memory of partly used slabs to the system.
+//! gives blocks back to their slabs; `subrelease` returns memory of partly used slabs to the system.
 
 pub(in crate::arena) mod bin;
 pub(in crate::arena) mod bins;
@@ -12,4 +11,3 @@ pub(in crate::arena) mod slab;
 pub mod subrelease;
 pub(in crate::arena) mod traffic;
 pub(in crate::arena) mod transfer_cache;
-pub mod untailored;

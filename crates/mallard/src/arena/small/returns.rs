@@ -5,7 +5,6 @@
 //! region; the block itself is never read.
 
 use crate::arena::small::slab::Slab;
-use crate::arena::small::untailored;
 use crate::arena::{large, record};
 use crate::class::Class;
 use crate::die;
@@ -20,10 +19,6 @@ pub(in crate::arena) fn give_back(class: Class, blocks: &mut [usize]) {
         large::free_many(blocks);
         return;
     }
-    let blocks = match class.is_tailored() {
-        true => give_back_older(class, blocks),
-        false => blocks,
-    };
     let mut rest = &*blocks;
     while !rest.is_empty() {
         let (done, retired) = give_back_group(class, &rest[..rest.len().min(GROUP)]);
@@ -35,18 +30,6 @@ pub(in crate::arena) fn give_back(class: Class, blocks: &mut [usize]) {
             unsafe { slab.unmake_row() };
         }
     }
-}
-
-/// Frees the blocks that belong to the class from which the tailored class `filed` was cut; returns
-/// the others.
-#[cold]
-#[inline(never)]
-fn give_back_older(filed: Class, blocks: &mut [usize]) -> &mut [usize] {
-    let (own, older) = crate::arena::part(blocks, |p| untailored::class_of(p, filed) == filed);
-    if !older.is_empty() {
-        give_back(filed.cut_from(), older);
-    }
-    own
 }
 
 /// Blocks handled together: all their slab records are looked up first, so that the processor has
