@@ -15,6 +15,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #include <time.h>
@@ -124,14 +125,51 @@ static void cached_flagged(int taking) {
     cached(taking);
 }
 
+/* Frees with the block's size, or without one if the allocator lacks that. */
+static void (*give_with_size)(void *, size_t);
+static void give_sized(void *block) { give_with_size(block, size); }
+
+static void cached_sized(int taking) {
+    give_with_size = (void (*)(void *, size_t))dlsym(RTLD_DEFAULT, "free_sized");
+    if (give_with_size != NULL) release = give_sized;
+    cached(taking);
+}
+
+static void control(const char *name, void *old, size_t *length, void *new, size_t bytes) {
+    typedef int mallctl(const char *, void *, size_t *, void *, size_t);
+    mallctl *call = (mallctl *)dlsym(RTLD_DEFAULT, "mallctl");
+    if (call != NULL) CHECK(call(name, old, length, new, bytes) == 0);
+}
+
 /* The thread requests its live counters, so that each call counts its bytes. */
 static void cached_counting(int taking) {
-    typedef int control(const char *, void *, size_t *, void *, size_t);
-    control *mallctl = (control *)dlsym(RTLD_DEFAULT, "mallctl");
     uint64_t *counter = NULL;
     size_t length = sizeof counter;
-    if (mallctl != NULL) CHECK(mallctl("thread.allocatedp", &counter, &length, NULL, 0) == 0);
+    control("thread.allocatedp", &counter, &length, NULL, 0);
     cached(taking);
+}
+
+/* The heap profiler samples, but so seldom that no sample is taken. */
+static void sample(void) {
+    size_t distance = 60;
+    bool on = true;
+    control("prof.reset", NULL, NULL, &distance, sizeof distance);
+    control("prof.active", NULL, NULL, &on, sizeof on);
+}
+
+static void sampled(int taking) {
+    sample();
+    cached(taking);
+}
+
+static void sampled_sized(int taking) {
+    sample();
+    cached_sized(taking);
+}
+
+static void sampled_operators(int taking) {
+    sample();
+    cached_operators(taking);
 }
 
 static void cached_zeroed(int taking) {
@@ -309,6 +347,16 @@ static const struct {
     {"memalign-128", cached_aligned, 128, 1},
     {"mallocx-128", cached_flagged, 128, 1},
     {"dallocx-128", cached_flagged, 128, 0},
+    {"sized-free-128", cached_sized, 128, 0},
+    {"sampled-malloc-8", sampled, 8, 1},
+    {"sampled-malloc-128", sampled, 128, 1},
+    {"sampled-malloc-1024", sampled, 1024, 1},
+    {"sampled-malloc-4096", sampled, 4096, 1},
+    {"sampled-malloc-32768", sampled, 32768, 1},
+    {"sampled-free-128", sampled, 128, 0},
+    {"sampled-sized-free-128", sampled_sized, 128, 0},
+    {"sampled-new-128", sampled_operators, 128, 1},
+    {"sampled-delete-128", sampled_operators, 128, 0},
     {"counted-malloc-128", cached_counting, 128, 1},
     {"counted-free-128", cached_counting, 128, 0},
     {"fill-from-slabs", bulk_small, 64, 1},

@@ -9,7 +9,7 @@
 
 use core::arch::{global_asm, naked_asm};
 use core::ffi::{CStr, c_char, c_int, c_void};
-use mallard_core::api;
+use mallard_core::api::{self, Missed};
 use mallard_core::die;
 
 /// Requested without a special alignment.
@@ -20,8 +20,8 @@ macro_rules! throwing {
         #[unsafe(no_mangle)]
         pub extern "C" fn $name(size: usize) -> *mut c_void {
             match api::alloc_cached(size) {
-                Some(block) => block.cast(),
-                None => new_slow(size),
+                Ok(block) => block.cast(),
+                Err(missed) => new_slow(size, missed),
             }
         }
     )* };
@@ -103,8 +103,8 @@ delete! {
 
 #[cold]
 #[inline(never)]
-extern "C" fn new_slow(size: usize) -> *mut c_void {
-    let block = api::alloc(size);
+fn new_slow(size: usize, missed: Missed) -> *mut c_void {
+    let block = api::alloc_missed(size, missed);
     if block.is_null() {
         new_failed(size, PLAIN)
     } else {

@@ -9,10 +9,10 @@ const TOLERANCE: f64 = 3.0;
 const TOLERANCE_ELSEWHERE: f64 = 15.0;
 
 const HEADER: &str = "\
-# Instructions of the library per operation, of the release build, counted by callgrind: see
-# crates/e2e/programs/instructions.c for what each name does. `cargo test` fails when one rises by
-# over 3 % (15 % with another compiler than the one named here); a rise that is wanted is entered here
-# by hand, or all counts at once by scripts/instructions.sh --record.
+# Instructions of the library per operation in the release build, counted by callgrind;
+# crates/e2e/programs/instructions.c describes each name. `cargo test` fails if one rises by
+# over 3 % (15 % with a compiler other than the one named here). Enter an intended rise here by
+# hand, or record all counts with scripts/instructions.sh --record.
 ";
 
 /// Counts per operation by name, and the compiler that they belong to.
@@ -140,7 +140,7 @@ impl Record {
 
 /// A line of the file.
 fn line(name: &str, count: f64) -> String {
-    format!("{name:<18} {count:>8.2}")
+    format!("{name:<22} {count:>8.2}")
 }
 
 #[cfg(test)]

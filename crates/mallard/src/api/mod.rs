@@ -22,7 +22,7 @@ pub mod profile;
 mod start;
 pub mod threads;
 
-pub use blocks::alloc::{alloc, alloc_aligned, alloc_cached, alloc_zeroed};
+pub use blocks::alloc::{Missed, alloc, alloc_aligned, alloc_cached, alloc_missed, alloc_zeroed};
 pub use blocks::free::{dealloc, dealloc_direct, dealloc_sized, usable_size};
 pub use blocks::resize::realloc;
 pub use controls::{

@@ -200,6 +200,15 @@ impl ThreadCache {
         &self.front.stacks[class.index()]
     }
 
+    /// The stack at a place that is not hidden.
+    #[inline(always)]
+    fn stack_at(&self, place: Place) -> &Stack {
+        debug_assert!(place.class().index() <= CACHED_CLASSES);
+        let stacks = core::ptr::from_ref(&self.front);
+        // SAFETY: the front begins with its stacks, and all places but the hidden one lead to one.
+        unsafe { &*stacks.cast::<Stack>().byte_add(place.offset()) }
+    }
+
     /// The arena that it fills from and flushes to.
     pub fn arena(&self) -> &'static Arena {
         self.arena.get()

@@ -47,8 +47,10 @@ pub fn place_of_small(n: usize) -> Place {
     debug_assert!(n <= TABLE_MAX);
     // Pairs with the stores of `hide`: the copy is older than the hidden entry.
     fence(Ordering::Acquire);
+    // Two instructions; of `div_ceil` the compiler makes more where it does not see the bound.
+    let grains = n.wrapping_add(SMALL_GRAIN - 1) / SMALL_GRAIN;
     // SAFETY: `n` is at most TABLE_MAX, so the index is inside the table.
-    let place = unsafe { SAVED.small.get_unchecked(n.div_ceil(SMALL_GRAIN)) };
+    let place = unsafe { SAVED.small.get_unchecked(grains) };
     Place(place.load(Ordering::Relaxed) as usize)
 }
 
@@ -58,7 +60,9 @@ pub fn place_of_medium(n: usize) -> Place {
     debug_assert!(n <= MEDIUM_MAX);
     fence(Ordering::Acquire);
     // SAFETY: `n` is at most MEDIUM_MAX, so the index is inside the table.
-    let place = unsafe { SAVED.medium.get_unchecked(n.div_ceil(MEDIUM_GRAIN)) };
+    let grains = n.wrapping_add(MEDIUM_GRAIN - 1) / MEDIUM_GRAIN;
+    // SAFETY: as above, for MEDIUM_MAX.
+    let place = unsafe { SAVED.medium.get_unchecked(grains) };
     Place(place.load(Ordering::Relaxed) as usize)
 }
 

@@ -11,7 +11,7 @@ use crate::api::interval::errands;
 use crate::api::start::{self, start};
 use crate::arena::pages::Pages;
 use crate::arena::{self, large, oversize};
-use crate::cache::{self, company, counted, current, inside, life};
+use crate::cache::{self, ThreadCache, company, counted, current, inside, life};
 use crate::class::{
     self, CACHED_MAX, Class, MAX, MEDIUM_MAX, Place, SLAB_MAX, TABLE_MAX, hidden, tailored,
 };
@@ -37,14 +37,33 @@ pub fn alloc(size: usize) -> *mut u8 {
 }
 
 /// Returns a block from the thread's cache, if it has one at hand: the fast path alone, for front
-/// ends with a slow path of their own.
+/// ends with a slow path of their own, which goes on with [`alloc_missed`].
 #[inline(always)]
-pub fn alloc_cached(size: usize) -> Option<*mut u8> {
+pub fn alloc_cached(size: usize) -> Result<*mut u8, Missed> {
     if size > TABLE_MAX {
-        return None;
+        return Err(Missed(Place::of(Class::NONE)));
     }
-    let block = cache::stack_at(class::place_of_small(size)).pop_to_write()?;
-    Some(block as *mut u8)
+    let place = class::place_of_small(size);
+    match cache::stack_at(place).pop_to_write() {
+        Some(block) => Ok(block as *mut u8),
+        None => Err(Missed(place)),
+    }
+}
+
+/// Where [`alloc_cached`] found no block: the place of the stack, that of no class for requests
+/// that it does not serve.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct Missed(Place);
+
+/// Allocates what [`alloc_cached`] did not. The same as [`alloc`], without a second look at what
+/// was found empty.
+#[inline(always)]
+pub fn alloc_missed(size: usize, Missed(place): Missed) -> *mut u8 {
+    match place.is_none() {
+        true => alloc_medium(size),
+        false => alloc_slow(size, place),
+    }
 }
 
 #[inline(never)]
@@ -88,14 +107,14 @@ fn pop_tabled(size: usize, place: Place) -> *mut u8 {
     }
 }
 
-/// The slow path: the stack at `place` is empty, or the profiler samples and `place` is
-/// hidden.
+/// The slow path: the stack at `place` is empty, or the profiler samples and `place` is hidden, or
+/// the thread counts its bytes.
 #[cold]
 #[inline(never)]
 fn alloc_slow(size: usize, place: Place) -> *mut u8 {
     match place.is_hidden() {
         true => pop_counted(size, hidden::place_of_small(size)),
-        false => refill(size, place),
+        false => alloc_empty(size, place),
     }
 }
 
@@ -105,7 +124,26 @@ fn alloc_slow(size: usize, place: Place) -> *mut u8 {
 fn alloc_medium_slow(size: usize, place: Place) -> *mut u8 {
     match place.is_hidden() {
         true => pop_counted(size, hidden::place_of_medium(size)),
-        false => refill(size, place),
+        false => alloc_empty(size, place),
+    }
+}
+
+/// The thread's pointer leads to an empty stack.
+#[inline(always)]
+fn alloc_empty(size: usize, place: Place) -> *mut u8 {
+    match counted::cache() {
+        Some(cache) => pop_and_count(size, place, cache),
+        None => refill(size, place),
+    }
+}
+
+/// Like [`pop`], for a thread that counts its bytes and owns this cache.
+#[cold]
+#[inline(never)]
+fn pop_and_count(size: usize, place: Place, cache: &ThreadCache) -> *mut u8 {
+    match counted::pop(cache, place) {
+        Some(block) => block as *mut u8,
+        None => refill(size, place),
     }
 }
 

@@ -6,7 +6,7 @@
 use crate::api::extras::{JUNK_FREE, XMALLOC, extras, spoil};
 use crate::api::start::start;
 use crate::arena::{self, large};
-use crate::cache::{self, counted, current, deferred, inside, life};
+use crate::cache::{self, ThreadCache, counted, current, deferred, inside, life};
 use crate::class::{Class, Place};
 use crate::die;
 use crate::prof::{self, Freed};
@@ -22,12 +22,11 @@ use crate::upkeep;
 /// The block came from this allocator and is no longer used.
 #[inline(always)]
 pub unsafe fn dealloc(p: *mut u8) {
-    if let Some(place) = fast_lookup(p.addr())
-        && cache::stack_at(place).push(p.addr())
-    {
-        return;
+    match fast_lookup(p.addr()) {
+        Some(place) if cache::stack_at(place).push(p.addr()) => {}
+        Some(place) => dealloc_full(p.addr(), place),
+        None => dealloc_slow(p),
     }
-    dealloc_slow(p);
 }
 
 /// Frees a block of known request size. The size is not needed: the page map has the class, in as
@@ -42,6 +41,26 @@ pub unsafe fn dealloc_sized(p: *mut u8, _size: usize) {
     unsafe { dealloc(p) }
 }
 
+/// The stack is full, there is none, or the thread counts its bytes.
+#[cold]
+#[inline(never)]
+fn dealloc_full(at: usize, place: Place) {
+    match counted::cache() {
+        Some(cache) => push_and_count(at, place, cache),
+        None => dealloc_non_null(at),
+    }
+}
+
+/// Like the fast path, for a thread that counts its bytes and owns this cache.
+#[cold]
+#[inline(never)]
+fn push_and_count(at: usize, place: Place, cache: &ThreadCache) {
+    if !counted::push(cache, place, at) {
+        dealloc_non_null(at);
+    }
+}
+
+/// Null, or a block outside the first region.
 #[cold]
 #[inline(never)]
 fn dealloc_slow(p: *mut u8) {

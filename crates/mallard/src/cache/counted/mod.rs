@@ -3,8 +3,8 @@
 //! The fast path counts nothing. A thread that asks for its counts ([`enter`]) gets a block of
 //! zeros of its own: its stacks are empty and full at once, so every call takes the slow path. A
 //! link behind them leads to the cache, where the slow path pops and pushes as the fast path would
-//! have ([`take`], [`put`]), and counts. Blocks that bypass the caches are counted by [`allocated`]
-//! and [`freed`]. A thread counts until it ends, from zero. Other threads pay nothing for it.
+//! have ([`pop`], [`push`]), and counts. What the stacks there cannot serve comes to [`take`] and
+//! [`put`]; blocks that bypass the caches are counted by [`allocated`] and [`freed`]. A thread counts until it ends, from zero. Other threads pay nothing for it.
 //!
 //! The counts are of usable sizes.
 
@@ -13,7 +13,7 @@ pub mod events;
 use super::countdown::Sampling;
 use super::current::{countdown, front};
 use super::{Countdown, Front, ThreadCache};
-use crate::class::Class;
+use crate::class::{Class, Place};
 use crate::space::meta;
 use crate::sys::atomic::Ordering;
 use crate::sys::tls;
@@ -70,27 +70,25 @@ impl Counts {
         self.base.set(self.ahead());
     }
 
-    #[inline]
+    #[inline(always)]
     fn count(&self, bytes: usize) {
-        self.count_one(true, bytes);
-    }
-
-    #[inline]
-    fn count_freed(&self, bytes: usize) {
-        self.count_one(false, bytes);
-    }
-
-    #[inline]
-    fn count_one(&self, is_alloc: bool, bytes: usize) {
-        let sum = if is_alloc {
-            &self.allocated
-        } else {
-            &self.freed
-        };
-        sum.set(sum.get().wrapping_add(bytes as u64));
-        self.peak.set(self.peak.get().max(self.ahead()));
+        let allocated = self.allocated.get().wrapping_add(bytes as u64);
+        self.allocated.set(allocated);
+        if self.ahead() > self.peak.get() {
+            self.peak.set(self.ahead());
+        }
         if events::are_any() {
-            self.tell(is_alloc, bytes);
+            self.tell(true, bytes);
+        }
+    }
+
+    // The peak does not change when blocks are freed.
+    #[inline(always)]
+    fn count_freed(&self, bytes: usize) {
+        let freed = self.freed.get().wrapping_add(bytes as u64);
+        self.freed.set(freed);
+        if events::are_any() {
+            self.tell(false, bytes);
         }
     }
 
@@ -180,10 +178,37 @@ fn is_on(cache: &ThreadCache) -> bool {
     tls::get() != core::ptr::from_ref(&cache.front).addr()
 }
 
+/// The calling thread's cache, if it counts.
+#[inline(always)]
+pub fn cache() -> Option<&'static ThreadCache> {
+    let front = front();
+    let cache = front.cache.get()?;
+    (!core::ptr::eq(&cache.front, front)).then_some(cache)
+}
+
 /// The calling thread's counts, if it counts.
 fn counts() -> Option<&'static Counts> {
-    let cache = front().cache.get()?;
-    is_on(cache).then_some(&cache.counts)
+    Some(&cache()?.counts)
+}
+
+/// Pops a block for the calling thread, which counts and owns this cache; `None` if the stack is
+/// empty.
+#[inline(always)]
+pub fn pop(cache: &ThreadCache, place: Place) -> Option<usize> {
+    let block = cache.stack_at(place).pop_to_write()?;
+    cache.counts.count(place.size());
+    Some(block)
+}
+
+/// Pushes a block for the calling thread, which counts and owns this cache, unless the stack is
+/// full or there is none.
+#[inline(always)]
+pub fn push(cache: &ThreadCache, place: Place, block: usize) -> bool {
+    let is_pushed = cache.stack_at(place).push(block);
+    if is_pushed {
+        cache.counts.count_freed(place.size());
+    }
+    is_pushed
 }
 
 /// Counts a block that the calling thread allocated past its cache.
