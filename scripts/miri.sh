@@ -18,8 +18,8 @@ tests=(
   class::tests::
   space::meta::tests::a_size_fits
   space::meta::tests::the_size_of
-  space::region::tests::a_page_record
-  space::region::tests::a_set_of_chunks
+  space::segment::tests::a_page_record
+  space::segment::tests::a_set_of_chunks
   sys::bits::
   sys::helper::
   sys::label::

@@ -18,7 +18,7 @@ use crate::cache::inside::{self, Found};
 use crate::cache::registry;
 use crate::heap::PAGE_HEAPS;
 use crate::prof;
-use crate::space::{meta, region};
+use crate::space::{meta, segment};
 use crate::stats;
 use crate::sys::lock::RawLock;
 use crate::sys::published::Published;
@@ -56,7 +56,7 @@ fn each_lock(f: &mut dyn FnMut(&RawLock)) {
     }
     f(prof::samples_lock());
     PAGE_HEAPS.all().for_each(|h| f(h.lock()));
-    f(region::lock());
+    f(segment::lock());
     f(prof::sites_lock());
     f(meta::lock());
 }

@@ -35,7 +35,7 @@
 //!    fullest slabs with a free region.
 //! 5. If there is none, `heap` provides a run of pages: for one or more new slabs or, above 14 KiB,
 //!    for the block itself. A partly used chunk with room comes first, then a vacant one.
-//! 6. If there is none, `space` maps the next step of a region by a call of `sys`. If the system
+//! 6. If there is none, `space` maps the next step of a segment by a call of `sys`. If the system
 //!    refuses, `api` empties the thread's cache and the transfer caches and tries once more. Then
 //!    it returns null.
 //!
@@ -61,8 +61,8 @@
 //! - **Size class**, or class: a block size; each request is rounded up to one (`class`).
 //! - **Tailored class**: a class added at run time for a size that the process often asks for.
 //! - **Slab**: a run of pages cut into equal blocks, its *regions*, of one class up to 14 KiB.
-//! - **Region**: of a slab, the place of one block. Of addresses, a range that is planned for a
-//!   heap and the maps over its pages (`space::region`).
+//! - **Region**: the place of one block in a slab.
+//! - **Series**: adjacent slabs that were made together.
 //! - **Large block**: a run of pages that is one block; caches can keep those up to 256 KiB.
 //! - **Fallback piece**: memory for requests that arrive while a fork is under way; needs no lock.
 //!
@@ -105,8 +105,7 @@
 //!
 //! - **Page heap**: hands out runs of pages; one for each NUMA node and each manual arena.
 //! - **Run**: adjacent pages in use together, as a slab or a large block.
-//! - **Row**: adjacent slabs that were made together, or adjacent chunks or free pages for a run.
-//! - **Chunk**: 2 MiB of a region, at a multiple of that: what a huge page covers.
+//! - **Chunk**: 2 MiB of a segment, at a multiple of that: what a huge page covers.
 //! - **Vacant chunk**: a chunk of which no page is in use.
 //! - **Begun chunk**: a chunk without memory that just got a run; kept for its thread for a while.
 //! - **Filler**: the partly used chunks, filed by how full they are and by their longest free run.
@@ -119,7 +118,9 @@
 //!
 //! Addresses:
 //!
-//! - **Slice**: 64 chunks of a region, owned by one page heap.
+//! - **Segment**: a range of addresses that is planned for a heap and the maps over its pages, and
+//!   mapped in steps; extent hooks provide segments of their own.
+//! - **Slice**: 64 chunks of a segment, owned by one page heap.
 //! - **Page map**: says of each page which class and which slab or large block it belongs to.
 //! - **Record**, or metadata: what the allocator knows of a slab, a chunk, a cache; apart from
 //!   blocks.
@@ -192,7 +193,7 @@ mod class {
 }
 #[cfg(loom)]
 mod space {
-    mod region {
+    mod segment {
         mod fast;
         mod words;
     }

@@ -427,7 +427,7 @@ fn a_layer_that_reaches_down_or_within_itself_is_let_be() {
     let fine = [
         (
             "heap/runs/pool.rs",
-            "use super::huge_pages; use crate::space::Region;",
+            "use super::huge_pages; use crate::space::Segment;",
         ),
         (
             "heap/mod.rs",

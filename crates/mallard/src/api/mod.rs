@@ -34,7 +34,7 @@ pub use start::{conf_symbols, options, options_if_started, start};
 use crate::arena::{self, subrelease};
 use crate::cache::{company, current, inside};
 use crate::heap::PAGE_HEAPS;
-use crate::space::Region;
+use crate::space::Segment;
 
 /// The largest request; larger ones return null.
 pub const MAX: usize = crate::class::MAX;
@@ -57,7 +57,7 @@ pub fn expect_forks() {
 
 /// Whether the address is in memory of this allocator.
 pub fn is_ours(p: *mut u8) -> bool {
-    Region::find(p.addr()).is_some()
+    Segment::find(p.addr()).is_some()
 }
 
 /// Sets the decay times in milliseconds (0 at once, negative never) from now on.

@@ -9,8 +9,8 @@ use super::small::bin::Bin;
 use super::small::slab::Slab;
 use super::{Arena, BinCounts};
 use crate::class::Class;
-use crate::space::region::PageRecord;
-use crate::space::{Region, meta};
+use crate::space::segment::PageRecord;
+use crate::space::{Segment, meta};
 use crate::sys::atomic::Ordering;
 use crate::sys::meter::Reading;
 use crate::sys::time;
@@ -129,8 +129,8 @@ impl Arena {
 /// it is never dereferenced.
 pub fn owner_hint(p: usize, class: Class) -> Option<u16> {
     let kept = meta::keep();
-    let region = Region::find(p)?;
-    match region.look_at(&kept, p) {
+    let segment = Segment::find(p)?;
+    match segment.look_at(&kept, p) {
         PageRecord::Slab(at) if class.is_slab() => Some(Slab::at(at).arena()),
         PageRecord::Large { arena, .. } if !class.is_slab() => Some(arena as u16),
         _ => None,

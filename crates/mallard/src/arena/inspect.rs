@@ -2,8 +2,8 @@
 
 use super::Slab;
 use super::choice::table;
-use crate::space::region::PageRecord;
-use crate::space::{Region, meta};
+use crate::space::segment::PageRecord;
+use crate::space::{Segment, meta};
 use crate::sys::page::PAGE;
 
 /// What an address lies in: a slab with its bin's figures, or the start of a large block.
@@ -28,17 +28,17 @@ pub struct Around {
 pub fn around(p: usize) -> Around {
     let (bin, class, arena) = {
         let kept = meta::keep();
-        let Some(region) = Region::find(p) else {
+        let Some(segment) = Segment::find(p) else {
             return Around::default();
         };
-        if let PageRecord::Large { pages, .. } = region.look_at(&kept, p) {
+        if let PageRecord::Large { pages, .. } = segment.look_at(&kept, p) {
             return Around {
                 regions: 1,
                 bytes: pages * PAGE,
                 ..Around::default()
             };
         }
-        let Some(slab) = Slab::seen(&kept, region, p) else {
+        let Some(slab) = Slab::seen(&kept, segment, p) else {
             return Around::default();
         };
         let (class, arena) = (slab.class(), slab.arena());
@@ -50,8 +50,8 @@ pub fn around(p: usize) -> Around {
     };
     let free = {
         let kept = meta::keep();
-        Region::find(p)
-            .and_then(|region| Slab::seen(&kept, region, p))
+        Segment::find(p)
+            .and_then(|segment| Slab::seen(&kept, segment, p))
             // Of this bin, so that its lock is held.
             .filter(|slab| slab.class() == class && slab.arena() == arena)
             .map(Slab::free)

@@ -15,9 +15,9 @@ use crate::class::{Class, MEDIUM_MAX};
 use crate::die;
 pub use crate::heap::Reach;
 use crate::heap::{Backing, PAGE_HEAPS, Run};
-use crate::space::Region;
+use crate::space::Segment;
 use crate::space::chunk::CHUNK;
-use crate::space::region::PageRecord;
+use crate::space::segment::PageRecord;
 use crate::sys::atomic::{AtomicBool, Ordering, settle};
 use crate::sys::mem::{Moved, round_up};
 use crate::sys::page::{LINE, PAGE};
@@ -119,7 +119,7 @@ fn enter(home: &Arena, p: usize, pages: usize, spread: usize, arena: u16, zeroed
 }
 
 fn describe(p: usize, pages: usize, arena: u16) {
-    if let Some(region) = Region::find(p) {
+    if let Some(segment) = Segment::find(p) {
         let class = Class::of(pages * PAGE);
         let filed = if class.is_cachable() {
             debug_assert_eq!(class.pages(), pages);
@@ -127,7 +127,7 @@ fn describe(p: usize, pages: usize, arena: u16) {
         } else {
             Class::NONE
         };
-        region.describe(
+        segment.describe(
             p,
             1,
             filed,
@@ -148,7 +148,7 @@ pub fn bytes_of(p: usize) -> usize {
 
 /// Marks a large block in use as sampled, so that no cache takes it, or as an ordinary one again.
 pub fn set_sampled(p: usize, sampled: bool) {
-    let (region, pages, arena) = find(p, "sample");
+    let (segment, pages, arena) = find(p, "sample");
     if !sampled {
         return describe(p, pages, arena);
     }
@@ -158,12 +158,12 @@ pub fn set_sampled(p: usize, sampled: bool) {
         line: p % PAGE / LINE,
         sampled,
     };
-    region.describe(p, 1, Class::NONE, record);
+    segment.describe(p, 1, Class::NONE, record);
 }
 
 /// Whether `p` is a large block that is sampled.
 pub fn is_sampled(p: usize) -> bool {
-    let record = Region::find(p).map(|region| region.record_of(p));
+    let record = Segment::find(p).map(|segment| segment.record_of(p));
     matches!(record, Some(PageRecord::Large { sampled: true, .. }))
 }
 
@@ -178,16 +178,16 @@ pub fn check_free(p: usize) {
     find(p, "free");
 }
 
-/// The large block at `p`: its region, its pages and its arena. Ends the process if there is none,
+/// The large block at `p`: its segment, its pages and its arena. Ends the process if there is none,
 /// with a message that names the `purpose`.
-fn find(p: usize, purpose: &str) -> (&'static Region, usize, u16) {
-    if let Some(region) = Region::find(p)
+fn find(p: usize, purpose: &str) -> (&'static Segment, usize, u16) {
+    if let Some(segment) = Segment::find(p)
         && let PageRecord::Large {
             pages, arena, line, ..
-        } = region.record_of(p)
+        } = segment.record_of(p)
     {
         if p % PAGE == line * LINE {
-            return (region, pages, arena as u16);
+            return (segment, pages, arena as u16);
         }
         die!(
             "{purpose} of {p:#x}, which points inside a block of {} bytes",
@@ -206,8 +206,8 @@ fn run_of(p: usize, pages: usize) -> (usize, usize) {
 /// Removes the block from the page map. Returns the address and pages of its run, which the caller
 /// must free.
 pub fn forget(p: usize) -> (usize, usize) {
-    let (region, pages, arena) = find(p, "free");
-    region.describe(p, 1, Class::NONE, PageRecord::None);
+    let (segment, pages, arena) = find(p, "free");
+    segment.describe(p, 1, Class::NONE, PageRecord::None);
     let (run, len) = run_of(p, pages);
     count_freed(arena, pages, len - pages);
     LARGE.sub(pages);
@@ -299,9 +299,9 @@ fn relocate_long(
 ) -> Option<usize> {
     let (old, arena) = pages_of(p);
     let bytes = old * PAGE;
-    let is_lent = |p| Region::find(p).is_some_and(Region::is_lent);
-    if is_lent(p) {
-        // Memory that hooks lent is theirs to map.
+    let is_hooked = |p| Segment::find(p).is_some_and(Segment::is_hooked);
+    if is_hooked(p) {
+        // Memory that hooks provided is theirs to map.
         return None;
     }
     if bytes < CHUNK || pages.len <= old {
@@ -312,7 +312,7 @@ fn relocate_long(
     // Whole chunks, because otherwise a mapping would end inside one.
     let wide = round_up(pages.bytes(), CHUNK);
     let run = home.heap().alloc_for(wide / PAGE, wide / PAGE, CHUNK)?;
-    if is_lent(run.addr) {
+    if is_hooked(run.addr) {
         PAGE_HEAPS.free(run.addr, wide / PAGE);
         return None;
     }

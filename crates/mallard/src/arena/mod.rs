@@ -29,8 +29,8 @@ mod tests;
 
 use crate::class::{Class, MEDIUM_MAX, tailored};
 use crate::heap::PageHeap;
-use crate::space::region::PageRecord;
-use crate::space::{Region, fallback};
+use crate::space::segment::PageRecord;
+use crate::space::{Segment, fallback};
 use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::sys::flag::Flag;
 use crate::sys::page::{LINE, PAGE};
@@ -109,12 +109,12 @@ fn drain_by_hand(all: bool) -> bool {
 /// mapped at once. If it does not, they are a small part of the memory of the class.
 const GROWING: u32 = 8;
 
-/// A class with many slabs gets a row of them at a time, next to each other. A program that walks
-/// its blocks in allocation order then jumps less often between rows, and the processor's
-/// prefetcher restarts less often. A row has one slab per this many slabs of its class.
+/// A class with many slabs gets a series of them at a time, next to each other. A program that
+/// walks its blocks in allocation order then jumps less often between series, and the processor's
+/// prefetcher restarts less often. A series has one slab per this many slabs of its class.
 const SLABS_FOR_ONE: u32 = 16;
-/// The most pages in a row.
-const ROW: usize = 64;
+/// The most pages in a series.
+const SERIES_PAGES_MAX: usize = 64;
 
 /// Pages that were new to the process when an arena got them, and how many of them cause a look at
 /// the transfer caches.
@@ -240,11 +240,11 @@ impl Arena {
 
     /// How many slabs a class with `slabs` slabs gets at a time. In an arena made by hand it is
     /// one, because the arena may be reset while a spare slab is being returned.
-    fn row_of(&self, class: Class, slabs: u32) -> usize {
+    fn series_of(&self, class: Class, slabs: u32) -> usize {
         if self.is_by_hand() {
             return 1;
         }
-        let most = ROW.checked_div(class.shape().pages as usize);
+        let most = SERIES_PAGES_MAX.checked_div(class.shape().pages as usize);
         ((slabs / SLABS_FOR_ONE) as usize)
             .min(most.unwrap_or(1))
             .max(1)
@@ -253,11 +253,11 @@ impl Arena {
     #[cold]
     fn fill_from_new_slabs(&self, bin: &Bin, class: Class, slabs: u32, out: &mut [usize]) -> usize {
         // Made without the bin's lock, because this may call the system.
-        let Some(slab) = Slab::make_row(class, self.index, self.row_of(class, slabs)) else {
+        let Some(slab) = Slab::make_series(class, self.index, self.series_of(class, slabs)) else {
             return 0;
         };
         SLABS_MADE.fetch_add(1, Ordering::Relaxed);
-        let count = slab.row().count();
+        let count = slab.series().count();
         let new_pages = slab.new_pages() * count;
         // Publish only the first: no thread may get the others, or return them, while their pages
         // are being mapped.
@@ -274,16 +274,16 @@ impl Arena {
             slab.fill(count);
             tailored::consider(class, slabs);
         }
-        if is_wanted && let Some(row) = others {
+        if is_wanted && let Some(series) = others {
             // Some of them may never be used.
             ANY_IDLE.store(true, Ordering::Relaxed);
-            others = bin.0.lock().adopt(row);
+            others = bin.0.lock().adopt(series);
         }
         // Unmake what another thread's slabs have made superfluous.
-        for row in [unused, others].into_iter().flatten() {
+        for series in [unused, others].into_iter().flatten() {
             // SAFETY: spare slabs are empty and in no list, and these have been taken out of their
             // bin, or were never in it.
-            unsafe { row.unmake_row() };
+            unsafe { series.unmake_series() };
         }
         out[..n].reverse();
         if new_pages > 0 {
@@ -406,8 +406,8 @@ impl Arena {
             (b.spares() > 0, b.idle_spare(all))
         };
         if let Some(slab) = spare {
-            // SAFETY: empty, in no list, and taken out of its bin together with its row.
-            unsafe { slab.unmake_row() };
+            // SAFETY: empty, in no list, and taken out of its bin together with its series.
+            unsafe { slab.unmake_series() };
         }
         any
     }
@@ -467,7 +467,7 @@ pub fn expect_block(class: Class, p: usize) {
 
 /// The number of the arena that owns the block at `p`, if the page map knows the block.
 pub fn owner_of(p: usize) -> Option<u16> {
-    match Region::find(p)?.record_of(p) {
+    match Segment::find(p)?.record_of(p) {
         PageRecord::None | PageRecord::Sampled(_) => None,
         PageRecord::Slab(at) => Some(Slab::at(at).arena()),
         PageRecord::Large { arena, .. } => Some(arena as u16),

@@ -12,13 +12,13 @@
 //!   every NUMA node of the machine, and one for each arena that the program makes. A node's heap
 //!   that runs out of memory takes from another one.
 //! - `hooked` has the memory that an arena's heap takes from the program's extent hooks instead of
-//!   the common regions.
+//!   the common segments.
 //!
 //! This file is the page heap as other layers see it; `runs::state` is what its lock guards.
 //!
 //! One lock guards all state of a page heap. The records of its chunks are touched only under it.
 //! This layer knows nothing of size classes and blocks: the caller that requests a run describes
-//! its pages in the region's maps.
+//! its pages in the segment's maps.
 
 mod hooked;
 mod huge;
@@ -29,15 +29,15 @@ mod set;
 mod tests;
 
 use crate::space::chunk::{CHUNK_PAGES, Chunk};
-use crate::space::region::SLICE_CHUNKS;
-use crate::space::{HeapId, Region};
+use crate::space::segment::SLICE_CHUNKS;
+use crate::space::{HeapId, Segment};
 use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use crate::sys::lock::{Guard, Mutex, RawLock};
 use crate::sys::page::PAGE;
 use crate::sys::rank::Rank;
 use crate::sys::{mappings, time};
 pub use hooked::hooks;
-use hooked::memory::Lending;
+use hooked::memory::HookedMemory;
 pub use huge::huge_pages;
 use huge::touch;
 pub use purge::advice;
@@ -133,7 +133,7 @@ impl Totals {
     }
 }
 
-/// Bytes that a region reserves, 0 for none: the option `reserve`.
+/// Bytes that a segment reserves, 0 for none: the option `reserve`.
 static RESERVE: AtomicUsize = AtomicUsize::new(0);
 /// Whether addresses stay committed when their memory is returned: the option `retain`.
 static RETAIN: AtomicBool = AtomicBool::new(true);
@@ -153,10 +153,10 @@ pub struct PageHeap {
     /// Complement of the block size, in bytes, from which memory is returned as soon as the block
     /// is freed; 0 means no block does so.
     not_oversize: AtomicUsize,
-    lending: Lending,
+    hooked: HookedMemory,
     /// The last field that small programs touch, and they touch only its beginning.
     state: Mutex<State>,
-    /// Held by the thread that purges, and taken before `state`. Once hooks have lent memory, a
+    /// Held by the thread that purges, and taken before `state`. Once hooks have provided memory, a
     /// flag takes its place ([`PageHeap::hold`]).
     purging: Mutex<()>,
     /// The statistics refresh that last visited this heap.
@@ -174,7 +174,7 @@ impl PageHeap {
             told: AtomicU32::new(0),
             batches: Batches::new(),
             not_oversize: AtomicUsize::new(0),
-            lending: Lending::new(),
+            hooked: HookedMemory::new(),
             at_once: AtomicBool::new(false),
             ever_freed: AtomicBool::new(false),
             apart,
@@ -183,7 +183,7 @@ impl PageHeap {
 
     /// Whether the address belongs to this page heap.
     pub fn owns(&self, addr: usize) -> bool {
-        Region::find(addr).is_some_and(|r| r.chunk_of(addr).heap() == self.id)
+        Segment::find(addr).is_some_and(|r| r.chunk_of(addr).heap() == self.id)
     }
 
     /// Whether this is the first visit to this heap in the given statistics refresh.
@@ -248,9 +248,9 @@ impl PageHeap {
     }
 
     /// Frees a run after returning its memory to the system. The run is freed as dirty if dirty
-    /// pages never decay, if hooks may have lent the memory, or if the system refuses.
+    /// pages never decay, if hooks may have provided the memory, or if the system refuses.
     pub fn free_at_once(&self, addr: usize, pages: usize) {
-        let stays = self.decay_times().0 < 0 || self.lending.is_on();
+        let stays = self.decay_times().0 < 0 || self.hooked.is_on();
         match !stays && advice::clear(addr, pages * PAGE) {
             true => self.free_as(addr, pages, Backing::Clean),
             false => self.free(addr, pages),
@@ -291,7 +291,7 @@ impl PageHeap {
     /// entry, and the actual number on return. In a process with threads, a run that begins a chunk
     /// comes alone: another thread would touch the next run before the chunk's huge page is there.
     /// Returns `None` as [`PageHeap::alloc_for`] does.
-    pub fn alloc_row(&self, pages: usize, align: usize, count: &mut usize) -> Option<Run> {
+    pub fn alloc_series(&self, pages: usize, align: usize, count: &mut usize) -> Option<Run> {
         debug_assert!((pages * PAGE).is_multiple_of(align));
         self.alloc_alike(pages, pages, align, count, false)
     }
@@ -345,7 +345,7 @@ impl PageHeap {
     fn alloc_elsewhere(&self, pages: usize, align: usize) -> Option<Run> {
         if self.apart {
             return self
-                .borrows()
+                .has_hooks()
                 .then(|| self.alloc_from_hooks(pages, align))?;
         }
         PAGE_HEAPS
@@ -421,24 +421,24 @@ impl PageHeap {
     /// Calls `f` for the runs of free pages inside each chunk, with their kind, their length and
     /// how many runs this stands for. The lock is held for 64 chunks at a time.
     pub fn each_free_run(&self, mut f: impl FnMut(Backing, usize, usize)) {
-        // Lent regions are left out while a hook may have some of their chunks.
-        let hold = self.lending.is_on().then(|| self.hold(false)).flatten();
-        let lent = hold.map(|hold| (self.state.lock().pool.lent(), hold));
-        let (lent, _hold) = lent.unzip();
-        for region in Region::all().chain(lent.into_iter().flatten()) {
-            for slice in region.slices_of(self.id) {
+        // Hooked segments are left out while a hook may have some of their chunks.
+        let hold = self.hooked.is_on().then(|| self.hold(false)).flatten();
+        let hooked = hold.map(|hold| (self.state.lock().pool.hooked(), hold));
+        let (hooked, _hold) = hooked.unzip();
+        for segment in Segment::all().chain(hooked.into_iter().flatten()) {
+            for slice in segment.slices_of(self.id) {
                 let state = self.state.lock();
                 // Vacant chunks without memory are most of a heap that has shrunk: their records
                 // stay untouched.
-                let empty = region.vacant(self.id).members(slice.number)
-                    & !region.resident(self.id).members(slice.number);
+                let empty = segment.vacant(self.id).members(slice.number)
+                    & !segment.resident(self.id).members(slice.number);
                 let known = if state.pool.is_whole() { empty } else { 0 };
                 f(Backing::Clean, CHUNK_PAGES, known.count_ones() as usize);
                 let others = slice
                     .chunks()
                     .filter(|i| known >> (i % SLICE_CHUNKS) & 1 == 0);
                 let usable = others
-                    .map(|i| region.chunk(i))
+                    .map(|i| segment.chunk(i))
                     .filter(|c| c.committed.get() && !c.away.get());
                 usable.for_each(|chunk| each_free_run_in(chunk, &mut f));
             }

@@ -22,7 +22,7 @@ enum Op {
         chunks: usize,
         rest: usize,
     },
-    AllocRow {
+    AllocSeries {
         pages: usize,
         most: usize,
     },
@@ -49,7 +49,7 @@ fn op() -> impl Strategy<Value = Op> {
         30 => (pages, align).prop_map(|(pages, shift)| Op::Alloc { pages, align: PAGE << shift }),
         4 => (1usize..5, 0usize..CHUNK_PAGES).prop_map(|(chunks, rest)| Op::AllocBrought { chunks, rest }),
         2 => (1usize..5).prop_map(|chunks| Op::AllocBrought { chunks, rest: 0 }),
-        5 => (1usize..40, 1usize..9).prop_map(|(pages, most)| Op::AllocRow { pages, most }),
+        5 => (1usize..40, 1usize..9).prop_map(|(pages, most)| Op::AllocSeries { pages, most }),
         20 => any::<usize>().prop_map(Op::Free),
         3 => (1usize..20).prop_map(Op::FreeMany),
         2 => any::<usize>().prop_map(Op::FreeClean),
@@ -157,9 +157,9 @@ impl Model {
                 let run = self.heap.alloc_brought(pages, pages, PAGE);
                 self.hold(&run.expect("there is memory"), pages, 1);
             }
-            Op::AllocRow { pages, most } => {
+            Op::AllocSeries { pages, most } => {
                 let mut count = most;
-                let run = self.heap.alloc_row(pages, PAGE, &mut count);
+                let run = self.heap.alloc_series(pages, PAGE, &mut count);
                 assert!((1..=most).contains(&count));
                 self.hold(&run.expect("there is memory"), pages, count);
             }
@@ -215,10 +215,10 @@ impl Model {
 fn assert_consistent(heap: &PageHeap, held: usize) {
     let state = heap.state.lock();
     let (mut used, mut dirty, mut muzzy, mut committed) = (0, 0, 0, 0);
-    for region in Region::all() {
-        let (vacant, resident) = (region.vacant(heap.id), region.resident(heap.id));
-        for i in region.chunks_of(heap.id) {
-            let c = region.chunk(i);
+    for segment in Segment::all() {
+        let (vacant, resident) = (segment.vacant(heap.id), segment.resident(heap.id));
+        for i in segment.chunks_of(heap.id) {
+            let c = segment.chunk(i);
             assert_eq!(c.heap(), heap.id);
             let free = c.free.count();
             assert_eq!(
@@ -352,30 +352,30 @@ fn a_row_of_runs_is_as_long_as_there_is_room_of_one_kind_behind_the_first() {
     let _alone = alone();
     let heap = second();
     heap.purge_all();
-    let row = |pages, most| {
+    let series = |pages, most| {
         let mut count = most;
-        let run = heap.alloc_row(pages, PAGE, &mut count);
+        let run = heap.alloc_series(pages, PAGE, &mut count);
         (run.expect("there is memory"), count)
     };
     let first = heap.alloc(8, PAGE).expect("there is memory");
     // Maps the whole chunk.
     let rest = heap.alloc(CHUNK_PAGES - 8, PAGE).expect("there is memory");
     heap.free_as(rest.addr, CHUNK_PAGES - 8, Backing::Clean);
-    let (run, count) = row(8, 4);
+    let (run, count) = series(8, 4);
     assert_eq!((run.addr, count), (first.addr + 8 * PAGE, 4));
     assert!(run.zeroed);
     // The last two of these become dirty, and pages behind them were never touched.
     write(run.addr, 32, 1);
     PAGE_HEAPS.free(run.addr + 16 * PAGE, 16);
-    let (dirty, count) = row(8, 4);
+    let (dirty, count) = series(8, 4);
     assert_eq!((dirty.addr, count), (run.addr + 16 * PAGE, 2));
     assert!(!dirty.zeroed);
     // A gap that holds three, and the rest of the chunk.
     PAGE_HEAPS.free(first.addr, 8);
     PAGE_HEAPS.free(run.addr, 16);
-    let (gap, count) = row(8, 9);
+    let (gap, count) = series(8, 9);
     assert_eq!((gap.addr, count), (first.addr, 3));
-    let (rest, count) = row(8, usize::MAX);
+    let (rest, count) = series(8, usize::MAX);
     assert_eq!(
         (rest.addr, count),
         (run.addr + 32 * PAGE, CHUNK_PAGES / 8 - 5)
@@ -475,15 +475,15 @@ fn no_run_reaches_over_the_border_of_two_page_heaps() {
     let _alone = alone();
     restore();
     // More than a slice, so that the slices of both heaps interleave.
-    let many = crate::space::region::SLICE_CHUNKS * CHUNK_PAGES * 3 / 2;
+    let many = crate::space::segment::SLICE_CHUNKS * CHUNK_PAGES * 3 / 2;
     let runs: Vec<_> = (0..6)
         .map(|i| [&FIRST_HEAP, second()][i % 2])
         .map(|heap| (heap, heap.alloc(many, PAGE).unwrap().addr))
         .collect();
     for &(heap, addr) in &runs {
-        let region = Region::find(addr).unwrap();
-        let all = (region.index_at(addr)..).take(many / CHUNK_PAGES);
-        assert!(all.clone().all(|i| region.chunk(i).heap() == heap.id));
+        let segment = Segment::find(addr).unwrap();
+        let all = (segment.index_at(addr)..).take(many / CHUNK_PAGES);
+        assert!(all.clone().all(|i| segment.chunk(i).heap() == heap.id));
     }
     // All but the first run are free again, so the first one grows as far as its heap's chunks go.
     PAGE_HEAPS.free_many(runs[1..].iter().map(|&(_, addr)| (addr, many)));
@@ -495,8 +495,8 @@ fn no_run_reaches_over_the_border_of_two_page_heaps() {
             .is_some()
     {
         pages += CHUNK_PAGES;
-        let region = Region::find(addr).unwrap();
-        let last = region.chunk_of(addr + (pages - 1) * PAGE);
+        let segment = Segment::find(addr).unwrap();
+        let last = segment.chunk_of(addr + (pages - 1) * PAGE);
         assert_eq!(last.heap(), heap.id, "it grew into the other's");
     }
     assert!(pages < 8 * many, "nothing stopped it");

@@ -13,8 +13,8 @@ use crate::arena::{self, large};
 use crate::cache::{self, Countdown, current, deferred, inside, life, registry};
 use crate::class::{Class, hidden};
 use crate::heap::PAGE_HEAPS;
-use crate::space::Region;
-use crate::space::region::PageRecord;
+use crate::space::Segment;
+use crate::space::segment::PageRecord;
 use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::sys::errno::KeepErrno;
 use crate::sys::lock::RawLock;
@@ -288,7 +288,7 @@ fn thread_number() -> u32 {
 /// Samples the block, which a request of `size` bytes got. Returns the block for the program.
 fn sample(block: usize, size: usize, thread: u32) -> usize {
     let _keep = KeepErrno::new();
-    let Some(region) = Region::find(block) else {
+    let Some(segment) = Segment::find(block) else {
         // A block of the fallback: a fork is under way.
         return block;
     };
@@ -303,8 +303,8 @@ fn sample(block: usize, size: usize, thread: u32) -> usize {
         LOST.fetch_add(1, Ordering::Relaxed);
         return block;
     };
-    let class = match region.record_of(block) {
-        PageRecord::Slab(_) => region.class_of(block),
+    let class = match segment.record_of(block) {
+        PageRecord::Slab(_) => segment.class_of(block),
         _ => Class::NONE,
     };
     let sample = Sample {
@@ -383,7 +383,7 @@ pub fn is_sampled(p: usize) -> bool {
 #[cold]
 #[inline(never)]
 fn is_filed_as_sampled(p: usize) -> bool {
-    let record = Region::find(p).map(|region| region.record_of(p));
+    let record = Segment::find(p).map(|segment| segment.record_of(p));
     matches!(
         record,
         Some(PageRecord::Sampled(_) | PageRecord::Large { sampled: true, .. })
@@ -412,7 +412,7 @@ pub fn arena_of(p: usize) -> Option<u16> {
 }
 
 fn look_up(p: usize) -> Option<(Class, Sample)> {
-    match Region::find(p)?.record_of(p) {
+    match Segment::find(p)?.record_of(p) {
         PageRecord::Sampled(record) => Some(samples::look_up(record, p)),
         _ => None,
     }
@@ -427,13 +427,13 @@ fn look_up(p: usize) -> Option<(Class, Sample)> {
 #[cold]
 #[inline(never)]
 pub fn freed(p: usize) -> Freed {
-    let record = Region::find(p).map(|region| region.record_of(p));
+    let record = Segment::find(p).map(|segment| segment.record_of(p));
     match record {
         Some(PageRecord::Sampled(record)) => {
             let sample = samples::free(record, p);
             forget(&sample);
             if sample.proxy != 0 {
-                let class = Region::find(sample.proxy).map(|r| r.class_of(sample.proxy));
+                let class = Segment::find(sample.proxy).map(|r| r.class_of(sample.proxy));
                 put_back(class.unwrap_or(Class::NONE), sample.proxy);
             }
             Freed::Small(sample.usable)
@@ -549,7 +549,7 @@ pub fn forget_arena(arena: u16) {
             }
         });
         for &block in found.iter().take(n) {
-            match Region::find(block).map(|region| region.record_of(block)) {
+            match Segment::find(block).map(|segment| segment.record_of(block)) {
                 Some(PageRecord::Sampled(record)) => forget(&samples::free(record, block)),
                 _ => {
                     if let Some(sample) = lift(block) {

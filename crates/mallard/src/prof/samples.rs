@@ -15,8 +15,8 @@ use super::sites::{Amount, Site};
 use crate::class::{Class, SLAB_CLASSES, SlabShape};
 use crate::die;
 use crate::heap::PAGE_HEAPS;
-use crate::space::region::PageRecord;
-use crate::space::{Region, meta};
+use crate::space::segment::PageRecord;
+use crate::space::{Segment, meta};
 use crate::sys::atomic::{AtomicUsize, Ordering};
 use crate::sys::lock::{Guard, Mutex, RawLock};
 use crate::sys::page::PAGE;
@@ -293,7 +293,7 @@ impl Samples {
             word.set(((1u128 << used) - 1) as u64);
         }
         let record = PageRecord::Sampled(core::ptr::from_ref(span).addr());
-        Region::find(run.addr)?.describe(run.addr, pages, Class::NONE, record);
+        Segment::find(run.addr)?.describe(run.addr, pages, Class::NONE, record);
         self.link(span);
         Some(span)
     }
@@ -412,8 +412,8 @@ impl Samples {
 fn unmake(span: &'static Span) {
     let (addr, shape) = (span.addr, span.shape);
     let pages = shape.pages as usize;
-    if let Some(region) = Region::find(addr) {
-        region.describe(addr, pages, Class::NONE, PageRecord::None);
+    if let Some(segment) = Segment::find(addr) {
+        segment.describe(addr, pages, Class::NONE, PageRecord::None);
     }
     let record = NonNull::from(span).cast::<u8>();
     // SAFETY: the record was taken with this size; no block of the span is in use, so nothing

@@ -6,7 +6,7 @@
 //! the page heap that owns the chunk, which keeps these invariants; `used` is the number of pages
 //! that are not free, `longest` the length of the longest run of free ones.
 
-use super::region::{HeapId, Region};
+use super::segment::{HeapId, Segment};
 use crate::sys::bits::Bits512;
 use core::cell::Cell;
 
@@ -18,7 +18,7 @@ pub const CHUNK_PAGES: usize = CHUNK / crate::sys::page::PAGE;
 #[repr(align(64))]
 pub struct Chunk {
     addr: usize,
-    region: &'static Region,
+    segment: &'static Segment,
     heap: HeapId,
     pub free: Bits512,
     pub dirty: Bits512,
@@ -50,7 +50,7 @@ pub struct Chunk {
     pub committed: Cell<bool>,
     /// How many of its pages are mapped, from its first: all, except in the last chunk of a slice.
     pub mapped: Cell<u16>,
-    /// For a chunk that hooks lent: whether an extent begins with it.
+    /// For a chunk that hooks provided: whether an extent begins with it.
     pub begins: Cell<bool>,
     /// The purge round in which the hooks refused to take it back.
     pub asked: Cell<u32>,
@@ -70,10 +70,10 @@ impl Chunk {
     }
 
     /// The record of a chunk that was never touched.
-    pub fn vacant(addr: usize, region: &'static Region, heap: HeapId, mapped: usize) -> Chunk {
+    pub fn vacant(addr: usize, segment: &'static Segment, heap: HeapId, mapped: usize) -> Chunk {
         let chunk = Chunk {
             addr,
-            region,
+            segment,
             heap,
             free: Bits512::empty(),
             dirty: Bits512::empty(),
@@ -106,8 +106,8 @@ impl Chunk {
         self.addr
     }
 
-    pub fn region(&self) -> &'static Region {
-        self.region
+    pub fn segment(&self) -> &'static Segment {
+        self.segment
     }
 
     /// The page heap that the chunk belongs to.

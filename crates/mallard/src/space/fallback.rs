@@ -1,7 +1,7 @@
 //! Memory for threads that must not wait: blocks that need no lock.
 //!
 //! While a fork is under way (`cache::inside`), requests that a thread's cache cannot serve come
-//! here. Memory is taken from a row of pieces, each twice as long as the one before, mapped when
+//! here. Memory is taken from a chain of pieces, each twice as long as the one before, mapped when
 //! first needed and never unmapped. A piece is filled from its start. Its fill and the number of
 //! its live blocks share one word, so that its state is consistent at every moment, also in a child
 //! that was forked between any two steps. When the last block of a piece is freed, the piece starts
@@ -29,7 +29,7 @@ struct Piece {
     state: AtomicU64,
 }
 
-static ROW: [Piece; PIECES] = [const {
+static CHAIN: [Piece; PIECES] = [const {
     Piece {
         base: AtomicUsize::new(0),
         state: AtomicU64::new(0),
@@ -60,8 +60,8 @@ pub fn expect_others() {
 }
 
 /// All pieces with their numbers. `black_box` keeps the compiler from unrolling loops over them.
-fn row() -> impl Iterator<Item = (usize, &'static Piece)> {
-    core::hint::black_box(&ROW[..]).iter().enumerate()
+fn pieces() -> impl Iterator<Item = (usize, &'static Piece)> {
+    core::hint::black_box(&CHAIN[..]).iter().enumerate()
 }
 
 fn bytes_of(piece: usize) -> usize {
@@ -141,7 +141,7 @@ pub fn alloc(size: usize, align: usize) -> Option<usize> {
     let (size, align) = (size.max(1), align.max(UNIT));
     // Room for every offset that aligning the block may need.
     let most = size.checked_add(HEADER)?.checked_add(align)?;
-    let block = row().find_map(|(i, piece)| {
+    let block = pieces().find_map(|(i, piece)| {
         let bytes = bytes_of(i);
         (bytes >= most).then(|| piece.take(bytes, size, align))?
     })?;
@@ -162,7 +162,7 @@ pub fn alloc_of_class(class: Class) -> Option<usize> {
 }
 
 fn find(p: usize) -> Option<(&'static Piece, usize)> {
-    row().find_map(|(i, piece)| {
+    pieces().find_map(|(i, piece)| {
         let base = piece.base.load(Ordering::Acquire);
         (base != 0 && p.wrapping_sub(base) < bytes_of(i)).then_some((piece, base))
     })
@@ -228,7 +228,7 @@ mod tests {
             assert!(free(at));
         }
         assert!(!free(blocks[0].0), "nothing is there any more");
-        let live: u64 = ROW
+        let live: u64 = CHAIN
             .iter()
             .map(|p| split(p.state.load(Ordering::Relaxed)).1)
             .sum();
@@ -272,7 +272,7 @@ mod tests {
                 });
             }
         });
-        let live: u64 = ROW
+        let live: u64 = CHAIN
             .iter()
             .map(|p| split(p.state.load(Ordering::Relaxed)).1)
             .sum();

@@ -33,7 +33,7 @@ pub enum HugePages {
     Disabled = 0,
     /// For records that are mapped once there are [`MANY_BYTES`] bytes.
     Auto = 1,
-    /// For all records, and for the regions' maps.
+    /// For all records, and for the segments' maps.
     Always = 2,
 }
 

@@ -1,6 +1,6 @@
 //! Where addresses come from, and what is recorded of each page.
 //!
-//! `region` holds the address ranges and the maps in front of each one's heap, which record for
+//! `segment` holds the address ranges and the maps in front of each one's heap, which record for
 //! every page its size class and the address of its record, and for every part of the range its
 //! page heap. `chunk` is the record of 2 MiB of heap. `meta` provides memory for records, apart
 //! from all user memory. `fallback` serves threads that must not wait. This layer uses `sys` and
@@ -9,6 +9,6 @@
 pub mod chunk;
 pub mod fallback;
 pub mod meta;
-pub mod region;
+pub mod segment;
 
-pub use region::{HeapId, Region};
+pub use segment::{HeapId, Segment};

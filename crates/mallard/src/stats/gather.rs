@@ -13,7 +13,7 @@ use crate::cache::{Patience, registry};
 use crate::class::Class;
 use crate::heap::{Backing, PAGE_HEAPS, PageHeap};
 use crate::prof;
-use crate::space::{meta, region};
+use crate::space::{meta, segment};
 use crate::sys::page::PAGE;
 use crate::sys::time;
 use crate::upkeep::keeper;
@@ -246,7 +246,7 @@ fn pages(snapshot: &mut Snapshot, arena: usize, heap: &'static PageHeap) {
 /// Adds what belongs to no arena to the first one.
 fn shared(snapshot: &mut Snapshot) {
     let others: usize = snapshot.arenas().map(|a| a.base + a.internal).sum();
-    let (records, (maps, touched)) = (meta::totals(), region::maps());
+    let (records, (maps, touched)) = (meta::totals(), segment::maps());
     if let Some(figures) = snapshot.arena_mut(0) {
         figures.base += (records.touched + touched).saturating_sub(others);
         figures.base_untouched = records.mapped - records.touched + maps - touched;

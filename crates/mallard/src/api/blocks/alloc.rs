@@ -18,7 +18,7 @@ use crate::class::{
 use crate::die;
 use crate::heap::{NATURAL_MAX, PAGE_HEAPS};
 use crate::prof;
-use crate::space::region::fast_lookup;
+use crate::space::segment::fast_lookup;
 use crate::space::{fallback, meta};
 use crate::sys::page::{LINE, PAGE};
 use crate::sys::{errno, time};
@@ -216,8 +216,8 @@ fn alloc_again(class: Class) -> *mut u8 {
     }
 }
 
-/// Takes a block until there is one, or until memory is out: a try that a fork may have refused says
-/// nothing about that.
+/// Takes a block until there is one, or until memory is out: a try that a fork may have refused
+/// says nothing about that.
 #[cold]
 #[inline(never)]
 fn try_again(class: Class, take: fn(Class) -> Option<usize>) -> Option<usize> {
@@ -399,7 +399,7 @@ pub(in crate::api) fn zeroed(block: *mut u8) -> *mut u8 {
     block
 }
 
-/// Like [`zeroed`], for a block outside the first region, a sampled one, or null.
+/// Like [`zeroed`], for a block outside the first segment, a sampled one, or null.
 #[cold]
 #[inline(never)]
 fn zeroed_outside(block: *mut u8) -> *mut u8 {

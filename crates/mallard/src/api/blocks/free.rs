@@ -10,8 +10,8 @@ use crate::cache::{self, ThreadCache, counted, current, deferred, inside, life};
 use crate::class::{Class, Place};
 use crate::die;
 use crate::prof::{self, Freed};
-use crate::space::region::fast_lookup;
-use crate::space::{Region, fallback};
+use crate::space::segment::fast_lookup;
+use crate::space::{Segment, fallback};
 use crate::sys::page::PAGE;
 use crate::upkeep;
 
@@ -72,11 +72,11 @@ fn dealloc_slow(p: *mut u8) {
 // A function of its own, so that a free of null saves no registers.
 #[inline(never)]
 fn dealloc_non_null(at: usize) {
-    let Some(region) = Region::find(at) else {
+    let Some(segment) = Segment::find(at) else {
         return free_outside(at);
     };
     start();
-    let class = region.class_of(at);
+    let class = segment.class_of(at);
     if class == Class::NONE && prof::is_sampled(at) {
         return free_sampled(at);
     }
@@ -86,7 +86,7 @@ fn dealloc_non_null(at: usize) {
     if class == Class::NONE {
         return free_run(at);
     }
-    // Blocks outside the first region come here even if their stack has room.
+    // Blocks outside the first segment come here even if their stack has room.
     let is_outside = fast_lookup(at).is_none();
     if is_outside && cache::stack_at(Place::of(class)).push(at) {
         return;
@@ -97,7 +97,7 @@ fn dealloc_non_null(at: usize) {
     }
 }
 
-/// Frees a block that lies in no region: it was allocated while a fork was under way.
+/// Frees a block that lies in no segment: it was allocated while a fork was under way.
 #[cold]
 #[inline(never)]
 fn free_outside(at: usize) {
@@ -164,11 +164,11 @@ pub unsafe fn dealloc_direct(p: *mut u8) {
     if at == 0 {
         return;
     }
-    let Some(region) = Region::find(at) else {
+    let Some(segment) = Segment::find(at) else {
         return free_outside(at);
     };
     start();
-    let class = region.class_of(at);
+    let class = segment.class_of(at);
     if class == Class::NONE && prof::is_sampled(at) {
         return free_sampled(at);
     }
@@ -217,7 +217,7 @@ fn usable_size_slow(p: usize) -> usize {
     if p == 0 { 0 } else { size_at(p) }
 }
 
-/// The size of a block that caches hold, in the first region; 0 for all else, null included.
+/// The size of a block that caches hold, in the first segment; 0 for all else, null included.
 #[inline(always)]
 fn cached_size(p: usize) -> usize {
     fast_lookup(p).map_or(0, |place| place.size())
@@ -254,12 +254,12 @@ pub(in crate::api) fn class_at(p: usize) -> Class {
     }
 }
 
-/// Like [`class_at`], for a block outside the first region.
+/// Like [`class_at`], for a block outside the first segment.
 #[cold]
 #[inline(never)]
 fn class_outside(p: usize) -> Class {
-    match Region::find(p) {
-        Some(region) => region.class_of(p),
+    match Segment::find(p) {
+        Some(segment) => segment.class_of(p),
         None if fallback::size_of(p).is_some() => Class::NONE,
         None => die!("{p:#x} is no block of this allocator"),
     }

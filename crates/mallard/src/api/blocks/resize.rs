@@ -11,7 +11,7 @@ use crate::cache::{counted, inside};
 use crate::class::{self, Class, MAX, SLAB_MAX, TABLE_MAX};
 use crate::prof;
 use crate::space::fallback;
-use crate::space::region::fast_lookup;
+use crate::space::segment::fast_lookup;
 use crate::sys::page::PAGE;
 use core::ptr::null_mut;
 

@@ -15,8 +15,8 @@ use crate::arena::{Arena, large};
 use crate::class::Class;
 use crate::heap::hooks::ExtentHooks;
 use crate::heap::{self, PAGE_HEAPS, PageHeap};
-use crate::space::region::PageRecord;
-use crate::space::{Region, fallback};
+use crate::space::segment::PageRecord;
+use crate::space::{Segment, fallback};
 use crate::sys::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use crate::sys::page::{LINE, PAGE};
 
@@ -169,9 +169,9 @@ impl Arena {
             }
         }
         let heap = self.heap();
-        let mut row = Row::default();
-        heap.each_page(|region, at| {
-            let pages = match region.record_of(at) {
+        let mut range = PageRange::default();
+        heap.each_page(|segment, at| {
+            let pages = match segment.record_of(at) {
                 // Free, on its way to the system, or inside such a block.
                 // Spans of sampled blocks are in the first page heap only.
                 PageRecord::None | PageRecord::Sampled(_) => return PAGE,
@@ -179,10 +179,10 @@ impl Arena {
                 PageRecord::Slab(record) => unsafe { Slab::discard(record) },
                 PageRecord::Large { line, .. } => large::forget(at + line * LINE).1,
             };
-            row.add(region, at, pages);
+            range.add(segment, at, pages);
             pages * PAGE
         });
-        row.free();
+        range.free();
     }
 
     /// Destroys the arena, unless threads are in it or another thread destroys it: the page heap
@@ -221,21 +221,21 @@ pub fn enter(index: usize) -> Option<&'static Arena> {
     })
 }
 
-/// Neighbouring pages of a region, collected to be freed together.
+/// Neighbouring pages of a segment, collected to be freed together.
 #[derive(Default)]
-struct Row {
-    region: usize,
+struct PageRange {
+    segment: usize,
     addr: usize,
     pages: usize,
 }
 
-impl Row {
-    fn add(&mut self, region: &'static Region, addr: usize, pages: usize) {
-        let region = core::ptr::from_ref(region).addr();
-        // Pages of different regions may touch, but must be freed separately.
-        if self.addr + self.pages * PAGE != addr || self.region != region {
+impl PageRange {
+    fn add(&mut self, segment: &'static Segment, addr: usize, pages: usize) {
+        let segment = core::ptr::from_ref(segment).addr();
+        // Pages of different segments may touch, but must be freed separately.
+        if self.addr + self.pages * PAGE != addr || self.segment != segment {
             self.free();
-            (self.region, self.addr) = (region, addr);
+            (self.segment, self.addr) = (segment, addr);
         }
         self.pages += pages;
     }

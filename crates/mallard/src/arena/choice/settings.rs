@@ -163,14 +163,14 @@ impl Arena {
         subrelease::all(Some(self.index)) | self.heap().purge_all()
     }
 
-    /// Its hooks; the default ones if its memory comes from the common regions.
+    /// Its hooks; the default ones if its memory comes from the common segments.
     pub fn hooks(&self) -> *mut ExtentHooks {
         self.heap().hooks()
     }
 
-    /// Makes these hooks provide new memory, and hands them the memory that hooks have lent so far;
-    /// an automatic arena gets a page heap of its own for that. Returns the previous hooks; `None`
-    /// when memory is out.
+    /// Makes these hooks provide new memory, and hands them the memory that hooks have provided so
+    /// far; an automatic arena gets a page heap of its own for that. Returns the previous hooks;
+    /// `None` when memory is out.
     ///
     /// # Safety
     /// The table stays valid as long as the arena has memory, and its hooks do what is documented

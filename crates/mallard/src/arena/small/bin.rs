@@ -2,7 +2,7 @@
 //!
 //! Blocks come from the transfer cache, else from slabs, the fullest first: sparse slabs drain and
 //! their pages return. A bin keeps empty slabs as spares: one that became empty, against thrashing
-//! at the boundary, or the unused rest of a new row. Classes above the slab classes only have a
+//! at the boundary, or the unused rest of a new series. Classes above the slab classes only have a
 //! transfer cache; their blocks are runs of the page heap.
 
 use crate::arena::small::slab::{LEVELS, Misuse, NO_LEVEL, Slab, WORDS};
@@ -26,7 +26,7 @@ pub struct BinState {
     pub transfer: TransferCache,
     /// Slabs with free and used regions, by level.
     heads: [Option<&'static Slab>; LEVELS],
-    /// An empty slab, linked to others: a row, or the rest of one.
+    /// An empty slab, linked to others: a series, or the rest of one.
     spare: Option<&'static Slab>,
     /// `counts.fills` at the last call of `idle_spare`.
     fills_seen: u64,
@@ -173,15 +173,15 @@ impl BinState {
 
     /// The number of empty slabs.
     pub fn spares(&self) -> usize {
-        self.spare.map_or(0, |slab| slab.row().count())
+        self.spare.map_or(0, |slab| slab.series().count())
     }
 
-    /// Adds a new slab and its row as spares; returns them if the bin already has some.
+    /// Adds a new slab and its series as spares; returns them if the bin already has some.
     pub fn adopt(&mut self, slab: &'static Slab) -> Option<&'static Slab> {
         if self.spare.is_some() {
             return Some(slab);
         }
-        let new = slab.row().count();
+        let new = slab.series().count();
         self.spare = Some(slab);
         self.counts.slabs_ever += new as u64;
         self.counts.slabs += new as u32;
@@ -239,8 +239,8 @@ impl BinState {
         Ok(self.refile(slab))
     }
 
-    /// Removes and returns the spare slab and its row, if no batch was taken since the last call or
-    /// `all` is set.
+    /// Removes and returns the spare slab and its series, if no batch was taken since the last call
+    /// or `all` is set.
     pub fn idle_spare(&mut self, all: bool) -> Option<&'static Slab> {
         let idle = all || self.fills_seen == self.counts.fills;
         self.fills_seen = self.counts.fills;
@@ -248,7 +248,7 @@ impl BinState {
             return None;
         }
         let spare = self.spare.take()?;
-        self.counts.slabs -= spare.row().count() as u32;
+        self.counts.slabs -= spare.series().count() as u32;
         Some(spare)
     }
 

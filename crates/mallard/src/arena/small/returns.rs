@@ -27,7 +27,7 @@ pub(in crate::arena) fn give_back(class: Class, blocks: &mut [usize]) {
             // SAFETY: empty, in no list of a bin, and out of their bins, as are the slabs linked to
             // it; every block of them was in this group or returned before, so nothing refers to
             // them.
-            unsafe { slab.unmake_row() };
+            unsafe { slab.unmake_series() };
         }
     }
 }

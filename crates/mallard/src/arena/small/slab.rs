@@ -11,8 +11,8 @@ use crate::die;
 use crate::heap::{PAGE_HEAPS, Run, nodes};
 use crate::space::chunk::CHUNK;
 use crate::space::meta::Kept;
-use crate::space::region::PageRecord;
-use crate::space::{Region, meta};
+use crate::space::segment::PageRecord;
+use crate::space::{Segment, meta};
 use crate::sys::bits::Bits512;
 use crate::sys::hint;
 use crate::sys::mem;
@@ -105,19 +105,19 @@ impl Slab {
     /// Makes a slab with all regions free, entered in the page map. `None` when memory is out.
     #[cfg(test)]
     pub fn make(class: Class, arena: u16) -> Option<&'static Slab> {
-        Self::make_row(class, arena, 1)
+        Self::make_series(class, arena, 1)
     }
 
     /// Makes up to `most` adjacent slabs with all regions free, entered in the page map: as many as
     /// fit where one would have been placed. Returns the lowest, linked to the others in address
     /// order by `next`. `None` when memory is out.
     #[inline(never)]
-    pub fn make_row(class: Class, arena: u16, most: usize) -> Option<&'static Slab> {
+    pub fn make_series(class: Class, arena: u16, most: usize) -> Option<&'static Slab> {
         let shape = class.shape();
         let pages = shape.pages as usize;
         let mut count = most;
         let run =
-            crate::arena::heap_of(arena).alloc_row(pages, shape.align as usize, &mut count)?;
+            crate::arena::heap_of(arena).alloc_series(pages, shape.align as usize, &mut count)?;
         let (mut first, mut last) = (None, None::<&Slab>);
         for i in 0..count {
             let addr = run.addr + i * pages * PAGE;
@@ -178,7 +178,7 @@ impl Slab {
     }
 
     /// This slab and those linked to it by `next`.
-    pub fn row(&'static self) -> impl Iterator<Item = &'static Slab> {
+    pub fn series(&'static self) -> impl Iterator<Item = &'static Slab> {
         core::iter::successors(Some(self), |slab| slab.next.get())
     }
 
@@ -193,17 +193,17 @@ impl Slab {
 
     /// Maps the pages of `count` adjacent new slabs at once that will soon be full, where they
     /// would otherwise fault in one by one. Not if there are other threads: the call keeps them
-    /// from mapping memory, for milliseconds in a row of calls.
+    /// from mapping memory, for milliseconds in call after call.
     pub fn fill(&self, count: usize) {
         if self.bare && !nodes::are_known() {
             mem::fill(self.addr, count * self.shape.pages as usize * PAGE);
         }
     }
 
-    fn home(&self) -> &'static Region {
-        match Region::find(self.addr) {
-            Some(region) => region,
-            None => die!("slab record at {:p} describes memory of no region", self),
+    fn home(&self) -> &'static Segment {
+        match Segment::find(self.addr) {
+            Some(segment) => segment,
+            None => die!("slab record at {:p} describes memory of no segment", self),
         }
     }
 
@@ -229,10 +229,10 @@ impl Slab {
     /// As for [`Slab::unmake`], of all of them.
     #[cold]
     #[inline(never)]
-    pub unsafe fn unmake_row(&'static self) {
-        let mut row = Some(self);
-        while let Some(slab) = row {
-            row = slab.next.take();
+    pub unsafe fn unmake_series(&'static self) {
+        let mut series = Some(self);
+        while let Some(slab) = series {
+            series = slab.next.take();
             // SAFETY: as the caller says.
             unsafe { slab.unmake() };
         }
@@ -268,8 +268,8 @@ impl Slab {
     /// not in such a slab.
     #[inline(never)]
     pub fn of(p: usize, class: Class) -> &'static Slab {
-        if let Some(region) = Region::find_first(p)
-            && let PageRecord::Slab(at) = region.record_of(p)
+        if let Some(segment) = Segment::find_first(p)
+            && let PageRecord::Slab(at) = segment.record_of(p)
             && Slab::at(at).class == class
         {
             return Slab::at(at);
@@ -277,11 +277,11 @@ impl Slab {
         Self::of_further(p, class)
     }
 
-    /// Like [`Slab::of`], in any region of the address space.
+    /// Like [`Slab::of`], in any segment of the address space.
     #[cold]
     #[inline(never)]
     fn of_further(p: usize, class: Class) -> &'static Slab {
-        match Region::find(p).map(|r| r.record_of(p)) {
+        match Segment::find(p).map(|r| r.record_of(p)) {
             Some(PageRecord::Slab(at)) if Slab::at(at).class == class => Slab::at(at),
             _ => die!("free of {p:#x}, which is not an allocated block"),
         }
@@ -290,8 +290,8 @@ impl Slab {
     /// The slab at `p`, for a thread that has no block there. The slab lives while the records are
     /// kept as they are, and its class and arena never change. All else of it is guarded by the
     /// lock of its bin.
-    pub fn seen<'a>(kept: &'a Kept, region: &Region, p: usize) -> Option<&'a Slab> {
-        match region.look_at(kept, p) {
+    pub fn seen<'a>(kept: &'a Kept, segment: &Segment, p: usize) -> Option<&'a Slab> {
+        match segment.look_at(kept, p) {
             PageRecord::Slab(at) => Some(Slab::at(at)),
             _ => None,
         }

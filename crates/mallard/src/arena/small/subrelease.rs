@@ -19,7 +19,7 @@ use crate::arena::{Arena, record};
 use crate::class::Class;
 use crate::heap::{PAGE_HEAPS, advice};
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
-use crate::space::{Region, meta};
+use crate::space::{Segment, meta};
 use crate::sys::lock::{Mutex, RawLock};
 use crate::sys::page::PAGE;
 use crate::sys::rank::Rank;
@@ -139,16 +139,16 @@ impl Pass {
     }
 }
 
-/// The committed chunks of all regions, in order.
+/// The committed chunks of all segments, in order.
 struct Chunks {
-    region: usize,
+    segment: usize,
     chunk: usize,
 }
 
 impl Chunks {
     fn all() -> Chunks {
         Chunks {
-            region: 0,
+            segment: 0,
             chunk: 0,
         }
     }
@@ -158,15 +158,15 @@ impl Iterator for Chunks {
     type Item = &'static Chunk;
 
     fn next(&mut self) -> Option<&'static Chunk> {
-        while let Some(region) = Region::all().nth(self.region) {
-            while self.chunk < region.chunks() {
+        while let Some(segment) = Segment::all().nth(self.segment) {
+            while self.chunk < segment.chunks() {
                 let i = self.chunk;
                 self.chunk += 1;
-                if region.has_chunk(i) {
-                    return Some(region.chunk(i));
+                if segment.has_chunk(i) {
+                    return Some(segment.chunk(i));
                 }
             }
-            (self.region, self.chunk) = (self.region + 1, 0);
+            (self.segment, self.chunk) = (self.segment + 1, 0);
         }
         None
     }
@@ -271,16 +271,16 @@ impl Site {
     /// The slab at this page of a chunk, if its memory may be returned.
     fn of(chunk: &'static Chunk, page: usize) -> Option<Site> {
         let at = chunk.addr() + page * PAGE;
-        let class = chunk.region().class_of(at);
+        let class = chunk.segment().class_of(at);
         if class.index() == 0 || !class.is_slab() {
             return None;
         }
         let (slab, arena) = {
             let kept = meta::keep();
-            let slab = Slab::seen(&kept, chunk.region(), at)?;
+            let slab = Slab::seen(&kept, chunk.segment(), at)?;
             (slab.record(), record(slab.arena() as usize)?)
         };
-        let is_ours = !arena.is_by_hand() && !arena.heap().is_lending();
+        let is_ours = !arena.is_by_hand() && !arena.heap().is_hooked();
         is_ours.then_some(Site {
             chunk,
             page: page as u16,
@@ -308,7 +308,7 @@ impl Site {
     fn slab(&self) -> Option<&'static Slab> {
         let at = self.chunk.addr() + self.page as usize * PAGE;
         let kept = meta::keep();
-        let slab = Slab::seen(&kept, self.chunk.region(), at)?;
+        let slab = Slab::seen(&kept, self.chunk.segment(), at)?;
         let is_it = slab.record() == self.record
             && slab.class() == self.class
             && slab.arena() == self.arena.index();

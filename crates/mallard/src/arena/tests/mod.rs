@@ -10,7 +10,7 @@ use super::small::transfer_cache::TransferCache;
 use super::*;
 use crate::class::TABLED;
 use crate::heap::PAGE_HEAPS;
-use crate::space::Region;
+use crate::space::Segment;
 use crate::testing::alone;
 use proptest::prelude::{
     ProptestConfig, any as anything, prop, prop_assert, prop_assert_eq, proptest,
@@ -97,9 +97,9 @@ fn regions_of_a_slab_are_disjoint_inside_it_and_in_the_page_map() {
             assert!(slab.begins_region(p) && !slab.begins_region(p + 1));
         }
         unmake(slab);
-        let region = Region::find(all[0]).expect("the heap is committed");
+        let segment = Segment::find(all[0]).expect("the heap is committed");
         for page in 0..pages {
-            assert_eq!(region.class_of(all[0] + page * PAGE), Class::NONE);
+            assert_eq!(segment.class_of(all[0] + page * PAGE), Class::NONE);
         }
     }
 }
@@ -337,11 +337,11 @@ fn a_class_of_many_slabs_gets_rows_of_them_and_gives_back_what_it_did_not_want()
     let slab = shape.pages as usize * PAGE;
     drain(true);
     let (used, before) = (PAGE_HEAPS.totals().used, arena.counts(class).0.slabs);
-    // One block more than full slabs hold: most of the last row is unused.
+    // One block more than full slabs hold: most of the last series is unused.
     let mut blocks = vec![0; 100 * shape.regions as usize + 1];
     fill_all(arena, class, &mut blocks);
     let slabs = (arena.counts(class).0.slabs - before) as usize;
-    assert!(slabs > 101, "rows");
+    assert!(slabs > 101, "series");
     assert!(slabs < 101 + 101 / 16, "no longer than the class is large");
     assert_eq!(
         PAGE_HEAPS.totals().used,

@@ -2,15 +2,15 @@
 //!
 //! Blocks that were freed meanwhile wait on a list ([`put_by`]), and caches of threads that ended
 //! stay where they are ([`leave`]); the parent of the fork deals with both ([`settle`]), or the
-//! next look of any thread at its cache. Those looks also flush the caches that the fork left behind in
-//! the child ([`adopt_orphan`]).
+//! next look of any thread at its cache. Those looks also flush the caches that the fork left
+//! behind in the child ([`adopt_orphan`]).
 
 use super::registry::{self, ORPHANS, dissolve, end_struck_off};
 use crate::arena::{self, large};
 use crate::cache::counted::{self, events};
 use crate::cache::{ThreadCache, current, inside};
 use crate::class::Class;
-use crate::space::{Region, fallback};
+use crate::space::{Segment, fallback};
 use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use crate::upkeep::{self, keeper, threads};
 
@@ -85,7 +85,7 @@ fn free(block: usize) {
     let Some(_inside) = inside::enter() else {
         return put_by(block);
     };
-    match Region::find(block).map(|region| region.class_of(block)) {
+    match Segment::find(block).map(|segment| segment.class_of(block)) {
         Some(Class::NONE) => {
             if !free_sampled(block) {
                 large::free(block);

@@ -11,7 +11,7 @@
 
 use crate::heap::runs::borders;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
-use crate::space::region::{Growing, Region};
+use crate::space::segment::{Growing, Segment};
 use crate::sys::atomic::{AtomicU8, AtomicUsize, Ordering};
 use crate::sys::page::PAGE;
 use crate::sys::{mappings, mem};
@@ -80,7 +80,7 @@ pub fn count_first() {
 
 /// Asks for huge pages in those fresh adjacent chunks that should have them, and forbids them in
 /// the others.
-pub fn prepare(growing: &Growing, region: &'static Region, first: usize, count: usize) {
+pub fn prepare(growing: &Growing, segment: &'static Segment, first: usize, count: usize) {
     let before = CHUNKS.fetch_add(count, Ordering::Relaxed);
     let plain = match policy() {
         Policy::Auto => PLAIN_CHUNKS.saturating_sub(before),
@@ -89,24 +89,24 @@ pub fn prepare(growing: &Growing, region: &'static Region, first: usize, count: 
         Policy::Never => usize::MAX,
     };
     if plain > 0 {
-        region.forbid_huge_pages(growing, first, count);
+        segment.forbid_huge_pages(growing, first, count);
     }
     if plain < count {
-        ask(growing, region, first + plain, count - plain);
+        ask(growing, segment, first + plain, count - plain);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn ask(growing: &Growing, region: &'static Region, first: usize, count: usize) {
+fn ask(growing: &Growing, segment: &'static Segment, first: usize, count: usize) {
     // Detects locked memory: there the kernel refuses to discard the last page, which nothing uses
     // yet.
-    let chunk = region.chunk(first + count - 1);
+    let chunk = segment.chunk(first + count - 1);
     let last = chunk.addr() + chunk.mapped.get() as usize * PAGE - mem::os_page();
     let is_free = mem::discard(last, mem::os_page());
     LOCKED.store(if is_free { NO } else { YES }, Ordering::Relaxed);
-    if region.want_huge_pages(growing, first, count) {
-        (first..first + count).for_each(|i| region.chunk(i).huge.set(true));
+    if segment.want_huge_pages(growing, first, count) {
+        (first..first + count).for_each(|i| segment.chunk(i).huge.set(true));
     }
 }
 
@@ -220,7 +220,7 @@ pub(in crate::heap) mod tests {
     use std::vec::Vec;
 
     pub fn chunk_of(at: usize) -> &'static Chunk {
-        Region::find(at).expect("ours").chunk_of(at)
+        Segment::find(at).expect("ours").chunk_of(at)
     }
 
     /// A new page heap with vacant chunks that have no memory and ask for huge pages when they are

@@ -18,8 +18,8 @@ impl PageHeap {
     }
 
     /// Whether extent hooks provide, or ever provided, memory of the page heap.
-    pub fn is_lending(&self) -> bool {
-        self.lending.is_on()
+    pub fn is_hooked(&self) -> bool {
+        self.hooked.is_on()
     }
 
     /// Returns the memory behind used pages of a chunk, at most [`advice::MOST_RANGES`] ranges,

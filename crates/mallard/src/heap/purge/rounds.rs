@@ -90,21 +90,21 @@ impl PageHeap {
         }
     }
 
-    /// The right to return memory: a lock or, once hooks have lent memory, a flag, because no lock
-    /// is held in a hook. With `wait`, waits for either of them, unless the thread is inside a hook
-    /// itself.
+    /// The right to return memory: a lock or, once hooks have provided memory, a flag, because no
+    /// lock is held in a hook. With `wait`, waits for either of them, unless the thread is inside a
+    /// hook itself.
     pub(in crate::heap) fn hold(&self, wait: bool) -> Option<Hold<'_>> {
-        if !self.lending.is_on() {
+        if !self.hooked.is_on() {
             let guard = match wait {
                 true => Some(self.purging.lock()),
                 false => self.purging.try_lock(),
             };
             // Hooks may have been set meanwhile.
-            if !self.lending.is_on() {
+            if !self.hooked.is_on() {
                 return guard.map(Hold::Lock);
             }
         }
-        self.lending.busy.raise(wait).map(Hold::Flag)
+        self.hooked.busy.raise(wait).map(Hold::Flag)
     }
 
     /// Purges down to `limit`, because of the cap. `limit` is evaluated once no other thread
@@ -113,7 +113,7 @@ impl PageHeap {
         // Waits for a thread that already purges, whose pages count until they are gone: otherwise
         // freeing would outrun the cap. Not with hooks: a thread that resets an arena frees pages
         // while it holds the flag.
-        let wait = !self.lending.is_on();
+        let wait = !self.hooked.is_on();
         let Some(mut hold) = self.hold(wait) else {
             return;
         };
@@ -197,7 +197,7 @@ impl PageHeap {
         let batch = self.batches.of(hold);
         let round = self.rounds.load(Ordering::Relaxed).wrapping_add(1).max(1);
         self.rounds.store(round, Ordering::Relaxed);
-        let mut any = self.lending.is_on()
+        let mut any = self.hooked.is_on()
             && step != Step::DirtyToMuzzy
             && self.give_back_vacant(goal.limit, step == Step::MuzzyToClean, round);
         if any {
@@ -214,8 +214,8 @@ impl PageHeap {
             s.purged(step).sweeps += first as u64;
             drop(s);
             first = false;
-            any |= match batch.lent {
-                true => self.purge_lent(batch, step, round),
+            any |= match batch.hooked {
+                true => self.purge_hooked(batch, step, round),
                 false => self.advise(batch, step, round),
             };
             if mappings::are_any() {
@@ -279,8 +279,8 @@ impl PageHeap {
 impl PageHeap {
     /// Like [`PageHeap::advise`], through the hooks that lent the pages.
     #[cold]
-    fn purge_lent(&self, batch: &Batch, step: Step, round: u32) -> bool {
-        let hooks = self.lending.hooks();
+    fn purge_hooked(&self, batch: &Batch, step: Step, round: u32) -> bool {
+        let hooks = self.hooked.hooks();
         let mut any = false;
         for (range, kind) in batch.ranges() {
             let (at, len) = (range.addr, range.pages * PAGE);

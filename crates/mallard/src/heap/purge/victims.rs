@@ -12,7 +12,7 @@ use crate::heap::State;
 use crate::heap::huge::huge_pages;
 use crate::heap::purge::advice::{self, Range};
 use crate::heap::purge::rounds::Hold;
-use crate::space::Region;
+use crate::space::Segment;
 use crate::space::chunk::{CHUNK_PAGES, Chunk};
 use crate::sys::bits::Bits512;
 use crate::sys::mem;
@@ -101,8 +101,8 @@ pub(in crate::heap) struct Batch {
     pub len: usize,
     /// The sum of `kinds`.
     pub pages: usize,
-    /// Whether hooks lent the pages: all of them or none.
-    pub lent: bool,
+    /// Whether hooks provided the pages: all of them or none.
+    pub hooked: bool,
     /// Chunks whose huge pages break by this.
     pub broken: [Option<&'static Chunk>; BATCH],
     /// Chunks that ranges are to be chosen from.
@@ -137,7 +137,7 @@ impl Batch {
             kinds: [0; BATCH],
             len: 0,
             pages: 0,
-            lent: false,
+            hooked: false,
             broken: [None; BATCH],
             picked: [None; BATCH],
         }
@@ -158,7 +158,7 @@ impl Batch {
     /// Adds a range with `kind` pages of the kind, joining it to the last range if they touch.
     fn push(&mut self, range: Range, kind: usize) {
         self.pages += kind;
-        if let Some(last) = (self.len.checked_sub(1)).filter(|_| !self.lent) {
+        if let Some(last) = (self.len.checked_sub(1)).filter(|_| !self.hooked) {
             let before = self.ranges[last];
             let ends = |r: Range| r.addr + r.pages * PAGE;
             if before.addr == ends(range) || ends(before) == range.addr {
@@ -193,7 +193,7 @@ impl State {
         round: u32,
         batch: &mut Batch,
     ) {
-        (batch.len, batch.pages, batch.lent) = (0, 0, false);
+        (batch.len, batch.pages, batch.hooked) = (0, 0, false);
         batch.broken.fill(None);
         self.choose(goal, step, spare, round, batch);
         let is_dirty = step != Step::MuzzyToClean;
@@ -219,9 +219,9 @@ impl State {
             self.file_aside(true);
         }
         let is_enough = |batch: &Batch| batch.is_full() || batch.pages >= excess && !rest;
-        for region in Region::all().rev().chain(self.pool.lent()) {
-            for i in region.resident(self.pool.heap()).descending() {
-                self.choose_from(region.chunk(i), step, round, excess, batch);
+        for segment in Segment::all().rev().chain(self.pool.hooked()) {
+            for i in segment.resident(self.pool.heap()).descending() {
+                self.choose_from(segment.chunk(i), step, round, excess, batch);
                 if is_enough(batch) {
                     return;
                 }
@@ -267,14 +267,14 @@ impl State {
         excess: usize,
         batch: &mut Batch,
     ) {
-        let lent = chunk.region().is_lent();
+        let hooked = chunk.segment().is_hooked();
         if batch.len == 0 {
-            batch.lent = lent;
+            batch.hooked = hooked;
         }
-        if batch.lent != lent {
+        if batch.hooked != hooked {
             return;
         }
-        if chunk.is_vacant() && !lent && !step.is_lazy() {
+        if chunk.is_vacant() && !hooked && !step.is_lazy() {
             self.choose_whole(chunk, step, round, batch);
             return;
         }
@@ -322,7 +322,7 @@ fn purgeable(chunk: &Chunk, step: Step, round: u32) -> Bits512 {
 /// except muzzy ones, which the system may take already. A huge page is resident as a whole,
 /// including pages that were never allocated.
 fn with_rest(chunk: &Chunk, step: Step, round: u32) -> Option<Bits512> {
-    let is_backed = chunk.is_whole() && !chunk.is_vacant() && !chunk.region().is_lent();
+    let is_backed = chunk.is_whole() && !chunk.is_vacant() && !chunk.segment().is_hooked();
     (is_backed && step == Step::DirtyToClean)
         .then(|| at_hand(chunk, chunk.free.without(&chunk.muzzy), round))
 }

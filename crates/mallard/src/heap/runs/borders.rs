@@ -15,7 +15,7 @@ use crate::heap::huge::huge_pages;
 use crate::heap::purge::advice;
 use crate::heap::runs::state::State;
 use crate::heap::{Backing, PageHeap};
-use crate::space::Region;
+use crate::space::Segment;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::sys::page::PAGE;
 use crate::sys::{mappings, mem};
@@ -41,28 +41,32 @@ pub(in crate::heap) fn look(chunk: &Chunk) -> Look {
 
 /// Adjacent chunks of a page heap. They are used only under its lock.
 #[derive(Clone, Copy)]
-pub(in crate::heap) struct Row {
-    region: &'static Region,
+pub(in crate::heap) struct ChunkRange {
+    segment: &'static Segment,
     first: usize,
     pub len: usize,
 }
 
 // Few of these are called where speed matters: they are kept short.
-impl Row {
+impl ChunkRange {
     /// The chunks that contain the `bytes` bytes from `addr` on.
     #[inline(never)]
-    pub fn of(addr: usize, bytes: usize) -> Option<Row> {
-        let region = Region::find(addr)?;
-        let first = region.index_at(addr);
-        let len = region.index_at(addr + bytes - 1) + 1 - first;
-        Some(Row { region, first, len })
+    pub fn of(addr: usize, bytes: usize) -> Option<ChunkRange> {
+        let segment = Segment::find(addr)?;
+        let first = segment.index_at(addr);
+        let len = segment.index_at(addr + bytes - 1) + 1 - first;
+        Some(ChunkRange {
+            segment,
+            first,
+            len,
+        })
     }
 
-    pub fn of_one(chunk: &Chunk) -> Row {
-        let region = chunk.region();
-        let first = region.index_of(chunk);
-        Row {
-            region,
+    pub fn of_one(chunk: &Chunk) -> ChunkRange {
+        let segment = chunk.segment();
+        let first = segment.index_of(chunk);
+        ChunkRange {
+            segment,
             first,
             len: 1,
         }
@@ -71,7 +75,7 @@ impl Row {
     /// The `i`-th chunk.
     #[inline(never)]
     pub fn at(&self, i: usize) -> &'static Chunk {
-        self.region.chunk(self.first + i)
+        self.segment.chunk(self.first + i)
     }
 
     pub fn bytes(&self) -> usize {
@@ -95,11 +99,11 @@ impl Row {
     /// The borders between the chunks and at both ends.
     #[inline(never)]
     pub fn borders(&self) -> usize {
-        if self.region.is_lent() {
+        if self.segment.is_hooked() {
             return 0;
         }
         let heap = self.at(0).heap();
-        let look_at = |i: usize| self.region.chunk_in(i, heap).map(look);
+        let look_at = |i: usize| self.segment.chunk_in(i, heap).map(look);
         let mut before = self.first.checked_sub(1).and_then(look_at);
         let mut count = 0;
         for i in self.first..=self.first + self.len {
@@ -142,22 +146,22 @@ impl Row {
 /// Records whether huge pages are asked for in a chunk.
 #[inline(never)]
 pub(in crate::heap) fn set_huge(chunk: &Chunk, huge: bool) {
-    let row = Row::of_one(chunk);
-    let before = row.borders();
+    let range = ChunkRange::of_one(chunk);
+    let before = range.borders();
     chunk.huge.set(huge);
-    mappings::count(before, row.borders());
+    mappings::count(before, range.borders());
 }
 
 /// Records whether chunks may be touched.
 #[inline(never)]
-pub(in crate::heap) fn set_committed(row: Row, committed: bool) {
-    let before = row.borders();
-    for i in 0..row.len {
-        row.at(i).committed.set(committed);
+pub(in crate::heap) fn set_committed(range: ChunkRange, committed: bool) {
+    let before = range.borders();
+    for i in 0..range.len {
+        range.at(i).committed.set(committed);
         // In both cases there is no memory behind it.
-        row.at(i).shift.set(0);
+        range.at(i).shift.set(0);
     }
-    mappings::count(before, row.borders());
+    mappings::count(before, range.borders());
 }
 
 impl PageHeap {
@@ -168,10 +172,10 @@ impl PageHeap {
     pub(in crate::heap) fn free_where_many(&self, addr: usize, pages: usize, mut backing: Backing) {
         let (bytes, whole) = (pages * PAGE, addr.next_multiple_of(CHUNK));
         let is_moved =
-            |region: &Region| !region.is_lent() && region.chunk_of(whole).shift.get() != 0;
+            |segment: &Segment| !segment.is_hooked() && segment.chunk_of(whole).shift.get() != 0;
         // Before the lock is taken, so that no thread waits for the system.
         if whole + CHUNK <= addr + bytes
-            && Region::find(whole).is_some_and(is_moved)
+            && Segment::find(whole).is_some_and(is_moved)
             && advice::clear(addr, bytes)
         {
             backing = Backing::Clean;
@@ -188,7 +192,8 @@ impl State {
     #[cold]
     #[inline(never)]
     pub fn rejoin(&mut self, addr: usize, bytes: usize) {
-        let Some(all) = Row::of(addr, bytes).filter(|row| !row.region.is_lent()) else {
+        let Some(all) = ChunkRange::of(addr, bytes).filter(|range| !range.segment.is_hooked())
+        else {
             return;
         };
         let is_many = mappings::are_many();
@@ -205,27 +210,27 @@ impl State {
             let now = if i < all.len { joins(i) } else { None };
             if now != last {
                 if let Some(huge) = last {
-                    let row = Row {
+                    let range = ChunkRange {
                         first: all.first + first,
                         len: i - first,
                         ..all
                     };
-                    self.rejoin_row(row, huge);
+                    self.rejoin_range(range, huge);
                 }
                 (first, last) = (i, now);
             }
         }
     }
 
-    fn rejoin_row(&mut self, row: Row, huge: bool) {
-        let at = row.at(0).addr();
-        if !mem::renew(at, row.bytes()) {
+    fn rejoin_range(&mut self, range: ChunkRange, huge: bool) {
+        let at = range.at(0).addr();
+        if !mem::renew(at, range.bytes()) {
             return;
         }
-        row.become_one(0, mappings::is_forked(), Some(huge));
-        row.advise();
-        for i in 0..row.len {
-            let chunk = row.at(i);
+        range.become_one(0, mappings::is_forked(), Some(huge));
+        range.advise();
+        for i in 0..range.len {
+            let chunk = range.at(i);
             chunk.kept_broken.set(false);
             if !chunk.is_clean() {
                 self.pool.unfile(chunk);

@@ -14,9 +14,9 @@
 //! TCMalloc's huge page filler (Hunter and others, *Beyond malloc efficiency to fleet efficiency*,
 //! OSDI 2021).
 
-use crate::space::Region;
+use crate::space::Segment;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk, NO_LIST};
-use crate::space::region::SLICE_CHUNKS;
+use crate::space::segment::SLICE_CHUNKS;
 
 /// Chunks that are searched by address: those of the heap's first slice, 128 MiB.
 const NEAR: usize = SLICE_CHUNKS;
@@ -61,7 +61,7 @@ impl Near {
     #[inline]
     fn note(&mut self, chunk: &Chunk, is_filed: bool) -> bool {
         if self.base == 0 {
-            let before = chunk.region().index_of(chunk) % NEAR;
+            let before = chunk.segment().index_of(chunk) % NEAR;
             self.base = chunk.addr() - before * CHUNK;
         }
         let i = chunk.addr().wrapping_sub(self.base) / CHUNK;
@@ -80,7 +80,7 @@ impl Near {
             let i = left.trailing_zeros() as usize;
             if self.longest[i % NEAR] as usize >= pages {
                 let addr = self.base + i * CHUNK;
-                return Region::find(addr).map(|region| region.chunk_of(addr));
+                return Segment::find(addr).map(|segment| segment.chunk_of(addr));
             }
             left &= left - 1;
         }

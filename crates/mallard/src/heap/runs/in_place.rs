@@ -7,9 +7,9 @@
 //! copy ask for growth within [`Reach::Backed`].
 
 use crate::heap::PageHeap;
-use crate::heap::runs::borders::Row;
+use crate::heap::runs::borders::ChunkRange;
 use crate::heap::runs::state::State;
-use crate::space::Region;
+use crate::space::Segment;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::sys::mappings;
 use crate::sys::page::PAGE;
@@ -63,7 +63,7 @@ impl PageHeap {
 #[cold]
 #[inline(never)]
 fn is_parted(more: usize, end: usize) -> bool {
-    Row::of(more - PAGE, end - more + PAGE).is_some_and(|row| !row.has_one_shift())
+    ChunkRange::of(more - PAGE, end - more + PAGE).is_some_and(|range| !range.has_one_shift())
 }
 
 impl State {
@@ -73,42 +73,42 @@ impl State {
     #[cold]
     #[inline(never)]
     fn begins_in_vain(&self, more: usize, end: usize, new: usize) -> bool {
-        let Some(region) = Region::find(more - PAGE).filter(|r| !r.is_lent()) else {
+        let Some(segment) = Segment::find(more - PAGE).filter(|r| !r.is_hooked()) else {
             return false;
         };
-        let (at, last) = (region.index_at(more - PAGE), region.index_at(end - PAGE));
-        let is_committed = region.row_end(at, self.pool.heap(), last + 1) > last;
+        let (at, last) = (segment.index_at(more - PAGE), segment.index_at(end - PAGE));
+        let is_committed = segment.range_end(at, self.pool.heap(), last + 1) > last;
         let has_memory = |chunk: &Chunk| !(chunk.is_vacant() && chunk.is_clean());
-        let is_backed = is_committed && has_memory(region.chunk(last));
+        let is_backed = is_committed && has_memory(segment.chunk(last));
         !is_backed && (self.filler.find(new).is_some() || self.pool.first_backed().is_some())
     }
 
     /// Whether the pages at `more`, behind a run of this page heap, are free; commits further
     /// chunks for them if these are next to the heap's last one.
     fn is_free(&mut self, more: usize, pages: usize) -> bool {
-        let Some(region) = Region::find(more - PAGE) else {
+        let Some(segment) = Segment::find(more - PAGE) else {
             return false;
         };
         let end = more + pages * PAGE;
-        if region.is_lent() {
-            return self.is_free_in_extent(region, more, pages);
+        if segment.is_hooked() {
+            return self.is_free_in_extent(segment, more, pages);
         }
-        let upto = region.index_at(end - PAGE) + 1;
+        let upto = segment.index_at(end - PAGE) + 1;
         // The end of this heap's chunks in a row from the run's last one on.
-        let mine = region.row_end(region.index_at(more - PAGE), self.pool.heap(), upto);
-        let known = (region.heap() + mine * CHUNK).min(end) - more;
+        let mine = segment.range_end(segment.index_at(more - PAGE), self.pool.heap(), upto);
+        let known = (segment.heap() + mine * CHUNK).min(end) - more;
         let mut free = true;
         self.span(more, known / PAGE, |_, chunk, start, len| {
             free &= chunk.free.all_in(start, len)
         });
-        let grows = |s: &mut Self| !s.is_fixed && s.pool.extend(region, mine, upto).is_some();
+        let grows = |s: &mut Self| !s.is_fixed && s.pool.extend(segment, mine, upto).is_some();
         if !free || mine < upto && !grows(self) {
             return false;
         }
-        let first = region.index_at(more);
-        let last = region.chunk(upto - 1);
+        let first = segment.index_at(more);
+        let last = segment.chunk(upto - 1);
         let is_mapped = last.mapped.get() as usize == CHUNK_PAGES || self.map_span(more, pages);
-        is_mapped && self.pool.recommit(region.chunk(first), upto - first)
+        is_mapped && self.pool.recommit(segment.chunk(first), upto - first)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Where runs of pages come from: chunks, and what is free in them.
 //!
 //! - `state` is what a page heap's lock guards. It takes runs and takes them back, with the help of
-//!   `filler` (chunks that are partly used), `pool` (vacant chunks), `rows` (free pages across the
-//!   borders of chunks) and `begun` (chunks kept for the thread that began them).
+//!   `filler` (chunks that are partly used), `pool` (vacant chunks), `crossing` (free pages across
+//!   the borders of chunks) and `begun` (chunks kept for the thread that began them).
 //! - `in_place` lengthens and shortens runs, and `moves` remaps memory to a longer one.
 //! - `borders` counts the borders of mappings, and has parts of the heap rejoin their neighbours.
 //!
@@ -10,9 +10,9 @@
 
 pub(in crate::heap) mod begun;
 pub(in crate::heap) mod borders;
+pub(in crate::heap) mod crossing;
 pub(in crate::heap) mod filler;
 pub(in crate::heap) mod in_place;
 pub(in crate::heap) mod moves;
 pub(in crate::heap) mod pool;
-pub(in crate::heap) mod rows;
 pub(in crate::heap) mod state;

@@ -16,16 +16,16 @@
 //! that are moved together form a mapping of their own; if there are many such mappings
 //! (`sys::mappings`), nothing is moved. The moving thread holds the right to purge, so that a fork
 //! finds no memory in transit; if another thread holds that right, nothing is moved. Page heaps
-//! that serve a single arena, and memory that hooks lent, do not take part.
+//! that serve a single arena, and memory that hooks provided, do not take part.
 //!
 //! Growing blocks are moved as well ([`Heaps::move_block`]): a block that is a single mapping moves
 //! in one call, which also lengthens it.
 
 use crate::heap::huge::huge_pages::{self, Outlook};
-use crate::heap::runs::borders::{self, Row, look};
+use crate::heap::runs::borders::{self, ChunkRange, look};
 use crate::heap::runs::state::State;
 use crate::heap::{Backing, Heaps, PageHeap, Run};
-use crate::space::Region;
+use crate::space::Segment;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::sys::mappings;
 use crate::sys::mem::{self, Moved};
@@ -52,7 +52,7 @@ impl Plan {
 
     /// How many pairs from the `i`-th on are adjacent on both sides and may be one mapping.
     #[inline(never)]
-    fn row(&self, i: usize) -> usize {
+    fn range(&self, i: usize) -> usize {
         let mut n = 0;
         let mut last = None;
         while let Some((from, to)) = self.pair(i + n) {
@@ -70,12 +70,12 @@ impl Plan {
         n
     }
 
-    /// Makes the moves, one call for each row; returns how many pairs were moved, and the result of
-    /// the next one.
+    /// Makes the moves, one call for each range; returns how many pairs were moved, and the result
+    /// of the next one.
     fn carry_out(&self) -> (usize, Moved) {
         let (mut done, mut room) = (0, mappings::room_for_few());
         while room >= 2 {
-            let n = self.row(done);
+            let n = self.range(done);
             let Some((from, to)) = self.pair((done + n).wrapping_sub(1)).filter(|_| n > 0) else {
                 break;
             };
@@ -109,7 +109,7 @@ fn moved(from: &Chunk, to: &Chunk) {
     to.broken.set(from.broken.get());
     to.kept_broken.set(from.kept_broken.get());
     let huge = Some(from.huge.get());
-    Row::of_one(to).become_one(shift(from, to.addr()), from.apart.get(), huge);
+    ChunkRange::of_one(to).become_one(shift(from, to.addr()), from.apart.get(), huge);
 }
 
 /// The shift of a chunk's mapping after a move to `to`.
@@ -139,13 +139,13 @@ impl State {
         });
         let mut destinations = destinations.into_iter().rev().flatten();
         let (mut found, mut looks) = (0, 0);
-        'search: for region in Region::all().rev() {
-            for i in region.resident(self.pool.heap()).descending() {
+        'search: for segment in Segment::all().rev() {
+            for i in segment.resident(self.pool.heap()).descending() {
                 if found == count || looks == LOOK_CHUNKS {
                     break 'search;
                 }
                 looks += 1;
-                let chunk = region.chunk(i);
+                let chunk = segment.chunk(i);
                 if may_move(chunk)
                     && let Some(to) = destinations.next()
                 {
@@ -168,7 +168,7 @@ impl PageHeap {
     #[inline(never)]
     pub(in crate::heap) fn move_in(&self, run: &mut Option<Run>, pages: usize, wanted: usize) {
         let Some(new) = run else { return };
-        if self.apart || self.borrows() || mappings::room_for_few() < 2 {
+        if self.apart || self.has_hooks() || mappings::room_for_few() < 2 {
             return;
         }
         let Some(_hold) = self.hold(false) else {
@@ -181,7 +181,7 @@ impl PageHeap {
         let (done, next) = plan.carry_out();
         let failed = match next {
             Moved::Yes => 0..0,
-            _ => done..done + plan.row(done),
+            _ => done..done + plan.range(done),
         };
         let mut s = self.state.lock();
         for (i, (from, to)) in plan.pairs.iter().flatten().enumerate() {
@@ -218,8 +218,8 @@ impl Heaps {
     #[inline(never)]
     pub fn move_block(&self, from: usize, bytes: usize, to: usize, wide: usize) -> (usize, Moved) {
         let heaps = (self.of(from), self.of(to));
-        let rows = (Row::of(from, bytes), Row::of(to, wide));
-        let ((Some(old_heap), Some(new_heap)), (Some(old), Some(new))) = (heaps, rows) else {
+        let ranges = (ChunkRange::of(from, bytes), ChunkRange::of(to, wide));
+        let ((Some(old_heap), Some(new_heap)), (Some(old), Some(new))) = (heaps, ranges) else {
             return (0, Moved::No);
         };
         if !mappings::may_split() {
@@ -262,31 +262,32 @@ impl Heaps {
 }
 
 impl PageHeap {
-    /// Records that the row, whose chunks were alike, was replaced by fresh memory without advice.
+    /// Records that the range, whose chunks were alike, was replaced by fresh memory without
+    /// advice.
     #[inline(never)]
-    fn have_fresh(&self, row: Row) {
+    fn have_fresh(&self, range: ChunkRange) {
         let _state = self.state.lock();
-        let huge = row.at(row.len - 1).huge.get();
-        row.become_one(0, mappings::is_forked(), Some(huge));
-        row.advise();
+        let huge = range.at(range.len - 1).huge.get();
+        range.become_one(0, mappings::is_forked(), Some(huge));
+        range.advise();
     }
 
     /// Asks for huge pages in all chunks if any has them; returns whether the chunks may be one
     /// mapping.
-    fn have_alike(&self, row: Row) -> bool {
+    fn have_alike(&self, range: ChunkRange) -> bool {
         let _state = self.state.lock();
-        let any = (0..row.len).any(|i| row.at(i).huge.get());
-        for i in 0..row.len {
-            if any && !row.at(i).huge.get() {
-                huge_pages::have_huge(row.at(i));
+        let any = (0..range.len).any(|i| range.at(i).huge.get());
+        for i in 0..range.len {
+            if any && !range.at(i).huge.get() {
+                huge_pages::have_huge(range.at(i));
             }
         }
-        row.is_one()
+        range.is_one()
     }
 
     /// Records that the new chunks have the mapping of the old ones, which is now as long as the
-    /// new row.
-    fn have_moved(&self, old: Row, new: Row) {
+    /// new range.
+    fn have_moved(&self, old: ChunkRange, new: ChunkRange) {
         let _state = self.state.lock();
         let (from, to) = (old.at(0), new.at(0).addr());
         // A short block had small pages, but one as long as this is to have huge ones.

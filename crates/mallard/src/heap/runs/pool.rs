@@ -1,19 +1,19 @@
 //! Vacant chunks: finding them, adding new ones, and joining them into long runs.
 //!
-//! Every region keeps, for every page heap, the set of its chunks without allocated pages, and the
+//! Every segment keeps, for every page heap, the set of its chunks without allocated pages, and the
 //! subset of those that hold memory. A single chunk is taken from the subset first (memory that is
-//! there costs no page fault), lowest address first; a row of chunks is taken at the first place
-//! where it fits. If there is none, the heap grows behind its last chunk of a region, claims a
-//! slice of one, or another region is made. Addresses stay committed when their memory is returned,
-//! unless the option `retain` is off: then vacant chunks are decommitted whole, and committed again
-//! when they are needed. A [`Pool`] is the part of a page heap that does this, under the page
-//! heap's lock.
+//! there costs no page fault), lowest address first; a range of chunks is taken at the first place
+//! where it fits. If there is none, the heap grows behind its last chunk of a segment, claims a
+//! slice of one, or another segment is made. Addresses stay committed when their memory is
+//! returned, unless the option `retain` is off: then vacant chunks are decommitted whole, and
+//! committed again when they are needed. A [`Pool`] is the part of a page heap that does this,
+//! under the page heap's lock.
 
-use crate::heap::hooked::memory::find_row;
+use crate::heap::hooked::memory::find_range;
 use crate::heap::huge::huge_pages;
-use crate::heap::runs::borders::{self, Row};
+use crate::heap::runs::borders::{self, ChunkRange};
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
-use crate::space::region::{self, ChunkSet, End, Growing, HeapId, Region};
+use crate::space::segment::{self, ChunkSet, End, Growing, HeapId, Segment};
 use crate::sys::mappings;
 use crate::sys::mem::{self, Step};
 
@@ -37,8 +37,8 @@ pub struct Pool {
     decommitted: usize,
     /// One more than the most bytes to grow by at a time, so that 0 means no limit.
     beyond_growth: usize,
-    /// The head of the list of regions that hooks lent.
-    lent: Option<&'static Region>,
+    /// The head of the list of segments that hooks provided.
+    hooked: Option<&'static Segment>,
 }
 
 impl Pool {
@@ -48,7 +48,7 @@ impl Pool {
             chunks: 0,
             decommitted: 0,
             beyond_growth: 0,
-            lent: None,
+            hooked: None,
         }
     }
 
@@ -67,39 +67,39 @@ impl Pool {
         self.beyond_growth = bytes.wrapping_add(1);
     }
 
-    /// The regions that hooks lent.
-    pub fn lent(&self) -> impl Iterator<Item = &'static Region> + use<> {
-        core::iter::successors(self.lent, |region| region.next_lent())
+    /// The segments that hooks provided.
+    pub fn hooked(&self) -> impl Iterator<Item = &'static Segment> + use<> {
+        core::iter::successors(self.hooked, |segment| segment.next_hooked())
     }
 
-    /// All regions that may hold chunks of the heap.
-    pub fn regions(&self) -> impl Iterator<Item = &'static Region> + use<> {
-        Region::all().chain(self.lent())
+    /// All segments that may hold chunks of the heap.
+    pub fn segments(&self) -> impl Iterator<Item = &'static Segment> + use<> {
+        Segment::all().chain(self.hooked())
     }
 
-    /// Adds a lent region of `chunks` chunks.
-    pub fn add_lent(&mut self, region: &'static Region, chunks: usize) {
-        region.set_next_lent(self.lent.replace(region));
+    /// Adds a hooked segment of `chunks` chunks.
+    pub fn add_hooked(&mut self, segment: &'static Segment, chunks: usize) {
+        segment.set_next_hooked(self.hooked.replace(segment));
         self.chunks += chunks;
     }
 
-    /// Removes chunks of a lent region that were given back; nothing may refer to them.
-    pub fn lose_lent(&mut self, region: &'static Region, chunks: usize) {
+    /// Removes chunks of a hooked segment that were given back; nothing may refer to them.
+    pub fn lose_hooked(&mut self, segment: &'static Segment, chunks: usize) {
         self.chunks -= chunks;
-        if !region.lose(chunks) {
+        if !segment.lose(chunks) {
             return;
         }
-        let next = region.next_lent();
+        let next = segment.next_hooked();
         let before = self
-            .lent()
-            .find(|r| r.next_lent().is_some_and(|n| core::ptr::eq(n, region)));
+            .hooked()
+            .find(|r| r.next_hooked().is_some_and(|n| core::ptr::eq(n, segment)));
         match before {
-            Some(before) => before.set_next_lent(next),
-            None => self.lent = next,
+            Some(before) => before.set_next_hooked(next),
+            None => self.hooked = next,
         }
         // SAFETY: no chunk of it is left, so only the list referred to it, and it was removed from
         // that.
-        unsafe { region.forsake() };
+        unsafe { segment.forsake() };
     }
 
     /// Counts vacant chunks that were decommitted (`more`), or no longer are.
@@ -121,7 +121,7 @@ impl Pool {
     }
 
     /// Chunks to ask hooks for, which may pay for them with more than addresses.
-    pub fn step_of_lent(&self) -> usize {
+    pub fn step_of_hooked(&self) -> usize {
         self.within_bounds(self.chunks / 2)
     }
 
@@ -165,10 +165,10 @@ impl Pool {
     /// Makes adjacent vacant chunks accessible, except a part of the last one that is not mapped;
     /// false when the system has no memory.
     pub fn recommit(&mut self, first: &'static Chunk, n: usize) -> bool {
-        let region = first.region();
-        let i = region.index_of(first);
+        let segment = first.segment();
+        let i = segment.index_of(first);
         (i..i + n)
-            .map(|i| region.chunk(i))
+            .map(|i| segment.chunk(i))
             .filter(|c| !c.committed.get())
             .all(|c| self.recommit_one(c))
     }
@@ -179,19 +179,19 @@ impl Pool {
         let at = chunk.addr();
         let done = mem::commit(at, CHUNK);
         if done {
-            Row::of_one(chunk).advise();
+            ChunkRange::of_one(chunk).advise();
         }
-        borders::set_committed(Row::of_one(chunk), done);
+        borders::set_committed(ChunkRange::of_one(chunk), done);
         self.decommitted -= done as usize;
         done
     }
 
     /// Decommits the vacant chunks that hold no memory.
     pub fn decommit_vacant(&mut self) {
-        for region in Region::all() {
-            let (vacant, resident) = self.sets(region);
+        for segment in Segment::all() {
+            let (vacant, resident) = self.sets(segment);
             let is_whole = |c: &Chunk| c.committed.get() && c.mapped.get() as usize == CHUNK_PAGES;
-            let idle = |i: usize| !resident.contains(i) && is_whole(region.chunk(i));
+            let idle = |i: usize| !resident.contains(i) && is_whole(segment.chunk(i));
             let mut at = 0;
             while let Some(start) = vacant.next_member(at) {
                 at = start;
@@ -201,11 +201,11 @@ impl Pool {
                 if at == start {
                     at += 1;
                 } else if mappings::may_split()
-                    && mem::decommit(region.chunk(start).addr(), (at - start) * CHUNK)
+                    && mem::decommit(segment.chunk(start).addr(), (at - start) * CHUNK)
                 {
-                    let first = region.chunk(start).addr();
-                    if let Some(row) = Row::of(first, (at - start) * CHUNK) {
-                        borders::set_committed(row, false);
+                    let first = segment.chunk(start).addr();
+                    if let Some(range) = ChunkRange::of(first, (at - start) * CHUNK) {
+                        borders::set_committed(range, false);
                     }
                     self.decommitted += at - start;
                 }
@@ -213,14 +213,14 @@ impl Pool {
         }
     }
 
-    fn sets(&self, region: &Region) -> (ChunkSet<'static>, ChunkSet<'static>) {
-        (region.vacant(self.heap), region.resident(self.heap))
+    fn sets(&self, segment: &Segment) -> (ChunkSet<'static>, ChunkSet<'static>) {
+        (segment.vacant(self.heap), segment.resident(self.heap))
     }
 
     /// Files a chunk whose last allocated page was freed.
     pub fn file(&self, chunk: &'static Chunk) {
-        let (vacant, resident) = self.sets(chunk.region());
-        let i = chunk.region().index_of(chunk);
+        let (vacant, resident) = self.sets(chunk.segment());
+        let i = chunk.segment().index_of(chunk);
         vacant.insert(i);
         chunk.broken.set(false);
         if !chunk.is_clean() {
@@ -230,8 +230,8 @@ impl Pool {
 
     /// Takes a chunk out of the sets, because a page of it is about to be allocated.
     pub fn unfile(&self, chunk: &'static Chunk) {
-        let (vacant, resident) = self.sets(chunk.region());
-        let i = chunk.region().index_of(chunk);
+        let (vacant, resident) = self.sets(chunk.segment());
+        let i = chunk.segment().index_of(chunk);
         vacant.remove(i);
         resident.remove(i);
     }
@@ -241,28 +241,28 @@ impl Pool {
     #[inline(never)]
     fn find(&self, n: usize, align: usize) -> Option<&'static Chunk> {
         if n > 1 || align > CHUNK {
-            return self.find_row(n, align);
+            return self.find_range(n, align);
         }
         self.first_backed()
-            .or_else(|| self.first_of(|region| region.vacant(self.heap)))
+            .or_else(|| self.first_of(|segment| segment.vacant(self.heap)))
     }
 
     /// The first vacant chunk that holds memory.
     pub fn first_backed(&self) -> Option<&'static Chunk> {
-        self.first_of(|region| region.resident(self.heap))
+        self.first_of(|segment| segment.resident(self.heap))
     }
 
-    /// The lowest chunk of a set, over all regions.
-    fn first_of(&self, set: impl Fn(&Region) -> ChunkSet<'_>) -> Option<&'static Chunk> {
-        let first = |region: &'static Region| Some(region.chunk(set(region).first()?));
-        self.regions().find_map(first)
+    /// The lowest chunk of a set, over all segments.
+    fn first_of(&self, set: impl Fn(&Segment) -> ChunkSet<'_>) -> Option<&'static Chunk> {
+        let first = |segment: &'static Segment| Some(segment.chunk(set(segment).first()?));
+        self.segments().find_map(first)
     }
 
-    fn find_row(&self, n: usize, align: usize) -> Option<&'static Chunk> {
-        self.regions().find_map(|r| {
+    fn find_range(&self, n: usize, align: usize) -> Option<&'static Chunk> {
+        self.segments().find_map(|r| {
             let vacant = r.vacant(self.heap);
-            let start = if r.is_lent() {
-                find_row(r, n, align, |c| vacant.contains(r.index_of(c)))
+            let start = if r.is_hooked() {
+                find_range(r, n, align, |c| vacant.contains(r.index_of(c)))
             } else {
                 vacant.first_fit(n, |i| aligned(r, i, align))
             }?;
@@ -271,14 +271,14 @@ impl Pool {
     }
 
     fn grow(&mut self, n: usize, align: usize, reserve: usize) -> Option<&'static Chunk> {
-        let growing = region::growing();
+        let growing = segment::growing();
         if n == 1 && align <= CHUNK && reserve == 0 && huge_pages::is_first() {
             let forbid = huge_pages::forbid_at_first();
-            let first = Region::begin_first(&growing, self.heap, FIRST_PAGES, forbid);
+            let first = Segment::begin_first(&growing, self.heap, FIRST_PAGES, forbid);
             if let Some(first) = first {
                 huge_pages::count_first();
                 self.chunks += 1;
-                first.region().vacant(self.heap).insert(0);
+                first.segment().vacant(self.heap).insert(0);
                 return Some(first);
             }
         }
@@ -300,7 +300,7 @@ impl Pool {
         }
     }
 
-    // Out of line: few programs have a second region.
+    // Out of line: few programs have a second segment.
     #[cold]
     #[inline(never)]
     fn grow_elsewhere(
@@ -311,7 +311,7 @@ impl Pool {
         reserve: usize,
     ) -> Option<&'static Chunk> {
         let forbid = huge_pages::forbid_at_first();
-        Region::make(growing, reserve, n, align, forbid, |made| {
+        Segment::make(growing, reserve, n, align, forbid, |made| {
             let [_, end] = made.ends(self.heap);
             let end = end?;
             let start = aligned(made, end.at, align);
@@ -320,8 +320,8 @@ impl Pool {
         })
     }
 
-    /// Grows within an existing region that has room. If the system then has no memory, there is
-    /// none elsewhere either. If another mapping holds the addresses, that region's room is gone,
+    /// Grows within an existing segment that has room. If the system then has no memory, there is
+    /// none elsewhere either. If another mapping holds the addresses, that segment's room is gone,
     /// and the next one is tried.
     fn grow_in_place(
         &mut self,
@@ -330,46 +330,46 @@ impl Pool {
         align: usize,
     ) -> Option<Option<&'static Chunk>> {
         loop {
-            let (region, start, end) = self.room_for(n, align)?;
-            match self.commit(growing, region, end, missing(start, n, end)?) {
-                Step::Done => return Some(Some(region.chunk(start))),
+            let (segment, start, end) = self.room_for(n, align)?;
+            match self.commit(growing, segment, end, missing(start, n, end)?) {
+                Step::Done => return Some(Some(segment.chunk(start))),
                 Step::Refused => return Some(None),
                 Step::Taken => {}
             }
         }
     }
 
-    /// A region with an end where `n` chunks can be committed, and where the first of them would
+    /// A segment with an end where `n` chunks can be committed, and where the first of them would
     /// be.
-    fn room_for(&self, n: usize, align: usize) -> Option<(&'static Region, usize, End)> {
-        Region::all().rev().find_map(|region| {
-            let ends = region.ends(self.heap).into_iter().flatten();
-            let starts = ends.map(|end| (self.start_at(region, end, align), end));
+    fn room_for(&self, n: usize, align: usize) -> Option<(&'static Segment, usize, End)> {
+        Segment::all().rev().find_map(|segment| {
+            let ends = segment.ends(self.heap).into_iter().flatten();
+            let starts = ends.map(|end| (self.start_at(segment, end, align), end));
             let mut fit = starts
                 .filter(|&(start, end)| missing(start, n, end).is_some_and(|m| m <= end.room));
-            fit.next().map(|(start, end)| (region, start, end))
+            fit.next().map(|(start, end)| (segment, start, end))
         })
     }
 
-    /// Where a row of chunks that reaches over the end would begin, including the vacant chunks
+    /// Where a range of chunks that reaches over the end would begin, including the vacant chunks
     /// before it.
-    fn start_at(&self, region: &Region, end: End, align: usize) -> usize {
-        let vacant = region.vacant(self.heap).before(end.at);
-        aligned(region, end.at - vacant, align)
+    fn start_at(&self, segment: &Segment, end: End, align: usize) -> usize {
+        let vacant = segment.vacant(self.heap).before(end.at);
+        aligned(segment, end.at - vacant, align)
     }
 
-    /// Commits at least the chunks from a row's end up to the chunk `upto`, if this heap may commit
-    /// them.
+    /// Commits at least the chunks from a range's end up to the chunk `upto`, if this heap may
+    /// commit them.
     #[cold]
     #[inline(never)]
-    pub fn extend(&mut self, region: &'static Region, end: usize, upto: usize) -> Option<()> {
-        let growing = region::growing();
-        let end = region.end_at(end);
+    pub fn extend(&mut self, segment: &'static Segment, end: usize, upto: usize) -> Option<()> {
+        let growing = segment::growing();
+        let end = segment.end_at(end);
         let missing = upto - end.at;
         if missing > end.room {
             return None;
         }
-        (self.commit(&growing, region, end, missing) == Step::Done).then_some(())
+        (self.commit(&growing, segment, end, missing) == Step::Done).then_some(())
     }
 
     /// Commits at least `least` chunks, for which there must be room; they are vacant and clean.
@@ -377,14 +377,14 @@ impl Pool {
     fn commit(
         &mut self,
         growing: &Growing,
-        region: &'static Region,
+        segment: &'static Segment,
         end: End,
         least: usize,
     ) -> Step {
         let mut pages = self.step().max(least).min(end.room) * CHUNK_PAGES;
         let grow = |pages, is_least| {
             let lengthen = !huge_pages::is_locked();
-            region.grow(growing, self.heap, end.at, pages, lengthen, is_least)
+            segment.grow(growing, self.heap, end.at, pages, lengthen, is_least)
         };
         let mut step = grow(pages, false);
         if step != Step::Done {
@@ -394,8 +394,8 @@ impl Pool {
             }
         }
         let count = pages.div_ceil(CHUNK_PAGES);
-        huge_pages::prepare(growing, region, end.at, count);
-        let vacant = region.vacant(self.heap);
+        huge_pages::prepare(growing, segment, end.at, count);
+        let vacant = segment.vacant(self.heap);
         self.chunks += count;
         (end.at..end.at + count).for_each(|i| vacant.insert(i));
         Step::Done
@@ -403,10 +403,10 @@ impl Pool {
 
     /// Maps a chunk up to page `page`, or all of it.
     pub fn map_rest(&mut self, chunk: &'static Chunk, page: usize) -> Step {
-        let growing = region::growing();
-        let region = chunk.region();
-        let i = region.index_of(chunk);
-        let map = |pages| region.map_rest(&growing, i, pages);
+        let growing = segment::growing();
+        let segment = chunk.segment();
+        let i = segment.index_of(chunk);
+        let map = |pages| segment.map_rest(&growing, i, pages);
         let mut step = map(CHUNK_PAGES);
         if step == Step::Refused {
             step = map(page.next_multiple_of(PIECE).min(CHUNK_PAGES));
@@ -429,11 +429,11 @@ fn retry(least: usize, grow: impl Fn(usize, bool) -> Step) -> (Step, usize) {
 }
 
 /// The first chunk index at or after `i` whose address is a multiple of `align`.
-fn aligned(region: &Region, i: usize, align: usize) -> usize {
+fn aligned(segment: &Segment, i: usize, align: usize) -> usize {
     if align <= CHUNK {
         return i;
     }
-    let heap = region.heap();
+    let heap = segment.heap();
     ((heap + i * CHUNK).next_multiple_of(align) - heap) / CHUNK
 }
 

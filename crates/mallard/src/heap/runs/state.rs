@@ -1,7 +1,7 @@
 //! What the lock of a page heap guards, and how runs are taken from chunks and given back to them.
 //!
 //! A run of less than a chunk comes from a partly used chunk that has room (`filler`), or else from
-//! a vacant one (`pool`); a longer one comes from a row of free pages across chunk borders (`rows`)
+//! a vacant one (`pool`); a longer one crosses chunk borders (`crossing`)
 //! or from adjacent vacant chunks. In this module a page is either allocated or free:
 //! [`crate::heap::PageHeap`] takes the lock, and [`crate::heap::purge::rounds`] returns free pages.
 //!
@@ -15,11 +15,11 @@ use crate::heap::purge::decay::Decay;
 use crate::heap::purge::surplus::Surplus;
 use crate::heap::purge::watch::Watch;
 use crate::heap::runs::begun::Aside;
+use crate::heap::runs::crossing;
 use crate::heap::runs::filler::Filler;
 use crate::heap::runs::pool::Pool;
-use crate::heap::runs::rows;
 use crate::heap::{Backing, HeapId, RESERVE, Run, Totals};
-use crate::space::Region;
+use crate::space::Segment;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::sys::atomic::Ordering;
 use crate::sys::bits::Bits512;
@@ -112,17 +112,17 @@ impl State {
     /// Whether the run is the first of a chunk.
     pub fn begins_chunk(&self, addr: usize, pages: usize) -> bool {
         pages >= CHUNK_PAGES
-            || Region::find(addr).is_some_and(|r| r.chunk_of(addr).used.get() as usize == pages)
+            || Segment::find(addr).is_some_and(|r| r.chunk_of(addr).used.get() as usize == pages)
     }
 
     /// Keeps the chunk that a run begins for this thread, if its huge page is yet to be faulted in.
     #[cold]
     #[inline(never)]
     pub fn set_aside(&mut self, addr: usize) {
-        let Some(region) = Region::find(addr) else {
+        let Some(segment) = Segment::find(addr) else {
             return;
         };
-        let chunk = region.chunk_of(addr);
+        let chunk = segment.chunk_of(addr);
         if chunk.huge.get() && chunk.is_clean() {
             self.filler.unlink(chunk);
             if let Some(oldest) = self.aside.keep(chunk, tls::thread()) {
@@ -167,11 +167,11 @@ impl State {
         let (chunk, start) = match found.flatten() {
             Some(found) => found,
             None => {
-                if (rows::LEAST_PAGES..rows::MOST_PAGES).contains(&pages)
+                if (crossing::LEAST_PAGES..crossing::MOST_PAGES).contains(&pages)
                     && align == PAGE
-                    && let Some(addr) = rows::find(&self.pool, pages)
+                    && let Some(addr) = crossing::find(&self.pool, pages)
                 {
-                    return Some(self.take_row(addr, pages, wanted, align));
+                    return Some(self.take_range(addr, pages, wanted, align));
                 }
                 let reserve = (!self.is_fixed).then(|| RESERVE.load(Ordering::Relaxed));
                 if !is_short {
@@ -192,7 +192,7 @@ impl State {
         Some(Run {
             addr: chunk.addr() + start * PAGE,
             zeroed,
-            bare: zeroed && !chunk.huge.get() && !chunk.region().is_lent(),
+            bare: zeroed && !chunk.huge.get() && !chunk.segment().is_hooked(),
         })
     }
 
@@ -238,7 +238,7 @@ impl State {
         let first = self.pool.take(chunks, align, reserve)?;
         let used = self.totals.used;
         if self.map_span(first.addr(), pages) {
-            return Some(self.take_row(first.addr(), pages, wanted, align));
+            return Some(self.take_range(first.addr(), pages, wanted, align));
         }
         // If another mapping holds the addresses, their pages now count as used: try other chunks.
         match self.totals.used == used {
@@ -302,10 +302,10 @@ impl State {
     #[cold]
     #[inline(never)]
     pub fn repeat(&mut self, run: &Run, pages: usize, most: usize) -> usize {
-        let Some(region) = Region::find(run.addr) else {
+        let Some(segment) = Segment::find(run.addr) else {
             return 1;
         };
-        let chunk = region.chunk_of(run.addr);
+        let chunk = segment.chunk_of(run.addr);
         let start = (run.addr - chunk.addr()) / PAGE;
         let alike = |&n: &usize| {
             let at = start + n * pages;
@@ -322,7 +322,7 @@ impl State {
     }
 
     /// Takes a run of free pages in one or several chunks.
-    pub fn take_row(&mut self, addr: usize, pages: usize, wanted: usize, align: usize) -> Run {
+    pub fn take_range(&mut self, addr: usize, pages: usize, wanted: usize, align: usize) -> Run {
         let (mut zeroed, mut left) = (true, wanted);
         let in_vain = pages <= 2 * CHUNK_PAGES && self.touch.is_in_vain();
         let has_gaps = align > PAGE && self.is_huge_in_vain(pages, wanted, align.max(CHUNK));
@@ -354,12 +354,12 @@ impl State {
         pages: usize,
         mut f: impl FnMut(&mut Self, &'static Chunk, usize, usize),
     ) {
-        let Some(region) = Region::find(addr) else {
+        let Some(segment) = Segment::find(addr) else {
             return;
         };
         let (mut at, end) = (addr, addr + pages * PAGE);
         while at < end {
-            let chunk = region.chunk_of(at);
+            let chunk = segment.chunk_of(at);
             let start = (at - chunk.addr()) / PAGE;
             let len = (CHUNK_PAGES - start).min((end - at) / PAGE);
             f(self, chunk, start, len);
@@ -404,11 +404,11 @@ impl State {
     #[cold]
     #[inline(never)]
     pub fn see_touched(&mut self, addr: usize, pages: usize) {
-        let Some(region) = Region::find(addr).filter(|region| !region.is_lent()) else {
+        let Some(segment) = Segment::find(addr).filter(|segment| !segment.is_hooked()) else {
             return;
         };
         // Reading an absent small page costs a fault: sample those only if that could end a doubt.
-        match region.chunk_of(addr).huge.get() || self.touch.is_in_vain() {
+        match segment.chunk_of(addr).huge.get() || self.touch.is_in_vain() {
             // SAFETY: a run of this heap, in memory that the system mapped.
             true => unsafe { self.touch.see(addr, pages) },
             false => self.touch.pass(),
@@ -418,7 +418,7 @@ impl State {
     /// Begins a vacant chunk, whose pages are about to be taken.
     pub fn begin(&mut self, chunk: &'static Chunk, outlook: Outlook) {
         self.pool.unfile(chunk);
-        if chunk.is_clean() && !chunk.region().is_lent() {
+        if chunk.is_clean() && !chunk.segment().is_hooked() {
             let held = self.totals.used + self.totals.dirty;
             let is_timed =
                 held >= pace::TIMED_PAGES && (huge_pages::is_young() || !chunk.huge.get());
@@ -555,7 +555,7 @@ mod tests {
         let _threads = Threads::begin();
         let [first, second] = [1, 4].map(|expected| {
             let mut count = 4;
-            let run = heap.alloc_row(8, PAGE, &mut count).expect("vacant");
+            let run = heap.alloc_series(8, PAGE, &mut count).expect("vacant");
             assert_eq!(count, expected);
             run.addr
         });

@@ -6,7 +6,7 @@
 //! through [`PAGE_HEAPS`]; callers that want memory use a [`PageHeap`].
 
 use crate::heap::{Backing, Cap, PageHeap, RESERVE, RETAIN, Reach, Totals};
-use crate::space::{HeapId, Region, meta};
+use crate::space::{HeapId, Segment, meta};
 use crate::sys::atomic::{AtomicU64, Ordering, settle};
 use crate::sys::lock::{Guard, Mutex, RawLock};
 use crate::sys::published::{Count, Published};
@@ -49,8 +49,8 @@ fn get(id: HeapId) -> &'static PageHeap {
 
 /// The page heap that an address belongs to; `None` if it belongs to none.
 fn owner(addr: usize) -> Option<&'static PageHeap> {
-    let region = Region::find(addr)?;
-    Some(get(region.chunk_of(addr).heap()))
+    let segment = Segment::find(addr)?;
+    Some(get(segment.chunk_of(addr).heap()))
 }
 
 /// Waits for the right to make page heaps. The caller holds neither this lock nor any later in the

@@ -6,7 +6,7 @@
 
 use crate::heap::set::heaps::{FIRST_HEAP, PAGE_HEAPS};
 use crate::heap::{Backing, PageHeap, Purged, State};
-use crate::space::Region;
+use crate::space::Segment;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES};
 use crate::sys::bits::Bits512;
 use crate::sys::page::PAGE;
@@ -41,25 +41,25 @@ impl PageHeap {
 
     /// For the child of a fork, where no other thread is returning memory.
     pub fn after_fork(&self) {
-        self.lending.busy.after_fork();
+        self.hooked.busy.after_fork();
     }
 
-    /// Calls `f` with each page and its region, in ascending order within each region; `f` returns
-    /// how many bytes to advance by.
-    pub fn each_page(&self, mut f: impl FnMut(&'static Region, usize) -> usize) {
-        // The list of what hooks lent must not change.
-        let _hold = self.lending.is_on().then(|| self.hold(true));
-        let lent = self.state.lock().pool.lent();
-        for region in Region::all().chain(lent) {
+    /// Calls `f` with each page and its segment, in ascending order within each segment; `f`
+    /// returns how many bytes to advance by.
+    pub fn each_page(&self, mut f: impl FnMut(&'static Segment, usize) -> usize) {
+        // The list of what hooks provided must not change.
+        let _hold = self.hooked.is_on().then(|| self.hold(true));
+        let hooked = self.state.lock().pool.hooked();
+        for segment in Segment::all().chain(hooked) {
             // A block that reaches into the next chunk is skipped there.
             let mut done = 0;
-            for i in region.chunks_of(self.id) {
-                let start = region.heap() + i * CHUNK;
+            for i in segment.chunks_of(self.id) {
+                let start = segment.heap() + i * CHUNK;
                 let end = start + CHUNK;
                 let mut at = start.max(done);
                 while at < end {
                     debug_assert!(at.is_multiple_of(PAGE));
-                    at += f(region, at);
+                    at += f(segment, at);
                 }
                 done = at;
             }
@@ -72,7 +72,7 @@ impl PageHeap {
         if let Some(mut hold) = self.hold(true) {
             self.state.lock().find_lost();
             self.purge_held(&mut hold);
-            self.destroy_lent();
+            self.destroy_hooked();
         }
         self.state.lock().pool.decommit_vacant();
     }
@@ -85,9 +85,9 @@ impl State {
         if self.totals.used == 0 {
             return;
         }
-        for region in self.pool.regions() {
-            for i in region.chunks_of(self.pool.heap()) {
-                let chunk = region.chunk(i);
+        for segment in self.pool.segments() {
+            for i in segment.chunks_of(self.pool.heap()) {
+                let chunk = segment.chunk(i);
                 if chunk.away.get() || chunk.is_vacant() {
                     continue;
                 }

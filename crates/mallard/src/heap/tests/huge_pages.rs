@@ -3,7 +3,7 @@
 
 use super::super::huge_pages::tests::chunk_of;
 use super::*;
-use crate::space::region::SLICE_CHUNKS;
+use crate::space::segment::SLICE_CHUNKS;
 use crate::testing::mapping_flags;
 
 /// Each call has to wait for page faults of other threads, so memory that lengthens the heap
@@ -16,13 +16,13 @@ fn huge_pages_are_asked_for_ahead_of_the_heap() {
         .map(|_| heap.alloc(CHUNK_PAGES, PAGE).expect("there is memory").addr)
         .collect();
     let last = *chunks.iter().max().expect("some");
-    let region = Region::find(last).expect("ours");
-    if region.chunk_of(last).huge.get() {
-        let upto = region.index_at(last) + 2 * SLICE_CHUNKS;
-        let end = region.row_end(region.index_at(last), heap.id, upto);
+    let segment = Segment::find(last).expect("ours");
+    if segment.chunk_of(last).huge.get() {
+        let upto = segment.index_at(last) + 2 * SLICE_CHUNKS;
+        let end = segment.range_end(segment.index_at(last), heap.id, upto);
         assert!(
             end.is_multiple_of(SLICE_CHUNKS)
-                || mapping_flags(region.heap() + end * CHUNK).contains(" hg")
+                || mapping_flags(segment.heap() + end * CHUNK).contains(" hg")
         );
     }
     heap.free_many(chunks.iter().map(|&at| (at, CHUNK_PAGES)));

@@ -20,7 +20,7 @@ pub enum Rank {
     Bin,
     Samples,
     Heap,
-    Regions,
+    Segments,
     Sites,
     Meta,
     /// Locks of tests and of nothing else: not checked.
@@ -52,7 +52,7 @@ pub const RANKS: [(&str, &str, &str); Rank::Other as usize + 1] = [
         "the chunks and runs of a page heap",
         "one for each page heap",
     ),
-    ("regions", "the growth of address ranges", "one"),
+    ("segments", "the growth of address ranges", "one"),
     ("sites", "the call stacks of the heap profiler", "one"),
     ("meta", "the allocator's own records", "one"),
     ("other", "", ""),

@@ -1,17 +1,17 @@
-//! How regions begin and grow: placing them, mapping maps and chunks, and asking for huge pages.
+//! How segments begin and grow: placing them, mapping maps and chunks, and asking for huge pages.
 //!
-//! A region is a plan: no address is reserved. Each step is mapped right behind the last, by a call
-//! that lengthens the mapping in place and so keeps its advice (`mremap`) or, if there is no
+//! A segment is a plan: no address is reserved. Each step is mapped right behind the last, by a
+//! call that lengthens the mapping in place and so keeps its advice (`mremap`) or, if there is no
 //! mapping yet, by one that replaces nothing (`MAP_FIXED_NOREPLACE`). If another mapping holds the
-//! addresses, the region continues at the next slice; if those are taken too, it ends. With the
-//! option `reserve` a region is a real reservation, and a step changes its protection.
+//! addresses, the segment continues at the next slice; if those are taken too, it ends. With the
+//! option `reserve` a segment is a real reservation, and a step changes its protection.
 //!
 //! All of this happens under one lock, which belongs to this layer ([`growing`]).
 
 use super::layout::{GroupTable, Layout};
 use super::slices::{Mapped, Slice, Slices};
-use super::{COUNT, FAST, HeapId, PAGES_PER_CHUNK, REGIONS, Region, SLICE_CHUNKS};
-use super::{lent, place};
+use super::{COUNT, FAST, HeapId, PAGES_PER_CHUNK, SEGMENTS, SLICE_CHUNKS, Segment};
+use super::{hooked, place};
 use crate::space::chunk::{CHUNK, Chunk};
 use crate::space::meta::{self, HugePages};
 use crate::sys::atomic::{AtomicUsize, Ordering};
@@ -21,13 +21,13 @@ use crate::sys::page::{PAGE, PAGE_SHIFT};
 use crate::sys::rank::Rank;
 use core::ptr::NonNull;
 
-/// Held while a region is made or grows.
-static GROWING: Mutex<()> = Mutex::named(Rank::Regions, ());
+/// Held while a segment is made or grows.
+static GROWING: Mutex<()> = Mutex::named(Rank::Segments, ());
 
-/// The right to make regions and to grow them.
+/// The right to make segments and to grow them.
 pub type Growing = Guard<'static, ()>;
 
-/// Waits for the right to make regions and to grow them.
+/// Waits for the right to make segments and to grow them.
 pub fn growing() -> Growing {
     GROWING.lock()
 }
@@ -37,18 +37,18 @@ pub fn lock() -> &'static RawLock {
     GROWING.raw()
 }
 
-/// Chunks that the maps of a region of the preferred size occupy, and one more for alignment.
+/// Chunks that the maps of a segment of the preferred size occupy, and one more for alignment.
 const PREFERRED_MAPS: usize =
     place::PREFERRED / CHUNK * (GroupTable::bytes(8) / 8 + PAGES_PER_CHUNK + 1) / CHUNK + 2;
-/// Chunks that a region's maps cover at first, and from the second step on.
+/// Chunks that a segment's maps cover at first, and from the second step on.
 const FIRST_MAPPED: usize = 8;
 const THEN_MAPPED: usize = 128;
 
-impl Region {
+impl Segment {
     /// Maps `pages` pages from chunk `first` on for a page heap, whose lock the caller holds.
-    /// `first` and the room are what [`Region::ends`] or [`Region::end_at`] returned; the last
+    /// `first` and the room are what [`Segment::ends`] or [`Segment::end_at`] returned; the last
     /// chunk may be mapped in part. With `lengthen`, the new memory inherits the advice of the
-    /// memory before it. If the addresses are taken, the region's room shrinks, but only with
+    /// memory before it. If the addresses are taken, the segment's room shrinks, but only with
     /// `least`, which says that fewer pages would not serve.
     pub fn grow(
         &'static self,
@@ -61,8 +61,8 @@ impl Region {
     ) -> Step {
         let end = first + pages.div_ceil(PAGES_PER_CHUNK);
         let at = self.heap() + first * CHUNK;
-        let is_first = core::ptr::eq(self, REGIONS.first());
-        if !is_first && lent::make_slots(at, end - first).is_none() {
+        let is_first = core::ptr::eq(self, SEGMENTS.first());
+        if !is_first && hooked::make_slots(at, end - first).is_none() {
             return Step::Refused;
         }
         let step = self.map_up_to(end);
@@ -113,7 +113,7 @@ impl Region {
         }
     }
 
-    /// Begins the first region of a process, with one chunk of which `pages` pages are mapped.
+    /// Begins the first segment of a process, with one chunk of which `pages` pages are mapped.
     /// Small programs run only this; all other growth, also where this fails, goes through `grow`.
     pub fn begin_first(
         _: &Growing,
@@ -128,9 +128,9 @@ impl Region {
         if mem::os_page() != OS_PAGE || COUNT.load(Ordering::Relaxed) > 0 {
             return None;
         }
-        let (region, at) = (REGIONS.first(), place::first()?);
-        region.lay_out(at, &PLAN, 0);
-        let base = region.heap() - PLAN.heap;
+        let (segment, at) = (SEGMENTS.first(), place::first()?);
+        segment.lay_out(at, &PLAN, 0);
+        let base = segment.heap() - PLAN.heap;
         let tables = (base + PLAN.tables) & !(OS_PAGE - 1);
         let tables_end = base + PLAN.tables + GroupTable::bytes(FIRST_MAPPED);
         let classes = (PLAN.heap - PLAN.classes + FIRST_MAPPED * CHUNK) >> PAGE_SHIFT;
@@ -138,7 +138,7 @@ impl Region {
         let pieces = [
             (tables, round_up(tables_end - tables, OS_PAGE)),
             (base + PLAN.classes, round_up(classes, OS_PAGE)),
-            (region.heap(), bytes),
+            (segment.heap(), bytes),
         ];
         for (i, &(at, len)) in pieces.iter().enumerate() {
             if mem::map_behind(at, len) != Step::Done {
@@ -147,18 +147,18 @@ impl Region {
             }
         }
         if forbid {
-            mem::forbid_huge_pages(region.heap(), bytes);
+            mem::forbid_huge_pages(segment.heap(), bytes);
         }
-        region.mapped_chunks.store(FIRST_MAPPED, Ordering::Relaxed);
-        region.record_chunk(0, heap, pages);
-        region.chunks.store(1, Ordering::Release);
-        let slice = region.slices().at(0);
+        segment.mapped_chunks.store(FIRST_MAPPED, Ordering::Relaxed);
+        segment.record_chunk(0, heap, pages);
+        segment.chunks.store(1, Ordering::Release);
+        let slice = segment.slices().at(0);
         slice.heap.store(heap.0 + 1, Ordering::Relaxed);
         slice.commit(1);
         slice.set_mapped(bytes / PAGE, if forbid { 0 } else { Mapped::NEW });
         COUNT.store(1, Ordering::Release);
-        region.tell_fast_path();
-        Some(region.chunk(0))
+        segment.tell_fast_path();
+        Some(segment.chunk(0))
     }
 
     /// Maps the last mapped chunk of a slice up to page `pages`. If the addresses are taken, the
@@ -223,7 +223,7 @@ impl Region {
         self.heap() + i * SLICE_CHUNKS * CHUNK
     }
 
-    /// Records that another mapping holds the addresses from a chunk on: the region continues
+    /// Records that another mapping holds the addresses from a chunk on: the segment continues
     /// behind the slice or, if the slice has no chunk yet, ends.
     #[cold]
     #[inline(never)]
@@ -273,7 +273,7 @@ impl Region {
         (slice, bytes)
     }
 
-    /// Tells the fast path the committed length of the first region, once that is published.
+    /// Tells the fast path the committed length of the first segment, once that is published.
     fn tell_fast_path(&self) {
         if COUNT.load(Ordering::Relaxed) > 0 {
             let base = self.base.load(Ordering::Relaxed);
@@ -366,8 +366,8 @@ impl Region {
         }
     }
 
-    /// Makes another region, with room for at least `chunks` chunks at a multiple of `align` (at
-    /// least a chunk), and calls `begin` to map its first ones. The region is published only if
+    /// Makes another segment, with room for at least `chunks` chunks at a multiple of `align` (at
+    /// least a chunk), and calls `begin` to map its first ones. The segment is published only if
     /// that succeeds; otherwise its addresses are released. Returns `None` also when the table is
     /// full or there are no addresses. With `reserve`, that many bytes are reserved if the system
     /// allows it. With `forbid_huge_pages`, a reservation starts with huge pages forbidden, and the
@@ -378,27 +378,27 @@ impl Region {
         chunks: usize,
         align: usize,
         forbid_huge_pages: bool,
-        mut begin: impl FnMut(&'static Region) -> Option<T>,
+        mut begin: impl FnMut(&'static Segment) -> Option<T>,
     ) -> Option<T> {
         let index = COUNT.load(Ordering::Relaxed);
-        let region = REGIONS.get(index)?;
+        let segment = SEGMENTS.get(index)?;
         let least = Layout::length(chunks, align)?;
         for attempt in 0..=place::ATTEMPTS {
             let Some((at, len, reserved)) = place::find(reserve, least, attempt) else {
                 continue;
             };
-            region.lay_out(at, &Layout::of(len)?, reserved);
+            segment.lay_out(at, &Layout::of(len)?, reserved);
             if reserved > 0 && forbid_huge_pages {
                 mem::forbid_huge_pages(at, reserved);
             }
-            if let Some(begun) = begin(region) {
+            if let Some(begun) = begin(segment) {
                 COUNT.store(index + 1, Ordering::Release);
                 if index == 0 {
-                    region.tell_fast_path();
+                    segment.tell_fast_path();
                 }
                 return Some(begun);
             }
-            region.give_up(at);
+            segment.give_up(at);
         }
         None
     }
@@ -421,7 +421,7 @@ impl Region {
         );
     }
 
-    /// Unmaps what was mapped of a region that failed to begin.
+    /// Unmaps what was mapped of a segment that failed to begin.
     #[cold]
     #[inline(never)]
     fn give_up(&self, at: usize) {
@@ -455,7 +455,7 @@ fn release_all(pieces: &[(usize, usize)]) {
     pieces.iter().for_each(|&(at, len)| mem::release(at, len));
 }
 
-/// Where the parts of a region's maps begin or end, for some number of chunks.
+/// Where the parts of a segment's maps begin or end, for some number of chunks.
 struct Ends {
     slices: usize,
     tables: usize,

@@ -1,6 +1,6 @@
-//! Where the parts of a region lie: the order and the lengths of its maps, and its heap.
+//! Where the parts of a segment lie: the order and the lengths of its maps, and its heap.
 //!
-//! Nothing here touches memory; `growth` maps what this lays out, and the region uses it to find
+//! Nothing here touches memory; `growth` maps what this lays out, and the segment uses it to find
 //! its parts.
 
 use super::slices::Slice;
@@ -15,7 +15,7 @@ use core::mem::offset_of;
 pub(super) const GROUP: usize = 8;
 
 /// All records of a group of chunks: their chunk records, and their part of the record map. The
-/// last group of a region may be shorter, since the words of its pages come last.
+/// last group of a segment may be shorter, since the words of its pages come last.
 #[repr(C)]
 pub(super) struct GroupTable {
     pub(super) chunks: [Chunk; GROUP],
@@ -31,7 +31,7 @@ impl GroupTable {
     }
 }
 
-/// Where the parts of a region lie, as offsets from its first address, in this order: the slice
+/// Where the parts of a segment lie, as offsets from its first address, in this order: the slice
 /// records, right before the tables, then the class map and the heap.
 pub(super) struct Layout {
     pub(super) tables: usize,
@@ -41,8 +41,8 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// The layout of a region of `len` bytes; `None` if not even one chunk fits. The heap begins at
-    /// a chunk boundary wherever the region lies, and the maps end right before it.
+    /// The layout of a segment of `len` bytes; `None` if not even one chunk fits. The heap begins
+    /// at a chunk boundary wherever the segment lies, and the maps end right before it.
     pub(super) fn of(len: usize) -> Option<Layout> {
         let page = mem::os_page();
         let per_chunk = CHUNK + PAGES_PER_CHUNK + GroupTable::bytes(GROUP) / GROUP;
@@ -57,7 +57,7 @@ impl Layout {
         None
     }
 
-    // Out of line: inlined, the two calls are more code than all else that begins a region.
+    // Out of line: inlined, the two calls are more code than all else that begins a segment.
     #[inline(never)]
     pub(super) const fn with(chunks: usize, page: usize) -> Layout {
         let slices = chunks.div_ceil(SLICE_CHUNKS) * size_of::<Slice>();
@@ -75,7 +75,7 @@ impl Layout {
         }
     }
 
-    /// The bytes from the first address to the end of the heap, wherever the region begins; `None`
+    /// The bytes from the first address to the end of the heap, wherever the segment begins; `None`
     /// if that exceeds the address space.
     pub(super) fn length(chunks: usize, align: usize) -> Option<usize> {
         let heap = chunks.checked_mul(CHUNK).filter(|&n| n < usize::MAX / 4)?;

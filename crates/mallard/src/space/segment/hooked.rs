@@ -1,14 +1,14 @@
-//! Memory that the program's extent hooks lend to one page heap.
+//! Memory that the program's extent hooks provide for one page heap.
 //!
-//! It may lie anywhere, in multiples of a chunk. Each extent that a hook provides becomes a region
-//! of its own, whose maps lie in metadata memory. It is not in the region table but in a list of
+//! It may lie anywhere, in multiples of a chunk. Each extent that a hook provides becomes a segment
+//! of its own, whose maps lie in metadata memory. It is not in the segment table but in a list of
 //! its page heap, and is found through a two-level directory of all chunks of the address space
-//! ([`find`]). Chunks leave the region one by one when they are given back; its record goes with
-//! the last chunk. The directory holds the chunks of all regions except the first, so lookups do
-//! not slow down with the number of regions.
+//! ([`find`]). Chunks leave the segment one by one when they are given back; its record goes with
+//! the last chunk. The directory holds the chunks of all segments except the first, so lookups do
+//! not slow down with the number of segments.
 
 use super::layout::GroupTable;
-use super::{Chunk, HeapId, PAGES_PER_CHUNK, Region, SLICE_CHUNKS, Slice, place};
+use super::{Chunk, HeapId, PAGES_PER_CHUNK, SLICE_CHUNKS, Segment, Slice, place};
 use crate::space::chunk::CHUNK;
 use crate::space::meta;
 use crate::sys::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -20,8 +20,8 @@ const LEAF_SPAN: usize = 1 << 32;
 const SPAN: usize = 1 << 48;
 const LEAF_SLOTS: usize = LEAF_SPAN / CHUNK;
 
-/// The regions of the chunks in one part of the address space.
-struct Leaf([AtomicPtr<Region>; LEAF_SLOTS]);
+/// The segments of the chunks in one part of the address space.
+struct Leaf([AtomicPtr<Segment>; LEAF_SLOTS]);
 
 struct Leaves([Published<Leaf>; SPAN / LEAF_SPAN]);
 
@@ -30,17 +30,17 @@ static LEAVES: Published<Leaves> = Published::none();
 /// The number of chunks in the directory.
 static CHUNKS: AtomicUsize = AtomicUsize::new(0);
 
-/// The region of the chunk in the directory that holds `p`.
+/// The segment of the chunk in the directory that holds `p`.
 #[inline]
-pub fn find(p: usize) -> Option<&'static Region> {
+pub fn find(p: usize) -> Option<&'static Segment> {
     if CHUNKS.load(Ordering::Acquire) == 0 {
         return None;
     }
-    // SAFETY: null, or a region, whose record stays metadata for ever.
+    // SAFETY: null, or a segment, whose record stays metadata for ever.
     unsafe { slot(p)?.load(Ordering::Acquire).as_ref() }
 }
 
-fn slot(p: usize) -> Option<&'static AtomicPtr<Region>> {
+fn slot(p: usize) -> Option<&'static AtomicPtr<Segment>> {
     let leaf = LEAVES.get()?.0.get(p / LEAF_SPAN)?.get()?;
     Some(&leaf.0[p % LEAF_SPAN / CHUNK])
 }
@@ -73,7 +73,7 @@ fn made<T: Sync>(at: &Published<T>) -> Option<&'static T> {
     Some(others)
 }
 
-/// Whether memory at this address can be adopted: no part of it lies in a region.
+/// Whether memory at this address can be adopted: no part of it lies in a segment.
 pub fn is_vacant(addr: usize, chunks: usize) -> bool {
     let Some(end) = chunks.checked_mul(CHUNK).and_then(|n| addr.checked_add(n)) else {
         return false;
@@ -81,14 +81,14 @@ pub fn is_vacant(addr: usize, chunks: usize) -> bool {
     if end > SPAN || !addr.is_multiple_of(CHUNK) {
         return false;
     }
-    let ours = |r: &Region| addr < r.known_end() && r.begin() < end;
-    !Region::all().any(ours)
+    let ours = |r: &Segment| addr < r.known_end() && r.begin() < end;
+    !Segment::all().any(ours)
         && (addr..end)
             .step_by(CHUNK)
             .all(|chunk| find(chunk).is_none())
 }
 
-/// The position of the tables within the one metadata record of a region's maps, and the record's
+/// The position of the tables within the one metadata record of a segment's maps, and the record's
 /// length.
 struct Maps {
     tables: usize,
@@ -107,38 +107,38 @@ impl Maps {
     }
 }
 
-impl Region {
+impl Segment {
     /// Adopts `chunks` chunks at `addr`, which must be vacant ([`is_vacant`]). All belong to the
     /// page heap, and none is in its sets. Returns `None` when there is no metadata for them.
-    pub fn adopt(heap: HeapId, addr: usize, chunks: usize) -> Option<&'static Region> {
+    pub fn adopt(heap: HeapId, addr: usize, chunks: usize) -> Option<&'static Segment> {
         const { assert!(align_of::<GroupTable>() <= 64) };
         make_slots(addr, chunks)?;
         place::keep_off(addr);
         let layout = Maps::of(chunks);
-        let record = meta::take(size_of::<Region>())?.cast::<Region>();
+        let record = meta::take(size_of::<Segment>())?.cast::<Segment>();
         let Some(maps) = meta::take(layout.len) else {
             // SAFETY: taken above with this size.
-            unsafe { meta::give(record.cast(), size_of::<Region>()) };
+            unsafe { meta::give(record.cast(), size_of::<Segment>()) };
             return None;
         };
         // SAFETY: both records are large and aligned enough, and exclusively ours. Zeros are empty
         // maps.
-        let region: &'static Region = unsafe {
+        let segment: &'static Segment = unsafe {
             maps.write_bytes(0, layout.len);
-            record.write(Region::none());
+            record.write(Segment::none());
             record.as_ref()
         };
         let maps = maps.as_ptr().addr();
         let set = |field: &AtomicUsize, value: usize| field.store(value, Ordering::Relaxed);
-        set(&region.base, maps);
-        set(&region.classes, maps);
-        set(&region.heap, addr);
-        set(&region.tables, maps + layout.tables);
-        set(&region.max_chunks, chunks);
-        set(&region.mapped_chunks, chunks);
-        set(&region.chunks, chunks);
-        set(&region.lent, chunks);
-        for (i, slice) in region.slices().iter().enumerate() {
+        set(&segment.base, maps);
+        set(&segment.classes, maps);
+        set(&segment.heap, addr);
+        set(&segment.tables, maps + layout.tables);
+        set(&segment.max_chunks, chunks);
+        set(&segment.mapped_chunks, chunks);
+        set(&segment.chunks, chunks);
+        set(&segment.hooked, chunks);
+        for (i, slice) in segment.slices().iter().enumerate() {
             let count = (chunks - i * SLICE_CHUNKS).min(SLICE_CHUNKS);
             slice.heap.store(heap.0 + 1, Ordering::Relaxed);
             slice.commit(count);
@@ -146,24 +146,24 @@ impl Region {
         for i in 0..chunks {
             // SAFETY: the table lies in the record taken above; nothing refers to it yet.
             unsafe {
-                let chunk = region.record_of_chunk(i);
+                let chunk = segment.record_of_chunk(i);
                 chunk.write(Chunk::vacant(
                     addr + i * CHUNK,
-                    region,
+                    segment,
                     heap,
                     PAGES_PER_CHUNK,
                 ));
             }
         }
-        region.chunk(0).begins.set(true);
-        region.enter(0, chunks);
-        Some(region)
+        segment.chunk(0).begins.set(true);
+        segment.enter(0, chunks);
+        Some(segment)
     }
 
-    /// Whether hooks lent the region.
+    /// Whether hooks provided the segment.
     #[inline]
-    pub fn is_lent(&self) -> bool {
-        self.lent.load(Ordering::Relaxed) > 0
+    pub fn is_hooked(&self) -> bool {
+        self.hooked.load(Ordering::Relaxed) > 0
     }
 
     /// Enters some of its chunks into the directory.
@@ -178,40 +178,40 @@ impl Region {
         CHUNKS.fetch_sub(chunks, Ordering::Release);
     }
 
-    fn put(&self, first: usize, chunks: usize, region: *mut Region) {
+    fn put(&self, first: usize, chunks: usize, segment: *mut Segment) {
         for i in first..first + chunks {
             if let Some(slot) = slot(self.heap() + i * CHUNK) {
-                slot.store(region, Ordering::Release);
+                slot.store(segment, Ordering::Release);
             }
         }
     }
 
     /// Counts chunks that were given back; returns whether they were the last.
     pub fn lose(&self, chunks: usize) -> bool {
-        self.lent.fetch_sub(chunks, Ordering::Relaxed) == chunks
+        self.hooked.fetch_sub(chunks, Ordering::Relaxed) == chunks
     }
 
-    /// Frees the records of a region whose last chunk was given back.
+    /// Frees the records of a segment whose last chunk was given back.
     ///
     /// # Safety
-    /// Nothing refers to the region or to its chunks' records.
+    /// Nothing refers to the segment or to its chunks' records.
     pub unsafe fn forsake(&'static self) {
         let layout = Maps::of(self.max_chunks());
         let maps = NonNull::new(self.base.load(Ordering::Relaxed) as *mut u8);
         // SAFETY: taken with these sizes by `adopt`; the caller gives up the last reference.
         unsafe {
             maps.inspect(|&maps| meta::give(maps, layout.len));
-            meta::give(NonNull::from(self).cast(), size_of::<Region>());
+            meta::give(NonNull::from(self).cast(), size_of::<Segment>());
         }
     }
 
-    /// The next region in the list of its page heap, which the page heap's lock guards.
-    pub fn next_lent(&self) -> Option<&'static Region> {
-        // SAFETY: null, or a region, whose record stays metadata for ever.
+    /// The next segment in the list of its page heap, which the page heap's lock guards.
+    pub fn next_hooked(&self) -> Option<&'static Segment> {
+        // SAFETY: null, or a segment, whose record stays metadata for ever.
         unsafe { self.next.load(Ordering::Acquire).as_ref() }
     }
 
-    pub fn set_next_lent(&self, next: Option<&'static Region>) {
+    pub fn set_next_hooked(&self, next: Option<&'static Segment>) {
         let next = next.map_or(core::ptr::null_mut(), |r| core::ptr::from_ref(r).cast_mut());
         self.next.store(next, Ordering::Release);
     }
@@ -229,12 +229,12 @@ impl Region {
 mod tests {
     use super::*;
     use crate::class::Class;
-    use crate::space::region::PageRecord;
+    use crate::space::segment::PageRecord;
     use crate::sys::mem;
     use crate::sys::page::PAGE;
     use crate::testing::alone;
 
-    /// The address of `n` chunks that belong to no region.
+    /// The address of `n` chunks that belong to no segment.
     fn chunks_of_addresses(n: usize) -> usize {
         let at = mem::reserve((n + 1) * CHUNK).expect("addresses");
         at.next_multiple_of(CHUNK)
@@ -245,40 +245,40 @@ mod tests {
         crate::testing::own_process!();
         let _alone = alone();
         let addr = chunks_of_addresses(70);
-        assert!(is_vacant(addr, 70) && Region::find(addr).is_none());
+        assert!(is_vacant(addr, 70) && Segment::find(addr).is_none());
         let turn = || {
-            let region = Region::adopt(HeapId(3), addr, 70).expect("metadata");
-            region.leave(0, 70);
-            assert!(region.lose(70));
+            let segment = Segment::adopt(HeapId(3), addr, 70).expect("metadata");
+            segment.leave(0, 70);
+            assert!(segment.lose(70));
             // SAFETY: the reference ends here.
-            unsafe { region.forsake() };
+            unsafe { segment.forsake() };
             meta::totals().used
         };
         let before = turn();
-        let region = Region::adopt(HeapId(3), addr, 70).expect("metadata");
+        let segment = Segment::adopt(HeapId(3), addr, 70).expect("metadata");
         assert!(!is_vacant(addr, 1) && !is_vacant(addr + 69 * CHUNK, 2));
         for i in 0..70 {
             let p = addr + i * CHUNK + 5 * PAGE;
-            assert!(core::ptr::eq(Region::find(p).unwrap(), region));
-            assert_eq!(region.chunk_of(p).addr(), addr + i * CHUNK);
-            region.describe(p, 3, Class(7), PageRecord::Slab(64 * (i + 1)));
+            assert!(core::ptr::eq(Segment::find(p).unwrap(), segment));
+            assert_eq!(segment.chunk_of(p).addr(), addr + i * CHUNK);
+            segment.describe(p, 3, Class(7), PageRecord::Slab(64 * (i + 1)));
         }
         for i in 0..70 {
             let p = addr + i * CHUNK + 7 * PAGE;
-            assert_eq!(region.class_of(p), Class(7));
-            assert_eq!(region.record_of(p), PageRecord::Slab(64 * (i + 1)));
-            assert_eq!(region.record_of(p + PAGE), PageRecord::None);
+            assert_eq!(segment.class_of(p), Class(7));
+            assert_eq!(segment.record_of(p), PageRecord::Slab(64 * (i + 1)));
+            assert_eq!(segment.record_of(p + PAGE), PageRecord::None);
         }
-        assert!(Region::find(addr + 70 * CHUNK).is_none());
-        region.leave(10, 5);
-        assert!(Region::find(addr + 12 * CHUNK).is_none() && is_vacant(addr + 10 * CHUNK, 5));
-        assert!(Region::find(addr + 15 * CHUNK).is_some());
-        assert!(!region.lose(5));
-        region.leave(0, 10);
-        region.leave(15, 55);
-        assert!(region.lose(65));
+        assert!(Segment::find(addr + 70 * CHUNK).is_none());
+        segment.leave(10, 5);
+        assert!(Segment::find(addr + 12 * CHUNK).is_none() && is_vacant(addr + 10 * CHUNK, 5));
+        assert!(Segment::find(addr + 15 * CHUNK).is_some());
+        assert!(!segment.lose(5));
+        segment.leave(0, 10);
+        segment.leave(15, 55);
+        assert!(segment.lose(65));
         // SAFETY: the references end here.
-        unsafe { region.forsake() };
+        unsafe { segment.forsake() };
         assert_eq!((meta::totals().used, turn()), (before, before));
     }
 
@@ -286,11 +286,11 @@ mod tests {
     fn what_overlaps_our_own_memory_or_no_memory_can_be_at_is_not_vacant() {
         crate::testing::own_process!();
         let _alone = alone();
-        if Region::all().len() == 0 {
+        if Segment::all().len() == 0 {
             let growing = super::super::growing();
-            Region::make(&growing, 0, 1, CHUNK, false, |_| Some(())).expect("addresses");
+            Segment::make(&growing, 0, 1, CHUNK, false, |_| Some(())).expect("addresses");
         }
-        let ours = Region::all()
+        let ours = Segment::all()
             .next()
             .expect("made")
             .base

@@ -10,7 +10,7 @@
 
 use crate::heap::runs::pool::Pool;
 use crate::space::chunk::CHUNK_PAGES;
-use crate::space::{HeapId, Region};
+use crate::space::{HeapId, Segment};
 use crate::sys::page::PAGE;
 
 /// The shortest run, in pages, that is searched for, and the first length that is not: longer
@@ -26,39 +26,39 @@ const LOOKED_AT: usize = 128;
 #[cold]
 #[inline(never)]
 pub fn find(pool: &Pool, pages: usize) -> Option<usize> {
-    let in_own = |region| first_in::<false>(region, pool.heap(), pages);
-    Region::all().find_map(in_own).or_else(|| {
+    let in_own = |segment| first_in::<false>(segment, pool.heap(), pages);
+    Segment::all().find_map(in_own).or_else(|| {
         // Few programs have hooks, and the code for them is long.
-        let has_lent = pool.lent().next().is_some();
-        has_lent.then(|| find_lent(pool, pages)).flatten()
+        let has_hooked = pool.hooked().next().is_some();
+        has_hooked.then(|| find_hooked(pool, pages)).flatten()
     })
 }
 
 #[cold]
 #[inline(never)]
-fn find_lent(pool: &Pool, pages: usize) -> Option<usize> {
-    let mut lent = pool.lent();
-    lent.find_map(|region| first_in::<true>(region, pool.heap(), pages))
+fn find_hooked(pool: &Pool, pages: usize) -> Option<usize> {
+    let mut hooked = pool.hooked();
+    hooked.find_map(|segment| first_in::<true>(segment, pool.heap(), pages))
 }
 
-/// The first run in a region; in a lent region, within one extent.
-fn first_in<const LENT: bool>(
-    region: &'static Region,
+/// The first run in a segment; in a hooked segment, within one extent.
+fn first_in<const HOOKED: bool>(
+    segment: &'static Segment,
     heap: HeapId,
     pages: usize,
 ) -> Option<usize> {
     // Free pages right before chunk `next`.
     let (mut run, mut next) = (0, 0);
     let mut left = LOOKED_AT;
-    for (first, chunks) in region.neighbours_of(heap) {
+    for (first, chunks) in segment.neighbours_of(heap) {
         if left == 0 {
             break;
         }
         left = left.saturating_sub(chunks.len());
         for (i, chunk) in (first..).zip(chunks) {
             let is_whole = chunk.mapped.get() as usize == CHUNK_PAGES;
-            let is_there = chunk.committed.get() && is_whole && !(LENT && chunk.away.get());
-            if i != next || !is_there || LENT && chunk.begins.get() {
+            let is_there = chunk.committed.get() && is_whole && !(HOOKED && chunk.away.get());
+            if i != next || !is_there || HOOKED && chunk.begins.get() {
                 run = 0;
             }
             next = i + 1;

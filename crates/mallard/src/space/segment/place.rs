@@ -1,33 +1,33 @@
-//! Where regions are placed.
+//! Where segments are placed.
 //!
 //! A process cannot ask which of its addresses are empty. The kernel places mappings without a
 //! requested address next to its previous ones, downwards from below the stack or, in the legacy
 //! layout, upwards from a third of the address space. Either way there are terabytes below the
 //! place that it currently uses, far from programs, from `brk` and from the ranges that Go and Java
-//! ask for, and within the ranges for which sanitizers have shadow memory. A region begins there,
+//! ask for, and within the ranges for which sanitizers have shadow memory. A segment begins there,
 //! at a distance that depends on where the system placed the stack, and grows upwards, towards
 //! other mappings. Both meet only when everything between them is used.
 
 use super::layout::Layout;
-use super::{CHUNK, Region};
+use super::{CHUNK, Segment};
 use crate::space::meta;
 use crate::sys::atomic::Ordering;
 use crate::sys::mem;
 
 /// Places that are tried before the kernel is asked for one.
 pub(super) const ATTEMPTS: usize = 4;
-/// The planned size of a region, if there are that many addresses.
+/// The planned size of a segment, if there are that many addresses.
 pub(super) const PREFERRED: usize = 1 << 40;
 /// Bytes to reserve if no place is found.
 const SMALL: usize = 64 << 20;
 
-/// Finds a place for a region of at least `least` bytes: its start, its length, and how much of it
+/// Finds a place for a segment of at least `least` bytes: its start, its length, and how much of it
 /// is reserved. `reserve` is the number of bytes to reserve, or 0.
 pub(super) fn find(reserve: usize, least: usize, attempt: usize) -> Option<(usize, usize, usize)> {
     if reserve == 0 && attempt < ATTEMPTS {
         let top = top(attempt);
         let len = PREFERRED.min(top / 4).max(least);
-        let turn = Region::all().len() * ATTEMPTS + attempt;
+        let turn = Segment::all().len() * ATTEMPTS + attempt;
         let below = top.checked_sub(len.checked_mul(2 * attempt)?)?;
         let at = choose(below, len, turn)?;
         return is_empty(at, len).then_some((at, len, 0));
@@ -43,7 +43,7 @@ pub(super) fn find(reserve: usize, least: usize, attempt: usize) -> Option<(usiz
     reserved(size, least)
 }
 
-/// The place of the first region, which has [`PREFERRED`] bytes.
+/// The place of the first segment, which has [`PREFERRED`] bytes.
 pub(super) fn first() -> Option<usize> {
     choose(top(0), PREFERRED, 0)
 }
@@ -77,29 +77,30 @@ fn choose_by(stack: usize, top: usize, len: usize, turn: usize) -> Option<usize>
     Some((low + at) & !(CHUNK - 1)).filter(|&at| at > span / 4)
 }
 
-/// Whether no region is planned there.
+/// Whether no segment is planned there.
 fn is_empty(at: usize, len: usize) -> bool {
-    let overlaps = |r: &Region| at < r.end() && r.begin() < at + len;
-    !Region::all().any(overlaps)
+    let overlaps = |r: &Segment| at < r.end() && r.begin() < at + len;
+    !Segment::all().any(overlaps)
 }
 
-/// Keeps regions away from `addr`, where lent memory lies that is found by its addresses: regions
-/// that would have come to it end before it.
+/// Keeps segments away from `addr`, where hooked memory lies that is found by its addresses:
+/// segments that would have come to it end before it.
 #[cold]
 #[inline(never)]
 pub(super) fn keep_off(addr: usize) {
     let _growing = super::growing();
-    for region in Region::all().filter(|r| (r.heap()..r.end()).contains(&addr)) {
-        let chunks = (addr - region.heap()) / CHUNK;
-        region.max_chunks.store(chunks, Ordering::Relaxed);
+    for segment in Segment::all().filter(|r| (r.heap()..r.end()).contains(&addr)) {
+        let chunks = (addr - segment.heap()) / CHUNK;
+        segment.max_chunks.store(chunks, Ordering::Relaxed);
     }
 }
 
 #[cold]
 #[inline(never)]
 fn reserved(size: usize, least: usize) -> Option<(usize, usize, usize)> {
-    // Reserves as much as all earlier regions together, so that the number of regions stays small.
-    let before: usize = Region::all().map(|r| r.chunks() * CHUNK).sum();
+    // Reserves as much as all earlier segments together, so that the number of segments stays
+    // small.
+    let before: usize = Segment::all().map(|r| r.chunks() * CHUNK).sum();
     let mut len = size.max(before).max(least);
     loop {
         if let Some(at) = mem::reserve(len) {
@@ -109,24 +110,24 @@ fn reserved(size: usize, least: usize) -> Option<(usize, usize, usize)> {
             return None;
         }
         // Under a limit on address space takes at most a quarter of it: the program has other uses
-        // for its addresses, and further regions can follow.
+        // for its addresses, and further segments can follow.
         len = (len / 2).min(mem::address_space_limit() / 4).max(least);
     }
 }
 
-impl Region {
+impl Segment {
     /// The first address of its maps.
     pub(super) fn begin(&self) -> usize {
         let tables = self.tables.load(Ordering::Relaxed);
         tables - Layout::with(self.max_chunks(), mem::os_page()).tables
     }
 
-    /// The address after the last one that the region may reach.
+    /// The address after the last one that the segment may reach.
     fn end(&self) -> usize {
         self.heap() + self.max_chunks() * CHUNK
     }
 
-    /// The address after the last one that the region has; for a reservation, after its whole
+    /// The address after the last one that the segment has; for a reservation, after its whole
     /// length.
     pub(super) fn known_end(&self) -> usize {
         match self.is_reserved() {

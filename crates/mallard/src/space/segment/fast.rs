@@ -1,4 +1,4 @@
-//! What the fast path knows of the first region: its base and the length committed so far.
+//! What the fast path knows of the first segment: its base and the length committed so far.
 
 use crate::sys::atomic::{AtomicUsize, Ordering, const_unless_loom};
 
@@ -54,8 +54,8 @@ mod tests {
         builder.preemption_bound = Some(3);
         builder.check(|| {
             // A chunk is one byte long here. Its record is written before it is published.
-            let region = Arc::new((Fast::new(), [0, 1].map(|_| UnsafeCell::new(false))));
-            let grower = region.clone();
+            let segment = Arc::new((Fast::new(), [0, 1].map(|_| UnsafeCell::new(false))));
+            let grower = segment.clone();
             let growth = thread::spawn(move || {
                 for (i, record) in grower.1.iter().enumerate() {
                     // SAFETY: nothing refers to the record yet, which is what is tested.
@@ -64,12 +64,12 @@ mod tests {
                 }
             });
             for i in [1, 0] {
-                if let Some((base, offset)) = region.0.find(BASE + i) {
+                if let Some((base, offset)) = segment.0.find(BASE + i) {
                     assert_eq!((base, offset), (BASE, i));
                     // SAFETY: published, which is what is tested.
-                    assert!(region.1[i].with(|complete| unsafe { *complete }));
+                    assert!(segment.1[i].with(|complete| unsafe { *complete }));
                 }
-                assert_eq!(region.0.find(0), None, "null is never found");
+                assert_eq!(segment.0.find(0), None, "null is never found");
             }
             growth.join().unwrap();
         });

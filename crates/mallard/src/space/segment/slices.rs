@@ -1,4 +1,4 @@
-//! The slices of a region, by which page heaps share it, and the sets of chunks that they hold.
+//! The slices of a segment, by which page heaps share it, and the sets of chunks that they hold.
 
 use super::{HeapId, SLICE_CHUNKS};
 use crate::sys::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -34,7 +34,7 @@ impl Mapped {
     pub(super) const NEW: u32 = 1 << 29;
 
     /// Mapped pages, from the slice's first. If there is room, they include one system page at the
-    /// end that is not used: nothing but the region touches it, so its mapping can always be
+    /// end that is not used: nothing but the segment touches it, so its mapping can always be
     /// lengthened.
     pub(super) fn pages(self) -> usize {
         (self.0 & (Self::NEW - 1)) as usize
@@ -79,7 +79,7 @@ impl Slice {
     }
 }
 
-/// The slices of a region up to the committed end, in memory in reverse order.
+/// The slices of a segment up to the committed end, in memory in reverse order.
 #[derive(Clone, Copy)]
 pub(super) struct Slices<'a> {
     /// The address after the first slice, which is the last in memory.
@@ -110,7 +110,7 @@ impl<'a> Slices<'a> {
         self.len * size_of::<Slice>()
     }
 
-    /// The `i`-th from the bottom of the region, if there is one.
+    /// The `i`-th from the bottom of the segment, if there is one.
     #[inline]
     pub(super) fn get(self, i: usize) -> Option<&'a Slice> {
         // SAFETY: at most `len` before the end, where a slice is.
@@ -125,7 +125,7 @@ impl<'a> Slices<'a> {
         unsafe { self.end.sub(i + 1).as_ref() }
     }
 
-    /// From the bottom of the region up.
+    /// From the bottom of the segment up.
     pub(super) fn iter(self) -> impl DoubleEndedIterator<Item = &'a Slice> + ExactSizeIterator {
         (0..self.len).map(move |i| self.at(i))
     }
@@ -145,8 +145,8 @@ impl Claimed {
     }
 }
 
-/// A set of a page heap's chunks in a region, one bit each, guarded by the page heap's lock. Chunks
-/// of other page heaps are never members, whatever their bits.
+/// A set of a page heap's chunks in a segment, one bit each, guarded by the page heap's lock.
+/// Chunks of other page heaps are never members, whatever their bits.
 pub struct ChunkSet<'a> {
     pub(super) slices: Slices<'a>,
     pub(super) resident: bool,

@@ -1,7 +1,7 @@
 //! Ranges of addresses, and the maps over their pages.
 //!
-//! A region is one range: first its maps, with unowned addresses between them, then its heap, a row
-//! of 2 MiB chunks. Nothing of it is reserved: the range is a plan, chosen where the address space
+//! A segment is one range: first its maps, with unowned addresses between them, then its heap of
+//! 2 MiB chunks. Nothing of it is reserved: the range is a plan, chosen where the address space
 //! is empty (`place`), and memory is mapped in steps, the maps along with the heap (`growth`). For
 //! every page of the heap there is
 //! - in the *class map*, a byte: the class under which a thread cache may file a block of this
@@ -14,21 +14,21 @@
 //! with a [`GroupTable`] for every eight chunks (`layout`) that holds their records before their
 //! pages' words: so all records of a small heap share one page.
 //!
-//! Page heaps share regions. The heap part is divided into *slices* of 64 chunks. A [`Slice`]
+//! Page heaps share segments. The heap part is divided into *slices* of 64 chunks. A [`Slice`]
 //! record holds the page heap that owns the slice, the number of committed chunks, and two sets,
 //! one bit per chunk: the vacant chunks, and those of them that hold memory. So each page heap
 //! writes only to its own words. The page heap that first commits a chunk of a slice claims the
-//! slice, for ever. Slices are claimed from the bottom of a region up, and the chunks of a slice
-//! are committed likewise. If several page heaps share a region, there are therefore gaps, of
+//! slice, for ever. Slices are claimed from the bottom of a segment up, and the chunks of a slice
+//! are committed likewise. If several page heaps share a segment, there are therefore gaps, of
 //! addresses only, below its committed end. The slice records stand before the tables, in reverse
-//! order, so that the first slice's record is next to the first chunk's: beginning a region takes
+//! order, so that the first slice's record is next to the first chunk's: beginning a segment takes
 //! three system calls.
 //!
-//! The first region is what the fast path knows ([`fast_lookup`]), by two words: its base and the
+//! The first segment is what the fast path knows ([`fast_lookup`]), by two words: its base and the
 //! length committed so far. When it is full, or another mapping holds the addresses of its next
-//! steps, more regions join a table. Regions are never unmapped, so `&'static Region` holds.
+//! steps, more segments join a table. Segments are never unmapped, so `&'static Segment` holds.
 //!
-//! Memory that the program's extent hooks provide is a region too, of another kind (`lent`).
+//! Memory that the program's extent hooks provide is a segment too, of another kind (`hooked`).
 //!
 //! The maps are written under the lock of the page's owner and read without any lock. A thread that
 //! looks up a block got it from a thread that had written the map before; a stale answer about any
@@ -37,8 +37,8 @@
 
 mod fast;
 mod growth;
+pub mod hooked;
 mod layout;
-pub mod lent;
 mod place;
 mod record;
 mod slices;
@@ -58,37 +58,37 @@ pub use record::PageRecord;
 pub use slices::{ChunkSet, Claimed};
 use slices::{Slice, Slices};
 
-const MAX_REGIONS: usize = 512;
+const MAX_SEGMENTS: usize = 512;
 const PAGES_PER_CHUNK: usize = CHUNK / PAGE;
 /// Chunks that a page heap claims together: as many as a word has bits.
 pub const SLICE_CHUNKS: usize = 64;
 
 static FAST: Fast = Fast::new();
 
-static REGIONS: Table = Table([const { Region::none() }; MAX_REGIONS]);
+static SEGMENTS: Table = Table([const { Segment::none() }; MAX_SEGMENTS]);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// The regions, the first one last: most programs then touch only its entry, on the page that holds
-/// the end of the table.
-struct Table([Region; MAX_REGIONS]);
+/// The segments, the first one last: most programs then touch only its entry, on the page that
+/// holds the end of the table.
+struct Table([Segment; MAX_SEGMENTS]);
 
 impl Table {
-    fn get(&self, i: usize) -> Option<&Region> {
-        self.0.get(MAX_REGIONS.checked_sub(i + 1)?)
+    fn get(&self, i: usize) -> Option<&Segment> {
+        self.0.get(MAX_SEGMENTS.checked_sub(i + 1)?)
     }
 
-    fn first(&self) -> &Region {
-        &self.0[MAX_REGIONS - 1]
+    fn first(&self) -> &Segment {
+        &self.0[MAX_SEGMENTS - 1]
     }
 }
 
-/// Regions in the order in which they were made.
-pub type All = core::iter::Rev<core::slice::Iter<'static, Region>>;
+/// Segments in the order in which they were made.
+pub type All = core::iter::Rev<core::slice::Iter<'static, Segment>>;
 
-/// One range. All fields are written once, before `COUNT` covers the region, except `chunks` and
+/// One range. All fields are written once, before `COUNT` covers the segment, except `chunks` and
 /// `mapped_chunks`, which grow under the lock of `growth`, and `max_chunks`, which shrinks under
 /// it.
-pub struct Region {
+pub struct Segment {
     /// Where the class map begins, and what it covers.
     base: AtomicUsize,
     heap: AtomicUsize,
@@ -99,17 +99,17 @@ pub struct Region {
     chunks: AtomicUsize,
     /// The number of chunks that the maps are committed for.
     mapped_chunks: AtomicUsize,
-    /// The length of the reservation, or 0 if the region is not one.
+    /// The length of the reservation, or 0 if the segment is not one.
     reserved: AtomicUsize,
     /// Where the heap's part of the class map begins.
     classes: AtomicUsize,
-    /// Chunks that hooks lent and that were not given back; 0 for other regions.
-    lent: AtomicUsize,
-    next: AtomicPtr<Region>,
+    /// Chunks that hooks provided and that were not given back; 0 for other segments.
+    hooked: AtomicUsize,
+    next: AtomicPtr<Segment>,
 }
 
 /// The place that a thread cache has for `p`, or that of [`Class::NONE`] if `p` is not in a
-/// cachable block; `None` if `p` is outside the first region's committed part, null included.
+/// cachable block; `None` if `p` is outside the first segment's committed part, null included.
 #[inline(always)]
 pub fn fast_lookup(p: usize) -> Option<Place> {
     let (base, offset) = FAST.find(p)?;
@@ -119,9 +119,9 @@ pub fn fast_lookup(p: usize) -> Option<Place> {
     Some(Place::from_byte(byte))
 }
 
-impl Region {
+impl Segment {
     const fn none() -> Self {
-        Region {
+        Segment {
             base: AtomicUsize::new(0),
             heap: AtomicUsize::new(0),
             tables: AtomicUsize::new(0),
@@ -130,35 +130,36 @@ impl Region {
             mapped_chunks: AtomicUsize::new(0),
             reserved: AtomicUsize::new(0),
             classes: AtomicUsize::new(0),
-            lent: AtomicUsize::new(0),
+            hooked: AtomicUsize::new(0),
             next: AtomicPtr::new(core::ptr::null_mut()),
         }
     }
 
-    /// The region that holds `p` in its committed heap.
+    /// The segment that holds `p` in its committed heap.
     #[inline]
-    pub fn find(p: usize) -> Option<&'static Region> {
+    pub fn find(p: usize) -> Option<&'static Segment> {
         Self::find_first(p).or_else(|| Self::find_further(p))
     }
 
-    /// Like [`Region::find`], but only in the first region, which is the only one in most programs.
+    /// Like [`Segment::find`], but only in the first segment, which is the only one in most
+    /// programs.
     #[inline]
-    pub fn find_first(p: usize) -> Option<&'static Region> {
-        let first = REGIONS.first();
+    pub fn find_first(p: usize) -> Option<&'static Segment> {
+        let first = SEGMENTS.first();
         first.contains(p).then_some(first)
     }
 
     #[cold]
     #[inline(never)]
-    fn find_further(p: usize) -> Option<&'static Region> {
-        lent::find(p)
+    fn find_further(p: usize) -> Option<&'static Segment> {
+        hooked::find(p)
     }
 
-    /// All regions so far.
+    /// All segments so far.
     #[inline]
     pub fn all() -> All {
-        let rest = MAX_REGIONS - COUNT.load(Ordering::Acquire).min(MAX_REGIONS);
-        REGIONS.0[rest..].iter().rev()
+        let rest = MAX_SEGMENTS - COUNT.load(Ordering::Acquire).min(MAX_SEGMENTS);
+        SEGMENTS.0[rest..].iter().rev()
     }
 
     #[inline]
@@ -173,7 +174,7 @@ impl Region {
 
     /// The index after the last committed chunk. The number alone lets no thread read a chunk's
     /// record: a thread reads that of a block which it got, of a chunk of the page heap whose lock
-    /// it holds, or of one that [`Region::has_chunk`] told it of.
+    /// it holds, or of one that [`Segment::has_chunk`] told it of.
     #[inline]
     pub fn chunks(&self) -> usize {
         self.chunks.load(Ordering::Relaxed)
@@ -298,7 +299,7 @@ impl Region {
         is_its.then(|| self.chunk(i))
     }
 
-    /// The index of a chunk of this region.
+    /// The index of a chunk of this segment.
     pub fn index_of(&self, chunk: &Chunk) -> usize {
         (chunk.addr() - self.heap()) / CHUNK
     }
@@ -374,9 +375,9 @@ impl Region {
             })
     }
 
-    /// The end of the row of one page heap's committed chunks that begins with the `i`-th chunk;
-    /// `upto` if the row is longer than that.
-    pub fn row_end(&self, i: usize, heap: HeapId, upto: usize) -> usize {
+    /// The end of the range of one page heap's committed chunks that begins with the `i`-th chunk;
+    /// `upto` if the range is longer than that.
+    pub fn range_end(&self, i: usize, heap: HeapId, upto: usize) -> usize {
         let slices = self.slices();
         let mut at = i;
         while let Some(slice) = slices.get(at / SLICE_CHUNKS).filter(|s| s.is(heap)) {
@@ -403,7 +404,7 @@ impl Region {
         [own, Some(free)]
     }
 
-    /// The room behind the last chunk of a row of a page heap's committed chunks.
+    /// The room behind the last chunk of a range of a page heap's committed chunks.
     pub fn end_at(&self, at: usize) -> End {
         let claimed = at.next_multiple_of(SLICE_CHUNKS);
         let closed = at != claimed && self.slices().at(at / SLICE_CHUNKS).is_closed();
@@ -424,10 +425,10 @@ impl Region {
 pub fn maps() -> (usize, usize) {
     const CHUNK_MAPS: usize = GroupTable::bytes(GROUP) / GROUP + PAGES_PER_CHUNK;
     let (mut committed, mut touched) = (0, 0);
-    for region in Region::all() {
-        let slices = region.slices().bytes();
-        let chunks: usize = region.slices().iter().map(Slice::chunks).sum();
-        committed += slices + region.mapped_chunks.load(Ordering::Relaxed) * CHUNK_MAPS;
+    for segment in Segment::all() {
+        let slices = segment.slices().bytes();
+        let chunks: usize = segment.slices().iter().map(Slice::chunks).sum();
+        committed += slices + segment.mapped_chunks.load(Ordering::Relaxed) * CHUNK_MAPS;
         touched += slices + chunks * CHUNK_MAPS;
     }
     (committed, touched)
