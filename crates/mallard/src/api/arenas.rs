@@ -27,6 +27,7 @@ mod tests;
 
 /// How many arena numbers are or were in use: automatic arenas, made or not, and those made by
 /// hand, destroyed or not.
+#[inline(never)]
 pub fn numbers() -> u32 {
     start();
     let highest = arena::records().next_back();
@@ -139,6 +140,7 @@ fn meant(arena: u32) -> Result<impl Iterator<Item = &'static Arena>, i32> {
 }
 
 /// The single arena with this number; `EFAULT` when there is none.
+#[inline(never)]
 fn one(arena: u32) -> Result<&'static Arena, i32> {
     // The first arena is made on demand.
     let first = (arena == 0).then(arena::any).flatten();
@@ -167,6 +169,7 @@ pub fn decay(arena: u32) -> Result<(), i32> {
 }
 
 /// The decay times of dirty and of muzzy pages of an arena, in milliseconds: 0 at once, -1 never.
+#[inline(never)]
 pub fn decay_times(arena: u32) -> Result<(i64, i64), i32> {
     one(arena).map(Arena::decay_times)
 }

@@ -216,6 +216,7 @@ fn cache_by_hand(number: u32) -> &'static ThreadCache {
 }
 
 /// The usable size of the block that [`alloc_with`] would return; 0 if the request is impossible.
+#[inline(never)]
 pub fn usable_size_for(size: usize, flags: Flags) -> usize {
     start();
     tailored::keep_as_they_are();

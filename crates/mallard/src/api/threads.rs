@@ -14,6 +14,7 @@ pub use crate::cache::counted::Counts;
 pub use crate::cache::events::Callback;
 
 /// The calling thread's cache. `EAGAIN` when memory is out, or the thread is ending.
+#[inline(never)]
 fn cache() -> Result<&'static ThreadCache, i32> {
     start();
     life::current_or_new().ok_or(libc::EAGAIN)

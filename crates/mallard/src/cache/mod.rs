@@ -564,6 +564,7 @@ impl ThreadCache {
     }
 
     /// Flushes the stack of a class and takes its room away.
+    #[inline(never)]
     fn close(&self, class: Class) {
         let stack = self.stack(class);
         if stack.len() > 0 {
@@ -588,6 +589,7 @@ impl ThreadCache {
     }
 
     /// Flushes all blocks to the arena.
+    #[inline(never)]
     pub fn flush_all(&self) {
         let _busy = Busy::new(self);
         Class::cachable().for_each(|class| self.close(class));

@@ -68,6 +68,7 @@ where
 }
 
 impl Descriptor {
+    #[inline(never)]
     pub const fn name(&self) -> &'static str {
         let row = self.row as usize;
         let begin = match row {

@@ -192,6 +192,7 @@ impl Range {
     }
 
     /// Prints a bound, with the largest exact suffix if it counts bytes.
+    #[inline(never)]
     fn bound(&self, value: i128, out: &mut Line) {
         let mut rest = value;
         let mut suffix = "";
@@ -427,7 +428,7 @@ macro_rules! keywords {
             /// The value's spelling.
             pub const fn word(self) -> &'static CStr {
                 match self {
-                    $($name::$variant => c_word(concat!($word, "\0"))),*
+                    $($name::$variant => const { c_word(concat!($word, "\0")) }),*
                 }
             }
         }

@@ -102,6 +102,7 @@ impl Error {
 
 impl From<c_int> for Error {
     /// The error with that code; [`Error::Fault`] if `mallctl` does not have it.
+    #[inline(never)]
     fn from(code: c_int) -> Error {
         [
             Error::NotFound,

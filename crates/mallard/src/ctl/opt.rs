@@ -152,6 +152,7 @@ fn option(at: &At<'_>) -> Answer<&'static Descriptor> {
     at_position(at.mib()[1]).ok_or(Error::NotFound)
 }
 
+#[inline(never)]
 fn plain(at: &At<'_>) -> Answer<Plain<'static>> {
     Ok(option(at)?.plain(api::options()))
 }

@@ -170,6 +170,7 @@ impl Shown {
 
 impl ArenaFigures {
     /// Sums over the slab classes.
+    #[inline(never)]
     pub fn small(&self) -> Blocks {
         let mut sum = Blocks::default();
         for (bin, class) in self.bins.iter().zip(Class::slabs()) {
@@ -183,6 +184,7 @@ impl ArenaFigures {
     }
 
     /// Sums over the large classes.
+    #[inline(never)]
     pub fn large(&self) -> Blocks {
         let mut sum = Blocks {
             fills: self.large_fills,

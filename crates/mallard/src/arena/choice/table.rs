@@ -113,6 +113,7 @@ fn make(index: usize) -> Option<&'static Arena> {
 }
 
 /// Takes the lock for making arenas.
+#[inline(never)]
 pub(in crate::arena) fn making() -> Guard<'static, ()> {
     MAKING.lock()
 }

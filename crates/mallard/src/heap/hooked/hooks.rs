@@ -119,6 +119,7 @@ impl Hooks {
     }
 
     /// Gives an extent back; false when the hook leaves it with the arena.
+    #[inline(never)]
     pub fn dalloc(self, addr: usize, size: usize, committed: bool) -> bool {
         let Some(hook) = self.now().dalloc else {
             return false;
@@ -128,6 +129,7 @@ impl Hooks {
     }
 
     /// Gives an extent up for good.
+    #[inline(never)]
     pub fn destroy(self, addr: usize, size: usize, committed: bool) {
         if let Some(hook) = self.now().destroy {
             // SAFETY: an extent of the arena that is no longer in use.
@@ -135,6 +137,7 @@ impl Hooks {
         }
     }
 
+    #[inline(never)]
     fn part(self, hook: Option<PartHook>, extent: (usize, usize), at: usize, len: usize) -> bool {
         let (addr, size) = extent;
         let Some(hook) = hook else { return false };

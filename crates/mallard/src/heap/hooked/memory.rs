@@ -110,6 +110,7 @@ impl PageHeap {
 
     /// Sets the hooks of the page heap, which serves only that arena, also for memory from earlier
     /// hooks; the default hooks stand for memory of the reservation.
+    #[inline(never)]
     pub fn set_hooks(&self, arena: u32, table: *mut ExtentHooks) {
         self.hooked.arena.store(arena, Ordering::Relaxed);
         let own = !table.is_null() && !core::ptr::eq(table, &raw const hooks::DEFAULT);
@@ -240,6 +241,7 @@ impl PageHeap {
     }
 
     /// Gives back a range that is away, or keeps it; returns whether its memory is gone.
+    #[inline(never)]
     fn give_back(&self, hooks: Hooks, range: ChunkRange, round: u32) -> bool {
         let whole = range.is_committed();
         let extent = self.state.lock().extent_of(range);
@@ -276,6 +278,7 @@ impl PageHeap {
     }
 
     /// Splits a range off as an extent of its own; false when the hook does not split.
+    #[inline(never)]
     fn cut_out(
         &self,
         hooks: Hooks,
@@ -299,6 +302,7 @@ impl PageHeap {
     }
 
     /// Merges the two extents that touch before chunk `at`, if both are vacant and alike.
+    #[inline(never)]
     fn rejoin(&self, hooks: Hooks, segment: &'static Segment, at: usize) {
         let pair = self.state.lock().take_neighbours(segment, at);
         let Some((a, b)) = pair else { return };
@@ -354,6 +358,7 @@ impl State {
     }
 
     /// Adds committed vacant chunks to the page heap's sets. Their contents are zero or unknown.
+    #[inline(never)]
     fn admit(&mut self, range: ChunkRange, zeroed: bool) {
         for chunk in range.chunks() {
             if !zeroed {
@@ -365,6 +370,7 @@ impl State {
     }
 
     /// Adds chunks to the sets again, with the recorded state of their pages.
+    #[inline(never)]
     fn readmit(&mut self, range: ChunkRange) {
         for chunk in range.chunks() {
             chunk.away.set(false);
@@ -380,6 +386,7 @@ impl State {
     }
 
     /// Takes chunks away, for the caller's use.
+    #[inline(never)]
     fn take_away(&mut self, range: ChunkRange) {
         for chunk in range.chunks() {
             chunk.away.set(true);
@@ -391,6 +398,7 @@ impl State {
     }
 
     /// Records that the memory behind the chunks is gone.
+    #[inline(never)]
     fn forget_contents(&mut self, range: ChunkRange) {
         let (mut dirty, mut muzzy) = (0, 0);
         for chunk in range.chunks() {
@@ -412,6 +420,7 @@ impl State {
     }
 
     /// Removes chunks that are away, and no longer exist, from the page heap.
+    #[inline(never)]
     fn lose(&mut self, range: ChunkRange) {
         self.forget_contents(range);
         let decommitted = range.chunks().filter(|c| !c.committed.get()).count();
@@ -484,6 +493,7 @@ impl State {
     }
 
     /// The extents before and from chunk `at`, if both are vacant, present and alike; now away.
+    #[inline(never)]
     fn take_neighbours(
         &mut self,
         segment: &'static Segment,

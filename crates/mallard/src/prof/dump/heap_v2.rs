@@ -50,6 +50,7 @@ fn line(text: &mut Text<'_>, live: Amount, ever: Amount, lg_sample: u32, accum: 
 }
 
 /// The numbers from which `jeprof` computes this amount.
+#[inline(never)]
 fn biased(amount: Amount, lg_sample: u32) -> (u64, u64) {
     let (n, s) = (amount.blocks() as f64, amount.bytes() as f64);
     if n < 0.5 || lg_sample == 0 {

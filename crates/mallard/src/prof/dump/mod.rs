@@ -110,6 +110,7 @@ impl Name {
             .filter(|name| name.count_bytes() == self.len)
     }
 
+    #[inline(never)]
     fn push(&mut self, bytes: &[u8]) {
         let room = self.text.iter_mut().skip(self.len);
         room.zip(bytes).for_each(|(to, &from)| *to = from);
@@ -285,6 +286,7 @@ impl Line {
         }
     }
 
+    #[inline(never)]
     fn push(&mut self, bytes: &[u8]) {
         let room = self.text.iter_mut().take(LINE_MAX - 2).skip(self.len);
         let pairs = room.zip(bytes);

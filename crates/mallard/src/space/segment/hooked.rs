@@ -217,6 +217,7 @@ impl Segment {
     }
 
     /// The extent that contains the `i`-th chunk: its first index, and the one after its last.
+    #[inline(never)]
     pub fn extent_of(&self, i: usize) -> (usize, usize) {
         let begins = |&i: &usize| self.chunk(i).begins.get();
         let first = (0..=i).rev().find(begins).unwrap_or(0);

@@ -166,6 +166,7 @@ impl RawLock {
     }
 
     /// Resets the statistics, not counting the acquisition that this takes.
+    #[inline(never)]
     pub fn clear_reading(&self) {
         self.lock();
         self.meter.clear();
