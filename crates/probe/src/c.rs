@@ -1,0 +1,209 @@
+//! malloc's family in C.
+
+use core::ffi::c_int;
+use core::ptr::null_mut;
+
+use crate::count::enter;
+use crate::layout::State;
+use crate::loader::Pointer;
+use crate::real::{self, call};
+
+#[unsafe(no_mangle)]
+pub extern "C" fn malloc(size: usize) -> Pointer {
+    let Some(call) = enter(State::Malloc) else {
+        return real::malloc(size);
+    };
+    let block = real::malloc(size);
+    call.begin(block, size, real::usable_size(block));
+    call.leave();
+    block
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn calloc(count: usize, size: usize) -> Pointer {
+    let Some(call) = enter(State::Calloc) else {
+        return real::calloc(count, size);
+    };
+    let block = real::calloc(count, size);
+    call.begin(block, count.wrapping_mul(size), real::usable_size(block));
+    call.leave();
+    block
+}
+
+/// # Safety
+/// The block is null or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free(block: Pointer) {
+    ended(State::Free, block, || real::free(block));
+}
+
+/// # Safety
+/// The block is null or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cfree(block: Pointer) {
+    ended(State::Free, block, || real::free(block));
+}
+
+/// Counts the end of a block, which `free` brings about.
+#[inline(always)]
+pub fn ended(state: State, block: Pointer, free: impl FnOnce()) {
+    let Some(call) = enter(state) else {
+        return free();
+    };
+    if !block.is_null() {
+        call.end(block, real::usable_size(block));
+    }
+    free();
+    call.leave();
+}
+
+/// Counts a block that `make` makes. Its usable size is asked for.
+#[inline(always)]
+pub fn begun(state: State, size: usize, make: impl FnOnce() -> Pointer) -> Pointer {
+    let Some(call) = enter(state) else {
+        return make();
+    };
+    let block = make();
+    call.begin(block, size, real::usable_size(block));
+    call.leave();
+    block
+}
+
+/// Counts a block that `resize` resizes.
+#[inline(always)]
+pub fn resized(block: Pointer, size: usize, resize: impl FnOnce() -> Pointer) -> Pointer {
+    let Some(call) = enter(State::Realloc) else {
+        return resize();
+    };
+    if block.is_null() {
+        let made = resize();
+        call.begin(made, size, real::usable_size(made));
+        call.leave();
+        return made;
+    }
+    let old = real::usable_size(block);
+    let birth = call.before_resize(block);
+    let moved = resize();
+    let usable = real::usable_size(moved);
+    call.resized((block, old, birth), (moved, size, usable));
+    call.leave();
+    moved
+}
+
+/// # Safety
+/// The block is null or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn realloc(block: Pointer, size: usize) -> Pointer {
+    resized(block, size, || real::realloc(block, size))
+}
+
+/// # Safety
+/// The block is null or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn reallocarray(block: Pointer, count: usize, size: usize) -> Pointer {
+    match count.checked_mul(size) {
+        Some(bytes) => resized(block, bytes, || real::realloc(block, bytes)),
+        None => {
+            // SAFETY: sets the thread's error.
+            unsafe { *libc::__errno_location() = libc::ENOMEM };
+            null_mut()
+        }
+    }
+}
+
+/// # Safety
+/// `result` can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_memalign(result: *mut Pointer, align: usize, size: usize) -> c_int {
+    let make = || {
+        call!(posix_memalign as fn(*mut Pointer, usize, usize) -> c_int, result, align, size;
+            else libc::ENOMEM)
+    };
+    let Some(call) = enter(State::Aligned) else {
+        return make();
+    };
+    let error = make();
+    // SAFETY: the caller's promise; written if there was no error.
+    let block = if error == 0 {
+        unsafe { *result }
+    } else {
+        null_mut()
+    };
+    call.begin(block, size, real::usable_size(block));
+    call.leave();
+    error
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn aligned_alloc(align: usize, size: usize) -> Pointer {
+    begun(State::Aligned, size, || {
+        call!(aligned_alloc as fn(usize, usize) -> Pointer, align, size;
+            else real::memalign(align, size))
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn memalign(align: usize, size: usize) -> Pointer {
+    begun(State::Aligned, size, || real::memalign(align, size))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn valloc(size: usize) -> Pointer {
+    begun(
+        State::Aligned,
+        size,
+        || call!(valloc as fn(usize) -> Pointer, size; else real::memalign(4096, size)),
+    )
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pvalloc(size: usize) -> Pointer {
+    begun(State::Aligned, size, || {
+        let rounded = size.checked_next_multiple_of(4096).unwrap_or(usize::MAX);
+        call!(pvalloc as fn(usize) -> Pointer, size; else real::memalign(4096, rounded))
+    })
+}
+
+/// # Safety
+/// The block is null or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn malloc_usable_size(block: Pointer) -> usize {
+    let Some(call) = enter(State::Query) else {
+        return real::usable_size(block);
+    };
+    let usable = real::usable_size(block);
+    call.leave();
+    usable
+}
+
+/// # Safety
+/// The block is null or live, and was requested with this size.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free_sized(block: Pointer, size: usize) {
+    ended(State::SizedFree, block, || {
+        if !real::is_early(block) {
+            call!(free_sized as fn(Pointer, usize), block, size; else real::free(block));
+        }
+    });
+}
+
+/// # Safety
+/// The block is null or live, and was requested with this alignment and size.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free_aligned_sized(block: Pointer, align: usize, size: usize) {
+    ended(State::SizedFree, block, || {
+        call!(free_aligned_sized as fn(Pointer, usize, usize), block, align, size;
+            else real::free(block));
+    });
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn malloc_trim(keep: usize) -> c_int {
+    let trim = || call!(malloc_trim as fn(usize) -> c_int, keep; else 0);
+    let Some(call) = enter(State::Trim) else {
+        return trim();
+    };
+    let done = trim();
+    call.leave();
+    done
+}

@@ -1,0 +1,206 @@
+//! What is counted of each call.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::layout::{BIRTHS, FOLLOWED, MATRIX, Slot, State, class_of};
+use crate::loader::Pointer;
+use crate::tls::{Thread, thread};
+use crate::{join, segment, trim};
+
+/// A call that is being counted.
+pub struct Call {
+    thread: &'static Thread,
+    slot: &'static Slot,
+    shared: bool,
+}
+
+/// Begins a call. None if it is not to be counted: it comes from inside another one, or so early
+/// that nothing can be counted.
+#[inline(always)]
+pub fn enter(state: State) -> Option<Call> {
+    let thread = thread();
+    if !segment::is_ready() || thread.slot.get().is_null() {
+        if !join::join(thread) {
+            return None;
+        }
+    } else if thread.busy.get() != 0 {
+        return None;
+    }
+    // SAFETY: not null, and of this process's segment, or else the thread would have joined anew.
+    let slot = unsafe { &*thread.slot.get() };
+    let shared = core::ptr::eq(slot, segment::slot(0));
+    thread.busy.set(1);
+    if !shared {
+        let word = slot.cell.word.load(Ordering::Relaxed);
+        let inside = (word & !0xff).wrapping_add(1 << 8) | state as u64;
+        slot.cell.word.store(inside, Ordering::Relaxed);
+    }
+    let call = Call {
+        thread,
+        slot,
+        shared,
+    };
+    call.add(&slot.cell.calls[state as usize - 1], 1);
+    Some(call)
+}
+
+impl Call {
+    #[inline(always)]
+    fn add(&self, counter: &AtomicU64, by: u64) {
+        if self.shared {
+            counter.fetch_add(by, Ordering::Relaxed);
+        } else {
+            let sum = counter.load(Ordering::Relaxed).wrapping_add(by);
+            counter.store(sum, Ordering::Relaxed);
+        }
+    }
+
+    /// Ends the call.
+    #[inline(always)]
+    pub fn leave(self) {
+        if !self.shared {
+            let word = self.slot.cell.word.load(Ordering::Relaxed);
+            self.slot
+                .cell
+                .word
+                .store((word & !0xff).wrapping_add(1 << 8), Ordering::Relaxed);
+        }
+        self.thread.busy.set(0);
+    }
+
+    /// A request of `size` bytes was answered with `block`, of this usable size.
+    #[inline(always)]
+    pub fn requested(&self, block: Pointer, size: usize, usable: usize) {
+        if block.is_null() {
+            self.add(&self.slot.cell.failed, 1);
+            return;
+        }
+        let size = size as u64;
+        self.add(&self.slot.cell.requested, size);
+        self.add(&self.slot.sizes[class_of(size)], 1);
+        self.add(&self.slot.cell.begun, usable as u64);
+    }
+
+    /// The life of a block begins.
+    #[inline(always)]
+    pub fn begin(&self, block: Pointer, size: usize, usable: usize) {
+        self.requested(block, size, usable);
+        if let Some(entry) = followed(block) {
+            self.note_birth(block, entry, now());
+        }
+    }
+
+    /// The life of a block of this usable size ends.
+    #[inline(always)]
+    pub fn end(&self, block: Pointer, usable: usize) {
+        self.add(&self.slot.cell.ended, usable as u64);
+        if let Some(entry) = followed(block)
+            && let Some(birth) = take(block, entry)
+        {
+            self.note_end(birth);
+        }
+    }
+
+    /// A block is about to be resized. Returns its birth, if it is followed: the old address may
+    /// belong to another thread as soon as the block has moved.
+    #[inline(always)]
+    pub fn before_resize(&self, block: Pointer) -> Option<Born> {
+        take(block, followed(block)?)
+    }
+
+    /// A block of `old` usable bytes was resized, or (if the answer is null) freed or left.
+    #[inline(always)]
+    pub fn resized(
+        &self,
+        (block, old, birth): (Pointer, usize, Option<Born>),
+        (moved, size, usable): (Pointer, usize, usize),
+    ) {
+        let stays = moved == block || (moved.is_null() && size != 0);
+        if stays {
+            if let (Some(birth), Some(entry)) = (birth, followed(block)) {
+                self.note_birth(block, entry, birth.when);
+            }
+        } else if let Some(birth) = birth {
+            self.note_end(birth);
+        }
+        if !moved.is_null() || size == 0 {
+            self.add(&self.slot.cell.ended, old as u64);
+        }
+        if moved.is_null() {
+            if size != 0 {
+                self.add(&self.slot.cell.failed, 1);
+            }
+        } else {
+            self.requested(moved, size, usable);
+            if !stays && let Some(entry) = followed(moved) {
+                self.note_birth(moved, entry, now());
+            }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note_birth(&self, block: Pointer, entry: usize, when: u64) {
+        let who = (segment::number(self.slot) as u64) << 48 | block.addr() as u64;
+        let birth = segment::birth(entry);
+        birth.who.store(who, Ordering::Relaxed);
+        birth.when.store(when, Ordering::Relaxed);
+        trim::if_requested();
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note_end(&self, birth: Born) {
+        let header = segment::header();
+        let me = segment::number(self.slot);
+        let count = match me == birth.slot {
+            true => &header.freed_here,
+            false => &header.freed_elsewhere,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        header.matrix[birth.slot % MATRIX][me % MATRIX].fetch_add(1, Ordering::Relaxed);
+        let life = now().saturating_sub(birth.when);
+        header.lifetimes[class_of(life)].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The thread and the time of a birth.
+pub struct Born {
+    slot: usize,
+    when: u64,
+}
+
+/// The entry of the table of births for a block, if it is followed. Its address decides, so the
+/// birth and the end of a block agree without a search.
+#[inline(always)]
+fn followed(block: Pointer) -> Option<usize> {
+    const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+    const SHIFT: u32 = 64 - FOLLOWED.trailing_zeros();
+    let hash = (block.addr() as u64 >> 4).wrapping_mul(MULTIPLIER);
+    let entry = (hash >> (SHIFT - BIRTHS.trailing_zeros())) as usize % BIRTHS;
+    (hash >> SHIFT == 0 && !block.is_null()).then_some(entry)
+}
+
+/// The birth of a block; none if a later block took its entry.
+#[cold]
+#[inline(never)]
+fn take(block: Pointer, entry: usize) -> Option<Born> {
+    let birth = segment::birth(entry);
+    let who = birth.who.load(Ordering::Relaxed);
+    if who & 0xffff_ffff_ffff != block.addr() as u64 {
+        return None;
+    }
+    let when = birth.when.load(Ordering::Relaxed);
+    birth.who.store(0, Ordering::Relaxed);
+    Some(Born {
+        slot: (who >> 48) as usize,
+        when,
+    })
+}
+
+/// The time-stamp counter.
+#[inline(always)]
+pub fn now() -> u64 {
+    // SAFETY: every x86-64 processor has it.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}

@@ -1,0 +1,55 @@
+//! The probe: `libmallard_probe.so`, which the lab preloads before a program's allocator.
+//!
+//! It defines malloc's family, the operators of C++ and jemalloc's functions with flags. Each call
+//! is counted and goes on to the next object in link order that defines the function: the program's
+//! own allocator, whichever it is. So every call is known exactly, without symbols, without
+//! privileges and without a rebuild.
+//!
+//! The path of `malloc` in a program that runs:
+//! 1. [`count::enter`] looks at the thread's variables ([`tls`]) and writes "inside malloc" into the
+//!    thread's cell. A call from inside another call (`operator new` calls `malloc`) is not counted.
+//! 2. The real function runs; [`real`] has its address.
+//! 3. [`count`] adds the call, its bytes and the usable size of the block to the cell, and notes
+//!    the birth of one block in 64. Then it writes "outside" into the cell.
+//!
+//! The first call of a thread takes [`join`], which gives it a cell in the process's [`segment`]: a
+//! file of the folder that the variable `MALLARD_PROBE` names, mapped by the process and by the
+//! lab. The first call of a process makes the segment, and finds the real functions with [`loader`],
+//! which reads the loader's own list of objects. A forked child notices that it is one, and makes a
+//! segment of its own. [`exit`] looks at the memory when the program ends. [`layout`] is the one
+//! description of the shared memory; the lab includes the same file.
+//!
+//! What always holds: nothing here allocates, takes a lock or changes `errno`. Everything that two
+//! threads or the lab touch is atomic. The thread's variables take 16 bytes of static TLS.
+
+#![no_std]
+
+mod c;
+mod count;
+mod cxx;
+mod exit;
+mod extended;
+mod join;
+pub mod layout;
+mod loader;
+mod real;
+mod segment;
+mod tick;
+mod tls;
+mod trim;
+
+/// An internal check failed. The probe has no way to report it, and must not go on.
+#[panic_handler]
+fn panic(_info: &core::panic::PanicInfo) -> ! {
+    // SAFETY: ends the process, which is always allowed.
+    unsafe { libc::abort() }
+}
+
+// The precompiled core library refers to the personality routine of unwinding, although nothing
+// here unwinds; it is never called.
+core::arch::global_asm!(
+    ".weak rust_eh_personality",
+    ".hidden rust_eh_personality",
+    "rust_eh_personality:",
+    "ud2",
+);

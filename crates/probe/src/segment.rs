@@ -1,0 +1,401 @@
+//! The process's segment: makes the file and maps it.
+//!
+//! The control page tells whether this process has a segment. The kernel clears it in a forked
+//! child (`MADV_WIPEONFORK`), so a child notices by one load that it still has its parent's.
+
+use core::ffi::{CStr, c_char};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU8, AtomicU32, Ordering};
+
+use crate::layout::{self, Birth, Control, Header, Slot};
+use crate::real;
+
+/// The state of the segment of this process.
+#[repr(C, align(4096))]
+struct Page {
+    state: AtomicU32,
+    _rest: [AtomicU32; 1023],
+}
+
+static PAGE: Page = Page {
+    state: AtomicU32::new(NONE),
+    _rest: [const { AtomicU32::new(0) }; 1023],
+};
+const NONE: u32 = 0;
+const BEING_MADE: u32 = 1;
+const READY: u32 = 2;
+
+/// The mapped segment; also that of the parent in a child that has none yet.
+static MAPPED: AtomicPtr<Header> = AtomicPtr::new(null_mut());
+/// Live bytes of the process when it last forked.
+static LIVE_AT_FORK: AtomicI64 = AtomicI64::new(0);
+static FLAGS: AtomicU32 = AtomicU32::new(0);
+static TIMER_HZ: AtomicU32 = AtomicU32::new(0);
+/// The segment's file, to reserve more of it.
+static PATH: [AtomicU8; layout::PATH] = [const { AtomicU8::new(0) }; layout::PATH];
+
+/// Whether this process has its segment.
+#[inline(always)]
+pub fn is_ready() -> bool {
+    PAGE.state.load(Ordering::Relaxed) == READY
+}
+
+/// The segment. Call it only in a process that has one.
+#[inline(always)]
+pub fn header() -> &'static Header {
+    // SAFETY: `MAPPED` is set before the state is `READY`, and stays mapped.
+    unsafe { &*MAPPED.load(Ordering::Relaxed) }
+}
+
+/// The births' table entry with this number.
+#[inline(always)]
+pub fn birth(index: usize) -> &'static Birth {
+    debug_assert!(index < layout::BIRTHS);
+    // SAFETY: the table lies there in every segment.
+    unsafe { &*at::<Birth>(layout::BIRTHS_AT).add(index % layout::BIRTHS) }
+}
+
+/// The slot with this number.
+pub fn slot(index: usize) -> *const Slot {
+    debug_assert!(index < layout::SLOTS);
+    at::<Slot>(layout::SLOTS_AT).wrapping_add(index)
+}
+
+/// The number of a slot of this segment.
+#[inline(always)]
+pub fn number(slot: *const Slot) -> usize {
+    (slot.addr() - at::<Slot>(layout::SLOTS_AT).addr()) / size_of::<Slot>()
+}
+
+#[inline(always)]
+fn at<T>(offset: usize) -> *const T {
+    MAPPED
+        .load(Ordering::Relaxed)
+        .cast_const()
+        .wrapping_byte_add(offset)
+        .cast()
+}
+
+pub fn flags() -> u32 {
+    FLAGS.load(Ordering::Relaxed)
+}
+
+pub fn timer_hz() -> u32 {
+    TIMER_HZ.load(Ordering::Relaxed)
+}
+
+/// Live bytes as the slots know them.
+pub fn live() -> i64 {
+    let header = header();
+    let used = (header.used.load(Ordering::Relaxed) as usize).min(layout::SLOTS);
+    (0..used)
+        .map(|index| {
+            // SAFETY: slots below `used` are reserved.
+            let cell = unsafe { &(*slot(index)).cell };
+            let (begun, ended) = (&cell.begun, &cell.ended);
+            begun
+                .load(Ordering::Relaxed)
+                .wrapping_sub(ended.load(Ordering::Relaxed)) as i64
+        })
+        .fold(header.inherited.load(Ordering::Relaxed), i64::wrapping_add)
+}
+
+/// Makes the segment of this process, unless another thread does: then waits for it, which takes
+/// microseconds and happens once in a process.
+#[cold]
+pub fn make() {
+    match PAGE
+        .state
+        .compare_exchange(NONE, BEING_MADE, Ordering::Acquire, Ordering::Acquire)
+    {
+        Ok(_) => {}
+        Err(_) => {
+            while !is_ready() {
+                core::hint::spin_loop();
+            }
+            return;
+        }
+    }
+    // SAFETY: the page is ours; without the advice the handler of forks does the same.
+    unsafe {
+        libc::madvise(
+            (&raw const PAGE).cast_mut().cast(),
+            4096,
+            libc::MADV_WIPEONFORK,
+        )
+    };
+    let parents = MAPPED.load(Ordering::Relaxed);
+    let made = in_folder().unwrap_or_else(private);
+    MAPPED.store(made, Ordering::Relaxed);
+    describe(parents);
+    if !parents.is_null() {
+        // SAFETY: this child no longer uses its parent's segment. The parent does.
+        unsafe { libc::munmap(parents.cast(), layout::LENGTH) };
+    }
+    PAGE.state.store(READY, Ordering::Release);
+}
+
+/// The handlers of forks. The parent's counts live bytes just before, for the child.
+pub fn watch_forks() {
+    unsafe extern "C" {
+        fn __register_atfork(
+            prepare: Option<extern "C" fn()>,
+            parent: Option<extern "C" fn()>,
+            child: Option<extern "C" fn()>,
+            object: *const core::ffi::c_void,
+        ) -> i32;
+    }
+    extern "C" fn prepare() {
+        if is_ready() {
+            LIVE_AT_FORK.store(live(), Ordering::Relaxed);
+        }
+    }
+    extern "C" fn child() {
+        PAGE.state.store(NONE, Ordering::Relaxed);
+    }
+    // SAFETY: the C library's function behind `pthread_atfork`; the handlers may run at any fork.
+    unsafe { __register_atfork(Some(prepare), None, Some(child), core::ptr::null()) };
+}
+
+/// Fills the header in and marks the segment as complete.
+fn describe(parents: *mut Header) {
+    let header = header();
+    // SAFETY: asks the kernel for ids and the clock.
+    unsafe {
+        let mut now: libc::timespec = core::mem::zeroed();
+        libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now);
+        let nanoseconds = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+        header.clock_ns.store(nanoseconds, Ordering::Relaxed);
+        header.pid.store(libc::getpid() as u32, Ordering::Relaxed);
+        if let Some(parents) = parents.as_ref() {
+            let parent = parents.pid.load(Ordering::Relaxed);
+            header.forked_from.store(parent, Ordering::Relaxed);
+            header
+                .inherited
+                .store(LIVE_AT_FORK.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        let mut text = [0_u8; layout::PATH];
+        let room = text.len() - 1;
+        let program = c"/proc/self/exe".as_ptr();
+        libc::readlink(program, text.as_mut_ptr().cast(), room);
+        copy(&text, &header.program);
+    }
+    header.tsc.store(crate::count::now(), Ordering::Relaxed);
+    header.used.store(1, Ordering::Relaxed);
+    let name = real::serves().map_or(c"", |object| object.name());
+    copy(name.to_bytes(), &header.allocator);
+    header.magic.store(layout::MAGIC, Ordering::Release);
+}
+
+fn copy(from: &[u8], to: &[AtomicU8]) {
+    for (to, from) in to[..to.len() - 1].iter().zip(from) {
+        to.store(*from, Ordering::Relaxed);
+    }
+}
+
+/// The value of our variable at the start of the program. The block of arguments and variables
+/// that the kernel made is there before the C library knows of it.
+fn folder() -> Option<&'static CStr> {
+    unsafe extern "C" {
+        static __libc_stack_end: *const usize;
+    }
+    // SAFETY: at the end of the stack lie the count of arguments, the arguments, a null, and the
+    // variables up to a null. Programs that overwrite their arguments leave strings.
+    unsafe {
+        let stack = __libc_stack_end;
+        let mut entry = stack.add(*stack + 2).cast::<*const c_char>();
+        while !(*entry).is_null() {
+            let text = CStr::from_ptr(*entry).to_bytes();
+            let name = layout::VARIABLE.as_bytes();
+            if text.starts_with(name) && text.get(name.len()) == Some(&b'=') {
+                return Some(CStr::from_ptr((*entry).add(name.len() + 1)));
+            }
+            entry = entry.add(1);
+        }
+    }
+    None
+}
+
+/// Text in a buffer with a zero at its end.
+struct Text {
+    bytes: [u8; layout::PATH],
+    length: usize,
+}
+
+impl Text {
+    fn push(&mut self, text: &[u8]) -> Option<()> {
+        let end = self.length + text.len();
+        self.bytes.get_mut(self.length..end)?.copy_from_slice(text);
+        self.length = end;
+        (end < layout::PATH).then_some(())
+    }
+
+    fn push_number(&mut self, number: u32) -> Option<()> {
+        let mut digits = [0_u8; 10];
+        let (mut rest, mut first) = (number, digits.len());
+        loop {
+            first -= 1;
+            digits[first] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 {
+                return self.push(&digits[first..]);
+            }
+        }
+    }
+}
+
+/// Maps a new file of the folder.
+fn in_folder() -> Option<*mut Header> {
+    let folder = folder()?.to_bytes();
+    let begin = || {
+        let mut path = Text {
+            bytes: [0; layout::PATH],
+            length: 0,
+        };
+        path.push(folder)?;
+        Some(path)
+    };
+    let mut path = begin()?;
+    path.push(b"/control")?;
+    read_control(&path.bytes)?;
+    // SAFETY: asks for an id.
+    let process = unsafe { libc::getpid() } as u32;
+    /// More images than a process id goes through in one session.
+    const MOST_IMAGES: u32 = 10_000;
+    for image in 0..MOST_IMAGES {
+        let mut path = begin()?;
+        path.push(b"/")?;
+        path.push_number(process)?;
+        path.push(b"-")?;
+        path.push_number(image)?;
+        let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC;
+        // SAFETY: the path ends with a zero.
+        let file = unsafe { libc::open(path.bytes.as_ptr().cast(), flags, 0o600) };
+        // SAFETY: reads the error of the call before.
+        if file < 0 && unsafe { *libc::__errno_location() } == libc::EEXIST {
+            continue;
+        }
+        if file < 0 {
+            return None;
+        }
+        let first = layout::SLOTS_AT + layout::BATCH * size_of::<Slot>();
+        let mapped = reserve(file, 0, first).then(|| map(file)).flatten();
+        // SAFETY: the file is ours, and the mapping needs it no longer.
+        unsafe { libc::close(file) };
+        let Some(mapped) = mapped else {
+            // SAFETY: the path ends with a zero.
+            unsafe { libc::unlink(path.bytes.as_ptr().cast()) };
+            return None;
+        };
+        copy(&path.bytes, &PATH);
+        // SAFETY: just mapped.
+        unsafe {
+            (*mapped)
+                .reserved
+                .store(layout::BATCH as u32, Ordering::Relaxed)
+        };
+        return Some(mapped);
+    }
+    None
+}
+
+fn read_control(path: &[u8]) -> Option<()> {
+    // SAFETY: the path ends with a zero; the buffer is a plain structure of this length.
+    let control = unsafe {
+        let file = libc::open(path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC);
+        if file < 0 {
+            return None;
+        }
+        let mut control: Control = core::mem::zeroed();
+        let length = libc::read(file, (&raw mut control).cast(), size_of::<Control>());
+        libc::close(file);
+        (length == size_of::<Control>() as isize).then_some(control)?
+    };
+    if control.magic != layout::MAGIC {
+        return None;
+    }
+    FLAGS.store(control.flags, Ordering::Relaxed);
+    TIMER_HZ.store(control.timer_hz, Ordering::Relaxed);
+    Some(())
+}
+
+/// Takes the blocks of a part of the file from the file system. A file system that cannot do that
+/// has its files elsewhere than in memory, and gives blocks as they are needed.
+fn reserve(file: i32, from: usize, to: usize) -> bool {
+    // SAFETY: acts on a file of ours.
+    unsafe {
+        (from > 0 || libc::ftruncate(file, layout::LENGTH as i64) == 0)
+            && (libc::fallocate(
+                file,
+                libc::FALLOC_FL_KEEP_SIZE,
+                from as i64,
+                (to - from) as i64,
+            ) == 0
+                || *libc::__errno_location() == libc::EOPNOTSUPP)
+    }
+}
+
+fn map(file: i32) -> Option<*mut Header> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping at an address that the kernel chooses.
+    let mapped = unsafe {
+        libc::mmap(
+            null_mut(),
+            layout::LENGTH,
+            protection,
+            libc::MAP_SHARED,
+            file,
+            0,
+        )
+    };
+    (mapped != libc::MAP_FAILED).then_some(mapped.cast())
+}
+
+/// Memory that nobody reads, for a process that cannot be observed: without a variable, in a
+/// sandbox, or with a full folder.
+fn private() -> *mut Header {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping at an address that the kernel chooses.
+    let mapped = unsafe { libc::mmap(null_mut(), layout::LENGTH, protection, flags, -1, 0) };
+    if mapped == libc::MAP_FAILED {
+        // SAFETY: without memory there is nothing to go on with.
+        unsafe { libc::abort() }
+    }
+    PATH[0].store(0, Ordering::Relaxed);
+    let header = mapped.cast::<Header>();
+    // SAFETY: just mapped.
+    unsafe {
+        (*header)
+            .reserved
+            .store(layout::SLOTS as u32, Ordering::Relaxed)
+    };
+    header
+}
+
+/// Makes sure that the memory of the slot with this number is there.
+pub fn reserve_slot(index: usize) -> bool {
+    let header = header();
+    let reserved = header.reserved.load(Ordering::Acquire) as usize;
+    if index < reserved {
+        return true;
+    }
+    let mut path = [0_u8; layout::PATH];
+    for (to, from) in path.iter_mut().zip(&PATH) {
+        *to = from.load(Ordering::Relaxed);
+    }
+    // SAFETY: the path ends with a zero.
+    let file = unsafe { libc::open(path.as_ptr().cast(), libc::O_RDWR | libc::O_CLOEXEC) };
+    if file < 0 {
+        return false;
+    }
+    let end = (index / layout::BATCH + 1) * layout::BATCH;
+    let bytes = |slots: usize| layout::SLOTS_AT + slots * size_of::<Slot>();
+    let done = reserve(file, bytes(reserved), bytes(end));
+    // SAFETY: the file is ours.
+    unsafe { libc::close(file) };
+    if done {
+        header.reserved.fetch_max(end as u32, Ordering::Release);
+    }
+    done
+}

@@ -1,0 +1,48 @@
+//! The thread's variables, in the static TLS block that every thread has from its start. Access to
+//! them never calls the loader, which might allocate.
+
+use core::cell::Cell;
+
+use crate::layout::Slot;
+
+/// What the probe knows of a thread.
+#[repr(C)]
+pub struct Thread {
+    /// The thread's slot, slot 0, or null before the first call. It is only valid in the process
+    /// that set it: a forked child sets it anew ([`crate::join`]).
+    pub slot: Cell<*const Slot>,
+    /// 1 inside a call, and while the probe itself works.
+    pub busy: Cell<u32>,
+    /// The id of its timer plus 1; 0 if it has none.
+    pub timer: Cell<u32>,
+}
+
+// Zero at the start of a thread.
+core::arch::global_asm!(
+    ".pushsection .tbss.mallard_probe_thread,\"awT\",@nobits",
+    ".p2align 4",
+    ".hidden mallard_probe_thread",
+    ".type mallard_probe_thread, @object",
+    ".size mallard_probe_thread, 16",
+    "mallard_probe_thread:",
+    ".zero 16",
+    ".popsection",
+);
+const _: () = assert!(size_of::<Thread>() == 16);
+
+/// The calling thread's variables. The reference must not reach another thread.
+#[inline(always)]
+pub fn thread() -> &'static Thread {
+    let at: *const Thread;
+    // SAFETY: computes the address of the variable in this thread's block, which lives as long as
+    // the thread. Only this thread and its signal handlers use it, through `Cell`s.
+    unsafe {
+        core::arch::asm!(
+            "mov {at}, qword ptr fs:[0]",
+            "add {at}, qword ptr [rip + mallard_probe_thread@GOTTPOFF]",
+            at = out(reg) at,
+            options(pure, readonly, nostack),
+        );
+        &*at
+    }
+}
