@@ -123,8 +123,8 @@ pub unsafe extern "C" fn posix_memalign(result: *mut Pointer, align: usize, size
         return make();
     };
     let error = make();
-    // SAFETY: the caller's promise; written if there was no error.
     let block = if error == 0 {
+        // SAFETY: the caller's promise; it was written.
         unsafe { *result }
     } else {
         null_mut()

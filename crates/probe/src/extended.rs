@@ -2,7 +2,6 @@
 //! others, because a program may find these and use them.
 
 use core::ffi::c_int;
-use core::ptr::null_mut;
 
 use crate::c::{begun, ended, resized};
 use crate::count::enter;
@@ -114,7 +113,7 @@ pub struct Sized {
 #[unsafe(no_mangle)]
 pub extern "C" fn smallocx(size: usize, flags: c_int) -> Sized {
     let block = mallocx(size, flags);
-    let size = if block == null_mut() {
+    let size = if block.is_null() {
         0
     } else {
         nallocx(size, flags)

@@ -1,6 +1,5 @@
 //! The first call of a thread: it gets a slot. The first call of a process: it gets a segment.
 
-use core::ptr::null;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::layout::{SLOTS, Slot};
@@ -115,7 +114,7 @@ fn key() -> u32 {
 unsafe extern "C" fn leave(_: Pointer) {
     let thread = thread();
     let slot = thread.slot.get();
-    if !segment::is_ready() || slot == null() || slot == segment::slot(0) {
+    if !segment::is_ready() || slot.is_null() || slot == segment::slot(0) {
         return;
     }
     tick::stop(thread.timer.replace(0));

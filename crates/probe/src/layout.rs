@@ -195,7 +195,8 @@ pub const LENGTH: usize = SLOTS_AT + SLOTS * size_of::<Slot>();
 
 const _: () = assert!(size_of::<Header>() == 4096 && size_of::<Cell>() == 128);
 const _: () = assert!(size_of::<Slot>() == 512 && size_of::<Control>() == 64);
-const _: () = assert!(BATCH * size_of::<Slot>() % 4096 == 0 && SLOTS % BATCH == 0);
+const _: () =
+    assert!((BATCH * size_of::<Slot>()).is_multiple_of(4096) && SLOTS.is_multiple_of(BATCH));
 
 /// The class of a size or a lifetime: its number of bits.
 #[inline]

@@ -189,7 +189,7 @@ impl Tables {
                 (*table, *table.add(1), *table.add(2), *table.add(3));
             let filter = table.add(4).cast::<u64>();
             let word = *filter.add((hash / 64) as usize & (words as usize - 1));
-            if word >> (hash % 64) & word >> (hash >> shift) % 64 & 1 == 0 || buckets == 0 {
+            if (word >> (hash % 64)) & (word >> ((hash >> shift) % 64)) & 1 == 0 || buckets == 0 {
                 return None;
             }
             let bucket = table.add(4 + words as usize * 2);

@@ -1,0 +1,30 @@
+//! Watches a program and the processes that it starts, from outside.
+//!
+//! The evidence comes from three places:
+//! - the probe (`crates/probe`), which is preloaded and writes what each thread does, and what it
+//!   has done, into [`segments`] that this crate reads ([`layout`] describes them);
+//! - `/proc` ([`proc`]), for the state of threads and for memory;
+//! - for programs that take no probe, and as the finer way where it is permitted, samples of the
+//!   kernel.
+//!
+//! [`Watch`] reads all of them while a program runs and returns [`Findings`]. Nothing here judges:
+//! the lab's `diagnose` does. This crate knows allocators only by their names ([`who`]).
+
+#[path = "../../probe/src/layout.rs"]
+pub mod layout;
+
+pub mod findings;
+pub mod folder;
+pub mod proc;
+mod sampler;
+pub mod segments;
+pub mod who;
+
+pub use findings::Findings;
+pub use folder::Folder;
+pub use sampler::{Settings, Watch, Way};
+
+/// The probe, a shared library to preload.
+pub const PROBE: &[u8] = include_bytes!(env!("MALLARD_CARRIED_PROBE_LIBRARY"));
+/// The name of its file.
+pub const PROBE_NAME: &str = "libmallard_probe.so";

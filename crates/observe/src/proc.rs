@@ -1,0 +1,182 @@
+//! What `/proc` says of threads and processes. Everything may vanish at any time: then there is no
+//! answer.
+
+use std::fs;
+
+/// What a thread does, as `stat` has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doing {
+    Running,
+    Sleeping,
+    /// In a wait that no signal ends.
+    Blocked,
+    Gone,
+}
+
+/// The state of a thread.
+pub fn doing(pid: i32, thread: u32) -> Doing {
+    let Ok(text) = fs::read_to_string(format!("/proc/{pid}/task/{thread}/stat")) else {
+        return Doing::Gone;
+    };
+    // The name before may contain anything.
+    match text
+        .rsplit_once(") ")
+        .and_then(|(_, rest)| rest.chars().next())
+    {
+        Some('R') => Doing::Running,
+        Some('S') => Doing::Sleeping,
+        Some('D') => Doing::Blocked,
+        _ => Doing::Gone,
+    }
+}
+
+/// Whether a process exists and has not ended.
+pub fn is_alive(pid: i32) -> bool {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = text
+        .rsplit_once(") ")
+        .and_then(|(_, rest)| rest.chars().next());
+    !matches!(state, None | Some('Z' | 'X'))
+}
+
+/// What a thread waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Wait {
+    Futex,
+    Madvise,
+    /// mmap, munmap, mremap, mprotect, brk: the lock of the address space, or their work.
+    Mapping,
+    PageFault,
+    /// Files and sockets.
+    Io,
+    /// poll, epoll, select.
+    Events,
+    /// nanosleep.
+    Sleep,
+    /// Waiting for a child.
+    Child,
+    Other,
+    /// The kernel does not say.
+    Unknown,
+}
+
+impl Wait {
+    pub fn name(self) -> &'static str {
+        match self {
+            Wait::Futex => "futex",
+            Wait::Madvise => "madvise",
+            Wait::Mapping => "mmap",
+            Wait::PageFault => "page fault",
+            Wait::Io => "file or socket",
+            Wait::Events => "events",
+            Wait::Sleep => "sleep",
+            Wait::Child => "child process",
+            Wait::Other => "other system call",
+            Wait::Unknown => "not known",
+        }
+    }
+}
+
+/// What a thread that does not run waits for.
+pub fn waiting_for(pid: i32, thread: u32) -> Wait {
+    let Ok(text) = fs::read_to_string(format!("/proc/{pid}/task/{thread}/syscall")) else {
+        return Wait::Unknown;
+    };
+    let Some(number) = text
+        .split_whitespace()
+        .next()
+        .and_then(|word| word.parse::<i64>().ok())
+    else {
+        return Wait::Unknown;
+    };
+    match number {
+        -1 => Wait::PageFault,
+        libc::SYS_futex => Wait::Futex,
+        libc::SYS_madvise => Wait::Madvise,
+        libc::SYS_mmap
+        | libc::SYS_munmap
+        | libc::SYS_mremap
+        | libc::SYS_mprotect
+        | libc::SYS_brk => Wait::Mapping,
+        libc::SYS_read
+        | libc::SYS_write
+        | libc::SYS_pread64
+        | libc::SYS_pwrite64
+        | libc::SYS_readv
+        | libc::SYS_writev
+        | libc::SYS_fsync
+        | libc::SYS_fdatasync
+        | libc::SYS_openat
+        | libc::SYS_recvfrom
+        | libc::SYS_sendto
+        | libc::SYS_recvmsg
+        | libc::SYS_sendmsg
+        | libc::SYS_accept
+        | libc::SYS_accept4
+        | libc::SYS_connect
+        | libc::SYS_sync
+        | libc::SYS_io_getevents => Wait::Io,
+        libc::SYS_poll
+        | libc::SYS_ppoll
+        | libc::SYS_select
+        | libc::SYS_pselect6
+        | libc::SYS_epoll_wait
+        | libc::SYS_epoll_pwait => Wait::Events,
+        libc::SYS_nanosleep
+        | libc::SYS_clock_nanosleep
+        | libc::SYS_pause
+        | libc::SYS_rt_sigsuspend
+        | libc::SYS_rt_sigtimedwait => Wait::Sleep,
+        libc::SYS_wait4 | libc::SYS_waitid => Wait::Child,
+        _ => Wait::Other,
+    }
+}
+
+/// Resident bytes.
+pub fn rss(pid: i32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * 4096)
+}
+
+/// Bytes that the kernel may take at any time.
+pub fn lazy_free(pid: i32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("LazyFree:"))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kib << 10)
+}
+
+/// The threads of a process.
+pub fn threads(pid: i32) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names.filter_map(|name| name.parse().ok()).collect()
+}
+
+/// The files that a process has mapped, once each.
+pub fn mapped_files(pid: i32) -> Vec<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let mut files: Vec<String> = text
+        .lines()
+        .filter_map(|line| Some(line[line.find('/')?..].to_owned()))
+        .collect();
+    files.sort();
+    files.dedup();
+    files
+}
+
+/// User and system time of a process so far, in seconds.
+pub fn cpu_seconds(pid: i32) -> Option<(f64, f64)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = text.rsplit_once(") ")?;
+    let mut words = rest.split_whitespace().skip(11);
+    // SAFETY: asks for a constant of the system.
+    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
+    let mut next = || words.next()?.parse::<f64>().ok();
+    Some((next()? / per_second, next()? / per_second))
+}

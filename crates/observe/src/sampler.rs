@@ -1,0 +1,308 @@
+//! Looks at all threads every millisecond while a program runs.
+//!
+//! A look reads the thread's cell, then its state from `/proc`, then its cell again. If the cell
+//! says "inside the allocator" and has not changed, the state belongs to that call; if it has
+//! changed, the thread ran. The same word in two looks means one call that lasts.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::findings::{Findings, Image, Memory};
+use crate::layout::Cell;
+use crate::proc::{self, Doing, Wait};
+use crate::segments::{self, Segment};
+
+/// How the share of CPU time inside the allocator is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Samples of the kernel.
+    Perf,
+    /// Timer signals of each thread's CPU time.
+    Signals,
+    /// Looks at the cells and at `/proc`.
+    Proc,
+}
+
+/// How to watch.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// Between two looks at the threads.
+    pub every: Duration,
+    /// The most threads in one look; of more, each look takes the next ones.
+    pub most_threads: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            every: Duration::from_millis(1),
+            most_threads: 8,
+        }
+    }
+}
+
+const SEGMENTS_EVERY: Duration = Duration::from_millis(10);
+const MEMORY_EVERY: Duration = Duration::from_millis(50);
+const LAZY_EVERY: Duration = Duration::from_secs(1);
+/// Reading the sum over all mappings longer than this disturbs the program.
+const LAZY_AT_MOST: Duration = Duration::from_millis(5);
+/// Calls that last longer are counted one by one.
+const LONG: Duration = Duration::from_millis(1);
+
+/// A watch of one program and its children.
+pub struct Watch<'a> {
+    folder: &'a Path,
+    settings: Settings,
+    segments: Vec<Segment>,
+    peaks: HashMap<i32, u64>,
+    found: Findings,
+    begun: Instant,
+    /// The call in which a thread was seen last, and since when.
+    calls: HashMap<(i32, u32), (u64, Instant, bool)>,
+    /// Where the next look begins, if there are too many threads for one.
+    next_thread: usize,
+    lazy_too_slow: bool,
+}
+
+impl<'a> Watch<'a> {
+    pub fn new(folder: &'a Path, settings: Settings) -> Watch<'a> {
+        Watch {
+            folder,
+            settings,
+            segments: Vec::new(),
+            peaks: HashMap::new(),
+            found: Findings::default(),
+            begun: Instant::now(),
+            calls: HashMap::new(),
+            next_thread: 0,
+            lazy_too_slow: false,
+        }
+    }
+
+    /// Watches until the process `main` ends, or `enough` says so.
+    pub fn until_end_of(mut self, main: u32, enough: impl Fn() -> bool) -> Findings {
+        let main = main as i32;
+        let mut segments_at = self.begun;
+        let mut memory_at = self.begun;
+        let mut lazy_at = self.begun + LAZY_EVERY / 4;
+        let mut look_at = self.begun;
+        let mut last_look = self.begun;
+        loop {
+            let now = Instant::now();
+            if now >= segments_at {
+                if !proc::is_alive(main) || enough() {
+                    break;
+                }
+                self.find_segments();
+                segments_at = now + SEGMENTS_EVERY;
+            }
+            if now >= memory_at {
+                let with_lazy = now >= lazy_at && !self.lazy_too_slow;
+                if with_lazy {
+                    lazy_at = now + LAZY_EVERY;
+                }
+                self.look_at_memory(with_lazy);
+                memory_at = now + MEMORY_EVERY;
+            }
+            let since = now.duration_since(last_look);
+            last_look = now;
+            self.look_at_threads(since);
+            look_at = (look_at + self.settings.every).max(now);
+            thread::sleep(look_at.saturating_duration_since(Instant::now()));
+        }
+        self.finish()
+    }
+
+    fn find_segments(&mut self) {
+        let Ok(new) = segments::find_new(self.folder, &self.segments) else {
+            return;
+        };
+        let first = new.is_empty();
+        self.segments.extend(new);
+        if !first {
+            self.let_ended_go();
+        }
+    }
+
+    /// Keeps the results of processes that are no more, and releases their memory.
+    fn let_ended_go(&mut self) {
+        let segments = std::mem::take(&mut self.segments);
+        let latest: HashMap<i32, usize> = segments
+            .iter()
+            .enumerate()
+            .map(|(index, segment)| (segment.pid, index))
+            .collect();
+        for (index, segment) in segments.into_iter().enumerate() {
+            if latest[&segment.pid] == index && proc::is_alive(segment.pid) {
+                self.segments.push(segment);
+            } else {
+                self.keep(segment);
+            }
+        }
+    }
+
+    fn keep(&mut self, segment: Segment) {
+        let header = segment.header();
+        self.found.images.push(Image {
+            pid: segment.pid,
+            program: segment.program(),
+            allocator: segment.allocator(),
+            counts: segment.counts(),
+            end: segment.end(),
+            ended: segment.ended(),
+            forked_from: header.forked_from.load(Ordering::Relaxed) as i32,
+            peak_rss: self.peaks.get(&segment.pid).copied().unwrap_or(0),
+            no_timer: header.no_timer.load(Ordering::Relaxed) != 0,
+            ticks_per_second: ticks_per_second(
+                header.tsc.load(Ordering::Relaxed),
+                header.clock_ns.load(Ordering::Relaxed),
+            ),
+        });
+        segment.unlink();
+    }
+
+    fn look_at_memory(&mut self, with_lazy: bool) {
+        let mut memory = Memory {
+            seconds: self.begun.elapsed().as_secs_f64(),
+            ..Memory::default()
+        };
+        for segment in &self.segments {
+            let Some(rss) = proc::rss(segment.pid) else {
+                continue;
+            };
+            memory.rss += rss;
+            memory.live += segment.live();
+            memory.calls += segment
+                .slots()
+                .iter()
+                .flat_map(|slot| &slot.cell.calls)
+                .map(|calls| calls.load(Ordering::Relaxed))
+                .sum::<u64>();
+            let peak = self.peaks.entry(segment.pid).or_default();
+            *peak = rss.max(*peak);
+        }
+        if with_lazy {
+            let begun = Instant::now();
+            memory.lazy = self
+                .segments
+                .iter()
+                .map(|segment| proc::lazy_free(segment.pid))
+                .sum();
+            self.lazy_too_slow = begun.elapsed() > LAZY_AT_MOST;
+            if let Some(segment) = self.segments.last() {
+                self.found.mapped = proc::mapped_files(segment.pid);
+            }
+        }
+        self.found.memory.push(memory);
+    }
+
+    fn look_at_threads(&mut self, since: Duration) {
+        let threads: Vec<(i32, u32, *const Cell)> = self
+            .segments
+            .iter()
+            .flat_map(|segment| {
+                segment
+                    .slots()
+                    .iter()
+                    .skip(1)
+                    .map(move |slot| (segment, slot))
+            })
+            .filter_map(|(segment, slot)| {
+                let thread = slot.cell.owner.load(Ordering::Relaxed);
+                (thread != 0).then_some((segment.pid, thread, &raw const slot.cell))
+            })
+            .collect();
+        let count = threads.len();
+        let look = count.min(self.settings.most_threads);
+        self.found.thread_seconds += since.as_secs_f64() * count as f64;
+        for offset in 0..look {
+            let (pid, thread, cell) = threads[(self.next_thread + offset) % count];
+            // SAFETY: the segments stay mapped during a look.
+            self.look_at_thread(pid, thread, unsafe { &*cell });
+        }
+        self.next_thread = if count > look {
+            self.next_thread + look
+        } else {
+            0
+        };
+    }
+
+    fn look_at_thread(&mut self, pid: i32, thread: u32, cell: &Cell) {
+        let word = cell.word.load(Ordering::Relaxed);
+        let inside = word & 0xff != 0;
+        let doing = proc::doing(pid, thread);
+        let waits = matches!(doing, Doing::Sleeping | Doing::Blocked);
+        let wait = if waits {
+            proc::waiting_for(pid, thread)
+        } else {
+            Wait::Other
+        };
+        let moved_on = cell.word.load(Ordering::Relaxed) != word;
+        if doing == Doing::Gone {
+            return;
+        }
+        self.found.looks += 1;
+        match (inside, waits && !moved_on) {
+            (true, false) => self.found.running_inside += 1,
+            (true, true) => *self.found.waiting_inside.entry(wait).or_default() += 1,
+            (false, false) if doing == Doing::Running => self.found.running_outside += 1,
+            (false, false) => {}
+            (false, true) => *self.found.waiting_outside.entry(wait).or_default() += 1,
+        }
+        if inside && !moved_on {
+            self.note_call((pid, thread), word, waits.then_some(wait));
+        } else {
+            self.calls.remove(&(pid, thread));
+        }
+    }
+
+    /// A thread is in the same call as before, or in a new one.
+    fn note_call(&mut self, thread: (i32, u32), word: u64, wait: Option<Wait>) {
+        let now = Instant::now();
+        let (known, since, counted) = self.calls.entry(thread).or_insert((word, now, false));
+        if *known != word {
+            (*known, *since, *counted) = (word, now, false);
+            return;
+        }
+        let lasted = now.duration_since(*since);
+        let Some(wait) = wait else { return };
+        if lasted >= LONG && !*counted {
+            *counted = true;
+            *self.found.long_calls.entry(wait).or_default() += 1;
+        }
+        self.found.longest_call = self.found.longest_call.max(lasted);
+    }
+
+    fn finish(mut self) -> Findings {
+        self.found.seconds = self.begun.elapsed().as_secs_f64();
+        self.find_segments();
+        for segment in std::mem::take(&mut self.segments) {
+            self.keep(segment);
+        }
+        let mut found = self.found;
+        found.waiting_inside = sorted(found.waiting_inside);
+        found
+    }
+}
+
+fn sorted(map: BTreeMap<Wait, u64>) -> BTreeMap<Wait, u64> {
+    map.into_iter().filter(|(_, count)| *count > 0).collect()
+}
+
+/// The rate of the time-stamp counter since a segment was made.
+fn ticks_per_second(tsc: u64, clock_ns: u64) -> f64 {
+    // SAFETY: reads the clock and the counter.
+    let (now_tsc, now_ns) = unsafe {
+        let mut now: libc::timespec = std::mem::zeroed();
+        libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now);
+        (
+            std::arch::x86_64::_rdtsc(),
+            now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64,
+        )
+    };
+    let seconds = now_ns.saturating_sub(clock_ns).max(1) as f64 / 1e9;
+    now_tsc.saturating_sub(tsc).max(1) as f64 / seconds
+}
