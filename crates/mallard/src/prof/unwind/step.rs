@@ -5,6 +5,7 @@
 //!  table of the module      a row is made of it, and cached
 //!   … that no row can say   evaluated each time: frames of signals, aligned stacks, linkage tables
 //!  no table                 by the frame pointer, every word probed
+//!  no frame pointer either  code made at run time: by the next address behind a call of its like
 //! ```
 //!
 //! Nothing that is read is trusted: a step that does not lead to a higher place of the stack, or to
@@ -24,6 +25,11 @@ pub const MOST_FRAMES: usize = 1 << 16;
 /// The most frames of signals, each of which may lead anywhere.
 const MOST_SIGNALS: u32 = 16;
 const WORD: usize = size_of::<usize>();
+/// Words of the stack that are looked at for a return address.
+const MOST_SEARCHED: usize = 512;
+/// Code that is made at run time has its callers within so many bytes: as large as HotSpot's and
+/// V8's reservations for code are at most.
+const REACH_OF_CODE: usize = 1 << 28;
 /// Addresses of programs end here.
 const END_OF_CODE: usize = 1 << 47;
 /// What a signal handler returns to: `mov $15, %rax; syscall`, without its last byte.
@@ -281,13 +287,22 @@ impl<'a> Walker<'a> {
         expression::evaluate(table.entries, at, &self.registers, &mut self.stack, cfa)
     }
 
-    /// By the frame pointer, through code that no table describes.
+    /// Through code that no table describes.
     #[cold]
     #[inline(never)]
     fn by_frame_pointer(&mut self) -> Result<(), End> {
         if self.returns_from_signal() {
             return self.by_context();
         }
+        let is_made_at_run_time = self.module.start == self.module.end;
+        match self.by_chain() {
+            Err(end) if is_made_at_run_time => self.by_search().ok_or(end),
+            outcome => outcome,
+        }
+    }
+
+    /// By the frame pointer.
+    fn by_chain(&mut self) -> Result<(), End> {
         let rbp = self.registers.rbp;
         if rbp == 0 {
             // The outermost frame is marked so.
@@ -307,6 +322,50 @@ impl<'a> Walker<'a> {
         }
         // Where rbx may be saved no table says.
         self.go_to_caller(rip, cfa, above, self.registers.rbx)
+    }
+
+    /// Through code that was made at run time and has another use for the frame pointer, as
+    /// HotSpot's compiled methods do: the next word of the stack that is an address of other such
+    /// code nearby, behind a call, is taken for the return address. The first instruction of such
+    /// a function saves the frame pointer right below it.
+    #[inline(never)]
+    fn by_search(&mut self) -> Option<()> {
+        let Registers { rip, rsp, rbp, .. } = self.registers;
+        let mut below = rbp;
+        for i in 0..MOST_SEARCHED {
+            let at = rsp.checked_add(i * WORD)?;
+            let word = self.stack.word(at)?;
+            let is_near = word.abs_diff(rip) < REACH_OF_CODE;
+            if is_near && self.is_behind_call(word) && self.modules.find(word).is_none() {
+                let rbx = self.registers.rbx;
+                return self.go_to_caller(word, at + WORD, below, rbx).ok();
+            }
+            below = word;
+        }
+        None
+    }
+
+    /// Whether the instruction before this address is a call, as far as its bytes tell.
+    fn is_behind_call(&mut self, at: usize) -> bool {
+        const CALL: u8 = 0xe8;
+        const CALL_BY: u8 = 0xff;
+        let Some(bytes) = self.code.bytes(at.wrapping_sub(8)) else {
+            return false;
+        };
+        // What follows the first byte: a register, memory that a register points to, the same
+        // with an index, with a distance of a byte or of four, and memory relative to rip.
+        let by = |length: usize, modes: core::ops::RangeInclusive<u8>| {
+            bytes[8 - length] == CALL_BY && modes.contains(&bytes[9 - length])
+        };
+        bytes[3] == CALL
+            || by(2, 0xd0..=0xd7)
+            || by(2, 0x10..=0x17)
+            || by(3, 0x14..=0x14)
+            || by(3, 0x50..=0x57)
+            || by(4, 0x54..=0x54)
+            || by(6, 0x90..=0x97)
+            || by(7, 0x94..=0x94)
+            || by(6, 0x15..=0x15)
     }
 
     /// Whether rip is where a signal handler returns to.

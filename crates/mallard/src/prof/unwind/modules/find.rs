@@ -12,7 +12,8 @@ use core::ptr::{null, null_mut};
 pub struct Module {
     pub start: usize,
     pub end: usize,
-    /// Where its header is, or would be if that is not at the start.
+    /// Where its header is, or would be if that is not at the start; 0 for a module at the very
+    /// addresses that its file names, of which the loader does not say it.
     header: usize,
     /// Where `.eh_frame_hdr` starts; 0 if it has none.
     pub unwind: usize,
@@ -56,14 +57,16 @@ impl Module {
         if self.unwind == 0 {
             return None;
         }
-        let mut image = Image::unread(self.is_doubtful, self.is_checked);
-        for header in [self.header, self.start] {
+        let header = match self.header {
+            0 => header_of_program(),
+            header => header,
+        };
+        [header, self.start].into_iter().find_map(|header| {
+            let mut image = Image::unread(self.is_doubtful, self.is_checked);
             // SAFETY: the loader, the kernel or the list has named the module.
-            if unsafe { image.read(header) }.is_some() {
-                break;
-            }
-        }
-        (image.unwind == self.unwind).then(|| image.table())?
+            unsafe { image.read(header) }?;
+            (image.unwind == self.unwind).then(|| image.table())?
+        })
     }
 
     /// Whether its table is within it, and long enough for [`super::super::walk::tag_of`].
@@ -243,7 +246,9 @@ fn ask_loader(find_object: FindObject, at: usize, module: &mut Module) {
     *module = Module {
         start: found.map_start,
         end: found.map_end,
-        header: if base == 0 { found.map_start } else { base },
+        // Of a program with gaps between its segments, which is never moved, the loader names one
+        // segment alone.
+        header: base,
         unwind: found.eh_frame,
         is_doubtful: false,
         is_checked: false,
@@ -256,10 +261,15 @@ fn told(which: c_ulong) -> usize {
     unsafe { libc::getauxval(which) as usize }
 }
 
-/// The header of the program, which lies right before its program headers.
-fn program() -> Option<(Image, usize)> {
+/// Where the program's header is: right before its program headers. 0 if the kernel did not say.
+fn header_of_program() -> usize {
     const DISTANCE: usize = 64;
-    let header = told(libc::AT_PHDR).checked_sub(DISTANCE)?;
+    told(libc::AT_PHDR).saturating_sub(DISTANCE)
+}
+
+/// The program, and its header.
+fn program() -> Option<(Image, usize)> {
+    let header = header_of_program();
     // SAFETY: the program is never unloaded.
     unsafe { Image::at(header) }.map(|image| (image, header))
 }

@@ -105,6 +105,29 @@ fn code_without_tables_is_passed_by_its_frame_pointer() {
 }
 
 #[test]
+fn code_made_at_run_time_is_passed_without_a_frame_pointer_if_its_caller_is_such_code() {
+    // push rbp; mov rbp, rsp; call INNER; pop rbp; ret
+    let outer = [
+        0x55, 0x48, 0x89, 0xe5, 0xe8, 7, 0, 0, 0, 0x5d, 0xc3, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc,
+    ];
+    for value in [0, 12345_u32] {
+        // push rbp; sub rsp, 64; mov rbp, VALUE; call rdi; add rsp, 64; pop rbp; ret
+        let mut code = outer.to_vec();
+        code.extend([0x55, 0x48, 0x83, 0xec, 0x40, 0x48, 0xc7, 0xc5]);
+        code.extend(value.to_le_bytes());
+        code.extend([0xff, 0xd7, 0x48, 0x83, 0xc4, 0x40, 0x5d, 0xc3]);
+        let (frames, end, bounds, whole) = run(&code);
+        assert_eq!(end, End::Complete);
+        assert_eq!(
+            frames[1..3],
+            [bounds.start + 30, bounds.start + 9],
+            "{frames:x?}"
+        );
+        assert_eq!(frames[4..], whole[2..]);
+    }
+}
+
+#[test]
 fn code_without_tables_and_frame_pointer_ends_a_walk_and_harms_nobody() {
     // push rbp; mov rbp, VALUE; call rdi; pop rbp; ret
     for value in [
