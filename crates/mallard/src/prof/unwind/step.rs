@@ -248,6 +248,10 @@ impl<'a> Walker<'a> {
             self.count_signal()?;
         } else {
             self.check_rise(rsp)?;
+            // Damaged rules may read nothing of the stack; then only its end can stop the walk.
+            self.stack
+                .word(rsp.wrapping_sub(WORD))
+                .ok_or(End::Unreadable)?;
         }
         self.go_to_caller(rip, rsp, rbp, rbx)?;
         self.is_exact = is_signal;
