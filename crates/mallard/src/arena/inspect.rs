@@ -6,6 +6,9 @@ use crate::space::segment::PageRecord;
 use crate::space::{Segment, meta};
 use crate::sys::page::PAGE;
 
+/// Bytes of a slab's record before the bitmap of its free regions, for readers outside the process.
+pub const SLAB_RECORD_BYTES: usize = size_of::<Slab>();
+
 /// What an address lies in: a slab with its bin's figures, or the start of a large block.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Around {

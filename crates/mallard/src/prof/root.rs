@@ -1,22 +1,47 @@
 //! Where a reader outside the process finds the profiler's records.
 //!
 //! A note in the file (`.note.mallard`) says where the [`Root`] lies, relative to the note. The root
-//! leads to the list of sites. A reader copies both with `process_vm_readv`, or from a core file,
-//! and so needs no help of the process, which may be stopped, hung or dead. Records are never freed
-//! ([`meta`](crate::space::meta)), so the list can be followed while the process runs; the two
-//! numbers of an amount may be of different moments.
+//! leads to three lists: of sites, of spans with sampled blocks, and of large sampled blocks. A
+//! reader copies them with `process_vm_readv`, or from a core file, and so needs no help of the
+//! process, which may be stopped, hung or dead. Records of these lists are never freed, and their
+//! links never change, so that a reader can follow them while the process runs. Each record has a
+//! [`Version`], by which a reader knows whether it copied the record in the middle of a change.
 //!
 //! The root is zero until sampling is first switched on. [`LAYOUT`] counts the changes to what is
-//! described here, and to [`Site`](super::sites::Site).
+//! described here, and to the records ([`Site`](super::sites::Site), and those of
+//! [`samples`](super::samples)).
 
+use super::samples::{Large, Sample, Span};
 use super::sites::Site;
-use crate::sys::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::arena::inspect::SLAB_RECORD_BYTES;
+use crate::sys::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use core::arch::global_asm;
 
 /// `MALLARD` and a zero, as a little-endian number.
 const MAGIC: u64 = u64::from_le_bytes(*b"MALLARD\0");
 /// The version of the layout.
-const LAYOUT: u32 = 1;
+const LAYOUT: u32 = 2;
+
+/// Counts the changes of a record, for readers outside the process: odd while a change is under way.
+/// A lock guards the record against other writers.
+pub struct Version(AtomicU32);
+
+impl Version {
+    pub const fn new() -> Version {
+        Version(AtomicU32::new(0))
+    }
+
+    /// Runs a change of the record.
+    #[inline]
+    pub fn change<R>(&self, change: impl FnOnce() -> R) -> R {
+        let old = self.0.load(Ordering::Relaxed);
+        self.0.store(old.wrapping_add(1), Ordering::Relaxed);
+        fence(Ordering::Release);
+        let result = change();
+        self.0.store(old.wrapping_add(2), Ordering::Release);
+        result
+    }
+}
 
 /// What a reader finds first. Only ever written by the profiler, and each field at once.
 #[repr(C, align(64))]
@@ -35,7 +60,18 @@ pub struct Root {
     epoch: AtomicU64,
     /// The number of live samples.
     samples: AtomicUsize,
-    rest: [AtomicU64; 1],
+    /// The last span made, and the last record of a large block; each leads to the one before.
+    last_span: AtomicPtr<Span>,
+    last_large: AtomicPtr<Large>,
+    /// The bytes of a [`Span`] before its samples, of a [`Sample`], and of a [`Large`].
+    span_bytes: AtomicU32,
+    sample_bytes: AtomicU32,
+    large_bytes: AtomicU32,
+    /// The number of resets: samples with another one do not count any more.
+    resets: AtomicU32,
+    /// The bytes of a slab's record before its bitmap.
+    slab_bytes: AtomicU32,
+    rest: [AtomicU32; 11],
 }
 
 static ROOT: Root = Root {
@@ -47,7 +83,14 @@ static ROOT: Root = Root {
     first_site: AtomicPtr::new(core::ptr::null_mut()),
     epoch: AtomicU64::new(0),
     samples: AtomicUsize::new(0),
-    rest: [const { AtomicU64::new(0) }; 1],
+    last_span: AtomicPtr::new(core::ptr::null_mut()),
+    last_large: AtomicPtr::new(core::ptr::null_mut()),
+    span_bytes: AtomicU32::new(0),
+    sample_bytes: AtomicU32::new(0),
+    large_bytes: AtomicU32::new(0),
+    resets: AtomicU32::new(0),
+    slab_bytes: AtomicU32::new(0),
+    rest: [const { AtomicU32::new(0) }; 11],
 };
 
 // An ELF note of the owner "Mallard", type 1: eight bytes, the root's distance from themselves.
@@ -68,8 +111,15 @@ global_asm!(
 pub fn begin(lg_sample: u32) {
     set_lg_sample(lg_sample);
     ROOT.layout.store(LAYOUT, Ordering::Relaxed);
-    ROOT.site_bytes
-        .store(size_of::<Site>() as u32, Ordering::Relaxed);
+    for (field, bytes) in [
+        (&ROOT.site_bytes, size_of::<Site>()),
+        (&ROOT.span_bytes, size_of::<Span>()),
+        (&ROOT.sample_bytes, size_of::<Sample>()),
+        (&ROOT.large_bytes, size_of::<Large>()),
+        (&ROOT.slab_bytes, SLAB_RECORD_BYTES),
+    ] {
+        field.store(bytes as u32, Ordering::Relaxed);
+    }
     ROOT.magic.store(MAGIC, Ordering::Release);
 }
 
@@ -84,6 +134,20 @@ pub fn set_on(on: bool) {
 pub fn set_first_site(site: &'static Site) {
     let site = core::ptr::from_ref(site).cast_mut();
     ROOT.first_site.store(site, Ordering::Release);
+}
+
+pub fn set_last_span(span: &'static Span) {
+    let span = core::ptr::from_ref(span).cast_mut();
+    ROOT.last_span.store(span, Ordering::Release);
+}
+
+pub fn set_last_large(large: &'static Large) {
+    let large = core::ptr::from_ref(large).cast_mut();
+    ROOT.last_large.store(large, Ordering::Release);
+}
+
+pub fn set_resets(resets: usize) {
+    ROOT.resets.store(resets as u32, Ordering::Relaxed);
 }
 
 pub fn set_epoch(epoch: u64) {
@@ -102,7 +166,7 @@ mod tests {
     /// A reader of another build relies on this; a change needs another [`LAYOUT`].
     #[test]
     fn the_layout_is_that_of_its_number() {
-        assert_eq!(LAYOUT, 1);
+        assert_eq!(LAYOUT, 2);
         let root = [
             offset_of!(Root, magic),
             offset_of!(Root, layout),
@@ -112,9 +176,32 @@ mod tests {
             offset_of!(Root, first_site),
             offset_of!(Root, epoch),
             offset_of!(Root, samples),
+            offset_of!(Root, last_span),
+            offset_of!(Root, last_large),
+            offset_of!(Root, span_bytes),
+            offset_of!(Root, sample_bytes),
+            offset_of!(Root, large_bytes),
+            offset_of!(Root, resets),
+            offset_of!(Root, slab_bytes),
         ];
-        assert_eq!(root, [0, 8, 12, 16, 20, 24, 32, 40]);
-        assert_eq!(Site::OFFSETS, [8, 24, 32, 48, 64, 72, 88, 96, 104]);
+        assert_eq!(
+            root,
+            [0, 8, 12, 16, 20, 24, 32, 40, 48, 56, 64, 68, 72, 76, 80]
+        );
+        assert_eq!(size_of::<Root>(), 128);
+        assert_eq!(Site::OFFSETS, [8, 12, 24, 32, 48, 64, 72, 88, 96, 104]);
         assert_eq!(size_of::<Site>(), 112);
+        assert_eq!(Sample::OFFSETS, [0, 8, 16, 24, 32, 40, 48, 56, 60, 62]);
+        assert_eq!(size_of::<Sample>(), 64);
+        assert_eq!(Span::OFFSETS, [0, 8, 12, 16, 24, 32]);
+        assert_eq!(Large::OFFSETS, [0, 8, 16, 24]);
+        assert_eq!(size_of::<Large>(), 96);
+    }
+
+    #[test]
+    fn a_version_is_odd_during_a_change() {
+        let version = Version::new();
+        let during = version.change(|| version.0.load(Ordering::Relaxed));
+        assert_eq!((during, version.0.load(Ordering::Relaxed)), (1, 2));
     }
 }

@@ -149,7 +149,8 @@ pub fn set_thread_on(on: bool) {
 pub fn reset(lg_sample: u32) {
     let _inside = inside::enter_or_wait();
     let mut table = sites::table();
-    RESETS.fetch_add(1, Ordering::Relaxed);
+    let resets = RESETS.fetch_add(1, Ordering::Relaxed) + 1;
+    root::set_resets(resets);
     LG_SAMPLE.store(lg_sample.min(63), Ordering::Relaxed);
     root::set_lg_sample(lg_sample.min(63));
     table.reset();
@@ -158,6 +159,11 @@ pub fn reset(lg_sample: u32) {
     begin_epoch();
     // Distances of another mean may be long.
     registry::end_countdowns();
+}
+
+/// The number of resets, as samples have it.
+pub fn resets() -> u16 {
+    RESETS.load(Ordering::Relaxed) as u16
 }
 
 /// Counts a request of `size` bytes, which got this block, and takes a sample if one is due.
@@ -303,10 +309,11 @@ fn sample(block: usize, size: usize, thread: u32) -> usize {
         LOST.fetch_add(1, Ordering::Relaxed);
         return block;
     };
-    let class = match segment.record_of(block) {
-        PageRecord::Slab(_) => segment.class_of(block),
-        _ => Class::NONE,
+    let (class, slab) = match segment.record_of(block) {
+        PageRecord::Slab(slab) => (segment.class_of(block), slab),
+        _ => (Class::NONE, 0),
     };
+    let keeps_shape = lg >= PROXY_LG;
     let sample = Sample {
         site,
         weight: Weight::of(size, lg),
@@ -315,11 +322,12 @@ fn sample(block: usize, size: usize, thread: u32) -> usize {
             Class::NONE => large::bytes_of(block),
             class => class.size(),
         },
-        proxy: if lg >= PROXY_LG { block } else { 0 },
+        proxy: if keeps_shape { block } else { 0 },
+        slab: if keeps_shape { slab } else { 0 },
         born_ms: time::now_ms(),
         thread,
         arena: arena::owner_of(block).unwrap_or(0),
-        resets: RESETS.load(Ordering::Relaxed) as u16,
+        resets: resets(),
     };
     let sampled = match class {
         Class::NONE => mark_large(block, sample),
@@ -339,7 +347,11 @@ fn sample(block: usize, size: usize, thread: u32) -> usize {
 /// Marks a large block as sampled.
 #[inline(never)]
 fn mark_large(block: usize, sample: Sample) -> Option<usize> {
-    let sample = Sample { proxy: 0, ..sample };
+    let sample = Sample {
+        proxy: 0,
+        slab: 0,
+        ..sample
+    };
     samples::enter_large(block, sample).then(|| {
         large::set_sampled(block, true);
         block
@@ -465,13 +477,13 @@ fn freed_after_fork(p: usize) -> bool {
 /// Counts a sample as freed.
 #[inline(never)]
 fn forget(sample: &Sample) {
-    if sample.resets != RESETS.load(Ordering::Relaxed) as u16 {
+    if sample.resets != resets() {
         return;
     }
     let amount = sample.amount();
     let mut table = sites::table();
     // Another thread may have reset the counts meanwhile.
-    if sample.resets != RESETS.load(Ordering::Relaxed) as u16 {
+    if sample.resets != resets() {
         return;
     }
     table.remove(sample.site, amount, sample.requested_bytes());
@@ -521,7 +533,7 @@ pub fn put_down(lifted: Lifted, p: usize, size: Option<usize>) {
         },
         None => old,
     };
-    let is_known = old.resets == RESETS.load(Ordering::Relaxed) as u16;
+    let is_known = old.resets == resets();
     let entered = mark_large(p, new).is_some();
     let mut table = sites::table();
     if is_known {

@@ -10,7 +10,11 @@
 //!
 //! One lock guards all of this.
 
+mod large;
+mod rows;
+
 use super::gap::{Weight, rounded};
+use super::root::{self, Version};
 use super::sites::{Amount, Site};
 use crate::class::{Class, SLAB_CLASSES, SlabShape};
 use crate::die;
@@ -19,13 +23,18 @@ use crate::space::segment::PageRecord;
 use crate::space::{Segment, meta};
 use crate::sys::atomic::{AtomicUsize, Ordering};
 use crate::sys::lock::{Guard, Mutex, RawLock};
-use crate::sys::page::PAGE;
 use crate::sys::rank::Rank;
 use core::cell::Cell;
-use core::ptr::NonNull;
+#[cfg(test)]
+use core::mem::offset_of;
+use large::LargeTable;
+pub use large::{Large, enter_large, leave_large};
+pub use rows::{Row, Rows, rows};
 
-/// What is known of a sampled block.
+/// What is known of a sampled block. Readers outside the process know its layout
+/// ([`root`](super::root)).
 #[derive(Clone, Copy)]
+#[repr(C)]
 pub struct Sample {
     pub site: &'static Site,
     pub weight: Weight,
@@ -35,6 +44,8 @@ pub struct Sample {
     /// The ordinary block that the heap would have given, held so that the heap keeps its shape; 0
     /// for none.
     pub proxy: usize,
+    /// The record of the slab that holds the proxy; 0 without one.
+    pub slab: usize,
     /// When it was allocated, in milliseconds of the monotonic clock.
     pub born_ms: u64,
     /// The system's number of the thread that allocated it.
@@ -45,6 +56,21 @@ pub struct Sample {
 }
 
 impl Sample {
+    /// Where its fields lie, in their order.
+    #[cfg(test)]
+    pub const OFFSETS: [usize; 10] = [
+        offset_of!(Sample, site),
+        offset_of!(Sample, weight),
+        offset_of!(Sample, requested),
+        offset_of!(Sample, usable),
+        offset_of!(Sample, proxy),
+        offset_of!(Sample, slab),
+        offset_of!(Sample, born_ms),
+        offset_of!(Sample, thread),
+        offset_of!(Sample, arena),
+        offset_of!(Sample, resets),
+    ];
+
     /// What it stands for.
     pub fn amount(&self) -> Amount {
         Amount::of(self.weight, self.usable)
@@ -60,16 +86,24 @@ impl Sample {
 const WORDS: usize = Class::MOST_REGIONS.div_ceil(64);
 
 /// A run of pages for sampled blocks of one class. The samples follow the record, one for each
-/// region; that of a free region is not initialised.
+/// region; that of a free region is not initialised. Readers outside the process know its layout,
+/// so a record of a span that is unmade is kept for the next span of its class.
 #[repr(C)]
-struct Span {
-    addr: usize,
+pub struct Span {
+    addr: Cell<usize>,
+    version: Version,
+    /// As `shape` has them, for readers outside.
+    regions: u32,
+    /// The record that was made before this one.
+    older: Option<&'static Span>,
+    size: usize,
+    /// A bit for each free region, and their number.
+    free: [Cell<u64>; WORDS],
+    free_count: Cell<usize>,
     class: Class,
     shape: &'static SlabShape,
-    /// The number of free regions, and a bit for each.
-    free_count: Cell<usize>,
-    free: [Cell<u64>; WORDS],
-    /// Its neighbours in the list of all spans of its class.
+    /// Its neighbours in the list of all spans of its class. Of a record without a span, `next` is
+    /// another one.
     next: Cell<Option<&'static Span>>,
     prev: Cell<Option<&'static Span>>,
 }
@@ -78,6 +112,18 @@ struct Span {
 unsafe impl Sync for Span {}
 
 impl Span {
+    /// Where its address, its version, the number of regions, the older record, the bytes of a
+    /// region and the bitmap lie.
+    #[cfg(test)]
+    pub const OFFSETS: [usize; 6] = [
+        offset_of!(Span, addr),
+        offset_of!(Span, version),
+        offset_of!(Span, regions),
+        offset_of!(Span, older),
+        offset_of!(Span, size),
+        offset_of!(Span, free),
+    ];
+
     fn record_bytes(shape: &SlabShape) -> usize {
         size_of::<Span>() + shape.regions as usize * size_of::<Sample>()
     }
@@ -89,7 +135,7 @@ impl Span {
     }
 
     fn block(&self, region: usize) -> usize {
-        self.addr + region * self.shape.size as usize
+        self.addr.get() + region * self.shape.size as usize
     }
 
     fn bit(region: usize) -> (usize, u64) {
@@ -106,7 +152,7 @@ impl Span {
     /// The region of the block at `p`; ends the process if no block in use begins there.
     fn region_in_use(&self, p: usize) -> usize {
         let size = self.shape.size as usize;
-        let offset = p - self.addr;
+        let offset = p - self.addr.get();
         let region = offset / size;
         if !offset.is_multiple_of(size) || region >= self.shape.regions as usize {
             die!("free of {p:#x}, which points inside a block of {size} bytes");
@@ -115,6 +161,39 @@ impl Span {
             die!("double free of {p:#x}, a block of {size} bytes");
         }
         region
+    }
+
+    /// Takes a run of pages, with all regions free.
+    fn begin(&self, addr: usize) {
+        let regions = self.shape.regions as usize;
+        self.version.change(|| {
+            self.addr.set(addr);
+            for (i, word) in self.free.iter().enumerate() {
+                let used = regions.saturating_sub(i * 64).min(64);
+                word.set(((1u128 << used) - 1) as u64);
+            }
+        });
+        self.free_count.set(regions);
+    }
+
+    /// Takes a free region for this sample.
+    fn enter(&self, region: usize, sample: Sample) {
+        let (word, bit) = Self::bit(region);
+        let free = &self.free[word % WORDS];
+        self.version.change(|| {
+            // SAFETY: the region was free: nothing else uses its sample.
+            unsafe { self.sample(region).write(sample) };
+            free.set(free.get() & !bit);
+        });
+        self.free_count.set(self.free_count.get() - 1);
+    }
+
+    /// Frees a region.
+    fn leave(&self, region: usize) {
+        let (word, bit) = Self::bit(region);
+        let free = &self.free[word % WORDS];
+        self.version.change(|| free.set(free.get() | bit));
+        self.free_count.set(self.free_count.get() + 1);
     }
 
     fn regions_in_use(&self) -> impl Iterator<Item = usize> {
@@ -126,23 +205,14 @@ impl Span {
 /// saves a test of the bounds.
 const SPAN_LISTS: usize = SLAB_CLASSES + 1;
 
-/// A large block's sample in the table of addresses.
-struct Node {
-    at: usize,
-    sample: Sample,
-    next: Option<NonNull<Node>>,
-}
-
-/// Buckets of the first table of addresses.
-const FIRST_BUCKETS: usize = 64;
-
 struct Samples {
     /// The spans of each class; those with room come first.
     spans: [Option<&'static Span>; SPAN_LISTS],
-    /// The samples of large blocks, by address.
-    buckets: Option<NonNull<Option<NonNull<Node>>>>,
-    bucket_count: usize,
-    large: usize,
+    /// Records without a span.
+    spare_spans: [Option<&'static Span>; SPAN_LISTS],
+    /// The last record made.
+    last_span: Option<&'static Span>,
+    large: LargeTable,
 }
 
 // SAFETY: the pointers lead to records that only this structure refers to.
@@ -152,9 +222,9 @@ static SAMPLES: Mutex<Samples> = Mutex::named(
     Rank::Samples,
     Samples {
         spans: [None; SPAN_LISTS],
-        buckets: None,
-        bucket_count: 0,
-        large: 0,
+        spare_spans: [None; SPAN_LISTS],
+        last_span: None,
+        large: LargeTable::new(),
     },
 );
 
@@ -250,11 +320,8 @@ impl Samples {
             };
         let word = span.free.iter().position(|word| word.get() != 0)?;
         let bits = span.free[word % WORDS].get();
-        span.free[word % WORDS].set(bits & (bits - 1));
         let region = word * 64 + bits.trailing_zeros() as usize;
-        // SAFETY: the region was free: nothing else uses its sample.
-        unsafe { span.sample(region).write(sample) };
-        span.free_count.set(span.free_count.get() - 1);
+        span.enter(region, sample);
         if span.free_count.get() == 0 {
             self.move_behind(span);
         }
@@ -265,45 +332,57 @@ impl Samples {
     #[inline(never)]
     fn make(&mut self, class: Class) -> Option<&'static Span> {
         let shape = class.shape();
-        let (pages, regions) = (shape.pages as usize, shape.regions as usize);
+        let pages = shape.pages as usize;
         let run = PAGE_HEAPS
             .all()
             .next()?
             .alloc_for(pages, pages, shape.align as usize)?;
-        let Some(record) = meta::take_apart(Span::record_bytes(shape)) else {
+        let Some(span) = self.span_record(class) else {
             PAGE_HEAPS.free(run.addr, pages);
             return None;
         };
-        let span = record.cast::<Span>();
-        // SAFETY: the record has room for the span and its samples, and nothing else uses it.
-        let span: &'static Span = unsafe {
-            span.write(Span {
-                addr: run.addr,
-                class,
-                shape,
-                free_count: Cell::new(regions),
-                free: [const { Cell::new(0) }; WORDS],
-                next: Cell::new(None),
-                prev: Cell::new(None),
-            });
-            span.as_ref()
-        };
-        for (i, word) in span.free.iter().enumerate() {
-            let used = regions.saturating_sub(i * 64).min(64);
-            word.set(((1u128 << used) - 1) as u64);
-        }
+        span.begin(run.addr);
         let record = PageRecord::Sampled(core::ptr::from_ref(span).addr());
         Segment::find(run.addr)?.describe(run.addr, pages, Class::NONE, record);
         self.link(span);
         Some(span)
     }
 
+    /// A record for a span of the class.
+    fn span_record(&mut self, class: Class) -> Option<&'static Span> {
+        let spare = &mut self.spare_spans[class.index() % SPAN_LISTS];
+        if let Some(span) = *spare {
+            *spare = span.next.take();
+            return Some(span);
+        }
+        let shape = class.shape();
+        let record = meta::take_apart(Span::record_bytes(shape))?.cast::<Span>();
+        // SAFETY: the record has room for the span and its samples, and nothing else uses it.
+        let span: &'static Span = unsafe {
+            record.write(Span {
+                addr: Cell::new(0),
+                version: Version::new(),
+                regions: shape.regions.into(),
+                older: self.last_span,
+                size: shape.size as usize,
+                free: [const { Cell::new(0) }; WORDS],
+                free_count: Cell::new(0),
+                class,
+                shape,
+                next: Cell::new(None),
+                prev: Cell::new(None),
+            });
+            record.as_ref()
+        };
+        self.last_span = Some(span);
+        root::set_last_span(span);
+        Some(span)
+    }
+
     /// Frees the region. Returns the span if it must be unmade, once the lock is free: it is empty,
     /// and the class has another with room.
     fn put(&mut self, span: &'static Span, region: usize) -> Option<&'static Span> {
-        let (word, bit) = Span::bit(region);
-        span.free[word % WORDS].set(span.free[word % WORDS].get() | bit);
-        span.free_count.set(span.free_count.get() + 1);
+        span.leave(region);
         if span.free_count.get() == 1 {
             self.unlink(span);
             self.link(span);
@@ -365,115 +444,19 @@ impl Samples {
             next.prev.set(Some(span));
         }
     }
-
-    fn bucket(&mut self, at: usize) -> Option<&mut Option<NonNull<Node>>> {
-        let i = (at / PAGE).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
-        let i = i & self.bucket_count.wrapping_sub(1);
-        // SAFETY: there are `bucket_count` buckets, a power of two; they belong to this structure.
-        self.buckets.map(|first| unsafe { first.add(i).as_mut() })
-    }
-
-    /// Doubles the buckets. Without memory, the table goes on with those that it has.
-    #[cold]
-    #[inline(never)]
-    fn grow(&mut self) {
-        type Bucket = Option<NonNull<Node>>;
-        let count = (self.bucket_count * 2).max(FIRST_BUCKETS);
-        let Some(room) = meta::take_apart(count * size_of::<Bucket>()) else {
-            return;
-        };
-        let old = (self.buckets, self.bucket_count);
-        // Zero is no node.
-        self.buckets = Some(room.cast());
-        self.bucket_count = count;
-        let (Some(first), count) = old else {
-            return;
-        };
-        for i in 0..count {
-            // SAFETY: there were `count` buckets.
-            let mut at = unsafe { first.add(i).read() };
-            while let Some(mut node) = at {
-                // SAFETY: nodes in the table belong to it.
-                let node = unsafe { node.as_mut() };
-                at = node.next;
-                let here = NonNull::from(&mut *node);
-                if let Some(bucket) = self.bucket(node.at) {
-                    node.next = bucket.replace(here);
-                }
-            }
-        }
-        // SAFETY: the old buckets were taken with this size, and nothing refers to them.
-        unsafe { meta::give(first.cast(), count * size_of::<Bucket>()) };
-    }
 }
 
-/// Unmakes an empty span that is in no list.
+/// Unmakes an empty span that is in no list, and keeps its record.
 #[cold]
 fn unmake(span: &'static Span) {
-    let (addr, shape) = (span.addr, span.shape);
-    let pages = shape.pages as usize;
+    let (addr, pages) = (span.addr.get(), span.shape.pages as usize);
     if let Some(segment) = Segment::find(addr) {
         segment.describe(addr, pages, Class::NONE, PageRecord::None);
     }
-    let record = NonNull::from(span).cast::<u8>();
-    // SAFETY: the record was taken with this size; no block of the span is in use, so nothing
-    // refers to it.
-    unsafe { meta::give(record, Span::record_bytes(shape)) };
     PAGE_HEAPS.free(addr, pages);
-}
-
-/// Enters the sample of a large block. Returns whether there was memory for it.
-#[inline(never)]
-pub fn enter_large(at: usize, sample: Sample) -> bool {
-    let Some(room) = meta::take(size_of::<Node>()) else {
-        return false;
-    };
     let mut samples = locked();
-    if samples.large >= samples.bucket_count {
-        samples.grow();
-    }
-    let node = room.cast::<Node>();
-    let Some(bucket) = samples.bucket(at) else {
-        drop(samples);
-        // SAFETY: taken above with this size.
-        unsafe { meta::give(room, size_of::<Node>()) };
-        return false;
-    };
-    let next = bucket.replace(node);
-    // SAFETY: the record has room for a node, and nothing reads it before the lock is free.
-    unsafe { node.write(Node { at, sample, next }) };
-    samples.large += 1;
-    LARGE.store(samples.large, Ordering::Relaxed);
-    true
-}
-
-/// Removes and returns the sample of the large block at this address.
-#[inline(never)]
-pub fn leave_large(at: usize) -> Option<Sample> {
-    let mut samples = locked();
-    let mut link = core::ptr::from_mut(samples.bucket(at)?);
-    let node = loop {
-        // SAFETY: a bucket, or the link of a node; both belong to the table, whose lock is held.
-        let node = unsafe { (*link)? };
-        let node_at = node.as_ptr();
-        // SAFETY: nodes in the table belong to it.
-        if unsafe { (*node_at).at } == at {
-            break node;
-        }
-        // SAFETY: as above.
-        link = unsafe { &raw mut (*node_at).next };
-    };
-    // SAFETY: as above.
-    let sample = unsafe {
-        *link = (*node.as_ptr()).next;
-        (*node.as_ptr()).sample
-    };
-    samples.large -= 1;
-    LARGE.store(samples.large, Ordering::Relaxed);
-    drop(samples);
-    // SAFETY: the node was taken with this size, and has left the table.
-    unsafe { meta::give(node.cast(), size_of::<Node>()) };
-    Some(sample)
+    let spare = &mut samples.spare_spans[span.class.index() % SPAN_LISTS];
+    span.next.set(spare.replace(span));
 }
 
 /// Calls `f` with the address and the sample of each sampled block, under the lock: `f` must be
@@ -498,102 +481,5 @@ fn each_of(part: usize, f: &mut dyn FnMut(usize, &Sample)) {
     if part <= SLAB_CLASSES {
         return;
     }
-    let buckets = samples.buckets.map_or(0, |_| samples.bucket_count);
-    for i in 0..buckets {
-        // SAFETY: there are so many buckets, which belong to the table.
-        let mut at = samples
-            .buckets
-            .and_then(|first| unsafe { *first.add(i).as_ref() });
-        while let Some(node) = at {
-            // SAFETY: nodes in the table belong to it, and the lock is held.
-            let node = unsafe { node.as_ref() };
-            f(node.at, &node.sample);
-            at = node.next;
-        }
-    }
-}
-
-/// Equal samples of one site.
-#[derive(Clone, Copy)]
-pub struct Row {
-    pub site: &'static Site,
-    pub weight: Weight,
-    pub usable: usize,
-    pub requested: usize,
-    pub thread: u32,
-    pub arena: u16,
-    pub count: u32,
-}
-
-/// A copy of all samples, in metadata memory.
-pub struct Rows {
-    first: NonNull<Row>,
-    room: usize,
-    len: usize,
-}
-
-/// The most samples that are copied: with more, a profile would be long and its making slow.
-const ROWS_MAX: usize = 200_000;
-
-/// Copies all samples, those of one class at a time. `None` if there are too many, or memory is
-/// out.
-pub fn rows() -> Option<Rows> {
-    // Some more, for those that come meanwhile.
-    let room = count() + count() / 8 + 64;
-    if room > ROWS_MAX {
-        return None;
-    }
-    let first = meta::take(room * size_of::<Row>())?.cast();
-    let mut rows = Rows {
-        first,
-        room,
-        len: 0,
-    };
-    for part in 0..=SLAB_CLASSES + 1 {
-        each_of(part, &mut |_, sample| rows.push(sample));
-    }
-    Some(rows)
-}
-
-impl Rows {
-    fn push(&mut self, sample: &Sample) {
-        let row = Row {
-            site: sample.site,
-            weight: sample.weight,
-            usable: sample.usable,
-            requested: sample.requested,
-            thread: sample.thread,
-            arena: sample.arena,
-            count: 1,
-        };
-        if let Some(last) = self.len.checked_sub(1) {
-            // SAFETY: so many rows are written.
-            let last = unsafe { self.first.add(last).as_mut() };
-            let is_same = core::ptr::eq(last.site, row.site)
-                && (last.weight, last.usable, last.requested)
-                    == (row.weight, row.usable, row.requested)
-                && (last.thread, last.arena) == (row.thread, row.arena);
-            if is_same {
-                last.count += 1;
-                return;
-            }
-        }
-        if self.len < self.room {
-            // SAFETY: the record has room for so many rows.
-            unsafe { self.first.add(self.len).write(row) };
-            self.len += 1;
-        }
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = &Row> {
-        // SAFETY: so many rows are written.
-        unsafe { core::slice::from_raw_parts(self.first.as_ptr(), self.len) }.iter()
-    }
-}
-
-impl Drop for Rows {
-    fn drop(&mut self) {
-        // SAFETY: taken with this size.
-        unsafe { meta::give(self.first.cast(), self.room * size_of::<Row>()) };
-    }
+    samples.large.each(f);
 }

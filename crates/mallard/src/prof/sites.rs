@@ -9,7 +9,7 @@
 //! that was its amount at the peak.
 
 use super::gap::{Weight, rounded};
-use super::root;
+use super::root::{self, Version};
 use crate::space::meta;
 use crate::sys::lock::{Guard, Mutex, RawLock};
 use crate::sys::rank::Rank;
@@ -72,7 +72,8 @@ impl Amount {
 #[repr(C)]
 pub struct Site {
     hash: u64,
-    frames: usize,
+    frames: u32,
+    version: Version,
     /// The next site in the same bucket.
     next: Cell<Option<&'static Site>>,
     /// The site made next.
@@ -94,11 +95,13 @@ pub struct Site {
 unsafe impl Sync for Site {}
 
 impl Site {
-    /// Where its number of frames, the site made later, what is live and ever, the requested bytes,
-    /// the peak, the epoch, the freed blocks and their lifetimes lie, for readers outside the process.
+    /// Where its number of frames, its version, the site made later, what is live and ever, the
+    /// requested bytes, the peak, the epoch, the freed blocks and their lifetimes lie, for readers
+    /// outside the process.
     #[cfg(test)]
-    pub const OFFSETS: [usize; 9] = [
+    pub const OFFSETS: [usize; 10] = [
         core::mem::offset_of!(Site, frames),
+        core::mem::offset_of!(Site, version),
         core::mem::offset_of!(Site, later),
         core::mem::offset_of!(Site, live),
         core::mem::offset_of!(Site, ever),
@@ -115,7 +118,7 @@ impl Site {
         // SAFETY: the record was made with so many addresses behind it, and lives for ever.
         unsafe {
             let first = core::ptr::from_ref(self).add(1).cast::<usize>();
-            core::slice::from_raw_parts(first, self.frames)
+            core::slice::from_raw_parts(first, self.frames as usize)
         }
     }
 }
@@ -264,7 +267,8 @@ impl Table {
         let site: &'static Site = unsafe {
             record.write(Site {
                 hash,
-                frames: frames.len(),
+                frames: frames.len() as u32,
+                version: Version::new(),
                 next: Cell::new(None),
                 later: Cell::new(None),
                 live: Cell::new(Amount::NONE),
@@ -332,11 +336,13 @@ impl Table {
     /// Adds a sampled block to its site.
     #[inline(never)]
     pub fn add(&mut self, site: &Site, amount: Amount, requested: u64) {
-        self.change(site);
-        site.live.set(site.live.get().plus(amount));
-        site.ever.set(site.ever.get().plus(amount));
-        site.requested
-            .set(site.requested.get().wrapping_add(requested));
+        site.version.change(|| {
+            self.change(site);
+            site.live.set(site.live.get().plus(amount));
+            site.ever.set(site.ever.get().plus(amount));
+            site.requested
+                .set(site.requested.get().wrapping_add(requested));
+        });
         self.live = self.live.plus(amount);
         self.ever = self.ever.plus(amount);
         if self.live.bytes > self.most_bytes {
@@ -353,19 +359,23 @@ impl Table {
     /// Removes a sampled block from its site.
     #[inline(never)]
     pub fn remove(&mut self, site: &Site, amount: Amount, requested: u64) {
-        self.change(site);
-        site.live.set(site.live.get().minus(amount));
-        site.requested
-            .set(site.requested.get().wrapping_sub(requested));
+        site.version.change(|| {
+            self.change(site);
+            site.live.set(site.live.get().minus(amount));
+            site.requested
+                .set(site.requested.get().wrapping_sub(requested));
+        });
         self.live = self.live.minus(amount);
     }
 
     /// Counts the lifetime of a freed block.
     #[inline(never)]
     pub fn lived(&mut self, site: &Site, amount: Amount, ms: u64) {
-        site.freed.set(site.freed.get().wrapping_add(amount.blocks));
         let sum = rounded(amount.blocks as u128 * ms as u128);
-        site.lived_ms.set(site.lived_ms.get().wrapping_add(sum));
+        site.version.change(|| {
+            site.freed.set(site.freed.get().wrapping_add(amount.blocks));
+            site.lived_ms.set(site.lived_ms.get().wrapping_add(sum));
+        });
     }
 
     /// Forgets all counts; sites stay for reuse.
@@ -376,13 +386,15 @@ impl Table {
         self.next_epoch();
         let mut at = self.first;
         while let Some(site) = at {
-            site.live.set(Amount::NONE);
-            site.ever.set(Amount::NONE);
-            site.requested.set(0);
-            site.peak.set(Amount::NONE);
-            site.epoch.set(self.epoch);
-            site.freed.set(0);
-            site.lived_ms.set(0);
+            site.version.change(|| {
+                site.live.set(Amount::NONE);
+                site.ever.set(Amount::NONE);
+                site.requested.set(0);
+                site.peak.set(Amount::NONE);
+                site.epoch.set(self.epoch);
+                site.freed.set(0);
+                site.lived_ms.set(0);
+            });
             at = site.later.get();
         }
     }
