@@ -17,7 +17,8 @@ use crate::race::{self, Entry, Race, Start};
 use crate::runs::Runs;
 use crate::session::Session;
 
-const RUNS: u32 = 5;
+/// The fewest runs with intervals of 95 %.
+const RUNS: u32 = 6;
 
 pub fn run(own: &[String], options: &Compare) -> Result<ExitCode> {
     let [name, arguments @ ..] = &options.program[..] else {

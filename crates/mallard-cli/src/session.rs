@@ -268,7 +268,7 @@ fn print_files(files: &[PathBuf]) -> Result<()> {
     say!("Data:   {} in the same folder", names.join(", "))
 }
 
-/// A line about a finished row that names the fastest allocator.
+/// A line about a finished row: the allocator with the shortest median, and its ratio to glibc.
 pub fn row_line(what: &str, experiment: &Experiment) -> Option<String> {
     let row = experiment.rows.last()?;
     let standings = mallard_report::stats::standings(experiment, row);
@@ -278,7 +278,7 @@ pub fn row_line(what: &str, experiment: &Experiment) -> Option<String> {
     })?;
     let ratio = match best.time_to_glibc {
         Some(ratio) if best.allocator != mallard_report::stats::BASELINE => {
-            format!(", {} × glibc", units::ratio(ratio))
+            format!(", to glibc {}", units::compared_fully(&ratio))
         }
         _ => String::new(),
     };

@@ -1,14 +1,17 @@
 //! The machine-readable forms: a CSV per experiment, and one JSON for everything.
 //!
 //! The CSV is for spreadsheets and plotting scripts and has a line per row and allocator. The JSON
-//! has every run in the exact structure of [`crate::model`], so it can be parsed again.
+//! has every run in the structure of [`crate::model`], so it can be parsed again, and what the
+//! figures say ([`crate::analysis`]).
 
 use std::io::{self, Read, Write};
 
+use crate::analysis::{self, Analysed};
 use crate::model::{Cell, Exit, Experiment, Failure, Results, Row};
 use crate::stats::{self, Figures};
 use crate::suite::{self, Figure};
 use crate::units;
+use serde::Serialize;
 
 /// The experiment whose CSV has exactly the three columns that the published plotting scripts
 /// expect.
@@ -56,13 +59,19 @@ fn write_pairs(e: &Experiment, csv: &mut csv::Writer<&mut dyn Write>) -> csv::Re
     Ok(())
 }
 
-const FIGURES: [&str; 15] = [
+const FIGURES: [&str; 21] = [
     "median_seconds",
     "min_seconds",
     "max_seconds",
     "peak_rss_bytes",
     "time_to_glibc",
+    "time_to_glibc_low",
+    "time_to_glibc_high",
+    "time_to_glibc_is",
     "rss_to_glibc",
+    "rss_to_glibc_low",
+    "rss_to_glibc_high",
+    "confidence",
     "ops_per_second",
     "wall_seconds",
     "user_seconds",
@@ -142,7 +151,13 @@ fn write_suite(e: &Experiment, csv: &mut csv::Writer<&mut dyn Write>) -> csv::Re
             format!("{name}_max"),
         ]);
     }
-    header.extend(SUITE_RATIOS.map(|(name, _)| name.to_owned()));
+    for (name, _) in SUITE_RATIOS {
+        header.extend([
+            name.to_owned(),
+            format!("{name}_low"),
+            format!("{name}_high"),
+        ]);
+    }
     header.push("failure".to_owned());
     csv.write_record(&header)?;
     for (row, cell) in cells(e).filter(|(_, cell)| stats::took_part(cell)) {
@@ -171,7 +186,11 @@ fn write_suite(e: &Experiment, csv: &mut csv::Writer<&mut dyn Write>) -> csv::Re
                 .iter()
                 .find(|place| place.allocator == cell.allocator);
             let ratio = mine.and_then(|place| place.to_best_peer);
-            record.push(ratio.map(|ratio| ratio.to_string()).unwrap_or_default());
+            let interval = mine.and_then(|place| place.compared?.interval);
+            let ends = [interval.map(|i| i.low), interval.map(|i| i.high)];
+            for value in [ratio].into_iter().chain(ends) {
+                record.push(value.map(|value| value.to_string()).unwrap_or_default());
+            }
         }
         record.push(cell.failure.as_ref().map(failure_line).unwrap_or_default());
         csv.write_record(&record)?;
@@ -192,6 +211,7 @@ fn wide_figures(
     };
     let f = &s.figures;
     let optional = |value: Option<f64>| value.map(|v| v.to_string()).unwrap_or_default();
+    let (time, rss) = (Analysed::of(s.time_to_glibc), Analysed::of(s.rss_to_glibc));
     let output = match stats::output(row, cell) {
         stats::Output::Same => "same",
         stats::Output::Differs => "differs",
@@ -203,8 +223,14 @@ fn wide_figures(
         f.seconds.min.to_string(),
         f.seconds.max.to_string(),
         f.rss.median.to_string(),
-        optional(s.time_to_glibc),
-        optional(s.rss_to_glibc),
+        optional(time.ratio),
+        optional(time.low),
+        optional(time.high),
+        time.is,
+        optional(rss.ratio),
+        optional(rss.low),
+        optional(rss.high),
+        optional(time.confidence),
         optional(f.ops_per_second.map(|o| o.median)),
         f.wall.median.to_string(),
         f.user.median.to_string(),
@@ -232,9 +258,23 @@ pub(crate) fn failure_line(f: &Failure) -> String {
     }
 }
 
-/// Writes everything as JSON, in exactly the structure of [`crate::model`].
+/// The JSON: the model, and what its figures say. The latter follows from the former and is not
+/// read back.
+#[derive(Serialize)]
+struct Written<'a> {
+    #[serde(flatten)]
+    results: &'a Results,
+    analysis: Vec<analysis::Line<'a>>,
+}
+
+/// Writes everything as JSON, in the structure of [`crate::model`], with each ratio to glibc and
+/// its interval under `analysis`.
 pub fn write_json(r: &Results, out: &mut dyn Write) -> io::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, r)?;
+    let written = Written {
+        results: r,
+        analysis: analysis::lines(r),
+    };
+    serde_json::to_writer_pretty(&mut *out, &written)?;
     out.write_all(b"\n")
 }
 

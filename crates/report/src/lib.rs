@@ -2,9 +2,11 @@
 //!
 //! [`model`] is the data, which the runner fills and [`write_json`] writes unchanged. [`stats`] has
 //! the arithmetic that all forms share, so a median in the terminal is the same as in the report;
-//! [`suite`] has the arithmetic for rows of different work. [`terminal`] prints the end of a
+//! [`suite`] has the arithmetic for rows of different work, and [`closing`] the sentences about who is ahead. [`terminal`] prints the end of a
 //! session, [`write_csv`] is for spreadsheets, and [`html`] is one self-contained file that needs
 //! no network. Nothing here measures or touches the file system: the caller opens the outputs.
+mod analysis;
+mod closing;
 mod export;
 mod html;
 pub mod model;
@@ -13,6 +15,7 @@ pub mod suite;
 mod terminal;
 pub mod units;
 
+pub use closing::{Closing, closing, notes};
 pub use export::{read_json, write_csv, write_json};
 pub use html::{html, write_html};
 pub use terminal::terminal;

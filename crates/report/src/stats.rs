@@ -1,4 +1,4 @@
-//! The arithmetic behind every table and plot: medians, spreads, ratios and rankings.
+//! The arithmetic behind every table and plot: medians, spreads, comparisons and rankings.
 //!
 //! All outputs take their figures from here, so a cell has the same median, ratio and mark
 //! everywhere. Readers can rely on these rules:
@@ -6,10 +6,16 @@
 //! * A cell's figure is the median of its runs; its spread is the distance from the median to the
 //!   run furthest from it, so every run lies within `median ± spread`.
 //! * A cell that failed has no figure, even if it has runs from before the failure.
-//! * Ratios compare medians within one row. If glibc has no figure in a row, because it lacks the
+//! * Two cells are compared by their rounds: the lab gives every allocator one run in each, so a
+//!   slow minute of the machine counts for both. [`mallard_statistics`] has the estimate, its
+//!   interval, and the rule for saying nothing. A cell is marked as best only if it is below each
+//!   other by more than the noise.
+//! * Ratios compare within one row. If glibc has no figure in a row, because it lacks the
 //!   setting that the row varies, its `default` row with the same threads is used.
 //! * The overall ranking counts only the rows that have every available allocator; otherwise an
 //!   allocator with many settings would be judged by rows that others do not have.
+
+use mallard_statistics::{Comparison, Verdict};
 
 use crate::model::{Cell, Experiment, Results, Row, Run};
 
@@ -130,74 +136,113 @@ pub fn took_part(cell: &Cell) -> bool {
     !cell.runs.is_empty() || cell.failure.is_some()
 }
 
+/// The first cell's figure relative to the second's, round by round; none if either failed or has
+/// no such figure.
+pub fn compare(
+    one: &Cell,
+    other: &Cell,
+    figure: impl Fn(&Run) -> Option<f64>,
+) -> Option<Comparison> {
+    if one.failure.is_some() || other.failure.is_some() {
+        return None;
+    }
+    let rounds = one.runs.iter().zip(&other.runs);
+    mallard_statistics::compare(rounds.filter_map(|(a, b)| Some((figure(a)?, figure(b)?))))
+}
+
+/// Whether the first cell's figure is below the second's by more than the noise.
+pub fn is_below(one: &Cell, other: &Cell, figure: impl Fn(&Run) -> Option<f64>) -> bool {
+    let Some(compared) = compare(one, other, figure) else {
+        return false;
+    };
+    match compared.verdict() {
+        Verdict::Less => true,
+        // It dropped out early because it was far behind.
+        Verdict::TooFew => other.runs.len() < one.runs.len() && compared.range.1 < 1.0,
+        Verdict::More | Verdict::Level | Verdict::Unclear => false,
+    }
+}
+
+/// Whether a cell's figure is below those of all `others`, of which there must be one.
+pub fn is_best<'a>(
+    cell: &Cell,
+    others: impl IntoIterator<Item = &'a Cell>,
+    figure: impl Fn(&Run) -> Option<f64>,
+) -> bool {
+    let mut others = others.into_iter().peekable();
+    others.peek().is_some() && others.all(|other| is_below(cell, other, &figure))
+}
+
+fn seconds(run: &Run) -> Option<f64> {
+    Some(run.seconds)
+}
+
+fn peak_rss(run: &Run) -> Option<f64> {
+    Some(run.peak_rss_bytes as f64)
+}
+
 /// One allocator's figures in one row, relative to the others'.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Standing<'a> {
     pub allocator: &'a str,
     pub figures: Figures,
-    pub time_to_glibc: Option<f64>,
+    pub time_to_glibc: Option<Comparison>,
+    pub rss_to_glibc: Option<Comparison>,
+    /// Multiples of the row's smallest median.
     pub time_to_best: Option<f64>,
-    pub rss_to_glibc: Option<f64>,
     pub rss_to_best: Option<f64>,
-    /// Has the row's smallest median time.
+    /// Its time is below all others' by more than the noise.
     pub fastest: bool,
-    /// Has the row's smallest median peak RSS.
+    /// Its peak RSS is below all others' by more than the noise.
     pub smallest: bool,
 }
 
 /// The standings of a row, one per cell with a figure, in the order of the cells.
 pub fn standings<'a>(e: &'a Experiment, row: &'a Row) -> Vec<Standing<'a>> {
     let base = baseline(e, row);
-    let figures: Vec<(&str, Figures)> = row
+    let figures: Vec<(&Cell, Figures)> = row
         .cells
         .iter()
-        .filter_map(|c| Some((c.allocator.as_str(), Figures::of(c)?)))
+        .filter_map(|c| Some((c, Figures::of(c)?)))
         .collect();
     let time = Spread::of(figures.iter().map(|(_, f)| f.seconds.median));
     let rss = Spread::of(figures.iter().map(|(_, f)| f.rss.median));
-    // A mark means "ahead of others", so there is none if all are equal or there is only one.
-    let ahead = |value: f64, all: Option<Spread>| {
-        all.is_some_and(|all| value == all.min && all.max > all.min)
-    };
+    let cells: Vec<&Cell> = figures.iter().map(|(cell, _)| *cell).collect();
     figures
-        .into_iter()
-        .map(|(allocator, figures)| {
+        .iter()
+        .map(|&(cell, figures)| {
             let (my_time, my_rss) = (figures.seconds.median, figures.rss.median);
+            let others = || {
+                cells
+                    .iter()
+                    .copied()
+                    .filter(|c| c.allocator != cell.allocator)
+            };
             Standing {
-                allocator,
+                allocator: &cell.allocator,
                 figures,
-                time_to_glibc: base.and_then(|b| ratio(my_time, b.seconds.median)),
+                time_to_glibc: base.and_then(|b| compare(cell, b, seconds)),
+                rss_to_glibc: base.and_then(|b| compare(cell, b, peak_rss)),
                 time_to_best: time.and_then(|all| ratio(my_time, all.min)),
-                rss_to_glibc: base.and_then(|b| ratio(my_rss, b.rss.median)),
                 rss_to_best: rss.and_then(|all| ratio(my_rss, all.min)),
-                fastest: ahead(my_time, time),
-                smallest: ahead(my_rss, rss),
+                fastest: is_best(cell, others(), seconds),
+                smallest: is_best(cell, others(), peak_rss),
             }
         })
         .collect()
 }
 
-/// glibc's figures for comparison with a row; see the module's rules.
-pub fn baseline(e: &Experiment, row: &Row) -> Option<Figures> {
-    let of = |row: &Row| {
-        row.cells
-            .iter()
-            .find(|c| c.allocator == BASELINE)
-            .and_then(Figures::of)
-    };
-    of(row).or_else(|| {
-        let attempted = row
-            .cells
-            .iter()
-            .any(|c| c.allocator == BASELINE && took_part(c));
-        if attempted {
-            return None;
-        }
-        e.rows
-            .iter()
+/// glibc's cell for comparison with a row; see the module's rules.
+pub fn baseline<'a>(e: &'a Experiment, row: &'a Row) -> Option<&'a Cell> {
+    let of = |row: &'a Row| row.cells.iter().find(|c| c.allocator == BASELINE);
+    let own = of(row).filter(|cell| took_part(cell));
+    let found = own.or_else(|| {
+        let defaults = e.rows.iter();
+        defaults
             .filter(|r| r.label == DEFAULT_ROW && r.threads == row.threads)
             .find_map(of)
-    })
+    });
+    found.filter(|cell| Figures::of(cell).is_some())
 }
 
 /// One allocator over all rows that count.
@@ -206,14 +251,19 @@ pub struct Overall {
     pub allocator: String,
     /// Rows with a figure.
     pub rows: usize,
-    pub time_to_glibc: Option<f64>,
+    /// Of the geometric means over the rows, round by round.
+    pub time_to_glibc: Option<Comparison>,
+    pub rss_to_glibc: Option<Comparison>,
     pub time_to_best: Option<f64>,
-    pub rss_to_glibc: Option<f64>,
     pub rss_to_best: Option<f64>,
-    /// Rows in which it has the smallest time.
+    /// Rows in which it is marked as the fastest.
     pub fastest: usize,
-    /// Rows in which it has the smallest peak RSS.
+    /// Rows in which it is marked as the smallest.
     pub smallest: usize,
+    /// Its mean time is below that of all others by more than the noise.
+    pub fastest_of_all: bool,
+    /// The same for the mean peak RSS.
+    pub smallest_of_all: bool,
 }
 
 /// Geometric means over the rows, best first.
@@ -256,39 +306,90 @@ pub fn ranking(r: &Results) -> Ranking {
         .collect();
     let common = !shared.is_empty();
     let counted = if common { shared } else { all.clone() };
-    let rows: Vec<Vec<Standing>> = counted.iter().map(|(e, row)| standings(e, row)).collect();
 
-    let mut allocators: Vec<Overall> = names.iter().map(|name| overall(name, &rows)).collect();
+    let mut allocators: Vec<Overall> = names
+        .iter()
+        .map(|name| overall(name, &names, &counted))
+        .collect();
     allocators.sort_by(|a, b| {
         let key = |o: &Overall| o.time_to_best.unwrap_or(f64::INFINITY);
         b.rows.cmp(&a.rows).then(key(a).total_cmp(&key(b)))
     });
     Ranking {
-        rows: rows.len(),
+        rows: counted.len(),
         of_rows: all.len(),
         common,
         allocators,
     }
 }
 
-fn overall(name: &str, rows: &[Vec<Standing>]) -> Overall {
-    let mine: Vec<&Standing> = rows
+type Place<'a> = (&'a Experiment, &'a Row);
+
+fn overall(name: &str, names: &[&str], rows: &[Place<'_>]) -> Overall {
+    let standings: Vec<Vec<Standing>> = rows.iter().map(|(e, row)| standings(e, row)).collect();
+    let mine: Vec<&Standing> = standings
         .iter()
         .flatten()
         .filter(|s| s.allocator == name)
         .collect();
     let mean =
         |value: fn(&Standing) -> Option<f64>| geometric_mean(mine.iter().filter_map(|s| value(s)));
+    let of = |wanted: &str| -> Vec<Option<&Cell>> {
+        let cells = rows.iter().map(|(_, row)| {
+            let mut cells = row.cells.iter();
+            cells.find(|cell| cell.allocator == wanted && Figures::of(cell).is_some())
+        });
+        cells.collect()
+    };
+    let own = of(name);
+    let bases: Vec<Option<&Cell>> = rows.iter().map(|(e, row)| baseline(e, row)).collect();
+    let complete = |cells: &[Option<&Cell>]| cells.iter().all(Option::is_some);
+    let others = names.iter().filter(|other| **other != name);
+    let others: Vec<Vec<Option<&Cell>>> = others
+        .map(|other| of(other))
+        .filter(|cells| complete(cells))
+        .collect();
+    let first = |figure: fn(&Run) -> Option<f64>| {
+        let below = |other: &Vec<Option<&Cell>>| {
+            compare_means(&own, other, figure).is_some_and(|c| c.verdict() == Verdict::Less)
+        };
+        complete(&own) && !others.is_empty() && others.iter().all(below)
+    };
     Overall {
         allocator: name.to_owned(),
         rows: mine.len(),
-        time_to_glibc: mean(|s| s.time_to_glibc),
+        time_to_glibc: compare_means(&own, &bases, seconds),
+        rss_to_glibc: compare_means(&own, &bases, peak_rss),
         time_to_best: mean(|s| s.time_to_best),
-        rss_to_glibc: mean(|s| s.rss_to_glibc),
         rss_to_best: mean(|s| s.rss_to_best),
         fastest: mine.iter().filter(|s| s.fastest).count(),
         smallest: mine.iter().filter(|s| s.smallest).count(),
+        fastest_of_all: first(seconds),
+        smallest_of_all: first(peak_rss),
     }
+}
+
+/// Compares geometric means over the rows that both have. A block is one round of all rows.
+fn compare_means(
+    own: &[Option<&Cell>],
+    others: &[Option<&Cell>],
+    figure: fn(&Run) -> Option<f64>,
+) -> Option<Comparison> {
+    let pairs: Vec<(&Cell, &Cell)> = own
+        .iter()
+        .zip(others)
+        .filter_map(|(own, other)| Some(((*own)?, (*other)?)))
+        .collect();
+    let rounds = |(a, b): &(&Cell, &Cell)| a.runs.len().min(b.runs.len());
+    let rounds = pairs.iter().map(rounds).min()?;
+    let blocks = (0..rounds).filter_map(|round| {
+        let ratios = pairs.iter().map(|(a, b)| {
+            let (a, b) = (figure(&a.runs[round])?, figure(&b.runs[round])?);
+            ratio(a, b)
+        });
+        geometric_mean(ratios.flatten())
+    });
+    mallard_statistics::compare(blocks.map(|ratio| (ratio, 1.0)))
 }
 
 /// How a cell's standard output compares with glibc's.
@@ -337,12 +438,10 @@ fn hashes(cell: &Cell) -> Hashes<'_> {
 pub struct Behind {
     /// The experiment, and the row where it has several: `pairs, threads 16`.
     pub place: String,
-    /// The fastest of the row.
+    /// The allocator with the smallest median of the row.
     pub leader: String,
-    /// The given allocator's time as a multiple of the leader's, above 1.
-    pub times: f64,
-    /// Its fastest run is no slower than the leader's slowest, so more runs may reverse the order.
-    pub overlaps: bool,
+    /// The given allocator's time as a multiple of the leader's, above 1 by more than the noise.
+    pub times: Comparison,
 }
 
 /// The number of rows that compare an allocator with others, and those in which it is behind.
@@ -353,18 +452,28 @@ pub fn behind(r: &Results, allocator: &str) -> (usize, Vec<Behind>) {
         .iter()
         .flat_map(|e| e.rows.iter().map(move |row| (e, row)))
     {
-        let standings = standings(e, row);
-        let Some(own) = standings.iter().find(|s| s.allocator == allocator) else {
+        let cell = |name: &str| {
+            let mut cells = row.cells.iter();
+            cells.find(|cell| cell.allocator == name && Figures::of(cell).is_some())
+        };
+        let Some(own) = cell(allocator) else {
             continue;
         };
+        let standings = standings(e, row);
         rows += usize::from(standings.len() > 1);
-        let leader = standings.iter().find(|s| s.fastest);
-        if let (Some(leader), Some(times), false) = (leader, own.time_to_best, own.fastest) {
+        let median = |s: &&Standing| s.figures.seconds.median;
+        let leader = standings
+            .iter()
+            .min_by(|a, b| median(a).total_cmp(&median(b)));
+        let compared = leader.and_then(|leader| {
+            let times = compare(own, cell(leader.allocator)?, seconds)?;
+            (times.verdict() == Verdict::More).then_some((leader, times))
+        });
+        if let Some((leader, times)) = compared {
             found.push(Behind {
                 place: place(e, row, ", "),
                 leader: leader.allocator.to_owned(),
                 times,
-                overlaps: own.figures.seconds.min <= leader.figures.seconds.max,
             });
         }
     }

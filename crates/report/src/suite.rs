@@ -15,6 +15,8 @@
 //!   with a mean below 1 beats, on average, the best of the others in each row.
 //! * A cell that failed is left out: it counts neither for nor against any allocator.
 
+use mallard_statistics::Comparison;
+
 use crate::model::{Cell, Experiment, Results, Row, Run};
 use crate::stats::{self, SUBJECT, Spread};
 
@@ -93,22 +95,22 @@ pub struct Place<'a> {
     pub allocator: &'a str,
     pub spread: Spread,
     pub to_best_peer: Option<f64>,
-    /// Ahead of all others; false for all if they are equal.
+    /// What the rounds say about that ratio.
+    pub compared: Option<Comparison>,
+    /// Ahead of all others by more than the noise.
     pub best: bool,
 }
 
 /// A figure of all allocators that have it in a row.
-pub fn places(row: &Row, figure: Figure) -> Vec<Place<'_>> {
+pub fn places<'a>(row: &'a Row, figure: Figure) -> Vec<Place<'a>> {
     let best_peer = best_peer_cell(row, figure);
-    let place = |cell| {
-        let beside = others(row, cell, figure).filter_map(|other| medians(cell, other, figure));
-        let beside: Vec<(f64, f64)> = beside.collect();
+    let place = |cell: &'a Cell| {
         Some(Place {
             allocator: &cell.allocator,
             spread: spread(cell, figure)?,
             to_best_peer: best_peer.and_then(|best| versus(cell, best, figure)),
-            best: beside.iter().all(|(own, other)| own <= other)
-                && beside.iter().any(|(own, other)| own < other),
+            compared: best_peer.and_then(|best| stats::compare(cell, best, figure.of)),
+            best: stats::is_best(cell, with_figure(row, cell, figure), figure.of),
         })
     };
     row.cells.iter().filter_map(place).collect()
@@ -150,6 +152,12 @@ fn others<'a>(
         false => 0,
     };
     others.filter(move |other| common_rounds(cell, other) >= enough)
+}
+
+/// All other allocators that have the figure.
+fn with_figure<'a>(row: &'a Row, cell: &'a Cell, figure: Figure) -> impl Iterator<Item = &'a Cell> {
+    let others = row.cells.iter();
+    others.filter(move |other| other.allocator != cell.allocator && spread(other, figure).is_some())
 }
 
 /// The other allocator to which a cell has the highest ratio, and that ratio.

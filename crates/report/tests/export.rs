@@ -160,3 +160,21 @@ proptest! {
         prop_assert_eq!(&records[0][0], &label);
     }
 }
+
+#[test]
+fn the_json_says_what_its_figures_say() {
+    let mut bytes = Vec::new();
+    write_json(&common::bench(), &mut bytes).unwrap();
+    let written: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+    let lines = written["analysis"].as_array().unwrap();
+    let line = lines
+        .iter()
+        .find(|l| l["experiment"] == "batch" && l["allocator"] == "jemalloc")
+        .unwrap();
+    let time = &line["time_to_glibc"];
+    assert_eq!(time["is"], "less");
+    assert_eq!(time["confidence"], 0.9375, "five rounds");
+    let [low, ratio, high] = ["low", "ratio", "high"].map(|end| time[end].as_f64().unwrap());
+    assert!(low < ratio && ratio < high && high < 0.2, "{time}");
+    assert!(time["p_together"].as_f64() > time["p"].as_f64(), "{time}");
+}

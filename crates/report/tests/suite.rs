@@ -19,7 +19,9 @@ fn cell(allocator: &str, seconds: f64, mib: u64) -> Cell {
     };
     Cell {
         allocator: allocator.to_owned(),
-        runs: [seconds * 1.5, seconds, seconds * 0.5].map(run).to_vec(),
+        runs: [1.5, 1.0, 0.5, 0.9, 1.1]
+            .map(|factor| run(seconds * factor))
+            .to_vec(),
         failure: None,
     }
 }

@@ -70,13 +70,14 @@ fn a_row_gives_time_spread_ratio_and_memory_and_stars_the_best() {
         words(pairs[header])[..4],
         ["threads", "mallard", "glibc", "jemalloc"]
     );
-    let row = &pairs[header + 2..header + 5];
+    let row = &pairs[header + 2..header + 7];
     assert_eq!(words(row[0])[..5], ["1", "time", "s", "*0.0441", "±2%"]);
-    assert_eq!(words(row[1])[..4], ["to", "glibc", "0.47", "1.00"]);
-    assert_eq!(words(row[2])[..4], ["RSS", "MiB", "*3.0", "3.1"]);
-    for line in [row[0], row[2]] {
-        assert_eq!(line.matches('*').count(), 1, "one best: {line}");
-    }
+    assert_eq!(words(row[1])[..3], ["ops", "454", "M/s"]);
+    assert_eq!(words(row[2])[..4], ["to", "glibc", "0.47", "1.00"]);
+    assert_eq!(words(row[3])[..3], ["interval", "0.44–0.49", "0.59–0.60"]);
+    assert_eq!(words(row[4])[..4], ["RSS", "MiB", "3.0", "3.1"]);
+    assert_eq!(row[0].matches('*').count(), 1, "one best: {}", row[0]);
+    assert!(!row[4].contains('*'), "two are level: {}", row[4]);
 }
 
 #[test]
@@ -145,7 +146,14 @@ fn a_comparison_lists_allocators_with_all_figures() {
             .collect::<Vec<_>>()
     );
     assert_eq!(of("jemalloc").last(), Some(&"DIFFERS"));
-    assert_eq!(of("mimalloc")[1], "*1.29");
+    assert_eq!(of("jemalloc")[4..6], ["0.80", "0.78–0.82"], "{table:?}");
+    assert_eq!(of("mimalloc")[1], "1.29", "mallard is within the noise");
+    assert!(text.contains("mimalloc has the shortest median"), "{text}");
+    assert!(text.contains("within the noise of mallard"), "{text}");
+    assert!(
+        text.contains("93.8 of 100"),
+        "five runs say what they are worth: {text}"
+    );
     assert_eq!(of("snmalloc"), ["snmalloc", "failed", "SIGABRT"]);
     assert!(!text.contains("Summary"), "one row needs no mean");
 }

@@ -90,9 +90,16 @@ pub fn figures<'a>(
         title: "Speed-up over glibc".to_owned(),
         note: "×, higher is better".to_owned(),
         value: |s| {
-            s.time_to_glibc
-                .filter(|r| *r > 0.0)
-                .map(|r| Spread::of([1.0 / r]))?
+            let speedup = s.time_to_glibc?.inverse();
+            let (low, high) = match speedup.interval {
+                Some(interval) => (interval.low, interval.high),
+                None => speedup.range,
+            };
+            Some(Spread {
+                median: speedup.ratio,
+                min: low,
+                max: high,
+            })
         },
         scale: 1.0,
         reference: Some(1.0),
@@ -198,7 +205,7 @@ pub fn tip(e: &Experiment, row: &Row, s: &Standing, unit: TimeUnit) -> String {
         f.runs
     ));
     if let Some(ratio) = s.time_to_glibc {
-        lines.push(format!("{} of glibc's time", units::ratio(ratio)));
+        lines.push(format!("{} of glibc's time", units::compared_fully(&ratio)));
     }
     if let Some(ops) = f.ops_per_second {
         lines.push(format!("{} operations", units::rate(ops.median)));

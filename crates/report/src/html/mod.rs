@@ -21,8 +21,10 @@ mod tables;
 
 use std::io::{self, Write};
 
+use mallard_statistics::Comparison;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+use crate::closing::{self, Closing};
 use crate::model::{Experiment, Kind, Results};
 use crate::stats::{self, Overall, Ranking, SUBJECT};
 use crate::terminal::{columns, machine_line};
@@ -100,6 +102,11 @@ fn summary(r: &Results, palette: &Palette) -> Markup {
     html! {
         section class="summary" {
             h2 { "Ranking" }
+            @if let Some(closing) = sentence(r) {
+                p class="closing" { b { (closing.sentence) } }
+                ul class="closing" { @for line in &closing.lines { li { (line) } } }
+            }
+            @for note in closing::notes(r) { p class="about" { (note) } }
             div class="cards" { (cards(&ranking, palette)) (subject_card(r, palette)) }
             @if ranking.rows > 1 {
                 p class="about" { (about(&ranking)) }
@@ -107,6 +114,12 @@ fn summary(r: &Results, palette: &Palette) -> Markup {
             }
         }
     }
+}
+
+/// Who is ahead in the one row of a comparison.
+fn sentence(r: &Results) -> Option<Closing> {
+    let mut rows = r.experiments.iter().flat_map(|e| &e.rows);
+    (r.kind == Kind::Compare).then(|| rows.find_map(closing::closing))?
 }
 
 fn about(ranking: &Ranking) -> String {
@@ -123,31 +136,22 @@ fn about(ranking: &Ranking) -> String {
     }
 }
 
-/// The fastest allocator and the one with the least memory, among those that have all rows.
+/// The fastest allocator and the one with the least memory, if the runs establish them.
 fn cards(ranking: &Ranking, palette: &Palette) -> Markup {
-    let full = ranking.allocators.iter().map(|o| o.rows).max().unwrap_or(0);
-    let least = |value: fn(&Overall) -> Option<f64>| {
-        let with = ranking
-            .allocators
-            .iter()
-            .filter(|o| o.rows == full && full > 0);
-        with.filter_map(|o| Some((o, value(o)?)))
-            .min_by(|a, b| a.1.total_cmp(&b.1))
-            .map(|(o, _)| o)
-    };
-    let card = |title: &str, o: &Overall, ratio: Option<f64>, what: &str, won: usize| {
+    let first = |best: fn(&Overall) -> bool| ranking.allocators.iter().find(|o| best(o));
+    let card = |title: &str, o: &Overall, ratio: Option<Comparison>, what: &str, won: usize| {
         html! {
             div class={"card " (palette.look(&o.allocator).class)} {
                 h3 { (title) }
                 p class="winner" { (tables::name(palette, &o.allocator)) }
-                @if let Some(ratio) = ratio { p { b { (units::ratio(ratio)) } " of glibc’s " (what) } }
+                @if let Some(ratio) = ratio.filter(|_| o.allocator != stats::BASELINE) { p { b { (units::compared_fully(&ratio)) } " of glibc’s " (what) } }
                 @if ranking.rows > 1 { p class="faint" { "best in " (won) " of " (ranking.rows) " rows" } }
             }
         }
     };
     html! {
-        @if let Some(o) = least(|o| o.time_to_best) { (card("Fastest", o, o.time_to_glibc, "time", o.fastest)) }
-        @if let Some(o) = least(|o| o.rss_to_best) { (card("Smallest", o, o.rss_to_glibc, "peak RSS", o.smallest)) }
+        @if let Some(o) = first(|o| o.fastest_of_all) { (card("Fastest", o, o.time_to_glibc, "time", o.fastest)) }
+        @if let Some(o) = first(|o| o.smallest_of_all) { (card("Smallest", o, o.rss_to_glibc, "peak RSS", o.smallest)) }
     }
 }
 
@@ -159,15 +163,15 @@ fn subject_card(r: &Results, palette: &Palette) -> Markup {
             div class="card k-subject wide" {
                 h3 { "Where " (SUBJECT) " is behind" }
                 @if behind.is_empty() {
-                    p { "Nowhere: it is the fastest in all " (rows) " rows that have other allocators too." }
+                    p { "By more than the noise, in none of the " (rows) " rows that have other allocators too." }
                 } @else {
                     p { (behind.len()) " of " (rows) " rows" }
                     ul {
                         @for b in &behind {
                             li {
                                 (b.place) ": "
-                                b { (units::times(b.times)) } " the time of " (tables::name(palette, &b.leader))
-                                @if b.overlaps { span class="faint" { " (the runs overlap)" } }
+                                b { (units::times(b.times.ratio)) } " the time of " (tables::name(palette, &b.leader))
+                                span class="faint" { " (" (units::interval(&b.times)) ")" }
                             }
                         }
                     }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use mallard_statistics::Verdict;
 use maud::{Markup, html};
 
 use super::chart::{Chart, Point, Series};
@@ -127,9 +128,18 @@ fn ratio(row: &Row, allocator: &str, place: Option<&Place>, table: &Ratios) -> M
         (table.absolute)(spread.min),
         (table.absolute)(spread.max)
     );
+    let tip = match &place.compared {
+        Some(c) => format!("{tip}; {} to the best peer", units::interval(c)),
+        None => tip,
+    };
+    let class = match &place.compared {
+        _ if place.best => "best",
+        Some(c) if c.verdict() != Verdict::Level => tables::doubt(c),
+        _ => "",
+    };
     html! {
         td data-a=(allocator) title=(tip) {
-            span class=[place.best.then_some("best")] {
+            span class=(class) {
                 (place.to_best_peer.map_or_else(|| (table.absolute)(spread.median), units::ratio))
             }
         }

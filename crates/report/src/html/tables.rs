@@ -2,6 +2,7 @@
 //!
 //! A table wider than the page scrolls on its own, with its first column always visible.
 
+use mallard_statistics::{Comparison, Verdict};
 use maud::{Markup, html};
 
 use super::palette::Palette;
@@ -24,21 +25,22 @@ pub fn name(palette: &Palette, allocator: &str) -> Markup {
 /// Geometric means per allocator, with bars for a comparison by eye.
 pub fn ranking(ranking: &Ranking, palette: &Palette) -> Markup {
     let full = ranking.allocators.iter().map(|o| o.rows).max().unwrap_or(0);
-    let complete = || ranking.allocators.iter().filter(move |o| o.rows == full);
-    let ends = |value: fn(&Overall) -> Option<f64>| {
-        let least = complete().filter_map(value).fold(f64::INFINITY, f64::min);
-        let most = ranking
-            .allocators
-            .iter()
-            .filter_map(value)
-            .fold(0.0, f64::max);
-        (least, most)
+    let most = |value: fn(&Overall) -> Option<f64>| {
+        let all = ranking.allocators.iter().filter_map(value);
+        all.fold(0.0, f64::max)
     };
-    let mean = |o: &Overall, value: fn(&Overall) -> Option<f64>| {
-        let (least, most) = ends(value);
+    let to_glibc = |o: &Overall, value: Option<Comparison>| match value {
+        Some(_) if o.allocator == stats::BASELINE => html! { td class="none" { "1.00" } },
+        Some(c) => {
+            html! { td class={(doubt(&c))} { (units::compared(&c)) " " small { (units::interval(&c)) } } }
+        }
+        None => html! { td class="none" { "–" } },
+    };
+    let mean = |o: &Overall, value: fn(&Overall) -> Option<f64>, best: bool| {
+        let most = most(value);
         html! {
             @if let Some(v) = value(o) {
-                td class={"meter " (palette.look(&o.allocator).class) @if o.rows == full && v == least { " best" }}
+                td class={"meter " (palette.look(&o.allocator).class) @if best { " best" }}
                     style=(format!("--share:{:.1}%", v / most * 100.0)) { (units::ratio(v)) }
             } @else {
                 td class="none" { "–" }
@@ -61,8 +63,8 @@ pub fn ranking(ranking: &Ranking, palette: &Palette) -> Markup {
                     @for o in &ranking.allocators {
                         tr data-a=(o.allocator) {
                             th { (name(palette, &o.allocator)) }
-                            (mean(o, |o| o.time_to_glibc)) (mean(o, |o| o.time_to_best)) td { (o.fastest) }
-                            (mean(o, |o| o.rss_to_glibc)) (mean(o, |o| o.rss_to_best)) td { (o.smallest) }
+                            (to_glibc(o, o.time_to_glibc)) (mean(o, |o| o.time_to_best, o.fastest_of_all)) td { (o.fastest) }
+                            (to_glibc(o, o.rss_to_glibc)) (mean(o, |o| o.rss_to_best, o.smallest_of_all)) td { (o.smallest) }
                             td class=[(o.rows < full).then_some("bad")] { (o.rows) }
                         }
                     }
@@ -85,8 +87,8 @@ fn bench(e: &Experiment, names: &[&str], palette: &Palette) -> Markup {
     let unit = crate::terminal::time_unit(e);
     html! {
         p class="reading" {
-            "Median time in " (unit.symbol()) " ± the distance to the run furthest from it; below, the multiple of glibc’s time and the peak RSS in MiB. "
-            span class="best" { "Best of the row" }
+            "Median time in " (unit.symbol()) " ± the distance to the run furthest from it; below, the multiple of glibc’s time with its interval, and the peak RSS in MiB. "
+            span class="best" { "Best of the row by more than the noise" }
         }
         div class="scroll" {
             table class="figures" {
@@ -122,10 +124,20 @@ fn figure(row: &Row, allocator: &str, standing: Option<&Standing>, unit: TimeUni
             span class={"main" @if s.fastest { " best" }} { (unit.number(s.figures.seconds.median)) }
             @if s.figures.runs > 1 { " " small { (units::plus_minus(s.figures.seconds.relative())) } }
             span class="more" {
-                @if let Some(r) = s.time_to_glibc { span { (units::ratio(r)) "×" } }
+                @if let Some(c) = s.time_to_glibc.filter(|_| allocator != stats::BASELINE) {
+                    span class=(doubt(&c)) title={"interval " (units::interval(&c))} { (units::compared(&c)) " " small { (units::interval(&c)) } }
+                }
                 span class={@if s.smallest { "best" }} { (units::mib(s.figures.rss.median)) }
             }
         }
+    }
+}
+
+/// The class that greys a ratio which the runs do not establish.
+pub fn doubt(c: &Comparison) -> &'static str {
+    match c.verdict() {
+        Verdict::Less | Verdict::More => "",
+        Verdict::Level | Verdict::Unclear | Verdict::TooFew => "none",
     }
 }
 
@@ -172,17 +184,23 @@ fn compare_figures(row: &Row, cell: &Cell, standing: Option<&Standing>) -> Marku
         };
     };
     let f = &s.figures;
-    let optional = |v: Option<f64>| v.map_or("–".to_owned(), units::ratio);
+    let to_glibc = |c: Option<Comparison>| match c {
+        Some(_) if cell.allocator == stats::BASELINE => html! { td class="none" { "1.00" } },
+        Some(c) => {
+            html! { td class=(doubt(&c)) { (units::compared(&c)) " " small { (units::interval(&c)) } } }
+        }
+        None => html! { td class="none" { "–" } },
+    };
     html! {
         td {
             span class={@if s.fastest { "best" }} { (units::seconds(f.seconds.median)) }
             @if f.runs > 1 { " " small { (units::plus_minus(f.seconds.relative())) } }
         }
-        td { (optional(s.time_to_glibc)) }
+        (to_glibc(s.time_to_glibc))
         td { (units::seconds(f.user.median)) }
         td { (units::seconds(f.system.median)) }
         td { span class={@if s.smallest { "best" }} { (units::bytes(f.rss.median)) } }
-        td { (optional(s.rss_to_glibc)) }
+        (to_glibc(s.rss_to_glibc))
         td { (units::count(f.minor_faults.median + f.major_faults.median)) }
         td { @if let Some(run) = cell.runs.last() { (units::exit(run.exit)) } }
         (output(stats::output(row, cell), cell))

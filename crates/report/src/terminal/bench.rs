@@ -1,12 +1,15 @@
 //! The pages of the basic experiments: a table for each, then the ranking.
 //!
-//! The rows are the values of the axis, the columns the allocators. Each row takes three lines
-//! (time with spread, ratio to glibc, peak RSS), or four if that makes the table fit.
+//! The rows are the values of the axis, the columns the allocators. Each row takes some lines
+//! (time with spread, operations per second, ratio to glibc with its interval, peak RSS), and one
+//! more if that makes the table fit.
 
 use std::fmt::Write as _;
 
 use super::sheet::{Field, Sheet, Tone};
-use super::{ABSENT, Page, clipped, columns, no_figure, optional_ratio, time_unit};
+use super::{ABSENT, Page, clipped, columns, compared, interval, no_figure, time_unit, tone};
+use mallard_statistics::Comparison;
+
 use crate::model::{Experiment, Results};
 use crate::stats::{self, SUBJECT, Standing};
 use crate::units;
@@ -49,20 +52,19 @@ impl Page {
             return String::new();
         }
         let mut text = self.paragraph(
-            &format!("{SUBJECT} is behind in {} of {rows} rows:", behind.len()),
+            &format!(
+                "{SUBJECT} is behind by more than the noise in {} of {rows} rows:",
+                behind.len()
+            ),
             2,
         );
         for b in behind {
-            let overlap = if b.overlaps {
-                " (the runs overlap)"
-            } else {
-                ""
-            };
             let line = format!(
-                "{}: {} the time of {}{overlap}",
+                "{}: {} the time of {} ({})",
                 b.place,
-                units::times(b.times),
-                b.leader
+                units::times(b.times.ratio),
+                b.leader,
+                units::interval(&b.times)
             );
             text.push_str(&self.paragraph(&line, 4));
         }
@@ -123,10 +125,23 @@ fn bench_sheet(e: &Experiment, names: &[&str], widest_label: usize, ends: Ends) 
                 false,
             );
         }
+        if standings.iter().any(|s| s.figures.ops_per_second.is_some()) {
+            let rate = |s: &Standing| {
+                let rate = s.figures.ops_per_second.map(|ops| units::rate(ops.median));
+                Field::plain(rate.unwrap_or_default())
+            };
+            line(Field::plain(""), "ops", &rate, false);
+        }
         line(
             Field::plain(""),
             "to glibc",
-            &|s| optional_ratio(s.time_to_glibc),
+            &|s| compared(s, s.time_to_glibc),
+            false,
+        );
+        line(
+            Field::plain(""),
+            "interval",
+            &|s| interval(s, s.time_to_glibc),
             false,
         );
         line(
@@ -147,6 +162,7 @@ fn summary_sheet(ranking: &stats::Ranking) -> Sheet {
     let names = [
         "allocator",
         "time to glibc",
+        "interval",
         "time to best",
         "fastest",
         "RSS to glibc",
@@ -159,23 +175,31 @@ fn summary_sheet(ranking: &stats::Ranking) -> Sheet {
         .map(|name| Field::new(*name, Tone::Strong))
         .collect();
     let full = ranking.allocators.iter().map(|o| o.rows).max().unwrap_or(0);
-    // Only allocators with all rows get marks: means over fewer rows are not comparable.
-    let least = |value: fn(&stats::Overall) -> Option<f64>| {
-        let complete = ranking.allocators.iter().filter(|o| o.rows == full);
-        complete.filter_map(value).fold(f64::INFINITY, f64::min)
-    };
-    let mean = |o: &stats::Overall, value: fn(&stats::Overall) -> Option<f64>| match value(o) {
-        Some(v) => Field::figure(units::ratio(v), o.rows == full && v == least(value)),
+    let mean = |value: Option<f64>, best: bool| match value {
+        Some(v) => Field::figure(units::ratio(v), best),
         None => Field::new(ABSENT, Tone::Faint),
     };
+    let to_glibc = |o: &stats::Overall, value: Option<Comparison>| match value {
+        Some(_) if o.allocator == stats::BASELINE => {
+            [Field::new("1.00", Tone::Faint), Field::plain("")]
+        }
+        Some(c) => [
+            Field::new(units::compared(&c), tone(&c)),
+            Field::new(units::interval(&c), Tone::Faint),
+        ],
+        None => [Field::new(ABSENT, Tone::Faint), Field::plain("")],
+    };
     let rows = ranking.allocators.iter().map(|o| {
+        let [time, time_interval] = to_glibc(o, o.time_to_glibc);
+        let [rss, _] = to_glibc(o, o.rss_to_glibc);
         vec![
             Field::new(&o.allocator, Tone::Strong),
-            mean(o, |o| o.time_to_glibc),
-            mean(o, |o| o.time_to_best),
+            time,
+            time_interval,
+            mean(o.time_to_best, o.fastest_of_all),
             Field::plain(o.fastest.to_string()),
-            mean(o, |o| o.rss_to_glibc),
-            mean(o, |o| o.rss_to_best),
+            rss,
+            mean(o.rss_to_best, o.smallest_of_all),
             Field::plain(o.smallest.to_string()),
             Field::new(
                 o.rows.to_string(),

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::sheet::{Field, Sheet, Tone};
-use super::{ABSENT, FAILED, Page, optional_ratio};
+use super::{ABSENT, FAILED, Page, compared, interval};
 use crate::model::{Cell, Experiment, Row};
 use crate::stats::{self, Output, Standing};
 use crate::units;
@@ -21,11 +21,12 @@ impl Page {
     }
 }
 
-const COMPARE_HEADER: [&str; 11] = [
+const COMPARE_HEADER: [&str; 12] = [
     "allocator",
     "wall",
     "spread",
     "to glibc",
+    "interval",
     "user",
     "system",
     "peak RSS",
@@ -62,7 +63,7 @@ fn compare_line(row: &Row, cell: &Cell, standing: Option<&Standing>) -> Vec<Fiel
         let mut fields = vec![name, Field::new(FAILED, Tone::Bad)];
         fields.extend((2..COMPARE_HEADER.len()).map(|_| Field::plain("")));
         if let Some(exit) = cell.failure.as_ref().and_then(|f| f.exit) {
-            fields[9] = Field::new(units::exit(exit), Tone::Bad);
+            fields[10] = Field::new(units::exit(exit), Tone::Bad);
         }
         return fields;
     };
@@ -78,11 +79,12 @@ fn compare_line(row: &Row, cell: &Cell, standing: Option<&Standing>) -> Vec<Fiel
             },
             Tone::Faint,
         ),
-        optional_ratio(s.time_to_glibc),
+        compared(s, s.time_to_glibc),
+        interval(s, s.time_to_glibc),
         Field::plain(units::seconds(f.user.median)),
         Field::plain(units::seconds(f.system.median)),
         Field::figure(units::bytes(f.rss.median), s.smallest),
-        optional_ratio(s.rss_to_glibc),
+        compared(s, s.rss_to_glibc),
         Field::plain(units::count(f.minor_faults.median + f.major_faults.median)),
         Field::plain(
             cell.runs

@@ -1,7 +1,7 @@
 //! The end of a session on the screen: tables, with failures as notes below them.
 //!
 //! [`bench`], [`compare`] and [`suite`] have the pages of each kind of session; the shared parts
-//! are here. A star marks the best figure of a row, with or without colours. [`sheet`] sets the
+//! are here. A star marks a figure that is best by more than the noise, with or without colours. [`sheet`] sets the
 //! widths.
 
 mod bench;
@@ -9,10 +9,13 @@ mod compare;
 mod sheet;
 mod suite;
 
+use mallard_statistics::{Comparison, Verdict};
+
 use crate::TerminalOptions;
+use crate::closing::closing;
 use crate::export::failure_line;
 use crate::model::{Experiment, Kind, Results, Row};
-use crate::stats;
+use crate::stats::{self, Standing};
 use crate::units::{self, TimeUnit};
 use sheet::{Field, Sheet, Tone};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
@@ -46,6 +49,7 @@ pub fn terminal(r: &Results, options: TerminalOptions) -> String {
         });
     }
     blocks.extend(page.summary(r));
+    blocks.extend(page.closing(r));
     blocks.extend(page.unavailable(r));
     blocks.join("\n")
 }
@@ -72,6 +76,23 @@ impl Page {
             text.push_str(&self.paragraph(&format!("Claimed: {}", e.claim), 2));
         }
         text
+    }
+
+    /// Who is ahead, for the one row of a comparison, and how to read the intervals.
+    fn closing(&self, r: &Results) -> Option<String> {
+        let mut text = String::new();
+        if r.kind == Kind::Compare
+            && let Some(closing) = r.experiments.iter().flat_map(|e| &e.rows).find_map(closing)
+        {
+            text += &self.paragraph(&closing.sentence, 0);
+            for line in &closing.lines {
+                text += &self.paragraph(line, 2);
+            }
+        }
+        for note in crate::closing::notes(r) {
+            text += &self.paragraph(&note, 0);
+        }
+        (!text.is_empty()).then_some(text)
     }
 
     fn unavailable(&self, r: &Results) -> Option<String> {
@@ -214,8 +235,28 @@ fn clipped(label: &str, width: usize) -> String {
     text + "…"
 }
 
-fn optional_ratio(value: Option<f64>) -> Field {
-    Field::plain(value.map_or(ABSENT.to_owned(), units::ratio))
+/// A ratio to glibc, as a number only where the runs say one.
+fn compared(s: &Standing, value: Option<Comparison>) -> Field {
+    match value {
+        Some(_) if s.allocator == stats::BASELINE => Field::new("1.00", Tone::Faint),
+        Some(c) => Field::new(units::compared(&c), tone(&c)),
+        None => Field::plain(ABSENT),
+    }
+}
+
+/// The interval of a ratio to glibc.
+fn interval(s: &Standing, value: Option<Comparison>) -> Field {
+    match value.filter(|_| s.allocator != stats::BASELINE) {
+        Some(c) => Field::new(units::interval(&c), Tone::Faint),
+        None => Field::plain(""),
+    }
+}
+
+fn tone(c: &Comparison) -> Tone {
+    match c.verdict() {
+        Verdict::Less | Verdict::More => Tone::Plain,
+        Verdict::Level | Verdict::Unclear | Verdict::TooFew => Tone::Faint,
+    }
 }
 
 /// The text of a cell without figures: the reason on the first line only.

@@ -3,9 +3,11 @@
 
 use super::sheet::{Field, Sheet, Tone};
 use super::{ABSENT, Page, columns, no_figure};
+use mallard_statistics::{Comparison, Verdict};
+
 use crate::model::{Experiment, Results, Row};
 use crate::stats::SUBJECT;
-use crate::suite::{self, Mean, Plain, Ratios};
+use crate::suite::{self, Mean, Place, Plain, Ratios};
 use crate::units;
 
 pub fn suite(page: &Page, r: &Results) -> String {
@@ -30,6 +32,9 @@ pub fn suite(page: &Page, r: &Results) -> String {
         }
         text.push_str(&page.notes(e));
     }
+    let about = "~ marks a ratio within the noise of the runs, or from fewer than five; a star the best by more than the noise";
+    text.push_str(&page.paragraph(about, 2));
+    text.push('\n');
     text.push_str(&page.strong("Summary"));
     text.push('\n');
     let about = "geometric means over the rows of the ratio to the best other allocator";
@@ -57,7 +62,7 @@ fn ratio_sheet(e: &Experiment, names: &[&str], ratios: &Ratios) -> Sheet {
             let place = places.iter().find(|place| place.allocator == *name);
             match place {
                 Some(place) => match place.to_best_peer {
-                    Some(ratio) => Field::figure(units::ratio(ratio), place.best),
+                    Some(ratio) => shown_ratio(place, ratio),
                     None => Field::plain((ratios.absolute)(place.spread.median)),
                 },
                 None => no_figure(row, name, true),
@@ -69,6 +74,16 @@ fn ratio_sheet(e: &Experiment, names: &[&str], ratios: &Ratios) -> Sheet {
         leading: 2,
         header,
         rows: rows.collect(),
+    }
+}
+
+/// A ratio to the best peer. In the noise it is faint, with a `~` for those who see no colours.
+fn shown_ratio(place: &Place, ratio: f64) -> Field {
+    let known =
+        |c: &Comparison| matches!(c.verdict(), Verdict::Less | Verdict::More | Verdict::Level);
+    match place.compared.as_ref().is_none_or(known) {
+        true => Field::figure(units::ratio(ratio), place.best),
+        false => Field::new(format!("~{}", units::ratio(ratio)), Tone::Faint),
     }
 }
 

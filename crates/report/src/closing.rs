@@ -1,0 +1,172 @@
+//! The sentences at the end of a comparison: who is ahead, by how much, and how sure that is.
+//!
+//! The terminal, the report and exports say the same sentences, so they are made once.
+
+use mallard_statistics::{ALPHA, Comparison, LEAST_BLOCKS, Verdict, holm, paired};
+
+use crate::model::{Cell, Experiment, Results, Row, Run};
+use crate::stats::{self, BASELINE, Figures};
+use crate::units;
+
+/// Runs below this time mostly measure how a process starts.
+const SHORT_SECONDS: f64 = 0.005;
+
+/// What one row says about the time: a sentence, then one line for each rival.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Closing {
+    pub sentence: String,
+    pub lines: Vec<String>,
+}
+
+/// The closing sentences of a row; none if fewer than two allocators have figures.
+pub fn closing(row: &Row) -> Option<Closing> {
+    let mut cells: Vec<(&Cell, f64)> = row
+        .cells
+        .iter()
+        .filter_map(|cell| Some((cell, Figures::of(cell)?.seconds.median)))
+        .collect();
+    cells.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let ((leader, _), rivals) = cells.split_first()?;
+    if rivals.is_empty() {
+        return None;
+    }
+    // How many times as fast the leader is: the rival's time as a multiple of the leader's.
+    let against = |rival: &&Cell| stats::compare(rival, leader, seconds);
+    let rivals: Vec<(&str, Comparison)> = rivals
+        .iter()
+        .filter_map(|(cell, _)| Some((cell.allocator.as_str(), against(cell)?)))
+        .collect();
+    let name = &leader.allocator;
+    let sentence = if rivals.iter().all(|(_, c)| c.verdict() == Verdict::TooFew) {
+        let blocks = rivals.iter().map(|(_, c)| c.blocks).max().unwrap_or(0);
+        let runs = if blocks == 1 { "run" } else { "runs" };
+        format!(
+            "{blocks} {runs} of each cannot tell which is fastest: {LEAST_BLOCKS} are the least, 6 the default (-r 6)."
+        )
+    } else {
+        let level: Vec<&str> = (rivals.iter())
+            .filter(|(_, c)| c.verdict() != Verdict::More && c.blocks >= LEAST_BLOCKS)
+            .map(|(name, _)| *name)
+            .collect();
+        match level.is_empty() {
+            true => format!("{name} is the fastest:"),
+            false => format!(
+                "None is the fastest by more than the noise. {name} has the shortest median, but cannot be told from {}:",
+                level.join(", ")
+            ),
+        }
+    };
+    let lines = rivals.iter().map(|(rival, c)| line(name, rival, c));
+    Some(Closing {
+        sentence,
+        lines: lines.collect(),
+    })
+}
+
+fn line(leader: &str, rival: &str, c: &Comparison) -> String {
+    let sure = |c: &Comparison| match c.interval {
+        Some(interval) => format!("{} %", percent(interval.confidence)),
+        None => String::new(),
+    };
+    match c.verdict() {
+        Verdict::More => format!(
+            "{leader} is {} times as fast as {rival} ({} at {})",
+            units::ratio(c.ratio),
+            units::interval(c),
+            sure(c)
+        ),
+        Verdict::Level => format!("level with {rival} ({} at {})", units::interval(c), sure(c)),
+        Verdict::Unclear | Verdict::Less => format!(
+            "within the noise of {rival} ({} times as fast at {})",
+            units::interval(c),
+            sure(c)
+        ),
+        Verdict::TooFew if c.blocks == 1 => format!("{rival}: one run"),
+        Verdict::TooFew => format!("{rival}: {} in {} runs", units::interval(c), c.blocks),
+    }
+}
+
+/// What a reader must know about the intervals of a session, in sentences.
+pub fn notes(r: &Results) -> Vec<String> {
+    let mut notes = Vec::new();
+    let rows = || {
+        r.experiments
+            .iter()
+            .flat_map(|e| e.rows.iter().map(move |row| (e, row)))
+    };
+    let blocks = rows()
+        .flat_map(|(e, row)| to_glibc(e, row))
+        .map(|c| c.blocks);
+    if let Some(least) = blocks.min() {
+        notes.push(about_intervals(least));
+        notes.extend(together(rows()));
+    }
+    let cells = rows().flat_map(|(_, row)| &row.cells);
+    let median = cells.filter_map(Figures::of).map(|f| f.wall.median);
+    if median.fold(f64::INFINITY, f64::min) < SHORT_SECONDS {
+        notes.push(
+            "Some runs took less than 5 ms, which mostly measures how a process starts: give the program more to do."
+                .to_owned(),
+        );
+    }
+    notes
+}
+
+fn about_intervals(blocks: usize) -> String {
+    match blocks {
+        ..LEAST_BLOCKS => format!(
+            "Fewer than {LEAST_BLOCKS} runs: only the range of the runs is shown (a…b), no ratio is known and none is marked as best."
+        ),
+        LEAST_BLOCKS => {
+            "Intervals hold the true ratio in 93.8 of 100 sessions: five rounds allow no more, and -r 6 allows 95."
+                .to_owned()
+        }
+        _ => "Intervals hold the true ratio in at least 95 of 100 sessions (Wilcoxon's signed-rank test over the rounds).".to_owned(),
+    }
+}
+
+/// Whether the differences from glibc hold when they are judged together.
+fn together<'a>(rows: impl Iterator<Item = (&'a Experiment, &'a Row)>) -> Option<String> {
+    let compared: Vec<Vec<Comparison>> = rows.map(|(e, row)| to_glibc(e, row)).collect();
+    let [one] = &compared[..] else {
+        // The more rows there are, the more each row is read by itself.
+        return None;
+    };
+    let differ = |c: &&Comparison| matches!(c.verdict(), Verdict::Less | Verdict::More);
+    let alone = one.iter().filter(differ).count();
+    let p_values: Vec<f64> = one.iter().map(|c| c.p).collect();
+    let hold = holm(&p_values);
+    let hold = one
+        .iter()
+        .zip(&hold)
+        .filter(|(c, p)| differ(c) && **p <= ALPHA)
+        .count();
+    if one.len() < 2 || alone == hold {
+        return None;
+    }
+    let needed = paired::blocks_for(one.len());
+    Some(format!(
+        "Each interval stands for itself. Judged together (Holm), {hold} of the {alone} differences from glibc hold; {needed} runs (-r {needed}) could establish all."
+    ))
+}
+
+/// The comparisons of a row with glibc, without glibc's own.
+pub fn to_glibc(e: &Experiment, row: &Row) -> Vec<Comparison> {
+    let standings = stats::standings(e, row);
+    let rivals = standings.iter().filter(|s| s.allocator != BASELINE);
+    rivals.filter_map(|s| s.time_to_glibc).collect()
+}
+
+/// A share in percent: `95`, `93.8`.
+fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    match percent >= 95.0 {
+        // At least this much.
+        true => "95".to_owned(),
+        false => format!("{percent:.1}"),
+    }
+}
+
+fn seconds(run: &Run) -> Option<f64> {
+    Some(run.seconds)
+}
