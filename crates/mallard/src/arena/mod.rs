@@ -382,6 +382,7 @@ impl Arena {
 
     /// Drains idle blocks, or all, from the transfer caches to slabs and page heap. Returns whether
     /// there were any, idle or not.
+    #[inline(never)]
     fn drain_transfer_caches(&self, all: bool) -> bool {
         Class::cachable().fold(false, |any, class| self.drain_bin(class, all) | any)
     }

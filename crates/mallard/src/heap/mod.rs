@@ -192,6 +192,7 @@ impl PageHeap {
     }
 
     /// Sets the cap on dirty pages, in effect from the next free on.
+    #[inline(never)]
     fn set_cap(&self, cap: Cap) {
         self.state.lock().watch.set_cap(cap);
     }
@@ -233,6 +234,7 @@ impl PageHeap {
     }
 
     /// Both decay times in milliseconds.
+    #[inline(never)]
     pub fn decay_times(&self) -> (i64, i64) {
         let s = self.state.lock();
         (s.dirty.time_ms(), s.muzzy.time_ms())

@@ -96,6 +96,7 @@ const STARVED_MAX: usize = 8 * 1024;
 static META: Mutex<Meta> = Mutex::named(Rank::Meta, Meta::new());
 
 /// The size that a request takes, and its list.
+#[inline(never)]
 fn fit(size: usize) -> (usize, usize) {
     if size <= FINE_MAX {
         let grains = size.div_ceil(GRAIN).max(1);

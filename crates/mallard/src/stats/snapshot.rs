@@ -187,6 +187,7 @@ impl Snapshot {
     }
 
     /// The record with this index, added to the end of the list if needed.
+    #[inline(never)]
     fn record(&mut self, index: usize) -> Option<NonNull<Node>> {
         if let Some(node) = self.table.get(index) {
             return Some(node);
@@ -258,6 +259,7 @@ pub fn refresh() -> bool {
     refreshed(&mut snapshot)
 }
 
+#[inline(never)]
 fn refreshed(snapshot: &mut Snapshot) -> bool {
     let room = snapshot.make_room().is_some();
     if room {

@@ -160,6 +160,7 @@ impl Arena {
 
     /// Discards all blocks of an arena made by hand, and frees its pages. None of its blocks may
     /// still be in use or in a cache, and no thread may allocate from it meanwhile.
+    #[inline(never)]
     pub fn reset(&self) {
         debug_assert!(self.is_by_hand());
         let _in_hand = self.in_hand.raise(true);
@@ -240,6 +241,7 @@ impl PageRange {
         self.pages += pages;
     }
 
+    #[inline(never)]
     fn free(&mut self) {
         if self.pages > 0 {
             PAGE_HEAPS.free(self.addr, self.pages);

@@ -168,6 +168,7 @@ pub(in crate::arena) fn large_counts(index: u16) -> Option<&'static Counts> {
 
 /// The arena with this number; an automatic one is made if needed. `None` when there is none, or
 /// memory is out.
+#[inline(never)]
 pub fn numbered(index: usize) -> Option<&'static Arena> {
     existing(index).or_else(|| (index < automatic()).then(|| make(index))?)
 }

@@ -171,6 +171,7 @@ pub fn is_closed() -> bool {
     GATE.is_closed()
 }
 
+#[inline(never)]
 pub(super) fn place_of(thread: usize) -> Option<&'static Forking> {
     FORKING
         .iter()

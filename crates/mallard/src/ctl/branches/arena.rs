@@ -110,6 +110,7 @@ pub(in crate::ctl) fn names(see: See<'_>) {
 }
 
 /// The arena number for the layers below: `ALL` for each index that means all arenas.
+#[inline(never)]
 fn number(at: &At<'_>) -> u32 {
     match at.index(0) {
         i if i == ALL || i == arenas() => api_arenas::ALL,

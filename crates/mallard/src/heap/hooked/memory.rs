@@ -167,6 +167,7 @@ impl PageHeap {
 
     /// Commits a range that is away, and allocates a run from it. The rest of `all` stays
     /// decommitted.
+    #[inline(never)]
     fn commit_range(
         &self,
         hooks: Hooks,

@@ -76,6 +76,7 @@ pub fn make_apart(making: &Making) -> Option<&'static PageHeap> {
     Some(heap)
 }
 
+#[inline(never)]
 fn make_of(_: &Making, apart: bool) -> Option<&'static PageHeap> {
     let index = COUNT.now();
     let slot = OTHERS.get(index)?;

@@ -79,6 +79,7 @@ pub fn configure(settings: &Settings) {
 }
 
 /// Sets the start of the names of files; returns whether it is short enough.
+#[inline(never)]
 pub fn set_prefix(prefix: &[u8]) -> bool {
     if prefix.len() >= PREFIX_MAX {
         return false;

@@ -43,6 +43,7 @@ struct Segment {
     size: usize,
 }
 
+#[inline(never)]
 fn segment(bytes: Bytes<'_>, at: usize) -> Option<Segment> {
     let mut read = bytes.reader(at);
     let (kind, flags) = (read.u32()?, read.u32()?);
