@@ -5,6 +5,8 @@
 //! `scripts/setup-tests.sh` installs them all, and with `MALLARD_REQUIRE_PROGRAMS=1` a missing one
 //! is a failure.
 
+mod stacks;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,7 +40,7 @@ const KINDS: [(&str, View, bool); 4] = [
 
 fn main() {
     let arguments = Arguments::from_args();
-    let trials = vec![
+    let mut trials = vec![
         installed::trial(
             "jeprof_finds_the_same_figures",
             &["cc", "jeprof", "addr2line", "nm", "objdump", JEMALLOC],
@@ -71,6 +73,7 @@ fn main() {
         ),
         installed::trial("threads_live_through_being_sampled", &["c++"], threads_live),
     ];
+    trials.extend(stacks::trials());
     libtest_mimic::run(&arguments, trials).exit();
 }
 
