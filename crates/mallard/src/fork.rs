@@ -44,6 +44,7 @@ pub fn register() -> bool {
 #[inline(never)]
 fn each_lock(f: &mut dyn FnMut(&RawLock)) {
     f(prof::dump::lock());
+    f(stats::page::lock());
     f(stats::lock());
     STARTING.get().map(&mut *f);
     f(subrelease::lock());
@@ -84,6 +85,7 @@ extern "C" fn child() {
     free_locks();
     each_lock(&mut RawLock::after_fork);
     prof::after_fork();
+    stats::page::after_fork();
     forks::end_fork_in_child();
 }
 

@@ -20,7 +20,8 @@ const LAYERS: &[&[&str]] = &[
     &["upkeep"],
     &["cache"],
     &["prof"],
-    &["stats", "background"],
+    &["stats"],
+    &["background"],
     &["fork"],
     &["api"],
     &["ctl"],
@@ -68,8 +69,9 @@ const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "api",
         &[
-            &["extras", "interval"],
+            &["extras"],
             &["start"],
+            &["errands"],
             &["blocks"],
             &["controls", "inspect", "global"],
             &["arenas"],

@@ -14,8 +14,8 @@ use super::blocks::alloc::{
 };
 use super::blocks::free::{class_at, dealloc, dealloc_direct, dealloc_sized, size_at};
 use super::blocks::resize::{enter_with, note_resized};
+use super::errands::errands;
 use super::extras::{XMALLOC, extras, prepared};
-use super::interval::errands;
 use super::start::start;
 use crate::arena;
 use crate::arena::large::{self, Reach};

@@ -13,11 +13,11 @@
 pub mod arenas;
 mod blocks;
 mod controls;
+mod errands;
 pub mod extended;
 mod extras;
 pub mod global;
 pub mod inspect;
-mod interval;
 pub mod profile;
 mod start;
 pub mod threads;
@@ -28,7 +28,7 @@ pub use blocks::resize::realloc;
 pub use controls::{
     background_thread, default_decay, is_decay_time, set_background_thread, set_default_decay,
 };
-pub use interval::on_interval;
+pub use errands::on_interval;
 pub use start::{conf_symbols, options, options_if_started, start};
 
 use crate::arena::{self, subrelease};

@@ -17,7 +17,7 @@ use crate::sys::page::PAGE;
 use crate::sys::published::Published;
 use crate::sys::rank::Rank;
 use crate::sys::{cpu, message, stay};
-use crate::upkeep::keeper;
+use crate::upkeep::{export, keeper};
 use crate::{arena, fork};
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
@@ -291,6 +291,11 @@ fn apply_to_memory(o: &Options) {
     extras::clear_by_kernel_from(o.calloc_madvise_threshold);
     advice::configure(o.trust_madvise, o.process_madvise_max_batch);
     arena::interval::configure(o.stats_interval);
+    export::configure(match o.export_stats {
+        conf::ExportStats::Auto => export::Mode::Auto,
+        conf::ExportStats::True => export::Mode::Always,
+        conf::ExportStats::False => export::Mode::Never,
+    });
     PAGE_HEAPS.configure(
         o.dirty_decay_ms,
         o.muzzy_decay_ms,

@@ -42,8 +42,8 @@ pub use choice::table::{
 };
 use choice::table::{heap_of, large_counts, record};
 pub use choice::{interval, manual, oversize, percpu, settings};
-pub use pages::footprint;
 use pages::{Counts, Pages};
+pub use pages::{footprint, large_bytes};
 pub use small::bin::BinCounts;
 use small::bin::{Bin, BinState};
 use small::bins::Bins;

@@ -5,8 +5,8 @@
 //!   thread that has just been given the memory it asked for. It is never created from a thread
 //!   that frees: the C library frees while it holds the lock of its list of stacks, which creating
 //!   a thread takes.
-//! - Each round (decay of the heap, idle blocks in the transfer caches, caches orphaned by a fork)
-//!   returns when the next one is due. The thread sleeps until then on the heap's bell, or without
+//! - Each round (decay of the heap, idle blocks in the transfer caches, caches orphaned by a fork,
+//!   the page of statistics) returns when the next one is due. The thread sleeps until then on the heap's bell, or without
 //!   a deadline if nothing is left to do.
 //!
 //! The thread is created through the C library, so that `setuid` and similar calls reach it. It
@@ -20,9 +20,11 @@ use crate::arena;
 use crate::arena::subrelease::{self, Next};
 use crate::cache::{company, counted, deferred, inside};
 use crate::heap::{BELL, PAGE_HEAPS};
+use crate::stats;
 use crate::sys::bell::Sleep;
 use crate::sys::errno::KeepErrno;
 use crate::sys::{time, tls};
+use crate::upkeep::export;
 use crate::upkeep::keeper;
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
@@ -163,6 +165,8 @@ struct Rounds {
     transfer_look_at: u64,
     /// Consecutive looks that found the transfer caches empty.
     quiet: u32,
+    /// Whether the page of statistics may be out of date.
+    stale: bool,
 }
 
 impl Rounds {
@@ -170,6 +174,7 @@ impl Rounds {
         Rounds {
             transfer_look_at: 0,
             quiet: 0,
+            stale: true,
         }
     }
 
@@ -182,15 +187,29 @@ impl Rounds {
             PAGE_HEAPS.attend()
         };
         let slabs = slabs(now);
-        [stores, pages, slabs].into_iter().flatten().min()
+        let page = self.page();
+        [stores, pages, slabs, page].into_iter().flatten().min()
     }
 
     /// Called after a sleep without a deadline: the transfer caches may hold something again.
     fn disturbed(&mut self) {
         self.quiet = 0;
+        self.stale = true;
         self.transfer_look_at = time::now_ms_exact() + transfer_look_ms();
         let _inside = inside::enter_or_wait();
         subrelease::expect();
+    }
+
+    /// Publishes the page of statistics if that is due; returns when it is due next. An idle
+    /// process publishes nothing.
+    fn page(&mut self) -> Option<u64> {
+        if export::page().is_none() {
+            return None;
+        }
+        if self.stale && export::is_time() {
+            self.stale = stats::page::publish();
+        }
+        self.stale.then(export::next)
     }
 
     fn transfer_caches(&mut self, now: u64) -> Option<u64> {

@@ -39,8 +39,8 @@ pub use plain::{Plain, Shape};
 pub use reader::{Outcome, Source, Sources, read_from};
 pub use text::{Text, range};
 pub use value::{
-    BackgroundThread, DirtyMax, Dss, HugifyStyle, Junk, MetadataThp, PercpuArena, ProfFormat,
-    ProfTime, Thp, ZeroRealloc,
+    BackgroundThread, DirtyMax, Dss, ExportStats, HugifyStyle, Junk, MetadataThp, PercpuArena,
+    ProfFormat, ProfTime, Thp, ZeroRealloc,
 };
 
 /// The options that this library was built with: the variable `MALLARD_BUILD_CONF` at build time.

@@ -455,8 +455,8 @@ options! {
             "Print statistics whenever this many bytes have been allocated, counted in the batches that thread caches take; -1 for never.";
         stats_interval_opts: Text<LETTERS> = text(""), STATS_LETTERS, Jemalloc, Now,
             "Letters for that report, as for `malloc_stats_print`.";
-        export_stats: bool = false, Switch, Mallard, NotYet,
-            "Keep a page of statistics that other processes can read.";
+        export_stats: ExportStats = ExportStats::Auto, one_of(), Mallard, Now,
+            "Keep a page of statistics that `mallard top` and others can read. With `auto`, a process has one in its own memory once it is a second old and holds 8 MiB; readers need the right to debug the process. With `true`, every process has one, in memory that the user's other processes can open by a descriptor of 900 or more, and takes requests by it.";
     }
     "Heap profiling" {
         prof: bool = false, Switch, Jemalloc, Now,

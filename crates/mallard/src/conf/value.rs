@@ -466,6 +466,14 @@ keywords! {
     HugifyStyle { Auto = "auto", None = "none", Eager = "eager", Lazy = "lazy" }
     /// The clock of the log of samples.
     ProfTime { Default = "default", High = "high" }
+    /// Which processes keep a page of statistics for others.
+    ExportStats {
+        /// Those of some size and age, in their own memory.
+        Auto = "auto",
+        /// All, in memory that others of the same user can open.
+        True = "true",
+        False = "false",
+    }
     /// The format of heap profiles.
     ProfFormat { HeapV2 = "heap_v2", Pprof = "pprof" }
 }

@@ -411,6 +411,11 @@ impl PageHeap {
         }
     }
 
+    /// Its number.
+    pub fn number(&self) -> usize {
+        self.id.0 as usize
+    }
+
     /// What the heap holds now.
     pub fn totals(&self) -> Totals {
         let s = self.state.lock();

@@ -1,20 +1,22 @@
-//! Where a reader outside the process finds the profiler's records.
+//! Where a reader outside the process finds the profiler's records, and the page of statistics.
 //!
 //! A note in the file (`.note.mallard`) says where the [`Root`] lies, relative to the note. The root
-//! leads to three lists: of sites, of spans with sampled blocks, and of large sampled blocks. A
-//! reader copies them with `process_vm_readv`, or from a core file, and so needs no help of the
-//! process, which may be stopped, hung or dead. Records of these lists are never freed, and their
-//! links never change, so that a reader can follow them while the process runs. Each record has a
-//! [`Version`], by which a reader knows whether it copied the record in the middle of a change.
+//! leads to the page and to three lists: of sites, of spans with sampled blocks, and of large
+//! sampled blocks. A reader copies them with `process_vm_readv`, or from a core file, and so needs
+//! no help of the process, which may be stopped, hung or dead. Records of these lists are never
+//! freed, and their links never change, so that a reader can follow them while the process runs.
+//! Each record has a [`Version`], by which a reader knows whether it copied the record in the
+//! middle of a change.
 //!
-//! The root is zero until sampling is first switched on. [`LAYOUT`] counts the changes to what is
-//! described here, and to the records ([`Site`](super::sites::Site), and those of
+//! The root is zero until sampling is first switched on or there is a page. [`LAYOUT`] counts the
+//! changes to what is described here, and to the records ([`Site`](super::sites::Site), and those of
 //! [`samples`](super::samples)).
 
 use super::samples::{Large, Sample, Span};
 use super::sites::Site;
 use crate::arena::inspect::SLAB_RECORD_BYTES;
 use crate::sys::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use crate::upkeep::export::page::Page;
 use core::arch::global_asm;
 
 /// `MALLARD` and a zero, as a little-endian number.
@@ -43,7 +45,7 @@ impl Version {
     }
 }
 
-/// What a reader finds first. Only ever written by the profiler, and each field at once.
+/// What a reader finds first. Each field is written at once.
 #[repr(C, align(64))]
 pub struct Root {
     magic: AtomicU64,
@@ -71,7 +73,9 @@ pub struct Root {
     resets: AtomicU32,
     /// The bytes of a slab's record before its bitmap.
     slab_bytes: AtomicU32,
-    rest: [AtomicU32; 11],
+    rest: [AtomicU32; 9],
+    /// The page of statistics; null if there is none. It is here in every layout.
+    page: AtomicPtr<Page>,
 }
 
 static ROOT: Root = Root {
@@ -90,7 +94,8 @@ static ROOT: Root = Root {
     large_bytes: AtomicU32::new(0),
     resets: AtomicU32::new(0),
     slab_bytes: AtomicU32::new(0),
-    rest: [const { AtomicU32::new(0) }; 11],
+    rest: [const { AtomicU32::new(0) }; 9],
+    page: AtomicPtr::new(core::ptr::null_mut()),
 };
 
 // An ELF note of the owner "Mallard", type 1: eight bytes, the root's distance from themselves.
@@ -107,7 +112,7 @@ global_asm!(
     root = sym ROOT,
 );
 
-/// Describes the profiler, before the first sample.
+/// Describes the profiler, before the first sample or page.
 pub fn begin(lg_sample: u32) {
     set_lg_sample(lg_sample);
     ROOT.layout.store(LAYOUT, Ordering::Relaxed);
@@ -121,6 +126,11 @@ pub fn begin(lg_sample: u32) {
         field.store(bytes as u32, Ordering::Relaxed);
     }
     ROOT.magic.store(MAGIC, Ordering::Release);
+}
+
+/// Leads readers to the page of statistics, or to none.
+pub fn set_page(page: *const Page) {
+    ROOT.page.store(page.cast_mut(), Ordering::Release);
 }
 
 pub fn set_lg_sample(lg_sample: u32) {
@@ -183,10 +193,13 @@ mod tests {
             offset_of!(Root, large_bytes),
             offset_of!(Root, resets),
             offset_of!(Root, slab_bytes),
+            offset_of!(Root, page),
         ];
         assert_eq!(
             root,
-            [0, 8, 12, 16, 20, 24, 32, 40, 48, 56, 64, 68, 72, 76, 80]
+            [
+                0, 8, 12, 16, 20, 24, 32, 40, 48, 56, 64, 68, 72, 76, 80, 120
+            ]
         );
         assert_eq!(size_of::<Root>(), 128);
         assert_eq!(Site::OFFSETS, [8, 12, 24, 32, 48, 64, 72, 88, 96, 104]);

@@ -19,6 +19,7 @@ use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering
 use crate::sys::errno::KeepErrno;
 use crate::sys::lock::RawLock;
 use crate::sys::time;
+use crate::upkeep::export::page::Page;
 pub use hidden::is_on;
 
 /// Mean bytes between samples from which a sampled block keeps the block that the heap would have
@@ -104,6 +105,17 @@ pub fn switch(on: bool) {
         hidden::show();
     }
     root::set_on(on);
+}
+
+/// Leads readers outside the process to the page of statistics.
+pub fn set_page(page: &'static Page) {
+    root::begin(lg_sample());
+    root::set_page(page);
+}
+
+/// Leads them to none.
+pub fn forget_page() {
+    root::set_page(core::ptr::null());
 }
 
 fn begin_epoch() {

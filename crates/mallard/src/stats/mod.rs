@@ -16,6 +16,7 @@
 mod figures;
 mod gather;
 mod now;
+pub mod page;
 mod snapshot;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -26,7 +26,7 @@ mod sync;
 
 use os::futex;
 #[cfg(not(loom))]
-pub use os::{cpu, errno, mappings, mem, numa, probe, proc, stay, time, tls};
+pub use os::{cpu, errno, mappings, mem, memfd, numa, probe, proc, stay, time, tls};
+pub use sync::{bell, count, gate, helper, lock, meter, published, rank, seqlock};
 #[cfg(not(loom))]
-pub use sync::flag;
-pub use sync::{bell, count, gate, helper, lock, meter, published, rank};
+pub use sync::{errands, flag};

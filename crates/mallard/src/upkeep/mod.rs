@@ -6,11 +6,13 @@
 //!   transfer caches and continues the pass of subrelease, each if it is due. If there is a
 //!   background thread, a tick only wakes it.
 //! - `keeper` is the state of the background thread: whether it is wanted, exists, or is late.
+//! - `export` says when the page of statistics for other processes is due.
 //! - `threads` counts the threads with a cache, on which that depends.
 //!
 //! The caches above call this layer; nothing here knows a cache. The background thread itself is
 //! above the caches (`background`), because it also does what forks left to do there.
 
+pub mod export;
 pub mod keeper;
 pub mod threads;
 mod tick;

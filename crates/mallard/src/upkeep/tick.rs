@@ -5,7 +5,7 @@
 //! background thread, it looks after pages and transfer caches: then a tick costs a load, and no
 //! request waits for a purge.
 
-use super::keeper;
+use super::{export, keeper};
 use crate::arena::{self, subrelease};
 use crate::heap::{BELL, PAGE_HEAPS};
 use crate::sys::atomic::{AtomicU64, Ordering};
@@ -26,6 +26,7 @@ static LARGE: AtomicU64 = AtomicU64::new(0);
 /// Runs decay, unless the background thread does: then wakes it if it sleeps without a deadline,
 /// because thread caches and transfer caches have changed.
 pub fn tick() {
+    export::look();
     if keeper::attends() {
         BELL.ring_if_deep();
     } else {

@@ -6,8 +6,8 @@
 //! instructions.
 
 use super::free::size_at;
+use crate::api::errands::errands;
 use crate::api::extras::{XMALLOC, clear_by_kernel, extras, prepared};
-use crate::api::interval::errands;
 use crate::api::start::{self, start};
 use crate::arena::pages::Pages;
 use crate::arena::{self, large, oversize};

@@ -2,15 +2,15 @@
 //!
 //! Bytes are counted, in whole batches, where caches fill up and where a block bypasses the caches;
 //! what a cache reuses by itself is not counted. The thread that finds a report due makes it once
-//! it holds no lock (`api::interval`). With the option off, this costs a load and a comparison per
+//! it holds no lock (`api::errands`). With the option off, this costs a load and a comparison per
 //! batch.
 
-use crate::sys::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sys::atomic::{AtomicU64, Ordering};
+use crate::sys::errands::{self, Errand};
 
 /// Bytes between reports; 0 for none.
 static EVERY: AtomicU64 = AtomicU64::new(0);
 static HANDED_OUT: AtomicU64 = AtomicU64::new(0);
-static DUE: AtomicBool = AtomicBool::new(false);
 
 /// Sets the option, before the first block: negative for no reports.
 pub fn configure(every: i64) {
@@ -32,19 +32,13 @@ pub fn count(bytes: usize) {
 fn add(bytes: u64, every: u64) {
     let before = HANDED_OUT.fetch_add(bytes, Ordering::Relaxed);
     if before / every != before.wrapping_add(bytes) / every {
-        DUE.store(true, Ordering::Relaxed);
+        errands::want(Errand::Report);
     }
-}
-
-/// Whether a report is due.
-#[inline(always)]
-pub fn is_due() -> bool {
-    DUE.load(Ordering::Relaxed)
 }
 
 /// Returns true to one caller when a report is due: that caller must make it.
 pub fn claim() -> bool {
-    DUE.swap(false, Ordering::Relaxed)
+    errands::claim(Errand::Report)
 }
 
 #[cfg(test)]
@@ -57,7 +51,7 @@ mod tests {
         let _alone = crate::testing::alone();
         let due = |bytes| {
             count(bytes);
-            is_due() && claim()
+            claim()
         };
         configure(-1);
         assert!(!due(1 << 40));
@@ -68,6 +62,6 @@ mod tests {
             [false, true, false, true, false]
         );
         configure(-1);
-        DUE.store(false, Ordering::Relaxed);
+        claim();
     }
 }

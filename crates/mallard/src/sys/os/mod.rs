@@ -1,10 +1,10 @@
 //! The system calls, and what the C library knows of the process and the calling thread.
 //!
-//! `mem` wraps the memory system calls, and `mappings` counts borders of mappings. `futex` waits
-//! for a word of memory to change, `time` reads the clocks, `numa` and `cpu` tell the NUMA node and
-//! the CPU, `tls` finds the calling thread's cache, `errno` preserves the caller's `errno`,
-//! `probe` tells whether memory can be read, `proc` reads files of `/proc`, and `stay` keeps our
-//! object from being unloaded.
+//! `mem` wraps the memory system calls, `mappings` counts borders of mappings, and `memfd` maps
+//! memory that other processes can open. `futex` waits for a word of memory to change, `time` reads
+//! the clocks, `numa` and `cpu` tell the NUMA node and the CPU, `tls` finds the calling thread's
+//! cache, `errno` preserves the caller's `errno`, `probe` tells whether memory can be read, `proc`
+//! reads files of `/proc`, and `stay` keeps our object from being unloaded.
 
 #[cfg(not(loom))]
 pub mod cpu;
@@ -15,6 +15,8 @@ pub(super) mod futex;
 pub mod mappings;
 #[cfg(not(loom))]
 pub mod mem;
+#[cfg(not(loom))]
+pub mod memfd;
 #[cfg(not(loom))]
 pub mod numa;
 #[cfg(not(loom))]

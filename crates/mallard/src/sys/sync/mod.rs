@@ -3,11 +3,14 @@
 //! `lock` is the only kind of lock, and `rank` the order in which locks are taken. `bell` wakes a
 //! sleeping thread, `gate` keeps forks and calls apart, and `flag` is a lock for the time in which a
 //! hook of the program runs. `published` has references that are set once, `helper` the state of the
-//! background thread. `meter` keeps a lock's statistics, and `count` counts contention in
-//! builds made for it.
+//! background thread, and `errands` what threads are to do once they hold no lock. `seqlock` lets
+//! other processes read words that change. `meter` keeps a lock's statistics, and `count` counts
+//! contention in builds made for it.
 
 pub mod bell;
 pub mod count;
+#[cfg(not(loom))]
+pub mod errands;
 #[cfg(not(loom))]
 pub mod flag;
 pub mod gate;
@@ -16,3 +19,4 @@ pub mod lock;
 pub mod meter;
 pub mod published;
 pub mod rank;
+pub mod seqlock;

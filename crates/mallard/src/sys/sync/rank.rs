@@ -10,6 +10,7 @@
 #[repr(usize)]
 pub enum Rank {
     Dump,
+    Page,
     Statistics,
     Start,
     Subrelease,
@@ -30,6 +31,7 @@ pub enum Rank {
 /// In the order of [`Rank`]: its name, what its locks guard, and how many locks there are.
 pub const RANKS: [(&str, &str, &str); Rank::Other as usize + 1] = [
     ("dump", "the writing of a heap profile", "one"),
+    ("page", "the page of statistics for other processes", "one"),
     ("statistics", "the snapshot of the statistics", "one"),
     ("start", "the first call of the process", "one"),
     ("subrelease", "the pass over sparse slabs", "one"),

@@ -1,0 +1,189 @@
+//! What a thread does after it got memory, when it holds no lock and no operation is in progress:
+//! makes the background thread if wanted, makes the report that the option `stats_interval` asks
+//! for, publishes the page of statistics, and carries out what readers of the page ask for.
+
+use super::start::expect_profiler;
+use super::trim;
+use crate::arena::interval;
+use crate::background;
+use crate::prof::{self, dump};
+use crate::stats;
+use crate::sys::atomic::{AtomicPtr, AtomicU32, Ordering};
+use crate::sys::errands::{self, Errand};
+use crate::sys::errno::KeepErrno;
+use crate::upkeep::export;
+use crate::upkeep::export::page::{Answer, Verb};
+
+/// The reporter, a `fn()`; null for none.
+static REPORTER: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+/// The process that is making a report, or 0: allocations of a report itself are not reported. The
+/// child of a fork has another process number, so its parent's report does not block it.
+static BUSY: AtomicU32 = AtomicU32::new(0);
+
+/// Registers `report` to be called from any thread each time that as many bytes were allocated as
+/// the option `stats_interval` says. It may allocate.
+pub fn on_interval(report: fn()) {
+    REPORTER.store(report as *mut (), Ordering::Release);
+}
+
+/// Does the pending work. This may allocate.
+#[inline]
+pub(super) fn errands() {
+    background::start_if_wanted();
+    if errands::are_any() {
+        run();
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn run() {
+    if errands::claim(Errand::Page) {
+        let _keep = KeepErrno::new();
+        obey();
+        stats::page::publish();
+    }
+    if errands::is_wanted(Errand::Report) {
+        report();
+    }
+}
+
+/// Carries out what a reader of the page asks for.
+#[inline(never)]
+fn obey() {
+    let Some(page) = export::page() else { return };
+    // Another thread may have come first.
+    if let Some(request) = page.take_request() {
+        page.answer(request, carry_out(request));
+    }
+}
+
+fn carry_out(request: u64) -> Answer {
+    match Verb::of(request) {
+        None => return Answer::Unknown,
+        Some(Verb::Purge) => {
+            trim();
+        }
+        Some(verb) => {
+            expect_profiler();
+            match verb {
+                Verb::Dump if dump::write(dump::Reason::Manual, None).is_err() => {
+                    return Answer::Failed;
+                }
+                Verb::Start(Some(lg)) if !prof::is_on() && lg != prof::lg_sample() => {
+                    prof::reset(lg);
+                    prof::switch(true);
+                }
+                Verb::Start(_) => prof::switch(true),
+                Verb::Stop => prof::switch(false),
+                _ => {}
+            }
+        }
+    }
+    Answer::Done
+}
+
+#[cold]
+#[inline(never)]
+fn report() {
+    let reporter = REPORTER.load(Ordering::Acquire);
+    // SAFETY: getpid has no preconditions.
+    let me = unsafe { libc::getpid() } as u32;
+    if reporter.is_null() || BUSY.swap(me, Ordering::Acquire) == me {
+        return;
+    }
+    if interval::claim() {
+        let _keep = KeepErrno::new();
+        // SAFETY: only `on_interval` writes it, and only with a `fn()`.
+        let reporter = unsafe { core::mem::transmute::<*mut (), fn()>(reporter) };
+        reporter();
+    }
+    BUSY.store(0, Ordering::Release);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api;
+    use crate::stats::now;
+    use crate::stats::page::{figure as word, publish};
+    use crate::testing::{alone, own_process};
+    use crate::upkeep::export::page::{
+        ABOUT, ARENAS, About, CLASSES, OfArena, OfClass, TOTALS, Total,
+    };
+    use std::hint::black_box;
+    use std::vec::Vec;
+
+    fn total(which: Total) -> u64 {
+        word(TOTALS, which as usize, 0)
+    }
+
+    #[test]
+    fn the_page_agrees_with_the_other_figures_at_rest() {
+        own_process!();
+        let _alone = alone();
+        let held: Vec<_> = (0..2000)
+            .map(|i| api::alloc(100 + i * 37 % 40_000))
+            .collect();
+        let large = api::alloc(3 << 20);
+        black_box((&held, large));
+        // Makes the records of both.
+        assert!(crate::stats::refresh());
+        publish();
+        publish();
+        let now = now();
+        assert_eq!(total(Total::Allocated), now.allocated as u64);
+        assert_eq!(
+            total(Total::ThreadCached) + total(Total::TransferCached),
+            now.cached as u64
+        );
+        assert_eq!(total(Total::Active), now.active as u64);
+        assert_eq!(total(Total::Dirty), now.dirty as u64);
+        assert_eq!(total(Total::Purges), now.purges);
+        assert!(total(Total::Peak) >= total(Total::Allocated));
+        let ours = [Total::Metadata, Total::Resident, Total::Allocated].map(total);
+        assert!(crate::stats::refresh());
+        let others = crate::stats::with(|snapshot| {
+            let totals = &snapshot.totals;
+            [totals.metadata, totals.resident, totals.allocated].map(|n| n as u64)
+        });
+        assert_eq!(Some(ours), others);
+        let of_classes: u64 = (0..CLASSES.rows)
+            .map(|row| word(CLASSES, row, OfClass::Allocated as usize))
+            .sum();
+        assert_eq!(of_classes, total(Total::Allocated));
+        assert_eq!(word(ARENAS, 0, OfArena::Number as usize), 1);
+        assert_eq!(word(ABOUT, About::Count as usize, 0), 2);
+    }
+
+    #[test]
+    fn a_program_that_did_nothing_is_told_from_one_that_did() {
+        own_process!();
+        let _alone = alone();
+        publish();
+        publish();
+        assert!(!publish());
+        black_box(api::alloc(1 << 20));
+        assert!(publish());
+        assert!(!publish());
+    }
+
+    #[test]
+    fn a_request_is_taken_on_once() {
+        own_process!();
+        let _alone = alone();
+        publish();
+        let page = export::page().expect("a page");
+        assert_eq!(page.take_request(), None);
+        let request = 7 << 16 | 3;
+        page.ask(request);
+        assert_eq!(page.take_request(), Some(request));
+        assert_eq!(page.take_request(), None);
+        assert_eq!(
+            (page.request(), Verb::of(request)),
+            (Some(request), Some(Verb::Purge))
+        );
+        page.answer(request, Answer::Done);
+        assert_eq!(page.request(), None);
+    }
+}

@@ -1,0 +1,131 @@
+//! When the page of statistics for other processes is due.
+//!
+//! - By default a process has no page before it holds [`WORTH`] bytes and is [`OLD_NS`] old. A tick
+//!   then costs two loads and a comparison.
+//! - The page exists: it is due when [`EVERY_MS`] have passed, or when a reader asks for something.
+//!   The background thread publishes, if there is one, or else a thread that has just got memory
+//!   ([`errands`]). Ticks notice both. A process whose threads make no slow events has no ticks: its
+//!   figures stand, and requests wait.
+//!
+//! `stats::page` makes and writes the page; `page` has its layout.
+
+pub mod page;
+
+use super::keeper;
+use crate::arena;
+use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, settle};
+use crate::sys::errands::{self, Errand};
+use crate::sys::time;
+use page::Page;
+
+/// Milliseconds between two publications.
+pub const EVERY_MS: u64 = 250;
+/// Bytes of pages that hold blocks, below which a process has no page unless asked.
+const WORTH: usize = 8 * 1024 * 1024;
+/// The least age of such a process.
+const OLD_NS: u64 = 1_000_000_000;
+
+/// Which processes have a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    Never,
+    /// Those worth it, in their own memory.
+    Auto,
+    /// All, in memory that other processes of the user can open.
+    Always,
+}
+
+/// Bytes of pages that hold blocks, from which ticks look closer.
+static LEAST: AtomicUsize = AtomicUsize::new(WORTH);
+/// Whether others can open the page's memory.
+static IS_SHARED: AtomicBool = AtomicBool::new(false);
+/// The page; null before it exists.
+static PAGE: AtomicPtr<Page> = AtomicPtr::new(core::ptr::null_mut());
+/// No publication before this time.
+static NEXT_MS: AtomicU64 = AtomicU64::new(0);
+
+pub fn configure(mode: Mode) {
+    settle!(
+        LEAST,
+        match mode {
+            Mode::Never => usize::MAX,
+            Mode::Auto => WORTH,
+            Mode::Always => 0,
+        }
+    );
+    if mode == Mode::Always {
+        IS_SHARED.store(true, Ordering::Relaxed);
+        errands::want(Errand::Page);
+    }
+}
+
+/// Whether others are to open the page's memory.
+pub fn is_shared() -> bool {
+    IS_SHARED.load(Ordering::Relaxed)
+}
+
+/// The page, if it exists.
+pub fn page() -> Option<&'static Page> {
+    // SAFETY: null, or what `set_page` stored: a reference that lives until another one is set,
+    // which only happens in a process with one thread.
+    unsafe { PAGE.load(Ordering::Acquire).as_ref() }
+}
+
+/// Replaces the page, or forgets it. The calling thread is alone, or there is none yet.
+pub fn set_page(page: Option<&'static Page>) {
+    // Whatever the process holds from now on, its figures are to be true.
+    LEAST.store(0, Ordering::Relaxed);
+    let page = page.map_or(core::ptr::null(), core::ptr::from_ref);
+    PAGE.store(page.cast_mut(), Ordering::Release);
+}
+
+/// Notices what is due. For ticks.
+#[inline(always)]
+pub fn look() {
+    if arena::footprint() >= LEAST.load(Ordering::Relaxed) {
+        look_closer();
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn look_closer() {
+    let is_due = match page() {
+        Some(page) if page.request().is_some() => true,
+        Some(_) => is_time() && !keeper::attends(),
+        None => is_time() && (is_shared() || is_old()),
+    };
+    if is_due {
+        errands::want(Errand::Page);
+    }
+}
+
+/// Whether the process's first arena is old enough.
+fn is_old() -> bool {
+    let born = arena::any().map_or(u64::MAX, |arena| arena.born_ns());
+    time::now_ns() >= born.saturating_add(OLD_NS)
+}
+
+/// Whether the page is due by the clock.
+pub fn is_time() -> bool {
+    time::now_ms() >= next()
+}
+
+/// When the page is due next.
+pub fn next() -> u64 {
+    NEXT_MS.load(Ordering::Relaxed)
+}
+
+/// A publication begins: the next one is due later.
+pub fn put_off() {
+    NEXT_MS.store(time::now_ms() + EVERY_MS, Ordering::Relaxed);
+}
+
+/// In the child of a fork, or of another call that copies the process.
+pub fn after_fork() {
+    NEXT_MS.store(0, Ordering::Relaxed);
+    if is_shared() {
+        set_page(None);
+        errands::want(Errand::Page);
+    }
+}
