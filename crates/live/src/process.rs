@@ -1,0 +1,124 @@
+//! What `/proc` says of a process.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+/// A process, as far as it concerns its identity: numbers of processes are used again.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Identity {
+    pub pid: u32,
+    /// When it began, in ticks since the system's start.
+    pub started: u64,
+}
+
+/// Its name, and its state by a letter of the kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct About {
+    pub identity: Identity,
+    pub name: String,
+    pub state: char,
+}
+
+pub fn path(pid: u32, file: &str) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}/{file}"))
+}
+
+/// Reads `/proc/PID/stat`; `None` if there is no such process.
+pub fn about(pid: u32) -> Option<About> {
+    parse_stat(pid, &fs::read_to_string(path(pid, "stat")).ok()?)
+}
+
+fn parse_stat(pid: u32, stat: &str) -> Option<About> {
+    // The name is in parentheses and may hold any character.
+    let (open, close) = (stat.find('(')?, stat.rfind(')')?);
+    let mut rest = stat.get(close + 1..)?.split_ascii_whitespace();
+    let state = rest.next()?.chars().next()?;
+    // The 22nd field; the state is the third.
+    let started = rest.nth(18)?.parse().ok()?;
+    Some(About {
+        identity: Identity { pid, started },
+        name: stat.get(open + 1..close)?.to_owned(),
+        state,
+    })
+}
+
+/// The process's number in the innermost of its namespaces: what it takes itself to be.
+pub fn number_inside(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(path(pid, "status")).ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("NSpid:"))?;
+    line.split_ascii_whitespace().last()?.parse().ok()
+}
+
+/// The memory that the system counts for the process, in bytes.
+pub fn resident(pid: u32) -> Option<u64> {
+    let statm = fs::read_to_string(path(pid, "statm")).ok()?;
+    let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    // SAFETY: sysconf has no preconditions.
+    Some(pages * unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64)
+}
+
+/// The command line, with spaces between the arguments; empty for one that has none.
+pub fn command_line(pid: u32) -> String {
+    let bytes = fs::read(path(pid, "cmdline")).unwrap_or_default();
+    let arguments = bytes
+        .split(|&b| b == 0)
+        .filter(|argument| !argument.is_empty());
+    let arguments: Vec<_> = arguments.map(String::from_utf8_lossy).collect();
+    arguments.join(" ")
+}
+
+/// Whether the process belongs to the calling user, or that is root; `None` if it is gone.
+pub fn is_ours(pid: u32) -> Option<bool> {
+    let owner = fs::metadata(path(pid, "")).ok()?.uid();
+    // SAFETY: geteuid has no preconditions.
+    let me = unsafe { libc::geteuid() };
+    Some(me == 0 || owner == me)
+}
+
+/// The numbers of all processes.
+pub fn all() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+/// Nanoseconds of the monotonic clock, which all processes share.
+pub fn now_ns() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the kernel fills in the record; the call cannot fail for this clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_parentheses_and_spaces_are_read() {
+        let stat = "7 (a) (b) S 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4242 1 1 1";
+        let about = parse_stat(7, stat).unwrap();
+        assert_eq!((about.name.as_str(), about.state), ("a) (b", 'S'));
+        assert_eq!(about.identity.started, 4242);
+        assert_eq!(parse_stat(7, "7 (a S"), None);
+        assert_eq!(parse_stat(7, "7 )a( S"), None);
+    }
+
+    #[test]
+    fn this_process_is_known() {
+        let me = std::process::id();
+        let about = about(me).unwrap();
+        assert_eq!((about.identity.pid, about.state), (me, 'R'));
+        assert_eq!(number_inside(me), Some(me));
+        assert_eq!(is_ours(me), Some(true));
+        assert!(all().contains(&me) && resident(me) > Some(0));
+        assert!(!command_line(me).is_empty());
+    }
+}

@@ -1,0 +1,207 @@
+//! Finds the page of a process and reads it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use crate::image::{Images, read_memory};
+use crate::page::{self, FIGURES, WORD, Words};
+use crate::process::{self, About};
+use crate::snapshot::Snapshot;
+use crate::{Error, Result};
+
+/// What the descriptor of a page's memory leads to.
+const NAME: &str = "/memfd:mallard-stats (deleted)";
+/// Such descriptors have no lower numbers.
+const LEAST_DESCRIPTOR: u32 = 100;
+/// `MALLARD` and a zero, as a little-endian number: how a root block begins.
+const ROOT_MAGIC: u64 = u64::from_le_bytes(*b"MALLARD\0");
+/// Where the root has the page's address, in every layout.
+const ROOT_PAGE: u64 = 120;
+/// Attempts at a page that is being written, and the pause between two. A write takes a microsecond.
+const ATTEMPTS: u32 = 200;
+const PAUSE: Duration = Duration::from_micros(50);
+
+/// Where a page is.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// In memory that others can open, by this descriptor of the process.
+    Shared { file: File, descriptor: PathBuf },
+    /// In the process's own memory.
+    Memory { at: u64 },
+}
+
+/// Reads the page of one process.
+#[derive(Debug)]
+pub struct Reader {
+    pub(crate) pid: u32,
+    pub(crate) source: Source,
+}
+
+impl Reader {
+    /// Finds the page of a process.
+    ///
+    /// # Errors
+    /// There is no such process, or it has no page that can be read.
+    pub fn open(pid: u32, images: &mut Images) -> Result<Reader> {
+        let Some(about) = process::about(pid) else {
+            return Err(Error::Gone(pid));
+        };
+        if is_dead(&about) {
+            return Err(Error::Gone(pid));
+        }
+        if let Some(source) = shared(pid)? {
+            return Ok(Reader { pid, source });
+        }
+        let root = images.root(pid).map_err(|error| Error::of(pid, error))?;
+        let Some(root) = root else {
+            return Err(Error::NoMallard(pid));
+        };
+        let word = |at| {
+            let mut word = [0; WORD];
+            read_memory(pid, at, &mut word).map(|()| u64::from_le_bytes(word))
+        };
+        let magic = word(root).map_err(|error| Error::of(pid, error))?;
+        let at = word(root.wrapping_add(ROOT_PAGE)).map_err(|error| Error::of(pid, error))?;
+        if magic != ROOT_MAGIC || at == 0 {
+            return Err(Error::NoPage(pid));
+        }
+        let source = Source::Memory { at };
+        Ok(Reader { pid, source })
+    }
+
+    /// Whether other processes of the user can read and ask without the right to debug.
+    pub fn is_shared(&self) -> bool {
+        matches!(self.source, Source::Shared { .. })
+    }
+
+    /// The statistics as they are now.
+    ///
+    /// # Errors
+    /// The process is gone, runs another program now, or its page is of another layout.
+    pub fn read(&self) -> Result<Snapshot> {
+        Ok(Snapshot::read(&self.words()?, process::now_ns()))
+    }
+
+    /// The words of the page, of one moment.
+    pub(crate) fn words(&self) -> Result<Words> {
+        let head = self.head()?;
+        let bytes = head.bytes();
+        if !(FIGURES * WORD..=page::BYTES_MAX).contains(&bytes) {
+            return Err(Error::Damaged(self.pid));
+        }
+        let mut copy = vec![0; bytes];
+        for _ in 0..ATTEMPTS {
+            let before = self.word(page::WORD_SEQUENCE)?;
+            if before.is_multiple_of(2) {
+                self.at(0, &mut copy)?;
+                // The figures were read after the first look and before this one.
+                if self.word(page::WORD_SEQUENCE)? == before {
+                    return Ok(Words::new(&copy));
+                }
+            }
+            thread::sleep(PAUSE);
+        }
+        Err(Error::Torn(self.pid))
+    }
+
+    /// The first words, checked.
+    fn head(&self) -> Result<Words> {
+        if let Source::Shared { file, descriptor } = &self.source {
+            // After `exec` the file is another program's past.
+            let here = file.metadata().map(|about| about.ino()).ok();
+            let there = fs::metadata(descriptor).map(|about| about.ino());
+            if there.map_err(|error| Error::of(self.pid, error))? != here.unwrap_or(0) {
+                return Err(Error::NoPage(self.pid));
+            }
+        }
+        let mut copy = [0; FIGURES * WORD];
+        self.at(0, &mut copy)?;
+        let head = Words::new(&copy);
+        if head.get(page::WORD_MAGIC) != page::MAGIC {
+            return Err(Error::NoPage(self.pid));
+        }
+        if head.layout() != page::LAYOUT {
+            return Err(Error::Version {
+                pid: self.pid,
+                layout: head.layout(),
+                known: page::LAYOUT,
+            });
+        }
+        Ok(head)
+    }
+
+    /// A word of the page.
+    pub(crate) fn word(&self, which: usize) -> Result<u64> {
+        let mut word = [0; WORD];
+        self.at(which * WORD, &mut word)?;
+        Ok(u64::from_le_bytes(word))
+    }
+
+    fn at(&self, place: usize, into: &mut [u8]) -> Result<()> {
+        let read = match &self.source {
+            Source::Shared { file, .. } => file.read_exact_at(into, place as u64),
+            Source::Memory { at } => read_memory(self.pid, at.wrapping_add(place as u64), into),
+        };
+        read.map_err(|error| match error.raw_os_error() {
+            // Another program's memory, after `exec`.
+            Some(libc::EFAULT) => Error::NoPage(self.pid),
+            _ if process::about(self.pid).is_none_or(|about| is_dead(&about)) => {
+                Error::Gone(self.pid)
+            }
+            _ => Error::of(self.pid, error),
+        })
+    }
+
+    /// Writes a word of the page, after a look that it is one.
+    pub(crate) fn write(&self, which: usize, word: u64) -> io::Result<()> {
+        let (path, at) = match &self.source {
+            Source::Shared { descriptor, .. } => (descriptor.clone(), 0),
+            Source::Memory { at } => (process::path(self.pid, "mem"), *at),
+        };
+        // An open file of the memory stays with the program that has it now: after `exec`, both the
+        // look and the write fail.
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let mut magic = [0; WORD];
+        file.read_exact_at(&mut magic, at)?;
+        if u64::from_le_bytes(magic) != page::MAGIC {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        file.write_all_at(&word.to_le_bytes(), at + (which * WORD) as u64)
+    }
+}
+
+/// A zombie has no memory any more.
+pub(crate) fn is_dead(about: &About) -> bool {
+    matches!(about.state, 'Z' | 'X')
+}
+
+/// The page's memory by a descriptor of the process, if it has one that is its own.
+fn shared(pid: u32) -> Result<Option<Source>> {
+    let entries = fs::read_dir(process::path(pid, "fd"));
+    let entries = entries.map_err(|error| Error::of(pid, error))?.flatten();
+    for entry in entries {
+        let number = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok());
+        let is_page = number.is_some_and(|number: u32| number >= LEAST_DESCRIPTOR)
+            && fs::read_link(entry.path()).is_ok_and(|target| target.as_os_str() == NAME);
+        let Some(file) = is_page.then(|| File::open(entry.path()).ok()).flatten() else {
+            continue;
+        };
+        let mut word = [0; WORD];
+        let owner = file
+            .read_exact_at(&mut word, (page::WORD_PID * WORD) as u64)
+            .map(|()| u64::from_le_bytes(word));
+        // A child may have its parent's for a moment.
+        if owner.ok().map(|owner| owner as u32) == process::number_inside(pid) {
+            let descriptor = entry.path();
+            return Ok(Some(Source::Shared { file, descriptor }));
+        }
+    }
+    Ok(None)
+}
