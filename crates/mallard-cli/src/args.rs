@@ -9,7 +9,7 @@ use clap::{Parser, Subcommand};
 use mallard_measure::Cpus;
 
 use crate::experiments::options::Options;
-use crate::profile;
+use crate::{profile, top};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -40,6 +40,7 @@ pub enum Command {
     Compare(Compare),
     Run(Run),
     Profile(profile::Options),
+    Top(top::Options),
     /// List the available allocators with their versions and files, and how to get the others
     #[command(after_help = ALLOCATORS_EXAMPLES)]
     Allocators,
@@ -51,6 +52,7 @@ Examples:
   mallard compare -- sort big.txt          your own program on every allocator
   mallard run -- redis-server              one program on Mallard
   mallard profile jeprof.4711.0.f.heap     which code the memory belongs to
+  mallard top                              the processes on Mallard, live
   mallard allocators                       the allocators available on this machine
 
 Run `mallard COMMAND --help` for details.";

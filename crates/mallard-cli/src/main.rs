@@ -1,8 +1,8 @@
 //! `mallard`, the lab: runs programs and experiments on Mallard and other allocators, side by side.
 //!
 //! Each command is a module: [`bench`] (the basic [`experiments`] and the full [`suite`]),
-//! [`compare`] (the user's own program), [`exec`] (`mallard run`), [`profile`] (heap profiles) and
-//! [`list`] (`mallard allocators`). `bench` and `compare` share the [`race`], the [`folder`] and
+//! [`compare`] (the user's own program), [`exec`] (`mallard run`), [`profile`] (heap profiles),
+//! [`top`] (processes, live) and [`list`] (`mallard allocators`). `bench` and `compare` share the [`race`], the [`folder`] and
 //! the [`session`]. In a race, the allocators take turns on a row of measurements; [`runs`] decides
 //! how often. The folder receives the results. The session prepares allocators, shows progress and
 //! stops on a signal.
@@ -28,6 +28,7 @@ mod say;
 mod session;
 mod setting;
 mod suite;
+mod top;
 mod workloads;
 
 use std::process::ExitCode;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         Command::Compare(options) => compare::run(&args.own, &options),
         Command::Run(options) => exec::run(&args.own, &options),
         Command::Profile(options) => profile::run(&options),
+        Command::Top(options) => top::run(&options),
         Command::Allocators => list::run(&args.own),
     };
     outcome.unwrap_or_else(|error| {

@@ -4,6 +4,7 @@
 //! writes files. A source of profiles other than files, such as a live process, has to give a
 //! [`Loaded`]: the profile and where the files of its process lie. The rest is the same.
 
+mod control;
 mod options;
 
 use std::fs::{self, File};
@@ -11,7 +12,7 @@ use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use mallard_profile::model::Profile;
 use mallard_profile::names::{self, Outcome};
 use mallard_profile::show::{self, Layout, Named, Page};
@@ -36,11 +37,17 @@ struct Loaded {
 }
 
 pub fn run(options: &Options) -> Result<ExitCode> {
+    if let Some(outcome) = options.control.run() {
+        return outcome;
+    }
+    let Some(file) = &options.file else {
+        bail!("there is no file to read");
+    };
     let before = match &options.diff {
         Some(before) => Some(load(before, options)?),
         None => None,
     };
-    let subject = load(&options.file, options)?;
+    let subject = load(file, options)?;
     let mut names = subject.outcome.clone();
     // After a new build, the earlier profile's program is often gone.
     for lack in before.iter().flat_map(|before| &before.outcome.lacks) {

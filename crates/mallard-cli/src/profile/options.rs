@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::control::Control;
 use mallard_profile::view::View;
 use mallard_profile::view::rows::By;
 
@@ -16,11 +17,14 @@ use mallard_profile::view::rows::By;
 /// The exit code is 0 if the answer was given, 1 if a file cannot be used or lacks the figures that
 /// were asked for, 2 for a mistake on the command line.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES, override_usage = "mallard profile [OPTIONS] [--diff <BEFORE>] <FILE>")]
+#[command(
+    after_help = EXAMPLES,
+    override_usage = "mallard profile [OPTIONS] [--diff <BEFORE>] <FILE>\n       mallard profile --start|--stop <PID>"
+)]
 pub struct Options {
     /// The profile, or `-` for standard input
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
+    #[arg(value_name = "FILE", required_unless_present_any = ["start", "stop"])]
+    pub file: Option<PathBuf>,
 
     /// Compare with an earlier profile and sort by growth
     #[arg(long, value_name = "BEFORE", conflicts_with_all = ["collapsed", "pprof"])]
@@ -61,6 +65,9 @@ pub struct Options {
 
     #[command(flatten)]
     pub search: SearchOptions,
+
+    #[command(flatten)]
+    pub control: Control,
 }
 
 /// The question. Without one it is what is live.
@@ -181,5 +188,6 @@ Examples:
   mallard profile --collapsed heap.pb.gz | flamegraph.pl > heap.svg
   mallard profile --pprof named.pb.gz --no-html jeprof.4711.0.f.heap
   mallard profile --root /proc/4711/root jeprof.1.0.f.heap
+  mallard profile --start 4711                            sampling in a running process
 
 A profile is written by Mallard and by jemalloc with MALLOC_CONF=prof:true,prof_final:true.";

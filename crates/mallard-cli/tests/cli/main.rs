@@ -8,3 +8,4 @@ mod profile;
 mod programs;
 mod real;
 mod suite;
+mod top;

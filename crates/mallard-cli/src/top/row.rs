@@ -1,0 +1,181 @@
+//! What is shown of one process: its last two looks.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use mallard_live::process::{self, About, Identity};
+use mallard_live::scan::{Found, Scanner};
+use mallard_live::snapshot::Snapshot;
+use mallard_live::{Error, Result};
+
+/// Amounts a second.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Rates {
+    /// Blocks that thread caches took from arenas.
+    pub taken: f64,
+    /// Bytes that were returned to the system.
+    pub returned: f64,
+}
+
+/// A process and its figures.
+#[derive(Debug, Clone)]
+pub struct Row {
+    pub about: About,
+    pub command: String,
+    pub snapshot: Snapshot,
+    /// `None` until there were two publications, or time to make one.
+    pub rates: Option<Rates>,
+    pub is_shared: bool,
+    /// The memory that the system counts for it.
+    pub rss: u64,
+}
+
+impl Row {
+    pub fn pid(&self) -> u32 {
+        self.about.identity.pid
+    }
+
+    /// Its name, and whether it was stopped.
+    pub fn title(&self) -> String {
+        match self.about.state {
+            'T' | 't' => format!("{} (stopped)", self.about.name),
+            _ => self.about.name.clone(),
+        }
+    }
+}
+
+/// All processes, look after look.
+#[derive(Debug, Default)]
+pub struct Watch {
+    scanner: Scanner,
+    before: HashMap<Identity, Snapshot>,
+    commands: HashMap<Identity, (String, String)>,
+    /// Processes on Mallard that could not be read, and why.
+    pub unread: Vec<(u32, Error)>,
+}
+
+impl Watch {
+    /// Looks at the processes.
+    pub fn look(&mut self, pids: &[u32], matching: Option<&str>) -> Vec<Row> {
+        let found = self.scanner.scan((!pids.is_empty()).then_some(pids));
+        self.unread.clear();
+        let mut rows = Vec::new();
+        for Found {
+            about,
+            snapshot,
+            is_shared,
+        } in found
+        {
+            let pid = about.identity.pid;
+            match snapshot {
+                Ok(snapshot) => rows.push(self.row(about, snapshot, is_shared)),
+                Err(error) => self.unread.push((pid, error)),
+            }
+        }
+        let fits = |row: &Row| {
+            matching.is_none_or(|text| row.about.name.contains(text) || row.command.contains(text))
+        };
+        rows.retain(fits);
+        self.before = rows
+            .iter()
+            .map(|row| (row.about.identity.clone(), row.snapshot.clone()))
+            .collect();
+        let before = &self.before;
+        self.commands
+            .retain(|identity, _| before.contains_key(identity));
+        rows
+    }
+
+    fn row(&mut self, about: About, snapshot: Snapshot, is_shared: bool) -> Row {
+        let pid = about.identity.pid;
+        let known = self.commands.get(&about.identity);
+        let command = match known {
+            Some((name, command)) if *name == about.name => command.clone(),
+            _ => {
+                let command = process::command_line(pid);
+                let entry = (about.name.clone(), command.clone());
+                self.commands.insert(about.identity.clone(), entry);
+                command
+            }
+        };
+        let rates = (self.before.get(&about.identity)).and_then(|before| rates(before, &snapshot));
+        Row {
+            command,
+            rates,
+            is_shared,
+            rss: process::resident(pid).unwrap_or(0),
+            about,
+            snapshot,
+        }
+    }
+
+    pub fn scanner(&self) -> &Scanner {
+        &self.scanner
+    }
+
+    /// Why a process that was asked for is not among the rows.
+    pub fn why_not(&self, pid: u32) -> Error {
+        let unread = self.unread.iter().find(|(unread, _)| *unread == pid);
+        // The scan keeps quiet about processes that are nothing to it.
+        match unread {
+            Some((_, Error::NoPage(_))) => Error::NoPage(pid),
+            _ => match open(pid) {
+                Err(error) => error,
+                Ok(()) => Error::NoPage(pid),
+            },
+        }
+    }
+}
+
+fn open(pid: u32) -> Result<()> {
+    mallard_live::source::Reader::open(pid, &mut Default::default())?
+        .read()
+        .map(drop)
+}
+
+/// The rates between two looks.
+fn rates(before: &Snapshot, now: &Snapshot) -> Option<Rates> {
+    let published = now.uptime.checked_sub(before.uptime)?;
+    if published.is_zero() {
+        // Nothing was published, so nothing was done, if there was time for it.
+        return (now.age > Duration::from_millis(500)).then(Rates::default);
+    }
+    let each = |of: fn(&Snapshot) -> u64| {
+        of(now).saturating_sub(of(before)) as f64 / published.as_secs_f64()
+    };
+    Some(Rates {
+        taken: each(|snapshot| snapshot.totals.taken),
+        returned: each(|snapshot| snapshot.totals.purged),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(uptime: u64, age: u64, taken: u64) -> Snapshot {
+        let mut snapshot = Snapshot {
+            uptime: Duration::from_millis(uptime),
+            age: Duration::from_millis(age),
+            ..Snapshot::default()
+        };
+        snapshot.totals.taken = taken;
+        snapshot
+    }
+
+    #[test]
+    fn rates_are_of_the_time_between_publications() {
+        let taken = |before, now| rates(&before, &now).map(|rates| rates.taken);
+        assert_eq!(
+            taken(snapshot(1000, 0, 100), snapshot(1500, 0, 200)),
+            Some(200.0)
+        );
+        assert_eq!(
+            taken(snapshot(1000, 0, 100), snapshot(1000, 900, 100)),
+            Some(0.0)
+        );
+        assert_eq!(taken(snapshot(1000, 0, 100), snapshot(1000, 10, 100)), None);
+        // Another program in the same process.
+        assert_eq!(taken(snapshot(9000, 0, 100), snapshot(10, 0, 5)), None);
+    }
+}

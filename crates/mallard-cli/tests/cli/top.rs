@@ -1,0 +1,285 @@
+//! `mallard top`, and `mallard profile --start`, on running programs.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::place::{Place, outcome};
+
+/// Holds 32 MiB and allocates until its standard input ends.
+const WATCHED: &str = r#"
+    #include <poll.h>
+    #include <stdlib.h>
+    #include <string.h>
+    #include <unistd.h>
+    int main(void) {
+        static void *held[512], *some[3000];
+        for (int i = 0; i < 512; i++) memset(held[i] = malloc(65536), 1, 65536);
+        for (;;) {
+            for (int size = 48; size < 20000; size *= 2) {
+                for (int i = 0; i < 3000; i++) some[i] = malloc(size);
+                for (int i = 0; i < 3000; i++) free(some[i]);
+            }
+            struct pollfd in = {.fd = 0, .events = POLLIN};
+            char byte;
+            if (poll(&in, 1, 5) > 0 && read(0, &byte, 1) <= 0) return 0;
+        }
+    }
+"#;
+const LONG: Duration = Duration::from_secs(60);
+
+struct Watched(Child);
+
+impl Watched {
+    fn start(place: &Place, options: &str) -> Watched {
+        let program = place.compile("watched", WATCHED, &["-O1"]);
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin("mallard"));
+        command.args(["run", "--conf", options, "--"]).arg(program);
+        Watched(command.stdin(Stdio::piped()).spawn().unwrap())
+    }
+
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+
+    fn end(mut self) {
+        drop(self.0.stdin.take());
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+fn json(place: &Place, pid: &str) -> Option<Value> {
+    let words = ["top", "--json", "--interval", "0.3", pid];
+    let (code, stdout, _) = outcome(&mut place.mallard(&words));
+    (code == Some(0)).then(|| serde_json::from_str(&stdout).unwrap())
+}
+
+/// The JSON of a process once this holds.
+fn json_until(place: &Place, pid: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    let begun = Instant::now();
+    loop {
+        if let Some(value) = json(place, pid).filter(&holds) {
+            return value;
+        }
+        assert!(begun.elapsed() < LONG, "{:?}", json(place, pid));
+    }
+}
+
+#[test]
+fn scripts_get_a_table_or_json() {
+    let place = Place::new();
+    let watched = Watched::start(&place, "export_stats:true");
+    let pid = watched.pid();
+    let value = json_until(&place, &pid, |v| v["allocated"].as_u64() >= Some(32 << 20));
+    assert_eq!(
+        (value["name"].as_str(), value["takes_requests"].as_bool()),
+        (Some("watched"), Some(true))
+    );
+    assert!(value["taken_per_second"].as_f64() > Some(100.0), "{value}");
+    assert!(value["rss"].as_u64() > Some(32 << 20), "{value}");
+    let classes = value["classes"].as_array().unwrap();
+    assert!(
+        classes
+            .iter()
+            .any(|c| c["size"] == 65536 && c["blocks"] == 512),
+        "{value}"
+    );
+
+    let words = [
+        "top",
+        "--once",
+        "--interval",
+        "0.2",
+        "--match",
+        "watched",
+        &pid,
+    ];
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
+    assert_eq!(code, Some(0), "{stderr}");
+    let lines: Vec<&str> = stdout.lines().collect();
+    assert_eq!(lines.len(), 2, "{stdout}");
+    assert!(lines[0].trim_start().starts_with("PID COMMAND"), "{stdout}");
+    assert!(
+        lines[1].contains(&pid) && lines[1].contains("watched"),
+        "{stdout}"
+    );
+    watched.end();
+
+    let (code, stdout, stderr) =
+        outcome(&mut place.mallard(&["top", "--once", "--interval", "0.1", &pid]));
+    assert_eq!(code, Some(1), "{stdout}");
+    assert!(
+        stderr.contains(&format!("there is no process {pid}")),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn sampling_is_switched_on_and_off_from_outside() {
+    let place = Place::new();
+    let watched = Watched::start(&place, "export_stats:true");
+    let pid = watched.pid();
+    json_until(&place, &pid, |v| v["allocated"].as_u64() >= Some(32 << 20));
+    let (code, stdout, stderr) =
+        outcome(&mut place.mallard(&["profile", "--start", &pid, "--lg-sample", "14"]));
+    assert_eq!(
+        (code, stdout),
+        (Some(0), format!("process {pid} samples now\n")),
+        "{stderr}"
+    );
+    let value = json_until(&place, &pid, |v| v["is_sampling"] == 1);
+    assert_eq!(value["lg_sample"], 14);
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&["profile", "--stop", &pid]));
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    json_until(&place, &pid, |v| v["is_sampling"] == 0);
+    watched.end();
+}
+
+#[test]
+fn a_process_without_a_shared_page_is_not_written_to_unless_allowed() {
+    let place = Place::new();
+    let watched = Watched::start(&place, "export_stats:auto");
+    let pid = watched.pid();
+    json_until(&place, &pid, |v| v["allocated"].as_u64() >= Some(32 << 20));
+    let (code, _, stderr) = outcome(&mut place.mallard(&["profile", "--start", &pid]));
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("--write-memory"), "{stderr}");
+    let (code, _, stderr) =
+        outcome(&mut place.mallard(&["profile", "--start", &pid, "--write-memory"]));
+    assert_eq!(code, Some(0), "{stderr}");
+    json_until(&place, &pid, |v| v["is_sampling"] == 1);
+    watched.end();
+}
+
+#[test]
+fn another_user_reads_nothing() {
+    let place = Place::new();
+    let watched = Watched::start(&place, "export_stats:true");
+    let pid = watched.pid();
+    json_until(&place, &pid, |v| v["allocated"].as_u64() >= Some(32 << 20));
+    const NOBODY: u32 = 65534;
+    let binary = assert_cmd::cargo::cargo_bin("mallard");
+    let mut command = Command::new(binary);
+    command
+        .args(["top", "--json", "--interval", "0.1", &pid])
+        .uid(NOBODY)
+        .gid(NOBODY);
+    match command.output() {
+        Ok(output) => {
+            assert!(output.stdout.is_empty());
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert!(stderr.contains("another user"), "{stderr}");
+        }
+        Err(error) => eprintln!("skipped: another user cannot run the command here: {error}"),
+    }
+    watched.end();
+}
+
+/// A terminal of tmux, 80 columns wide.
+struct Terminal(String);
+
+impl Terminal {
+    fn tmux(&self, words: &[&str]) -> String {
+        let output = Command::new("tmux")
+            .args(["-L", &self.0])
+            .args(words)
+            .output()
+            .unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn start(name: &str, command: &str) -> Terminal {
+        let terminal = Terminal(format!("{name}-{}", std::process::id()));
+        terminal.tmux(&[
+            "-f",
+            "/dev/null",
+            "new-session",
+            "-d",
+            "-x",
+            "80",
+            "-y",
+            "24",
+            command,
+        ]);
+        terminal
+    }
+
+    fn until(&self, what: &str) -> String {
+        let begun = Instant::now();
+        loop {
+            let screen = self.tmux(&["capture-pane", "-p"]);
+            if screen.contains(what) {
+                return screen;
+            }
+            assert!(begun.elapsed() < LONG, "no {what:?} in:\n{screen}");
+            sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn press(&self, key: &str) {
+        self.tmux(&["send-keys", key]);
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        self.tmux(&["kill-server"]);
+    }
+}
+
+#[test]
+fn a_person_watches_two_processes_on_a_terminal() {
+    if Command::new("tmux").arg("-V").output().is_err() {
+        eprintln!("skipped: there is no tmux");
+        return;
+    }
+    let place = Place::new();
+    let watched = Watched::start(&place, "export_stats:true");
+    let other = Watched::start(&place, "export_stats:true");
+    let (pid, other_pid) = (watched.pid(), other.pid());
+    json_until(&place, &pid, |v| v["allocated"].as_u64() >= Some(32 << 20));
+    json_until(&place, &other_pid, |v| {
+        v["allocated"].as_u64() >= Some(32 << 20)
+    });
+    let binary = assert_cmd::cargo::cargo_bin("mallard");
+    let command = format!(
+        "NO_COLOR=1 {} top -i 0.2 -s pid {pid} {other_pid}",
+        binary.display()
+    );
+    let terminal = Terminal::start("mallard-top", &command);
+    let screen = terminal.until("2 processes on Mallard");
+    assert!(
+        screen.contains(&pid) && screen.contains("watched"),
+        "{screen}"
+    );
+    assert!(
+        screen.lines().all(|line| line.chars().count() <= 80),
+        "{screen}"
+    );
+    // Sampling, by a key.
+    terminal.press("P");
+    terminal.until("samples now");
+    terminal.until("512K");
+    terminal.press("Enter");
+    terminal.until("an upper bound of the sum");
+    terminal.press("c");
+    terminal.until("BLOCKS");
+    terminal.press("l");
+    terminal.until("LONGEST");
+    terminal.press("R");
+    terminal.until("returned its free memory");
+    // The process whose details are shown ends.
+    watched.end();
+    terminal.until("has ended");
+    terminal.until("1 process on Mallard");
+    terminal.press("q");
+    let begun = Instant::now();
+    while !terminal.tmux(&["list-sessions"]).is_empty() {
+        assert!(begun.elapsed() < LONG);
+        sleep(Duration::from_millis(50));
+    }
+    other.end();
+}
