@@ -104,7 +104,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn install(cache: Option<&Path>, name: &str, content: &[u8]) -> Result<PathBuf, String> {
+pub(crate) fn install(cache: Option<&Path>, name: &str, content: &[u8]) -> Result<PathBuf, String> {
     let folder = cache_folder(cache)?.join(short_hash(content));
     let path = folder.join(name);
     if fs::read(&path).is_ok_and(|found| found == content) {

@@ -29,4 +29,11 @@ mod workshop;
 pub use allocator::{Allocator, Kind, environment};
 pub use catalog::{Catalog, Settings, Standing, Unavailable};
 pub use error::Error;
+
+/// Writes a file that is to be preloaded to the folder of cached files, if it is missing, and
+/// returns its path.
+pub fn install(name: &str, content: &[u8]) -> Result<std::path::PathBuf, String> {
+    carried::install(None, name, content)
+}
+
 pub use workshop::{Progress, State};

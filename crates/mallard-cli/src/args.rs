@@ -8,6 +8,7 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Parser, Subcommand};
 use mallard_measure::Cpus;
 
+use crate::diagnose;
 use crate::experiments::options::Options;
 use crate::{profile, top};
 
@@ -41,6 +42,7 @@ pub enum Command {
     Run(Run),
     Profile(profile::Options),
     Top(top::Options),
+    Diagnose(diagnose::options::Options),
     /// List the available allocators with their versions and files, and how to get the others
     #[command(after_help = ALLOCATORS_EXAMPLES)]
     Allocators,
@@ -51,6 +53,7 @@ Examples:
   mallard bench --quick                    every experiment on every allocator, in two minutes
   mallard compare -- sort big.txt          your own program on every allocator
   mallard run -- redis-server              one program on Mallard
+  mallard diagnose -- ./server --self-test whether malloc is the bottleneck, and why
   mallard profile jeprof.4711.0.f.heap     which code the memory belongs to
   mallard top                              the processes on Mallard, live
   mallard allocators                       the allocators available on this machine

@@ -15,6 +15,7 @@ mod bench;
 mod compare;
 mod conditions;
 mod contention;
+mod diagnose;
 mod exec;
 mod experiments;
 mod folder;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         Command::Run(options) => exec::run(&args.own, &options),
         Command::Profile(options) => profile::run(&options),
         Command::Top(options) => top::run(&options),
+        Command::Diagnose(options) => diagnose::run(&options),
         Command::Allocators => list::run(&args.own),
     };
     outcome.unwrap_or_else(|error| {

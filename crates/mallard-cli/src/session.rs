@@ -210,7 +210,7 @@ fn prepare_all(catalog: &Catalog, names: &[String], stop: &Stop) -> Result<Vec<P
 }
 
 /// The first signal ends the measurements, the second ends this process.
-fn stop_on_signals() -> Result<Stop> {
+pub fn stop_on_signals() -> Result<Stop> {
     let stop = Stop::default();
     let (request, seen) = (stop.clone(), AtomicBool::new(false));
     ctrlc::set_handler(move || {

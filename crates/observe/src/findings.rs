@@ -14,16 +14,25 @@ pub struct Findings {
     /// Looks at threads that ran, inside the allocator and outside.
     pub running_inside: u64,
     pub running_outside: u64,
+    /// The same, at threads that had computed for most of the time since the look before: those are
+    /// on a CPU, and do not wait for one.
+    pub computing_inside: u64,
+    pub computing_outside: u64,
     /// Looks at threads that waited inside the allocator, by what for.
     pub waiting_inside: BTreeMap<Wait, u64>,
     /// The same outside.
     pub waiting_outside: BTreeMap<Wait, u64>,
-    /// Looks at threads altogether, and how long one stands for.
+    /// Looks at threads altogether.
     pub looks: u64,
-    /// The share of threads that a look took in, where there were too many.
+    /// Looks at threads that waited for one thing all the time, such as a main thread that waits
+    /// for the others; they are not in `waiting_outside`.
+    pub parked: BTreeMap<Wait, u64>,
     pub seconds: f64,
-    /// Calls of the allocator that lasted longer than a millisecond and waited, by what for.
+    /// Calls of the allocator that waited longer than a millisecond, by what for.
     pub long_calls: BTreeMap<Wait, u64>,
+    /// Calls that free or resize and computed longer than a millisecond, which is the kernel's work
+    /// on pages.
+    pub long_frees: u64,
     pub longest_call: Duration,
     /// Memory over time.
     pub memory: Vec<Memory>,

@@ -18,6 +18,7 @@ pub mod folder;
 pub mod proc;
 mod sampler;
 pub mod segments;
+pub mod syscalls;
 pub mod who;
 
 pub use findings::Findings;

@@ -2,6 +2,7 @@
 //! answer.
 
 use std::fs;
+use std::time::Duration;
 
 /// What a thread does, as `stat` has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,6 +131,17 @@ pub fn waiting_for(pid: i32, thread: u32) -> Wait {
         libc::SYS_wait4 | libc::SYS_waitid => Wait::Child,
         _ => Wait::Other,
     }
+}
+
+/// The CPU time of a thread.
+pub fn computed(pid: i32, thread: u32) -> Duration {
+    let text =
+        fs::read_to_string(format!("/proc/{pid}/task/{thread}/schedstat")).unwrap_or_default();
+    let nanoseconds = text
+        .split_whitespace()
+        .next()
+        .and_then(|word| word.parse().ok());
+    Duration::from_nanos(nanoseconds.unwrap_or(0))
 }
 
 /// Resident bytes.

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::findings::{Findings, Image, Memory};
-use crate::layout::Cell;
+use crate::layout::{Cell, State};
 use crate::proc::{self, Doing, Wait};
 use crate::segments::{self, Segment};
 
@@ -52,6 +52,35 @@ const LAZY_AT_MOST: Duration = Duration::from_millis(5);
 /// Calls that last longer are counted one by one.
 const LONG: Duration = Duration::from_millis(1);
 
+/// Looks further apart than this tell nothing of where a thread is between them.
+const STRETCH: Duration = Duration::from_millis(50);
+const REALLOC: u8 = State::Realloc as u8;
+const FREE: u8 = State::Free as u8;
+const SIZED_FREE: u8 = State::SizedFree as u8;
+/// The time in which a process answers a request.
+const ANSWERING: Duration = Duration::from_millis(300);
+/// A thread that waits for one thing in this share of all looks is parked there.
+const PARKED: f64 = 0.995;
+
+/// A call that was seen twice.
+#[derive(Debug)]
+struct Lasting {
+    word: u64,
+    since: Instant,
+    /// The CPU time of its thread at that time.
+    computed: Duration,
+    counted: bool,
+}
+
+/// What one thread was seen to do outside the allocator.
+#[derive(Debug, Default)]
+struct Seen {
+    looks: u64,
+    /// The time of the last look at which it ran, and its CPU time then.
+    computed: Option<(Instant, Duration)>,
+    waiting: BTreeMap<Wait, u64>,
+}
+
 /// A watch of one program and its children.
 pub struct Watch<'a> {
     folder: &'a Path,
@@ -60,8 +89,9 @@ pub struct Watch<'a> {
     peaks: HashMap<i32, u64>,
     found: Findings,
     begun: Instant,
-    /// The call in which a thread was seen last, and since when.
-    calls: HashMap<(i32, u32), (u64, Instant, bool)>,
+    /// The call in which a thread was seen last.
+    calls: HashMap<(i32, u32), Lasting>,
+    threads: HashMap<(i32, u32), Seen>,
     /// Where the next look begins, if there are too many threads for one.
     next_thread: usize,
     lazy_too_slow: bool,
@@ -77,6 +107,7 @@ impl<'a> Watch<'a> {
             found: Findings::default(),
             begun: Instant::now(),
             calls: HashMap::new(),
+            threads: HashMap::new(),
             next_thread: 0,
             lazy_too_slow: false,
         }
@@ -93,7 +124,11 @@ impl<'a> Watch<'a> {
         loop {
             let now = Instant::now();
             if now >= segments_at {
-                if !proc::is_alive(main) || enough() {
+                if !proc::is_alive(main) {
+                    break;
+                }
+                if enough() {
+                    self.ask_for_free_memory();
                     break;
                 }
                 self.find_segments();
@@ -114,6 +149,15 @@ impl<'a> Watch<'a> {
             thread::sleep(look_at.saturating_duration_since(Instant::now()));
         }
         self.finish()
+    }
+
+    /// Has the allocators of all processes give memory back, as at their end. A process that makes
+    /// no call meanwhile does not.
+    fn ask_for_free_memory(&mut self) {
+        for segment in &self.segments {
+            segment.request_trim();
+        }
+        thread::sleep(ANSWERING);
     }
 
     fn find_segments(&mut self) {
@@ -235,45 +279,78 @@ impl<'a> Watch<'a> {
         let inside = word & 0xff != 0;
         let doing = proc::doing(pid, thread);
         let waits = matches!(doing, Doing::Sleeping | Doing::Blocked);
-        let wait = if waits {
-            proc::waiting_for(pid, thread)
-        } else {
-            Wait::Other
-        };
+        let wait = waits.then(|| proc::waiting_for(pid, thread));
         let moved_on = cell.word.load(Ordering::Relaxed) != word;
         if doing == Doing::Gone {
             return;
         }
         self.found.looks += 1;
-        match (inside, waits && !moved_on) {
-            (true, false) => self.found.running_inside += 1,
-            (true, true) => *self.found.waiting_inside.entry(wait).or_default() += 1,
-            (false, false) if doing == Doing::Running => self.found.running_outside += 1,
-            (false, false) => {}
-            (false, true) => *self.found.waiting_outside.entry(wait).or_default() += 1,
+        let seen = self.threads.entry((pid, thread)).or_default();
+        seen.looks += 1;
+        if doing == Doing::Running {
+            let (now, computed) = (Instant::now(), proc::computed(pid, thread));
+            let before = seen.computed.replace((now, computed));
+            let on_cpu = before.is_some_and(|(then, before)| {
+                let lasted = now.duration_since(then);
+                lasted < STRETCH && computed.saturating_sub(before) * 2 >= lasted
+            });
+            self.found.computing_inside += u64::from(on_cpu && inside);
+            self.found.computing_outside += u64::from(on_cpu && !inside);
+        }
+        match (inside, wait.filter(|_| !moved_on)) {
+            (true, None) => self.found.running_inside += 1,
+            (true, Some(wait)) => *self.found.waiting_inside.entry(wait).or_default() += 1,
+            (false, Some(wait)) => *seen.waiting.entry(wait).or_default() += 1,
+            (false, None) if doing == Doing::Running => self.found.running_outside += 1,
+            (false, None) => {}
         }
         if inside && !moved_on {
-            self.note_call((pid, thread), word, waits.then_some(wait));
+            self.note_call((pid, thread), word, wait);
         } else {
             self.calls.remove(&(pid, thread));
         }
     }
 
     /// A thread is in the same call as before, or in a new one.
-    fn note_call(&mut self, thread: (i32, u32), word: u64, wait: Option<Wait>) {
+    fn note_call(&mut self, (pid, thread): (i32, u32), word: u64, wait: Option<Wait>) {
         let now = Instant::now();
-        let (known, since, counted) = self.calls.entry(thread).or_insert((word, now, false));
-        if *known != word {
-            (*known, *since, *counted) = (word, now, false);
+        let begun = || Lasting {
+            word,
+            since: now,
+            computed: proc::computed(pid, thread),
+            counted: false,
+        };
+        let call = self.calls.entry((pid, thread)).or_insert_with(begun);
+        if call.word != word {
+            *call = begun();
             return;
         }
-        let lasted = now.duration_since(*since);
-        let Some(wait) = wait else { return };
-        if lasted >= LONG && !*counted {
-            *counted = true;
-            *self.found.long_calls.entry(wait).or_default() += 1;
+        let lasted = now.duration_since(call.since);
+        if lasted < LONG {
+            return;
         }
-        self.found.longest_call = self.found.longest_call.max(lasted);
+        let ended = match wait {
+            Some(wait) => {
+                if !call.counted {
+                    *self.found.long_calls.entry(wait).or_default() += 1;
+                }
+                true
+            }
+            // A thread that waits for a CPU does not run: its own time tells.
+            None => {
+                let computed = proc::computed(pid, thread).saturating_sub(call.computed);
+                let frees = matches!((word & 0xff) as u8, FREE | SIZED_FREE | REALLOC);
+                let really = frees && computed >= LONG;
+                if really && !call.counted {
+                    self.found.long_frees += 1;
+                }
+                really
+            }
+        };
+        call.counted |= ended;
+        if ended {
+            self.found.longest_call = self.found.longest_call.max(lasted);
+        }
     }
 
     fn finish(mut self) -> Findings {
@@ -282,14 +359,20 @@ impl<'a> Watch<'a> {
         for segment in std::mem::take(&mut self.segments) {
             self.keep(segment);
         }
-        let mut found = self.found;
-        found.waiting_inside = sorted(found.waiting_inside);
-        found
+        for seen in self.threads.into_values() {
+            let most = seen.waiting.values().max().copied().unwrap_or(0);
+            let parked = most as f64 >= seen.looks as f64 * PARKED;
+            let into = if parked {
+                &mut self.found.parked
+            } else {
+                &mut self.found.waiting_outside
+            };
+            for (wait, looks) in seen.waiting {
+                *into.entry(wait).or_default() += looks;
+            }
+        }
+        self.found
     }
-}
-
-fn sorted(map: BTreeMap<Wait, u64>) -> BTreeMap<Wait, u64> {
-    map.into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
 /// The rate of the time-stamp counter since a segment was made.

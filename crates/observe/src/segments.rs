@@ -48,8 +48,9 @@ pub struct End {
     pub rss: u64,
     pub lazy: u64,
     pub live: i64,
-    /// RSS and LazyFree after the trim, if it was tried.
-    pub after: Option<(u64, u64)>,
+    pub anonymous: u64,
+    /// RSS, LazyFree and anonymous memory after the trim, if it was tried.
+    pub after: Option<(u64, u64, u64)>,
     /// A `layout::Purge`.
     pub purge: u32,
 }
@@ -183,10 +184,12 @@ impl Segment {
             rss: trimmed.rss.load(relaxed),
             lazy: trimmed.lazy.load(relaxed),
             live: trimmed.live.load(relaxed),
+            anonymous: trimmed.anonymous.load(relaxed),
             after: (stage == 2).then(|| {
                 (
                     trimmed.rss_after.load(relaxed),
                     trimmed.lazy_after.load(relaxed),
+                    trimmed.anonymous_after.load(relaxed),
                 )
             }),
             purge: trimmed.purge.load(relaxed),

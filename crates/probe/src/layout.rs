@@ -24,9 +24,9 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"mlrdprb1");
 /// The most threads that have slots at the same time.
 pub const SLOTS: usize = 16_384;
 /// The slots whose memory is reserved together.
-pub const BATCH: usize = 64;
+pub const BATCH: usize = 16;
 /// The entries of the table of births.
-pub const BIRTHS: usize = 16_384;
+pub const BIRTHS: usize = 4096;
 /// One block in this many is followed from its birth to its end.
 pub const FOLLOWED: u64 = 64;
 /// Classes of sizes and of lifetimes: class N holds the values of N bits.
@@ -119,13 +119,16 @@ pub struct Trimmed {
     pub rss: AtomicU64,
     pub lazy: AtomicU64,
     pub live: AtomicI64,
+    /// Bytes resident that belong to no file: the heap, stacks, and the program's own mappings.
+    pub anonymous: AtomicU64,
     /// The same afterwards.
     pub rss_after: AtomicU64,
     pub lazy_after: AtomicU64,
+    pub anonymous_after: AtomicU64,
     pub took_ns: AtomicU64,
     /// A [`Purge`].
     pub purge: AtomicU32,
-    /// 1: the first three fields are valid; 2: all.
+    /// 1: the first four fields are valid; 2: all.
     pub stage: AtomicU32,
 }
 

@@ -7,7 +7,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 
 use crate::layout::Purge;
-use crate::loader::{self, Pointer, function};
+use crate::loader::{Pointer, function};
 use crate::{real, segment};
 
 /// Memory of the process in bytes.
@@ -15,6 +15,7 @@ struct Resident {
     rss: u64,
     /// Pages that the kernel may take at any time.
     lazy: u64,
+    anonymous: u64,
 }
 
 /// Does the experiment if the lab has asked for it. The caller is inside a call, so nothing here is
@@ -45,6 +46,7 @@ pub fn run(purge: bool) {
     let Some(before) = resident() else { return };
     trimmed.rss.store(before.rss, Ordering::Relaxed);
     trimmed.lazy.store(before.lazy, Ordering::Relaxed);
+    trimmed.anonymous.store(before.anonymous, Ordering::Relaxed);
     trimmed.live.store(segment::live(), Ordering::Relaxed);
     trimmed.stage.store(1, Ordering::Release);
     if !purge {
@@ -58,6 +60,9 @@ pub fn run(purge: bool) {
     let Some(after) = resident() else { return };
     trimmed.rss_after.store(after.rss, Ordering::Relaxed);
     trimmed.lazy_after.store(after.lazy, Ordering::Relaxed);
+    trimmed
+        .anonymous_after
+        .store(after.anonymous, Ordering::Relaxed);
     trimmed.purge.store(how as u32, Ordering::Relaxed);
     trimmed.stage.store(2, Ordering::Release);
 }
@@ -106,7 +111,6 @@ fn ask_allocator() -> Purge {
             return Purge::Trim;
         }
     }
-    let _ = loader::is_complete();
     Purge::None
 }
 
@@ -119,6 +123,7 @@ fn resident() -> Option<Resident> {
         return Some(Resident {
             rss: rss << 10,
             lazy: number_after(text, b"\nLazyFree:").unwrap_or(0) << 10,
+            anonymous: number_after(text, b"\nAnonymous:").map_or(rss << 10, |kib| kib << 10),
         });
     }
     let text = read(c"/proc/self/statm", &mut text)?;
@@ -126,6 +131,7 @@ fn resident() -> Option<Resident> {
     Some(Resident {
         rss: pages * 4096,
         lazy: 0,
+        anonymous: pages * 4096,
     })
 }
 

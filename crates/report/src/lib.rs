@@ -7,6 +7,7 @@
 //! no network. Nothing here measures or touches the file system: the caller opens the outputs.
 mod analysis;
 mod closing;
+pub mod diagnosis;
 mod export;
 mod html;
 pub mod model;

@@ -2,6 +2,7 @@
 
 mod bench;
 mod contention;
+mod diagnose;
 mod errors;
 mod place;
 mod profile;

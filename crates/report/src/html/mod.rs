@@ -31,9 +31,9 @@ use crate::terminal::{columns, machine_line};
 use crate::units;
 use palette::Palette;
 
-const STYLE: &str = include_str!("style.css");
+pub(crate) const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
-const POLICY: &str =
+pub(crate) const POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
 
 /// Writes the report as one HTML file that needs no network.

@@ -1,0 +1,513 @@
+//! From what the runs have shown to figures.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use mallard_measure::{End, Measurement};
+use mallard_observe::findings::{Findings, Image};
+use mallard_observe::proc::Wait;
+use mallard_observe::segments::Counts;
+use mallard_observe::syscalls;
+use mallard_report::diagnosis::{Calls, EndMemory, Figures, Growth, Moment};
+
+use super::options::Way;
+use super::runs::{Runs, TIMER_HZ};
+use super::thresholds::{GROWTH_BYTES, HELD, HELD_BYTES};
+
+/// What the probe adds to a call at most, and what it is taken to add where that is not measured.
+const PROBE_SECONDS_AT_MOST: f64 = 8e-9;
+const PROBE_SECONDS: f64 = 4e-9;
+/// Samples by signals below which looks are more of them.
+const SIGNALS: f64 = 300.0;
+const PAGE: u64 = 4096;
+/// What each process touches before it does anything.
+const START_PAGES: u64 = 300;
+
+/// The figures of all runs, and which way gave the share of CPU time.
+pub fn figures(runs: &Runs, asked: Option<Way>) -> (Figures, Way) {
+    let count = runs.observed.len();
+    let mut counts = Counts::default();
+    for (_, found) in &runs.observed {
+        add(&mut counts, &found.total());
+    }
+    let (last, found) = runs.observed.last().expect("there is a run");
+    let wall: f64 = runs
+        .observed
+        .iter()
+        .map(|(m, _)| m.wall.as_secs_f64())
+        .sum();
+    let user: f64 = runs
+        .observed
+        .iter()
+        .map(|(m, _)| m.user.as_secs_f64())
+        .sum();
+    let system: f64 = runs
+        .observed
+        .iter()
+        .map(|(m, _)| m.system.as_secs_f64())
+        .sum();
+    let runs_f = count as f64;
+    let mut f = Figures {
+        runs: count as u32,
+        processes: found
+            .images
+            .iter()
+            .map(|image| image.pid)
+            .collect::<std::collections::BTreeSet<_>>()
+            .len() as u64,
+        threads: counts.threads / count as u64,
+        wall_seconds: wall / runs_f,
+        user_seconds: user / runs_f,
+        system_seconds: system / runs_f,
+        exit: ended(last.end),
+        faults: last.minor_faults + last.major_faults,
+        peak_rss: runs
+            .observed
+            .iter()
+            .map(|(m, _)| m.peak_rss_bytes)
+            .max()
+            .unwrap_or(0),
+        longest_call_seconds: runs
+            .observed
+            .iter()
+            .map(|(_, found)| found.longest_call.as_secs_f64())
+            .fold(0.0, f64::max),
+        ..Figures::default()
+    };
+    f.probe_cost = probe_cost(runs);
+    let way = share(&mut f, runs, &counts, user + system, asked);
+    waits(&mut f, runs, (user + system) / wall.max(1e-6));
+    f.calls = calls(&counts, found.main(), wall, count as u64);
+    faults(&mut f, last, found);
+    memory(&mut f, found);
+    if let Ok(counted) = &runs.syscalls {
+        let seconds = if counted.cut {
+            counted.seconds
+        } else {
+            f.wall_seconds
+        };
+        let per_second = |count: Option<&u64>| count.map_or(0.0, |c| *c as f64 / seconds.max(1e-3));
+        for (_, name, _) in syscalls::KINDS {
+            let inside = per_second(counted.inside.get(name));
+            let outside = per_second(counted.outside.get(name));
+            f.syscalls.push((name.to_owned(), inside, outside));
+        }
+    }
+    (f, way)
+}
+
+fn add(sum: &mut Counts, more: &Counts) {
+    sum.sizes.resize(more.sizes.len().max(sum.sizes.len()), 0);
+    sum.lifetimes
+        .resize(more.lifetimes.len().max(sum.lifetimes.len()), 0);
+    let pairs = |sums: &mut [u64], more: &[u64]| {
+        sums.iter_mut()
+            .zip(more)
+            .for_each(|(sum, more)| *sum += more);
+    };
+    pairs(&mut sum.calls, &more.calls);
+    pairs(&mut sum.sizes, &more.sizes);
+    pairs(&mut sum.lifetimes, &more.lifetimes);
+    for (row, more) in sum.matrix.iter_mut().zip(&more.matrix) {
+        pairs(row, more);
+    }
+    sum.requested += more.requested;
+    sum.ticks_inside += more.ticks_inside;
+    sum.ticks_outside += more.ticks_outside;
+    sum.threads += more.threads;
+    sum.freed_here += more.freed_here;
+    sum.freed_elsewhere += more.freed_elsewhere;
+}
+
+pub fn ended(end: End) -> String {
+    match end {
+        End::Code(code) => code.to_string(),
+        End::Signal(number) => {
+            mallard_report::units::exit(mallard_report::model::Exit::Signal(number))
+        }
+        End::TimedOut => "ended by the lab".to_owned(),
+        End::Stopped => "interrupted".to_owned(),
+    }
+}
+
+fn cpu(measured: &Measurement) -> f64 {
+    (measured.user + measured.system).as_secs_f64()
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+/// The CPU time that the probe added, as a share of that without it.
+fn probe_cost(runs: &Runs) -> Option<f64> {
+    let plain = median(runs.plain.iter().map(cpu).collect())?;
+    let observed = median(
+        runs.observed
+            .iter()
+            .map(|(measured, _)| cpu(measured))
+            .collect(),
+    )?;
+    // The clock of CPU time is too coarse for less.
+    (plain >= 0.02).then(|| (observed / plain - 1.0).max(0.0))
+}
+
+/// The share of CPU time inside the allocator.
+fn share(f: &mut Figures, runs: &Runs, counts: &Counts, cpu: f64, asked: Option<Way>) -> Way {
+    let ticks = (counts.ticks_inside, counts.ticks_outside);
+    let looks: (u64, u64) = runs.observed.iter().fold((0, 0), |sum, (_, found)| {
+        (
+            sum.0 + found.computing_inside,
+            sum.1 + found.computing_outside,
+        )
+    });
+    let expected = cpu * f64::from(TIMER_HZ);
+    let way = match asked {
+        Some(way) => way,
+        // The program has the signal itself, or computes too little for it.
+        None if ((ticks.0 + ticks.1) as f64) < (expected * 0.5).max(SIGNALS)
+            && looks.0 + looks.1 > ticks.0 + ticks.1 =>
+        {
+            Way::Proc
+        }
+        None => Way::Signals,
+    };
+    let (inside, outside) = match way {
+        // Threads that never allocate have no timer, but use CPU time.
+        Way::Signals => {
+            let unseen = expected - (ticks.0 + ticks.1) as f64;
+            let unseen = if unseen > expected * 0.25 {
+                unseen as u64
+            } else {
+                0
+            };
+            (ticks.0, ticks.1 + unseen)
+        }
+        Way::Proc => looks,
+    };
+    f.samples = inside + outside;
+    if f.samples == 0 {
+        return way;
+    }
+    let correct = {
+        let calls: u64 = counts.calls.iter().sum();
+        let plain: Option<f64> = f.probe_cost.map(|cost| cost / (1.0 + cost));
+        let most = calls as f64 * PROBE_SECONDS_AT_MOST / cpu.max(1e-9);
+        let added = match plain {
+            Some(share) => share.min(most),
+            None => calls as f64 * PROBE_SECONDS / cpu.max(1e-9),
+        };
+        move |share: f64| ((share - added) / (1.0 - added).max(0.01)).clamp(0.0, 1.0)
+    };
+    let (low, high) = wilson(inside, f.samples);
+    f.inside = Some(correct(inside as f64 / f.samples as f64));
+    f.inside_low = Some(correct(low));
+    f.inside_high = Some(correct(high));
+    way
+}
+
+/// The 95 % interval of a share by Wilson's score.
+fn wilson(hits: u64, of: u64) -> (f64, f64) {
+    const Z: f64 = 1.96;
+    let (n, p) = (of as f64, hits as f64 / of as f64);
+    let middle = (p + Z * Z / (2.0 * n)) / (1.0 + Z * Z / n);
+    let half = Z / (1.0 + Z * Z / n) * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).sqrt();
+    ((middle - half).max(0.0), (middle + half).min(1.0))
+}
+
+fn waits(f: &mut Figures, runs: &Runs, busy: f64) {
+    let mut inside: BTreeMap<Wait, u64> = BTreeMap::new();
+    let mut outside: BTreeMap<Wait, u64> = BTreeMap::new();
+    let mut long: BTreeMap<&str, u64> = BTreeMap::new();
+    let (mut running, mut looks) = (0, 0);
+    for (_, found) in &runs.observed {
+        let sum = |into: &mut BTreeMap<Wait, u64>, more: &BTreeMap<Wait, u64>| {
+            more.iter()
+                .for_each(|(wait, count)| *into.entry(*wait).or_default() += count);
+        };
+        sum(&mut inside, &found.waiting_inside);
+        sum(&mut outside, &found.waiting_outside);
+        let parked: u64 = found.parked.values().sum();
+        looks += found.looks - parked;
+        // A program that hardly computes waits where its threads are parked.
+        if busy < 0.2 {
+            sum(&mut outside, &found.parked);
+            looks += parked;
+        }
+        running += found.running_inside + found.running_outside;
+        for (wait, count) in &found.long_calls {
+            *long.entry(wait.name()).or_default() += count;
+        }
+        if found.long_frees > 0 {
+            *long.entry("free").or_default() += found.long_frees;
+        }
+    }
+    let waiting: u64 = inside.values().sum();
+    let time = (waiting + running).max(1) as f64;
+    // Without looks there is no figure.
+    f.waiting = (waiting + running >= 20).then_some(waiting as f64 / time);
+    let shares = |counts: &BTreeMap<Wait, u64>, of: f64| {
+        let mut shares: Vec<(String, f64)> = counts
+            .iter()
+            .map(|(wait, count)| (wait.name().to_owned(), *count as f64 / of))
+            .collect();
+        shares.sort_by(|a, b| b.1.total_cmp(&a.1));
+        shares
+    };
+    f.waits = shares(&inside, time);
+    f.waits_outside = shares(&outside, looks.max(1) as f64);
+    f.running = running as f64 / looks.max(1) as f64;
+    f.long_calls = long
+        .into_iter()
+        .map(|(name, count)| (name.to_owned(), count))
+        .collect();
+}
+
+fn calls(counts: &Counts, main: Option<&Image>, wall: f64, runs: u64) -> Calls {
+    let [malloc, calloc, realloc, aligned, free, sized, ..] = counts.calls;
+    let (mallocs, frees) = (malloc + calloc + aligned, free + sized);
+    let followed = counts.freed_here + counts.freed_elsewhere;
+    let requests: u64 = counts.sizes.iter().sum();
+    let above = |bits: usize| counts.sizes.iter().skip(bits).sum::<u64>();
+    let share = |part: u64, of: u64, least: u64| (of >= least).then(|| part as f64 / of as f64);
+    let mut seen = 0;
+    let median = counts.sizes.iter().position(|count| {
+        seen += count;
+        seen * 2 >= requests.max(1)
+    });
+    // A class of N bits holds sizes of three quarters of its end on average.
+    let bytes = |bits: usize| {
+        counts
+            .sizes
+            .get(bits)
+            .map_or(0.0, |n| *n as f64 * (1_u64 << bits) as f64 * 0.75)
+    };
+    let all: f64 = (0..counts.sizes.len()).map(bytes).sum();
+    let middle: f64 = (16..=18).map(bytes).sum();
+    let rate = main.map_or(1e9, |image| image.ticks_per_second);
+    let short = {
+        let ends: Vec<f64> = (0..counts.lifetimes.len())
+            .map(|bits| (1_u64 << bits) as f64 / rate)
+            .collect();
+        let ended: u64 = counts.lifetimes.iter().sum();
+        let below: u64 = counts
+            .lifetimes
+            .iter()
+            .zip(&ends)
+            .filter(|(_, end)| **end <= 1.2e-3)
+            .map(|(n, _)| n)
+            .sum();
+        share(below, ended, 50)
+    };
+    let used = counts
+        .matrix
+        .iter()
+        .rposition(|row| row.iter().any(|n| *n > 0));
+    let used =
+        used.max((0..counts.matrix.len()).rfind(|c| counts.matrix.iter().any(|row| row[*c] > 0)));
+    Calls {
+        mallocs: mallocs / runs,
+        frees: frees / runs,
+        reallocs: realloc / runs,
+        mallocs_per_second: mallocs as f64 / wall.max(1e-6),
+        frees_per_second: frees as f64 / wall.max(1e-6),
+        freed_elsewhere: share(counts.freed_elsewhere, followed, 50),
+        short_lived: short,
+        median_size: median.filter(|_| requests > 0).map(|bits| 1 << bits),
+        large: share(above(17), requests, 1),
+        middle_bytes: (all > 0.0).then(|| middle / all),
+        sizes: counts.sizes.clone(),
+        lifetimes: counts
+            .lifetimes
+            .iter()
+            .enumerate()
+            .map(|(bits, count)| ((1_u64 << bits) as f64 / rate, *count))
+            .collect(),
+        matrix: match used {
+            Some(last) => counts.matrix[..=last]
+                .iter()
+                .map(|row| row[..=last].to_vec())
+                .collect(),
+            None => Vec::new(),
+        },
+    }
+}
+
+/// How many page faults are not the first of their page: those beyond what was resident at the peak.
+fn faults(f: &mut Figures, measured: &Measurement, found: &Findings) {
+    let images = found
+        .images
+        .iter()
+        .map(|image| image.peak_rss / PAGE)
+        .sum::<u64>();
+    let first = images.max(measured.peak_rss_bytes / PAGE) + START_PAGES;
+    let again = measured.minor_faults.saturating_sub(first);
+    // A tree of short processes has many first faults that no look has seen.
+    let one = found.images.len() <= 2;
+    f.refaults =
+        (one && measured.minor_faults > 0).then(|| again as f64 / measured.minor_faults as f64);
+    let cpu = cpu(measured).max(1e-6);
+    let price = fault_seconds();
+    let system = measured.system.as_secs_f64() / cpu;
+    let beyond_start = measured.minor_faults.saturating_sub(START_PAGES);
+    f.fault_share = (beyond_start as f64 * price / cpu).min(system);
+    f.refault_share = if one {
+        (again as f64 * price / cpu).min(system)
+    } else {
+        0.0
+    };
+}
+
+/// What a page fault takes on this machine.
+fn fault_seconds() -> f64 {
+    const PAGES: usize = 4096;
+    let length = PAGES * PAGE as usize;
+    // SAFETY: a mapping of our own, touched within its length and released.
+    unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let memory = libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0);
+        if memory == libc::MAP_FAILED {
+            return 5e-7;
+        }
+        libc::madvise(memory, length, libc::MADV_NOHUGEPAGE);
+        let begun = Instant::now();
+        for page in 0..PAGES {
+            memory
+                .cast::<u8>()
+                .add(page * PAGE as usize)
+                .write_volatile(1);
+        }
+        let took = begun.elapsed().as_secs_f64() / PAGES as f64;
+        libc::munmap(memory, length);
+        took
+    }
+}
+
+fn memory(f: &mut Figures, found: &Findings) {
+    let highest = found.memory.iter().max_by_key(|memory| memory.rss);
+    f.live_at_peak = highest
+        .filter(|memory| memory.rss > 0)
+        .map(|memory| memory.live);
+    f.peak_live = found.memory.iter().map(|memory| memory.live).max();
+    f.grows = growth(found);
+    let late = &found.memory[found.memory.len() * 3 / 4..];
+    let held = |memory: &&mallard_observe::findings::Memory| {
+        let (rss, live) = (
+            memory.rss.saturating_sub(memory.lazy.unwrap_or(0)),
+            memory.live.max(0),
+        );
+        rss as f64 >= live as f64 * HELD && rss.saturating_sub(live as u64) >= HELD_BYTES
+    };
+    let shown: Vec<_> = late.iter().filter(|memory| memory.rss > 0).collect();
+    f.held_late = (shown.len() >= 3)
+        .then(|| shown.iter().copied().filter(held).count() as f64 / shown.len() as f64);
+    f.end = found
+        .largest()
+        .and_then(|image| image.end)
+        .map(|end| EndMemory {
+            rss: end.rss,
+            lazy: end.lazy,
+            anonymous: end.anonymous,
+            live: end.live,
+            returned: end.after.map(|(_, lazy, anonymous)| {
+                let before = end.anonymous.saturating_sub(end.lazy);
+                before.saturating_sub(anonymous.saturating_sub(lazy))
+            }),
+        });
+    if let Some(end) = &f.end {
+        f.peak_live = f.peak_live.max(Some(end.live));
+    }
+}
+
+/// The line that live bytes grow on. The first tenth is the start of the program.
+fn growth(found: &Findings) -> Option<Growth> {
+    let memory = &found.memory[found.memory.len() / 10..];
+    let moments: Vec<(f64, f64)> = memory
+        .iter()
+        .filter(|m| m.rss > 0)
+        .map(|m| (m.seconds, m.live as f64))
+        .collect();
+    if moments.len() < 15 {
+        return None;
+    }
+    let n = moments.len() as f64;
+    let mean_x = moments.iter().map(|m| m.0).sum::<f64>() / n;
+    let mean_y = moments.iter().map(|m| m.1).sum::<f64>() / n;
+    let xx: f64 = moments.iter().map(|m| (m.0 - mean_x).powi(2)).sum();
+    let yy: f64 = moments.iter().map(|m| (m.1 - mean_y).powi(2)).sum();
+    let xy: f64 = moments
+        .iter()
+        .map(|m| (m.0 - mean_x) * (m.1 - mean_y))
+        .sum();
+    if xx == 0.0 || yy == 0.0 || xy <= 0.0 {
+        return None;
+    }
+    let peak = moments.iter().map(|m| m.1).fold(0.0, f64::max);
+    let length = moments[moments.len() - 1].0 - moments[0].0;
+    let grown = xy / xx * length;
+    (grown >= GROWTH_BYTES as f64).then(|| Growth {
+        bytes_per_second: xy / xx,
+        fit: xy * xy / (xx * yy),
+        share: (grown / peak).min(1.0),
+    })
+}
+
+/// The times of the last run.
+pub fn timeline(found: &Findings) -> Vec<Moment> {
+    let mut before = (0.0, 0);
+    let moment = |memory: &mallard_observe::findings::Memory| {
+        let seconds = (memory.seconds - before.0).max(1e-3);
+        let rate = memory.calls.saturating_sub(before.1) as f64 / seconds;
+        before = (memory.seconds, memory.calls);
+        Moment {
+            seconds: memory.seconds,
+            live: memory.live,
+            rss: memory.rss,
+            lazy: memory.lazy,
+            calls_per_second: rate,
+        }
+    };
+    found
+        .memory
+        .iter()
+        .filter(|memory| memory.rss > 0)
+        .map(moment)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mallard_observe::findings::Memory;
+
+    #[test]
+    fn the_interval_holds_the_share_and_narrows() {
+        let (low, high) = wilson(100, 1000);
+        assert!(low < 0.1 && 0.1 < high && high - low < 0.04, "{low} {high}");
+        assert_eq!(wilson(0, 100).0, 0.0);
+        assert!(wilson(10, 100).1 - wilson(10, 100).0 > high - low);
+    }
+
+    fn found(live: impl Fn(usize) -> i64) -> Findings {
+        let memory = (0..100).map(|n| Memory {
+            seconds: n as f64 * 0.05,
+            live: live(n),
+            rss: 1 << 30,
+            ..Memory::default()
+        });
+        Findings {
+            memory: memory.collect(),
+            ..Findings::default()
+        }
+    }
+
+    #[test]
+    fn growth_is_a_line_and_not_a_step() {
+        let line = growth(&found(|n| n as i64 * (1 << 20))).unwrap();
+        assert!(line.fit > 0.99 && line.share > 0.8, "{line:?}");
+        assert_eq!(growth(&found(|_| 50 << 20)), None);
+        let step = growth(&found(|n| if n < 20 { 1 << 20 } else { 90 << 20 })).unwrap();
+        assert!(step.fit < 0.95, "{step:?}");
+    }
+}

@@ -1,0 +1,441 @@
+//! `mallard diagnose`: whether malloc is a program's bottleneck, and why.
+//!
+//! [`runs`] runs the program with the probe, [`figures`] computes figures from what was seen,
+//! [`judge`] gives the verdict by the table in [`thresholds`]. [`attached`] watches a process that
+//! runs already.
+
+mod attached;
+mod figures;
+mod judge;
+pub mod options;
+mod runs;
+mod thresholds;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use anyhow::{Context, Result};
+use mallard_allocators::{Error, program};
+use mallard_measure::{Cpus, End, Launcher, Spec};
+use mallard_observe::who::{self, Family};
+use mallard_report::diagnosis::{self, Answer, Diagnosis, Evidence, Figures, SCHEMA};
+use object::{Object, ObjectSymbol};
+
+use crate::progress::Spinner;
+use crate::say::{self, say};
+use crate::{machine, session};
+use judge::{About, judge};
+use options::{Options, Way};
+use runs::{Runner, Runs};
+
+/// The exit code for "cannot tell".
+const CANNOT_TELL: u8 = 3;
+
+pub fn run(options: &Options) -> Result<ExitCode> {
+    if options.explain {
+        return explain();
+    }
+    if let Some(pid) = options.pid {
+        return attached::run(options, pid);
+    }
+    let [name, arguments @ ..] = &options.program[..] else {
+        unreachable!("the command line asks for a program")
+    };
+    if let Some(input) = &options.input {
+        fs::File::open(input)
+            .with_context(|| format!("cannot read {} as standard input", input.display()))?;
+    }
+    let started = SystemTime::now();
+    let stop = session::stop_on_signals()?;
+    let launcher = Launcher::new(stop.clone())?;
+    let typed = words(&options.program);
+    let mut d = match program::check(&name.to_string_lossy()) {
+        Ok(program) => {
+            let runner = Runner {
+                launcher: &launcher,
+                stop: &stop,
+                options,
+                program: &program,
+                arguments,
+                probe: runs::install_probe()?,
+            };
+            let spinner = Spinner::new();
+            let runs = runner.all(&mut |doing| spinner.show(doing.to_owned()))?;
+            drop(spinner);
+            diagnose(options, &runs, &program.executable, &typed)
+        }
+        Err(Error::Program { program, problem }) => {
+            let spec = Spec {
+                program: program.clone().into(),
+                arguments: arguments.to_vec(),
+                input: options.input.clone(),
+                timeout: options.duration,
+                ..Spec::default()
+            };
+            unobservable(&launcher, &spec, &program, &problem)?
+        }
+        Err(error) => return Err(error.into()),
+    };
+    d.program = typed;
+    d.command = std::env::args().collect();
+    d.started = humantime::format_rfc3339_seconds(started).to_string();
+    d.machine = machine::describe(&Cpus::allowed());
+    d.thin();
+    show(options, &d, Path::new(name))
+}
+
+/// The arguments as one line for a shell.
+fn words(program: &[std::ffi::OsString]) -> String {
+    let quoted = |word: &std::ffi::OsString| {
+        let word = word.to_string_lossy();
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+%@".contains(c);
+        if !word.is_empty() && word.chars().all(plain) {
+            word.into_owned()
+        } else {
+            format!("'{}'", word.replace('\'', "'\\''"))
+        }
+    };
+    program.iter().map(quoted).collect::<Vec<_>>().join(" ")
+}
+
+/// Judges what the runs have shown.
+fn diagnose(options: &Options, runs: &Runs, executable: &Path, typed: &str) -> Diagnosis {
+    let (mut f, way) = figures::figures(runs, options.way);
+    let (_, found) = runs.observed.last().expect("there is a run");
+    let served = found
+        .main()
+        .map(|image| image.allocator.clone())
+        .unwrap_or_default();
+    let family = Family::of_object(&served);
+    f.allocator = named(family, &served);
+    f.linkage = if served.is_empty() {
+        String::new()
+    } else {
+        "dynamic".to_owned()
+    };
+    let main = found
+        .main()
+        .map_or(executable.to_string_lossy().into_owned(), |image| {
+            image.program.clone()
+        });
+    let pool = who::pool_of(&main, &found.mapped);
+    f.pool = pool.map(|pool| pool.name.to_owned());
+    let observed = found.total().calls.iter().sum::<u64>() > 0;
+    let mut notes = notes(options, runs, &f);
+    let mut d = Diagnosis {
+        schema: SCHEMA,
+        program: String::new(),
+        command: Vec::new(),
+        started: String::new(),
+        machine: mallard_report::model::Machine::default(),
+        answer: Answer::CannotTell,
+        sentence: String::new(),
+        bound: None,
+        troubles: Vec::new(),
+        takes: None,
+        notes: Vec::new(),
+        next: Vec::new(),
+        ways: ways(runs, way),
+        timeline: figures::timeline(found),
+        figures: f,
+    };
+    if !observed {
+        let why = not_observed(executable);
+        d.sentence = why.0;
+        d.figures.allocator = why.1;
+        d.figures.inside = None;
+        d.notes = notes;
+        return d;
+    }
+    let about = About {
+        family,
+        pool,
+        cpus: Cpus::allowed().count(),
+        typed,
+    };
+    let verdict = judge(&d.figures, about);
+    d.answer = verdict.answer;
+    d.sentence = verdict.sentence;
+    d.bound = verdict.bound;
+    d.troubles = verdict.troubles;
+    d.takes = verdict.takes;
+    d.next = verdict.next;
+    if let (Some(pool), true) = (
+        pool,
+        d.takes.as_ref().is_none_or(|takes| takes.key != "pool"),
+    ) {
+        notes.push(format!("{}.", pool.advice));
+    }
+    if d.answer == Answer::CannotTell {
+        d.sentence = format!(
+            "Only {} samples of CPU time in {} {}: the program is too short, or waits too much, to \
+             tell.",
+            d.figures.samples,
+            d.figures.runs,
+            if d.figures.runs == 1 { "run" } else { "runs" }
+        );
+    }
+    d.notes = notes;
+    d
+}
+
+/// The name of an allocator with its version where the object has it.
+fn named(family: Family, served: &str) -> String {
+    match family {
+        Family::Glibc => {
+            let version = glibc_version().unwrap_or_default();
+            format!("glibc {version}").trim_end().to_owned()
+        }
+        Family::Other if served.is_empty() => "not known".to_owned(),
+        Family::Other => Path::new(served)
+            .file_name()
+            .map_or(served.to_owned(), |name| {
+                name.to_string_lossy().into_owned()
+            }),
+        family => {
+            let file = Path::new(served)
+                .file_name()
+                .map(|name| name.to_string_lossy());
+            format!("{} ({})", family.name(), file.unwrap_or_default())
+        }
+    }
+}
+
+fn glibc_version() -> Option<String> {
+    // SAFETY: returns a static text.
+    let text = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) };
+    Some(text.to_str().ok()?.to_owned())
+}
+
+/// Why no call was seen although the probe could be loaded, and what allocator there is.
+fn not_observed(executable: &Path) -> (String, String) {
+    let content = fs::read(executable).unwrap_or_default();
+    let own = object::File::parse(&*content).is_ok_and(|file| {
+        let mut symbols = file.dynamic_symbols();
+        symbols.any(|symbol| symbol.is_definition() && symbol.name() == Ok("malloc"))
+    });
+    let family = Family::of_program(&content).map_or("not known", Family::name);
+    if who::is_go(&content) {
+        let why = "This is a Go program: its runtime has an allocator of its own, which no malloc \
+                   replaces.";
+        return (why.to_owned(), "Go’s own".to_owned());
+    }
+    if own {
+        let why = format!(
+            "The program brings its own malloc ({family}), before which no probe can be put."
+        );
+        return (why, format!("{family} (the program’s own)"));
+    }
+    (
+        "The program called malloc in no process that could be observed.".to_owned(),
+        family.to_owned(),
+    )
+}
+
+fn notes(options: &Options, runs: &Runs, f: &Figures) -> Vec<String> {
+    let mut notes = Vec::new();
+    let (measured, _) = runs.observed.last().expect("there is a run");
+    match measured.end {
+        End::Signal(_) if !runs.ended_by_us => {
+            notes.push(format!(
+                "The program ended by {}: the figures are until then.",
+                f.exit
+            ));
+        }
+        End::Code(code) if code != 0 => {
+            notes.push(format!("The program exits with code {code}."));
+            if let Ok(lines) = measured.stderr.last_lines(1) {
+                notes.extend(
+                    lines
+                        .into_iter()
+                        .map(|line| format!("Its last line: {line}")),
+                );
+            }
+        }
+        End::Stopped => notes.push("Interrupted: the figures are until then.".to_owned()),
+        _ => {}
+    }
+    if let Some(reason) = &runs.elsewhere {
+        notes.push(format!(
+            "The probe’s counters are in a temporary folder: {reason}."
+        ));
+    }
+    if f.probe_cost.is_some_and(|cost| cost > 0.10) {
+        notes.push(
+            "The probe cost more than 10 % of CPU time: take the times as an indication."
+                .to_owned(),
+        );
+    }
+    if f.end.is_none() && options.duration.is_none() {
+        let text = "The program did not end by itself, so memory at the end is not known.";
+        notes.push(text.to_owned());
+    }
+    notes
+}
+
+fn ways(runs: &Runs, way: Way) -> Vec<Evidence> {
+    let evidence = |what: &str, how: &str| Evidence {
+        what: what.to_owned(),
+        how: how.to_owned(),
+    };
+    let share = match way {
+        Way::Signals => {
+            "timer signals of each thread’s CPU time, 197 a second, at which the probe \
+                         tells whether the thread is inside"
+        }
+        Way::Proc => {
+            "a thousand looks a second at the probe’s cells, with the state of threads from \
+                      /proc"
+        }
+    };
+    let syscalls = match &runs.syscalls {
+        Ok(counted) if counted.cut => {
+            "counted in a run of its own (seccomp), ended at its limit".to_owned()
+        }
+        Ok(_) => "counted in a run of its own (seccomp)".to_owned(),
+        Err(reason) => reason.clone(),
+    };
+    vec![
+        evidence(
+            "calls",
+            "the probe, before the program’s own allocator: every call, exactly",
+        ),
+        evidence("CPU share", share),
+        evidence(
+            "waits",
+            "a thousand looks a second at the probe’s cells and /proc",
+        ),
+        evidence("system calls", &syscalls),
+        evidence(
+            "page faults",
+            "the kernel’s count; again: beyond the pages resident at the peak",
+        ),
+        evidence(
+            "memory at the end",
+            "RSS before and after the allocator’s own purge, at exit",
+        ),
+    ]
+}
+
+/// Runs a program that takes no probe, and tells what can be told.
+fn unobservable(
+    launcher: &Launcher,
+    spec: &Spec,
+    program: &Path,
+    problem: &str,
+) -> Result<Diagnosis> {
+    let measured = launcher.run(spec)?;
+    let content = fs::read(program).unwrap_or_default();
+    let (family, linkage) = match Family::of_program(&content) {
+        _ if who::is_go(&content) => ("Go’s own", "static"),
+        Some(family) => (family.name(), "static"),
+        None => ("not known", ""),
+    };
+    let f = Figures {
+        allocator: family.to_owned(),
+        linkage: linkage.to_owned(),
+        runs: 1,
+        processes: 1,
+        wall_seconds: measured.wall.as_secs_f64(),
+        user_seconds: measured.user.as_secs_f64(),
+        system_seconds: measured.system.as_secs_f64(),
+        exit: figures::ended(measured.end),
+        faults: measured.minor_faults + measured.major_faults,
+        peak_rss: measured.peak_rss_bytes,
+        ..Figures::default()
+    };
+    Ok(Diagnosis {
+        schema: SCHEMA,
+        program: String::new(),
+        command: Vec::new(),
+        started: String::new(),
+        machine: mallard_report::model::Machine::default(),
+        answer: Answer::CannotTell,
+        sentence: format!("The probe cannot be loaded: {problem}."),
+        bound: None,
+        troubles: Vec::new(),
+        takes: None,
+        notes: Vec::new(),
+        next: Vec::new(),
+        ways: Vec::new(),
+        figures: f,
+        timeline: Vec::new(),
+    })
+}
+
+/// Prints the result and writes the report.
+fn show(options: &Options, d: &Diagnosis, name: &Path) -> Result<ExitCode> {
+    let folder = options.output.clone().unwrap_or_else(|| {
+        let name = name
+            .file_name()
+            .unwrap_or(name.as_os_str())
+            .to_string_lossy()
+            .into_owned();
+        PathBuf::from("mallard-results").join(format!("diagnose-{name}"))
+    });
+    let page = folder.join("diagnose.html");
+    let write = |path: &Path, text: &str| {
+        fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+    };
+    fs::create_dir_all(&folder)
+        .with_context(|| format!("cannot write results to the folder {}", folder.display()))?;
+    write(&page, &diagnosis::page(d))?;
+    write(&folder.join("diagnose.json"), &d.json())?;
+    if options.json {
+        say::text(&d.json())?;
+    } else {
+        let width = console::Term::stdout()
+            .size_checked()
+            .map_or(120, |(_, width)| width.into());
+        say::text(&diagnosis::text(d, width))?;
+        say!("  report    {}", page.display())?;
+    }
+    Ok(match d.answer {
+        Answer::CannotTell => ExitCode::from(CANNOT_TELL),
+        _ => ExitCode::SUCCESS,
+    })
+}
+
+fn explain() -> Result<ExitCode> {
+    say!("The evidence, how it is had, and what is used where that is refused:")?;
+    for (what, how) in [
+        (
+            "calls, sizes, live bytes",
+            "the probe; a program that takes none (static, setuid, 32-bit, musl, its own malloc): not known",
+        ),
+        (
+            "CPU share (--how signals)",
+            "timer signals of each thread’s CPU time; the probe says whether it is inside",
+        ),
+        (
+            "CPU share (--how proc)",
+            "1,000 looks a second at the probe’s cells and /proc; used if the program uses that signal itself",
+        ),
+        (
+            "waits, calls > 1 ms",
+            "the same looks: the same call in two of them lasts; /proc/PID/task/TID/syscall says what for",
+        ),
+        (
+            "system calls",
+            "a run of its own with seccomp’s user notification; where that is refused: not counted",
+        ),
+        (
+            "page faults",
+            "the kernel’s count; its price is measured on this machine",
+        ),
+        (
+            "held back or pinned",
+            "at exit the allocator is asked for its free memory, and RSS is read before and after",
+        ),
+    ] {
+        say!("  {what:<26} {how}")?;
+    }
+    say!("")?;
+    say!("The thresholds:")?;
+    for (what, threshold, verdict) in thresholds::TABLE {
+        say!("  {what:<76} {threshold:<24} {verdict}")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

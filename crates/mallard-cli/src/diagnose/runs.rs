@@ -1,0 +1,243 @@
+//! The runs of a diagnosis: with the probe, without it, and once more to count system calls.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+use mallard_allocators::program::Program;
+use mallard_measure::{Launcher, Measurement, Purpose, Spec, Stop};
+use mallard_observe::folder::Ask;
+use mallard_observe::syscalls::{self, Syscalls};
+use mallard_observe::{Findings, Folder, PROBE, PROBE_NAME, Settings, Watch, layout};
+
+use super::options::{Options, Way};
+use super::thresholds::{BUSY, WAITS_SECONDS, WANTED_SAMPLES};
+
+/// Timer signals per second of CPU time: below the rate of the kernel's clock, so that none is lost.
+pub const TIMER_HZ: u32 = 197;
+/// Runs of a program that is too short for one.
+const MOST_RUNS: usize = 200;
+/// The time for further runs.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Programs below this are run more often without the probe, for its cost.
+const SHORT: Duration = Duration::from_secs(2);
+const BLOCKS: usize = 3;
+/// The limit of the run that counts system calls, over the time of an ordinary one.
+const COUNTING_LIMIT: Duration = Duration::from_secs(20);
+/// How long a program may take to end when it is asked to.
+const ENDING: Duration = Duration::from_secs(2);
+
+/// What the runs have shown.
+#[derive(Debug)]
+pub struct Runs {
+    /// Each run with the probe.
+    pub observed: Vec<(Measurement, Findings)>,
+    /// Runs without it.
+    pub plain: Vec<Measurement>,
+    /// Why there is none, where there is none.
+    pub syscalls: Result<Syscalls, String>,
+    /// Why the segments are not in `/dev/shm`, if they are not.
+    pub elsewhere: Option<String>,
+    /// Whether the program was ended by `--for`.
+    pub ended_by_us: bool,
+}
+
+/// Runs the program.
+pub struct Runner<'a> {
+    pub launcher: &'a Launcher,
+    pub stop: &'a Stop,
+    pub options: &'a Options,
+    pub program: &'a Program,
+    pub arguments: &'a [OsString],
+    pub probe: PathBuf,
+}
+
+impl Runner<'_> {
+    pub fn all(&self, say: &mut dyn FnMut(&str)) -> Result<Runs> {
+        let mut runs = Runs {
+            observed: Vec::new(),
+            plain: Vec::new(),
+            syscalls: Err("not counted (--quick)".to_owned()),
+            elsewhere: None,
+            ended_by_us: false,
+        };
+        let begun = Instant::now();
+        say("running with the probe");
+        self.observe(&mut runs)?;
+        let first = runs.observed[0].0.wall;
+        if self.options.quick {
+            return Ok(runs);
+        }
+        let limited = self.options.duration.is_some();
+        if !limited && !self.stop.requested() {
+            self.repeat(&mut runs, begun, first, say)?;
+            let blocks = if first < SHORT { BLOCKS } else { 1 };
+            say("running without the probe");
+            for _ in 0..blocks {
+                if !self.stop.requested() {
+                    runs.plain.push(self.launcher.run(&self.spec(Vec::new()))?);
+                }
+            }
+        }
+        runs.syscalls = if self.options.no_syscalls {
+            Err("not counted (--no-syscalls)".to_owned())
+        } else if self.stop.requested() {
+            Err("not counted (interrupted)".to_owned())
+        } else {
+            say("running once more to count system calls");
+            self.count_syscalls(first)
+        };
+        Ok(runs)
+    }
+
+    /// More runs of a short program, until there are enough samples.
+    fn repeat(
+        &self,
+        runs: &mut Runs,
+        begun: Instant,
+        first: Duration,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<()> {
+        let (measured, _) = &runs.observed[0];
+        let cpu = (measured.user + measured.system).as_secs_f64();
+        // More runs of a program that waits show the same.
+        if first.as_secs_f64() >= WAITS_SECONDS && cpu < first.as_secs_f64() * BUSY {
+            return Ok(());
+        }
+        loop {
+            let enough = samples(runs) >= WANTED_SAMPLES || runs.observed.len() >= MOST_RUNS;
+            if enough || begun.elapsed() + first > PATIENCE || self.stop.requested() {
+                return Ok(());
+            }
+            say(&format!(
+                "running with the probe, {} so far",
+                runs.observed.len()
+            ));
+            self.observe(runs)?;
+        }
+    }
+
+    fn observe(&self, runs: &mut Runs) -> Result<()> {
+        let timer_hz = if self.options.way == Some(Way::Proc) {
+            0
+        } else {
+            TIMER_HZ
+        };
+        let ask = Ask {
+            timer_hz,
+            trim_at_exit: true,
+        };
+        let folder = Folder::new(ask, self.launcher.folder())
+            .map_err(|error| anyhow!("cannot make the folder of the probe: {error}"))?;
+        let spec = self.spec(self.environment(folder.path()));
+        let until = self
+            .options
+            .duration
+            .map(|duration| Instant::now() + duration);
+        let mut ended_by_us = false;
+        let beside = |pid: u32| -> Result<Box<Findings>, Box<Findings>> {
+            let watch = Watch::new(folder.path(), Settings::default());
+            let enough = || until.is_some_and(|until| Instant::now() >= until);
+            let findings = Box::new(watch.until_end_of(pid, enough));
+            if !enough() || !mallard_observe::proc::is_alive(pid as i32) {
+                return Ok(findings);
+            }
+            // An error has the launcher kill what does not end by itself.
+            if ends(pid) {
+                Ok(findings)
+            } else {
+                Err(findings)
+            }
+        };
+        let (measured, found) = self.launcher.run_beside(&spec, Purpose::Cost, beside)?;
+        if until.is_some_and(|until| Instant::now() >= until) {
+            ended_by_us = true;
+        }
+        let found = found.unwrap_or_else(|findings| findings);
+        runs.ended_by_us |= ended_by_us;
+        runs.elsewhere = folder.elsewhere.clone();
+        runs.observed.push((measured, *found));
+        Ok(())
+    }
+
+    fn count_syscalls(&self, first: Duration) -> Result<Syscalls, String> {
+        let folder = Folder::new(Ask::default(), self.launcher.folder())
+            .map_err(|error| error.to_string())?;
+        let environment = self.environment(folder.path());
+        let limit = self
+            .options
+            .duration
+            .unwrap_or(first.saturating_mul(3) + COUNTING_LIMIT);
+        let spec = syscalls::Spec {
+            program: &self.program.path,
+            arguments: self.arguments,
+            environment: &environment,
+            input: self.options.input.as_deref(),
+            folder: folder.path(),
+            limit,
+        };
+        syscalls::count(&spec, || self.stop.requested())
+            .map_err(|error| format!("refused (seccomp: {error})"))
+    }
+
+    fn environment(&self, folder: &Path) -> Vec<(String, String)> {
+        let probe = self.probe.display();
+        let preload = match std::env::var("LD_PRELOAD") {
+            Ok(present) if !present.is_empty() => format!("{probe}:{present}"),
+            _ => probe.to_string(),
+        };
+        vec![
+            ("LD_PRELOAD".to_owned(), preload),
+            (layout::VARIABLE.to_owned(), folder.display().to_string()),
+        ]
+    }
+
+    fn spec(&self, environment: Vec<(String, String)>) -> Spec {
+        Spec {
+            program: self.program.path.clone().into(),
+            arguments: self.arguments.to_vec(),
+            environment,
+            without: Vec::new(),
+            cpus: None,
+            timeout: None,
+            exact_peak: false,
+            input: self.options.input.clone(),
+        }
+    }
+}
+
+/// Writes the probe to the folder of cached files.
+pub fn install_probe() -> Result<PathBuf> {
+    mallard_allocators::install(PROBE_NAME, PROBE).map_err(|problem| anyhow!("{problem}"))
+}
+
+/// Samples of CPU time in all runs.
+pub fn samples(runs: &Runs) -> u64 {
+    let of = |found: &Findings| {
+        let total = found.total();
+        let ticks = total.ticks_inside + total.ticks_outside;
+        ticks.max(found.computing_inside + found.computing_outside)
+    };
+    runs.observed.iter().map(|(_, found)| of(found)).sum()
+}
+
+/// Asks a process to end, and waits.
+fn ends(pid: u32) -> bool {
+    let Some(process) = i32::try_from(pid)
+        .ok()
+        .and_then(rustix::process::Pid::from_raw)
+    else {
+        return false;
+    };
+    // It may have ended meanwhile.
+    let _ = rustix::process::kill_process(process, rustix::process::Signal::TERM);
+    let asked = Instant::now();
+    while asked.elapsed() < ENDING {
+        if !mallard_observe::proc::is_alive(pid as i32) {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    false
+}

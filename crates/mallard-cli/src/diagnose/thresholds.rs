@@ -1,0 +1,103 @@
+//! The thresholds of all verdicts, in one table. `--explain` prints it.
+
+/// Below this factor, no allocator is worth the change.
+pub const BOUND: f64 = 1.03;
+/// An interval that reaches from below that to here tells nothing.
+pub const WIDE: f64 = 1.15;
+/// Shares of busy threads' time that they wait inside the allocator.
+pub const LOCKS: f64 = 0.03;
+/// CPU share of the allocator from which its work matters.
+pub const WORK: f64 = 0.05;
+/// Share of requested bytes in requests that thread caches do not keep.
+pub const MIDDLE: f64 = 0.10;
+/// Share of page faults on pages that had been there before.
+pub const REFAULTS: f64 = 0.20;
+/// System calls a second by which the allocator gives memory back.
+pub const GIVING: f64 = 100.0;
+/// Fewer such calls are those of any start, and with fewer faults of that kind memory only grows.
+pub const GIVING_CALLS: f64 = 100.0;
+pub const GIVING_REFAULTS: f64 = 0.05;
+/// Share of CPU time in page faults.
+pub const FAULTS: f64 = 0.05;
+/// Frees a second that work in the kernel longer than a millisecond.
+pub const SLOW_FREES: f64 = 0.5;
+/// Share of blocks that another thread frees.
+pub const HAND_OFF: f64 = 0.20;
+/// Memory over live bytes at the end, and the least excess that matters.
+pub const HELD: f64 = 1.5;
+pub const HELD_BYTES: u64 = 16 << 20;
+/// Growth of live bytes over the run as a share of their peak, how well a line fits, and the least
+/// that matters.
+pub const GROWTH: f64 = 0.5;
+pub const GROWTH_FIT: f64 = 0.95;
+pub const GROWTH_BYTES: u64 = 8 << 20;
+/// Share of thread time from which a wait outside the allocator is what takes the time.
+pub const OUTSIDE: f64 = 0.30;
+/// CPUs that a program uses below which it only waits, and how long it must have been seen to.
+pub const BUSY: f64 = 0.05;
+pub const WAITS_SECONDS: f64 = 0.2;
+/// Samples below which nothing is said about time.
+pub const SAMPLES: u64 = 30;
+/// Samples that the runs are repeated for.
+pub const WANTED_SAMPLES: u64 = 2000;
+
+/// The table for readers: what, threshold, verdict.
+pub const TABLE: [(&str, &str, &str); 13] = [
+    (
+        "bound, if malloc and free cost nothing",
+        "< 1.03",
+        "no: look elsewhere",
+    ),
+    (
+        "busy threads' time that waits inside the allocator",
+        "≥ 3 %",
+        "locks",
+    ),
+    (
+        "requested bytes in requests of 32 to 256 KiB, and CPU share ≥ 5 %",
+        "≥ 10 %",
+        "caches too small",
+    ),
+    (
+        "page faults on pages that had been there before",
+        "≥ 20 %",
+        "memory goes to and fro",
+    ),
+    (
+        "madvise, munmap, brk by the allocator",
+        "≥ 100 a second",
+        "the same, where ≥ 5 % of faults are such",
+    ),
+    (
+        "CPU time of page faults, while the heap grows",
+        "≥ 5 %",
+        "growth",
+    ),
+    (
+        "frees that work in the kernel longer than 1 ms",
+        "≥ 0.5 a second",
+        "slow purge",
+    ),
+    (
+        "blocks that another thread frees, and CPU share ≥ 5 %",
+        "≥ 20 %",
+        "hand-off",
+    ),
+    (
+        "memory over live bytes at the end (and ≥ 16 MiB more), falls on a trim",
+        "≥ 1.5",
+        "held back, if so in the last quarter of the run too",
+    ),
+    ("the same, does not fall", "≥ 1.5", "pinned"),
+    (
+        "live bytes grow on a line through the run (and ≥ 8 MiB)",
+        "≥ 50 % of their peak",
+        "the program's own growth",
+    ),
+    (
+        "thread time that waits outside the allocator",
+        "≥ 30 %",
+        "names what for: own lock, disk, events, sleep",
+    ),
+    ("samples", "< 30", "cannot tell"),
+];

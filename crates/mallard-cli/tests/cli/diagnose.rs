@@ -1,0 +1,245 @@
+//! `mallard diagnose`: programs with one trouble each, and programs about which little can be said.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::place::{Place, outcome};
+use mallard_report::diagnosis::{Answer, Diagnosis};
+
+fn troubles(place: &Place) -> PathBuf {
+    let source = include_str!("../troubles/troubles.c");
+    place.compile("troubles", source, &["-O1", "-fno-builtin", "-pthread"])
+}
+
+/// Diagnoses the program with the trouble `what`.
+#[track_caller]
+fn diagnosed(place: &Place, what: &str, options: &[&str], variables: &[(&str, &str)]) -> Diagnosis {
+    let program = troubles(place);
+    let mut command = place.mallard(&["diagnose", "--json"]);
+    command
+        .args(options)
+        .arg("--")
+        .arg(program)
+        .arg(what)
+        .envs(variables.iter().copied());
+    let (code, stdout, stderr) = outcome(&mut command);
+    let d =
+        Diagnosis::from_json(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}"));
+    let expected = if d.answer == Answer::CannotTell { 3 } else { 0 };
+    assert_eq!(code, Some(expected), "{stdout}{stderr}");
+    let page = place.text("mallard-results/diagnose-troubles/diagnose.html");
+    assert!(page.starts_with("<!DOCTYPE html>") && page.len() < 1_500_000);
+    d
+}
+
+#[track_caller]
+fn assert_trouble(d: &Diagnosis, answer: Answer, key: &str) {
+    let found = d
+        .troubles
+        .iter()
+        .chain(&d.takes)
+        .any(|trouble| trouble.key == key);
+    assert!(
+        found && d.answer == answer,
+        "{key} is expected: {}",
+        d.json()
+    );
+    assert!(!d.sentence.is_empty());
+}
+
+const ONCE: &[&str] = &["--quick"];
+
+#[test]
+fn a_lock_of_the_allocator_s_is_named() {
+    let place = Place::new();
+    let d = diagnosed(&place, "locks", ONCE, &[("MALLOC_ARENA_MAX", "1")]);
+    assert_trouble(&d, Answer::Yes, "locks");
+    assert!(
+        d.figures.allocator.starts_with("glibc"),
+        "{}",
+        d.figures.allocator
+    );
+    assert!(
+        d.next.iter().any(|next| next.command.contains("arena_max")),
+        "{:?}",
+        d.next
+    );
+}
+
+#[test]
+fn memory_that_goes_and_comes_is_named_by_how_it_goes() {
+    let place = Place::new();
+    let d = diagnosed(&place, "trim", &[], &[("MALLOC_TRIM_THRESHOLD_", "131072")]);
+    assert_trouble(&d, Answer::Yes, "trim");
+    let d = diagnosed(&place, "mmap", &[], &[("MALLOC_MMAP_THRESHOLD_", "131072")]);
+    assert_trouble(&d, Answer::Yes, "mmap");
+    let show = ["run", "--", "sh", "-c", "echo $LD_PRELOAD"];
+    let (_, library, _) = outcome(&mut place.mallard(&show));
+    let decay = [
+        ("LD_PRELOAD", library.trim()),
+        ("MALLARD_CONF", "dirty_decay_ms:0,muzzy_decay_ms:0"),
+    ];
+    let d = diagnosed(&place, "trim", &[], &decay);
+    assert_trouble(&d, Answer::Yes, "decay");
+    assert!(
+        d.figures.allocator.starts_with("mallard"),
+        "{}",
+        d.figures.allocator
+    );
+}
+
+#[test]
+fn a_heap_that_grows_is_named() {
+    assert_trouble(
+        &diagnosed(&Place::new(), "grow", ONCE, &[]),
+        Answer::Yes,
+        "growth",
+    );
+}
+
+#[test]
+fn slow_frees_are_named() {
+    assert_trouble(
+        &diagnosed(&Place::new(), "slow", ONCE, &[]),
+        Answer::Yes,
+        "slow_purge",
+    );
+}
+
+#[test]
+fn blocks_that_change_threads_are_named() {
+    let d = diagnosed(&Place::new(), "hand-off", ONCE, &[]);
+    assert_trouble(&d, Answer::Yes, "hand_off");
+    assert!(d.figures.calls.freed_elsewhere.unwrap() > 0.9);
+}
+
+#[test]
+fn a_trim_tells_memory_held_back_from_memory_pinned_down() {
+    let place = Place::new();
+    assert_trouble(
+        &diagnosed(&place, "held-back", ONCE, &[]),
+        Answer::Yes,
+        "held_back",
+    );
+    assert_trouble(
+        &diagnosed(&place, "pinned", ONCE, &[]),
+        Answer::Yes,
+        "pinned",
+    );
+}
+
+#[test]
+fn what_is_not_the_allocator_s_is_named_too() {
+    let place = Place::new();
+    for (what, key) in [
+        ("idle", "idle"),
+        ("own-lock", "own_lock"),
+        ("input", "io"),
+        ("compute", "computing"),
+        ("leak", "leak"),
+    ] {
+        assert_trouble(&diagnosed(&place, what, ONCE, &[]), Answer::No, key);
+    }
+}
+
+#[test]
+fn looks_instead_of_signals_tell_the_same() {
+    let place = Place::new();
+    let d = diagnosed(
+        &place,
+        "locks",
+        &["--quick", "--how", "proc"],
+        &[("MALLOC_ARENA_MAX", "1")],
+    );
+    assert_trouble(&d, Answer::Yes, "locks");
+    let d = diagnosed(&place, "compute", &["--quick", "--how", "proc"], &[]);
+    assert_trouble(&d, Answer::No, "computing");
+}
+
+#[test]
+fn a_pool_of_the_program_s_own_is_named() {
+    let python = "/usr/bin/python3";
+    if !std::path::Path::new(python).exists() {
+        eprintln!("skipped: there is no {python}");
+        return;
+    }
+    let place = Place::new();
+    let script = "x = 0\nfor i in range(3000000): x = [i, str(i)]\n";
+    fs::write(place.path().join("work.py"), script).unwrap();
+    let words = ["diagnose", "--quick", "--json", "--", python, "work.py"];
+    let (_, stdout, stderr) = outcome(&mut place.mallard(&words));
+    let d = Diagnosis::from_json(&stdout).unwrap_or_else(|error| panic!("{error}: {stderr}"));
+    assert_trouble(&d, Answer::No, "pool");
+    assert!(d.sentence.contains("PYTHONMALLOC=malloc"), "{}", d.sentence);
+}
+
+#[test]
+fn a_crash_is_told_with_what_was_seen_until_then() {
+    let d = diagnosed(&Place::new(), "crash", ONCE, &[]);
+    assert!(d.figures.calls.mallocs > 1000, "{}", d.json());
+    assert!(
+        d.notes.iter().any(|note| note.contains("SIGABRT")),
+        "{:?}",
+        d.notes
+    );
+}
+
+#[test]
+fn what_takes_no_probe_ends_in_cannot_tell_and_its_reason() {
+    let place = Place::new();
+    let source = "#include <stdlib.h>\nint main(void) { free(malloc(1)); return 0; }";
+    place.compile("static", source, &["-static"]);
+    let own = format!(
+        "{}\nint main(void) {{ return malloc(1) == 0; }}",
+        crate::place::BUMP
+    );
+    place.compile("own", &own, &["-fno-builtin", "-rdynamic"]);
+    for (program, reason) in [
+        ("./static", "statically linked"),
+        ("./own", "brings its own malloc"),
+        ("ls", "too short"),
+    ] {
+        let words = ["diagnose", "--quick", "--", program];
+        let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
+        assert_eq!(code, Some(3), "{program}: {stdout}{stderr}");
+        assert!(
+            stdout.contains("CANNOT TELL") && stdout.contains(reason),
+            "{program}: {stdout}"
+        );
+    }
+    let (code, _, stderr) = outcome(&mut place.mallard(&["diagnose", "--", "./nothing"]));
+    assert_eq!(code, Some(127), "{stderr}");
+    let (code, _, _) = outcome(&mut place.mallard(&["diagnose"]));
+    assert_eq!(code, Some(2));
+}
+
+#[test]
+fn a_process_that_runs_is_watched_without_touching_it() {
+    let place = Place::new();
+    let mut child = std::process::Command::new("sleep")
+        .arg("30")
+        .spawn()
+        .unwrap();
+    let pid = child.id().to_string();
+    let words = ["diagnose", "--pid", &pid, "--for", "1s"];
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(
+        stdout.contains("NO.") && stdout.contains("glibc"),
+        "{stdout}"
+    );
+    let (code, _, stderr) = outcome(&mut place.mallard(&["diagnose", "--pid", &pid]));
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("there is no process"), "{stderr}");
+}
+
+#[test]
+fn the_thresholds_are_printed() {
+    let (code, stdout, _) = outcome(&mut Place::new().mallard(&["diagnose", "--explain"]));
+    assert_eq!(code, Some(0));
+    for word in ["held back", "pinned", "hand-off", "seccomp", "locks"] {
+        assert!(stdout.contains(word), "{word}: {stdout}");
+    }
+}

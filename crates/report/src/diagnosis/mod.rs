@@ -1,0 +1,207 @@
+//! The result of `mallard diagnose`: what the lab found about one program.
+//!
+//! [`Diagnosis`] is the data, written as JSON unchanged. [`text`] is what the terminal shows, and
+//! [`page`] the HTML report. Both show the same figures in the same words.
+
+mod page;
+mod text;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::Machine;
+
+pub use page::page;
+pub use text::text;
+
+/// The version of the JSON structure.
+pub const SCHEMA: u32 = 1;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Diagnosis {
+    pub schema: u32,
+    pub program: String,
+    pub command: Vec<String>,
+    pub started: String,
+    pub machine: Machine,
+    pub answer: Answer,
+    /// The answer in a sentence or two.
+    pub sentence: String,
+    pub bound: Option<Bound>,
+    /// What the allocator does to this program, the worst first.
+    pub troubles: Vec<Trouble>,
+    /// What takes the time, if it is not the allocator.
+    pub takes: Option<Trouble>,
+    pub notes: Vec<String>,
+    pub next: Vec<Next>,
+    /// How each kind of evidence was had, or why not.
+    pub ways: Vec<Evidence>,
+    pub figures: Figures,
+    pub timeline: Vec<Moment>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    Yes,
+    No,
+    CannotTell,
+}
+
+/// How much faster the program could be if malloc and free cost nothing, as a factor.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Bound {
+    pub low: f64,
+    pub high: f64,
+    /// If moreover no page that went back to the system had to come again, or for a heap that grows,
+    /// if pages came without faults.
+    pub without_faults: Option<f64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trouble {
+    /// A word for programs to read: `locks`, `held_back`.
+    pub key: String,
+    /// What it is, in a clause.
+    pub what: String,
+    /// The figure and its threshold: `waits 11 % ≥ 3 %`.
+    pub because: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Next {
+    pub command: String,
+    pub what: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evidence {
+    pub what: String,
+    pub how: String,
+}
+
+/// Everything that was measured. A figure that could not be had is absent.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    pub allocator: String,
+    /// `dynamic`, `static`, `the program's own`.
+    pub linkage: String,
+    pub runs: u32,
+    pub processes: u64,
+    pub threads: u64,
+    pub wall_seconds: f64,
+    pub user_seconds: f64,
+    pub system_seconds: f64,
+    pub exit: String,
+    pub samples: u64,
+    /// How much CPU time the probe added, as a share of the program's.
+    pub probe_cost: Option<f64>,
+    /// The share of CPU time inside the allocator, and its 95 % interval.
+    pub inside: Option<f64>,
+    pub inside_low: Option<f64>,
+    pub inside_high: Option<f64>,
+    /// The share of busy threads' time that they wait inside the allocator.
+    pub waiting: Option<f64>,
+    /// The same by what they wait for.
+    pub waits: Vec<(String, f64)>,
+    /// The share of thread time outside the allocator by what threads wait for.
+    pub waits_outside: Vec<(String, f64)>,
+    /// The share of thread time that they run.
+    pub running: f64,
+    pub calls: Calls,
+    pub long_calls: Vec<(String, u64)>,
+    pub longest_call_seconds: f64,
+    /// System calls per second by kind: by the allocator, and by all others.
+    pub syscalls: Vec<(String, f64, f64)>,
+    pub faults: u64,
+    /// The share of page faults that are not the first of their page.
+    pub refaults: Option<f64>,
+    /// The share of CPU time that page faults, and those that are not the first, take.
+    pub fault_share: f64,
+    pub refault_share: f64,
+    pub peak_rss: u64,
+    pub live_at_peak: Option<i64>,
+    pub peak_live: Option<i64>,
+    /// The growth of live memory is a line: its end over its beginning.
+    pub grows: Option<Growth>,
+    pub end: Option<EndMemory>,
+    /// The share of the last quarter of the run in which memory was as far above live bytes as
+    /// matters.
+    pub held_late: Option<f64>,
+    /// A front allocator of the program's own.
+    pub pool: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Calls {
+    pub mallocs: u64,
+    pub frees: u64,
+    pub reallocs: u64,
+    pub mallocs_per_second: f64,
+    pub frees_per_second: f64,
+    /// The share of blocks that another thread frees.
+    pub freed_elsewhere: Option<f64>,
+    /// The share of blocks that live shorter than a millisecond.
+    pub short_lived: Option<f64>,
+    pub median_size: Option<u64>,
+    /// The share of requests above 64 KiB.
+    pub large: Option<f64>,
+    /// The share of requested bytes in requests of 32 KiB to 256 KiB.
+    pub middle_bytes: Option<f64>,
+    /// Requests by number of bits of their size.
+    pub sizes: Vec<u64>,
+    /// Upper ends of lifetimes in seconds, and how many blocks.
+    pub lifetimes: Vec<(f64, u64)>,
+    /// Frees by the thread that allocated (row) and freed (column).
+    pub matrix: Vec<Vec<u64>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Growth {
+    pub bytes_per_second: f64,
+    /// How well a line fits, up to 1.
+    pub fit: f64,
+    /// The growth over the run as a share of the peak.
+    pub share: f64,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct EndMemory {
+    pub rss: u64,
+    pub lazy: u64,
+    pub anonymous: u64,
+    pub live: i64,
+    /// Bytes that went back when the allocator was asked; none if it was not asked.
+    pub returned: Option<u64>,
+}
+
+/// One time of the run.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Moment {
+    pub seconds: f64,
+    pub live: i64,
+    pub rss: u64,
+    pub lazy: Option<u64>,
+    pub calls_per_second: f64,
+}
+
+/// The most moments that a report keeps.
+const MOST_MOMENTS: usize = 2000;
+
+impl Diagnosis {
+    pub fn json(&self) -> String {
+        let text = serde_json::to_string_pretty(self);
+        text.expect("numbers and texts can be written") + "\n"
+    }
+
+    pub fn from_json(text: &str) -> Result<Diagnosis, String> {
+        serde_json::from_str(text).map_err(|error| error.to_string())
+    }
+
+    /// Keeps at most so many moments as a picture can show: of each stretch, the one with the
+    /// highest RSS.
+    pub fn thin(&mut self) {
+        let stretch = self.timeline.len().div_ceil(MOST_MOMENTS).max(1);
+        let highest = |moments: &[Moment]| moments.iter().max_by_key(|m| m.rss).copied();
+        self.timeline = self.timeline.chunks(stretch).filter_map(highest).collect();
+    }
+}

@@ -1,0 +1,267 @@
+//! A diagnosis on the terminal.
+
+use super::{Answer, Diagnosis, Figures};
+use crate::units;
+
+const BAR: usize = 40;
+
+/// The diagnosis as text of this width.
+pub fn text(d: &Diagnosis, width: usize) -> String {
+    let mut out = String::new();
+    let width = width.clamp(60, 140);
+    out += &wrapped(
+        "Is malloc the bottleneck?   ",
+        &format!("{} {}", word(d.answer), d.sentence),
+        width,
+    );
+    out.push('\n');
+    let f = &d.figures;
+    out += &format!("  {}\n", title(f));
+    if f.inside.is_some() {
+        out += &format!("  {}\n", bar(f));
+    }
+    out.push('\n');
+    for (name, line) in lines(f) {
+        out += &wrapped(&format!("  {name:<10}"), &line, width);
+    }
+    out.push('\n');
+    let reasons: Vec<String> = d
+        .troubles
+        .iter()
+        .map(|t| format!("{} ({})", t.what, t.because))
+        .collect();
+    if !reasons.is_empty() {
+        out += &wrapped("  because   ", &format!("{}.", reasons.join("; ")), width);
+    }
+    if let Some(takes) = &d.takes {
+        out += &wrapped(
+            "  instead   ",
+            &format!("{} ({}).", takes.what, takes.because),
+            width,
+        );
+    }
+    for note in &d.notes {
+        out += &wrapped("  note      ", note, width);
+    }
+    let longest = d
+        .next
+        .iter()
+        .map(|next| next.command.chars().count())
+        .max()
+        .unwrap_or(0);
+    for (index, next) in d.next.iter().enumerate() {
+        let head = if index == 0 {
+            "  next      "
+        } else {
+            "            "
+        };
+        let pad = longest.min(64);
+        out += &format!("{head}{:<pad$}  # {}\n", next.command, next.what);
+    }
+    out
+}
+
+fn word(answer: Answer) -> &'static str {
+    match answer {
+        Answer::Yes => "YES,",
+        Answer::No => "NO.",
+        Answer::CannotTell => "CANNOT TELL.",
+    }
+}
+
+fn wrapped(head: &str, text: &str, width: usize) -> String {
+    let indent = " ".repeat(head.chars().count());
+    let options = textwrap::Options::new(width)
+        .initial_indent(head)
+        .subsequent_indent(&indent)
+        .break_words(false);
+    textwrap::fill(text, options) + "\n"
+}
+
+/// The line about the run.
+pub fn title(f: &Figures) -> String {
+    let cost = match f.probe_cost {
+        Some(cost) => format!(" · the probe cost {}", percent(cost)),
+        None => String::new(),
+    };
+    let who = match f.processes {
+        0 | 1 => format!(
+            "{} {}",
+            f.threads.max(1),
+            plural(f.threads.max(1), "thread")
+        ),
+        n => format!("{n} processes, {} threads", f.threads),
+    };
+    let linkage = match f.linkage.as_str() {
+        "" => String::new(),
+        linkage => format!(" ({linkage})"),
+    };
+    format!(
+        "where the time of {who} goes · allocator: {}{linkage} · {} · {} samples in {} {}{cost}",
+        f.allocator,
+        units::seconds(f.wall_seconds),
+        f.samples,
+        f.runs,
+        plural(u64::from(f.runs), "run"),
+    )
+}
+
+fn plural(count: u64, noun: &str) -> String {
+    if count == 1 {
+        noun.to_owned()
+    } else {
+        format!("{noun}s")
+    }
+}
+
+/// The shares of busy time: the program, inside running, inside waiting, faults of pages that came
+/// again.
+pub fn shares(f: &Figures) -> [(&'static str, f64); 4] {
+    let waiting = f.waiting.unwrap_or(0.0);
+    let inside = f.inside.unwrap_or(0.0) * (1.0 - waiting);
+    let faults = (f.refault_share * (1.0 - waiting)).min((1.0 - waiting - inside).max(0.0));
+    let program = (1.0 - inside - waiting - faults).max(0.0);
+    [
+        ("program", program),
+        ("in malloc, running", inside),
+        ("in malloc, waiting", waiting),
+        ("page faults again", faults),
+    ]
+}
+
+fn bar(f: &Figures) -> String {
+    let signs = ['█', '▓', '▒', '░'];
+    let shares = shares(f);
+    let mut drawn = String::new();
+    let (mut sum, mut cells) = (0.0, 0);
+    for ((_, share), sign) in shares.iter().zip(signs) {
+        sum += share;
+        let until = (sum * BAR as f64).round() as usize;
+        drawn.extend(std::iter::repeat_n(sign, until.saturating_sub(cells)));
+        cells = until.max(cells);
+    }
+    let texts: Vec<String> = shares
+        .iter()
+        .zip(signs)
+        .filter(|((_, share), _)| *share >= 0.0005)
+        .map(|((name, share), sign)| format!("{sign} {name} {}", percent(*share)))
+        .collect();
+    format!("{drawn}   {}", texts.join("  "))
+}
+
+/// The lines of figures: a heading and the text.
+pub fn lines(f: &Figures) -> Vec<(&'static str, String)> {
+    let mut lines = Vec::new();
+    let calls = &f.calls;
+    if calls.mallocs > 0 {
+        let mut text = format!(
+            "{} malloc, {} free",
+            units::rate(calls.mallocs_per_second),
+            units::rate(calls.frees_per_second)
+        );
+        let mut more = Vec::new();
+        if let Some(share) = calls.freed_elsewhere {
+            more.push(match share {
+                share if share < 0.005 => "freed where they were allocated".to_owned(),
+                share => format!("{} freed by another thread", percent(share)),
+            });
+        }
+        if let Some(share) = calls.short_lived {
+            more.push(format!("{} live < 1 ms", percent(share)));
+        }
+        if let Some(size) = calls.median_size {
+            more.push(format!("median ≤ {}", units::bytes(size as f64)));
+        }
+        if let Some(share) = calls.large {
+            more.push(format!("{} above 64 KiB", percent(share)));
+        }
+        if !more.is_empty() {
+            text += &format!("   {}", more.join("; "));
+        }
+        lines.push(("calls", text));
+    }
+    if let Some(waiting) = f.waiting {
+        let mut text = format!("{} of busy threads’ time inside malloc", percent(waiting));
+        let kinds = named(&f.waits);
+        if !kinds.is_empty() {
+            text += &format!(": {kinds}");
+        }
+        let long: u64 = f.long_calls.iter().map(|(_, count)| count).sum();
+        if long > 0 {
+            let by: Vec<String> = f
+                .long_calls
+                .iter()
+                .map(|(kind, count)| format!("{count} {kind}"))
+                .collect();
+            text += &format!(
+                " · longest call {}, {long} {} > 1 ms: {}",
+                units::seconds(f.longest_call_seconds),
+                plural(long, "call"),
+                by.join(", ")
+            );
+        }
+        let outside = named(&f.waits_outside);
+        if !outside.is_empty() {
+            text += &format!(" · outside: {outside} of all thread time");
+        }
+        lines.push(("waits", text));
+    }
+    let mut kernel = Vec::new();
+    let by_allocator: Vec<String> = f
+        .syscalls
+        .iter()
+        .filter(|(_, inside, _)| *inside >= 0.5)
+        .map(|(name, inside, _)| format!("{name} {}", units::rate(*inside)))
+        .collect();
+    if !by_allocator.is_empty() {
+        kernel.push(format!("{} by the allocator", by_allocator.join(", ")));
+    }
+    kernel.push(format!("{} page faults", units::count(f.faults as f64)));
+    if let Some(share) = f.refaults {
+        kernel.push(format!(
+            "{} of them on pages that had been there before",
+            percent(share)
+        ));
+    }
+    lines.push(("kernel", kernel.join("; ")));
+    lines.push(("memory", memory(f)));
+    lines
+}
+
+fn memory(f: &Figures) -> String {
+    let mib = |bytes: f64| units::bytes(bytes);
+    let mut text = format!("peak RSS {}", mib(f.peak_rss as f64));
+    if let Some(live) = f.live_at_peak {
+        text += &format!(", live then {}", mib(live.max(0) as f64));
+    }
+    if let Some(end) = &f.end {
+        text += &format!(" · at the end RSS {}", mib(end.rss as f64));
+        if end.lazy > 0 {
+            text += &format!(" (−{} LazyFree)", mib(end.lazy as f64));
+        }
+        text += &format!(", live {}", mib(end.live.max(0) as f64));
+        if let Some(returned) = end.returned {
+            text += &format!(": {} went back when asked to", mib(returned as f64));
+        }
+    }
+    text
+}
+
+fn named(shares: &[(String, f64)]) -> String {
+    let texts: Vec<String> = shares
+        .iter()
+        .filter(|(_, share)| *share >= 0.005)
+        .map(|(name, share)| format!("{name} {}", percent(*share)))
+        .collect();
+    texts.join(", ")
+}
+
+/// A share as a percentage with a suitable number of digits.
+pub fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    match percent.abs() {
+        size if size >= 9.95 => format!("{percent:.0} %"),
+        size if size >= 0.05 || size == 0.0 => format!("{percent:.1} %"),
+        _ => "< 0.1 %".to_owned(),
+    }
+}
