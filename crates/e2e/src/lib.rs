@@ -16,7 +16,7 @@
 //! The tests are in `tests/`: `real_programs` (other people's programs), `jemalloc_clients`
 //! (servers that are linked with jemalloc), `embedding` (the installed library and `examples/`),
 //! `c_face` (the exported symbols, one by one), `book` (the code that the book shows), `profiles`
-//! (heap profiles beside jeprof and pprof),
+//! (heap profiles beside jeprof and pprof), `watched` (readers of running programs' statistics),
 //! `mallctl`, `options`, `misuse`, `lifecycle`, `budgets`, `instructions` and `stress`.
 //!
 //! Two variables control them. `MALLARD_LIBRARY=/path/lib.so` tests another library instead of the

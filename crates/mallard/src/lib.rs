@@ -77,6 +77,8 @@
 //! - **Look**: every 16 slow events or so, a cache returns what lies idle on a few of its stacks.
 //! - **Tick**: at the end of a look, among others: runs decay, if no background thread does
 //!   (`upkeep`).
+//! - **Errand**: what a tick leaves to a thread that has just got memory and holds no lock.
+//! - **Page of statistics**: figures that other processes copy (`upkeep::export`, `stats::page`).
 //! - **Fill, flush, batch**: blocks go from an arena to a stack, or back, many under one lock.
 //! - **Glance**: a thread reads another's stack, while that one makes no slow event.
 //! - **Gate**: closed while a fork is under way; threads that find it closed take no locks.

@@ -22,7 +22,7 @@ pub struct Options {
     pub pids: Vec<u32>,
 
     /// Only processes whose name or command line has this text
-    #[arg(short, long, value_name = "TEXT")]
+    #[arg(short, long = "match", value_name = "TEXT")]
     pub matching: Option<String>,
 
     /// The column to sort by, such as alloc, frag or pid

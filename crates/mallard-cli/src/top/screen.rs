@@ -27,6 +27,11 @@ const PATIENCE: Duration = Duration::from_millis(1500);
 
 pub fn run(options: &Options) -> Result<ExitCode> {
     let mut top = Top::new(options);
+    top.look();
+    let is_empty = top.rows.is_empty() && options.matching.is_none();
+    if let (Some(&pid), true) = (options.pids.first(), is_empty) {
+        return Err(top.watch.why_not(pid).into());
+    }
     let mut terminal = ratatui::try_init().context("cannot use the terminal")?;
     let outcome = top.run(&mut terminal);
     let restored = ratatui::try_restore().context("cannot leave the terminal as it was");
@@ -82,7 +87,6 @@ impl<'o> Top<'o> {
     }
 
     fn run(&mut self, terminal: &mut DefaultTerminal) -> Result<()> {
-        self.look();
         // Rates need a second look soon.
         self.next = Instant::now() + self.options.interval.0.min(Duration::from_millis(300));
         while !self.ended {
