@@ -27,7 +27,7 @@ pub enum Kind {
     Mallard,
     /// Built from `bench/peers`, or a system package.
     Peer,
-    /// Named by the user as `NAME=/path/lib.so`.
+    /// Named by the user as `NAME=/path/lib.so[;VARIABLE=VALUE]...`.
     Custom,
 }
 
@@ -74,7 +74,12 @@ fn environment_over(
         variables.push((name.clone(), value));
     }
     if let (Some(variable), Some(conf)) = (&allocator.conf_variable, conf) {
-        variables.push((variable.clone(), conf.to_owned()));
+        // Of two equal options the last one wins, and those of the call are more special.
+        let own = variables.iter_mut().find(|(name, _)| name == variable);
+        match own {
+            Some((_, value)) => *value = format!("{value},{conf}"),
+            None => variables.push((variable.clone(), conf.to_owned())),
+        }
     }
     variables
 }
@@ -139,6 +144,13 @@ mod tests {
         let variables = environment_over(&peer, Some("narenas:4"), None, None);
         assert_eq!(variables, pairs(&[("MALLOC_CONF", "narenas:4")]));
         assert_eq!(environment_over(&peer, None, None, None), pairs(&[]));
+    }
+
+    #[test]
+    fn an_option_string_goes_behind_the_one_that_the_allocator_has() {
+        let peer = peer(None, &[("MALLOC_CONF", "prof:true")], Some("MALLOC_CONF"));
+        let variables = environment_over(&peer, Some("narenas:4"), None, None);
+        assert_eq!(variables, pairs(&[("MALLOC_CONF", "prof:true,narenas:4")]));
     }
 
     #[test]

@@ -39,6 +39,7 @@ enum Origin {
     Peer(&'static Peer),
     Custom {
         file: PathBuf,
+        environment: Vec<(String, String)>,
         conf_variable: Option<&'static str>,
     },
 }
@@ -96,17 +97,31 @@ impl Catalog {
         Catalog { settings, entries }
     }
 
-    /// Adds the user's own library, specified as `NAME=/path/lib.so`. The file must be a shared
-    /// object for this machine that defines `malloc` and `free`. Returns the name.
+    /// Adds the user's own library, specified as `NAME=/path/lib.so[;VARIABLE=VALUE]...`: processes
+    /// on it have these variables in their environment, so that one library can take part with
+    /// several settings. The file must be a shared object for this machine that defines `malloc`
+    /// and `free`. Returns the name.
     pub fn add_custom(&mut self, spec: &str) -> Result<String, Error> {
         let syntax = || Error::CustomSyntax {
             spec: spec.to_owned(),
         };
-        let (name, file) = spec.split_once('=').ok_or_else(syntax)?;
+        let mut parts = spec.split(';');
+        let (name, file) = parts
+            .next()
+            .and_then(|part| part.split_once('='))
+            .ok_or_else(syntax)?;
         let fit = |c: char| c.is_ascii_alphanumeric() || "._-+".contains(c);
         if name.is_empty() || file.is_empty() || !name.chars().all(fit) {
             return Err(syntax());
         }
+        let variable = |part: &str| {
+            let (name, value) = part.split_once('=')?;
+            (!name.is_empty()).then(|| (name.to_owned(), value.to_owned()))
+        };
+        let environment = parts
+            .map(variable)
+            .collect::<Option<_>>()
+            .ok_or_else(syntax)?;
         if name == ALL || self.position(name).is_some() {
             return Err(Error::NameTaken {
                 name: name.to_owned(),
@@ -121,6 +136,7 @@ impl Catalog {
         let conf_variable = elf.defines("mallctl").then_some("MALLOC_CONF");
         let origin = Origin::Custom {
             file,
+            environment,
             conf_variable,
         };
         self.entries.push(Entry {
@@ -337,21 +353,26 @@ impl Catalog {
 impl Entry {
     /// The allocator without its version, which only the probe knows.
     fn allocator(&self, file: Option<PathBuf>) -> Allocator {
+        let owned = |(name, value): &(&str, &str)| (name.to_string(), value.to_string());
         let (kind, environment, conf_variable) = match &self.origin {
-            Origin::Glibc => (Kind::Glibc, &[][..], None),
-            Origin::Mallard => (Kind::Mallard, &[][..], Some("MALLARD_CONF")),
-            Origin::Peer(peer) => (Kind::Peer, peer.environment, peer.conf_variable),
-            Origin::Custom { conf_variable, .. } => (Kind::Custom, &[][..], *conf_variable),
+            Origin::Glibc => (Kind::Glibc, Vec::new(), None),
+            Origin::Mallard => (Kind::Mallard, Vec::new(), Some("MALLARD_CONF")),
+            Origin::Peer(peer) => {
+                let environment = peer.environment.iter().map(owned).collect();
+                (Kind::Peer, environment, peer.conf_variable)
+            }
+            Origin::Custom {
+                environment,
+                conf_variable,
+                ..
+            } => (Kind::Custom, environment.clone(), *conf_variable),
         };
         Allocator {
             name: self.name.clone(),
             kind,
             version: String::new(),
             file,
-            environment: environment
-                .iter()
-                .map(|(name, value)| (name.to_string(), value.to_string()))
-                .collect(),
+            environment,
             conf_variable: conf_variable.map(str::to_owned),
         }
     }
@@ -467,6 +488,12 @@ mod tests {
         let spec = format!("mine={}", libc().display());
         assert_eq!(catalog.add_custom(&spec).unwrap(), "mine");
         assert_eq!(catalog.names().last(), Some("mine"));
+        let with = format!("with={};A=b=c;MALLOC_CONF=prof:true,x:1", libc().display());
+        assert_eq!(catalog.add_custom(&with).unwrap(), "with");
+        let allocator = catalog.entry("with").unwrap().allocator(None);
+        let own = [("A", "b=c"), ("MALLOC_CONF", "prof:true,x:1")];
+        let own = own.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(allocator.environment, own);
         assert!(matches!(
             catalog.add_custom(&spec),
             Err(Error::NameTaken { .. })
@@ -497,7 +524,16 @@ mod tests {
 
     #[test]
     fn a_specification_without_a_name_or_a_path_is_rejected() {
-        for spec in ["", "mine", "=/lib/a.so", "mine=", "my lib=/lib/a.so"] {
+        for spec in [
+            "",
+            "mine",
+            "=/lib/a.so",
+            "mine=",
+            "my lib=/lib/a.so",
+            "mine=/lib/a.so;",
+            "mine=/lib/a.so;MALLOC_CONF",
+            "mine=/lib/a.so;=prof:true",
+        ] {
             let error = catalog().add_custom(spec).unwrap_err();
             assert!(
                 matches!(error, Error::CustomSyntax { .. }),

@@ -14,7 +14,9 @@ pub enum Error {
         known: Vec<String>,
     },
 
-    #[error("`{spec}` does not name an allocator: expected NAME=/path/to/library.so")]
+    #[error(
+        "`{spec}` does not name an allocator: expected NAME=/path/to/library.so, or with variables NAME=/path/to/library.so;VARIABLE=VALUE"
+    )]
     CustomSyntax { spec: String },
 
     #[error("there is already an allocator named `{name}`; choose another name")]

@@ -25,10 +25,11 @@ pub struct Args {
     #[command(subcommand)]
     pub command: Command,
 
-    /// Add an allocator of your own: a name and the library that provides malloc (can be repeated)
+    /// Add an allocator of your own: a name and the library that provides malloc, and after
+    /// semicolons variables for processes on it (can be repeated)
     #[arg(
         long = "allocator",
-        value_name = "NAME=/PATH/LIB.SO",
+        value_name = "NAME=/PATH/LIB.SO[;VARIABLE=VALUE]",
         global = true,
         display_order = 900
     )]

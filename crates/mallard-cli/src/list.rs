@@ -27,7 +27,8 @@ pub fn run(own: &[String]) -> Result<ExitCode> {
     }
     say!("")?;
     say!("✓ ready   + built on first use   ✗ not available here")?;
-    say!("Every command accepts --allocator NAME=/path/to/library.so to add another one.")?;
+    say!("Every command accepts --allocator NAME=/path/to/library.so to add another one, or")?;
+    say!("'NAME=/path/to/library.so;VARIABLE=VALUE' to add one with variables of its own.")?;
     Ok(ExitCode::SUCCESS)
 }
 
