@@ -5,12 +5,16 @@
 //! which finds its place here, counts its bytes and pops as the fast path would have. Sampling is
 //! switched on for all threads at once, and while it is off no instruction knows of it.
 //!
+//! One thread at a time changes the tables ([`try_change`]): to hide or show the places, or to
+//! tailor a class, which enters its place where the places are.
+//!
 //! A thread may read an entry just before it changes. So the copy is written before the entries are
 //! hidden, and stays valid after they are restored.
 
+use super::late;
 use super::{MEDIUM_GRAIN, MEDIUM_MAX, Place, SMALL_GRAIN, TABLE_MAX, TABLES};
-use super::{late, tailored};
 use crate::sys::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use crate::sys::time;
 
 /// Copies of the tables of the same names.
 struct Saved {
@@ -24,7 +28,10 @@ static SAVED: Saved = Saved {
     medium: [const { AtomicU32::new(0) }; MEDIUM_MAX / MEDIUM_GRAIN + 1],
 };
 
-/// Whether the tables are hidden. Changed while no class can be tailored.
+/// Whether a thread is changing the tables. In the child of a fork during that, no thread does any
+/// more.
+static CHANGING: AtomicBool = AtomicBool::new(false);
+/// Whether the tables are hidden. Changed by the thread that is changing the tables.
 static HIDDEN: AtomicBool = AtomicBool::new(false);
 
 /// Whether places are hidden.
@@ -72,11 +79,30 @@ fn entries() -> impl Iterator<Item = (&'static AtomicU32, &'static AtomicU32)> {
     small.chain(TABLES.medium.iter().zip(&SAVED.medium))
 }
 
+/// Takes the right to change the tables, which [`end_change`] gives back; false if another thread
+/// has it.
+pub(super) fn try_change() -> bool {
+    !CHANGING.swap(true, Ordering::Acquire)
+}
+
+pub(super) fn end_change() {
+    CHANGING.store(false, Ordering::Release);
+}
+
+/// Calls `f` with the right to change the tables.
+fn change(f: impl FnOnce()) {
+    while !try_change() {
+        time::give_way();
+    }
+    f();
+    end_change();
+}
+
 /// Hides the places, if they are not.
 #[cold]
 #[inline(never)]
 pub fn hide() {
-    tailored::exclude(|| {
+    change(|| {
         if is_on() {
             return;
         }
@@ -94,7 +120,7 @@ pub fn hide() {
 #[cold]
 #[inline(never)]
 pub fn show() {
-    tailored::exclude(|| {
+    change(|| {
         if !is_on() {
             return;
         }
@@ -106,7 +132,7 @@ pub fn show() {
 }
 
 /// Assigns the requests of up to `cut` bytes whose place is `from` to `to`, hidden or not. For the
-/// thread that makes a class.
+/// thread that makes a class, which has the right to change the tables.
 pub(super) fn assign(from: Place, to: Place, cut: usize) {
     let (from, to) = (from.offset() as u32, to.offset() as u32);
     let small = (cut / SMALL_GRAIN + 1).min(TABLES.small.len());

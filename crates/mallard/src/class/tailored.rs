@@ -23,7 +23,6 @@
 
 use super::{Class, MEDIUM_GRAIN, Place, SlabShape, TABLE_MAX, TABLED, TABLES, TAILORED, hidden};
 use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, Ordering};
-use crate::sys::time;
 use core::cmp::Ordering::{Equal, Greater, Less};
 
 /// Bytes that a tailored class must save to be made: a few slabs.
@@ -73,8 +72,6 @@ static SAMPLES: [Samples; TABLED + 1 - FIRST_CLASS] = [const {
 static WATCHING: AtomicBool = AtomicBool::new(false);
 /// Whether no more classes may be added.
 static FIXED: AtomicBool = AtomicBool::new(false);
-/// Whether a thread is making one. In the child of a fork during that, no more are made.
-static MAKING: AtomicBool = AtomicBool::new(false);
 static COUNT: AtomicU8 = AtomicU8::new(0);
 /// The class that each is cut from.
 static FROM: [AtomicU8; TAILORED] = [const { AtomicU8::new(0) }; TAILORED];
@@ -233,7 +230,7 @@ pub fn consider(class: Class, slabs: u32) {
 #[cold]
 #[inline(never)]
 fn make(from: Class, cut: usize) {
-    if FIXED.load(Ordering::Relaxed) || MAKING.swap(true, Ordering::Acquire) {
+    if FIXED.load(Ordering::Relaxed) || !hidden::try_change() {
         return;
     }
     let made = COUNT.load(Ordering::Relaxed);
@@ -249,7 +246,7 @@ fn make(from: Class, cut: usize) {
         COUNT.store(made + 1, Ordering::Release);
         publish(from, class, cut);
     }
-    MAKING.store(false, Ordering::Release);
+    hidden::end_change();
 }
 
 /// Assigns the requests of `from` up to `cut` bytes to `class`.
@@ -258,13 +255,4 @@ fn make(from: Class, cut: usize) {
 /// before it reads the shape (`late`).
 fn publish(from: Class, class: Class, cut: usize) {
     hidden::assign(Place::of(from), Place::of(class), cut);
-}
-
-/// Calls `f` while no class is made.
-pub(super) fn exclude(f: impl FnOnce()) {
-    while MAKING.swap(true, Ordering::Acquire) {
-        time::give_way();
-    }
-    f();
-    MAKING.store(false, Ordering::Release);
 }

@@ -1,4 +1,4 @@
-//! One line of text in a fixed buffer, and the sinks for finished lines.
+//! One line of text in a fixed buffer, and what sinks for finished lines do.
 //!
 //! The option reader prints messages before anything can be allocated, so every message and every
 //! formatted value is built in a [`Line`]: a kilobyte on the stack, which truncates longer text
@@ -138,13 +138,4 @@ impl Default for Line {
 /// Where the reader's messages go. Each call carries one whole line without its line feed.
 pub trait Sink {
     fn line(&mut self, line: &[u8]);
-}
-
-/// The sink of a running program: file descriptor 2.
-pub struct Stderr;
-
-impl Sink for Stderr {
-    fn line(&mut self, line: &[u8]) {
-        super::system::write_line(line);
-    }
 }

@@ -31,12 +31,13 @@ mod tests;
 
 use core::ffi::CStr;
 
-pub use line::{Line, Sink, Stderr};
+pub use line::{Line, Sink};
 pub use options::{DECAY_MAX_MS, Descriptor, Options, TABLE, find};
 #[cfg(test)]
 pub use options::{Effect, Origin};
 pub use plain::{Plain, Shape};
 pub use reader::{Outcome, Source, Sources, read_from};
+pub use system::Stderr;
 pub use text::{Text, range};
 pub use value::{
     BackgroundThread, DirtyMax, Dss, ExportStats, HugifyStyle, Junk, MetadataThp, PercpuArena,

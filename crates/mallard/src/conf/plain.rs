@@ -1,8 +1,8 @@
 //! An option's value in C, as `mallctl` returns it: its type, which follows from how it is stored,
 //! and the value.
+//!
+//! A type that is no number says in its own file how it is told in C (`text`, `value`).
 
-use super::text::Text;
-use super::value::DirtyMax;
 use core::ffi::CStr;
 
 /// A value in C's terms.
@@ -65,23 +65,3 @@ macro_rules! defaulted {
     )*};
 }
 defaulted! { u32 usize }
-
-impl<const N: usize> Kept for Text<N> {
-    const SHAPE: Shape = Shape::Text;
-    fn plain(&self) -> Plain<'_> {
-        Plain::Text(self.as_c_str())
-    }
-}
-
-macro_rules! written {
-    ($($type:ty)*) => {$(
-        impl Kept for $type {
-            const SHAPE: Shape = Shape::Written;
-            fn plain(&self) -> Plain<'_> {
-                Plain::Written
-            }
-        }
-    )*};
-}
-// The second stores a fraction.
-written! { DirtyMax Option<u64> }

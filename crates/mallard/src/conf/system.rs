@@ -11,6 +11,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::Symbols;
+use super::line::Sink;
 use super::reader::{Source, Sources};
 
 unsafe extern "C" {
@@ -283,9 +284,18 @@ impl Drop for EarlyEnvironment {
     }
 }
 
+/// The sink of a running program: file descriptor 2.
+pub struct Stderr;
+
+impl Sink for Stderr {
+    fn line(&mut self, line: &[u8]) {
+        write_line(line);
+    }
+}
+
 /// Writes one line to standard error, in a single system call where the kernel takes it whole, so
 /// that lines of several processes do not mix.
-pub(super) fn write_line(line: &[u8]) {
+fn write_line(line: &[u8]) {
     let parts = [
         libc::iovec {
             iov_base: line.as_ptr().cast_mut().cast(),

@@ -1,6 +1,7 @@
 //! Text values: validated, then stored as given.
 
 use super::line::Line;
+use super::plain::{Kept, Plain, Shape};
 use super::value::{Format, integer};
 
 /// A short string stored inside the options, because the program may change the environment it came
@@ -41,6 +42,13 @@ impl<const N: usize> Text<N> {
 
     pub fn as_c_str(&self) -> &core::ffi::CStr {
         core::ffi::CStr::from_bytes_until_nul(&self.bytes).unwrap_or_default()
+    }
+}
+
+impl<const N: usize> Kept for Text<N> {
+    const SHAPE: Shape = Shape::Text;
+    fn plain(&self) -> Plain<'_> {
+        Plain::Text(self.as_c_str())
     }
 }
 

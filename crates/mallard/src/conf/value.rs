@@ -535,3 +535,16 @@ impl Format for DirtyCap {
         out.text("none, a size such as 64m, or a share of the heap from 0% to 100%");
     }
 }
+
+macro_rules! written {
+    ($($type:ty)*) => {$(
+        impl Kept for $type {
+            const SHAPE: Shape = Shape::Written;
+            fn plain(&self) -> Plain<'_> {
+                Plain::Written
+            }
+        }
+    )*};
+}
+// The second stores a fraction.
+written! { DirtyMax Option<u64> }

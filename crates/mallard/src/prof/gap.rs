@@ -9,7 +9,20 @@
 //! The process has no memory: the distance to the next point may be drawn anew at any moment that
 //! does not depend on the points themselves.
 
-use crate::sys::atomic::{AtomicU64, Ordering};
+use crate::sys::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// The mean distance in bytes (base-2 logarithm).
+static LG_SAMPLE: AtomicU32 = AtomicU32::new(19);
+
+/// The mean bytes between samples (base-2 logarithm).
+pub fn lg_sample() -> u32 {
+    LG_SAMPLE.load(Ordering::Relaxed)
+}
+
+/// Sets that.
+pub fn set_lg_sample(lg: u32) {
+    LG_SAMPLE.store(lg, Ordering::Relaxed);
+}
 
 /// Fraction bits of a [`Weight`].
 pub const FRACTION_BITS: u32 = 20;

@@ -34,4 +34,6 @@ pub mod sites;
 pub mod unwind;
 
 #[cfg(not(loom))]
+pub use gap::lg_sample;
+#[cfg(not(loom))]
 pub use sampler::*;

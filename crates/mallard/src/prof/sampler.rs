@@ -6,7 +6,7 @@
 
 use super::capture;
 use super::dump::{self, Reason};
-use super::gap::{self, Weight};
+use super::gap::{self, Weight, lg_sample};
 use super::samples::{self, Sample};
 use super::{root, sites};
 use crate::arena::{self, large};
@@ -26,13 +26,9 @@ pub use hidden::is_on;
 /// given (base-2 logarithm). Below, that would double the heap.
 pub const PROXY_LG: u32 = 17;
 
-/// The mean bytes between samples (base-2 logarithm).
-static LG_SAMPLE: AtomicU32 = AtomicU32::new(19);
 /// The number of times that distances became invalid, plus one: since another mean was set, samples
 /// were forgotten, or sampling was switched on. Threads then draw anew.
 static EPOCH: AtomicU32 = AtomicU32::new(1);
-/// The number of times that all samples were forgotten.
-static RESETS: AtomicUsize = AtomicUsize::new(0);
 /// Whether threads are sampled that did not say.
 static THREADS_ON: AtomicBool = AtomicBool::new(true);
 /// The most frames of a stack.
@@ -70,7 +66,7 @@ pub struct Settings {
 
 /// Applies the options, before the first sample.
 pub fn configure(settings: &Settings) {
-    LG_SAMPLE.store(settings.lg_sample, Ordering::Relaxed);
+    gap::set_lg_sample(settings.lg_sample);
     MOST_FRAMES.store(settings.most_frames, Ordering::Relaxed);
     MOST_SITE_BYTES.store(settings.most_site_bytes, Ordering::Relaxed);
     THREADS_ON.store(settings.threads_on, Ordering::Relaxed);
@@ -123,11 +119,6 @@ fn begin_epoch() {
     SHARED_LEFT.store(0, Ordering::Relaxed);
 }
 
-/// The mean bytes between samples (base-2 logarithm).
-pub fn lg_sample() -> u32 {
-    LG_SAMPLE.load(Ordering::Relaxed)
-}
-
 /// Whether threads are sampled that did not say.
 pub fn threads_on() -> bool {
     THREADS_ON.load(Ordering::Relaxed)
@@ -161,9 +152,8 @@ pub fn set_thread_on(on: bool) {
 pub fn reset(lg_sample: u32) {
     let _inside = inside::enter_or_wait();
     let mut table = sites::table();
-    let resets = RESETS.fetch_add(1, Ordering::Relaxed) + 1;
-    root::set_resets(resets);
-    LG_SAMPLE.store(lg_sample.min(63), Ordering::Relaxed);
+    samples::forget_all();
+    gap::set_lg_sample(lg_sample.min(63));
     root::set_lg_sample(lg_sample.min(63));
     table.reset();
     drop(table);
@@ -171,11 +161,6 @@ pub fn reset(lg_sample: u32) {
     begin_epoch();
     // Distances of another mean may be long.
     registry::end_countdowns();
-}
-
-/// The number of resets, as samples have it.
-pub fn resets() -> u16 {
-    RESETS.load(Ordering::Relaxed) as u16
 }
 
 /// Counts a request of `size` bytes, which got this block, and takes a sample if one is due.
@@ -339,7 +324,7 @@ fn sample(block: usize, size: usize, thread: u32) -> usize {
         born_ms: time::now_ms(),
         thread,
         arena: arena::owner_of(block).unwrap_or(0),
-        resets: resets(),
+        resets: samples::resets(),
     };
     let sampled = match class {
         Class::NONE => mark_large(block, sample),
@@ -489,13 +474,13 @@ fn freed_after_fork(p: usize) -> bool {
 /// Counts a sample as freed.
 #[inline(never)]
 fn forget(sample: &Sample) {
-    if sample.resets != resets() {
+    if sample.resets != samples::resets() {
         return;
     }
     let amount = sample.amount();
     let mut table = sites::table();
     // Another thread may have reset the counts meanwhile.
-    if sample.resets != resets() {
+    if sample.resets != samples::resets() {
         return;
     }
     table.remove(sample.site, amount, sample.requested_bytes());
@@ -545,7 +530,7 @@ pub fn put_down(lifted: Lifted, p: usize, size: Option<usize>) {
         },
         None => old,
     };
-    let is_known = old.resets == resets();
+    let is_known = old.resets == samples::resets();
     let entered = mark_large(p, new).is_some();
     let mut table = sites::table();
     if is_known {

@@ -228,6 +228,20 @@ static SAMPLES: Mutex<Samples> = Mutex::named(
     },
 );
 
+/// The number of times that all samples were forgotten.
+static RESETS: AtomicUsize = AtomicUsize::new(0);
+
+/// The number of resets, as samples have it.
+pub fn resets() -> u16 {
+    RESETS.load(Ordering::Relaxed) as u16
+}
+
+/// Forgets all samples taken so far: they have another number of resets.
+pub fn forget_all() {
+    let resets = RESETS.fetch_add(1, Ordering::Relaxed) + 1;
+    root::set_resets(resets);
+}
+
 /// Live samples of small and of large blocks.
 static SMALL: AtomicUsize = AtomicUsize::new(0);
 static LARGE: AtomicUsize = AtomicUsize::new(0);

@@ -17,6 +17,7 @@ mod figures;
 mod gather;
 mod now;
 pub mod page;
+mod process;
 mod snapshot;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -27,8 +28,9 @@ use crate::sys::atomic::{AtomicU64, Ordering};
 pub use crate::sys::meter::Reading;
 pub use figures::{ArenaFigures, Background, Bin, Blocks, Extent, Large, Lock, Totals};
 pub use now::{Stats, now};
-pub use snapshot::{Snapshot, clear_readings, refresh, take, with};
-pub(crate) use snapshot::{lock, retire};
+pub use process::{clear_readings, refresh, take, with};
+pub(crate) use process::{lock, retire};
+pub use snapshot::Snapshot;
 
 /// Calls of `realloc` with a block and no bytes.
 static ZERO_REALLOCS: AtomicU64 = AtomicU64::new(0);

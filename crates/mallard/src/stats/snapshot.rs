@@ -1,18 +1,11 @@
-//! The process's snapshot, and copies of it.
+//! A snapshot: the figures of all arenas at one moment.
 //!
 //! It lives in metadata memory, with a record for every arena, so that neither taking nor reading
-//! it allocates. [`refresh`] updates it in place, because the records keep counts that must not
-//! fall; a report, which calls foreign code in between, uses its own copy ([`take`]).
-//!
-//! The lock comes before those of all layers, which its holder takes one at a time.
+//! it allocates.
 
 use super::figures::{ArenaFigures, Totals};
-use super::gather;
-use crate::arena::{self, ALL, Arena, DESTROYED};
-use crate::cache::inside;
+use crate::arena::{self, ALL, DESTROYED};
 use crate::space::meta;
-use crate::sys::lock::{Mutex, RawLock};
-use crate::sys::rank::Rank;
 use core::ptr::NonNull;
 
 /// A record in the snapshot's list. A table maps each arena's number to its record, because a
@@ -109,10 +102,8 @@ impl Table {
 // SAFETY: the snapshot owns its records.
 unsafe impl Send for Snapshot {}
 
-static SNAPSHOT: Mutex<Snapshot> = Mutex::named(Rank::Statistics, Snapshot::empty());
-
 impl Snapshot {
-    const fn empty() -> Self {
+    pub(super) const fn empty() -> Self {
         Snapshot {
             totals: Totals::ZERO,
             epoch: 0,
@@ -175,7 +166,7 @@ impl Snapshot {
     }
 
     /// Makes all records that a refresh needs; `None` when memory is out.
-    fn make_room(&mut self) -> Option<()> {
+    pub(super) fn make_room(&mut self) -> Option<()> {
         // There is always a first arena, which owns what no other does.
         arena::any()?;
         self.record(ALL)?;
@@ -184,6 +175,11 @@ impl Snapshot {
             self.record(arena.index() as usize)?;
         }
         Some(())
+    }
+
+    /// Makes the records in which destroyed arenas leave their history.
+    pub(super) fn make_room_for_destroyed(&mut self) -> Option<()> {
+        self.record(ALL).and(self.record(DESTROYED)).map(|_| ())
     }
 
     /// The record with this index, added to the end of the list if needed.
@@ -211,7 +207,7 @@ impl Snapshot {
     }
 
     /// Copies the snapshot; `None` when memory is out.
-    fn copy(&self) -> Option<Snapshot> {
+    pub(super) fn copy(&self) -> Option<Snapshot> {
         let mut copy = Snapshot::empty();
         (copy.totals, copy.epoch) = (self.totals, self.epoch);
         for figures in self.each() {
@@ -251,60 +247,4 @@ impl Drop for Snapshot {
         }
         self.table.give();
     }
-}
-
-/// Updates the process's snapshot; returns false, and leaves it unchanged, when memory is out.
-pub fn refresh() -> bool {
-    let mut snapshot = SNAPSHOT.lock();
-    refreshed(&mut snapshot)
-}
-
-#[inline(never)]
-fn refreshed(snapshot: &mut Snapshot) -> bool {
-    let room = snapshot.make_room().is_some();
-    if room {
-        gather::gather(snapshot);
-        snapshot.totals.own_lock = SNAPSHOT.raw().reading();
-        snapshot.epoch += 1;
-    }
-    room
-}
-
-/// Calls `f` with the process's snapshot, which is taken first if there is none yet; `None` when
-/// memory is out. `f` must neither allocate nor free.
-pub fn with<T>(f: impl FnOnce(&Snapshot) -> T) -> Option<T> {
-    let mut snapshot = SNAPSHOT.lock();
-    let there = snapshot.epoch > 0 || refreshed(&mut snapshot);
-    there.then(|| f(&snapshot))
-}
-
-/// Refreshes the process's snapshot and copies it; `None` when memory is out.
-pub fn take() -> Option<Snapshot> {
-    let _inside = inside::enter_or_wait();
-    let mut snapshot = SNAPSHOT.lock();
-    refreshed(&mut snapshot).then(|| snapshot.copy()).flatten()
-}
-
-/// Adds the history of an arena that was just destroyed to that of all destroyed ones.
-pub fn retire(arena: &Arena) {
-    let mut snapshot = SNAPSHOT.lock();
-    // If there is no memory for that, the history is lost.
-    if snapshot
-        .record(ALL)
-        .and(snapshot.record(DESTROYED))
-        .is_some()
-    {
-        gather::retire(&mut snapshot, arena);
-    }
-}
-
-/// Resets the readings of all locks in the statistics.
-pub fn clear_readings() {
-    gather::clear_readings();
-    SNAPSHOT.raw().clear_reading();
-}
-
-/// The lock of the statistics, for `fork`.
-pub fn lock() -> &'static RawLock {
-    SNAPSHOT.raw()
 }

@@ -247,7 +247,7 @@ fn blocks_outlive_the_sampling_and_its_resets() {
     assert!(!is_sampled(unsampled.addr()));
     reset(0);
     assert_eq!(live(), (0, 0));
-    let told = samples::rows(crate::prof::resets()).map_or(0, |rows| rows.iter().count());
+    let told = samples::rows(samples::resets()).map_or(0, |rows| rows.iter().count());
     assert_eq!(told, 0, "profiles do not tell them either");
     switch(true);
     let new = alloc(100);

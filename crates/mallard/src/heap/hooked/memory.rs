@@ -60,13 +60,13 @@ impl HookedMemory {
 
 /// Adjacent chunks of a hooked segment, in one extent, from `first` up to but excluding `end`.
 #[derive(Clone, Copy)]
-struct ChunkRange {
+struct ExtentRange {
     segment: &'static Segment,
     first: usize,
     end: usize,
 }
 
-impl ChunkRange {
+impl ExtentRange {
     fn chunks(self) -> impl Iterator<Item = &'static Chunk> {
         (self.first..self.end).map(move |i| self.segment.chunk(i))
     }
@@ -88,9 +88,9 @@ impl ChunkRange {
     }
 
     /// The extent that contains the range.
-    fn extent(self) -> ChunkRange {
+    fn extent(self) -> ExtentRange {
         let (first, end) = self.segment.extent_of(self.first);
-        ChunkRange { first, end, ..self }
+        ExtentRange { first, end, ..self }
     }
 
     fn place(self) -> (usize, usize) {
@@ -151,13 +151,13 @@ impl PageHeap {
             }
             return None;
         };
-        let all = ChunkRange {
+        let all = ExtentRange {
             segment,
             first: 0,
             end: n,
         };
         if !given.committed {
-            let part = ChunkRange { end: chunks, ..all };
+            let part = ExtentRange { end: chunks, ..all };
             return self.commit_range(hooks, part, all, (pages, align));
         }
         let mut s = self.state.lock();
@@ -171,8 +171,8 @@ impl PageHeap {
     fn commit_range(
         &self,
         hooks: Hooks,
-        range: ChunkRange,
-        all: ChunkRange,
+        range: ExtentRange,
+        all: ExtentRange,
         (pages, align): (usize, usize),
     ) -> Option<Run> {
         let place = self.state.lock().extent_of(range).place();
@@ -220,7 +220,7 @@ impl PageHeap {
         };
         let (_s, i) = (self.state.lock(), segment.index_at(at));
         let (first, end) = segment.extent_of(i);
-        ChunkRange {
+        ExtentRange {
             segment,
             first,
             end,
@@ -243,7 +243,7 @@ impl PageHeap {
 
     /// Gives back a range that is away, or keeps it; returns whether its memory is gone.
     #[inline(never)]
-    fn give_back(&self, hooks: Hooks, range: ChunkRange, round: u32) -> bool {
+    fn give_back(&self, hooks: Hooks, range: ExtentRange, round: u32) -> bool {
         let whole = range.is_committed();
         let extent = self.state.lock().extent_of(range);
         let goes = self.cut_out(hooks, range, extent, whole) && {
@@ -283,8 +283,8 @@ impl PageHeap {
     fn cut_out(
         &self,
         hooks: Hooks,
-        range: ChunkRange,
-        extent: ChunkRange,
+        range: ExtentRange,
+        extent: ExtentRange,
         committed: bool,
     ) -> bool {
         let mut rest = extent;
@@ -336,7 +336,7 @@ impl PageHeap {
 }
 
 impl State {
-    fn extent_of(&self, range: ChunkRange) -> ChunkRange {
+    fn extent_of(&self, range: ExtentRange) -> ExtentRange {
         range.extent()
     }
 
@@ -360,7 +360,7 @@ impl State {
 
     /// Adds committed vacant chunks to the page heap's sets. Their contents are zero or unknown.
     #[inline(never)]
-    fn admit(&mut self, range: ChunkRange, zeroed: bool) {
+    fn admit(&mut self, range: ExtentRange, zeroed: bool) {
         for chunk in range.chunks() {
             if !zeroed {
                 chunk.dirty.set(0, CHUNK_PAGES);
@@ -372,7 +372,7 @@ impl State {
 
     /// Adds chunks to the sets again, with the recorded state of their pages.
     #[inline(never)]
-    fn readmit(&mut self, range: ChunkRange) {
+    fn readmit(&mut self, range: ExtentRange) {
         for chunk in range.chunks() {
             chunk.away.set(false);
             chunk.free.set(0, CHUNK_PAGES);
@@ -382,13 +382,13 @@ impl State {
     }
 
     /// Makes decommitted chunks available to be committed again.
-    fn keep_decommitted(&mut self, range: ChunkRange) {
+    fn keep_decommitted(&mut self, range: ExtentRange) {
         range.chunks().for_each(|c| c.away.set(false));
     }
 
     /// Takes chunks away, for the caller's use.
     #[inline(never)]
-    fn take_away(&mut self, range: ChunkRange) {
+    fn take_away(&mut self, range: ExtentRange) {
         for chunk in range.chunks() {
             chunk.away.set(true);
             chunk.free.clear(0, CHUNK_PAGES);
@@ -400,7 +400,7 @@ impl State {
 
     /// Records that the memory behind the chunks is gone.
     #[inline(never)]
-    fn forget_contents(&mut self, range: ChunkRange) {
+    fn forget_contents(&mut self, range: ExtentRange) {
         let (mut dirty, mut muzzy) = (0, 0);
         for chunk in range.chunks() {
             dirty += chunk.dirty.count();
@@ -422,7 +422,7 @@ impl State {
 
     /// Removes chunks that are away, and no longer exist, from the page heap.
     #[inline(never)]
-    fn lose(&mut self, range: ChunkRange) {
+    fn lose(&mut self, range: ExtentRange) {
         self.forget_contents(range);
         let decommitted = range.chunks().filter(|c| !c.committed.get()).count();
         self.pool.count_decommitted(decommitted, false);
@@ -431,11 +431,11 @@ impl State {
     }
 
     /// A range of vacant, decommitted chunks in one extent that can be committed again; now away.
-    fn take_decommitted(&mut self, n: usize, align: usize) -> Option<ChunkRange> {
+    fn take_decommitted(&mut self, n: usize, align: usize) -> Option<ExtentRange> {
         let fits = |c: &Chunk| !c.committed.get() && !c.away.get();
         let range = self.pool.hooked().find_map(|segment| {
             let first = find_range(segment, n, align, fits)?;
-            Some(ChunkRange {
+            Some(ExtentRange {
                 segment,
                 first,
                 end: first + n,
@@ -447,7 +447,7 @@ impl State {
 
     /// A range of vacant chunks, with more memory than may stay, that the hooks were not yet
     /// offered in this round; now away.
-    fn pick_vacant(&mut self, limit: usize, muzzy: bool, round: u32) -> Option<ChunkRange> {
+    fn pick_vacant(&mut self, limit: usize, muzzy: bool, round: u32) -> Option<ExtentRange> {
         let there = if muzzy {
             self.totals.muzzy
         } else {
@@ -476,7 +476,7 @@ impl State {
             let vacant = |&i: &usize| is_here(segment.chunk(i));
             let first = (first..=i).rev().take_while(vacant).last()?;
             let end = (i..end).take_while(vacant).last()? + 1;
-            Some(ChunkRange {
+            Some(ExtentRange {
                 segment,
                 first,
                 end,
@@ -499,10 +499,10 @@ impl State {
         &mut self,
         segment: &'static Segment,
         at: usize,
-    ) -> Option<(ChunkRange, ChunkRange)> {
+    ) -> Option<(ExtentRange, ExtentRange)> {
         let of = |i: usize| {
             let (first, end) = segment.extent_of(i);
-            ChunkRange {
+            ExtentRange {
                 segment,
                 first,
                 end,
@@ -514,7 +514,7 @@ impl State {
         let (a, b) = (of(at - 1), of(at));
         let is_here = |c: &'static Chunk| c.is_vacant() && !c.away.get();
         let committed = segment.chunk(at).committed.get();
-        let alike = |range: ChunkRange| {
+        let alike = |range: ExtentRange| {
             range
                 .chunks()
                 .all(|c| is_here(c) && c.committed.get() == committed)
@@ -528,12 +528,12 @@ impl State {
     }
 
     /// Any extent, all of which must be vacant; now away.
-    fn pick_any_extent(&mut self) -> Option<ChunkRange> {
+    fn pick_any_extent(&mut self) -> Option<ExtentRange> {
         let range = self.pool.hooked().find_map(|segment| {
             let here = |&i: &usize| !segment.chunk(i).away.get();
             let i = (0..segment.max_chunks()).find(here)?;
             let (first, end) = segment.extent_of(i);
-            Some(ChunkRange {
+            Some(ExtentRange {
                 segment,
                 first,
                 end,

@@ -9,7 +9,7 @@
 //! [`YOUNG`] chunks fills slowly. In the first chunks, slabs of classes that grow are populated by
 //! one call instead ([`crate::heap::Run::bare`]), as long as there is only one thread.
 
-use crate::heap::runs::borders;
+use crate::heap::huge::borders::{self, ChunkRange};
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::segment::{Growing, Segment};
 use crate::sys::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -93,6 +93,17 @@ pub fn prepare(growing: &Growing, segment: &'static Segment, first: usize, count
     }
     if plain < count {
         ask(growing, segment, first + plain, count - plain);
+    }
+}
+
+/// Gives fresh memory of adjacent chunks the advice that the first one's record calls for.
+#[inline(never)]
+pub(in crate::heap) fn advise(range: ChunkRange) {
+    let first = range.at(0);
+    if first.huge.get() {
+        mem::want_huge_pages(first.addr(), range.bytes());
+    } else if forbid_at_first() {
+        mem::forbid_huge_pages(first.addr(), range.bytes());
     }
 }
 

@@ -10,25 +10,17 @@
 use crate::heap::huge::huge_pages;
 use crate::heap::purge::advice::{self, Range};
 use crate::heap::purge::decay::Due;
+use crate::heap::purge::hold::Hold;
 use crate::heap::purge::victims::{BATCH, Batch, Goal, Spare, Step};
 use crate::heap::purge::watch::{Alarm, BELL, Plan};
 use crate::heap::{Backing, PageHeap, Purged, RETAIN, State};
 use crate::space::chunk::CHUNK_PAGES;
 use crate::sys::atomic::Ordering;
-use crate::sys::flag::Raised;
-use crate::sys::lock::Guard;
 use crate::sys::page::PAGE;
 use crate::sys::{mappings, time};
 
 /// Pages tried together after a larger range was refused: a multiple of any system's page.
 const PIECE: usize = 64;
-
-/// The right to return memory of a page heap.
-#[expect(dead_code, reason = "held")]
-pub(in crate::heap) enum Hold<'a> {
-    Lock(Guard<'a, ()>),
-    Flag(Raised<'a>),
-}
 
 impl PageHeap {
     /// Reads the clock, and returns what is due, unless another thread holds the heap's lock.
@@ -88,23 +80,6 @@ impl PageHeap {
         if alarm.is_over {
             self.make_room(|s| s.watch.over(s.totals.dirty, s.totals.used));
         }
-    }
-
-    /// The right to return memory: a lock or, once hooks have provided memory, a flag, because no
-    /// lock is held in a hook. With `wait`, waits for either of them, unless the thread is inside a
-    /// hook itself.
-    pub(in crate::heap) fn hold(&self, wait: bool) -> Option<Hold<'_>> {
-        if !self.hooked.is_on() {
-            let guard = match wait {
-                true => Some(self.purging.lock()),
-                false => self.purging.try_lock(),
-            };
-            // Hooks may have been set meanwhile.
-            if !self.hooked.is_on() {
-                return guard.map(Hold::Lock);
-            }
-        }
-        self.hooked.busy.raise(wait).map(Hold::Flag)
     }
 
     /// Purges down to `limit`, because of the cap. `limit` is evaluated once no other thread

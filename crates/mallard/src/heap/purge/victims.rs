@@ -11,7 +11,7 @@
 use crate::heap::State;
 use crate::heap::huge::huge_pages;
 use crate::heap::purge::advice::{self, Range};
-use crate::heap::purge::rounds::Hold;
+use crate::heap::purge::hold::Hold;
 use crate::space::Segment;
 use crate::space::chunk::{CHUNK_PAGES, Chunk};
 use crate::sys::bits::Bits512;

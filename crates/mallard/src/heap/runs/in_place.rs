@@ -7,7 +7,7 @@
 //! copy ask for growth within [`Reach::Backed`].
 
 use crate::heap::PageHeap;
-use crate::heap::runs::borders::ChunkRange;
+use crate::heap::huge::borders::ChunkRange;
 use crate::heap::runs::state::State;
 use crate::space::Segment;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};

@@ -4,15 +4,15 @@
 //!   `filler` (chunks that are partly used), `pool` (vacant chunks), `crossing` (free pages across
 //!   the borders of chunks) and `begun` (chunks kept for the thread that began them).
 //! - `in_place` lengthens and shortens runs, and `moves` remaps memory to a longer one.
-//! - `borders` counts the borders of mappings, and has parts of the heap rejoin their neighbours.
+//! - `rejoin` replaces memory that was moved, so that its mapping merges with its neighbours.
 //!
 //! All of it runs under the lock, except for the system calls of `moves`.
 
 pub(in crate::heap) mod begun;
-pub(in crate::heap) mod borders;
 pub(in crate::heap) mod crossing;
 pub(in crate::heap) mod filler;
 pub(in crate::heap) mod in_place;
 pub(in crate::heap) mod moves;
 pub(in crate::heap) mod pool;
+pub(in crate::heap) mod rejoin;
 pub(in crate::heap) mod state;

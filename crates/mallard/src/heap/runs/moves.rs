@@ -21,8 +21,8 @@
 //! Growing blocks are moved as well ([`Heaps::move_block`]): a block that is a single mapping moves
 //! in one call, which also lengthens it.
 
+use crate::heap::huge::borders::{self, ChunkRange, look};
 use crate::heap::huge::huge_pages::{self, Outlook};
-use crate::heap::runs::borders::{self, ChunkRange, look};
 use crate::heap::runs::state::State;
 use crate::heap::{Backing, Heaps, PageHeap, Run};
 use crate::space::Segment;
@@ -269,7 +269,7 @@ impl PageHeap {
         let _state = self.state.lock();
         let huge = range.at(range.len - 1).huge.get();
         range.become_one(0, mappings::is_forked(), Some(huge));
-        range.advise();
+        huge_pages::advise(range);
     }
 
     /// Asks for huge pages in all chunks if any has them; returns whether the chunks may be one

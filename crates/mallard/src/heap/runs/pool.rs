@@ -10,8 +10,8 @@
 //! under the page heap's lock.
 
 use crate::heap::hooked::memory::find_range;
+use crate::heap::huge::borders::{self, ChunkRange};
 use crate::heap::huge::huge_pages;
-use crate::heap::runs::borders::{self, ChunkRange};
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::segment::{self, ChunkSet, End, Growing, HeapId, Segment};
 use crate::sys::mappings;
@@ -179,7 +179,7 @@ impl Pool {
         let at = chunk.addr();
         let done = mem::commit(at, CHUNK);
         if done {
-            ChunkRange::of_one(chunk).advise();
+            huge_pages::advise(ChunkRange::of_one(chunk));
         }
         borders::set_committed(ChunkRange::of_one(chunk), done);
         self.decommitted -= done as usize;

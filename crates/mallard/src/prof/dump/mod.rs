@@ -11,7 +11,7 @@ mod maps;
 mod pprof;
 
 use super::capture;
-use super::sampler::lg_sample;
+use super::gap::lg_sample;
 use super::sites::{self, Amount, Site};
 use crate::sys::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sys::errno::KeepErrno;

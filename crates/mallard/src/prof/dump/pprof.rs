@@ -10,7 +10,6 @@
 use super::file::Sink;
 use super::gzip::Gzip;
 use super::maps;
-use crate::prof::sampler::resets;
 use crate::prof::samples::{self, Row, Rows};
 use crate::prof::sites::{self, Amount, Site};
 use crate::space::meta;
@@ -316,7 +315,7 @@ pub fn write(out: &mut dyn Sink, lg_sample: u32) -> Result<(), i32> {
     };
     writer.head(lg_sample);
     // Without memory for rows, what is in use is told by call stack, too.
-    let rows = samples::rows(resets());
+    let rows = samples::rows(samples::resets());
     let mut done = true;
     sites::each(&mut |site, figures| {
         let waste = figures.live.bytes().saturating_sub(figures.requested);

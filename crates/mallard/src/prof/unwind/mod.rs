@@ -15,6 +15,8 @@
 mod bytes;
 pub mod cache;
 #[cfg(not(loom))]
+mod frames;
+#[cfg(not(loom))]
 mod memory;
 pub mod modules;
 #[cfg(not(loom))]
@@ -24,12 +26,16 @@ mod step;
 #[cfg(not(loom))]
 mod table;
 #[cfg(not(loom))]
+mod tag;
+#[cfg(not(loom))]
 mod walk;
 
 #[cfg(not(loom))]
+pub use frames::{End, OMITTED, Walk};
+#[cfg(not(loom))]
 pub use registers::Registers;
 #[cfg(not(loom))]
-pub use walk::{End, OMITTED, Walk, capture, modules, set_cache, walk};
+pub use walk::{capture, modules, set_cache, walk};
 
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -12,13 +12,14 @@
 //! memory that cannot be read, ends the walk.
 
 use super::cache::RowCache;
+use super::frames::{End, Frames};
 use super::memory::Memory;
 use super::modules::{Module, Modules};
 use super::registers::{RBP, RBX, RETURN, RSP, Registers};
 use super::table::program::{self, Cfa, Rules, Where};
 use super::table::row::{ASKED, Kind, LARGEST_FRAME, Row};
 use super::table::{Entry, Missing, Table, expression};
-use super::walk::{End, Frames, tag_of};
+use super::tag::tag_of;
 
 /// The most frames of one walk, which bounds its time.
 pub const MOST_FRAMES: usize = 1 << 16;

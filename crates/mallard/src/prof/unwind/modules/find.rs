@@ -69,7 +69,7 @@ impl Module {
         })
     }
 
-    /// Whether its table is within it, and long enough for [`super::super::walk::tag_of`].
+    /// Whether its table is within it, and long enough for [`super::super::tag::tag_of`].
     pub fn is_sound(&self) -> bool {
         let needed = self.unwind.wrapping_add(2 * size_of::<u64>());
         let table = self.table();

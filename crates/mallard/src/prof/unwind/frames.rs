@@ -1,0 +1,86 @@
+//! What comes out of a walk: frames, and how it ended.
+
+/// How a walk ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// With a frame that has no caller: `main`'s, a thread's or a fiber's first.
+    Complete,
+    /// At memory that cannot be read.
+    Unreadable,
+    /// With a step that leads down or too far, or to what is no code.
+    Astray,
+    /// At a table that makes no sense.
+    BrokenTable,
+    /// At a frame whose caller depends on registers that are not known.
+    Unknown,
+    /// There were more frames than a walk may have.
+    TooMany,
+}
+
+/// The outcome of a walk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Walk {
+    /// How many entries of the caller's memory were filled.
+    pub frames: usize,
+    /// Frames that [`OMITTED`] stands for.
+    pub omitted: usize,
+    pub end: End,
+}
+
+/// Stands, in the middle of a stack with more frames than there is room for, for those left out.
+pub const OMITTED: usize = usize::MAX;
+
+/// The frames of a walk: those of both ends, if there is no room for all.
+pub struct Frames<'a> {
+    out: &'a mut [usize],
+    met: usize,
+}
+
+impl<'a> Frames<'a> {
+    pub fn new(out: &'a mut [usize]) -> Frames<'a> {
+        Frames { out, met: 0 }
+    }
+
+    /// Entries before the one that stands for those left out.
+    #[inline(always)]
+    fn first(&self) -> usize {
+        self.out.len() / 2
+    }
+
+    #[inline(always)]
+    pub fn push(&mut self, frame: usize) {
+        let mut place = self.met;
+        self.met += 1;
+        if place >= self.out.len() {
+            // The second half is a ring.
+            let behind = self.first() + 1;
+            let ring = self.out.len().saturating_sub(behind);
+            if ring == 0 {
+                return;
+            }
+            place = behind + (place - behind) % ring;
+        }
+        self.out[place] = frame;
+    }
+
+    pub fn finish(self, end: End) -> Walk {
+        let (room, behind) = (self.out.len(), self.first() + 1);
+        let ring = room.saturating_sub(behind);
+        let mut omitted = self.met.saturating_sub(room);
+        if omitted > 0 && ring > 0 {
+            let oldest = (self.met - behind) % ring;
+            let ring = &mut self.out[behind..];
+            // A rotation, without the memory that the library's takes.
+            ring[..oldest].reverse();
+            ring[oldest..].reverse();
+            ring.reverse();
+            self.out[behind - 1] = OMITTED;
+            omitted += 1;
+        }
+        Walk {
+            frames: self.met.min(room),
+            omitted,
+            end,
+        }
+    }
+}

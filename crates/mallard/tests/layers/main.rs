@@ -1,0 +1,306 @@
+//! Checks the order of the layers: each folder of `src` uses only the ones below it.
+//!
+//! `src/lib.rs` describes the layers. This test reads every source file as tokens, so that macros
+//! count but comments and strings do not. It checks every path that leads to another layer, through
+//! `crate::` or enough `super::`s, against the order of the layers, and every path to another file
+//! of a folder against the order inside it (`order`).
+
+mod order;
+mod paths;
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use order::*;
+use paths::{Use, modules_of, uses};
+
+#[derive(Debug, PartialEq)]
+struct Breach {
+    file: String,
+    used: Use,
+    reason: String,
+}
+
+impl fmt::Display for Breach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Breach { file, used, reason } = self;
+        let (line, path) = (used.line, used.path.join("::"));
+        write!(f, "src/{file}:{line} uses `{path}`: {reason}")
+    }
+}
+
+fn height(layer: &str) -> Option<usize> {
+    LAYERS.iter().position(|row| row.contains(&layer))
+}
+
+/// Why a file in layer `from` may not use layer `to`; none if it may.
+fn objection(file: &str, from: &str, to: &str) -> Option<String> {
+    let to = (ALIASES.iter().find(|alias| alias.0 == to)).map_or(to, |alias| alias.1);
+    if to == from || to == TESTING {
+        return None;
+    }
+    if from == APART {
+        return Some(format!("`{APART}` uses no other layer"));
+    }
+    if to == APART && TELLERS.contains(&file) {
+        return None;
+    }
+    if to == APART || to == "fork" {
+        return (file != START).then(|| format!("only {START} uses `{to}`"));
+    }
+    if APART_FROM.contains(&(from, to)) {
+        return Some(format!("`{from}` knows nothing of `{to}`"));
+    }
+    match (height(from), height(to)) {
+        (Some(from), Some(to)) if to < from => None,
+        (Some(_), Some(_)) => Some(format!("`{to}` is not below `{from}`")),
+        (None, _) => Some(format!(
+            "`{from}` has no place in LAYERS (this test's table)"
+        )),
+        (_, None) => Some(format!("`{to}` has no place in LAYERS (this test's table)")),
+    }
+}
+
+/// The folder or file of a larger folder that `part` names: itself, or the folder whose module of
+/// that name the larger one's `mod.rs` exports again.
+fn home_of(folder: &str, order: &[&[&'static str]], part: &str) -> Option<&'static str> {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("src")
+        .join(folder);
+    let all = || order.iter().copied().flatten().copied();
+    let holds = |inner: &&str| {
+        let at = src.join(inner).join(part);
+        at.is_dir() || at.with_extension("rs").is_file()
+    };
+    all()
+        .find(|inner| *inner == part)
+        .or_else(|| all().find(holds))
+}
+
+/// The violations of the order inside the folders that a file is in.
+fn folder_breaches(file: &str, source: &str) -> Vec<String> {
+    let modules: Vec<&str> = file.trim_end_matches(".rs").split('/').collect();
+    if modules.contains(&"tests") {
+        return Vec::new();
+    }
+    (FOLDERS.iter())
+        .filter(|(folder, _)| file.starts_with(&format!("{folder}/")))
+        .flat_map(|(folder, order)| breaches_inside(folder, order, file, source))
+        .collect()
+}
+
+fn breaches_inside(
+    folder: &str,
+    order: &[&[&'static str]],
+    file: &str,
+    source: &str,
+) -> Vec<String> {
+    let outer: Vec<&str> = folder.split('/').collect();
+    let rest = &file[folder.len() + 1..];
+    let inner = rest
+        .trim_end_matches(".rs")
+        .split('/')
+        .next()
+        .unwrap_or(rest);
+    if inner == "mod" {
+        return Vec::new();
+    }
+    let height = |name: &str| order.iter().position(|row| row.contains(&name));
+    let Some(own) = height(inner) else {
+        return vec![format!(
+            "src/{file}: `{inner}` has no place in FOLDERS (this test's table)"
+        )];
+    };
+    let is_known = |to: &str| UPWARDS.contains(&(file, to));
+    uses(source, &modules_of(file))
+        .iter()
+        .filter(|used| used.path.iter().zip(&outer).all(|(a, b)| a == b) && !used.is_test)
+        .filter_map(|used| Some((used.path.get(outer.len())?, used.line)))
+        .filter_map(|(part, line)| Some((home_of(folder, order, part)?, line)))
+        .filter(|(home, _)| *home != inner && height(home).is_some_and(|to| to >= own))
+        .filter(|(home, _)| !is_known(home))
+        .map(|(home, line)| {
+            format!("src/{file}:{line} uses `{home}`, which is not below `{inner}`")
+        })
+        .collect()
+}
+
+/// The violations of the order of layers in one file, given by its path below `src`.
+fn breaches(file: &str, source: &str) -> Vec<Breach> {
+    let modules = modules_of(file);
+    uses(source, &modules)
+        .into_iter()
+        .filter_map(|used| {
+            let reason = objection(file, &modules[0], used.layer())?;
+            Some(Breach {
+                file: file.into(),
+                used,
+                reason,
+            })
+        })
+        .collect()
+}
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).expect("the sources are here") {
+        let path = entry.expect("a folder can be read").path();
+        if path.is_dir() {
+            files.extend(sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}
+
+#[test]
+fn every_layer_uses_only_those_below_it() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut broken = Vec::new();
+    let mut crossings = 0;
+    for path in sources(&src) {
+        let file = path.strip_prefix(&src).unwrap().to_str().unwrap();
+        if file == "lib.rs" || file == "testing.rs" {
+            continue;
+        }
+        let source = fs::read_to_string(&path).expect("a source file can be read");
+        crossings += uses(&source, &modules_of(file)).len();
+        broken.extend(breaches(file, &source).iter().map(Breach::to_string));
+        broken.extend(folder_breaches(file, &source));
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+    assert!(
+        crossings > 500,
+        "only {crossings} paths were found: is the search broken?"
+    );
+}
+
+#[test]
+fn a_layer_that_reaches_up_is_caught_however_it_writes_the_path() {
+    let reach_up = [
+        ("heap/runs/pool.rs", "use crate::arena::Arena;", 1),
+        (
+            "heap/runs/pool.rs",
+            "use crate::{sys::time, cache::{self, life}};",
+            1,
+        ),
+        (
+            "heap/runs/pool.rs",
+            "fn f() {\n    crate::api::trim();\n}",
+            2,
+        ),
+        ("heap/mod.rs", "use super::stats;", 1),
+        ("heap/mod.rs", "use crate::class::Class;", 1),
+        ("heap/runs/pool.rs", "use super::super::super::stats;", 1),
+        (
+            "heap/runs/pool.rs",
+            "mod tests { use super::super::super::super::api; }",
+            1,
+        ),
+        (
+            "sys/fault.rs",
+            "macro_rules! m { () => { $crate::space::f() }; }",
+            1,
+        ),
+        ("class.rs", "use super::{sys, heap};", 1),
+        ("stats/now.rs", "use crate::fork;", 1),
+        ("cache/mod.rs", "use crate::conf::Options;", 1),
+        ("api/blocks/free.rs", "use crate::conf::Options;", 1),
+        ("ctl/branches/prof.rs", "use crate::conf::Options;", 1),
+        ("ctl/opt.rs", "use crate::fork;", 1),
+        ("api/mod.rs", "use crate::ctl;", 1),
+        ("conf/line.rs", "use crate::sys::errno;", 1),
+        ("heap/mod.rs", "use crate::attic::Old;", 1),
+        ("heap/mod.rs", "use crate::*;", 1),
+        ("attic.rs", "use crate::sys::mem;", 1),
+    ];
+    for (file, source, line) in reach_up {
+        let found = breaches(file, source);
+        assert_eq!(found.len(), 1, "{file}: {source}: {found:?}");
+        assert_eq!(found[0].used.line, line, "{source}");
+    }
+}
+
+#[test]
+fn a_layer_that_reaches_down_or_within_itself_is_let_be() {
+    let fine = [
+        (
+            "heap/runs/pool.rs",
+            "use super::huge_pages; use crate::space::Segment;",
+        ),
+        (
+            "heap/mod.rs",
+            "mod tests { use super::Totals; use super::super::sys; }",
+        ),
+        (
+            "cache/life.rs",
+            "use super::{ThreadCache, gc}; use crate::{arena, die};",
+        ),
+        (
+            "arena/small/bin.rs",
+            "// crate::api\nconst S: &str = \"crate::api\";",
+        ),
+        ("api/start.rs", "use crate::{conf, fork};"),
+        ("ctl/opt.rs", "use crate::{api, conf};"),
+        ("fork.rs", "use crate::cache::life;"),
+        ("heap/mod.rs", "mod tests { use crate::testing::alone; }"),
+        ("conf/reader.rs", "use super::value; use crate::conf::Line;"),
+        ("heap/mod.rs", "pub(crate) mod decay; pub(super) fn f() {}"),
+    ];
+    for (file, source) in fine {
+        assert_eq!(breaches(file, source), [], "{file}: {source}");
+    }
+}
+
+#[test]
+fn a_folder_that_reaches_up_within_its_layer_is_caught() {
+    for (file, source, count) in [
+        (
+            "heap/huge/pace.rs",
+            "use crate::heap::runs::state::State;",
+            1,
+        ),
+        ("heap/huge/pace.rs", "use super::super::purge::decay;", 1),
+        (
+            "heap/set/nodes.rs",
+            "use crate::heap::{Run, purge::decay, runs};",
+            2,
+        ),
+        ("heap/attic/old.rs", "", 1),
+        ("space/chunk.rs", "use crate::space::segment::Segment;", 0),
+        ("heap/purge/hold.rs", "use super::rounds::Hold;", 1),
+        (
+            "heap/purge/victims.rs",
+            "use crate::heap::purge::{hold::Hold, rounds::{self, Plan}};",
+            1,
+        ),
+        (
+            "conf/plain.rs",
+            "use super::{text::Text, value::DirtyMax};",
+            2,
+        ),
+        (
+            "class/hidden.rs",
+            "fn f() { super::tailored::exclude(|| {}) }",
+            1,
+        ),
+        (
+            "heap/runs/pool.rs",
+            "use crate::heap::{huge::pace, purge};",
+            0,
+        ),
+        (
+            "heap/huge/pace.rs",
+            "mod tests { use crate::heap::runs::state; }",
+            0,
+        ),
+        ("heap/mod.rs", "use crate::heap::runs::state::State;", 0),
+        ("sys/os/time.rs", "use crate::sys::lock::Mutex;", 1),
+        ("sys/sync/flag.rs", "use crate::sys::{time, lock};", 0),
+    ] {
+        let found = folder_breaches(file, source);
+        assert_eq!(found.len(), count, "{file}: {source}: {found:?}");
+    }
+}

@@ -1,0 +1,261 @@
+//! The order: of the layers, and of the files and folders inside folders.
+
+/// The layers, from the bottom up; those in one row do not use each other.
+pub const LAYERS: &[&[&str]] = &[
+    &["sys"],
+    &["class"],
+    &["space"],
+    &["heap"],
+    &["arena"],
+    &["upkeep"],
+    &["cache"],
+    &["prof"],
+    &["stats"],
+    &["background"],
+    &["fork"],
+    &["api"],
+    &["ctl"],
+    &["stats_print"],
+];
+/// Uses no layer, so that it can run before any is ready. Only the start uses it, and the files
+/// that report options or use their words.
+pub const APART: &str = "conf";
+/// The only file that uses `conf` and `fork`.
+pub const START: &str = "api/start.rs";
+/// The files that report options, or use their words.
+pub const TELLERS: &[&str] = &[
+    "ctl/branches/arena.rs",
+    "ctl/branches/config.rs",
+    "ctl/opt.rs",
+    "ctl/tests/options.rs",
+];
+/// The order of the files and folders inside folders, from the bottom up. All of a folder may use
+/// its own `mod.rs`.
+pub const FOLDERS: &[(&str, &[&[&str]])] = &[
+    (
+        "sys",
+        &[
+            &["page", "atomic", "bits", "hint", "label"],
+            &["os"],
+            &["message"],
+            &["fault"],
+            &["sync"],
+        ],
+    ),
+    (
+        "sys/os",
+        &[
+            &["errno", "tls", "time", "mem", "futex", "probe", "memfd"],
+            &["proc", "cpu"],
+            &["mappings", "numa", "stay"],
+        ],
+    ),
+    (
+        "sys/sync",
+        &[
+            &[
+                "flag",
+                "gate",
+                "helper",
+                "published",
+                "count",
+                "meter",
+                "rank",
+                "bell",
+                "errands",
+                "seqlock",
+            ],
+            &["lock"],
+        ],
+    ),
+    ("class", &[&["late"], &["shape", "hidden"], &["tailored"]]),
+    (
+        "space",
+        &[&["chunk"], &["meta"], &["segment"], &["fallback"]],
+    ),
+    (
+        "space/segment",
+        &[
+            &["fast", "words", "record", "slices"],
+            &["layout"],
+            &["place"],
+            &["hooked"],
+            &["growth"],
+        ],
+    ),
+    (
+        "heap",
+        &[&["huge"], &["hooked", "set"], &["purge"], &["runs"]],
+    ),
+    (
+        "heap/huge",
+        &[&["borders", "pace"], &["huge_pages"], &["touch"]],
+    ),
+    ("heap/hooked", &[&["hooks"], &["memory"]]),
+    ("heap/set", &[&["heaps"], &["nodes", "manual"]]),
+    (
+        "heap/purge",
+        &[
+            &["hold", "advice", "decay"],
+            &["watch"],
+            &["surplus", "victims"],
+            &["rounds"],
+            &["in_use"],
+        ],
+    ),
+    (
+        "heap/runs",
+        &[
+            &["filler", "begun"],
+            &["pool"],
+            &["crossing"],
+            &["state"],
+            &["rejoin", "in_place"],
+            &["moves"],
+        ],
+    ),
+    (
+        "arena",
+        &[
+            &["pages"],
+            &["large"],
+            &["small"],
+            &["choice"],
+            &["figures", "inspect"],
+        ],
+    ),
+    (
+        "arena/small",
+        &[
+            &["traffic", "transfer_cache"],
+            &["slab"],
+            &["bin"],
+            &["bins"],
+            &["returns", "subrelease"],
+        ],
+    ),
+    (
+        "arena/choice",
+        &[
+            &["life", "interval"],
+            &["table"],
+            &["settings", "percpu"],
+            &["manual"],
+            &["oversize", "join", "destination"],
+        ],
+    ),
+    (
+        "upkeep",
+        &[&["threads"], &["keeper"], &["export"], &["tick"]],
+    ),
+    (
+        "cache",
+        &[
+            &["stack", "countdown", "current"],
+            &["length"],
+            &["inside", "counted", "crowd", "manual"],
+            &["life"],
+            &["gc", "forks"],
+        ],
+    ),
+    ("cache/life", &[&["registry"], &["deferred"]]),
+    (
+        "prof",
+        &[
+            &["gap", "root", "unwind"],
+            &["capture", "sites"],
+            &["samples"],
+            &["dump"],
+            &["sampler"],
+        ],
+    ),
+    (
+        "prof/unwind",
+        &[
+            &["cache", "frames", "memory"],
+            &["bytes", "registers"],
+            &["table"],
+            &["modules"],
+            &["tag"],
+            &["step"],
+            &["walk"],
+        ],
+    ),
+    (
+        "prof/dump",
+        &[&["file", "maps"], &["gzip"], &["heap_v2", "pprof"]],
+    ),
+    (
+        "stats",
+        &[
+            &["figures"],
+            &["snapshot"],
+            &["gather"],
+            &["process"],
+            &["now"],
+            &["page"],
+        ],
+    ),
+    (
+        "api",
+        &[
+            &["extras"],
+            &["start"],
+            &["errands"],
+            &["blocks"],
+            &["controls", "inspect", "global"],
+            &["arenas"],
+            &["extended", "profile", "threads"],
+        ],
+    ),
+    (
+        "ctl",
+        &[
+            &["node"],
+            &["request", "index"],
+            &["opt"],
+            &["branches"],
+            &["lookup"],
+            &["tell"],
+        ],
+    ),
+    (
+        "stats_print",
+        &[
+            &["write"],
+            &["tables"],
+            &["totals", "settings"],
+            &["arenas"],
+        ],
+    ),
+    (
+        "conf",
+        &[
+            &["line", "plain"],
+            &["value"],
+            &["text"],
+            &["options"],
+            &["nearest"],
+            &["reader"],
+            &["system"],
+        ],
+    ),
+];
+/// The permitted exceptions: a file, and the higher folder that it uses.
+pub const UPWARDS: &[(&str, &str)] = &[
+    // In builds that count contention, the atomics' operations do so.
+    ("sys/atomic.rs", "sync"),
+    // The root tells readers outside the process how long the records are that it leads to.
+    ("prof/root.rs", "sites"),
+    ("prof/root.rs", "samples"),
+    // A chunk's record points to its segment, whose tables hold it.
+    ("space/chunk.rs", "segment"),
+    // A bin is made under the lock of the table of arenas.
+    ("arena/small/bins.rs", "choice"),
+];
+/// Layers that do not use a lower one, though the order allows it.
+pub const APART_FROM: &[(&str, &str)] = &[("heap", "class")];
+/// Names at the crate's root that stand for an item in a layer.
+pub const ALIASES: &[(&str, &str)] = &[("die", "sys"), ("c_symbol", "sys"), ("Mallard", "api")];
+/// The root module for unit tests, which all of them may use.
+pub const TESTING: &str = "testing";
