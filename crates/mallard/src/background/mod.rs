@@ -203,9 +203,7 @@ impl Rounds {
     /// Publishes the page of statistics if that is due; returns when it is due next. An idle
     /// process publishes nothing.
     fn page(&mut self) -> Option<u64> {
-        if export::page().is_none() {
-            return None;
-        }
+        export::page()?;
         if self.stale && export::is_time() {
             self.stale = stats::page::publish();
         }
