@@ -28,6 +28,8 @@ pub enum Error {
     Gone(u32),
     #[error("process {0} belongs to another user")]
     Foreign(u32),
+    #[error("the system does not let this user look at process {0}")]
+    Hidden(u32),
     #[error(
         "process {0} keeps its statistics in its own memory, which only a debugger of it may read: \
          run this as root, or start the process with MALLOC_CONF=export_stats:true"
@@ -67,7 +69,15 @@ pub enum Error {
 }
 
 impl Error {
-    /// The meaning of a failure of the system's with a file of a process.
+    /// The meaning of a failure of the system's with the list of a process's files or mappings.
+    pub(crate) fn of_files(pid: u32, error: io::Error) -> Error {
+        match Error::of(pid, error) {
+            Error::Refused(_) => Error::Hidden(pid),
+            error => error,
+        }
+    }
+
+    /// The meaning of a failure of the system's with the memory of a process.
     pub(crate) fn of(pid: u32, error: io::Error) -> Error {
         match error.raw_os_error() {
             Some(libc::ENOENT | libc::ESRCH) => Error::Gone(pid),

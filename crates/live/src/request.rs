@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(Request::Start(Some(16)).word(5), 5 << 16 | 17 << 8 | 1);
         assert_eq!(
             Request::Purge.word(0xffff_ffff_ffff_0001),
-            1 << 16 | 3 | 0xffff_ffff_0000_0000 << 16
+            0xffff_ffff_0001_0003
         );
     }
 }

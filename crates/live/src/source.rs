@@ -56,7 +56,9 @@ impl Reader {
         if let Some(source) = shared(pid)? {
             return Ok(Reader { pid, source });
         }
-        let root = images.root(pid).map_err(|error| Error::of(pid, error))?;
+        let root = images
+            .root(pid)
+            .map_err(|error| Error::of_files(pid, error))?;
         let Some(root) = root else {
             return Err(Error::NoMallard(pid));
         };
@@ -182,7 +184,9 @@ pub(crate) fn is_dead(about: &About) -> bool {
 /// The page's memory by a descriptor of the process, if it has one that is its own.
 fn shared(pid: u32) -> Result<Option<Source>> {
     let entries = fs::read_dir(process::path(pid, "fd"));
-    let entries = entries.map_err(|error| Error::of(pid, error))?.flatten();
+    let entries = entries
+        .map_err(|error| Error::of_files(pid, error))?
+        .flatten();
     for entry in entries {
         let number = entry
             .file_name()
