@@ -115,7 +115,9 @@ mod tests {
     fn this_process_is_known() {
         let me = std::process::id();
         let about = about(me).unwrap();
-        assert_eq!((about.identity.pid, about.state), (me, 'R'));
+        assert_eq!(about.identity.pid, me);
+        // The state is that of the first thread.
+        assert!("RSD".contains(about.state), "{}", about.state);
         assert_eq!(number_inside(me), Some(me));
         assert_eq!(is_ours(me), Some(true));
         assert!(all().contains(&me) && resident(me) > Some(0));
