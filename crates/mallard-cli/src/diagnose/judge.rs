@@ -95,7 +95,7 @@ fn bound(f: &Figures, cpus: usize) -> Option<Bound> {
         1.0 / (1.0 - share.min(0.99))
     };
     let middle = (low + high) / 2.0;
-    let grows = f.fault_share >= limit::FAULTS && f.refaults.unwrap_or(0.0) < limit::REFAULTS;
+    let grows = heap_grows(f);
     let faults = if grows {
         f.fault_share
     } else {
@@ -148,7 +148,7 @@ fn time_troubles(f: &Figures, family: Family) -> Vec<Trouble> {
     }
     if let Some(trouble) = to_and_fro(f) {
         found.push(trouble);
-    } else if f.fault_share >= limit::FAULTS {
+    } else if heap_grows(f) {
         let because = format!(
             "page faults take {} ≥ {} of CPU time, {} of them for new pages",
             percent(f.fault_share),
@@ -213,6 +213,16 @@ fn time_troubles(f: &Figures, family: Family) -> Vec<Trouble> {
     found
 }
 
+/// Whether page faults of malloc's heap take time because it grows. The start of a program has
+/// faults too, and so has a heap of its own (V8, a mapped file).
+fn heap_grows(f: &Figures) -> bool {
+    let live = f.peak_live.unwrap_or(0).max(0) as u64;
+    f.fault_share >= limit::FAULTS
+        && f.refaults.unwrap_or(0.0) < limit::REFAULTS
+        && f.faults >= limit::FAULTS_COUNT
+        && live >= f.peak_rss / 2
+}
+
 /// Long calls that give memory back.
 fn slow_kind(kind: &str) -> bool {
     matches!(kind, "free" | "madvise" | "mmap")
@@ -229,7 +239,7 @@ fn to_and_fro(f: &Figures) -> Option<Trouble> {
     let (madvise, munmap, brk) = (rate("madvise"), rate("munmap"), rate("brk"));
     let giving = madvise + munmap + brk;
     let refaults = f.refaults.unwrap_or(0.0);
-    let often = refaults >= limit::REFAULTS && f.faults > 5000;
+    let often = refaults >= limit::REFAULTS && f.faults > limit::FAULTS_COUNT;
     // A heap that only grows calls brk too, and any program makes some calls as it starts.
     let gives = giving >= limit::GIVING
         && giving * f.wall_seconds >= limit::GIVING_CALLS
@@ -619,6 +629,21 @@ mod tests {
             "{}",
             verdict.sentence
         );
+    }
+
+    #[test]
+    fn growth_is_that_of_the_heap_and_not_of_a_start() {
+        let mut f = figures(0.001);
+        f.fault_share = 0.1;
+        f.faults = 900;
+        f.peak_rss = 300 << 20;
+        f.peak_live = Some(280 << 20);
+        assert!(judged(&f).troubles.is_empty());
+        f.faults = 70_000;
+        assert_eq!(keys(&judged(&f)), ["growth"]);
+        // The memory is not malloc's.
+        f.peak_live = Some(3 << 20);
+        assert!(judged(&f).troubles.is_empty());
     }
 
     #[test]

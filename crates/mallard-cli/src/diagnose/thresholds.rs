@@ -19,6 +19,8 @@ pub const GIVING_CALLS: f64 = 100.0;
 pub const GIVING_REFAULTS: f64 = 0.05;
 /// Share of CPU time in page faults.
 pub const FAULTS: f64 = 0.05;
+/// Fewer page faults are those of any start.
+pub const FAULTS_COUNT: u64 = 5000;
 /// Frees a second that work in the kernel longer than a millisecond.
 pub const SLOW_FREES: f64 = 0.5;
 /// Share of blocks that another thread frees.
