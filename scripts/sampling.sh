@@ -24,14 +24,14 @@ tcmalloc=${TCMALLOC:-$folder/libtcmalloc.so.4}
 bytes=524288
 names=mallard-off,mallard-on
 libraries=(
-  --allocator "mallard-off=$mallard"
-  --allocator "mallard-on=$mallard;MALLOC_CONF=prof:true"
+  --add "mallard-off=$mallard"
+  --add "mallard-on=$mallard;MALLOC_CONF=prof:true"
 )
 if [ -e "$jemalloc" ]; then
   names=$names,jemalloc-off,jemalloc-on
   libraries+=(
-    --allocator "jemalloc-off=$jemalloc"
-    --allocator "jemalloc-on=$jemalloc;MALLOC_CONF=prof:true"
+    --add "jemalloc-off=$jemalloc"
+    --add "jemalloc-on=$jemalloc;MALLOC_CONF=prof:true"
   )
 else
   echo "skipped: no jemalloc at $jemalloc" >&2
@@ -39,12 +39,12 @@ fi
 if [ -e "$tcmalloc" ]; then
   names=$names,gperftools-off,gperftools-on
   libraries+=(
-    --allocator "gperftools-off=$tcmalloc"
-    --allocator "gperftools-on=$tcmalloc;TCMALLOC_SAMPLE_PARAMETER=$bytes"
+    --add "gperftools-off=$tcmalloc"
+    --add "gperftools-on=$tcmalloc;TCMALLOC_SAMPLE_PARAMETER=$bytes"
   )
 else
   echo "skipped: no tcmalloc at $tcmalloc" >&2
 fi
 
 cargo run --release --locked -p mallard-cli -- bench --suite full "$@" \
-  --allocators "$names,tcmalloc" "${libraries[@]}"
+  -a "$names,tcmalloc" "${libraries[@]}"

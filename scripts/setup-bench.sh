@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs missing programs that `mallard bench --suite full` runs on each allocator, and the one
+# Installs missing programs that `mallard bench full` runs on each allocator, and the one
 # allocator that is not built from sources.
 #
 #   scripts/setup-bench.sh           install the missing programs (on Debian and its derivatives)

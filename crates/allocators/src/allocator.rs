@@ -16,6 +16,10 @@ pub struct Allocator {
     pub environment: Vec<(String, String)>,
     /// The variable from which it reads an option string, if any.
     pub conf_variable: Option<String>,
+    /// The option string that makes it a variant; given before any other.
+    pub options: Option<String>,
+    /// The allocator of which it is a variant.
+    pub base: Option<String>,
 }
 
 /// Where an allocator comes from.
@@ -32,6 +36,22 @@ pub enum Kind {
 }
 
 impl Allocator {
+    /// The name in the catalog: of a variant, that of its allocator.
+    pub fn catalog_name(&self) -> &str {
+        self.base.as_deref().unwrap_or(&self.name)
+    }
+
+    /// The same allocator under another name, with an option string of its own. An empty string
+    /// is its defaults.
+    pub fn variant(&self, name: &str, options: &str) -> Allocator {
+        Allocator {
+            name: name.to_owned(),
+            options: (!options.is_empty()).then(|| options.to_owned()),
+            base: Some(self.catalog_name().to_owned()),
+            ..self.clone()
+        }
+    }
+
     /// Whether it understands an option string such as `narenas:4`.
     pub fn reads_conf(&self) -> bool {
         self.conf_variable.is_some()
@@ -73,12 +93,19 @@ fn environment_over(
         };
         variables.push((name.clone(), value));
     }
-    if let (Some(variable), Some(conf)) = (&allocator.conf_variable, conf) {
-        // Of two equal options the last one wins, and those of the call are more special.
+    // The last setting of an option wins, so those of the call go behind the allocator's own.
+    let parts = [allocator.options.as_deref(), conf];
+    let parts: Vec<&str> = parts
+        .into_iter()
+        .flatten()
+        .filter(|p| !p.is_empty())
+        .collect();
+    if let (Some(variable), false) = (&allocator.conf_variable, parts.is_empty()) {
+        let conf = parts.join(",");
         let own = variables.iter_mut().find(|(name, _)| name == variable);
         match own {
             Some((_, value)) => *value = format!("{value},{conf}"),
-            None => variables.push((variable.clone(), conf.to_owned())),
+            None => variables.push((variable.clone(), conf)),
         }
     }
     variables
@@ -99,6 +126,8 @@ mod tests {
                 .map(|(n, v)| (n.to_string(), v.to_string()))
                 .collect(),
             conf_variable: conf.map(str::to_owned),
+            options: None,
+            base: None,
         }
     }
 
@@ -151,6 +180,15 @@ mod tests {
         let peer = peer(None, &[("MALLOC_CONF", "prof:true")], Some("MALLOC_CONF"));
         let variables = environment_over(&peer, Some("narenas:4"), None, None);
         assert_eq!(variables, pairs(&[("MALLOC_CONF", "prof:true,narenas:4")]));
+    }
+
+    #[test]
+    fn a_variant_has_its_own_options_before_those_of_a_row() {
+        let peer = peer(Some("/l.so"), &[], Some("MALLOC_CONF")).variant("lean", "narenas:1");
+        let conf = |conf| environment_over(&peer, conf, None, None).pop().unwrap().1;
+        assert_eq!(conf(None), "narenas:1");
+        assert_eq!(conf(Some("tcache:false")), "narenas:1,tcache:false");
+        assert_eq!((peer.name.as_str(), peer.catalog_name()), ("lean", "peer"));
     }
 
     #[test]

@@ -151,6 +151,15 @@ impl Catalog {
         self.entries.iter().map(|entry| entry.name.as_str())
     }
 
+    /// About how many seconds a build of `name` takes here, once; zero if it is never built.
+    pub fn build_seconds(&self, name: &str) -> u32 {
+        let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+        match self.entry(name).map(|entry| &entry.origin) {
+            Ok(Origin::Peer(peer)) => peer.build_cpu_seconds.div_ceil(cpus.min(8)),
+            _ => 0,
+        }
+    }
+
     /// Checks the user's names and returns them in table order without duplicates. The word `all`
     /// stands for every name.
     pub fn select<S: AsRef<str>>(&self, words: &[S]) -> Result<Vec<String>, Error> {
@@ -374,6 +383,8 @@ impl Entry {
             file,
             environment,
             conf_variable: conf_variable.map(str::to_owned),
+            options: None,
+            base: None,
         }
     }
 }

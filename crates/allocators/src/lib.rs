@@ -12,12 +12,15 @@
 //! [`probe::verify_in_target`] whether the loader really binds that program's `malloc` to the
 //! requested allocator.
 //!
+//! [`conf`] asks an allocator whether it understands an option string.
+//!
 //! All functions are synchronous. Nothing here measures.
 
 mod allocator;
 mod carried;
 mod catalog;
 mod clean;
+pub mod conf;
 pub mod counting;
 mod elf;
 mod error;

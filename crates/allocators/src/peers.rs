@@ -15,6 +15,8 @@ pub(crate) struct Peer {
     pub(crate) package: Option<&'static str>,
     pub(crate) environment: &'static [(&'static str, &'static str)],
     pub(crate) conf_variable: Option<&'static str>,
+    /// Roughly how many seconds of CPU its build takes.
+    pub(crate) build_cpu_seconds: u32,
 }
 
 /// In table order.
@@ -26,6 +28,7 @@ pub(crate) const PEERS: [Peer; 7] = [
         package: Some("libjemalloc2"),
         environment: &[],
         conf_variable: Some("MALLOC_CONF"),
+        build_cpu_seconds: 70,
     },
     Peer {
         name: "tcmalloc",
@@ -35,6 +38,7 @@ pub(crate) const PEERS: [Peer; 7] = [
         // Its per-CPU caches need the restartable sequences, which glibc would otherwise register.
         environment: &[("GLIBC_TUNABLES", "glibc.pthread.rseq=0")],
         conf_variable: None,
+        build_cpu_seconds: 420,
     },
     Peer {
         name: "gperftools",
@@ -43,6 +47,7 @@ pub(crate) const PEERS: [Peer; 7] = [
         package: Some("libtcmalloc-minimal4"),
         environment: &[],
         conf_variable: None,
+        build_cpu_seconds: 0,
     },
     Peer {
         name: "mimalloc",
@@ -51,6 +56,7 @@ pub(crate) const PEERS: [Peer; 7] = [
         package: Some("libmimalloc3"),
         environment: &[],
         conf_variable: None,
+        build_cpu_seconds: 15,
     },
     Peer {
         name: "mimalloc2",
@@ -59,6 +65,7 @@ pub(crate) const PEERS: [Peer; 7] = [
         package: Some("libmimalloc2.0"),
         environment: &[],
         conf_variable: None,
+        build_cpu_seconds: 15,
     },
     Peer {
         name: "snmalloc",
@@ -67,6 +74,7 @@ pub(crate) const PEERS: [Peer; 7] = [
         package: None,
         environment: &[],
         conf_variable: None,
+        build_cpu_seconds: 40,
     },
     Peer {
         name: "rpmalloc",
@@ -75,6 +83,7 @@ pub(crate) const PEERS: [Peer; 7] = [
         package: None,
         environment: &[],
         conf_variable: None,
+        build_cpu_seconds: 10,
     },
 ];
 

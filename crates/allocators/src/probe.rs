@@ -64,6 +64,27 @@ pub fn probe(allocator: &Allocator, cache: Option<&Path>) -> Result<Served, Stri
     judge(allocator, &output, &complaints)
 }
 
+/// How the probe program ended under an option string.
+pub(crate) struct Run {
+    pub(crate) ended_well: bool,
+    pub(crate) complaints: String,
+}
+
+/// Runs the probe program under `allocator` with an option string.
+pub(crate) fn run_with(
+    allocator: &Allocator,
+    conf: &str,
+    cache: Option<&Path>,
+) -> Result<Run, String> {
+    let mut command = Command::new(carried::probe(cache)?);
+    command.envs(environment(allocator, Some(conf)));
+    let (status, _, complaints) = finish(&mut command)?;
+    Ok(Run {
+        ended_well: status.success(),
+        complaints,
+    })
+}
+
 type Answers<'a> = BTreeMap<&'a str, &'a str>;
 
 /// Evaluates the probe's output.
@@ -360,6 +381,8 @@ mod tests {
             file: file.map(PathBuf::from),
             environment: Vec::new(),
             conf_variable: None,
+            options: None,
+            base: None,
         }
     }
 

@@ -8,8 +8,12 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Parser, Subcommand};
 use mallard_measure::Cpus;
 
+use crate::choice::Choice;
 use crate::diagnose;
 use crate::experiments::options::Options;
+use crate::export::Exports;
+use crate::extras;
+use crate::hooks::Hooks;
 use crate::{profile, top};
 
 const STYLES: Styles = Styles::styled()
@@ -20,20 +24,17 @@ const STYLES: Styles = Styles::styled()
 
 /// Run programs and experiments on Mallard and other allocators, side by side
 #[derive(Debug, Parser)]
-#[command(name = "mallard", version, styles = STYLES, after_help = EXAMPLES, max_term_width = 100)]
+#[command(
+    name = "mallard",
+    version,
+    styles = STYLES,
+    help_template = TEMPLATE,
+    after_help = EXAMPLES,
+    max_term_width = 100
+)]
 pub struct Args {
     #[command(subcommand)]
     pub command: Command,
-
-    /// Add an allocator of your own: a name and the library that provides malloc, and after
-    /// semicolons variables for processes on it (can be repeated)
-    #[arg(
-        long = "allocator",
-        value_name = "NAME=/PATH/LIB.SO[;VARIABLE=VALUE]",
-        global = true,
-        display_order = 900
-    )]
-    pub own: Vec<String>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -44,15 +45,41 @@ pub enum Command {
     Profile(profile::Options),
     Top(top::Options),
     Diagnose(diagnose::options::Options),
-    /// List the available allocators with their versions and files, and how to get the others
-    #[command(after_help = ALLOCATORS_EXAMPLES)]
-    Allocators,
+    Allocators(Allocators),
+    Completions(extras::Completions),
+    Man(extras::Man),
 }
+
+/// The commands by what a person wants. clap cannot group subcommands, so the list is written out; a
+/// test holds it complete.
+const TEMPLATE: &str = "\
+{about}
+
+{usage-heading} {usage}
+
+Find out:
+  profile      Show which code a heap profile's memory belongs to
+  diagnose     Find out whether malloc is a program's bottleneck, and why
+  top          Watch the processes on Mallard, live
+
+Compare:
+  compare      Run your own program on every allocator in turn
+  bench        Run the lab's experiments on every allocator in turn
+
+Set:
+  run          Run a program on Mallard or another allocator
+  allocators   List the allocators, or build the missing ones
+  completions  Print completions for a shell
+  man          Write the manual pages into a folder
+
+Options:
+{options}{after-help}
+";
 
 const EXAMPLES: &str = "\
 Examples:
-  mallard bench --quick                    every experiment on every allocator, in two minutes
-  mallard compare -- sort big.txt          your own program on every allocator
+  mallard bench --quick                    the basic experiments, in two minutes
+  mallard compare -- sort big.txt          your own program on every allocator that is ready
   mallard run -- redis-server              one program on Mallard
   mallard diagnose -- ./server --self-test whether malloc is the bottleneck, and why
   mallard profile jeprof.4711.0.f.heap     which code the memory belongs to
@@ -61,10 +88,45 @@ Examples:
 
 Run `mallard COMMAND --help` for details.";
 
+/// List the allocators with their versions and files, or build the missing ones
+#[derive(Debug, clap::Args)]
+#[command(after_help = ALLOCATORS_EXAMPLES)]
+pub struct Allocators {
+    /// What to do: `list` (the default), or `build` those named, or all that are missing
+    #[arg(
+        value_name = "list|build",
+        value_enum,
+        hide_possible_values = true,
+        default_value = "list"
+    )]
+    pub what: Inventory,
+
+    /// The allocators [default: all]
+    #[arg(value_name = "NAME")]
+    pub only: Vec<String>,
+
+    #[command(flatten)]
+    pub choice: Choice,
+
+    /// Write the list as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Inventory {
+    List,
+    Build,
+}
+
 const ALLOCATORS_EXAMPLES: &str = "\
 Examples:
   mallard allocators
-  mallard allocators --allocator mine=/opt/lib/libmine.so";
+  mallard allocators build                   the missing ones, once
+  mallard allocators build jemalloc mimalloc
+  mallard allocators --add mine=/opt/lib/libmine.so
+
+The exit code of a list is 1 if an allocator that was named is not ready.";
 
 /// Run the experiments on every allocator in turn and report the results
 ///
@@ -75,40 +137,33 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = BENCH_EXAMPLES)]
 pub struct Bench {
-    /// Which suite to run: `basic` for the basic experiments, or `full` for those and about fifty
-    /// more rows, including real programs
-    #[arg(
-        short,
-        long,
-        value_enum,
-        default_value = "basic",
-        hide_possible_values = true,
-        value_name = "basic|full"
-    )]
-    pub suite: Suite,
+    /// Rows or sets of rows: `basic` (pairs, batch, arenas, tune, map), `full` (about fifty,
+    /// with real programs), or any names from `mallard bench list`. `list` runs nothing and tells
+    /// what there is; `contention` counts how often threads wait for Mallard's locks [default:
+    /// basic]
+    #[arg(value_name = "ROW")]
+    pub rows: Vec<String>,
 
-    /// List the experiments or rows with a description of each, and run nothing
-    #[arg(long)]
+    /// What `full` in ROW is for
+    #[arg(short, long, value_enum, hide = true)]
+    pub suite: Option<Suite>,
+
+    /// What `list` in ROW is for
+    #[arg(long, hide = true)]
     pub list: bool,
 
-    /// Experiments to run: pairs, batch, arenas, tune, map; with `--suite full`, rows [default:
-    /// all]
-    #[arg(value_name = "EXPERIMENT")]
-    pub experiments: Vec<String>,
-
-    /// The same, as a comma-separated list
-    #[arg(
-        short = 'e',
-        long = "experiments",
-        value_name = "LIST",
-        value_delimiter = ','
-    )]
+    /// What ROW is for
+    #[arg(short = 'e', long = "experiments", value_delimiter = ',', hide = true)]
     pub listed: Vec<String>,
 
-    /// Measure no time; count how often threads contend for Mallard's locks in batch, larson,
-    /// handoff, mixed and many
-    #[arg(long, conflicts_with_all = ["count", "size", "narenas", "decay", "background_thread", "together", "touch", "allocators", "own"])]
+    /// What `contention` in ROW is for
+    #[arg(long, hide = true)]
     pub contention: bool,
+
+    /// Measured runs of each row on each allocator [default: 5; with --quick 3; in full 5 to 15,
+    /// depending on their time, or 1 with --quick]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub runs: Option<u32>,
 
     #[command(flatten)]
     pub work: Options,
@@ -129,11 +184,11 @@ Examples:
   mallard bench                                       all basic experiments, at full length
   mallard bench --quick                               a first impression
   mallard bench pairs -t 1,2,4 -a glibc,mallard       one experiment, two allocators
-  mallard bench --suite full                          the full suite, in forty minutes
-  mallard bench --suite full larson redis             some rows of the full suite
-  mallard bench --suite full --list                   the rows of the full suite
-  mallard bench tune --decay 0,-1 --narenas 1,16      chosen settings
-  mallard bench map --count 1M --allocator mine=/opt/lib/libmine.so";
+  mallard bench full                                  the full set, in forty minutes
+  mallard bench larson redis                          some rows of it
+  mallard bench list                                  what there is to run
+  mallard bench map --count 1M --add mine=/opt/lib/libmine.so
+  mallard bench contention                            waits for locks instead of times";
 
 /// Run your own program on every allocator in turn and report the results
 ///
@@ -143,17 +198,37 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = COMPARE_EXAMPLES, override_usage = "mallard compare [OPTIONS] -- <PROGRAM> [ARGS]...")]
 pub struct Compare {
-    /// Option string for the allocators that read one (Mallard, jemalloc)
+    /// Option string for the allocators that read one (Mallard, jemalloc); checked before anything
+    /// runs. To compare strings with each other, use --variant
     #[arg(long, value_name = "STRING")]
     pub conf: Option<String>,
+
+    /// Measured runs of the program on each allocator [default: 6, the fewest for intervals of 95 %]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub runs: Option<u32>,
 
     /// Unmeasured runs on each allocator before the measured ones
     #[arg(short, long, value_name = "N", default_value_t = 1)]
     pub warmup: u32,
 
     /// File to use as the program's standard input [default: no input]
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     pub input: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub hooks: Hooks,
+
+    /// Print the program's own output after each run
+    #[arg(long)]
+    pub show_output: bool,
+
+    /// Count runs whatever their exit code or signal
+    #[arg(long)]
+    pub ignore_failure: bool,
+
+    /// Name of the program in tables and files [default: its file name]
+    #[arg(short, long, value_name = "NAME")]
+    pub name: Option<String>,
 
     #[command(flatten)]
     pub common: Common,
@@ -168,43 +243,54 @@ Examples:
   mallard compare -- sort big.txt
   mallard compare -a glibc,mallard,jemalloc -r 10 -- python3 script.py
   mallard compare --input queries.sql -- sqlite3 data.db
-  mallard compare --allocator mine=/opt/lib/libmine.so -- ./server --self-test";
+  mallard compare --variant lean=mallard:dirty_decay_ms:0 -a glibc,mallard -- ./test
+  mallard compare --add mine=/opt/lib/libmine.so -- ./server --self-test";
 
 /// What `bench` and `compare` share.
 #[derive(Debug, clap::Args)]
 pub struct Common {
-    /// Allocators to compare, or `all`; see `mallard allocators` [default: all]
-    #[arg(short, long, value_name = "LIST", value_delimiter = ',')]
-    pub allocators: Vec<String>,
+    #[command(flatten)]
+    pub choice: Choice,
 
-    /// Measured runs of each row on each allocator [default: 5; bench --quick: 3; bench --suite
-    /// full: 5 to 15, depending on their time, or 1 with --quick]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub runs: Option<u32>,
-
-    /// Folder for the results; created if it does not exist
-    #[arg(short, long, value_name = "FOLDER", default_value = "mallard-results")]
-    pub output: PathBuf,
+    /// Folder for the results; created if it does not exist [default: a new one in
+    /// mallard-results, with `latest` beside it]
+    #[arg(short, long, value_name = "FOLDER")]
+    pub output: Option<PathBuf>,
 
     /// CPUs to run on, such as 0-3,8 [default: all]
     #[arg(short, long, value_name = "LIST")]
     pub cpus: Option<Cpus>,
 
-    /// Kill a run that takes longer than this; 0 for no limit [default: bench: 600; compare: 0]
-    #[arg(long, value_name = "SECONDS")]
-    pub timeout: Option<u64>,
+    /// Kill a run that takes longer than this, such as 90, 45s or 1m; 0 for no limit [default: 10m
+    /// for bench, none for compare]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub timeout: Option<Duration>,
 
     /// Do not warm the machine's memory before each run
     #[arg(long)]
     pub no_warm: bool,
+
+    #[command(flatten)]
+    pub exports: Exports,
 }
 
 impl Common {
     /// The time limit of one run.
     pub fn limit(&self, default: Option<u64>) -> Option<Duration> {
-        let seconds = self.timeout.or(default).filter(|seconds| *seconds > 0);
-        seconds.map(Duration::from_secs)
+        let default = default.map(Duration::from_secs);
+        self.timeout.or(default).filter(|limit| !limit.is_zero())
     }
+}
+
+/// Reads `90` as seconds, and `1m 30s` as it stands.
+fn duration(text: &str) -> Result<Duration, String> {
+    if let Ok(seconds) = text.trim().parse::<f64>()
+        && let Ok(time) = Duration::try_from_secs_f64(seconds)
+    {
+        return Ok(time);
+    }
+    humantime::parse_duration(text)
+        .map_err(|_| "expected seconds such as 90, or a time such as 45s, 1m or 1h 30m".to_owned())
 }
 
 /// Run a program on Mallard
@@ -214,13 +300,13 @@ impl Common {
 #[derive(Debug, clap::Args)]
 #[command(after_help = RUN_EXAMPLES, override_usage = "mallard run [OPTIONS] -- <PROGRAM> [ARGS]...")]
 pub struct Run {
-    /// Options for Mallard, such as narenas:4,dirty_decay_ms:1000
+    /// Options for the allocator, such as narenas:4,dirty_decay_ms:1000; checked before the program
+    /// starts
     #[arg(long, value_name = "STRING")]
     pub conf: Option<String>,
 
-    /// Run the program on this allocator instead
-    #[arg(long, value_name = "ALLOCATOR", default_value = "mallard")]
-    pub on: String,
+    #[command(flatten)]
+    pub choice: Choice,
 
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_names = ["PROGRAM", "ARGS"])]
@@ -231,7 +317,7 @@ const RUN_EXAMPLES: &str = "\
 Examples:
   mallard run -- redis-server
   mallard run --conf narenas:4,dirty_decay_ms:1000 -- ./server
-  mallard run --on jemalloc -- ./server";
+  mallard run -a jemalloc -- ./server";
 
 #[cfg(test)]
 mod tests {
@@ -244,6 +330,37 @@ mod tests {
     }
 
     #[test]
+    fn every_command_is_in_the_help_s_list() {
+        let command = Args::command();
+        let shown = command
+            .get_subcommands()
+            .filter(|command| !command.is_hide_set());
+        for name in shown.map(|command| command.get_name().to_owned()) {
+            let line = format!("\n  {name} ");
+            assert!(
+                name == "help" || TEMPLATE.contains(&line),
+                "`{name}` is missing"
+            );
+        }
+    }
+
+    #[test]
+    fn times_are_seconds_or_have_units() {
+        for (text, seconds) in [
+            ("90", 90.0),
+            ("0", 0.0),
+            ("1.5", 1.5),
+            ("45s", 45.0),
+            ("1m 30s", 90.0),
+        ] {
+            assert_eq!(duration(text).unwrap().as_secs_f64(), seconds, "{text}");
+        }
+        for text in ["", "x", "-1", "1 fortnight"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
     fn lists_and_negative_numbers_are_read() {
         let args = Args::parse_from(["mallard", "bench", "--decay", "-1,0", "-t", "1,4", "pairs"]);
         let Command::Bench(bench) = args.command else {
@@ -251,7 +368,7 @@ mod tests {
         };
         assert_eq!(bench.work.decay, [-1, 0]);
         assert_eq!(bench.work.threads, [1, 4]);
-        assert_eq!(bench.experiments, ["pairs"]);
+        assert_eq!(bench.rows, ["pairs"]);
     }
 
     #[test]
@@ -263,7 +380,7 @@ mod tests {
             panic!("{args:?}")
         };
         assert_eq!(compare.program, ["sort", "-r", "--", "x"]);
-        assert_eq!(compare.common.runs, Some(2));
+        assert_eq!(compare.runs, Some(2));
         let args = Args::parse_from(["mallard", "run", "ls", "--conf", "x"]);
         let Command::Run(run) = args.command else {
             panic!("{args:?}")

@@ -2,13 +2,16 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::Result;
 use mallard_allocators::Allocator;
 use mallard_measure::{Cpus, Spec};
 use mallard_report::model::{Experiment, Kind, Row};
+use mallard_report::units;
 
 use crate::args::{Bench, Suite};
 use crate::conditions::{self, LIBRARY_PATH, LIMIT_SECONDS};
+use crate::contention;
+use crate::exit::usage;
 use crate::experiments;
 use crate::experiments::plan::{Plan, PlannedRow};
 use crate::progress::Progress;
@@ -23,28 +26,113 @@ use crate::workloads::{self, Workloads};
 const RUNS: u32 = 5;
 const QUICK_RUNS: u32 = 3;
 
-pub fn run(own: &[String], options: &Bench) -> Result<ExitCode> {
-    match (options.suite, options.list) {
-        (Suite::Full, true) => return suite::list(options),
-        (Suite::Full, false) => {
-            only_for_basic(options)?;
-            return suite::run(own, options);
+pub fn run(options: &Bench) -> Result<ExitCode> {
+    match asked(options)? {
+        Asked::List(Some(Suite::Full), names) => suite::list(&names),
+        Asked::List(Some(Suite::Basic), names) => list(&names),
+        Asked::List(None, _) => {
+            say!("{}", console::style("basic").bold())?;
+            list(&[])?;
+            say!("\n{}: these and", console::style("full").bold())?;
+            suite::list(&[])
         }
-        (Suite::Basic, true) => return list(options),
-        (Suite::Basic, false) => {}
+        Asked::Contention(names) => contention::run(options, &names),
+        Asked::Run(Suite::Full, names) => {
+            only_for_basic(options)?;
+            suite::run(options, &names)
+        }
+        Asked::Run(Suite::Basic, names) => run_basic(options, &names),
     }
-    let names = [&options.experiments[..], &options.listed[..]].concat();
-    let chosen = experiments::select(&names).map_err(|error| anyhow!(error))?;
+}
+
+/// What the words on the command line ask for.
+#[derive(Debug, PartialEq)]
+enum Asked {
+    /// The rows of one set or both.
+    List(Option<Suite>, Vec<String>),
+    Contention(Vec<String>),
+    Run(Suite, Vec<String>),
+}
+
+/// Reads the words: an optional `list` or `contention`, an optional set, and names of rows. A name
+/// of the basic set is meant there, unless names of the full set stand beside it.
+fn asked(options: &Bench) -> Result<Asked> {
+    let words = [&options.rows[..], &options.listed[..]].concat();
+    let words: Vec<String> = words.iter().map(|word| word.trim().to_owned()).collect();
+    let (first, rest) = match words.split_first() {
+        Some((first, rest)) => (first.as_str(), rest.to_vec()),
+        None => ("", Vec::new()),
+    };
+    if options.contention {
+        return Ok(Asked::Contention(words));
+    }
+    if first == "contention" {
+        return Ok(Asked::Contention(rest));
+    }
+    let (listing, mut names) = match options.list || first == "list" {
+        true if first == "list" => (true, rest),
+        listing => (listing, words),
+    };
+    let mut set = options.suite;
+    names.retain(|name| match name.as_str() {
+        "basic" | "full" => {
+            set = Some(if name == "full" {
+                Suite::Full
+            } else {
+                Suite::Basic
+            });
+            false
+        }
+        _ => true,
+    });
+    let known = |name: &String| name == "all" || experiments::find(name).is_ok();
+    let set = match (set, names.is_empty()) {
+        (Some(set), _) => Some(set),
+        (None, true) if listing => None,
+        (None, true) => Some(Suite::Basic),
+        (None, false) if names.iter().all(known) => Some(Suite::Basic),
+        // A name that no set has is told with those of both.
+        (None, false) => {
+            let unknown = names
+                .iter()
+                .find(|name| !known(name) && suite::select(&[name]).is_err());
+            if let Some(unknown) = unknown {
+                let error = experiments::find(unknown).expect_err("it is not known");
+                let nearest = suite::select(&[unknown]).expect_err("it is not known");
+                return Err(usage(match error.contains("did you mean") {
+                    true => format!("{error}; `mallard bench list` has the others"),
+                    false => nearest,
+                }));
+            }
+            Some(Suite::Full)
+        }
+    };
+    Ok(match (listing, set) {
+        (true, set) => Asked::List(set, names),
+        (false, set) => Asked::Run(set.unwrap_or(Suite::Basic), names),
+    })
+}
+
+/// What a session's folder is named for.
+pub fn subject(set: &str, names: &[String]) -> String {
+    match names {
+        [] => set.to_owned(),
+        names => names.join("-"),
+    }
+}
+
+fn run_basic(options: &Bench, names: &[String]) -> Result<ExitCode> {
+    let chosen = experiments::select(names).map_err(usage)?;
     let cpus = options.common.cpus.clone().unwrap_or_else(Cpus::allowed);
     let mut plans = Vec::new();
     for experiment in chosen {
         plans.extend(
             experiment
                 .plans(&options.work, cpus.count())
-                .map_err(|error| anyhow!(error))?,
+                .map_err(usage)?,
         );
     }
-    let session = Session::open(own, &options.common)?;
+    let session = Session::open("bench", &subject("basic", names), &options.common, None)?;
     let workloads = Workloads::install(session.launcher.folder())?;
     let ignored = conditions::foreign_settings();
 
@@ -64,15 +152,20 @@ pub fn run(own: &[String], options: &Bench) -> Result<ExitCode> {
     };
     let experiments = bench.all(&plans);
     let settings = conditions::settings(&options.common, runs(options), &cpus, &ignored);
-    session.close(Kind::Bench, title(options), settings, experiments)
+    session.close(
+        &options.common.exports,
+        Kind::Bench,
+        title(options),
+        settings,
+        experiments,
+    )
 }
 
 /// Prints the experiments and what they do.
-fn list(options: &Bench) -> Result<ExitCode> {
-    let names = [&options.experiments[..], &options.listed[..]].concat();
-    for experiment in experiments::select(&names).map_err(|error| anyhow!(error))? {
-        say!("{:<8} {}", experiment.name, experiment.title)?;
-        say!("{:<8} {}", "", experiment.described())?;
+fn list(names: &[String]) -> Result<ExitCode> {
+    for experiment in experiments::select(names).map_err(usage)? {
+        say!("  {:<8} {}", experiment.name, experiment.title)?;
+        say!("  {:<8} {}", "", experiment.described())?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -80,16 +173,16 @@ fn list(options: &Bench) -> Result<ExitCode> {
 /// Rejects options that only the basic experiments use: the full suite would silently ignore them.
 fn only_for_basic(options: &Bench) -> Result<()> {
     match options.work.given() {
-        Some(name) => bail!(
-            "{name} applies only to the basic experiments; the rows of `--suite full` have fixed parameters"
-        ),
+        Some(name) => Err(usage(format!(
+            "{name} applies only to the basic set; the rows of the full set have fixed parameters"
+        ))),
         None => Ok(()),
     }
 }
 
 fn runs(options: &Bench) -> Runs {
     let default = if options.work.quick { QUICK_RUNS } else { RUNS };
-    Runs::Fixed(options.common.runs.unwrap_or(default) as usize)
+    Runs::Fixed(options.runs.unwrap_or(default) as usize)
 }
 
 fn title(options: &Bench) -> String {
@@ -142,9 +235,9 @@ impl Runner<'_> {
         let processes: usize = entries.iter().flatten().map(|row| race::runners(row)).sum();
         let names: Vec<&str> = plans.iter().map(|plan| plan.name.as_str()).collect();
         self.race.progress.say(&format!(
-            "{} on {} allocators, {}: {} processes",
+            "{} on {}, {}: {} processes",
             names.join(", "),
-            self.allocators.len(),
+            units::plural(self.allocators.len(), "allocator"),
             self.race.runs.each(),
             processes * self.race.runs.most(),
         ));
@@ -238,4 +331,70 @@ fn row_name(plan: &Plan, row: &PlannedRow) -> String {
         _ => row.label.clone(),
     };
     format!("{} · {what}", plan.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Args, Command};
+    use clap::Parser;
+
+    fn ask(words: &[&str]) -> Result<Asked> {
+        let words = [&["mallard", "bench"], words].concat();
+        let Command::Bench(options) = Args::parse_from(words).command else {
+            panic!("this is bench")
+        };
+        asked(&options)
+    }
+
+    #[test]
+    fn words_name_sets_and_rows_and_old_flags_still_do() {
+        let names = |names: &[&str]| {
+            names
+                .iter()
+                .map(|name| name.to_string())
+                .collect::<Vec<_>>()
+        };
+        for (words, expected) in [
+            (&[][..], Asked::Run(Suite::Basic, names(&[]))),
+            (
+                &["pairs", "map"],
+                Asked::Run(Suite::Basic, names(&["pairs", "map"])),
+            ),
+            (&["full"], Asked::Run(Suite::Full, names(&[]))),
+            (&["--suite", "full"], Asked::Run(Suite::Full, names(&[]))),
+            (
+                &["full", "pairs"],
+                Asked::Run(Suite::Full, names(&["pairs"])),
+            ),
+            (
+                &["larson", "redis"],
+                Asked::Run(Suite::Full, names(&["larson", "redis"])),
+            ),
+            (
+                &["-e", "pairs,map"],
+                Asked::Run(Suite::Basic, names(&["pairs", "map"])),
+            ),
+            (&["list"], Asked::List(None, names(&[]))),
+            (&["--list"], Asked::List(None, names(&[]))),
+            (
+                &["list", "full"],
+                Asked::List(Some(Suite::Full), names(&[])),
+            ),
+            (
+                &["contention", "batch"],
+                Asked::Contention(names(&["batch"])),
+            ),
+            (
+                &["--contention", "batch"],
+                Asked::Contention(names(&["batch"])),
+            ),
+        ] {
+            assert_eq!(ask(words).unwrap(), expected, "{words:?}");
+        }
+        let error = ask(&["larsen"]).unwrap_err().to_string();
+        assert!(error.contains("did you mean `larson`?"), "{error}");
+        let error = ask(&["pair"]).unwrap_err().to_string();
+        assert!(error.contains("did you mean `pairs`?"), "{error}");
+    }
 }

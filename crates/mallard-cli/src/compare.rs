@@ -1,10 +1,11 @@
 //! `mallard compare`: the user's own program on every allocator.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use mallard_allocators::program::{self, Program};
 use mallard_allocators::{Allocator, environment, probe};
 use mallard_measure::{Cpus, End, Measurement, Spec};
@@ -12,15 +13,19 @@ use mallard_report::model::{Exit, Experiment, Failure, Kind, Row, Run};
 use mallard_report::{stats, units};
 
 use crate::args::Compare;
+use crate::hooks::Prepare;
 use crate::progress::Progress;
-use crate::race::{self, Entry, Race, Start};
+use crate::race::{self, Beside, Entry, Race, Start};
 use crate::runs::Runs;
 use crate::session::Session;
 
 /// The fewest runs with intervals of 95 %.
 const RUNS: u32 = 6;
+/// `--show-output` prints this much of each stream.
+const MOST_SHOWN_BYTES: usize = 1 << 20;
+const NOT_IN_TIME: &str = "it did not finish within the time limit";
 
-pub fn run(own: &[String], options: &Compare) -> Result<ExitCode> {
+pub fn run(options: &Compare) -> Result<ExitCode> {
     let [name, arguments @ ..] = &options.program[..] else {
         unreachable!("the command line asks for a program")
     };
@@ -29,7 +34,14 @@ pub fn run(own: &[String], options: &Compare) -> Result<ExitCode> {
         std::fs::File::open(input)
             .with_context(|| format!("cannot read {} as standard input", input.display()))?;
     }
-    let session = Session::open(own, &options.common)?;
+    let label = match &options.name {
+        Some(name) => Cow::from(name),
+        None => Path::new(name)
+            .file_name()
+            .unwrap_or(name)
+            .to_string_lossy(),
+    };
+    let session = Session::open("compare", &label, &options.common, options.conf.as_deref())?;
     let entries: Vec<Entry> = session
         .allocators()
         .iter()
@@ -39,26 +51,24 @@ pub fn run(own: &[String], options: &Compare) -> Result<ExitCode> {
         &session.launcher,
         &session.stop,
         options.warmup as usize,
-        Runs::Fixed(options.common.runs.unwrap_or(RUNS) as usize),
+        Runs::Fixed(options.runs.unwrap_or(RUNS) as usize),
         !options.common.no_warm,
     );
     race.progress = Progress::new(race.weight(1.0, &entries));
     let shown = command_line(&options.program);
     race.progress.say(&format!(
-        "{shown} on {} allocators, {}",
-        race::runners(&entries),
+        "{shown} on {}, {}",
+        units::plural(race::runners(&entries), "allocator"),
         race.runs.each()
     ));
-    let label = Path::new(name)
-        .file_name()
-        .unwrap_or(name)
-        .to_string_lossy();
+    let prepare = options.hooks.before_each();
+    options.hooks.set_up()?;
     let row = race::Row {
         what: &label,
         entries: &entries,
         peak_bytes: 0,
         weight: 1.0,
-        beside: None,
+        beside: prepare.as_ref().map(|prepare| prepare as &dyn Beside),
         counting_weight: 0.0,
     };
     let mut glibc_ended = None;
@@ -66,9 +76,19 @@ pub fn run(own: &[String], options: &Compare) -> Result<ExitCode> {
         if allocator == stats::BASELINE {
             glibc_ended.get_or_insert(measured.end);
         }
-        judge(allocator, glibc_ended, measured)
+        if options.show_output {
+            show_output(allocator, measured);
+        }
+        match options.ignore_failure {
+            true => any_end(measured),
+            false => judge(allocator, glibc_ended, measured),
+        }
     });
     race.finish();
+    options.hooks.clean_up()?;
+    if let Some(reason) = prepare.as_ref().and_then(Prepare::failure) {
+        bail!(reason);
+    }
 
     let experiment = Experiment {
         name: "compare".to_owned(),
@@ -88,7 +108,13 @@ pub fn run(own: &[String], options: &Compare) -> Result<ExitCode> {
         }],
     };
     let settings = settings(options, &program);
-    session.close(Kind::Compare, shown, settings, vec![experiment])
+    session.close(
+        &options.common.exports,
+        Kind::Compare,
+        shown,
+        settings,
+        vec![experiment],
+    )
 }
 
 fn entry(
@@ -119,12 +145,36 @@ fn entry(
     }
 }
 
+/// Prints what the program wrote, with a line that says under which allocator.
+fn show_output(allocator: &str, measured: &Measurement) {
+    eprintln!("--- {allocator}");
+    for output in [&measured.stdout, &measured.stderr] {
+        // What cannot be read back is not worth ending the comparison.
+        eprint!("{}", output.head(MOST_SHOWN_BYTES).unwrap_or_default());
+    }
+}
+
+/// With `--ignore-failure`, a run counts if it ended at all.
+fn any_end(measured: &Measurement) -> Result<Run, Failure> {
+    match race::exit(measured.end) {
+        Some(_) => Ok(counted(measured)),
+        None => Err(race::failure(NOT_IN_TIME.to_owned(), measured)),
+    }
+}
+
+fn counted(measured: &Measurement) -> Run {
+    Run {
+        output_hash: Some(measured.stdout.sha256.clone()),
+        ..race::figures(measured)
+    }
+}
+
 /// A run counts when the program exits with the same code as under glibc, whatever that code is.
 /// Without glibc in the comparison, only success counts.
 fn judge(allocator: &str, glibc: Option<End>, measured: &Measurement) -> Result<Run, Failure> {
     let fail = |reason: String| Err(race::failure(reason, measured));
     let Some(exit) = race::exit(measured.end) else {
-        return fail("it did not finish within the time limit".to_owned());
+        return fail(NOT_IN_TIME.to_owned());
     };
     let as_wanted = match (exit, glibc) {
         (Exit::Code(_), _) if allocator == stats::BASELINE => true,
@@ -140,10 +190,7 @@ fn judge(allocator: &str, glibc: Option<End>, measured: &Measurement) -> Result<
         };
         return fail(format!("the program {}{under_glibc}", ended(exit)));
     }
-    Ok(Run {
-        output_hash: Some(measured.stdout.sha256.clone()),
-        ..race::figures(measured)
-    })
+    Ok(counted(measured))
 }
 
 fn ended(exit: Exit) -> String {
@@ -168,7 +215,7 @@ fn settings(options: &Compare, program: &Program) -> Vec<(String, String)> {
     let cpus = common.cpus.clone().unwrap_or_else(Cpus::allowed);
     let mut settings = vec![
         ("program", program.path.display().to_string()),
-        ("runs", common.runs.unwrap_or(RUNS).to_string()),
+        ("runs", options.runs.unwrap_or(RUNS).to_string()),
         ("warm-up runs", options.warmup.to_string()),
         (
             "order",
@@ -187,6 +234,10 @@ fn settings(options: &Compare, program: &Program) -> Vec<(String, String)> {
                 .map_or("nothing".to_owned(), |file| file.display().to_string()),
         ),
     ];
+    settings.extend(options.hooks.settings());
+    if options.ignore_failure {
+        settings.push(("failures", "ignored".to_owned()));
+    }
     if let Some(conf) = &options.conf {
         settings.push(("option string", conf.clone()));
     }

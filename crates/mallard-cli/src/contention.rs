@@ -1,4 +1,4 @@
-//! `mallard bench --contention`: counts how often threads contend for locks.
+//! `mallard bench contention`: counts how often threads contend for locks.
 //!
 //! Two CPUs cannot show how fast an allocator is on 64. But with the counting build of Mallard
 //! (`mallard_allocators::counting`) the lab can count how often threads take each lock, find it
@@ -11,6 +11,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use anyhow::{Context, Result, anyhow, bail};
 use mallard_allocators::counting;
@@ -18,6 +19,8 @@ use mallard_measure::{Cpus, End, Launcher, Spec, Stop};
 
 use crate::args::Bench;
 use crate::conditions::LIMIT_SECONDS;
+use crate::exit::usage;
+use crate::folder::Folder;
 use crate::say::{self, say};
 use crate::workloads::{Answer, MAX_ANSWER_BYTES, Workloads};
 
@@ -143,11 +146,18 @@ impl Line {
     }
 }
 
-pub fn run(options: &Bench) -> Result<ExitCode> {
-    let loads = select(&[&options.experiments[..], &options.listed[..]].concat())?;
-    let output = &options.common.output;
-    fs::create_dir_all(output)
-        .with_context(|| format!("cannot make the folder {}", output.display()))?;
+pub fn run(options: &Bench, names: &[String]) -> Result<ExitCode> {
+    let loads = select(names)?;
+    if let Some(option) = options.work.given_beside_threads() {
+        return Err(usage(format!("{option} does not apply to contention")));
+    }
+    if options.common.choice.is_given() {
+        return Err(usage(
+            "contention is counted in Mallard only: leave out -a, --add and --variant",
+        ));
+    }
+    let output = options.common.output.as_deref();
+    let folder = Folder::open(output, "bench", "contention", SystemTime::now())?;
     let cpus = options.common.cpus.clone().map(Cpus::usable).transpose();
     eprintln!("Building the counting library");
     let library = counting::counting_library(None).map_err(|error| anyhow!(error))?;
@@ -168,8 +178,7 @@ pub fn run(options: &Bench) -> Result<ExitCode> {
             write_csv(&mut csv, load.name, line);
         }
     }
-    let path = output.join(FILE);
-    fs::write(&path, csv).with_context(|| format!("cannot write {}", path.display()))?;
+    let path = folder.text(FILE, &csv)?;
     say!("Data: {}", path.display())?;
     Ok(ExitCode::SUCCESS)
 }
@@ -179,7 +188,9 @@ fn select(names: &[String]) -> Result<Vec<&'static Load>> {
     let known = || LOADS.iter().map(|load| load.name);
     if let Some(unknown) = names.iter().find(|name| !known().any(|k| k == **name)) {
         let known = known().collect::<Vec<_>>().join(", ");
-        bail!("contention cannot be counted in `{unknown}`; choose from {known}");
+        return Err(usage(format!(
+            "contention cannot be counted in `{unknown}`; choose from {known}"
+        )));
     }
     let chosen = |load: &&Load| names.is_empty() || names.iter().any(|name| name == load.name);
     Ok(LOADS.iter().filter(chosen).collect())
@@ -214,7 +225,7 @@ impl Counter<'_> {
 
     /// Runs a workload several times and sums the counts and operations.
     fn line(&self, load: &Load, program: &Path, threads: u32) -> Result<Line> {
-        let (quick, runs) = (self.options.work.quick, self.options.common.runs);
+        let (quick, runs) = (self.options.work.quick, self.options.runs);
         let work = if quick { load.work / 10 } else { load.work };
         let mut line = Line {
             threads,

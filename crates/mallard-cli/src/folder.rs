@@ -1,11 +1,24 @@
 //! The folder for the results.
+//!
+//! Each session gets a folder of its own, so that none overwrites another's results: in
+//! `mallard-results`, named for the command, its subject and the time. The link `latest` beside
+//! them leads to the last one. A folder that the user names is used as it is.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use mallard_report::model::{Kind, Results};
+
+/// The folder of all sessions.
+const ALL: &str = "mallard-results";
+/// The link to the last session's folder.
+const LATEST: &str = "latest";
+/// A subject may be any text; this much of it is in the name.
+const LONGEST_SUBJECT: usize = 40;
 
 /// A folder that has been checked to be writable.
 #[derive(Debug)]
@@ -14,7 +27,40 @@ pub struct Folder(PathBuf);
 impl Folder {
     /// Creates the folder and checks that it is writable, so that no session ends with results that
     /// it cannot save.
-    pub fn open(path: &Path) -> Result<Folder> {
+    pub fn open(
+        chosen: Option<&Path>,
+        command: &str,
+        subject: &str,
+        now: SystemTime,
+    ) -> Result<Folder> {
+        let Some(path) = chosen else {
+            return Folder::of_session(Path::new(ALL), command, subject, now);
+        };
+        Folder::at(path)
+    }
+
+    /// Makes a new folder in `all`, and leads the link to it.
+    fn of_session(all: &Path, command: &str, subject: &str, now: SystemTime) -> Result<Folder> {
+        let time = humantime::format_rfc3339_seconds(now).to_string();
+        let time = time.trim_end_matches('Z').replace(':', "");
+        let name = format!("{command}-{}-{time}", plain(subject));
+        let taken = |name: &String| all.join(name).exists();
+        let numbered = (2..).map(|number| format!("{name}-{number}"));
+        let mut names = std::iter::once(name.clone()).chain(numbered);
+        let name = names.find(|name| !taken(name)).unwrap_or(name.clone());
+        let folder = Folder::at(&all.join(&name))?;
+        // A link is a convenience: a file system without links has the folder all the same.
+        let (link, new) = (
+            all.join(LATEST),
+            all.join(format!(".{LATEST}-{}", std::process::id())),
+        );
+        if symlink(&name, &new).is_ok() && fs::rename(&new, &link).is_err() {
+            let _ = fs::remove_file(&new);
+        }
+        Ok(folder)
+    }
+
+    fn at(path: &Path) -> Result<Folder> {
         let advice = || {
             let shown = path.display();
             format!("cannot write results to the folder {shown}; choose another with --output")
@@ -45,6 +91,11 @@ impl Folder {
         Ok(files)
     }
 
+    /// Writes a text and returns its path.
+    pub fn text(&self, name: &str, text: &str) -> Result<PathBuf> {
+        self.file(name, |out| out.write_all(text.as_bytes()))
+    }
+
     fn file(
         &self,
         name: &str,
@@ -61,5 +112,41 @@ impl Folder {
             .and_then(|()| fs::rename(&part, &path));
         written.with_context(|| format!("cannot write {}", path.display()))?;
         Ok(path)
+    }
+}
+
+/// A subject as a part of a file name.
+fn plain(subject: &str) -> String {
+    let fit = |c: char| {
+        if c.is_ascii_alphanumeric() || "._+".contains(c) {
+            c
+        } else {
+            '-'
+        }
+    };
+    let plain: String = subject.chars().map(fit).take(LONGEST_SUBJECT).collect();
+    match plain.trim_matches(['-', '.']) {
+        "" => "program".to_owned(),
+        plain => plain.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_session_has_a_folder_of_its_own_and_latest_is_the_last() {
+        let place = tempfile::tempdir().unwrap();
+        let now = SystemTime::UNIX_EPOCH;
+        let open = |subject| Folder::of_session(place.path(), "compare", subject, now).unwrap();
+        let (one, other) = (open("./a b"), open("./a b"));
+        assert_eq!(one.0, place.path().join("compare-a-b-1970-01-01T000000"));
+        assert_eq!(
+            other.0,
+            place.path().join("compare-a-b-1970-01-01T000000-2")
+        );
+        let latest = place.path().join("latest").canonicalize().unwrap();
+        assert_eq!(latest, other.0.canonicalize().unwrap());
     }
 }

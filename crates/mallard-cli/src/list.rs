@@ -4,17 +4,36 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use console::{StyledObject, style};
-use mallard_allocators::{Allocator, Standing, Unavailable};
+use mallard_allocators::{Allocator, Catalog, Standing, Unavailable};
 
+use crate::args::{Allocators, Inventory};
+use crate::choice;
 use crate::say::say;
 use crate::session;
 
-pub fn run(own: &[String]) -> Result<ExitCode> {
-    let catalog = session::catalog(own)?;
-    let names: Vec<&str> = catalog.names().collect();
+pub fn run(options: &Allocators) -> Result<ExitCode> {
+    let catalog = options.choice.catalog()?;
+    let names = match &options.only[..] {
+        [] => catalog.names().map(str::to_owned).collect(),
+        named => catalog.select(named)?,
+    };
+    match options.what {
+        Inventory::Build => build(&catalog, &names),
+        Inventory::List if options.json => json(&catalog, &names),
+        Inventory::List => list(&catalog, &names, !options.only.is_empty()),
+    }
+}
+
+fn list(catalog: &Catalog, names: &[String], named: bool) -> Result<ExitCode> {
     let widest = names.iter().map(|name| name.len()).max().unwrap_or(0);
+    let (mut all_ready, mut seconds) = (true, 0);
     for name in names {
-        let (mark, lines) = entry(&catalog.look(name)?);
+        let standing = catalog.look(name)?;
+        all_ready &= matches!(standing, Standing::Ready(_));
+        if matches!(standing, Standing::Buildable(_)) {
+            seconds += catalog.build_seconds(name);
+        }
+        let (mark, lines) = entry(&standing);
         let mut lines = lines.into_iter();
         let first = lines.next().unwrap_or_default();
         say!(
@@ -26,9 +45,68 @@ pub fn run(own: &[String]) -> Result<ExitCode> {
         }
     }
     say!("")?;
-    say!("✓ ready   + built on first use   ✗ not available here")?;
-    say!("Every command accepts --allocator NAME=/path/to/library.so to add another one, or")?;
-    say!("'NAME=/path/to/library.so;VARIABLE=VALUE' to add one with variables of its own.")?;
+    say!("✓ ready   + can be built   ✗ not available here")?;
+    if seconds > 0 {
+        let time = choice::about(seconds);
+        say!("`mallard allocators build` builds the missing ones, once, in about {time}.")?;
+    }
+    say!("Every command takes --add NAME=/path/to/library.so for another one, or")?;
+    say!("'NAME=/path/to/library.so;VARIABLE=VALUE' for one with variables of its own.")?;
+    Ok(match named && !all_ready {
+        true => ExitCode::FAILURE,
+        false => ExitCode::SUCCESS,
+    })
+}
+
+/// Builds what is missing. An allocator that cannot be had is told, and the others go on.
+fn build(catalog: &Catalog, names: &[String]) -> Result<ExitCode> {
+    let mut failed = false;
+    for name in names {
+        match session::prepare(catalog, name)? {
+            Ok(allocator) => say!("{} {name} {}", style("✓").green(), allocator.version)?,
+            Err(missing) => {
+                failed = true;
+                say!(
+                    "{} {name}: {}",
+                    style("✗").red(),
+                    unavailable(&missing).join("; ")
+                )?;
+            }
+        }
+    }
+    Ok(match failed {
+        true => ExitCode::FAILURE,
+        false => ExitCode::SUCCESS,
+    })
+}
+
+fn json(catalog: &Catalog, names: &[String]) -> Result<ExitCode> {
+    let mut all = Vec::new();
+    for name in names {
+        all.push(match catalog.look(name)? {
+            Standing::Ready(allocator) => serde_json::json!({
+                "name": name,
+                "is": "ready",
+                "version": allocator.version,
+                "file": allocator.file,
+                "environment": allocator.environment,
+                "reads_options_from": allocator.conf_variable,
+            }),
+            Standing::Buildable(from) => serde_json::json!({
+                "name": name,
+                "is": "buildable",
+                "from": from,
+                "build_seconds": catalog.build_seconds(name),
+            }),
+            Standing::Unavailable(missing) => serde_json::json!({
+                "name": name,
+                "is": "unavailable",
+                "reason": missing.reason,
+                "advice": missing.advice,
+            }),
+        });
+    }
+    say!("{}", serde_json::to_string_pretty(&all)?)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,8 +1,9 @@
 //! `mallard`, the lab: runs programs and experiments on Mallard and other allocators, side by side.
 //!
-//! Each command is a module: [`bench`] (the basic [`experiments`] and the full [`suite`]),
+//! Each command is a module: [`bench`] (the basic [`experiments`], the full [`suite`] and [`contention`]),
 //! [`compare`] (the user's own program), [`exec`] (`mallard run`), [`profile`] (heap profiles),
-//! [`top`] (processes, live) and [`list`] (`mallard allocators`). `bench` and `compare` share the [`race`], the [`folder`] and
+//! [`top`] (processes, live) and [`list`] (`mallard allocators`). Each takes its allocators by [`choice`], and ends with a code of
+//! [`exit`]. `bench` and `compare` share the [`race`], the [`folder`] and
 //! the [`session`]. In a race, the allocators take turns on a row of measurements; [`runs`] decides
 //! how often. The folder receives the results. The session prepares allocators, shows progress and
 //! stops on a signal.
@@ -12,13 +13,18 @@
 mod amount;
 mod args;
 mod bench;
+mod choice;
 mod compare;
 mod conditions;
 mod contention;
 mod diagnose;
 mod exec;
+mod exit;
 mod experiments;
+mod export;
+mod extras;
 mod folder;
+mod hooks;
 mod list;
 mod machine;
 mod profile;
@@ -41,18 +47,19 @@ use args::{Args, Command};
 fn main() -> ExitCode {
     let args = Args::parse();
     let outcome = match args.command {
-        Command::Bench(options) if options.contention => contention::run(&options),
-        Command::Bench(options) => bench::run(&args.own, &options),
-        Command::Compare(options) => compare::run(&args.own, &options),
-        Command::Run(options) => exec::run(&args.own, &options),
+        Command::Bench(options) => bench::run(&options),
+        Command::Compare(options) => compare::run(&options),
+        Command::Run(options) => exec::run(&options),
         Command::Profile(options) => profile::run(&options),
         Command::Top(options) => top::run(&options),
         Command::Diagnose(options) => diagnose::run(&options),
-        Command::Allocators => list::run(&args.own),
+        Command::Allocators(options) => list::run(&options),
+        Command::Completions(options) => extras::completions(&options),
+        Command::Man(options) => extras::man(&options),
     };
     outcome.unwrap_or_else(|error| {
         let prefix = console::style("error:").red().bold().for_stderr();
         eprintln!("{prefix} {error:#}");
-        ExitCode::from(exec::code_of(&error))
+        ExitCode::from(exit::code_of(&error))
     })
 }

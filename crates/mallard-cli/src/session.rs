@@ -8,19 +8,19 @@ use std::time::{Instant, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use console::style;
-use mallard_allocators::{Allocator, Catalog, Settings, State, Unavailable};
+use mallard_allocators::{Allocator, Catalog, State, Unavailable};
 use mallard_measure::{Cpus, Launcher, Stop};
 use mallard_report::model::{AllocatorInfo, Experiment, Kind, Results};
 use mallard_report::{TerminalOptions, terminal, units};
 
 use crate::args::Common;
+use crate::choice::{self, Chosen, Variant};
+use crate::exit::{INTERRUPTED, Interrupted, usage};
+use crate::export::Exports;
 use crate::folder::Folder;
 use crate::machine;
 use crate::progress::Spinner;
-use crate::say::{self, say};
-
-/// The exit code of an interrupted session, the same as a shell's for Ctrl-C.
-const INTERRUPTED: u8 = 130;
+use crate::say;
 
 /// A requested allocator, or why it is not available.
 type Prepared = Result<Allocator, Unavailable>;
@@ -32,23 +32,10 @@ pub struct Session {
     pub cpus: Option<Cpus>,
     prepared: Vec<Prepared>,
     folder: Folder,
+    /// What the user should know before reading the results.
+    notices: Vec<String>,
     started: SystemTime,
     clock: Instant,
-}
-
-/// All allocators by name, including the user's own.
-pub fn catalog(own: &[String]) -> Result<Catalog> {
-    let mut catalog = Catalog::new(Settings::default());
-    for spec in own {
-        if catalog.names().any(|name| name == spec) {
-            bail!(
-                "--allocator takes NAME=/path/to/library.so; to select {spec}, use --allocators {spec}"
-            );
-        }
-        let added = catalog.add_custom(spec);
-        added.with_context(|| format!("--allocator {spec}"))?;
-    }
-    Ok(catalog)
 }
 
 /// Prepares one allocator, and shows a line on the terminal meanwhile.
@@ -78,22 +65,42 @@ fn prepare_beside(catalog: &Catalog, name: &str, spinner: &Spinner) -> Result<Pr
 
 impl Session {
     /// Checks everything that can go wrong before anything runs.
-    pub fn open(own: &[String], common: &Common) -> Result<Session> {
+    /// `command` and `subject` name the folder for the results; `conf` is an option string for
+    /// all allocators.
+    pub fn open(
+        command: &str,
+        subject: &str,
+        common: &Common,
+        conf: Option<&str>,
+    ) -> Result<Session> {
         let (started, clock) = (SystemTime::now(), Instant::now());
-        let catalog = catalog(own)?;
-        let names = chosen(&catalog, own, &common.allocators)?;
+        let mut chosen = common.choice.resolve()?;
+        common.exports.check()?;
         let cpus = common.cpus.clone().map(Cpus::usable).transpose();
-        let cpus = cpus.context("--cpus")?;
-        let folder = Folder::open(&common.output)?;
+        let cpus = cpus.map_err(|error| usage(format!("--cpus: {error}")))?;
+        // A folder that the user names is tried before minutes of building.
+        let open = |path| Folder::open(Some(path), command, subject, started);
+        let named = common.output.as_deref().map(open).transpose()?;
         let stop = stop_on_signals()?;
         let launcher = Launcher::new(stop.clone())?;
-        let prepared = prepare_all(&catalog, &names, &stop)?;
+        let mut notices: Vec<String> = chosen.only_ready()?.into_iter().collect();
+        let prepared = prepare_all(&chosen, &stop)?;
+        let ready: Vec<Allocator> = prepared.iter().flatten().cloned().collect();
+        notices.extend(choice::check_options(&ready, conf)?);
+        let folder = match named {
+            Some(folder) => folder,
+            None => Folder::open(None, command, subject, started)?,
+        };
+        for notice in &notices {
+            eprintln!("{notice}");
+        }
         Ok(Session {
             launcher,
             stop,
             cpus,
             prepared,
             folder,
+            notices,
             started,
             clock,
         })
@@ -119,6 +126,7 @@ impl Session {
     /// Shows and writes the results.
     pub fn close(
         self,
+        exports: &Exports,
         kind: Kind,
         title: String,
         settings: Vec<(String, String)>,
@@ -131,9 +139,17 @@ impl Session {
             .any(|cell| !cell.runs.is_empty() && cell.failure.is_none());
         let results = self.results(kind, title, settings, experiments);
         let files = self.folder.write(&results)?;
-        say::text(&terminal(&results, terminal_options()))?;
-        say!("")?;
-        print_files(&files)?;
+        let mut text = terminal(&results, terminal_options());
+        text.push('\n');
+        for notice in &self.notices {
+            text += &format!("{notice}\n");
+        }
+        text += &files_lines(&files);
+        match exports.takes_stdout() {
+            true => eprint!("{text}"),
+            false => say::text(&text)?,
+        }
+        exports.write(&results)?;
         if self.stop.requested() {
             eprintln!("Interrupted: the results contain what was measured so far.");
             return Ok(ExitCode::from(INTERRUPTED));
@@ -173,24 +189,20 @@ impl Session {
     }
 }
 
-/// The names of the allocators to compare. The user's own are always included.
-fn chosen(catalog: &Catalog, own: &[String], listed: &[String]) -> Result<Vec<String>> {
-    let mut words: Vec<&str> = listed.iter().map(|word| word.trim()).collect();
-    if words.is_empty() {
-        words.push("all");
-    }
-    let added = own.iter().filter_map(|spec| spec.split_once('='));
-    words.extend(added.map(|(name, _)| name));
-    Ok(catalog.select(&words)?)
-}
-
-fn prepare_all(catalog: &Catalog, names: &[String], stop: &Stop) -> Result<Vec<Prepared>> {
+fn prepare_all(chosen: &Chosen, stop: &Stop) -> Result<Vec<Prepared>> {
     let spinner = Spinner::new();
     let mut prepared = Vec::new();
-    for name in names {
-        let outcome = prepare_beside(catalog, name, &spinner)?;
+    let plain = chosen.names.iter().map(|name| (name, None));
+    let variants = chosen.variants.iter().map(|v| (&v.allocator, Some(v)));
+    let all = plain.chain(variants);
+    for (name, variant) in all {
+        let outcome = prepare_beside(&chosen.catalog, name, &spinner)?;
+        let outcome = match variant {
+            Some(variant) => as_variant(outcome, variant),
+            None => outcome,
+        };
         if stop.requested() {
-            bail!("interrupted before anything was measured");
+            return Err(Interrupted.into());
         }
         if let Err(missing) = &outcome {
             spinner.say(&format!("{name} is skipped: {}", missing.reason));
@@ -209,6 +221,17 @@ fn prepare_all(catalog: &Catalog, names: &[String], stop: &Stop) -> Result<Vec<P
     Ok(prepared)
 }
 
+/// A prepared allocator under a variant's name.
+fn as_variant(prepared: Prepared, variant: &Variant) -> Prepared {
+    match prepared {
+        Ok(allocator) => Ok(allocator.variant(&variant.name, &variant.options)),
+        Err(missing) => Err(Unavailable {
+            name: variant.name.clone(),
+            ..missing
+        }),
+    }
+}
+
 /// The first signal ends the measurements, the second ends this process.
 pub fn stop_on_signals() -> Result<Stop> {
     let stop = Stop::default();
@@ -223,6 +246,18 @@ pub fn stop_on_signals() -> Result<Stop> {
     Ok(stop)
 }
 
+/// The variables of an allocator, with the option string that makes it a variant.
+fn shown_environment(allocator: &Allocator) -> Vec<(String, String)> {
+    let options = allocator.conf_variable.iter().zip(&allocator.options);
+    let options = options.map(|(variable, options)| (variable.clone(), options.clone()));
+    allocator
+        .environment
+        .iter()
+        .cloned()
+        .chain(options)
+        .collect()
+}
+
 fn info(prepared: &Prepared) -> AllocatorInfo {
     match prepared {
         Ok(allocator) => AllocatorInfo {
@@ -232,7 +267,7 @@ fn info(prepared: &Prepared) -> AllocatorInfo {
                 .file
                 .as_ref()
                 .map(|file| file.display().to_string()),
-            environment: allocator.environment.clone(),
+            environment: shown_environment(allocator),
             unavailable: None,
         },
         Err(missing) => AllocatorInfo {
@@ -257,15 +292,18 @@ fn terminal_options() -> TerminalOptions {
     }
 }
 
-/// Prints the path of the report, which a user will open, and the names of the other files.
-fn print_files(files: &[PathBuf]) -> Result<()> {
+/// The path of the report, which a user will open, and the names of the other files.
+fn files_lines(files: &[PathBuf]) -> String {
     let [report, rest @ ..] = files else {
-        return Ok(());
+        return String::new();
     };
-    say!("Report: {}", style(report.display()).bold())?;
     let names = rest.iter().filter_map(|file| file.file_name());
     let names: Vec<_> = names.map(|name| name.to_string_lossy()).collect();
-    say!("Data:   {} in the same folder", names.join(", "))
+    format!(
+        "Report: {}\nData:   {} in the same folder\n",
+        style(report.display()).bold(),
+        names.join(", ")
+    )
 }
 
 /// A line about a finished row: the allocator with the shortest median, and its ratio to glibc.

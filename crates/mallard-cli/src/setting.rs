@@ -77,7 +77,10 @@ impl Setting {
 
 /// The variables that run a process on `allocator`, with those of `all` that are meant for it.
 fn with_own(all: &[Variable], allocator: &Allocator) -> Vec<(String, String)> {
-    let own = || all.iter().filter(|set| set.allocator == allocator.name);
+    let own = || {
+        all.iter()
+            .filter(|set| set.allocator == allocator.catalog_name())
+    };
     let conf = own().find(|set| set.variable == OPTION_STRING);
     let mut variables = environment(allocator, conf.map(|set| set.value));
     let others = own().filter(|set| set.variable != OPTION_STRING);
@@ -97,6 +100,8 @@ mod tests {
             file: None,
             environment: vec![("OWN".to_owned(), "1".to_owned())],
             conf_variable: conf_variable.map(str::to_owned),
+            options: None,
+            base: None,
         }
     }
 

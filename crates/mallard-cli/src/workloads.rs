@@ -254,6 +254,8 @@ mod tests {
             file: file.map(PathBuf::from),
             environment: Vec::new(),
             conf_variable: None,
+            options: None,
+            base: None,
         }
     }
 

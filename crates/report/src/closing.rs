@@ -56,7 +56,11 @@ pub fn closing(row: &Row) -> Option<Closing> {
             ),
         }
     };
-    let lines = rivals.iter().map(|(rival, c)| line(name, rival, c));
+    let known = |(_, c): &&(&str, Comparison)| c.blocks >= LEAST_BLOCKS;
+    let lines = rivals
+        .iter()
+        .filter(known)
+        .map(|(rival, c)| line(name, rival, c));
     Some(Closing {
         sentence,
         lines: lines.collect(),
@@ -81,8 +85,7 @@ fn line(leader: &str, rival: &str, c: &Comparison) -> String {
             units::interval(c),
             sure(c)
         ),
-        Verdict::TooFew if c.blocks == 1 => format!("{rival}: one run"),
-        Verdict::TooFew => format!("{rival}: {} in {} runs", units::interval(c), c.blocks),
+        Verdict::TooFew => format!("{rival}: {}", units::plural(c.blocks, "run")),
     }
 }
 

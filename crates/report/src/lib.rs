@@ -10,6 +10,7 @@ mod closing;
 pub mod diagnosis;
 mod export;
 mod html;
+mod markdown;
 pub mod model;
 pub mod stats;
 pub mod suite;
@@ -19,6 +20,7 @@ pub mod units;
 pub use closing::{Closing, closing, notes};
 pub use export::{read_json, write_csv, write_json};
 pub use html::{html, write_html};
+pub use markdown::write_markdown;
 pub use terminal::terminal;
 
 /// How [`terminal`] lays out its tables.

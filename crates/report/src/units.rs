@@ -202,6 +202,14 @@ pub fn count(value: f64) -> String {
     }
 }
 
+/// A number with its noun: `1 run`, `6 runs`.
+pub fn plural(number: usize, noun: &str) -> String {
+    match number {
+        1 => format!("1 {noun}"),
+        number => format!("{number} {noun}s"),
+    }
+}
+
 /// A rate: `12.3 M/s`.
 pub fn rate(per_second: f64) -> String {
     match per_second {

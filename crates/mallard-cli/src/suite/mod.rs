@@ -209,9 +209,7 @@ fn unknown_row(name: &str) -> String {
     let near = known().min_by_key(distance);
     let near = near.filter(|known| distance(known) <= known.len() / 2);
     let hint = near.map_or(String::new(), |near| format!(" (did you mean `{near}`?)"));
-    format!(
-        "the full suite has no row `{name}`{hint}; `mallard bench --suite full --list` lists all rows"
-    )
+    format!("the full suite has no row `{name}`{hint}; `mallard bench list full` lists all rows")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `mallard bench --suite full`: the rows of the suite on every allocator.
+//! `mallard bench full`: the rows of the suite on every allocator.
 //!
 //! Each row is one [`crate::race`]. The results are written after every row, so they survive
 //! however the session ends.
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use mallard_allocators::Allocator;
 use mallard_measure::{Cpus, End, Measurement, Purpose, Spec};
 use mallard_report::model::{About, Experiment, Failure, Kind, Row, Run};
@@ -15,7 +15,9 @@ use mallard_report::{stats, units};
 
 use super::{Command, Place, Program, Real, Reported, Running, SuiteRow, programs};
 use crate::args::Bench;
+use crate::bench;
 use crate::conditions::{self, LIBRARY_PATH, LIMIT_SECONDS};
+use crate::exit::usage;
 use crate::progress::Progress;
 use crate::race::{self, Beside, Entry, Failed, Race, Start};
 use crate::runs::Runs;
@@ -44,9 +46,9 @@ const WARM_SECONDS_PER_GIB: f64 = 0.35;
 const TRACED: f64 = 1.3;
 
 /// Prints the rows and what they do.
-pub fn list(options: &Bench) -> Result<ExitCode> {
+pub fn list(names: &[String]) -> Result<ExitCode> {
     let mut group = None;
-    for row in chosen(options)? {
+    for row in chosen(names)? {
         if group.replace(row.group) != Some(row.group) {
             say!("\n{}", console::style(row.group.title()).bold())?;
         }
@@ -61,17 +63,21 @@ pub fn list(options: &Bench) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn chosen(options: &Bench) -> Result<Vec<&'static SuiteRow>> {
-    let names = [&options.experiments[..], &options.listed[..]].concat();
-    super::select(&names).map_err(|error| anyhow!(error))
+fn chosen(names: &[String]) -> Result<Vec<&'static SuiteRow>> {
+    super::select(names).map_err(usage)
 }
 
-pub fn run(own: &[String], options: &Bench) -> Result<ExitCode> {
-    let rows = chosen(options)?;
-    let session = Session::open(own, &options.common)?;
+pub fn run(options: &Bench, names: &[String]) -> Result<ExitCode> {
+    let rows = chosen(names)?;
+    let session = Session::open(
+        "bench",
+        &bench::subject("full", names),
+        &options.common,
+        None,
+    )?;
     let workloads = Workloads::install(session.launcher.folder())?;
     let ignored = conditions::foreign_settings();
-    let runs = match options.common.runs {
+    let runs = match options.runs {
         Some(runs) => Runs::Fixed(runs as usize),
         None if options.work.quick => QUICK_RUNS,
         None => RUNS,
@@ -96,6 +102,7 @@ pub fn run(own: &[String], options: &Bench) -> Result<ExitCode> {
     };
     let experiment = suite.all(&rows, &keep)?;
     session.close(
+        &options.common.exports,
         Kind::Suite,
         title.to_owned(),
         settings.clone(),
@@ -137,9 +144,9 @@ impl Suite<'_> {
             Runs::ByTime { .. } => LEFT_BY_TIME,
         };
         race.progress.say(&format!(
-            "{} rows on {} allocators, {}: about {}",
-            rows.len(),
-            self.allocators.len(),
+            "{} on {}, {}: about {}",
+            units::plural(rows.len(), "row"),
+            units::plural(self.allocators.len(), "allocator"),
             self.runs.each(),
             units::elapsed(expected * left),
         ));

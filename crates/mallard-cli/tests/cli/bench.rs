@@ -28,7 +28,7 @@ fn all_experiments_run_and_every_file_is_written() {
     let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
 
-    let pairs = place.text("mallard-results/pairs.csv");
+    let pairs = place.text("mallard-results/latest/pairs.csv");
     assert_eq!(
         pairs.lines().next(),
         Some("threads,allocator,median_seconds")
@@ -47,7 +47,7 @@ fn all_experiments_run_and_every_file_is_written() {
         ("tune", "setting", 2 + 2 + 1 + 2),
         ("map", "loading", 4),
     ] {
-        let csv = place.text(&format!("mallard-results/{file}.csv"));
+        let csv = place.text(&format!("mallard-results/latest/{file}.csv"));
         assert!(csv.starts_with(&format!("{first},")), "{csv}");
         assert_eq!(csv.lines().count(), rows + 1, "{csv}");
         assert!(
@@ -58,8 +58,9 @@ fn all_experiments_run_and_every_file_is_written() {
     for experiment in ["pairs", "batch", "arenas", "tune", "map", "Summary"] {
         assert!(stdout.contains(&format!("\n{experiment}")), "{stdout}");
     }
-    let results =
-        mallard_report::read_json(&mut place.text("mallard-results/results.json").as_bytes());
+    let results = mallard_report::read_json(
+        &mut place.text("mallard-results/latest/results.json").as_bytes(),
+    );
     let results = results.unwrap();
     assert_eq!(results.command[1..], words[..]);
     for cell in results
@@ -83,7 +84,7 @@ fn all_experiments_run_and_every_file_is_written() {
     }
     assert!(
         place
-            .text("mallard-results/report.html")
+            .text("mallard-results/latest/report.html")
             .starts_with("<!DOCTYPE html>")
     );
     assert!(stderr.contains("pairs · 2 threads"), "{stderr}");
@@ -97,20 +98,11 @@ fn an_allocator_of_the_user_is_measured_preloaded_and_linked() {
     let library = place.compile("bump.so", BUMP, &flags);
     let spec = format!("bump={}", library.display());
     let words = [
-        "bench",
-        "map",
-        "--count",
-        "500",
-        "-r",
-        "1",
-        "-a",
-        "glibc",
-        "--allocator",
-        &spec,
+        "bench", "map", "--count", "500", "-r", "1", "-a", "glibc", "--add", &spec,
     ];
     let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
-    let map = place.text("mallard-results/map.csv");
+    let map = place.text("mallard-results/latest/map.csv");
     let places: Vec<[&str; 2]> = records(&map).iter().map(|r| [r[0], r[2]]).collect();
     assert_eq!(
         places,
@@ -155,7 +147,7 @@ fn an_allocator_that_crashes_in_one_cell_is_reported_and_the_others_go_on() {
         "1",
         "-a",
         "glibc",
-        "--allocator",
+        "--add",
         &spec,
     ];
     let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
@@ -165,8 +157,11 @@ fn an_allocator_that_crashes_in_one_cell_is_reported_and_the_others_go_on() {
         "{stdout}"
     );
     assert!(stderr.contains("bump failed"), "{stderr}");
-    assert_eq!(records(&place.text("mallard-results/pairs.csv")).len(), 2);
-    let arenas = place.text("mallard-results/arenas.csv");
+    assert_eq!(
+        records(&place.text("mallard-results/latest/pairs.csv")).len(),
+        2
+    );
+    let arenas = place.text("mallard-results/latest/arenas.csv");
     let bump = records(&arenas)
         .into_iter()
         .find(|record| record[2] == "bump")
@@ -185,21 +180,17 @@ fn the_command_fails_if_no_measurement_succeeds() {
     let library = place.compile("bump.so", &source, &LIBRARY);
     let spec = format!("bump={}", library.display());
     let words = [
-        "bench",
-        "pairs",
-        "-t",
-        "1",
-        "--size",
-        "7777",
-        "-a",
-        "bump",
-        "--allocator",
-        &spec,
+        "bench", "pairs", "-t", "1", "--size", "7777", "-a", "bump", "--add", &spec,
     ];
     let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(1), "{stdout}{stderr}");
     assert!(stderr.contains("no measurement succeeded"), "{stderr}");
-    assert!(place.path().join("mallard-results/results.json").exists());
+    assert!(
+        place
+            .path()
+            .join("mallard-results/latest/results.json")
+            .exists()
+    );
 }
 
 #[test]
@@ -216,7 +207,7 @@ fn tuning_variables_of_the_environment_do_not_reach_the_experiments() {
             .env("MALLOC_ARENA_MAX", "1"),
     );
     assert_eq!(code, Some(0), "{stdout}{stderr}");
-    let results = place.text("mallard-results/results.json");
+    let results = place.text("mallard-results/latest/results.json");
     let results = mallard_report::read_json(&mut results.as_bytes()).unwrap();
     let removed = results
         .settings
@@ -235,7 +226,16 @@ fn an_interrupt_writes_the_results_so_far() {
     let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("mallard"));
     // The first row is short and the second is not.
     command.args([
-        "bench", "pairs", "batch", "-t", "1", "-a", "glibc", "-r", "1",
+        "bench",
+        "pairs",
+        "batch",
+        "-t",
+        "1",
+        "-a",
+        "glibc",
+        "-r",
+        "1",
+        "--no-warm",
     ]);
     command.args(["--count", "pairs=10", "--count", "batch=400M"]);
     command
@@ -256,6 +256,14 @@ fn an_interrupt_writes_the_results_so_far() {
         .unwrap();
     assert!(killed.success());
     assert_eq!(child.wait().unwrap().code(), Some(130));
-    assert_eq!(records(&place.text("mallard-results/pairs.csv")).len(), 1);
-    assert!(place.path().join("mallard-results/report.html").exists());
+    assert_eq!(
+        records(&place.text("mallard-results/latest/pairs.csv")).len(),
+        1
+    );
+    assert!(
+        place
+            .path()
+            .join("mallard-results/latest/report.html")
+            .exists()
+    );
 }

@@ -24,11 +24,11 @@ fn an_unknown_experiment_is_answered_with_the_nearest() {
     let place = Place::new();
     let known = "pairs, batch, arenas, tune, map";
     says(
-        &refusal(&place, &["bench", "arena"], 1),
+        &refusal(&place, &["bench", "arena"], 2),
         &["`arena`", "did you mean `arenas`?", known],
     );
     says(
-        &refusal(&place, &["bench", "-e", "pairs,mop"], 1),
+        &refusal(&place, &["bench", "-e", "pairs,mop"], 2),
         &["did you mean `map`?"],
     );
 }
@@ -38,15 +38,15 @@ fn an_unknown_allocator_is_answered_with_the_nearest() {
     let place = Place::new();
     let expected = ["`jemaloc`", "did you mean `jemalloc`?", "glibc, mallard"];
     says(
-        &refusal(&place, &["bench", "-a", "glibc,jemaloc"], 1),
+        &refusal(&place, &["bench", "-a", "glibc,jemaloc"], 2),
         &expected,
     );
     says(
-        &refusal(&place, &["compare", "-a", "jemaloc", "--", "true"], 1),
+        &refusal(&place, &["compare", "-a", "jemaloc", "--", "true"], 2),
         &expected,
     );
     says(
-        &refusal(&place, &["run", "--on", "jemaloc", "--", "true"], 1),
+        &refusal(&place, &["run", "-a", "jemaloc", "--", "true"], 2),
         &expected,
     );
 }
@@ -60,14 +60,15 @@ fn every_command_rejects_a_library_that_cannot_be_added() {
         &["run", "true"],
         &["allocators"],
     ] {
-        let words = [&["--allocator", "mine=/nowhere/lib.so"], rest].concat();
+        let added = ["--add", "mine=/nowhere/lib.so"];
+        let words = [&rest[..1], &added, &rest[1..]].concat();
         says(
-            &refusal(&place, &words, 1),
+            &refusal(&place, &words, 2),
             &["/nowhere/lib.so", "No such file"],
         );
     }
-    let hint = refusal(&place, &["bench", "--allocator", "glibc"], 1);
-    says(&hint, &["--allocators glibc"]);
+    let hint = refusal(&place, &["bench", "--add", "glibc"], 2);
+    says(&hint, &["-a glibc"]);
 }
 
 #[test]
@@ -142,11 +143,11 @@ fn numbers_out_of_range_are_rejected_with_the_range() {
         says(&refusal(&place, words, 2), &[expected]);
     }
     says(
-        &refusal(&place, &["bench", "--cpus", "8000"], 1),
+        &refusal(&place, &["bench", "--cpus", "8000"], 2),
         &["CPU 8000", "may run on"],
     );
     says(
-        &refusal(&place, &["bench", "--size", "16-32"], 1),
+        &refusal(&place, &["bench", "--size", "16-32"], 2),
         &["one size", "batch=16-32"],
     );
 }
@@ -161,12 +162,44 @@ fn standard_input_from_a_missing_file_is_rejected() {
 #[test]
 fn an_option_string_for_an_allocator_that_reads_none_is_rejected() {
     let place = Place::new();
-    let text = refusal(
-        &place,
-        &["run", "--on", "glibc", "--conf", "narenas:1", "--", "true"],
-        1,
-    );
-    says(&text, &["glibc", "--conf"]);
+    for words in [
+        &["run", "-a", "glibc", "--conf", "narenas:1", "--", "true"][..],
+        &[
+            "compare",
+            "-a",
+            "glibc",
+            "--conf",
+            "narenas:1",
+            "--",
+            "true",
+        ],
+        &["compare", "--variant", "x=glibc:narenas:1", "--", "true"],
+    ] {
+        says(&refusal(&place, words, 2), &["glibc", "narenas:1", "reads"]);
+    }
+}
+
+#[test]
+fn a_mistake_in_an_option_string_is_refused_before_anything_runs() {
+    let place = Place::new();
+    for (words, nearest) in [
+        (
+            &["compare", "-a", "glibc,mallard", "--conf", "dirty_decay:0"][..],
+            "dirty_decay_ms",
+        ),
+        (&["run", "--conf", "narena:1"], "narenas"),
+        (
+            &["compare", "--variant", "x=mallard:narenas:0x"],
+            "valid: default or 1",
+        ),
+    ] {
+        let words = [words, &["--", "touch", "ran"]].concat();
+        says(
+            &refusal(&place, &words, 2),
+            &[nearest, words[words.len() - 4]],
+        );
+    }
+    assert!(!place.path().join("ran").exists(), "the program ran");
 }
 
 #[test]

@@ -6,7 +6,8 @@ use crate::place::{BUMP, LIBRARY, Place, outcome};
 use mallard_report::model::{Exit, Results};
 
 fn compared(place: &Place) -> Results {
-    mallard_report::read_json(&mut place.text("mallard-results/compare.json").as_bytes()).unwrap()
+    mallard_report::read_json(&mut place.text("mallard-results/latest/compare.json").as_bytes())
+        .unwrap()
 }
 
 #[test]
@@ -52,12 +53,12 @@ fn a_program_is_compared_by_its_costs_and_its_output() {
     assert_eq!(hash(0), hash(1));
     assert!(
         place
-            .text("mallard-results/compare.csv")
+            .text("mallard-results/latest/compare.csv")
             .contains("median_seconds")
     );
     assert!(
         place
-            .text("mallard-results/compare.html")
+            .text("mallard-results/latest/compare.html")
             .starts_with("<!DOCTYPE html>")
     );
 }
@@ -75,15 +76,7 @@ fn a_program_that_fails_under_one_allocator_is_reported_with_its_last_lines() {
     std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let spec = format!("bump={}", library.display());
     let words = [
-        "compare",
-        "-a",
-        "glibc",
-        "--allocator",
-        &spec,
-        "-r",
-        "2",
-        "--",
-        "./script",
+        "compare", "-a", "glibc", "--add", &spec, "-r", "2", "--", "./script",
     ];
     let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
@@ -104,16 +97,7 @@ fn a_different_output_and_a_different_exit_code_are_reported() {
     let library = place.compile("bump.so", BUMP, &LIBRARY);
     let spec = format!("bump={}", library.display());
     let start = [
-        "compare",
-        "-a",
-        "glibc",
-        "--allocator",
-        &spec,
-        "-r",
-        "1",
-        "--",
-        "sh",
-        "-c",
+        "compare", "-a", "glibc", "--add", &spec, "-r", "1", "--", "sh", "-c",
     ];
 
     let output = [&start[..], &["echo ${LD_PRELOAD:+other}; exit 3"]].concat();
@@ -211,9 +195,9 @@ fn run_can_use_another_allocator_and_needs_no_dashes() {
     let spec = format!("bump={}", library.display());
     let words = [
         "run",
-        "--allocator",
+        "--add",
         &spec,
-        "--on",
+        "-a",
         "bump",
         "sh",
         "-c",
@@ -229,7 +213,7 @@ fn allocators_are_listed_with_their_files_and_how_to_get_the_others() {
     let place = Place::new();
     let library = place.compile("bump.so", BUMP, &LIBRARY);
     let spec = format!("bump={}", library.display());
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&["allocators", "--allocator", &spec]));
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&["allocators", "--add", &spec]));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     for expected in [
         "✓ glibc",
@@ -242,7 +226,7 @@ fn allocators_are_listed_with_their_files_and_how_to_get_the_others() {
         "rpmalloc",
         "✓ bump",
         library.to_str().unwrap(),
-        "--allocator NAME=",
+        "--add NAME=",
     ] {
         assert!(
             stdout.contains(expected),
@@ -269,4 +253,50 @@ fn the_help_of_every_command_has_examples() {
         (code, stdout.trim()),
         (Some(0), concat!("mallard ", env!("CARGO_PKG_VERSION")))
     );
+}
+
+#[test]
+fn variants_stand_side_by_side_and_what_reads_no_options_is_told() {
+    let place = Place::new();
+    let words = [
+        "compare",
+        "-r",
+        "1",
+        "--no-warm",
+        "--variant",
+        "lean=mallard:dirty_decay_ms:0",
+        "--variant",
+        "usual=mallard",
+        "--",
+        "ls",
+    ];
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let results = compared(&place);
+    let names: Vec<&str> = results.allocators.iter().map(|a| a.name.as_str()).collect();
+    assert_eq!(names, ["glibc", "lean", "usual"]);
+    let set = |name: &str| {
+        let of = results.allocators.iter().find(|a| a.name == name).unwrap();
+        of.environment
+            .iter()
+            .any(|(_, value)| value == "dirty_decay_ms:0")
+    };
+    assert!(set("lean") && !set("usual"), "{:?}", results.allocators);
+    assert!(stdout.contains("1 run of each cannot tell"), "{stdout}");
+
+    let words = [
+        "compare",
+        "-r",
+        "1",
+        "--no-warm",
+        "-a",
+        "glibc,mallard",
+        "--conf",
+        "narenas:1",
+        "--",
+        "ls",
+    ];
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(stdout.contains("glibc reads no option string"), "{stdout}");
 }

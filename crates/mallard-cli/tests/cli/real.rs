@@ -33,7 +33,7 @@ fn run(row: &str) -> Row {
     let words = [&words[..], &["-a", "glibc,mallard", row]].concat();
     let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
-    let text = place.text("mallard-results/results.json");
+    let text = place.text("mallard-results/latest/results.json");
     let mut results = mallard_report::read_json(&mut text.as_bytes()).unwrap();
     let mut rows = results.experiments.remove(0).rows;
     assert_eq!(rows.len(), 1, "{stdout}");

@@ -1,0 +1,44 @@
+//! Exit codes, the same for every command: 0 done, 1 failed or found worse, 2 a mistake on the
+//! command line, 3 cannot tell, 126 and 127 a program that cannot be run or found, 130 interrupted.
+
+use mallard_allocators::Error;
+
+pub const USAGE: u8 = 2;
+/// The same as a shell's for Ctrl-C.
+pub const INTERRUPTED: u8 = 130;
+
+/// A mistake on the command line.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Usage(String);
+
+/// The user stopped the command before it had anything to show.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted before anything was measured")]
+pub struct Interrupted;
+
+/// An error for a mistake on the command line.
+pub fn usage(message: impl Into<String>) -> anyhow::Error {
+    Usage(message.into()).into()
+}
+
+/// The exit code for an error.
+pub fn code_of(error: &anyhow::Error) -> u8 {
+    if error.is::<Usage>() {
+        return USAGE;
+    }
+    if error.is::<Interrupted>() {
+        return INTERRUPTED;
+    }
+    match error.downcast_ref::<Error>() {
+        Some(Error::ProgramNotFound { .. }) => 127,
+        Some(Error::Program { .. }) => 126,
+        Some(
+            Error::UnknownAllocator { .. }
+            | Error::CustomSyntax { .. }
+            | Error::NameTaken { .. }
+            | Error::Library { .. },
+        ) => USAGE,
+        None => 1,
+    }
+}

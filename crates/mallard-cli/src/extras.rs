@@ -1,0 +1,54 @@
+//! What a shell and `man` need: completions and manual pages, made from the command line itself.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use crate::args::Args;
+use crate::say::{self, say};
+
+/// Print completions for a shell
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mallard completions bash > ~/.local/share/bash-completion/completions/mallard
+  mallard completions zsh > ~/.zfunc/_mallard
+  mallard completions fish > ~/.config/fish/completions/mallard.fish")]
+pub struct Completions {
+    #[arg(value_enum)]
+    pub shell: Shell,
+}
+
+/// Write the manual pages into a folder
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  mallard man ~/.local/share/man/man1 && man mallard-compare")]
+pub struct Man {
+    /// Created if it does not exist
+    #[arg(value_name = "FOLDER")]
+    pub folder: std::path::PathBuf,
+}
+
+pub fn completions(options: &Completions) -> Result<ExitCode> {
+    let mut text = Vec::new();
+    clap_complete::generate(options.shell, &mut Args::command(), "mallard", &mut text);
+    say::text(&String::from_utf8_lossy(&text))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub fn man(options: &Man) -> Result<ExitCode> {
+    let folder: &Path = &options.folder;
+    let failed = || format!("cannot write manual pages into {}", folder.display());
+    std::fs::create_dir_all(folder).with_context(failed)?;
+    clap_mangen::generate_to(Args::command().disable_help_subcommand(true), folder)
+        .with_context(failed)?;
+    say!(
+        "Wrote mallard.1 and a page for each command into {}",
+        folder.display()
+    )?;
+    Ok(ExitCode::SUCCESS)
+}

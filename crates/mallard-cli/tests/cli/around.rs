@@ -1,0 +1,158 @@
+//! What stands around the runs: commands of the user, exports, completions and manual pages.
+
+use crate::place::{Place, outcome};
+
+#[test]
+fn commands_around_the_runs_run_once_and_before_each() {
+    let place = Place::new();
+    let words = [
+        "compare",
+        "-a",
+        "glibc",
+        "-r",
+        "2",
+        "-w",
+        "1",
+        "--no-warm",
+        "--name",
+        "my job",
+        "--setup",
+        "echo s >> log",
+        "--prepare",
+        "echo p >> log",
+        "--cleanup",
+        "echo c >> log",
+        "--show-output",
+        "--",
+        "echo",
+        "spoken",
+    ];
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert_eq!(
+        place.text("log").split_whitespace().collect::<String>(),
+        "spppc"
+    );
+    assert_eq!(stderr.matches("spoken\n").count(), 3, "{stderr}");
+    let folder = std::fs::read_link(place.path().join("mallard-results/latest")).unwrap();
+    assert!(
+        folder.to_str().unwrap().starts_with("compare-my-job-"),
+        "{folder:?}"
+    );
+}
+
+#[test]
+fn a_command_that_fails_before_a_run_ends_the_comparison() {
+    let place = Place::new();
+    for hook in ["--setup", "--prepare", "--cleanup"] {
+        let words = [
+            "compare",
+            "-a",
+            "glibc",
+            "-r",
+            "1",
+            "--no-warm",
+            hook,
+            "exit 9",
+            "--",
+            "true",
+        ];
+        let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
+        assert_eq!(code, Some(1), "{stdout}{stderr}");
+        assert!(
+            stderr.contains(&format!("{hook} 'exit 9' failed")),
+            "{stderr}"
+        );
+    }
+}
+
+#[test]
+fn a_program_that_fails_counts_if_the_user_says_so() {
+    let place = Place::new();
+    let words = |more: &[&'static str]| {
+        let begin = ["compare", "-a", "mallard", "-r", "1", "--no-warm"];
+        [
+            &begin[..],
+            more,
+            &["--", "sh", "-c", "ls >/dev/null; exit 3"],
+        ]
+        .concat()
+    };
+    let (code, ..) = outcome(&mut place.mallard(&words(&[])));
+    assert_eq!(code, Some(1));
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words(&["--ignore-failure"])));
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+}
+
+#[test]
+fn exports_go_to_files_and_to_standard_output() {
+    let place = Place::new();
+    let words = [
+        "compare",
+        "-a",
+        "glibc",
+        "-r",
+        "1",
+        "--no-warm",
+        "--export-markdown",
+        "-",
+        "--export-json",
+        "x.json",
+        "--export-csv",
+        "x.csv",
+        "--",
+        "ls",
+    ];
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(
+        stdout.contains("| allocator | time |") && stdout.contains("| glibc |"),
+        "{stdout}"
+    );
+    assert!(
+        !stdout.contains("Report:") && stderr.contains("Report:"),
+        "{stdout}{stderr}"
+    );
+    assert!(mallard_report::read_json(&mut place.text("x.json").as_bytes()).is_ok());
+    assert!(
+        place.text("x.csv").starts_with("program,"),
+        "{}",
+        place.text("x.csv")
+    );
+
+    let words = [
+        "compare",
+        "--export-csv",
+        "-",
+        "--export-json",
+        "-",
+        "--",
+        "touch",
+        "ran",
+    ];
+    let (code, _, stderr) = outcome(&mut place.mallard(&words));
+    assert_eq!(code, Some(2), "{stderr}");
+    let words = ["compare", "--export-csv", "no/where", "--", "touch", "ran"];
+    let (code, _, stderr) = outcome(&mut place.mallard(&words));
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("cannot write no/where"), "{stderr}");
+    assert!(!place.path().join("ran").exists());
+}
+
+#[test]
+fn completions_and_manual_pages_are_written_for_every_command() {
+    let place = Place::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let (code, stdout, _) = outcome(&mut place.mallard(&["completions", shell]));
+        assert_eq!(code, Some(0));
+        assert!(
+            stdout.contains("compare") && stdout.contains("variant"),
+            "{shell}"
+        );
+    }
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&["man", "pages"]));
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let page = place.text("pages/mallard-compare.1");
+    assert!(page.contains(".TH") && page.contains("variant"), "{page}");
+    assert!(place.path().join("pages/mallard.1").exists());
+}
