@@ -14,7 +14,7 @@ use crate::experiments::options::Options;
 use crate::export::Exports;
 use crate::extras;
 use crate::hooks::Hooks;
-use crate::{profile, top};
+use crate::{leak, profile, top};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -45,6 +45,7 @@ pub enum Command {
     Profile(profile::Options),
     Top(top::Options),
     Diagnose(diagnose::options::Options),
+    Leak(leak::Options),
     Allocators(Allocators),
     Completions(extras::Completions),
     Man(extras::Man),
@@ -59,6 +60,7 @@ const TEMPLATE: &str = "\
 
 Find out:
   profile      Show which code a heap profile's memory belongs to
+  leak         Tell what a program never freed
   diagnose     Find out whether malloc is a program's bottleneck, and why
   top          Watch the processes on Mallard, live
 
@@ -84,6 +86,7 @@ Examples:
   mallard diagnose -- ./server --self-test whether malloc is the bottleneck, and why
   mallard profile jeprof.4711.0.f.heap     which code the memory belongs to
   mallard top                              the processes on Mallard, live
+  mallard leak -- ./test                   what the program never frees
   mallard allocators                       the allocators available on this machine
 
 Run `mallard COMMAND --help` for details.";

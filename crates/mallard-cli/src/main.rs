@@ -2,8 +2,9 @@
 //!
 //! Each command is a module: [`bench`] (the basic [`experiments`], the full [`suite`] and [`contention`]),
 //! [`compare`] (the user's own program), [`exec`] (`mallard run`), [`profile`] (heap profiles),
-//! [`top`] (processes, live) and [`list`] (`mallard allocators`). Each takes its allocators by [`choice`], and ends with a code of
-//! [`exit`]. `bench` and `compare` share the [`race`], the [`folder`] and
+//! [`leak`] (what is never freed), [`top`] (processes, live) and [`list`] (`mallard allocators`). Each
+//! takes its allocators by [`choice`], and ends with a code of [`exit`]. `bench` and `compare` share
+//! the [`race`], the [`folder`] and
 //! the [`session`]. In a race, the allocators take turns on a row of measurements; [`runs`] decides
 //! how often. The folder receives the results. The session prepares allocators, shows progress and
 //! stops on a signal.
@@ -25,6 +26,7 @@ mod export;
 mod extras;
 mod folder;
 mod hooks;
+mod leak;
 mod list;
 mod machine;
 mod profile;
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         Command::Compare(options) => compare::run(&options),
         Command::Run(options) => exec::run(&options),
         Command::Profile(options) => profile::run(&options),
+        Command::Leak(options) => leak::run(&options),
         Command::Top(options) => top::run(&options),
         Command::Diagnose(options) => diagnose::run(&options),
         Command::Allocators(options) => list::run(&options),

@@ -1,11 +1,12 @@
 //! Heap profiles, seen from outside the process that was profiled.
 //!
 //! ```text
-//!   bytes of a file ──► read ──► model::Profile ──► names ──► view ──► show (table, JSON, HTML)
-//!                                      │
+//!   bytes of a file ──► read ─────► model::Profile ──► names ──► view ──► show (table, JSON, HTML)
+//!   process, core ────► process ──┘    │
 //!                                      └──► write (pprof's format, collapsed stacks)
 //! ```
 //!
+//! - [`process`] reads a profile out of a process's memory, or out of a core file.
 //! - [`read`] turns jemalloc's `heap_v2` and pprof's protobuf into a [`model::Profile`].
 //! - [`names`] finds functions, files and lines for addresses.
 //! - [`view`] answers questions: sites by live bytes, peak, waste, and how these changed.
@@ -14,6 +15,7 @@
 
 pub mod model;
 pub mod names;
+pub mod process;
 pub mod read;
 pub mod show;
 pub mod view;

@@ -50,6 +50,8 @@ fn page_of(after: &Profile, before: Option<&Profile>) -> String {
         view: View::Live,
         by: By::Function,
         names: &Outcome::default(),
+        notes: &[],
+        apart: None,
     })
 }
 

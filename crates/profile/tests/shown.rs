@@ -53,6 +53,8 @@ fn shown(view: View, by: By, layout: Option<Layout>, compared: bool) -> String {
         view,
         by,
         names: &names,
+        notes: &[],
+        apart: None,
     };
     match layout {
         Some(layout) => table(&page, layout).unwrap(),
@@ -133,6 +135,8 @@ fn a_column_without_any_figure_is_left_out() {
         view: View::Live,
         by: By::Size,
         names: &Outcome::default(),
+        notes: &[],
+        apart: None,
     };
     let text = table(&page, SCREEN).unwrap();
     assert!(!text.contains("peak") && text.contains("waste"), "{text}");

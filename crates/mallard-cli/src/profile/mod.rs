@@ -1,53 +1,76 @@
 //! `mallard profile`: reads heap profiles, gives them names and shows them.
 //!
-//! `mallard_profile` does the work. This module finds the inputs, picks the form of the answer and
-//! writes files. A source of profiles other than files, such as a live process, has to give a
-//! [`Loaded`]: the profile and where the files of its process lie. The rest is the same.
+//! `mallard_profile` does the work. [`source`] reads files, processes and core files, [`program`] runs
+//! a program to its end. This module picks the form of the answer and writes files.
 
 mod control;
 mod options;
+pub mod program;
+pub mod source;
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use mallard_profile::model::Profile;
-use mallard_profile::names::{self, Outcome};
-use mallard_profile::show::{self, Layout, Named, Page};
+use anyhow::{Context, Result};
+use mallard_profile::show::{self, Layout, Page};
 use mallard_profile::view::View;
 use mallard_profile::view::trim::trimmed;
-use mallard_profile::{read, write};
+use mallard_profile::write;
 
-use crate::progress::Spinner;
 use crate::say::{self, say};
-pub use options::Options;
+pub use options::{Options, SearchOptions};
+use source::Loaded;
 
 /// The page that is written beside a table.
 const PAGE: &str = "profile.html";
 /// The columns of a table that no terminal limits.
 const COLUMNS: usize = 120;
 
-/// A profile that has its names.
-struct Loaded {
-    name: String,
-    profile: Profile,
-    outcome: Outcome,
-}
-
 pub fn run(options: &Options) -> Result<ExitCode> {
     if let Some(outcome) = options.control.run() {
         return outcome;
     }
-    let Some(file) = &options.file else {
-        bail!("there is no file to read");
+    if !options.program.is_empty() {
+        return program::profile(options);
+    }
+    let Some(subject) = &options.subject else {
+        unreachable!("the command line asks for a subject")
     };
+    if let Some(apart) = options.span {
+        let (before, after) = source::twice(subject, apart, options)?;
+        return present(
+            &after,
+            Some(&before),
+            Some(apart),
+            options.view.view(),
+            options,
+        );
+    }
     let before = match &options.diff {
-        Some(before) => Some(load(before, options)?),
+        Some(before) => Some(source::load(before, options)?),
         None => None,
     };
-    let subject = load(file, options)?;
+    let subject = source::load(subject, options)?;
+    present(
+        &subject,
+        before.as_ref(),
+        None,
+        options.view.view(),
+        options,
+    )
+}
+
+/// Gives the answer and writes files.
+fn present(
+    subject: &Loaded,
+    before: Option<&Loaded>,
+    apart: Option<Duration>,
+    view: View,
+    options: &Options,
+) -> Result<ExitCode> {
     let mut names = subject.outcome.clone();
     // After a new build, the earlier profile's program is often gone.
     for lack in before.iter().flat_map(|before| &before.outcome.lacks) {
@@ -61,10 +84,12 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     }
     let page = Page {
         subject: subject.named(),
-        before: before.as_ref().map(Loaded::named),
-        view: options.view.view(),
+        before: before.map(Loaded::named),
+        view,
         by: options.by.into(),
         names: &names,
+        notes: &subject.notes,
+        apart,
     };
     page.check()?;
     let answer = answer(&page, options)?;
@@ -74,62 +99,6 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         say!("wrote {}", written.join(", "))?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-impl Loaded {
-    fn named(&self) -> Named<'_> {
-        Named {
-            name: &self.name,
-            profile: &self.profile,
-        }
-    }
-}
-
-fn load(file: &Path, options: &Options) -> Result<Loaded> {
-    let shown = file.display();
-    let bytes = if file == Path::new("-") {
-        let mut bytes = Vec::new();
-        io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
-    } else {
-        fs::read(file)
-    };
-    let bytes = bytes.with_context(|| format!("cannot read {shown}"))?;
-    let mut profile = read::profile(&bytes).with_context(|| shown.to_string())?;
-    let name = match file.file_name() {
-        Some(name) if file != Path::new("-") => name.to_string_lossy().into_owned(),
-        _ => "standard input".to_owned(),
-    };
-    let spinner = Spinner::new();
-    spinner.show(format!("finding names for {name}"));
-    let search = &options.search;
-    let outcome = names::name(
-        &mut profile,
-        &names::Options {
-            root: search.root.clone(),
-            debug_folders: search.debug_folders.clone(),
-            files: search.binaries.clone(),
-            pid: search.pid.or_else(|| pid_of(&name)),
-            fetcher: fetcher(),
-        },
-    );
-    Ok(Loaded {
-        name,
-        profile,
-        outcome,
-    })
-}
-
-/// debuginfod's client, where the user has named servers for it.
-fn fetcher() -> Option<PathBuf> {
-    let servers = std::env::var_os("DEBUGINFOD_URLS").unwrap_or_default();
-    (!servers.is_empty()).then(|| "debuginfod-find".into())
-}
-
-/// The process in a name as Mallard and jemalloc give it: `PREFIX.PID.NUMBER.KIND.heap`.
-fn pid_of(name: &str) -> Option<u32> {
-    let mut parts = name.rsplit('.');
-    let (_heap, _kind, _number) = (parts.next()?, parts.next()?, parts.next()?);
-    parts.next()?.parse().ok()
 }
 
 fn answer(page: &Page<'_>, options: &Options) -> Result<String> {
@@ -201,17 +170,4 @@ fn save(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Re
             let _ = fs::remove_file(&part);
         })
         .with_context(|| format!("cannot write {}", path.display()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_process_is_known_by_the_profile_s_name() {
-        assert_eq!(pid_of("jeprof.4711.0.f.heap"), Some(4711));
-        assert_eq!(pid_of("my.app.4711.12.i3.heap"), Some(4711));
-        assert_eq!(pid_of("heap.pb.gz"), None);
-        assert_eq!(pid_of("x.heap"), None);
-    }
 }

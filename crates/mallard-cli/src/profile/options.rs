@@ -1,6 +1,9 @@
 //! The command line of `mallard profile`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
 
 use super::control::Control;
 use mallard_profile::view::View;
@@ -8,26 +11,47 @@ use mallard_profile::view::rows::By;
 
 /// Show which code a heap profile's memory belongs to
 ///
-/// Reads profiles of Mallard and jemalloc (heap_v2) and of pprof's format, gives names to addresses
-/// and prints a table of sites: the innermost functions that are neither the allocator's nor a
-/// container's. A page with flame graphs is written to profile.html. Names come from the programs and
-/// libraries themselves, from separate debug files, from split debug information, and from debuginfod
-/// where DEBUGINFOD_URLS is set; a file that is not the one that ran is told and not used.
+/// Reads profiles of Mallard and jemalloc (heap_v2) and of pprof's format, a running, stopped or hung
+/// process that samples, or a core file of one. Or runs a program and shows what its memory consisted
+/// of at the peak and at the end. It gives names to addresses and prints a table of sites: the
+/// innermost functions that are neither the allocator's nor a container's. A page with flame graphs is
+/// written to profile.html. Names come from the programs and libraries themselves, from separate debug
+/// files, from split debug information, and from debuginfod where DEBUGINFOD_URLS is set; a file that is
+/// not the one that ran is told and not used. A process is only read: its threads are not stopped.
 ///
-/// The exit code is 0 if the answer was given, 1 if a file cannot be used or lacks the figures that
-/// were asked for, 2 for a mistake on the command line.
-#[derive(Debug, clap::Args)]
+/// The exit code is 0 if the answer was given, 1 if a process or file cannot be used or lacks the
+/// figures that were asked for, 2 for a mistake on the command line. After a program, it is the
+/// program's own; 128 and the signal's number if a signal ended it.
+#[derive(Debug, Clone, clap::Args)]
 #[command(
     after_help = EXAMPLES,
-    override_usage = "mallard profile [OPTIONS] [--diff <BEFORE>] <FILE>\n       mallard profile --start|--stop <PID>"
+    override_usage = "mallard profile [OPTIONS] [--diff <BEFORE>] <FILE>\n       mallard profile [OPTIONS] [--for <TIME>] <PID>\n       mallard profile [OPTIONS] [--rate <BYTES>] -- <PROGRAM> [ARGS]...\n       mallard profile --start|--stop <PID>"
 )]
 pub struct Options {
-    /// The profile, or `-` for standard input
-    #[arg(value_name = "FILE", required_unless_present_any = ["start", "stop"])]
-    pub file: Option<PathBuf>,
+    /// A profile or a core file, `-` for standard input, or the number of a process (a file whose name
+    /// is a number is ./NUMBER)
+    #[arg(
+        value_name = "FILE|PID",
+        required_unless_present_any = ["program", "start", "stop"],
+        conflicts_with = "program"
+    )]
+    pub subject: Option<PathBuf>,
+
+    /// The program and its arguments
+    #[arg(last = true, value_names = ["PROGRAM", "ARGS"])]
+    pub program: Vec<OsString>,
+
+    /// Read a process twice, this far apart, and sort by growth: 30s, 5min
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration, conflicts_with_all = ["diff", "program", "collapsed", "pprof"])]
+    pub span: Option<Duration>,
+
+    /// The mean bytes between samples of a program; 1 for every block [default: 524288, as
+    /// lg_prof_sample:19]
+    #[arg(long, value_name = "BYTES", requires = "program")]
+    pub rate: Option<Rate>,
 
     /// Compare with an earlier profile and sort by growth
-    #[arg(long, value_name = "BEFORE", conflicts_with_all = ["collapsed", "pprof"])]
+    #[arg(long, value_name = "BEFORE", conflicts_with_all = ["collapsed", "pprof", "program"])]
     pub diff: Option<PathBuf>,
 
     #[command(flatten)]
@@ -117,7 +141,7 @@ pub struct FormFlags {
 }
 
 /// Where names come from.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Names")]
 pub struct SearchOptions {
     /// The root of the paths in the profile: /proc/PID/root for a container, or a copy of another
@@ -162,6 +186,61 @@ impl ViewFlags {
     }
 }
 
+impl Options {
+    /// The same, for an answer without files.
+    pub fn without_files(&self) -> Options {
+        Options {
+            html: None,
+            no_html: true,
+            pprof: None,
+            ..self.clone()
+        }
+    }
+}
+
+impl ViewFlags {
+    /// Whether no question was asked.
+    pub fn is_none(self) -> bool {
+        let ViewFlags {
+            live,
+            peak,
+            allocs,
+            waste,
+            frag,
+            lifetime,
+        } = self;
+        !(live || peak || allocs || waste || frag || lifetime)
+    }
+}
+
+/// The mean bytes between samples: a power of two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    /// Its base-2 logarithm.
+    pub lg: u32,
+}
+
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Rate, String> {
+        let split = text.find(|c: char| !c.is_ascii_digit());
+        let (digits, unit) = text.split_at(split.unwrap_or(text.len()));
+        let shift = match unit {
+            "" => Some(0),
+            "k" | "K" | "KiB" => Some(10),
+            "M" | "MiB" => Some(20),
+            "G" | "GiB" => Some(30),
+            _ => None,
+        };
+        let number = digits.parse::<u64>().ok().filter(|n| n.is_power_of_two());
+        let lg = number.zip(shift).map(|(n, shift)| n.ilog2() + shift);
+        lg.filter(|&lg| lg < 63)
+            .map(|lg| Rate { lg })
+            .ok_or_else(|| "expected a power of two such as 1, 4096, 64K or 2M".to_owned())
+    }
+}
+
 impl FormFlags {
     pub fn is_table(self) -> bool {
         !(self.text || self.collapsed || self.json)
@@ -182,6 +261,10 @@ impl From<Key> for By {
 
 const EXAMPLES: &str = "\
 Examples:
+  mallard profile 4711                                    a process as it is now
+  mallard profile --for 30s 4711                          what grows in it
+  mallard profile core.4711                               a process that crashed
+  mallard profile -- ./server --self-test                 a program's peak, and what it holds at the end
   mallard profile jeprof.4711.0.f.heap                    what is live, by function
   mallard profile --allocs --by line heap.pb.gz           what was ever allocated, by line
   mallard profile --diff before.pb.gz after.pb.gz         what grew
@@ -190,4 +273,33 @@ Examples:
   mallard profile --root /proc/4711/root jeprof.1.0.f.heap
   mallard profile --start 4711                            sampling in a running process
 
-A profile is written by Mallard and by jemalloc with MALLOC_CONF=prof:true,prof_final:true.";
+A profile is written by Mallard and by jemalloc with MALLOC_CONF=prof:true,prof_final:true. A process
+is read if it runs on Mallard and samples: with prof:true, or since `mallard profile --start PID`.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_a_power_of_two() {
+        let lg = |text: &str| text.parse::<Rate>().map(|rate| rate.lg).ok();
+        let given = [
+            "1",
+            "4096",
+            "64K",
+            "2MiB",
+            "0",
+            "3",
+            "x",
+            "",
+            "4x",
+            "9999999999G",
+        ];
+        let expected = [Some(0), Some(12), Some(16), Some(21)];
+        assert_eq!(
+            given[..4].iter().map(|text| lg(text)).collect::<Vec<_>>(),
+            expected
+        );
+        assert!(given[4..].iter().all(|text| lg(text).is_none()));
+    }
+}

@@ -43,8 +43,11 @@ pub struct Options {
     pub debug_folders: Vec<PathBuf>,
     /// Programs and libraries to use in the place of those with the same build id or name.
     pub files: Vec<PathBuf>,
-    /// The process, for `/tmp/perf-PID.map`.
+    /// The process, for `/tmp/perf-PID.map`: its number in its own container.
     pub pid: Option<u32>,
+    /// The folder in `/proc` of a process that still runs. The system keeps its files there, even
+    /// those that were deleted.
+    pub process: Option<PathBuf>,
     /// A program that fetches debug files from elsewhere, as `debuginfod-find` does: asked for
     /// `debuginfo BUILD-ID` it prints a path.
     pub fetcher: Option<PathBuf>,
@@ -75,6 +78,8 @@ pub enum Why {
     /// find it by.
     Deleted,
     Missing(String),
+    /// The process ran a file that had been deleted or replaced, and that it still holds.
+    Held,
     /// Functions without lines.
     SymbolsOnly,
     /// Exported functions alone.
@@ -94,6 +99,10 @@ impl fmt::Display for Lack {
                 "{module} was replaced: the file here is not the one that ran"
             ),
             Why::Deleted => write!(f, "{module} was deleted or replaced while the process ran"),
+            Why::Held => write!(
+                f,
+                "{module} was deleted or replaced while the process runs; its names are those of the file that runs"
+            ),
             Why::Missing(error) => write!(f, "{module} is not here: {error}"),
             Why::SymbolsOnly => write!(
                 f,
@@ -211,7 +220,11 @@ fn names_of(
         None => (None, PathBuf::new()),
     };
     match (&own, &debug) {
-        (Some(own), debug) => names_from(own, debug.as_ref(), addresses, texts, &path),
+        (Some(own), debug) => {
+            let (names, lack) = names_from(own, debug.as_ref(), addresses, texts, &path);
+            let held = module.deleted && options.process.is_some();
+            (names, lack.or(held.then_some(Why::Held)))
+        }
         (None, Some(debug)) => names_from(debug, None, addresses, texts, &path),
         (None, None) => (Names::new(), why),
     }

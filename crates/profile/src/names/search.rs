@@ -53,6 +53,9 @@ impl<'a> Search<'a> {
             let file = File::open(path, arena).map_err(|error| damaged(path, &error))?;
             return Ok((file, path.to_path_buf()));
         }
+        if let Some(found) = self.held(module, arena) {
+            return Ok(found);
+        }
         let path = self.path_of(module);
         let file = match File::open(&path, arena) {
             Ok(file) => file,
@@ -87,6 +90,21 @@ impl<'a> Search<'a> {
             _ => path.file_name() == Some(OsStr::new(module.name())),
         };
         self.given.iter().find(fits).map(|(path, _)| *path)
+    }
+
+    /// The file that the process maps, whatever lies at its path now. Its place is told as that
+    /// path, beside which debug files may lie.
+    fn held<'b>(&self, module: &Mapping, arena: &'b Arena) -> Option<(File<'b>, PathBuf)> {
+        let process = self.options.process.as_ref()?;
+        let range = format!("map_files/{:x}-{:x}", module.start, module.limit);
+        if let Ok(file) = File::open(&process.join(range), arena) {
+            return Some((file, self.path_of(module)));
+        }
+        // Less rights do for the program itself.
+        let file = File::open(&process.join("exe"), arena).ok()?;
+        let known = !module.build_id.is_empty();
+        let same = known && same_build(&file.build_id(), &module.build_id);
+        same.then(|| (file, self.path_of(module)))
     }
 
     fn path_of(&self, module: &Mapping) -> PathBuf {

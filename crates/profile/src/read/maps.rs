@@ -10,6 +10,17 @@ const DELETED: &str = " (deleted)";
 /// # Errors
 /// A line is none of `/proc/PID/maps`; the error has its place in the text, from 0.
 pub fn executable(text: &str) -> Result<Vec<Mapping>, (usize, String)> {
+    let executable = all(text)?.into_iter().filter(|(_, executable)| *executable);
+    let mut mappings: Vec<Mapping> = executable.map(|(mapping, _)| mapping).collect();
+    mappings.sort_by_key(|mapping| mapping.start);
+    Ok(mappings)
+}
+
+/// All mappings, each with whether it may be executed.
+///
+/// # Errors
+/// As for [`executable`].
+pub fn all(text: &str) -> Result<Vec<(Mapping, bool)>, (usize, String)> {
     let mut texts = Texts::default();
     let mut mappings = Vec::new();
     for (place, line) in text.lines().enumerate() {
@@ -17,13 +28,9 @@ pub fn executable(text: &str) -> Result<Vec<Mapping>, (usize, String)> {
             continue;
         }
         let parsed = parse(line, &mut texts);
-        let (mapping, executable) =
-            parsed.ok_or_else(|| (place, format!("no line of /proc/PID/maps: {}", shown(line))))?;
-        if executable {
-            mappings.push(mapping);
-        }
+        let told = || (place, format!("no line of /proc/PID/maps: {}", shown(line)));
+        mappings.push(parsed.ok_or_else(told)?);
     }
-    mappings.sort_by_key(|mapping| mapping.start);
     Ok(mappings)
 }
 

@@ -32,6 +32,10 @@ pub fn json(page: &Page<'_>) -> Result<String, Absent> {
         json!({ "module": lack.module, "why": lack.to_string(), "addresses": lack.addresses })
     });
     put("lacks", lacks.collect());
+    put("notes", json!(page.notes));
+    if let Some(apart) = page.apart {
+        put("seconds", json!(apart.as_secs_f64()));
+    }
     if let Some(before) = page.before {
         put("before_file", json!(before.name));
         put("before_summary", summary(before.profile, page.view)?);

@@ -8,6 +8,8 @@ mod html;
 mod json;
 mod table;
 
+use std::time::Duration;
+
 use crate::model::Profile;
 use crate::names::Outcome;
 use crate::view::rows::By;
@@ -33,6 +35,10 @@ pub struct Page<'a> {
     pub view: View,
     pub by: By,
     pub names: &'a Outcome,
+    /// What is to be known of how the profile came about, one sentence each.
+    pub notes: &'a [String],
+    /// The time between two profiles of one process.
+    pub apart: Option<Duration>,
 }
 
 impl Page<'_> {

@@ -1,5 +1,7 @@
 //! The table on the screen: totals with their error, one row for each site, callers below it.
 
+use std::time::Duration;
+
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::figures::{bytes, count, duration, percent, plus_minus, signed};
@@ -35,6 +37,9 @@ pub fn table(page: &Page<'_>, layout: Layout) -> Result<String, Absent> {
     let sheet = sheet(page)?;
     let mut text = format!("{}  {}\n", sheet.name, sheet.facts.join("   "));
     text.push_str(&sheet.render(layout));
+    for note in page.notes {
+        text.push_str(&format!("note: {}\n", printable(note)));
+    }
     for lack in page.names.lacks.iter().take(MODULES) {
         text.push_str(&format!("note: {lack}\n"));
     }
@@ -66,7 +71,7 @@ pub(super) struct Sheet {
     pub name: String,
     /// Totals, how many samples they come from, how many frames have names.
     pub facts: Vec<String>,
-    pub columns: Vec<&'static str>,
+    pub columns: Vec<String>,
     pub lines: Vec<Line>,
     by: By,
 }
@@ -105,7 +110,7 @@ fn single(page: &Page<'_>) -> Result<Sheet, Absent> {
         name: page.subject.name.to_owned(),
         facts: facts(profile, page.view, &summary),
         lines: lines.collect(),
-        columns: columns.heads(),
+        columns: columns.heads().into_iter().map(str::to_owned).collect(),
         by: page.by,
     })
 }
@@ -264,9 +269,14 @@ fn compared(page: &Page<'_>, before: Named<'_>) -> Result<Sheet, Absent> {
     };
     let changes = diff::changes(old, new, page.view, page.by)?;
     let has_blocks = of_old.blocks.is_some() && of_new.blocks.is_some();
-    let mut columns = vec!["growth", "before", "after"];
+    let growth = page.apart.map(|apart| format!("+{}", seconds(apart)));
+    let mut columns = vec![
+        growth.unwrap_or_else(|| "growth".to_owned()),
+        "before".to_owned(),
+        "after".to_owned(),
+    ];
     if has_blocks {
-        columns.push("blocks");
+        columns.push("blocks".to_owned());
     }
     let cells = |change: &Change| {
         let mut cells = vec![
@@ -293,10 +303,18 @@ fn compared(page: &Page<'_>, before: Named<'_>) -> Result<Sheet, Absent> {
         shown(total_after as f64),
         error_of(&sum_new),
     );
-    let mut facts = vec![totals, signed((total_after - total_before) as f64, shown)];
+    let growth = (total_after - total_before) as f64;
+    let mut facts = vec![totals, signed(growth, shown)];
+    if let Some(apart) = page.apart.filter(|apart| !apart.is_zero()) {
+        let rate = signed(growth / apart.as_secs_f64(), shown);
+        facts[1] = format!("{} in {} ({rate}/s)", facts[1], seconds(apart));
+    }
     facts.extend(named_share(&sum_new));
     Ok(Sheet {
-        name: format!("{} → {}", before.name, page.subject.name),
+        name: match page.apart {
+            Some(_) => page.subject.name.to_owned(),
+            None => format!("{} → {}", before.name, page.subject.name),
+        },
         facts,
         columns,
         lines: changes
@@ -316,6 +334,11 @@ fn compared(page: &Page<'_>, before: Named<'_>) -> Result<Sheet, Absent> {
     })
 }
 
+/// A time between two profiles: `30 s`.
+fn seconds(apart: Duration) -> String {
+    duration(apart.as_nanos() as f64)
+}
+
 impl Sheet {
     fn render(&self, layout: Layout) -> String {
         let most = layout.rows.unwrap_or(usize::MAX);
@@ -331,7 +354,8 @@ impl Sheet {
             .width
             .map(|width| width.saturating_sub(indent).max(NARROWEST_SITE));
         let mut text = String::new();
-        let heads: String = aligned(&self.columns, &widths);
+        let heads: Vec<&str> = self.columns.iter().map(String::as_str).collect();
+        let heads = aligned(&heads, &widths);
         let heads = format!("{heads}{}", self.row_name());
         text.push_str(&styled(&heads, "1", layout.color));
         text.push('\n');

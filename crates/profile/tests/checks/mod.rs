@@ -64,6 +64,8 @@ fn shown(profile: &Profile) {
                 view,
                 by,
                 names: &names,
+                notes: &[],
+                apart: None,
             };
             table(&page, layout).expect("the view has figures");
             json(&page).expect("the view has figures");

@@ -51,6 +51,7 @@ pub fn html(page: &Page<'_>) -> String {
                 main {
                     (graphs())
                     @if let Some(sheet) = &sheet { (table(sheet)) }
+                    (notes(page))
                     (lacks(page))
                 }
                 footer { "Written by mallard " (env!("CARGO_PKG_VERSION")) "." }
@@ -140,6 +141,12 @@ fn row(sheet: &Sheet, line: &super::table::Line) -> Markup {
                 }
             }
         }
+    }
+}
+
+fn notes(page: &Page<'_>) -> Markup {
+    html! {
+        @for note in page.notes { p class="faint" { "Note: " (note) "." } }
     }
 }
 

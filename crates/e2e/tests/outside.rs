@@ -1,0 +1,228 @@
+//! Profiles that are read out of processes and core files, without their help.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use mallard_e2e::compiler::Source;
+use mallard_e2e::{Library, scratch};
+use mallard_profile::model::Profile;
+use mallard_profile::names::{self, Options, Outcome};
+use mallard_profile::process::live::Process;
+use mallard_profile::process::{Error, Reading, core};
+use mallard_profile::view::View;
+use mallard_profile::view::rows::{By, rows};
+
+/// A running program, which ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Running {
+    fn signal(&self, signal: &str) {
+        let pid = self.0.id().to_string();
+        let sent = Command::new("kill").args([signal, &pid]).status().unwrap();
+        assert!(sent.success());
+    }
+}
+
+fn program() -> PathBuf {
+    Source::new("held.c").flags(&["-O1"]).compile()
+}
+
+fn preloaded(program: &Path, way: &str, conf: &str) -> Command {
+    let mut command = Command::new(program);
+    command
+        .arg(way)
+        .env("LD_PRELOAD", &Library::release().shared)
+        .env("MALLOC_CONF", conf)
+        .stdout(Stdio::piped());
+    command
+}
+
+/// Starts the program and waits until it holds its blocks.
+fn start(mut command: Command) -> Running {
+    let mut child = command.spawn().unwrap();
+    let mut line = String::new();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    output.read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    Running(child)
+}
+
+const EVERY: &str = "prof:true,lg_prof_sample:0";
+
+fn read(running: &Running) -> Reading {
+    Process::open(running.0.id()).unwrap().read().unwrap()
+}
+
+fn named(reading: &mut Reading, process: Option<u32>) -> Outcome {
+    let process = process.map(|pid| PathBuf::from(format!("/proc/{pid}")));
+    let options = Options {
+        root: process.as_ref().map(|process| process.join("root")),
+        process,
+        ..Options::default()
+    };
+    names::name(&mut reading.profile, &options)
+}
+
+/// Blocks and bytes of a function.
+fn of(profile: &Profile, view: View, function: &str) -> (i128, i128) {
+    let figures = view.figures(profile).unwrap();
+    let all = rows(profile, figures, By::Function);
+    let row = all.iter().find(|row| row.key.starts_with(function));
+    row.map_or((0, 0), |row| {
+        (row.blocks(figures).unwrap_or(0), row.main(figures))
+    })
+}
+
+#[track_caller]
+fn has_the_blocks(profile: &Profile) {
+    assert_eq!(of(profile, View::Live, "small_ones"), (1000, 112_000));
+    assert_eq!(of(profile, View::Live, "large_ones"), (10, 10 * 114_688));
+    assert_eq!(of(profile, View::Allocs, "small_ones"), (1000, 112_000));
+    assert_eq!(of(profile, View::Peak, "large_ones").1, 10 * 114_688);
+    assert_eq!(of(profile, View::Waste, "small_ones").1, 12_000);
+}
+
+#[test]
+fn a_waiting_and_a_stopped_process_are_read() {
+    let running = start(preloaded(&program(), "wait", EVERY));
+    for signal in ["-CONT", "-STOP"] {
+        running.signal(signal);
+        let mut reading = read(&running);
+        let outcome = named(&mut reading, Some(running.0.id()));
+        has_the_blocks(&reading.profile);
+        assert!(reading.notes.is_empty(), "{:?}", reading.notes);
+        let held = outcome
+            .lacks
+            .iter()
+            .any(|lack| lack.module.contains("held"));
+        assert!(!held, "{:?}", outcome.lacks);
+        let figures = View::Live.figures(&reading.profile).unwrap();
+        let threads = rows(&reading.profile, figures, By::Thread);
+        assert!(threads[0].key.starts_with("held-c-"), "{}", threads[0].key);
+    }
+    running.signal("-CONT");
+}
+
+#[test]
+fn a_static_program_is_read() {
+    let library = Library::release();
+    let program = Source::new("held.c")
+        .flags(&["-O1", "-static"])
+        .link(library.archive())
+        .compile();
+    let mut command = Command::new(&program);
+    // From `main` on, as the option prof_active would from the start.
+    command.env("MALLOC_CONF", format!("{EVERY},prof_active:false"));
+    command.arg("wait").arg("activate").stdout(Stdio::piped());
+    let running = start(command);
+    let reading = read(&running);
+    let figures = View::Live.figures(&reading.profile).unwrap();
+    let bytes = reading.profile.total(figures.main);
+    let held = 1000 * 112 + 10 * 114_688;
+    // The C library has a buffer of its own.
+    assert!((held..held + 16_384).contains(&bytes), "{bytes}");
+}
+
+#[test]
+fn a_program_that_was_deleted_keeps_its_names_and_is_told() {
+    let folder = scratch("deleted").unwrap();
+    let copy = folder.path().join("gone");
+    fs::copy(program(), &copy).unwrap();
+    let running = start(preloaded(&copy, "wait", EVERY));
+    fs::remove_file(&copy).unwrap();
+    let mut reading = read(&running);
+    let outcome = named(&mut reading, Some(running.0.id()));
+    has_the_blocks(&reading.profile);
+    let told = outcome.lacks.iter().find(|lack| lack.module == "gone");
+    let told = told.expect("the module is told").to_string();
+    assert!(told.contains("deleted or replaced"), "{told}");
+}
+
+#[test]
+fn figures_of_sites_at_rest_are_exact_beside_threads_that_sample_all_the_time() {
+    let running = start(preloaded(&program(), "busy", EVERY));
+    let process = Process::open(running.0.id()).unwrap();
+    for _ in 0..20 {
+        let mut reading = process.read().unwrap();
+        named(&mut reading, Some(running.0.id()));
+        let profile = &reading.profile;
+        assert_eq!(of(profile, View::Live, "small_ones"), (1000, 112_000));
+        assert_eq!(of(profile, View::Live, "large_ones"), (10, 10 * 114_688));
+        // Three threads have 64 blocks of up to 25 KiB each.
+        let passing = of(profile, View::Live, "passing");
+        assert!((0..=3 * 64).contains(&passing.0), "{passing:?}");
+    }
+}
+
+#[test]
+fn a_site_that_pins_slabs_fragments_the_heap_most() {
+    let running = start(preloaded(&program(), "pins", EVERY));
+    let mut reading = read(&running);
+    named(&mut reading, Some(running.0.id()));
+    let figures = View::Frag.figures(&reading.profile).unwrap();
+    let all = rows(&reading.profile, figures, By::Function);
+    assert!(all[0].key.starts_with("pin "), "{}", all[0].key);
+    // Each of 3,750 blocks keeps the other 15 of its page.
+    let expected = 3750.0 * 15.0 * 256.0;
+    let found = all[0].main(figures) as f64;
+    assert!(
+        (found / expected - 1.0).abs() < 0.1,
+        "{found} of {expected}"
+    );
+}
+
+#[test]
+fn a_core_is_read_and_one_that_is_cut_short_is_told() {
+    let folder = scratch("core").unwrap();
+    let running = start(preloaded(&program(), "wait", EVERY));
+    let file = folder.path().join("core");
+    let pid = running.0.id().to_string();
+    let Ok(gcore) = Command::new("gcore")
+        .arg("-o")
+        .args([&file, Path::new(&pid)])
+        .output()
+    else {
+        eprintln!("skipped: gcore is not installed");
+        return;
+    };
+    let file = folder.path().join(format!("core.{pid}"));
+    assert!(file.exists(), "{}", String::from_utf8_lossy(&gcore.stderr));
+    drop(running);
+    let mut reading = core::open(&file, None).unwrap().expect("it is a core");
+    named(&mut reading, None);
+    has_the_blocks(&reading.profile);
+    let bytes = fs::read(&file).unwrap();
+    let cut = core::read(&bytes[..bytes.len() / 20], None).unwrap_err();
+    assert!(
+        cut.to_string().starts_with("the core file is cut short"),
+        "{cut}"
+    );
+}
+
+#[test]
+fn what_cannot_be_read_is_told_in_one_line() {
+    let error = |pid: u32| Process::open(pid).err().unwrap().to_string();
+    assert_eq!(error(4_000_000), "there is no process 4000000");
+    let own = error(std::process::id());
+    assert!(own.contains("does not run on Mallard"), "{own}");
+    let off = start(preloaded(&program(), "wait", ""));
+    let never = error(off.0.id());
+    assert!(
+        never.contains("sampling was never on") && never.contains("prof:true"),
+        "{never}"
+    );
+    let mut child = Command::new("true").spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let ended = Process::open(child.id()).err().unwrap();
+    assert!(matches!(ended, Error::Zombie(..)), "{ended}");
+    child.wait().unwrap();
+}

@@ -1,0 +1,174 @@
+//! Makes a [`Profile`] of the records of a process and of its mappings.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::records::{FRACTION_BITS, Records, Root};
+use crate::model::{
+    Label, LabelValue, Location, LocationIndex, Mapping, MappingIndex, Profile, Sample, SampleType,
+    Text,
+};
+
+const TYPES: [(&str, &str); 9] = [
+    ("alloc_objects", "count"),
+    ("alloc_space", "bytes"),
+    ("inuse_objects", "count"),
+    ("inuse_space", "bytes"),
+    ("peak_space", "bytes"),
+    ("waste_space", "bytes"),
+    ("freed_objects", "count"),
+    ("lifetime", "nanoseconds"),
+    ("frag_space", "bytes"),
+];
+const INUSE_SPACE: usize = 3;
+const NS_PER_MS: u64 = 1_000_000;
+
+/// The profile. Names of threads are those that `thread` tells.
+pub fn profile(
+    root: &Root,
+    records: &Records,
+    mappings: Vec<Mapping>,
+    thread: &dyn Fn(u32) -> Text,
+) -> Profile {
+    let types = TYPES.len() - usize::from(!records.knows_pinned);
+    let mut builder = Builder {
+        profile: Profile {
+            types: TYPES[..types]
+                .iter()
+                .map(|(kind, unit)| SampleType::new(kind, unit))
+                .collect(),
+            default_type: Some(INUSE_SPACE),
+            mappings,
+            period: 1 << root.lg_sample,
+            period_type: Some(SampleType::new("space", "bytes")),
+            ..Profile::default()
+        },
+        places: HashMap::new(),
+    };
+    let mut stacks: HashMap<u64, Arc<[LocationIndex]>> = HashMap::new();
+    for site in &records.sites {
+        let stack = builder.stack(&site.frames);
+        stacks.insert(site.at, Arc::clone(&stack));
+        let lived = site.lived_ms.saturating_mul(NS_PER_MS);
+        let blocks = site.ever[0] >> FRACTION_BITS;
+        let values = [
+            blocks,
+            site.ever[1],
+            0,
+            0,
+            site.peak_bytes,
+            0,
+            site.freed,
+            lived,
+            0,
+        ];
+        builder.sample(stack, values, Vec::new());
+    }
+    let mut threads: HashMap<u32, Text> = HashMap::new();
+    // Weights are fractions: what rounding leaves goes to the next row.
+    let mut rest = 0u128;
+    for (key, group) in &records.samples {
+        let Some(stack) = stacks.get(&key.site) else {
+            continue;
+        };
+        let units = u128::from(key.weight) * u128::from(group.count) + rest;
+        rest = units & ((1 << FRACTION_BITS) - 1);
+        let bytes = weighted(key.weight, key.usable).saturating_mul(group.count);
+        let requested = weighted(key.weight, key.requested).saturating_mul(group.count);
+        let weight = key.weight as f64 / f64::from(1u32 << FRACTION_BITS);
+        let values = [
+            0,
+            0,
+            u64::try_from(units >> FRACTION_BITS).unwrap_or(u64::MAX),
+            bytes,
+            0,
+            bytes.saturating_sub(requested),
+            0,
+            0,
+            (group.pinned * weight).round() as u64,
+        ];
+        let name = threads
+            .entry(key.thread)
+            .or_insert_with(|| thread(key.thread));
+        let labels = vec![
+            number("bytes", key.usable, "bytes"),
+            Label {
+                key: "thread".into(),
+                value: LabelValue::Text(Arc::clone(name)),
+            },
+            number("arena", key.arena.into(), ""),
+        ];
+        builder.sample(Arc::clone(stack), values, labels);
+    }
+    builder.profile
+}
+
+/// What a block of this weight stands for.
+fn weighted(weight: u64, bytes: u64) -> u64 {
+    let sum = u128::from(weight) * u128::from(bytes) + (1 << (FRACTION_BITS - 1));
+    u64::try_from(sum >> FRACTION_BITS).unwrap_or(u64::MAX)
+}
+
+fn number(key: &str, value: u64, unit: &str) -> Label {
+    Label {
+        key: key.into(),
+        value: LabelValue::Number {
+            value: signed(value),
+            unit: unit.into(),
+        },
+    }
+}
+
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+struct Builder {
+    profile: Profile,
+    places: HashMap<u64, LocationIndex>,
+}
+
+impl Builder {
+    fn stack(&mut self, frames: &[u64]) -> Arc<[LocationIndex]> {
+        let frames = frames
+            .iter()
+            .map(|frame| self.place(frame.saturating_sub(1)));
+        frames.collect()
+    }
+
+    fn place(&mut self, address: u64) -> LocationIndex {
+        if let Some(&place) = self.places.get(&address) {
+            return place;
+        }
+        let place = LocationIndex(self.profile.locations.len() as u32);
+        let mappings = &self.profile.mappings;
+        let next = mappings.partition_point(|mapping| mapping.start <= address);
+        let holder = next.checked_sub(1);
+        let holder = holder.filter(|&index| address < mappings[index].limit);
+        self.profile.locations.push(Location {
+            address,
+            mapping: holder.map(|index| MappingIndex(index as u32)),
+            frames: Vec::new(),
+        });
+        self.places.insert(address, place);
+        place
+    }
+
+    fn sample(
+        &mut self,
+        stack: Arc<[LocationIndex]>,
+        values: [u64; TYPES.len()],
+        labels: Vec<Label>,
+    ) {
+        if values.iter().all(|&value| value == 0) {
+            return;
+        }
+        let values = values.map(signed);
+        let values = values[..self.profile.types.len()].to_vec();
+        self.profile.samples.push(Sample {
+            stack,
+            values,
+            labels,
+        });
+    }
+}

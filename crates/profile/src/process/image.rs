@@ -1,0 +1,147 @@
+//! The headers of a program or library as it lies in a process's memory: its build id, and where
+//! Mallard's root block is.
+
+use super::memory::{Fields, Memory};
+
+/// Bytes of the header of a file and of one of a segment.
+const HEADER: usize = 64;
+const SEGMENT: usize = 56;
+const SEGMENTS_MAX: usize = 64;
+/// Bytes of notes that are looked at.
+const NOTES_MAX: u64 = 64 << 10;
+const PT_LOAD: u32 = 1;
+const PT_NOTE: u32 = 4;
+const NT_GNU_BUILD_ID: u32 = 3;
+const NT_MALLARD_ROOT: u32 = 1;
+const PAGE: u64 = 4096;
+
+/// What the notes of an image say.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Image {
+    /// In hexadecimal; empty if it has none.
+    pub build_id: String,
+    /// The address of Mallard's root block.
+    pub root: Option<u64>,
+}
+
+/// Reads the image whose first byte lies at `base`; none if there is no ELF image of 64 bits, or
+/// its memory cannot be read.
+pub fn read(memory: &dyn Memory, base: u64) -> Option<Image> {
+    let mut header = [0; HEADER];
+    memory.copy(base, &mut header).ok()?;
+    // 64 bits, little-endian.
+    if !header.starts_with(b"\x7fELF\x02\x01") {
+        return None;
+    }
+    let header = Fields(&header);
+    let count = usize::from(header.u16(56)).min(SEGMENTS_MAX);
+    let mut table = vec![0; count * SEGMENT];
+    memory
+        .copy(base.wrapping_add(header.u64(32)), &mut table)
+        .ok()?;
+    let segments = || table.chunks_exact(SEGMENT).map(Fields);
+    let first = segments().find(|segment| segment.u32(0) == PT_LOAD && segment.u64(8) < PAGE)?;
+    let bias = base.wrapping_sub(first.u64(16) & !(PAGE - 1));
+    let mut image = Image::default();
+    for segment in segments().filter(|segment| segment.u32(0) == PT_NOTE) {
+        let at = bias.wrapping_add(segment.u64(16));
+        let mut notes = vec![0; segment.u64(32).min(NOTES_MAX) as usize];
+        if memory.copy(at, &mut notes).is_ok() {
+            image.take_notes(at, &notes);
+        }
+    }
+    Some(image)
+}
+
+impl Image {
+    /// Takes what is known from the notes that lie at this address.
+    fn take_notes(&mut self, at: u64, notes: &[u8]) {
+        for (note, place) in Notes::new(notes) {
+            match (note.owner, note.kind) {
+                (b"GNU\0", NT_GNU_BUILD_ID) => {
+                    self.build_id = note.text.iter().map(|b| format!("{b:02x}")).collect();
+                }
+                (b"Mallard\0", NT_MALLARD_ROOT) if note.text.len() == 8 => {
+                    let distance = Fields(note.text).u64(0);
+                    let here = at.wrapping_add(place as u64);
+                    self.root = Some(here.wrapping_add(distance));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// An ELF note.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Note<'a> {
+    pub owner: &'a [u8],
+    pub kind: u32,
+    pub text: &'a [u8],
+}
+
+/// The notes of a segment, each with the place of its text. Ends where they are damaged.
+pub struct Notes<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Notes<'a> {
+    pub fn new(bytes: &'a [u8]) -> Notes<'a> {
+        Notes { bytes, at: 0 }
+    }
+}
+
+impl<'a> Iterator for Notes<'a> {
+    type Item = (Note<'a>, usize);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        const HEAD: usize = 12;
+        let rest = self.bytes.get(self.at..)?;
+        if rest.len() < HEAD {
+            return None;
+        }
+        let head = Fields(rest);
+        let (owner, text) = (head.u32(0) as usize, head.u32(4) as usize);
+        let from = HEAD.checked_add(owner.checked_next_multiple_of(4)?)?;
+        let end = from.checked_add(text)?;
+        let note = Note {
+            owner: rest.get(HEAD..HEAD.checked_add(owner)?)?,
+            kind: head.u32(8),
+            text: rest.get(from..end)?,
+        };
+        let place = self.at + from;
+        self.at += from.checked_add(text.checked_next_multiple_of(4)?)?;
+        Some((note, place))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_tell_the_build_id_and_where_the_root_lies() {
+        let mut notes = Vec::new();
+        for (owner, kind, text) in [
+            (&b"Mallard\0"[..], 1u32, &(-16i64).to_le_bytes()[..]),
+            (b"GNU\0", 3, &[0xab, 0xcd, 0xef][..]),
+        ] {
+            notes.extend((owner.len() as u32).to_le_bytes());
+            notes.extend((text.len() as u32).to_le_bytes());
+            notes.extend(kind.to_le_bytes());
+            notes.extend(owner);
+            notes.extend(text);
+            notes.resize(notes.len().next_multiple_of(4), 0);
+        }
+        let mut image = Image::default();
+        image.take_notes(0x1000, &notes);
+        assert_eq!(image.build_id, "abcdef");
+        // The text of the first note lies 20 bytes behind the first byte.
+        assert_eq!(image.root, Some(0x1000 + 20 - 16));
+        for end in 0..notes.len() {
+            Image::default().take_notes(0x1000, &notes[..end]);
+        }
+        assert_eq!(Notes::new(&[0xff; 64]).count(), 0);
+    }
+}

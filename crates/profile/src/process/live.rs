@@ -1,0 +1,299 @@
+//! A process that exists: running, stopped or hung. It is only read, and its threads are not
+//! stopped.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use super::memory::{Fault, Memory, Piece};
+use super::records::Root;
+use super::{Error, Mapped, Reading, assemble, notes, root_of, survey};
+use crate::model::Text;
+use crate::read::maps;
+
+/// Pieces that the system takes in one call.
+const PIECES_MAX: usize = 512;
+/// Lists of records of more bytes than this are taken for damaged.
+const MOST_BYTES: u64 = 16 << 30;
+
+/// How its memory is read.
+enum Way {
+    /// `process_vm_readv`.
+    Call,
+    /// `/proc/PID/mem`, where a sandbox forbids the call.
+    File(File),
+}
+
+/// A process whose profile can be read again and again.
+pub struct Process {
+    pid: u32,
+    name: String,
+    way: Way,
+    root_at: u64,
+}
+
+struct Reader<'a> {
+    pid: u32,
+    way: &'a Way,
+}
+
+/// Live bytes of each call stack.
+pub type Stacks = std::collections::HashMap<Vec<u64>, u64>;
+
+impl Process {
+    /// Finds the profiler's records of a process.
+    ///
+    /// # Errors
+    /// The process is gone, may not be read, does not run on this version of Mallard, or was never
+    /// sampled.
+    pub fn open(pid: u32) -> Result<Process, Error> {
+        let proc = PathBuf::from(format!("/proc/{pid}"));
+        if !proc.exists() {
+            return Err(Error::NoProcess(pid));
+        }
+        let name = comm(&proc).unwrap_or_default();
+        let text = match fs::read(proc.join("maps")) {
+            Ok(text) => text,
+            Err(error) => return Err(failed(pid, &name, &error)),
+        };
+        if text.is_empty() {
+            return Err(without_memory(pid, name, &proc));
+        }
+        let mapped = mapped(&String::from_utf8_lossy(&text))?;
+        let way = way(pid, &name, &mapped)?;
+        let shown = format!("{name} ({pid})");
+        let reader = Reader { pid, way: &way };
+        let (_, roots) = survey(&reader, mapped);
+        let (root_at, _) = root_of(&reader, &roots, &shown)?;
+        Ok(Process {
+            pid,
+            name: shown,
+            way,
+            root_at,
+        })
+    }
+
+    /// Reads its profile as it is now.
+    ///
+    /// # Errors
+    /// The process has ended, or its records are damaged.
+    pub fn read(&self) -> Result<Reading, Error> {
+        let reader = self.reader();
+        let proc = PathBuf::from(format!("/proc/{}", self.pid));
+        let root = self.root(&reader)?;
+        let records = root.records(&reader)?;
+        // After the records: a library may have been loaded since the last time.
+        let text = fs::read(proc.join("maps"))?;
+        let (code, _) = survey(&reader, mapped(&String::from_utf8_lossy(&text))?);
+        let thread = |tid: u32| -> Text {
+            let name = comm(&proc.join(format!("task/{tid}")));
+            match name {
+                Some(name) => format!("{name} {tid}").into(),
+                None => tid.to_string().into(),
+            }
+        };
+        let profile = assemble::profile(&root, &records, code, &thread);
+        Ok(Reading {
+            profile,
+            name: self.name.clone(),
+            pid: Some(pid_inside(&proc).unwrap_or(self.pid)),
+            notes: notes(&root, &records),
+        })
+    }
+
+    /// The live bytes of each call stack, by the addresses of its locations.
+    ///
+    /// # Errors
+    /// As for [`Process::read`].
+    pub fn live(&self) -> Result<Stacks, Error> {
+        let reader = self.reader();
+        let records = self.root(&reader)?.sites(&reader)?;
+        let sites = records.sites.into_iter().map(|site| {
+            let frames = site.frames.iter().map(|frame| frame.saturating_sub(1));
+            (frames.collect(), site.live[1])
+        });
+        Ok(sites.collect())
+    }
+
+    /// The root block as it is now.
+    fn root(&self, reader: &Reader<'_>) -> Result<Root, Error> {
+        Root::read(reader, self.root_at)?.ok_or_else(|| Error::NeverOn(self.name.clone()))
+    }
+
+    fn reader(&self) -> Reader<'_> {
+        Reader {
+            pid: self.pid,
+            way: &self.way,
+        }
+    }
+}
+
+fn mapped(text: &str) -> Result<Vec<Mapped>, Error> {
+    let lines = maps::all(text).map_err(|(_, what)| io::Error::other(what))?;
+    let mapped = lines.into_iter().map(|(mapping, executable)| Mapped {
+        mapping,
+        executable,
+    });
+    Ok(mapped.collect())
+}
+
+fn comm(task: &Path) -> Option<String> {
+    let name = fs::read(task.join("comm")).ok()?;
+    Some(String::from_utf8_lossy(name.trim_ascii_end()).into_owned())
+}
+
+/// The number that the process has in its own container.
+fn pid_inside(proc: &Path) -> Option<u32> {
+    let status = fs::read_to_string(proc.join("status")).ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("NSpid:"))?;
+    line.split_whitespace().next_back()?.parse().ok()
+}
+
+/// A process whose map is empty: one that has ended, or a thread of the kernel.
+fn without_memory(pid: u32, name: String, proc: &Path) -> Error {
+    let state = fs::read_to_string(proc.join("status")).unwrap_or_default();
+    let state = state.lines().find_map(|line| line.strip_prefix("State:"));
+    match state.map(|state| state.trim_start().chars().next()) {
+        Some(Some('Z' | 'X')) => Error::Zombie(pid, name),
+        Some(_) => Error::Kernel(pid, name),
+        None => Error::NoProcess(pid),
+    }
+}
+
+/// Chooses a way to read, by a try.
+fn way(pid: u32, name: &str, mapped: &[Mapped]) -> Result<Way, Error> {
+    let some = mapped.first().map_or(0, |mapped| mapped.mapping.start);
+    let mut byte = [0];
+    let by_call = vm_read(
+        pid,
+        &mut [Piece {
+            at: some,
+            into: &mut byte,
+        }],
+    );
+    let Err(error) = by_call else {
+        return Ok(Way::Call);
+    };
+    if error.raw_os_error() == Some(libc::EFAULT) {
+        return Ok(Way::Call);
+    }
+    match File::open(format!("/proc/{pid}/mem")) {
+        Ok(file) => Ok(Way::File(file)),
+        Err(_) => Err(failed(pid, name, &error)),
+    }
+}
+
+/// Explains why the system refuses.
+fn failed(pid: u32, name: &str, error: &io::Error) -> Error {
+    if error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH) {
+        return Error::NoProcess(pid);
+    }
+    let owner = fs::metadata(format!("/proc/{pid}")).map_or(0, |proc| proc.uid());
+    // SAFETY: geteuid has no preconditions.
+    let own = unsafe { libc::geteuid() };
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    let scope = scope.trim();
+    let advice = if owner != own {
+        format!("{error}; run this as that user or as root")
+    } else if !matches!(scope, "" | "0") {
+        format!(
+            "{error}; kernel.yama.ptrace_scope is {scope}: run this as root, or `sysctl kernel.yama.ptrace_scope=0` first"
+        )
+    } else {
+        format!("{error}; run this as root")
+    };
+    Error::Denied {
+        pid,
+        name: name.to_owned(),
+        user: user(owner),
+        advice,
+    }
+}
+
+/// The name of a user, or the number.
+fn user(uid: u32) -> String {
+    let number = uid.to_string();
+    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let line = users
+        .lines()
+        .find(|line| line.split(':').nth(2) == Some(number.as_str()));
+    let name = line.and_then(|line| line.split(':').next());
+    name.map_or(number.clone(), ToOwned::to_owned)
+}
+
+/// Copies the pieces, up to [`PIECES_MAX`].
+fn vm_read(pid: u32, pieces: &mut [Piece<'_>]) -> io::Result<usize> {
+    let mut here = Vec::with_capacity(pieces.len());
+    let mut there = Vec::with_capacity(pieces.len());
+    for piece in pieces {
+        here.push(libc::iovec {
+            iov_base: piece.into.as_mut_ptr().cast(),
+            iov_len: piece.into.len(),
+        });
+        there.push(libc::iovec {
+            iov_base: piece.at as *mut libc::c_void,
+            iov_len: piece.into.len(),
+        });
+    }
+    let count = here.len() as libc::c_ulong;
+    // SAFETY: the vectors of this process are exclusive borrows of their lengths; those of the other
+    // process are only read there, and checked by the system.
+    let copied = unsafe {
+        libc::process_vm_readv(
+            pid as libc::pid_t,
+            here.as_ptr(),
+            count,
+            there.as_ptr(),
+            count,
+            0,
+        )
+    };
+    usize::try_from(copied).map_err(|_| io::Error::last_os_error())
+}
+
+impl Memory for Reader<'_> {
+    fn read(&self, pieces: &mut [Piece<'_>]) -> Result<(), Fault> {
+        match self.way {
+            Way::Call => {
+                for part in pieces.chunks_mut(PIECES_MAX) {
+                    let wanted: usize = part.iter().map(|piece| piece.into.len()).sum();
+                    let copied = vm_read(self.pid, part).unwrap_or(0);
+                    if copied < wanted {
+                        return Err(Fault {
+                            at: place_of(part, copied),
+                        });
+                    }
+                }
+            }
+            Way::File(file) => {
+                for piece in pieces {
+                    file.read_exact_at(piece.into, piece.at)
+                        .map_err(|_| Fault { at: piece.at })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn most_bytes(&self) -> u64 {
+        MOST_BYTES
+    }
+
+    fn is_running(&self) -> bool {
+        true
+    }
+}
+
+/// Where copying stopped after so many bytes.
+fn place_of(pieces: &[Piece<'_>], mut copied: usize) -> u64 {
+    for piece in pieces {
+        if copied < piece.into.len() {
+            return piece.at.wrapping_add(copied as u64);
+        }
+        copied -= piece.into.len();
+    }
+    0
+}

@@ -1,0 +1,271 @@
+//! Memory of another process, running or dead.
+
+use std::thread;
+use std::time::Duration;
+
+/// The memory could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no memory can be read at {at:#x}")]
+pub struct Fault {
+    pub at: u64,
+}
+
+/// A range of addresses to copy from, and the copy.
+pub struct Piece<'a> {
+    pub at: u64,
+    pub into: &'a mut [u8],
+}
+
+/// What can be copied by address.
+pub trait Memory {
+    /// Copies the pieces, one after the other, each whole.
+    ///
+    /// # Errors
+    /// One of the pieces cannot be read.
+    fn read(&self, pieces: &mut [Piece<'_>]) -> Result<(), Fault>;
+
+    /// The most bytes that lists of records may have. A damaged list has no other end.
+    fn most_bytes(&self) -> u64;
+
+    /// Whether the owner may write at the same time.
+    fn is_running(&self) -> bool;
+
+    /// Copies one piece.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn copy(&self, at: u64, into: &mut [u8]) -> Result<(), Fault> {
+        self.read(&mut [Piece { at, into }])
+    }
+}
+
+/// Number fields of a copied record. Beyond its end there are zeros.
+#[derive(Debug, Clone, Copy)]
+pub struct Fields<'a>(pub &'a [u8]);
+
+impl Fields<'_> {
+    fn bytes<const N: usize>(self, at: usize) -> [u8; N] {
+        let field = at.checked_add(N).and_then(|end| self.0.get(at..end));
+        field.map_or([0; N], |field| {
+            field.try_into().expect("it has this length")
+        })
+    }
+
+    pub fn u64(self, at: usize) -> u64 {
+        u64::from_le_bytes(self.bytes(at))
+    }
+
+    pub fn u32(self, at: usize) -> u32 {
+        u32::from_le_bytes(self.bytes(at))
+    }
+
+    pub fn u16(self, at: usize) -> u16 {
+        u16::from_le_bytes(self.bytes(at))
+    }
+}
+
+/// A record whose owner counts its changes in a word of 32 bits, which is odd during a change.
+#[derive(Debug, Clone, Copy)]
+pub struct Versioned {
+    pub at: u64,
+    /// Where in the record the word lies.
+    pub version_at: u64,
+    /// Bytes of the record's fixed part.
+    pub head_bytes: usize,
+}
+
+/// A copy of a record.
+#[derive(Debug, Clone, Default)]
+pub struct Copied {
+    pub head: Vec<u8>,
+    /// What the head asked for.
+    pub rest: Vec<u8>,
+}
+
+/// Tells the addresses and lengths of what else belongs to a record with this head.
+pub type More<'a> = dyn Fn(&[u8]) -> Vec<(u64, usize)> + 'a;
+
+/// Copies of some records, and how many of them may be of two moments.
+#[derive(Debug, Default)]
+pub struct Copies {
+    pub records: Vec<Copied>,
+    pub torn: usize,
+}
+
+/// Attempts at a record that changes all the time, and the pause before the second one, which
+/// doubles.
+const ATTEMPTS: u32 = 8;
+const FIRST_PAUSE: Duration = Duration::from_micros(100);
+/// Records that are copied between two looks at their versions.
+const AT_ONCE: usize = 256;
+
+/// Copies records as they were at one moment each. `more` tells the further pieces that belong to a
+/// record with this head. A record that changes at each attempt, or whose owner stopped in the
+/// middle of a change, is copied as it is, and counted.
+///
+/// # Errors
+/// A record cannot be read.
+pub fn stable(
+    memory: &dyn Memory,
+    records: &[Versioned],
+    more: &More<'_>,
+) -> Result<Copies, Fault> {
+    let mut copies = Copies {
+        records: vec![Copied::default(); records.len()],
+        torn: 0,
+    };
+    let mut pending: Vec<usize> = (0..records.len()).collect();
+    let mut pause = FIRST_PAUSE;
+    for attempt in 0..ATTEMPTS {
+        let mut changed = Vec::new();
+        for part in pending.chunks(AT_ONCE) {
+            let before = versions(memory, records, part)?;
+            for &i in part {
+                copies.records[i].head.resize(records[i].head_bytes, 0);
+            }
+            heads(memory, records, part, &mut copies.records)?;
+            rests(memory, part, &mut copies.records, more)?;
+            let after = versions(memory, records, part)?;
+            for ((&i, before), after) in part.iter().zip(before).zip(after) {
+                if before != after || before % 2 == 1 {
+                    changed.push(i);
+                }
+            }
+        }
+        pending = changed;
+        if pending.is_empty() || !memory.is_running() {
+            break;
+        }
+        if attempt + 1 < ATTEMPTS {
+            thread::sleep(pause);
+            pause *= 2;
+        }
+    }
+    copies.torn = pending.len();
+    Ok(copies)
+}
+
+fn versions(memory: &dyn Memory, records: &[Versioned], part: &[usize]) -> Result<Vec<u32>, Fault> {
+    let mut words = vec![[0; 4]; part.len()];
+    let mut pieces: Vec<Piece<'_>> = part
+        .iter()
+        .zip(&mut words)
+        .map(|(&i, into)| Piece {
+            at: records[i].at.wrapping_add(records[i].version_at),
+            into,
+        })
+        .collect();
+    memory.read(&mut pieces)?;
+    Ok(words.into_iter().map(u32::from_le_bytes).collect())
+}
+
+fn heads(
+    memory: &dyn Memory,
+    records: &[Versioned],
+    part: &[usize],
+    copied: &mut [Copied],
+) -> Result<(), Fault> {
+    // The places in `part` ascend.
+    let mut wanted = part.iter().peekable();
+    let mut pieces: Vec<Piece<'_>> = copied
+        .iter_mut()
+        .enumerate()
+        .filter(|(i, _)| wanted.next_if(|&&next| next == *i).is_some())
+        .map(|(i, copied)| Piece {
+            at: records[i].at,
+            into: &mut copied.head,
+        })
+        .collect();
+    memory.read(&mut pieces)
+}
+
+fn rests(
+    memory: &dyn Memory,
+    part: &[usize],
+    copied: &mut [Copied],
+    more: &More<'_>,
+) -> Result<(), Fault> {
+    for &i in part {
+        let Copied { head, rest } = &mut copied[i];
+        let wanted = more(head);
+        rest.clear();
+        rest.resize(wanted.iter().map(|(_, bytes)| bytes).sum(), 0);
+        let mut room = rest.as_mut_slice();
+        let mut pieces = Vec::new();
+        for (at, bytes) in wanted {
+            let (into, left) = room.split_at_mut(bytes);
+            pieces.push(Piece { at, into });
+            room = left;
+        }
+        if !pieces.is_empty() {
+            memory.read(&mut pieces)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// A record of a version and a number that is twice the version, by a writer that is `busy` for
+    /// so many more reads.
+    struct Busy {
+        busy: Cell<u32>,
+        version: Cell<u32>,
+    }
+
+    impl Memory for Busy {
+        fn read(&self, pieces: &mut [Piece<'_>]) -> Result<(), Fault> {
+            if let Some(left) = self.busy.get().checked_sub(1) {
+                self.busy.set(left);
+                self.version.set(self.version.get() + 1);
+            }
+            let version = self.version.get();
+            let record = [version.to_le_bytes(), (2 * version).to_le_bytes()].concat();
+            for piece in pieces {
+                let at = piece.at as usize;
+                piece
+                    .into
+                    .copy_from_slice(&record[at..at + piece.into.len()]);
+            }
+            Ok(())
+        }
+
+        fn most_bytes(&self) -> u64 {
+            8
+        }
+
+        fn is_running(&self) -> bool {
+            true
+        }
+    }
+
+    fn copied(busy: u32, version: u32) -> Copies {
+        let memory = Busy {
+            busy: Cell::new(busy),
+            version: Cell::new(version),
+        };
+        let record = Versioned {
+            at: 0,
+            version_at: 0,
+            head_bytes: 8,
+        };
+        stable(&memory, &[record], &|_| Vec::new()).unwrap()
+    }
+
+    #[test]
+    fn a_record_is_copied_again_until_nobody_writes_meanwhile() {
+        let copies = copied(10, 0);
+        let record = Fields(&copies.records[0].head);
+        assert_eq!((record.u32(0), record.u32(4), copies.torn), (10, 20, 0));
+    }
+
+    #[test]
+    fn a_record_that_never_stands_still_is_counted() {
+        assert_eq!(copied(1000, 0).torn, 1);
+        // Its owner stopped in the middle.
+        assert_eq!(copied(0, 7).torn, 1);
+    }
+}

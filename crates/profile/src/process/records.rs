@@ -1,0 +1,469 @@
+//! The profiler's records in a process's memory: what `prof/root.rs` of the allocator describes.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::Error;
+use super::memory::{Fields, Memory, Piece, Versioned, stable};
+
+/// `MALLARD` and a zero, as a little-endian number.
+const MAGIC: u64 = u64::from_le_bytes(*b"MALLARD\0");
+/// The layout that is read.
+pub const LAYOUT: u32 = 2;
+const ROOT_BYTES: usize = 128;
+/// Records begin at multiples of this.
+const GRAIN: u64 = 64;
+/// Frames of the deepest stack, and regions of the largest span.
+const FRAMES_MAX: u32 = 4096;
+const REGIONS_MAX: u32 = 4096;
+/// Mean bytes between samples from which a sampled block keeps its place in a slab (base-2 logarithm).
+const PROXY_LG: u32 = 17;
+/// Fraction bits of weights and of sums of blocks.
+pub const FRACTION_BITS: u32 = 20;
+
+/// The root block.
+#[derive(Debug, Clone, Copy)]
+pub struct Root {
+    pub lg_sample: u32,
+    pub is_on: bool,
+    site_bytes: usize,
+    first_site: u64,
+    epoch_at: u64,
+    last_span: u64,
+    last_large: u64,
+    span_bytes: usize,
+    sample_bytes: usize,
+    large_bytes: usize,
+    resets: u16,
+    slab_bytes: u64,
+}
+
+/// A call stack, and the sums over its samples.
+#[derive(Debug, Clone, Default)]
+pub struct Site {
+    pub at: u64,
+    /// Return addresses, the innermost first.
+    pub frames: Vec<u64>,
+    /// Blocks in units of 2^-20, and bytes.
+    pub live: [u64; 2],
+    pub ever: [u64; 2],
+    pub peak_bytes: u64,
+    pub freed: u64,
+    pub lived_ms: u64,
+}
+
+/// What equal samples have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    pub site: u64,
+    pub usable: u64,
+    pub requested: u64,
+    pub weight: u64,
+    pub thread: u32,
+    pub arena: u16,
+}
+
+/// How many samples are equal, and the sum of the free bytes that each of their blocks keeps from
+/// being returned.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Group {
+    pub count: u64,
+    pub pinned: f64,
+}
+
+/// All that was read.
+#[derive(Debug, Default)]
+pub struct Records {
+    pub sites: Vec<Site>,
+    pub samples: BTreeMap<Key, Group>,
+    /// Whether the profiler knows what blocks pin.
+    pub knows_pinned: bool,
+    /// Records that may have been copied in the middle of a change.
+    pub torn: usize,
+}
+
+impl Root {
+    /// Reads the root block; none if sampling was never on.
+    pub fn read(memory: &dyn Memory, at: u64) -> Result<Option<Root>, Error> {
+        let mut bytes = [0; ROOT_BYTES];
+        memory.copy(at, &mut bytes)?;
+        let root = Fields(&bytes);
+        if root.u64(0) == 0 {
+            return Ok(None);
+        }
+        if root.u64(0) != MAGIC {
+            return Err(Error::damaged("the root block has no mark"));
+        }
+        if root.u32(8) != LAYOUT {
+            return Err(Error::Layout(root.u32(8)));
+        }
+        let read = Root {
+            lg_sample: root.u32(12).min(62),
+            is_on: root.u32(16) != 0,
+            site_bytes: root.u32(20) as usize,
+            first_site: root.u64(24),
+            epoch_at: at.wrapping_add(32),
+            last_span: root.u64(48),
+            last_large: root.u64(56),
+            span_bytes: root.u32(64) as usize,
+            sample_bytes: root.u32(68) as usize,
+            large_bytes: root.u32(72) as usize,
+            resets: root.u32(76) as u16,
+            slab_bytes: root.u32(80).into(),
+        };
+        let plausible = [
+            (read.site_bytes, 112..=1024),
+            (read.span_bytes, 64..=4096),
+            (read.sample_bytes, 64..=256),
+            (read.large_bytes, 88..=512),
+        ];
+        // The block may lead to the page of statistics alone.
+        let was_on = read.is_on || read.first_site != 0;
+        if plausible.iter().all(|(bytes, range)| range.contains(bytes)) {
+            Ok(was_on.then_some(read))
+        } else {
+            Err(Error::damaged("the root block has impossible sizes"))
+        }
+    }
+
+    /// Reads the sites alone.
+    pub fn sites(&self, memory: &dyn Memory) -> Result<Records, Error> {
+        let mut records = Records::default();
+        self.read_sites(memory, &mut records)?;
+        Ok(records)
+    }
+
+    /// Reads all records.
+    pub fn records(&self, memory: &dyn Memory) -> Result<Records, Error> {
+        let mut records = Records {
+            // Without a period, blocks lie in spans alone; with a short one, their slabs are not known.
+            knows_pinned: self.lg_sample == 0 || self.lg_sample >= PROXY_LG,
+            ..Records::default()
+        };
+        let mut pins = Vec::new();
+        // Samples before sites: so the site of each sample is known.
+        self.read_spans(memory, &mut records, &mut pins)?;
+        self.read_large(memory, &mut records)?;
+        self.read_pins(memory, &pins, &mut records);
+        self.read_sites(memory, &mut records)?;
+        Ok(records)
+    }
+
+    fn read_sites(&self, memory: &dyn Memory, records: &mut Records) -> Result<(), Error> {
+        let mut list = List::new(memory);
+        let mut found = Vec::new();
+        let mut at = self.first_site;
+        let mut head = [0; 32];
+        while at != 0 {
+            memory.copy(list.enter(at)?, &mut head)?;
+            let head = Fields(&head);
+            let frames = head.u32(8);
+            if frames > FRAMES_MAX {
+                return Err(Error::damaged("a call stack is too long"));
+            }
+            let head_bytes = self.site_bytes + 8 * frames as usize;
+            list.count(head_bytes)?;
+            found.push(Versioned {
+                at,
+                version_at: 12,
+                head_bytes,
+            });
+            at = head.u64(24);
+        }
+        let copies = stable(memory, &found, &|_| Vec::new())?;
+        records.torn += copies.torn;
+        // After the copies: a site that has not changed since the last peak has what it had then.
+        let mut epoch = [0; 8];
+        memory.copy(self.epoch_at, &mut epoch)?;
+        let epoch = u64::from_le_bytes(epoch);
+        for (site, copied) in found.iter().zip(copies.records) {
+            let record = Fields(&copied.head);
+            let of_peak = record.u64(88) == epoch;
+            let frames = copied.head[self.site_bytes..].chunks_exact(8);
+            records.sites.push(Site {
+                at: site.at,
+                frames: frames.map(|frame| Fields(frame).u64(0)).collect(),
+                live: [record.u64(32), record.u64(40)],
+                ever: [record.u64(48), record.u64(56)],
+                peak_bytes: record.u64(if of_peak { 80 } else { 40 }),
+                freed: record.u64(96) >> FRACTION_BITS,
+                lived_ms: record.u64(104),
+            });
+        }
+        Ok(())
+    }
+
+    fn read_spans(
+        &self,
+        memory: &dyn Memory,
+        records: &mut Records,
+        pins: &mut Vec<Pin>,
+    ) -> Result<(), Error> {
+        let mut list = List::new(memory);
+        let mut found = Vec::new();
+        let mut at = self.last_span;
+        let mut head = [0; 32];
+        while at != 0 {
+            memory.copy(list.enter(at)?, &mut head)?;
+            let head = Fields(&head);
+            let regions = head.u32(12);
+            if regions > REGIONS_MAX || self.span_bytes < 32 + words(regions) * 8 {
+                return Err(Error::damaged("a span has too many regions"));
+            }
+            list.count(self.span_bytes + regions as usize * self.sample_bytes)?;
+            // Without an address, the record has no span now.
+            if head.u64(0) != 0 {
+                found.push(Versioned {
+                    at,
+                    version_at: 8,
+                    head_bytes: 32 + words(regions) * 8,
+                });
+            }
+            at = head.u64(16);
+        }
+        for span in &found {
+            let more = |head: &[u8]| {
+                let bitmap = Bitmap::of(&head[32..], Fields(head).u32(12), Fields(head).u64(24));
+                let first = span.at.wrapping_add(self.span_bytes as u64);
+                bitmap.runs(first, self.sample_bytes)
+            };
+            let copies = stable(memory, std::slice::from_ref(span), &more)?;
+            records.torn += copies.torn;
+            for copied in &copies.records {
+                let head = Fields(&copied.head);
+                let bitmap = Bitmap::of(&copied.head[32..], head.u32(12), head.u64(24));
+                for sample in copied.rest.chunks_exact(self.sample_bytes) {
+                    self.take(Fields(sample), Some(&bitmap), records, pins);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_large(&self, memory: &dyn Memory, records: &mut Records) -> Result<(), Error> {
+        let mut list = List::new(memory);
+        let mut found = Vec::new();
+        let mut at = self.last_large;
+        let mut head = [0; 24];
+        while at != 0 {
+            memory.copy(list.enter(at)?, &mut head)?;
+            list.count(self.large_bytes)?;
+            if Fields(&head).u64(0) != 0 {
+                found.push(Versioned {
+                    at,
+                    version_at: 8,
+                    head_bytes: self.large_bytes,
+                });
+            }
+            at = Fields(&head).u64(16);
+        }
+        let copies = stable(memory, &found, &|_| Vec::new())?;
+        records.torn += copies.torn;
+        for copied in &copies.records {
+            // The block may have been freed meanwhile.
+            if Fields(&copied.head).u64(0) != 0 {
+                self.take(Fields(&copied.head[24..]), None, records, &mut Vec::new());
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts a sample. One whose block lies in a slab is put by.
+    fn take(
+        &self,
+        sample: Fields<'_>,
+        span: Option<&Bitmap>,
+        records: &mut Records,
+        pins: &mut Vec<Pin>,
+    ) {
+        if sample.u16(62) != self.resets {
+            return;
+        }
+        let key = Key {
+            site: sample.u64(0),
+            weight: sample.u64(8),
+            requested: sample.u64(16),
+            usable: sample.u64(24),
+            thread: sample.u32(56),
+            arena: sample.u16(60),
+        };
+        let (proxy, slab) = (sample.u64(32), sample.u64(40));
+        let group = records.samples.entry(key).or_default();
+        group.count += 1;
+        let Some(span) = span else {
+            return;
+        };
+        if slab != 0 {
+            pins.push(Pin {
+                key,
+                proxy,
+                slab,
+                regions: span.regions,
+                size: span.size,
+            });
+        } else if self.lg_sample == 0 {
+            group.pinned += span.pinned_by_each();
+        }
+    }
+
+    /// Adds the free bytes that blocks of slabs keep. A slab that cannot be read adds nothing.
+    fn read_pins(&self, memory: &dyn Memory, pins: &[Pin], records: &mut Records) {
+        let mut known: BTreeMap<u64, Option<(u64, f64)>> = BTreeMap::new();
+        for pin in pins {
+            let slab = *known
+                .entry(pin.slab)
+                .or_insert_with(|| self.read_slab(memory, pin));
+            let bytes = u64::from(pin.regions) * pin.size;
+            if let (Some((addr, each)), Some(group)) = (slab, records.samples.get_mut(&pin.key))
+                && pin.proxy.wrapping_sub(addr) < bytes
+            {
+                group.pinned += each;
+            }
+        }
+    }
+
+    /// The address of a slab, and what each of its blocks keeps.
+    fn read_slab(&self, memory: &dyn Memory, pin: &Pin) -> Option<(u64, f64)> {
+        let mut addr = [0; 8];
+        let mut bits = vec![0; words(pin.regions) * 8];
+        let mut pieces = [
+            Piece {
+                at: pin.slab,
+                into: &mut addr,
+            },
+            Piece {
+                at: pin.slab.wrapping_add(self.slab_bytes),
+                into: &mut bits,
+            },
+        ];
+        memory.read(&mut pieces).ok()?;
+        let bitmap = Bitmap::of(&bits, pin.regions, pin.size);
+        Some((u64::from_le_bytes(addr), bitmap.pinned_by_each()))
+    }
+}
+
+/// A sampled block that has a place in a slab.
+struct Pin {
+    key: Key,
+    proxy: u64,
+    slab: u64,
+    regions: u32,
+    size: u64,
+}
+
+fn words(regions: u32) -> usize {
+    regions.div_ceil(64) as usize
+}
+
+/// Which regions of a slab or a span are free.
+struct Bitmap {
+    free: Vec<u64>,
+    regions: u32,
+    size: u64,
+}
+
+impl Bitmap {
+    fn of(bytes: &[u8], regions: u32, size: u64) -> Bitmap {
+        let regions = regions.min(REGIONS_MAX);
+        let free = bytes.chunks_exact(8).map(|word| Fields(word).u64(0));
+        Bitmap {
+            free: free.take(words(regions)).collect(),
+            regions,
+            size,
+        }
+    }
+
+    fn is_free(&self, region: u32) -> bool {
+        let word = self.free.get(region as usize / 64).copied();
+        word.is_none_or(|word| word >> (region % 64) & 1 != 0)
+    }
+
+    /// Adjacent regions in use, as ranges of their samples.
+    fn runs(&self, first: u64, sample_bytes: usize) -> Vec<(u64, usize)> {
+        let mut runs: Vec<(u64, usize)> = Vec::new();
+        for region in (0..self.regions).filter(|&region| !self.is_free(region)) {
+            let at = first.wrapping_add(u64::from(region) * sample_bytes as u64);
+            match runs.last_mut() {
+                Some((start, bytes)) if start.wrapping_add(*bytes as u64) == at => {
+                    *bytes += sample_bytes;
+                }
+                _ => runs.push((at, sample_bytes)),
+            }
+        }
+        runs
+    }
+
+    /// The free bytes in pages that hold blocks, for each block.
+    fn pinned_by_each(&self) -> f64 {
+        const PAGE: u64 = 4096;
+        // No slab is larger; a record that says so is damaged.
+        const MOST_BYTES: u64 = 1 << 30;
+        let bytes = u64::from(self.regions).saturating_mul(self.size);
+        if self.size == 0 || bytes > MOST_BYTES {
+            return 0.0;
+        }
+        let used = (0..self.regions)
+            .filter(|&region| !self.is_free(region))
+            .count() as u64;
+        if used == 0 {
+            return 0.0;
+        }
+        let is_bare = |page: &u64| {
+            let last = ((page + PAGE - 1) / self.size).min(u64::from(self.regions) - 1);
+            (page / self.size..=last).all(|region| self.is_free(region as u32))
+        };
+        let pages = (0..bytes).step_by(PAGE as usize).filter(is_bare);
+        let bare: u64 = pages.map(|page| (bytes - page).min(PAGE)).sum();
+        (bytes - used * self.size).saturating_sub(bare) as f64 / used as f64
+    }
+}
+
+/// A list of records that is followed once, within bounds.
+struct List {
+    seen: HashSet<u64>,
+    left: u64,
+}
+
+impl List {
+    fn new(memory: &dyn Memory) -> List {
+        List {
+            seen: HashSet::new(),
+            left: memory.most_bytes(),
+        }
+    }
+
+    /// Checks the address of the next record.
+    fn enter(&mut self, at: u64) -> Result<u64, Error> {
+        if !at.is_multiple_of(GRAIN) || !self.seen.insert(at) {
+            return Err(Error::damaged("a list of records leads nowhere"));
+        }
+        Ok(at)
+    }
+
+    /// Checks that records of so many bytes can be there.
+    fn count(&mut self, bytes: usize) -> Result<(), Error> {
+        let left = self.left.checked_sub(bytes as u64);
+        self.left = left.ok_or_else(|| Error::damaged("a list of records is too long"))?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_keep_the_free_bytes_of_their_own_pages() {
+        // Four regions of 2 KiB: two pages. One block keeps the other half of its page.
+        let one = Bitmap::of(&0b1110u64.to_le_bytes(), 4, 2048);
+        assert_eq!(one.pinned_by_each(), 2048.0);
+        let apart = Bitmap::of(&0b1010u64.to_le_bytes(), 4, 2048);
+        assert_eq!(apart.pinned_by_each(), 2048.0);
+        let full = Bitmap::of(&0u64.to_le_bytes(), 4, 2048);
+        assert_eq!(full.pinned_by_each(), 0.0);
+        let empty = Bitmap::of(&0b1111u64.to_le_bytes(), 4, 2048);
+        assert_eq!(empty.pinned_by_each(), 0.0);
+        assert_eq!(empty.runs(0, 64), []);
+        assert_eq!(apart.runs(0x1000, 64), [(0x1000, 64), (0x1080, 64)]);
+        assert_eq!(full.runs(0x1000, 64), [(0x1000, 256)]);
+    }
+}
