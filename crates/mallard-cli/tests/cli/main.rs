@@ -5,6 +5,7 @@ mod bench;
 mod contention;
 mod diagnose;
 mod errors;
+mod leak;
 mod place;
 mod profile;
 mod programs;

@@ -1,0 +1,115 @@
+//! `mallard leak` and `mallard profile -- PROGRAM` on small programs.
+
+use crate::place::{Place, outcome};
+
+/// Leaks once, and with an argument at each of some steps as well.
+const LEAKING: &str = r#"
+    #include <stdio.h>
+    #include <stdlib.h>
+    #include <unistd.h>
+    void *volatile sink;
+    __attribute__((noinline)) void *once(void) { return malloc(5000); }
+    __attribute__((noinline)) void *step(void) { return malloc(100); }
+    int main(int count, char **words) {
+        (void)words;
+        sink = once();
+        if (count > 1)
+            for (int i = 0; i < 300; i++) {
+                sink = step();
+                usleep(3000);
+            }
+        puts("done");
+        return count > 2 ? 7 : 0;
+    }
+"#;
+
+const CLEAN: &str = r#"
+    #include <stdio.h>
+    #include <stdlib.h>
+    int main(void) {
+        void *volatile block = malloc(100);
+        free(block);
+        puts("done");
+        return 0;
+    }
+"#;
+
+fn run(place: &Place, words: &[&str]) -> (Option<i32>, String, String) {
+    outcome(&mut place.mallard(words))
+}
+
+#[test]
+fn leaks_are_told_by_site_and_those_that_grow_apart() {
+    let place = Place::new();
+    let program = place.compile("leaking", LEAKING, &["-g", "-O1", "-fno-builtin"]);
+    let program = program.to_str().unwrap();
+    let (code, stdout, stderr) = run(&place, &["leak", "--", program, "grow"]);
+    assert_eq!(code, Some(1), "{stdout}{stderr}");
+    assert!(
+        stdout.contains("at 2 sites never freed, 1 of them growing"),
+        "{stdout}"
+    );
+    let (growing, others) = stdout.split_once("not growing").unwrap();
+    assert!(
+        growing.contains("step") && !growing.contains("once"),
+        "{stdout}"
+    );
+    assert!(
+        others.contains("once") && !others.contains("step"),
+        "{stdout}"
+    );
+
+    let quiet = ["leak", "--json", "--suppress", "on*e", "--", program];
+    let (code, stdout, stderr) = run(&place, &quiet);
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(stdout.contains("\"leaks\": []"), "{stdout}");
+    assert!(
+        stderr.contains("done"),
+        "the program's output goes elsewhere: {stderr}"
+    );
+}
+
+#[test]
+fn the_exit_code_is_for_ci() {
+    let place = Place::new();
+    let leaking = place.compile("leaking", LEAKING, &["-g", "-O1", "-fno-builtin"]);
+    let clean = place.compile("clean", CLEAN, &["-g", "-O1", "-fno-builtin"]);
+    let (leaking, clean) = (leaking.to_str().unwrap(), clean.to_str().unwrap());
+    let code = |words: &[&str]| run(&place, words).0;
+    assert_eq!(code(&["leak", "--", clean]), Some(0));
+    assert_eq!(code(&["leak", "--", leaking]), Some(1));
+    assert_eq!(code(&["leak", "--min", "6000", "--", leaking]), Some(0));
+    assert_eq!(code(&["leak", "--growing", "--", leaking]), Some(0));
+    assert_eq!(code(&["leak", "--", leaking, "and", "fail"]), Some(7));
+    assert_eq!(code(&["leak"]), Some(2));
+    assert_eq!(code(&["leak", "--", "no-such-program"]), Some(127));
+}
+
+#[test]
+fn a_program_is_profiled_from_start_to_end() {
+    let place = Place::new();
+    let leaking = place.compile("leaking", LEAKING, &["-g", "-O1", "-fno-builtin"]);
+    let leaking = leaking.to_str().unwrap();
+    let words = ["profile", "--no-html", "--rate", "1", "--", leaking];
+    let (code, stdout, stderr) = run(&place, &words);
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(
+        stdout.contains("  peak ") && stdout.contains("  live "),
+        "{stdout}"
+    );
+    assert!(stdout.contains("once"), "{stdout}");
+    let words = [
+        "profile",
+        "--no-html",
+        "--rate",
+        "1",
+        "--",
+        leaking,
+        "and",
+        "fail",
+    ];
+    assert_eq!(run(&place, &words).0, Some(7));
+    let (code, _, stderr) = run(&place, &["profile", "999999999"]);
+    let expected = "error: there is no process 999999999\n";
+    assert_eq!((code, stderr.as_str()), (Some(1), expected));
+}
