@@ -9,7 +9,7 @@
  *
  * The figures printed here, in addition to those of workload.h:
  *
- *     end_rss_bytes 1234567     resident memory in the row's end state, from /proc/self/statm
+ *     end_rss_bytes 1234567     resident memory in the row's end state, without lazy_free_bytes
  *     huge_bytes 2097152        AnonHugePages of /proc/self/smaps_rollup, the largest value seen */
 #ifndef MALLARD_MEMORY_H
 #define MALLARD_MEMORY_H
@@ -116,11 +116,14 @@ static inline void note_huge(void) {
     }
 }
 
-static uint64_t end_rss;
+static uint64_t end_rss, lazy_free;
 
-/* Records the row's end state. Later memory no longer counts. */
+/* Records the row's end state. Later memory no longer counts. Pages that the kernel may take at
+ * will (MADV_FREE) are no cost: they count apart. */
 static inline void note_end(void) {
-    end_rss = rss_bytes();
+    const uint64_t rss = rss_bytes();
+    lazy_free = proc_bytes("/proc/self/smaps_rollup", "LazyFree:");
+    end_rss = rss > lazy_free ? rss - lazy_free : 0;
     note_huge();
 }
 
@@ -128,6 +131,7 @@ static inline void print_memory(void) {
     if (!end_rss)
         note_end();
     printf("end_rss_bytes %llu\n", (unsigned long long)end_rss);
+    printf("lazy_free_bytes %llu\n", (unsigned long long)lazy_free);
     printf("huge_bytes %llu\n", (unsigned long long)huge_seen);
 }
 

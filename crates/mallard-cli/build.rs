@@ -51,6 +51,7 @@ fn main() {
             .copied()
             .chain(objects.iter().map(String::as_str)),
     );
+    println!("cargo::rustc-env=MALLARD_COMMIT={}", commit());
     // The lab links workloads with allocators at run time, using the same compiler.
     println!("cargo::rustc-env=MALLARD_CXX={}", cpp.path().display());
     let version = Command::new(cpp.path()).arg("--version").output();
@@ -58,6 +59,20 @@ fn main() {
     let version = version.unwrap_or_default();
     let version = version.lines().next().unwrap_or("unknown");
     println!("cargo::rustc-env=MALLARD_CXX_VERSION={version}");
+}
+
+/// The commit of the sources; empty outside of a checkout.
+fn commit() -> String {
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git").args(arguments).output().ok()?;
+        let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        output.status.success().then_some(text)
+    };
+    // The log of HEAD changes with every commit and checkout.
+    if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"]) {
+        println!("cargo::rerun-if-changed={log}");
+    }
+    git(&["rev-parse", "--short=12", "HEAD"]).unwrap_or_default()
 }
 
 /// Writes the compiled files as a Rust list of names and contents, for `src/workloads.rs`.

@@ -10,6 +10,7 @@ use mallard_measure::Cpus;
 
 use crate::choice::Choice;
 use crate::diagnose;
+use crate::diff;
 use crate::experiments::options::Options;
 use crate::export::Exports;
 use crate::extras;
@@ -41,6 +42,7 @@ pub struct Args {
 pub enum Command {
     Bench(Bench),
     Compare(Compare),
+    Diff(diff::Diff),
     Run(Run),
     Profile(profile::Options),
     Top(top::Options),
@@ -67,6 +69,9 @@ Find out:
 Compare:
   compare      Run your own program on every allocator in turn
   bench        Run the lab's experiments on every allocator in turn
+
+Keep:
+  diff         Compare two results of bench or compare row by row
 
 Set:
   run          Run a program on Mallard or another allocator

@@ -9,6 +9,7 @@ use mallard_report::model::{Experiment, Kind, Row};
 use mallard_report::units;
 
 use crate::args::{Bench, Suite};
+use crate::choice;
 use crate::conditions::{self, LIBRARY_PATH, LIMIT_SECONDS};
 use crate::contention;
 use crate::exit::usage;
@@ -133,6 +134,7 @@ fn run_basic(options: &Bench, names: &[String]) -> Result<ExitCode> {
         );
     }
     let session = Session::open("bench", &subject("basic", names), &options.common, None)?;
+    choice::check_sets(&session.allocators(), &options.work.sets)?;
     let workloads = Workloads::install(session.launcher.folder())?;
     let ignored = conditions::foreign_settings();
 

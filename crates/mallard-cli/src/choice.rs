@@ -223,6 +223,17 @@ pub fn check_options(allocators: &[Allocator], conf: Option<&str>) -> Result<Opt
     }))
 }
 
+/// Refuses a setting of a row that one of its allocators does not understand.
+pub fn check_sets(allocators: &[Allocator], sets: &[String]) -> Result<()> {
+    for set in sets {
+        for allocator in allocators.iter().filter(|allocator| allocator.reads_conf()) {
+            let checked = conf::check(allocator, set, None);
+            checked.map_err(|reason| refused("--set ", set, allocator, reason))?;
+        }
+    }
+    Ok(())
+}
+
 /// The error for an option string. jemalloc names no nearest key, but Mallard knows jemalloc's.
 fn refused(flag: &str, options: &str, allocator: &Allocator, reason: String) -> anyhow::Error {
     let hint = match reason.contains("did you mean") || allocator.catalog_name() == "mallard" {

@@ -4,6 +4,7 @@
 use mallard_allocators::Error;
 
 pub const USAGE: u8 = 2;
+pub const CANNOT_TELL: u8 = 3;
 /// The same as a shell's for Ctrl-C.
 pub const INTERRUPTED: u8 = 130;
 

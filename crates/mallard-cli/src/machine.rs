@@ -21,7 +21,63 @@ pub fn describe(cpus: &Cpus) -> Machine {
         distribution: distribution().unwrap_or_default(),
         thp: thp().unwrap_or_default(),
         page_size: rustix::param::page_size() as u64,
+        facts: Vec::new(),
     }
+}
+
+/// The commit of the sources that this binary was built from.
+const COMMIT: &str = env!("MALLARD_COMMIT");
+
+/// What else can change figures, and how busy the machine is: `load_at_start` and now.
+pub fn facts(load_at_start: &str) -> Vec<(String, String)> {
+    let cpu = "/sys/devices/system/cpu";
+    let facts = [
+        ("commit of the lab", Some(COMMIT.to_owned())),
+        (
+            "governor",
+            line(&format!("{cpu}/cpu0/cpufreq/scaling_governor")),
+        ),
+        ("SMT", line(&format!("{cpu}/smt/control"))),
+        (
+            "turbo disabled",
+            line(&format!("{cpu}/intel_pstate/no_turbo")),
+        ),
+        ("frequency boost", line(&format!("{cpu}/cpufreq/boost"))),
+        ("NUMA nodes", line("/sys/devices/system/node/online")),
+        (
+            "address randomisation",
+            line("/proc/sys/kernel/randomize_va_space"),
+        ),
+        ("memory limit of the cgroup", cgroup("memory.max")),
+        ("CPU limit of the cgroup", cgroup("cpu.max")),
+        ("load at start", Some(load_at_start.to_owned())),
+        ("load at end", Some(load())),
+    ];
+    let known = facts
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)));
+    let known = known.filter(|(_, value)| !value.is_empty());
+    known
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
+}
+
+/// The load averages over 1, 5 and 15 minutes.
+pub fn load() -> String {
+    let text = line("/proc/loadavg").unwrap_or_default();
+    text.split(' ').take(3).collect::<Vec<_>>().join(" ")
+}
+
+fn line(file: &str) -> Option<String> {
+    Some(fs::read_to_string(file).ok()?.trim().to_owned())
+}
+
+/// A limit of this process's own control group (version 2), if it has one.
+fn cgroup(limit: &str) -> Option<String> {
+    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let file = format!("/sys/fs/cgroup{}/{limit}", path.trim_end_matches('/'));
+    line(&file).filter(|value| !value.starts_with("max"))
 }
 
 fn cpu_model() -> Option<String> {

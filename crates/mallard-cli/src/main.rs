@@ -19,6 +19,7 @@ mod compare;
 mod conditions;
 mod contention;
 mod diagnose;
+mod diff;
 mod exec;
 mod exit;
 mod experiments;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
     let outcome = match args.command {
         Command::Bench(options) => bench::run(&options),
         Command::Compare(options) => compare::run(&options),
+        Command::Diff(options) => diff::run(&options),
         Command::Run(options) => exec::run(&options),
         Command::Profile(options) => profile::run(&options),
         Command::Leak(options) => leak::run(&options),

@@ -164,7 +164,8 @@ impl Race<'_> {
             let began = (self.clock)();
             match self.once(row, spec, part) {
                 Some(Ok(measured)) => match judge(&entry.allocator, &measured) {
-                    Ok(run) if counted.is_some() => {
+                    Ok(mut run) if counted.is_some() => {
+                        run.started_seconds = Some(began.as_secs_f64());
                         cell.runs.push(run);
                         part.spent += (self.clock)() - began;
                     }

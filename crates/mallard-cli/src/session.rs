@@ -1,7 +1,7 @@
 //! A session of `bench` or `compare` apart from its measurements: prepares allocators, stops on a
 //! signal, describes the session, and shows and writes the results.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
@@ -10,8 +10,9 @@ use anyhow::{Context, Result, bail};
 use console::style;
 use mallard_allocators::{Allocator, Catalog, State, Unavailable};
 use mallard_measure::{Cpus, Launcher, Stop};
-use mallard_report::model::{AllocatorInfo, Experiment, Kind, Results};
+use mallard_report::model::{AllocatorInfo, Experiment, Kind, Results, SCHEMA};
 use mallard_report::{TerminalOptions, terminal, units};
+use sha2::{Digest, Sha256};
 
 use crate::args::Common;
 use crate::choice::{self, Chosen, Variant};
@@ -34,6 +35,8 @@ pub struct Session {
     folder: Folder,
     /// What the user should know before reading the results.
     notices: Vec<String>,
+    /// The load average at the start.
+    load: String,
     started: SystemTime,
     clock: Instant,
 }
@@ -101,6 +104,7 @@ impl Session {
             prepared,
             folder,
             notices,
+            load: machine::load(),
             started,
             clock,
         })
@@ -169,11 +173,13 @@ impl Session {
     ) -> Results {
         let cpus = self.cpus.clone().unwrap_or_else(Cpus::allowed);
         let mut machine = machine::describe(&cpus);
+        machine.facts = machine::facts(&self.load);
         let ready = self.prepared.iter().flatten();
         if let Some(glibc) = ready.clone().find(|allocator| allocator.file.is_none()) {
             machine.libc = format!("glibc {}", glibc.version);
         }
         Results {
+            schema: SCHEMA,
             kind,
             title,
             started: humantime::format_rfc3339_seconds(self.started).to_string(),
@@ -246,6 +252,12 @@ pub fn stop_on_signals() -> Result<Stop> {
     Ok(stop)
 }
 
+/// The SHA-256 of a file, if it can be read.
+fn hash_of(file: &Path) -> Option<String> {
+    let digest = Sha256::digest(std::fs::read(file).ok()?);
+    Some(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
 /// The variables of an allocator, with the option string that makes it a variant.
 fn shown_environment(allocator: &Allocator) -> Vec<(String, String)> {
     let options = allocator.conf_variable.iter().zip(&allocator.options);
@@ -267,6 +279,7 @@ fn info(prepared: &Prepared) -> AllocatorInfo {
                 .file
                 .as_ref()
                 .map(|file| file.display().to_string()),
+            sha256: allocator.file.as_deref().and_then(hash_of),
             environment: shown_environment(allocator),
             unavailable: None,
         },
@@ -274,6 +287,7 @@ fn info(prepared: &Prepared) -> AllocatorInfo {
             name: missing.name.clone(),
             version: String::new(),
             file: None,
+            sha256: None,
             environment: Vec::new(),
             unavailable: Some(match missing.advice.as_str() {
                 "" => missing.reason.clone(),

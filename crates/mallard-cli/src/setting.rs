@@ -12,6 +12,8 @@ pub enum Setting {
     Narenas(u32),
     DirtyDecay(i64),
     BackgroundThread(bool),
+    /// An option string, for the allocators that read one.
+    Options(&'static str),
     /// The program is linked with the allocator instead of having it preloaded.
     Linked,
     /// Variables for some allocators. The others run with their defaults.
@@ -47,6 +49,7 @@ impl Setting {
             Setting::Narenas(n) => Some(format!("narenas:{n}")),
             Setting::DirtyDecay(ms) => Some(format!("dirty_decay_ms:{ms}")),
             Setting::BackgroundThread(on) => Some(format!("background_thread:{on}")),
+            Setting::Options(options) => Some(options.to_owned()),
         }
     }
 

@@ -137,6 +137,7 @@ pub struct Answer {
     free: PathBuf,
     pub latency: Option<Latency>,
     pub end_rss_bytes: Option<u64>,
+    pub lazy_free_bytes: Option<u64>,
     pub huge_bytes: Option<u64>,
     /// The peak of a child, for a program that measures starting processes.
     pub child_rss_bytes: Option<u64>,
@@ -173,6 +174,7 @@ impl Answer {
             free: field("free")?.into(),
             latency: latency(),
             end_rss_bytes: whole("end_rss_bytes"),
+            lazy_free_bytes: whole("lazy_free_bytes"),
             huge_bytes: whole("huge_bytes"),
             child_rss_bytes: whole("child_rss_bytes"),
             curve: text.lines().filter_map(point).collect(),
@@ -224,6 +226,7 @@ pub fn judge(allocator: &Allocator, measured: &Measurement) -> Result<Run, Failu
         ops_per_second: Some(answer.operations / answer.seconds),
         latency: answer.latency,
         end_rss_bytes: answer.end_rss_bytes,
+        lazy_free_bytes: answer.lazy_free_bytes,
         huge_bytes: answer.huge_bytes,
         curve: answer.curve,
         ..figures

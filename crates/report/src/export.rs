@@ -7,7 +7,7 @@
 use std::io::{self, Read, Write};
 
 use crate::analysis::{self, Analysed};
-use crate::model::{Cell, Exit, Experiment, Failure, Results, Row};
+use crate::model::{Cell, Exit, Experiment, Failure, Results, Row, SCHEMA};
 use crate::stats::{self, Figures};
 use crate::suite::{self, Figure};
 use crate::units;
@@ -280,5 +280,12 @@ pub fn write_json(r: &Results, out: &mut dyn Write) -> io::Result<()> {
 
 /// Reads what [`write_json`] wrote.
 pub fn read_json(input: &mut dyn Read) -> io::Result<Results> {
-    Ok(serde_json::from_reader(input)?)
+    let results: Results = serde_json::from_reader(input)?;
+    if results.schema > SCHEMA {
+        return Err(io::Error::other(format!(
+            "it was written by a newer mallard (schema {}; this one reads up to {SCHEMA})",
+            results.schema
+        )));
+    }
+    Ok(results)
 }

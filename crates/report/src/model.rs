@@ -6,9 +6,19 @@
 
 use serde::{Deserialize, Serialize};
 
+/// The version of the structure. A reader of version N reads all versions up to N.
+pub const SCHEMA: u32 = 2;
+
+fn first_schema() -> u32 {
+    1
+}
+
 /// Everything that one `mallard bench` or `mallard compare` produced.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Results {
+    /// The version of this structure: [`SCHEMA`] when written. Files without one are version 1.
+    #[serde(default = "first_schema")]
+    pub schema: u32,
     /// What kind of invocation this was.
     pub kind: Kind,
     /// One line for the head of the report, such as `The basic experiments`.
@@ -49,6 +59,9 @@ pub struct Machine {
     /// The active word of `/sys/kernel/mm/transparent_hugepage/enabled`.
     pub thp: String,
     pub page_size: u64,
+    /// What else can change figures: governor, SMT, NUMA nodes, limits, load at start and end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub facts: Vec<(String, String)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -58,6 +71,9 @@ pub struct AllocatorInfo {
     pub version: String,
     /// The preloaded library; none for glibc, which needs none.
     pub file: Option<String>,
+    /// The SHA-256 of that library.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
     /// Environment set for the measured process besides `LD_PRELOAD`.
     pub environment: Vec<(String, String)>,
     /// Why it could not be measured here, if it could not.
@@ -142,10 +158,16 @@ pub struct Run {
     pub exit: Exit,
     /// The SHA-256 of standard output, if it is compared (`compare`).
     pub output_hash: Option<String>,
-    /// RSS before the process exits, in the state that the row examines: usually with everything
+    /// RSS before the process exits, without `lazy_free_bytes`, in the state that the row examines: usually with everything
     /// freed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_rss_bytes: Option<u64>,
+    /// Pages that the kernel may take at will (`MADV_FREE`), which `end_rss_bytes` leaves out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lazy_free_bytes: Option<u64>,
+    /// When it started, in seconds of the session: the order of all runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_seconds: Option<f64>,
     /// Memory in huge pages: the largest observation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub huge_bytes: Option<u64>,

@@ -178,3 +178,14 @@ fn the_json_says_what_its_figures_say() {
     assert!(low < ratio && ratio < high && high < 0.2, "{time}");
     assert!(time["p_together"].as_f64() > time["p"].as_f64(), "{time}");
 }
+
+#[test]
+fn results_of_the_first_version_are_still_read_and_newer_ones_are_refused() {
+    let old = include_str!("files/schema-1.json");
+    let results = read_json(&mut old.as_bytes()).unwrap();
+    assert_eq!((results.schema, results.experiments.len()), (1, 1));
+    assert!(results.experiments[0].rows[0].cells[0].runs[0].seconds > 0.0);
+    let new = old.replacen('{', "{ \"schema\": 99,", 1);
+    let error = read_json(&mut new.as_bytes()).unwrap_err().to_string();
+    assert!(error.contains("newer mallard"), "{error}");
+}

@@ -34,16 +34,22 @@ pub struct Options {
     #[arg(long, value_name = "[EXPERIMENT=]BYTES[-BYTES]")]
     pub size: Vec<For<Sizes>>,
 
+    /// Settings to try in tune, and in arenas those of narenas: each option string is one row, such
+    /// as dirty_decay_ms:0,muzzy_decay_ms:0 (can be repeated)
+    #[arg(long = "set", value_name = "KEY:VALUE,…")]
+    pub sets: Vec<String>,
+
     /// Numbers of arenas to try in arenas and tune
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4095))]
+    #[arg(hide = true, long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4095))]
     pub narenas: Vec<u32>,
 
     /// Values of dirty_decay_ms to try in tune
-    #[arg(long, value_name = "LIST", value_delimiter = ',', allow_hyphen_values = true, value_parser = clap::value_parser!(i64).range(-1..))]
+    #[arg(hide = true, long, value_name = "LIST", value_delimiter = ',', allow_hyphen_values = true, value_parser = clap::value_parser!(i64).range(-1..))]
     pub decay: Vec<i64>,
 
     /// Values of background_thread to try in tune: true, false
     #[arg(
+        hide = true,
         long,
         value_name = "LIST",
         value_delimiter = ',',
@@ -74,6 +80,7 @@ impl Options {
         let given = [
             ("--count", !self.count.is_empty()),
             ("--size", !self.size.is_empty()),
+            ("--set", !self.sets.is_empty()),
             ("--narenas", !self.narenas.is_empty()),
             ("--decay", !self.decay.is_empty()),
             ("--background-thread", !self.background_thread.is_empty()),

@@ -5,6 +5,19 @@ use super::{Experiment, Size};
 use crate::amount::{Count, Sizes};
 use crate::setting::Setting;
 
+/// Further settings of tune: single options, then the scenarios that tuning guides recommend.
+const FURTHER: [&str; 9] = [
+    "muzzy_decay_ms:5000",
+    "tcache_max:65536",
+    "tcache_max:131072",
+    "metadata_thp:auto",
+    "metadata_thp:always",
+    "dirty_decay_ms:30000,muzzy_decay_ms:60000",
+    "dirty_decay_ms:-1,muzzy_decay_ms:-1",
+    "background_thread:true,dirty_decay_ms:2000",
+    "dirty_decay_ms:1000,muzzy_decay_ms:3000",
+];
+
 /// An experiment under given options.
 #[derive(Debug)]
 pub struct Plan {
@@ -149,6 +162,10 @@ impl Experiment {
                 .map(Setting::Narenas)
         };
         let mut settings = vec![Setting::Default];
+        if !options.sets.is_empty() {
+            settings.extend(self.sets(&options.sets));
+            return settings;
+        }
         match self.name {
             "arenas" => settings.extend(narenas(&[1, 4, 8, 16, 32, 64])),
             "tune" => {
@@ -163,11 +180,39 @@ impl Experiment {
                 let background = &options.background_thread;
                 let background = given(background, &[true, false], &[true], options);
                 settings.extend(background.into_iter().map(Setting::BackgroundThread));
+                let none = options.narenas.is_empty() && options.decay.is_empty();
+                if none && options.background_thread.is_empty() {
+                    let further = match options.quick {
+                        true => &FURTHER[FURTHER.len() - 1..],
+                        false => &FURTHER,
+                    };
+                    settings.extend(further.iter().copied().map(Setting::Options));
+                }
             }
             "map" => settings.push(Setting::Linked),
             _ => {}
         }
         settings
+    }
+
+    /// The rows of `--set` that this experiment varies.
+    fn sets(&self, sets: &[String]) -> Vec<Setting> {
+        let arenas = |set: &str| set.strip_prefix("narenas:")?.parse().ok();
+        let sets = sets.iter();
+        match self.name {
+            "arenas" => sets
+                .filter_map(|set| arenas(set))
+                .map(Setting::Narenas)
+                .collect(),
+            // A setting is copied into every row and lives as long as the command line.
+            "tune" => sets
+                .map(|set| match arenas(set) {
+                    Some(arenas) => Setting::Narenas(arenas),
+                    None => Setting::Options(set.clone().leak()),
+                })
+                .collect(),
+            _ => Vec::new(),
+        }
     }
 
     fn sizes_for(&self, given: Option<Sizes>) -> Result<Size, String> {

@@ -66,11 +66,29 @@ fn by_default_everything_is_as_published() {
             "dirty_decay_ms:-1",
             "background_thread:true",
             "background_thread:false",
+            "muzzy_decay_ms:5000",
+            "tcache_max:65536",
+            "tcache_max:131072",
+            "metadata_thp:auto",
+            "metadata_thp:always",
+            "dirty_decay_ms:30000,muzzy_decay_ms:60000",
+            "dirty_decay_ms:-1,muzzy_decay_ms:-1",
+            "background_thread:true,dirty_decay_ms:2000",
+            "dirty_decay_ms:1000,muzzy_decay_ms:3000",
         ]
     );
     let map = &plans("map", &[])[0];
     assert_eq!(labels(map), ["preloaded", "linked"]);
     assert_eq!(map.rows[0].arguments, ["count=10000000"]);
+}
+
+#[test]
+fn each_set_is_a_row_where_the_experiment_varies_it() {
+    let words = ["--set", "narenas:2", "--set", "tcache:false,narenas:1"];
+    let of = |name: &str| labels(&plans(name, &words)[0]).join(" ");
+    assert_eq!(of("tune"), "default narenas:2 tcache:false,narenas:1");
+    assert_eq!(of("arenas"), "default 2");
+    assert_eq!(of("pairs"), "1 4 16 32 64");
 }
 
 #[test]

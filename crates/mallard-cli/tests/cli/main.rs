@@ -4,6 +4,7 @@ mod around;
 mod bench;
 mod contention;
 mod diagnose;
+mod diff;
 mod errors;
 mod leak;
 mod place;

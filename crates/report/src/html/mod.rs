@@ -245,6 +245,7 @@ fn setup(r: &Results, palette: &Palette) -> Markup {
             pre class="command" { (command_line(&r.command)) }
             h3 { "Machine" }
             (tables::list(machine))
+            (tables::list(m.facts.iter().map(|(k, v)| (k.as_str(), v.clone()))))
             h3 { "Settings" }
             (tables::list(r.settings.iter().map(|(k, v)| (k.as_str(), v.clone()))))
             h3 { "Allocators" }

@@ -38,6 +38,7 @@ pub fn allocator(name: &str, version: &str) -> AllocatorInfo {
         } else {
             Vec::new()
         },
+        sha256: None,
         unavailable: None,
     }
 }
@@ -270,6 +271,7 @@ fn machine() -> Machine {
         distribution: "Debian GNU/Linux 12 (bookworm)".to_owned(),
         thp: "madvise".to_owned(),
         page_size: 4096,
+        facts: vec![("governor".to_owned(), "performance".to_owned())],
     }
 }
 
@@ -285,6 +287,7 @@ pub fn bench() -> Results {
         Some("not installed; build it and add --allocator hoard=/path/libhoard.so".to_owned());
     allocators.push(missing);
     Results {
+        schema: SCHEMA,
         kind: Kind::Bench,
         title: "The basic experiments".to_owned(),
         started: "2026-05-20T14:03:11+02:00".to_owned(),
