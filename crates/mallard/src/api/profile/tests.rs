@@ -76,8 +76,14 @@ fn expect_unbiased(way: Way, size: usize) {
         bytes += sum as f64;
         // SAFETY: the blocks are in use.
         truth = held.iter().map(|&p| unsafe { usable_size(p) } as f64).sum();
-        // SAFETY: as above, and they are not used any more.
-        held.drain(..).for_each(|p| unsafe { dealloc(p) });
+        // Frees with a size take samples off as well.
+        let is_sized = seed % 2 == 1 && !matches!(way, Way::Aligned(_));
+        held.drain(..).for_each(|p| match is_sized {
+            // SAFETY: as above, and they are not used any more.
+            true => unsafe { dealloc_sized(p, size) },
+            // SAFETY: as above.
+            false => unsafe { dealloc(p) },
+        });
         assert_eq!(live(), (0, 0), "{way:?} {size}");
         assert_eq!(samples::count(), 0);
     }
@@ -122,6 +128,10 @@ fn sums_are_unbiased_on_every_way_to_a_block() {
             expect_unbiased(way, size);
         }
     }
+    // Not zeroed: the blocks are gibibytes together, and stay untouched.
+    for size in [1 << 20, 4 << 20] {
+        expect_unbiased(Way::Plain, size);
+    }
     for size in [20_000, 60_000, 200_000, 400_000] {
         for way in [Way::Plain, Way::Zeroed, Way::Aligned(4096), Way::Uncached] {
             expect_unbiased(way, size);
@@ -130,6 +140,67 @@ fn sums_are_unbiased_on_every_way_to_a_block() {
     for size in [100, 5000, 100_000] {
         expect_unbiased(Way::Grown, size);
     }
+}
+
+/// A program that repeats itself at the mean distance between samples is told as truly as any: of
+/// two blocks that take turns each has its share.
+#[test]
+fn a_period_of_the_mean_distance_does_not_show() {
+    own_process!();
+    const LG: u32 = 12;
+    // Together as many bytes as the mean distance, as the profiler counts them.
+    let sizes = [1000, (1 << LG) - 1000 - 2];
+    let (mut found, mut rounds) = ([0.0; 2], 0.0);
+    for seed in 0..20 {
+        start(LG, seed);
+        let held: Vec<_> = (0..4000).map(|i| alloc(sizes[i % 2])).collect();
+        samples::each(|_, sample| {
+            let which = sizes.iter().position(|&size| size == sample.requested);
+            if let Some(which) = which {
+                found[which] += 1.0;
+            }
+        });
+        rounds += held.len() as f64 / 2.0;
+        // SAFETY: the blocks are in use, and not used again.
+        held.into_iter().for_each(|p| unsafe { dealloc(p) });
+    }
+    for (size, found) in sizes.into_iter().zip(found) {
+        let p = -(-(size as f64 + 1.0) / f64::from(1 << LG)).exp_m1();
+        let sigma = ((1.0 - p) / (p * rounds)).sqrt();
+        let ratio: f64 = found / p / rounds;
+        assert!((ratio - 1.0).abs() < 4.0 * sigma, "{size}: {ratio}");
+    }
+}
+
+/// The number of samples in each stretch of memory varies as a Poisson process has it.
+#[test]
+fn samples_are_spread_as_by_chance() {
+    own_process!();
+    const LG: u32 = 10;
+    const STRETCHES: usize = 4000;
+    start(LG, 3);
+    // Each stretch is 64 mean distances long.
+    let mut counts = Vec::with_capacity(STRETCHES);
+    let mut before = 0;
+    for _ in 0..STRETCHES {
+        let held: Vec<_> = (0..1024).map(|_| alloc(63)).collect();
+        let (_, ever) = sites::table().totals();
+        counts.push((ever.blocks() - before) as f64);
+        before = ever.blocks();
+        // SAFETY: the blocks are in use, and not used again.
+        held.into_iter().for_each(|p| unsafe { dealloc(p) });
+    }
+    let n = STRETCHES as f64;
+    let mean = counts.iter().sum::<f64>() / n;
+    let variance = counts.iter().map(|c| (c - mean).powi(2)).sum::<f64>() / n;
+    // Of 1024 blocks each with the chance p, told with the weight 1/p.
+    let p = -(-64.0 / f64::from(1 << LG)).exp_m1();
+    let expected = 1024.0 * (1.0 - p) / p;
+    assert!(
+        (0.9..1.1).contains(&(variance / expected)),
+        "{variance} {expected}"
+    );
+    assert!((mean / 1024.0 - 1.0).abs() < 0.01, "{mean}");
 }
 
 #[test]
