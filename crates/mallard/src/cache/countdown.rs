@@ -83,7 +83,8 @@ impl Countdown {
 
     /// Begins to take a sample; `None` if the thread is at it already.
     pub fn begin(&self) -> Option<Sampling<'_>> {
-        (!self.is_sampling.replace(true)).then_some(Sampling(self))
+        // Not made if it is refused: its end would take the mark away.
+        (!self.is_sampling.replace(true)).then(|| Sampling(self))
     }
 }
 
