@@ -19,12 +19,8 @@ const ABSENT: &[&str] = &[
     // Hooks on every call: the fast paths never check for any.
     "experimental.hooks.install",
     "experimental.hooks.remove",
-    // Heap profiles: absent as in a jemalloc built without them.
-    "experimental.hooks.prof_",
-    "experimental.prof_recent.",
+    // With `prof_stats:true`, as in jemalloc.
     "prof.stats.",
-    "prof.log_",
-    "thread.prof.name",
     // jemalloc's huge-page allocator, which `hpa:true` would enable.
     "stats.arenas.<i>.hpa_",
     // These exist only if that source supplied options.

@@ -58,6 +58,7 @@ fn each_lock(f: &mut dyn FnMut(&RawLock)) {
     f(prof::samples_lock());
     PAGE_HEAPS.all().for_each(|h| f(h.lock()));
     f(segment::lock());
+    f(prof::history_lock());
     f(prof::sites_lock());
     f(meta::lock());
 }

@@ -5,8 +5,11 @@
 //! be called from any thread.
 
 use super::start::{expect_profiler, options};
+use crate::class::Class;
 use crate::prof;
 use crate::prof::dump::{self, Reason};
+use crate::prof::history;
+pub(crate) use crate::prof::hooks;
 use crate::sys::errno::KeepErrno;
 use core::ffi::CStr;
 
@@ -107,6 +110,79 @@ pub fn interval() -> u64 {
     prof::interval()
 }
 
+/// Bytes of the longest name of a thread in profiles, with its end.
+pub const THREAD_NAME_MAX: usize = history::NAME_MAX;
+
+/// The calling thread's name in profiles; it changes if the thread is named anew.
+pub fn thread_name() -> &'static CStr {
+    expect_profiler();
+    prof::thread_name()
+}
+
+/// Names the calling thread in profiles; what is longer than [`THREAD_NAME_MAX`] is cut. `ENOENT` if
+/// threads have the names that the system has, `EINVAL` for other than printable characters, spaces
+/// and tabs, `EAGAIN` when memory is out.
+pub fn set_thread_name(name: &CStr) -> Result<(), i32> {
+    expect_profiler();
+    if prof::has_system_names() {
+        return Err(libc::ENOENT);
+    }
+    let is_allowed = |byte: &u8| matches!(byte, b' '..=b'~' | b'\t');
+    if !name.to_bytes().iter().all(is_allowed) {
+        return Err(libc::EINVAL);
+    }
+    let mut kept = [0; THREAD_NAME_MAX];
+    let (room, _) = kept.split_last_chunk_mut::<1>().ok_or(libc::EINVAL)?;
+    let pairs = room.iter_mut().zip(name.to_bytes());
+    pairs.for_each(|(to, &from)| *to = from);
+    prof::set_thread_name(&kept)
+        .then_some(())
+        .ok_or(libc::EAGAIN)
+}
+
+/// Begins a log of the sampled blocks that are freed, which [`stop_log`] writes to the file with this
+/// name; with `None`, to one whose name begins with the option `prof_prefix`. Returns false if there
+/// is a log already, or memory is out.
+#[must_use]
+pub fn start_log(name: Option<&CStr>) -> bool {
+    let _keep = KeepErrno::new();
+    expect_profiler();
+    prof::begin_log(name)
+}
+
+/// Ends the log and writes it as JSON. Returns the system's error number on failure, after a line on
+/// standard error that says what failed; 0 if there is no log.
+pub fn stop_log() -> Result<(), i32> {
+    expect_profiler();
+    dump::write_log()
+}
+
+/// How many recent samples are kept; negative for all.
+pub fn most_recent() -> i64 {
+    expect_profiler();
+    history::most_recent()
+}
+
+/// Sets that; returns the number before.
+pub fn set_most_recent(most: i64) -> i64 {
+    expect_profiler();
+    prof::set_most_recent(most)
+}
+
+/// Passes the recent samples to `out` as JSON, in pieces.
+pub fn recent(out: &mut dyn FnMut(&CStr)) {
+    let _keep = KeepErrno::new();
+    expect_profiler();
+    dump::recent(out);
+}
+
+/// The requested bytes and the number of the samples of a class: those in use, or with `ever` all.
+/// `None` without the option `prof_stats`.
+pub fn of_class(class: Class, ever: bool) -> Option<[u64; 2]> {
+    expect_profiler();
+    prof::by_class::read(class, ever)
+}
+
 /// The figures of the profiler itself.
 pub fn totals() -> prof::Totals {
     expect_profiler();
@@ -119,6 +195,9 @@ pub fn totals() -> prof::Totals {
 #[inline(never)]
 pub fn end() -> bool {
     let o = options();
+    if history::logs() {
+        let _ = dump::write_log();
+    }
     if !o.prof || !o.prof_final {
         return false;
     }

@@ -195,11 +195,18 @@ pub(super) fn expect_profiler() {
         lg_interval: o.lg_prof_interval,
         grows: o.prof_gdump,
         seed: o.prof_seed,
+        biased: !o.prof_unbias,
+        precise: o.prof_time_resolution == conf::ProfTime::High,
+        system_names: o.prof_sys_thread_name,
+        most_recent: o.prof_recent_alloc_max,
+        counts_classes: o.prof_stats,
+        logs: o.prof_log,
     });
     prof::dump::configure(&prof::dump::Settings {
         prefix: o.prof_prefix.as_bytes(),
         accum: o.prof_accum,
         pprof: o.prof_format == conf::ProfFormat::Pprof,
+        pid_namespace: o.prof_pid_namespace,
     });
     PROFILER_READY.store(true, Ordering::Release);
 }

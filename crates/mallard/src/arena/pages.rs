@@ -61,6 +61,7 @@ pub struct Pages {
 
 impl Pages {
     /// The length for `size` bytes, at most [`crate::class::MAX`].
+    #[inline(never)]
     pub fn of(size: usize) -> Pages {
         let wanted = size.div_ceil(PAGE);
         let len = if size > CACHED_MAX && are_whole() {

@@ -483,20 +483,20 @@ options! {
             "With `prof_final`, report leaks at exit and exit with status 1 if there are any.";
         prof_bt_max: u32 = 128, clipped(1, 256), Jemalloc, Now,
             "Most stack frames kept of a sample.";
-        prof_pid_namespace: bool = false, Switch, Jemalloc, NotYet,
-            "Put the process namespace into the names of profile files.";
-        prof_log: bool = false, Switch, Jemalloc, NotYet,
-            "Log the sampled allocations and frees from the start.";
-        prof_recent_alloc_max: i64 = 0, number(-1, i64::MAX), Jemalloc, NotYet,
+        prof_pid_namespace: bool = false, Switch, Jemalloc, Now,
+            "Put the number of the process namespace into the names of profile files.";
+        prof_log: bool = false, Switch, Jemalloc, Now,
+            "Log the sampled blocks that are freed, and write the log at exit.";
+        prof_recent_alloc_max: i64 = 0, number(-1, i64::MAX), Jemalloc, Now,
             "Recent samples to be kept after they were freed; -1 for all.";
-        prof_stats: bool = false, Switch, Jemalloc, NotYet,
-            "Count samples by size class.";
-        prof_sys_thread_name: bool = false, Switch, Jemalloc, NotYet,
+        prof_stats: bool = false, Switch, Jemalloc, Now,
+            "Count samples by size class, for `prof.stats`.";
+        prof_sys_thread_name: bool = false, Switch, Jemalloc, Now,
             "Name threads in profiles as the system names them.";
-        prof_time_resolution: ProfTime = ProfTime::Default, one_of(), Jemalloc, NotYet,
-            "Clock of the log of samples.";
-        prof_unbias: bool = true, Switch, Jemalloc, NotYet,
-            "Correct profiles for what sampling misses.";
+        prof_time_resolution: ProfTime = ProfTime::Default, one_of(), Jemalloc, Now,
+            "Clock of the times of samples: the kernel's ticks, or exact (`high`).";
+        prof_unbias: bool = true, Switch, Jemalloc, Now,
+            "Let each sample stand for the blocks that its size makes likely. `false`: for itself, and `jeprof` estimates.";
         prof_format: ProfFormat = ProfFormat::HeapV2, one_of(), Mallard, Now,
             "Format of profiles: jemalloc's text form or pprof's.";
         prof_max_memory: usize = 64 << 20, bytes(0, usize::MAX), Mallard, Now,

@@ -2,6 +2,7 @@
 
 use super::node::{At, DEPTH, Indexed, Kind, Leaf, Names, Node};
 use super::{Answer, Error, opt};
+use crate::sys::proc;
 
 /// The position of a lookup.
 pub(super) struct Cursor {
@@ -57,7 +58,7 @@ impl Cursor {
         let position = match self.place {
             Place::Names(names) => position(names, component).ok_or(Error::NotFound)?,
             Place::Options => opt::position(component).ok_or(Error::NotFound)?,
-            Place::Indexed(_) => number(component).ok_or(Error::NotFound)?,
+            Place::Indexed(_) => proc::number(component, 10).ok_or(Error::NotFound)?,
             Place::Leaf(_) => return Err(Error::NotFound),
         };
         self.enter(position)?;
@@ -92,7 +93,10 @@ impl Cursor {
 
     /// The position so far.
     pub fn at(&self) -> At<'_> {
-        At::new(&self.mib[..self.depth], &self.indices[..self.numbers])
+        At::new(
+            self.mib.get(..self.depth).unwrap_or(&[]),
+            self.indices.get(..self.numbers).unwrap_or(&[]),
+        )
     }
 
     /// The leaf here, if the name ends here.
@@ -124,15 +128,4 @@ pub(super) fn nth(names: Names, position: usize) -> Option<(&'static str, Kind)>
         before += nodes.len();
     });
     found
-}
-
-/// Parses a number that consists only of digits.
-fn number(digits: &[u8]) -> Option<usize> {
-    if digits.is_empty() {
-        return None;
-    }
-    digits.iter().try_fold(0usize, |n, &digit| {
-        let digit = char::from(digit).to_digit(10)?;
-        n.checked_mul(10)?.checked_add(digit as usize)
-    })
 }

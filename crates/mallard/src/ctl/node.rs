@@ -253,6 +253,6 @@ impl<'a> At<'a> {
     /// The `n`th number in the name: in `stats.arenas.<i>.bins.<j>.size`, `i` has the index 0 and
     /// `j` 1.
     pub fn index(&self, n: usize) -> usize {
-        self.indices[n]
+        self.indices.get(n).copied().unwrap_or(0)
     }
 }

@@ -3,6 +3,7 @@
 //! The addresses go to a buffer in metadata memory, not to the thread's stack, which may be small.
 //! A few buffers are kept for reuse: threads seldom sample at the same moment.
 
+use super::hooks;
 use super::unwind;
 use super::unwind::cache::RowCache;
 use super::unwind::modules::list::ModuleList;
@@ -71,24 +72,40 @@ pub struct Stack {
 impl Stack {
     /// Captures at most `most` frames of the calling thread, without those of this library. `None`
     /// when memory is out.
-    #[inline(never)]
     pub fn take(most: usize) -> Option<Stack> {
-        let kept = KEPT
+        let mut stack = Stack::new()?;
+        stack.len = unwind::capture(stack.room(most)).frames;
+        stack.drop_own();
+        Some(stack)
+    }
+
+    /// Captures by the program's own function, in a thread that is not inside.
+    #[cold]
+    #[inline(never)]
+    pub fn fill_by_hook(&mut self, most: usize) {
+        self.len = hooks::backtrace(self.room(most));
+        self.drop_own();
+    }
+
+    /// The buffer, as far as it is to be filled.
+    fn room(&mut self, most: usize) -> &mut [usize] {
+        let len = most.min(FRAMES_MAX);
+        // SAFETY: the buffer has this size, and only this stack uses it.
+        unsafe { core::slice::from_raw_parts_mut(self.buffer.as_ptr().cast(), len) }
+    }
+
+    /// An empty one; `None` when memory is out.
+    #[inline(never)]
+    pub fn new() -> Option<Stack> {
+        // The length is hidden from the compiler, which would unroll the search.
+        let kept = core::hint::black_box(&KEPT[..])
             .iter()
             .map(|kept| kept.swap(core::ptr::null_mut(), Ordering::Acquire));
         let buffer = match kept.filter_map(NonNull::new).next() {
             Some(buffer) => buffer,
             None => meta::take(size_of::<Buffer>())?.cast(),
         };
-        let mut stack = Stack { buffer, len: 0 };
-        // SAFETY: the buffer has this size, and only this thread uses it.
-        let frames = unsafe {
-            core::slice::from_raw_parts_mut(buffer.as_ptr().cast(), most.min(FRAMES_MAX))
-        };
-        let walk = unwind::capture(frames);
-        stack.len = walk.frames;
-        stack.drop_own();
-        Some(stack)
+        Some(Stack { buffer, len: 0 })
     }
 
     /// Drops the innermost frames that are this library's own.
@@ -129,7 +146,7 @@ impl Drop for Stack {
             )
             .is_ok()
         };
-        if !KEPT.iter().any(keep) {
+        if !core::hint::black_box(&KEPT[..]).iter().any(keep) {
             // SAFETY: taken with this size, and nothing refers to it.
             unsafe { meta::give(self.buffer.cast(), size_of::<Buffer>()) };
         }

@@ -4,6 +4,8 @@
 //! - `gap` draws the distances between samples, and says what a sample stands for;
 //! - `samples` has the sampled blocks, `sites` the call stacks with their counters;
 //! - `capture` takes the call stack of a thread, by the unwinder of `unwind`;
+//! - `history` keeps single samples: the last ones, and a log; and the names of threads;
+//! - `by_class` counts samples by size class, `hooks` calls functions of the program;
 //! - `root` leads readers outside the process to the sites;
 //! - `dump` writes profiles, as jemalloc's text or as pprof's protocol buffer.
 //!
@@ -14,15 +16,21 @@
 //! exchanged for a block of a span, a large one gets a mark. Either way its free takes the slow
 //! path, which comes to [`freed`]. All other frees are as they were.
 //!
-//! Nothing here holds a lock while a stack is captured or a file is written, and no function of the
-//! program's runs inside.
+//! Nothing here holds a lock while a stack is captured or a file is written, and functions of
+//! the program (`hooks`) run outside.
 
+#[cfg(not(loom))]
+pub mod by_class;
 #[cfg(not(loom))]
 mod capture;
 #[cfg(not(loom))]
 pub mod dump;
 #[cfg(not(loom))]
 pub mod gap;
+#[cfg(not(loom))]
+pub mod history;
+#[cfg(not(loom))]
+pub mod hooks;
 #[cfg(not(loom))]
 mod root;
 #[cfg(not(loom))]

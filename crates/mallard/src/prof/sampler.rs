@@ -7,8 +7,9 @@
 use super::capture;
 use super::dump::{self, Reason};
 use super::gap::{self, Weight, lg_sample};
+use super::history::{self, Moment};
 use super::samples::{self, Sample};
-use super::{root, sites};
+use super::{by_class, hooks, root, sites};
 use crate::arena::{self, large};
 use crate::cache::{self, Countdown, current, deferred, inside, life, registry};
 use crate::class::{Class, hidden};
@@ -20,6 +21,7 @@ use crate::sys::errno::KeepErrno;
 use crate::sys::lock::RawLock;
 use crate::sys::time;
 use crate::upkeep::export::page::Page;
+use core::ffi::CStr;
 pub use hidden::is_on;
 
 /// Mean bytes between samples from which a sampled block keeps the block that the heap would have
@@ -47,6 +49,11 @@ static MOST_PAGES: AtomicUsize = AtomicUsize::new(0);
 static GREW_MS: AtomicU64 = AtomicU64::new(0);
 /// Samples that were due and could not be taken: memory was out.
 static LOST: AtomicUsize = AtomicUsize::new(0);
+/// Whether the figures are those of the samples themselves, whether times of samples are exact, and
+/// whether threads have the names that the system has.
+static BIASED: AtomicBool = AtomicBool::new(false);
+static PRECISE: AtomicBool = AtomicBool::new(false);
+static SYSTEM_NAMES: AtomicBool = AtomicBool::new(false);
 /// The countdown of all threads that have no cache.
 static SHARED_LEFT: AtomicU64 = AtomicU64::new(0);
 
@@ -62,6 +69,17 @@ pub struct Settings {
     pub grows: bool,
     /// For repeatable distances.
     pub seed: Option<u64>,
+    /// Whether the figures are those of the samples themselves.
+    pub biased: bool,
+    /// Whether times of samples are exact.
+    pub precise: bool,
+    /// Whether threads have the names that the system has.
+    pub system_names: bool,
+    /// How many recent samples are kept; negative for all.
+    pub most_recent: i64,
+    /// Whether samples are counted by class, and whether they are logged.
+    pub counts_classes: bool,
+    pub logs: bool,
 }
 
 /// Applies the options, before the first sample.
@@ -73,6 +91,17 @@ pub fn configure(settings: &Settings) {
     let interval = u32::try_from(settings.lg_interval).map_or(0, |lg| 1u64 << lg.min(63));
     INTERVAL.store(interval, Ordering::Relaxed);
     GROWS.store(settings.grows, Ordering::Relaxed);
+    BIASED.store(settings.biased, Ordering::Relaxed);
+    PRECISE.store(settings.precise, Ordering::Relaxed);
+    SYSTEM_NAMES.store(settings.system_names, Ordering::Relaxed);
+    set_most_recent(settings.most_recent);
+    if settings.counts_classes {
+        let _inside = inside::enter_or_wait();
+        by_class::begin();
+    }
+    if settings.logs {
+        begin_log(None);
+    }
     gap::set_seed(settings.seed.unwrap_or_else(some_seed));
 }
 
@@ -291,18 +320,54 @@ fn thread_number() -> u32 {
 /// Samples the block, which a request of `size` bytes got. Returns the block for the program.
 fn sample(block: usize, size: usize, thread: u32) -> usize {
     let _keep = KeepErrno::new();
+    let mut taken = None;
+    let sampled = sample_inside(block, size, thread, &mut taken);
+    if let Some((stack, usable)) = taken {
+        hooks::sampled(sampled, size, stack.frames(), usable);
+        let _inside = inside::enter_or_wait();
+        drop(stack);
+    }
+    sampled
+}
+
+/// The stack of a thread that is inside; the program's own function runs outside.
+fn stack_of(inside: &mut Option<inside::Inside>) -> Option<capture::Stack> {
+    let most = MOST_FRAMES.load(Ordering::Relaxed);
+    if !hooks::takes_stacks() || cache::countdown().is_none() {
+        return capture::Stack::take(most);
+    }
+    let mut stack = capture::Stack::new()?;
+    *inside = None;
+    stack.fill_by_hook(most);
+    *inside = inside::enter();
+    Some(stack)
+}
+
+/// Like [`sample`], but for functions of the program: what those are told is left in `taken`.
+#[inline(never)]
+fn sample_inside(
+    block: usize,
+    size: usize,
+    thread: u32,
+    taken: &mut Option<(capture::Stack, usize)>,
+) -> usize {
     let Some(segment) = Segment::find(block) else {
         // A block of the fallback: a fork is under way.
         return block;
     };
     let lg = lg_sample();
-    let Some(_inside) = inside::enter() else {
+    let mut inside = inside::enter();
+    if inside.is_none() {
         return block;
-    };
-    let stack = capture::Stack::take(MOST_FRAMES.load(Ordering::Relaxed));
-    let stack = stack.as_ref().map_or(&[][..], capture::Stack::frames);
-    let most = MOST_SITE_BYTES.load(Ordering::Relaxed);
-    let Some(site) = sites::table().site(stack, most) else {
+    }
+    let stack = stack_of(&mut inside);
+    if inside.is_none() {
+        return block;
+    }
+    if SYSTEM_NAMES.load(Ordering::Relaxed) {
+        name_by_system(thread);
+    }
+    let Some(site) = site_of(stack.as_ref()) else {
         LOST.fetch_add(1, Ordering::Relaxed);
         return block;
     };
@@ -313,7 +378,7 @@ fn sample(block: usize, size: usize, thread: u32) -> usize {
     let keeps_shape = lg >= PROXY_LG;
     let sample = Sample {
         site,
-        weight: Weight::of(size, lg),
+        weight: weight_of(size, lg),
         requested: size,
         usable: match class {
             Class::NONE => large::bytes_of(block),
@@ -321,7 +386,7 @@ fn sample(block: usize, size: usize, thread: u32) -> usize {
         },
         proxy: if keeps_shape { block } else { 0 },
         slab: if keeps_shape { slab } else { 0 },
-        born_ms: time::now_ms(),
+        born_ns: now_ns(),
         thread,
         arena: arena::owner_of(block).unwrap_or(0),
         resets: samples::resets(),
@@ -337,8 +402,87 @@ fn sample(block: usize, size: usize, thread: u32) -> usize {
     let amount = sample.amount();
     sites::table().add(site, amount, sample.requested_bytes());
     root::set_samples(samples::count());
+    by_class::count(&sample, true);
+    if history::keeps() {
+        history::sampled(sampled, &sample);
+    }
     count_interval(amount.bytes());
+    if hooks::want_samples() {
+        *taken = stack.map(|stack| (stack, sample.usable));
+    }
     sampled
+}
+
+/// The site of a stack; `None` when memory is out.
+fn site_of(stack: Option<&capture::Stack>) -> Option<&'static sites::Site> {
+    let frames = stack.map_or(&[][..], capture::Stack::frames);
+    sites::table().site(frames, MOST_SITE_BYTES.load(Ordering::Relaxed))
+}
+
+/// What a sample of a request stands for: itself alone without the option `prof_unbias`.
+fn weight_of(size: usize, lg: u32) -> Weight {
+    match is_biased() {
+        true => Weight::ONE,
+        false => Weight::of(size, lg),
+    }
+}
+
+/// Whether the figures are those of the samples themselves.
+pub fn is_biased() -> bool {
+    BIASED.load(Ordering::Relaxed)
+}
+
+/// Whether times of samples are exact.
+pub fn is_precise() -> bool {
+    PRECISE.load(Ordering::Relaxed)
+}
+
+/// Nanoseconds of the monotonic clock, as precisely as the option asks.
+fn now_ns() -> u64 {
+    match is_precise() {
+        true => time::now_ns(),
+        false => time::now_coarse_ns(),
+    }
+}
+
+/// Names the calling thread as the system does.
+#[cold]
+#[inline(never)]
+fn name_by_system(thread: u32) {
+    let mut name = [0; history::NAME_MAX];
+    // SAFETY: the kernel writes sixteen bytes at most.
+    unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+    history::set_name(thread, &name);
+}
+
+/// Whether threads have the names that the system has.
+pub fn has_system_names() -> bool {
+    SYSTEM_NAMES.load(Ordering::Relaxed)
+}
+
+/// Names the calling thread; false when memory is out.
+pub fn set_thread_name(name: &history::Name) -> bool {
+    let _inside = inside::enter_or_wait();
+    history::set_name(thread_number(), name)
+}
+
+/// The calling thread's name.
+pub fn thread_name() -> &'static CStr {
+    let _inside = inside::enter_or_wait();
+    history::name_in_place(thread_number())
+}
+
+/// Sets how many recent samples are kept, negative for all; returns the number before.
+pub fn set_most_recent(most: i64) -> i64 {
+    let _inside = inside::enter_or_wait();
+    history::set_most_recent(most)
+}
+
+/// Begins a log of samples that goes to the file with this name; false if there is one, or memory is
+/// out.
+pub fn begin_log(name: Option<&CStr>) -> bool {
+    let _inside = inside::enter_or_wait();
+    history::begin_log(time::now_ns(), name)
 }
 
 /// Marks a large block as sampled.
@@ -381,6 +525,11 @@ fn count_interval(bytes: u64) {
     if before / interval != before.wrapping_add(bytes) / interval {
         IS_DUE.store(true, Ordering::Relaxed);
     }
+}
+
+/// Tells the program, if it asks, that a sampled block is about to be freed.
+pub fn will_free(p: usize, usable: impl FnOnce() -> usize) {
+    hooks::will_free(p, usable);
 }
 
 /// Whether `p`, which the page map files under no class, is a sampled block.
@@ -440,7 +589,7 @@ pub fn freed(p: usize) -> Freed {
     match record {
         Some(PageRecord::Sampled(record)) => {
             let sample = samples::free(record, p);
-            forget(&sample);
+            end(p, &sample);
             if sample.proxy != 0 {
                 let class = Segment::find(sample.proxy).map(|r| r.class_of(sample.proxy));
                 put_back(class.unwrap_or(Class::NONE), sample.proxy);
@@ -449,7 +598,7 @@ pub fn freed(p: usize) -> Freed {
         }
         Some(PageRecord::Large { sampled: true, .. }) => {
             if let Some(sample) = lift(p) {
-                forget(&sample);
+                end(p, &sample);
             }
             Freed::Ordinary
         }
@@ -471,6 +620,22 @@ fn freed_after_fork(p: usize) -> bool {
     matches!(freed(p), Freed::Small(_))
 }
 
+/// Counts the sample of the block at `p` as freed, and notes when and where, if that is of interest.
+#[inline(never)]
+fn end(p: usize, sample: &Sample) {
+    by_class::count(sample, false);
+    if history::cares_for_frees() {
+        let stack = capture::Stack::take(MOST_FRAMES.load(Ordering::Relaxed));
+        let moment = Moment {
+            ns: now_ns(),
+            site: site_of(stack.as_ref()),
+            thread: thread_number(),
+        };
+        history::freed(p, sample, moment);
+    }
+    forget(sample);
+}
+
 /// Counts a sample as freed.
 #[inline(never)]
 fn forget(sample: &Sample) {
@@ -484,12 +649,12 @@ fn forget(sample: &Sample) {
         return;
     }
     table.remove(sample.site, amount, sample.requested_bytes());
-    let age = time::now_ms().saturating_sub(sample.born_ms);
+    let age = now_ns().saturating_sub(sample.born_ns) / 1_000_000;
     table.lived(sample.site, amount, age);
 }
 
 /// The sample of a large block whose length or place is about to change.
-pub struct Lifted(Sample);
+pub struct Lifted(Sample, usize);
 
 /// Takes the sample off a large block whose length or place is about to change, if it has one.
 #[inline(never)]
@@ -512,7 +677,7 @@ pub fn lifted(p: usize) -> Option<Lifted> {
 #[cold]
 #[inline(never)]
 fn lifted_if_sampled(p: usize) -> Option<Lifted> {
-    large::is_sampled(p).then(|| lift(p).map(Lifted))?
+    large::is_sampled(p).then(|| lift(p).map(|sample| Lifted(sample, p)))?
 }
 
 /// Gives a large block its sample back, after a request of `size` bytes changed it, or with `None`
@@ -520,10 +685,10 @@ fn lifted_if_sampled(p: usize) -> Option<Lifted> {
 #[cold]
 #[inline(never)]
 pub fn put_down(lifted: Lifted, p: usize, size: Option<usize>) {
-    let Lifted(old) = lifted;
+    let Lifted(old, from) = lifted;
     let new = match size {
         Some(size) => Sample {
-            weight: Weight::of(size, lg_sample()).min(old.weight),
+            weight: weight_of(size, lg_sample()).min(old.weight),
             requested: size,
             usable: large::bytes_of(p),
             ..old
@@ -532,6 +697,9 @@ pub fn put_down(lifted: Lifted, p: usize, size: Option<usize>) {
     };
     let is_known = old.resets == samples::resets();
     let entered = mark_large(p, new).is_some();
+    if from != p && history::cares_for_frees() {
+        history::moved(from, p);
+    }
     let mut table = sites::table();
     if is_known {
         table.remove(old.site, old.amount(), old.requested_bytes());
@@ -559,10 +727,10 @@ pub fn forget_arena(arena: u16) {
         });
         for &block in found.iter().take(n) {
             match Segment::find(block).map(|segment| segment.record_of(block)) {
-                Some(PageRecord::Sampled(record)) => forget(&samples::free(record, block)),
+                Some(PageRecord::Sampled(record)) => end(block, &samples::free(record, block)),
                 _ => {
                     if let Some(sample) = lift(block) {
-                        forget(&sample);
+                        end(block, &sample);
                     }
                 }
             }
@@ -577,6 +745,10 @@ pub fn forget_arena(arena: u16) {
 /// the last two where their ranks say.
 pub fn samples_lock() -> &'static RawLock {
     samples::lock()
+}
+
+pub fn history_lock() -> &'static RawLock {
+    history::lock()
 }
 
 pub fn sites_lock() -> &'static RawLock {

@@ -46,8 +46,8 @@ pub struct Sample {
     pub proxy: usize,
     /// The record of the slab that holds the proxy; 0 without one.
     pub slab: usize,
-    /// When it was allocated, in milliseconds of the monotonic clock.
-    pub born_ms: u64,
+    /// When it was allocated, in nanoseconds of the monotonic clock.
+    pub born_ns: u64,
     /// The system's number of the thread that allocated it.
     pub thread: u32,
     pub arena: u16,
@@ -65,7 +65,7 @@ impl Sample {
         offset_of!(Sample, usable),
         offset_of!(Sample, proxy),
         offset_of!(Sample, slab),
-        offset_of!(Sample, born_ms),
+        offset_of!(Sample, born_ns),
         offset_of!(Sample, thread),
         offset_of!(Sample, arena),
         offset_of!(Sample, resets),

@@ -60,6 +60,13 @@ impl Amount {
         }
     }
 
+    pub fn times(self, n: u64) -> Amount {
+        Amount {
+            blocks: self.blocks.wrapping_mul(n),
+            bytes: self.bytes.wrapping_mul(n),
+        }
+    }
+
     pub fn minus(self, other: Amount) -> Amount {
         Amount {
             blocks: self.blocks.wrapping_sub(other.blocks),

@@ -356,7 +356,13 @@ impl Digits {
         self.len = 0;
         // Twenty digits are enough for any number.
         let _ = write!(self, "{n}");
-        core::str::from_utf8(&self.text[..self.len]).unwrap_or("")
+        self.get()
+    }
+
+    fn get(&self) -> &str {
+        let text = self.text.get(..self.len).unwrap_or(&[]);
+        // SAFETY: only digits and points are written.
+        unsafe { core::str::from_utf8_unchecked(text) }
     }
 
     /// A fraction with three decimals; `whole` may be 0.
@@ -367,7 +373,7 @@ impl Digits {
             None | Some(1000) => write!(self, "1"),
             Some(thousandths) => write!(self, "0.{thousandths:03}"),
         };
-        core::str::from_utf8(&self.text[..self.len]).unwrap_or("")
+        self.get()
     }
 }
 

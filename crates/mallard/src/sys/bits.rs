@@ -24,6 +24,7 @@ impl Bits512 {
         Bits512([const { Cell::new(0) }; WORDS])
     }
 
+    #[inline(never)]
     pub fn count(&self) -> usize {
         self.0.iter().map(|w| w.get().count_ones() as usize).sum()
     }

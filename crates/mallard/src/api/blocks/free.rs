@@ -129,6 +129,7 @@ pub(super) fn free_sampled(at: usize) {
         // SAFETY: the caller gave the block up, and it is this long.
         unsafe { core::ptr::write_bytes(at as *mut u8, 0x5a, size_at(at)) };
     }
+    prof::will_free(at, || size_at(at));
     let Some(inside) = inside::enter() else {
         counted::freed(size_at(at));
         return deferred::put_by(at);

@@ -42,22 +42,27 @@ pub fn configure(each: Option<Each>) -> Option<usize> {
 fn number_all(each: Each) -> Option<usize> {
     cpu::current()?;
     let cpus = cpu::numbers().clamp(1, MOST_AUTOMATIC_ARENAS);
-    let arenas = match each {
-        Each::Cpu => number(cpus, |cpu| cpu),
-        Each::Core => number(cpus, cpu::first_of_core),
-    };
+    let arenas = number(
+        cpus,
+        match each {
+            Each::Cpu => |cpu| cpu,
+            Each::Core => cpu::first_of_core,
+        },
+    );
     CPUS.store(cpus, Ordering::Relaxed);
     ARENAS.store(arenas, Ordering::Relaxed);
     Some(arenas)
 }
 
 /// Numbers the arenas of CPUs; CPUs with the same `first` share one. Returns how many there are.
-fn number(cpus: usize, first: impl Fn(usize) -> usize) -> usize {
+fn number(cpus: usize, first: fn(usize) -> usize) -> usize {
     let mut next = 0;
-    for (cpu, place) in OF_CPU.iter().enumerate().take(cpus) {
+    // The length is hidden from the compiler, which would unroll the loop.
+    let all = core::hint::black_box(&OF_CPU[..]);
+    for (cpu, place) in all.iter().enumerate().take(cpus) {
         let first = first(cpu);
         let arena = if first < cpu {
-            OF_CPU[first].load(Ordering::Relaxed)
+            all[first].load(Ordering::Relaxed)
         } else {
             next += 1;
             next - 1

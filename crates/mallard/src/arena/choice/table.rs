@@ -45,6 +45,7 @@ pub fn configure(narenas: Option<usize>) {
 }
 
 /// The number of arenas that threads are spread over.
+#[inline(never)]
 pub fn automatic() -> usize {
     match AUTOMATIC.load(Ordering::Relaxed) {
         0 => {

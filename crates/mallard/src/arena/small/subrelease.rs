@@ -246,6 +246,7 @@ impl Slab {
     }
 
     /// Bytes of pages that only free regions overlap.
+    #[inline(never)]
     fn bare_bytes(&self) -> usize {
         let mut free = [0; WORDS];
         self.free_regions(&mut free);
@@ -305,6 +306,7 @@ impl Site {
     /// Returns the slab if it is in one of its bin's lists; the caller holds the bin's lock, so it
     /// stays there. A slab in no list may be unmade at any moment without that lock, and its record
     /// be reused, by a slab of another bin too: the level is read only under the right lock.
+    #[inline(never)]
     fn slab(&self) -> Option<&'static Slab> {
         let at = self.chunk.addr() + self.page as usize * PAGE;
         let kept = meta::keep();
@@ -316,6 +318,7 @@ impl Site {
     }
 
     /// Gives memory of the slab back to the system, if it still has free and used regions.
+    #[inline(never)]
     fn give_back(&self, wish: &Wish) -> bool {
         let Some(bin) = self.arena.bin(self.class) else {
             return false;

@@ -178,7 +178,9 @@ fn serve_name(at: &At<'_>, request: &mut Request) -> Answer<()> {
         if to.is_null() {
             return Err(Error::Invalid);
         }
-        let len = name.iter().position(|&b| b == 0).map_or(NAME, |n| n + 1);
+        // The length is hidden from the compiler, which would unroll the search.
+        let bytes = core::hint::black_box(&name[..]);
+        let len = bytes.iter().position(|&b| b == 0).map_or(NAME, |n| n + 1);
         // SAFETY: the caller of a read passes a pointer to 32 bytes, or to enough for the name.
         unsafe { core::ptr::copy_nonoverlapping(name.as_ptr(), to.cast_mut().cast(), len) };
     }

@@ -1,15 +1,16 @@
 //! `experimental.*`: names that jemalloc's manual omits but programs use.
 //!
 //! Functions that see every call (`hooks.install`, `hooks.remove`) are missing, because no fast
-//! path checks for them, and so are names of heap profiles.
+//! path checks for them.
 
 use crate::api::arenas as api_arenas;
 use crate::api::extended::{self, Flags};
 use crate::api::inspect::{self, Around};
+use crate::api::profile::{self, hooks, hooks::Event};
 use crate::api::threads;
 use crate::ctl::node::{Access, At, Leaf, Mode, See, Special, branch, in_reference, indexed, name};
 use crate::ctl::{Answer, Error, Request, index};
-use core::ffi::c_void;
+use core::ffi::{c_char, c_void};
 
 const fn special(c_type: &'static str, mode: Mode, serve: Serve) -> Leaf {
     Leaf::Special(Special {
@@ -24,6 +25,7 @@ type Serve = fn(&At<'_>, &mut Request) -> Answer<()>;
 pub(in crate::ctl) fn names(see: See<'_>) {
     see(&[
         branch("hooks", hook_names),
+        branch("prof_recent", prof_recent_names),
         branch("utilization", utilization_names),
         indexed("arenas", "i", index::is_arena, arena_names),
         name(
@@ -74,6 +76,99 @@ fn hook_names(see: See<'_>) {
              count (see `thread.allocated`), running ones after a short while.",
         ),
     ]);
+    see(&[
+        name(
+            "prof_backtrace",
+            special(
+                "void (*)(void **, unsigned *, unsigned)",
+                Mode::ReadWrite,
+                |_, request| prof_hook(request, Event::Backtrace),
+            ),
+            "A function that takes the call stacks of heap profiles: where the addresses go, where \
+             their number goes, and how many fit. NULL is EINVAL.",
+        ),
+        name(
+            "prof_dump",
+            special("void (*)(const char *)", Mode::ReadWrite, |_, request| {
+                prof_hook(request, Event::Dump)
+            }),
+            "A function to call with the file's name when a heap profile was written. NULL for none.",
+        ),
+        name(
+            "prof_sample",
+            special(
+                "void (*)(const void *, size_t, void **, unsigned, size_t)",
+                Mode::ReadWrite,
+                |_, request| prof_hook(request, Event::Sample),
+            ),
+            "A function to call with each sampled block: its address, the requested bytes, the call \
+             stack, its length, and the bytes of the block. What the function allocates is not sampled. \
+             NULL for none.",
+        ),
+        name(
+            "prof_sample_free",
+            special(
+                "void (*)(const void *, size_t)",
+                Mode::ReadWrite,
+                |_, request| prof_hook(request, Event::Free),
+            ),
+            "A function to call when a sampled block is about to be freed: its address and bytes. \
+             NULL for none.",
+        ),
+    ]);
+}
+
+fn prof_hook(request: &mut Request, event: Event) -> Answer<()> {
+    let new = request.given::<usize>()?;
+    if matches!((new, event), (Some(0), Event::Backtrace)) {
+        return Err(Error::Invalid);
+    }
+    request.answer(hooks::get(event))?;
+    new.into_iter().for_each(|hook| hooks::set(event, hook));
+    Ok(())
+}
+
+fn prof_recent_names(see: See<'_>) {
+    see(&[
+        name(
+            "alloc_max",
+            Leaf::Ssize(Access::ReadWrite(
+                |_| Ok(profile::most_recent() as isize),
+                |_, most| match most {
+                    ..-1 => Err(Error::Invalid),
+                    most => {
+                        profile::set_most_recent(most as i64);
+                        Ok(())
+                    }
+                },
+            )),
+            "How many of the last samples are kept, freed or not; -1 for all.",
+        ),
+        name(
+            "alloc_dump",
+            special(
+                "struct { void (*)(void *, const char *); void *; }",
+                Mode::WriteOnly,
+                prof_recent_dump,
+            ),
+            "Passes those samples as JSON to a function, in pieces. Its first argument is the \
+             written pointer.",
+        ),
+    ]);
+}
+
+fn prof_recent_dump(_: &At<'_>, request: &mut Request) -> Answer<()> {
+    request.allow(Mode::WriteOnly)?;
+    let [write, opaque] = request.must_give::<[usize; 2]>()?;
+    if write == 0 {
+        return Err(Error::Invalid);
+    }
+    type Write = unsafe extern "C" fn(*mut c_void, *const c_char);
+    // SAFETY: not null; the program passes a function of this type.
+    let write = unsafe { core::mem::transmute::<usize, Write>(write) };
+    // SAFETY: the program vouches for its function.
+    profile::recent(&mut |text| unsafe { write(opaque as *mut c_void, text.as_ptr()) });
+    Ok(())
 }
 
 fn utilization_names(see: See<'_>) {

@@ -4,7 +4,8 @@
 //! process, whatever the option `prof` says.
 
 use crate::api::profile;
-use crate::ctl::node::{Access, Leaf, Mode, See, Special, branch, name};
+use crate::class::{Class, LARGE_CLASSES, SLAB_CLASSES, slab_classes};
+use crate::ctl::node::{Access, Leaf, Mode, See, Special, branch, in_reference, indexed, name};
 use crate::ctl::{Answer, At, Error, Request};
 use core::ffi::{CStr, c_char};
 
@@ -73,13 +74,19 @@ pub(in crate::ctl) fn names(see: See<'_>) {
         ),
         name(
             "log_start",
-            absent("const char *", Mode::WriteOnly),
-            "Begins to log the sampled allocations and frees; not yet.",
+            Leaf::Special(Special {
+                c_type: "const char *",
+                mode: Mode::WriteOnly,
+                serve: log_start,
+            }),
+            "Begins to log the sampled blocks that are freed. The name is that of the file, or with a null pointer it \
+             begins with `prof.prefix`; EFAULT if there is a log already.",
         ),
         name(
             "log_stop",
-            absent("", Mode::Neither),
-            "Ends that, and writes the log; not yet.",
+            Leaf::Action(|_| profile::stop_log().or(Err(Error::Fault))),
+            "Ends that, and writes the log as JSON; EFAULT if there is none, or, with a line on standard error, when \
+             writing fails.",
         ),
     ]);
     see(&[
@@ -109,6 +116,7 @@ pub(in crate::ctl) fn names(see: See<'_>) {
             "Samples that were due and could not be taken, for want of memory.",
         ),
         branch("live", live_names),
+        branch("stats", stats_names),
         branch("peak", peak_names),
     ]);
 }
@@ -139,6 +147,48 @@ fn peak_names(see: See<'_>) {
     ]);
 }
 
+fn stats_names(see: See<'_>) {
+    see(&[
+        indexed("bins", "i", |_, i| i < slab_classes(), sums_names),
+        indexed("lextents", "i", |_, i| i < LARGE_CLASSES, sums_names),
+    ]);
+}
+
+fn sums_names(see: See<'_>) {
+    see(&[
+        name(
+            "live",
+            sums(|at, request| serve_sums(at, request, false)),
+            "Requested bytes and number of the samples of this class that are in use; ENOENT without `prof_stats`.",
+        ),
+        name(
+            "accum",
+            sums(|at, request| serve_sums(at, request, true)),
+            "The same of all samples so far.",
+        ),
+    ]);
+}
+
+const fn sums(serve: fn(&At<'_>, &mut Request) -> Answer<()>) -> Leaf {
+    Leaf::Special(Special {
+        c_type: in_reference("struct { uint64_t; uint64_t; }"),
+        mode: Mode::ReadOnly,
+        serve,
+    })
+}
+
+fn serve_sums(at: &At<'_>, request: &mut Request, ever: bool) -> Answer<()> {
+    request.allow(Mode::ReadOnly)?;
+    // `prof.stats.bins` is the first of both branches.
+    let first = match at.mib().get(2) {
+        Some(0) => 1,
+        _ => SLAB_CLASSES + 1,
+    };
+    let class = Class((at.index(0) + first) as u8);
+    let sums = profile::of_class(class, ever).ok_or(Error::NotFound)?;
+    request.answer(sums.map(|sum| sum as usize))
+}
+
 /// A string that the caller gives, if it is one.
 fn given_text<'a>(request: &Request) -> Answer<Option<&'a CStr>> {
     let text = request
@@ -146,6 +196,14 @@ fn given_text<'a>(request: &Request) -> Answer<Option<&'a CStr>> {
         .filter(|text| !text.is_null());
     // SAFETY: the value that the caller gives is what the name expects: null, or a string.
     Ok(text.map(|text| unsafe { CStr::from_ptr(text) }))
+}
+
+fn log_start(_: &At<'_>, request: &mut Request) -> Answer<()> {
+    request.allow(Mode::WriteOnly)?;
+    match profile::start_log(given_text(request)?) {
+        true => Ok(()),
+        false => Err(Error::Fault),
+    }
 }
 
 fn dump(_: &At<'_>, request: &mut Request) -> Answer<()> {
@@ -171,13 +229,4 @@ fn reset(_: &At<'_>, request: &mut Request) -> Answer<()> {
         true => Ok(()),
         false => Err(Error::Invalid),
     }
-}
-
-/// A name that only exists with a profiler.
-pub(in crate::ctl) const fn absent(c_type: &'static str, mode: Mode) -> Leaf {
-    Leaf::Special(Special {
-        c_type,
-        mode,
-        serve: |_, _| Err(Error::NotFound),
-    })
 }

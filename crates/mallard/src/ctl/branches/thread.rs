@@ -1,6 +1,5 @@
 //! `thread.*`: the calling thread.
 
-use super::prof::absent;
 use crate::api::profile;
 use crate::api::threads::{self, Counts};
 use crate::ctl::{Access, Answer, At, Error, Leaf, Mode, Request, See, Special, branch, name, opt};
@@ -161,12 +160,30 @@ fn write_ncached_max(_: &At<'_>, request: &mut Request) -> Answer<()> {
     Ok(())
 }
 
+fn prof_name(_: &At<'_>, request: &mut Request) -> Answer<()> {
+    request.allow_one_of_both()?;
+    if !request.is_write() {
+        return request.answer(profile::thread_name().as_ptr());
+    }
+    let name = request.must_give::<*const c_char>()?;
+    if name.is_null() {
+        return Err(Error::Invalid);
+    }
+    // SAFETY: the value that the caller gives is what the name expects: a string.
+    Ok(profile::set_thread_name(unsafe { CStr::from_ptr(name) })?)
+}
+
 fn prof_names(see: See<'_>) {
     see(&[
         name(
             "name",
-            absent("const char *", Mode::ReadWrite),
-            "The thread's name in heap profiles: not yet.",
+            Leaf::Special(Special {
+                c_type: "const char *",
+                mode: Mode::ReadWrite,
+                serve: prof_name,
+            }),
+            "The thread's name in heap profiles: printable characters, spaces and tabs, of which 15 are kept. Reading \
+             and writing in one call is EPERM; ENOENT with `prof_sys_thread_name`.",
         ),
         name(
             "active",

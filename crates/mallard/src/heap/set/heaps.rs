@@ -48,6 +48,7 @@ fn get(id: HeapId) -> &'static PageHeap {
 }
 
 /// The page heap that an address belongs to; `None` if it belongs to none.
+#[inline(never)]
 fn owner(addr: usize) -> Option<&'static PageHeap> {
     let segment = Segment::find(addr)?;
     Some(get(segment.chunk_of(addr).heap()))

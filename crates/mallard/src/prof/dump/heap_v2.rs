@@ -7,6 +7,9 @@
 
 use super::file::{Sink, Text};
 use crate::prof::gap::one_minus_exp;
+use crate::prof::history;
+use crate::prof::sampler::is_biased;
+use crate::prof::samples::{self, Row, Rows};
 use crate::prof::sites::{self, Amount};
 use crate::sys::proc;
 use core::fmt::Write;
@@ -22,6 +25,13 @@ pub fn write(out: &mut dyn Sink, lg_sample: u32, accum: bool) {
     // Writing to a sink does not fail.
     let _ = write!(text, "heap_v2/{}\n  t*: ", 1u64 << lg_sample.min(63));
     line(&mut text, live, ever, lg_sample, accum);
+    let mut rows = samples::rows(samples::resets());
+    if let Some(rows) = &mut rows {
+        rows.sort_by_thread();
+        threads(&mut text, rows.get(), lg_sample, true);
+        rows.sort_by_site();
+    }
+    let rows = rows.as_ref().map_or(&[][..], Rows::get);
     sites::each(&mut |site, figures| {
         if figures.live.is_none() && (!accum || figures.ever.is_none()) {
             return;
@@ -32,11 +42,47 @@ pub fn write(out: &mut dyn Sink, lg_sample: u32, accum: bool) {
         }
         let _ = text.write_str("\n  t*: ");
         line(&mut text, figures.live, figures.ever, lg_sample, accum);
+        let of = |row: &Row| core::ptr::from_ref(row.site).addr();
+        let at = core::ptr::from_ref(site).addr();
+        let (first, end) = (
+            rows.partition_point(|row| of(row) < at),
+            rows.partition_point(|row| of(row) <= at),
+        );
+        threads(
+            &mut text,
+            rows.get(first..end).unwrap_or(&[]),
+            lg_sample,
+            false,
+        );
     });
     let _ = text.write_str("\nMAPPED_LIBRARIES:\n");
     proc::read(c"/proc/self/maps", &mut [0; PIECE_BYTES], |piece| {
         out.put(piece)
     });
+}
+
+/// A line for each thread of these samples in use, which are sorted by it.
+#[inline(never)]
+fn threads(text: &mut Text<'_>, rows: &[Row], lg_sample: u32, named: bool) {
+    for rows in rows.chunk_by(|a, b| a.thread == b.thread) {
+        let thread = rows.first().map_or(0, |row| row.thread);
+        let mut sum = Amount::NONE;
+        for row in rows {
+            let one = Amount::of(row.weight, row.usable);
+            sum = sum.plus(one.times(row.count.into()));
+        }
+        let (blocks, bytes) = biased(sum, lg_sample);
+        let _ = write!(text, "  t{thread}: {blocks}: {bytes} [0: 0]");
+        if named {
+            let name = history::name_of(thread);
+            let name = history::trimmed(&name);
+            if !name.is_empty() {
+                text.0.put(b" ");
+                text.0.put(name);
+            }
+        }
+        let _ = text.write_char('\n');
+    }
 }
 
 #[inline(never)]
@@ -53,7 +99,7 @@ fn line(text: &mut Text<'_>, live: Amount, ever: Amount, lg_sample: u32, accum: 
 #[inline(never)]
 fn biased(amount: Amount, lg_sample: u32) -> (u64, u64) {
     let (n, s) = (amount.blocks() as f64, amount.bytes() as f64);
-    if n < 0.5 || lg_sample == 0 {
+    if n < 0.5 || lg_sample == 0 || is_biased() {
         return (amount.blocks(), amount.bytes());
     }
     let x = s / n;

@@ -7,12 +7,17 @@
 mod file;
 mod gzip;
 mod heap_v2;
+mod json;
 mod maps;
 mod pprof;
+mod sort;
 
 use super::capture;
 use super::gap::lg_sample;
+use super::sampler::is_precise;
 use super::sites::{self, Amount, Site};
+use super::{history, hooks};
+use crate::cache::inside;
 use crate::sys::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sys::errno::KeepErrno;
 use crate::sys::lock::{Mutex, RawLock};
@@ -21,6 +26,7 @@ use crate::sys::rank::Rank;
 use core::ffi::CStr;
 use core::fmt::{self, Write};
 use file::File;
+pub use sort::by_key;
 
 /// Bytes of the longest start of names, with its end.
 pub const PREFIX_MAX: usize = 512;
@@ -47,6 +53,8 @@ static NEXT_OF: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 static ACCUM: AtomicBool = AtomicBool::new(false);
 /// Whether profiles are pprof's.
 static PPROF: AtomicBool = AtomicBool::new(false);
+/// Whether names of files have the number of the process namespace.
+static PID_NAMESPACE: AtomicBool = AtomicBool::new(false);
 
 /// Why a profile is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,6 +77,8 @@ pub struct Settings {
     pub accum: bool,
     /// Whether profiles are pprof's.
     pub pprof: bool,
+    /// Whether names of files have the number of the process namespace.
+    pub pid_namespace: bool,
 }
 
 /// Applies the options.
@@ -76,6 +86,7 @@ pub fn configure(settings: &Settings) {
     set_prefix(settings.prefix);
     ACCUM.store(settings.accum, Ordering::Relaxed);
     PPROF.store(settings.pprof, Ordering::Relaxed);
+    PID_NAMESPACE.store(settings.pid_namespace, Ordering::Relaxed);
 }
 
 /// Sets the start of the names of files; returns whether it is short enough.
@@ -168,23 +179,102 @@ pub fn write(reason: Reason, name: Option<&CStr>) -> Result<(), i32> {
         }
         file.finish()
     });
-    if let Err(error) = done {
-        say_failed(name, error);
+    match done {
+        Ok(()) => hooks::dumped(name),
+        Err(error) => say_failed("heap profile", name, error),
     }
     done
 }
 
+/// Ends the log of samples and writes it to its file, or to one whose name begins with the prefix. Returns the system's error number on failure, after a line that says what
+/// failed; 0 if there is no log.
+#[cold]
+#[inline(never)]
+pub fn write_log() -> Result<(), i32> {
+    let _keep = KeepErrno::new();
+    let _inside = inside::enter_or_wait();
+    let records = history::end_log().ok_or(0)?;
+    let mut made = Name {
+        text: [0; NAME_MAX],
+        len: 0,
+    };
+    let name = match records.name() {
+        Some(name) => name,
+        None => {
+            begin_name(&mut made);
+            let _ = write!(made, ".{}.json", history::log_number());
+            made.get().ok_or(libc::ENAMETOOLONG)?
+        }
+    };
+    let done = File::create(name).and_then(|mut file| {
+        json::log(&mut file, &records, lg_sample(), is_precise())?;
+        file.finish()
+    });
+    if let Err(error) = done {
+        say_failed("log of samples", name, error);
+    }
+    done
+}
+
+/// Passes the recent samples to `out` as JSON, in pieces.
+pub fn recent(out: &mut dyn FnMut(&CStr)) {
+    let records = {
+        let _inside = inside::enter_or_wait();
+        history::recent()
+    };
+    let mut pieces = Pieces {
+        text: [0; PIECE_MAX],
+        len: 0,
+        out,
+    };
+    json::recent(&mut pieces, &records, lg_sample());
+    pieces.flush();
+    let _inside = inside::enter_or_wait();
+    drop(records);
+}
+
+/// Bytes of a piece of text, with its end.
+const PIECE_MAX: usize = 512;
+
+/// Passes text on in pieces.
+struct Pieces<'a> {
+    text: [u8; PIECE_MAX],
+    len: usize,
+    out: &'a mut dyn FnMut(&CStr),
+}
+
+impl Pieces<'_> {
+    #[inline(never)]
+    fn flush(&mut self) {
+        if let Some(end) = self.text.get_mut(self.len) {
+            *end = 0;
+        }
+        (self.out)(CStr::from_bytes_until_nul(&self.text).unwrap_or_default());
+        self.len = 0;
+    }
+}
+
+impl file::Sink for Pieces<'_> {
+    #[inline(never)]
+    fn put(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            if self.len == PIECE_MAX - 1 {
+                self.flush();
+            }
+            if let Some(to) = self.text.get_mut(self.len) {
+                *to = byte;
+                self.len += 1;
+            }
+        }
+    }
+}
+
 /// `<prefix>.<pid>.<number>.<kind><number of the kind>.heap`, as jemalloc names them.
 fn make_name(name: &mut Name, reason: Reason, pprof: bool) {
-    {
-        let prefix = PREFIX.lock();
-        name.push(prefix.text.get(..prefix.len).unwrap_or(&[]));
-    }
-    // SAFETY: getpid has no preconditions.
-    let pid = unsafe { libc::getpid() };
+    begin_name(name);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     // Writing to a name does not fail.
-    let _ = write!(name, ".{pid}.{number}.");
+    let _ = write!(name, ".{number}.");
     let of = |kind: &AtomicU64| kind.fetch_add(1, Ordering::Relaxed);
     let [intervals, manual, growth] = &NEXT_OF;
     let _ = match reason {
@@ -194,6 +284,30 @@ fn make_name(name: &mut Name, reason: Reason, pprof: bool) {
         Reason::Final => name.write_char('f'),
     };
     let _ = name.write_str(if pprof { ".pb.gz" } else { ".heap" });
+}
+
+/// `<prefix>.<pid>`, or `<prefix>.<namespace>.<pid>`.
+fn begin_name(name: &mut Name) {
+    {
+        let prefix = PREFIX.lock();
+        name.push(prefix.text.get(..prefix.len).unwrap_or(&[]));
+    }
+    if PID_NAMESPACE.load(Ordering::Relaxed) {
+        let _ = write!(name, ".{}", pid_namespace());
+    }
+    // SAFETY: getpid has no preconditions.
+    let _ = write!(name, ".{}", unsafe { libc::getpid() });
+}
+
+/// The number of the process namespace; 0 if it is unknown.
+fn pid_namespace() -> u64 {
+    // `pid:[4026531836]`
+    let mut text = [0u8; 32];
+    let path = c"/proc/self/ns/pid".as_ptr();
+    // SAFETY: the path is terminated, and the kernel writes at most the buffer's length.
+    unsafe { libc::syscall(libc::SYS_readlink, path, text.as_mut_ptr(), text.len()) };
+    let digits = text.iter().filter(|byte| byte.is_ascii_digit());
+    digits.fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0'))
 }
 
 /// The most call stacks of a report of leaks, and the most frames of each.
@@ -247,25 +361,29 @@ pub fn report_leaks() -> bool {
     true
 }
 
-/// What error numbers mean. One text, not a table, which would hold addresses that need relocation.
-const REASONS: &str = "1 not permitted;2 no such folder;12 no memory for a buffer;13 not permitted;\
-                       20 no such folder;21 it is a folder;28 the disk is full;30 not permitted;\
-                       36 the name is too long;122 the disk is full";
+/// What an error number means; empty if the number has to do.
+#[inline(never)]
+fn meaning(error: i32) -> &'static str {
+    match error {
+        libc::EPERM | libc::EACCES | libc::EROFS => ": not permitted",
+        libc::ENOENT | libc::ENOTDIR => ": no such folder",
+        libc::ENOMEM => ": no memory for a buffer",
+        libc::EISDIR => ": it is a folder",
+        libc::ENOSPC | libc::EDQUOT => ": the disk is full",
+        libc::ENAMETOOLONG => ": the name is too long",
+        _ => "",
+    }
+}
 
 #[cold]
 #[inline(never)]
-fn say_failed(name: &CStr, error: i32) {
+fn say_failed(what: &str, name: &CStr, error: i32) {
     let mut line = Line::new();
-    line.push(b"mallard: cannot write the heap profile ");
+    line.push(b"mallard: cannot write the ");
+    line.push(what.as_bytes());
+    line.push(b" ");
     line.push(name.to_bytes());
-    let why = REASONS.split(';').find_map(|reason| {
-        let (number, why) = reason.split_once(' ')?;
-        (number.parse() == Ok(error)).then_some(why)
-    });
-    if let Some(why) = why {
-        line.push(b": ");
-        line.push(why.as_bytes());
-    }
+    line.push(meaning(error).as_bytes());
     let _ = writeln!(line, " (error {error})");
     message::say(line.get());
 }
@@ -308,28 +426,5 @@ impl fmt::Write for Line {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.push(text.as_bytes());
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reasons_belong_to_their_numbers() {
-        let numbers = [
-            (libc::EPERM, "not permitted"),
-            (libc::ENOENT, "no such folder"),
-            (libc::ENOMEM, "no memory for a buffer"),
-            (libc::EACCES, "not permitted"),
-            (libc::ENOTDIR, "no such folder"),
-            (libc::EISDIR, "it is a folder"),
-            (libc::ENOSPC, "the disk is full"),
-            (libc::EROFS, "not permitted"),
-            (libc::ENAMETOOLONG, "the name is too long"),
-            (libc::EDQUOT, "the disk is full"),
-        ];
-        let expected = numbers.map(|(number, why)| std::format!("{number} {why}"));
-        assert_eq!(REASONS, expected.join(";"));
     }
 }

@@ -10,9 +10,12 @@
 use super::file::Sink;
 use super::gzip::Gzip;
 use super::maps;
+use super::sort::Numbers;
+use crate::prof::history;
 use crate::prof::samples::{self, Row, Rows};
 use crate::prof::sites::{self, Amount, Site};
 use crate::space::meta;
+use crate::sys::time;
 use core::ptr::NonNull;
 
 /// Fields of the messages of `profile.proto`.
@@ -31,8 +34,8 @@ mod field {
 /// The strings with fixed numbers, in their order. The first is empty. One text, not a table, which
 /// would hold addresses that need relocation.
 const STRINGS: &str = ",alloc_objects,count,alloc_space,bytes,inuse_objects,inuse_space,peak_space,waste_space,\
-                       space,thread,arena,freed_objects,lifetime,nanoseconds";
-const STRING_COUNT: u64 = 15;
+                       space,thread,arena,freed_objects,lifetime,nanoseconds,thread_name";
+const STRING_COUNT: u64 = 16;
 const COUNT: u64 = 2;
 const BYTES: u64 = 4;
 const INUSE_SPACE: u64 = 6;
@@ -40,6 +43,7 @@ const SPACE: u64 = 9;
 const NANOSECONDS: u64 = 14;
 const THREAD: u64 = 10;
 const ARENA: u64 = 11;
+const THREAD_NAME: u64 = 15;
 /// The sample types: the number of the name, and of the unit.
 const TYPES: [(u64, u64); 8] = [
     (1, COUNT),
@@ -126,6 +130,14 @@ impl Message {
         self.number(4, unit);
     }
 
+    /// A label whose value is a string.
+    #[inline(never)]
+    fn text_label(&mut self, key: u64, text: u64) {
+        self.part(3, 2 + varint_len(key) + varint_len(text));
+        self.number(1, key);
+        self.number(2, text);
+    }
+
     /// Appends the message to the profile as one of its fields, and begins the next.
     #[inline(never)]
     fn end(&mut self, field: u64, out: &mut dyn Sink) {
@@ -152,12 +164,17 @@ impl Varints {
     #[inline(never)]
     fn push(&mut self, mut n: u64) {
         while n >= 0x80 {
-            self.bytes[self.len] = n as u8 | 0x80;
-            self.len += 1;
+            self.byte(n as u8 | 0x80);
             n >>= 7;
         }
-        self.bytes[self.len] = n as u8;
-        self.len += 1;
+        self.byte(n as u8);
+    }
+
+    fn byte(&mut self, byte: u8) {
+        if let Some(to) = self.bytes.get_mut(self.len) {
+            *to = byte;
+            self.len += 1;
+        }
     }
 
     fn get(&self) -> &[u8] {
@@ -312,11 +329,18 @@ pub fn write(out: &mut dyn Sink, lg_sample: u32) -> Result<(), i32> {
         message: Message::new().ok_or(libc::ENOMEM)?,
         addresses: Addresses::with(FIRST_ADDRESSES).ok_or(libc::ENOMEM)?,
         rest: 0,
+        named: Numbers::new(),
     };
-    writer.head(lg_sample);
     // Without memory for rows, what is in use is told by call stack, too.
     let rows = samples::rows(samples::resets());
     let mut done = true;
+    for row in rows.iter().flat_map(Rows::iter) {
+        if history::name_of(row.thread) != [0; history::NAME_MAX] {
+            done &= writer.named.push(row.thread as usize);
+        }
+    }
+    writer.named.make_unique();
+    writer.head(lg_sample);
     sites::each(&mut |site, figures| {
         let waste = figures.live.bytes().saturating_sub(figures.requested);
         let (live, waste) = match rows {
@@ -350,15 +374,22 @@ struct Writer<'a> {
     addresses: Addresses,
     /// The fraction of a block that the rows so far had more than was written.
     rest: u128,
+    /// The threads that have names, sorted; the names are strings in this order.
+    named: Numbers,
 }
 
 impl Writer<'_> {
     #[inline(never)]
     fn head(&mut self, lg_sample: u32) {
-        for text in STRINGS.split(',') {
-            string(&mut self.out, text.as_bytes());
+        for text in STRINGS.as_bytes().split(|&byte| byte == b',') {
+            string(&mut self.out, text);
         }
-        for (name, unit) in TYPES {
+        for &thread in self.named.get() {
+            let name = history::name_of(thread as u32);
+            string(&mut self.out, history::trimmed(&name));
+        }
+        // The length is hidden from the compiler, which would unroll the loop.
+        for &(name, unit) in core::hint::black_box(&TYPES[..]) {
             self.message.number(1, name);
             self.message.number(2, unit);
             self.message.end(field::SAMPLE_TYPE, &mut self.out);
@@ -368,7 +399,7 @@ impl Writer<'_> {
         self.message.end(field::PERIOD_TYPE, &mut self.out);
         number(&mut self.out, field::PERIOD, 1 << lg_sample.min(62));
         number(&mut self.out, field::DEFAULT_SAMPLE_TYPE, INUSE_SPACE);
-        number(&mut self.out, field::TIME_NANOS, wall_clock_ns());
+        number(&mut self.out, field::TIME_NANOS, time::wall_ns());
     }
 
     /// Writes a sample, unless all its values are 0. Returns false when memory is out.
@@ -386,6 +417,10 @@ impl Writer<'_> {
         if let Some(row) = row {
             message.label(BYTES, row.usable as u64, BYTES);
             message.label(THREAD, row.thread.into(), 0);
+            let place = self.named.place(row.thread as usize);
+            if self.named.get().get(place) == Some(&(row.thread as usize)) {
+                message.text_label(THREAD_NAME, STRING_COUNT + place as u64);
+            }
             message.label(ARENA, row.arena.into(), 0);
         }
         message.end(field::SAMPLE, &mut self.out);
@@ -416,7 +451,7 @@ impl Writer<'_> {
 
     fn tail(mut self) -> Result<(), i32> {
         let mut ranges = Ranges::new().ok_or(libc::ENOMEM)?;
-        let mut next_string = STRING_COUNT;
+        let mut next_string = STRING_COUNT + self.named.get().len() as u64;
         maps::each(&mut |mapping| {
             ranges.push(mapping.start, mapping.end);
             let mut text = |out: &mut dyn Sink, text: &[u8]| {
@@ -472,16 +507,6 @@ fn in_hex<'a>(bytes: &[u8], text: &'a mut [u8; 2 * BUILD_ID_MAX]) -> &'a [u8] {
     text.get(..2 * bytes.len()).unwrap_or(text)
 }
 
-fn wall_clock_ns() -> u64 {
-    let mut t = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `t` is a valid out-pointer.
-    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &mut t) };
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -493,8 +518,8 @@ mod tests {
         let at = |number: u64| strings[number as usize];
         assert_eq!([COUNT, BYTES, SPACE].map(at), ["count", "bytes", "space"]);
         assert_eq!(
-            [THREAD, ARENA, NANOSECONDS].map(at),
-            ["thread", "arena", "nanoseconds"]
+            [THREAD, ARENA, NANOSECONDS, THREAD_NAME].map(at),
+            ["thread", "arena", "nanoseconds", "thread_name"]
         );
         let types = TYPES.map(|(name, unit)| (at(name), at(unit)));
         assert_eq!(types[3], ("inuse_space", "bytes"));

@@ -2,6 +2,7 @@
 
 use super::{Sample, count, each_of};
 use crate::class::SLAB_CLASSES;
+use crate::prof::dump::by_key;
 use crate::prof::gap::Weight;
 use crate::prof::sites::Site;
 use crate::space::meta;
@@ -83,9 +84,30 @@ impl Rows {
         }
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Row> {
+    pub fn get(&self) -> &[Row] {
         // SAFETY: so many rows are written.
-        unsafe { core::slice::from_raw_parts(self.first.as_ptr(), self.len) }.iter()
+        unsafe { core::slice::from_raw_parts(self.first.as_ptr(), self.len) }
+    }
+
+    fn get_mut(&mut self) -> &mut [Row] {
+        // SAFETY: as above, and nothing else uses them.
+        unsafe { core::slice::from_raw_parts_mut(self.first.as_ptr(), self.len) }
+    }
+
+    pub fn sort_by_thread(&mut self) {
+        by_key(self.get_mut(), |row| (row.thread as usize, 0));
+    }
+
+    /// By site, and for each site by thread.
+    pub fn sort_by_site(&mut self) {
+        by_key(self.get_mut(), |row| {
+            let site = core::ptr::from_ref(row.site).addr();
+            (site, row.thread as usize)
+        });
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Row> {
+        self.get().iter()
     }
 }
 

@@ -8,7 +8,7 @@
 
 use crate::sys::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sys::errno::KeepErrno;
-use crate::sys::tls;
+use crate::sys::{proc, tls};
 use core::ffi::CStr;
 
 // From the kernel's `struct rseq`.
@@ -165,7 +165,7 @@ fn last_number(list: &[u8]) -> Option<usize> {
 }
 
 fn number(text: &[u8]) -> Option<usize> {
-    core::str::from_utf8(text).ok()?.parse().ok()
+    proc::number(text, 10)
 }
 
 /// The start of a file; empty if it cannot be read.

@@ -29,6 +29,17 @@ pub fn read(path: &CStr, buffer: &mut [u8], mut each: impl FnMut(&[u8])) -> bool
     is_whole
 }
 
+/// The number that a text is; `None` if it is none, or too large.
+#[inline(never)]
+pub fn number(text: &[u8], radix: u32) -> Option<usize> {
+    let mut sum: usize = 0;
+    for &byte in text {
+        let digit = char::from(byte).to_digit(radix)? as usize;
+        sum = sum.checked_mul(radix as usize)?.checked_add(digit)?;
+    }
+    (!text.is_empty()).then_some(sum)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

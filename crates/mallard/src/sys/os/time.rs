@@ -13,6 +13,27 @@ pub fn now_ms() -> u64 {
     t.tv_sec as u64 * 1000 + t.tv_nsec as u64 / 1_000_000
 }
 
+/// The same in nanoseconds.
+pub fn now_coarse_ns() -> u64 {
+    now_by(libc::CLOCK_MONOTONIC_COARSE)
+}
+
+/// Nanoseconds since 1970.
+pub fn wall_ns() -> u64 {
+    now_by(libc::CLOCK_REALTIME)
+}
+
+#[inline(never)]
+fn now_by(clock: libc::clockid_t) -> u64 {
+    let mut t = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `t` is a valid out-pointer; the call cannot fail for these clocks.
+    unsafe { libc::clock_gettime(clock, &mut t) };
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
 /// The same to the millisecond, for a thread that slept until a given time.
 pub fn now_ms_exact() -> u64 {
     now_ns() / 1_000_000

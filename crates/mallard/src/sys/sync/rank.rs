@@ -22,6 +22,7 @@ pub enum Rank {
     Samples,
     Heap,
     Segments,
+    History,
     Sites,
     Meta,
     /// Locks of tests and of nothing else: not checked.
@@ -55,6 +56,11 @@ pub const RANKS: [(&str, &str, &str); Rank::Other as usize + 1] = [
         "one for each page heap",
     ),
     ("segments", "the growth of address ranges", "one"),
+    (
+        "history",
+        "single samples of the heap profiler, and names of threads",
+        "one",
+    ),
     ("sites", "the call stacks of the heap profiler", "one"),
     ("meta", "the allocator's own records", "one"),
     ("other", "", ""),

@@ -40,6 +40,7 @@ pub static OF_PROCESS: [(Label, bool); 9] = [
 
 impl ArenaFigures {
     /// The reading of the lock with this number in [`OF_ARENAS`].
+    #[inline(never)]
     pub fn named_lock(&self, number: usize) -> Reading {
         let lock = OF_ARENAS.get(number).and_then(|named| named.1);
         lock.map_or(Reading::ZERO, |lock| *self.lock(lock))
@@ -48,6 +49,7 @@ impl ArenaFigures {
 
 impl Totals {
     /// The reading of the lock with this number in [`OF_PROCESS`].
+    #[inline(never)]
     pub fn named_lock(&self, number: usize) -> Reading {
         let is_own = OF_PROCESS.get(number).is_some_and(|named| named.1);
         if is_own { self.own_lock } else { Reading::ZERO }

@@ -165,14 +165,14 @@ mod maps {
     pub fn mapping(line: &[u8]) -> Option<Mapping> {
         let mut words = line.split(|c| *c == b' ').filter(|word| !word.is_empty());
         let mut ends = words.next()?.split(|c| *c == b'-');
-        let number = |word: &[u8], radix| {
-            usize::from_str_radix(core::str::from_utf8(word).ok()?, radix).ok()
-        };
-        let (start, end) = (number(ends.next()?, 16)?, number(ends.next()?, 16)?);
+        let (start, end) = (
+            proc::number(ends.next()?, 16)?,
+            proc::number(ends.next()?, 16)?,
+        );
         let permits = words.next()?;
-        let offset = number(words.next()?, 16)?;
+        let offset = proc::number(words.next()?, 16)?;
         let _device = words.next()?;
-        let file = number(words.next()?, 10)?;
+        let file = proc::number(words.next()?, 10)?;
         Some(Mapping {
             start,
             end,
