@@ -9,7 +9,7 @@
 //! The process has no memory: the distance to the next point may be drawn anew at any moment that
 //! does not depend on the points themselves.
 
-use crate::sys::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// The mean distance in bytes (base-2 logarithm).
 static LG_SAMPLE: AtomicU32 = AtomicU32::new(19);
@@ -22,6 +22,27 @@ pub fn lg_sample() -> u32 {
 /// Sets that.
 pub fn set_lg_sample(lg: u32) {
     LG_SAMPLE.store(lg, Ordering::Relaxed);
+}
+
+/// Whether profiles have the counts of the samples themselves.
+static BIASED: AtomicBool = AtomicBool::new(false);
+/// Whether times of samples are exact.
+static PRECISE: AtomicBool = AtomicBool::new(false);
+
+/// Whether the figures are those of the samples themselves.
+pub fn is_biased() -> bool {
+    BIASED.load(Ordering::Relaxed)
+}
+
+/// Whether times of samples are exact.
+pub fn is_precise() -> bool {
+    PRECISE.load(Ordering::Relaxed)
+}
+
+/// Sets both of these.
+pub fn set_manner(biased: bool, precise: bool) {
+    BIASED.store(biased, Ordering::Relaxed);
+    PRECISE.store(precise, Ordering::Relaxed);
 }
 
 /// Fraction bits of a [`Weight`].

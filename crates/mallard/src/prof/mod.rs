@@ -39,6 +39,8 @@ mod sampler;
 pub mod samples;
 #[cfg(not(loom))]
 pub mod sites;
+#[cfg(not(loom))]
+mod sort;
 pub mod unwind;
 
 #[cfg(not(loom))]

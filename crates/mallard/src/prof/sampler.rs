@@ -51,8 +51,6 @@ static GREW_MS: AtomicU64 = AtomicU64::new(0);
 static LOST: AtomicUsize = AtomicUsize::new(0);
 /// Whether the figures are those of the samples themselves, whether times of samples are exact, and
 /// whether threads have the names that the system has.
-static BIASED: AtomicBool = AtomicBool::new(false);
-static PRECISE: AtomicBool = AtomicBool::new(false);
 static SYSTEM_NAMES: AtomicBool = AtomicBool::new(false);
 /// The countdown of all threads that have no cache.
 static SHARED_LEFT: AtomicU64 = AtomicU64::new(0);
@@ -91,8 +89,7 @@ pub fn configure(settings: &Settings) {
     let interval = u32::try_from(settings.lg_interval).map_or(0, |lg| 1u64 << lg.min(63));
     INTERVAL.store(interval, Ordering::Relaxed);
     GROWS.store(settings.grows, Ordering::Relaxed);
-    BIASED.store(settings.biased, Ordering::Relaxed);
-    PRECISE.store(settings.precise, Ordering::Relaxed);
+    gap::set_manner(settings.biased, settings.precise);
     SYSTEM_NAMES.store(settings.system_names, Ordering::Relaxed);
     set_most_recent(settings.most_recent);
     if settings.counts_classes {
@@ -421,25 +418,15 @@ fn site_of(stack: Option<&capture::Stack>) -> Option<&'static sites::Site> {
 
 /// What a sample of a request stands for: itself alone without the option `prof_unbias`.
 fn weight_of(size: usize, lg: u32) -> Weight {
-    match is_biased() {
+    match gap::is_biased() {
         true => Weight::ONE,
         false => Weight::of(size, lg),
     }
 }
 
-/// Whether the figures are those of the samples themselves.
-pub fn is_biased() -> bool {
-    BIASED.load(Ordering::Relaxed)
-}
-
-/// Whether times of samples are exact.
-pub fn is_precise() -> bool {
-    PRECISE.load(Ordering::Relaxed)
-}
-
 /// Nanoseconds of the monotonic clock, as precisely as the option asks.
 fn now_ns() -> u64 {
-    match is_precise() {
+    match gap::is_precise() {
         true => time::now_ns(),
         false => time::now_coarse_ns(),
     }

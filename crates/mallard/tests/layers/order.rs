@@ -162,9 +162,11 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "prof",
         &[
-            &["gap", "root", "unwind"],
+            &["gap", "root", "sort", "unwind"],
+            &["hooks"],
             &["capture", "sites"],
             &["samples"],
+            &["by_class", "history"],
             &["dump"],
             &["sampler"],
         ],
@@ -183,7 +185,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
     ),
     (
         "prof/dump",
-        &[&["file", "maps"], &["gzip"], &["heap_v2", "pprof"]],
+        &[&["file", "maps"], &["gzip"], &["heap_v2", "json", "pprof"]],
     ),
     (
         "stats",

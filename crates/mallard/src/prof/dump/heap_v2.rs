@@ -6,9 +6,8 @@
 //! N and S.
 
 use super::file::{Sink, Text};
-use crate::prof::gap::one_minus_exp;
+use crate::prof::gap::{is_biased, one_minus_exp};
 use crate::prof::history;
-use crate::prof::sampler::is_biased;
 use crate::prof::samples::{self, Row, Rows};
 use crate::prof::sites::{self, Amount};
 use crate::sys::proc;

@@ -2,9 +2,9 @@
 //! (`experimental.prof_recent.alloc_dump`).
 
 use super::file::{Sink, Text};
-use super::sort::Numbers;
 use crate::prof::history::{self, Moment, Records};
 use crate::prof::sites::Site;
+use crate::prof::sort::Numbers;
 use crate::sys::time;
 use core::fmt::Write;
 

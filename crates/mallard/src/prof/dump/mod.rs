@@ -10,11 +10,9 @@ mod heap_v2;
 mod json;
 mod maps;
 mod pprof;
-mod sort;
 
 use super::capture;
-use super::gap::lg_sample;
-use super::sampler::is_precise;
+use super::gap::{is_precise, lg_sample};
 use super::sites::{self, Amount, Site};
 use super::{history, hooks};
 use crate::cache::inside;
@@ -26,7 +24,6 @@ use crate::sys::rank::Rank;
 use core::ffi::CStr;
 use core::fmt::{self, Write};
 use file::File;
-pub use sort::by_key;
 
 /// Bytes of the longest start of names, with its end.
 pub const PREFIX_MAX: usize = 512;

@@ -10,10 +10,10 @@
 use super::file::Sink;
 use super::gzip::Gzip;
 use super::maps;
-use super::sort::Numbers;
 use crate::prof::history;
 use crate::prof::samples::{self, Row, Rows};
 use crate::prof::sites::{self, Amount, Site};
+use crate::prof::sort::Numbers;
 use crate::space::meta;
 use crate::sys::time;
 use core::ptr::NonNull;

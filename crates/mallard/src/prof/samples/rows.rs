@@ -2,9 +2,9 @@
 
 use super::{Sample, count, each_of};
 use crate::class::SLAB_CLASSES;
-use crate::prof::dump::by_key;
 use crate::prof::gap::Weight;
 use crate::prof::sites::Site;
+use crate::prof::sort::by_key;
 use crate::space::meta;
 use core::ptr::NonNull;
 
