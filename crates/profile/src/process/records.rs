@@ -396,7 +396,7 @@ impl Bitmap {
     fn pinned_by_each(&self) -> f64 {
         const PAGE: u64 = 4096;
         // No slab is larger; a record that says so is damaged.
-        const MOST_BYTES: u64 = 1 << 30;
+        const MOST_BYTES: u64 = 1 << 21;
         let bytes = u64::from(self.regions).saturating_mul(self.size);
         if self.size == 0 || bytes > MOST_BYTES {
             return 0.0;

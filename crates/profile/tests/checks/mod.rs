@@ -2,6 +2,7 @@
 
 use mallard_profile::model::Profile;
 use mallard_profile::names::Outcome;
+use mallard_profile::process::core;
 use mallard_profile::show::{Layout, Named, Page, html, json, table};
 use mallard_profile::view::View;
 use mallard_profile::view::rows::By;
@@ -10,6 +11,7 @@ use mallard_profile::{read, write};
 
 /// Reads the bytes. Whatever is accepted can be shown in every form, and written and read again as
 /// the same profile.
+#[allow(dead_code, reason = "not every test reads profiles")]
 pub fn profile(bytes: &[u8]) {
     let profile = match read::profile(bytes) {
         Ok(profile) => profile,
@@ -28,6 +30,21 @@ pub fn profile(bytes: &[u8]) {
     let again = read::profile(&write::pprof_plain(&profile)).expect("what was written is read");
     assert_eq!(without_default(again), without_default(profile.clone()));
     shown(&profile);
+}
+
+/// Reads the bytes as a core file. Whatever is accepted can be shown in every form.
+#[allow(dead_code, reason = "not every test reads cores")]
+pub fn core(bytes: &[u8]) {
+    match core::read(bytes, None) {
+        Ok(reading) => shown(&reading.profile),
+        Err(error) => {
+            let told = error.to_string();
+            assert!(
+                !told.is_empty() && !told.contains('\n'),
+                "one line: {told:?}"
+            );
+        }
+    }
 }
 
 /// Of two types with one name, a viewer takes the first.

@@ -1,0 +1,127 @@
+//! A core file made by hand: one library with the note, a root block, a site, a span with two
+//! samples and a large sample.
+
+/// Where the library, its root block and the records lie in the process.
+const LIBRARY: u64 = 0x1_0000;
+const DATA: u64 = 0x2_0000;
+const SITE: u64 = DATA + 0x100;
+const SPAN: u64 = DATA + 0x200;
+const LARGE: u64 = DATA + 0x400;
+const CODE: u64 = 0x4_0000;
+pub const LAYOUT_AT: usize = DATA_AT + 8;
+pub const SITE_LATER_AT: usize = DATA_AT + 0x100 + 24;
+const LIBRARY_AT: usize = 0x400;
+const DATA_AT: usize = 0x600;
+const END: usize = 0xc00;
+const WEIGHT_ONE: u64 = 1 << 20;
+
+struct File(Vec<u8>);
+
+impl File {
+    fn put(&mut self, at: usize, bytes: &[u8]) {
+        self.0[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn u64s(&mut self, at: usize, numbers: &[u64]) {
+        for (i, number) in numbers.iter().enumerate() {
+            self.put(at + 8 * i, &number.to_le_bytes());
+        }
+    }
+
+    fn u32s(&mut self, at: usize, numbers: &[u32]) {
+        for (i, number) in numbers.iter().enumerate() {
+            self.put(at + 4 * i, &number.to_le_bytes());
+        }
+    }
+
+    fn header(&mut self, at: usize, kind: u16, segments: u16) {
+        self.put(at, b"\x7fELF\x02\x01\x01");
+        self.put(at + 16, &kind.to_le_bytes());
+        self.u64s(at + 32, &[64]);
+        self.put(at + 56, &segments.to_le_bytes());
+    }
+
+    fn segment(&mut self, at: usize, kind: u32, flags: u32, numbers: [u64; 5]) {
+        self.u32s(at, &[kind, flags]);
+        let [offset, address, _, bytes, in_memory] = numbers;
+        self.u64s(at + 8, &[offset, address, address, bytes, in_memory]);
+    }
+
+    fn sample(&mut self, at: usize, requested: u64, usable: u64) {
+        self.u64s(at, &[SITE, WEIGHT_ONE, requested, usable, 0, 0, 7]);
+        self.u32s(at + 56, &[4711]);
+    }
+}
+
+/// The file. Its site has two small blocks of 112 bytes and one of 114,688.
+pub fn core() -> Vec<u8> {
+    let mut file = File(vec![0; END]);
+    file.header(0, 4, 4);
+    let notes = note_of_files();
+    file.segment(64, 4, 4, [0x200, 0, 0, notes.len() as u64, 0]);
+    file.segment(120, 1, 4, [LIBRARY_AT as u64, LIBRARY, 0, 0x200, 0x200]);
+    file.segment(176, 1, 6, [DATA_AT as u64, DATA, 0, 0x600, 0x600]);
+    file.segment(232, 1, 5, [END as u64, CODE, 0, 0, 0x1000]);
+    file.put(0x200, &notes);
+    // The library: a segment, and the note that leads to the root.
+    file.header(LIBRARY_AT, 3, 2);
+    file.segment(LIBRARY_AT + 64, 1, 4, [0, 0, 0, 0x200, 0x200]);
+    file.segment(LIBRARY_AT + 120, 4, 4, [0x100, 0x100, 0, 28, 28]);
+    file.u32s(LIBRARY_AT + 0x100, &[8, 8, 1]);
+    file.put(LIBRARY_AT + 0x10c, b"Mallard\0");
+    let here = LIBRARY + 0x114;
+    file.u64s(LIBRARY_AT + 0x114, &[DATA - here]);
+    // The root.
+    file.put(DATA_AT, b"MALLARD\0");
+    file.u32s(DATA_AT + 8, &[2, 0, 1, 112]);
+    file.u64s(DATA_AT + 24, &[SITE, 5, 3, SPAN, LARGE]);
+    file.u32s(DATA_AT + 64, &[128, 64, 96, 0, 64]);
+    // A site of two frames, which has changed since the peak.
+    let (live, bytes) = (3 * WEIGHT_ONE, 114_912);
+    file.u64s(DATA_AT + 0x100, &[0]);
+    file.u32s(DATA_AT + 0x108, &[2, 0]);
+    file.u64s(
+        DATA_AT + 0x110,
+        &[
+            0, 0, live, bytes, live, bytes, 100_200, live, 120_000, 5, 0, 0,
+        ],
+    );
+    file.u64s(DATA_AT + 0x170, &[CODE + 0x11, CODE + 0x21]);
+    // A span of four regions, the first two in use.
+    file.u64s(DATA_AT + 0x200, &[0x9000]);
+    file.u32s(DATA_AT + 0x208, &[0, 4]);
+    file.u64s(DATA_AT + 0x210, &[0, 112, 0b1100]);
+    file.sample(DATA_AT + 0x280, 100, 112);
+    file.sample(DATA_AT + 0x2c0, 100, 112);
+    // A large block.
+    file.u64s(DATA_AT + 0x400, &[0x5_0000, 0, 0]);
+    file.sample(DATA_AT + 0x418, 100_000, 114_688);
+    file.0
+}
+
+/// The note that names the files of the process.
+fn note_of_files() -> Vec<u8> {
+    let names = b"/nowhere/libmallard.so\0/nowhere/prog\0";
+    let mut text = Vec::new();
+    for number in [
+        2,
+        4096,
+        LIBRARY,
+        LIBRARY + 0x1000,
+        0,
+        CODE,
+        CODE + 0x1000,
+        1,
+    ] {
+        text.extend(u64::to_le_bytes(number));
+    }
+    text.extend(names);
+    let mut note = Vec::new();
+    for number in [5, text.len() as u32, 0x4649_4c45] {
+        note.extend(number.to_le_bytes());
+    }
+    note.extend(b"CORE\0\0\0\0");
+    note.extend(text);
+    note.resize(note.len().next_multiple_of(4), 0);
+    note
+}
