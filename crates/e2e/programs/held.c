@@ -5,9 +5,6 @@
 #include <string.h>
 #include <unistd.h>
 
-// There, if the program contains Mallard or runs on it.
-int mallctl(const char *, void *, size_t *, void *, size_t) __attribute__((weak));
-
 void *kept[2000];
 int count;
 
@@ -47,9 +44,6 @@ void pins(void) {
 
 int main(int argc, char **argv) {
     const char *way = argc > 1 ? argv[1] : "wait";
-    char on = 1;
-    if (argc > 2 && mallctl != NULL && mallctl("prof.active", NULL, NULL, &on, sizeof on) != 0)
-        return 1;
     small_ones();
     large_ones();
     if (strcmp(way, "busy") == 0)

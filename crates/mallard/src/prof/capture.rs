@@ -38,6 +38,7 @@ pub fn begin() {
         unwind::set_cache(unsafe { RowCache::in_zeroed(room.as_ptr()) });
     }
     let modules = unwind::modules();
+    modules.begin();
     if modules.needs_list() {
         if let Some(room) = meta::take_apart(size_of::<ModuleList>()) {
             // SAFETY: as above.

@@ -83,6 +83,9 @@ pub struct Modules {
     list: AtomicPtr<ModuleList>,
     /// Whether code was met that no module contains, since the list was made.
     met_unknown: AtomicBool,
+    /// Whether the program is static. The loader's part in it can be asked only once it has been
+    /// prepared, which itself allocates, and names one segment alone.
+    is_static: AtomicBool,
     /// Whether the loader is treated as one that cannot be asked.
     #[cfg(test)]
     is_old: bool,
@@ -129,9 +132,15 @@ impl Modules {
         Modules {
             list: AtomicPtr::new(null_mut()),
             met_unknown: AtomicBool::new(false),
+            is_static: AtomicBool::new(false),
             #[cfg(test)]
             is_old: false,
         }
+    }
+
+    /// Takes note of what kind of program this is, before the first walk.
+    pub fn begin(&self) {
+        self.is_static.store(is_static(), Ordering::Relaxed);
     }
 
     /// Modules of a C library whose loader cannot be asked; of a static program, unless there is a
@@ -193,6 +202,9 @@ impl Modules {
     pub fn find_into(&self, at: usize, module: &mut Module) {
         *module = Module::NONE;
         match self.loader() {
+            Some(_) if self.is_static.load(Ordering::Relaxed) => {
+                self.find_without_loader(at, module);
+            }
             Some(find_object) => ask_loader(find_object, at, module),
             None => self.find_without_loader(at, module),
         }
