@@ -1,6 +1,7 @@
 //! `mallard top`, and `mallard profile --start`, on running programs.
 
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -35,7 +36,11 @@ struct Watched(Child);
 
 impl Watched {
     fn start(place: &Place, options: &str) -> Watched {
-        let program = place.compile("watched", WATCHED, &["-O1"]);
+        Watched::run(&place.compile("watched", WATCHED, &["-O1"]), options)
+    }
+
+    /// Runs what is compiled. A program that starts must not be compiled again meanwhile.
+    fn run(program: &Path, options: &str) -> Watched {
         let mut command = Command::new(assert_cmd::cargo::cargo_bin("mallard"));
         command.args(["run", "--conf", options, "--"]).arg(program);
         Watched(command.stdin(Stdio::piped()).spawn().unwrap())
@@ -237,8 +242,9 @@ fn a_person_watches_two_processes_on_a_terminal() {
         return;
     }
     let place = Place::new();
-    let watched = Watched::start(&place, "export_stats:true");
-    let other = Watched::start(&place, "export_stats:true");
+    let program = place.compile("watched", WATCHED, &["-O1"]);
+    let watched = Watched::run(&program, "export_stats:true");
+    let other = Watched::run(&program, "export_stats:true");
     let (pid, other_pid) = (watched.pid(), other.pid());
     json_until(&place, &pid, |v| v["allocated"].as_u64() >= Some(32 << 20));
     json_until(&place, &other_pid, |v| {
