@@ -1,7 +1,8 @@
 //! `mallard leak`: runs a program on Mallard, samples every block, and tells what was never freed.
 //!
-//! While the program runs, the live bytes of its call stacks are read from outside. A site whose bytes
-//! rise in each of four quarters of the run grows; all others were allocated once, or at some time.
+//! While the program runs, the live bytes of its call stacks are read from outside. A site whose
+//! bytes rise in each of four quarters of the run grows; all others were allocated once, or at some
+//! time.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -23,11 +24,11 @@ use crate::say;
 /// Tell what a program never freed
 ///
 /// Runs the program on Mallard, records every block, and shows by site what is still in use at the
-/// end: first the sites that grew all the time, then the others. Sites that the C library, the loader
-/// and the runtimes of C++ and Rust keep for themselves until the end are left out.
+/// end: first the sites that grew all the time, then the others. Sites that the C library, the
+/// loader and the runtimes of C++ and Rust keep for themselves until the end are left out.
 ///
-/// The exit code is 0 without leaks, 1 with leaks, 2 for a mistake on the command line. If the program
-/// fails, it is the program's own; 128 and the signal's number if a signal ended it.
+/// The exit code is 0 without leaks, 1 with leaks, 2 for a mistake on the command line. If the
+/// program fails, it is the program's own; 128 and the signal's number if a signal ended it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, override_usage = "mallard leak [OPTIONS] -- <PROGRAM> [ARGS]...")]
 pub struct Options {
@@ -61,9 +62,9 @@ Examples:
   mallard leak --growing --min 4096 -- ./server --self-test
   mallard leak --suppress 'cache::*' --json -- ./test";
 
-/// What libraries keep until the end: buffers of stdio, what the loader knows of libraries, thread-local
-/// storage, locales, time zones, lists of functions to run at the end, the reserve of C++ for
-/// exceptions, and what Rust knows of the main thread.
+/// What libraries keep until the end: buffers of stdio, what the loader knows of libraries,
+/// thread-local storage, locales, time zones, lists of functions to run at the end, the reserve of
+/// C++ for exceptions, and what Rust knows of the main thread.
 const KEPT: [&str; 17] = [
     "*_IO_file_doallocate",
     "*_IO_*doallocbuf",

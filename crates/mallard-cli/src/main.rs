@@ -1,13 +1,12 @@
 //! `mallard`, the lab: runs programs and experiments on Mallard and other allocators, side by side.
 //!
-//! Each command is a module: [`bench`] (the basic [`experiments`], the full [`suite`] and [`contention`]),
-//! [`compare`] (the user's own program), [`exec`] (`mallard run`), [`profile`] (heap profiles),
-//! [`leak`] (what is never freed), [`top`] (processes, live) and [`list`] (`mallard allocators`). Each
-//! takes its allocators by [`choice`], and ends with a code of [`exit`]. `bench` and `compare` share
-//! the [`race`], the [`folder`] and
-//! the [`session`]. In a race, the allocators take turns on a row of measurements; [`runs`] decides
-//! how often. The folder receives the results. The session prepares allocators, shows progress and
-//! stops on a signal.
+//! Each command is a module: [`bench`] (the basic [`experiments`], the full [`suite`] and
+//! [`contention`]), [`compare`] (the user's own program), [`exec`] (`mallard run`), [`profile`]
+//! (heap profiles), [`leak`] (what is never freed), [`top`] (processes, live) and [`list`]
+//! (`mallard allocators`). Each takes its allocators by [`choice`], and ends with a code of
+//! [`exit`]. `bench` and `compare` share the [`race`], the [`folder`] and the [`session`]. In a
+//! race, the allocators take turns on a row of measurements; [`runs`] decides how often. The folder
+//! receives the results. The session prepares allocators, shows progress and stops on a signal.
 //! `mallard_measure` runs and measures a process, `mallard_allocators` finds and builds allocators,
 //! and `mallard_report` shows the results.
 

@@ -9,7 +9,6 @@
 mod browser;
 mod sample;
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use browser::Browser;
@@ -18,25 +17,6 @@ use mallard_profile::names::Outcome;
 use mallard_profile::show::{Named, Page, html};
 use mallard_profile::view::View;
 use mallard_profile::view::rows::By;
-
-/// A browser; none if the machine lacks one and the test is optional.
-fn browser(test: &str) -> Option<Browser> {
-    if let Some(program) = browser::find() {
-        return Some(Browser::start(&program));
-    }
-    let insists = std::env::var("MALLARD_REQUIRE_PROGRAMS").is_ok_and(|v| v == "1");
-    assert!(
-        !insists,
-        "{test}: no chromium in PATH, and MALLARD_REQUIRE_PROGRAMS=1 asks for it"
-    );
-    // `eprintln!` would be captured by the test harness when the test passes.
-    let said = writeln!(
-        std::io::stderr(),
-        "SKIPPED {test}: no chromium in PATH (install the package `chromium` to run it)"
-    );
-    said.expect("standard error takes a line");
-    None
-}
 
 fn page(compared: bool) -> String {
     page_of(&sample::shop(2), compared.then_some(&sample::shop(1)))
@@ -74,7 +54,7 @@ const DETAIL: &str = "document.getElementById('detail').textContent";
 
 #[test]
 fn graphs_are_drawn_in_both_themes_on_wide_and_narrow_screens() {
-    let Some(mut browser) = browser("graphs_are_drawn") else {
+    let Some(mut browser) = browser::for_test("graphs_are_drawn") else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
@@ -115,7 +95,7 @@ fn graphs_are_drawn_in_both_themes_on_wide_and_narrow_screens() {
 
 #[test]
 fn a_frame_is_zoomed_by_a_click_and_out_again() {
-    let Some(mut browser) = browser("a_frame_is_zoomed_by_a_click_and_out_again") else {
+    let Some(mut browser) = browser::for_test("a_frame_is_zoomed_by_a_click_and_out_again") else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
@@ -141,7 +121,7 @@ fn a_frame_is_zoomed_by_a_click_and_out_again() {
 
 #[test]
 fn a_search_tells_the_share_that_matches() {
-    let Some(mut browser) = browser("a_search_tells_the_share_that_matches") else {
+    let Some(mut browser) = browser::for_test("a_search_tells_the_share_that_matches") else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
@@ -167,7 +147,7 @@ fn a_search_tells_the_share_that_matches() {
 
 #[test]
 fn every_frame_is_reached_by_keys() {
-    let Some(mut browser) = browser("every_frame_is_reached_by_keys") else {
+    let Some(mut browser) = browser::for_test("every_frame_is_reached_by_keys") else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
@@ -198,7 +178,7 @@ fn every_frame_is_reached_by_keys() {
 
 #[test]
 fn every_view_and_both_sides_of_a_comparison_can_be_chosen() {
-    let Some(mut browser) = browser("every_view_can_be_chosen") else {
+    let Some(mut browser) = browser::for_test("every_view_can_be_chosen") else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();

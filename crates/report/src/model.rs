@@ -158,8 +158,8 @@ pub struct Run {
     pub exit: Exit,
     /// The SHA-256 of standard output, if it is compared (`compare`).
     pub output_hash: Option<String>,
-    /// RSS before the process exits, without `lazy_free_bytes`, in the state that the row examines: usually with everything
-    /// freed.
+    /// RSS before the process exits, without `lazy_free_bytes`, in the state that the row examines:
+    /// usually with everything freed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_rss_bytes: Option<u64>,
     /// Pages that the kernel may take at will (`MADV_FREE`), which `end_rss_bytes` leaves out.

@@ -7,30 +7,10 @@
 mod browser;
 mod common;
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use browser::Browser;
 use mallard_report::model::Results;
-
-/// A browser; none if the machine has none and the test is optional.
-fn browser(test: &str) -> Option<Browser> {
-    if let Some(program) = browser::find() {
-        return Some(Browser::start(&program));
-    }
-    let insists = std::env::var("MALLARD_REQUIRE_PROGRAMS").is_ok_and(|v| v == "1");
-    assert!(
-        !insists,
-        "{test}: no chromium in PATH, and MALLARD_REQUIRE_PROGRAMS=1 asks for it"
-    );
-    // `eprintln!` would be captured by the test harness when the test passes.
-    let said = writeln!(
-        std::io::stderr(),
-        "SKIPPED {test}: no chromium in PATH (install the package `chromium` to run it)"
-    );
-    said.expect("standard error takes a line");
-    None
-}
 
 fn page(folder: &Path, results: &Results) -> PathBuf {
     let path = folder.join("report.html");
@@ -73,7 +53,7 @@ fn expected_plots(results: &Results) -> Vec<String> {
 
 #[test]
 fn a_browser_that_meets_an_error_tells() {
-    let Some(mut browser) = browser("a_browser_that_meets_an_error_tells") else {
+    let Some(mut browser) = browser::for_test("a_browser_that_meets_an_error_tells") else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
@@ -107,7 +87,8 @@ fn a_browser_that_meets_an_error_tells() {
 
 #[test]
 fn every_plot_is_drawn_without_an_error_or_a_request() {
-    let Some(mut browser) = browser("every_plot_is_drawn_without_an_error_or_a_request") else {
+    let Some(mut browser) = browser::for_test("every_plot_is_drawn_without_an_error_or_a_request")
+    else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
@@ -147,7 +128,7 @@ fn every_plot_is_drawn_without_an_error_or_a_request() {
 #[test]
 fn pointing_at_a_mark_shows_its_figures_and_the_legend_highlights_one_allocator() {
     let Some(mut browser) =
-        browser("pointing_at_a_mark_explains_it_and_the_legend_lights_up_one_allocator")
+        browser::for_test("pointing_at_a_mark_explains_it_and_the_legend_lights_up_one_allocator")
     else {
         return;
     };

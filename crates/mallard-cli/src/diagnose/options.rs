@@ -7,9 +7,10 @@ use std::time::Duration;
 /// Find out whether malloc is a program's bottleneck, and why
 ///
 /// Runs the program with a probe before its own allocator, whichever that is. The probe counts
-/// every call; the lab watches what threads do and wait for inside of them. The answer is a bound (how
-/// much faster the program could be if malloc and free cost nothing), the reasons with their
-/// thresholds, and the commands to try next. Exit code 0: an answer; 3: cannot tell, with the reason.
+/// every call; the lab watches what threads do and wait for inside of them. The answer is a bound
+/// (how much faster the program could be if malloc and free cost nothing), the reasons with their
+/// thresholds, and the commands to try next. Exit code 0: an answer; 3: cannot tell, with the
+/// reason.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, override_usage = "mallard diagnose [OPTIONS] -- <PROGRAM> [ARGS]...\n       mallard diagnose [OPTIONS] --pid <PID>")]
 pub struct Options {
@@ -17,7 +18,8 @@ pub struct Options {
     #[arg(long, value_name = "PID", conflicts_with_all = ["program", "way", "quick", "input"])]
     pub pid: Option<u32>,
 
-    /// How long to watch; a program that runs longer is ended [default: with --pid 30s, else to its end]
+    /// How long to watch; a program that runs longer is ended [default: with --pid 30s, else to its
+    /// end]
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
     pub duration: Option<Duration>,
 
@@ -45,7 +47,8 @@ pub struct Options {
     #[arg(long)]
     pub json: bool,
 
-    /// Folder for the report; created if it does not exist [default: mallard-results/diagnose-PROGRAM]
+    /// Folder for the report; created if it does not exist [default:
+    /// mallard-results/diagnose-PROGRAM]
     #[arg(short, long, value_name = "FOLDER")]
     pub output: Option<PathBuf>,
 

@@ -20,13 +20,14 @@ pub struct Control {
     #[arg(long, value_name = "PID", conflicts_with = "diff")]
     stop: Option<u32>,
 
-    /// With --start: mean bytes between samples as a base-2 logarithm, such as 16; forgets the samples
-    /// so far if it differs [default: as the process's options say]
+    /// With --start: mean bytes between samples as a base-2 logarithm, such as 16; forgets the
+    /// samples so far if it differs [default: as the process's options say]
     #[arg(long, value_name = "N", requires = "start", value_parser = clap::value_parser!(u32).range(0..64))]
     lg_sample: Option<u32>,
 
-    /// With --start and --stop: write the request, eight bytes, into the page that the process keeps
-    /// for this, if it was not started with MALLOC_CONF=export_stats:true; takes the right to debug it
+    /// With --start and --stop: write the request, eight bytes, into the page that the process
+    /// keeps for this, if it was not started with MALLOC_CONF=export_stats:true; takes the right to
+    /// debug it
     #[arg(long)]
     write_memory: bool,
 }

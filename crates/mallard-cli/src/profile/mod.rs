@@ -1,7 +1,7 @@
 //! `mallard profile`: reads heap profiles, gives them names and shows them.
 //!
-//! `mallard_profile` does the work. [`source`] reads files, processes and core files, [`program`] runs
-//! a program to its end. This module picks the form of the answer and writes files.
+//! `mallard_profile` does the work. [`source`] reads files, processes and core files, [`program`]
+//! runs a program to its end. This module picks the form of the answer and writes files.
 
 mod control;
 mod options;

@@ -11,13 +11,14 @@ use mallard_profile::view::rows::By;
 
 /// Show which code a heap profile's memory belongs to
 ///
-/// Reads profiles of Mallard and jemalloc (heap_v2) and of pprof's format, a running, stopped or hung
-/// process that samples, or a core file of one. Or runs a program and shows what its memory consisted
-/// of at the peak and at the end. It gives names to addresses and prints a table of sites: the
-/// innermost functions that are neither the allocator's nor a container's. A page with flame graphs is
-/// written to profile.html. Names come from the programs and libraries themselves, from separate debug
-/// files, from split debug information, and from debuginfod where DEBUGINFOD_URLS is set; a file that is
-/// not the one that ran is told and not used. A process is only read: its threads are not stopped.
+/// Reads profiles of Mallard and jemalloc (heap_v2) and of pprof's format, a running, stopped or
+/// hung process that samples, or a core file of one. Or runs a program and shows what its memory
+/// consisted of at the peak and at the end. It gives names to addresses and prints a table of
+/// sites: the innermost functions that are neither the allocator's nor a container's. A page with
+/// flame graphs is written to profile.html. Names come from the programs and libraries themselves,
+/// from separate debug files, from split debug information, and from debuginfod where
+/// DEBUGINFOD_URLS is set; a file that is not the one that ran is told and not used. A process is
+/// only read: its threads are not stopped.
 ///
 /// The exit code is 0 if the answer was given, 1 if a process or file cannot be used or lacks the
 /// figures that were asked for, 2 for a mistake on the command line. After a program, it is the
@@ -28,8 +29,8 @@ use mallard_profile::view::rows::By;
     override_usage = "mallard profile [OPTIONS] [--diff <BEFORE>] <FILE>\n       mallard profile [OPTIONS] [--for <TIME>] <PID>\n       mallard profile [OPTIONS] [--rate <BYTES>] -- <PROGRAM> [ARGS]...\n       mallard profile --start|--stop <PID>"
 )]
 pub struct Options {
-    /// A profile or a core file, `-` for standard input, or the number of a process (a file whose name
-    /// is a number is ./NUMBER)
+    /// A profile or a core file, `-` for standard input, or the number of a process (a file whose
+    /// name is a number is ./NUMBER)
     #[arg(
         value_name = "FILE|PID",
         required_unless_present_any = ["program", "start", "stop"],
@@ -158,8 +159,8 @@ pub struct SearchOptions {
     #[arg(long = "debug", value_name = "FOLDER")]
     pub debug_folders: Vec<PathBuf>,
 
-    /// The process, for the map of its JIT compiler in /tmp/perf-PID.map [default: the number in the
-    /// profile's name]
+    /// The process, for the map of its JIT compiler in /tmp/perf-PID.map [default: the number in
+    /// the profile's name]
     #[arg(long, value_name = "N")]
     pub pid: Option<u32>,
 }

@@ -6,8 +6,8 @@
 //!   that frees: the C library frees while it holds the lock of its list of stacks, which creating
 //!   a thread takes.
 //! - Each round (decay of the heap, idle blocks in the transfer caches, caches orphaned by a fork,
-//!   the page of statistics) returns when the next one is due. The thread sleeps until then on the heap's bell, or without
-//!   a deadline if nothing is left to do.
+//!   the page of statistics) returns when the next one is due. The thread sleeps until then on the
+//!   heap's bell, or without a deadline if nothing is left to do.
 //!
 //! The thread is created through the C library, so that `setuid` and similar calls reach it. It
 //! takes no signals, has no cache and never allocates. Its only system calls are those of

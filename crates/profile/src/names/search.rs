@@ -1,5 +1,6 @@
 //! Finds the files of a module: the program or library itself, and its debug information. A file of
-//! another build gives wrong names, so none is used whose build id differs from the one that is known.
+//! another build gives wrong names, so none is used whose build id differs from the one that is
+//! known.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -83,7 +84,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The file that the user named for this module: by build id where both are known, else by name.
+    /// The file that the user named for this module: by build id where both are known, else by
+    /// name.
     fn given_for(&self, module: &Mapping) -> Option<&'a Path> {
         let fits = |(path, build_id): &&(&Path, Option<String>)| match build_id {
             Some(own) if !module.build_id.is_empty() => same_build(own, &module.build_id),

@@ -75,8 +75,8 @@ pub fn open(path: &Path, root: Option<&Path>) -> Result<Option<Reading>, Error> 
     } else if !is_core(&head) {
         return Ok(None);
     }
-    // SAFETY: the bytes are only read, and checked at every use. Whoever shortens a core that is being
-    // read ends the reader.
+    // SAFETY: the bytes are only read, and checked at every use. Whoever shortens a core that is
+    // being read ends the reader.
     let map = unsafe { Mmap::map(&file)? };
     read(&map, root).map(Some)
 }

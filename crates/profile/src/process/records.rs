@@ -15,7 +15,8 @@ const GRAIN: u64 = 64;
 /// Frames of the deepest stack, and regions of the largest span.
 const FRAMES_MAX: u32 = 4096;
 const REGIONS_MAX: u32 = 4096;
-/// Mean bytes between samples from which a sampled block keeps its place in a slab (base-2 logarithm).
+/// Mean bytes between samples from which a sampled block keeps its place in a slab (base-2
+/// logarithm).
 const PROXY_LG: u32 = 17;
 /// Fraction bits of weights and of sums of blocks.
 pub const FRACTION_BITS: u32 = 20;
@@ -135,7 +136,8 @@ impl Root {
     /// Reads all records.
     pub fn records(&self, memory: &dyn Memory) -> Result<Records, Error> {
         let mut records = Records {
-            // Without a period, blocks lie in spans alone; with a short one, their slabs are not known.
+            // Without a period, blocks lie in spans alone; with a short one, their slabs are not
+            // known.
             knows_pinned: self.lg_sample == 0 || self.lg_sample >= PROXY_LG,
             ..Records::default()
         };

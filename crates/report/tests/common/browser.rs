@@ -1,7 +1,7 @@
 //! Drives a headless Chromium over its DevTools protocol: opens a page with a given width and
 //! theme, and reports console messages, requests and rendered content.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -15,13 +15,32 @@ use tungstenite::{Message, WebSocket};
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The browser on this machine, if any.
-pub fn find() -> Option<PathBuf> {
+fn find() -> Option<PathBuf> {
     let folders: Vec<PathBuf> = std::env::split_paths(&std::env::var_os("PATH")?).collect();
     let names = ["chromium", "chromium-browser", "google-chrome"];
     names
         .iter()
         .flat_map(|name| folders.iter().map(move |f| f.join(name)))
         .find(|path| path.is_file())
+}
+
+/// A browser; none if the machine has none and the test is optional.
+pub fn for_test(test: &str) -> Option<Browser> {
+    if let Some(program) = find() {
+        return Some(Browser::start(&program));
+    }
+    let insists = std::env::var("MALLARD_REQUIRE_PROGRAMS").is_ok_and(|v| v == "1");
+    assert!(
+        !insists,
+        "{test}: no chromium in PATH, and MALLARD_REQUIRE_PROGRAMS=1 asks for it"
+    );
+    // `eprintln!` would be captured by the test harness when the test passes.
+    let said = writeln!(
+        std::io::stderr(),
+        "SKIPPED {test}: no chromium in PATH (install the package `chromium` to run it)"
+    );
+    said.expect("standard error takes a line");
+    None
 }
 
 pub struct Browser {

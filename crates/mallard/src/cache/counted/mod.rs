@@ -4,7 +4,8 @@
 //! zeros of its own: its stacks are empty and full at once, so every call takes the slow path. A
 //! link behind them leads to the cache, where the slow path pops and pushes as the fast path would
 //! have ([`pop`], [`push`]), and counts. What the stacks there cannot serve comes to [`take`] and
-//! [`put`]; blocks that bypass the caches are counted by [`allocated`] and [`freed`]. A thread counts until it ends, from zero. Other threads pay nothing for it.
+//! [`put`]; blocks that bypass the caches are counted by [`allocated`] and [`freed`]. A thread
+//! counts until it ends, from zero. Other threads pay nothing for it.
 //!
 //! The counts are of usable sizes.
 

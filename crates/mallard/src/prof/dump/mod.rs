@@ -183,8 +183,9 @@ pub fn write(reason: Reason, name: Option<&CStr>) -> Result<(), i32> {
     done
 }
 
-/// Ends the log of samples and writes it to its file, or to one whose name begins with the prefix. Returns the system's error number on failure, after a line that says what
-/// failed; 0 if there is no log.
+/// Ends the log of samples and writes it to its file, or to one whose name begins with the prefix.
+/// Returns the system's error number on failure, after a line that says what failed; 0 if there is
+/// no log.
 #[cold]
 #[inline(never)]
 pub fn write_log() -> Result<(), i32> {
