@@ -39,6 +39,8 @@ programs=(
   "varnishd varnish"
   "nghttpx nghttp2-proxy"
   "h2load nghttp2-client"
+  "prometheus prometheus"
+  "promtool prometheus"
   "php php-cli"
   "/usr/sbin/php-fpm* php-fpm"
   "apache2 apache2"

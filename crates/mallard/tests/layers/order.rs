@@ -190,7 +190,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "stats",
         &[
-            &["figures"],
+            &["figures", "metrics"],
             &["snapshot"],
             &["gather"],
             &["process"],

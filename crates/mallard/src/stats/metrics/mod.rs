@@ -1,0 +1,249 @@
+//! Metrics: the figures of a page of statistics as text for Prometheus, in OpenMetrics 1.0 or the
+//! older text format.
+//!
+//! [`FAMILIES`] has the names. [`header`] and [`samples`] write one family: the samples of all
+//! processes follow its header, so a writer goes family by family. A process that writes its own
+//! metrics has no labels of its own.
+//!
+//! `mallard export` is built from these files as well (`crates/live/src/metrics`), so that both say
+//! the same. For this reason nothing here uses another part of the allocator. There is no
+//! arithmetic with floating point: it would bring its printing into the library.
+
+mod table;
+
+use core::fmt::{Result, Write};
+
+pub use table::{FAMILIES, LOCKS};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    OpenMetrics,
+    /// The older one, which knows no units and no end.
+    Text,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    Gauge,
+    Counter,
+    Info,
+}
+
+/// How a figure becomes a value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scale {
+    One,
+    /// Nanoseconds become seconds.
+    Nanoseconds,
+    /// A base-2 logarithm.
+    PowerOfTwo,
+}
+
+/// The figures that a family shows. Numbers are words of the section's rows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Of {
+    Version,
+    Uptime,
+    Total(usize),
+    /// Several totals, which a label tells apart.
+    Totals(&'static str, &'static [(&'static str, usize)]),
+    /// A word of each class in use.
+    Class(usize),
+    /// The first word as a part of the second, which is not less.
+    ClassRatio(usize, usize),
+    /// A word of each kind of lock.
+    Lock(usize),
+}
+
+/// A metric, with a sample for each process or several.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Family {
+    /// Without `_total` and `_info`.
+    pub name: &'static str,
+    pub kind: Kind,
+    /// Ends the name; empty for a number of things.
+    pub unit: &'static str,
+    pub scale: Scale,
+    pub of: Of,
+    pub help: &'static str,
+}
+
+impl Family {
+    /// What follows the name in samples.
+    const fn suffix(&self) -> &'static str {
+        match self.kind {
+            Kind::Gauge => "",
+            Kind::Counter => "_total",
+            Kind::Info => "_info",
+        }
+    }
+}
+
+/// The sections of a page that metrics come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Section {
+    About,
+    Totals,
+    Classes,
+    Locks,
+}
+
+/// The figures of a process.
+pub trait Figures {
+    /// The rows of a section.
+    fn rows(&self, section: Section) -> usize;
+    /// A word of a row; 0 if there is none.
+    fn word(&self, section: Section, row: usize, word: usize) -> u64;
+}
+
+/// The words of rows that are used here by name, as `upkeep::export::page` has them.
+pub const BEGAN: usize = 0;
+pub const PUBLISHED: usize = 1;
+pub const VERSION: usize = 3;
+pub const CLASS_SIZE: usize = 0;
+pub const CLASS_PAGES: usize = 4;
+pub const CLASS_TAKEN: usize = 5;
+
+/// Writes what comes before the samples of a family.
+pub fn header(out: &mut impl Write, family: &Family, format: Format) -> Result {
+    let Family {
+        name, unit, help, ..
+    } = family;
+    let kind = match (family.kind, format) {
+        (Kind::Counter, _) => "counter",
+        (Kind::Info, Format::OpenMetrics) => "info",
+        (Kind::Gauge | Kind::Info, _) => "gauge",
+    };
+    // The older format knows no families: there the name is that of the samples.
+    let suffix = match format {
+        Format::OpenMetrics => "",
+        Format::Text => family.suffix(),
+    };
+    writeln!(out, "# HELP {name}{suffix} {help}")?;
+    writeln!(out, "# TYPE {name}{suffix} {kind}")?;
+    if format == Format::OpenMetrics && !unit.is_empty() {
+        writeln!(out, "# UNIT {name} {unit}")?;
+    }
+    Ok(())
+}
+
+/// Writes the samples of a process. `labels` are those of the process, such as `pid="7"`, with
+/// commas between them, and escaped.
+pub fn samples(
+    out: &mut impl Write,
+    family: &Family,
+    labels: &str,
+    figures: &impl Figures,
+) -> Result {
+    let total = |word| figures.word(Section::Totals, word, 0);
+    let about = |word| figures.word(Section::About, word, 0);
+    let mut line = Line {
+        out,
+        family,
+        labels,
+    };
+    match family.of {
+        Of::Version => {
+            let version = about(VERSION);
+            let (major, minor, patch) = (version >> 32, version >> 16 & 0xffff, version & 0xffff);
+            let text = format_args!("{major}.{minor}.{patch}");
+            line.write(Some(("version", text)), 1)
+        }
+        Of::Uptime => line.write(None, about(PUBLISHED).saturating_sub(about(BEGAN))),
+        Of::Total(word) => line.write(None, total(word)),
+        Of::Totals(label, each) => each.iter().try_for_each(|&(name, word)| {
+            line.write(Some((label, format_args!("{name}"))), total(word))
+        }),
+        Of::Class(_) | Of::ClassRatio(..) => {
+            (0..figures.rows(Section::Classes)).try_for_each(|row| line.class(row, figures))
+        }
+        Of::Lock(word) => LOCKS.iter().enumerate().try_for_each(|(row, name)| {
+            let value = figures.word(Section::Locks, row, word);
+            line.write(Some(("lock", format_args!("{name}"))), value)
+        }),
+    }
+}
+
+/// Writes what ends the text.
+pub fn end(out: &mut impl Write, format: Format) -> Result {
+    match format {
+        Format::OpenMetrics => out.write_str("# EOF\n"),
+        Format::Text => Ok(()),
+    }
+}
+
+/// Writes the metrics of one process.
+pub fn process(out: &mut impl Write, format: Format, figures: &impl Figures) -> Result {
+    for family in FAMILIES {
+        header(out, family, format)?;
+        samples(out, family, "", figures)?;
+    }
+    end(out, format)
+}
+
+struct Line<'a, W> {
+    out: &'a mut W,
+    family: &'a Family,
+    labels: &'a str,
+}
+
+type Label<'a> = Option<(&'static str, core::fmt::Arguments<'a>)>;
+
+impl<W: Write> Line<'_, W> {
+    fn class(&mut self, row: usize, figures: &impl Figures) -> Result {
+        let word = |word| figures.word(Section::Classes, row, word);
+        if word(CLASS_TAKEN) == 0 && word(CLASS_PAGES) == 0 {
+            return Ok(());
+        }
+        match word(CLASS_SIZE) {
+            0 => self.of_class(format_args!("larger"), word),
+            size => self.of_class(format_args!("{size}"), word),
+        }
+    }
+
+    fn of_class(&mut self, size: core::fmt::Arguments<'_>, word: impl Fn(usize) -> u64) -> Result {
+        self.begin(Some(("size", size)))?;
+        match self.family.of {
+            Of::Class(which) => writeln!(self.out, " {}", word(which)),
+            Of::ClassRatio(part, whole) => {
+                const MILLION: u64 = 1_000_000;
+                let whole = word(whole).max(1);
+                let part = word(part).min(whole);
+                let millionths = u128::from(part) * u128::from(MILLION) / u128::from(whole);
+                let millionths = millionths as u64;
+                writeln!(
+                    self.out,
+                    " {}.{:06}",
+                    millionths / MILLION,
+                    millionths % MILLION
+                )
+            }
+            _ => Err(core::fmt::Error),
+        }
+    }
+
+    fn write(&mut self, label: Label<'_>, value: u64) -> Result {
+        self.begin(label)?;
+        match self.family.scale {
+            Scale::One => writeln!(self.out, " {value}"),
+            Scale::Nanoseconds => {
+                const SECOND: u64 = 1_000_000_000;
+                writeln!(self.out, " {}.{:09}", value / SECOND, value % SECOND)
+            }
+            Scale::PowerOfTwo => writeln!(self.out, " {}", 1u64 << value.min(63)),
+        }
+    }
+
+    /// The name and the labels of a sample.
+    fn begin(&mut self, label: Label<'_>) -> Result {
+        write!(self.out, "{}{}", self.family.name, self.family.suffix())?;
+        match (self.labels, label) {
+            ("", None) => Ok(()),
+            (labels, None) => write!(self.out, "{{{labels}}}"),
+            ("", Some((name, value))) => write!(self.out, "{{{name}=\"{value}\"}}"),
+            (labels, Some((name, value))) => {
+                write!(self.out, "{{{labels},{name}=\"{value}\"}}")
+            }
+        }
+    }
+}
