@@ -224,7 +224,7 @@ extern "C" fn thrower() -> usize {
         weak!("_ZTVSt9bad_alloc"),
         weak!("_ZTISt9bad_alloc"),
     ];
-    if parts.contains(&0) {
+    if !parts.iter().all(|&part| part != 0) {
         die!("operator new: out of memory, and the program has no C++ runtime to throw with");
     }
     (throw_bad_alloc as extern "C" fn() -> !) as usize

@@ -369,6 +369,10 @@ pub(super) trait Keyword: Copy + PartialEq + 'static {
     const ALL: &'static [Self];
     /// The value's spelling.
     fn spelling(self) -> &'static CStr;
+    /// The spelling of the value at this position.
+    fn word_at(i: usize) -> Option<&'static CStr> {
+        Some(Self::ALL.get(i)?.spelling())
+    }
 }
 
 /// One of an enumeration's words.
@@ -382,10 +386,7 @@ impl<T: Keyword> Format for OneOf<T> {
     type Value = T;
 
     fn read(&self, text: &[u8]) -> Option<T> {
-        T::ALL
-            .iter()
-            .copied()
-            .find(|value| value.spelling().to_bytes() == text)
+        T::ALL.get(position(T::word_at, text)?).copied()
     }
 
     fn show(&self, value: &T, out: &mut Line) {
@@ -393,14 +394,29 @@ impl<T: Keyword> Format for OneOf<T> {
     }
 
     fn valid(&self, out: &mut Line) {
-        for (i, value) in T::ALL.iter().enumerate() {
-            out.text(match i {
-                0 => "",
-                _ if i + 1 == T::ALL.len() => " or ",
-                _ => ", ",
-            });
-            out.raw(value.spelling().to_bytes());
-        }
+        list(T::word_at, out);
+    }
+}
+
+/// The words of an enumeration: the one at a position, if there is one.
+type Words = fn(usize) -> Option<&'static CStr>;
+
+// Neither is generic: there are a dozen of enumerations.
+#[inline(never)]
+fn position(words: Words, text: &[u8]) -> Option<usize> {
+    let mut words = (0..).map_while(words);
+    words.position(|word| word.to_bytes() == text)
+}
+
+#[inline(never)]
+fn list(words: Words, out: &mut Line) {
+    for (i, word) in (0..).map_while(words).enumerate() {
+        out.text(match i {
+            0 => "",
+            _ if words(i + 1).is_none() => " or ",
+            _ => ", ",
+        });
+        out.raw(word.to_bytes());
     }
 }
 

@@ -57,7 +57,8 @@ pub use branches::stats::dss_of;
 pub(crate) use branches::stats::locks;
 use branches::{arena, arenas, config, experimental, prof, stats, tcache, thread};
 pub use index::{ALL, DESTROYED};
-pub use node::{Access, At, DEPTH, Leaf, Mode, Node, See, Special, branch, indexed, name, options};
+pub use node::{Access, At, DEPTH, Figure, Leaf, Mode, Node, Number, See, Special};
+pub use node::{branch, indexed, name, options};
 pub use request::{CType, Request};
 pub use tell::{Value, names, value};
 

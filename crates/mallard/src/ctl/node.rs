@@ -134,10 +134,65 @@ pub enum Leaf {
     Counter(Access<*mut u64>),
     /// A pointer, with the name of its type in the reference.
     Pointer(&'static str, Access<*mut c_void>),
+    /// A number of the statistics, read-only.
+    Figure(Figure),
     /// Neither read nor written: performs an action.
     Action(fn(&At<'_>) -> Answer<()>),
     /// A leaf with its own rules.
     Special(Special),
+}
+
+/// A number in a table of numbers, which all have one reader (`branches/stats/rows.rs`).
+#[derive(Clone, Copy)]
+pub struct Figure {
+    pub number: Number,
+    /// Reads the number of a row.
+    pub read: fn(&At<'_>, usize) -> Answer<u64>,
+    pub row: usize,
+}
+
+/// The C type of a [`Figure`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Number {
+    /// `unsigned`
+    Unsigned,
+    /// `uint32_t`
+    U32,
+    /// `size_t`
+    Size,
+    /// `ssize_t`
+    Ssize,
+    /// `uint64_t`
+    U64,
+}
+
+impl Number {
+    #[cfg(test)]
+    const fn c_type(self) -> &'static str {
+        match self {
+            Number::Unsigned => "unsigned",
+            Number::U32 => "uint32_t",
+            Number::Size => "size_t",
+            Number::Ssize => "ssize_t",
+            Number::U64 => "uint64_t",
+        }
+    }
+}
+
+impl Figure {
+    pub(super) fn get(&self, at: &At<'_>) -> Answer<u64> {
+        (self.read)(at, self.row)
+    }
+
+    #[inline(never)]
+    fn serve(&self, at: &At<'_>, request: &mut Request) -> Answer<()> {
+        request.allow(Mode::ReadOnly)?;
+        let value = self.get(at)?;
+        match self.number {
+            Number::Unsigned | Number::U32 => request.answer(value as u32),
+            Number::Size | Number::Ssize | Number::U64 => request.answer(value),
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -188,6 +243,7 @@ impl Leaf {
             Leaf::Text(a) => a.mode(),
             Leaf::Counter(a) => a.mode(),
             Leaf::Pointer(_, a) => a.mode(),
+            Leaf::Figure(_) => Mode::ReadOnly,
             Leaf::Action(_) => Mode::Neither,
             Leaf::Special(special) => special.mode,
         }
@@ -207,6 +263,7 @@ impl Leaf {
             Leaf::Text(_) => "const char *",
             Leaf::Counter(_) => "uint64_t *",
             Leaf::Pointer(c_type, _) => c_type,
+            Leaf::Figure(figure) => figure.number.c_type(),
             Leaf::Action(_) => "",
             Leaf::Special(special) => special.c_type,
         }
@@ -225,6 +282,7 @@ impl Leaf {
             Leaf::Text(a) => request.value(a, at),
             Leaf::Counter(a) => request.value(a, at),
             Leaf::Pointer(_, a) => request.value(a, at),
+            Leaf::Figure(figure) => figure.serve(at, request),
             Leaf::Action(act) => {
                 request.allow(Mode::Neither)?;
                 act(at)

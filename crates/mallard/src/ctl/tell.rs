@@ -1,7 +1,7 @@
 //! The tree for the report: lists of names, and values independent of their C types.
 
 use super::lookup::{Cursor, nth};
-use super::node::{Access, At, Kind, Leaf, Names, Special};
+use super::node::{Access, At, Kind, Leaf, Names, Number, Special};
 use super::{Answer, Error, Request, opt, root};
 use crate::api;
 use core::ffi::CStr;
@@ -52,6 +52,10 @@ fn told(leaf: &Leaf, at: &At<'_>) -> Answer<Value> {
         Leaf::Ssize(access) => Value::Signed(read(access, at)? as i64),
         Leaf::I64(access) => Value::Signed(read(access, at)?),
         Leaf::Text(access) => Value::Text(read(access, at)?),
+        Leaf::Figure(figure) if figure.number == Number::Ssize => {
+            Value::Signed(figure.get(at)? as i64)
+        }
+        Leaf::Figure(figure) => Value::Unsigned(figure.get(at)?),
         Leaf::Special(special) if special.c_type == "bool" => Value::Bool(asked(special, at)?),
         _ => return Err(Error::NotPermitted),
     })
