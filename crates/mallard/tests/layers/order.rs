@@ -154,7 +154,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["stack", "countdown", "current"],
             &["length"],
             &["inside", "counted", "crowd", "manual"],
-            &["life"],
+            &["life", "limits"],
             &["gc", "forks"],
         ],
     ),

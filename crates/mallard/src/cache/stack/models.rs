@@ -1,0 +1,114 @@
+use super::*;
+use crate::sys::gate::{Glance, Mark};
+use loom::sync::Arc;
+use loom::thread;
+
+/// A stack with two arrays, the mark that its owner raises, and what lets others glance at it.
+struct Owned {
+    stack: Stack,
+    arrays: [Box<[AtomicUsize]>; 2],
+    mark: Mark,
+    glance: Glance,
+}
+
+// SAFETY: the cells are the owner's alone, which is what is tested.
+unsafe impl Send for Owned {}
+// SAFETY: as above.
+unsafe impl Sync for Owned {}
+
+impl Owned {
+    fn new() -> Arc<Self> {
+        let array = |room| (0..=room).map(|_| AtomicUsize::new(0)).collect();
+        let owned = Owned {
+            stack: Stack::new(),
+            arrays: [array(2), array(3)],
+            mark: Mark::new(),
+            glance: Glance::new(),
+        };
+        // SAFETY: only the stack uses the array, which has room for two.
+        unsafe {
+            owned.stack.set_array(owned.arrays[0].as_ptr().addr());
+            owned.stack.set_capacity(2);
+        }
+        Arc::new(owned)
+    }
+
+    /// What the owner does with its mark up.
+    fn change(&self, change: impl FnOnce(&Stack)) {
+        let before = self.mark.raise();
+        self.glance.expect_end();
+        change(&self.stack);
+        self.mark.restore(before);
+    }
+
+    /// Moves to the other array, and uses the old one for something else.
+    fn move_on(&self) {
+        self.change(|stack| {
+            let to = self.arrays[1].as_ptr().addr();
+            // SAFETY: only the stack uses the array, which is longer.
+            let old = unsafe {
+                let old = stack.move_to(to);
+                stack.set_capacity(3);
+                old
+            };
+            for i in 0..3 {
+                // SAFETY: the stack has left the array, which is what is tested.
+                let word = unsafe { &mut *((old + i * WORD) as *mut AtomicUsize) };
+                word.with_mut(|word| *word = 99);
+            }
+        });
+    }
+
+    fn glance(&self) -> Vec<usize> {
+        let mut out = [0; 3];
+        if !self.glance.begin(&self.mark) {
+            return Vec::new();
+        }
+        // SAFETY: the mark is held down, and both arrays have room for two.
+        let n = unsafe { self.stack.copy_hints(0, 2, &mut out) };
+        self.glance.end();
+        out[..n].to_vec()
+    }
+}
+
+/// Runs the owner beside one glance; no word that is seen is another user's.
+fn beside_a_glance(owner: fn(&Owned)) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(move || {
+        let owned = Owned::new();
+        let theirs = owned.clone();
+        let thread = thread::spawn(move || {
+            let seen = theirs.glance();
+            assert!(seen.iter().all(|block| block % 8 == 0), "{seen:?}");
+        });
+        owner(&owned);
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn others_glance_at_a_stack_while_its_owner_pushes_and_pops() {
+    beside_a_glance(|owned| {
+        assert!(owned.stack.push(8) && owned.stack.push(16));
+        assert_eq!(owned.stack.pop(), Some(16));
+        assert!(owned.stack.push(24));
+    });
+}
+
+#[test]
+fn nobody_glances_at_an_array_that_the_owner_leaves() {
+    beside_a_glance(|owned| {
+        assert!(owned.stack.push(8));
+        owned.move_on();
+    });
+}
+
+#[test]
+fn nobody_glances_while_the_owner_moves_many_words() {
+    beside_a_glance(|owned| {
+        assert!(owned.stack.push(8) && owned.stack.push(16));
+        owned.change(|stack| stack.drop_lowest(1));
+        assert_eq!(owned.stack.pop(), Some(16));
+    });
+}
