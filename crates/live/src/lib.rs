@@ -6,12 +6,14 @@
 //!   root block of [`image`] leads.
 //! - [`page`] has the layout, which is a promise of the allocator (`upkeep::export::page` there);
 //!   [`snapshot`] is what a page says, with names.
+//! - [`metrics`] writes the figures for Prometheus.
 //! - [`request`] asks a process for something.
 //!
 //! Nothing here stops a process, and nothing is written into its memory but a request that the
 //! caller has explicitly allowed ([`request::Consent`]).
 
 pub mod image;
+pub mod metrics;
 pub mod page;
 pub mod process;
 pub mod request;

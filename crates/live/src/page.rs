@@ -31,22 +31,6 @@ pub const CLASSES: usize = 5;
 pub const ARENAS: usize = 6;
 pub const LOCKS: usize = 7;
 
-/// The kinds of locks, in the order of their rows.
-pub const LOCK_NAMES: [&str; 12] = [
-    "statistics",
-    "subrelease",
-    "page_heaps",
-    "purging",
-    "registry",
-    "arenas",
-    "bins",
-    "samples",
-    "heaps",
-    "segments",
-    "sites",
-    "records",
-];
-
 /// A section: rows of words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Section {
@@ -66,7 +50,7 @@ impl Section {
 }
 
 /// The words of a page, none of which is trusted.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Words(pub Vec<u64>);
 
 impl Words {

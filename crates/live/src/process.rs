@@ -70,6 +70,38 @@ pub fn command_line(pid: u32) -> String {
     arguments.join(" ")
 }
 
+/// Letters of a container's identifier that are shown, as `docker ps` does.
+const CONTAINER_LETTERS: usize = 12;
+
+/// The container that the process runs in, as far as its control group tells: the beginning of its
+/// identifier, or its name.
+pub fn container(pid: u32) -> Option<String> {
+    container_in(&fs::read_to_string(path(pid, "cgroup")).ok()?)
+}
+
+fn container_in(groups: &str) -> Option<String> {
+    let paths = groups.lines().filter_map(|line| line.splitn(3, ':').nth(2));
+    paths
+        .flat_map(|path| path.rsplit('/'))
+        .find_map(container_of)
+}
+
+/// The container that a part of a control group's path names: `docker-ID.scope`, `ID`,
+/// `lxc.payload.NAME`, `machine-NAME.scope`.
+fn container_of(part: &str) -> Option<String> {
+    let scope = part.strip_suffix(".scope");
+    let name = scope.unwrap_or(part);
+    if let Some(name) = name.strip_prefix("lxc.payload.") {
+        return Some(name.to_owned());
+    }
+    if let (Some(name), Some(_)) = (name.strip_prefix("machine-"), scope) {
+        return Some(name.to_owned());
+    }
+    let id = name.rsplit('-').next()?;
+    let is_id = id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit());
+    is_id.then(|| id[..CONTAINER_LETTERS].to_owned())
+}
+
 /// Whether the process belongs to the calling user, or that is root; `None` if it is gone.
 pub fn is_ours(pid: u32) -> Option<bool> {
     let owner = fs::metadata(path(pid, "")).ok()?.uid();
@@ -109,6 +141,35 @@ mod tests {
         assert_eq!(about.identity.started, 4242);
         assert_eq!(parse_stat(7, "7 (a S"), None);
         assert_eq!(parse_stat(7, "7 )a( S"), None);
+    }
+
+    #[test]
+    fn containers_are_told_from_services_by_their_control_groups() {
+        let id = "0123456789abcdef".repeat(4);
+        let short = Some("0123456789ab".to_owned());
+        for group in [
+            format!("0::/system.slice/docker-{id}.scope\n"),
+            format!("12:pids:/docker/{id}\n0::/\n"),
+            format!("0::/kubepods.slice/kubepods-pod7_3.slice/cri-containerd-{id}.scope"),
+            format!("0::/machine.slice/libpod-{id}.scope/container"),
+            format!("0::/../../kubepods/burstable/pod7-3/{id}"),
+        ] {
+            assert_eq!(container_in(&group), short, "{group}");
+        }
+        let name = |group: &str| container_in(group);
+        assert_eq!(name("0::/lxc.payload.web/init.scope"), Some("web".into()));
+        assert_eq!(
+            name("0::/machine.slice/machine-db.scope"),
+            Some("db".into())
+        );
+        for group in [
+            "0::/",
+            "0::/system.slice/nginx.service",
+            "",
+            "0::/user.slice/session-2.scope",
+        ] {
+            assert_eq!(name(group), None, "{group}");
+        }
     }
 
     #[test]

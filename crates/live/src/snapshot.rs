@@ -1,6 +1,7 @@
 //! What a page says, with names. Sizes are in bytes unless noted.
 
-use crate::page::{self, LOCK_NAMES, Words};
+use crate::metrics::LOCKS;
+use crate::page::{self, Words};
 use std::time::Duration;
 
 /// The statistics of a process at one moment.
@@ -19,6 +20,8 @@ pub struct Snapshot {
     pub classes: Vec<Class>,
     pub arenas: Vec<Arena>,
     pub locks: Vec<Lock>,
+    /// The page itself.
+    pub words: Words,
 }
 
 macro_rules! totals {
@@ -178,6 +181,7 @@ impl Snapshot {
             classes: classes(words),
             arenas: arenas(words),
             locks: locks(words),
+            words: words.clone(),
         }
     }
 
@@ -239,7 +243,7 @@ fn locks(words: &Words) -> Vec<Lock> {
         waited_ns: words.cell(section, row, 2),
         longest_ns: words.cell(section, row, 3),
     };
-    LOCK_NAMES.into_iter().enumerate().map(read).collect()
+    LOCKS.into_iter().enumerate().map(read).collect()
 }
 
 #[cfg(test)]

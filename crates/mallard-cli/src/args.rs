@@ -13,6 +13,7 @@ use crate::diagnose;
 use crate::diff;
 use crate::experiments::options::Options;
 use crate::export::Exports;
+use crate::exporter;
 use crate::extras;
 use crate::hooks::Hooks;
 use crate::{leak, profile, top};
@@ -46,6 +47,7 @@ pub enum Command {
     Run(Run),
     Profile(profile::Options),
     Top(top::Options),
+    Export(exporter::Options),
     Diagnose(diagnose::options::Options),
     Leak(leak::Options),
     Allocators(Allocators),
@@ -65,6 +67,7 @@ Find out:
   leak         Tell what a program never freed
   diagnose     Find out whether malloc is a program's bottleneck, and why
   top          Watch the processes on Mallard, live
+  export       Serve metrics and heap profiles of the processes on Mallard over HTTP
 
 Compare:
   compare      Run your own program on every allocator in turn
@@ -91,6 +94,7 @@ Examples:
   mallard diagnose -- ./server --self-test whether malloc is the bottleneck, and why
   mallard profile jeprof.4711.0.f.heap     which code the memory belongs to
   mallard top                              the processes on Mallard, live
+  mallard export --listen :9700            their metrics for Prometheus, and their heap profiles
   mallard leak -- ./test                   what the program never frees
   mallard allocators                       the allocators available on this machine
 

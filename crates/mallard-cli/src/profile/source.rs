@@ -162,7 +162,7 @@ pub fn find_names(
 }
 
 /// debuginfod's client, where the user has named servers for it.
-fn fetcher() -> Option<PathBuf> {
+pub fn fetcher() -> Option<PathBuf> {
     let servers = std::env::var_os("DEBUGINFOD_URLS").unwrap_or_default();
     (!servers.is_empty()).then(|| "debuginfod-find".into())
 }

@@ -3,14 +3,14 @@
 //! `mallard_live` finds and reads them. [`row`] keeps the last look at each for rates, [`columns`]
 //! is the table, [`json`] its form for scripts, [`screen`] the program on a terminal with its
 //! [`details`] of one process. [`request`] is what is asked of a process, which `mallard profile
-//! --start` does as well.
+//! --start` does as well. `mallard export` has the same processes, and shows figures in the same form.
 
-mod columns;
+pub mod columns;
 mod details;
 mod json;
 mod options;
 pub mod request;
-mod row;
+pub mod row;
 mod screen;
 
 use std::io::IsTerminal;

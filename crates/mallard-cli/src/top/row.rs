@@ -72,10 +72,7 @@ impl Watch {
                 Err(error) => self.unread.push((pid, error)),
             }
         }
-        let fits = |row: &Row| {
-            matching.is_none_or(|text| row.about.name.contains(text) || row.command.contains(text))
-        };
-        rows.retain(fits);
+        rows.retain(|row| matching.is_none_or(|text| fits(text, &row.about.name, &row.command)));
         self.before = rows
             .iter()
             .map(|row| (row.about.identity.clone(), row.snapshot.clone()))
@@ -125,6 +122,11 @@ impl Watch {
             },
         }
     }
+}
+
+/// Whether a process of this name and command line is one that a text asks for.
+pub fn fits(text: &str, name: &str, command: &str) -> bool {
+    name.contains(text) || command.contains(text)
 }
 
 fn open(pid: u32) -> Result<()> {

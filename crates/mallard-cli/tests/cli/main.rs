@@ -6,6 +6,7 @@ mod contention;
 mod diagnose;
 mod diff;
 mod errors;
+mod export;
 mod leak;
 mod place;
 mod profile;

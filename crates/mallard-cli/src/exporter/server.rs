@@ -1,0 +1,136 @@
+//! HTTP: takes connections and lets [`Site`] answer.
+//!
+//! One thread runs all connections, and a few more make the answers. A client can cost no more than
+//! its connection: there are [`CONNECTIONS`] at once, each with one request, whose head must come
+//! within [`HEAD_TIME`] and whose answer must be taken within [`CONNECTION_TIME`]. Further clients
+//! wait in the system's queue.
+
+use std::convert::Infallible;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HOST, ORIGIN};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::task;
+use tokio::time::{sleep, timeout};
+
+use super::answer::{Answer, Question};
+use super::site::Site;
+
+const CONNECTIONS: usize = 64;
+/// Bytes of a request's head.
+const HEAD_BYTES: usize = 16 << 10;
+const HEAD_TIME: Duration = Duration::from_secs(5);
+const CONNECTION_TIME: Duration = Duration::from_secs(60);
+/// Threads that make answers.
+const ANSWERERS: usize = 8;
+/// Profiles that are read and get names at the same time; further requests wait.
+const PROFILES: usize = 2;
+/// The pause after a failure to take a connection: there may be too many open files.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves until the process is ended.
+///
+/// # Errors
+/// The system has no threads or no files left at the beginning.
+pub fn serve(listener: TcpListener, site: Site) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(ANSWERERS)
+        .build()
+        .context("cannot start to serve")?;
+    runtime.block_on(accept(listener, Arc::new(site)))
+}
+
+async fn accept(listener: TcpListener, site: Arc<Site>) -> Result<()> {
+    listener.set_nonblocking(true)?;
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let profiles = Arc::new(Semaphore::new(PROFILES));
+    loop {
+        let place = Arc::clone(&room).acquire_owned().await?;
+        let Ok((stream, _)) = listener.accept().await else {
+            sleep(PAUSE).await;
+            continue;
+        };
+        let (site, profiles) = (Arc::clone(&site), Arc::clone(&profiles));
+        task::spawn(async move {
+            // A client that is too slow is the client's failure.
+            let _ = timeout(CONNECTION_TIME, connection(stream, site, profiles)).await;
+            drop(place);
+        });
+    }
+}
+
+async fn connection(stream: TcpStream, site: Arc<Site>, profiles: Arc<Semaphore>) {
+    let service = service_fn(move |request| {
+        let (site, profiles) = (Arc::clone(&site), Arc::clone(&profiles));
+        async move { Ok::<_, Infallible>(respond(request, site, &profiles).await) }
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME)
+        .max_buf_size(HEAD_BYTES)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+    // It went away or spoke another language: nobody is left to be told.
+    drop(served);
+}
+
+async fn respond(
+    request: Request<Incoming>,
+    site: Arc<Site>,
+    profiles: &Semaphore,
+) -> Response<Full<Bytes>> {
+    let question = question(&request);
+    let place = match question.is_profile() {
+        true => profiles.acquire().await.ok(),
+        false => None,
+    };
+    let answer = task::spawn_blocking(move || site.answer(&question)).await;
+    drop(place);
+    response(answer.unwrap_or_else(|_| {
+        Answer::failure(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "this request cannot be answered",
+        )
+    }))
+}
+
+/// What an answer depends on.
+fn question(request: &Request<Incoming>) -> Question {
+    let header = |name| {
+        let value = request.headers().get(name)?.to_str().ok()?;
+        Some(value.to_owned())
+    };
+    Question {
+        is_post: request.method() == Method::POST,
+        is_known: matches!(*request.method(), Method::GET | Method::HEAD | Method::POST),
+        path: request.uri().path().to_owned(),
+        query: request.uri().query().unwrap_or_default().to_owned(),
+        accept: header(ACCEPT).unwrap_or_default(),
+        host: header(HOST),
+        is_of_a_page: request.headers().contains_key(ORIGIN),
+    }
+}
+
+fn response(answer: Answer) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(answer.body)));
+    *response.status_mut() = answer.status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, answer.content_type);
+    if let Some(allowed) = answer.allow {
+        headers.insert(ALLOW, allowed);
+    }
+    response
+}

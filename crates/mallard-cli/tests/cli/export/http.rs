@@ -1,0 +1,234 @@
+//! What clients get, good ones and bad ones.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use super::*;
+
+#[test]
+fn scrapers_get_metrics_targets_and_profiles_with_names() {
+    let place = Place::new();
+    let running = program(&place, "exported", "export_stats:true", &[]);
+    let pid = running.pid();
+    let server = Server::start(&["--match", "exported", "--control"]);
+    let labels = format!("pid=\"{pid}\",command=\"exported\"");
+    let holds = |reply: &Reply| reply.value("mallard_allocated_bytes", &labels) >= Some(33e6);
+    let reply = server.get_until("/metrics", holds);
+    assert!(
+        reply
+            .head
+            .contains("content-type: text/plain; version=0.0.4"),
+        "{}",
+        reply.head
+    );
+    assert_eq!(
+        reply.value("mallard_export_processes", "state=\"read\""),
+        Some(1.0)
+    );
+    assert!(reply.value("mallard_process_resident_bytes", &labels) >= Some(33e6));
+    assert!(reply.value("mallard_purged_bytes_total", &labels).is_some());
+    if are_there("the check of metrics", &["promtool"]) {
+        let mut check = Command::new("promtool")
+            .args(["check", "metrics"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        check.stdin.take().unwrap().write_all(&reply.body).unwrap();
+        let checked = check.wait_with_output().unwrap();
+        let said = [checked.stdout, checked.stderr].concat();
+        assert!(
+            checked.status.success() && said.is_empty(),
+            "{}",
+            String::from_utf8_lossy(&said)
+        );
+    }
+
+    let reply = server.ask(
+        "GET",
+        "/metrics",
+        "Accept: application/openmetrics-text;version=1.0.0\r\n",
+    );
+    assert!(
+        reply
+            .head
+            .contains("application/openmetrics-text; version=1.0.0"),
+        "{}",
+        reply.head
+    );
+    assert!(reply.text().ends_with("\n# EOF\n"));
+    assert!(
+        reply
+            .text()
+            .contains("# TYPE mallard_purged_bytes counter\n# UNIT mallard_purged_bytes bytes\n")
+    );
+
+    let reply = server.get(&format!("/pid/{pid}/metrics"));
+    assert!(
+        reply.value("mallard_allocated_bytes", " ") >= Some(33e6),
+        "{}",
+        reply.text()
+    );
+    let targets: Value = serde_json::from_slice(&server.get("/targets").body).unwrap();
+    let expected = serde_json::json!([{
+        "targets": ["here:1"],
+        "labels": {
+            "pid": pid,
+            "command": "exported",
+            "__metrics_path__": format!("/pid/{pid}/metrics"),
+            "__profile_path_prefix__": format!("/pid/{pid}"),
+        },
+    }]);
+    // Tests may run in a container of their own.
+    let mut labels = targets.clone();
+    labels[0]["labels"]
+        .as_object_mut()
+        .unwrap()
+        .remove("container");
+    assert_eq!(labels, expected);
+    assert_eq!(server.get("/targets?sampling").text(), "[]");
+    let index = server.get("/");
+    assert!(
+        index
+            .text()
+            .contains(&format!("pid/{pid}/debug/pprof/heap")),
+        "{}",
+        index.text()
+    );
+    assert_eq!(server.get("/healthz").text(), "ok\n");
+
+    // No profile before it samples.
+    let heap = format!("/pid/{pid}/debug/pprof/heap");
+    let reply = server.get(&heap);
+    assert_eq!(reply.status, 409, "{}", reply.text());
+    assert!(
+        reply.text().contains("sampling was never on"),
+        "{}",
+        reply.text()
+    );
+    let reply = server.ask("POST", &format!("/pid/{pid}/prof/start"), "");
+    assert_eq!(reply.text(), format!("process {pid} samples now\n"));
+    server.get_until(&format!("/pid/{pid}/metrics"), |r| {
+        r.value("mallard_prof_samples", " ") > Some(0.0)
+    });
+    assert_ne!(server.get("/targets?sampling").text(), "[]");
+    let reply = server.get(&heap);
+    assert_eq!(reply.status, 200);
+    assert!(reply.body.starts_with(&[0x1f, 0x8b]), "gzipped");
+    let reply = server.ask("POST", &format!("/pid/{pid}/prof/stop"), "");
+    assert_eq!(
+        reply.text(),
+        format!("process {pid} does not sample any more\n")
+    );
+}
+
+#[test]
+fn go_s_pprof_shows_the_profile_of_a_process_with_names() {
+    let test = "go's pprof over HTTP";
+    if !are_there(test, &["go"]) {
+        return;
+    }
+    let place = Place::new();
+    let options = "export_stats:true,prof:true,lg_prof_sample:14";
+    let running = program(&place, "profiled", options, &[]);
+    let pid = running.pid();
+    let server = Server::start(&["--pid", &pid]);
+    server.get_until(&format!("/pid/{pid}/metrics"), |r| {
+        r.value("mallard_prof_samples", " ") > Some(1000.0)
+    });
+    for (kind, shown) in [
+        ("heap", "inuse_space"),
+        ("allocs", "alloc_space"),
+        ("peak", "peak_space"),
+    ] {
+        let url = server.url(&format!("/pid/{pid}/debug/pprof/{kind}"));
+        let text = output(
+            Command::new("go")
+                .args([
+                    "tool",
+                    "pprof",
+                    "-top",
+                    "-nodecount=20",
+                    "-symbolize=none",
+                    &url,
+                ])
+                .env("PPROF_TMPDIR", place.path()),
+        );
+        assert!(text.contains(&format!("Type: {shown}")), "{text}");
+        // Of all that was ever allocated, what it holds is too little to be listed.
+        let has_hold = text.contains(" hold") || kind == "allocs";
+        assert!(has_hold && text.contains(" main"), "{text}");
+    }
+    // Another process than the one that is served.
+    let reply = server.get("/pid/1/debug/pprof/heap");
+    assert_eq!(
+        (reply.status, reply.text()),
+        (404, "process 1 is not served here\n")
+    );
+}
+
+#[test]
+fn silent_and_senseless_clients_cost_their_connections_alone() {
+    let server = Server::start(&["--pid", "1"]);
+    let connect = || TcpStream::connect(&server.address).unwrap();
+    let silent: Vec<TcpStream> = (0..40).map(|_| connect()).collect();
+    for nonsense in [
+        &b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"[..],
+        b"GET\r\n\r\n",
+        b"GET /metrics HTTP/9.9\r\n\r\n",
+        b"GET /%00%ff/../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /pid/4294967296/metrics HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"POST /metrics HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n",
+    ] {
+        let mut stream = connect();
+        stream.write_all(nonsense).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut reply = String::new();
+        // It may be closed without an answer.
+        let _ = stream.read_to_string(&mut reply);
+        assert!(!reply.contains(" 200 "), "{reply}");
+    }
+    let mut endless = connect();
+    let header = [b'x'; 64 << 10];
+    let sent = endless
+        .write_all(b"GET / HTTP/1.1\r\nX: ")
+        .and_then(|()| endless.write_all(&header));
+    let mut reply = String::new();
+    let _ = endless.read_to_string(&mut reply);
+    assert!(
+        sent.is_err() || reply.contains(" 431 ") || reply.is_empty(),
+        "{reply}"
+    );
+    assert_eq!(server.get("/healthz").text(), "ok\n");
+    // More than there is room for: the next client waits until the silent ones are closed.
+    let more: Vec<TcpStream> = (0..64).map(|_| connect()).collect();
+    assert_eq!(server.get("/healthz").text(), "ok\n");
+    drop((silent, more));
+}
+
+#[test]
+fn an_address_that_is_none_or_taken_is_told_in_a_line() {
+    let place = Place::new();
+    let server = Server::start(&["--pid", "1"]);
+    for (address, code, why) in [
+        ("9700", 2, "expected HOST:PORT"),
+        ("[::1:80", 2, "needs brackets"),
+        ("127.0.0.1:99999", 2, "is no port"),
+        ("203.0.113.1:80", 1, "cannot listen on 203.0.113.1:80"),
+        (
+            "no.such.host.invalid:80",
+            1,
+            "cannot listen on no.such.host.invalid:80",
+        ),
+        (server.address.as_str(), 1, "in use"),
+    ] {
+        let words = ["export", "--listen", address];
+        let (got, _, stderr) = crate::place::outcome(&mut place.mallard(&words));
+        assert_eq!(got, Some(code), "{address}: {stderr}");
+        assert!(stderr.contains(why), "{address}: {stderr}");
+    }
+}

@@ -1,0 +1,106 @@
+//! The installation of the command, with its service.
+
+use super::*;
+
+/// All files in the folder, with paths relative to it.
+fn files(folder: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(next) = folders.pop() {
+        for entry in std::fs::read_dir(&next).unwrap().flatten() {
+            let path = entry.path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => {
+                    let name = path.strip_prefix(folder).unwrap();
+                    found.push(name.to_string_lossy().into_owned());
+                }
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn the_command_is_installed_with_its_service_and_taken_back() {
+    if !are_there("the installation", &["make"]) {
+        return;
+    }
+    let place = Place::new();
+    let stage = place.path().join("stage");
+    let make = |goal: &str| {
+        let mut command = Command::new("make");
+        command.args([
+            "-s",
+            "-C",
+            env!("CARGO_MANIFEST_DIR"),
+            goal,
+            "PREFIX=/opt/mallard",
+        ]);
+        let binary = assert_cmd::cargo::cargo_bin("mallard");
+        command.arg(format!("COMMAND={}", binary.display()));
+        command.arg(format!("DESTDIR={}", stage.display()));
+        command.arg(format!("BUILD={}", place.path().join("build").display()));
+        output(&mut command)
+    };
+    make("install");
+    let prefix = stage.join("opt/mallard");
+    let installed = files(&prefix);
+    for name in [
+        "bin/mallard",
+        "lib/systemd/system/mallard-export@.service",
+        "lib/systemd/user/mallard-export.service",
+        "share/bash-completion/completions/mallard",
+        "share/man/man1/mallard-export.1",
+        "share/mallard/alerts.yml",
+        "share/mallard/grafana.json",
+        "share/mallard/parca.yaml",
+        "share/mallard/prometheus.yml",
+        "share/mallard/pyroscope.alloy",
+    ] {
+        assert!(
+            installed.iter().any(|file| file == name),
+            "{name}: {installed:?}"
+        );
+    }
+    for unit in [
+        "system/mallard-export@.service",
+        "user/mallard-export.service",
+    ] {
+        let text = std::fs::read_to_string(prefix.join("lib/systemd").join(unit)).unwrap();
+        let start = "\nExecStart=/opt/mallard/bin/mallard export $MALLARD_EXPORT\n";
+        assert!(text.contains(start) && !text.contains("@BINDIR@"), "{text}");
+    }
+    verify(&place, &prefix);
+    make("uninstall");
+    assert_eq!(files(&stage), Vec::<String>::new());
+}
+
+/// Lets systemd read the unit, for a program that is there.
+fn verify(place: &Place, prefix: &Path) {
+    if Command::new("systemd-analyze")
+        .arg("--version")
+        .output()
+        .is_err()
+    {
+        eprintln!("skipped: there is no systemd-analyze that reads the unit");
+        return;
+    }
+    let unit = prefix.join("lib/systemd/system/mallard-export@.service");
+    let text = std::fs::read_to_string(unit).unwrap();
+    let binary = prefix.join("bin/mallard");
+    let text = text.replace("/opt/mallard/bin/mallard", &binary.display().to_string());
+    // Manual pages of another folder are none to systemd.
+    let text = text.replace("Documentation=man:mallard-export(1)\n", "");
+    std::fs::write(place.path().join("mallard-export@.service"), text).unwrap();
+    let instance = place.path().join("mallard-export@root.service");
+    let verified = Command::new("systemd-analyze")
+        .arg("verify")
+        .arg(instance)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&verified.stderr);
+    let ours = said.lines().filter(|line| line.contains("mallard-export"));
+    assert_eq!(ours.collect::<Vec<_>>(), Vec::<&str>::new());
+}
