@@ -139,7 +139,7 @@ MALLARD_BOTH(int, mallctlbymib,
              (const size_t *mib, size_t miblen, void *oldp, size_t *oldlenp, void *newp, size_t newlen),
              MALLARD_PLAIN);
 /* Writes a report through the function or, if that is NULL, as messages. The letters in options
- * omit parts of the report; J selects JSON. */
+ * omit parts of the report; J selects JSON. P selects metrics for Prometheus (OpenMetrics 1.0). */
 MALLARD_BOTH(void, malloc_stats_print,
              (void (*write)(void *opaque, const char *text), void *opaque, const char *options),
              MALLARD_PLAIN);

@@ -139,10 +139,10 @@ pub fn write(out: &mut impl Write, format: Format, processes: &[Process<'_>]) ->
     if processes.is_empty() {
         return Ok(());
     }
-    for family in text::FAMILIES {
-        text::header(out, family, format)?;
+    for family in text::families() {
+        text::header(out, &family, format)?;
         for process in processes {
-            text::samples(out, family, process.labels, &process.snapshot.words)?;
+            text::samples(out, &family, process.labels, &process.snapshot.words)?;
         }
     }
     for (family, value) in &OUTSIDE {

@@ -140,6 +140,8 @@
 //! assert_eq!(numbers[999], 999);
 //! ```
 //!
+//! [`metrics`] returns figures of the process, for its own use or for Prometheus.
+//!
 //! The library depends only on `libc`, never allocates through another allocator, prints nothing
 //! unless asked, and preserves `errno`. It runs on x86-64 Linux with glibc.
 
@@ -182,6 +184,8 @@ mod upkeep;
 
 #[cfg(not(loom))]
 pub use api::global::Mallard;
+#[cfg(not(loom))]
+pub use api::metrics::{ClassMetrics, Metrics, metrics};
 
 /// Under loom, the modules that hold a protocol are all that there is of the layers.
 #[cfg(loom)]

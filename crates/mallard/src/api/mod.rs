@@ -5,7 +5,7 @@
 //! program's own arenas. `start` reads the options at the first call, and `extras` has the work
 //! that some of them ask of every call. `controls` change some options at run time. `profile` is
 //! the heap profiler. `threads` is
-//! about the calling thread. `global` is the Rust front end. All take and return plain pointers;
+//! about the calling thread. `global` is the Rust front end, and `metrics` its figures. All take and return plain pointers;
 //! null means that memory is out. Any thread may call them at any time, including before `main` and
 //! in destructors of thread-specific data, but not from a signal handler that interrupted one of
 //! them.
@@ -18,6 +18,7 @@ pub mod extended;
 mod extras;
 pub mod global;
 pub mod inspect;
+pub mod metrics;
 pub mod profile;
 mod start;
 pub mod threads;

@@ -249,7 +249,7 @@ const PREFIX: usize = 256;
 /// All letters of `malloc_stats_print`, with room for the closing NUL.
 const LETTERS: usize = 16;
 /// The letters that `malloc_stats_print` understands.
-const STATS_LETTERS: Letters<LETTERS> = Letters("Jgmdablxeh");
+const STATS_LETTERS: Letters<LETTERS> = Letters("JPgmdablxeh");
 /// jemalloc's limit of decay times, in milliseconds.
 pub const DECAY_MAX_MS: i64 = 18_446_744_072_000;
 /// The largest size a thread cache can be told to keep: 8 MiB, as in jemalloc.

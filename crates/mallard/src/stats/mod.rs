@@ -15,9 +15,7 @@
 
 mod figures;
 mod gather;
-// The writer of `malloc_stats_print` and `mallard export` share it; the library does not use it yet.
-#[cfg(test)]
-mod metrics;
+pub mod metrics;
 mod now;
 pub mod page;
 mod process;

@@ -1,12 +1,14 @@
-//! The report of `malloc_stats_print`: jemalloc's, as text for people or as JSON for programs.
+//! The report of `malloc_stats_print`: jemalloc's, as text for people or as JSON for programs, and
+//! metrics for Prometheus.
 //!
 //! `write` emits either form into a buffer, `settings` has what does not change (the version,
 //! options, size classes), `totals` the process, `arenas` one or several arenas with the `tables`
-//! of their classes. The figures come from a snapshot that the report takes for itself, so that
+//! of their classes. `metrics` is the form for Prometheus. The figures come from a snapshot that the report takes for itself, so that
 //! they stay consistent. Nothing here allocates, and no lock is held while the callback gets the
 //! text: it may do what it likes.
 
 mod arenas;
+mod metrics;
 mod settings;
 mod tables;
 mod totals;
@@ -23,6 +25,7 @@ use write::Emitter;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Parts {
     json: bool,
+    metrics: bool,
     general: bool,
     merged: bool,
     destroyed: bool,
@@ -36,12 +39,13 @@ struct Parts {
 
 impl Parts {
     /// Parses jemalloc's letters: `J` for JSON, each of the others leaves a part out. Unknown
-    /// letters are ignored.
+    /// letters are ignored. `P` is Mallard's: metrics, whatever the others say.
     fn of(letters: &[u8]) -> Parts {
         // Not `contains`, which is long: it searches words at once.
         let without = |letter| letters.iter().all(|&given| given != letter);
         Parts {
             json: !without(b'J'),
+            metrics: !without(b'P'),
             general: without(b'g'),
             merged: without(b'm'),
             destroyed: without(b'd'),
@@ -59,14 +63,23 @@ impl Parts {
 /// memory for a snapshot, prints a line that says so.
 pub fn print(letters: &[u8], out: &mut dyn FnMut(&CStr)) {
     api::start();
-    match stats::take() {
-        Some(snapshot) => {
-            report(&snapshot, Parts::of(letters), out);
-            let _inside = inside::enter_or_wait();
-            drop(snapshot);
-        }
-        None => out(c"mallard: no memory for a snapshot of the statistics\n"),
+    let parts = Parts::of(letters);
+    let done = match parts.metrics {
+        true => metrics::print(out),
+        false => print_report(parts, out),
+    };
+    if done.is_none() {
+        out(c"mallard: no memory for a snapshot of the statistics\n");
     }
+}
+
+#[inline(never)]
+fn print_report(parts: Parts, out: &mut dyn FnMut(&CStr)) -> Option<()> {
+    let snapshot = stats::take()?;
+    report(&snapshot, parts, out);
+    let _inside = inside::enter_or_wait();
+    drop(snapshot);
+    Some(())
 }
 
 fn report(snapshot: &Snapshot, parts: Parts, out: &mut dyn FnMut(&CStr)) {

@@ -13,15 +13,23 @@ use core::fmt::{self, Write};
 const ROOM: usize = 4096;
 
 /// A buffer that is passed on when full.
-struct Out<'a> {
+pub(super) struct Out<'a> {
     to: &'a mut dyn FnMut(&CStr),
     text: [u8; ROOM],
     len: usize,
 }
 
-impl Out<'_> {
+impl<'a> Out<'a> {
+    pub fn new(to: &'a mut dyn FnMut(&CStr)) -> Self {
+        Out {
+            to,
+            text: [0; ROOM],
+            len: 0,
+        }
+    }
+
     #[inline(never)]
-    fn flush(&mut self) {
+    pub fn flush(&mut self) {
         self.text[self.len] = 0;
         // There is no zero byte in the middle: texts come from C strings and formats.
         if let Ok(text) = CStr::from_bytes_until_nul(&self.text[..=self.len])
@@ -76,11 +84,7 @@ pub struct Emitter<'a> {
 impl<'a> Emitter<'a> {
     pub fn new(json: bool, to: &'a mut dyn FnMut(&CStr)) -> Self {
         Emitter {
-            out: Out {
-                to,
-                text: [0; ROOM],
-                len: 0,
-            },
+            out: Out::new(to),
             json,
             comma: false,
             indent: 0,

@@ -205,7 +205,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["start"],
             &["errands"],
             &["blocks"],
-            &["controls", "inspect", "global"],
+            &["controls", "inspect", "global", "metrics"],
             &["arenas"],
             &["extended", "profile", "threads"],
         ],
@@ -225,7 +225,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
         "stats_print",
         &[
             &["write"],
-            &["tables"],
+            &["metrics", "tables"],
             &["totals", "settings"],
             &["arenas"],
         ],
@@ -258,6 +258,12 @@ pub const UPWARDS: &[(&str, &str)] = &[
 /// Layers that do not use a lower one, though the order allows it.
 pub const APART_FROM: &[(&str, &str)] = &[("heap", "class")];
 /// Names at the crate's root that stand for an item in a layer.
-pub const ALIASES: &[(&str, &str)] = &[("die", "sys"), ("c_symbol", "sys"), ("Mallard", "api")];
+pub const ALIASES: &[(&str, &str)] = &[
+    ("die", "sys"),
+    ("c_symbol", "sys"),
+    ("Mallard", "api"),
+    ("metrics", "api"),
+    ("Metrics", "api"),
+];
 /// The root module for unit tests, which all of them may use.
 pub const TESTING: &str = "testing";

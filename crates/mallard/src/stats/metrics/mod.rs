@@ -1,7 +1,7 @@
 //! Metrics: the figures of a page of statistics as text for Prometheus, in OpenMetrics 1.0 or the
 //! older text format.
 //!
-//! [`FAMILIES`] has the names. [`header`] and [`samples`] write one family: the samples of all
+//! [`families`] has the names. [`header`] and [`samples`] write one family: the samples of all
 //! processes follow its header, so a writer goes family by family. A process that writes its own
 //! metrics has no labels of its own.
 //!
@@ -13,7 +13,8 @@ mod table;
 
 use core::fmt::{Result, Write};
 
-pub use table::{FAMILIES, LOCKS};
+pub use table::{LOCKS, families};
+use table::{LOCKS_TEXT, before};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
@@ -44,15 +45,15 @@ pub enum Scale {
 pub enum Of {
     Version,
     Uptime,
-    Total(usize),
-    /// Several totals, which a label tells apart.
-    Totals(&'static str, &'static [(&'static str, usize)]),
+    Total(u8),
+    /// The bytes in thread caches and in transfer caches, which a label tells apart.
+    Cached,
     /// A word of each class in use.
-    Class(usize),
+    Class(u8),
     /// The first word as a part of the second, which is not less.
-    ClassRatio(usize, usize),
+    ClassRatio(u8, u8),
     /// A word of each kind of lock.
-    Lock(usize),
+    Lock(u8),
 }
 
 /// A metric, with a sample for each process or several.
@@ -100,6 +101,8 @@ pub trait Figures {
 pub const BEGAN: usize = 0;
 pub const PUBLISHED: usize = 1;
 pub const VERSION: usize = 3;
+pub const THREAD_CACHED: usize = 8;
+pub const TRANSFER_CACHED: usize = 9;
 pub const CLASS_SIZE: usize = 0;
 pub const CLASS_PAGES: usize = 4;
 pub const CLASS_TAKEN: usize = 5;
@@ -135,7 +138,7 @@ pub fn samples(
     labels: &str,
     figures: &impl Figures,
 ) -> Result {
-    let total = |word| figures.word(Section::Totals, word, 0);
+    let total = |word: usize| figures.word(Section::Totals, word, 0);
     let about = |word| figures.word(Section::About, word, 0);
     let mut line = Line {
         out,
@@ -150,17 +153,29 @@ pub fn samples(
             line.write(Some(("version", text)), 1)
         }
         Of::Uptime => line.write(None, about(PUBLISHED).saturating_sub(about(BEGAN))),
-        Of::Total(word) => line.write(None, total(word)),
-        Of::Totals(label, each) => each.iter().try_for_each(|&(name, word)| {
-            line.write(Some((label, format_args!("{name}"))), total(word))
-        }),
+        Of::Total(word) => line.write(None, total(word.into())),
+        Of::Cached => {
+            line.write(
+                Some(("where", format_args!("thread"))),
+                total(THREAD_CACHED),
+            )?;
+            line.write(
+                Some(("where", format_args!("transfer"))),
+                total(TRANSFER_CACHED),
+            )
+        }
         Of::Class(_) | Of::ClassRatio(..) => {
             (0..figures.rows(Section::Classes)).try_for_each(|row| line.class(row, figures))
         }
-        Of::Lock(word) => LOCKS.iter().enumerate().try_for_each(|(row, name)| {
-            let value = figures.word(Section::Locks, row, word);
-            line.write(Some(("lock", format_args!("{name}"))), value)
-        }),
+        Of::Lock(word) => {
+            let mut names = LOCKS_TEXT;
+            (0..LOCKS.len()).try_for_each(|row| {
+                let (name, rest) = before(names, b' ').ok_or(core::fmt::Error)?;
+                names = rest;
+                let value = figures.word(Section::Locks, row, word.into());
+                line.write(Some(("lock", format_args!("{name}"))), value)
+            })
+        }
     }
 }
 
@@ -174,9 +189,9 @@ pub fn end(out: &mut impl Write, format: Format) -> Result {
 
 /// Writes the metrics of one process.
 pub fn process(out: &mut impl Write, format: Format, figures: &impl Figures) -> Result {
-    for family in FAMILIES {
-        header(out, family, format)?;
-        samples(out, family, "", figures)?;
+    for family in families() {
+        header(out, &family, format)?;
+        samples(out, &family, "", figures)?;
     }
     end(out, format)
 }
@@ -204,11 +219,11 @@ impl<W: Write> Line<'_, W> {
     fn of_class(&mut self, size: core::fmt::Arguments<'_>, word: impl Fn(usize) -> u64) -> Result {
         self.begin(Some(("size", size)))?;
         match self.family.of {
-            Of::Class(which) => writeln!(self.out, " {}", word(which)),
+            Of::Class(which) => writeln!(self.out, " {}", word(which.into())),
             Of::ClassRatio(part, whole) => {
                 const MILLION: u64 = 1_000_000;
-                let whole = word(whole).max(1);
-                let part = word(part).min(whole);
+                let whole = word(whole.into()).max(1);
+                let part = word(part.into()).min(whole);
                 let millionths = u128::from(part) * u128::from(MILLION) / u128::from(whole);
                 let millionths = millionths as u64;
                 writeln!(

@@ -3,274 +3,161 @@
 //!
 //! A dashboard and rules of alerts rely on these names. Names follow the rules of OpenMetrics: base
 //! units, which end the name, and `_total` behind counters, which the writer adds.
+//!
+//! The library has this table too, so no part of it holds an address, which the loader would
+//! relocate in every process: the names and the lines of help are one text, a line each.
 
 use super::{Family, Kind, Of, Scale};
 
-/// The kinds of locks, in the order of their rows.
-pub const LOCKS: [&str; 12] = [
-    "statistics",
-    "subrelease",
-    "page_heaps",
-    "purging",
-    "registry",
-    "arenas",
-    "bins",
-    "samples",
-    "heaps",
-    "segments",
-    "sites",
-    "records",
-];
-
-const fn gauge(name: &'static str, unit: &'static str, of: Of, help: &'static str) -> Family {
-    Family {
-        name,
-        kind: Kind::Gauge,
-        unit,
-        scale: Scale::One,
-        of,
-        help,
-    }
+/// Makes an array of words, and a text with spaces between them.
+macro_rules! words {
+    ($($word:literal)*) => {
+        /// The kinds of locks, in the order of their rows.
+        pub const LOCKS: [&str; [$($word),*].len()] = [$($word),*];
+        /// The same in one text.
+        pub(super) const LOCKS_TEXT: &str = concat!($($word, " "),*);
+    };
 }
 
-const fn counter(name: &'static str, unit: &'static str, of: Of, help: &'static str) -> Family {
-    Family {
-        kind: Kind::Counter,
-        ..gauge(name, unit, of, help)
-    }
+words! {
+    "statistics" "subrelease" "page_heaps" "purging" "registry" "arenas"
+    "bins" "samples" "heaps" "segments" "sites" "records"
 }
 
-impl Family {
-    const fn scaled(self, scale: Scale) -> Family {
-        Family { scale, ..self }
-    }
+#[derive(Clone, Copy)]
+enum Unit {
+    None,
+    Bytes,
+    Seconds,
+    Ratio,
 }
 
-/// The metrics that a process tells of itself. Numbers are those of `upkeep::export::page`, and a
-/// test holds them.
-pub const FAMILIES: &[Family] = &[
-    Family {
-        kind: Kind::Info,
-        ..gauge(
-            "mallard_build",
-            "",
-            Of::Version,
-            "The version of Mallard that the process runs on.",
-        )
-    },
-    gauge(
-        "mallard_uptime_seconds",
-        "seconds",
-        Of::Uptime,
-        "Time from the process's first allocation to these figures.",
-    )
-    .scaled(Scale::Nanoseconds),
-    gauge(
-        "mallard_allocated_bytes",
-        "bytes",
-        Of::Total(0),
-        "Blocks that the program holds, with the sizes of their classes.",
-    ),
-    gauge(
-        "mallard_peak_allocated_bytes",
-        "bytes",
-        Of::Total(20),
-        "The most that the program held at any publication.",
-    ),
-    gauge(
-        "mallard_active_bytes",
-        "bytes",
-        Of::Total(1),
-        "Pages with slabs and large blocks. What exceeds the allocated bytes is fragmentation.",
-    ),
-    gauge(
-        "mallard_dirty_bytes",
-        "bytes",
-        Of::Total(2),
-        "Free pages that wait for reuse or their return to the system.",
-    ),
-    gauge(
-        "mallard_muzzy_bytes",
-        "bytes",
-        Of::Total(3),
-        "Free pages that the system may take.",
-    ),
-    gauge(
-        "mallard_retained_bytes",
-        "bytes",
-        Of::Total(4),
-        "Addresses without memory that are kept for later use.",
-    ),
-    gauge(
-        "mallard_mapped_bytes",
-        "bytes",
-        Of::Total(5),
-        "Addresses with memory, and those of the allocator's records.",
-    ),
-    gauge(
-        "mallard_resident_bytes",
-        "bytes",
-        Of::Total(6),
-        "An upper bound of the memory behind active, dirty and muzzy pages and metadata.",
-    ),
-    gauge(
-        "mallard_metadata_bytes",
-        "bytes",
-        Of::Total(7),
-        "The allocator's own records.",
-    ),
-    gauge(
-        "mallard_cached_bytes",
-        "bytes",
-        Of::Totals("where", &[("thread", 8), ("transfer", 9)]),
-        "Free blocks in thread caches and transfer caches.",
-    ),
-    gauge(
-        "mallard_threads",
-        "",
-        Of::Total(10),
-        "Threads with a cache.",
-    ),
-    gauge("mallard_arenas", "", Of::Total(11), "Arenas."),
-    counter(
-        "mallard_purges",
-        "",
-        Of::Total(12),
-        "Rounds that returned free pages to the system.",
-    ),
-    counter(
-        "mallard_purge_calls",
-        "",
-        Of::Total(13),
-        "System calls of these rounds.",
-    ),
-    counter(
-        "mallard_purged_bytes",
-        "bytes",
-        Of::Total(14),
-        "Dirty pages that were returned to the system.",
-    ),
-    counter(
-        "mallard_muzzy_purged_bytes",
-        "bytes",
-        Of::Total(15),
-        "Muzzy pages that were returned to the system.",
-    ),
-    counter(
-        "mallard_taken_blocks",
-        "",
-        Of::Total(16),
-        "Blocks that threads took from arenas: allocations that no thread cache had a block for, in batches.",
-    ),
-    counter(
-        "mallard_given_blocks",
-        "",
-        Of::Total(17),
-        "Blocks that threads gave back to arenas, in batches.",
-    ),
-    counter(
-        "mallard_cache_fills",
-        "",
-        Of::Total(18),
-        "Batches of blocks that thread caches took from arenas.",
-    ),
-    counter(
-        "mallard_cache_flushes",
-        "",
-        Of::Total(19),
-        "Batches of blocks that thread caches gave back to arenas.",
-    ),
-    gauge(
-        "mallard_class_allocated_bytes",
-        "bytes",
-        Of::Class(1),
-        "Blocks of a size class that the program holds, by their size; `larger` are those that no cache holds.",
-    ),
-    gauge(
-        "mallard_class_active_bytes",
-        "bytes",
-        Of::Class(4),
-        "Pages of a size class.",
-    ),
-    gauge(
-        "mallard_class_utilization_ratio",
-        "ratio",
-        Of::ClassRatio(1, 4),
-        "The part of a size class's pages that holds blocks of the program.",
-    ),
-    counter(
-        "mallard_lock_acquisitions",
-        "",
-        Of::Lock(0),
-        "How often a kind of lock was taken.",
-    ),
-    counter(
-        "mallard_lock_waits",
-        "",
-        Of::Lock(1),
-        "How often a thread slept for a kind of lock.",
-    ),
-    counter(
-        "mallard_lock_wait_seconds",
-        "seconds",
-        Of::Lock(2),
-        "Time that threads waited for a kind of lock.",
-    )
-    .scaled(Scale::Nanoseconds),
-    gauge(
-        "mallard_lock_longest_wait_seconds",
-        "seconds",
-        Of::Lock(3),
-        "The longest wait for a kind of lock.",
-    )
-    .scaled(Scale::Nanoseconds),
-    gauge(
-        "mallard_prof_active",
-        "",
-        Of::Total(22),
-        "1 while the heap profiler samples, else 0.",
-    ),
-    gauge(
-        "mallard_prof_sample_interval_bytes",
-        "bytes",
-        Of::Total(23),
-        "Mean bytes between two samples while the profiler samples.",
-    )
-    .scaled(Scale::PowerOfTwo),
-    gauge(
-        "mallard_prof_samples",
-        "",
-        Of::Total(24),
-        "Samples of blocks that the program holds.",
-    ),
-    gauge(
-        "mallard_prof_sites",
-        "",
-        Of::Total(25),
-        "Call stacks that the profiler knows.",
-    ),
-    counter(
-        "mallard_prof_lost_samples",
-        "",
-        Of::Total(26),
-        "Samples for which the profiler had no memory left.",
-    ),
-    gauge(
-        "mallard_background_thread",
-        "",
-        Of::Total(29),
-        "1 if the background thread exists, else 0.",
-    ),
-    counter(
-        "mallard_background_rounds",
-        "",
-        Of::Total(30),
-        "Rounds of the background thread.",
-    ),
-    counter(
-        "mallard_zero_reallocs",
-        "",
-        Of::Total(32),
-        "Calls of realloc with a block and no bytes.",
-    ),
-];
+#[derive(Clone, Copy)]
+struct Row {
+    kind: Kind,
+    unit: Unit,
+    scale: Scale,
+    of: Of,
+}
+
+/// The metrics that a process tells of itself.
+pub fn families() -> impl Iterator<Item = Family> {
+    let mut text = TEXT;
+    ROWS.iter().map_while(move |row| {
+        let (name, rest) = before(text, b' ')?;
+        let (help, rest) = before(rest, b'\n')?;
+        text = rest;
+        Some(Family {
+            name,
+            kind: row.kind,
+            unit: match row.unit {
+                Unit::None => "",
+                Unit::Bytes => "bytes",
+                Unit::Seconds => "seconds",
+                Unit::Ratio => "ratio",
+            },
+            scale: row.scale,
+            of: row.of,
+            help,
+        })
+    })
+}
+
+/// The text before a byte of ASCII, and the text after it.
+#[inline(never)]
+pub(super) fn before(text: &'static str, mark: u8) -> Option<(&'static str, &'static str)> {
+    let at = text.bytes().position(|byte| byte == mark)?;
+    Some((text.get(..at)?, text.get(at + 1..)?))
+}
+
+macro_rules! families {
+    ($($name:literal: $kind:ident, $unit:ident, $scale:ident, $of:expr, $help:literal;)*) => {
+        const TEXT: &str = concat!($($name, " ", $help, "\n"),*);
+        static ROWS: [Row; [$($name),*].len()] = [$(
+            Row {
+                kind: Kind::$kind,
+                unit: Unit::$unit,
+                scale: Scale::$scale,
+                of: $of,
+            },
+        )*];
+    };
+}
+
+// Numbers are those of `upkeep::export::page`; a test holds them.
+families! {
+    "mallard_build": Info, None, One, Of::Version,
+        "The version of Mallard that the process runs on.";
+    "mallard_uptime_seconds": Gauge, Seconds, Nanoseconds, Of::Uptime,
+        "Time from the process's first allocation to these figures.";
+    "mallard_allocated_bytes": Gauge, Bytes, One, Of::Total(0),
+        "Blocks that the program holds, with the sizes of their classes.";
+    "mallard_peak_allocated_bytes": Gauge, Bytes, One, Of::Total(20),
+        "The most that the program held at any publication.";
+    "mallard_active_bytes": Gauge, Bytes, One, Of::Total(1),
+        "Pages with slabs and large blocks. What exceeds the allocated bytes is fragmentation.";
+    "mallard_dirty_bytes": Gauge, Bytes, One, Of::Total(2),
+        "Free pages that wait for reuse or their return to the system.";
+    "mallard_muzzy_bytes": Gauge, Bytes, One, Of::Total(3),
+        "Free pages that the system may take.";
+    "mallard_retained_bytes": Gauge, Bytes, One, Of::Total(4),
+        "Addresses without memory that are kept for later use.";
+    "mallard_mapped_bytes": Gauge, Bytes, One, Of::Total(5),
+        "Addresses with memory, and those of the allocator's records.";
+    "mallard_resident_bytes": Gauge, Bytes, One, Of::Total(6),
+        "An upper bound of the memory behind active, dirty and muzzy pages and metadata.";
+    "mallard_metadata_bytes": Gauge, Bytes, One, Of::Total(7),
+        "The allocator's own records.";
+    "mallard_cached_bytes": Gauge, Bytes, One, Of::Cached,
+        "Free blocks in thread caches and transfer caches.";
+    "mallard_threads": Gauge, None, One, Of::Total(10),
+        "Threads with a cache.";
+    "mallard_arenas": Gauge, None, One, Of::Total(11),
+        "Arenas.";
+    "mallard_purges": Counter, None, One, Of::Total(12),
+        "Rounds that returned free pages to the system.";
+    "mallard_purge_calls": Counter, None, One, Of::Total(13),
+        "System calls of these rounds.";
+    "mallard_purged_bytes": Counter, Bytes, One, Of::Total(14),
+        "Dirty pages that were returned to the system.";
+    "mallard_muzzy_purged_bytes": Counter, Bytes, One, Of::Total(15),
+        "Muzzy pages that were returned to the system.";
+    "mallard_taken_blocks": Counter, None, One, Of::Total(16),
+        "Blocks that threads took from arenas: allocations that no thread cache had a block for, in batches.";
+    "mallard_given_blocks": Counter, None, One, Of::Total(17),
+        "Blocks that threads gave back to arenas, in batches.";
+    "mallard_cache_fills": Counter, None, One, Of::Total(18),
+        "Batches of blocks that thread caches took from arenas.";
+    "mallard_cache_flushes": Counter, None, One, Of::Total(19),
+        "Batches of blocks that thread caches gave back to arenas.";
+    "mallard_class_allocated_bytes": Gauge, Bytes, One, Of::Class(1),
+        "Blocks of a size class that the program holds, by their size; `larger` are those that no cache holds.";
+    "mallard_class_active_bytes": Gauge, Bytes, One, Of::Class(4),
+        "Pages of a size class.";
+    "mallard_class_utilization_ratio": Gauge, Ratio, One, Of::ClassRatio(1, 4),
+        "The part of a size class's pages that holds blocks of the program.";
+    "mallard_lock_acquisitions": Counter, None, One, Of::Lock(0),
+        "How often a kind of lock was taken.";
+    "mallard_lock_waits": Counter, None, One, Of::Lock(1),
+        "How often a thread slept for a kind of lock.";
+    "mallard_lock_wait_seconds": Counter, Seconds, Nanoseconds, Of::Lock(2),
+        "Time that threads waited for a kind of lock.";
+    "mallard_lock_longest_wait_seconds": Gauge, Seconds, Nanoseconds, Of::Lock(3),
+        "The longest wait for a kind of lock.";
+    "mallard_prof_active": Gauge, None, One, Of::Total(22),
+        "1 while the heap profiler samples, else 0.";
+    "mallard_prof_sample_interval_bytes": Gauge, Bytes, PowerOfTwo, Of::Total(23),
+        "Mean bytes between two samples while the profiler samples.";
+    "mallard_prof_samples": Gauge, None, One, Of::Total(24),
+        "Samples of blocks that the program holds.";
+    "mallard_prof_sites": Gauge, None, One, Of::Total(25),
+        "Call stacks that the profiler knows.";
+    "mallard_prof_lost_samples": Counter, None, One, Of::Total(26),
+        "Samples for which the profiler had no memory left.";
+    "mallard_background_thread": Gauge, None, One, Of::Total(29),
+        "1 if the background thread exists, else 0.";
+    "mallard_background_rounds": Counter, None, One, Of::Total(30),
+        "Rounds of the background thread.";
+    "mallard_zero_reallocs": Counter, None, One, Of::Total(32),
+        "Calls of realloc with a block and no bytes.";
+}

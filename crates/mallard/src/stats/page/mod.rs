@@ -10,6 +10,9 @@
 //! it is another process than the page's, and goes on in memory of its own.
 
 mod gather;
+mod own;
+
+pub use own::{Record, Words};
 
 use crate::cache::inside;
 use crate::prof;
@@ -142,6 +145,20 @@ fn sum(figures: &[u64; FIGURES]) -> u64 {
             .rotate_left(29)
     };
     memory.iter().chain(classes).fold(0, mix)
+}
+
+/// Gathers the figures of this moment for a reader in the process. None are published.
+fn gather_now(figures: &mut [u64; FIGURES]) {
+    gather::gather(figures);
+    let allocated = figures[TOTALS.first + Total::Allocated as usize];
+    let mut peak = allocated;
+    if let Some(mut state) = STATE.try_lock() {
+        state.peak = state.peak.max(allocated);
+        peak = state.peak;
+        figures[ABOUT.first + About::Count as usize] = state.count;
+    }
+    figures[TOTALS.first + Total::Peak as usize] = peak;
+    figures[ABOUT.first + About::Published as usize] = time::now_ns();
 }
 
 /// In the child of a fork, which has one thread.
