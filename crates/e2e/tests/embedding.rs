@@ -3,10 +3,13 @@
 //! output is checked against what it did.
 
 use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use mallard_e2e::service::Service;
 use mallard_e2e::{Allocator, Library, Sandbox, folder, installed, repository};
 
 /// Whether the programs are installed and the library is Mallard's own; reports if not.
@@ -516,6 +519,79 @@ fn a_rust_program_is_on_mallard_by_one_static() {
         text,
         "9973 words, 200000 times\n67108864 bytes\non Mallard: true\n"
     );
+}
+
+/// Starts a program that serves metrics, and returns the answer to a request for this path.
+fn served(program: &Path, path: &str) -> String {
+    let sandbox = sandbox();
+    let mut command = sandbox.plain_command(program);
+    let lib = installation().join("lib");
+    let service = Service::start(&sandbox, "metrics", command.env("LD_LIBRARY_PATH", lib));
+    let service = service.unwrap_or_else(|error| panic!("{error}"));
+    service
+        .await_log("/metrics\n")
+        .unwrap_or_else(|error| panic!("{error}"));
+    let log = service.log();
+    let address = log.strip_prefix("http://").expect("its address");
+    let (address, _) = address.split_once('/').expect("a path");
+    let mut client = TcpStream::connect(address).expect("it accepts");
+    client
+        .write_all(format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes())
+        .expect("it reads");
+    let mut answer = String::new();
+    client
+        .read_to_string(&mut answer)
+        .expect("it answers and closes");
+    answer
+}
+
+#[test]
+fn programs_in_c_cpp_and_rust_serve_metrics_by_their_own_servers() {
+    if !can_build(
+        "metrics",
+        &["make", "objcopy", "pkg-config", "cc", "c++", "cargo"],
+    ) {
+        return;
+    }
+    let sandbox = sandbox();
+    let build = |compiler: &str, source: &str| {
+        let program = sandbox.path(&format!("metrics-{compiler}"));
+        let mut command = sandbox.plain_command(compiler);
+        command
+            .args(["-Wall", "-Wextra", "-Werror"])
+            .arg(example(source));
+        command.args(pkg_config(
+            &sandbox,
+            "lib/pkgconfig",
+            &["--cflags", "--libs", "mallard"],
+        ));
+        output(&sandbox, command.arg("-o").arg(&program));
+        program
+    };
+    for program in [
+        build("cc", "c/metrics.c"),
+        build("c++", "cpp/metrics.cpp"),
+        cargo_build(&sandbox, "rust-metrics", &[]),
+    ] {
+        let answer = served(&program, "/metrics");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+        assert!(
+            head.contains("application/openmetrics-text; version=1.0.0"),
+            "{head}"
+        );
+        assert!(body.ends_with("\n# EOF\n"), "{body}");
+        let allocated = body
+            .lines()
+            .find_map(|line| {
+                line.strip_prefix("mallard_allocated_bytes ")?
+                    .parse::<u64>()
+                    .ok()
+            })
+            .expect("the metric");
+        assert!((3 << 20..8 << 20).contains(&allocated), "{allocated}");
+        assert!(served(&program, "/other").starts_with("HTTP/1.1 404 "));
+    }
 }
 
 #[test]
