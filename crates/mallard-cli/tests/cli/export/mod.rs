@@ -1,8 +1,10 @@
 //! `mallard export`, with real programs, and with Debian's Prometheus and Go's pprof where they are
 //! installed.
 
+mod agreement;
 mod http;
 mod install;
+mod prometheus;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -21,7 +23,7 @@ const PROGRAM: &str = r#"
     #include <stdlib.h>
     #include <string.h>
     #include <unistd.h>
-    #define COUNT (1 << 20)
+    #define COUNT (1 << 18)
     static void *held[512], *some[3000], *many[COUNT];
     __attribute__((noinline)) static void *hold(size_t size) {
         return memset(malloc(size), 1, size);
@@ -39,7 +41,7 @@ const PROGRAM: &str = r#"
                 for (int i = 0; i < 3000; i++) some[i] = malloc(size);
                 for (int i = 0; i < 3000; i++) free(some[i]);
             }
-            if (leaks) for (int i = 0; i < 16; i++) hold(16384);
+            if (leaks) for (int i = 0; i < 2; i++) hold(16384);
             struct pollfd in = {.fd = 0, .events = POLLIN};
             char byte;
             if (poll(&in, 1, 5) > 0 && read(0, &byte, 1) <= 0) return 0;
@@ -51,17 +53,14 @@ const PROGRAM: &str = r#"
 struct Running {
     child: Child,
     /// Kept open: the programs end with it.
-    _input: Option<ChildStdin>,
+    input: Option<ChildStdin>,
 }
 
 impl Running {
     fn start(command: &mut Command) -> Running {
         let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
         let input = child.stdin.take();
-        Running {
-            child,
-            _input: input,
-        }
+        Running { child, input }
     }
 
     fn pid(&self) -> String {
@@ -71,6 +70,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        drop(self.input.take());
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
