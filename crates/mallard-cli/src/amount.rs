@@ -44,9 +44,52 @@ impl FromStr for Sizes {
     }
 }
 
+/// A number of bytes: `2GB`, `64M`, `64MiB`. The units are powers of 1024, as memory has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bytes(pub u64);
+
+impl FromStr for Bytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Bytes, String> {
+        let wrong = || "expected a size such as 500k, 64M or 2GB".to_owned();
+        let text = text.trim();
+        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
+            "" | "b" => 0,
+            "k" | "kb" | "kib" => 10,
+            "m" | "mb" | "mib" => 20,
+            "g" | "gb" | "gib" => 30,
+            "t" | "tb" | "tib" => 40,
+            _ => return Err(wrong()),
+        };
+        let number: u64 = digits.trim().parse().map_err(|_| wrong())?;
+        match number.checked_mul(1 << shift) {
+            Some(bytes @ 1..) => Ok(Bytes(bytes)),
+            _ => Err(wrong()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_are_parsed_with_their_units() {
+        let bytes = |text: &str| text.parse::<Bytes>().map(|bytes| bytes.0).ok();
+        for (text, expected) in [
+            ("4096", 4096),
+            ("64k", 64 << 10),
+            ("64 MiB", 64 << 20),
+            ("2GB", 2 << 30),
+        ] {
+            assert_eq!(bytes(text), Some(expected), "{text}");
+        }
+        for wrong in ["", "0", "x", "1X", "-1", "1.5G", "99999999999G"] {
+            assert_eq!(bytes(wrong), None, "{wrong}");
+        }
+    }
 
     #[test]
     fn counts_are_parsed_with_their_units() {

@@ -16,7 +16,7 @@ use crate::export::Exports;
 use crate::exporter;
 use crate::extras;
 use crate::hooks::Hooks;
-use crate::{leak, profile, top};
+use crate::{leak, profile, record, top, trace};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -50,6 +50,8 @@ pub enum Command {
     Export(exporter::Options),
     Diagnose(diagnose::options::Options),
     Leak(leak::Options),
+    Record(record::options::Options),
+    Trace(trace::Options),
     Allocators(Allocators),
     Completions(extras::Completions),
     Man(extras::Man),
@@ -71,6 +73,8 @@ Find out:
 
 Compare:
   compare      Run your own program on every allocator in turn
+  record       Record what a program allocates, with its times
+  trace        Look into a recording, cut it, or import another tool's
   bench        Run the lab's experiments on every allocator in turn
 
 Keep:
@@ -92,6 +96,7 @@ Examples:
   mallard compare -- sort big.txt          your own program on every allocator that is ready
   mallard run -- redis-server              one program on Mallard
   mallard diagnose -- ./server --self-test whether malloc is the bottleneck, and why
+  mallard record -o web.mtrace -- ./server what it allocates, to be replayed
   mallard profile jeprof.4711.0.f.heap     which code the memory belongs to
   mallard top                              the processes on Mallard, live
   mallard export --listen :9700            their metrics for Prometheus, and their heap profiles
@@ -295,7 +300,7 @@ impl Common {
 }
 
 /// Reads `90` as seconds, and `1m 30s` as it stands.
-fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, String> {
     if let Ok(seconds) = text.trim().parse::<f64>()
         && let Ok(time) = Duration::try_from_secs_f64(seconds)
     {

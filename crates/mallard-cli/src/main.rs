@@ -2,13 +2,14 @@
 //!
 //! Each command is a module: [`bench`] (the basic [`experiments`], the full [`suite`] and
 //! [`contention`]), [`compare`] (the user's own program), [`exec`] (`mallard run`), [`profile`]
-//! (heap profiles), [`leak`] (what is never freed), [`top`] (processes, live), [`exporter`]
-//! (`mallard export`) and [`list`] (`mallard allocators`). Each takes its allocators by [`choice`],
-//! and ends with a code of [`exit`]. `bench` and `compare` share the [`race`], the [`folder`] and the
-//! [`session`]. In a race, the allocators take turns on a row of measurements; [`runs`] decides how
-//! often. The folder receives the results. The session prepares allocators, shows progress and stops
-//! on a signal. `mallard_measure` runs and measures a process, `mallard_allocators` finds and builds
-//! allocators, and `mallard_report` shows the results.
+//! (heap profiles), [`leak`] (what is never freed), [`record`] and [`trace`] (what a program
+//! allocates, in order), [`top`] (processes, live), [`exporter`] (`mallard export`) and [`list`]
+//! (`mallard allocators`). Each takes its allocators by [`choice`], and ends with a code of
+//! [`exit`]. `bench` and `compare` share the [`race`], the [`folder`] and the [`session`]. In a
+//! race, the allocators take turns on a row of measurements; [`runs`] decides how often. The folder
+//! receives the results. The session prepares allocators, shows progress and stops on a signal.
+//! `mallard_measure` runs and measures a process, `mallard_allocators` finds and builds allocators,
+//! and `mallard_report` shows the results.
 
 mod amount;
 mod args;
@@ -33,12 +34,14 @@ mod machine;
 mod profile;
 mod progress;
 mod race;
+mod record;
 mod runs;
 mod say;
 mod session;
 mod setting;
 mod suite;
 mod top;
+mod trace;
 mod workloads;
 
 use std::process::ExitCode;
@@ -59,6 +62,8 @@ fn main() -> ExitCode {
         Command::Top(options) => top::run(&options),
         Command::Export(options) => exporter::run(&options),
         Command::Diagnose(options) => diagnose::run(&options),
+        Command::Record(options) => record::run(&options),
+        Command::Trace(options) => trace::run(&options),
         Command::Allocators(options) => list::run(&options),
         Command::Completions(options) => extras::completions(&options),
         Command::Man(options) => extras::man(&options),

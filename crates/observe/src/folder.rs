@@ -26,6 +26,19 @@ pub struct Ask {
     pub timer_hz: u32,
     /// Whether to ask the allocator for its free memory when the program ends.
     pub trim_at_exit: bool,
+    /// Whether to record every call.
+    pub record: Option<Record>,
+}
+
+/// How a process records.
+#[derive(Debug, Clone, Copy)]
+pub struct Record {
+    /// Chunks of 64 KiB that each process may use.
+    pub chunks: u32,
+    /// Whether records are dropped when none is free, instead of waiting.
+    pub lossy: bool,
+    /// Whether stamps are of `CLOCK_MONOTONIC` and not of the time-stamp counter.
+    pub monotonic: bool,
 }
 
 impl Folder {
@@ -79,15 +92,25 @@ fn unique() -> u32 {
 
 /// The bytes of the file `control`.
 fn control(ask: Ask) -> Vec<u8> {
-    let flags = if ask.trim_at_exit {
-        layout::TRIM_AT_EXIT
-    } else {
-        0
-    };
+    let mut flags = 0;
+    if ask.trim_at_exit {
+        flags |= layout::TRIM_AT_EXIT;
+    }
+    if let Some(record) = ask.record {
+        flags |= layout::RECORD;
+        flags |= if record.lossy { layout::LOSSY } else { 0 };
+        flags |= if record.monotonic {
+            layout::MONOTONIC
+        } else {
+            0
+        };
+    }
     let mut bytes = Vec::new();
     bytes.extend(layout::MAGIC.to_le_bytes());
     bytes.extend(flags.to_le_bytes());
     bytes.extend(ask.timer_hz.to_le_bytes());
+    bytes.extend(ask.record.map_or(0, |record| record.chunks).to_le_bytes());
+    bytes.extend(std::process::id().to_le_bytes());
     bytes.resize(size_of::<Control>(), 0);
     bytes
 }

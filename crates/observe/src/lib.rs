@@ -7,15 +7,18 @@
 //! - for programs that take no probe, and as the finer way where it is permitted, samples of the
 //!   kernel.
 //!
-//! [`Watch`] reads all of them while a program runs and returns [`Findings`]. Nothing here judges:
+//! [`recorder`] empties the probe's chunks into a recording. [`Watch`] reads all of them while a program runs and returns [`Findings`]. Nothing here judges:
 //! the lab's `diagnose` does. This crate knows allocators only by their names ([`who`]).
 
+#[path = "../../probe/src/chunks.rs"]
+pub mod chunks;
 #[path = "../../probe/src/layout.rs"]
 pub mod layout;
 
 pub mod findings;
 pub mod folder;
 pub mod proc;
+pub mod recorder;
 mod sampler;
 pub mod segments;
 pub mod syscalls;

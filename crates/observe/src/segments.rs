@@ -233,13 +233,21 @@ fn text(bytes: &[AtomicU8]) -> String {
 
 /// The segments of the folder that are complete and that `known` does not contain.
 pub fn find_new(folder: &Path, known: &[Segment]) -> io::Result<Vec<Segment>> {
+    find(folder, |file| {
+        known.iter().any(|segment| segment.file == file)
+    })
+}
+
+/// The segments of the folder that are complete and whose files are not known.
+pub fn find(folder: &Path, is_known: impl Fn(&Path) -> bool) -> io::Result<Vec<Segment>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
         let file = entry?.path();
-        let is_segment = file
-            .file_name()
-            .is_some_and(|name| name.to_string_lossy().contains('-'));
-        if !is_segment || known.iter().any(|segment| segment.file == file) {
+        let is_segment = file.file_name().is_some_and(|name| {
+            let name = name.to_string_lossy();
+            name.contains('-') && !name.ends_with(crate::chunks::SUFFIX)
+        });
+        if !is_segment || is_known(&file) {
             continue;
         }
         // A segment may vanish or be incomplete: the next look finds it.
@@ -247,6 +255,7 @@ pub fn find_new(folder: &Path, known: &[Segment]) -> io::Result<Vec<Segment>> {
             found.push(segment);
         }
     }
-    found.sort_by(|a, b| a.file.cmp(&b.file));
+    // The older process first: a parent before its child.
+    found.sort_by_key(|segment| segment.header().clock_ns.load(Ordering::Relaxed));
     Ok(found)
 }

@@ -3,10 +3,13 @@
 use core::ffi::c_int;
 use core::ptr::null_mut;
 
+use crate::chunks;
 use crate::count::enter;
 use crate::layout::State;
 use crate::loader::Pointer;
 use crate::real::{self, call};
+
+const PAGE: usize = 4096;
 
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc(size: usize) -> Pointer {
@@ -14,7 +17,7 @@ pub extern "C" fn malloc(size: usize) -> Pointer {
         return real::malloc(size);
     };
     let block = real::malloc(size);
-    call.begin(block, size, real::usable_size(block));
+    call.begin(block, size);
     call.leave();
     block
 }
@@ -25,7 +28,7 @@ pub extern "C" fn calloc(count: usize, size: usize) -> Pointer {
         return real::calloc(count, size);
     };
     let block = real::calloc(count, size);
-    call.begin(block, count.wrapping_mul(size), real::usable_size(block));
+    call.begin(block, count.wrapping_mul(size));
     call.leave();
     block
 }
@@ -51,20 +54,21 @@ pub fn ended(state: State, block: Pointer, free: impl FnOnce()) {
         return free();
     };
     if !block.is_null() {
-        call.end(block, real::usable_size(block));
+        call.end(block);
     }
     free();
     call.leave();
 }
 
-/// Counts a block that `make` makes. Its usable size is asked for.
+/// Counts a block that `make` makes, with this alignment; 1 if none is asked for.
 #[inline(always)]
-pub fn begun(state: State, size: usize, make: impl FnOnce() -> Pointer) -> Pointer {
+pub fn begun(state: State, size: usize, align: usize, make: impl FnOnce() -> Pointer) -> Pointer {
     let Some(call) = enter(state) else {
         return make();
     };
+    let call = call.aligned(align);
     let block = make();
-    call.begin(block, size, real::usable_size(block));
+    call.begin(block, size);
     call.leave();
     block
 }
@@ -77,15 +81,13 @@ pub fn resized(block: Pointer, size: usize, resize: impl FnOnce() -> Pointer) ->
     };
     if block.is_null() {
         let made = resize();
-        call.begin(made, size, real::usable_size(made));
+        call.begin(made, size);
         call.leave();
         return made;
     }
-    let old = real::usable_size(block);
-    let birth = call.before_resize(block);
+    let old = call.before_resize(block);
     let moved = resize();
-    let usable = real::usable_size(moved);
-    call.resized((block, old, birth), (moved, size, usable));
+    call.resized(old, moved, size);
     call.leave();
     moved
 }
@@ -122,6 +124,7 @@ pub unsafe extern "C" fn posix_memalign(result: *mut Pointer, align: usize, size
     let Some(call) = enter(State::Aligned) else {
         return make();
     };
+    let call = call.aligned(align);
     let error = make();
     let block = if error == 0 {
         // SAFETY: the caller's promise; it was written.
@@ -129,14 +132,14 @@ pub unsafe extern "C" fn posix_memalign(result: *mut Pointer, align: usize, size
     } else {
         null_mut()
     };
-    call.begin(block, size, real::usable_size(block));
+    call.begin(block, size);
     call.leave();
     error
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn aligned_alloc(align: usize, size: usize) -> Pointer {
-    begun(State::Aligned, size, || {
+    begun(State::Aligned, size, align, || {
         call!(aligned_alloc as fn(usize, usize) -> Pointer, align, size;
             else real::memalign(align, size))
     })
@@ -144,7 +147,7 @@ pub extern "C" fn aligned_alloc(align: usize, size: usize) -> Pointer {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn memalign(align: usize, size: usize) -> Pointer {
-    begun(State::Aligned, size, || real::memalign(align, size))
+    begun(State::Aligned, size, align, || real::memalign(align, size))
 }
 
 #[unsafe(no_mangle)]
@@ -152,15 +155,16 @@ pub extern "C" fn valloc(size: usize) -> Pointer {
     begun(
         State::Aligned,
         size,
-        || call!(valloc as fn(usize) -> Pointer, size; else real::memalign(4096, size)),
+        PAGE,
+        || call!(valloc as fn(usize) -> Pointer, size; else real::memalign(PAGE, size)),
     )
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn pvalloc(size: usize) -> Pointer {
-    begun(State::Aligned, size, || {
-        let rounded = size.checked_next_multiple_of(4096).unwrap_or(usize::MAX);
-        call!(pvalloc as fn(usize) -> Pointer, size; else real::memalign(4096, rounded))
+    begun(State::Aligned, size, PAGE, || {
+        let rounded = size.checked_next_multiple_of(PAGE).unwrap_or(usize::MAX);
+        call!(pvalloc as fn(usize) -> Pointer, size; else real::memalign(PAGE, rounded))
     })
 }
 
@@ -172,6 +176,7 @@ pub unsafe extern "C" fn malloc_usable_size(block: Pointer) -> usize {
         return real::usable_size(block);
     };
     let usable = real::usable_size(block);
+    call.did(chunks::QUERY, block);
     call.leave();
     usable
 }
@@ -204,6 +209,7 @@ pub extern "C" fn malloc_trim(keep: usize) -> c_int {
         return trim();
     };
     let done = trim();
+    call.did(chunks::TRIM, null_mut());
     call.leave();
     done
 }

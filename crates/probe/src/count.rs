@@ -5,13 +5,16 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use crate::layout::{BIRTHS, FOLLOWED, MATRIX, Slot, State, class_of};
 use crate::loader::Pointer;
 use crate::tls::{Thread, thread};
-use crate::{join, segment, trim};
+use crate::{chunks, join, real, record, segment, trim};
 
 /// A call that is being counted.
 pub struct Call {
     thread: &'static Thread,
     slot: &'static Slot,
     shared: bool,
+    state: State,
+    /// The logarithm of the alignment that is asked for; 0 for none.
+    align: u32,
 }
 
 /// Begins a call. None if it is not to be counted: it comes from inside another one, or so early
@@ -39,6 +42,8 @@ pub fn enter(state: State) -> Option<Call> {
         thread,
         slot,
         shared,
+        state,
+        align: 0,
     };
     call.add(&slot.cell.calls[state as usize - 1], 1);
     Some(call)
@@ -70,7 +75,7 @@ impl Call {
 
     /// A request of `size` bytes was answered with `block`, of this usable size.
     #[inline(always)]
-    pub fn requested(&self, block: Pointer, size: usize, usable: usize) {
+    fn requested(&self, block: Pointer, size: usize, usable: usize) {
         if block.is_null() {
             self.add(&self.slot.cell.failed, 1);
             return;
@@ -81,18 +86,47 @@ impl Call {
         self.add(&self.slot.cell.begun, usable as u64);
     }
 
+    /// The request asks for an alignment.
+    #[inline(always)]
+    pub fn aligned(mut self, align: usize) -> Call {
+        self.align = align.max(1).ilog2();
+        self
+    }
+
     /// The life of a block begins.
     #[inline(always)]
-    pub fn begin(&self, block: Pointer, size: usize, usable: usize) {
-        self.requested(block, size, usable);
+    pub fn begin(&self, block: Pointer, size: usize) {
+        if record::is_on() {
+            return self.record_begin(block, size);
+        }
+        self.requested(block, size, real::usable_size(block));
         if let Some(entry) = followed(block) {
             self.note_birth(block, entry, now());
         }
     }
 
-    /// The life of a block of this usable size ends.
     #[inline(always)]
-    pub fn end(&self, block: Pointer, usable: usize) {
+    fn record_begin(&self, block: Pointer, size: usize) {
+        let kind = match self.state {
+            _ if block.is_null() => chunks::FAILED,
+            _ if self.align > PLAIN_ALIGN => chunks::ALIGNED,
+            State::Calloc => chunks::CALLOC,
+            _ => chunks::MALLOC,
+        };
+        record::write(self.thread, kind, u64::from(self.align), block, size);
+    }
+
+    /// The life of a block ends.
+    #[inline(always)]
+    pub fn end(&self, block: Pointer) {
+        if record::is_on() {
+            let kind = match self.state {
+                State::SizedFree => chunks::SIZED_FREE,
+                _ => chunks::FREES,
+            };
+            return record::note_end(self.thread, kind, block);
+        }
+        let usable = real::usable_size(block);
         self.add(&self.slot.cell.ended, usable as u64);
         if let Some(entry) = followed(block)
             && let Some(birth) = take(block, entry)
@@ -101,20 +135,44 @@ impl Call {
         }
     }
 
-    /// A block is about to be resized. Returns its birth, if it is followed: the old address may
-    /// belong to another thread as soon as the block has moved.
+    /// Something else was done, of this kind of record.
     #[inline(always)]
-    pub fn before_resize(&self, block: Pointer) -> Option<Born> {
-        take(block, followed(block)?)
+    pub fn did(&self, kind: u64, block: Pointer) {
+        if record::is_on() {
+            record::write(self.thread, kind, 0, block, 0);
+        }
     }
 
-    /// A block of `old` usable bytes was resized, or (if the answer is null) freed or left.
+    /// A block is about to be resized. Returns what is known of it, because the old address may
+    /// belong to another thread as soon as the block has moved.
     #[inline(always)]
-    pub fn resized(
-        &self,
-        (block, old, birth): (Pointer, usize, Option<Born>),
-        (moved, size, usable): (Pointer, usize, usize),
-    ) {
+    pub fn before_resize(&self, block: Pointer) -> Old {
+        if record::is_on() {
+            record::note_end(self.thread, chunks::REALLOC_BEGIN, block);
+            return Old {
+                block,
+                usable: 0,
+                birth: None,
+            };
+        }
+        Old {
+            block,
+            usable: real::usable_size(block),
+            birth: followed(block).and_then(|entry| take(block, entry)),
+        }
+    }
+
+    /// A block was resized, or (if the answer is null) freed or left.
+    #[inline(always)]
+    pub fn resized(&self, old: Old, moved: Pointer, size: usize) {
+        if record::is_on() {
+            return record::write(self.thread, chunks::REALLOC_END, 0, moved, size);
+        }
+        let Old {
+            block,
+            usable: old,
+            birth,
+        } = old;
         let stays = moved == block || (moved.is_null() && size != 0);
         if stays {
             if let (Some(birth), Some(entry)) = (birth, followed(block)) {
@@ -131,7 +189,7 @@ impl Call {
                 self.add(&self.slot.cell.failed, 1);
             }
         } else {
-            self.requested(moved, size, usable);
+            self.requested(moved, size, real::usable_size(moved));
             if !stays && let Some(entry) = followed(moved) {
                 self.note_birth(moved, entry, now());
             }
@@ -164,8 +222,18 @@ impl Call {
     }
 }
 
+/// What is known of a block before it is resized.
+pub struct Old {
+    block: Pointer,
+    usable: usize,
+    birth: Option<Born>,
+}
+
+/// Every block has this alignment: 16 bytes, as a logarithm.
+const PLAIN_ALIGN: u32 = 4;
+
 /// The thread and the time of a birth.
-pub struct Born {
+struct Born {
     slot: usize,
     when: u64,
 }

@@ -23,12 +23,12 @@ fn nothrow() -> *const c_void {
 /// The block of a plain operator; null if the real operator must be called instead.
 extern "C" fn plain(size: usize) -> Pointer {
     match real::operators() {
-        Operators::Allocator => begun(State::Malloc, size, || {
+        Operators::Allocator => begun(State::Malloc, size, 1, || {
             call!(new_nothrow as fn(usize, *const c_void) -> Pointer, size, nothrow();
                 else core::ptr::null_mut())
         }),
         Operators::Runtime | Operators::Unknown => {
-            begun(State::Malloc, size, || real::malloc(size.max(1)))
+            begun(State::Malloc, size, 1, || real::malloc(size.max(1)))
         }
         Operators::Other => core::ptr::null_mut(),
     }
@@ -37,19 +37,21 @@ extern "C" fn plain(size: usize) -> Pointer {
 /// The same for an operator with an alignment.
 extern "C" fn aligned(size: usize, align: usize) -> Pointer {
     match real::operators() {
-        Operators::Allocator => begun(State::Aligned, size, || {
+        Operators::Allocator => begun(State::Aligned, size, align, || {
             call!(new_aligned_nothrow as fn(usize, usize, *const c_void) -> Pointer,
                 size, align, nothrow(); else core::ptr::null_mut())
         }),
-        Operators::Runtime | Operators::Unknown => begun(State::Aligned, size, || {
-            match size.max(1).checked_next_multiple_of(align) {
-                Some(rounded) => {
-                    call!(aligned_alloc as fn(usize, usize) -> Pointer, align, rounded;
+        Operators::Runtime | Operators::Unknown => {
+            begun(State::Aligned, size, align, || {
+                match size.max(1).checked_next_multiple_of(align) {
+                    Some(rounded) => {
+                        call!(aligned_alloc as fn(usize, usize) -> Pointer, align, rounded;
                     else real::memalign(align, rounded))
+                    }
+                    None => core::ptr::null_mut(),
                 }
-                None => core::ptr::null_mut(),
-            }
-        }),
+            })
+        }
         Operators::Other => core::ptr::null_mut(),
     }
 }

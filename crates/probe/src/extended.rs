@@ -30,6 +30,7 @@ pub extern "C" fn mallocx(size: usize, flags: c_int) -> Pointer {
     begun(
         State::Malloc,
         size,
+        1 << (flags & 0x3f),
         || call!(mallocx as fn(usize, c_int) -> Pointer, size, flags; else plain(size, flags)),
     )
 }
@@ -55,10 +56,9 @@ pub unsafe extern "C" fn xallocx(block: Pointer, size: usize, extra: usize, flag
     let Some(call) = enter(State::Realloc) else {
         return resize();
     };
-    let old = real::usable_size(block);
-    let birth = call.before_resize(block);
+    let old = call.before_resize(block);
     let usable = resize();
-    call.resized((block, old, birth), (block, size, real::usable_size(block)));
+    call.resized(old, block, usable);
     call.leave();
     usable
 }
@@ -72,6 +72,7 @@ pub unsafe extern "C" fn sallocx(block: Pointer, flags: c_int) -> usize {
         return ask();
     };
     let usable = ask();
+    call.did(crate::chunks::QUERY, block);
     call.leave();
     usable
 }

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use crate::layout::{SLOTS, Slot};
 use crate::loader::Pointer;
 use crate::tls::{Thread, thread};
-use crate::{real, segment, tick};
+use crate::{real, record, segment, tick};
 
 /// The key whose destructor runs when a thread ends; `NO_KEY` before it is made.
 static KEY: AtomicU32 = AtomicU32::new(NO_KEY);
@@ -34,6 +34,7 @@ pub fn join(thread: &Thread) -> bool {
         unsafe { libc::pthread_setspecific(key(), JOINED) };
         thread.timer.set(tick::start());
     }
+    record::start(thread);
     // SAFETY: see above.
     unsafe { *libc::__errno_location() = error };
     thread.busy.set(0);
@@ -118,6 +119,9 @@ unsafe extern "C" fn leave(_: Pointer) {
         return;
     }
     tick::stop(thread.timer.replace(0));
+    let before = thread.busy.replace(1);
+    record::end(thread);
+    thread.busy.set(before);
     thread.slot.set(segment::slot(0));
     // SAFETY: the thread's own slot.
     unsafe { (*slot).cell.owner.store(0, Ordering::Release) };

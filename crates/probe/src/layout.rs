@@ -42,12 +42,21 @@ pub struct Control {
     pub flags: u32,
     /// Samples per second of each thread's CPU time by a timer signal; 0 for none.
     pub timer_hz: u32,
+    /// For a recording: the chunks that a process may use, and the lab's process.
+    pub chunks: u32,
+    pub lab: u32,
     /// For later versions; zero.
-    pub reserved: [u64; 6],
+    pub reserved: [u64; 5],
 }
 
 /// Ask the allocator to give memory back when the program ends, and look what that changes.
 pub const TRIM_AT_EXIT: u32 = 1;
+/// Record every call ([`crate::chunks`]).
+pub const RECORD: u32 = 2;
+/// Drop records instead of waiting for the lab.
+pub const LOSSY: u32 = 4;
+/// Stamp by `CLOCK_MONOTONIC`: the time-stamp counters of this machine's CPUs disagree.
+pub const MONOTONIC: u32 = 8;
 
 /// What a thread does at the moment. The low byte of [`Cell::word`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,8 +99,8 @@ pub struct Cell {
     pub ticks_outside: AtomicU32,
     /// Calls that returned no memory.
     pub failed: AtomicU64,
-    /// For the recorder: where the thread's chunk is.
-    pub chunk: AtomicU64,
+    /// For later versions; zero.
+    pub unused: AtomicU64,
 }
 
 /// A cell and the requests of its thread by size.

@@ -16,23 +16,27 @@
 //! file of the folder that the variable `MALLARD_PROBE` names, mapped by the process and by the
 //! lab. The first call of a process makes the segment, and finds the real functions with [`loader`],
 //! which reads the loader's own list of objects. A forked child notices that it is one, and makes a
-//! segment of its own. [`exit`] looks at the memory when the program ends. [`layout`] is the one
+//! segment of its own. If the lab wants a recording, [`record`] writes each call into [`chunks`]
+//! instead of counting it. [`exit`] looks at the memory when the program ends. [`layout`] is the one
 //! description of the shared memory; the lab includes the same file.
 //!
 //! What always holds: nothing here allocates, takes a lock or changes `errno`. Everything that two
-//! threads or the lab touch is atomic. The thread's variables take 16 bytes of static TLS.
+//! threads or the lab touch is atomic. The thread's variables take 48 bytes of static TLS.
 
 #![no_std]
 
 mod c;
+pub mod chunks;
 mod count;
 mod cxx;
 mod exit;
 mod extended;
+mod file;
 mod join;
 pub mod layout;
 mod loader;
 mod real;
+mod record;
 mod segment;
 mod tick;
 mod tls;

@@ -5,10 +5,12 @@
 
 use core::ffi::{CStr, c_char};
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, Ordering};
 
+use crate::file::{self, Failed, Text, copy};
 use crate::layout::{self, Birth, Control, Header, Slot};
-use crate::real;
+use crate::tls::thread;
+use crate::{real, record};
 
 /// The state of the segment of this process.
 #[repr(C, align(4096))]
@@ -32,7 +34,7 @@ static LIVE_AT_FORK: AtomicI64 = AtomicI64::new(0);
 static FLAGS: AtomicU32 = AtomicU32::new(0);
 static TIMER_HZ: AtomicU32 = AtomicU32::new(0);
 /// The segment's file, to reserve more of it.
-static PATH: [AtomicU8; layout::PATH] = [const { AtomicU8::new(0) }; layout::PATH];
+static FILE: file::Path = file::Path::new();
 
 /// Whether this process has its segment.
 #[inline(always)]
@@ -125,6 +127,7 @@ pub fn make() {
         )
     };
     let parents = MAPPED.load(Ordering::Relaxed);
+    record::leave_parent();
     let made = in_folder().unwrap_or_else(private);
     MAPPED.store(made, Ordering::Relaxed);
     describe(parents);
@@ -148,6 +151,7 @@ pub fn watch_forks() {
     extern "C" fn prepare() {
         if is_ready() {
             LIVE_AT_FORK.store(live(), Ordering::Relaxed);
+            record::before_fork(thread());
         }
     }
     extern "C" fn child() {
@@ -187,12 +191,6 @@ fn describe(parents: *mut Header) {
     header.magic.store(layout::MAGIC, Ordering::Release);
 }
 
-fn copy(from: &[u8], to: &[AtomicU8]) {
-    for (to, from) in to[..to.len() - 1].iter().zip(from) {
-        to.store(*from, Ordering::Relaxed);
-    }
-}
-
 /// The value of our variable at the start of the program. The block of arguments and variables
 /// that the kernel made is there before the C library knows of it.
 fn folder() -> Option<&'static CStr> {
@@ -216,48 +214,17 @@ fn folder() -> Option<&'static CStr> {
     None
 }
 
-/// Text in a buffer with a zero at its end.
-struct Text {
-    bytes: [u8; layout::PATH],
-    length: usize,
-}
-
-impl Text {
-    fn push(&mut self, text: &[u8]) -> Option<()> {
-        let end = self.length + text.len();
-        self.bytes.get_mut(self.length..end)?.copy_from_slice(text);
-        self.length = end;
-        (end < layout::PATH).then_some(())
-    }
-
-    fn push_number(&mut self, number: u32) -> Option<()> {
-        let mut digits = [0_u8; 10];
-        let (mut rest, mut first) = (number, digits.len());
-        loop {
-            first -= 1;
-            digits[first] = b'0' + (rest % 10) as u8;
-            rest /= 10;
-            if rest == 0 {
-                return self.push(&digits[first..]);
-            }
-        }
-    }
-}
-
 /// Maps a new file of the folder.
 fn in_folder() -> Option<*mut Header> {
     let folder = folder()?.to_bytes();
     let begin = || {
-        let mut path = Text {
-            bytes: [0; layout::PATH],
-            length: 0,
-        };
+        let mut path = Text::new();
         path.push(folder)?;
         Some(path)
     };
     let mut path = begin()?;
     path.push(b"/control")?;
-    read_control(&path.bytes)?;
+    let control = read_control(&path.bytes)?;
     // SAFETY: asks for an id.
     let process = unsafe { libc::getpid() } as u32;
     /// More images than a process id goes through in one session.
@@ -268,38 +235,25 @@ fn in_folder() -> Option<*mut Header> {
         path.push_number(process)?;
         path.push(b"-")?;
         path.push_number(image)?;
-        let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC;
-        // SAFETY: the path ends with a zero.
-        let file = unsafe { libc::open(path.bytes.as_ptr().cast(), flags, 0o600) };
-        // SAFETY: reads the error of the call before.
-        if file < 0 && unsafe { *libc::__errno_location() } == libc::EEXIST {
-            continue;
-        }
-        if file < 0 {
-            return None;
-        }
         let first = layout::SLOTS_AT + layout::BATCH * size_of::<Slot>();
-        let mapped = reserve(file, 0, first).then(|| map(file)).flatten();
-        // SAFETY: the file is ours, and the mapping needs it no longer.
-        unsafe { libc::close(file) };
-        let Some(mapped) = mapped else {
-            // SAFETY: the path ends with a zero.
-            unsafe { libc::unlink(path.bytes.as_ptr().cast()) };
-            return None;
+        let mapped = match FILE.make(&path, layout::LENGTH, first) {
+            Ok(mapped) => mapped.cast::<Header>(),
+            Err(Failed::Exists) => continue,
+            Err(Failed::Refused) => return None,
         };
-        copy(&path.bytes, &PATH);
         // SAFETY: just mapped.
         unsafe {
             (*mapped)
                 .reserved
                 .store(layout::BATCH as u32, Ordering::Relaxed)
         };
+        record::make(&control, path);
         return Some(mapped);
     }
     None
 }
 
-fn read_control(path: &[u8]) -> Option<()> {
+fn read_control(path: &[u8]) -> Option<Control> {
     // SAFETY: the path ends with a zero; the buffer is a plain structure of this length.
     let control = unsafe {
         let file = libc::open(path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC);
@@ -316,39 +270,7 @@ fn read_control(path: &[u8]) -> Option<()> {
     }
     FLAGS.store(control.flags, Ordering::Relaxed);
     TIMER_HZ.store(control.timer_hz, Ordering::Relaxed);
-    Some(())
-}
-
-/// Takes the blocks of a part of the file from the file system. A file system that cannot do that
-/// has its files elsewhere than in memory, and gives blocks as they are needed.
-fn reserve(file: i32, from: usize, to: usize) -> bool {
-    // SAFETY: acts on a file of ours.
-    unsafe {
-        (from > 0 || libc::ftruncate(file, layout::LENGTH as i64) == 0)
-            && (libc::fallocate(
-                file,
-                libc::FALLOC_FL_KEEP_SIZE,
-                from as i64,
-                (to - from) as i64,
-            ) == 0
-                || *libc::__errno_location() == libc::EOPNOTSUPP)
-    }
-}
-
-fn map(file: i32) -> Option<*mut Header> {
-    let protection = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping at an address that the kernel chooses.
-    let mapped = unsafe {
-        libc::mmap(
-            null_mut(),
-            layout::LENGTH,
-            protection,
-            libc::MAP_SHARED,
-            file,
-            0,
-        )
-    };
-    (mapped != libc::MAP_FAILED).then_some(mapped.cast())
+    Some(control)
 }
 
 /// Memory that nobody reads, for a process that cannot be observed: without a variable, in a
@@ -362,7 +284,7 @@ fn private() -> *mut Header {
         // SAFETY: without memory there is nothing to go on with.
         unsafe { libc::abort() }
     }
-    PATH[0].store(0, Ordering::Relaxed);
+    FILE.clear();
     let header = mapped.cast::<Header>();
     // SAFETY: just mapped.
     unsafe {
@@ -380,20 +302,9 @@ pub fn reserve_slot(index: usize) -> bool {
     if index < reserved {
         return true;
     }
-    let mut path = [0_u8; layout::PATH];
-    for (to, from) in path.iter_mut().zip(&PATH) {
-        *to = from.load(Ordering::Relaxed);
-    }
-    // SAFETY: the path ends with a zero.
-    let file = unsafe { libc::open(path.as_ptr().cast(), libc::O_RDWR | libc::O_CLOEXEC) };
-    if file < 0 {
-        return false;
-    }
     let end = (index / layout::BATCH + 1) * layout::BATCH;
     let bytes = |slots: usize| layout::SLOTS_AT + slots * size_of::<Slot>();
-    let done = reserve(file, bytes(reserved), bytes(end));
-    // SAFETY: the file is ours.
-    unsafe { libc::close(file) };
+    let done = FILE.reserve(bytes(reserved), bytes(end) - bytes(reserved));
     if done {
         header.reserved.fetch_max(end as u32, Ordering::Release);
     }

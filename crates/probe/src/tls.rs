@@ -3,6 +3,7 @@
 
 use core::cell::Cell;
 
+use crate::chunks::Record;
 use crate::layout::Slot;
 
 /// What the probe knows of a thread.
@@ -15,6 +16,14 @@ pub struct Thread {
     pub busy: Cell<u32>,
     /// The id of its timer plus 1; 0 if it has none.
     pub timer: Cell<u32>,
+    /// The recorder's: the next record of the thread's chunk, and the last that the fast path
+    /// writes. Null without a chunk.
+    pub next: Cell<*mut Record>,
+    pub end: Cell<*mut Record>,
+    /// The clock that its records count from, the chunk's number, and how many there were before.
+    pub base: Cell<u64>,
+    pub chunk: Cell<u32>,
+    pub serial: Cell<u32>,
 }
 
 // Zero at the start of a thread.
@@ -23,12 +32,12 @@ core::arch::global_asm!(
     ".p2align 4",
     ".hidden mallard_probe_thread",
     ".type mallard_probe_thread, @object",
-    ".size mallard_probe_thread, 16",
+    ".size mallard_probe_thread, 48",
     "mallard_probe_thread:",
-    ".zero 16",
+    ".zero 48",
     ".popsection",
 );
-const _: () = assert!(size_of::<Thread>() == 16);
+const _: () = assert!(size_of::<Thread>() == 48);
 
 /// The calling thread's variables. The reference must not reach another thread.
 #[inline(always)]

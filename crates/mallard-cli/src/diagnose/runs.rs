@@ -127,6 +127,7 @@ impl Runner<'_> {
         let ask = Ask {
             timer_hz,
             trim_at_exit: true,
+            record: None,
         };
         let folder = Folder::new(ask, self.launcher.folder())
             .map_err(|error| anyhow!("cannot make the folder of the probe: {error}"))?;

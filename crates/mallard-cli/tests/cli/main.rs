@@ -12,5 +12,6 @@ mod place;
 mod profile;
 mod programs;
 mod real;
+mod record;
 mod suite;
 mod top;

@@ -6,9 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use mallard_allocators::{Allocator, Catalog, Settings, Standing, environment};
-use mallard_observe::folder::{Ask, Folder};
+use mallard_observe::folder::{Ask, Folder, Record};
+use mallard_observe::recorder::{Clock, Drain, Ended, Limits};
 use mallard_observe::segments::{self, Segment};
 use mallard_observe::{PROBE, PROBE_NAME, layout};
+use mallard_trace::Writer;
+use mallard_trace::description::Start;
 
 /// A folder with the probe and the test programs.
 struct Place(tempfile::TempDir);
@@ -305,4 +308,50 @@ fn real_programs_say_the_same_with_the_probe() {
             assert!(calls > 10, "{words:?} on {}: {calls} calls", on.name);
         }
     }
+}
+
+/// A file on a disk that is soon full.
+struct Full(usize);
+
+impl std::io::Write for Full {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if bytes.len() > self.0 {
+            return Err(std::io::ErrorKind::StorageFull.into());
+        }
+        self.0 -= bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_full_disk_ends_the_recording_and_not_the_program() {
+    let place = Place::new();
+    let program = place.compile("counted.c", "cc");
+    let clock = Clock::new();
+    let ask = Ask {
+        record: Some(Record {
+            chunks: 8,
+            lossy: false,
+            monotonic: clock.is_monotonic(),
+        }),
+        ..Ask::default()
+    };
+    let folder = Folder::new(ask, place.0.path()).unwrap();
+    let mut child = Command::new(&program)
+        .arg("threads")
+        .env("LD_PRELOAD", place.0.path().join(PROBE_NAME))
+        .env(layout::VARIABLE, folder.path())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let writer = Writer::new(Full(8000), &Start::default()).unwrap();
+    let drain = Drain::new(folder.path(), clock, writer);
+    let (outcome, file) = drain.until_end_of(child.id(), Limits::default(), || false, |_, _| {});
+    assert!(matches!(outcome.ended, Ended::Refused(_)), "{outcome:?}");
+    assert!(file.is_none() && outcome.bytes <= 8000 && outcome.processes == 1);
+    assert!(child.wait().unwrap().success(), "the program goes on");
 }

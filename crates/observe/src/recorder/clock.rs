@@ -1,0 +1,99 @@
+//! The clock of stamps, and its times in a recording.
+
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use mallard_trace::event::UNIT_NS;
+
+/// Turns stamps of the probe into units of a recording.
+#[derive(Debug, Clone, Copy)]
+pub struct Clock {
+    monotonic: bool,
+    /// The stamp at which the recording begins.
+    zero: u64,
+    /// Units of a tick, as a fraction of 2^64.
+    units: u64,
+}
+
+/// How long the counter's rate is measured.
+const MEASURED: Duration = Duration::from_millis(20);
+
+impl Clock {
+    /// The time-stamp counter where the kernel itself uses it, because then it is the same on all
+    /// CPUs; otherwise `CLOCK_MONOTONIC`.
+    pub fn new() -> Clock {
+        let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+        let by_tsc = fs::read_to_string(path).is_ok_and(|name| name.trim() == "tsc");
+        if !by_tsc {
+            return Clock {
+                monotonic: true,
+                zero: monotonic(),
+                units: per_tick(1.0),
+            };
+        }
+        let (ticks, time) = (tsc(), monotonic());
+        thread::sleep(MEASURED);
+        let (ticks, time) = (tsc() - ticks, monotonic() - time);
+        Clock {
+            monotonic: false,
+            zero: tsc(),
+            units: per_tick(time as f64 / ticks.max(1) as f64),
+        }
+    }
+
+    pub fn is_monotonic(self) -> bool {
+        self.monotonic
+    }
+
+    pub fn name(self) -> &'static str {
+        if self.monotonic { "monotonic" } else { "tsc" }
+    }
+
+    /// The time of a stamp, in units.
+    pub fn units(self, stamp: u64) -> u64 {
+        self.length(stamp.saturating_sub(self.zero))
+    }
+
+    /// The length of a time in ticks, in units.
+    pub fn length(self, ticks: u64) -> u64 {
+        (u128::from(ticks) * u128::from(self.units) >> 64) as u64
+    }
+
+    pub fn now(self) -> u64 {
+        self.units(if self.monotonic { monotonic() } else { tsc() })
+    }
+}
+
+fn per_tick(nanoseconds: f64) -> u64 {
+    (nanoseconds / UNIT_NS as f64 * 2_f64.powi(64)) as u64
+}
+
+fn tsc() -> u64 {
+    // SAFETY: every x86-64 processor has it.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+fn monotonic() -> u64 {
+    // SAFETY: fills a structure of ours in.
+    let now = unsafe {
+        let mut now: libc::timespec = std::mem::zeroed();
+        libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now);
+        now
+    };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenth_of_a_second_is_as_many_units() {
+        let clock = Clock::new();
+        let begun = clock.now();
+        thread::sleep(Duration::from_millis(100));
+        let passed = (clock.now() - begun) * UNIT_NS;
+        assert!((95_000_000..2_000_000_000).contains(&passed), "{passed}");
+    }
+}

@@ -1,0 +1,59 @@
+//! Recordings of what a program allocates (`.mtrace`).
+//!
+//! A recording is a file of [`chunk`]s. Each chunk stands alone: it has its own length and checksum,
+//! and what it holds is read without any other chunk. Most chunks hold the [`event`]s of one thread
+//! as [`columns`]; the others describe the recording, its processes and their memory
+//! ([`description`]). So a file that was cut anywhere is read up to its last whole chunk.
+//!
+//! [`Writer`] writes the file and [`Reader`] reads it, both one chunk at a time. [`Recording`] knows
+//! where the chunks of each thread lie, and brings the events of all threads into the order of their
+//! stamps.
+//!
+//! This crate knows no allocator and runs nothing. Every length, count and offset of a file is
+//! checked before it is used: a file may come from anywhere.
+
+pub mod chunk;
+pub mod columns;
+pub mod description;
+pub mod event;
+mod hash;
+pub mod life;
+mod reader;
+mod recording;
+pub mod summary;
+pub mod varint;
+mod writer;
+
+pub use event::{Event, Kind};
+pub use reader::{Item, Reader, State};
+pub use recording::{Merged, Recording, Thread};
+pub use writer::Writer;
+
+use std::io;
+
+/// The name that files of this format have.
+pub const EXTENSION: &str = "mtrace";
+
+/// Why a recording cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("it is no recording (.mtrace)")]
+    NotOne,
+    #[error("it was written by a later version (format {0}, this one reads up to {VERSION})")]
+    Later(u8),
+    #[error("it is damaged: {0}")]
+    Damaged(&'static str),
+    #[error("line {line}: {problem}")]
+    Line { line: u64, problem: String },
+}
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// The version of the format. A reader of version N reads all versions up to N.
+pub const VERSION: u8 = 1;
+/// The first bytes of a file; the version follows.
+pub const MAGIC: [u8; 7] = *b"mtrace\0";
+/// The length of what precedes the first chunk: [`MAGIC`], the version, and eight zeros.
+pub const HEAD_BYTES: usize = 16;

@@ -1,0 +1,189 @@
+//! A whole recording: what it tells, where the events of each thread lie, and all events of a
+//! process in the order of their stamps.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::path::Path;
+
+use crate::chunk::{self, Frame};
+use crate::description::{End, Process, Sample, Start};
+use crate::event::Event;
+use crate::reader::{Item, Reader, State};
+use crate::{Error, Result};
+
+/// The events of one thread.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Thread {
+    pub first: u64,
+    pub last: u64,
+    /// Records, of which a `realloc` has two.
+    pub events: u64,
+    chunks: Vec<(Frame, u64)>,
+}
+
+/// The index of a recording: everything but its events, which stay in the file.
+#[derive(Debug)]
+pub struct Recording<R> {
+    reader: Reader<R>,
+    pub start: Start,
+    pub processes: BTreeMap<u32, Process>,
+    /// By process and thread, both by number. Thread 0 holds the blocks that live when a recording
+    /// that was cut begins.
+    pub threads: BTreeMap<(u32, u32), Thread>,
+    pub memory: Vec<Sample>,
+    /// None if the recording was cut.
+    pub end: Option<End>,
+}
+
+impl Recording<File> {
+    pub fn open(path: &Path) -> Result<Recording<File>> {
+        Recording::index(Reader::new(File::open(path)?)?)
+    }
+}
+
+impl<R: Read + Seek> Recording<R> {
+    /// Reads all but the events.
+    pub fn index(mut reader: Reader<R>) -> Result<Recording<R>> {
+        let mut start = Start::default();
+        let mut processes = BTreeMap::new();
+        let mut threads: BTreeMap<(u32, u32), Thread> = BTreeMap::new();
+        let (mut memory, mut end) = (Vec::new(), None);
+        while let Some((frame, at)) = reader.next_frame()? {
+            if frame.kind == chunk::EVENTS {
+                let thread = threads.entry((frame.process, frame.thread)).or_default();
+                thread.last = thread.last.max(frame.last);
+                thread.events += u64::from(frame.events);
+                thread.chunks.push((frame, at));
+                continue;
+            }
+            match reader.item(frame, at) {
+                Ok(Some(Item::Start(told))) => start = told,
+                Ok(Some(Item::Process(told))) => {
+                    processes.insert(told.number, told);
+                }
+                Ok(Some(Item::Memory(told))) => memory.extend(told),
+                Ok(Some(Item::End(told))) => end = Some(told),
+                Ok(_) => {}
+                Err(Error::Io(error)) => return Err(error.into()),
+                Err(_) => reader.note_damage(),
+            }
+        }
+        for thread in threads.values_mut() {
+            // The common chunk of a process may be written after the thread's own.
+            thread.chunks.sort_by_key(|(frame, _)| frame.first);
+            thread.first = thread.chunks[0].0.first;
+        }
+        Ok(Recording {
+            reader,
+            start,
+            processes,
+            threads,
+            memory,
+            end,
+        })
+    }
+
+    pub fn state(&self) -> State {
+        self.reader.state()
+    }
+
+    /// The number of the last unit of time.
+    pub fn last(&self) -> u64 {
+        self.threads
+            .values()
+            .map(|thread| thread.last)
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// The events of a process, in the order of their stamps; those of a thread stay in their own
+    /// order.
+    pub fn merged(&mut self, process: u32) -> Merged<'_, R> {
+        let mut lanes = Vec::new();
+        let mut next = BinaryHeap::new();
+        for (&(of, thread), told) in &self.threads {
+            if of == process && !told.chunks.is_empty() {
+                next.push(Reverse((told.first, lanes.len())));
+                lanes.push(Lane {
+                    thread,
+                    events: VecDeque::new(),
+                    chunks: told.chunks.iter().copied().collect(),
+                    reached: 0,
+                });
+            }
+        }
+        Merged {
+            reader: &mut self.reader,
+            lanes,
+            next,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Lane {
+    thread: u32,
+    events: VecDeque<Event>,
+    chunks: VecDeque<(Frame, u64)>,
+    /// The time of its last event: stamps of a thread never fall.
+    reached: u64,
+}
+
+/// Events of all threads, in the order of their stamps. Memory: one chunk for each thread that has
+/// begun and not ended.
+#[derive(Debug)]
+pub struct Merged<'a, R> {
+    reader: &'a mut Reader<R>,
+    lanes: Vec<Lane>,
+    next: BinaryHeap<Reverse<(u64, usize)>>,
+}
+
+impl<R: Read + Seek> Merged<'_, R> {
+    /// The next event and its thread.
+    pub fn next_event(&mut self) -> Result<Option<(u32, Event)>> {
+        while let Some(Reverse((due, index))) = self.next.pop() {
+            let lane = &mut self.lanes[index];
+            if lane.events.is_empty() {
+                load(self.reader, lane)?;
+                // A chunk that is damaged was passed over: its successor begins later.
+                if let Some(first) = lane.events.front().filter(|first| first.when > due) {
+                    self.next.push(Reverse((first.when, index)));
+                    continue;
+                }
+            }
+            let Some(mut event) = lane.events.pop_front() else {
+                continue;
+            };
+            event.when = event.when.max(lane.reached);
+            lane.reached = event.when;
+            let following = match lane.events.front() {
+                Some(following) => Some(following.when),
+                None => lane.chunks.front().map(|(frame, _)| frame.first),
+            };
+            if let Some(following) = following {
+                self.next
+                    .push(Reverse((following.max(lane.reached), index)));
+            }
+            return Ok(Some((lane.thread, event)));
+        }
+        Ok(None)
+    }
+}
+
+/// Loads a thread's next chunk that is not damaged.
+fn load<R: Read + Seek>(reader: &mut Reader<R>, lane: &mut Lane) -> Result<()> {
+    while let Some((frame, at)) = lane.chunks.pop_front() {
+        match reader.item(frame, at) {
+            Ok(Some(Item::Events { events, .. })) if !events.is_empty() => {
+                lane.events = events.into();
+                return Ok(());
+            }
+            Ok(_) => {}
+            Err(Error::Io(error)) => return Err(error.into()),
+            Err(_) => reader.note_damage(),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! What a recording holds, in figures: what `mallard trace info` shows, and what a replay is
+//! compared with.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Seek};
+
+use crate::Result;
+use crate::event::{KINDS, Kind};
+use crate::life::{Counts, Lives};
+use crate::recording::Recording;
+
+/// Points of a curve over the time of a recording.
+pub const POINTS: usize = 100;
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Summary {
+    pub processes: BTreeMap<u32, Process>,
+}
+
+/// What one process did.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Process {
+    pub threads: u64,
+    /// Records by kind.
+    pub kinds: [u64; KINDS.len()],
+    pub calls: u64,
+    pub requested: u64,
+    /// Live bytes by the sizes of requests, and blocks: at most, and at the end.
+    pub peak_bytes: u64,
+    pub live_bytes: u64,
+    pub live_blocks: u64,
+    /// Blocks that another thread freed than the one that began them.
+    pub freed_elsewhere: u64,
+    pub ended: u64,
+    pub first: u64,
+    pub last: u64,
+    /// Live bytes at each hundredth of the time from `first` to `last`.
+    pub curve: Vec<u64>,
+    pub lives: Counts,
+    /// Requests by the number of bits of their size.
+    pub sizes: Vec<u64>,
+}
+
+/// A block as the summary knows it.
+#[derive(Debug, Clone, Copy)]
+struct Block {
+    thread: u32,
+    size: u64,
+}
+
+type Blocks = Lives<Block, u32>;
+
+/// Reads all events of a recording once.
+pub fn of<R: Read + Seek>(recording: &mut Recording<R>) -> Result<Summary> {
+    let mut summary = Summary::default();
+    let mut numbers: Vec<u32> = recording.threads.keys().map(|key| key.0).collect();
+    numbers.dedup();
+    // A forked process begins with the blocks of its parent; a parent has a lower number.
+    let mut inherited: BTreeMap<u32, Blocks> = BTreeMap::new();
+    for number in numbers {
+        let mut children: Vec<(u64, u32)> = recording
+            .processes
+            .values()
+            .filter(|child| child.forked_from == Some(number) && child.number > number)
+            .map(|child| (child.since, child.number))
+            .collect();
+        children.sort_unstable();
+        let start = inherited.remove(&number).unwrap_or_default();
+        let process = process(recording, number, start, &children, &mut inherited)?;
+        summary.processes.insert(number, process);
+    }
+    Ok(summary)
+}
+
+fn process<R: Read + Seek>(
+    recording: &mut Recording<R>,
+    number: u32,
+    mut blocks: Blocks,
+    children: &[(u64, u32)],
+    inherited: &mut BTreeMap<u32, Blocks>,
+) -> Result<Process> {
+    let of = recording.threads.range((number, 0)..=(number, u32::MAX));
+    let (mut first, mut last, mut threads) = (u64::MAX, 0, 0);
+    for (key, thread) in of {
+        first = first.min(thread.first);
+        last = last.max(thread.last);
+        threads += u64::from(key.1 > 0);
+    }
+    let mut p = Process {
+        threads,
+        first,
+        last,
+        sizes: vec![0; 65],
+        live_bytes: blocks.iter().map(|(_, block)| block.size).sum(),
+        ..Process::default()
+    };
+    p.peak_bytes = p.live_bytes;
+    blocks.counts = Counts::default();
+    let mut children = children.iter().peekable();
+    let mut resizing: BTreeMap<u32, (u64, Option<Block>)> = BTreeMap::new();
+    let mut merged = recording.merged(number);
+    while let Some((thread, event)) = merged.next_event()? {
+        while let Some(&&(_, child)) = children.peek().filter(|child| child.0 < event.when) {
+            inherited.insert(child, blocks.clone());
+            children.next();
+        }
+        let span = (last - first).max(1);
+        while p.curve.len() < POINTS && event.when - first >= point(span, p.curve.len()) {
+            p.curve.push(p.live_bytes);
+        }
+        p.kinds[event.kind as usize - 1] += 1;
+        p.calls += u64::from(event.kind.is_call());
+        let end = |p: &mut Process, block: Block, by: u32| {
+            p.live_bytes = p.live_bytes.saturating_sub(block.size);
+            p.ended += 1;
+            p.freed_elsewhere += u64::from(block.thread != by && block.thread != 0);
+        };
+        match event.kind {
+            Kind::Free | Kind::SizedFree => {
+                if let Some((block, by)) = blocks.end(event.address, event.when, thread) {
+                    end(&mut p, block, by);
+                }
+            }
+            Kind::ReallocBegin => {
+                let old = match event.address {
+                    0 => None,
+                    address => blocks.end(address, event.when, thread),
+                };
+                let old = old.map(|(block, by)| {
+                    end(&mut p, block, by);
+                    block
+                });
+                resizing.insert(thread, (event.address, old));
+            }
+            Kind::ReallocEnd if event.address == 0 => {
+                // It failed: its block lives on.
+                if let Some((address, Some(old))) = resizing.remove(&thread)
+                    && event.size != 0
+                {
+                    p.live_bytes += old.size;
+                    blocks.begin(address, event.when, old);
+                }
+            }
+            kind if kind.begins() => {
+                let block = Block {
+                    thread,
+                    size: event.size,
+                };
+                p.requested = p.requested.saturating_add(event.size);
+                p.sizes[(u64::BITS - event.size.leading_zeros()) as usize] += 1;
+                p.live_bytes = p.live_bytes.saturating_add(event.size);
+                p.peak_bytes = p.peak_bytes.max(p.live_bytes);
+                if let Some((block, by)) = blocks.begin(event.address, event.when, block) {
+                    end(&mut p, block, by);
+                }
+            }
+            _ => {}
+        }
+    }
+    for (_, child) in children {
+        inherited.insert(*child, blocks.clone());
+    }
+    p.curve.resize(POINTS, p.live_bytes);
+    p.live_blocks = blocks.len() as u64;
+    p.lives = blocks.finish();
+    Ok(p)
+}
+
+/// The time of a point of a curve, after the first event.
+pub fn point(span: u64, index: usize) -> u64 {
+    (u128::from(span) * (index as u128 + 1) / POINTS as u128) as u64
+}
