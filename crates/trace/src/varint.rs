@@ -37,7 +37,7 @@ pub fn read(bytes: &mut &[u8]) -> Result<u64> {
 
 /// Small numbers of either sign become small numbers.
 pub fn zigzag(value: i64) -> u64 {
-    (value << 1 ^ value >> 63) as u64
+    ((value << 1) ^ (value >> 63)) as u64
 }
 
 pub fn unzigzag(value: u64) -> i64 {

@@ -59,7 +59,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let file = File::create(&output)
         .with_context(|| format!("cannot write {}; choose another with -o", output.display()))?;
     let stop = session::stop_on_signals()?;
-    let clock = Clock::new();
+    let clock = Clock::measured();
     let buffer = options.buffer.0.div_ceil(CHUNK_BYTES);
     let ask = Ask {
         record: Some(Record {

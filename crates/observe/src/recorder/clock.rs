@@ -22,7 +22,7 @@ const MEASURED: Duration = Duration::from_millis(20);
 impl Clock {
     /// The time-stamp counter where the kernel itself uses it, because then it is the same on all
     /// CPUs; otherwise `CLOCK_MONOTONIC`.
-    pub fn new() -> Clock {
+    pub fn measured() -> Clock {
         let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
         let by_tsc = fs::read_to_string(path).is_ok_and(|name| name.trim() == "tsc");
         if !by_tsc {
@@ -57,7 +57,7 @@ impl Clock {
 
     /// The length of a time in ticks, in units.
     pub fn length(self, ticks: u64) -> u64 {
-        (u128::from(ticks) * u128::from(self.units) >> 64) as u64
+        ((u128::from(ticks) * u128::from(self.units)) >> 64) as u64
     }
 
     pub fn now(self) -> u64 {
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_tenth_of_a_second_is_as_many_units() {
-        let clock = Clock::new();
+        let clock = Clock::measured();
         let begun = clock.now();
         thread::sleep(Duration::from_millis(100));
         let passed = (clock.now() - begun) * UNIT_NS;

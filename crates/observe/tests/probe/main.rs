@@ -331,7 +331,7 @@ impl std::io::Write for Full {
 fn a_full_disk_ends_the_recording_and_not_the_program() {
     let place = Place::new();
     let program = place.compile("counted.c", "cc");
-    let clock = Clock::new();
+    let clock = Clock::measured();
     let ask = Ask {
         record: Some(Record {
             chunks: 8,
