@@ -225,6 +225,35 @@ mallard_process_resident_bytes{pid=\"2\"} 4096
         assert_eq!(headers, 1);
     }
 
+    /// The book has each metric that is written, and no other.
+    #[test]
+    fn the_book_tells_what_each_metric_means() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/live.md");
+        let book = std::fs::read_to_string(path).unwrap();
+        let rows = book
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `mallard_"));
+        let mut told: Vec<&str> = rows.filter_map(|row| row.split('`').next()).collect();
+        let mut written = String::new();
+        let snapshot = Snapshot::default();
+        let process = Process {
+            labels: "",
+            snapshot: &snapshot,
+            rss: 0,
+        };
+        write(&mut written, Format::Text, &[process]).unwrap();
+        let names = written.lines().filter_map(|line| {
+            let name = line.strip_prefix("# TYPE mallard_")?;
+            name.split(' ').next()
+        });
+        let mut names: Vec<&str> = names
+            .chain(["export_processes", "export_look_seconds"])
+            .collect();
+        told.sort_unstable();
+        names.sort_unstable();
+        assert_eq!(told, names);
+    }
+
     #[test]
     fn a_scraper_gets_the_format_that_it_asks_for() {
         let prometheus =

@@ -9,8 +9,6 @@ use std::str::FromStr;
 use anyhow::{Context, Result};
 use mallard_profile::names;
 
-use crate::profile::source;
-
 /// Serve metrics and heap profiles of the processes on Mallard over HTTP
 ///
 /// For Prometheus, and for continuous profilers such as Parca and Pyroscope. All processes are served
@@ -60,7 +58,6 @@ impl Options {
         names::Options {
             debug_folders: self.debug_folders.clone(),
             files: self.binaries.clone(),
-            fetcher: source::fetcher(),
             ..names::Options::default()
         }
     }

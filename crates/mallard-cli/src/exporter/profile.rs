@@ -1,14 +1,13 @@
 //! Heap profiles of processes, with names.
 
-use std::path::PathBuf;
-
 use hyper::StatusCode;
 use mallard_profile::names;
-use mallard_profile::process::{Error, live};
+use mallard_profile::process::Error;
 use mallard_profile::view::trim::trimmed;
 use mallard_profile::write;
 
 use super::answer::Answer;
+use crate::profile::source;
 
 /// Which figure a viewer shows first. All are in each profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,18 +46,7 @@ impl Kind {
 /// # Errors
 /// The process cannot be read, or was never sampled.
 pub fn read(pid: u32, kind: Kind, search: &names::Options) -> Result<Vec<u8>, Error> {
-    let reading = live::Process::open(pid)?.read()?;
-    let mut profile = reading.profile;
-    let proc = PathBuf::from(format!("/proc/{pid}"));
-    names::name(
-        &mut profile,
-        &names::Options {
-            root: Some(proc.join("root")),
-            pid: reading.pid,
-            process: Some(proc),
-            ..search.clone()
-        },
-    );
+    let profile = source::running(pid, search, &mut source::Names::new())?;
     let mut profile = trimmed(&profile);
     let kinds = &profile.types;
     profile.default_type = kinds.iter().position(|t| &*t.kind == kind.sample_type());

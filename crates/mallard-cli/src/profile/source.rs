@@ -8,10 +8,10 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use mallard_profile::model::Profile;
+use mallard_profile::model::{Frame, Profile};
 use mallard_profile::names::{self, Outcome};
 use mallard_profile::process::live::Process;
-use mallard_profile::process::{Reading, core};
+use mallard_profile::process::{self, Reading, core};
 use mallard_profile::read;
 use mallard_profile::show::Named;
 
@@ -63,7 +63,7 @@ pub fn load(subject: &Path, options: &Options) -> Result<Loaded> {
     if subject != Path::new("-") {
         let core = core::open(subject, search.root.as_deref());
         let core = core.map_err(|error| match error {
-            mallard_profile::process::Error::Io(error) => {
+            process::Error::Io(error) => {
                 anyhow::Error::from(error).context(format!("cannot read {shown}"))
             }
             error => anyhow::Error::from(error).context(shown.to_string()),
@@ -125,6 +125,41 @@ pub fn twice(subject: &Path, apart: Duration, options: &Options) -> Result<(Load
     Ok((Loaded::of(before, Some(pid), search), after))
 }
 
+/// Names of addresses that are known already.
+pub type Names = HashMap<u64, Vec<Frame>>;
+
+/// Reads a running process, and gives names to what `known` has none for; that has all names then.
+pub fn running(
+    pid: u32,
+    search: &names::Options,
+    known: &mut Names,
+) -> Result<Profile, process::Error> {
+    let Reading {
+        mut profile,
+        pid: inside,
+        ..
+    } = Process::open(pid)?.read()?;
+    for location in &mut profile.locations {
+        if let Some(frames) = known.get(&location.address) {
+            location.frames.clone_from(frames);
+        }
+    }
+    let proc = PathBuf::from(format!("/proc/{pid}"));
+    let options = names::Options {
+        root: Some(proc.join("root")),
+        pid: inside,
+        process: Some(proc),
+        fetcher: fetcher(),
+        ..search.clone()
+    };
+    names::name(&mut profile, &options);
+    let named = profile.locations.iter();
+    *known = named
+        .map(|location| (location.address, location.frames.clone()))
+        .collect();
+    Ok(profile)
+}
+
 /// The process that a number means.
 fn process_of(subject: &Path) -> Result<Option<u32>> {
     let text = subject.to_string_lossy();
@@ -162,7 +197,7 @@ pub fn find_names(
 }
 
 /// debuginfod's client, where the user has named servers for it.
-pub fn fetcher() -> Option<PathBuf> {
+fn fetcher() -> Option<PathBuf> {
     let servers = std::env::var_os("DEBUGINFOD_URLS").unwrap_or_default();
     (!servers.is_empty()).then(|| "debuginfod-find".into())
 }

@@ -11,13 +11,16 @@ pub enum Tab {
     Classes,
     Arenas,
     Locks,
+    /// The code that holds the memory; `sites` has its lines.
+    Sites,
 }
 
-pub const TABS: [(Tab, char, &str); 4] = [
+pub const TABS: [(Tab, char, &str); 5] = [
     (Tab::Summary, 't', "totals"),
     (Tab::Classes, 'c', "classes"),
     (Tab::Arenas, 'a', "arenas"),
     (Tab::Locks, 'l', "locks"),
+    (Tab::Sites, 'p', "sites"),
 ];
 
 /// The lines of a tab; the first is a heading.
@@ -27,6 +30,7 @@ pub fn lines(row: &Row, tab: Tab) -> Vec<String> {
         Tab::Classes => classes(&row.snapshot.classes),
         Tab::Arenas => arenas(&row.snapshot.arenas),
         Tab::Locks => locks(&row.snapshot.locks),
+        Tab::Sites => Vec::new(),
     }
 }
 

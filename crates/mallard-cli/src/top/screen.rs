@@ -20,6 +20,7 @@ use super::columns::{self, Column, Layout, ORDER, bytes, clipped};
 use super::details::{self, TABS, Tab};
 use super::options::Options;
 use super::row::{Row, Watch};
+use super::sites::Sites;
 use super::{request, unread};
 
 /// How long a request may hold up the screen.
@@ -63,6 +64,8 @@ struct Top<'o> {
     /// Lines scrolled away.
     scrolled: usize,
     mode: Mode,
+    /// Of the process whose sites were shown last.
+    sites: Option<Sites>,
     message: String,
     ended: bool,
     next: Instant,
@@ -80,6 +83,7 @@ impl<'o> Top<'o> {
             place: 0,
             scrolled: 0,
             mode: Mode::List,
+            sites: None,
             message: String::new(),
             ended: false,
             next: Instant::now(),
@@ -336,7 +340,7 @@ impl<'o> Top<'o> {
             }
             Mode::Help => "[any key] back".to_owned(),
             Mode::Details(_) => {
-                "[t]otals [c]lasses [a]renas [l]ocks  [P] sampling  [R] return memory  [q] back".to_owned()
+                "[t]otals [c]lasses [a]renas [l]ocks [p] sites  [P] sampling  [R] return  [q] back".to_owned()
             }
             Mode::List => {
                 "[enter] details  [s]ort  [/] search  [P] sampling  [R] return memory  [h]elp  [q]uit"
@@ -374,7 +378,14 @@ impl<'o> Top<'o> {
         let Some(row) = self.rows.get(self.place) else {
             return;
         };
-        let lines = details::lines(row, tab);
+        let lines = match tab {
+            Tab::Sites => {
+                let known = self.sites.take().filter(|sites| sites.pid() == row.pid());
+                let sites = known.unwrap_or_else(|| Sites::of(row.pid()));
+                self.sites.insert(sites).lines().to_vec()
+            }
+            tab => details::lines(row, tab),
+        };
         let room = usize::from(area.height).saturating_sub(1);
         self.scrolled = self.scrolled.min(lines.len().saturating_sub(1 + room));
         let (head, rest) = lines.split_first().expect("a heading");

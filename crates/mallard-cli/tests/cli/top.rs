@@ -275,6 +275,10 @@ fn a_person_watches_two_processes_on_a_terminal() {
     terminal.until("BLOCKS");
     terminal.press("l");
     terminal.until("LONGEST");
+    // Blocks that were there before sampling began have no sample.
+    terminal.press("p");
+    terminal.until(" SITE");
+    terminal.until("main");
     terminal.press("R");
     terminal.until("returned its free memory");
     // The process whose details are shown ends.

@@ -96,7 +96,7 @@ fn a_process_is_not_written_to_without_a_yes() {
 #[test]
 fn any_size_of_terminal_is_drawn() {
     with_rows(|top| {
-        for key in ['h', ' ', 'c', 'a', 'l', 't'] {
+        for key in ['h', ' ', 'c', 'a', 'l', 'p', 't'] {
             press(top, KeyCode::Char(key));
             for (width, height) in [(1, 1), (10, 2), (40, 5), (80, 24), (300, 60)] {
                 shown(top, width, height);
