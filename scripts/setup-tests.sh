@@ -30,6 +30,7 @@ programs=(
   "libjemalloc.so.2 libjemalloc2"
   "jeprof libjemalloc-dev"
   "strace strace"
+  "gdb gdb"
   "valgrind valgrind"
   "qemu-x86_64 qemu-user"
   "cmake cmake"

@@ -1,8 +1,9 @@
 //! What a thread does after it got memory, when it holds no lock and no operation is in progress:
 //! makes the background thread if wanted, makes the report that the option `stats_interval` asks
-//! for, publishes the page of statistics, and carries out what readers of the page ask for.
+//! for, publishes the page of statistics, carries out what readers of the page ask for, and follows the
+//! tracers that are attached to the probes.
 
-use super::start::expect_profiler;
+use super::start::{expect_profiler, options};
 use super::trim;
 use crate::arena::interval;
 use crate::background;
@@ -13,6 +14,7 @@ use crate::sys::errands::{self, Errand};
 use crate::sys::errno::KeepErrno;
 use crate::upkeep::export;
 use crate::upkeep::export::page::{Answer, Verb};
+use crate::upkeep::probes;
 
 /// The reporter, a `fn()`; null for none.
 static REPORTER: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
@@ -43,8 +45,23 @@ fn run() {
         obey();
         stats::page::publish();
     }
+    if errands::claim(Errand::Probes) {
+        follow_tracers();
+    }
     if errands::is_wanted(Errand::Report) {
         report();
+    }
+}
+
+/// Samples while tracers are attached to the probes, unless the options say otherwise.
+#[cold]
+#[inline(never)]
+fn follow_tracers() {
+    let _keep = KeepErrno::new();
+    let are_there = probes::follow();
+    if options().prof_usdt {
+        expect_profiler();
+        prof::switch_for_tracers(are_there);
     }
 }
 
@@ -166,6 +183,45 @@ mod tests {
         black_box(api::alloc(1 << 20));
         assert!(publish());
         assert!(!publish());
+    }
+
+    /// Passes the slow paths until somebody has followed the tracers.
+    fn pass_slow_paths() {
+        for _ in 0..100 {
+            let block = api::alloc(1 << 20);
+            // SAFETY: just allocated, freed once.
+            unsafe { api::dealloc(black_box(block)) };
+        }
+    }
+
+    #[test]
+    fn sampling_follows_tracers_and_then_takes_no_stacks() {
+        own_process!();
+        let _alone = alone();
+        pass_slow_paths();
+        assert!(!prof::is_on(), "nobody asked");
+        probes::pretend(2);
+        pass_slow_paths();
+        assert!(prof::is_on());
+        let held: Vec<_> = (0..200).map(|_| api::alloc(100_000)).collect();
+        black_box(&held);
+        let totals = prof::totals();
+        assert!(totals.samples > 5, "{totals:?}");
+        assert_eq!(totals.sites, 1, "one without a stack");
+        probes::pretend(0);
+        pass_slow_paths();
+        assert!(!prof::is_on());
+
+        // Who switches sampling on for a profile gets stacks, and keeps it.
+        probes::pretend(1);
+        pass_slow_paths();
+        api::profile::set_active(true);
+        let held: Vec<_> = (0..200).map(|_| api::alloc(100_000)).collect();
+        black_box(&held);
+        assert!(prof::totals().sites > 1);
+        probes::pretend(0);
+        pass_slow_paths();
+        assert!(prof::is_on());
     }
 
     #[test]

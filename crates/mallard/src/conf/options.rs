@@ -501,6 +501,8 @@ options! {
             "Format of profiles: jemalloc's text form or pprof's.";
         prof_max_memory: usize = 64 << 20, bytes(0, usize::MAX), Mallard, Now,
             "Most bytes for records of call stacks; further stacks are counted together.";
+        prof_usdt: bool = true, Switch, Mallard, Now,
+            "Sample, without call stacks of Mallard's own, while a tracer is attached to the probes `alloc` and `free` of `otel_memory`.";
         prof_seed: Option<u64> = None, OrDefault(number(0, u64::MAX)), Mallard, Now,
             "Seed of the distances between samples, for repeatable runs of one thread; `default` differs in each run.";
     }

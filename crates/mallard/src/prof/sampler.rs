@@ -21,6 +21,7 @@ use crate::sys::errno::KeepErrno;
 use crate::sys::lock::RawLock;
 use crate::sys::time;
 use crate::upkeep::export::page::Page;
+use crate::upkeep::probes;
 use core::ffi::CStr;
 pub use hidden::is_on;
 
@@ -47,6 +48,9 @@ static IS_DUE: AtomicBool = AtomicBool::new(false);
 static GROWS: AtomicBool = AtomicBool::new(false);
 static MOST_PAGES: AtomicUsize = AtomicUsize::new(0);
 static GREW_MS: AtomicU64 = AtomicU64::new(0);
+/// Whether tracers of the probes alone want samples: these need no stacks, because tracers take
+/// them.
+static WITHOUT_STACKS: AtomicBool = AtomicBool::new(false);
 /// Samples that were due and could not be taken: memory was out.
 static LOST: AtomicUsize = AtomicUsize::new(0);
 /// Whether the figures are those of the samples themselves, whether times of samples are exact, and
@@ -114,6 +118,7 @@ fn some_seed() -> u64 {
 #[inline(never)]
 pub fn switch(on: bool) {
     let _inside = inside::enter_or_wait();
+    WITHOUT_STACKS.store(false, Ordering::Relaxed);
     if on == is_on() {
         return;
     }
@@ -127,6 +132,17 @@ pub fn switch(on: bool) {
         hidden::show();
     }
     root::set_on(on);
+}
+
+/// The same for tracers that came to the probes, or left them. Sampling that somebody else has
+/// switched on is not changed.
+pub fn switch_for_tracers(on: bool) {
+    if on && !is_on() {
+        switch(true);
+        WITHOUT_STACKS.store(true, Ordering::Relaxed);
+    } else if !on && WITHOUT_STACKS.load(Ordering::Relaxed) {
+        switch(false);
+    }
 }
 
 /// Leads readers outside the process to the page of statistics.
@@ -330,6 +346,9 @@ fn sample(block: usize, size: usize, thread: u32) -> usize {
 /// The stack of a thread that is inside; the program's own function runs outside.
 fn stack_of(inside: &mut Option<inside::Inside>) -> Option<capture::Stack> {
     let most = MOST_FRAMES.load(Ordering::Relaxed);
+    if WITHOUT_STACKS.load(Ordering::Relaxed) {
+        return None;
+    }
     if !hooks::takes_stacks() || cache::countdown().is_none() {
         return capture::Stack::take(most);
     }
@@ -399,6 +418,7 @@ fn sample_inside(
     let amount = sample.amount();
     sites::table().add(site, amount, sample.requested_bytes());
     root::set_samples(samples::count());
+    probes::alloc(sampled, size, sample.requested_bytes());
     by_class::count(&sample, true);
     if history::keeps() {
         history::sampled(sampled, &sample);
@@ -575,6 +595,8 @@ pub fn freed(p: usize) -> Freed {
     let record = Segment::find(p).map(|segment| segment.record_of(p));
     match record {
         Some(PageRecord::Sampled(record)) => {
+            // First: another thread may get the block at once.
+            probes::free(p);
             let sample = samples::free(record, p);
             end(p, &sample);
             if sample.proxy != 0 {
@@ -647,6 +669,7 @@ pub struct Lifted(Sample, usize);
 #[inline(never)]
 fn lift(p: usize) -> Option<Sample> {
     let sample = samples::leave_large(p)?;
+    probes::free(p);
     large::set_sampled(p, false);
     Some(sample)
 }
@@ -684,6 +707,9 @@ pub fn put_down(lifted: Lifted, p: usize, size: Option<usize>) {
     };
     let is_known = old.resets == samples::resets();
     let entered = mark_large(p, new).is_some();
+    if entered {
+        probes::alloc(p, new.requested, new.requested_bytes());
+    }
     if from != p && history::cares_for_frees() {
         history::moved(from, p);
     }
@@ -714,7 +740,10 @@ pub fn forget_arena(arena: u16) {
         });
         for &block in found.iter().take(n) {
             match Segment::find(block).map(|segment| segment.record_of(block)) {
-                Some(PageRecord::Sampled(record)) => end(block, &samples::free(record, block)),
+                Some(PageRecord::Sampled(record)) => {
+                    probes::free(block);
+                    end(block, &samples::free(record, block));
+                }
                 _ => {
                     if let Some(sample) = lift(block) {
                         end(block, &sample);

@@ -7,6 +7,7 @@
 //!   background thread, a tick only wakes it.
 //! - `keeper` is the state of the background thread: whether it is wanted, exists, or is late.
 //! - `export` says when the page of statistics for other processes is due.
+//! - `probes` has the probes for tracers, and notices tracers that come and go.
 //! - `threads` counts the threads with a cache, on which that depends.
 //!
 //! The caches above call this layer; nothing here knows a cache. The background thread itself is
@@ -14,6 +15,7 @@
 
 pub mod export;
 pub mod keeper;
+pub mod probes;
 pub mod threads;
 mod tick;
 

@@ -5,7 +5,7 @@
 //! background thread, it looks after pages and transfer caches: then a tick costs a load, and no
 //! request waits for a purge.
 
-use super::{export, keeper};
+use super::{export, keeper, probes};
 use crate::arena::{self, subrelease};
 use crate::heap::{BELL, PAGE_HEAPS};
 use crate::sys::atomic::{AtomicU64, Ordering};
@@ -27,6 +27,7 @@ static LARGE: AtomicU64 = AtomicU64::new(0);
 /// because thread caches and transfer caches have changed.
 pub fn tick() {
     export::look();
+    probes::look();
     if keeper::attends() {
         BELL.ring_if_deep();
     } else {

@@ -146,7 +146,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
     ),
     (
         "upkeep",
-        &[&["threads"], &["keeper"], &["export"], &["tick"]],
+        &[&["probes", "threads"], &["keeper"], &["export"], &["tick"]],
     ),
     (
         "cache",

@@ -13,6 +13,8 @@ pub enum Errand {
     Report = 1,
     /// The page of statistics for other processes, and what they ask for.
     Page = 2,
+    /// Sampling, which follows the tracers that are attached to the probes.
+    Probes = 4,
 }
 
 static WANTED: AtomicU8 = AtomicU8::new(0);

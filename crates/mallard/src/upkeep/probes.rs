@@ -1,0 +1,127 @@
+//! Probes for tracers: `otel_memory:alloc` and `otel_memory:free`, at sampled blocks.
+//!
+//! They are SystemTap's user-space probes (USDT): a `nop`, and a note in the file (`.note.stapsdt`)
+//! that says where it is and in which registers the arguments are. OpenTelemetry's profiler knows
+//! these two by name; gdb, perf and bpftrace can use them, too. The arguments of `alloc` are the
+//! address, the requested bytes, and the bytes that the sample stands for; that of `free` is the
+//! address.
+//!
+//! Each probe has a semaphore, which the kernel raises for every tracer that is attached. A tick
+//! looks at both ([`look`]). When that changed, a thread that holds no lock switches sampling
+//! (`api::errands`), so that a tracer needs no configuration of the process.
+
+use crate::sys::atomic::{AtomicU16, AtomicU32, Ordering};
+use crate::sys::errands::{self, Errand};
+use core::arch::{asm, global_asm};
+
+global_asm!(
+    // Where the kernel counts tracers: in the file's own memory, so not among the variables that
+    // begin as zero. The last word is ours.
+    ".pushsection .data.mallard_probes,\"aw\",@progbits",
+    ".p2align 2",
+    ".globl mallard_probes",
+    ".hidden mallard_probes",
+    ".type mallard_probes, @object",
+    ".size mallard_probes, 8",
+    "mallard_probes:",
+    ".short 0, 0",
+    ".long 0",
+    ".popsection",
+    // Tools compare the address of this section with the one in the notes.
+    ".ifndef _.stapsdt.base",
+    ".pushsection .stapsdt.base,\"aG\",@progbits,.stapsdt.base,comdat",
+    ".weak _.stapsdt.base",
+    ".hidden _.stapsdt.base",
+    "_.stapsdt.base: .space 1",
+    ".size _.stapsdt.base, 1",
+    ".popsection",
+    ".endif",
+);
+
+#[repr(C)]
+struct Probes {
+    /// How many tracers are attached to `alloc` and to `free`.
+    tracers: [AtomicU16; 2],
+    /// 1 if there were any when a thread last followed a change.
+    followed: AtomicU32,
+}
+
+unsafe extern "C" {
+    static mallard_probes: Probes;
+}
+
+fn probes() -> &'static Probes {
+    // SAFETY: defined above with this layout; it consists of atomics.
+    unsafe { &mallard_probes }
+}
+
+/// Places a probe: its name, the offset of its semaphore, and where its arguments are.
+macro_rules! probe {
+    ($name:literal, $semaphore:literal, $places:literal, $($register:tt: $value:expr),*) => {
+        // SAFETY: one instruction that does nothing. A tracer may stop the thread there, but
+        // changes nothing that the compiler relies on.
+        unsafe {
+            asm!(
+                "990: nop",
+                ".pushsection .note.stapsdt,\"\",@note",
+                ".p2align 2",
+                ".4byte 992f-991f, 994f-993f, 3",
+                "991: .asciz \"stapsdt\"",
+                "992: .p2align 2",
+                "993: .8byte 990b",
+                ".8byte _.stapsdt.base",
+                concat!(".8byte mallard_probes+", $semaphore),
+                ".asciz \"otel_memory\"",
+                concat!(".asciz \"", $name, "\""),
+                concat!(".asciz \"", $places, "\""),
+                "994: .p2align 2",
+                ".popsection",
+                $(in($register) $value,)*
+                options(nostack, preserves_flags),
+            )
+        }
+    };
+}
+
+/// A block was sampled.
+#[inline(never)]
+pub fn alloc(block: usize, requested: usize, weighted: u64) {
+    probe!("alloc", 0, "8@%rdi 8@%rsi 8@%rdx", "rdi": block, "rsi": requested, "rdx": weighted);
+}
+
+/// A sampled block is about to be freed.
+#[inline(never)]
+pub fn free(block: usize) {
+    probe!("free", 2, "8@%rdi", "rdi": block);
+}
+
+/// Whether a tracer is attached.
+fn are_watched() -> bool {
+    (probes().tracers)
+        .iter()
+        .any(|tracers| tracers.load(Ordering::Relaxed) != 0)
+}
+
+/// Notices that the first tracer has come, or the last one has gone. For ticks.
+#[inline(always)]
+pub fn look() {
+    let probes = probes();
+    if u32::from(are_watched()) != probes.followed.load(Ordering::Relaxed) {
+        errands::want(Errand::Probes);
+    }
+}
+
+/// Returns whether there are tracers; [`look`] is quiet until that changes.
+pub fn follow() -> bool {
+    let are_watched = are_watched();
+    probes()
+        .followed
+        .store(are_watched.into(), Ordering::Relaxed);
+    are_watched
+}
+
+/// Pretends that so many tracers came, or went.
+#[cfg(test)]
+pub fn pretend(tracers: u16) {
+    probes().tracers[0].store(tracers, Ordering::Relaxed);
+}
