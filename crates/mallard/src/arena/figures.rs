@@ -36,7 +36,7 @@ impl Arena {
         };
         let lock = bin.0.raw().reading();
         Self::each_transferred(bin, stored);
-        let b = bin.0.lock();
+        let b = bin.0.lock_seldom();
         let slabs = if class.is_slab() {
             let record = Slab::record_size(class.shape());
             b.counts.slabs as usize * meta::size_taken(record)
@@ -58,7 +58,7 @@ impl Arena {
         let (mut seen, mut some) = (0, [0; 64]);
         loop {
             let n = {
-                let b = bin.0.lock();
+                let b = bin.0.lock_seldom();
                 let left = b.transfer.blocks().get(seen..).unwrap_or_default();
                 let n = left.len().min(some.len());
                 some[..n].copy_from_slice(&left[..n]);
@@ -98,7 +98,7 @@ impl Arena {
             count.freed.store(0, Ordering::Relaxed);
         }
         for bin in self.bins.iter() {
-            bin.0.lock().counts = BinCounts::default();
+            bin.0.lock_seldom().counts = BinCounts::default();
         }
         self.clear_readings();
     }

@@ -48,7 +48,7 @@ pub fn around(p: usize) -> Around {
         let bin = table::record(arena as usize).and_then(|arena| arena.bin(class));
         (bin, class, arena)
     };
-    let Some(state) = bin.map(|bin| bin.0.lock()) else {
+    let Some(state) = bin.map(|bin| bin.0.lock_seldom()) else {
         return Around::default();
     };
     let free = {

@@ -248,7 +248,7 @@ impl History {
 /// Sets how many recent samples are kept; negative for all. Returns the number before. For a thread
 /// that is inside.
 pub fn set_most_recent(most: i64) -> i64 {
-    let mut history = HISTORY.lock();
+    let mut history = HISTORY.lock_seldom();
     let before = MOST.swap(most, Ordering::Relaxed);
     history.shorten();
     before
@@ -258,7 +258,7 @@ pub fn set_most_recent(most: i64) -> i64 {
 #[cold]
 #[inline(never)]
 pub fn sampled(at: usize, sample: &Sample) {
-    let mut history = HISTORY.lock();
+    let mut history = HISTORY.lock_seldom();
     if history.buckets.is_none() {
         // Zeros are empty buckets.
         history.buckets = meta::take_apart(size_of::<[Link; BUCKETS]>()).map(NonNull::cast);
@@ -285,7 +285,7 @@ pub fn sampled(at: usize, sample: &Sample) {
 #[cold]
 #[inline(never)]
 pub fn freed(at: usize, sample: &Sample, end: Moment) {
-    let mut history = HISTORY.lock();
+    let mut history = HISTORY.lock_seldom();
     if let Some(record) = history.unfile(at) {
         // SAFETY: a record of the list; the lock is held.
         unsafe { (*record.as_ptr()).freed = Some(end) };
@@ -303,7 +303,7 @@ pub fn freed(at: usize, sample: &Sample, end: Moment) {
 #[cold]
 #[inline(never)]
 pub fn moved(from: usize, to: usize) {
-    let mut history = HISTORY.lock();
+    let mut history = HISTORY.lock_seldom();
     if let Some(record) = history.unfile(from)
         && let Some(bucket) = history.bucket(to)
     {
@@ -318,7 +318,7 @@ pub fn moved(from: usize, to: usize) {
 /// Begins a log that goes to the file with this name; false if one is under way, or memory is out.
 /// For a thread that is inside.
 pub fn begin_log(now_ns: u64, name: Option<&CStr>) -> bool {
-    let mut history = HISTORY.lock();
+    let mut history = HISTORY.lock_seldom();
     if logs() {
         return false;
     }
@@ -370,7 +370,7 @@ impl Drop for Records {
 
 /// Ends the log and returns it; `None` if there is none. For a thread that is inside.
 pub fn end_log() -> Option<Records> {
-    let mut history = HISTORY.lock();
+    let mut history = HISTORY.lock_seldom();
     if !LOGS.swap(false, Ordering::Relaxed) {
         return None;
     }
@@ -384,7 +384,7 @@ pub fn end_log() -> Option<Records> {
 /// Copies the recent records, as far as there is memory. For a thread that is inside.
 #[inline(never)]
 pub fn recent() -> Records {
-    let history = HISTORY.lock();
+    let history = HISTORY.lock_seldom();
     let mut copy = Records {
         list: List::NONE,
         began_ns: 0,
@@ -406,7 +406,7 @@ pub fn recent() -> Records {
 /// Names a thread; false when memory is out. For a thread that is inside.
 #[inline(never)]
 pub fn set_name(thread: u32, name: &Name) -> bool {
-    let mut history = HISTORY.lock();
+    let mut history = HISTORY.lock_seldom();
     if let Some(named) = find(&history, thread) {
         // SAFETY: names live for ever; the lock is held.
         unsafe { (*named.as_ptr()).name = *name };
@@ -440,7 +440,7 @@ fn find(history: &History, thread: u32) -> Option<NonNull<Named>> {
 
 /// The thread's name, where it is kept; it changes if the thread is named anew.
 pub fn name_in_place(thread: u32) -> &'static CStr {
-    let history = HISTORY.lock();
+    let history = HISTORY.lock_seldom();
     match find(&history, thread) {
         // SAFETY: names live for ever, and end with a zero at the latest in their last byte.
         Some(named) => unsafe { CStr::from_ptr((&raw const (*named.as_ptr()).name).cast()) },
@@ -451,7 +451,7 @@ pub fn name_in_place(thread: u32) -> &'static CStr {
 /// A copy of the thread's name; empty for none.
 #[inline(never)]
 pub fn name_of(thread: u32) -> Name {
-    let history = HISTORY.lock();
+    let history = HISTORY.lock_seldom();
     // SAFETY: names live for ever; the lock is held.
     find(&history, thread).map_or([0; NAME_MAX], |named| unsafe { named.as_ref().name })
 }

@@ -251,7 +251,7 @@ static UNSEEN_BYTES: AtomicUsize = AtomicUsize::new(0);
 /// The samples, locked. Not inlined: it has many callers, none of which needs speed.
 #[inline(never)]
 fn locked() -> Guard<'static, Samples> {
-    SAMPLES.lock()
+    SAMPLES.lock_seldom()
 }
 
 /// The lock, for forks.

@@ -192,7 +192,7 @@ pub fn lock() -> &'static RawLock {
 /// The table, locked. Not inlined: it has many callers, none of which needs speed.
 #[inline(never)]
 pub fn table() -> Guard<'static, Table> {
-    SITES.lock()
+    SITES.lock_seldom()
 }
 
 /// A hash of the addresses, by Fowler, Noll and Vo's scheme over words, with a final mix.

@@ -16,7 +16,7 @@ static SNAPSHOT: Mutex<Snapshot> = Mutex::named(Rank::Statistics, Snapshot::empt
 
 /// Updates the process's snapshot; returns false, and leaves it unchanged, when memory is out.
 pub fn refresh() -> bool {
-    let mut snapshot = SNAPSHOT.lock();
+    let mut snapshot = SNAPSHOT.lock_seldom();
     refreshed(&mut snapshot)
 }
 
@@ -34,7 +34,7 @@ fn refreshed(snapshot: &mut Snapshot) -> bool {
 /// Calls `f` with the process's snapshot, which is taken first if there is none yet; `None` when
 /// memory is out. `f` must neither allocate nor free.
 pub fn with<T>(f: impl FnOnce(&Snapshot) -> T) -> Option<T> {
-    let mut snapshot = SNAPSHOT.lock();
+    let mut snapshot = SNAPSHOT.lock_seldom();
     let there = snapshot.epoch > 0 || refreshed(&mut snapshot);
     there.then(|| f(&snapshot))
 }
@@ -42,13 +42,13 @@ pub fn with<T>(f: impl FnOnce(&Snapshot) -> T) -> Option<T> {
 /// Refreshes the process's snapshot and copies it; `None` when memory is out.
 pub fn take() -> Option<Snapshot> {
     let _inside = inside::enter_or_wait();
-    let mut snapshot = SNAPSHOT.lock();
+    let mut snapshot = SNAPSHOT.lock_seldom();
     refreshed(&mut snapshot).then(|| snapshot.copy()).flatten()
 }
 
 /// Adds the history of an arena that was just destroyed to that of all destroyed ones.
 pub fn retire(arena: &Arena) {
-    let mut snapshot = SNAPSHOT.lock();
+    let mut snapshot = SNAPSHOT.lock_seldom();
     // If there is no memory for that, the history is lost.
     if snapshot.make_room_for_destroyed().is_some() {
         gather::retire(&mut snapshot, arena);

@@ -166,7 +166,7 @@ impl Arena {
         let _in_hand = self.in_hand.raise(true);
         for class in Class::cachable() {
             if let Some(bin) = self.bin(class) {
-                bin.0.lock().forget(class);
+                bin.0.lock_seldom().forget(class);
             }
         }
         let heap = self.heap();

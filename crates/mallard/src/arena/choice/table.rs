@@ -109,14 +109,14 @@ pub(in crate::arena) fn get(index: usize) -> Option<&'static Arena> {
 
 #[cold]
 fn make(index: usize) -> Option<&'static Arena> {
-    let making = MAKING.lock();
+    let making = MAKING.lock_seldom();
     make_under(&making, index, &heap::FIRST_HEAP, Life::Automatic)
 }
 
 /// Takes the lock for making arenas.
 #[inline(never)]
 pub(in crate::arena) fn making() -> Guard<'static, ()> {
-    MAKING.lock()
+    MAKING.lock_seldom()
 }
 
 /// Makes the arena with this number, unless there is one.

@@ -96,13 +96,13 @@ pub fn step(now: u64, chunks: usize) -> Next {
 
 /// Called when something has changed after a quiet period: there may be more to return.
 pub fn expect() {
-    PASS.lock().is_quiet = false;
+    PASS.lock_seldom().is_quiet = false;
 }
 
 /// Gives as much memory as possible of one arena's slabs, or of all, back to the system. Returns
 /// whether there was any.
 pub fn all(arena: Option<u16>) -> bool {
-    let ripe = &mut PASS.lock().ripe;
+    let ripe = &mut PASS.lock_seldom().ripe;
     let wish = Wish::All(arena);
     Chunks::all().fold(false, |any, chunk| look_at(chunk, &wish, ripe).gave | any)
 }
@@ -297,7 +297,7 @@ impl Site {
         let Some(bin) = self.arena.bin(self.class) else {
             return;
         };
-        let _bin = bin.0.lock();
+        let _bin = bin.0.lock_seldom();
         if let Some(slab) = self.slab() {
             f(slab);
         }
@@ -325,7 +325,7 @@ impl Site {
         };
         let mut hidden = [0; WORDS];
         let slab = {
-            let mut bin = bin.0.lock();
+            let mut bin = bin.0.lock_seldom();
             let Some(slab) = self.slab() else {
                 return false;
             };
@@ -336,7 +336,7 @@ impl Site {
         };
         // An explicit purge waits until other threads have returned memory; regular steps do not.
         let gave = self.take_behind(slab, &hidden, matches!(wish, Wish::All(_)));
-        let mut bin = bin.0.lock();
+        let mut bin = bin.0.lock_seldom();
         match bin.show_free(slab, &hidden) {
             Ok(empty) => {
                 if !gave && slab.quiet.get() == DONE {

@@ -124,7 +124,7 @@ fn end(cache: &'static ThreadCache) {
     let Some(inside) = inside::enter() else {
         return deferred::leave(cache);
     };
-    strike_off(&mut REGISTRY.lock(), cache);
+    strike_off(&mut REGISTRY.lock_seldom(), cache);
     let left = end_struck_off(cache);
     // A short-lived thread runs decay here, because it reaches no other tick.
     deferred::adopt_orphan();
@@ -137,18 +137,18 @@ fn end(cache: &'static ThreadCache) {
 /// Makes a cache that belongs to no thread, and returns its number.
 pub fn make_manual() -> Option<u32> {
     let arena = current::arena_or_any()?;
-    let number = manual::number(&mut REGISTRY.lock().numbers)?;
+    let number = manual::number(&mut REGISTRY.lock_seldom().numbers)?;
     let cache = recycled_or_made(arena);
     if let Some(cache) = cache {
         manual::set_out(cache);
     }
-    manual::put(&mut REGISTRY.lock().numbers, number, cache);
+    manual::put(&mut REGISTRY.lock_seldom().numbers, number, cache);
     cache.map(|_| number)
 }
 
 /// Flushes and frees a manual cache; returns whether the number exists.
 pub fn destroy_manual(number: u32) -> bool {
-    let Some(cache) = manual::take(&mut REGISTRY.lock().numbers, number) else {
+    let Some(cache) = manual::take(&mut REGISTRY.lock_seldom().numbers, number) else {
         return false;
     };
     manual::serve_here(cache, None);

@@ -87,7 +87,7 @@ pub(super) static ORPHANS: AtomicBool = AtomicBool::new(false);
 #[inline(always)]
 pub(super) fn recycled(arena: &'static Arena) -> Option<&'static ThreadCache> {
     let cache = {
-        let mut registry = REGISTRY.lock();
+        let mut registry = REGISTRY.lock_seldom();
         let cache = registry.spare?;
         registry.spare = cache.next.take();
         registry.spares -= 1;
@@ -99,7 +99,7 @@ pub(super) fn recycled(arena: &'static Arena) -> Option<&'static ThreadCache> {
 }
 
 pub(super) fn enrol(cache: &'static ThreadCache) {
-    let mut registry = REGISTRY.lock();
+    let mut registry = REGISTRY.lock_seldom();
     if let Some(first) = registry.live {
         first.prev.set(Some(cache));
     }
@@ -125,7 +125,7 @@ pub(super) fn strike_off(registry: &mut Registry, cache: &'static ThreadCache) {
 /// Takes the cache of a thread that ended while a fork was under way off the list.
 #[inline(always)]
 pub(super) fn take_left() -> Option<&'static ThreadCache> {
-    let mut registry = REGISTRY.lock();
+    let mut registry = REGISTRY.lock_seldom();
     let left = |cache: &&ThreadCache| cache.thread.load(Ordering::Acquire) == 0;
     let cache = list(registry.live).find(left)?;
     strike_off(&mut registry, cache);
@@ -135,7 +135,7 @@ pub(super) fn take_left() -> Option<&'static ThreadCache> {
 /// Takes a cache that a fork left behind off the list.
 #[inline(always)]
 pub(super) fn take_orphan() -> Option<&'static ThreadCache> {
-    let mut registry = REGISTRY.lock();
+    let mut registry = REGISTRY.lock_seldom();
     let orphan = registry.orphans.take();
     orphan.iter().for_each(|orphan| registry.go_past(orphan));
     registry.orphans = orphan.and_then(|o| o.next.take());
@@ -177,7 +177,7 @@ fn unmake(cache: &'static ThreadCache) {
 
 /// Keeps an empty cache unless there are enough; returns whether it did.
 fn keep(cache: &'static ThreadCache) -> bool {
-    let mut registry = REGISTRY.lock();
+    let mut registry = REGISTRY.lock_seldom();
     if registry.spares >= MOST_SPARE + registry.more_spare {
         return false;
     }
@@ -233,11 +233,11 @@ fn each_of(f: &mut dyn FnMut(&ThreadCache)) {
     while let Some(cache) = walk.step() {
         f(cache);
     }
-    walker.next.set(REGISTRY.lock().orphans);
+    walker.next.set(REGISTRY.lock_seldom().orphans);
     while let Some(cache) = walk.step() {
         f(cache);
     }
-    let numbers = REGISTRY.lock().numbers.end();
+    let numbers = REGISTRY.lock_seldom().numbers.end();
     (0..numbers).filter_map(manual::get).for_each(f);
 }
 
@@ -246,7 +246,7 @@ struct Walk<'a>(&'a Walker);
 
 impl<'a> Walk<'a> {
     fn begin(walker: &'a Walker) -> Self {
-        let mut registry = REGISTRY.lock();
+        let mut registry = REGISTRY.lock_seldom();
         walker.next.set(registry.live);
         walker.others.set(registry.walkers);
         registry.walkers = Some(NonNull::from(walker));
@@ -256,7 +256,7 @@ impl<'a> Walk<'a> {
 
     #[inline(never)]
     fn step(&self) -> Option<&'static ThreadCache> {
-        let _registry = REGISTRY.lock();
+        let _registry = REGISTRY.lock_seldom();
         let cache = self.0.next.get()?;
         self.0.next.set(cache.next.get());
         Some(cache)
@@ -266,7 +266,7 @@ impl<'a> Walk<'a> {
 impl Drop for Walk<'_> {
     fn drop(&mut self) {
         let me = NonNull::from(self.0);
-        let mut registry = REGISTRY.lock();
+        let mut registry = REGISTRY.lock_seldom();
         if registry.walkers == Some(me) {
             registry.walkers = self.0.others.get();
         }
@@ -295,7 +295,7 @@ impl Drop for Walk<'_> {
 /// How many empty caches are kept.
 #[cfg(test)]
 pub fn spares() -> usize {
-    REGISTRY.lock().spares
+    REGISTRY.lock_seldom().spares
 }
 
 /// The lock of the registry, for `fork`.

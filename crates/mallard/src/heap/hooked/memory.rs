@@ -116,11 +116,11 @@ impl PageHeap {
         let own = !table.is_null() && !core::ptr::eq(table, &raw const hooks::DEFAULT);
         if own {
             // A thread that returns memory without regard to hooks must finish first.
-            let _purging = self.purging.lock();
+            let _purging = self.purging.lock_seldom();
             self.hooked.ever.store(true, Ordering::Release);
         }
         let table = if own { table } else { null_mut() };
-        self.state.lock().is_fixed = !table.is_null();
+        self.state.lock_seldom().is_fixed = !table.is_null();
         self.hooked.table.store(table, Ordering::Release);
     }
 
@@ -135,11 +135,11 @@ impl PageHeap {
     pub(in crate::heap) fn alloc_from_hooks(&self, pages: usize, align: usize) -> Option<Run> {
         let (chunks, align) = (pages.div_ceil(CHUNK_PAGES), align.max(CHUNK));
         let hooks = self.hooked.hooks();
-        let kept = self.state.lock().take_decommitted(chunks, align);
+        let kept = self.state.lock_seldom().take_decommitted(chunks, align);
         if let Some(range) = kept {
             return self.commit_range(hooks, range, range, (pages, align));
         }
-        let step = self.state.lock().pool.step_of_hooked().max(chunks);
+        let step = self.state.lock_seldom().pool.step_of_hooked().max(chunks);
         let (given, n) = [step, chunks].into_iter().find_map(|n| {
             let given = hooks.alloc(n.checked_mul(CHUNK)?, align)?;
             Some((given, n))
@@ -160,7 +160,7 @@ impl PageHeap {
             let part = ExtentRange { end: chunks, ..all };
             return self.commit_range(hooks, part, all, (pages, align));
         }
-        let mut s = self.state.lock();
+        let mut s = self.state.lock_seldom();
         s.admit(all, given.zeroed);
         s.alloc(pages, align)
     }
@@ -175,9 +175,9 @@ impl PageHeap {
         all: ExtentRange,
         (pages, align): (usize, usize),
     ) -> Option<Run> {
-        let place = self.state.lock().extent_of(range).place();
+        let place = self.state.lock_seldom().extent_of(range).place();
         let done = hooks.commit(place, range.addr(), range.bytes());
-        let mut s = self.state.lock();
+        let mut s = self.state.lock_seldom();
         s.keep_decommitted(all);
         if !done {
             return None;
@@ -199,7 +199,7 @@ impl PageHeap {
             die!("extent hook gave memory at {addr:#x} that is in use or cannot be");
         }
         let segment = Segment::adopt(self.id, addr, chunks)?;
-        let mut s = self.state.lock();
+        let mut s = self.state.lock_seldom();
         for i in 0..chunks {
             let chunk = segment.chunk(i);
             chunk.away.set(true);
@@ -218,7 +218,7 @@ impl PageHeap {
         let Some(segment) = Segment::find(at) else {
             die!("{at:#x} lies in no extent");
         };
-        let (_s, i) = (self.state.lock(), segment.index_at(at));
+        let (_s, i) = (self.state.lock_seldom(), segment.index_at(at));
         let (first, end) = segment.extent_of(i);
         ExtentRange {
             segment,
@@ -235,7 +235,7 @@ impl PageHeap {
         let hooks = self.hooked.hooks();
         let mut any = false;
         loop {
-            let picked = self.state.lock().pick_vacant(limit, muzzy, round);
+            let picked = self.state.lock_seldom().pick_vacant(limit, muzzy, round);
             let Some(range) = picked else { return any };
             any |= self.give_back(hooks, range, round);
         }
@@ -245,7 +245,7 @@ impl PageHeap {
     #[inline(never)]
     fn give_back(&self, hooks: Hooks, range: ExtentRange, round: u32) -> bool {
         let whole = range.is_committed();
-        let extent = self.state.lock().extent_of(range);
+        let extent = self.state.lock_seldom().extent_of(range);
         let goes = self.cut_out(hooks, range, extent, whole) && {
             // First, because the system may give the addresses to another thread's hook at once.
             range.segment.leave(range.first, range.len());
@@ -256,13 +256,13 @@ impl PageHeap {
             gone
         };
         if goes {
-            self.state.lock().lose(range);
+            self.state.lock_seldom().lose(range);
             return true;
         }
-        let place = self.state.lock().extent_of(range).place();
+        let place = self.state.lock_seldom().extent_of(range).place();
         let decommitted = hooks.decommit(place, range.addr(), range.bytes());
         {
-            let mut s = self.state.lock();
+            let mut s = self.state.lock_seldom();
             if decommitted {
                 s.forget_contents(range);
                 s.pool.count_decommitted(range.len(), true);
@@ -295,7 +295,7 @@ impl PageHeap {
             if !hooks.split(rest.place(), (at - rest.first) * CHUNK, committed) {
                 return false;
             }
-            let _s = self.state.lock();
+            let _s = self.state.lock_seldom();
             range.segment.chunk(at).begins.set(true);
             rest.first = at;
         }
@@ -305,10 +305,10 @@ impl PageHeap {
     /// Merges the two extents that touch before chunk `at`, if both are vacant and alike.
     #[inline(never)]
     fn rejoin(&self, hooks: Hooks, segment: &'static Segment, at: usize) {
-        let pair = self.state.lock().take_neighbours(segment, at);
+        let pair = self.state.lock_seldom().take_neighbours(segment, at);
         let Some((a, b)) = pair else { return };
         let merged = hooks.merge(a.place(), b.place(), a.is_committed());
-        let mut s = self.state.lock();
+        let mut s = self.state.lock_seldom();
         if merged {
             segment.chunk(at).begins.set(false);
         }
@@ -326,11 +326,11 @@ impl PageHeap {
     pub(in crate::heap) fn destroy_hooked(&self) {
         let hooks = self.hooked.hooks();
         loop {
-            let picked = self.state.lock().pick_any_extent();
+            let picked = self.state.lock_seldom().pick_any_extent();
             let Some(range) = picked else { return };
             range.segment.leave(range.first, range.len());
             hooks.destroy(range.addr(), range.bytes(), range.is_committed());
-            self.state.lock().lose(range);
+            self.state.lock_seldom().lose(range);
         }
     }
 }

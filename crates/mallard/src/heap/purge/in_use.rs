@@ -13,7 +13,7 @@ use crate::space::chunk::Chunk;
 impl PageHeap {
     /// Whether the whole chunk may be one huge page, which would break when a part of it goes.
     pub fn is_whole(&self, chunk: &Chunk) -> bool {
-        let _state = self.state.lock();
+        let _state = self.state.lock_seldom();
         chunk.is_whole()
     }
 
@@ -35,14 +35,14 @@ impl PageHeap {
             return false;
         }
         let breaks = {
-            let _state = self.state.lock();
+            let _state = self.state.lock_seldom();
             chunk.broken.set(true);
             chunk.huge.get() && huge_pages::may_stay_broken()
         };
         // The chunk cannot become vacant meanwhile: some of its pages are in use.
         if breaks {
             huge_pages::keep_broken(chunk);
-            let _state = self.state.lock();
+            let _state = self.state.lock_seldom();
             huge_pages::kept_broken(chunk);
         }
         true

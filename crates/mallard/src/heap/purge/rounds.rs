@@ -51,11 +51,11 @@ impl PageHeap {
     pub fn attend(&self) -> Option<u64> {
         self.purge_due_at(time::now_ms_exact());
         let near = |s: &mut State| s.watch.near(s.totals.dirty, s.totals.used);
-        let is_near = near(&mut self.state.lock()).is_some();
+        let is_near = near(&mut self.state.lock_seldom()).is_some();
         if is_near {
             self.make_room(near);
         }
-        let mut s = self.state.lock();
+        let mut s = self.state.lock_seldom();
         let totals = s.totals;
         let looks = [
             s.dirty.next_look(totals.dirty),
@@ -92,7 +92,7 @@ impl PageHeap {
         let Some(mut hold) = self.hold(wait) else {
             return;
         };
-        let limit = limit(&mut self.state.lock());
+        let limit = limit(&mut self.state.lock_seldom());
         if let Some(limit) = limit {
             // The cap applies to nearly full chunks too, and what it is about is memory in use.
             self.purge_round(
@@ -120,7 +120,7 @@ impl PageHeap {
     }
 
     fn purge_due_at(&self, now: u64) {
-        let due = self.state.lock().due(now);
+        let due = self.state.lock_seldom().due(now);
         self.purge(due);
     }
 
@@ -176,11 +176,11 @@ impl PageHeap {
             && step != Step::DirtyToMuzzy
             && self.give_back_vacant(goal.limit, step == Step::MuzzyToClean, round);
         if any {
-            self.state.lock().purged(step).sweeps += 1;
+            self.state.lock_seldom().purged(step).sweeps += 1;
         }
         let mut first = !any;
         loop {
-            let mut s = self.state.lock();
+            let mut s = self.state.lock_seldom();
             s.take_batch(goal, step, spare, round, batch);
             goal.most -= batch.pages.min(goal.most);
             if batch.len == 0 {
@@ -198,7 +198,7 @@ impl PageHeap {
             }
         }
         if any && !RETAIN.load(Ordering::Relaxed) {
-            self.state.lock().pool.decommit_vacant();
+            self.state.lock_seldom().pool.decommit_vacant();
         }
         any
     }
@@ -206,7 +206,7 @@ impl PageHeap {
     /// Rejoins the chunks of a batch that were returned with their neighbours.
     #[cold]
     fn rejoin_batch(&self, batch: &Batch) {
-        let mut s = self.state.lock();
+        let mut s = self.state.lock_seldom();
         for (range, _) in batch.ranges() {
             s.rejoin(range.addr, range.pages * PAGE);
         }
@@ -220,7 +220,7 @@ impl PageHeap {
         // Pages of these chunks are marked allocated, so none of them becomes vacant meanwhile.
         let broken = || batch.broken.iter().take(batch.len + 1).flatten();
         broken().for_each(|chunk| huge_pages::keep_broken(chunk));
-        let mut s = self.state.lock();
+        let mut s = self.state.lock_seldom();
         broken().for_each(|chunk| huge_pages::kept_broken(chunk));
         s.purged(step).advices += calls as u64;
         for ((range, kind), &backing) in batch.ranges().zip(&backings) {
@@ -238,7 +238,7 @@ impl PageHeap {
             for piece in pieces(*range) {
                 let backing = advice::take_one(&piece, step.is_lazy());
                 any |= backing.is_some();
-                let mut s = self.state.lock();
+                let mut s = self.state.lock_seldom();
                 s.purged(step).advices += 1;
                 // Some of the pages may be of another kind: the range is counted as a whole.
                 let part = left.min(piece.pages);
@@ -268,7 +268,7 @@ impl PageHeap {
                 None
             };
             any |= backing.is_some();
-            let mut s = self.state.lock();
+            let mut s = self.state.lock_seldom();
             s.purged(step).advices += 1;
             s.watch.returned(kind);
             s.give_purged(range, kind, backing, step, round);
@@ -439,7 +439,7 @@ mod tests {
         let runs = [(); 3].map(|()| heap.alloc(64, PAGE).expect("there is memory").addr);
         heap.free(runs[0], 64);
         let now = time::now_ms();
-        let all_due = |ms| heap.state.lock().due(now + ms);
+        let all_due = |ms| heap.state.lock_seldom().due(now + ms);
         assert!(all_due(0).dirty.is_none(), "the first epoch begins");
         let due = [10, 1_000].map(all_due);
         let found = due[1].dirty.map(|due| (due.limit, due.pages));
@@ -469,7 +469,7 @@ mod tests {
         let batch = heap.batches.of(&mut hold);
         let take = |limit, batch: &mut Batch| {
             let (goal, step) = (Goal::down_to(limit), Step::DirtyToClean);
-            (heap.state.lock()).take_batch(goal, step, Spare::REST, 1, batch);
+            (heap.state.lock_seldom()).take_batch(goal, step, Spare::REST, 1, batch);
         };
         take(0, batch);
         assert_eq!((batch.pages, heap.totals().dirty), (64, 0));

@@ -174,7 +174,7 @@ impl PageHeap {
         let Some(_hold) = self.hold(false) else {
             return;
         };
-        let plan = self.state.lock().plan_moves(new, pages, wanted);
+        let plan = self.state.lock_seldom().plan_moves(new, pages, wanted);
         if plan.pair(0).is_none() {
             return;
         }
@@ -183,7 +183,7 @@ impl PageHeap {
             Moved::Yes => 0..0,
             _ => done..done + plan.range(done),
         };
-        let mut s = self.state.lock();
+        let mut s = self.state.lock_seldom();
         for (i, (from, to)) in plan.pairs.iter().flatten().enumerate() {
             let backing = if i < done {
                 moved(from, to);
@@ -249,7 +249,7 @@ impl Heaps {
             if how != Moved::Yes {
                 break;
             }
-            let _state = new_heap.state.lock();
+            let _state = new_heap.state.lock_seldom();
             let i = moved / CHUNK;
             self::moved(old.at(i), new.at(i));
             moved += CHUNK;
@@ -266,7 +266,7 @@ impl PageHeap {
     /// advice.
     #[inline(never)]
     fn have_fresh(&self, range: ChunkRange) {
-        let _state = self.state.lock();
+        let _state = self.state.lock_seldom();
         let huge = range.at(range.len - 1).huge.get();
         range.become_one(0, mappings::is_forked(), Some(huge));
         huge_pages::advise(range);
@@ -275,7 +275,7 @@ impl PageHeap {
     /// Asks for huge pages in all chunks if any has them; returns whether the chunks may be one
     /// mapping.
     fn have_alike(&self, range: ChunkRange) -> bool {
-        let _state = self.state.lock();
+        let _state = self.state.lock_seldom();
         let any = (0..range.len).any(|i| range.at(i).huge.get());
         for i in 0..range.len {
             if any && !range.at(i).huge.get() {
@@ -288,7 +288,7 @@ impl PageHeap {
     /// Records that the new chunks have the mapping of the old ones, which is now as long as the
     /// new range.
     fn have_moved(&self, old: ChunkRange, new: ChunkRange) {
-        let _state = self.state.lock();
+        let _state = self.state.lock_seldom();
         let (from, to) = (old.at(0), new.at(0).addr());
         // A short block had small pages, but one as long as this is to have huge ones.
         let is_to_have = !from.huge.get() && new.at(new.len - 1).huge.get();

@@ -32,7 +32,7 @@ impl PageHeap {
             backing = Backing::Clean;
         }
         self.free_run(addr, pages, backing);
-        self.state.lock().rejoin(addr, bytes);
+        self.state.lock_seldom().rejoin(addr, bytes);
     }
 }
 

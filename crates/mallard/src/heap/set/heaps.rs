@@ -92,7 +92,7 @@ fn make_of(_: &Making, apart: bool) -> Option<&'static PageHeap> {
         (&raw mut (*room.as_ptr()).apart).write(apart);
         Mutex::set_rank(&raw mut (*room.as_ptr()).state, Rank::Heap);
         Mutex::set_rank(&raw mut (*room.as_ptr()).purging, Rank::Purging);
-        room.as_ref().state.lock().pool.set_heap(id);
+        room.as_ref().state.lock_seldom().pool.set_heap(id);
         room.as_ref()
     };
     slot.set(heap);

@@ -20,18 +20,18 @@ impl PageHeap {
         self.set_growth_limit(usize::MAX);
         self.set_oversize(usize::MAX);
         self.set_hooks(0, core::ptr::null_mut());
-        let mut state = self.state.lock();
+        let mut state = self.state.lock_seldom();
         state.totals.dirty_purged = Purged::ZERO;
         state.totals.muzzy_purged = Purged::ZERO;
     }
 
     /// The most bytes that the heap grows by at a time, unless a request needs more.
     pub fn growth_limit(&self) -> usize {
-        self.state.lock().pool.growth_limit()
+        self.state.lock_seldom().pool.growth_limit()
     }
 
     pub fn set_growth_limit(&self, bytes: usize) {
-        self.state.lock().pool.set_growth_limit(bytes);
+        self.state.lock_seldom().pool.set_growth_limit(bytes);
     }
 
     /// Whether the heap serves a single arena.
@@ -49,7 +49,7 @@ impl PageHeap {
     pub fn each_page(&self, mut f: impl FnMut(&'static Segment, usize) -> usize) {
         // The list of what hooks provided must not change.
         let _hold = self.hooked.is_on().then(|| self.hold(true));
-        let hooked = self.state.lock().pool.hooked();
+        let hooked = self.state.lock_seldom().pool.hooked();
         for segment in Segment::all().chain(hooked) {
             // A block that reaches into the next chunk is skipped there.
             let mut done = 0;
@@ -70,11 +70,11 @@ impl PageHeap {
     /// use.
     pub fn give_all_up(&self) {
         if let Some(mut hold) = self.hold(true) {
-            self.state.lock().find_lost();
+            self.state.lock_seldom().find_lost();
             self.purge_held(&mut hold);
             self.destroy_hooked();
         }
-        self.state.lock().pool.decommit_vacant();
+        self.state.lock_seldom().pool.decommit_vacant();
     }
 }
 

@@ -92,7 +92,7 @@ pub fn set_prefix(prefix: &[u8]) -> bool {
     if prefix.len() >= PREFIX_MAX {
         return false;
     }
-    let mut kept = PREFIX.lock();
+    let mut kept = PREFIX.lock_seldom();
     kept.text
         .iter_mut()
         .zip(prefix)
@@ -146,7 +146,7 @@ pub fn write_due(reason: Reason) {
 
 /// Whether profiles may be written without a name.
 pub fn has_prefix() -> bool {
-    PREFIX.lock().len > 0
+    PREFIX.lock_seldom().len > 0
 }
 
 /// Writes a profile to the file with this name, or to one whose name begins with the prefix.
@@ -287,7 +287,7 @@ fn make_name(name: &mut Name, reason: Reason, pprof: bool) {
 /// `<prefix>.<pid>`, or `<prefix>.<namespace>.<pid>`.
 fn begin_name(name: &mut Name) {
     {
-        let prefix = PREFIX.lock();
+        let prefix = PREFIX.lock_seldom();
         name.push(prefix.text.get(..prefix.len).unwrap_or(&[]));
     }
     if PID_NAMESPACE.load(Ordering::Relaxed) {
