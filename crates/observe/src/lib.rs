@@ -17,6 +17,7 @@ pub mod layout;
 
 pub mod findings;
 pub mod folder;
+pub mod perf;
 pub mod proc;
 pub mod recorder;
 mod sampler;

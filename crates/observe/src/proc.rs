@@ -192,3 +192,19 @@ pub fn cpu_seconds(pid: i32) -> Option<(f64, f64)> {
     let mut next = || words.next()?.parse::<f64>().ok();
     Some((next()? / per_second, next()? / per_second))
 }
+
+/// Page faults of a process so far, those that read a file included.
+pub fn faults(pid: i32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = text.rsplit_once(") ")?;
+    let words: Vec<&str> = rest.split_whitespace().collect();
+    let number = |at: usize| words.get(at)?.parse::<u64>().ok();
+    Some(number(7)? + number(9)?)
+}
+
+/// The process that started a process.
+pub fn parent(pid: i32) -> Option<i32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = text.rsplit_once(") ")?;
+    rest.split_whitespace().nth(1)?.parse().ok()
+}

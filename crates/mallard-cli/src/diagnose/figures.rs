@@ -19,7 +19,7 @@ const PROBE_SECONDS_AT_MOST: f64 = 8e-9;
 const PROBE_SECONDS: f64 = 4e-9;
 /// Samples by signals below which looks are more of them.
 const SIGNALS: f64 = 300.0;
-const PAGE: u64 = 4096;
+pub const PAGE: u64 = 4096;
 /// What each process touches before it does anything.
 const START_PAGES: u64 = 300;
 
@@ -183,7 +183,7 @@ fn share(f: &mut Figures, runs: &Runs, counts: &Counts, cpu: f64, asked: Option<
             };
             (ticks.0, ticks.1 + unseen)
         }
-        Way::Proc => looks,
+        Way::Proc | Way::Perf => looks,
     };
     f.samples = inside + outside;
     if f.samples == 0 {
@@ -207,7 +207,7 @@ fn share(f: &mut Figures, runs: &Runs, counts: &Counts, cpu: f64, asked: Option<
 }
 
 /// The 95 % interval of a share by Wilson's score.
-fn wilson(hits: u64, of: u64) -> (f64, f64) {
+pub fn wilson(hits: u64, of: u64) -> (f64, f64) {
     const Z: f64 = 1.96;
     let (n, p) = (of as f64, hits as f64 / of as f64);
     let middle = (p + Z * Z / (2.0 * n)) / (1.0 + Z * Z / n);
@@ -334,7 +334,7 @@ fn calls(counts: &Counts, main: Option<&Image>, wall: f64, runs: u64) -> Calls {
 }
 
 /// How many page faults are not the first of their page: those beyond what was resident at the peak.
-fn faults(f: &mut Figures, measured: &Measurement, found: &Findings) {
+pub fn faults(f: &mut Figures, measured: &Measurement, found: &Findings) {
     let images = found
         .images
         .iter()
@@ -359,7 +359,7 @@ fn faults(f: &mut Figures, measured: &Measurement, found: &Findings) {
 }
 
 /// What a page fault takes on this machine.
-fn fault_seconds() -> f64 {
+pub fn fault_seconds() -> f64 {
     const PAGES: usize = 4096;
     let length = PAGES * PAGE as usize;
     // SAFETY: a mapping of our own, touched within its length and released.

@@ -1,15 +1,18 @@
 //! `mallard diagnose`: whether malloc is a program's bottleneck, and why.
 //!
 //! [`runs`] runs the program with the probe, [`figures`] computes figures from what was seen,
-//! [`judge`] gives the verdict by the table in [`thresholds`]. [`attached`] watches a process that
-//! runs already.
+//! [`judge`] gives the verdict by the table in [`thresholds`]. [`outside`] watches a process without
+//! the probe: a program that takes none ([`unprobed`]), or a process that runs already
+//! ([`attached`]).
 
 mod attached;
 mod figures;
 mod judge;
 pub mod options;
+mod outside;
 mod runs;
 mod thresholds;
+mod unprobed;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -51,38 +54,51 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let stop = session::stop_on_signals()?;
     let launcher = Launcher::new(stop.clone())?;
     let typed = words(&options.program);
-    let mut d = match program::check(&name.to_string_lossy()) {
+    let (executable, probe) = match program::check(&name.to_string_lossy()) {
+        Ok(program) => (program.executable.clone(), Ok(program)),
+        Err(Error::Program { program, problem }) => (program, Err(problem)),
+        Err(error) => return Err(error.into()),
+    };
+    let from_outside = |why: Option<String>| {
+        let spec = Spec {
+            program: match &probe {
+                Ok(program) => program.path.clone().into(),
+                Err(_) => executable.clone().into(),
+            },
+            arguments: arguments.to_vec(),
+            input: options.input.clone(),
+            ..Spec::default()
+        };
+        let subject = unprobed::Subject {
+            executable: &executable,
+            typed: &typed,
+            why,
+        };
+        unprobed::diagnose(&launcher, &stop, &spec, options, &subject)
+    };
+    let mut d = match &probe {
+        Err(problem) => from_outside(Some(format!("The probe cannot be loaded: {problem}.")))?,
+        Ok(_) if options.way == Some(Way::Perf) => from_outside(None)?,
         Ok(program) => {
             let runner = Runner {
                 launcher: &launcher,
                 stop: &stop,
                 options,
-                program: &program,
+                program,
                 arguments,
                 probe: runs::install_probe()?,
             };
             let spinner = Spinner::new();
             let runs = runner.all(&mut |doing| spinner.show(doing.to_owned()))?;
             drop(spinner);
-            diagnose(options, &runs, &program.executable, &typed)
+            match diagnose(options, &runs, &typed, &executable) {
+                Ok(d) => d,
+                Err(why) => from_outside(Some(why))?,
+            }
         }
-        Err(Error::Program { program, problem }) => {
-            let spec = Spec {
-                program: program.clone().into(),
-                arguments: arguments.to_vec(),
-                input: options.input.clone(),
-                timeout: options.duration,
-                ..Spec::default()
-            };
-            unobservable(&launcher, &spec, &program, &problem)?
-        }
-        Err(error) => return Err(error.into()),
     };
-    d.program = typed;
-    d.command = std::env::args().collect();
-    d.started = humantime::format_rfc3339_seconds(started).to_string();
-    d.machine = machine::describe(&Cpus::allowed());
-    d.thin();
+    d.program.clone_from(&typed);
+    finish(&mut d, started);
     show(options, &d, Path::new(name))
 }
 
@@ -100,10 +116,18 @@ fn words(program: &[std::ffi::OsString]) -> String {
     program.iter().map(quoted).collect::<Vec<_>>().join(" ")
 }
 
-/// Judges what the runs have shown.
-fn diagnose(options: &Options, runs: &Runs, executable: &Path, typed: &str) -> Diagnosis {
-    let (mut f, way) = figures::figures(runs, options.way);
+/// Judges what the runs have shown; an error says why the probe has seen nothing.
+fn diagnose(
+    options: &Options,
+    runs: &Runs,
+    typed: &str,
+    executable: &Path,
+) -> Result<Diagnosis, String> {
     let (_, found) = runs.observed.last().expect("there is a run");
+    if found.total().calls.iter().sum::<u64>() == 0 {
+        return Err(not_observed(executable));
+    }
+    let (mut f, way) = figures::figures(runs, options.way);
     let served = found
         .main()
         .map(|image| image.allocator.clone())
@@ -122,33 +146,12 @@ fn diagnose(options: &Options, runs: &Runs, executable: &Path, typed: &str) -> D
         });
     let pool = who::pool_of(&main, &found.mapped);
     f.pool = pool.map(|pool| pool.name.to_owned());
-    let observed = found.total().calls.iter().sum::<u64>() > 0;
     let mut notes = notes(options, runs, &f);
     let mut d = Diagnosis {
-        schema: SCHEMA,
-        program: String::new(),
-        command: Vec::new(),
-        started: String::new(),
-        machine: mallard_report::model::Machine::default(),
-        answer: Answer::CannotTell,
-        sentence: String::new(),
-        bound: None,
-        troubles: Vec::new(),
-        takes: None,
-        notes: Vec::new(),
-        next: Vec::new(),
         ways: ways(runs, way),
         timeline: figures::timeline(found),
-        figures: f,
+        ..blank(f)
     };
-    if !observed {
-        let why = not_observed(executable);
-        d.sentence = why.0;
-        d.figures.allocator = why.1;
-        d.figures.inside = None;
-        d.notes = notes;
-        return d;
-    }
     let about = About {
         family,
         pool,
@@ -178,7 +181,7 @@ fn diagnose(options: &Options, runs: &Runs, executable: &Path, typed: &str) -> D
         );
     }
     d.notes = notes;
-    d
+    Ok(d)
 }
 
 /// The name of an allocator with its version where the object has it.
@@ -209,29 +212,29 @@ fn glibc_version() -> Option<String> {
     Some(text.to_str().ok()?.to_owned())
 }
 
-/// Why no call was seen although the probe could be loaded, and what allocator there is.
-fn not_observed(executable: &Path) -> (String, String) {
-    let content = fs::read(executable).unwrap_or_default();
-    let own = object::File::parse(&*content).is_ok_and(|file| {
+/// Whether a program has a malloc of its own, before which no probe can be put.
+fn brings_malloc(content: &[u8]) -> bool {
+    object::File::parse(content).is_ok_and(|file| {
         let mut symbols = file.dynamic_symbols();
         symbols.any(|symbol| symbol.is_definition() && symbol.name() == Ok("malloc"))
-    });
-    let family = Family::of_program(&content).map_or("not known", Family::name);
+    })
+}
+
+/// Why no call was seen although the probe could be loaded.
+fn not_observed(executable: &Path) -> String {
+    let content = fs::read(executable).unwrap_or_default();
     if who::is_go(&content) {
-        let why = "This is a Go program: its runtime has an allocator of its own, which no malloc \
-                   replaces.";
-        return (why.to_owned(), "Go’s own".to_owned());
+        return "This is a Go program: its runtime has an allocator of its own, which no malloc \
+                replaces."
+            .to_owned();
     }
-    if own {
-        let why = format!(
+    if brings_malloc(&content) {
+        let family = Family::of_program(&content).map_or("not known", Family::name);
+        return format!(
             "The program brings its own malloc ({family}), before which no probe can be put."
         );
-        return (why, format!("{family} (the program’s own)"));
     }
-    (
-        "The program called malloc in no process that could be observed.".to_owned(),
-        family.to_owned(),
-    )
+    "The program called malloc in no process that the probe could observe.".to_owned()
 }
 
 fn notes(options: &Options, runs: &Runs, f: &Figures) -> Vec<String> {
@@ -285,7 +288,7 @@ fn ways(runs: &Runs, way: Way) -> Vec<Evidence> {
             "timer signals of each thread’s CPU time, 197 a second, at which the probe \
                          tells whether the thread is inside"
         }
-        Way::Proc => {
+        Way::Proc | Way::Perf => {
             "a thousand looks a second at the probe’s cells, with the state of threads from \
                       /proc"
         }
@@ -319,50 +322,33 @@ fn ways(runs: &Runs, way: Way) -> Vec<Evidence> {
     ]
 }
 
-/// Runs a program that takes no probe, and tells what can be told.
-fn unobservable(
-    launcher: &Launcher,
-    spec: &Spec,
-    program: &Path,
-    problem: &str,
-) -> Result<Diagnosis> {
-    let measured = launcher.run(spec)?;
-    let content = fs::read(program).unwrap_or_default();
-    let (family, linkage) = match Family::of_program(&content) {
-        _ if who::is_go(&content) => ("Go’s own", "static"),
-        Some(family) => (family.name(), "static"),
-        None => ("not known", ""),
-    };
-    let f = Figures {
-        allocator: family.to_owned(),
-        linkage: linkage.to_owned(),
-        runs: 1,
-        processes: 1,
-        wall_seconds: measured.wall.as_secs_f64(),
-        user_seconds: measured.user.as_secs_f64(),
-        system_seconds: measured.system.as_secs_f64(),
-        exit: figures::ended(measured.end),
-        faults: measured.minor_faults + measured.major_faults,
-        peak_rss: measured.peak_rss_bytes,
-        ..Figures::default()
-    };
-    Ok(Diagnosis {
+/// A diagnosis of these figures without an answer.
+fn blank(figures: Figures) -> Diagnosis {
+    Diagnosis {
         schema: SCHEMA,
         program: String::new(),
         command: Vec::new(),
         started: String::new(),
         machine: mallard_report::model::Machine::default(),
         answer: Answer::CannotTell,
-        sentence: format!("The probe cannot be loaded: {problem}."),
+        sentence: String::new(),
         bound: None,
         troubles: Vec::new(),
         takes: None,
         notes: Vec::new(),
         next: Vec::new(),
         ways: Vec::new(),
-        figures: f,
+        figures,
         timeline: Vec::new(),
-    })
+    }
+}
+
+/// Adds what every diagnosis says of itself.
+fn finish(d: &mut Diagnosis, started: SystemTime) {
+    d.command = std::env::args().collect();
+    d.started = humantime::format_rfc3339_seconds(started).to_string();
+    d.machine = machine::describe(&Cpus::allowed());
+    d.thin();
 }
 
 /// Prints the result and writes the report.
@@ -404,6 +390,10 @@ fn explain() -> Result<ExitCode> {
         (
             "calls, sizes, live bytes",
             "the probe; a program that takes none (static, setuid, 32-bit, musl, its own malloc): not known",
+        ),
+        (
+            "CPU share (--how perf, --pid)",
+            "samples of the kernel with the stack; for programs that take no probe and running processes",
         ),
         (
             "CPU share (--how signals)",

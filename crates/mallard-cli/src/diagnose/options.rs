@@ -60,6 +60,8 @@ pub struct Options {
 /// How the share of CPU time inside the allocator is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Way {
+    /// Samples of the kernel (perf events); nothing is put into the program
+    Perf,
     /// Timer signals of each thread's CPU time
     Signals,
     /// Looks at the probe's cells and at /proc, a thousand a second
@@ -70,6 +72,7 @@ const EXAMPLES: &str = "\
 Examples:
   mallard diagnose -- ./server --self-test      the program's own run, start to end
   mallard diagnose --for 30s -- redis-server    a server, under load from elsewhere, for half a minute
+  mallard diagnose --pid 1234                   a process that runs already; nothing is put into it
   mallard diagnose --how proc -- ./a.out        without signals, for programs that use them
   mallard diagnose --json -- ./a.out | jq .answer
   mallard diagnose --explain                    the thresholds";

@@ -224,7 +224,7 @@ pub fn samples(runs: &Runs) -> u64 {
 }
 
 /// Asks a process to end, and waits.
-fn ends(pid: u32) -> bool {
+pub fn ends(pid: u32) -> bool {
     let Some(process) = i32::try_from(pid)
         .ok()
         .and_then(rustix::process::Pid::from_raw)

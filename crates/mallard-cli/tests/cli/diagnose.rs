@@ -156,6 +156,64 @@ fn looks_instead_of_signals_tell_the_same() {
     assert_trouble(&d, Answer::No, "computing");
 }
 
+/// Whether this machine lets users sample; else says that the test is skipped.
+fn sampling_is_allowed(d: &Diagnosis) -> bool {
+    let refused = d.sentence.contains("refuses perf events") || d.sentence.contains("perf events:");
+    if refused {
+        eprintln!("skipped: {}", d.sentence);
+    }
+    !refused
+}
+
+#[test]
+fn samples_of_the_kernel_tell_the_same_without_a_probe() {
+    let place = Place::new();
+    let options = ["--quick", "--how", "perf"];
+    let d = diagnosed(&place, "locks", &options, &[("MALLOC_ARENA_MAX", "1")]);
+    if !sampling_is_allowed(&d) {
+        return;
+    }
+    assert_trouble(&d, Answer::Yes, "locks");
+    assert!(d.figures.inside.unwrap() > 0.5, "{}", d.json());
+    for (what, answer, key) in [
+        ("compute", Answer::No, "computing"),
+        ("own-lock", Answer::No, "own_lock"),
+        ("trim", Answer::Yes, "to_and_fro"),
+    ] {
+        let threshold = [("MALLOC_TRIM_THRESHOLD_", "131072")];
+        assert_trouble(&diagnosed(&place, what, &options, &threshold), answer, key);
+    }
+}
+
+#[test]
+fn a_static_program_and_a_running_one_are_diagnosed_from_outside() {
+    let place = Place::new();
+    let source = include_str!("../troubles/troubles.c");
+    let options = ["-O1", "-fno-builtin", "-pthread", "-static"];
+    let program = place.compile("static-troubles", source, &options);
+    let words = ["diagnose", "--quick", "--json", "--"];
+    let mut command = place.mallard(&words);
+    let (_, stdout, stderr) = outcome(command.arg(&program).arg("trim"));
+    let d = Diagnosis::from_json(&stdout).unwrap_or_else(|error| panic!("{error}: {stderr}"));
+    if !sampling_is_allowed(&d) {
+        return;
+    }
+    assert_eq!(d.answer, Answer::Yes, "{}", d.json());
+    assert_eq!(d.figures.linkage, "static");
+
+    let mut child = std::process::Command::new(troubles(&place))
+        .arg("locks")
+        .env("MALLOC_ARENA_MAX", "1")
+        .spawn()
+        .unwrap();
+    let pid = child.id().to_string();
+    let words = ["diagnose", "--json", "--for", "1s", "--pid", &pid];
+    let (_, stdout, stderr) = outcome(&mut place.mallard(&words));
+    child.wait().unwrap();
+    let d = Diagnosis::from_json(&stdout).unwrap_or_else(|error| panic!("{error}: {stderr}"));
+    assert_trouble(&d, Answer::Yes, "locks");
+}
+
 #[test]
 fn a_pool_of_the_program_s_own_is_named() {
     let python = "/usr/bin/python3";

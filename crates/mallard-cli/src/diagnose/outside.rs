@@ -1,0 +1,238 @@
+//! A process as it is seen from outside, with nothing put into it: samples of the kernel say what
+//! it computes, looks at `/proc` what it waits for and how much memory it has.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use mallard_observe::perf::{Code, Refused, Samples};
+use mallard_observe::proc::{self, Doing, Wait};
+use mallard_report::diagnosis::{Figures, Moment};
+
+use super::figures::wilson;
+
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+const MEMORY_EVERY: Duration = Duration::from_millis(100);
+/// Threads in one look; of more, the next look takes the next ones.
+const MOST_THREADS: usize = 64;
+
+/// What was seen of a process and, by the samples, of its children.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Samples of threads that computed inside the allocator, elsewhere, and in code that could not
+    /// be read.
+    pub inside: u64,
+    pub outside: u64,
+    pub unknown: u64,
+    /// Samples that the kernel dropped.
+    pub lost: u64,
+    /// Why there are no samples, or what they lack.
+    pub refused: Option<String>,
+    pub without_kernel: bool,
+    /// Whether some function of the process is an allocator's by its name.
+    pub has_allocator: bool,
+    pub timeline: Vec<Moment>,
+    /// Files that the process had mapped.
+    pub mapped: Vec<String>,
+    pub seconds: f64,
+    /// User and system time, and page faults, while it was watched.
+    pub cpu: (f64, f64),
+    pub faults: u64,
+    /// The process that started it, whose samples are not its own.
+    started_by: i32,
+    looks: u64,
+    running: u64,
+    waiting_inside: BTreeMap<Wait, u64>,
+    waiting_outside: BTreeMap<Wait, u64>,
+    pub threads: u64,
+}
+
+/// Watches a process until it ends, or `enough` says so.
+pub fn watch(
+    process: i32,
+    mut samples: Result<Samples, Refused>,
+    enough: impl Fn() -> bool,
+) -> Seen {
+    let mut seen = Seen {
+        started_by: proc::parent(process).unwrap_or(0),
+        ..Seen::default()
+    };
+    if let Err(refused) = &samples {
+        seen.refused = Some(refused.to_string());
+        // A process that has ended is told by having no sample.
+        if matches!(refused, Refused::Gone) {
+            seen.refused = None;
+        }
+    }
+    let mut code = Code::default();
+    let begun = Instant::now();
+    let cpu = proc::cpu_seconds(process).unwrap_or_default();
+    let faults = proc::faults(process).unwrap_or_default();
+    let (mut last_cpu, mut last_faults) = (cpu, faults);
+    let mut memory_at = begun;
+    let mut next_thread = 0;
+    while !enough() && proc::is_alive(process) {
+        if let Ok(samples) = &mut samples {
+            seen.take(samples, &mut code);
+        }
+        seen.look(process, &mut code, &mut next_thread);
+        last_cpu = proc::cpu_seconds(process).unwrap_or(last_cpu);
+        last_faults = proc::faults(process).unwrap_or(last_faults);
+        if Instant::now() >= memory_at {
+            memory_at += MEMORY_EVERY;
+            if let Some(rss) = proc::rss(process).filter(|rss| *rss > 0) {
+                seen.remember(begun.elapsed(), rss);
+            }
+            let mapped = proc::mapped_files(process);
+            if !mapped.is_empty() {
+                seen.mapped = mapped;
+            }
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    if let Ok(samples) = &mut samples {
+        seen.take(samples, &mut code);
+        seen.without_kernel = !samples.has_kernel();
+    }
+    seen.has_allocator = code.has_allocator();
+    seen.seconds = begun.elapsed().as_secs_f64();
+    seen.cpu = (last_cpu.0 - cpu.0, last_cpu.1 - cpu.1);
+    seen.faults = last_faults.saturating_sub(faults);
+    seen
+}
+
+impl Seen {
+    fn take(&mut self, samples: &mut Samples, code: &mut Code) {
+        let (mut inside, mut outside, mut unknown) = (0, 0, 0);
+        let started_by = self.started_by;
+        self.lost += samples.drain(|sample| {
+            if sample.pid == started_by {
+                return;
+            }
+            let Some(registers) = sample.registers else {
+                unknown += 1;
+                return;
+            };
+            match code.is_inside(sample.pid, registers, &sample.stack) {
+                Some(true) => inside += 1,
+                Some(false) => outside += 1,
+                None => unknown += 1,
+            }
+        });
+        self.inside += inside;
+        self.outside += outside;
+        self.unknown += unknown;
+    }
+
+    fn look(&mut self, process: i32, code: &mut Code, next: &mut usize) {
+        let threads = proc::threads(process);
+        self.threads = self.threads.max(threads.len() as u64);
+        let first = *next % threads.len().max(1);
+        *next = first + MOST_THREADS;
+        for &thread in threads
+            .iter()
+            .cycle()
+            .skip(first)
+            .take(MOST_THREADS.min(threads.len()))
+        {
+            match proc::doing(process, thread) {
+                Doing::Running => self.running += 1,
+                Doing::Sleeping | Doing::Blocked => {
+                    let wait = proc::waiting_for(process, thread);
+                    // An allocator waits for nothing else.
+                    let may = matches!(
+                        wait,
+                        Wait::Futex | Wait::Madvise | Wait::Mapping | Wait::PageFault
+                    );
+                    let inside = may && code.waits_inside(process, thread) == Some(true);
+                    let waiting = match inside {
+                        true => &mut self.waiting_inside,
+                        false => &mut self.waiting_outside,
+                    };
+                    *waiting.entry(wait).or_default() += 1;
+                }
+                Doing::Gone => continue,
+            }
+            self.looks += 1;
+        }
+    }
+
+    fn remember(&mut self, since: Duration, rss: u64) {
+        self.timeline.push(Moment {
+            seconds: since.as_secs_f64(),
+            live: 0,
+            rss,
+            lazy: None,
+            calls_per_second: 0.0,
+        });
+    }
+
+    /// Adds what another run of the same program has shown.
+    pub fn add(&mut self, more: Seen) {
+        self.inside += more.inside;
+        self.outside += more.outside;
+        self.unknown += more.unknown;
+        self.lost += more.lost;
+        self.looks += more.looks;
+        self.running += more.running;
+        self.has_allocator |= more.has_allocator;
+        self.threads = self.threads.max(more.threads);
+        let sum = |into: &mut BTreeMap<Wait, u64>, more: BTreeMap<Wait, u64>| {
+            for (wait, count) in more {
+                *into.entry(wait).or_default() += count;
+            }
+        };
+        sum(&mut self.waiting_inside, more.waiting_inside);
+        sum(&mut self.waiting_outside, more.waiting_outside);
+        if more.timeline.len() > self.timeline.len() {
+            self.timeline = more.timeline;
+            self.mapped = more.mapped;
+        }
+    }
+
+    pub fn samples(&self) -> u64 {
+        self.inside + self.outside
+    }
+
+    /// Adds the shares of time to the figures.
+    pub fn shares(&self, f: &mut Figures) {
+        f.threads = self.threads;
+        f.samples = self.samples();
+        if f.samples > 0 && self.has_allocator {
+            f.inside = Some(self.inside as f64 / f.samples as f64);
+            let (low, high) = wilson(self.inside, f.samples);
+            (f.inside_low, f.inside_high) = (Some(low), Some(high));
+        }
+        let sorted = |counts: &BTreeMap<Wait, u64>, of: u64| {
+            let share = |(wait, count): (&Wait, &u64)| {
+                (wait.name().to_owned(), *count as f64 / of.max(1) as f64)
+            };
+            let mut shares: Vec<(String, f64)> = counts.iter().map(share).collect();
+            shares.sort_by(|a, b| b.1.total_cmp(&a.1));
+            shares
+        };
+        let waiting: u64 = self.waiting_inside.values().sum();
+        let busy = waiting + self.running;
+        f.waiting = (busy >= 20 && self.has_allocator).then(|| waiting as f64 / busy as f64);
+        f.waits = sorted(&self.waiting_inside, busy);
+        f.waits_outside = sorted(&self.waiting_outside, self.looks);
+        f.running = self.running as f64 / self.looks.max(1) as f64;
+        let rss = self.timeline.iter().map(|moment| moment.rss);
+        f.peak_rss = f.peak_rss.max(rss.max().unwrap_or(0));
+    }
+
+    /// How the share of CPU time was had, or why not, in a line.
+    pub fn how(&self) -> String {
+        let lost = match self.lost {
+            0 => String::new(),
+            lost => format!("; {lost} more were lost"),
+        };
+        match &self.refused {
+            Some(reason) => reason.clone(),
+            None if self.without_kernel => format!(
+                "samples of the kernel, 997 a second of CPU time, in user mode only \
+                 (kernel.perf_event_paranoid is above 1){lost}"
+            ),
+            None => format!("samples of the kernel, 997 a second of CPU time{lost}"),
+        }
+    }
+}

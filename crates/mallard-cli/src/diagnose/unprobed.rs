@@ -1,0 +1,223 @@
+//! Programs that take no probe: static ones, setuid ones, those of another C library or with a
+//! malloc of their own. The kernel's samples and the names in the program's files tell what share
+//! of its time is the allocator's. `--how perf` asks for the same for any program.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use mallard_measure::{Cpus, Launcher, Measurement, Purpose, Spec, Stop};
+use mallard_observe::findings::Findings;
+use mallard_observe::perf::Samples;
+use mallard_observe::who::{self, Family};
+use mallard_report::diagnosis::{Answer, Diagnosis, Evidence, Figures};
+
+use super::judge::{About, judge};
+use super::options::Options;
+use super::outside::{Seen, watch};
+use super::thresholds::{SAMPLES, WANTED_SAMPLES};
+use super::{figures, named, runs};
+
+/// The time for further runs of a short program.
+const PATIENCE: Duration = Duration::from_secs(10);
+const MOST_RUNS: u32 = 200;
+
+/// What is known of a program before it runs.
+pub struct Subject<'a> {
+    pub executable: &'a Path,
+    pub typed: &'a str,
+    /// Why it takes no probe; none if the user asked for none.
+    pub why: Option<String>,
+}
+
+pub fn diagnose(
+    launcher: &Launcher,
+    stop: &Stop,
+    spec: &Spec,
+    options: &Options,
+    subject: &Subject<'_>,
+) -> Result<Diagnosis> {
+    let begun = Instant::now();
+    let (mut measured, mut seen) = one(launcher, stop, spec, options)?;
+    let mut f = times(&measured);
+    let more = !options.quick && options.duration.is_none();
+    while more
+        && seen.refused.is_none()
+        && seen.samples() < WANTED_SAMPLES
+        && f.runs < MOST_RUNS
+        && begun.elapsed() + measured.wall < PATIENCE
+        && !stop.requested()
+    {
+        let (again, also) = one(launcher, stop, spec, options)?;
+        seen.add(also);
+        measured = again;
+        let runs = f.runs;
+        let mean = |sum: f64, next: f64| (sum * f64::from(runs) + next) / f64::from(runs + 1);
+        f.wall_seconds = mean(f.wall_seconds, measured.wall.as_secs_f64());
+        f.user_seconds = mean(f.user_seconds, measured.user.as_secs_f64());
+        f.system_seconds = mean(f.system_seconds, measured.system.as_secs_f64());
+        f.runs += 1;
+    }
+    f.processes = 1;
+    f.faults = measured.minor_faults + measured.major_faults;
+    figures::faults(&mut f, &measured, &Findings::default());
+    seen.shares(&mut f);
+    Ok(verdict(f, seen, subject))
+}
+
+fn times(measured: &Measurement) -> Figures {
+    Figures {
+        runs: 1,
+        wall_seconds: measured.wall.as_secs_f64(),
+        user_seconds: measured.user.as_secs_f64(),
+        system_seconds: measured.system.as_secs_f64(),
+        exit: figures::ended(measured.end),
+        peak_rss: measured.peak_rss_bytes,
+        ..Figures::default()
+    }
+}
+
+fn one(
+    launcher: &Launcher,
+    stop: &Stop,
+    spec: &Spec,
+    options: &Options,
+) -> Result<(Measurement, Seen)> {
+    let until = options.duration.map(|duration| Instant::now() + duration);
+    let samples = Samples::of_children();
+    let beside = |pid: u32| -> Result<Box<Seen>, Box<Seen>> {
+        let late = || until.is_some_and(|until| Instant::now() >= until);
+        let seen = Box::new(watch(pid as i32, samples, || late() || stop.requested()));
+        // An error has the launcher kill what does not end by itself.
+        if !late() || runs::ends(pid) {
+            Ok(seen)
+        } else {
+            Err(seen)
+        }
+    };
+    let (measured, seen) = launcher.run_beside(spec, Purpose::Cost, beside)?;
+    Ok((measured, *seen.unwrap_or_else(|seen| seen)))
+}
+
+/// Judges what was seen from outside, of a program or of a process that runs already.
+pub fn verdict(mut f: Figures, seen: Seen, subject: &Subject<'_>) -> Diagnosis {
+    let family = allocator(&mut f, subject.executable, &seen.mapped);
+    let pool = who::pool_of(&subject.executable.to_string_lossy(), &seen.mapped);
+    f.pool = pool.map(|pool| pool.name.to_owned());
+    let about = About {
+        family,
+        pool,
+        cpus: Cpus::allowed().count(),
+        typed: subject.typed,
+    };
+    let mut judged = judge(&f, about);
+    if f.samples >= SAMPLES && f.inside.is_none() {
+        // What is not known to be the allocator's is not known to be the program's either.
+        judged.takes = None;
+    }
+    if f.linkage == "static" {
+        // No other allocator can be loaded into it.
+        judged.next.retain(|next| !next.command.contains("compare"));
+    }
+    let mut notes = Vec::new();
+    if let Some(why) = &subject.why {
+        notes.push(format!("{why} It was watched from outside."));
+    }
+    if let Some(pool) = pool.filter(|_| judged.takes.as_ref().is_none_or(|t| t.key != "pool")) {
+        notes.push(format!("{}.", pool.advice));
+    }
+    let sentence = match judged.answer {
+        Answer::CannotTell => cannot_tell(&f, &seen),
+        _ => judged.sentence,
+    };
+    let evidence = |what: &str, how: String| Evidence {
+        what: what.to_owned(),
+        how,
+    };
+    let ways = vec![
+        evidence("CPU share", seen.how()),
+        evidence(
+            "waits",
+            "a hundred looks a second at /proc, with the stacks of threads that wait".to_owned(),
+        ),
+        evidence(
+            "page faults",
+            "the kernel’s count; again: beyond the growth of resident pages".to_owned(),
+        ),
+    ];
+    Diagnosis {
+        answer: judged.answer,
+        sentence,
+        bound: judged.bound,
+        troubles: judged.troubles,
+        takes: judged.takes,
+        notes,
+        next: judged.next,
+        ways,
+        timeline: seen.timeline,
+        ..super::blank(f)
+    }
+}
+
+/// Why there is no answer.
+fn cannot_tell(f: &Figures, seen: &Seen) -> String {
+    let cpus = (f.user_seconds + f.system_seconds) / f.wall_seconds.max(1e-3);
+    match &seen.refused {
+        Some(reason) => format!(
+            "The program uses {cpus:.1} CPUs, but what share of that is malloc’s is not known: \
+             {reason}."
+        ),
+        None if seen.samples() >= SAMPLES && !seen.has_allocator => {
+            "No function of the program has the name of an allocator’s: it is stripped, or brings \
+             a malloc that this command does not know."
+                .to_owned()
+        }
+        None => format!(
+            "Only {} samples of CPU time in {:.1} s: the program is too short, or waits too much, \
+             to tell.",
+            seen.samples(),
+            f.wall_seconds * f64::from(f.runs)
+        ),
+    }
+}
+
+/// Names the allocator, by the files that are loaded and by texts in the program.
+fn allocator(f: &mut Figures, executable: &Path, mapped: &[String]) -> Family {
+    let of =
+        |wanted: fn(Family) -> bool| mapped.iter().find(|file| wanted(Family::of_object(file)));
+    let served = of(|family| !matches!(family, Family::Other | Family::Glibc));
+    let libc = of(|family| family == Family::Glibc);
+    if mapped.is_empty() {
+        // It ended before it could be looked at.
+        f.allocator = "not known".to_owned();
+        return Family::Other;
+    }
+    let content = fs::read(executable).unwrap_or_default();
+    let (name, linkage, family) = match (served, libc) {
+        (Some(object), _) => {
+            let family = Family::of_object(object);
+            (named(family, object), "dynamic", family)
+        }
+        _ if who::is_go(&content) => ("Go’s own".to_owned(), "static", Family::Other),
+        (None, libc) => match (super::brings_malloc(&content), libc) {
+            (false, Some(object)) => (named(Family::Glibc, object), "dynamic", Family::Glibc),
+            (_, libc) => {
+                let family = Family::of_program(&content).unwrap_or(Family::Other);
+                let name = match family {
+                    Family::Other => "not known",
+                    family => family.name(),
+                };
+                let linkage = if libc.is_some() {
+                    "the program’s own"
+                } else {
+                    "static"
+                };
+                (name.to_owned(), linkage, family)
+            }
+        },
+    };
+    f.allocator = name;
+    f.linkage = linkage.to_owned();
+    family
+}

@@ -1,0 +1,303 @@
+//! The code of the processes that are watched: which of it is the allocator's, and how its stacks
+//! are walked.
+//!
+//! A process' files are read when its first sample comes, and again when an address lies in none of
+//! them (a library was loaded, or the process executes another program). Stacks are walked by the
+//! unwind tables of the files, or by frame pointers where there are none.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
+use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
+use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol};
+
+use super::entries;
+
+/// Frames that are looked at: the allocator's entry point lies within them.
+const MOST_FRAMES: usize = 24;
+/// A process whose files have just been read is not read again because of an unknown address.
+const READ_AGAIN: Duration = Duration::from_millis(50);
+/// Stack that is read of a thread that waits.
+const STACK_BYTES: usize = 8192;
+
+/// The registers that a walk begins with.
+#[derive(Debug, Clone, Copy)]
+pub struct Registers {
+    pub ip: u64,
+    pub sp: u64,
+    pub bp: u64,
+}
+
+/// A section's bytes, shared by all processes that map the file.
+type Bytes = Arc<[u8]>;
+
+/// What is needed of a file, at the addresses that the file states.
+#[derive(Debug, Default)]
+struct Image {
+    /// The code of the allocator, sorted.
+    allocator: Vec<(u64, u64)>,
+    all: bool,
+    sections: ExplicitModuleSectionInfo<Bytes>,
+    /// Offsets in the file of the segments, with their addresses and sizes.
+    segments: Vec<(u64, u64, u64)>,
+}
+
+/// The code of one process.
+#[derive(Default)]
+struct Process {
+    unwinder: UnwinderX86_64<Bytes>,
+    /// Where the code of the allocator lies, sorted.
+    allocator: Vec<(u64, u64)>,
+    /// All that is mapped executable, sorted.
+    known: Vec<(u64, u64)>,
+    read: Option<Instant>,
+}
+
+/// The code of all processes.
+#[derive(Default)]
+pub struct Code {
+    images: HashMap<(u64, u64), Rc<Image>>,
+    processes: HashMap<i32, Process>,
+    cache: CacheX86_64,
+    /// Whether any file had a function of an allocator.
+    found: bool,
+}
+
+impl Code {
+    /// Whether a file of the processes so far has functions of an allocator by name. Without any,
+    /// no sample can be known to be inside.
+    pub fn has_allocator(&self) -> bool {
+        self.found
+    }
+
+    /// Whether a thread with these registers and this stack is inside the allocator; None if the
+    /// process' code is not known.
+    pub fn is_inside(&mut self, pid: i32, at: Registers, stack: &[u8]) -> Option<bool> {
+        self.prepare(pid, at.ip);
+        let process = self.processes.get(&pid)?;
+        if !holds(&process.known, at.ip) {
+            return None;
+        }
+        let mut read = |address: u64| {
+            let offset = usize::try_from(address.wrapping_sub(at.sp)).map_err(|_| ())?;
+            let word = stack
+                .get(offset..offset.checked_add(8).ok_or(())?)
+                .ok_or(())?;
+            Ok(u64::from_le_bytes(word.try_into().expect("8 bytes")))
+        };
+        let registers = UnwindRegsX86_64::new(at.ip, at.sp, at.bp);
+        let mut frames = process
+            .unwinder
+            .iter_frames(at.ip, registers, &mut self.cache, &mut read);
+        for _ in 0..MOST_FRAMES {
+            match frames.next() {
+                Ok(Some(frame)) if holds(&process.allocator, frame.address_for_lookup()) => {
+                    return Some(true);
+                }
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => break,
+            }
+        }
+        Some(false)
+    }
+
+    /// Whether a thread that waits does so inside the allocator; None where that cannot be known.
+    pub fn waits_inside(&mut self, pid: i32, thread: u32) -> Option<bool> {
+        let text = fs::read_to_string(format!("/proc/{pid}/task/{thread}/syscall")).ok()?;
+        let mut words = text.split_whitespace().rev();
+        let mut hexadecimal = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
+        let (ip, sp) = (hexadecimal()?, hexadecimal()?);
+        let stack = read_memory(pid, sp, STACK_BYTES)?;
+        self.is_inside(pid, Registers { ip, sp, bp: 0 }, &stack)
+    }
+
+    /// Reads the process' files unless they are known and hold this address.
+    fn prepare(&mut self, pid: i32, ip: u64) {
+        let process = self.processes.entry(pid).or_default();
+        let just_read = process.read.is_some_and(|at| at.elapsed() < READ_AGAIN);
+        if holds(&process.known, ip) || just_read {
+            return;
+        }
+        let Ok(maps) = fs::read_to_string(format!("/proc/{pid}/maps")) else {
+            return;
+        };
+        let mut fresh = Process {
+            read: Some(Instant::now()),
+            ..Process::default()
+        };
+        for mapping in maps.lines().filter_map(Mapping::parse) {
+            fresh.known.push((mapping.start, mapping.end));
+            let Some(image) = image(&mut self.images, pid, &mapping) else {
+                continue;
+            };
+            let Some(bias) = image.bias(&mapping) else {
+                continue;
+            };
+            self.found |= image.all || !image.allocator.is_empty();
+            if image.all {
+                fresh.allocator.push((mapping.start, mapping.end));
+            } else {
+                let there = |&(start, end): &(u64, u64)| {
+                    let (start, end) = (start.wrapping_add(bias), end.wrapping_add(bias));
+                    (start < mapping.end && end > mapping.start).then_some((start, end))
+                };
+                fresh
+                    .allocator
+                    .extend(image.allocator.iter().filter_map(there));
+            }
+            fresh.unwinder.add_module(Module::new(
+                mapping.path.to_owned(),
+                mapping.start..mapping.end,
+                bias,
+                image.sections.clone(),
+            ));
+        }
+        fresh.allocator.sort_unstable();
+        fresh.known.sort_unstable();
+        self.processes.insert(pid, fresh);
+    }
+}
+
+/// Whether one of the sorted ranges holds an address.
+fn holds(ranges: &[(u64, u64)], address: u64) -> bool {
+    let after = ranges.partition_point(|&(start, _)| start <= address);
+    after > 0 && address < ranges[after - 1].1
+}
+
+/// An executable mapping of a file.
+struct Mapping<'a> {
+    start: u64,
+    end: u64,
+    offset: u64,
+    path: &'a str,
+}
+
+impl Mapping<'_> {
+    fn parse(line: &str) -> Option<Mapping<'_>> {
+        let mut words = line.split_whitespace();
+        let (start, end) = words.next()?.split_once('-')?;
+        if !words.next()?.contains('x') {
+            return None;
+        }
+        let offset = words.next()?;
+        let number = |text| u64::from_str_radix(text, 16).ok();
+        Some(Mapping {
+            start: number(start)?,
+            end: number(end)?,
+            offset: number(offset)?,
+            path: line.find('/').map_or("", |at| &line[at..]),
+        })
+    }
+}
+
+fn image(
+    images: &mut HashMap<(u64, u64), Rc<Image>>,
+    pid: i32,
+    mapping: &Mapping<'_>,
+) -> Option<Rc<Image>> {
+    if !mapping.path.starts_with('/') {
+        return None;
+    }
+    // The link leads to the file itself, even if it was replaced or lies in another namespace.
+    let exact = format!(
+        "/proc/{pid}/map_files/{:x}-{:x}",
+        mapping.start, mapping.end
+    );
+    let file = File::open(exact)
+        .or_else(|_| File::open(format!("/proc/{pid}/root{}", mapping.path)))
+        .ok()?;
+    let data = file.metadata().ok()?;
+    let key = (data.dev(), data.ino());
+    if let Some(image) = images.get(&key) {
+        return Some(image.clone());
+    }
+    // SAFETY: the map is read only here. A file that is cut meanwhile would end the lab, which is
+    // true of every tool that maps what it reads.
+    let content = unsafe { memmap2::Mmap::map(&file) }.ok()?;
+    let image = Rc::new(Image::read(&content, mapping.path).unwrap_or_default());
+    images.insert(key, image.clone());
+    Some(image)
+}
+
+impl Image {
+    fn read(content: &[u8], path: &str) -> Option<Image> {
+        let file = object::File::parse(content).ok()?;
+        let range = |name: &str| {
+            let section = file.section_by_name(name)?;
+            Some(section.address()..section.address() + section.size())
+        };
+        let data = |name: &str| -> Option<Bytes> {
+            Some(Arc::from(file.section_by_name(name)?.data().ok()?))
+        };
+        let mut allocator: Vec<(u64, u64)> = file
+            .symbols()
+            .chain(file.dynamic_symbols())
+            .filter(|symbol| symbol.is_definition() && symbol.size() > 0)
+            .filter(|symbol| symbol.name().is_ok_and(entries::is_allocator))
+            .map(|symbol| (symbol.address(), symbol.address() + symbol.size()))
+            .collect();
+        allocator.sort_unstable();
+        allocator.dedup();
+        Some(Image {
+            allocator,
+            all: entries::is_allocator_library(path),
+            sections: ExplicitModuleSectionInfo {
+                text_svma: range(".text"),
+                got_svma: range(".got"),
+                eh_frame_svma: range(".eh_frame"),
+                eh_frame: data(".eh_frame"),
+                eh_frame_hdr_svma: range(".eh_frame_hdr"),
+                eh_frame_hdr: data(".eh_frame_hdr"),
+                ..ExplicitModuleSectionInfo::default()
+            },
+            segments: file
+                .segments()
+                .map(|segment| {
+                    let (offset, size) = segment.file_range();
+                    (offset, size, segment.address())
+                })
+                .collect(),
+        })
+    }
+
+    /// What is added to the file's addresses in a mapping of it.
+    fn bias(&self, mapping: &Mapping<'_>) -> Option<u64> {
+        let page = |address: u64| address & !0xfff;
+        self.segments
+            .iter()
+            .find(|(offset, size, _)| {
+                page(*offset) <= mapping.offset && mapping.offset < offset + size
+            })
+            .map(|(offset, _, address)| {
+                let here = address.wrapping_sub(*offset).wrapping_add(mapping.offset);
+                mapping.start.wrapping_sub(here)
+            })
+    }
+}
+
+/// As much of a process' memory from an address as can be read.
+fn read_memory(pid: i32, address: u64, length: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; length];
+    let local = libc::iovec {
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: length,
+    };
+    // Two pieces: the stack may end before the second.
+    let first = (length / 2).min(length);
+    let remote = [(address, first), (address + first as u64, length - first)].map(|(at, size)| {
+        libc::iovec {
+            iov_base: at as *mut libc::c_void,
+            iov_len: size,
+        }
+    });
+    // SAFETY: the local range is that of the vector; the kernel checks the remote ones.
+    let read = unsafe { libc::process_vm_readv(pid, &local, 1, remote.as_ptr(), 2, 0) };
+    let read = usize::try_from(read).ok()?;
+    bytes.truncate(read);
+    Some(bytes)
+}
