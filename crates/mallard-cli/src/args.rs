@@ -16,7 +16,7 @@ use crate::export::Exports;
 use crate::exporter;
 use crate::extras;
 use crate::hooks::Hooks;
-use crate::{leak, profile, record, top, trace};
+use crate::{leak, profile, record, replay, top, trace};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -51,6 +51,7 @@ pub enum Command {
     Diagnose(diagnose::options::Options),
     Leak(leak::Options),
     Record(record::options::Options),
+    Replay(replay::options::Options),
     Trace(trace::Options),
     Allocators(Allocators),
     Completions(extras::Completions),
@@ -74,6 +75,7 @@ Find out:
 Compare:
   compare      Run your own program on every allocator in turn
   record       Record what a program allocates, with its times
+  replay       Replay a recording on every allocator in turn
   trace        Look into a recording, cut it, or import another tool's
   bench        Run the lab's experiments on every allocator in turn
 

@@ -2,8 +2,8 @@
 //!
 //! Each command is a module: [`bench`] (the basic [`experiments`], the full [`suite`] and
 //! [`contention`]), [`compare`] (the user's own program), [`exec`] (`mallard run`), [`profile`]
-//! (heap profiles), [`leak`] (what is never freed), [`record`] and [`trace`] (what a program
-//! allocates, in order), [`top`] (processes, live), [`exporter`] (`mallard export`) and [`list`]
+//! (heap profiles), [`leak`] (what is never freed), [`record`], [`replay`] and [`trace`] (what a
+//! program allocates, in order), [`top`] (processes, live), [`exporter`] (`mallard export`) and [`list`]
 //! (`mallard allocators`). Each takes its allocators by [`choice`], and ends with a code of
 //! [`exit`]. `bench` and `compare` share the [`race`], the [`folder`] and the [`session`]. In a
 //! race, the allocators take turns on a row of measurements; [`runs`] decides how often. The folder
@@ -35,6 +35,7 @@ mod profile;
 mod progress;
 mod race;
 mod record;
+mod replay;
 mod runs;
 mod say;
 mod session;
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
         Command::Export(options) => exporter::run(&options),
         Command::Diagnose(options) => diagnose::run(&options),
         Command::Record(options) => record::run(&options),
+        Command::Replay(options) => replay::run(&options),
         Command::Trace(options) => trace::run(&options),
         Command::Allocators(options) => list::run(&options),
         Command::Completions(options) => extras::completions(&options),

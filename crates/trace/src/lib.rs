@@ -9,6 +9,9 @@
 //! where the chunks of each thread lie, and brings the events of all threads into the order of their
 //! stamps.
 //!
+//! [`summary`] tells what a recording holds. [`plan`] compiles it into what a replay executes, with
+//! [`life`], which matches begin and end of blocks.
+//!
 //! This crate knows no allocator and runs nothing. Every length, count and offset of a file is
 //! checked before it is used: a file may come from anywhere.
 
@@ -18,6 +21,7 @@ pub mod description;
 pub mod event;
 mod hash;
 pub mod life;
+pub mod plan;
 mod reader;
 mod recording;
 pub mod summary;

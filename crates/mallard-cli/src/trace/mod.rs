@@ -1,5 +1,6 @@
 //! `mallard trace`: looks into recordings.
 
+mod compile;
 mod dump;
 mod info;
 
@@ -21,6 +22,7 @@ pub struct Options {
 enum What {
     Info(info::Options),
     Dump(dump::Options),
+    Compile(compile::Options),
 }
 
 const EXAMPLES: &str = "\
@@ -32,6 +34,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     match &options.what {
         What::Info(options) => info::run(options),
         What::Dump(options) => dump::run(options),
+        What::Compile(options) => compile::run(options),
     }
 }
 
@@ -40,7 +43,7 @@ fn open(path: &Path) -> Result<Recording<std::fs::File>> {
 }
 
 /// Tells what is missing of a file, on standard error.
-fn tell_state(path: &Path, recording: &Recording<std::fs::File>) {
+pub fn tell_state(path: &Path, recording: &Recording<std::fs::File>) {
     let state = recording.state();
     if state.cut > 0 {
         eprintln!(

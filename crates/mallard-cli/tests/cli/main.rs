@@ -13,5 +13,6 @@ mod profile;
 mod programs;
 mod real;
 mod record;
+mod replay;
 mod suite;
 mod top;

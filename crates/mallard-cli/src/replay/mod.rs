@@ -1,0 +1,505 @@
+//! `mallard replay`: a recording on every allocator.
+//!
+//! The recording is compiled into a plan ([`mallard_trace::plan`]), which the workload `replay`
+//! executes. Allocators take turns as in any [`race`]. [`fidelity`] tells how true it was.
+
+mod fidelity;
+pub mod options;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use mallard_allocators::{Allocator, environment, program};
+use mallard_measure::{Cpus, End, Measurement, Spec};
+use mallard_report::model::{Cell, Experiment, Kind, Row, Run};
+use mallard_report::units;
+use mallard_trace::Recording;
+use mallard_trace::plan::{self, Plan};
+
+use crate::conditions::LIMIT_SECONDS;
+use crate::exit::usage;
+use crate::progress::{Progress, Spinner};
+use crate::race::{self, Entry, Race, Start};
+use crate::runs::Runs;
+use crate::session::Session;
+use crate::workloads::{self, MAX_ANSWER_BYTES, Workloads};
+use fidelity::{Fidelity, Pair, Seen};
+use options::{Options, Speed};
+
+const RUNS: u32 = 6;
+const TIMED_RUNS: u32 = 3;
+/// Recordings up to this keep their own time in the row of memory; longer ones run faster.
+const OWN_TIME_US: u64 = 20_000_000;
+const FASTER: u32 = 400;
+/// Runs without an allocator, of which the middle one counts.
+const BASE_RUNS: usize = 3;
+/// Runs of the program itself on each allocator.
+const CHECK_RUNS: usize = 3;
+const SMALLEST_SECONDS: f64 = 1e-9;
+
+pub fn run(options: &Options) -> Result<ExitCode> {
+    let path = &options.file;
+    if options.program.is_empty() && options.check {
+        return Err(usage("--check needs the program behind --"));
+    }
+    let checked = match options.program.first() {
+        Some(name) => Some(program::check(&name.to_string_lossy())?),
+        None => None,
+    };
+    let mut recording =
+        Recording::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    crate::trace::tell_state(path, &recording);
+    let process = chosen(options.process, path, &recording)?;
+    let label = path
+        .file_stem()
+        .unwrap_or(path.as_os_str())
+        .to_string_lossy()
+        .into_owned();
+    let session = Session::open("replay", &label, &options.common, options.conf.as_deref())?;
+    let workloads = Workloads::install(session.launcher.folder())?;
+    let plan_path = session.launcher.folder().join("plan");
+    let plan = compile(options, &mut recording, process, &plan_path)?;
+    let replay = Replay {
+        options,
+        session: &session,
+        program: workloads.plain("replay"),
+        plan_path,
+        plan: &plan,
+    };
+    let mut rows = Vec::new();
+    let mut fidelity = Fidelity::default();
+    for speed in speeds(options, &plan) {
+        if !session.stop.requested() {
+            rows.push(replay.row(speed, &mut fidelity)?);
+        }
+    }
+    let mut description = format!(
+        "{} calls by {}, {} at most at once, in {}; live at most {}.",
+        units::count(plan.calls as f64),
+        units::plural(plan.threads as usize, "thread"),
+        plan.lanes,
+        units::seconds(plan.span_us as f64 / 1e6),
+        units::bytes(plan.peak_bytes as f64),
+    );
+    description += &format!(" {}", fidelity.told(&plan));
+    if options.check && !session.stop.requested() {
+        let program = checked.as_ref().expect("clap asks for the program");
+        let pairs = replay.check(&program.path, rows.last())?;
+        description += &format!(" {}", fidelity::checked(&pairs));
+    }
+    description += &doubts(&plan);
+    let experiment = Experiment {
+        name: "replay".to_owned(),
+        title: format!("replay of {label}"),
+        description,
+        claim: String::new(),
+        parameters: Vec::new(),
+        axis: "speed".to_owned(),
+        rows,
+    };
+    let settings = replay.settings(process);
+    let title = format!("replay {}", path.display());
+    session.close(
+        &options.common.exports,
+        Kind::Bench,
+        title,
+        settings,
+        vec![experiment],
+    )
+}
+
+/// The number of the process to replay.
+pub fn chosen(wanted: Option<u32>, path: &Path, recording: &Recording<File>) -> Result<u32> {
+    let mut numbers: Vec<u32> = recording.threads.keys().map(|key| key.0).collect();
+    numbers.dedup();
+    let path = path.display();
+    match wanted {
+        Some(number) if numbers.contains(&number) => Ok(number),
+        Some(number) => Err(usage(format!(
+            "--process {number}: {path} has processes {}",
+            list(&numbers)
+        ))),
+        None => {
+            let calls = |number: &u32| {
+                let threads = recording.threads.range((*number, 0)..=(*number, u32::MAX));
+                threads.map(|(_, thread)| thread.events).sum::<u64>()
+            };
+            let most = numbers.iter().copied().max_by_key(calls);
+            most.with_context(|| format!("{path} holds no events"))
+        }
+    }
+}
+
+fn list(numbers: &[u32]) -> String {
+    const SHOWN: usize = 8;
+    let shown: Vec<String> = numbers.iter().take(SHOWN).map(u32::to_string).collect();
+    let rest = if numbers.len() > SHOWN { ", …" } else { "" };
+    format!("{}{rest}", shown.join(", "))
+}
+
+/// Compiles the plan into a file.
+pub fn compile(
+    options: &Options,
+    recording: &mut Recording<File>,
+    process: u32,
+    path: &Path,
+) -> Result<Plan> {
+    let spinner = Spinner::new();
+    spinner.show("compiling the recording".to_owned());
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(path);
+    let file = file.with_context(|| format!("cannot write {}", path.display()))?;
+    let how = plan::Options {
+        serial: options.serial,
+    };
+    let plan = plan::compile(recording, process, how, &file)?;
+    if plan.calls == 0 {
+        bail!("process {process} made no calls");
+    }
+    Ok(plan)
+}
+
+/// What a reader should doubt.
+fn doubts(plan: &Plan) -> String {
+    let mut text = String::new();
+    let lives = plan.lives;
+    if lives.lost + lives.unknown > 0 {
+        text += &format!(
+            " Of the recording, {} blocks never end although another took their address, and {} ends \
+             have no block.",
+            lives.lost, lives.unknown
+        );
+    }
+    if plan.queries_left_out > 0 {
+        text += &format!(
+            " {} questions for usable sizes are left out, because another thread freed the block.",
+            plan.queries_left_out
+        );
+    }
+    if plan.stalled_us * 100 > plan.span_us {
+        text += &format!(
+            " {} in which threads waited for the recorder are taken out.",
+            units::seconds(plan.stalled_us as f64 / 1e6)
+        );
+    }
+    text
+}
+
+fn speeds(options: &Options, plan: &Plan) -> Vec<Speed> {
+    if !options.speed.is_empty() {
+        return options.speed.clone();
+    }
+    let timed = if plan.span_us <= OWN_TIME_US {
+        100
+    } else {
+        FASTER
+    };
+    vec![Speed(None), Speed(Some(timed))]
+}
+
+/// A replay that is ready to run.
+struct Replay<'a> {
+    options: &'a Options,
+    session: &'a Session,
+    program: PathBuf,
+    plan_path: PathBuf,
+    plan: &'a Plan,
+}
+
+/// What the replay itself costs.
+#[derive(Debug, Clone, Copy, Default)]
+struct Base {
+    seconds: f64,
+    cpu: f64,
+    peak: u64,
+    end: u64,
+}
+
+impl Replay<'_> {
+    fn spec(&self, speed: Speed, environment: Vec<(String, String)>, none: bool) -> Spec {
+        let touch = self.options.touch.number();
+        let window = self
+            .options
+            .window
+            .map_or(0, |window| window.as_micros().max(1));
+        let arguments = [
+            format!("plan={}", self.plan_path.display()),
+            format!("speed={}", speed.0.unwrap_or(0)),
+            format!("window={window}"),
+            format!("touch={touch}"),
+            format!(
+                "pollute={}",
+                self.options.pollute.map_or(0, |bytes| bytes.0)
+            ),
+            format!("none={}", u32::from(none)),
+        ];
+        Spec {
+            program: self.program.clone().into(),
+            arguments: arguments.iter().map(Into::into).collect(),
+            environment,
+            without: crate::conditions::foreign_settings(),
+            cpus: self.session.cpus.clone(),
+            timeout: self.options.common.limit(Some(LIMIT_SECONDS)),
+            exact_peak: true,
+            input: None,
+        }
+    }
+
+    /// Runs the plan without an allocator.
+    fn base(&self, speed: Speed) -> Result<Base> {
+        let mut all = Vec::new();
+        for _ in 0..BASE_RUNS {
+            let measured = match self
+                .session
+                .launcher
+                .run(&self.spec(speed, Vec::new(), true))
+            {
+                Err(mallard_measure::Error::Stopped) => break,
+                measured => measured?,
+            };
+            if measured.end == End::Stopped {
+                self.session.stop.request();
+                break;
+            }
+            let text = measured.stdout.head(MAX_ANSWER_BYTES)?;
+            let answer = workloads::Answer::read(&text).filter(|_| measured.end == End::Code(0));
+            let Some(answer) = answer else {
+                let said = measured.stderr.last_lines(1)?.pop().unwrap_or_default();
+                bail!("the replay without an allocator failed: {said}");
+            };
+            all.push(Base {
+                seconds: answer.seconds,
+                cpu: cpu(&measured),
+                peak: measured.peak_rss_bytes,
+                end: answer.end_rss_bytes.unwrap_or(0),
+            });
+        }
+        let middle = |of: fn(&Base) -> f64| {
+            let mut values: Vec<f64> = all.iter().map(of).collect();
+            values.sort_by(f64::total_cmp);
+            values.get(values.len() / 2).copied().unwrap_or(0.0)
+        };
+        Ok(Base {
+            seconds: middle(|base| base.seconds),
+            cpu: middle(|base| base.cpu),
+            peak: middle(|base| base.peak as f64) as u64,
+            end: middle(|base| base.end as f64) as u64,
+        })
+    }
+
+    fn row(&self, speed: Speed, fidelity: &mut Fidelity) -> Result<Row> {
+        let base = self.base(speed)?;
+        let allocators = self.session.allocators();
+        let entries: Vec<Entry> = allocators
+            .iter()
+            .map(|allocator| {
+                let conf = conf(allocator, self.options.conf.as_deref(), speed);
+                let environment = environment(allocator, conf.as_deref());
+                Entry {
+                    allocator: allocator.name.clone(),
+                    start: Start::Run(Box::new(self.spec(speed, environment, false))),
+                    counted: None,
+                }
+            })
+            .collect();
+        let default = if speed.0.is_none() { RUNS } else { TIMED_RUNS };
+        let runs = self.options.runs.unwrap_or(default) as usize;
+        let mut race = Race::new(
+            &self.session.launcher,
+            &self.session.stop,
+            usize::from(speed.0.is_none()),
+            Runs::Fixed(runs),
+            !self.options.common.no_warm,
+        );
+        race.progress = Progress::new(race.weight(1.0, &entries));
+        let label = speed.to_string();
+        race.progress.say(&format!(
+            "replay at {} on {}, {}",
+            match speed.0 {
+                None => "full speed".to_owned(),
+                Some(_) => format!("{label} the recorded speed"),
+            },
+            units::plural(entries.len(), "allocator"),
+            race.runs.each()
+        ));
+        let row = race::Row {
+            what: &label,
+            entries: &entries,
+            peak_bytes: self.plan.peak_bytes,
+            weight: 1.0,
+            beside: None,
+            counting_weight: 0.0,
+        };
+        let cells = race.row(&row, &mut |name, measured| {
+            let allocator = allocators
+                .iter()
+                .find(|allocator| allocator.name == name)
+                .expect("the race runs what was asked for");
+            let run = workloads::judge(allocator, measured)?;
+            let text = measured.stdout.head(MAX_ANSWER_BYTES).unwrap_or_default();
+            if let Some(seen) = Seen::read(&text) {
+                fidelity.add(&seen, self.plan);
+            }
+            Ok(self.less_base(run, measured, speed, base))
+        });
+        race.finish();
+        Ok(Row {
+            label,
+            x: None,
+            threads: self.plan.lanes as u32,
+            seconds_are: speed.0.map(|_| "CPU time".to_owned()),
+            about: None,
+            settings: Vec::new(),
+            cells,
+        })
+    }
+
+    /// A run's figures without what the replay itself costs. In a row that keeps the recorded time,
+    /// CPU time is compared.
+    fn less_base(&self, run: Run, measured: &Measurement, speed: Speed, base: Base) -> Run {
+        let seconds = match speed.0 {
+            None => run.seconds - base.seconds,
+            Some(_) => cpu(measured) - base.cpu,
+        };
+        let seconds = seconds.max(SMALLEST_SECONDS);
+        Run {
+            seconds,
+            ops_per_second: Some(self.plan.calls as f64 / seconds),
+            peak_rss_bytes: run.peak_rss_bytes.saturating_sub(base.peak),
+            end_rss_bytes: run.end_rss_bytes.map(|end| end.saturating_sub(base.end)),
+            ..run
+        }
+    }
+
+    /// Runs the program itself on each allocator and pairs its figures with the replay's.
+    fn check(&self, program: &Path, row: Option<&Row>) -> Result<Vec<Pair>> {
+        let mut pairs = Vec::new();
+        let spinner = Spinner::new();
+        for allocator in self.session.allocators() {
+            let cell = row.and_then(|row| {
+                row.cells
+                    .iter()
+                    .find(|cell| cell.allocator == allocator.name)
+            });
+            let Some((replayed_rss, replayed_cpu)) = cell.and_then(middle) else {
+                continue;
+            };
+            let (mut rss, mut time) = (Vec::new(), Vec::new());
+            for _ in 0..CHECK_RUNS {
+                spinner.show(format!("the program itself on {}", allocator.name));
+                let spec = Spec {
+                    program: program.into(),
+                    arguments: self.options.program[1..].to_vec(),
+                    environment: environment(&allocator, self.options.conf.as_deref()),
+                    cpus: self.session.cpus.clone(),
+                    timeout: self.options.common.limit(None),
+                    ..Spec::default()
+                };
+                let measured = self.session.launcher.run(&spec)?;
+                if measured.end == End::Stopped {
+                    self.session.stop.request();
+                    return Ok(pairs);
+                }
+                rss.push(measured.peak_rss_bytes as f64);
+                time.push(cpu(&measured));
+            }
+            rss.sort_by(f64::total_cmp);
+            time.sort_by(f64::total_cmp);
+            pairs.push(Pair {
+                allocator: allocator.name.clone(),
+                replayed_rss,
+                own_rss: rss[rss.len() / 2],
+                replayed_cpu,
+                own_cpu: time[time.len() / 2],
+            });
+        }
+        Ok(pairs)
+    }
+
+    fn settings(&self, process: u32) -> Vec<(String, String)> {
+        let options = self.options;
+        let cpus = options.common.cpus.clone().unwrap_or_else(Cpus::allowed);
+        let settings = [
+            ("recording", options.file.display().to_string()),
+            ("process", process.to_string()),
+            (
+                "threads",
+                match options.serial {
+                    true => "one, in the recorded order".to_owned(),
+                    false => "as recorded".to_owned(),
+                },
+            ),
+            (
+                "window",
+                options
+                    .window
+                    .map_or("as the recording".to_owned(), |window| {
+                        format!("{window:?}")
+                    }),
+            ),
+            ("touched", format!("{:?}", options.touch).to_lowercase()),
+            (
+                "taken off",
+                "time and memory of the same replay without an allocator".to_owned(),
+            ),
+            ("CPUs", cpus.to_string()),
+        ];
+        let owned = settings.into_iter();
+        owned
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
+    }
+}
+
+/// The middle peak RSS and CPU time of a cell.
+fn middle(cell: &Cell) -> Option<(f64, f64)> {
+    let middle = |of: fn(&Run) -> f64| {
+        let mut values: Vec<f64> = cell.runs.iter().map(of).collect();
+        values.sort_by(f64::total_cmp);
+        values.get(values.len() / 2).copied()
+    };
+    Some((
+        middle(|run| run.peak_rss_bytes as f64)?,
+        middle(|run| run.user_seconds + run.system_seconds)?,
+    ))
+}
+
+fn cpu(measured: &Measurement) -> f64 {
+    (measured.user + measured.system).as_secs_f64()
+}
+
+/// The time after which an allocator that reads option strings gives memory back, by default.
+const DECAY_MS: u64 = 10_000;
+
+/// The option string at a speed: where recorded time passes faster than the clock, memory must go
+/// back as much sooner.
+fn conf(allocator: &Allocator, conf: Option<&str>, speed: Speed) -> Option<String> {
+    let hundredths = match speed.0 {
+        Some(hundredths) if hundredths > 100 && allocator.reads_conf() => u64::from(hundredths),
+        _ => return conf.map(str::to_owned),
+    };
+    let given = [allocator.options.as_deref(), conf];
+    let given: Vec<&str> = given.into_iter().flatten().collect();
+    let given = given.join(",");
+    let mut scaled: Vec<String> = conf.iter().map(|conf| (*conf).to_owned()).collect();
+    for (name, default) in [("dirty_decay_ms", Some(DECAY_MS)), ("muzzy_decay_ms", None)] {
+        let told = given
+            .split(',')
+            .filter_map(|one| one.trim().strip_prefix(name)?.strip_prefix(':'))
+            .next_back()
+            .map(|value| value.parse::<i64>().unwrap_or(-1));
+        let value = match (told, default) {
+            (Some(value), _) => u64::try_from(value).ok(),
+            (None, default) => default,
+        };
+        if let Some(value) = value {
+            scaled.push(format!("{name}:{}", value * 100 / hundredths));
+        }
+    }
+    (!scaled.is_empty()).then(|| scaled.join(","))
+}

@@ -1,0 +1,157 @@
+//! The command line of `mallard replay`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use crate::amount::Bytes;
+use crate::args::{Common, duration};
+
+/// Replay a recording on every allocator in turn and report the results
+///
+/// Does what the recorded program did with malloc and free, by the same threads in the same order,
+/// on each allocator. The first row is at full speed and compares time; the second keeps the
+/// recorded times, faster by a factor, and compares memory. What the replay itself costs is
+/// measured without an allocator and taken off. Every result tells its fidelity: how far the live
+/// bytes were from the recording.
+///
+/// A replay ranks allocators. It does not predict seconds: what the program computed, and the
+/// caches that it used, are not in a recording.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES, override_usage = "mallard replay [OPTIONS] <FILE> [-- <PROGRAM> [ARGS]...]")]
+pub struct Options {
+    /// The recording
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// The process to replay, by its number in the recording [default: the one with the most calls]
+    #[arg(long, value_name = "N")]
+    pub process: Option<u32>,
+
+    /// The speeds, a row for each: `max`, or a multiple of the recorded speed such as 1x or 4x
+    /// [default: max, and 1x or for more than 20 s 4x]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub speed: Vec<Speed>,
+
+    /// One thread, in the recorded order: the same each time
+    #[arg(long)]
+    pub serial: bool,
+
+    /// How far a thread may run ahead of the slowest, in recorded time [default: 1ms, or a 500th
+    /// of the recording if that is less]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub window: Option<std::time::Duration>,
+
+    /// What to write to in each block
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "page")]
+    pub touch: Touch,
+
+    /// Write this much of a buffer of its own whenever a thread has waited, against caches that are
+    /// warmer than in life
+    #[arg(long, value_name = "SIZE")]
+    pub pollute: Option<Bytes>,
+
+    /// Run also the program itself on each allocator, and compare: the program that was recorded
+    /// stands behind --
+    #[arg(long, requires = "program")]
+    pub check: bool,
+
+    /// Runs of each row on each allocator [default: 6 at full speed, 3 otherwise]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub runs: Option<u32>,
+
+    /// Option string for the allocators that read one
+    #[arg(long, value_name = "STRING")]
+    pub conf: Option<String>,
+
+    #[command(flatten)]
+    pub common: Common,
+
+    /// With --check, the program and its arguments
+    #[arg(last = true, value_names = ["PROGRAM", "ARGS"])]
+    pub program: Vec<OsString>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  mallard replay web.mtrace                              every allocator that is ready
+  mallard replay web.mtrace -a glibc,mallard --speed max time alone
+  mallard replay web.mtrace --variant lean=mallard:dirty_decay_ms:0
+  mallard replay web.mtrace --check -- ./server --self-test";
+
+/// What to write to in each block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Touch {
+    /// A byte in each page that the program touched
+    Page,
+    /// The first byte
+    First,
+    /// Every byte
+    All,
+    /// Nothing
+    None,
+}
+
+impl Touch {
+    /// Its number for the workload.
+    pub fn number(self) -> u32 {
+        match self {
+            Touch::None => 0,
+            Touch::Page => 1,
+            Touch::First => 2,
+            Touch::All => 3,
+        }
+    }
+}
+
+/// How fast the recorded time passes, in hundredths; none for as fast as possible.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Speed(pub Option<u32>);
+
+impl std::str::FromStr for Speed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Speed, String> {
+        let text = text.trim();
+        if text == "max" {
+            return Ok(Speed(None));
+        }
+        let number = text.strip_suffix('x').unwrap_or(text).parse::<f64>();
+        match number.map(|number| (number * 100.0).round()) {
+            Ok(hundredths) if (1.0..=1_000_000.0).contains(&hundredths) => {
+                Ok(Speed(Some(hundredths as u32)))
+            }
+            _ => Err("expected `max`, or a factor such as 1x, 4x or 0.5x".to_owned()),
+        }
+    }
+}
+
+impl std::fmt::Display for Speed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            None => f.write_str("max"),
+            Some(hundredths) => write!(f, "{}x", f64::from(hundredths) / 100.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speeds_are_read_and_shown() {
+        for (text, hundredths) in [
+            ("max", None),
+            ("1x", Some(100)),
+            ("4", Some(400)),
+            ("0.5x", Some(50)),
+        ] {
+            let speed: Speed = text.parse().unwrap();
+            assert_eq!(speed.0, hundredths, "{text}");
+            assert_eq!(speed.to_string().parse(), Ok(speed));
+        }
+        for text in ["", "0x", "-1x", "fast", "1e9x"] {
+            assert!(text.parse::<Speed>().is_err(), "{text}");
+        }
+    }
+}

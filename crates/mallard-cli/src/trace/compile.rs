@@ -1,0 +1,65 @@
+//! `mallard trace compile`: the plan of a replay, as a file.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use mallard_report::units;
+use mallard_trace::plan;
+
+use super::{Input, open, tell_state};
+use crate::replay::chosen;
+use crate::say::say;
+
+/// Compile a process of a recording into the plan that a replay executes
+///
+/// `mallard replay` does this by itself. The book describes the plan.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    #[command(flatten)]
+    input: Input,
+
+    /// The file to write, which must not exist yet [default: FILE.plan]
+    #[arg(short, long, value_name = "PLAN")]
+    output: Option<PathBuf>,
+
+    /// The process, by its number in the recording [default: the one with the most calls]
+    #[arg(long, value_name = "N")]
+    process: Option<u32>,
+
+    /// One thread, in the recorded order
+    #[arg(long)]
+    serial: bool,
+}
+
+pub fn run(options: &Options) -> Result<ExitCode> {
+    let path = &options.input.file;
+    let mut recording = open(path)?;
+    tell_state(path, &recording);
+    let process = chosen(options.process, path, &recording)?;
+    let output = options.output.clone().unwrap_or_else(|| {
+        let mut name = path.clone().into_os_string();
+        name.push(".plan");
+        name.into()
+    });
+    let how = plan::Options {
+        serial: options.serial,
+    };
+    let file = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&output)
+        .with_context(|| format!("cannot write {}", output.display()))?;
+    let plan = plan::compile(&mut recording, process, how, &file)
+        .with_context(|| format!("cannot compile {}", path.display()))?;
+    say!(
+        "{}: process {process}, {} calls by {}, {} slots, {}",
+        output.display(),
+        units::count(plan.calls as f64),
+        units::plural(plan.threads as usize, "thread"),
+        plan.slots,
+        units::bytes(plan.bytes as f64)
+    )?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,136 @@
+//! `mallard replay`: what it does is what was recorded.
+
+use serde_json::Value;
+
+use crate::place::{Place, outcome};
+
+/// Records one way of the program whose calls are known.
+fn record(place: &Place, what: &str) {
+    let source = include_str!("../recorded/recorded.c");
+    let program = place.compile("recorded", source, &["-O1", "-fno-builtin", "-pthread"]);
+    let mut command = place.mallard(&["record", "--no-check", "-o", "r.mtrace", "--"]);
+    let (code, _, stderr) = outcome(command.arg(program).arg(what));
+    assert_eq!(code, Some(0), "{stderr}");
+}
+
+/// Replays with these options and returns what was printed, and the results.
+#[track_caller]
+fn replayed(place: &Place, options: &[&str]) -> (String, Value) {
+    let mut command = place.mallard(&["replay", "r.mtrace", "-o", "out", "--no-warm", "-r", "1"]);
+    let (code, stdout, stderr) = outcome(command.args(options));
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let results = serde_json::from_str(&place.text("out/results.json")).unwrap();
+    (stdout, results)
+}
+
+#[test]
+fn threads_replay_on_two_allocators_and_tell_their_fidelity() {
+    let place = Place::new();
+    record(&place, "handoff");
+    let (text, results) = replayed(&place, &["-a", "glibc,mallard", "--speed", "max,4x"]);
+    for words in [
+        "Fidelity: in all 6 runs",
+        "3 threads, 20000 blocks freed by another",
+    ] {
+        let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(flat.contains(words), "{text}");
+    }
+    let rows = results["experiments"][0]["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2);
+    for row in rows {
+        for cell in row["cells"].as_array().unwrap() {
+            assert_eq!(cell["failure"], Value::Null, "{cell:#}");
+        }
+    }
+    let page = place.text("out/report.html");
+    assert!(page.contains("Fidelity: in all 6 runs"));
+}
+
+#[test]
+fn ten_thousand_short_threads_and_serial_replays_end() {
+    let place = Place::new();
+    record(&place, "brief");
+    let (text, _) = replayed(&place, &["-a", "glibc", "--speed", "max"]);
+    assert!(text.contains("10001 threads"), "{text}");
+    let (text, _) = replayed(&place, &["-a", "glibc", "--speed", "max", "--serial"]);
+    assert!(text.contains("by 1 thread"), "{text}");
+}
+
+#[test]
+fn the_recording_of_a_replay_equals_the_recording() {
+    let place = Place::new();
+    record(&place, "handoff");
+    let info = |file: &str| -> Value {
+        let (code, stdout, stderr) =
+            outcome(&mut place.mallard(&["trace", "info", "--json", file]));
+        assert_eq!(code, Some(0), "{stderr}");
+        serde_json::from_str(&stdout).unwrap()
+    };
+    let first = info("r.mtrace");
+    let (code, _, stderr) = outcome(&mut place.mallard(&["trace", "compile", "r.mtrace"]));
+    assert_eq!(code, Some(0), "{stderr}");
+    // The workload comes with the lab; the source is the same.
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/workloads");
+    let source = format!("{folder}/replay.c");
+    let program = place.path().join("replay");
+    let built = std::process::Command::new("cc")
+        .args([
+            "-std=gnu11",
+            "-O2",
+            "-fno-builtin",
+            "-pthread",
+            "-Wall",
+            "-Werror",
+        ])
+        .args([&source, "-ldl", "-o"])
+        .arg(&program)
+        .status()
+        .unwrap();
+    assert!(built.success());
+    let mut command = place.mallard(&["record", "-o", "again.mtrace", "--"]);
+    let (code, _, stderr) = outcome(command.arg(&program).arg("plan=r.mtrace.plan"));
+    assert_eq!(code, Some(0), "{stderr}");
+    let again = info("again.mtrace");
+    for field in ["threads", "freed_by_another_thread"] {
+        let of = |info: &Value| info["processes"][0][field].as_u64().unwrap();
+        assert_eq!(of(&first), of(&again), "{field}");
+    }
+    // The replay's own start and output make some calls more.
+    for (kind, most) in [("malloc", 20), ("free", 20), ("calloc", 8)] {
+        let of = |info: &Value| info["processes"][0]["kinds"][kind].as_u64().unwrap();
+        let more = of(&again).checked_sub(of(&first));
+        assert!(more.is_some_and(|more| more <= most), "{kind}: {more:?}");
+    }
+    assert_eq!(again["processes"][0]["lost"], 0);
+}
+
+#[test]
+fn what_cannot_be_replayed_is_refused_with_the_reason() {
+    let place = Place::new();
+    record(&place, "all");
+    std::fs::write(place.path().join("text"), "no recording at all").unwrap();
+    for (words, code, reason) in [
+        (vec!["replay", "absent"], 1, "absent"),
+        (vec!["replay", "text"], 1, "it is no recording"),
+        (
+            vec!["replay", "r.mtrace", "--process", "9"],
+            2,
+            "has processes 1",
+        ),
+        (
+            vec!["replay", "r.mtrace", "--speed", "fast"],
+            2,
+            "such as 1x",
+        ),
+        (vec!["replay", "r.mtrace", "--check"], 2, "PROGRAM"),
+        (
+            vec!["trace", "compile", "r.mtrace", "-o", "r.mtrace"],
+            1,
+            "cannot write",
+        ),
+    ] {
+        let (found, _, stderr) = outcome(&mut place.mallard(&words));
+        assert_eq!(found, Some(code), "{words:?}: {stderr}");
+        assert!(stderr.contains(reason), "{words:?}: {stderr}");
+    }
+}

@@ -1,0 +1,73 @@
+//! Plans: what a replay executes (`bench/workloads/replay.c`), compiled from one process of a
+//! recording.
+//!
+//! A plan is a file of 64-bit words, little-endian. Its head has [`HEAD_WORDS`]: the magic number,
+//! the number of threads, lanes and slots, the span in microseconds, the calls, the microseconds
+//! between two ticks, where the table of threads begins (a byte offset), and the peak of live bytes;
+//! from word 16 on, live bytes at each hundredth of the span. The table has four words for each
+//! thread: where its operations begin, how many words they are, its lane, and the time of its first
+//! event.
+//!
+//! An operation is a word: three bits for the kind ([`Op`]), one flag, 28 bits for the slot, 32 bits
+//! for an argument. Some have further words.
+//!
+//! - A **slot** holds the address of a block from its allocation to its free. It is used again only
+//!   by the thread that freed its last block, so the order within a thread forbids that a slot is
+//!   filled while another thread still reads it.
+//! - The **flag** of an operation that takes a block says that another thread allocated it: the
+//!   replay waits until the slot is filled. The flag of an allocation says that another thread
+//!   waits. Those are the only edges between threads.
+//! - A **lane** is a place for one thread at a time. A thread that has ended leaves it to a later
+//!   one.
+//! - **Ticks** tell the recorded time. The replay lets no thread run far ahead of the slowest.
+
+mod compile;
+mod writer;
+
+pub use compile::{Options, Plan, compile};
+
+/// Words of the head.
+pub const HEAD_WORDS: usize = 512;
+/// The first word.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"\0mplan\0\x01");
+/// Where the curve begins, in words.
+pub const CURVE_AT: usize = 16;
+/// The most microseconds between two ticks of a thread that is busy.
+pub const MOST_TICK_US: u64 = 250;
+/// A recording has at least this many ticks, however short it is.
+pub const TICKS: u64 = 2000;
+/// The most slots: 28 bits.
+pub const MOST_SLOTS: u32 = 1 << 28;
+
+/// The kinds of operations, and what their argument and further words are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Op {
+    /// The argument's lowest four bits are a [`Control`].
+    Control = 0,
+    /// The size.
+    Malloc = 1,
+    Calloc = 2,
+    /// The size's lower half. Second word: flag, new slot, upper 16 bits of the size (from bit 32),
+    /// touched share (from bit 48). Third word: the old size.
+    Realloc = 3,
+    /// The size, or with the highest bit set a 65,536th of it.
+    Free = 4,
+    SizedFree = 5,
+    /// 0 malloc, 1 calloc, 2 aligned; from bit 2 the logarithm of the alignment, from bit 8 the
+    /// touched share in 255ths. Second word: the size.
+    Long = 6,
+    /// The usable size is asked for.
+    Query = 7,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Control {
+    Nothing = 0,
+    /// The slot and the rest of the argument are microseconds.
+    Tick = 1,
+    /// The slot is the number of a thread that begins now.
+    Spawn = 2,
+    Trim = 4,
+}
