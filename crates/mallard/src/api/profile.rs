@@ -28,6 +28,27 @@ pub fn set_active(on: bool) {
     prof::switch(on);
 }
 
+/// Starts sampling, for all threads at once.
+///
+/// ```no_run
+/// use mallard::api::profile;
+///
+/// profile::start();
+/// let kept: Vec<String> = (0..1_000_000).map(|n| n.to_string()).collect();
+/// profile::stop();
+/// // On failure, a line on standard error has said why.
+/// profile::dump(Some(c"kept.heap")).expect("the profile is written");
+/// drop(kept);
+/// ```
+pub fn start() {
+    set_active(true);
+}
+
+/// Stops sampling. What was sampled stays in profiles for as long as it is in use.
+pub fn stop() {
+    set_active(false);
+}
+
 /// Whether threads are sampled that did not say ([`set_thread_active`]).
 pub fn threads_active() -> bool {
     expect_profiler();

@@ -2,6 +2,7 @@
 
 use super::Slab;
 use super::choice::table;
+use super::small::bin::BinState;
 use crate::space::segment::PageRecord;
 use crate::space::{Segment, meta};
 use crate::sys::page::PAGE;
@@ -29,49 +30,77 @@ pub struct Around {
 /// Describes what `p`, which may be any address, lies in; all zeros if not in memory of blocks.
 #[inline(never)]
 pub fn around(p: usize) -> Around {
+    if let Some(pages) = pages_of_large(p) {
+        return Around {
+            regions: 1,
+            bytes: pages * PAGE,
+            ..Around::default()
+        };
+    }
+    let mut around = Around::default();
+    with_slab(p, &mut |slab, state| {
+        let shape = slab.class().shape();
+        let regions = shape.regions as usize;
+        let all = regions * state.counts.slabs as usize;
+        let out = state.counts.taken.saturating_sub(state.counts.given) as usize;
+        around = Around {
+            next_slab: state.next_slab().map_or(0, Slab::addr),
+            free: slab.free(),
+            regions,
+            bytes: shape.pages as usize * PAGE,
+            bin_free: all.saturating_sub(out),
+            bin_regions: all,
+        };
+    });
+    around
+}
+
+/// The free bytes in pages that blocks keep from being returned, of the slab that `p`, which may be
+/// any address, lies in; and the number of its blocks. Zeros outside slabs.
+#[cold]
+#[inline(never)]
+pub fn pinned(p: usize) -> (usize, usize) {
+    let mut found = (0, 0);
+    with_slab(p, &mut |slab, _| {
+        let free = slab.free() * slab.class().size();
+        let blocks = slab.class().shape().regions as usize - slab.free();
+        found = (free.saturating_sub(slab.bare_bytes()), blocks);
+    });
+    found
+}
+
+/// The pages of the large block that `p` lies in, if it does.
+fn pages_of_large(p: usize) -> Option<usize> {
+    let kept = meta::keep();
+    match Segment::find(p)?.look_at(&kept, p) {
+        PageRecord::Large { pages, .. } => Some(pages),
+        _ => None,
+    }
+}
+
+/// Calls `f` with the slab that `p` lies in and the state of its bin, which is locked; not if `p`
+/// lies in no slab.
+#[inline(never)]
+fn with_slab(p: usize, f: &mut dyn FnMut(&Slab, &BinState)) {
     let (bin, class, arena) = {
         let kept = meta::keep();
-        let Some(segment) = Segment::find(p) else {
-            return Around::default();
-        };
-        if let PageRecord::Large { pages, .. } = segment.look_at(&kept, p) {
-            return Around {
-                regions: 1,
-                bytes: pages * PAGE,
-                ..Around::default()
-            };
-        }
-        let Some(slab) = Slab::seen(&kept, segment, p) else {
-            return Around::default();
+        let Some(slab) = Segment::find(p).and_then(|segment| Slab::seen(&kept, segment, p)) else {
+            return;
         };
         let (class, arena) = (slab.class(), slab.arena());
         let bin = table::record(arena as usize).and_then(|arena| arena.bin(class));
         (bin, class, arena)
     };
     let Some(state) = bin.map(|bin| bin.0.lock_seldom()) else {
-        return Around::default();
+        return;
     };
-    let free = {
-        let kept = meta::keep();
-        Segment::find(p)
-            .and_then(|segment| Slab::seen(&kept, segment, p))
-            // Of this bin, so that its lock is held.
-            .filter(|slab| slab.class() == class && slab.arena() == arena)
-            .map(Slab::free)
-    };
-    let Some(free) = free else {
-        // The slab was unmade meanwhile: the caller did not own the block.
-        return Around::default();
-    };
-    let regions = class.shape().regions as usize;
-    let all = regions * state.counts.slabs as usize;
-    let out = state.counts.taken.saturating_sub(state.counts.given) as usize;
-    Around {
-        next_slab: state.next_slab().map_or(0, Slab::addr),
-        free,
-        regions,
-        bytes: class.shape().pages as usize * PAGE,
-        bin_free: all.saturating_sub(out),
-        bin_regions: all,
+    let kept = meta::keep();
+    let slab = Segment::find(p)
+        .and_then(|segment| Slab::seen(&kept, segment, p))
+        // Of this bin, so that its lock is held. Another one, or none, if the slab was unmade
+        // meanwhile: the caller did not own the block.
+        .filter(|slab| slab.class() == class && slab.arena() == arena);
+    if let Some(slab) = slab {
+        f(slab, &state);
     }
 }

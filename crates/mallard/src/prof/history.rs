@@ -123,12 +123,17 @@ struct Named {
     next: Option<NonNull<Named>>,
 }
 
+/// The most records of a log: about 150 MB. Tests are satisfied with less.
+pub const LOG_MAX: usize = if cfg!(test) { 1 << 8 } else { 1 << 20 };
+
 /// Buckets of recent records in use, by address.
 const BUCKETS: usize = 1024;
 
 struct History {
     recent: List,
     log: List,
+    /// Blocks that were freed when the log was full.
+    log_missed: u64,
     /// When the log began, and the name of its file, if the program gave one.
     began_ns: u64,
     log_name: Option<Text>,
@@ -144,6 +149,7 @@ static HISTORY: Mutex<History> = Mutex::named(
     History {
         recent: List::NONE,
         log: List::NONE,
+        log_missed: 0,
         began_ns: 0,
         log_name: None,
         buckets: None,
@@ -292,10 +298,12 @@ pub fn freed(at: usize, sample: &Sample, end: Moment) {
     }
     if logs() {
         let freed = Some(end);
-        history.log.push(Record {
+        let record = Record {
             freed,
             ..birth(sample, at)
-        });
+        };
+        let is_kept = history.log.count < LOG_MAX && history.log.push(record).is_some();
+        history.log_missed += u64::from(!is_kept);
     }
 }
 
@@ -342,6 +350,8 @@ pub struct Records {
     list: List,
     /// When the log began, in nanoseconds of the monotonic clock.
     pub began_ns: u64,
+    /// Blocks that are not in it: it was full, or memory was out.
+    pub missed: u64,
     name: Option<Text>,
 }
 
@@ -377,6 +387,7 @@ pub fn end_log() -> Option<Records> {
     Some(Records {
         list: core::mem::replace(&mut history.log, List::NONE),
         began_ns: history.began_ns,
+        missed: core::mem::take(&mut history.log_missed),
         name: history.log_name.take(),
     })
 }
@@ -388,6 +399,7 @@ pub fn recent() -> Records {
     let mut copy = Records {
         list: List::NONE,
         began_ns: 0,
+        missed: 0,
         name: None,
     };
     let mut at = history.recent.first;

@@ -23,6 +23,7 @@ use crate::space::segment::PageRecord;
 use crate::space::{Segment, meta};
 use crate::sys::atomic::{AtomicUsize, Ordering};
 use crate::sys::lock::{Guard, Mutex, RawLock};
+use crate::sys::page::PAGE;
 use crate::sys::rank::Rank;
 use core::cell::Cell;
 #[cfg(test)]
@@ -196,6 +197,22 @@ impl Span {
         self.free_count.set(self.free_count.get() + 1);
     }
 
+    /// The free bytes in pages that blocks keep from being returned, and the number of its blocks.
+    #[cold]
+    #[inline(never)]
+    fn pinned(&self) -> (usize, usize) {
+        let (size, regions) = (self.shape.size as usize, self.shape.regions as usize);
+        let free = self.free_count.get();
+        let mut bytes = free * size;
+        for page in (0..regions * size).step_by(PAGE) {
+            let end = (page + PAGE).min(regions * size);
+            if (page / size..end.div_ceil(size)).all(|region| self.is_free(region)) {
+                bytes = bytes.saturating_sub(end - page);
+            }
+        }
+        (bytes, regions - free)
+    }
+
     fn regions_in_use(&self) -> impl Iterator<Item = usize> {
         (0..self.shape.regions as usize).filter(|&region| !self.is_free(region))
     }
@@ -247,6 +264,8 @@ static SMALL: AtomicUsize = AtomicUsize::new(0);
 static LARGE: AtomicUsize = AtomicUsize::new(0);
 /// Bytes of the small blocks that hold no proxy: no other statistic counts them.
 static UNSEEN_BYTES: AtomicUsize = AtomicUsize::new(0);
+/// Pages of spans: no arena counts them.
+static SPAN_PAGES: AtomicUsize = AtomicUsize::new(0);
 
 /// The samples, locked. Not inlined: it has many callers, none of which needs speed.
 #[inline(never)]
@@ -277,6 +296,11 @@ pub fn are_any_large() -> bool {
 /// Bytes of sampled blocks in use that no other statistic counts.
 pub fn unseen_bytes() -> usize {
     UNSEEN_BYTES.load(Ordering::Relaxed)
+}
+
+/// Pages of sampled blocks that no arena counts.
+pub fn span_pages() -> usize {
+    SPAN_PAGES.load(Ordering::Relaxed)
 }
 
 /// Takes a block of a slab class for this sample. `None` when memory is out.
@@ -356,6 +380,7 @@ impl Samples {
             return None;
         };
         span.begin(run.addr);
+        SPAN_PAGES.fetch_add(pages, Ordering::Relaxed);
         let record = PageRecord::Sampled(core::ptr::from_ref(span).addr());
         Segment::find(run.addr)?.describe(run.addr, pages, Class::NONE, record);
         self.link(span);
@@ -468,6 +493,7 @@ fn unmake(span: &'static Span) {
         segment.describe(addr, pages, Class::NONE, PageRecord::None);
     }
     PAGE_HEAPS.free(addr, pages);
+    SPAN_PAGES.fetch_sub(pages, Ordering::Relaxed);
     let mut samples = locked();
     let spare = &mut samples.spare_spans[span.class.index() % SPAN_LISTS];
     span.next.set(spare.replace(span));
@@ -476,24 +502,29 @@ fn unmake(span: &'static Span) {
 /// Calls `f` with the address and the sample of each sampled block, under the lock: `f` must be
 /// short, and takes no lock of the same rank or an earlier one.
 pub fn each(mut f: impl FnMut(usize, &Sample)) {
-    (0..=SLAB_CLASSES + 1).for_each(|part| each_of(part, &mut f));
+    let f = &mut |block, _: Option<&Span>, sample: &Sample| f(block, sample);
+    (0..=SLAB_CLASSES + 1).for_each(|part| each_of(part, f));
 }
 
 /// Like [`each`], for the blocks of the slab class with this number, or, for the number after the
-/// last one, for large blocks.
+/// last one, for large blocks. `f` is told the span, too.
 #[inline(never)]
-fn each_of(part: usize, f: &mut dyn FnMut(usize, &Sample)) {
+fn each_of(part: usize, f: &mut dyn FnMut(usize, Option<&Span>, &Sample)) {
     let samples = locked();
     let mut at = samples.spans.get(part).copied().flatten();
     while let Some(span) = at {
         for region in span.regions_in_use() {
             // SAFETY: the region is in use, so its sample is initialised; the lock is held.
-            f(span.block(region), unsafe { &*span.sample(region) });
+            f(span.block(region), Some(span), unsafe {
+                &*span.sample(region)
+            });
         }
         at = span.next.get();
     }
     if part <= SLAB_CLASSES {
         return;
     }
-    samples.large.each(f);
+    samples
+        .large
+        .each(&mut |block, sample| f(block, None, sample));
 }

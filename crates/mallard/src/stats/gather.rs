@@ -269,6 +269,7 @@ fn merge(snapshot: &mut Snapshot) {
     all.bins.fill(Bin::default());
     all.large.fill(Large::default());
     each.for_each(|arena| add(all, arena));
+    all.active += prof::span_pages();
     let (runs, interval_ns) = keeper::runs();
     let totals = Totals {
         allocated: all.allocated() + prof::unseen_bytes(),

@@ -1,5 +1,7 @@
 //! The profiler as its users meet it: blocks, sums, frees.
 
+mod single;
+
 use crate::api::extended::{self, Flags};
 use crate::api::{self, alloc, alloc_aligned, alloc_zeroed, dealloc, dealloc_sized, usable_size};
 use crate::class::Class;
@@ -482,80 +484,6 @@ fn random_operations(seed: u8) {
     done.unwrap();
 }
 
-/// What `recent` passes on.
-fn recent_json() -> std::string::String {
-    let mut text = std::string::String::new();
-    super::recent(&mut |piece| text += piece.to_str().expect("JSON is UTF-8"));
-    text
-}
-
-#[test]
-fn the_last_samples_are_kept_with_their_ends() {
-    own_process!();
-    // The first call of the interface applies the options.
-    super::lg_sample();
-    start(0, 1);
-    assert_eq!(super::set_most_recent(2), 0);
-    super::set_thread_name(c"a \"thread\"").unwrap();
-    let blocks = [100, 200, 300_000].map(alloc);
-    let text = recent_json();
-    let head = "{\"sample_interval\":1,\"recent_alloc_max\":2,\"recent_alloc\":[{\"size\":200,";
-    assert!(text.starts_with(head), "{text}");
-    assert_eq!(text.matches("\"released\":false").count(), 2, "{text}");
-    assert!(
-        text.contains("\"alloc_thread_name\":\"a \\\"thread\\\"\""),
-        "{text}"
-    );
-    // SAFETY: the blocks are in use, and not used any more.
-    blocks.into_iter().for_each(|p| unsafe { dealloc(p) });
-    switch(false);
-    let text = recent_json();
-    assert_eq!(text.matches("\"released\":true").count(), 2, "{text}");
-    assert_eq!(text.matches("\"dalloc_trace\":[\"0x").count(), 2, "{text}");
-    assert_eq!(super::set_most_recent(0), 2);
-    assert!(recent_json().ends_with("\"recent_alloc\":[]}"));
-}
-
-#[test]
-fn the_log_has_what_was_freed_since() {
-    own_process!();
-    let file = std::env::temp_dir().join(std::format!("mallard-log-{}.json", std::process::id()));
-    let name = std::ffi::CString::new(file.to_str().unwrap()).unwrap();
-    // The first call of the interface applies the options.
-    super::lg_sample();
-    start(0, 1);
-    let before = alloc(700);
-    assert!(super::start_log(Some(&name)));
-    assert!(!super::start_log(None), "there is one");
-    let after = alloc(1500);
-    // SAFETY: the blocks are in use, and not used any more.
-    [before, after]
-        .into_iter()
-        .for_each(|p| unsafe { dealloc(p) });
-    switch(false);
-    assert_eq!(super::stop_log(), Ok(()));
-    assert_eq!(super::stop_log(), Err(0), "there is none");
-    let text = std::fs::read_to_string(&file).unwrap();
-    std::fs::remove_file(&file).unwrap();
-    assert!(text.starts_with("{\"info\":{\"duration\":"), "{text}");
-    for size in [usable(700), usable(1500)] {
-        assert!(text.contains(&std::format!("\"usize\":{size}}}")), "{text}");
-    }
-    assert!(text.ends_with("]}"), "{text}");
-}
-
-fn usable(size: usize) -> usize {
-    Class::for_request(size).size()
-}
-
-#[test]
-fn names_of_threads_are_checked_and_cut() {
-    own_process!();
-    assert_eq!(super::set_thread_name(c"a\nb"), Err(libc::EINVAL));
-    super::set_thread_name(c"a name of more than fifteen bytes").unwrap();
-    assert_eq!(super::thread_name(), c"a name of more ");
-}
-
 #[test]
 fn hooks_are_called_outside_and_may_allocate() {
     use crate::prof::hooks::{self, Event};
@@ -600,4 +528,9 @@ fn hooks_are_called_outside_and_may_allocate() {
     let mut found = false;
     sites::each(&mut |site, _| found |= site.frames() == [0x1234]);
     assert!(found, "the program's stack is the site's");
+}
+
+/// The bytes of a block for a request.
+fn usable(size: usize) -> usize {
+    Class::for_request(size).size()
 }

@@ -247,7 +247,7 @@ impl Slab {
 
     /// Bytes of pages that only free regions overlap.
     #[inline(never)]
-    fn bare_bytes(&self) -> usize {
+    pub fn bare_bytes(&self) -> usize {
         let mut free = [0; WORDS];
         self.free_regions(&mut free);
         self.bare_pages(&free).count() * PAGE

@@ -14,105 +14,40 @@ pub struct Mapping<'a> {
     pub build_id: Option<&'a [u8]>,
 }
 
-/// Bytes of the longest line of `/proc/self/maps` that is read whole.
-const LINE_MAX: usize = 640;
-/// Bytes that are read at once.
-const PIECE_BYTES: usize = 256;
+/// A file that is mapped.
+struct Image {
+    inode: usize,
+    /// Where its first byte lies.
+    base: usize,
+}
 
 /// Calls `f` with each mapping that has code, in the order of their addresses.
 #[inline(never)]
 pub fn each(f: &mut dyn FnMut(&Mapping<'_>)) {
-    let (mut line, mut len) = ([0; LINE_MAX], 0);
-    // Where the file of the last lines begins in memory.
+    // Where the file of the last mappings begins in memory.
     let mut image = Image { inode: 0, base: 0 };
-    proc::read(c"/proc/self/maps", &mut [0; PIECE_BYTES], |piece| {
-        for &byte in piece {
-            if byte == b'\n' {
-                take(line.get(..len).unwrap_or(&[]), &mut image, f);
-                len = 0;
-            } else if let Some(place) = line.get_mut(len) {
-                // Of a longer line, the end of the name is left out.
-                *place = byte;
-                len += 1;
-            }
+    proc::mappings(&mut |mapped| {
+        if mapped.offset == 0 {
+            image = Image {
+                inode: mapped.inode,
+                base: mapped.start,
+            };
         }
+        if !mapped.is_code {
+            return;
+        }
+        // The vdso has no file, and is an image all the same.
+        let is_image =
+            image.inode == mapped.inode && (mapped.inode != 0 || mapped.name == b"[vdso]");
+        let build_id = is_image.then(|| build_id(image.base)).flatten();
+        f(&Mapping {
+            start: mapped.start as u64,
+            end: mapped.end as u64,
+            offset: mapped.offset as u64,
+            name: mapped.name,
+            build_id,
+        });
     });
-}
-
-/// A file that is mapped.
-struct Image {
-    inode: u64,
-    /// Where its first byte lies.
-    base: u64,
-}
-
-#[inline(never)]
-fn take(line: &[u8], image: &mut Image, f: &mut dyn FnMut(&Mapping<'_>)) {
-    let Some((start, end, rights, offset, inode, name)) = parse(line) else {
-        return;
-    };
-    if offset == 0 {
-        *image = Image { inode, base: start };
-    }
-    if rights.get(2) != Some(&b'x') {
-        return;
-    }
-    // The vdso has no file, and is an image all the same.
-    let is_image = image.inode == inode && (inode != 0 || name == b"[vdso]");
-    let build_id = is_image.then(|| build_id(image.base as usize)).flatten();
-    f(&Mapping {
-        start,
-        end,
-        offset,
-        name,
-        build_id,
-    });
-}
-
-type Parsed<'a> = (u64, u64, &'a [u8], u64, u64, &'a [u8]);
-
-/// `start-end rights offset device inode name`
-fn parse(line: &[u8]) -> Option<Parsed<'_>> {
-    let (range, rest) = word(line)?;
-    let (rights, rest) = word(rest)?;
-    let (offset, rest) = word(rest)?;
-    let (_device, rest) = word(rest)?;
-    let (inode, rest) = word(rest)?;
-    let dash = range.iter().position(|&byte| byte == b'-')?;
-    let start = number(range.get(..dash)?, 16)?;
-    let end = number(range.get(dash + 1..)?, 16)?;
-    let name = rest
-        .iter()
-        .position(|&byte| byte != b' ')
-        .and_then(|at| rest.get(at..))
-        .unwrap_or(&[]);
-    Some((
-        start,
-        end,
-        rights,
-        number(offset, 16)?,
-        number(inode, 10)?,
-        name,
-    ))
-}
-
-fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
-    let begin = text.iter().position(|&byte| byte != b' ')?;
-    let text = text.get(begin..)?;
-    let end = text
-        .iter()
-        .position(|&byte| byte == b' ')
-        .unwrap_or(text.len());
-    text.split_at_checked(end)
-}
-
-fn number(digits: &[u8], base: u32) -> Option<u64> {
-    let mut n = 0u64;
-    for &digit in digits {
-        n = n.checked_mul(base.into())?;
-        n = n.checked_add((digit as char).to_digit(base)?.into())?;
-    }
-    Some(n)
 }
 
 /// The build id of the ELF image at `base`, read from memory.
@@ -195,7 +130,7 @@ mod tests {
             let name = String::from_utf8_lossy(mapping.name).into_owned();
             found.push((name, mapping.start..mapping.end, mapping.build_id.is_some()));
         });
-        let here = parse as *const () as u64;
+        let here = build_id as *const () as u64;
         let own = found.iter().find(|(_, range, _)| range.contains(&here));
         let own = own.expect("the program's own code is mapped");
         assert!(std::path::Path::new(&own.0).exists(), "{}", own.0);
@@ -204,22 +139,5 @@ mod tests {
             libc.expect("the C library is mapped").2,
             "it has a build id"
         );
-    }
-
-    #[test]
-    fn lines_are_parsed() {
-        let line = b"7f00-7fff r-xp 00001000 08:01 123   /a b/c.so (deleted)";
-        let expected = (
-            0x7f00,
-            0x7fff,
-            &b"r-xp"[..],
-            0x1000,
-            123,
-            &b"/a b/c.so (deleted)"[..],
-        );
-        assert_eq!(parse(line), Some(expected));
-        for bad in [&b""[..], b"x", b"12 r-xp 0 0 0", b"1-zz r-xp 0 0 0 "] {
-            assert_eq!(parse(bad), None);
-        }
     }
 }

@@ -10,6 +10,7 @@ mod heap_v2;
 mod json;
 mod maps;
 mod pprof;
+mod text;
 
 use super::capture;
 use super::gap::{is_precise, lg_sample};
@@ -22,13 +23,12 @@ use crate::sys::lock::{Mutex, RawLock};
 use crate::sys::message;
 use crate::sys::rank::Rank;
 use core::ffi::CStr;
-use core::fmt::{self, Write};
+use core::fmt::Write;
 use file::File;
+use text::ShortText;
 
 /// Bytes of the longest start of names, with its end.
 pub const PREFIX_MAX: usize = 512;
-/// Bytes of the longest name that is made from one, with its end.
-const NAME_MAX: usize = PREFIX_MAX + 128;
 
 /// The start of the names of files.
 struct Prefix {
@@ -106,34 +106,6 @@ pub fn lock() -> &'static RawLock {
     PREFIX.raw()
 }
 
-/// A name under construction. What does not fit is missed, which [`Name::get`] tells.
-struct Name {
-    text: [u8; NAME_MAX],
-    len: usize,
-}
-
-impl Name {
-    fn get(&self) -> Option<&CStr> {
-        CStr::from_bytes_until_nul(&self.text)
-            .ok()
-            .filter(|name| name.count_bytes() == self.len)
-    }
-
-    #[inline(never)]
-    fn push(&mut self, bytes: &[u8]) {
-        let room = self.text.iter_mut().skip(self.len);
-        room.zip(bytes).for_each(|(to, &from)| *to = from);
-        self.len += bytes.len();
-    }
-}
-
-impl fmt::Write for Name {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.push(text.as_bytes());
-        Ok(())
-    }
-}
-
 /// Writes a profile that has become due by itself. One line says so if that fails.
 #[cold]
 #[inline(never)]
@@ -156,15 +128,12 @@ pub fn has_prefix() -> bool {
 pub fn write(reason: Reason, name: Option<&CStr>) -> Result<(), i32> {
     let _keep = KeepErrno::new();
     let pprof = PPROF.load(Ordering::Relaxed);
-    let mut made = Name {
-        text: [0; NAME_MAX],
-        len: 0,
-    };
+    let mut made = ShortText::new();
     let name = match name {
         Some(name) => name,
         None => {
             make_name(&mut made, reason, pprof);
-            made.get().ok_or(libc::ENAMETOOLONG)?
+            made.whole().ok_or(libc::ENAMETOOLONG)?
         }
     };
     capture::refresh();
@@ -192,26 +161,39 @@ pub fn write_log() -> Result<(), i32> {
     let _keep = KeepErrno::new();
     let _inside = inside::enter_or_wait();
     let records = history::end_log().ok_or(0)?;
-    let mut made = Name {
-        text: [0; NAME_MAX],
-        len: 0,
-    };
+    let mut made = ShortText::new();
     let name = match records.name() {
         Some(name) => name,
         None => {
             begin_name(&mut made);
             let _ = write!(made, ".{}.json", history::log_number());
-            made.get().ok_or(libc::ENAMETOOLONG)?
+            made.whole().ok_or(libc::ENAMETOOLONG)?
         }
     };
     let done = File::create(name).and_then(|mut file| {
         json::log(&mut file, &records, lg_sample(), is_precise())?;
         file.finish()
     });
-    if let Err(error) = done {
-        say_failed("log of samples", name, error);
+    match done {
+        Ok(()) if records.missed > 0 => say_missed(name, records.missed),
+        Ok(()) => {}
+        Err(error) => say_failed("log of samples", name, error),
     }
     done
+}
+
+/// Says that a log was full before its end.
+#[cold]
+#[inline(never)]
+fn say_missed(name: &CStr, missed: u64) {
+    let mut line = ShortText::new();
+    line.push(b"mallard: the log of samples ");
+    push_name(&mut line, name.to_bytes());
+    let _ = write!(
+        line,
+        " lacks the last {missed} blocks that were freed: it is full\n"
+    );
+    message::say(line.line());
 }
 
 /// Passes the recent samples to `out` as JSON, in pieces.
@@ -268,7 +250,7 @@ impl file::Sink for Pieces<'_> {
 }
 
 /// `<prefix>.<pid>.<number>.<kind><number of the kind>.heap`, as jemalloc names them.
-fn make_name(name: &mut Name, reason: Reason, pprof: bool) {
+fn make_name(name: &mut ShortText, reason: Reason, pprof: bool) {
     begin_name(name);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     // Writing to a name does not fail.
@@ -285,7 +267,7 @@ fn make_name(name: &mut Name, reason: Reason, pprof: bool) {
 }
 
 /// `<prefix>.<pid>`, or `<prefix>.<namespace>.<pid>`.
-fn begin_name(name: &mut Name) {
+fn begin_name(name: &mut ShortText) {
     {
         let prefix = PREFIX.lock_seldom();
         name.push(prefix.text.get(..prefix.len).unwrap_or(&[]));
@@ -334,15 +316,15 @@ pub fn report_leaks() -> bool {
     if count == 0 {
         return false;
     }
-    let mut line = Line::new();
+    let mut line = ShortText::new();
     let (bytes, blocks) = (sum.bytes(), sum.blocks());
     let _ = writeln!(
         line,
         "mallard: Leak approximation summary: ~{bytes} bytes, ~{blocks} objects, >= {count} contexts"
     );
-    message::say(line.get());
+    message::say(line.line());
     for (site, live) in most.into_iter().flatten() {
-        let mut line = Line::new();
+        let mut line = ShortText::new();
         let _ = write!(
             line,
             "mallard:   ~{} bytes, ~{} objects @",
@@ -353,7 +335,7 @@ pub fn report_leaks() -> bool {
             let _ = write!(line, " {frame:#x}");
         }
         let _ = line.write_char('\n');
-        message::say(line.get());
+        message::say(line.line());
     }
     message::say(c"mallard: `mallard profile FILE` and jeprof name the functions of a profile\n");
     true
@@ -373,56 +355,52 @@ fn meaning(error: i32) -> &'static str {
     }
 }
 
+/// Bytes of each end of a long name that a message has.
+const NAME_PART: usize = 240;
+
+/// Appends a name; of a long one both ends, so that what comes behind it has room.
+#[inline(never)]
+fn push_name(line: &mut ShortText, name: &[u8]) {
+    let behind = name.len().saturating_sub(NAME_PART);
+    match (name.get(..NAME_PART), name.get(behind..)) {
+        (Some(start), Some(end)) if behind > NAME_PART => {
+            line.push(start);
+            line.push("…".as_bytes());
+            line.push(end);
+        }
+        _ => line.push(name),
+    }
+}
+
 #[cold]
 #[inline(never)]
 fn say_failed(what: &str, name: &CStr, error: i32) {
-    let mut line = Line::new();
+    let mut line = ShortText::new();
     line.push(b"mallard: cannot write the ");
     line.push(what.as_bytes());
     line.push(b" ");
-    line.push(name.to_bytes());
+    push_name(&mut line, name.to_bytes());
     line.push(meaning(error).as_bytes());
     let _ = writeln!(line, " (error {error})");
-    message::say(line.get());
+    message::say(line.line());
 }
 
-/// Bytes of the longest line of a message, with its end.
-const LINE_MAX: usize = 512;
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// A line of a message; what does not fit is left out.
-struct Line {
-    text: [u8; LINE_MAX],
-    len: usize,
-}
-
-impl Line {
-    fn new() -> Line {
-        Line {
-            text: [0; LINE_MAX],
-            len: 0,
-        }
-    }
-
-    #[inline(never)]
-    fn push(&mut self, bytes: &[u8]) {
-        let room = self.text.iter_mut().take(LINE_MAX - 2).skip(self.len);
-        let pairs = room.zip(bytes);
-        self.len += pairs.map(|(to, &from)| *to = from).count();
-    }
-
-    fn get(&mut self) -> &CStr {
-        if let [.., end, _] = &mut self.text
-            && self.len == LINE_MAX - 2
-        {
-            *end = b'\n';
-        }
-        CStr::from_bytes_until_nul(&self.text).unwrap_or_default()
-    }
-}
-
-impl fmt::Write for Line {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.push(text.as_bytes());
-        Ok(())
+    #[test]
+    fn a_message_has_the_reason_behind_the_longest_name() {
+        let name = [b'n'; 4095];
+        let mut line = ShortText::new();
+        line.push(b"cannot write ");
+        push_name(&mut line, &name);
+        line.push(meaning(libc::ENAMETOOLONG).as_bytes());
+        let text = line.line().to_str().expect("it is text");
+        assert!(text.ends_with("n: the name is too long"), "{text}");
+        assert!(text.contains("n…n"), "{text}");
+        let mut short = ShortText::new();
+        push_name(&mut short, &name[..2 * NAME_PART]);
+        assert_eq!(short.line().to_bytes(), &name[..2 * NAME_PART]);
     }
 }

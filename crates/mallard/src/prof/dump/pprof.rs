@@ -1,11 +1,11 @@
 //! pprof's form of a heap profile: the protocol buffer of `profile.proto`, gzipped.
 //!
 //! The values of a sample are objects and bytes allocated, objects and bytes in use, bytes at the
-//! peak, bytes in use that rounding up wastes, objects freed, and the nanoseconds that those lived.
-//! What was ever allocated and the peak are known by
-//! call stack; what is in use, by block too, so that those samples have labels: the size of the
-//! block, the thread and the arena. The address of a location is its number. Names of functions are
-//! left to the reader.
+//! peak, bytes in use that rounding up wastes, objects freed, the nanoseconds that those lived, and
+//! the free bytes in pages that objects in use keep from being returned. What was ever allocated and
+//! the peak are known by call stack; what is in use, by block too, so that those samples have
+//! labels: the size of the block, the thread and the arena. The address of a location is its number.
+//! Names of functions are left to the reader.
 
 use super::file::Sink;
 use super::gzip::Gzip;
@@ -34,8 +34,8 @@ mod field {
 /// The strings with fixed numbers, in their order. The first is empty. One text, not a table, which
 /// would hold addresses that need relocation.
 const STRINGS: &str = ",alloc_objects,count,alloc_space,bytes,inuse_objects,inuse_space,peak_space,waste_space,\
-                       space,thread,arena,freed_objects,lifetime,nanoseconds,thread_name";
-const STRING_COUNT: u64 = 16;
+                       space,thread,arena,freed_objects,lifetime,nanoseconds,thread_name,frag_space";
+const STRING_COUNT: u64 = 17;
 const COUNT: u64 = 2;
 const BYTES: u64 = 4;
 const INUSE_SPACE: u64 = 6;
@@ -45,7 +45,7 @@ const THREAD: u64 = 10;
 const ARENA: u64 = 11;
 const THREAD_NAME: u64 = 15;
 /// The sample types: the number of the name, and of the unit.
-const TYPES: [(u64, u64); 8] = [
+const TYPES: [(u64, u64); 9] = [
     (1, COUNT),
     (3, BYTES),
     (5, COUNT),
@@ -54,6 +54,7 @@ const TYPES: [(u64, u64); 8] = [
     (8, BYTES),
     (12, COUNT),
     (13, NANOSECONDS),
+    (16, BYTES),
 ];
 
 type Values = [u64; TYPES.len()];
@@ -325,7 +326,7 @@ const FIRST_ADDRESSES: usize = 4096;
 #[inline(never)]
 pub fn write(out: &mut dyn Sink, lg_sample: u32) -> Result<(), i32> {
     let mut writer = Writer {
-        out: Gzip::new(out),
+        out: Gzip::new(out).ok_or(libc::ENOMEM)?,
         message: Message::new().ok_or(libc::ENOMEM)?,
         addresses: Addresses::with(FIRST_ADDRESSES).ok_or(libc::ENOMEM)?,
         rest: 0,
@@ -356,6 +357,7 @@ pub fn write(out: &mut dyn Sink, lg_sample: u32) -> Result<(), i32> {
             waste,
             figures.freed,
             figures.lived_ms.saturating_mul(NS_PER_MS),
+            0,
         ];
         done &= writer.sample(site, values, None);
     });
@@ -445,6 +447,7 @@ impl Writer<'_> {
             bytes.saturating_sub(requested),
             0,
             0,
+            row.pinned_bytes(),
         ];
         self.sample(row.site, values, Some(row))
     }
@@ -525,5 +528,6 @@ mod tests {
         assert_eq!(types[3], ("inuse_space", "bytes"));
         assert_eq!(types[6], ("freed_objects", "count"));
         assert_eq!(types[7], ("lifetime", "nanoseconds"));
+        assert_eq!(types[8], ("frag_space", "bytes"));
     }
 }

@@ -1,8 +1,9 @@
 //! A copy of the samples in use, for profiles that tell them one by one.
 
-use super::{Sample, count, each_of};
+use super::{count, each_of};
+use crate::arena::inspect;
 use crate::class::SLAB_CLASSES;
-use crate::prof::gap::Weight;
+use crate::prof::gap::{Weight, lg_sample, rounded};
 use crate::prof::sites::Site;
 use crate::prof::sort::by_key;
 use crate::space::meta;
@@ -18,6 +19,26 @@ pub struct Row {
     pub thread: u32,
     pub arena: u16,
     pub count: u32,
+    /// The free bytes in pages that these blocks keep from being returned, in units of
+    /// 2^-[`PINNED_BITS`].
+    pinned: usize,
+    /// The place in a slab of a block whose pinned bytes are not known yet; 0 for none.
+    proxy: usize,
+}
+
+/// Fraction bits of pinned bytes, which are shared out among the blocks of a slab.
+const PINNED_BITS: u32 = 8;
+
+/// What each of the blocks of a slab or a span has of the bytes that they pin.
+fn share((bytes, blocks): (usize, usize)) -> usize {
+    (bytes << PINNED_BITS) / blocks.max(1)
+}
+
+impl Row {
+    /// The free bytes in pages that the blocks that this stands for keep from being returned.
+    pub fn pinned_bytes(&self) -> u64 {
+        rounded(self.weight.times(self.pinned) >> PINNED_BITS)
+    }
 }
 
 /// A copy of all samples, in metadata memory.
@@ -44,36 +65,50 @@ pub fn rows(resets: u16) -> Option<Rows> {
         room,
         len: 0,
     };
+    // With a short period, blocks lie neither in slabs nor with their neighbours of the program.
+    let in_spans = lg_sample() == 0;
+    let mut last = (core::ptr::null(), 0);
     for part in 0..=SLAB_CLASSES + 1 {
-        each_of(part, &mut |_, sample| {
-            if sample.resets == resets {
-                rows.push(sample);
+        each_of(part, &mut |_, span, sample| {
+            if sample.resets != resets {
+                return;
             }
+            if let Some(span) = span.filter(|_| in_spans)
+                && !core::ptr::eq(last.0, span)
+            {
+                last = (span, share(span.pinned()));
+            }
+            rows.push(Row {
+                site: sample.site,
+                weight: sample.weight,
+                usable: sample.usable,
+                requested: sample.requested,
+                thread: sample.thread,
+                arena: sample.arena,
+                count: 1,
+                pinned: span.map_or(0, |_| last.1),
+                proxy: sample.proxy,
+            });
         });
     }
+    rows.look_at_slabs();
     Some(rows)
 }
 
 impl Rows {
-    fn push(&mut self, sample: &Sample) {
-        let row = Row {
-            site: sample.site,
-            weight: sample.weight,
-            usable: sample.usable,
-            requested: sample.requested,
-            thread: sample.thread,
-            arena: sample.arena,
-            count: 1,
-        };
+    /// Appends a row, or adds it to the last one if that is of the same kind.
+    fn push(&mut self, row: Row) {
         if let Some(last) = self.len.checked_sub(1) {
             // SAFETY: so many rows are written.
             let last = unsafe { self.first.add(last).as_mut() };
             let is_same = core::ptr::eq(last.site, row.site)
                 && (last.weight, last.usable, last.requested)
                     == (row.weight, row.usable, row.requested)
-                && (last.thread, last.arena) == (row.thread, row.arena);
+                && (last.thread, last.arena) == (row.thread, row.arena)
+                && (last.proxy, row.proxy) == (0, 0);
             if is_same {
-                last.count += 1;
+                last.count += row.count;
+                last.pinned += row.pinned;
                 return;
             }
         }
@@ -81,6 +116,21 @@ impl Rows {
             // SAFETY: the record has room for so many rows.
             unsafe { self.first.add(self.len).write(row) };
             self.len += 1;
+        }
+    }
+
+    /// Finds what blocks in slabs pin. Without the lock of samples, after which no other of the
+    /// heap may be taken; a block that is freed meanwhile pins nothing, or what its slab's next one
+    /// does.
+    fn look_at_slabs(&mut self) {
+        for i in 0..core::mem::take(&mut self.len) {
+            // SAFETY: so many rows are written. Those before take no more room than they did.
+            let mut row = unsafe { self.first.add(i).read() };
+            match core::mem::take(&mut row.proxy) {
+                0 => {}
+                proxy => row.pinned = share(inspect::pinned(proxy)),
+            }
+            self.push(row);
         }
     }
 

@@ -40,10 +40,124 @@ pub fn number(text: &[u8], radix: u32) -> Option<usize> {
     (!text.is_empty()).then_some(sum)
 }
 
+/// A range of this process's memory that has one purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapping<'a> {
+    pub start: usize,
+    pub end: usize,
+    pub is_readable: bool,
+    pub is_code: bool,
+    /// Where it begins in its file, and the file's number; 0 without a file.
+    pub offset: usize,
+    pub inode: usize,
+    /// The file's name, or one in brackets; empty for memory without a file.
+    pub name: &'a [u8],
+}
+
+/// Bytes of a line of `/proc/self/maps`: of a longer one, the end of the name is left out.
+const LINE_MAX: usize = 640;
+/// Bytes that are read at once.
+const PIECE_BYTES: usize = 512;
+
+/// Calls `each` with the mappings of this process in the order of their addresses; returns whether
+/// all were read.
+#[inline(never)]
+pub fn mappings(each: &mut dyn FnMut(&Mapping<'_>)) -> bool {
+    let (mut line, mut len) = ([0; LINE_MAX], 0);
+    read(c"/proc/self/maps", &mut [0; PIECE_BYTES], |piece| {
+        for &byte in piece {
+            if byte == b'\n' {
+                let text = line.get(..core::mem::take(&mut len)).unwrap_or(&[]);
+                if let Some(mapping) = mapping(text) {
+                    each(&mapping);
+                }
+            } else if let Some(place) = line.get_mut(len) {
+                *place = byte;
+                len += 1;
+            }
+        }
+    })
+}
+
+/// Reads `start-end rwxp offset device inode name`.
+fn mapping(line: &[u8]) -> Option<Mapping<'_>> {
+    let mut rest = line;
+    let (range, rights) = (word(&mut rest)?, word(&mut rest)?);
+    let offset = number(word(&mut rest)?, 16)?;
+    let _device = word(&mut rest)?;
+    let inode = number(word(&mut rest)?, 10)?;
+    let dash = range.iter().position(|&byte| byte == b'-')?;
+    Some(Mapping {
+        start: number(range.get(..dash)?, 16)?,
+        end: number(range.get(dash + 1..)?, 16)?,
+        is_readable: rights.first() == Some(&b'r'),
+        is_code: rights.get(2) == Some(&b'x'),
+        offset,
+        inode,
+        name: rest.trim_ascii_start(),
+    })
+}
+
+/// Takes the next word off a text.
+#[inline(never)]
+fn word<'a>(text: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let from = text.trim_ascii_start();
+    let end = from.iter().position(|&byte| byte == b' ');
+    let (word, rest) = from.split_at_checked(end.unwrap_or(from.len()))?;
+    *text = rest;
+    (!word.is_empty()).then_some(word)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::vec::Vec;
+
+    #[test]
+    fn lines_of_the_kernel_are_read() {
+        let line = b"7f00-7f1000 r-xp 00001000 08:01 42   /lib/a name.so (deleted)";
+        let expected = Mapping {
+            start: 0x7f00,
+            end: 0x7f_1000,
+            is_readable: true,
+            is_code: true,
+            offset: 0x1000,
+            inode: 42,
+            name: b"/lib/a name.so (deleted)",
+        };
+        assert_eq!(mapping(line), Some(expected));
+        let hidden = mapping(b"1-2 ---p 0 00:00 0").unwrap();
+        assert!(!hidden.is_code && !hidden.is_readable && hidden.name.is_empty());
+        for bad in [
+            &b""[..],
+            b"1-2",
+            b"12 r-xp 0 0 0",
+            b"1-zz r-xp 0 0 0 ",
+            b"x-2 r-xp 0 00:00 0",
+        ] {
+            assert_eq!(mapping(bad), None);
+        }
+    }
+
+    #[test]
+    fn the_code_and_the_data_of_this_program_are_mapped() {
+        static HERE: u8 = 1;
+        let (code, data) = (mapping as *const () as usize, (&raw const HERE).addr());
+        let (mut found, mut last) = (Vec::new(), 0);
+        assert!(mappings(&mut |mapping| {
+            assert!(last <= mapping.start && mapping.start < mapping.end);
+            last = mapping.end;
+            for at in [code, data] {
+                if (mapping.start..mapping.end).contains(&at) {
+                    found.push((mapping.is_code, mapping.inode));
+                }
+            }
+        }));
+        let [a, b] = found[..] else {
+            panic!("{found:?}")
+        };
+        assert!(a.0 != b.0 && a.1 == b.1 && a.1 != 0, "{found:?}");
+    }
 
     #[test]
     fn a_file_is_read_to_its_end_and_errno_stays() {

@@ -143,45 +143,7 @@ impl<const N: usize> Drop for Writer<'_, N> {
 mod maps {
     use super::super::elf::Image;
     use super::{Listed, ModuleList};
-    use crate::sys::proc;
-
-    /// Bytes of a line that are looked at; the rest is the file's name.
-    const LINE: usize = 128;
-    /// Bytes that are read at once.
-    const PIECE: usize = 1024;
-
-    /// A line of `/proc/self/maps`.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Mapping {
-        pub start: usize,
-        pub end: usize,
-        pub is_readable: bool,
-        pub is_code: bool,
-        pub offset: usize,
-        pub file: usize,
-    }
-
-    /// Reads `start-end rwxp offset device inode name`.
-    pub fn mapping(line: &[u8]) -> Option<Mapping> {
-        let mut words = line.split(|c| *c == b' ').filter(|word| !word.is_empty());
-        let mut ends = words.next()?.split(|c| *c == b'-');
-        let (start, end) = (
-            proc::number(ends.next()?, 16)?,
-            proc::number(ends.next()?, 16)?,
-        );
-        let permits = words.next()?;
-        let offset = proc::number(words.next()?, 16)?;
-        let _device = words.next()?;
-        let file = proc::number(words.next()?, 10)?;
-        Some(Mapping {
-            start,
-            end,
-            is_readable: permits.first() == Some(&b'r'),
-            is_code: permits.get(2) == Some(&b'x'),
-            offset,
-            file,
-        })
-    }
+    use crate::sys::proc::{self, Mapping};
 
     impl<const N: usize> ModuleList<N> {
         /// Makes the list anew; returns whether all modules are in it. If another thread does so at
@@ -190,32 +152,20 @@ mod maps {
             let Some(mut writer) = self.write() else {
                 return true;
             };
-            let mut line = ([0; LINE], 0);
-            let mut first: Option<Mapping> = None;
+            // Where the file of the last mappings begins: its place and its number.
+            let mut first: Option<(usize, usize)> = None;
             let mut is_whole = true;
-            let is_read = proc::read(c"/proc/self/maps", &mut [0; PIECE], |piece| {
-                for &byte in piece {
-                    if byte != b'\n' {
-                        if let Some(place) = line.0.get_mut(line.1) {
-                            *place = byte;
-                            line.1 += 1;
-                        }
-                        continue;
-                    }
-                    let length = core::mem::take(&mut line.1);
-                    let Some(mapping) = mapping(&line.0[..length]) else {
-                        continue;
-                    };
-                    if mapping.offset == 0 && mapping.is_readable {
-                        first = Some(mapping);
-                    }
-                    if mapping.is_code
-                        && let Some(of_file) = first.filter(|first| first.file == mapping.file)
-                        && let Some(module) = module(&of_file, &mapping)
-                    {
-                        is_whole &= writer.add(module);
-                        first = None;
-                    }
+            let is_read = proc::mappings(&mut |mapping| {
+                if mapping.offset == 0 && mapping.is_readable {
+                    first = Some((mapping.start, mapping.inode));
+                }
+                if mapping.is_code
+                    && let Some((start, inode)) = first
+                    && inode == mapping.inode
+                    && let Some(module) = module(start, mapping)
+                {
+                    is_whole &= writer.add(module);
+                    first = None;
                 }
             });
             is_read && is_whole
@@ -224,17 +174,16 @@ mod maps {
 
     /// The module whose file is mapped from its first byte on, and code of it elsewhere, if it has
     /// unwind tables.
-    fn module(first: &Mapping, code: &Mapping) -> Option<Listed> {
+    fn module(first: usize, code: &Mapping<'_>) -> Option<Listed> {
         let mut image = Image::unread(true, false);
         // SAFETY: a file of which code is mapped; that this is where a loader would have mapped it
         // is checked below.
-        unsafe { image.read(first.start) }?;
-        let is_loaded =
-            image.start == first.start && (image.start..image.end).contains(&code.start);
+        unsafe { image.read(first) }?;
+        let is_loaded = image.start == first && (image.start..image.end).contains(&code.start);
         (is_loaded && image.unwind != 0).then_some(Listed {
             start: image.start,
             end: image.end,
-            header: first.start,
+            header: first,
             unwind: image.unwind,
         })
     }
@@ -247,26 +196,12 @@ mod tests {
     use std::vec;
 
     #[test]
-    fn lines_of_the_kernel_are_read() {
-        let line = b"7f00-7f1000 r-xp 00001000 08:01 42   /lib/a name";
-        let read = maps::mapping(line).unwrap();
-        assert_eq!((read.start, read.end), (0x7f00, 0x7f_1000));
-        assert_eq!((read.offset, read.file), (0x1000, 42));
-        assert!(read.is_code && read.is_readable);
-        let hidden = maps::mapping(b"1-2 ---p 0 00:00 0").unwrap();
-        assert!(!hidden.is_code && !hidden.is_readable);
-        for bad in [&b""[..], b"1-2", b"x-2 r-xp 0 00:00 0", b"1 r-xp 0 0 0"] {
-            assert_eq!(maps::mapping(bad), None);
-        }
-    }
-
-    #[test]
     fn the_list_has_the_modules_of_the_process() {
         let words = size_of::<ModuleList>() / size_of::<u64>();
         let room = Box::leak(vec![0_u64; words + 1].into_boxed_slice());
         // SAFETY: aligned memory of zeros that is never freed.
         let list: &ModuleList = unsafe { ModuleList::in_zeroed(room.as_mut_ptr().cast()) };
-        let here = maps::mapping as *const () as usize;
+        let here = ModuleList::<MOST>::find as *const () as usize;
         let there = libc::qsort as *const () as usize;
         assert_eq!(list.find(here), None, "empty at first");
         assert!(list.refresh());

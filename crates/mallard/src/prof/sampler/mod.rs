@@ -1,0 +1,226 @@
+//! Decides which blocks are sampled, and takes samples on and off.
+//!
+//! The paths that give out and take back blocks call these functions; those on which nothing is
+//! sampled do so only behind a test of [`is_on`], or where the page map files a block under no
+//! class.
+//!
+//! - `countdown` says when a sample is due;
+//! - `take` takes it, and `end` ends it when its block is freed or changes;
+//! - `files` writes profiles by themselves, `threads` has numbers and names of threads.
+//!
+//! What is here concerns all threads: the options, the switch, a reset, the sums.
+
+mod countdown;
+mod end;
+mod files;
+mod take;
+mod threads;
+
+use super::gap::{self, lg_sample};
+use super::{by_class, capture, history, root, samples, sites};
+use crate::cache::{deferred, inside, registry};
+use crate::class::hidden;
+use crate::sys::lock::RawLock;
+use crate::sys::time;
+use crate::upkeep::export::page::Page;
+use core::ffi::CStr;
+
+pub use countdown::{counted, due, grown, is_thread_on, set_thread_on, set_threads_on, threads_on};
+pub use end::{
+    Freed, Lifted, arena_of, forget_arena, freed, is_sampled, lifted, put_down,
+    small_class_of_sampled, will_free,
+};
+pub use files::{dumps_growth, interval, set_dumps_growth};
+pub use hidden::is_on;
+pub use take::PROXY_LG;
+pub use threads::{has_system_names, set_thread_name, thread_name};
+
+/// How the profiler works, from the options.
+pub struct Settings {
+    pub lg_sample: u32,
+    pub most_frames: usize,
+    pub most_site_bytes: usize,
+    pub threads_on: bool,
+    /// Bytes between two profiles written by themselves (base-2 logarithm); negative for none.
+    pub lg_interval: i64,
+    /// Whether each new maximum of memory in use writes a profile.
+    pub grows: bool,
+    /// For repeatable distances.
+    pub seed: Option<u64>,
+    /// Whether the figures are those of the samples themselves.
+    pub biased: bool,
+    /// Whether times of samples are exact.
+    pub precise: bool,
+    /// Whether threads have the names that the system has.
+    pub system_names: bool,
+    /// How many recent samples are kept; negative for all.
+    pub most_recent: i64,
+    /// Whether samples are counted by class, and whether they are logged.
+    pub counts_classes: bool,
+    pub logs: bool,
+}
+
+/// Applies the options, before the first sample.
+pub fn configure(settings: &Settings) {
+    gap::set_lg_sample(settings.lg_sample);
+    take::configure(settings.most_frames, settings.most_site_bytes);
+    countdown::configure(settings.threads_on);
+    files::configure(settings.lg_interval, settings.grows);
+    gap::set_manner(settings.biased, settings.precise);
+    threads::configure(settings.system_names);
+    set_most_recent(settings.most_recent);
+    if settings.counts_classes {
+        let _inside = inside::enter_or_wait();
+        by_class::begin();
+    }
+    if settings.logs {
+        begin_log(None);
+    }
+    gap::set_seed(settings.seed.unwrap_or_else(some_seed));
+}
+
+/// A seed that differs between processes and runs.
+fn some_seed() -> u64 {
+    // SAFETY: getpid has no preconditions.
+    let pid = unsafe { libc::getpid() } as u64;
+    time::now_ns() ^ pid << 32 ^ (&raw const pid).addr() as u64
+}
+
+/// Switches sampling on or off, for all threads at once.
+#[cold]
+#[inline(never)]
+pub fn switch(on: bool) {
+    let _inside = inside::enter_or_wait();
+    take::set_without_stacks(false);
+    if on == is_on() {
+        return;
+    }
+    if on {
+        deferred::on_sampled(end::freed_after_fork);
+        root::begin(lg_sample());
+        capture::begin();
+        countdown::begin_epoch();
+        hidden::hide();
+    } else {
+        hidden::show();
+    }
+    root::set_on(on);
+}
+
+/// The same for tracers that came to the probes, or left them. Sampling that somebody else has
+/// switched on is not changed.
+pub fn switch_for_tracers(on: bool) {
+    if on && !is_on() {
+        switch(true);
+        take::set_without_stacks(true);
+    } else if !on && take::set_without_stacks(false) {
+        switch(false);
+    }
+}
+
+/// Leads readers outside the process to the page of statistics.
+pub fn set_page(page: &'static Page) {
+    root::begin(lg_sample());
+    root::set_page(page);
+}
+
+/// Leads them to none.
+pub fn forget_page() {
+    root::set_page(core::ptr::null());
+}
+
+/// Forgets all samples, and sets the mean bytes between samples (base-2 logarithm).
+#[cold]
+#[inline(never)]
+pub fn reset(lg_sample: u32) {
+    let _inside = inside::enter_or_wait();
+    let mut table = sites::table();
+    samples::forget_all();
+    gap::set_lg_sample(lg_sample.min(63));
+    root::set_lg_sample(lg_sample.min(63));
+    table.reset();
+    drop(table);
+    take::forget_lost();
+    countdown::begin_epoch();
+    // Distances of another mean may be long.
+    registry::end_countdowns();
+}
+
+/// Sets how many recent samples are kept, negative for all; returns the number before.
+pub fn set_most_recent(most: i64) -> i64 {
+    let _inside = inside::enter_or_wait();
+    history::set_most_recent(most)
+}
+
+/// Begins a log of samples that goes to the file with this name; false if there is one, or memory is
+/// out.
+pub fn begin_log(name: Option<&CStr>) -> bool {
+    let _inside = inside::enter_or_wait();
+    history::begin_log(time::now_ns(), name)
+}
+
+/// The profiler's locks, in the order in which forks take them: the first two before all others,
+/// the last two where their ranks say.
+pub fn samples_lock() -> &'static RawLock {
+    samples::lock()
+}
+
+pub fn history_lock() -> &'static RawLock {
+    history::lock()
+}
+
+pub fn sites_lock() -> &'static RawLock {
+    sites::lock()
+}
+
+/// For the child of a fork: its thread has another number.
+pub fn after_fork() {
+    countdown::begin_epoch();
+}
+
+/// Bytes of sampled blocks in use that no other statistic counts.
+pub fn unseen_bytes() -> usize {
+    samples::unseen_bytes()
+}
+
+/// Pages of sampled blocks that no arena counts.
+pub fn span_pages() -> usize {
+    samples::span_pages()
+}
+
+/// What the profiler itself knows.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Totals {
+    /// Sampled blocks in use.
+    pub samples: usize,
+    /// Call stacks, and the bytes of their records.
+    pub sites: usize,
+    pub site_bytes: usize,
+    /// Samples that were due and could not be taken.
+    pub lost: usize,
+    /// What the samples stand for: bytes in use, bytes ever allocated, and the most in use.
+    pub live_bytes: u64,
+    pub ever_bytes: u64,
+    pub peak_bytes: u64,
+}
+
+/// Reads them.
+pub fn totals() -> Totals {
+    let table = sites::table();
+    let (live, ever) = table.totals();
+    Totals {
+        samples: samples::count(),
+        sites: table.count(),
+        site_bytes: table.bytes(),
+        lost: take::lost(),
+        live_bytes: live.bytes(),
+        ever_bytes: ever.bytes(),
+        peak_bytes: table.peak_bytes(),
+    }
+}
+
+/// Makes the present the peak.
+pub fn reset_peak() {
+    let _inside = inside::enter_or_wait();
+    sites::table().reset_peak();
+}

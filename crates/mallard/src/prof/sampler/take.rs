@@ -1,0 +1,209 @@
+//! Takes a sample: the stack, the site, and the block that is exchanged or marked.
+
+use super::{files, threads};
+use crate::arena::{self, large};
+use crate::cache::{self, current, inside};
+use crate::class::Class;
+use crate::prof::gap::{self, Weight, lg_sample};
+use crate::prof::samples::{self, Sample};
+use crate::prof::{by_class, capture, history, hooks, root, sites};
+use crate::space::Segment;
+use crate::space::segment::PageRecord;
+use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sys::errno::KeepErrno;
+use crate::sys::time;
+use crate::upkeep::probes;
+
+/// Mean bytes between samples from which a sampled block keeps the block that the heap would have
+/// given (base-2 logarithm). Below, that would double the heap.
+pub const PROXY_LG: u32 = 17;
+
+/// The most frames of a stack.
+static MOST_FRAMES: AtomicUsize = AtomicUsize::new(128);
+/// The most bytes for the records of sites.
+static MOST_SITE_BYTES: AtomicUsize = AtomicUsize::new(64 << 20);
+/// Samples that were due and could not be taken: memory was out.
+static LOST: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether tracers of the probes alone want samples: these need no stacks, because tracers take
+/// them.
+static WITHOUT_STACKS: AtomicBool = AtomicBool::new(false);
+
+/// Applies the options: the most frames of a stack, and the most bytes for the records of sites.
+pub fn configure(most_frames: usize, most_site_bytes: usize) {
+    MOST_FRAMES.store(most_frames, Ordering::Relaxed);
+    MOST_SITE_BYTES.store(most_site_bytes, Ordering::Relaxed);
+}
+
+/// Sets whether samples have no stacks; returns whether they had none.
+pub fn set_without_stacks(without: bool) -> bool {
+    WITHOUT_STACKS.swap(without, Ordering::Relaxed)
+}
+
+/// Samples that were due and could not be taken.
+pub fn lost() -> usize {
+    LOST.load(Ordering::Relaxed)
+}
+
+/// Forgets them.
+pub fn forget_lost() {
+    LOST.store(0, Ordering::Relaxed);
+}
+
+/// The calling thread's stack, as far as samples have it; `None` when memory is out.
+pub fn stack() -> Option<capture::Stack> {
+    capture::Stack::take(MOST_FRAMES.load(Ordering::Relaxed))
+}
+
+/// Samples the block, which a request of `size` bytes got. Returns the block for the program.
+pub fn sample(block: usize, size: usize, thread: u32) -> usize {
+    let _keep = KeepErrno::new();
+    let mut taken = None;
+    let sampled = sample_inside(block, size, thread, &mut taken);
+    if let Some((stack, usable)) = taken {
+        hooks::sampled(sampled, size, stack.frames(), usable);
+        let _inside = inside::enter_or_wait();
+        drop(stack);
+    }
+    sampled
+}
+
+/// The stack of a thread that is inside; the program's own function runs outside.
+fn stack_of(inside: &mut Option<inside::Inside>) -> Option<capture::Stack> {
+    let most = MOST_FRAMES.load(Ordering::Relaxed);
+    if WITHOUT_STACKS.load(Ordering::Relaxed) {
+        return None;
+    }
+    if !hooks::takes_stacks() || cache::countdown().is_none() {
+        return capture::Stack::take(most);
+    }
+    let mut stack = capture::Stack::new()?;
+    *inside = None;
+    stack.fill_by_hook(most);
+    *inside = inside::enter();
+    Some(stack)
+}
+
+/// Like [`sample`], but for functions of the program: what those are told is left in `taken`.
+#[inline(never)]
+fn sample_inside(
+    block: usize,
+    size: usize,
+    thread: u32,
+    taken: &mut Option<(capture::Stack, usize)>,
+) -> usize {
+    let Some(segment) = Segment::find(block) else {
+        // A block of the fallback: a fork is under way.
+        return block;
+    };
+    let lg = lg_sample();
+    let mut inside = inside::enter();
+    if inside.is_none() {
+        return block;
+    }
+    let stack = stack_of(&mut inside);
+    if inside.is_none() {
+        return block;
+    }
+    if threads::has_system_names() {
+        threads::name_by_system(thread);
+    }
+    let Some(site) = site_of(stack.as_ref()) else {
+        LOST.fetch_add(1, Ordering::Relaxed);
+        return block;
+    };
+    let (class, slab) = match segment.record_of(block) {
+        PageRecord::Slab(slab) => (segment.class_of(block), slab),
+        _ => (Class::NONE, 0),
+    };
+    let keeps_shape = lg >= PROXY_LG;
+    let sample = Sample {
+        site,
+        weight: weight_of(size, lg),
+        requested: size,
+        usable: match class {
+            Class::NONE => large::bytes_of(block),
+            class => class.size(),
+        },
+        proxy: if keeps_shape { block } else { 0 },
+        slab: if keeps_shape { slab } else { 0 },
+        born_ns: now_ns(),
+        thread,
+        arena: arena::owner_of(block).unwrap_or(0),
+        resets: samples::resets(),
+    };
+    let sampled = match class {
+        Class::NONE => mark_large(block, sample),
+        class => exchange(block, class, sample),
+    };
+    let Some(sampled) = sampled else {
+        LOST.fetch_add(1, Ordering::Relaxed);
+        return block;
+    };
+    let amount = sample.amount();
+    sites::table().add(site, amount, sample.requested_bytes());
+    root::set_samples(samples::count());
+    probes::alloc(sampled, size, sample.requested_bytes());
+    by_class::count(&sample, true);
+    if history::keeps() {
+        history::sampled(sampled, &sample);
+    }
+    files::count_interval(amount.bytes());
+    if hooks::want_samples() {
+        *taken = stack.map(|stack| (stack, sample.usable));
+    }
+    sampled
+}
+
+/// The site of a stack; `None` when memory is out.
+pub fn site_of(stack: Option<&capture::Stack>) -> Option<&'static sites::Site> {
+    let frames = stack.map_or(&[][..], capture::Stack::frames);
+    sites::table().site(frames, MOST_SITE_BYTES.load(Ordering::Relaxed))
+}
+
+/// What a sample of a request stands for: itself alone without the option `prof_unbias`.
+pub fn weight_of(size: usize, lg: u32) -> Weight {
+    match gap::is_biased() {
+        true => Weight::ONE,
+        false => Weight::of(size, lg),
+    }
+}
+
+/// Nanoseconds of the monotonic clock, as precisely as the option asks.
+pub fn now_ns() -> u64 {
+    match gap::is_precise() {
+        true => time::now_ns(),
+        false => time::now_coarse_ns(),
+    }
+}
+
+/// Marks a large block as sampled.
+#[inline(never)]
+pub fn mark_large(block: usize, sample: Sample) -> Option<usize> {
+    let sample = Sample {
+        proxy: 0,
+        slab: 0,
+        ..sample
+    };
+    samples::enter_large(block, sample).then(|| {
+        large::set_sampled(block, true);
+        block
+    })
+}
+
+/// Returns a block of a span for one of a slab, which becomes its proxy or is freed.
+fn exchange(block: usize, class: Class, sample: Sample) -> Option<usize> {
+    let sampled = samples::take(class, sample)?;
+    if sample.proxy == 0 {
+        put_back(class, block);
+    }
+    Some(sampled)
+}
+
+/// Frees a block that the program does not know.
+pub fn put_back(class: Class, block: usize) {
+    match current::cache() {
+        Some(cache) => cache.put(class, block),
+        None => arena::give_to_owner(class, block),
+    }
+}
