@@ -15,7 +15,7 @@ use mallard_profile::process::Reading;
 use mallard_profile::process::live::{Process, Stacks};
 use mallard_profile::show::{self, Layout, Named, Page};
 use mallard_profile::view::View;
-use mallard_profile::view::rows::{By, rows};
+use mallard_profile::view::rows::{By, keys, rows};
 
 use crate::profile::SearchOptions;
 use crate::profile::program::{self, Watch};
@@ -115,13 +115,13 @@ pub fn run(options: &Options) -> Result<ExitCode> {
                 },
             ),
         ] {
-            let keys: Vec<&str> = found
+            let chosen: Vec<&str> = found
                 .iter()
                 .filter(|leak| leak.grows == grows)
                 .map(|leak| leak.key.as_str())
                 .collect();
-            if !keys.is_empty() {
-                text.push_str(&table(&loaded.outcome, head, &of_keys(&profile, &keys))?);
+            if !chosen.is_empty() {
+                text.push_str(&table(&loaded.outcome, head, &of_keys(&profile, &chosen)?)?);
             }
         }
         for note in &loaded.notes {
@@ -276,27 +276,30 @@ fn fits(pattern: &str, text: &str) -> bool {
     text.ends_with(end)
 }
 
-/// The samples of some rows.
-fn of_keys(profile: &Profile, keys: &[&str]) -> Profile {
-    let mut chosen = profile.clone();
-    chosen.samples.retain(|sample| {
-        let mut one = Profile {
-            samples: vec![sample.clone()],
-            ..empty(profile)
-        };
-        one.default_type = profile.default_type;
-        let figures = View::Live.figures(profile);
-        let row = figures.map(|figures| rows(&one, figures, By::Function));
-        row.is_ok_and(|rows| rows.iter().any(|row| keys.contains(&row.key.as_str())))
-    });
-    chosen
+/// The live samples of some rows.
+fn of_keys(profile: &Profile, chosen: &[&str]) -> Result<Profile> {
+    let live = View::Live.figures(profile)?.main;
+    let samples = profile.samples.iter().zip(keys(profile, By::Function));
+    let of_chosen = samples
+        .filter(|(sample, key)| sample.values[live] != 0 && chosen.contains(&key.as_str()))
+        .map(|(sample, _)| sample.clone());
+    Ok(Profile {
+        samples: of_chosen.collect(),
+        ..empty(profile)
+    })
 }
 
 /// A profile with the same types and places, and without samples.
 fn empty(profile: &Profile) -> Profile {
     Profile {
+        types: profile.types.clone(),
+        default_type: profile.default_type,
         samples: Vec::new(),
-        ..profile.clone()
+        locations: profile.locations.clone(),
+        mappings: profile.mappings.clone(),
+        period: profile.period,
+        period_type: profile.period_type.clone(),
+        ..Profile::default()
     }
 }
 

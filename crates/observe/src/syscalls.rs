@@ -1,4 +1,4 @@
-//! Counts the system calls that change the address space, by kind and by who makes them.
+//! Counts the system calls that change the address space, by kind and by their callers.
 //!
 //! The program runs once more, untimed, with a filter that reports these calls to the lab
 //! (seccomp's user notification). The lab looks at the cell of the thread, counts, and lets the

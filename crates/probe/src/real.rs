@@ -54,7 +54,7 @@ static ADDRESSES: [AtomicUsize; NAMES.len()] = [const { AtomicUsize::new(0) }; N
 /// The object that serves malloc: the loader's description of it.
 static SERVES: AtomicUsize = AtomicUsize::new(0);
 
-/// Who defines the operators of C++. They may be loaded later than the first call.
+/// Where the operators of C++ are defined. They may be loaded later than the first call.
 static OPERATORS: AtomicUsize = AtomicUsize::new(Operators::Unknown as usize);
 
 /// Where the operators of C++ come from.

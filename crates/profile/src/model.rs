@@ -142,7 +142,7 @@ impl Profile {
     }
 
     /// What the allocator itself counted as allocated when the profile was taken, by the comment
-    /// `stats.allocated: BYTES`, which Mallard writes.
+    /// `stats.allocated: BYTES`, which profiles of processes and core files have.
     pub fn allocated(&self) -> Option<u64> {
         let comments = self.comments.iter();
         let figures = comments.filter_map(|comment| comment.strip_prefix("stats.allocated:"));

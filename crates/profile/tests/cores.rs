@@ -4,9 +4,13 @@
 mod checks;
 mod made;
 
-use mallard_profile::process::{Error, core};
+use std::io::Write;
+
+use flate2::write::GzEncoder;
+use mallard_profile::process::{Error, Reading, core};
 use mallard_profile::view::View;
 use proptest::prelude::*;
+use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
 #[test]
 fn the_records_of_a_core_are_found() {
@@ -29,6 +33,39 @@ fn the_records_of_a_core_are_found() {
         .collect();
     assert_eq!(told, ["prog+0x1010", "prog+0x1020"]);
     checks::core(&made::core());
+}
+
+/// The reading of a file with these bytes.
+fn opened(bytes: &[u8]) -> Result<Option<Reading>, Error> {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(bytes).unwrap();
+    core::open(file.path(), None)
+}
+
+#[test]
+fn packed_cores_are_unpacked() {
+    let zstd = |bytes: &[u8]| compress_to_vec(bytes, CompressionLevel::Fastest);
+    let whole = made::core();
+    let halves = whole.split_at(whole.len() / 2);
+    let mut gzip = GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(&whole).unwrap();
+    for packed in [
+        zstd(&whole),
+        // As a program that packs on several threads writes it.
+        [zstd(halves.0), zstd(halves.1)].concat(),
+        gzip.finish().unwrap(),
+    ] {
+        let reading = opened(&packed).unwrap().expect("it is a core");
+        let figures = View::Live.figures(&reading.profile).unwrap();
+        assert_eq!(reading.profile.total(figures.main), 114_912);
+        for end in [20, packed.len() / 2, packed.len() - 9] {
+            // Cut short, or no core at all; no panic.
+            let _ = opened(&packed[..end]);
+        }
+    }
+    assert!(matches!(opened(&zstd(b"some text")), Ok(None)));
+    let lz4 = opened(&[0x04, 0x22, 0x4d, 0x18, 0, 0, 0, 0]).unwrap_err();
+    assert!(lz4.to_string().contains("`lz4 -d FILE core`"), "{lz4}");
 }
 
 #[test]

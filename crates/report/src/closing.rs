@@ -1,4 +1,5 @@
-//! The sentences at the end of a comparison: who is ahead, by how much, and how sure that is.
+//! The sentences at the end of a comparison: which allocator is ahead, by how much, and how sure
+//! that is.
 //!
 //! The terminal, the report and exports say the same sentences, so they are made once.
 

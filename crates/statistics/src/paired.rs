@@ -32,7 +32,7 @@ pub struct Comparison {
     pub p: f64,
 }
 
-/// The answer for a reader who wants one word.
+/// The answer in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// The whole interval is below 1.

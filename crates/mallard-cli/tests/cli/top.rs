@@ -137,6 +137,11 @@ fn sampling_is_switched_on_and_off_from_outside() {
     );
     let value = json_until(&place, &pid, |v| v["is_sampling"] == 1);
     assert_eq!(value["lg_sample"], 14);
+    let (code, table, stderr) = outcome(&mut place.mallard(&["profile", "--text", &pid]));
+    assert_eq!(code, Some(0), "{stderr}");
+    // What was allocated before is not in the profile, and is told.
+    let head = table.lines().next().unwrap_or_default();
+    assert!(head.contains(" MiB allocated"), "{head}");
     let (code, stdout, stderr) = outcome(&mut place.mallard(&["profile", "--stop", &pid]));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     json_until(&place, &pid, |v| v["is_sampling"] == 0);
@@ -166,19 +171,27 @@ fn another_user_reads_nothing() {
     let pid = watched.pid();
     json_until(&place, &pid, |v| v["allocated"].as_u64() >= Some(32 << 20));
     const NOBODY: u32 = 65534;
-    let binary = assert_cmd::cargo::cargo_bin("mallard");
-    let mut command = Command::new(binary);
-    command
-        .args(["top", "--json", "--interval", "0.1", &pid])
-        .uid(NOBODY)
-        .gid(NOBODY);
-    match command.output() {
-        Ok(output) => {
-            assert!(output.stdout.is_empty());
-            let stderr = String::from_utf8_lossy(&output.stderr);
-            assert!(stderr.contains("another user"), "{stderr}");
+    for (words, told) in [
+        (
+            &["top", "--json", "--interval", "0.1", &pid][..],
+            "another user",
+        ),
+        (
+            &["profile", "--text", &pid],
+            "run this as that user or as root",
+        ),
+        (&["profile", "--start", &pid], "another user"),
+    ] {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin("mallard"));
+        match command.args(words).uid(NOBODY).gid(NOBODY).output() {
+            Ok(output) => {
+                assert!(output.stdout.is_empty());
+                let stderr = String::from_utf8_lossy(&output.stderr);
+                assert!(stderr.contains(told), "{words:?}: {stderr}");
+                assert_eq!(stderr.lines().count(), 1, "{words:?}: {stderr}");
+            }
+            Err(error) => eprintln!("skipped: another user cannot run the command here: {error}"),
         }
-        Err(error) => eprintln!("skipped: another user cannot run the command here: {error}"),
     }
     watched.end();
 }

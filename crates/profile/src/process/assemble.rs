@@ -23,12 +23,14 @@ const TYPES: [(&str, &str); 9] = [
 const INUSE_SPACE: usize = 3;
 const NS_PER_MS: u64 = 1_000_000;
 
-/// The profile. Names of threads are those that `thread` tells.
+/// The profile, with the bytes that the allocator counted as in use, if it did. `thread` names a
+/// thread, by its number and whether it has ended.
 pub fn profile(
     root: &Root,
     records: &Records,
+    allocated: Option<u64>,
     mappings: Vec<Mapping>,
-    thread: &dyn Fn(u32) -> Text,
+    thread: &dyn Fn(u32, bool) -> Text,
 ) -> Profile {
     let types = TYPES.len() - usize::from(!records.knows_pinned);
     let mut builder = Builder {
@@ -41,6 +43,10 @@ pub fn profile(
             mappings,
             period: 1 << root.lg_sample,
             period_type: Some(SampleType::new("space", "bytes")),
+            comments: allocated
+                .map(|bytes| format!("stats.allocated: {bytes}").into())
+                .into_iter()
+                .collect(),
             ..Profile::default()
         },
         places: HashMap::new(),
@@ -64,7 +70,7 @@ pub fn profile(
         ];
         builder.sample(stack, values, Vec::new());
     }
-    let mut threads: HashMap<u32, Text> = HashMap::new();
+    let mut threads: HashMap<(u32, bool), Text> = HashMap::new();
     // Weights are fractions: what rounding leaves goes to the next row.
     let mut rest = 0u128;
     for (key, group) in &records.samples {
@@ -88,8 +94,8 @@ pub fn profile(
             (group.pinned * weight).round() as u64,
         ];
         let name = threads
-            .entry(key.thread)
-            .or_insert_with(|| thread(key.thread));
+            .entry((key.thread, key.is_of_ended))
+            .or_insert_with(|| thread(key.thread, key.is_of_ended));
         let labels = vec![
             number("bytes", key.usable, "bytes"),
             Label {

@@ -4,11 +4,12 @@
 //! mappings. What it lacks is read from those files, if they are still the same.
 
 use std::fs::File;
-use std::io::{Read, Seek};
+use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
 use memmap2::Mmap;
+use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
 use super::image::{self, Note, Notes};
 use super::memory::{Fault, Fields, Memory, Piece};
@@ -43,7 +44,7 @@ pub fn is_core(head: &[u8]) -> bool {
 /// The most bytes of a packed core.
 const UNPACKED_BYTES: u64 = 1 << 40;
 
-/// Reads the profile of a file, if it is a core file, packed by gzip or not.
+/// Reads the profile of a file, if it is a core file, packed by gzip or zstd or not.
 ///
 /// # Errors
 /// As for [`read`]; or the core is packed by another program.
@@ -57,36 +58,25 @@ pub fn open(path: &Path, root: Option<&Path>) -> Result<Option<Reading>, Error> 
     if let Some((_, advice)) = PACKED.iter().find(|(magic, _)| head.starts_with(magic)) {
         return Err(Error::Packed(advice));
     }
-    if head.starts_with(&[0x1f, 0x8b]) {
+    let packed = Packing::of(&head);
+    if let Some(packed) = packed {
         file.rewind()?;
-        if !is_core(&self::head(&mut MultiGzDecoder::new(&file)).unwrap_or_default()) {
+        if !is_core(&self::head(&mut packed.open(&file)).unwrap_or_default()) {
             return Ok(None);
         }
         file.rewind()?;
-        let mut unpacked = tempfile::tempfile()?;
-        // A core that was cut short is read as far as it goes.
-        let mut unpacker = MultiGzDecoder::new(&file).take(UNPACKED_BYTES);
-        if let Err(error) = std::io::copy(&mut unpacker, &mut unpacked)
-            && error.kind() != std::io::ErrorKind::UnexpectedEof
-        {
-            return Err(error.into());
-        }
-        file = unpacked;
+        file = unpacked(packed.open(&file))?;
     } else if !is_core(&head) {
         return Ok(None);
     }
-    // SAFETY: the bytes are only read, and checked at every use. Whoever shortens a core that is
-    // being read ends the reader.
+    // SAFETY: the bytes are only read, and checked at every use. If the file is shortened
+    // meanwhile, a signal ends this process.
     let map = unsafe { Mmap::map(&file)? };
     read(&map, root).map(Some)
 }
 
 /// How files begin that other programs packed, and how to unpack them.
-const PACKED: [(&[u8], &str); 3] = [
-    (
-        &[0x28, 0xb5, 0x2f, 0xfd],
-        "zstd; `zstd -d FILE -o core` unpacks it",
-    ),
+const PACKED: [(&[u8], &str); 2] = [
     (
         &[0x04, 0x22, 0x4d, 0x18],
         "lz4; `lz4 -d FILE core` unpacks it",
@@ -97,8 +87,80 @@ const PACKED: [(&[u8], &str); 3] = [
     ),
 ];
 
+/// How a file is packed that is unpacked here: by systemd's zstd, or by gzip.
+#[derive(Debug, Clone, Copy)]
+enum Packing {
+    Gzip,
+    Zstd,
+}
+
+impl Packing {
+    fn of(head: &[u8]) -> Option<Packing> {
+        match head {
+            [0x1f, 0x8b, ..] => Some(Packing::Gzip),
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Packing::Zstd),
+            _ => None,
+        }
+    }
+
+    /// What is in the file, from where it is read next.
+    fn open(self, file: &File) -> Box<dyn Read + '_> {
+        match self {
+            Packing::Gzip => Box::new(MultiGzDecoder::new(file)),
+            Packing::Zstd => Box::new(Frames {
+                file: BufReader::new(file),
+                frame: None,
+            }),
+        }
+    }
+}
+
+/// The frames of a zstd file, one after the other.
+struct Frames<'a> {
+    file: BufReader<&'a File>,
+    frame: Option<FrameDecoder>,
+}
+
+impl Read for Frames<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if into.is_empty() {
+            return Ok(0);
+        }
+        loop {
+            let frame = match &mut self.frame {
+                Some(frame) => frame,
+                None if self.file.fill_buf()?.is_empty() => return Ok(0),
+                None => {
+                    let mut frame = FrameDecoder::new();
+                    frame.reset(&mut self.file).map_err(io::Error::other)?;
+                    self.frame.insert(frame)
+                }
+            };
+            while !frame.is_finished() && frame.can_collect() < into.len() {
+                let some = BlockDecodingStrategy::UptoBytes(into.len());
+                frame
+                    .decode_blocks(&mut self.file, some)
+                    .map_err(|error| io::Error::new(io::ErrorKind::UnexpectedEof, error))?;
+            }
+            match frame.read(into)? {
+                0 => self.frame = None,
+                got => return Ok(got),
+            }
+        }
+    }
+}
+
+/// A file with what is packed. A core that was cut short is read as far as it goes.
+fn unpacked(from: Box<dyn Read + '_>) -> io::Result<File> {
+    let mut file = tempfile::tempfile()?;
+    match io::copy(&mut from.take(UNPACKED_BYTES), &mut file) {
+        Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
+        _ => Ok(file),
+    }
+}
+
 /// The first bytes of a file.
-fn head(file: &mut dyn Read) -> std::io::Result<Vec<u8>> {
+fn head(file: &mut dyn Read) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
     file.take(HEADER as u64).read_to_end(&mut head)?;
     Ok(head)
@@ -119,7 +181,7 @@ pub fn read(bytes: &[u8], root: Option<&Path>) -> Result<Reading, Error> {
     };
     let (code, roots) = survey(&core, mapped);
     let found = root_of(&core, &roots, &name);
-    let read = found.and_then(|(_, root)| Ok((root, root.records(&core)?)));
+    let read = found.and_then(|(_, root)| Ok((root, root.records(&core, &|_, _| false)?)));
     let (root, records) = match read {
         // What is missing is most likely behind the end.
         Err(error @ (Error::Fault(_) | Error::NoMallard(_))) => {
@@ -129,7 +191,9 @@ pub fn read(bytes: &[u8], root: Option<&Path>) -> Result<Reading, Error> {
     };
     let mut notes = notes(&root, &records);
     notes.extend(core.short().map(|short| short.to_string()));
-    let profile = assemble::profile(&root, &records, code, &|tid| tid.to_string().into());
+    let profile = assemble::profile(&root, &records, root.allocated(&core), code, &|tid, _| {
+        tid.to_string().into()
+    });
     Ok(Reading {
         profile,
         name,

@@ -1,6 +1,8 @@
 //! A process that exists: running, stopped or hung. It is only read, and its threads are not
 //! stopped.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -39,7 +41,7 @@ struct Reader<'a> {
 }
 
 /// Live bytes of each call stack.
-pub type Stacks = std::collections::HashMap<Vec<u64>, u64>;
+pub type Stacks = HashMap<Vec<u64>, u64>;
 
 impl Process {
     /// Finds the profiler's records of a process.
@@ -82,18 +84,20 @@ impl Process {
         let reader = self.reader();
         let proc = PathBuf::from(format!("/proc/{}", self.pid));
         let root = self.root(&reader)?;
-        let records = root.records(&reader)?;
+        let threads = Threads::of(&proc);
+        let records = root.records(&reader, &|tid, born| threads.has_ended(tid, born))?;
+        let allocated = root.allocated(&reader);
         // After the records: a library may have been loaded since the last time.
         let text = fs::read(proc.join("maps"))?;
         let (code, _) = survey(&reader, mapped(&String::from_utf8_lossy(&text))?);
-        let thread = |tid: u32| -> Text {
+        let thread = |tid: u32, has_ended: bool| -> Text {
             let name = comm(&proc.join(format!("task/{tid}")));
-            match name {
+            match name.filter(|_| !has_ended) {
                 Some(name) => format!("{name} {tid}").into(),
-                None => tid.to_string().into(),
+                None => format!("{tid} (ended)").into(),
             }
         };
-        let profile = assemble::profile(&root, &records, code, &thread);
+        let profile = assemble::profile(&root, &records, allocated, code, &thread);
         Ok(Reading {
             profile,
             name: self.name.clone(),
@@ -127,6 +131,62 @@ impl Process {
             way: &self.way,
         }
     }
+}
+
+/// When the threads of a process began. The system gives the number of one that has ended to a new
+/// one.
+struct Threads<'a> {
+    proc: &'a Path,
+    /// What to take off times since the system started, for those of the monotonic clock, which
+    /// stands still while the system sleeps.
+    slept_ns: u64,
+    began_ns: RefCell<HashMap<u32, u64>>,
+}
+
+impl Threads<'_> {
+    fn of(proc: &Path) -> Threads<'_> {
+        let now = |clock: libc::clockid_t| {
+            let mut at = libc::timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
+            // SAFETY: the system writes one time.
+            unsafe { libc::clock_gettime(clock, &raw mut at) };
+            at.tv_sec as u64 * NS_PER_S + at.tv_nsec as u64
+        };
+        let monotonic = now(libc::CLOCK_MONOTONIC);
+        Threads {
+            proc,
+            slept_ns: now(libc::CLOCK_BOOTTIME).saturating_sub(monotonic),
+            began_ns: RefCell::default(),
+        }
+    }
+
+    /// Whether the thread that has this number now began after this time, or there is none.
+    fn has_ended(&self, tid: u32, born_ns: u64) -> bool {
+        let mut known = self.began_ns.borrow_mut();
+        let began = *known.entry(tid).or_insert_with(|| {
+            let stat = fs::read_to_string(self.proc.join(format!("task/{tid}/stat")));
+            let began = stat.ok().and_then(|stat| began_ns(&stat));
+            began.map_or(u64::MAX, |began| began.saturating_sub(self.slept_ns))
+        });
+        // The time of a sample may be a coarse one.
+        born_ns.saturating_add(COARSE_NS) < began
+    }
+}
+
+const NS_PER_S: u64 = 1_000_000_000;
+/// How far the times of samples and of threads may be behind.
+const COARSE_NS: u64 = 30_000_000;
+
+/// When a thread began, from its `stat`: nanoseconds since the system started.
+fn began_ns(stat: &str) -> Option<u64> {
+    /// The field after the name, which may have spaces; and the system's ticks for user space.
+    const FIELD: usize = 19;
+    const TICKS_PER_S: u64 = 100;
+    let (_, behind) = stat.rsplit_once(") ")?;
+    let ticks: u64 = behind.split(' ').nth(FIELD)?.parse().ok()?;
+    Some(ticks.saturating_mul(NS_PER_S / TICKS_PER_S))
 }
 
 fn mapped(text: &str) -> Result<Vec<Mapped>, Error> {
@@ -296,4 +356,26 @@ fn place_of(pieces: &[Piece<'_>], mut copied: usize) -> u64 {
         copied -= piece.into.len();
     }
     0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_from_before_a_thread_began_is_of_another_thread() {
+        let proc = PathBuf::from("/proc/self");
+        let threads = Threads::of(&proc);
+        let own = std::process::id();
+        let stat = fs::read_to_string("/proc/self/stat").unwrap();
+        let began = began_ns(&stat).unwrap() - threads.slept_ns;
+        assert!(!threads.has_ended(own, began));
+        assert!(threads.has_ended(own, began - NS_PER_S));
+        assert!(
+            threads.has_ended(u32::MAX, began),
+            "there is no such thread"
+        );
+        let odd = "7 (a) b c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 250 20";
+        assert_eq!(began_ns(odd), Some(2_500_000_000));
+    }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use mallard_live::page::{self, Words};
+
 use super::Error;
 use super::memory::{Fields, Memory, Piece, Versioned, stable};
 
@@ -36,6 +38,8 @@ pub struct Root {
     large_bytes: usize,
     resets: u16,
     slab_bytes: u64,
+    /// The page of statistics; 0 for none.
+    page: u64,
 }
 
 /// A call stack, and the sums over its samples.
@@ -60,8 +64,14 @@ pub struct Key {
     pub requested: u64,
     pub weight: u64,
     pub thread: u32,
+    /// Whether the thread of this number is not the one that has it now.
+    pub is_of_ended: bool,
     pub arena: u16,
 }
+
+/// Whether a thread of this number that took a sample at this time (nanoseconds of the monotonic
+/// clock) has ended, and another may have the number now.
+pub type HasEnded<'a> = dyn Fn(u32, u64) -> bool + 'a;
 
 /// How many samples are equal, and the sum of the free bytes that each of their blocks keeps from
 /// being returned.
@@ -110,6 +120,7 @@ impl Root {
             large_bytes: root.u32(72) as usize,
             resets: root.u32(76) as u16,
             slab_bytes: root.u32(80).into(),
+            page: root.u64(120),
         };
         let plausible = [
             (read.site_bytes, 112..=1024),
@@ -126,6 +137,25 @@ impl Root {
         }
     }
 
+    /// The bytes in use as the allocator counted them when it last wrote its page of statistics;
+    /// none without a page, or with one of another layout.
+    pub fn allocated(&self, memory: &dyn Memory) -> Option<u64> {
+        const HEAD: usize = page::FIGURES + page::TOTALS + 1;
+        let mut head = [0; HEAD * page::WORD];
+        (self.page != 0).then(|| memory.copy(self.page, &mut head).ok())??;
+        let head = Words::new(&head);
+        if head.get(page::WORD_MAGIC) != page::MAGIC || head.layout() != page::LAYOUT {
+            return None;
+        }
+        // The first total.
+        let words = (page::FIGURES + head.section(page::TOTALS).first) * page::WORD;
+        let mut allocated = [0; page::WORD];
+        memory
+            .copy(self.page.wrapping_add(words as u64), &mut allocated)
+            .ok()?;
+        Some(u64::from_le_bytes(allocated))
+    }
+
     /// Reads the sites alone.
     pub fn sites(&self, memory: &dyn Memory) -> Result<Records, Error> {
         let mut records = Records::default();
@@ -134,7 +164,7 @@ impl Root {
     }
 
     /// Reads all records.
-    pub fn records(&self, memory: &dyn Memory) -> Result<Records, Error> {
+    pub fn records(&self, memory: &dyn Memory, has_ended: &HasEnded<'_>) -> Result<Records, Error> {
         let mut records = Records {
             // Without a period, blocks lie in spans alone; with a short one, their slabs are not
             // known.
@@ -143,8 +173,8 @@ impl Root {
         };
         let mut pins = Vec::new();
         // Samples before sites: so the site of each sample is known.
-        self.read_spans(memory, &mut records, &mut pins)?;
-        self.read_large(memory, &mut records)?;
+        self.read_spans(memory, has_ended, &mut records, &mut pins)?;
+        self.read_large(memory, has_ended, &mut records)?;
         self.read_pins(memory, &pins, &mut records);
         self.read_sites(memory, &mut records)?;
         Ok(records)
@@ -197,6 +227,7 @@ impl Root {
     fn read_spans(
         &self,
         memory: &dyn Memory,
+        has_ended: &HasEnded<'_>,
         records: &mut Records,
         pins: &mut Vec<Pin>,
     ) -> Result<(), Error> {
@@ -234,14 +265,19 @@ impl Root {
                 let head = Fields(&copied.head);
                 let bitmap = Bitmap::of(&copied.head[32..], head.u32(12), head.u64(24));
                 for sample in copied.rest.chunks_exact(self.sample_bytes) {
-                    self.take(Fields(sample), Some(&bitmap), records, pins);
+                    self.take(Fields(sample), Some(&bitmap), has_ended, records, pins);
                 }
             }
         }
         Ok(())
     }
 
-    fn read_large(&self, memory: &dyn Memory, records: &mut Records) -> Result<(), Error> {
+    fn read_large(
+        &self,
+        memory: &dyn Memory,
+        has_ended: &HasEnded<'_>,
+        records: &mut Records,
+    ) -> Result<(), Error> {
         let mut list = List::new(memory);
         let mut found = Vec::new();
         let mut at = self.last_large;
@@ -263,7 +299,8 @@ impl Root {
         for copied in &copies.records {
             // The block may have been freed meanwhile.
             if Fields(&copied.head).u64(0) != 0 {
-                self.take(Fields(&copied.head[24..]), None, records, &mut Vec::new());
+                let sample = Fields(&copied.head[24..]);
+                self.take(sample, None, has_ended, records, &mut Vec::new());
             }
         }
         Ok(())
@@ -274,6 +311,7 @@ impl Root {
         &self,
         sample: Fields<'_>,
         span: Option<&Bitmap>,
+        has_ended: &HasEnded<'_>,
         records: &mut Records,
         pins: &mut Vec<Pin>,
     ) {
@@ -286,6 +324,7 @@ impl Root {
             requested: sample.u64(16),
             usable: sample.u64(24),
             thread: sample.u32(56),
+            is_of_ended: has_ended(sample.u32(56), sample.u64(48)),
             arena: sample.u16(60),
         };
         let (proxy, slab) = (sample.u64(32), sample.u64(40));

@@ -1,6 +1,6 @@
 //! Which functions are part of the allocator or of a container, by their names.
 
-/// What a frame is to a person who looks for the code that allocated.
+/// What a frame is in a search for the code that allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A function of an allocator, or one that stands directly before it.
@@ -100,7 +100,7 @@ const WRAPPERS: [&str; 22] = [
     "make_shared",
 ];
 
-/// Standard libraries. Whoever calls into them is the site.
+/// Standard libraries. Their callers are the sites.
 const WRAPPER_STARTS: [&str; 16] = [
     "std::",
     "__gnu_cxx::",

@@ -99,6 +99,16 @@ pub fn rows(profile: &Profile, figures: Figures, by: By) -> Vec<Row> {
     rows
 }
 
+/// The key of the row that each sample belongs to.
+pub fn keys(profile: &Profile, by: By) -> Vec<String> {
+    let mut stacks = Stacks::new(profile);
+    let views = View::of(profile);
+    let samples = profile.samples.iter();
+    samples
+        .map(|sample| key(&views, sample, &stacks.steps(&sample.stack), by))
+        .collect()
+}
+
 impl Row {
     pub fn main(&self, figures: Figures) -> i128 {
         self.sums[figures.main]

@@ -35,7 +35,7 @@ pub fn page(d: &Diagnosis) -> String {
                     section { h2 { "Where the time goes" } p class="about" { (title(f)) } (time_bar(f)) (figures(f)) }
                     @if d.timeline.len() > 1 { section { h2 { "Memory over time" } (timeline(&d.timeline)) } }
                     @if f.calls.mallocs > 0 { section { h2 { "Sizes and lifetimes" } div class="pair" { (sizes(f)) (lifetimes(f)) } } }
-                    @if !f.calls.matrix.is_empty() { section { h2 { "Who frees whose blocks" } (matrix(&f.calls.matrix)) } }
+                    @if !f.calls.matrix.is_empty() { section { h2 { "Blocks that another thread frees" } (matrix(&f.calls.matrix)) } }
                     @if !f.syscalls.is_empty() { section { h2 { "System calls" } (syscalls(f)) } }
                     section { h2 { "How this was measured" } (ways(d)) pre { (d.command.join(" ")) } }
                 }

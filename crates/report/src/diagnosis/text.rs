@@ -84,7 +84,7 @@ pub fn title(f: &Figures) -> String {
         Some(cost) => format!(" · the probe cost {}", percent(cost)),
         None => String::new(),
     };
-    let who = match f.processes {
+    let subject = match f.processes {
         0 | 1 => format!(
             "{} {}",
             f.threads.max(1),
@@ -97,7 +97,7 @@ pub fn title(f: &Figures) -> String {
         linkage => format!(" ({linkage})"),
     };
     format!(
-        "where the time of {who} goes · allocator: {}{linkage} · {} · {} samples in {} {}{cost}",
+        "where the time of {subject} goes · allocator: {}{linkage} · {} · {} samples in {} {}{cost}",
         f.allocator,
         units::seconds(f.wall_seconds),
         f.samples,

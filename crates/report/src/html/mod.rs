@@ -116,7 +116,7 @@ fn summary(r: &Results, palette: &Palette) -> Markup {
     }
 }
 
-/// Who is ahead in the one row of a comparison.
+/// Which allocator is ahead in the one row of a comparison.
 fn sentence(r: &Results) -> Option<Closing> {
     let mut rows = r.experiments.iter().flat_map(|e| &e.rows);
     (r.kind == Kind::Compare).then(|| rows.find_map(closing::closing))?

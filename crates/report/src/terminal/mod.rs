@@ -78,7 +78,7 @@ impl Page {
         text
     }
 
-    /// Who is ahead, for the one row of a comparison, and how to read the intervals.
+    /// Which allocator is ahead, for the one row of a comparison, and how to read the intervals.
     fn closing(&self, r: &Results) -> Option<String> {
         let mut text = String::new();
         if r.kind == Kind::Compare

@@ -77,7 +77,7 @@ fn ratio_sheet(e: &Experiment, names: &[&str], ratios: &Ratios) -> Sheet {
     }
 }
 
-/// A ratio to the best peer. In the noise it is faint, with a `~` for those who see no colours.
+/// A ratio to the best peer. In the noise it is faint, with a `~` where there are no colours.
 fn shown_ratio(place: &Place, ratio: f64) -> Field {
     let known =
         |c: &Comparison| matches!(c.verdict(), Verdict::Less | Verdict::More | Verdict::Level);
