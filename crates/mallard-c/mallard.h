@@ -144,6 +144,27 @@ MALLARD_BOTH(void, malloc_stats_print,
              (void (*write)(void *opaque, const char *text), void *opaque, const char *options),
              MALLARD_PLAIN);
 
+/* ---- Heap profiles ----
+ *
+ * Short names for the controls of the profiler. docs/profiling.md tells how to read a profile. They
+ * return 0, or what mallctl returns. */
+
+/* Starts sampling in all threads. The process need not have been started with prof:true. */
+static inline int mallard_profile_start(void) {
+    bool on = true;
+    return mallctl("prof.active", NULL, NULL, &on, sizeof on);
+}
+/* Stops sampling. What was sampled stays in profiles for as long as it is in use. */
+static inline int mallard_profile_stop(void) {
+    bool on = false;
+    return mallctl("prof.active", NULL, NULL, &on, sizeof on);
+}
+/* Writes a profile to the file or, if that is NULL, to one whose name begins with the option
+ * prof_prefix. EFAULT if that fails, after a line on standard error that says why. */
+static inline int mallard_profile_dump(const char *file) {
+    return mallctl("prof.dump", NULL, NULL, file == NULL ? NULL : &file, file == NULL ? 0 : sizeof file);
+}
+
 /* ---- Hooks ----
  *
  * Hooks provide an arena's memory. They are set through the control "arenas.create" or

@@ -4,9 +4,10 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use mallard_e2e::compiler::Source;
-use mallard_e2e::{Library, scratch};
+use mallard_e2e::{Allocator, Library, Sandbox, Service, installed, scratch};
 use mallard_profile::model::Profile;
 use mallard_profile::names::{self, Options, Outcome};
 use mallard_profile::process::live::Process;
@@ -132,6 +133,29 @@ fn static_programs_are_read() {
 }
 
 #[test]
+fn a_static_program_without_an_index_of_its_tables_is_told() {
+    let program = Source::new("held.c")
+        .flags(&["-O1", "-static"])
+        .link(Library::release().archive())
+        .compile();
+    let mut command = Command::new(&program);
+    command.env("MALLOC_CONF", EVERY).stdout(Stdio::piped());
+    let running = start(command);
+    let mut reading = read(&running);
+    let outcome = named(&mut reading, Some(running.0.id()));
+    let figures = View::Live.figures(&reading.profile).unwrap();
+    let blocks = reading.profile.total(figures.blocks.unwrap());
+    assert!(blocks >= 1010, "sizes and threads are known: {blocks}");
+    let told = outcome.lacks.iter().map(ToString::to_string);
+    let told: Vec<String> = told.filter(|line| line.contains("unwind tables")).collect();
+    assert!(
+        told.len() == 1 && told[0].contains("-Wl,--eh-frame-hdr"),
+        "{:?}",
+        outcome.lacks
+    );
+}
+
+#[test]
 fn a_program_that_was_deleted_keeps_its_names_and_is_told() {
     let folder = scratch("deleted").unwrap();
     let copy = folder.path().join("gone");
@@ -160,6 +184,120 @@ fn figures_of_sites_at_rest_are_exact_beside_threads_that_sample_all_the_time() 
         let passing = of(profile, View::Live, "passing");
         assert!((0..=3 * 64).contains(&passing.0), "{passing:?}");
     }
+}
+
+/// The process below this one that runs the program.
+fn below(pid: u32, program: &str) -> Option<u32> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    children.split_whitespace().find_map(|child| {
+        let child: u32 = child.parse().ok()?;
+        let name = fs::read_to_string(format!("/proc/{child}/comm")).ok()?;
+        if name.trim_end() == program {
+            Some(child)
+        } else {
+            below(child, program)
+        }
+    })
+}
+
+#[test]
+fn a_process_of_a_container_is_read_with_the_files_of_its_own_root() {
+    const TEST: &str = "a process of a container";
+    let script = "mount -t tmpfs none \"$1\" && cp \"$2\" \"$1/inner\" && exec env \
+                  LD_PRELOAD=\"$3\" MALLOC_CONF=prof:true,lg_prof_sample:0 \"$1/inner\" wait";
+    let folder = scratch("container").unwrap();
+    let unshare = |words: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--pid", "--fork", "--kill-child", "--"]);
+        command.args(words);
+        command
+    };
+    match unshare(&["true"]).output() {
+        Ok(tried) if tried.status.success() => {}
+        Ok(tried) => {
+            let why = String::from_utf8_lossy(&tried.stderr);
+            return eprintln!("skipped: {TEST}: {}", why.trim_end());
+        }
+        Err(error) => return eprintln!("skipped: {TEST}: unshare: {error}"),
+    }
+    let mut command = unshare(&["sh", "-c", script, "sh"]);
+    command
+        .arg(folder.path())
+        .arg(program())
+        .arg(&Library::release().shared)
+        .stdout(Stdio::piped());
+    let running = start(command);
+    assert!(
+        !folder.path().join("inner").exists(),
+        "it is in there alone"
+    );
+    let pid = below(running.0.id(), "inner").expect("it runs");
+    let mut reading = Process::open(pid).unwrap().read().unwrap();
+    // The number that the process itself knows: perf's map in its /tmp has it.
+    assert!(
+        reading.pid.is_some_and(|inside| inside < 10),
+        "{:?}",
+        reading.pid
+    );
+    let outcome = named(&mut reading, Some(pid));
+    has_the_blocks(&reading.profile);
+    assert!(outcome.lacks.is_empty(), "{:?}", outcome.lacks);
+}
+
+#[test]
+fn a_server_is_read_while_it_serves() {
+    let missing = installed::missing(&["redis-server", "redis-cli"]);
+    if !missing.is_empty() {
+        return installed::announce_skip("a server is read while it serves", &missing);
+    }
+    let sandbox = Sandbox::temporary(Allocator::Preload(Library::release()));
+    let mut command = sandbox.command("redis-server");
+    command
+        .args(["--port", "0", "--unixsocket", "redis.sock", "--save", ""])
+        // Debian's redis has jemalloc in it, which would read MALLOC_CONF, too.
+        .env(
+            "MALLARD_CONF",
+            "prof:true,lg_prof_sample:12,prof_seed:1,export_stats:true",
+        );
+    let mut server = Service::start(&sandbox, "redis", &mut command).unwrap();
+    server
+        .await_ready(|| sandbox.path("redis.sock").exists())
+        .unwrap();
+    let fill = "for i = 1, 20000 do redis.call('SET', 's' .. i, string.rep('v', 1000)) end";
+    let ask = |words: &[&str]| {
+        let mut client = sandbox.plain_command("redis-cli");
+        sandbox.run(client.args(["-s", "redis.sock"]).args(words))
+    };
+    ask(&["EVAL", fill, "0"]).unwrap();
+    let pid = server.processes()[0];
+    let process = Process::open(pid).unwrap();
+    // It counts when it allocates, a few times a second.
+    let mut reading = loop {
+        ask(&["INFO"]).unwrap();
+        let reading = process.read().unwrap();
+        if reading
+            .profile
+            .allocated()
+            .is_some_and(|of| of.bytes > 20_000 * 1024)
+        {
+            break reading;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    named(&mut reading, Some(pid));
+    let figures = View::Live.figures(&reading.profile).unwrap();
+    let live = reading.profile.total(figures.main) as f64;
+    // Some 5,000 samples of what the values take: an error of four in a hundred would be three
+    // deviations.
+    let values = 20_000.0 * 1024.0;
+    let allocated = reading.profile.allocated().unwrap().bytes as f64;
+    assert!(live > values && live < values * 2.0, "{live}");
+    assert!(
+        (live / allocated - 1.0).abs() < 0.1,
+        "{live} of {allocated}"
+    );
+    ask(&["SHUTDOWN", "NOSAVE"]).unwrap();
+    server.await_end().unwrap();
 }
 
 #[test]

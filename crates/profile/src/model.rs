@@ -13,6 +13,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A text that many parts of a profile share.
 pub type Text = Arc<str>;
@@ -135,20 +136,43 @@ impl Mapping {
     }
 }
 
+/// What the allocator itself counted as in use, and how long before the profile: in a comment
+/// `stats.allocated: BYTES, NANOSECONDS ns before`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Allocated {
+    pub bytes: u64,
+    /// Zero if it is not known.
+    pub age: Duration,
+}
+
+impl fmt::Display for Allocated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Allocated { bytes, age } = self;
+        write!(f, "stats.allocated: {bytes}, {} ns before", age.as_nanos())
+    }
+}
+
+impl Allocated {
+    fn parse(comment: &str) -> Option<Allocated> {
+        let figures = comment.strip_prefix("stats.allocated: ")?;
+        let (bytes, age) = figures.strip_suffix(" ns before")?.split_once(", ")?;
+        Some(Allocated {
+            bytes: bytes.parse().ok()?,
+            age: Duration::from_nanos(age.parse().ok()?),
+        })
+    }
+}
+
 impl Profile {
     /// The place of the type of this kind.
     pub fn type_of_kind(&self, kind: &str) -> Option<usize> {
         self.types.iter().position(|t| &*t.kind == kind)
     }
 
-    /// What the allocator itself counted as allocated when the profile was taken, by the comment
-    /// `stats.allocated: BYTES`, which profiles of processes and core files have.
-    pub fn allocated(&self) -> Option<u64> {
-        let comments = self.comments.iter();
-        let figures = comments.filter_map(|comment| comment.strip_prefix("stats.allocated:"));
-        figures
-            .filter_map(|figure| figure.trim().parse().ok())
-            .next()
+    /// What the allocator counted as in use, if the profile was read from a process or a core file
+    /// that has a page of statistics.
+    pub fn allocated(&self) -> Option<Allocated> {
+        self.comments.iter().find_map(|it| Allocated::parse(it))
     }
 
     /// The sum of a type over all samples.
@@ -223,5 +247,18 @@ mod tests {
         assert_eq!(profile.unnamed(&location), "libfoo.so+0x1234");
         location.mapping = None;
         assert_eq!(profile.unnamed(&location), "0x7234");
+    }
+
+    #[test]
+    fn what_was_counted_is_told_by_a_comment() {
+        let allocated = Allocated {
+            bytes: 4096,
+            age: Duration::from_millis(3),
+        };
+        let profile = Profile {
+            comments: vec!["another".into(), allocated.to_string().into()],
+            ..Profile::default()
+        };
+        assert_eq!(profile.allocated(), Some(allocated));
     }
 }

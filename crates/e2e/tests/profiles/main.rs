@@ -5,6 +5,8 @@
 //! `scripts/setup-tests.sh` installs them all, and with `MALLARD_REQUIRE_PROGRAMS=1` a missing one
 //! is a failure.
 
+mod dumps;
+mod gdb;
 mod stacks;
 
 use std::collections::BTreeMap;
@@ -73,6 +75,8 @@ fn main() {
         ),
         installed::trial("threads_live_through_being_sampled", &["c++"], threads_live),
     ];
+    trials.extend(dumps::trials());
+    trials.extend(gdb::trials());
     trials.extend(stacks::trials());
     libtest_mimic::run(&arguments, trials).exit();
 }

@@ -26,7 +26,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::model::{Frame, Mapping, Profile, Texts};
+use crate::model::{Frame, Mapping, Profile, Sample, Texts};
 use file::{Arena, File};
 use search::Search;
 
@@ -87,6 +87,9 @@ pub enum Why {
     Stripped,
     /// Memory without a file and without a map of a JIT compiler.
     Anonymous,
+    /// The program is the only code, and call stacks do not lie in it: it is static, and lacks the
+    /// index of its unwind tables.
+    NoUnwindTables,
     Damaged(String),
 }
 
@@ -116,6 +119,10 @@ impl fmt::Display for Lack {
             Why::Anonymous => write!(
                 f,
                 "memory without a file has no names; a JIT compiler's are read from /tmp/perf-PID.map"
+            ),
+            Why::NoUnwindTables => write!(
+                f,
+                "{module} has no call stacks: it is static and lacks the index of its unwind tables; link it with -static-pie, or with -static -Wl,--eh-frame-hdr"
             ),
             Why::Damaged(error) => write!(f, "{module} cannot be read: {error}"),
         }
@@ -159,7 +166,26 @@ pub fn name(profile: &mut Profile, options: &Options) -> Outcome {
         }
     }
     lacks.sort_by(|a, b| b.addresses.cmp(&a.addresses).then(a.module.cmp(&b.module)));
+    lacks.extend(without_unwind_tables(profile));
     Outcome { lacks }
+}
+
+/// A static program whose stacks could not be walked: most of its samples have no frame in code.
+fn without_unwind_tables(profile: &Profile) -> Option<Lack> {
+    let of_files = profile.mappings.iter();
+    let mut of_files = of_files.filter(|mapping| mapping.path.starts_with('/'));
+    let program = of_files.next()?;
+    let is_alone = of_files.all(|mapping| mapping.path == program.path);
+    let is_bare = |sample: &&Sample| {
+        let mut stack = sample.stack.iter();
+        stack.all(|&index| profile.location(index).mapping.is_none())
+    };
+    let bare = profile.samples.iter().filter(is_bare).count();
+    (is_alone && 2 * bare > profile.samples.len()).then(|| Lack {
+        module: program.name().to_owned(),
+        why: Why::NoUnwindTables,
+        addresses: 0,
+    })
 }
 
 /// An address of a process, in its mapping.

@@ -23,12 +23,12 @@ const TYPES: [(&str, &str); 9] = [
 const INUSE_SPACE: usize = 3;
 const NS_PER_MS: u64 = 1_000_000;
 
-/// The profile, with the bytes that the allocator counted as in use, if it did. `thread` names a
-/// thread, by its number and whether it has ended.
+/// The profile, with what is to be known of it. `thread` names a thread, by its number and whether it
+/// has ended.
 pub fn profile(
     root: &Root,
     records: &Records,
-    allocated: Option<u64>,
+    comment: Option<String>,
     mappings: Vec<Mapping>,
     thread: &dyn Fn(u32, bool) -> Text,
 ) -> Profile {
@@ -43,10 +43,7 @@ pub fn profile(
             mappings,
             period: 1 << root.lg_sample,
             period_type: Some(SampleType::new("space", "bytes")),
-            comments: allocated
-                .map(|bytes| format!("stats.allocated: {bytes}").into())
-                .into_iter()
-                .collect(),
+            comments: comment.map(Into::into).into_iter().collect(),
             ..Profile::default()
         },
         places: HashMap::new(),

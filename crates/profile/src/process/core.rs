@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use flate2::read::MultiGzDecoder;
 use memmap2::Mmap;
@@ -14,7 +15,7 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use super::image::{self, Note, Notes};
 use super::memory::{Fault, Fields, Memory, Piece};
 use super::{Error, Mapped, Reading, assemble, notes, root_of, survey};
-use crate::model::Mapping;
+use crate::model::{Allocated, Mapping};
 
 const HEADER: usize = 64;
 const SEGMENT: usize = 56;
@@ -191,7 +192,11 @@ pub fn read(bytes: &[u8], root: Option<&Path>) -> Result<Reading, Error> {
     };
     let mut notes = notes(&root, &records);
     notes.extend(core.short().map(|short| short.to_string()));
-    let profile = assemble::profile(&root, &records, root.allocated(&core), code, &|tid, _| {
+    let counted = root.allocated(&core).map(|(bytes, _)| {
+        let age = Duration::ZERO;
+        Allocated { bytes, age }.to_string()
+    });
+    let profile = assemble::profile(&root, &records, counted, code, &|tid, _| {
         tid.to_string().into()
     });
     Ok(Reading {

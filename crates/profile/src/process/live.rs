@@ -7,11 +7,14 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use mallard_live::process::now_ns;
 
 use super::memory::{Fault, Memory, Piece};
 use super::records::Root;
 use super::{Error, Mapped, Reading, assemble, notes, root_of, survey};
-use crate::model::Text;
+use crate::model::{Allocated, Text};
 use crate::read::maps;
 
 /// Pieces that the system takes in one call.
@@ -86,7 +89,10 @@ impl Process {
         let root = self.root(&reader)?;
         let threads = Threads::of(&proc);
         let records = root.records(&reader, &|tid, born| threads.has_ended(tid, born))?;
-        let allocated = root.allocated(&reader);
+        let counted = root.allocated(&reader).map(|(bytes, at_ns)| {
+            let age = Duration::from_nanos(now_ns().saturating_sub(at_ns));
+            Allocated { bytes, age }.to_string()
+        });
         // After the records: a library may have been loaded since the last time.
         let text = fs::read(proc.join("maps"))?;
         let (code, _) = survey(&reader, mapped(&String::from_utf8_lossy(&text))?);
@@ -97,7 +103,7 @@ impl Process {
                 None => format!("{tid} (ended)").into(),
             }
         };
-        let profile = assemble::profile(&root, &records, allocated, code, &thread);
+        let profile = assemble::profile(&root, &records, counted, code, &thread);
         Ok(Reading {
             profile,
             name: self.name.clone(),

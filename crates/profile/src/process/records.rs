@@ -137,9 +137,10 @@ impl Root {
         }
     }
 
-    /// The bytes in use as the allocator counted them when it last wrote its page of statistics;
-    /// none without a page, or with one of another layout.
-    pub fn allocated(&self, memory: &dyn Memory) -> Option<u64> {
+    /// The bytes in use as the allocator counted them when it last wrote its page of statistics, and
+    /// that time (nanoseconds of the monotonic clock); none without a page, or with one of another
+    /// layout.
+    pub fn allocated(&self, memory: &dyn Memory) -> Option<(u64, u64)> {
         const HEAD: usize = page::FIGURES + page::TOTALS + 1;
         let mut head = [0; HEAD * page::WORD];
         (self.page != 0).then(|| memory.copy(self.page, &mut head).ok())??;
@@ -153,7 +154,7 @@ impl Root {
         memory
             .copy(self.page.wrapping_add(words as u64), &mut allocated)
             .ok()?;
-        Some(u64::from_le_bytes(allocated))
+        Some((u64::from_le_bytes(allocated), head.about(page::PUBLISHED)))
     }
 
     /// Reads the sites alone.

@@ -26,7 +26,7 @@ pub fn json(page: &Page<'_>) -> Result<String, Absent> {
     put("by", json!(page.by.name()));
     put("unit", json!(&*profile.types[figures.main].unit));
     put("period", json!(profile.period));
-    put("allocated", json!(profile.allocated()));
+    put("allocated", json!(profile.allocated().map(|of| of.bytes)));
     put("summary", summary(profile, page.view)?);
     let lacks = page.names.lacks.iter().map(|lack| {
         json!({ "module": lack.module, "why": lack.to_string(), "addresses": lack.addresses })

@@ -6,7 +6,7 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::figures::{bytes, count, duration, percent, plus_minus, signed};
 use super::{Named, Page};
-use crate::model::Profile;
+use crate::model::{Allocated, Profile};
 use crate::view::diff::{self, Change};
 use crate::view::rows::{By, Origin, Place, Row, rows};
 use crate::view::stack::{short, short_path};
@@ -212,9 +212,7 @@ fn facts(profile: &Profile, view: View, summary: &Summary) -> Vec<String> {
             format!("mean lifetime {}", duration(total / freed as f64))
         }
         View::Live => {
-            let counted = profile.allocated();
-            let counted = counted.map(|of| format!(" of {} allocated", bytes(of as f64)));
-            let counted = counted.unwrap_or_default();
+            let counted = profile.allocated().map(counted).unwrap_or_default();
             format!("live {}{counted}{}", bytes(total), error_of(summary))
         }
         _ => format!("{} {}{}", view.name(), bytes(total), error_of(summary)),
@@ -222,6 +220,18 @@ fn facts(profile: &Profile, view: View, summary: &Summary) -> Vec<String> {
     facts.extend(sampling(profile, summary));
     facts.extend(named_share(summary));
     facts
+}
+
+/// What the allocator counted. A process writes its figures a few times a second while it allocates,
+/// and not while it waits: then they may be of long before.
+fn counted(allocated: Allocated) -> String {
+    const PRESENT: Duration = Duration::from_secs(1);
+    let Allocated { bytes: of, age } = allocated;
+    let when = match age {
+        age if age < PRESENT => String::new(),
+        age => format!(" {} before", duration(age.as_nanos() as f64)),
+    };
+    format!(" of {} allocated{when}", bytes(of as f64))
 }
 
 fn error_of(summary: &Summary) -> String {

@@ -189,9 +189,9 @@ fn say_missed(name: &CStr, missed: u64) {
     let mut line = ShortText::new();
     line.push(b"mallard: the log of samples ");
     push_name(&mut line, name.to_bytes());
-    let _ = write!(
+    let _ = writeln!(
         line,
-        " lacks the last {missed} blocks that were freed: it is full\n"
+        " lacks the last {missed} blocks that were freed: it is full"
     );
     message::say(line.line());
 }

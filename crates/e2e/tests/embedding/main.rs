@@ -2,6 +2,8 @@
 //! and each program in `examples/` is built from there as its own first lines say, and run. Its
 //! output is checked against what it did.
 
+mod profiles;
+
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
