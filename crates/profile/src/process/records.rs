@@ -354,7 +354,7 @@ impl Root {
             let slab = *known
                 .entry(pin.slab)
                 .or_insert_with(|| self.read_slab(memory, pin));
-            let bytes = u64::from(pin.regions) * pin.size;
+            let bytes = u64::from(pin.regions).saturating_mul(pin.size);
             if let (Some((addr, each)), Some(group)) = (slab, records.samples.get_mut(&pin.key))
                 && pin.proxy.wrapping_sub(addr) < bytes
             {

@@ -137,7 +137,7 @@ pub fn shop(scale: i64) -> Profile {
         period: 512 * 1024,
         period_type: Some(SampleType::new("space", "bytes")),
         duration_nanos: 30_000_000_000,
-        comments: vec!["stats.allocated: 1300000000".into()],
+        comments: vec!["stats.allocated: 1300000000, 0 ns before".into()],
         ..Profile::default()
     }
 }
