@@ -204,7 +204,17 @@ fn fragmentation() -> Result<(), String> {
         let profile = read(&sandbox.path("frag.pb.gz"))?;
         near(what, total(&profile, View::Frag)?.0 as f64, free, 0.1)?;
     }
-    Ok(())
+    // Blocks that are sampled more often lie neither in slabs nor with their neighbours.
+    let sandbox = sandbox();
+    let conf = "prof:true,prof_format:pprof,lg_prof_sample:12";
+    run(&sandbox, conf, &["frag", "frag.pb.gz", "3000"])?;
+    let unknown = total(&read(&sandbox.path("frag.pb.gz"))?, View::Frag);
+    expect(
+        unknown
+            .as_ref()
+            .is_err_and(|told| told.contains("17 and more")),
+        || format!("{unknown:?}"),
+    )
 }
 
 fn lifetimes() -> Result<(), String> {
