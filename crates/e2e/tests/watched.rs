@@ -7,9 +7,11 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use mallard_e2e::compiler::Source;
-use mallard_e2e::{Allocator, Library, Sandbox, installed};
+use mallard_e2e::{Allocator, Library, Sandbox, installed, scratch};
 use mallard_live::Error;
+use mallard_live::dead;
 use mallard_live::image::Images;
+use mallard_live::memory::core;
 use mallard_live::request::{Consent, Request};
 use mallard_live::scan::Scanner;
 use mallard_live::snapshot::Snapshot;
@@ -280,6 +282,35 @@ fn a_scan_finds_them_among_all_processes() {
         assert!(found.iter().all(|found| found.about.identity.pid != me));
     }
     watched.end();
+}
+
+#[test]
+fn a_core_file_has_the_statistics_of_the_process() {
+    for options in ["", "export_stats:true"] {
+        let (watched, _) = Watched::start("hold", options);
+        read_until(watched.pid(), |s| s.totals.allocated >= HELD);
+        let folder = scratch("core").expect("a folder");
+        let gcore = std::process::Command::new("gcore")
+            .arg("-o")
+            .arg(folder.path().join("core"))
+            .arg(watched.pid().to_string())
+            .output();
+        let Ok(gcore) = gcore else {
+            return installed::announce_skip("a core file", &["gcore"]);
+        };
+        let file = folder.path().join(format!("core.{}", watched.pid()));
+        assert!(file.exists(), "{gcore:?}");
+        let bytes = core::open(&file).expect("readable").expect("a core");
+        let dead = dead::read(&bytes, None).expect("it has a page");
+        assert_eq!(
+            (dead.pid, dead.name.as_str()),
+            (watched.pid(), "watched-c-0")
+        );
+        expect_what_it_holds(&dead.snapshot, HELD);
+        let cut = dead::read(&bytes[..bytes.len() / 20], None).expect_err("cut short");
+        assert!(cut.to_string().contains("cut short"), "{cut}");
+        watched.end();
+    }
 }
 
 /// The writer runs in another process; a torn page would show classes that do not add up.

@@ -4,6 +4,8 @@
 //! - [`source`] finds a process's page of statistics and reads it: by the descriptor of its memory,
 //!   which processes with `export_stats:true` have, or else from the process's memory, where the
 //!   root block of [`image`] leads.
+//! - [`memory`] is that of any process, running or dead: `mallard_profile` reads its records by it.
+//! - [`dead`] reads the page in a core file.
 //! - [`page`] has the layout, which is a promise of the allocator (`upkeep::export::page` there);
 //!   [`snapshot`] is what a page says, with names.
 //! - [`metrics`] writes the figures for Prometheus.
@@ -12,7 +14,9 @@
 //! Nothing here stops a process, and nothing is written into its memory but a request that the
 //! caller has explicitly allowed ([`request::Consent`]).
 
+pub mod dead;
 pub mod image;
+pub mod memory;
 pub mod metrics;
 pub mod page;
 pub mod process;
@@ -66,6 +70,8 @@ pub enum Error {
     Unknown(u32),
     #[error("process {0} could not do that; its standard error says why")]
     Failed(u32),
+    #[error(transparent)]
+    Core(#[from] memory::core::Error),
     #[error("process {pid}: {error}")]
     System { pid: u32, error: io::Error },
 }

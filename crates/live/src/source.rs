@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use crate::image::{Images, read_memory};
+use crate::image::Images;
+use crate::memory::process::read as read_memory;
 use crate::page::{self, FIGURES, WORD, Words};
 use crate::process::{self, About};
 use crate::snapshot::Snapshot;
@@ -18,9 +19,9 @@ const NAME: &str = "/memfd:mallard-stats (deleted)";
 /// Such descriptors have no lower numbers.
 const LEAST_DESCRIPTOR: u32 = 100;
 /// `MALLARD` and a zero, as a little-endian number: how a root block begins.
-const ROOT_MAGIC: u64 = u64::from_le_bytes(*b"MALLARD\0");
+pub(crate) const ROOT_MAGIC: u64 = u64::from_le_bytes(*b"MALLARD\0");
 /// Where the root has the page's address, in every layout.
-const ROOT_PAGE: u64 = 120;
+pub(crate) const ROOT_PAGE: u64 = 120;
 /// Attempts at a page that is being written, and the pause between two. A write takes a microsecond.
 const ATTEMPTS: u32 = 200;
 const PAUSE: Duration = Duration::from_micros(50);

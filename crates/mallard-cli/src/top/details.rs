@@ -127,6 +127,9 @@ fn summary(row: &Row) -> Vec<String> {
         ),
     ];
     let mut lines = vec![format!("{:<16} {:>14}", "FIGURE", "NOW")];
+    // Nothing is left of what the system counted for a dead process.
+    let is_known = |name: &str| name != "RSS" || row.rss > 0;
+    let rows = rows.into_iter().filter(|(name, ..)| is_known(name));
     lines.extend(rows.map(|(name, value, about)| {
         format!("{name:<16} {value:>14}  {about}")
             .trim_end()

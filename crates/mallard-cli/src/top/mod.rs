@@ -15,13 +15,17 @@ mod screen;
 mod sites;
 
 use std::io::IsTerminal;
+use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use mallard_live::memory::core;
+use mallard_live::process::{About, Identity};
 
 use crate::say::say;
 use columns::Layout;
+use details::{TABS, Tab};
 pub use options::Options;
 use row::{Row, Watch};
 
@@ -29,6 +33,9 @@ use row::{Row, Watch};
 const COLUMNS: usize = 120;
 
 pub fn run(options: &Options) -> Result<ExitCode> {
+    if let Some(file) = &options.core {
+        return dead(file, options.json);
+    }
     if options.once || options.json {
         return once(options);
     }
@@ -36,6 +43,42 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         bail!("this is no terminal; --once prints one table, --json lines for scripts");
     }
     screen::run(options)
+}
+
+/// Prints all that is known of the process of a core file.
+fn dead(file: &Path, json: bool) -> Result<ExitCode> {
+    let shown = file.display().to_string();
+    let bytes = core::open(file).with_context(|| format!("cannot read {shown}"))?;
+    let Some(bytes) = bytes else {
+        bail!("{shown} is no core file");
+    };
+    let dead = mallard_live::dead::read(&bytes, None).with_context(|| shown)?;
+    let row = Row {
+        about: About {
+            identity: Identity {
+                pid: dead.pid,
+                started: 0,
+            },
+            name: dead.name,
+            state: 'X',
+        },
+        command: String::new(),
+        snapshot: dead.snapshot,
+        rates: None,
+        is_shared: false,
+        rss: 0,
+    };
+    if json {
+        say!("{}", json::line(&row))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    say!("{} {}", row.pid(), row.about.name)?;
+    for (tab, ..) in TABS.iter().filter(|(tab, ..)| *tab != Tab::Sites) {
+        say!("")?;
+        let lines = details::lines(&row, *tab);
+        lines.iter().try_for_each(|line| say!("{line}"))?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Looks twice, for the rates, and prints the second look.

@@ -1,5 +1,6 @@
 //! The command line of `mallard top`.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -41,6 +42,10 @@ pub struct Options {
     #[arg(long)]
     pub json: bool,
 
+    /// Print what the process of a core file had, as of its last publication, and end
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["pids", "matching", "sort", "interval", "once"])]
+    pub core: Option<PathBuf>,
+
     /// Allow requests (sampling, purging) to processes without export_stats:true: eight bytes are
     /// written into the page that they keep for this
     #[arg(long)]
@@ -53,6 +58,7 @@ Examples:
   mallard top --match server --sort frag
   mallard top --once 4711
   mallard top --json | jq 'select(.fragmentation > 0.3) | .pid'
+  mallard top --core core.4711
   MALLOC_CONF=export_stats:true mallard run -- ./server    can be read without further rights";
 
 /// The column to sort by.

@@ -123,6 +123,23 @@ fn scripts_get_a_table_or_json() {
 }
 
 #[test]
+fn a_core_file_that_is_none_is_told_in_a_line() {
+    let place = Place::new();
+    for (file, why) in [
+        ("/bin/true", "/bin/true is no core file"),
+        ("missing", "cannot read missing: No such file or directory"),
+    ] {
+        let (code, _, stderr) = outcome(&mut place.mallard(&["top", "--core", file]));
+        assert_eq!(code, Some(1), "{stderr}");
+        assert!(stderr.starts_with(&format!("error: {why}")), "{stderr}");
+        assert_eq!(
+            stderr.matches("No such").count(),
+            why.matches("No such").count()
+        );
+    }
+}
+
+#[test]
 fn sampling_is_switched_on_and_off_from_outside() {
     let place = Place::new();
     let watched = Watched::start(&place, "export_stats:true");

@@ -3,44 +3,27 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use mallard_live::memory::Mapped;
+use mallard_live::memory::process::ProcessMemory;
 use mallard_live::process::now_ns;
 
-use super::memory::{Fault, Memory, Piece};
 use super::records::Root;
-use super::{Error, Mapped, Reading, assemble, notes, root_of, survey};
+use super::{Error, Reading, assemble, notes, root_of, survey};
 use crate::model::{Allocated, Text};
 use crate::read::maps;
-
-/// Pieces that the system takes in one call.
-const PIECES_MAX: usize = 512;
-/// Lists of records of more bytes than this are taken for damaged.
-const MOST_BYTES: u64 = 16 << 30;
-
-/// How its memory is read.
-enum Way {
-    /// `process_vm_readv`.
-    Call,
-    /// `/proc/PID/mem`, where a sandbox forbids the call.
-    File(File),
-}
 
 /// A process whose profile can be read again and again.
 pub struct Process {
     pid: u32,
     name: String,
-    way: Way,
+    memory: ProcessMemory,
     root_at: u64,
-}
-
-struct Reader<'a> {
-    pid: u32,
-    way: &'a Way,
 }
 
 /// Live bytes of each call stack.
@@ -66,15 +49,16 @@ impl Process {
             return Err(without_memory(pid, name, &proc));
         }
         let mapped = mapped(&String::from_utf8_lossy(&text))?;
-        let way = way(pid, &name, &mapped)?;
+        let some = mapped.first().map_or(0, |mapped| mapped.start);
+        let memory = ProcessMemory::open(pid, some);
+        let memory = memory.map_err(|error| failed(pid, &name, &error))?;
         let shown = format!("{name} ({pid})");
-        let reader = Reader { pid, way: &way };
-        let (_, roots) = survey(&reader, mapped);
-        let (root_at, _) = root_of(&reader, &roots, &shown)?;
+        let (_, roots) = survey(&memory, mapped);
+        let (root_at, _) = root_of(&memory, &roots, &shown)?;
         Ok(Process {
             pid,
             name: shown,
-            way,
+            memory,
             root_at,
         })
     }
@@ -84,18 +68,18 @@ impl Process {
     /// # Errors
     /// The process has ended, or its records are damaged.
     pub fn read(&self) -> Result<Reading, Error> {
-        let reader = self.reader();
+        let memory = &self.memory;
         let proc = PathBuf::from(format!("/proc/{}", self.pid));
-        let root = self.root(&reader)?;
+        let root = self.root()?;
         let threads = Threads::of(&proc);
-        let records = root.records(&reader, &|tid, born| threads.has_ended(tid, born))?;
-        let counted = root.allocated(&reader).map(|(bytes, at_ns)| {
+        let records = root.records(memory, &|tid, born| threads.has_ended(tid, born))?;
+        let counted = root.allocated(memory).map(|(bytes, at_ns)| {
             let age = Duration::from_nanos(now_ns().saturating_sub(at_ns));
             Allocated { bytes, age }.to_string()
         });
         // After the records: a library may have been loaded since the last time.
         let text = fs::read(proc.join("maps"))?;
-        let (code, _) = survey(&reader, mapped(&String::from_utf8_lossy(&text))?);
+        let (code, _) = survey(memory, mapped(&String::from_utf8_lossy(&text))?);
         let thread = |tid: u32, has_ended: bool| -> Text {
             let name = comm(&proc.join(format!("task/{tid}")));
             match name.filter(|_| !has_ended) {
@@ -117,8 +101,7 @@ impl Process {
     /// # Errors
     /// As for [`Process::read`].
     pub fn live(&self) -> Result<Stacks, Error> {
-        let reader = self.reader();
-        let records = self.root(&reader)?.sites(&reader)?;
+        let records = self.root()?.sites(&self.memory)?;
         let sites = records.sites.into_iter().map(|site| {
             let frames = site.frames.iter().map(|frame| frame.saturating_sub(1));
             (frames.collect(), site.live[1])
@@ -127,15 +110,8 @@ impl Process {
     }
 
     /// The root block as it is now.
-    fn root(&self, reader: &Reader<'_>) -> Result<Root, Error> {
-        Root::read(reader, self.root_at)?.ok_or_else(|| Error::NeverOn(self.name.clone()))
-    }
-
-    fn reader(&self) -> Reader<'_> {
-        Reader {
-            pid: self.pid,
-            way: &self.way,
-        }
+    fn root(&self) -> Result<Root, Error> {
+        Root::read(&self.memory, self.root_at)?.ok_or_else(|| Error::NeverOn(self.name.clone()))
     }
 }
 
@@ -198,7 +174,11 @@ fn began_ns(stat: &str) -> Option<u64> {
 fn mapped(text: &str) -> Result<Vec<Mapped>, Error> {
     let lines = maps::all(text).map_err(|(_, what)| io::Error::other(what))?;
     let mapped = lines.into_iter().map(|(mapping, executable)| Mapped {
-        mapping,
+        start: mapping.start,
+        limit: mapping.limit,
+        file_offset: mapping.file_offset,
+        path: mapping.path.to_string(),
+        deleted: mapping.deleted,
         executable,
     });
     Ok(mapped.collect())
@@ -226,29 +206,6 @@ fn without_memory(pid: u32, name: String, proc: &Path) -> Error {
         Some(Some('Z' | 'X')) => Error::Zombie(pid, name),
         Some(_) => Error::Kernel(pid, name),
         None => Error::NoProcess(pid),
-    }
-}
-
-/// Chooses a way to read, by a try.
-fn way(pid: u32, name: &str, mapped: &[Mapped]) -> Result<Way, Error> {
-    let some = mapped.first().map_or(0, |mapped| mapped.mapping.start);
-    let mut byte = [0];
-    let by_call = vm_read(
-        pid,
-        &mut [Piece {
-            at: some,
-            into: &mut byte,
-        }],
-    );
-    let Err(error) = by_call else {
-        return Ok(Way::Call);
-    };
-    if error.raw_os_error() == Some(libc::EFAULT) {
-        return Ok(Way::Call);
-    }
-    match File::open(format!("/proc/{pid}/mem")) {
-        Ok(file) => Ok(Way::File(file)),
-        Err(_) => Err(failed(pid, name, &error)),
     }
 }
 
@@ -288,80 +245,6 @@ fn user(uid: u32) -> String {
         .find(|line| line.split(':').nth(2) == Some(number.as_str()));
     let name = line.and_then(|line| line.split(':').next());
     name.map_or(number.clone(), ToOwned::to_owned)
-}
-
-/// Copies the pieces, up to [`PIECES_MAX`].
-fn vm_read(pid: u32, pieces: &mut [Piece<'_>]) -> io::Result<usize> {
-    let mut here = Vec::with_capacity(pieces.len());
-    let mut there = Vec::with_capacity(pieces.len());
-    for piece in pieces {
-        here.push(libc::iovec {
-            iov_base: piece.into.as_mut_ptr().cast(),
-            iov_len: piece.into.len(),
-        });
-        there.push(libc::iovec {
-            iov_base: piece.at as *mut libc::c_void,
-            iov_len: piece.into.len(),
-        });
-    }
-    let count = here.len() as libc::c_ulong;
-    // SAFETY: the vectors of this process are exclusive borrows of their lengths; those of the other
-    // process are only read there, and checked by the system.
-    let copied = unsafe {
-        libc::process_vm_readv(
-            pid as libc::pid_t,
-            here.as_ptr(),
-            count,
-            there.as_ptr(),
-            count,
-            0,
-        )
-    };
-    usize::try_from(copied).map_err(|_| io::Error::last_os_error())
-}
-
-impl Memory for Reader<'_> {
-    fn read(&self, pieces: &mut [Piece<'_>]) -> Result<(), Fault> {
-        match self.way {
-            Way::Call => {
-                for part in pieces.chunks_mut(PIECES_MAX) {
-                    let wanted: usize = part.iter().map(|piece| piece.into.len()).sum();
-                    let copied = vm_read(self.pid, part).unwrap_or(0);
-                    if copied < wanted {
-                        return Err(Fault {
-                            at: place_of(part, copied),
-                        });
-                    }
-                }
-            }
-            Way::File(file) => {
-                for piece in pieces {
-                    file.read_exact_at(piece.into, piece.at)
-                        .map_err(|_| Fault { at: piece.at })?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn most_bytes(&self) -> u64 {
-        MOST_BYTES
-    }
-
-    fn is_running(&self) -> bool {
-        true
-    }
-}
-
-/// Where copying stopped after so many bytes.
-fn place_of(pieces: &[Piece<'_>], mut copied: usize) -> u64 {
-    for piece in pieces {
-        if copied < piece.into.len() {
-            return piece.at.wrapping_add(copied as u64);
-        }
-        copied -= piece.into.len();
-    }
-    0
 }
 
 #[cfg(test)]

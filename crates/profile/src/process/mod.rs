@@ -1,25 +1,26 @@
 //! Heap profiles read out of a process's memory, with no help of the process: it may be running,
 //! stopped, hung, or dead with a core file left.
 //!
-//! - [`memory`] is what is read: by address, from a process ([`live`]) or a core file ([`core`]).
-//! - [`image`] finds the build ids of programs and libraries, and the note that leads to Mallard's
-//!   root block.
-//! - [`records`] follows the lists that begin there; [`assemble`] makes a profile of them.
+//! - `mallard_live::memory` is what is read, by address, from a process ([`live`]) or a core file
+//!   ([`core`]). It also finds the build ids of programs and libraries, and the note that leads to
+//!   Mallard's root block.
+//! - [`records`] follows the lists that begin there, by [`copies`]; [`assemble`] makes a profile of
+//!   them.
 //!
 //! A running process changes its records meanwhile. Each is copied as it was at one moment; those
 //! for which that failed are counted. The process may be a hostile one, and a core any file: reading
 //! takes bounded memory.
 
 mod assemble;
+mod copies;
 pub mod core;
-mod image;
 pub mod live;
-mod memory;
 mod records;
 
-use crate::model::{Mapping, Profile, Text};
-use image::Image;
-use memory::{Fault, Memory};
+use mallard_live::memory::image::{self, Image};
+use mallard_live::memory::{Fault, Mapped, Memory};
+
+use crate::model::{Mapping, Profile};
 use records::{LAYOUT, Records, Root};
 
 /// Why no profile can be read.
@@ -62,6 +63,18 @@ pub enum Error {
     Io(#[from] std::io::Error),
 }
 
+impl From<mallard_live::memory::core::Error> for Error {
+    fn from(error: mallard_live::memory::core::Error) -> Error {
+        use mallard_live::memory::core::Error as Core;
+        match error {
+            Core::NoCore(why) => Error::NoCore(why),
+            Core::Packed(by) => Error::Packed(by),
+            Core::Short { has, needs } => Error::Short { has, needs },
+            Core::Io(error) => Error::Io(error),
+        }
+    }
+}
+
 impl Error {
     fn damaged(what: &'static str) -> Error {
         Error::Damaged(what)
@@ -79,34 +92,30 @@ pub struct Reading {
     pub notes: Vec<String>,
 }
 
-/// A mapping of any kind.
-#[derive(Debug, Clone)]
-struct Mapped {
-    mapping: Mapping,
-    executable: bool,
-}
-
 /// The mappings with code, with their build ids, and the root blocks that were found.
 fn survey(memory: &dyn Memory, mapped: Vec<Mapped>) -> (Vec<Mapping>, Vec<u64>) {
     let (mut code, mut roots) = (Vec::new(), Vec::new());
     let mut image = Image::default();
-    let mut path: Text = "".into();
-    for Mapped {
-        mut mapping,
-        executable,
-    } in mapped
-    {
-        let is_file = !mapping.path.is_empty() && !mapping.path.starts_with('[');
-        if (is_file && mapping.file_offset == 0) || &*mapping.path == "[vdso]" {
-            image = image::read(memory, mapping.start).unwrap_or_default();
-            path = mapping.path.clone();
+    let mut path = String::new();
+    for mapped in mapped {
+        if mapped.begins_image() {
+            image = image::read(memory, mapped.start).unwrap_or_default();
+            path.clone_from(&mapped.path);
             roots.extend(image.root);
         }
-        if executable {
-            if mapping.path == path {
-                mapping.build_id = image.build_id.as_str().into();
-            }
-            code.push(mapping);
+        if mapped.executable {
+            let build_id = match mapped.path == path {
+                true => image.build_id.as_str(),
+                false => "",
+            };
+            code.push(Mapping {
+                start: mapped.start,
+                limit: mapped.limit,
+                file_offset: mapped.file_offset,
+                path: mapped.path.as_str().into(),
+                build_id: build_id.into(),
+                deleted: mapped.deleted,
+            });
         }
     }
     code.sort_by_key(|mapping| mapping.start);

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use mallard_live::memory::{Fields, Memory, Piece};
 use mallard_live::page::{self, Words};
 
 use super::Error;
-use super::memory::{Fields, Memory, Piece, Versioned, stable};
+use super::copies::{Versioned, stable};
 
 /// `MALLARD` and a zero, as a little-endian number.
 const MAGIC: u64 = u64::from_le_bytes(*b"MALLARD\0");

@@ -1,68 +1,9 @@
-//! Memory of another process, running or dead.
+//! Copies of records that their owner may change at the same time.
 
 use std::thread;
 use std::time::Duration;
 
-/// The memory could not be read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no memory can be read at {at:#x}")]
-pub struct Fault {
-    pub at: u64,
-}
-
-/// A range of addresses to copy from, and the copy.
-pub struct Piece<'a> {
-    pub at: u64,
-    pub into: &'a mut [u8],
-}
-
-/// What can be copied by address.
-pub trait Memory {
-    /// Copies the pieces, one after the other, each whole.
-    ///
-    /// # Errors
-    /// One of the pieces cannot be read.
-    fn read(&self, pieces: &mut [Piece<'_>]) -> Result<(), Fault>;
-
-    /// The most bytes that lists of records may have. A damaged list has no other end.
-    fn most_bytes(&self) -> u64;
-
-    /// Whether the owner may write at the same time.
-    fn is_running(&self) -> bool;
-
-    /// Copies one piece.
-    ///
-    /// # Errors
-    /// It cannot be read.
-    fn copy(&self, at: u64, into: &mut [u8]) -> Result<(), Fault> {
-        self.read(&mut [Piece { at, into }])
-    }
-}
-
-/// Number fields of a copied record. Beyond its end there are zeros.
-#[derive(Debug, Clone, Copy)]
-pub struct Fields<'a>(pub &'a [u8]);
-
-impl Fields<'_> {
-    fn bytes<const N: usize>(self, at: usize) -> [u8; N] {
-        let field = at.checked_add(N).and_then(|end| self.0.get(at..end));
-        field.map_or([0; N], |field| {
-            field.try_into().expect("it has this length")
-        })
-    }
-
-    pub fn u64(self, at: usize) -> u64 {
-        u64::from_le_bytes(self.bytes(at))
-    }
-
-    pub fn u32(self, at: usize) -> u32 {
-        u32::from_le_bytes(self.bytes(at))
-    }
-
-    pub fn u16(self, at: usize) -> u16 {
-        u16::from_le_bytes(self.bytes(at))
-    }
-}
+use mallard_live::memory::{Fault, Memory, Piece};
 
 /// A record whose owner counts its changes in a word of 32 bits, which is odd during a change.
 #[derive(Debug, Clone, Copy)]
@@ -207,6 +148,7 @@ fn rests(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mallard_live::memory::Fields;
     use std::cell::Cell;
 
     /// A record of a version and a number that is twice the version, by a writer that is `busy` for

@@ -1,7 +1,7 @@
-//! The headers of a program or library as it lies in a process's memory: its build id, and where
-//! Mallard's root block is.
+//! The headers of a program or library, in a process's memory or in its file: its build id, and
+//! where Mallard's root block is.
 
-use super::memory::{Fields, Memory};
+use super::{Fields, Memory};
 
 /// Bytes of the header of a file and of one of a segment.
 const HEADER: usize = 64;
@@ -20,15 +20,36 @@ const PAGE: u64 = 4096;
 pub struct Image {
     /// In hexadecimal; empty if it has none.
     pub build_id: String,
-    /// The address of Mallard's root block.
+    /// Mallard's root block: its address, or in a file the distance from the image's first byte.
     pub root: Option<u64>,
 }
+
+/// Copies bytes of an image, by their distance from its first byte or their place in its file; none
+/// if there are no such.
+type Copy<'c> = &'c dyn Fn(u64, &mut [u8]) -> Option<()>;
 
 /// Reads the image whose first byte lies at `base`; none if there is no ELF image of 64 bits, or
 /// its memory cannot be read.
 pub fn read(memory: &dyn Memory, base: u64) -> Option<Image> {
+    let copy = |at: u64, into: &mut [u8]| memory.copy(base.wrapping_add(at), into).ok();
+    let mut image = read_mapped(&copy)?;
+    image.root = image.root.map(|distance| base.wrapping_add(distance));
+    Some(image)
+}
+
+/// Reads an image in memory, by distances from its first byte; none as for [`read`].
+pub fn read_mapped(copy: Copy<'_>) -> Option<Image> {
+    parse(copy, true)
+}
+
+/// Reads the image of a file; none if it is no ELF file of 64 bits, or cannot be read.
+pub fn read_file(copy: Copy<'_>) -> Option<Image> {
+    parse(copy, false)
+}
+
+fn parse(copy: Copy<'_>, is_mapped: bool) -> Option<Image> {
     let mut header = [0; HEADER];
-    memory.copy(base, &mut header).ok()?;
+    copy(0, &mut header)?;
     // 64 bits, little-endian.
     if !header.starts_with(b"\x7fELF\x02\x01") {
         return None;
@@ -36,17 +57,17 @@ pub fn read(memory: &dyn Memory, base: u64) -> Option<Image> {
     let header = Fields(&header);
     let count = usize::from(header.u16(56)).min(SEGMENTS_MAX);
     let mut table = vec![0; count * SEGMENT];
-    memory
-        .copy(base.wrapping_add(header.u64(32)), &mut table)
-        .ok()?;
+    copy(header.u64(32), &mut table)?;
     let segments = || table.chunks_exact(SEGMENT).map(Fields);
     let first = segments().find(|segment| segment.u32(0) == PT_LOAD && segment.u64(8) < PAGE)?;
-    let bias = base.wrapping_sub(first.u64(16) & !(PAGE - 1));
+    let base = first.u64(16) & !(PAGE - 1);
     let mut image = Image::default();
     for segment in segments().filter(|segment| segment.u32(0) == PT_NOTE) {
-        let at = bias.wrapping_add(segment.u64(16));
+        // Addresses count from the first byte of the image.
+        let at = segment.u64(16).wrapping_sub(base);
+        let place = if is_mapped { at } else { segment.u64(8) };
         let mut notes = vec![0; segment.u64(32).min(NOTES_MAX) as usize];
-        if memory.copy(at, &mut notes).is_ok() {
+        if copy(place, &mut notes).is_some() {
             image.take_notes(at, &notes);
         }
     }
@@ -54,7 +75,7 @@ pub fn read(memory: &dyn Memory, base: u64) -> Option<Image> {
 }
 
 impl Image {
-    /// Takes what is known from the notes that lie at this address.
+    /// Takes what is known from the notes that lie at this distance.
     fn take_notes(&mut self, at: u64, notes: &[u8]) {
         for (note, place) in Notes::new(notes) {
             match (note.owner, note.kind) {
