@@ -105,5 +105,10 @@ fn command_line(pid: u32) -> Option<String> {
         .filter(|word| !word.is_empty())
         .map(|word| std::ffi::OsString::from_vec(word.to_vec()))
         .collect();
-    (!words.is_empty()).then(|| super::words(&words))
+    match &words[..] {
+        [] => None,
+        // A server that shows its state there has made one text of it.
+        [text] => Some(text.to_string_lossy().into_owned()),
+        words => Some(super::words(words)),
+    }
 }

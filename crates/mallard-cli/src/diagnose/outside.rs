@@ -14,6 +14,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 const MEMORY_EVERY: Duration = Duration::from_millis(100);
 /// Threads in one look; of more, the next look takes the next ones.
 const MOST_THREADS: usize = 64;
+/// A thread that waits for one thing in this share of at least so many looks is parked there.
+const PARKED: f64 = 0.995;
+const PARKED_LOOKS: u64 = 20;
+/// CPUs below which a program hardly computes.
+const HARDLY: f64 = 0.2;
 
 /// What was seen of a process and, by the samples, of its children.
 #[derive(Debug, Default)]
@@ -43,7 +48,31 @@ pub struct Seen {
     running: u64,
     waiting_inside: BTreeMap<Wait, u64>,
     waiting_outside: BTreeMap<Wait, u64>,
+    /// Looks at threads that waited for one thing all the time; they are in none of the above.
+    parked: BTreeMap<Wait, u64>,
     pub threads: u64,
+    each: BTreeMap<u32, Thread>,
+}
+
+/// What one thread was seen to do.
+#[derive(Debug, Default)]
+struct Thread {
+    looks: u64,
+    running: u64,
+    /// What it waited for, and whether inside the allocator.
+    waiting: BTreeMap<(Wait, bool), u64>,
+}
+
+impl Thread {
+    /// What it waits for, if that is all that it does: work to come, such as the threads of a pool
+    /// and the allocator's own background thread.
+    fn parked_in(&self) -> Option<Wait> {
+        let mut most = self.waiting.iter().max_by_key(|(_, count)| **count);
+        most.take_if(|(_, count)| {
+            self.looks >= PARKED_LOOKS && **count as f64 >= self.looks as f64 * PARKED
+        })
+        .map(|((wait, _), _)| *wait)
+    }
 }
 
 /// Watches a process until it ends, or `enough` says so.
@@ -93,6 +122,7 @@ pub fn watch(
         seen.take(samples, &mut code);
         seen.without_kernel = !samples.has_kernel();
     }
+    seen.settle();
     seen.has_allocator = code.has_allocator();
     seen.seconds = begun.elapsed().as_secs_f64();
     seen.cpu = (last_cpu.0 - cpu.0, last_cpu.1 - cpu.1);
@@ -134,8 +164,9 @@ impl Seen {
             .skip(first)
             .take(MOST_THREADS.min(threads.len()))
         {
+            let does = self.each.entry(thread).or_default();
             match proc::doing(process, thread) {
-                Doing::Running => self.running += 1,
+                Doing::Running => does.running += 1,
                 Doing::Sleeping | Doing::Blocked => {
                     let wait = proc::waiting_for(process, thread);
                     // An allocator waits for nothing else.
@@ -144,15 +175,30 @@ impl Seen {
                         Wait::Futex | Wait::Madvise | Wait::Mapping | Wait::PageFault
                     );
                     let inside = may && code.waits_inside(process, thread) == Some(true);
-                    let waiting = match inside {
-                        true => &mut self.waiting_inside,
-                        false => &mut self.waiting_outside,
-                    };
-                    *waiting.entry(wait).or_default() += 1;
+                    *does.waiting.entry((wait, inside)).or_default() += 1;
                 }
                 Doing::Gone => continue,
             }
-            self.looks += 1;
+            does.looks += 1;
+        }
+    }
+
+    /// Adds the threads up.
+    fn settle(&mut self) {
+        for does in std::mem::take(&mut self.each).into_values() {
+            if let Some(wait) = does.parked_in() {
+                *self.parked.entry(wait).or_default() += does.looks;
+                continue;
+            }
+            self.looks += does.looks;
+            self.running += does.running;
+            for ((wait, inside), count) in does.waiting {
+                let waiting = match inside {
+                    true => &mut self.waiting_inside,
+                    false => &mut self.waiting_outside,
+                };
+                *waiting.entry(wait).or_default() += count;
+            }
         }
     }
 
@@ -183,6 +229,7 @@ impl Seen {
         };
         sum(&mut self.waiting_inside, more.waiting_inside);
         sum(&mut self.waiting_outside, more.waiting_outside);
+        sum(&mut self.parked, more.parked);
         if more.timeline.len() > self.timeline.len() {
             self.timeline = more.timeline;
             self.mapped = more.mapped;
@@ -214,8 +261,17 @@ impl Seen {
         let busy = waiting + self.running;
         f.waiting = (busy >= 20 && self.has_allocator).then(|| waiting as f64 / busy as f64);
         f.waits = sorted(&self.waiting_inside, busy);
-        f.waits_outside = sorted(&self.waiting_outside, self.looks);
-        f.running = self.running as f64 / self.looks.max(1) as f64;
+        let (mut outside, mut looks) = (self.waiting_outside.clone(), self.looks);
+        let computes = (f.user_seconds + f.system_seconds) / f.wall_seconds.max(1e-3);
+        if computes < HARDLY {
+            // A program that hardly computes waits where its threads are parked.
+            for (wait, count) in &self.parked {
+                *outside.entry(*wait).or_default() += count;
+                looks += count;
+            }
+        }
+        f.waits_outside = sorted(&outside, looks);
+        f.running = self.running as f64 / looks.max(1) as f64;
         let rss = self.timeline.iter().map(|moment| moment.rss);
         f.peak_rss = f.peak_rss.max(rss.max().unwrap_or(0));
     }
@@ -234,5 +290,55 @@ impl Seen {
             ),
             None => format!("samples of the kernel, 997 a second of CPU time{lost}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn thread(looks: u64, running: u64, wait: Wait, inside: bool) -> Thread {
+        Thread {
+            looks,
+            running,
+            waiting: [((wait, inside), looks - running)].into(),
+        }
+    }
+
+    #[test]
+    fn a_background_thread_of_the_allocator_is_no_wait_for_a_lock() {
+        let mut seen = Seen {
+            has_allocator: true,
+            ..Seen::default()
+        };
+        seen.each.insert(1, thread(100, 100, Wait::Futex, false));
+        seen.each.insert(2, thread(100, 0, Wait::Futex, true));
+        seen.settle();
+        let mut f = Figures {
+            wall_seconds: 1.0,
+            user_seconds: 1.0,
+            ..Figures::default()
+        };
+        seen.shares(&mut f);
+        assert_eq!((f.waiting, f.running), (Some(0.0), 1.0));
+        let outside: f64 = f.waits_outside.iter().map(|(_, share)| share).sum();
+        assert!(f.waits.is_empty() && outside == 0.0, "{f:?}");
+    }
+
+    #[test]
+    fn a_thread_that_waits_inside_now_and_then_waits_for_a_lock() {
+        let mut seen = Seen {
+            has_allocator: true,
+            ..Seen::default()
+        };
+        seen.each.insert(1, thread(100, 60, Wait::Futex, true));
+        seen.settle();
+        let mut f = Figures {
+            wall_seconds: 1.0,
+            user_seconds: 1.0,
+            ..Figures::default()
+        };
+        seen.shares(&mut f);
+        assert_eq!(f.waiting, Some(0.4));
     }
 }

@@ -154,6 +154,9 @@ fn timeline(moments: &[Moment]) -> Markup {
             .collect();
         points.join(" ")
     };
+    // From outside, live bytes are not known.
+    let has_live = moments.iter().any(|m| m.live != 0);
+    let has_lazy = moments.iter().any(|m| m.lazy.is_some());
     html! {
         svg class="graph" viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="img" aria-label="RSS and live bytes over time" {
             line class="axis" x1=(LEFT) x2=(WIDTH - 8.0) y1=(HEIGHT - BOTTOM) y2=(HEIGHT - BOTTOM) {}
@@ -162,13 +165,13 @@ fn timeline(moments: &[Moment]) -> Markup {
             text x=(LEFT - 6.0) y=(HEIGHT - BOTTOM) text-anchor="end" { "0" }
             text x=(WIDTH - 8.0) y=(HEIGHT - 6.0) text-anchor="end" { (units::seconds(last)) }
             polyline class="l-rss" points=(line(&|m| Some(m.rss as f64))) { title { "RSS" } }
-            polyline class="l-live" points=(line(&|m| Some(m.live.max(0) as f64))) { title { "live" } }
-            polyline class="l-lazy" points=(line(&|m| Some(m.rss.saturating_sub(m.lazy?) as f64))) { title { "RSS without LazyFree" } }
+            @if has_live { polyline class="l-live" points=(line(&|m| Some(m.live.max(0) as f64))) { title { "live" } } }
+            @if has_lazy { polyline class="l-lazy" points=(line(&|m| Some(m.rss.saturating_sub(m.lazy?) as f64))) { title { "RSS without LazyFree" } } }
         }
         ul class="keys" {
             li { svg viewBox="0 0 10 10" aria-hidden="true" { rect class="s0" width="10" height="10" {} } "RSS" }
-            li { svg viewBox="0 0 10 10" aria-hidden="true" { rect class="s1" width="10" height="10" {} } "live" }
-            li { svg viewBox="0 0 10 10" aria-hidden="true" { rect class="s3" width="10" height="10" {} } "RSS without LazyFree" }
+            @if has_live { li { svg viewBox="0 0 10 10" aria-hidden="true" { rect class="s1" width="10" height="10" {} } "live" } }
+            @if has_lazy { li { svg viewBox="0 0 10 10" aria-hidden="true" { rect class="s3" width="10" height="10" {} } "RSS without LazyFree" } }
         }
     }
 }
