@@ -25,6 +25,8 @@ pub const FRAME_BYTES: usize = 56;
 const MAGIC: [u8; 4] = *b"MTCH";
 /// The most bytes of a chunk, in the file and decompressed.
 pub const MOST_BYTES: usize = 16 << 20;
+/// No time is as late as this: thirty years.
+pub const END_OF_TIME: u64 = 1 << 56;
 /// zstd's level: higher ones take more time than the drain has, for a twentieth less.
 const LEVEL: i32 = 3;
 
@@ -86,7 +88,9 @@ impl Frame {
             events: four(48),
         };
         let most = MOST_BYTES as u32;
-        if frame.packed > most || frame.unpacked > most || frame.first > frame.last {
+        let times = frame.first <= frame.last && frame.last < END_OF_TIME;
+        let events = frame.events as usize <= crate::columns::MOST_EVENTS;
+        if frame.packed > most || frame.unpacked > most || !times || !events {
             return Err(Error::Damaged("a chunk's head holds impossible numbers"));
         }
         Ok(frame)

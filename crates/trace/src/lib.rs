@@ -10,16 +10,19 @@
 //! stamps.
 //!
 //! [`summary`] tells what a recording holds. [`plan`] compiles it into what a replay executes, with
-//! [`life`], which matches begin and end of blocks.
+//! [`life`], which matches begin and end of blocks. [`cut`](mod@cut) makes a recording of a part,
+//! [`import`](mod@import) of another tool's file.
 //!
 //! This crate knows no allocator and runs nothing. Every length, count and offset of a file is
 //! checked before it is used: a file may come from anywhere.
 
 pub mod chunk;
 pub mod columns;
+pub mod cut;
 pub mod description;
 pub mod event;
 mod hash;
+pub mod import;
 pub mod life;
 pub mod plan;
 mod reader;

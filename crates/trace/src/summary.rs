@@ -1,7 +1,7 @@
 //! What a recording holds, in figures: what `mallard trace info` shows, and what a replay is
 //! compared with.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Seek};
 
 use crate::Result;
@@ -53,15 +53,15 @@ type Blocks = Lives<Block, u32>;
 /// Reads all events of a recording once.
 pub fn of<R: Read + Seek>(recording: &mut Recording<R>) -> Result<Summary> {
     let mut summary = Summary::default();
-    let mut numbers: Vec<u32> = recording.threads.keys().map(|key| key.0).collect();
-    numbers.dedup();
+    let numbers: BTreeSet<u32> = recording.threads.keys().map(|key| key.0).collect();
     // A forked process begins with the blocks of its parent; a parent has a lower number.
     let mut inherited: BTreeMap<u32, Blocks> = BTreeMap::new();
-    for number in numbers {
+    for &number in &numbers {
         let mut children: Vec<(u64, u32)> = recording
             .processes
             .values()
             .filter(|child| child.forked_from == Some(number) && child.number > number)
+            .filter(|child| numbers.contains(&child.number))
             .map(|child| (child.since, child.number))
             .collect();
         children.sort_unstable();
@@ -91,7 +91,7 @@ fn process<R: Read + Seek>(
         first,
         last,
         sizes: vec![0; 65],
-        live_bytes: blocks.iter().map(|(_, block)| block.size).sum(),
+        live_bytes: (blocks.iter()).fold(0, |sum, (_, block)| block.size.saturating_add(sum)),
         ..Process::default()
     };
     p.peak_bytes = p.live_bytes;
@@ -101,7 +101,7 @@ fn process<R: Read + Seek>(
     let mut merged = recording.merged(number);
     while let Some((thread, event)) = merged.next_event()? {
         while let Some(&&(_, child)) = children.peek().filter(|child| child.0 < event.when) {
-            inherited.insert(child, blocks.clone());
+            bequeath(inherited, child, &blocks);
             children.next();
         }
         let span = (last - first).max(1);
@@ -137,7 +137,7 @@ fn process<R: Read + Seek>(
                 if let Some((address, Some(old))) = resizing.remove(&thread)
                     && event.size != 0
                 {
-                    p.live_bytes += old.size;
+                    p.live_bytes = p.live_bytes.saturating_add(old.size);
                     blocks.begin(address, event.when, old);
                 }
             }
@@ -158,12 +158,23 @@ fn process<R: Read + Seek>(
         }
     }
     for (_, child) in children {
-        inherited.insert(*child, blocks.clone());
+        bequeath(inherited, *child, &blocks);
     }
     p.curve.resize(POINTS, p.live_bytes);
     p.live_blocks = blocks.len() as u64;
     p.lives = blocks.finish();
     Ok(p)
+}
+
+/// The most blocks that children inherit together; more than any machine has had.
+const MOST_INHERITED: usize = 1 << 26;
+
+/// A child begins with these blocks, unless the recording makes up too many.
+fn bequeath(inherited: &mut BTreeMap<u32, Blocks>, child: u32, blocks: &Blocks) {
+    let all: usize = inherited.values().map(Blocks::len).sum();
+    if all + blocks.len() <= MOST_INHERITED {
+        inherited.insert(child, blocks.clone());
+    }
 }
 
 /// The time of a point of a curve, after the first event.

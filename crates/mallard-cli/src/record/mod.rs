@@ -20,11 +20,13 @@ use mallard_observe::folder::{Ask, Record};
 use mallard_observe::recorder::{Clock, Drain, Ended, Limits, Outcome};
 use mallard_observe::{Folder, PROBE, PROBE_NAME, layout};
 use mallard_report::units;
+use mallard_trace::cut::{self, Part};
 use mallard_trace::description::Start;
 use mallard_trace::{EXTENSION, Recording, Writer, summary};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::progress::Spinner;
+use crate::trace::cut::units_of;
 use crate::{choice, exit, machine, session};
 use options::Options;
 
@@ -98,8 +100,30 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     if options.cost && !stop.requested() {
         without.push(job.cost(&plain_environment)?);
     }
+    if let Some(skip) = options.skip.filter(|_| recorded.file.is_some()) {
+        leave_out(&output, skip)?;
+    }
     report(options, &output, &recorded, &without)?;
     Ok(code(&recorded))
+}
+
+/// Replaces a recording by the part after `skip`.
+fn leave_out(output: &Path, skip: Duration) -> Result<()> {
+    let mut whole = output.as_os_str().to_owned();
+    whole.push(".whole");
+    let whole = PathBuf::from(whole);
+    std::fs::rename(output, &whole)?;
+    let mut recording = Recording::open(&whole)?;
+    let part = Part {
+        from: units_of(skip),
+        ..Part::default()
+    };
+    let file = File::create(output)?;
+    let written = cut::cut(&mut recording, &part, file);
+    written.with_context(|| format!("cannot write {}", output.display()))?;
+    // The part is what was asked for; a whole recording that stays is no reason to fail.
+    let _ = std::fs::remove_file(&whole);
+    Ok(())
 }
 
 /// What to run.

@@ -27,6 +27,10 @@ pub struct Options {
     #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     pub time: Option<Duration>,
 
+    /// Leave out the first part of the run; what lives then is the beginning of the recording
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub skip: Option<Duration>,
+
     /// The length of the file at which recording ends, such as 2GB; the program goes on
     #[arg(long, value_name = "SIZE")]
     pub limit: Option<Bytes>,

@@ -1,7 +1,9 @@
 //! `mallard trace`: looks into recordings.
 
 mod compile;
+pub mod cut;
 mod dump;
+mod import;
 mod info;
 
 use std::path::{Path, PathBuf};
@@ -23,18 +25,24 @@ enum What {
     Info(info::Options),
     Dump(dump::Options),
     Compile(compile::Options),
+    Cut(cut::Options),
+    Import(import::Options),
 }
 
 const EXAMPLES: &str = "\
 Examples:
   mallard trace info web.mtrace               threads, sizes, live bytes, order
-  mallard trace dump web.mtrace | head        the events as text";
+  mallard trace dump web.mtrace | head        the events as text
+  mallard trace cut web.mtrace --from 10s --to 20s -o part.mtrace
+  mallard trace import reddit.ops             WebKit's recording, to be replayed here";
 
 pub fn run(options: &Options) -> Result<ExitCode> {
     match &options.what {
         What::Info(options) => info::run(options),
         What::Dump(options) => dump::run(options),
         What::Compile(options) => compile::run(options),
+        What::Cut(options) => cut::run(options),
+        What::Import(options) => import::run(options),
     }
 }
 

@@ -233,3 +233,75 @@ fn what_cannot_be_recorded_is_refused_with_the_reason() {
         assert!(stderr.contains(reason), "{words:?}: {stderr}");
     }
 }
+
+#[test]
+fn a_part_of_a_recording_is_one_and_begins_with_what_lives() {
+    let place = Place::new();
+    recorded(&place, "fork", &[]);
+    let cut = [
+        "trace",
+        "cut",
+        "r.mtrace",
+        "-o",
+        "part.mtrace",
+        "--process",
+        "2",
+    ];
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&cut));
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stdout.starts_with("part.mtrace: "), "{stdout}");
+    let (_, stdout, _) = outcome(&mut place.mallard(&["trace", "info", "--json", "part.mtrace"]));
+    let info: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(sum(&info, "unknown"), 0, "{info:#}");
+    assert!(sum(&info, "ended") >= 101, "{info:#}");
+    for words in [
+        vec!["trace", "cut", "r.mtrace", "-o", "r.mtrace"],
+        vec![
+            "trace", "cut", "r.mtrace", "-o", "x", "--from", "2s", "--to", "1s",
+        ],
+        vec!["trace", "cut", "r.mtrace", "-o", "x", "--process", "77"],
+    ] {
+        let (code, _, stderr) = outcome(&mut place.mallard(&words));
+        assert_eq!(code, Some(2), "{words:?}: {stderr}");
+    }
+    let (_, _, info) = recorded(&place, "endless", &["--for", "400ms", "--skip", "200ms"]);
+    assert_eq!(sum(&info, "lost") + sum(&info, "unknown"), 0, "{info:#}");
+    assert!(
+        info["start"]["notes"][0]
+            .as_str()
+            .unwrap()
+            .starts_with("cut from 0.2")
+    );
+}
+
+#[test]
+fn another_tool_s_recording_is_imported() {
+    let place = Place::new();
+    let text = "1: malloc 0x1000 100\n2: realloc 0x2000 0x1000 300\n2: free 0x2000\n";
+    std::fs::write(place.path().join("android.txt"), text).unwrap();
+    std::fs::write(
+        place.path().join("bad.txt"),
+        "1: malloc 0x1000 100\n1: fly 0x1\n",
+    )
+    .unwrap();
+    std::fs::write(place.path().join("what.txt"), "hello\n").unwrap();
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&["trace", "import", "android.txt"]));
+    assert_eq!(
+        (code, stdout.as_str()),
+        (Some(0), "android.mtrace: 3 events\n"),
+        "{stderr}"
+    );
+    let (code, stdout, _) = outcome(&mut place.mallard(&["trace", "info", "android.mtrace"]));
+    assert_eq!(code, Some(0));
+    assert!(stdout.contains("imported from Android"), "{stdout}");
+    for (file, code, reason) in [
+        ("bad.txt", 1, "line 2: unknown call `fly`"),
+        ("what.txt", 2, "--from"),
+        ("absent", 1, "absent"),
+    ] {
+        let (found, _, stderr) = outcome(&mut place.mallard(&["trace", "import", file]));
+        assert_eq!(found, Some(code), "{stderr}");
+        assert!(stderr.contains(reason), "{stderr}");
+        assert!(!place.path().join("bad.mtrace").exists());
+    }
+}

@@ -180,19 +180,33 @@ pub fn compile<R: Read + Seek>(
 }
 
 /// The blocks that a forked process begins with: address and size, in the order of addresses.
-fn inherited<R: Read + Seek>(
+pub(crate) fn inherited<R: Read + Seek>(
     recording: &mut Recording<R>,
     process: u32,
+) -> Result<Vec<(u64, u64)>> {
+    inherited_of(recording, process, MOST_GENERATIONS)
+}
+
+/// Forks of forks that are followed; more than any program has had.
+const MOST_GENERATIONS: u32 = 256;
+
+fn inherited_of<R: Read + Seek>(
+    recording: &mut Recording<R>,
+    process: u32,
+    generations: u32,
 ) -> Result<Vec<(u64, u64)>> {
     let Some(told) = recording.processes.get(&process) else {
         return Ok(Vec::new());
     };
-    let Some(parent) = told.forked_from.filter(|parent| *parent < process) else {
+    let Some(parent) = told
+        .forked_from
+        .filter(|parent| *parent < process && generations > 0)
+    else {
         return Ok(Vec::new());
     };
     let since = told.since;
     let mut blocks: Lives<u64, ()> = Lives::default();
-    for (address, size) in inherited(recording, parent)? {
+    for (address, size) in inherited_of(recording, parent, generations - 1)? {
         blocks.begin(address, 0, size);
     }
     let mut resizing: BTreeMap<u32, (u64, Option<u64>)> = BTreeMap::new();

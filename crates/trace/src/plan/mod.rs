@@ -24,6 +24,7 @@
 mod compile;
 mod writer;
 
+pub(crate) use compile::inherited;
 pub use compile::{Options, Plan, compile};
 
 /// Words of the head.

@@ -1,0 +1,232 @@
+//! Recordings of other tools as recordings of ours.
+//!
+//! What their files lack is said in the notes: most have no times, so the clock only gives the
+//! order, one microsecond from event to event; heaptrack's have no threads.
+
+mod android;
+mod heaptrack;
+mod ltrace;
+mod webkit;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, Write};
+
+use crate::description::{End, Process, Start};
+use crate::event::{Event, Kind, UNIT_NS};
+use crate::writer::Writer;
+use crate::{Error, Result};
+
+/// Whose file it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// The text of Android's malloc_debug, option `record_allocs`.
+    Android,
+    /// The `.ops` of WebKit's MallocBench.
+    Ops,
+    /// The output of `ltrace -f -e malloc+free+calloc+realloc`.
+    Ltrace,
+    /// The text of heaptrack: what `heaptrack --raw` wrote, interpreted and not compressed, or
+    /// compressed by zstd.
+    Heaptrack,
+}
+
+pub const FORMATS: [(&str, Format); 4] = [
+    ("android", Format::Android),
+    ("ops", Format::Ops),
+    ("ltrace", Format::Ltrace),
+    ("heaptrack", Format::Heaptrack),
+];
+
+/// The first bytes of frames of zstd.
+const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+/// Guesses a file's format by its name and its first bytes.
+pub fn guess(name: &str, head: &[u8]) -> Option<Format> {
+    let text = String::from_utf8_lossy(head);
+    let first = text.lines().find(|line| !line.trim().is_empty());
+    let first = first.unwrap_or("");
+    if name.ends_with(".ops") {
+        Some(Format::Ops)
+    } else if head.starts_with(&ZSTD) || name.contains("heaptrack") {
+        Some(Format::Heaptrack)
+    } else if android::is_line(first) {
+        Some(Format::Android)
+    } else if first.contains("(") && text.contains(" = ") || text.contains("<unfinished") {
+        Some(Format::Ltrace)
+    } else {
+        None
+    }
+}
+
+/// Reads another tool's file and writes a recording. Returns the number of calls.
+pub fn import(
+    format: Format,
+    mut from: impl BufRead,
+    to: impl Write,
+    program: &str,
+) -> Result<u64> {
+    let (by, clock, notes) = match format {
+        Format::Android => ("Android's malloc_debug", "order", vec![]),
+        Format::Ops => ("WebKit's MallocBench", "order", vec![]),
+        Format::Ltrace => ("ltrace", "order", vec![]),
+        Format::Heaptrack => (
+            "heaptrack",
+            "order",
+            vec!["heaptrack does not tell the threads: all events are of one".to_owned()],
+        ),
+    };
+    let start = Start {
+        program: program.to_owned(),
+        made_by: format!("imported from {by}"),
+        clock: clock.to_owned(),
+        notes,
+        ..Start::default()
+    };
+    let mut sink = Sink::new(to, &start)?;
+    match format {
+        Format::Android => android::read(from, &mut sink)?,
+        Format::Ops => webkit::read(from, &mut sink)?,
+        Format::Ltrace => ltrace::read(from, &mut sink)?,
+        Format::Heaptrack => {
+            let packed = from.fill_buf()?.starts_with(&ZSTD);
+            if packed {
+                let unpacked = zstd::stream::read::Decoder::with_buffer(from)?;
+                heaptrack::read(std::io::BufReader::new(unpacked), &mut sink)?;
+            } else {
+                heaptrack::read(from, &mut sink)?;
+            }
+        }
+    }
+    sink.finish()
+}
+
+/// Events of one thread in one chunk.
+const CHUNK: usize = 4096;
+/// From one event to the next where a file has no times: a microsecond.
+const STEP: u64 = 1000 / UNIT_NS;
+
+/// Takes the events of an import in their order.
+struct Sink<W: Write> {
+    writer: Writer<W>,
+    now: u64,
+    /// Threads by their numbers in the file: our number, and events that are not written yet.
+    threads: BTreeMap<u64, (u32, Vec<Event>)>,
+    numbers: u32,
+}
+
+impl<W: Write> Sink<W> {
+    fn new(to: W, start: &Start) -> Result<Sink<W>> {
+        let mut writer = Writer::new(to, start)?;
+        writer.process(&Process {
+            number: 1,
+            program: start.program.clone(),
+            ..Process::default()
+        })?;
+        Ok(Sink {
+            writer,
+            now: 0,
+            threads: BTreeMap::new(),
+            numbers: 0,
+        })
+    }
+
+    /// The clock as a file tells it. It never goes back.
+    fn at(&mut self, nanoseconds: u64) {
+        self.now = self
+            .now
+            .max((nanoseconds / UNIT_NS).min(crate::chunk::END_OF_TIME / 2));
+    }
+
+    fn push(&mut self, thread: u64, kind: Kind, address: u64, size: u64) -> Result<()> {
+        self.push_aligned(thread, kind, address, size, 0)
+    }
+
+    fn push_aligned(
+        &mut self,
+        thread: u64,
+        kind: Kind,
+        address: u64,
+        size: u64,
+        align: u8,
+    ) -> Result<()> {
+        self.now += STEP;
+        let numbers = &mut self.numbers;
+        let (number, events) = self.threads.entry(thread).or_insert_with(|| {
+            *numbers += 1;
+            (*numbers, Vec::new())
+        });
+        events.push(Event {
+            align,
+            ..Event::new(self.now, kind, address, size)
+        });
+        if events.len() >= CHUNK {
+            self.writer.events_of(1, *number, events)?;
+            events.clear();
+        }
+        Ok(())
+    }
+
+    /// A thread has ended: a later one with its number is another.
+    fn end(&mut self, thread: u64) -> Result<()> {
+        self.push(thread, Kind::ThreadEnd, 0, 0)?;
+        if let Some((number, events)) = self.threads.remove(&thread) {
+            self.writer.events_of(1, number, &events)?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<u64> {
+        for (number, events) in self.threads.values() {
+            self.writer.events_of(1, *number, events)?;
+        }
+        let events = self.writer.events();
+        let end = End {
+            events,
+            seconds: (self.now * UNIT_NS) as f64 / 1e9,
+            ended: "with the file that was imported".to_owned(),
+            ..End::default()
+        };
+        self.writer.finish(&end)?;
+        Ok(events)
+    }
+}
+
+/// The most bytes of a line: nothing that is imported has longer ones.
+const LONGEST_LINE: u64 = 1 << 20;
+
+/// Calls `each` with the lines of a text and their numbers.
+fn lines(mut from: impl BufRead, mut each: impl FnMut(u64, &str) -> Result<()>) -> Result<()> {
+    let mut bytes = Vec::new();
+    for number in 1.. {
+        bytes.clear();
+        let read = std::io::Read::take(&mut from, LONGEST_LINE).read_until(b'\n', &mut bytes)?;
+        if read == 0 {
+            break;
+        }
+        each(number, String::from_utf8_lossy(&bytes).trim_end())?;
+    }
+    Ok(())
+}
+
+fn wrong(line: u64, problem: impl Into<String>) -> Error {
+    Error::Line {
+        line,
+        problem: problem.into(),
+    }
+}
+
+/// A number, hexadecimal with `0x`.
+fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// The logarithm of an alignment.
+fn log2(align: u64) -> u8 {
+    (align.max(1).ilog2() as u8).min(47)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! Recordings from anywhere: sound ones, cut ones, damaged ones, and bytes made up at random.
+
+mod checks;
+
+use std::io::Cursor;
+
+use mallard_trace::cut::{self, Part};
+use mallard_trace::{Reader, Recording, State, plan, summary};
+use proptest::prelude::*;
+
+fn read(bytes: Vec<u8>) -> Recording<Cursor<Vec<u8>>> {
+    Recording::index(Reader::new(Cursor::new(bytes)).unwrap()).unwrap()
+}
+
+#[test]
+fn a_sound_recording_is_what_was_written() {
+    checks::recording(&checks::made());
+    let mut recording = read(checks::made());
+    assert_eq!(recording.state(), State::default());
+    let summary = summary::of(&mut recording).unwrap();
+    let (one, two) = (&summary.processes[&1], &summary.processes[&2]);
+    assert_eq!((one.threads, one.calls, one.freed_elsewhere), (2, 154, 50));
+    assert_eq!(one.live_blocks, 50);
+    // The child was forked at 150: 76 blocks had begun and 50 had ended.
+    assert_eq!((two.ended, two.lives.unknown), (5, 0));
+    assert_eq!(two.live_blocks, 100 - 24 - 50 - 5);
+}
+
+#[test]
+fn a_plan_has_an_edge_for_each_block_that_changes_hands() {
+    let mut recording = read(checks::made());
+    let file = tempfile::tempfile().unwrap();
+    let plan = plan::compile(&mut recording, 1, plan::Options::default(), &file).unwrap();
+    assert_eq!((plan.threads, plan.lanes, plan.freed_elsewhere), (2, 2, 50));
+    assert_eq!(plan.curve.len(), 100);
+    let file = tempfile::tempfile().unwrap();
+    let serial = plan::Options { serial: true };
+    let plan = plan::compile(&mut recording, 1, serial, &file).unwrap();
+    assert_eq!((plan.threads, plan.freed_elsewhere), (1, 0));
+    // A forked process begins with its parent's blocks.
+    let file = tempfile::tempfile().unwrap();
+    let plan = plan::compile(&mut recording, 2, plan::Options::default(), &file).unwrap();
+    assert_eq!((plan.calls, plan.lives.unknown), (5, 0));
+}
+
+#[test]
+fn a_part_begins_with_what_lives() {
+    let mut recording = read(checks::made());
+    let whole = summary::of(&mut recording).unwrap();
+    for from in [0, 1, 99, 150, 250, 301, 400] {
+        let mut out = Vec::new();
+        let part = Part {
+            from,
+            ..Part::default()
+        };
+        cut::cut(&mut recording, &part, &mut out).unwrap();
+        let part = summary::of(&mut read(out)).unwrap();
+        for (number, process) in &part.processes {
+            let whole = &whole.processes[number];
+            assert_eq!(process.lives.unknown, 0, "from {from}, process {number}");
+            assert_eq!(
+                process.live_blocks, whole.live_blocks,
+                "from {from}, process {number}"
+            );
+            assert_eq!(
+                process.live_bytes, whole.live_bytes,
+                "from {from}, process {number}"
+            );
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_recording_that_is_cut_anywhere_is_read(length: usize) {
+        let whole = checks::made();
+        let length = length % (whole.len() + 1);
+        checks::recording(&whole[..length]);
+        if length >= 16 {
+            let recording = read(whole[..length].to_vec());
+            prop_assert_eq!(recording.state().damaged, 0);
+        }
+    }
+
+    #[test]
+    fn changed_bytes_are_noticed_or_harmless(changes: Vec<(u16, u8)>) {
+        let mut bytes = checks::made();
+        for (place, value) in changes {
+            let place = usize::from(place) % bytes.len();
+            bytes[place] = value;
+        }
+        checks::recording(&bytes);
+    }
+
+    #[test]
+    fn any_bytes_are_imported_or_refused(bytes: Vec<u8>, text in "[0-9a-fx: +()=,\n]{0,200}") {
+        checks::imported(&bytes);
+        checks::imported(text.as_bytes());
+    }
+}
