@@ -7,8 +7,8 @@
 
 # Commands whose package enables a service at the next boot, and the service.
 declare -A services=([redis-server]=redis-server.service [nginx]=nginx.service [named]=named.service
-  [varnishd]=varnish.service [nghttpx]=nghttpx.service [apache2]=apache2.service
-  [prometheus]=prometheus.service)
+  [memcached]=memcached.service [varnishd]=varnish.service [nghttpx]=nghttpx.service
+  [apache2]=apache2.service [prometheus]=prometheus.service)
 
 restore_policy() {
   if [ "$own_policy" = yes ]; then

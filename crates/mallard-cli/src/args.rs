@@ -8,6 +8,7 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Parser, Subcommand};
 use mallard_measure::Cpus;
 
+use crate::baseline;
 use crate::choice::Choice;
 use crate::diagnose;
 use crate::diff;
@@ -16,7 +17,8 @@ use crate::export::Exports;
 use crate::exporter;
 use crate::extras;
 use crate::hooks::Hooks;
-use crate::{leak, profile, record, replay, top, trace};
+use crate::service::{self, Subject};
+use crate::{leak, profile, record, replay, top, trace, tune};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -53,6 +55,9 @@ pub enum Command {
     Record(record::options::Options),
     Replay(replay::options::Options),
     Trace(trace::Options),
+    Baseline(baseline::options::Options),
+    Tune(tune::options::Options),
+    Service(service::list::Options),
     Allocators(Allocators),
     Completions(extras::Completions),
     Man(extras::Man),
@@ -80,10 +85,13 @@ Compare:
   bench        Run the lab's experiments on every allocator in turn
 
 Keep:
+  baseline     Keep figures that a later change must not make worse, and check them
   diff         Compare two results of bench or compare row by row
 
 Set:
+  tune         Find a short option string, or that the defaults are best
   run          Run a program on Mallard or another allocator
+  service      List the presets of services, print one, or try one
   allocators   List the allocators, or build the missing ones
   completions  Print completions for a shell
   man          Write the manual pages into a folder
@@ -99,6 +107,8 @@ Examples:
   mallard run -- redis-server              one program on Mallard
   mallard diagnose -- ./server --self-test whether malloc is the bottleneck, and why
   mallard record -o web.mtrace -- ./server what it allocates, to be replayed
+  mallard tune --service web.toml          which options, if any, make it better
+  mallard baseline check web               whether a change made it worse
   mallard profile jeprof.4711.0.f.heap     which code the memory belongs to
   mallard top                              the processes on Mallard, live
   mallard export --listen :9700            their metrics for Prometheus, and their heap profiles
@@ -212,10 +222,11 @@ Examples:
 /// Run your own program on every allocator in turn and report the results
 ///
 /// Reports wall, user and system time, peak memory, page faults, exit status, and whether the
-/// program's standard output is the same as under glibc. The results are compare.csv, compare.json
-/// and compare.html.
+/// program's standard output is the same as under glibc. Of a service (--service): the metrics of its
+/// load, CPU time, memory over time and after the load. The results are compare.csv, compare.json and
+/// compare.html.
 #[derive(Debug, clap::Args)]
-#[command(after_help = COMPARE_EXAMPLES, override_usage = "mallard compare [OPTIONS] -- <PROGRAM> [ARGS]...")]
+#[command(after_help = COMPARE_EXAMPLES, override_usage = "mallard compare [OPTIONS] -- <PROGRAM> [ARGS]...\n       mallard compare [OPTIONS] --service <NAME|FILE>")]
 pub struct Compare {
     /// Option string for the allocators that read one (Mallard, jemalloc); checked before anything
     /// runs. To compare strings with each other, use --variant
@@ -252,8 +263,11 @@ pub struct Compare {
     #[command(flatten)]
     pub common: Common,
 
+    #[command(flatten)]
+    pub subject: Subject,
+
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_names = ["PROGRAM", "ARGS"])]
+    #[arg(trailing_var_arg = true, value_names = ["PROGRAM", "ARGS"], required_unless_present_any = ["service", "start"])]
     pub program: Vec<OsString>,
 }
 
@@ -262,6 +276,7 @@ Examples:
   mallard compare -- sort big.txt
   mallard compare -a glibc,mallard,jemalloc -r 10 -- python3 script.py
   mallard compare --input queries.sql -- sqlite3 data.db
+  mallard compare --service redis                      a server under its load; see `mallard service`
   mallard compare --variant lean=mallard:dirty_decay_ms:0 -a glibc,mallard -- ./test
   mallard compare --add mine=/opt/lib/libmine.so -- ./server --self-test";
 

@@ -281,6 +281,7 @@ impl Runner<'_> {
                 seconds_are: None,
                 about: None,
                 settings: Vec::new(),
+                metrics: Vec::new(),
                 cells,
             });
             if let Some(line) = session::row_line(&what, &experiment) {
@@ -316,6 +317,7 @@ impl Runner<'_> {
             cpus: self.cpus.clone(),
             timeout: self.options.common.limit(Some(LIMIT_SECONDS)),
             input: None,
+            folder: None,
             exact_peak: true,
         }))
     }

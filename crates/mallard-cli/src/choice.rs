@@ -8,11 +8,12 @@
 use anyhow::{Context, Result, anyhow};
 use mallard_allocators::{Allocator, Catalog, Settings, Standing, conf};
 use mallard_report::stats;
+use serde::{Deserialize, Serialize};
 
 use crate::exit::usage;
 
 /// The options by which every command chooses allocators.
-#[derive(Debug, Default, clap::Args)]
+#[derive(Debug, Clone, Default, clap::Args, Serialize, Deserialize)]
 pub struct Choice {
     /// Allocators to use: names from `mallard allocators`, or `all`, which builds the missing ones
     /// [default: those that are ready]

@@ -26,6 +26,9 @@ const MOST_SHOWN_BYTES: usize = 1 << 20;
 const NOT_IN_TIME: &str = "it did not finish within the time limit";
 
 pub fn run(options: &Compare) -> Result<ExitCode> {
+    if let Some(service) = options.subject.service()? {
+        return crate::service::compare::run(options, &service, options.runs.unwrap_or(RUNS));
+    }
     let [name, arguments @ ..] = &options.program[..] else {
         unreachable!("the command line asks for a program")
     };
@@ -104,6 +107,7 @@ pub fn run(options: &Compare) -> Result<ExitCode> {
             seconds_are: None,
             about: None,
             settings: Vec::new(),
+            metrics: Vec::new(),
             cells,
         }],
     };
@@ -134,6 +138,7 @@ fn entry(
             cpus: session.cpus.clone(),
             timeout: options.common.limit(None),
             input: options.input.clone(),
+            folder: None,
             // The user's program may not tolerate being traced.
             exact_peak: false,
         })),
@@ -248,7 +253,7 @@ fn settings(options: &Compare, program: &Program) -> Vec<(String, String)> {
 }
 
 /// The command as a user would type it.
-fn command_line(words: &[OsString]) -> String {
+pub fn command_line(words: &[OsString]) -> String {
     let words = words.iter().map(|word| word.to_string_lossy());
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
     let quoted = words.map(|word| match word.chars().all(plain) && !word.is_empty() {

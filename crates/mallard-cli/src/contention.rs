@@ -260,6 +260,7 @@ impl Counter<'_> {
             cpus: self.cpus.clone(),
             timeout: self.options.common.limit(Some(LIMIT_SECONDS)),
             input: None,
+            folder: None,
             exact_peak: false,
         };
         let measured = self.launcher.run(&spec)?;

@@ -259,6 +259,7 @@ mod tests {
             seconds_are: None,
             about: None,
             settings: Vec::new(),
+            metrics: Vec::new(),
             cells,
         }
     }

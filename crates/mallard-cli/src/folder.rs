@@ -91,6 +91,10 @@ impl Folder {
         Ok(files)
     }
 
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
     /// Writes a text and returns its path.
     pub fn text(&self, name: &str, text: &str) -> Result<PathBuf> {
         self.file(name, |out| out.write_all(text.as_bytes()))

@@ -3,16 +3,18 @@
 //! Each command is a module: [`bench`] (the basic [`experiments`], the full [`suite`] and
 //! [`contention`]), [`compare`] (the user's own program), [`exec`] (`mallard run`), [`profile`]
 //! (heap profiles), [`leak`] (what is never freed), [`record`], [`replay`] and [`trace`] (what a
-//! program allocates, in order), [`top`] (processes, live), [`exporter`] (`mallard export`) and [`list`]
-//! (`mallard allocators`). Each takes its allocators by [`choice`], and ends with a code of
-//! [`exit`]. `bench` and `compare` share the [`race`], the [`folder`] and the [`session`]. In a
-//! race, the allocators take turns on a row of measurements; [`runs`] decides how often. The folder
+//! program allocates, in order), [`top`] (processes, live), [`exporter`] (`mallard export`),
+//! [`service`] (servers as subjects), [`tune`] (options), [`baseline`] (limits for changes) and
+//! [`list`] (`mallard allocators`). Each takes its allocators by [`choice`], and ends with a code of
+//! [`exit`]. `bench` and `compare` share the [`race`], the [`folder`] and the [`session`]. In a race,
+//! the allocators take turns on a row of measurements; [`runs`] decides how often. The folder
 //! receives the results. The session prepares allocators, shows progress and stops on a signal.
 //! `mallard_measure` runs and measures a process, `mallard_allocators` finds and builds allocators,
 //! and `mallard_report` shows the results.
 
 mod amount;
 mod args;
+mod baseline;
 mod bench;
 mod choice;
 mod compare;
@@ -38,11 +40,14 @@ mod record;
 mod replay;
 mod runs;
 mod say;
+mod service;
 mod session;
 mod setting;
+mod subject;
 mod suite;
 mod top;
 mod trace;
+mod tune;
 mod workloads;
 
 use std::process::ExitCode;
@@ -66,6 +71,9 @@ fn main() -> ExitCode {
         Command::Record(options) => record::run(&options),
         Command::Replay(options) => replay::run(&options),
         Command::Trace(options) => trace::run(&options),
+        Command::Baseline(options) => baseline::run(&options),
+        Command::Tune(options) => tune::run(&options),
+        Command::Service(options) => service::list::run(&options),
         Command::Allocators(options) => list::run(&options),
         Command::Completions(options) => extras::completions(&options),
         Command::Man(options) => extras::man(&options),

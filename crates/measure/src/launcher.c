@@ -13,7 +13,8 @@
  * `0,1,5` (or `-` for all). Each SETTING changes only PROGRAM's environment: `+NAME=VALUE` sets,
  * `-NAME` removes. The launcher waits, kills the whole process group after TIMEOUT_MS (0: never) or
  * on a signal to stop, and writes `name=value` to the file REPORT: the process id at the start,
- * everything else at the end. Its own exit code is 0 whenever it has written the report. Standard
+ * everything else at the end. Processes that PROGRAM leaves behind, in whatever session, get a moment
+ * to end; then they are killed, and `left=NAME` reports each. Its own exit code is 0 whenever it has written the report. Standard
  * input, output and error are the program's.
  *
  * `weigh` does the same and also reads the exact peak of the program's memory. The kernel counts
@@ -137,6 +138,17 @@ static void let_pass(pid_t child, Outcome *outcome) {
         ptrace(PTRACE_CONT, child, 0, event == 0 ? signal : 0);
 }
 
+/* Processes whose parents have ended become the launcher's children, which must wait for them. */
+static void reap_orphans(pid_t child) {
+    for (;;) {
+        siginfo_t ended = {0};
+        if (waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) != 0 || ended.si_pid == 0 ||
+            ended.si_pid == child)
+            return;
+        waitpid(ended.si_pid, NULL, WNOHANG);
+    }
+}
+
 /* Waits for the program's end, or for one of the blocked `events`. */
 static int await(pid_t child, long long deadline, const sigset_t *events, Outcome *outcome) {
     for (;;) {
@@ -152,6 +164,7 @@ static int await(pid_t child, long long deadline, const sigset_t *events, Outcom
             return -1;
         if (killed)
             continue;
+        reap_orphans(child);
         int event;
         if (deadline) {
             long long left = deadline - now_ns();
@@ -252,6 +265,88 @@ static int follow(pid_t child, long long deadline, Outcome *outcome) {
     }
 }
 
+/* ---- what the program leaves behind --------------------------------------------------------- */
+
+/* Descendants whose parents have ended become the launcher's children (PR_SET_CHILD_SUBREAPER), and
+ * are listed in /proc. Calls `each` for those that still run. Returns their number, or -1 if the
+ * kernel has no such list. */
+static int children(void (*each)(pid_t child, int out), int out) {
+    char path[64], text[4096];
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return -1;
+    const ssize_t size = read(file, text, sizeof text - 1);
+    close(file);
+    if (size <= 0)
+        return 0;
+    text[size] = 0;
+    int count = 0;
+    for (char *at = text, *end; *at; at = end) {
+        const pid_t child = (pid_t)strtol(at, &end, 10);
+        if (end == at)
+            break;
+        count++;
+        if (each)
+            each(child, out);
+    }
+    return count;
+}
+
+static void name_one(pid_t child, int out) {
+    char path[40], name[32];
+    snprintf(path, sizeof path, "/proc/%d/comm", (int)child);
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    const ssize_t size = file < 0 ? -1 : read(file, name, sizeof name - 1);
+    if (file >= 0)
+        close(file);
+    if (size <= 0)
+        return;
+    name[size] = 0;
+    name[strcspn(name, "\n")] = 0;
+    for (char *c = name; *c; c++)
+        if (*c == ' ' || *c == '=')
+            *c = '_';
+    dprintf(out, "left=%s(%d) ", name, (int)child);
+}
+
+static void kill_one(pid_t child, int out) {
+    (void)out;
+    kill(child, SIGKILL);
+}
+
+static void reap(void) {
+    while (waitpid(-1, NULL, WNOHANG | __WALL) > 0)
+        ;
+}
+
+/* Ends what the program left behind: nothing may run beside the next measurement. */
+static void clean_up(pid_t child, int out, int killed) {
+    const struct timespec moment = {0, 5000000};
+    if (killed)
+        kill(-child, SIGKILL);
+    for (int tries = 0; tries < 100; tries++) {
+        reap();
+        const int left = children(NULL, out);
+        if (left == 0)
+            return;
+        if (left < 0)
+            break;
+        nanosleep(&moment, NULL);
+        if (killed && tries >= 2)
+            break;
+    }
+    reap();
+    if (!killed)
+        children(name_one, out);
+    kill(-child, SIGKILL);
+    /* A killed process leaves its own children to the launcher. */
+    for (int tries = 0; tries < 400 && children(kill_one, out) > 0; tries++) {
+        nanosleep(&moment, NULL);
+        reap();
+    }
+}
+
 /* ---------------------------------------------------------------------------------------------- */
 
 typedef enum { RUN, WEIGH, COUNT } Purpose;
@@ -284,6 +379,7 @@ static int run(char **arguments, int count, Purpose purpose) {
     signal(SIGCHLD, SIG_DFL);
     /* If the lab dies, its measured process dies too. */
     prctl(PR_SET_PDEATHSIG, SIGTERM);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
 
     int failure[2]; /* carries errno from a child that could not execute the program */
     int gate[2] = {-1, -1};
@@ -326,8 +422,7 @@ static int run(char **arguments, int count, Purpose purpose) {
     if ((counting ? follow(child, deadline, &outcome) : await(child, deadline, &events, &outcome)) != 0)
         return die("wait4");
     const long long wall = now_ns() - start;
-    /* Processes that the program left behind must not run beside the next measurement. */
-    kill(-child, SIGKILL);
+    clean_up(child, out, outcome.timed_out || outcome.stopped);
 
     int error = 0;
     if (read(failure[0], &error, sizeof error) != sizeof error)

@@ -39,6 +39,8 @@ pub struct Spec {
     pub exact_peak: bool,
     /// The file for standard input; `None` means no input.
     pub input: Option<PathBuf>,
+    /// The folder to run in; `None` means the lab's own.
+    pub folder: Option<PathBuf>,
 }
 
 /// How a process ended.
@@ -68,6 +70,9 @@ pub struct Measurement {
     /// System calls, including those of threads and children, if they were counted and tracing is
     /// permitted. [`MOST_SYSCALLS`] means that many or more.
     pub syscalls: Option<u64>,
+    /// Names of processes that it left behind and that did not end by themselves soon. They were
+    /// killed.
+    pub left: Vec<String>,
     pub stdout: Output,
     pub stderr: Output,
 }
@@ -218,6 +223,9 @@ impl Launcher {
         command.arg(report.path()).args(settings(spec));
         command.arg("--").arg(&spec.program).args(&spec.arguments);
         command.stdin(input(spec)?);
+        if let Some(folder) = &spec.folder {
+            command.current_dir(folder);
+        }
         command
             .stdout(stdout.try_clone()?)
             .stderr(stderr.try_clone()?);
@@ -243,7 +251,7 @@ impl Launcher {
             let status = child.wait();
             (status, aside.join())
         });
-        self.stop.ended();
+        self.stop.ended(launcher);
         let status = status?;
         let aside = aside.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 
@@ -334,6 +342,17 @@ fn field(report: &str, name: &str) -> Option<u64> {
         .find_map(|(key, value)| (key == name).then(|| value.parse().ok())?)
 }
 
+/// All the words after `name=` in a report, one for each time that it is there.
+fn names(report: &str, name: &str) -> Vec<String> {
+    let pairs = report
+        .split_ascii_whitespace()
+        .filter_map(|word| word.split_once('='));
+    pairs
+        .filter(|(key, _)| *key == name)
+        .map(|(_, value)| value.to_owned())
+        .collect()
+}
+
 /// The launcher's report at the end.
 #[derive(Debug, Default, PartialEq)]
 struct Report {
@@ -349,6 +368,7 @@ struct Report {
     minor: u64,
     major: u64,
     calls: Option<u64>,
+    left: Vec<String>,
 }
 
 impl Report {
@@ -369,6 +389,7 @@ impl Report {
             minor: field("minor")?,
             major: field("major")?,
             calls: field("calls"),
+            left: names(report, "left"),
         })
     }
 
@@ -399,6 +420,7 @@ impl Report {
             minor_faults: self.minor,
             major_faults: self.major,
             syscalls: self.calls,
+            left: self.left,
             stdout,
             stderr,
         })

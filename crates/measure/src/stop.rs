@@ -13,8 +13,8 @@ pub struct Stop(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     requested: AtomicBool,
-    /// The launcher that is waiting for a measured process now.
-    running: Mutex<Option<Pid>>,
+    /// The launchers that are waiting for a process now: the measured one, and its load.
+    running: Mutex<Vec<Pid>>,
 }
 
 impl Stop {
@@ -22,14 +22,14 @@ impl Stop {
         self.0.requested.load(Ordering::Acquire)
     }
 
-    /// Ends the running measured process and prevents any other from starting.
+    /// Ends the running measured processes and prevents any other from starting.
     pub fn request(&self) {
         // Holding the lock ensures that a process being started either is seen here or sees this.
         let running = self.lock();
         self.0.requested.store(true, Ordering::Release);
-        if let Some(launcher) = *running {
+        for launcher in &*running {
             // The launcher may have ended on its own; then there is nothing to do.
-            let _ = kill_process(launcher, Signal::TERM);
+            let _ = kill_process(*launcher, Signal::TERM);
         }
     }
 
@@ -43,19 +43,23 @@ impl Stop {
             return Ok(None);
         }
         let (process, id) = start()?;
-        *running = i32::try_from(id).ok().and_then(Pid::from_raw);
+        running.extend(pid(id));
         Ok(Some(process))
     }
 
-    pub(crate) fn ended(&self) {
-        *self.lock() = None;
+    pub(crate) fn ended(&self, id: u32) {
+        self.lock().retain(|launcher| Some(*launcher) != pid(id));
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Pid>> {
-        // A panic cannot leave the plain number half-written.
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Pid>> {
+        // No step that changes the list can panic halfway.
         self.0
             .running
             .lock()
             .unwrap_or_else(|poison| poison.into_inner())
     }
+}
+
+fn pid(id: u32) -> Option<Pid> {
+    i32::try_from(id).ok().and_then(Pid::from_raw)
 }

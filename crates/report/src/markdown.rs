@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use mallard_statistics::Comparison;
 
 use crate::closing::{closing, notes};
+use crate::metrics;
 use crate::model::{Experiment, Kind, Results, Row};
 use crate::stats::{self, BASELINE, Output, Standing};
 use crate::terminal::machine_line;
@@ -18,7 +19,11 @@ pub fn write_markdown(r: &Results, out: &mut dyn Write) -> io::Result<()> {
         if r.kind != Kind::Compare {
             writeln!(out, "### {}: {}\n", e.name, escaped(&e.title))?;
         }
-        table(r, e, out)?;
+        if e.rows.iter().any(|row| !row.metrics.is_empty()) {
+            services(e, out)?;
+        } else {
+            table(r, e, out)?;
+        }
         if r.kind == Kind::Compare
             && let Some(closing) = e.rows.iter().find_map(closing)
         {
@@ -69,6 +74,44 @@ fn table(r: &Results, e: &Experiment, out: &mut dyn Write) -> io::Result<()> {
     for row in &e.rows {
         for line in lines(e, row, compares, !axis.is_empty()) {
             writeln!(out, "| {} |", line.join(" | "))?;
+        }
+    }
+    writeln!(out)
+}
+
+/// One line for each metric and allocator.
+fn services(e: &Experiment, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "| metric | allocator | median | ± | to glibc | interval |"
+    )?;
+    writeln!(out, "| --- | --- | ---: | ---: | ---: | ---: |")?;
+    for row in &e.rows {
+        for metric in &row.metrics {
+            for line in metrics::lines(e, row, metric) {
+                let name = escaped(&metric.name);
+                let allocator = escaped(&line.allocator);
+                let Some(median) = line.median else {
+                    writeln!(out, "| {name} | {allocator} | failed | | | |")?;
+                    continue;
+                };
+                let figure = metrics::figure(metric, median);
+                let figure = if line.best {
+                    format!("**{figure}**")
+                } else {
+                    figure
+                };
+                let (ratio, interval) = match line.to_glibc {
+                    Some(_) if line.allocator == BASELINE => ("1.00".to_owned(), String::new()),
+                    Some(c) => (units::compared(&c), units::interval(&c)),
+                    None => (String::new(), String::new()),
+                };
+                let spread = line.spread;
+                writeln!(
+                    out,
+                    "| {name} | {allocator} | {figure} | {spread} | {ratio} | {interval} |"
+                )?;
+            }
         }
     }
     writeln!(out)

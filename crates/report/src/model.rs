@@ -114,7 +114,20 @@ pub struct Row {
     /// Variables that this row sets for some allocators: the allocator and `NAME=value`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settings: Vec<(String, String)>,
+    /// The figures that every run of a service has, in the order of a reader.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub metrics: Vec<Metric>,
     pub cells: Vec<Cell>,
+}
+
+/// A figure of a service.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Metric {
+    /// `qps`, `p99`, `rss_end`.
+    pub name: String,
+    /// `/s`, `ms`, `s`, `bytes`, or any other text behind the number.
+    pub unit: String,
+    pub higher_is_better: bool,
 }
 
 /// The description of a suite's row for readers.
@@ -180,6 +193,17 @@ pub struct Run {
     /// RSS over time as pairs of seconds and bytes, if the row examines it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub curve: Vec<(f64, u64)>,
+    /// The figures of a service by the names of [`Row::metrics`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub metrics: Vec<(String, f64)>,
+}
+
+impl Run {
+    /// A figure of a service.
+    pub fn metric(&self, name: &str) -> Option<f64> {
+        let found = self.metrics.iter().find(|(known, _)| known == name);
+        found.map(|(_, figure)| *figure)
+    }
 }
 
 /// The duration of single calls, or of single requests to a server.

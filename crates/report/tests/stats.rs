@@ -80,6 +80,7 @@ fn row(label: &str, cells: Vec<Cell>) -> Row {
         seconds_are: None,
         about: None,
         settings: Vec::new(),
+        metrics: Vec::new(),
         cells,
     }
 }

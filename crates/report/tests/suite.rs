@@ -40,6 +40,7 @@ fn row(label: &str, cells: Vec<Cell>) -> Row {
             syscalls_of: Some("a short run".to_owned()),
         }),
         settings: Vec::new(),
+        metrics: Vec::new(),
         cells,
     }
 }

@@ -4,6 +4,7 @@
 //! figure of a block is the logarithm of their ratio, so whatever slows both alike cancels. From
 //! these few numbers [`paired`] estimates the ratio with an interval, and [`holm`] judges several
 //! comparisons together. [`signed_rank`] has the distribution behind both.
+//! [`unpaired`] compares blocks of one day with those of another.
 //!
 //! The methods assume no normal distribution, which times on a shared machine do not have, only
 //! that the differences are symmetric around their centre. They are exact for few blocks and use
@@ -13,6 +14,7 @@
 pub mod holm;
 pub mod paired;
 pub mod signed_rank;
+pub mod unpaired;
 
 pub use holm::holm;
 pub use paired::{Comparison, Interval, LEVEL_MARGIN, Verdict, compare};

@@ -90,6 +90,12 @@ pub fn compare(blocks: impl IntoIterator<Item = (f64, f64)>) -> Option<Compariso
 
 /// Compares by the logarithms of the blocks' ratios.
 pub fn compare_logs(logs: impl IntoIterator<Item = f64>) -> Option<Comparison> {
+    compare_logs_at(logs, ALPHA)
+}
+
+/// The same with an interval that misses the truth in at most `alpha` of all sessions; none if the
+/// blocks are too few for that.
+pub fn compare_logs_at(logs: impl IntoIterator<Item = f64>, alpha: f64) -> Option<Comparison> {
     let mut logs: Vec<f64> = logs.into_iter().filter(|log| log.is_finite()).collect();
     logs.sort_by(f64::total_cmp);
     let (first, last) = (*logs.first()?, *logs.last()?);
@@ -98,7 +104,7 @@ pub fn compare_logs(logs: impl IntoIterator<Item = f64>) -> Option<Comparison> {
         blocks: logs.len(),
         ratio: hodges_lehmann(&logs).exp(),
         range: (first.exp(), last.exp()),
-        interval: interval(&logs, &null),
+        interval: interval(&logs, &null, alpha),
         p: p_value(&logs, &null),
     })
 }
@@ -124,8 +130,8 @@ fn hodges_lehmann(sorted: &[f64]) -> f64 {
 }
 
 /// The interval between the k-th Walsh average from each end, for the largest k that keeps the
-/// risk below [`ALPHA`]. Five blocks have no such k; they get their whole range.
-fn interval(sorted: &[f64], null: &SignedRank) -> Option<Interval> {
+/// risk below `alpha`. Five blocks have no such k for [`ALPHA`]; they get their whole range.
+fn interval(sorted: &[f64], null: &SignedRank, alpha: f64) -> Option<Interval> {
     if sorted.len() < LEAST_BLOCKS {
         return None;
     }
@@ -134,10 +140,13 @@ fn interval(sorted: &[f64], null: &SignedRank) -> Option<Interval> {
     let (mut k, mut too_many) = (1, all / 2 + 1);
     while too_many - k > 1 {
         let middle = k + (too_many - k) / 2;
-        match 2.0 * null.up_to(middle - 1) <= ALPHA {
+        match 2.0 * null.up_to(middle - 1) <= alpha {
             true => k = middle,
             false => too_many = middle,
         }
+    }
+    if k == 1 && 2.0 * null.up_to(0) > alpha && alpha < ALPHA {
+        return None;
     }
     Some(Interval {
         low: walsh(sorted, k).exp(),

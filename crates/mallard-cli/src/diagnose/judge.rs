@@ -24,8 +24,10 @@ pub struct About<'a> {
     pub pool: Option<Pool>,
     /// CPUs that the program may use.
     pub cpus: usize,
-    /// The program as the user typed it.
+    /// The program as the user typed it, or the command that starts the service.
     pub typed: &'a str,
+    /// What `mallard compare` takes for it.
+    pub subject: &'a str,
 }
 
 pub fn judge(f: &Figures, about: About) -> Verdict {
@@ -446,7 +448,7 @@ fn next(troubles: &[Trouble], answer: Answer, about: About) -> Vec<Next> {
     let typed = about.typed;
     if answer == Answer::Yes {
         add(
-            format!("mallard compare -- {typed}"),
+            format!("mallard compare {}", about.subject),
             "all allocators side by side",
         );
     }

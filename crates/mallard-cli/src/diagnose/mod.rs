@@ -24,11 +24,14 @@ use mallard_allocators::{Error, program};
 use mallard_measure::{Cpus, End, Launcher, Spec};
 use mallard_observe::who::{self, Family};
 use mallard_report::diagnosis::{self, Answer, Diagnosis, Evidence, Figures, SCHEMA};
+use mallard_service::Service;
 use object::{Object, ObjectSymbol};
 
+use crate::exit::usage;
 use crate::progress::Spinner;
 use crate::say::{self, say};
-use crate::{machine, session};
+use crate::service::work::Work;
+use crate::{machine, service, session};
 use judge::{About, judge};
 use options::{Options, Way};
 use runs::{Runner, Runs};
@@ -42,6 +45,9 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     }
     if let Some(pid) = options.pid {
         return attached::run(options, pid);
+    }
+    if let Some(service) = options.subject.service()? {
+        return serve(options, &service);
     }
     let [name, arguments @ ..] = &options.program[..] else {
         unreachable!("the command line asks for a program")
@@ -87,11 +93,12 @@ pub fn run(options: &Options) -> Result<ExitCode> {
                 program,
                 arguments,
                 probe: runs::install_probe()?,
+                service: None,
             };
             let spinner = Spinner::new();
             let runs = runner.all(&mut |doing| spinner.show(doing.to_owned()))?;
             drop(spinner);
-            match diagnose(options, &runs, &typed, &executable) {
+            match diagnose(options, &runs, &typed, &format!("-- {typed}"), &executable) {
                 Ok(d) => d,
                 Err(why) => from_outside(Some(why))?,
             }
@@ -100,6 +107,44 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     d.program.clone_from(&typed);
     finish(&mut d, started);
     show(options, &d, Path::new(name))
+}
+
+/// Diagnoses a server while its load runs.
+fn serve(options: &Options, service: &Service) -> Result<ExitCode> {
+    if options.input.is_some() || options.duration.is_some() || options.way == Some(Way::Perf) {
+        return Err(usage(
+            "--input, --for and --how perf are for programs: a service’s load decides how long it runs",
+        ));
+    }
+    let started = SystemTime::now();
+    let stop = session::stop_on_signals()?;
+    let launcher = Launcher::new(stop.clone())?;
+    let work = Work::new(service, &launcher, options.subject.seconds(), None)?;
+    let named = work.stage.program().unwrap_or_else(|| "sh".into());
+    let program = program::check(&named.to_string_lossy())?;
+    let runner = Runner {
+        launcher: &launcher,
+        stop: &stop,
+        options,
+        program: &program,
+        arguments: &[],
+        probe: runs::install_probe()?,
+        service: Some(&work),
+    };
+    let spinner = Spinner::new();
+    let runs = runner.all(&mut |doing| spinner.show(doing.to_owned()))?;
+    drop(spinner);
+    let typed = options.subject.typed(service);
+    let start = service.start.shown();
+    let found = diagnose(options, &runs, &start, &typed, &program.executable);
+    let mut d = found.unwrap_or_else(|why| Diagnosis {
+        sentence: why,
+        ..blank(Figures::default())
+    });
+    d.notes.push(service::about_loop(service));
+    d.program = typed;
+    finish(&mut d, started);
+    show(options, &d, Path::new(&service.name))
 }
 
 /// The arguments as one line for a shell.
@@ -121,6 +166,7 @@ fn diagnose(
     options: &Options,
     runs: &Runs,
     typed: &str,
+    subject: &str,
     executable: &Path,
 ) -> Result<Diagnosis, String> {
     let (_, found) = runs.observed.last().expect("there is a run");
@@ -157,6 +203,7 @@ fn diagnose(
         pool,
         cpus: Cpus::allowed().count(),
         typed,
+        subject,
     };
     let verdict = judge(&d.figures, about);
     d.answer = verdict.answer;

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::service::Subject;
+
 /// Find out whether malloc is a program's bottleneck, and why
 ///
 /// Runs the program with a probe before its own allocator, whichever that is. The probe counts
@@ -12,10 +14,10 @@ use std::time::Duration;
 /// thresholds, and the commands to try next. Exit code 0: an answer; 3: cannot tell, with the
 /// reason.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES, override_usage = "mallard diagnose [OPTIONS] -- <PROGRAM> [ARGS]...\n       mallard diagnose [OPTIONS] --pid <PID>")]
+#[command(after_help = EXAMPLES, override_usage = "mallard diagnose [OPTIONS] -- <PROGRAM> [ARGS]...\n       mallard diagnose [OPTIONS] --service <NAME|FILE>\n       mallard diagnose [OPTIONS] --pid <PID>")]
 pub struct Options {
     /// Watch a process that runs already; nothing is put into it
-    #[arg(long, value_name = "PID", conflicts_with_all = ["program", "way", "quick", "input"])]
+    #[arg(long, value_name = "PID", conflicts_with_all = ["program", "way", "quick", "input", "service", "start"])]
     pub pid: Option<u32>,
 
     /// How long to watch; a program that runs longer is ended [default: with --pid 30s, else to its
@@ -52,8 +54,11 @@ pub struct Options {
     #[arg(short, long, value_name = "FOLDER")]
     pub output: Option<PathBuf>,
 
+    #[command(flatten)]
+    pub subject: Subject,
+
     /// The program and its arguments
-    #[arg(trailing_var_arg = true, value_names = ["PROGRAM", "ARGS"], required_unless_present_any = ["pid", "explain"])]
+    #[arg(trailing_var_arg = true, value_names = ["PROGRAM", "ARGS"], required_unless_present_any = ["pid", "explain", "service", "start"])]
     pub program: Vec<OsString>,
 }
 
@@ -73,6 +78,7 @@ Examples:
   mallard diagnose -- ./server --self-test      the program's own run, start to end
   mallard diagnose --for 30s -- redis-server    a server, under load from elsewhere, for half a minute
   mallard diagnose --pid 1234                   a process that runs already; nothing is put into it
+  mallard diagnose --service redis              a server under its load; see `mallard service`
   mallard diagnose --how proc -- ./a.out        without signals, for programs that use them
   mallard diagnose --json -- ./a.out | jq .answer
   mallard diagnose --explain                    the thresholds";

@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
@@ -13,6 +15,8 @@ use mallard_observe::{Findings, Folder, PROBE, PROBE_NAME, Settings, Watch, layo
 
 use super::options::{Options, Way};
 use super::thresholds::{BUSY, WAITS_SECONDS, WANTED_SAMPLES};
+use crate::race::Beside;
+use crate::service::work::{self, Work};
 
 /// Timer signals per second of CPU time: below the rate of the kernel's clock, so that none is lost.
 pub const TIMER_HZ: u32 = 197;
@@ -51,6 +55,8 @@ pub struct Runner<'a> {
     pub program: &'a Program,
     pub arguments: &'a [OsString],
     pub probe: PathBuf,
+    /// The service, if it is one: its load decides how long a run takes, and ends it.
+    pub service: Option<&'a Work<'a>>,
 }
 
 impl Runner<'_> {
@@ -66,6 +72,11 @@ impl Runner<'_> {
         say("running with the probe");
         self.observe(&mut runs)?;
         let first = runs.observed[0].0.wall;
+        if self.service.is_some() {
+            let reason = "not counted (a service)";
+            runs.syscalls = Err(reason.to_owned());
+            return Ok(runs);
+        }
         if self.options.quick {
             return Ok(runs);
         }
@@ -132,6 +143,9 @@ impl Runner<'_> {
         let folder = Folder::new(ask, self.launcher.folder())
             .map_err(|error| anyhow!("cannot make the folder of the probe: {error}"))?;
         let spec = self.spec(self.environment(folder.path()));
+        if let Some(work) = self.service {
+            work.before(Purpose::Cost).map_err(anyhow::Error::msg)?;
+        }
         let until = self
             .options
             .duration
@@ -140,6 +154,9 @@ impl Runner<'_> {
         let beside = |pid: u32| -> Result<Box<Findings>, Box<Findings>> {
             let watch = Watch::new(folder.path(), Settings::default());
             let enough = || until.is_some_and(|until| Instant::now() >= until);
+            if let Some(work) = self.service {
+                return beside_service(work, pid, watch);
+            }
             let findings = Box::new(watch.until_end_of(pid, enough));
             if !enough() || !mallard_observe::proc::is_alive(pid as i32) {
                 return Ok(findings);
@@ -154,6 +171,11 @@ impl Runner<'_> {
         let (measured, found) = self.launcher.run_beside(&spec, Purpose::Cost, beside)?;
         if until.is_some_and(|until| Instant::now() >= until) {
             ended_by_us = true;
+        }
+        if let (Some(work), false) = (self.service, self.stop.requested()) {
+            // The figures of its load are not those of the service: the probe is beside it.
+            work.judge(&measured)
+                .map_err(|failure| work::failed(&failure))?;
         }
         let found = found.unwrap_or_else(|findings| findings);
         runs.ended_by_us |= ended_by_us;
@@ -195,6 +217,9 @@ impl Runner<'_> {
     }
 
     fn spec(&self, environment: Vec<(String, String)>) -> Spec {
+        if let Some(work) = self.service {
+            return work.stage.spec(environment);
+        }
         Spec {
             program: self.program.path.clone().into(),
             arguments: self.arguments.to_vec(),
@@ -204,8 +229,27 @@ impl Runner<'_> {
             timeout: None,
             exact_peak: false,
             input: self.options.input.clone(),
+            folder: None,
         }
     }
+}
+
+/// Watches a server while its load runs. An error has the launcher kill what is left of it.
+fn beside_service(work: &Work, pid: u32, watch: Watch) -> Result<Box<Findings>, Box<Findings>> {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let driver = scope.spawn(|| {
+            let driven = work.drive(pid, Purpose::Cost);
+            over.store(true, Ordering::Release);
+            driven
+        });
+        let found = Box::new(watch.until_end_of(pid, || over.load(Ordering::Acquire)));
+        match driver.join() {
+            Ok(Ok(())) => Ok(found),
+            Ok(Err(_)) => Err(found),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
 }
 
 /// Writes the probe to the folder of cached files.

@@ -110,6 +110,7 @@ pub fn verdict(mut f: Figures, seen: Seen, subject: &Subject<'_>) -> Diagnosis {
         pool,
         cpus: Cpus::allowed().count(),
         typed: subject.typed,
+        subject: &format!("-- {}", subject.typed),
     };
     let mut judged = judge(&f, about);
     if f.samples >= SAMPLES && f.inside.is_none() {

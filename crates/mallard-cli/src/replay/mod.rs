@@ -247,6 +247,7 @@ impl Replay<'_> {
             timeout: self.options.common.limit(Some(LIMIT_SECONDS)),
             exact_peak: true,
             input: None,
+            folder: None,
         }
     }
 
@@ -355,6 +356,7 @@ impl Replay<'_> {
             seconds_are: speed.0.map(|_| "CPU time".to_owned()),
             about: None,
             settings: Vec::new(),
+            metrics: Vec::new(),
             cells,
         })
     }

@@ -272,6 +272,7 @@ impl Suite<'_> {
                     )
                 })
                 .collect(),
+            metrics: Vec::new(),
             cells: Vec::new(),
         }
     }
@@ -395,6 +396,7 @@ impl Suite<'_> {
             cpus: self.session.cpus.clone(),
             timeout: self.options.common.limit(Some(LIMIT_SECONDS)),
             input: command.input,
+            folder: None,
             exact_peak: true,
         }
     }

@@ -1,6 +1,7 @@
 //! The lab as users run it: the command itself, its output and its files.
 
 mod around;
+mod baseline;
 mod bench;
 mod contention;
 mod diagnose;
@@ -14,5 +15,7 @@ mod programs;
 mod real;
 mod record;
 mod replay;
+mod services;
 mod suite;
 mod top;
+mod tune;

@@ -1,30 +1,9 @@
 //! Real programs in `mallard bench --suite full`: rows run, report their figures, and name the
 //! package of a missing program.
 
-use std::io::Write;
-
 use mallard_report::model::Row;
 
-use crate::place::{Place, outcome};
-
-/// Whether a program that a test needs is missing. The test is then skipped with a line on standard
-/// error that `cargo test` does not capture; if all programs are required, it fails.
-fn lacks(test: &str, programs: &[&str]) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let is_there = |program: &&&str| {
-        let mut folders = std::env::split_paths(&path);
-        folders.any(|folder| folder.join(program).is_file())
-    };
-    let missing: Vec<&&str> = programs.iter().filter(|name| !is_there(name)).collect();
-    if missing.is_empty() {
-        return false;
-    }
-    let line = format!("{test}: not installed: {missing:?} (scripts/setup-bench.sh)");
-    let required = std::env::var("MALLARD_REQUIRE_PROGRAMS").is_ok_and(|value| value == "1");
-    assert!(!required, "{line}");
-    let _ = writeln!(std::io::stderr(), "SKIPPED {line}");
-    true
-}
+use crate::place::{Place, lacks, outcome};
 
 /// Runs the row once, with `--quick`, on glibc and mallard.
 fn run(row: &str) -> Row {

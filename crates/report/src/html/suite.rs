@@ -241,6 +241,7 @@ fn curve(row: &Row, names: &[&str], palette: &Palette) -> Markup {
                 seconds_are: None,
                 about: None,
                 settings: Vec::new(),
+                metrics: Vec::new(),
                 cells: Vec::new(),
             }
         })

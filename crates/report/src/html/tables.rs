@@ -7,6 +7,7 @@ use maud::{Markup, html};
 
 use super::palette::Palette;
 use crate::export::failure_line;
+use crate::metrics;
 use crate::model::{Cell, Experiment, Kind, Results, Row};
 use crate::stats::{self, Output, Overall, Ranking, Standing};
 use crate::units::{self, TimeUnit};
@@ -79,7 +80,11 @@ pub fn ranking(ranking: &Ranking, palette: &Palette) -> Markup {
 pub fn experiment(kind: Kind, e: &Experiment, names: &[&str], palette: &Palette) -> Markup {
     match kind {
         Kind::Bench | Kind::Suite => bench(e, names, palette),
-        Kind::Compare => html! { @for row in &e.rows { (compare(e, row, palette)) } },
+        Kind::Compare => html! {
+            @for row in &e.rows {
+                @if row.metrics.is_empty() { (compare(e, row, palette)) } @else { (service(e, row, palette)) }
+            }
+        },
     }
 }
 
@@ -165,6 +170,41 @@ fn compare(e: &Experiment, row: &Row, palette: &Palette) -> Markup {
                         tr data-a=(cell.allocator) {
                             th { (name(palette, &cell.allocator)) }
                             (compare_figures(row, cell, standings.iter().find(|s| s.allocator == cell.allocator)))
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The figures of a service: one line for each metric and allocator.
+fn service(e: &Experiment, row: &Row, palette: &Palette) -> Markup {
+    html! {
+        div class="scroll" {
+            table class="compare" {
+                thead { tr { @for head in ["metric", "allocator", "median", "× glibc"] { th { (head) } } } }
+                tbody {
+                    @for metric in &row.metrics {
+                        @for (index, line) in metrics::lines(e, row, metric).into_iter().enumerate() {
+                            tr data-a=(line.allocator) {
+                                th { @if index == 0 { (metric.name) } }
+                                td class="left" { (name(palette, &line.allocator)) }
+                                @match line.median {
+                                    Some(median) => {
+                                        td {
+                                            span class={@if line.best { "best" }} { (metrics::figure(metric, median)) }
+                                            " " small { (line.spread) }
+                                        }
+                                        @match line.to_glibc {
+                                            Some(_) if line.allocator == stats::BASELINE => { td class="none" { "1.00" } }
+                                            Some(c) => { td class=(doubt(&c)) { (units::compared(&c)) " " small { (units::interval(&c)) } } }
+                                            None => { td class="none" { "–" } }
+                                        }
+                                    }
+                                    None => { td class="bad" { "failed" } td class="none" {} }
+                                }
+                            }
                         }
                     }
                 }

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use super::sheet::{Field, Sheet, Tone};
-use super::{ABSENT, FAILED, Page, compared, interval};
+use super::{ABSENT, FAILED, Page, compared, interval, tone};
+use crate::metrics;
 use crate::model::{Cell, Experiment, Row};
 use crate::stats::{self, Output, Standing};
 use crate::units;
@@ -15,7 +16,11 @@ impl Page {
             if e.rows.len() > 1 {
                 let _ = writeln!(text, "  {} {}", e.axis, row.label);
             }
-            text.push_str(&self.sheet(&compare_sheet(e, row)));
+            let sheet = match row.metrics.is_empty() {
+                true => compare_sheet(e, row),
+                false => service_sheet(e, row),
+            };
+            text.push_str(&self.sheet(&sheet));
         }
         text + &self.notes(e)
     }
@@ -54,6 +59,53 @@ fn compare_sheet(e: &Experiment, row: &Row) -> Sheet {
         leading: 1,
         header,
         rows: rows.collect(),
+    }
+}
+
+/// One line for each metric and allocator, with the metrics below each other.
+fn service_sheet(e: &Experiment, row: &Row) -> Sheet {
+    let heads = [
+        "metric",
+        "allocator",
+        "median",
+        "spread",
+        "to glibc",
+        "interval",
+    ];
+    let header = heads.iter().map(|head| Field::new(*head, Tone::Strong));
+    let mut rows = Vec::new();
+    for metric in &row.metrics {
+        for (index, line) in metrics::lines(e, row, metric).into_iter().enumerate() {
+            let name = if index == 0 { metric.name.as_str() } else { "" };
+            let mut fields = vec![
+                Field::new(name, Tone::Strong),
+                Field::plain(&line.allocator),
+            ];
+            let Some(median) = line.median else {
+                fields.push(Field::new(FAILED, Tone::Bad));
+                fields.extend((0..3).map(|_| Field::plain("")));
+                rows.push(fields);
+                continue;
+            };
+            fields.push(Field::figure(metrics::figure(metric, median), line.best));
+            fields.push(Field::new(line.spread, Tone::Faint));
+            let (ratio, interval) = match line.to_glibc {
+                Some(_) if line.allocator == stats::BASELINE => ("1.00".to_owned(), String::new()),
+                Some(c) => (units::compared(&c), units::interval(&c)),
+                None => (ABSENT.to_owned(), String::new()),
+            };
+            fields.push(Field::new(
+                ratio,
+                line.to_glibc.as_ref().map_or(Tone::Faint, tone),
+            ));
+            fields.push(Field::new(interval, Tone::Faint));
+            rows.push(fields);
+        }
+    }
+    Sheet {
+        leading: 2,
+        header: header.collect(),
+        rows,
     }
 }
 

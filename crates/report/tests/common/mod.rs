@@ -116,6 +116,7 @@ fn row(label: &str, x: Option<f64>, threads: u32, cells: Vec<Cell>) -> Row {
         seconds_are: None,
         about: None,
         settings: Vec::new(),
+        metrics: Vec::new(),
         cells,
     }
 }

@@ -22,6 +22,7 @@ fn judged(f: &Figures) -> Verdict {
         pool: None,
         cpus: 8,
         typed: "./a",
+        subject: "-- ./a",
     };
     judge(f, about)
 }

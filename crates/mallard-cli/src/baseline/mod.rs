@@ -1,0 +1,317 @@
+//! `mallard baseline`: figures that a later change must not make worse.
+//!
+//! `save` runs the subject beside an *anchor* (the same on another allocator, or another program),
+//! and keeps every block in a [`file`]. `check` runs both again and compares the ratios of subject to
+//! anchor, so that another day or a slower machine cancels. `ab` compares two variants in one sitting
+//! and needs no file. A [`gate`] fails only where the whole interval of the change is beyond its limit;
+//! [`verdicts`] says so in every form, and [`blocks`] runs the subject and the anchor in turns.
+
+mod blocks;
+mod file;
+mod gate;
+mod measure;
+pub mod options;
+mod show;
+mod verdicts;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use mallard_report::model::Metric;
+use mallard_statistics::{ALPHA, Comparison, paired, unpaired};
+
+use crate::exit::Interrupted;
+use crate::say::{self, say};
+use blocks::LOOKS;
+use file::{Baseline, Block, Save};
+use gate::{Gate, Verdict};
+use options::{Ab, Check, Command, Options, Outputs, Save as SaveOptions};
+use verdicts::{Line, Outcome, percent};
+
+/// A reference has at least this many blocks, and at most that many.
+const SAVED_BLOCKS: (usize, usize) = (8, 30);
+
+pub fn run(options: &Options) -> Result<ExitCode> {
+    match &options.command {
+        Command::Save(options) => save(options),
+        Command::Check(options) => check(options),
+        Command::Ab(options) => ab(options),
+        Command::List => show::list(),
+        Command::Show { name } => show::show(name),
+    }
+}
+
+fn save(options: &SaveOptions) -> Result<ExitCode> {
+    file::path(&options.name)?;
+    let mut baseline =
+        Baseline::read(&options.name).unwrap_or_else(|_| Baseline::new(&options.name));
+    baseline.program = options
+        .program
+        .iter()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    baseline.subject = options.subject.clone();
+    baseline.choice = options.choice.clone();
+    baseline.conf = options.conf.clone();
+    baseline.anchor = (!options.no_anchor).then(|| options.anchor.clone());
+    let bench = measure::Bench::new(&baseline)?;
+    let mut pair = bench.pair(&baseline)?;
+    let metrics = pair.metrics();
+    let gates = match options.fail_if.is_empty() {
+        true => gate::usual(&metrics),
+        false => options.fail_if.clone(),
+    };
+    gate::check(&gates, &metrics)?;
+    baseline.gates = gates.iter().map(Gate::to_string).collect();
+    let spread = |blocks: &[Block], gate: &Gate| {
+        let logs = blocks.iter().filter_map(|block| block.log(&gate.metric));
+        paired::compare_logs_at(logs, ALPHA)
+    };
+    let narrow = |blocks: &[Block], gate: &Gate| {
+        spread(blocks, gate).is_some_and(|found| gate.is_narrow(&found))
+    };
+    let blocks = pair.run(options.budget, |blocks, _| {
+        let enough = gates.iter().all(|gate| narrow(blocks, gate));
+        (blocks.len() >= SAVED_BLOCKS.0 && enough) || blocks.len() >= SAVED_BLOCKS.1
+    })?;
+    let Some(blocks) = blocks else {
+        return Err(Interrupted.into());
+    };
+    let wide: Vec<&Gate> = gates.iter().filter(|gate| !narrow(&blocks, gate)).collect();
+    baseline.saves.push(bench.save(metrics, blocks));
+    let path = baseline.write()?;
+    show::save(&baseline)?;
+    for gate in wide {
+        say!(
+            "warning: {} varies too much for its limit of {}: checks will often be unable to tell. A \
+             longer load, or a wider limit, helps.",
+            gate.metric,
+            gate.shown_limit()
+        )?;
+    }
+    say!(
+        "Saved in {}; check with `mallard baseline check {}`",
+        path.display(),
+        baseline.name
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check(options: &Check) -> Result<ExitCode> {
+    let mut baseline = Baseline::read(&options.name)?;
+    let saved = baseline.last()?.clone();
+    // What the command line says goes before what was saved.
+    if !options.program.is_empty() || options.subject.is_given() {
+        baseline.program = options
+            .program
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect();
+        baseline.subject = options.subject.clone();
+    }
+    if options.choice.is_given() {
+        baseline.choice = options.choice.clone();
+    }
+    baseline.conf = options.conf.clone().or(baseline.conf);
+    let gates = match options.fail_if.is_empty() {
+        false => options.fail_if.clone(),
+        true => {
+            let read = |text: &String| text.parse().map_err(anyhow::Error::msg);
+            let gates = baseline
+                .gates
+                .iter()
+                .map(read)
+                .collect::<Result<Vec<Gate>>>();
+            gates.with_context(|| format!("the baseline {}", options.name))?
+        }
+    };
+    gate::check(&gates, &saved.metrics)?;
+    let bench = measure::Bench::new(&baseline)?;
+    let differences = bench.differences(&saved.machine);
+    if let (None, [_, ..]) = (&baseline.anchor, &differences[..]) {
+        say!(
+            "Cannot tell: this machine is another ({}), and the baseline has no anchor that would cancel it.",
+            differences.join("; ")
+        )?;
+        return Ok(ExitCode::from(crate::exit::CANNOT_TELL));
+    }
+    for difference in &differences {
+        eprintln!(
+            "warning: this machine differs: {difference}; the anchor cancels what slows both alike"
+        );
+    }
+    let mut pair = bench.pair(&baseline)?;
+    let found = |blocks: &[Block], gate: &Gate, alpha: f64| {
+        let now: Vec<f64> = blocks
+            .iter()
+            .filter_map(|block| block.log(&gate.metric))
+            .collect();
+        unpaired::shift(&now, &saved.logs(&gate.metric), alpha)
+    };
+    let then = |gate: &Gate| saved.median(&gate.metric, false);
+    let title = match &saved.commit {
+        Some(commit) => format!("{} (saved {}, {commit})", baseline.name, saved.day()),
+        None => format!("{} (saved {})", baseline.name, saved.day()),
+    };
+    let judged = decide(
+        &mut pair,
+        options.budget,
+        &gates,
+        &saved.metrics,
+        &found,
+        &then,
+    )?;
+    let Some((lines, blocks)) = judged else {
+        return Err(Interrupted.into());
+    };
+    let outcome = Outcome {
+        title,
+        blocks: blocks.len(),
+        lines,
+    };
+    let code = outcome.code(options.outputs.inconclusive);
+    show_outcome(&outcome, &options.outputs)?;
+    if let Some(text) = anchor_line(&baseline, &saved, &blocks, &gates) {
+        eprintln!("{text}");
+    }
+    Ok(ExitCode::from(code))
+}
+
+/// How the anchor does now, which is what cancels.
+fn anchor_line(
+    baseline: &Baseline,
+    saved: &Save,
+    blocks: &[Block],
+    gates: &[Gate],
+) -> Option<String> {
+    let anchor = baseline.anchor.as_ref()?;
+    let changes = gates.iter().filter_map(|gate| {
+        let then = saved
+            .median(&gate.metric, true)
+            .filter(|then| *then > 0.0)?;
+        let now = file::median(blocks, &gate.metric, true)?;
+        Some(format!("{} {}", gate.metric, percent(now / then)))
+    });
+    let changes: Vec<String> = changes.collect();
+    Some(format!(
+        "The anchor, {anchor}, against then: {}",
+        changes.join(", ")
+    ))
+}
+
+fn ab(options: &Ab) -> Result<ExitCode> {
+    let bench = measure::Bench::of_ab(options)?;
+    let mut pair = bench.two(options)?;
+    let metrics = pair.metrics();
+    let gates = match options.fail_if.is_empty() {
+        true => gate::usual(&metrics),
+        false => options.fail_if.clone(),
+    };
+    gate::check(&gates, &metrics)?;
+    let names = (
+        pair.subject.name.clone(),
+        pair.anchor
+            .as_ref()
+            .map_or("", |side| &side.name)
+            .to_owned(),
+    );
+    let found = |blocks: &[Block], gate: &Gate, alpha: f64| {
+        paired::compare_logs_at(
+            blocks.iter().filter_map(|block| block.log(&gate.metric)),
+            alpha,
+        )
+    };
+    // The figures of the first are known only with the blocks; see below.
+    let judged = decide(&mut pair, options.budget, &gates, &metrics, &found, &|_| {
+        Some(1.0)
+    })?;
+    let Some((mut lines, blocks)) = judged else {
+        return Err(Interrupted.into());
+    };
+    for line in &mut lines {
+        line.then = file::median(&blocks, &line.metric.name, true).unwrap_or(0.0);
+    }
+    let outcome = Outcome {
+        title: format!("{} against {}", names.0, names.1),
+        blocks: blocks.len(),
+        lines,
+    };
+    let code = outcome.code(options.outputs.inconclusive);
+    show_outcome(&outcome, &options.outputs)?;
+    Ok(ExitCode::from(code))
+}
+
+type Find<'a> = dyn Fn(&[Block], &Gate, f64) -> Option<Comparison> + 'a;
+
+/// Runs blocks until every gate is decided, with a few looks that share the risk. None if a stop ended
+/// it.
+fn decide(
+    pair: &mut blocks::Pair,
+    budget: Option<std::time::Duration>,
+    gates: &[Gate],
+    metrics: &[Metric],
+    found: &Find,
+    then: &dyn Fn(&Gate) -> Option<f64>,
+) -> Result<Option<(Vec<Line>, Vec<Block>)>> {
+    let mut lines: Vec<Option<Line>> = vec![None; gates.len()];
+    let blocks = pair.run(budget, |blocks, last| {
+        let due = LOOKS.iter().position(|(at, _)| blocks.len() == *at);
+        let next = LOOKS.iter().position(|(at, _)| blocks.len() <= *at);
+        let Some(look) = due.or(if last { next } else { None }) else {
+            return false;
+        };
+        for (gate, line) in gates.iter().zip(&mut lines) {
+            // What an earlier look decided stands.
+            if line
+                .as_ref()
+                .is_some_and(|line| line.verdict != Verdict::Unclear)
+            {
+                continue;
+            }
+            let metric = metrics.iter().find(|metric| metric.name == gate.metric);
+            let (Some(metric), Some(then)) = (metric, then(gate)) else {
+                continue;
+            };
+            let change = found(blocks, gate, LOOKS[look].1);
+            *line = change.map(|change| Line {
+                gate: gate.clone(),
+                metric: metric.clone(),
+                then,
+                verdict: gate.judge(&change),
+                change,
+            });
+        }
+        let decided = |line: &Option<Line>| {
+            line.as_ref()
+                .is_some_and(|line| line.verdict != Verdict::Unclear)
+        };
+        lines.iter().all(decided) || look + 1 == LOOKS.len()
+    })?;
+    let Some(blocks) = blocks else {
+        return Ok(None);
+    };
+    let missing = gates.iter().zip(&lines).find(|(_, line)| line.is_none());
+    if let Some((gate, _)) = missing {
+        anyhow::bail!("{} is zero in too many blocks to be compared", gate.metric);
+    }
+    Ok(Some((lines.into_iter().flatten().collect(), blocks)))
+}
+
+fn show_outcome(outcome: &Outcome, outputs: &Outputs) -> Result<()> {
+    if let Some(path) = &outputs.junit {
+        let written = std::fs::File::create(path)
+            .and_then(|mut file| file.write_all(outcome.junit().as_bytes()));
+        written.with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    match outputs.json {
+        true => say::text(&outcome.json())?,
+        false => say::text(&outcome.text())?,
+    }
+    let on_github = std::env::var("GITHUB_ACTIONS").is_ok_and(|value| value == "true");
+    if outputs.annotations || on_github {
+        // GitHub reads both streams; JSON on standard output stays whole.
+        eprint!("{}", outcome.annotations());
+    }
+    Ok(())
+}

@@ -1,0 +1,148 @@
+//! `mallard compare --service`: a server under its load on every allocator.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use mallard_measure::Cpus;
+use mallard_report::model::{Experiment, Kind, Row};
+use mallard_report::units;
+use mallard_service::Service;
+
+use super::work::{self, Work};
+use crate::args::Compare;
+use crate::exit::Interrupted;
+use crate::progress::{Progress, Spinner};
+use crate::race::{self, Beside, Entry, Race, Start};
+use crate::runs::Runs;
+use crate::session::Session;
+
+pub fn run(options: &Compare, service: &Service, runs: u32) -> Result<ExitCode> {
+    let label = options.name.as_deref().unwrap_or(&service.name);
+    let session = Session::open("compare", label, &options.common, options.conf.as_deref())?;
+    options.hooks.set_up()?;
+    let work = Work::new(
+        service,
+        &session.launcher,
+        options.subject.seconds(),
+        session.cpus.clone(),
+    )?;
+    let entries: Vec<Entry> = (session.allocators().iter())
+        .map(|allocator| Entry {
+            allocator: allocator.name.clone(),
+            start: match work.spec(allocator, options.conf.as_deref()) {
+                Ok(spec) => Start::Run(Box::new(spec)),
+                Err(reason) => Start::Impossible(reason),
+            },
+            counted: None,
+        })
+        .collect();
+    try_first(&work, &session, &entries)?;
+    let mut race = Race::new(
+        &session.launcher,
+        &session.stop,
+        // Every entry has a first run, and the trial was one more.
+        options.warmup as usize,
+        Runs::Fixed(runs as usize),
+        !options.common.no_warm,
+    );
+    race.progress = Progress::new(race.weight(1.0, &entries));
+    let title = format!("{}: {}", service.name, about(service));
+    race.progress.say(&format!(
+        "{} on {}, {}",
+        service.name,
+        units::plural(race::runners(&entries), "allocator"),
+        race.runs.each()
+    ));
+    let row = race::Row {
+        what: label,
+        entries: &entries,
+        peak_bytes: 0,
+        weight: 1.0,
+        beside: Some(&work as &dyn Beside),
+        counting_weight: 0.0,
+    };
+    let cells = race.row(&row, &mut |_, measured| work.judge(measured));
+    race.finish();
+    options.hooks.clean_up()?;
+    let experiment = Experiment {
+        name: "compare".to_owned(),
+        title: title.clone(),
+        description: super::about_loop(service),
+        claim: String::new(),
+        parameters: Vec::new(),
+        axis: "service".to_owned(),
+        rows: vec![Row {
+            label: label.to_owned(),
+            x: None,
+            threads: 1,
+            seconds_are: Some(work.seconds_are().to_owned()),
+            about: None,
+            settings: Vec::new(),
+            metrics: work.metrics(),
+            cells,
+        }],
+    };
+    let settings = settings(options, service, runs);
+    session.close(
+        &options.common.exports,
+        Kind::Compare,
+        title,
+        settings,
+        vec![experiment],
+    )
+}
+
+fn about(service: &Service) -> String {
+    match service.about.as_str() {
+        "" => format!("{}, under {}", service.start.shown(), service.load.shown()),
+        about => about.to_owned(),
+    }
+}
+
+/// Runs the first allocator once before the race: a server that does not start, or a metric that does
+/// not match, must not cost a race.
+fn try_first(work: &Work, session: &Session, entries: &[Entry]) -> Result<()> {
+    let mut runnable = entries.iter().filter_map(|entry| match &entry.start {
+        Start::Run(spec) => Some((entry, spec)),
+        _ => None,
+    });
+    let Some((entry, spec)) = runnable.next() else {
+        return Ok(());
+    };
+    let spinner = Spinner::new();
+    spinner.show(format!(
+        "trying {} on {}",
+        work.stage.service.name, entry.allocator
+    ));
+    let tried = work.once(&session.launcher, spec);
+    drop(spinner);
+    if session.stop.requested() {
+        return Err(Interrupted.into());
+    }
+    tried.map(drop).map_err(|failure| work::failed(&failure))
+}
+
+fn settings(options: &Compare, service: &Service, runs: u32) -> Vec<(String, String)> {
+    let common = &options.common;
+    let cpus = common.cpus.clone().unwrap_or_else(Cpus::allowed);
+    let mut settings = vec![
+        ("start", service.start.shown()),
+        ("load", service.load.shown()),
+        ("seconds of the load", options.subject.seconds().to_string()),
+        (
+            "idle before the memory at the end",
+            humantime::format_duration(service.settle).to_string(),
+        ),
+        ("runs", runs.to_string()),
+        ("warm-up runs", options.warmup.to_string()),
+        ("CPUs", cpus.to_string()),
+    ];
+    settings.extend(options.hooks.settings());
+    if let Some(conf) = &options.conf {
+        settings.push(("option string", conf.clone()));
+    }
+    settings
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
+}

@@ -1,0 +1,287 @@
+//! What `baseline` and `tune` measure: a program or a service, run once on one variant of the
+//! allocator, with its figures by their names.
+//!
+//! Both need blocks of their own choosing rather than a race of fixed length, so a subject has one
+//! operation: [`Subject::once`]. It warms the machine's memory, runs, and returns every figure.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use mallard_allocators::program::{self, Program};
+use mallard_allocators::{Allocator, environment, probe};
+use mallard_measure::{Cpus, End, Launcher, Purpose, Spec, Stop, memory};
+use mallard_report::model::{Failure, Metric};
+use mallard_service::{Better, Service};
+
+use crate::exit::usage;
+use crate::race::{self, Beside};
+use crate::service::Subject as Options;
+use crate::service::work::Work;
+
+/// The figures of one run, by the names of [`Subject::metrics`].
+pub type Figures = Vec<(String, f64)>;
+
+/// A figure of a run.
+pub fn figure(figures: &Figures, name: &str) -> Option<f64> {
+    let found = figures.iter().find(|(known, _)| known == name);
+    found.map(|(_, figure)| *figure)
+}
+
+/// The figures of every run of a program, with their units.
+const OF_PROGRAM: [(&str, &str); 4] = [
+    ("time", "s"),
+    ("cpu", "s"),
+    ("rss_peak", "bytes"),
+    ("faults", ""),
+];
+
+/// What the user wants to have measured.
+#[derive(Debug, Clone)]
+pub enum Target {
+    Program {
+        words: Vec<OsString>,
+        metrics: Vec<mallard_service::Metric>,
+    },
+    Service {
+        service: Box<Service>,
+        seconds: u32,
+    },
+}
+
+impl Target {
+    /// The target on the command line.
+    pub fn of(options: &Options, words: &[OsString]) -> Result<Target> {
+        if !words.is_empty() {
+            let metric = |text: &String| mallard_service::file::metric_of(text).map_err(usage);
+            let metrics = options.metrics.iter().map(metric).collect::<Result<_>>()?;
+            return Ok(Target::Program {
+                words: words.to_vec(),
+                metrics,
+            });
+        }
+        match options.service()? {
+            Some(service) => Ok(Target::Service {
+                service: Box::new(service),
+                seconds: options.seconds(),
+            }),
+            None => Err(usage(
+                "what to measure is missing: -- PROGRAM, or --service NAME|FILE",
+            )),
+        }
+    }
+
+    /// The name in tables and files.
+    pub fn name(&self) -> String {
+        match self {
+            Target::Program { words, .. } => {
+                let path = PathBuf::from(&words[0]);
+                let name = path.file_name().unwrap_or(words[0].as_os_str());
+                name.to_string_lossy().into_owned()
+            }
+            Target::Service { service, .. } => service.name.clone(),
+        }
+    }
+
+    /// In a line, as a user would type it.
+    pub fn shown(&self) -> String {
+        match self {
+            Target::Program { words, .. } => crate::compare::command_line(words),
+            Target::Service { service, .. } => format!("the service {}", service.name),
+        }
+    }
+}
+
+/// A target, ready to run.
+pub struct Subject<'a> {
+    launcher: &'a Launcher,
+    stop: &'a Stop,
+    warm: bool,
+    limit: Option<Duration>,
+    peak: u64,
+    kind: Kind<'a>,
+}
+
+enum Kind<'a> {
+    Program {
+        program: Program,
+        arguments: Vec<OsString>,
+        metrics: Vec<mallard_service::Metric>,
+        cpus: Option<Cpus>,
+    },
+    Service(Box<Work<'a>>),
+}
+
+/// How to run.
+#[derive(Debug, Clone, Default)]
+pub struct Conditions {
+    pub cpus: Option<Cpus>,
+    pub warm: bool,
+    pub limit: Option<Duration>,
+}
+
+impl<'a> Subject<'a> {
+    pub fn new(
+        target: &'a Target,
+        launcher: &'a Launcher,
+        stop: &'a Stop,
+        conditions: Conditions,
+    ) -> Result<Subject<'a>> {
+        let Conditions { cpus, warm, limit } = conditions;
+        let kind = match target {
+            Target::Program { words, metrics } => Kind::Program {
+                program: program::check(&words[0].to_string_lossy())?,
+                arguments: words[1..].to_vec(),
+                metrics: metrics.clone(),
+                cpus,
+            },
+            Target::Service { service, seconds } => {
+                Kind::Service(Box::new(Work::new(service, launcher, *seconds, cpus)?))
+            }
+        };
+        Ok(Subject {
+            launcher,
+            stop,
+            warm,
+            limit,
+            peak: 0,
+            kind,
+        })
+    }
+
+    /// All figures of a run, in the order of a reader.
+    pub fn metrics(&self) -> Vec<Metric> {
+        match &self.kind {
+            Kind::Service(work) => work.metrics(),
+            Kind::Program { metrics, .. } => {
+                let own = metrics.iter().map(|metric| Metric {
+                    name: metric.name.clone(),
+                    unit: metric.unit.clone(),
+                    higher_is_better: metric.better == Better::Higher,
+                });
+                let built_in = OF_PROGRAM.map(|(name, unit)| Metric {
+                    name: name.to_owned(),
+                    unit: unit.to_owned(),
+                    higher_is_better: false,
+                });
+                own.chain(built_in).collect()
+            }
+        }
+    }
+
+    /// The process that runs the subject on an allocator, with more variables; an error is a
+    /// sentence.
+    pub fn spec(
+        &self,
+        allocator: &Allocator,
+        conf: Option<&str>,
+        more: &[(String, String)],
+    ) -> Result<Spec, String> {
+        let mut spec = match &self.kind {
+            Kind::Service(work) => work.spec(allocator, conf)?,
+            Kind::Program {
+                program,
+                arguments,
+                cpus,
+                ..
+            } => {
+                probe::verify_in_target(program, allocator)?;
+                Spec {
+                    program: program.path.clone().into(),
+                    arguments: arguments.clone(),
+                    environment: environment(allocator, conf),
+                    cpus: cpus.clone(),
+                    timeout: self.limit,
+                    ..Spec::default()
+                }
+            }
+        };
+        spec.environment.extend(more.iter().cloned());
+        Ok(spec)
+    }
+
+    /// One run; none if a stop ended it.
+    pub fn once(&mut self, spec: &Spec) -> Option<Result<Figures, Failure>> {
+        if self.stop.requested() {
+            return None;
+        }
+        if self.warm {
+            // Cold memory only worsens the figures.
+            let _ = self.launcher.warm(memory::warm_up(self.peak));
+        }
+        let ran = match &self.kind {
+            Kind::Service(work) => serve(work, self.launcher, spec),
+            Kind::Program { metrics, .. } => {
+                let nothing = |_| Ok::<(), ()>(());
+                match self.launcher.run_beside(spec, Purpose::Cost, nothing) {
+                    Ok((measured, _)) => of_program(metrics, &measured),
+                    Err(error) => Err(failure(error.to_string())),
+                }
+            }
+        };
+        if self.stop.requested() || matches!(&ran, Err(failure) if failure.reason == STOPPED) {
+            // Ctrl-C also reaches the launcher, possibly before it reaches the lab.
+            self.stop.request();
+            return None;
+        }
+        if let Ok(figures) = &ran {
+            self.peak = self
+                .peak
+                .max(figure(figures, "rss_peak").unwrap_or(0.0) as u64);
+        }
+        Some(ran)
+    }
+}
+
+/// The reason of a failure that is none.
+const STOPPED: &str = "stopped";
+
+fn failure(reason: String) -> Failure {
+    Failure {
+        reason,
+        exit: None,
+        last_lines: Vec::new(),
+    }
+}
+
+fn serve(work: &Work, launcher: &Launcher, spec: &Spec) -> Result<Figures, Failure> {
+    work.before(Purpose::Cost).map_err(failure)?;
+    let run = work.once(launcher, spec)?;
+    Ok(run.metrics)
+}
+
+/// This much of a program's output is searched for metrics.
+const MOST_OUTPUT: usize = 4 << 20;
+
+fn of_program(
+    metrics: &[mallard_service::Metric],
+    measured: &mallard_measure::Measurement,
+) -> Result<Figures, Failure> {
+    let fail = |reason: &str| Err(race::failure(reason.to_owned(), measured));
+    match measured.end {
+        End::Code(0) => {}
+        End::Code(code) => return fail(&format!("it exits with code {code}")),
+        End::Signal(signal) => return fail(&format!("it was killed by signal {signal}")),
+        End::TimedOut => return fail("it did not end within the time limit"),
+        End::Stopped => return fail(STOPPED),
+    }
+    let said = measured.stdout.head(MOST_OUTPUT).unwrap_or_default();
+    let mut figures = Figures::new();
+    for metric in metrics {
+        match metric.read(&said) {
+            Ok(figure) => figures.push((metric.name.clone(), figure)),
+            Err(mismatch) => return fail(&mismatch.to_string()),
+        }
+    }
+    let run = race::figures(measured);
+    let faults = (run.minor_faults + run.major_faults) as f64;
+    let own = [
+        ("time", run.wall_seconds),
+        ("cpu", run.user_seconds + run.system_seconds),
+        ("rss_peak", run.peak_rss_bytes as f64),
+        ("faults", faults),
+    ];
+    figures.extend(own.map(|(name, figure)| (name.to_owned(), figure)));
+    Ok(figures)
+}

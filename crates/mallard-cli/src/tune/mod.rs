@@ -1,0 +1,211 @@
+//! `mallard tune`: a short option string for a program or a service, or "keep the defaults".
+//!
+//! [`space`] has the options that are worth trying, [`objective`] what is to become better, [`search`]
+//! the way from the one to the other with [`model`], and [`lab`] the runs. [`show`] says what was
+//! found and how sure it is.
+
+mod lab;
+mod model;
+mod objective;
+pub mod options;
+mod search;
+mod show;
+mod space;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use anyhow::{Context, Result, bail};
+use mallard_allocators::{Allocator, Kind, conf};
+use mallard_measure::{Cpus, Launcher};
+use mallard_report::stats::BASELINE;
+
+use crate::choice::Choice;
+use crate::exit::{self, INTERRUPTED, usage};
+use crate::folder::Folder;
+use crate::progress::Spinner;
+use crate::say::{self, say};
+use crate::service::work;
+use crate::session;
+use crate::subject::{Conditions, Subject, Target};
+use lab::Bench;
+use objective::Goal;
+use options::Options;
+use space::{Knob, Setting};
+
+/// Fewer runs than this cannot confirm anything.
+const LEAST_RUNS: f64 = 40.0;
+
+pub fn run(options: &Options) -> Result<ExitCode> {
+    let started = SystemTime::now();
+    let target = Target::of(&options.subject, &options.program)?;
+    let earlier = match &options.resume {
+        Some(folder) => lab::kept(folder)?,
+        None => VecDeque::new(),
+    };
+    let allocators = allocators(&options.choice)?;
+    let stop = session::stop_on_signals()?;
+    let launcher = Launcher::new(stop.clone())?;
+    let conditions = Conditions {
+        warm: true,
+        limit: options.timeout,
+        ..Conditions::default()
+    };
+    let mut subject = Subject::new(&target, &launcher, &stop, conditions)?;
+    let metrics = subject.metrics();
+    let goal = Goal::new(options.objective, &options.within, &metrics)?;
+    let bases = bases(&allocators);
+    let control = &allocators[0];
+    let each = match earlier.front() {
+        Some(run) => run.seconds,
+        None => match first(&mut subject, control)? {
+            Some(seconds) => seconds,
+            None => return Err(exit::Interrupted.into()),
+        },
+    };
+    let budget = options.budget.as_secs_f64();
+    say::text(&plan(&target, &bases, budget, each))?;
+    if budget / each < LEAST_RUNS {
+        say!(
+            "Cannot tell: the budget allows {:.0} runs, and {LEAST_RUNS} are the least. Give a --budget of {} or \
+             more, or a shorter load.",
+            budget / each,
+            humantime::format_duration(std::time::Duration::from_secs(
+                (each * LEAST_RUNS * 2.0) as u64 + 1
+            ))
+        )?;
+        return Ok(ExitCode::from(exit::CANNOT_TELL));
+    }
+    if options.dry_run {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let folder = Folder::open(options.output.as_deref(), "tune", &target.name(), started)?;
+    let log = folder.path().join(lab::RUNS);
+    let log = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+    let mut bench = Bench {
+        subject,
+        allocators: allocators
+            .iter()
+            .map(|a| (a.name.clone(), a.clone()))
+            .collect::<BTreeMap<_, _>>(),
+        earlier,
+        log,
+        spent: 0.0,
+        budget,
+        runs: 0,
+        doing: String::new(),
+        spinner: Spinner::new(),
+    };
+    let outcome = search::search(&mut bench, &goal, budget, &bases);
+    let spent = bench.spent;
+    drop(bench);
+    let found = show::Found {
+        target: &target,
+        goal: &goal,
+        metrics: &metrics,
+        control: Setting::default_of(&control.name),
+        allocators: &allocators,
+        outcome: &outcome,
+        spent,
+        folder: &folder,
+    };
+    found.show(options.json)?;
+    if stop.requested() {
+        eprintln!(
+            "Interrupted: go on with --resume {} and the same options.",
+            folder.path().display()
+        );
+        return Ok(ExitCode::from(INTERRUPTED));
+    }
+    Ok(match outcome.unconfirmed {
+        true => ExitCode::from(exit::CANNOT_TELL),
+        false => ExitCode::SUCCESS,
+    })
+}
+
+/// The allocators that take part, the control first.
+fn allocators(choice: &Choice) -> Result<Vec<Allocator>> {
+    let words = match choice.is_given() {
+        true => choice.clone(),
+        false => Choice {
+            names: vec![BASELINE.to_owned(), "mallard".to_owned()],
+            ..Choice::default()
+        },
+    };
+    let chosen = words.resolve()?;
+    if !chosen.variants.is_empty() {
+        return Err(usage(
+            "tune makes its own variants: name allocators with -a",
+        ));
+    }
+    let mut allocators = Vec::new();
+    for name in &chosen.names {
+        match session::prepare(&chosen.catalog, name)? {
+            Ok(allocator) => allocators.push(allocator),
+            Err(missing) => eprintln!("{name} is skipped: {}", missing.reason),
+        }
+    }
+    if allocators.is_empty() {
+        bail!("none of the requested allocators is available here; see `mallard allocators`");
+    }
+    allocators.sort_by_key(|allocator| allocator.kind != Kind::Glibc);
+    Ok(allocators)
+}
+
+/// Each allocator with its options, without values that this version of it refuses.
+fn bases(allocators: &[Allocator]) -> Vec<(String, Vec<Knob>)> {
+    let cpus = Cpus::allowed().count();
+    let base = |allocator: &Allocator| {
+        let mut knobs = space::knobs(allocator, cpus);
+        if allocator.reads_conf() {
+            for knob in &mut knobs {
+                let key = knob.key.clone();
+                let mut first = true;
+                knob.values.retain(|value| {
+                    let is_default = std::mem::take(&mut first);
+                    is_default || conf::check(allocator, &format!("{key}:{value}"), None).is_ok()
+                });
+            }
+        }
+        knobs.retain(|knob| knob.values.len() > 1);
+        (allocator.name.clone(), knobs)
+    };
+    allocators.iter().map(base).collect()
+}
+
+/// Runs the control once: a subject that fails must not cost a search. Returns the seconds.
+fn first(subject: &mut Subject, control: &Allocator) -> Result<Option<f64>> {
+    let spec = subject
+        .spec(control, None, &[])
+        .map_err(anyhow::Error::msg)?;
+    let begun = std::time::Instant::now();
+    match subject.once(&spec) {
+        None => Ok(None),
+        Some(Ok(_)) => Ok(Some(begun.elapsed().as_secs_f64())),
+        Some(Err(failure)) => Err(work::failed(&failure)),
+    }
+}
+
+fn plan(target: &Target, bases: &[(String, Vec<Knob>)], budget: f64, each: f64) -> String {
+    let options: usize = bases.iter().map(|base| base.1.len()).sum();
+    let grid: f64 = bases
+        .iter()
+        .map(|base| {
+            base.1
+                .iter()
+                .map(|knob| knob.values.len() as f64)
+                .product::<f64>()
+        })
+        .sum();
+    let names: Vec<&str> = bases.iter().map(|base| base.0.as_str()).collect();
+    format!(
+        "{} on {}: {options} options, {grid:.0} combinations. A run takes about {:.1} s: at most {:.0} runs in {}.\n",
+        target.shown(),
+        names.join(", "),
+        each,
+        budget / each,
+        humantime::format_duration(std::time::Duration::from_secs(budget as u64))
+    )
+}

@@ -1,0 +1,586 @@
+//! The search: from what there is to one short string, or to "keep the defaults".
+//!
+//! 1. *Noise*: the control beside itself.
+//! 2. *Allocators* at their defaults, in turns; those that are clearly behind drop out.
+//! 3. *Screening*: each value of each option once or twice on the best allocator. What fails is
+//!    never tried again, and what is far worse than the default neither.
+//! 4. *Racing*: settings that draw every option at random among its remaining values ([`model`]).
+//!    After each round a value drops out that is worse than the best by more than the noise; the best
+//!    number gets half and twice of it as rivals.
+//! 5. *Pruning*: options that gain little are left out, from the smallest gain on, as long as all that
+//!    is left out together costs at most a percent.
+//! 6. *Confirmation*: control, default and the found string on fresh runs only, so that the luck that
+//!    chose the string cannot speak for it. Nothing is recommended that fails it.
+//!
+//! Given the same outcomes of runs, the search always takes the same way, so a session resumes by
+//! being told the runs that it had.
+
+use std::collections::BTreeMap;
+
+use mallard_statistics::{Comparison, holm, paired};
+
+use super::model::{self, Fit, Observation};
+use super::objective::Goal;
+use super::space::{self, Knob, Setting};
+use crate::subject::Figures;
+
+/// What runs a setting.
+pub trait Lab {
+    /// One run, or why it failed; none if a stop ended it.
+    fn run(&mut self, setting: &Setting) -> Option<Result<Figures, String>>;
+
+    /// The seconds that all runs have taken.
+    fn spent(&self) -> f64;
+
+    /// Says what is done now.
+    fn phase(&mut self, text: &str);
+}
+
+/// A block: each setting once, with its figures unless it failed.
+pub type Block = Vec<(Setting, Figures)>;
+
+/// What the search found.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// The recommended setting; none to keep the control.
+    pub recommended: Option<Setting>,
+    /// The best that was found, recommended or not.
+    pub found: Option<Setting>,
+    /// The blocks of fresh runs that judged it.
+    pub confirmation: Vec<Block>,
+    /// Why a better string is not recommended, if there was one.
+    pub refused: Option<String>,
+    /// Options that are not in the string, with what they would gain and its standard error.
+    pub left_out: Vec<(String, String, f64, f64)>,
+    /// The standard deviation of a run, as a share.
+    pub noise: f64,
+    /// The smallest gain that the confirmation would have seen.
+    pub smallest: f64,
+    pub failures: Vec<(Setting, String)>,
+    pub blocks: Vec<Block>,
+    pub runs: usize,
+    /// A stop, or the end of the budget, came before the confirmation.
+    pub unconfirmed: bool,
+    pub base: Option<String>,
+}
+
+/// An improvement below this is not worth a change.
+pub const WORTH: f64 = 0.02;
+/// Options that gain less than this together are left out.
+const PRUNED: f64 = 0.01;
+/// A value drops out if it is worse than the best by more than this many standard errors.
+const BEHIND: f64 = 2.5;
+const FAR_BEHIND: f64 = 4.0;
+/// Random settings of a block, besides the default.
+const DRAWN: usize = 5;
+const BLOCKS_A_ROUND: usize = 4;
+/// More random settings do not change the choice.
+const MOST_DRAWN: usize = 400;
+/// Values that cannot differ by more than this need no more runs.
+const FINE: f64 = 0.003;
+const CONFIRMED: (usize, usize) = (8, 20);
+
+pub struct Search<'a, L: Lab> {
+    lab: &'a mut L,
+    goal: &'a Goal,
+    /// Seconds for all runs.
+    budget: f64,
+    outcome: Outcome,
+    observations: Vec<Observation>,
+    /// Values that failed.
+    broken: Vec<Setting>,
+    control: Option<Setting>,
+    draw: u64,
+}
+
+/// A stop ended the search.
+struct Stopped;
+
+type Step<T> = Result<T, Stopped>;
+
+/// The allocators with their options; the first, at its defaults, is the control.
+pub fn search<L: Lab>(
+    lab: &mut L,
+    goal: &Goal,
+    budget: f64,
+    bases: &[(String, Vec<Knob>)],
+) -> Outcome {
+    let mut search = Search {
+        lab,
+        goal,
+        budget,
+        outcome: Outcome::default(),
+        observations: Vec::new(),
+        broken: Vec::new(),
+        control: None,
+        draw: 1,
+    };
+    if search.all(bases).is_err() {
+        search.outcome.unconfirmed = true;
+    }
+    search.outcome
+}
+
+impl<L: Lab> Search<'_, L> {
+    fn all(&mut self, bases: &[(String, Vec<Knob>)]) -> Step<()> {
+        let control = Setting::default_of(&bases[0].0);
+        self.control = Some(control.clone());
+        self.lab.phase("noise: the control beside itself");
+        for _ in 0..3 {
+            self.block(&[control.clone(), control.clone()])?;
+        }
+        let base = self.allocators(bases)?;
+        self.outcome.base = Some(base.0.clone());
+        let default = Setting::default_of(&base.0);
+        let mut knobs = base.1.clone();
+        self.screen(&default, &mut knobs)?;
+        let fit = self.race(&default, &mut knobs)?;
+        let found = self.prune(&default, &knobs, &fit);
+        self.outcome.found = Some(found.clone());
+        self.confirm(&control, &default, &found)
+    }
+
+    /// Runs each of the settings once. The order changes from block to block. Failed ones are left
+    /// out of the result.
+    fn block(&mut self, settings: &[Setting]) -> Step<Block> {
+        let number = self.outcome.blocks.len();
+        let mut order: Vec<usize> = (0..settings.len()).collect();
+        order.rotate_left(number % settings.len().max(1));
+        if number % 2 == 1 {
+            order.reverse();
+        }
+        let mut block = Vec::new();
+        for index in order {
+            let setting = &settings[index];
+            if self.broken.contains(setting) {
+                continue;
+            }
+            self.outcome.runs += 1;
+            match self.lab.run(setting).ok_or(Stopped)? {
+                Ok(figures) => block.push((setting.clone(), figures)),
+                Err(reason) => {
+                    self.broken.push(setting.clone());
+                    self.outcome.failures.push((setting.clone(), reason));
+                }
+            }
+        }
+        self.observe(number, &block);
+        self.outcome.blocks.push(block.clone());
+        Ok(block)
+    }
+
+    fn observe(&mut self, number: usize, block: &Block) {
+        let is_control = |one: &&(Setting, Figures)| Some(&one.0) == self.control.as_ref();
+        let plain = |one: &&(Setting, Figures)| one.0.options.is_empty();
+        let control = block
+            .iter()
+            .find(is_control)
+            .or_else(|| block.iter().find(plain));
+        let Some((_, control)) = control else { return };
+        for (setting, figures) in block {
+            if let Some(score) = self.goal.score(figures) {
+                // Beyond a limit, a setting is no better than it is far beyond.
+                let penalty = 3.0 * self.goal.excess(figures, control);
+                self.observations.push(Observation {
+                    block: number,
+                    setting: setting.clone(),
+                    score: score + penalty,
+                });
+            }
+        }
+    }
+
+    /// The seconds of a run so far.
+    fn each(&self) -> f64 {
+        self.lab.spent() / self.outcome.runs.max(1) as f64
+    }
+
+    /// How many more runs there is time for, besides those of the confirmation.
+    fn runs_left(&self) -> usize {
+        let confirmation = 3.0 * self.confirmed_blocks() as f64 * self.each();
+        let left = self.budget - self.lab.spent() - confirmation;
+        (left / self.each().max(1e-6)).max(0.0) as usize
+    }
+
+    /// The blocks that show an improvement that is worth a change, within what is reasonable.
+    fn confirmed_blocks(&self) -> usize {
+        let needed = (2.8 * std::f64::consts::SQRT_2 * self.noise() / WORTH).powi(2);
+        (needed.ceil() as usize).clamp(CONFIRMED.0, CONFIRMED.1)
+    }
+
+    /// The noise of a run, from all blocks so far.
+    fn noise(&self) -> f64 {
+        let of = |knobs: &[Knob]| model::fit(&self.by_name(), knobs).noise;
+        if self.outcome.noise > 0.0 {
+            self.outcome.noise
+        } else {
+            of(&[name_knob()])
+        }
+    }
+
+    /// The observations with the whole setting as a single option.
+    fn by_name(&self) -> Vec<Observation> {
+        let knob = name_knob();
+        let named = self.observations.iter().map(|o| Observation {
+            block: o.block,
+            setting: Setting::default_of("").with(&knob, &o.setting.shown()),
+            score: o.score,
+        });
+        named.collect()
+    }
+
+    /// The allocator that is best at its defaults.
+    fn allocators<'b>(
+        &mut self,
+        bases: &'b [(String, Vec<Knob>)],
+    ) -> Step<&'b (String, Vec<Knob>)> {
+        let [first, _, ..] = bases else {
+            return Ok(&bases[0]);
+        };
+        self.lab.phase("allocators at their defaults");
+        let mut alive: Vec<&(String, Vec<Knob>)> = bases.iter().collect();
+        let limit = self.budget * 0.2;
+        let mut fit = Fit::default();
+        let knob = name_knob();
+        let best_of = |fit: &Fit, alive: &[&(String, Vec<Knob>)]| {
+            let names: Vec<String> = alive.iter().map(|base| base.0.clone()).collect();
+            fit.best(&knob, &names).map(str::to_owned)
+        };
+        for round in 0..4 {
+            for _ in 0..2 {
+                let settings: Vec<Setting> = alive
+                    .iter()
+                    .map(|base| Setting::default_of(&base.0))
+                    .collect();
+                self.block(&settings)?;
+            }
+            fit = model::fit(&self.by_name(), std::slice::from_ref(&knob));
+            let Some(best) = best_of(&fit, &alive) else {
+                break;
+            };
+            alive.retain(|base| {
+                let behind = fit.gain(&knob, &best, &base.0);
+                // The control stays: every block needs it.
+                base.0 == first.0 || behind.is_some_and(|(gain, error)| gain <= BEHIND * error)
+            });
+            if (alive.len() == 1 || self.lab.spent() > limit) && round > 0 {
+                break;
+            }
+        }
+        let best = best_of(&fit, &alive).unwrap_or_else(|| first.0.clone());
+        Ok(bases.iter().find(|base| base.0 == best).unwrap_or(first))
+    }
+
+    /// Drops the values that fail, or are far worse than the default.
+    fn screen(&mut self, default: &Setting, knobs: &mut Vec<Knob>) -> Step<()> {
+        self.lab.phase("each value of each option");
+        let mut all: Vec<Setting> = Vec::new();
+        for knob in knobs.iter() {
+            all.extend(
+                knob.values[1..]
+                    .iter()
+                    .map(|value| default.with(knob, value)),
+            );
+        }
+        let rounds = if self.runs_left() > 6 * all.len() {
+            2
+        } else {
+            1
+        };
+        for _ in 0..rounds {
+            for some in all.chunks(6) {
+                if self.runs_left() < some.len() {
+                    break;
+                }
+                let settings: Vec<Setting> = std::iter::once(default.clone())
+                    .chain(some.iter().cloned())
+                    .collect();
+                self.block(&settings)?;
+            }
+        }
+        let fit = model::fit(&self.by_name(), &[name_knob()]);
+        for knob in knobs.iter_mut() {
+            let values = std::mem::take(&mut knob.values);
+            let whole = Knob {
+                values: values.clone(),
+                ..knob.clone()
+            };
+            knob.values = values
+                .iter()
+                .enumerate()
+                .filter(|(index, value)| {
+                    let setting = default.with(&whole, value);
+                    let far = fit.gain(&name_knob(), &default.shown(), &setting.shown());
+                    let is_far = far.is_some_and(|(gain, error)| gain > FAR_BEHIND * error);
+                    *index == 0 || !(self.broken.contains(&setting) || is_far || far.is_none())
+                })
+                .map(|(_, value)| value.clone())
+                .collect();
+        }
+        knobs.retain(|knob| knob.values.len() > 1);
+        Ok(())
+    }
+
+    /// Random settings in rounds, with fewer values from round to round.
+    fn race(&mut self, default: &Setting, knobs: &mut [Knob]) -> Step<Fit> {
+        self.lab.phase("all options together");
+        // What may still win, by option. The default may lose here too.
+        let mut alive: BTreeMap<String, Vec<String>> = knobs
+            .iter()
+            .map(|knob| (knob.key.clone(), knob.values.clone()))
+            .collect();
+        let mut decks: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let (mut drawn, mut round) = (0, 0);
+        let mut fit = self.fit(default, knobs);
+        while alive.values().any(|values| values.len() > 1) && drawn < MOST_DRAWN {
+            if self.runs_left() < BLOCKS_A_ROUND * (DRAWN + 1) {
+                break;
+            }
+            for _ in 0..BLOCKS_A_ROUND {
+                let mut settings = vec![default.clone()];
+                for _ in 0..DRAWN {
+                    settings.push(self.random(default, knobs, &alive, &mut decks));
+                }
+                drawn += DRAWN;
+                self.block(&settings)?;
+            }
+            round += 1;
+            fit = self.fit(default, knobs);
+            let mut open = false;
+            for knob in knobs.iter_mut() {
+                open |= narrow(knob, &fit, &mut alive, round);
+            }
+            if !open {
+                break;
+            }
+        }
+        self.outcome.noise = fit.noise;
+        Ok(fit)
+    }
+
+    /// The effects of all values, from the runs on the allocator.
+    fn fit(&self, default: &Setting, knobs: &[Knob]) -> Fit {
+        let own = self
+            .observations
+            .iter()
+            .filter(|o| o.setting.allocator == default.allocator);
+        model::fit(&own.cloned().collect::<Vec<_>>(), knobs)
+    }
+
+    /// A setting with a value for each option, each value equally often.
+    fn random(
+        &mut self,
+        default: &Setting,
+        knobs: &[Knob],
+        alive: &BTreeMap<String, Vec<String>>,
+        decks: &mut BTreeMap<String, Vec<String>>,
+    ) -> Setting {
+        let mut setting = default.clone();
+        for knob in knobs {
+            let values = &alive[&knob.key];
+            let deck = decks.entry(knob.key.clone()).or_default();
+            deck.retain(|value| values.contains(value));
+            if deck.is_empty() {
+                deck.clone_from(values);
+                for index in (1..deck.len()).rev() {
+                    let other = (self.next() % (index as u64 + 1)) as usize;
+                    deck.swap(index, other);
+                }
+            }
+            let value = deck.pop().expect("an option has values");
+            setting = setting.with(knob, &value);
+        }
+        setting
+    }
+
+    /// The next of numbers that are the same in every session (splitmix64).
+    fn next(&mut self) -> u64 {
+        self.draw = self.draw.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.draw;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// The best value of each option, without those that gain little.
+    fn prune(&mut self, default: &Setting, knobs: &[Knob], fit: &Fit) -> Setting {
+        let mut gains: Vec<(&Knob, String, f64, f64)> = Vec::new();
+        for knob in knobs {
+            let Some(best) = fit.best(knob, &knob.values) else {
+                continue;
+            };
+            let plain = &knob.values[0];
+            if let Some((gain, error)) = fit.gain(knob, best, plain).filter(|_| best != plain) {
+                gains.push((knob, best.to_owned(), gain, error));
+            }
+        }
+        gains.sort_by(|a, b| a.2.total_cmp(&b.2));
+        let (mut setting, mut lost) = (default.clone(), 0.0);
+        for (knob, value, gain, error) in gains {
+            if lost + gain <= PRUNED {
+                lost += gain;
+                self.outcome
+                    .left_out
+                    .push((knob.key.clone(), value, gain, error));
+            } else {
+                setting = setting.with(knob, &value);
+            }
+        }
+        setting
+    }
+
+    /// Fresh runs of the control, the default and the found string decide.
+    fn confirm(&mut self, control: &Setting, default: &Setting, found: &Setting) -> Step<()> {
+        let mut settings = vec![control.clone()];
+        for setting in [default, found] {
+            if !settings.contains(setting) {
+                settings.push(setting.clone());
+            }
+        }
+        if settings.len() == 1 {
+            let blocks = self.confirmed_blocks() as f64;
+            self.outcome.smallest =
+                (2.8 * std::f64::consts::SQRT_2 * self.noise() / blocks.sqrt()).exp_m1();
+            return Ok(());
+        }
+        self.lab.phase("confirmation on fresh runs");
+        let most = self.confirmed_blocks();
+        for _ in 0..most {
+            let block = settings.len() as f64 * self.each();
+            let late = self.lab.spent() + block > self.budget * 1.05;
+            if late && self.outcome.confirmation.len() >= CONFIRMED.0 {
+                break;
+            }
+            let block = self.block(&settings)?;
+            self.outcome.confirmation.push(block);
+        }
+        let blocks = self.outcome.confirmation.len() as f64;
+        self.outcome.smallest =
+            (2.8 * std::f64::consts::SQRT_2 * self.noise() / blocks.sqrt()).exp_m1();
+        self.judge(control, default, found);
+        Ok(())
+    }
+
+    fn judge(&mut self, control: &Setting, default: &Setting, found: &Setting) {
+        let pairs = [(found, control), (found, default), (default, control)];
+        let compared = pairs.map(|(one, other)| match one == other {
+            true => None,
+            false => self.compare(one, other),
+        });
+        let all: Vec<f64> = compared.iter().flatten().map(|c| c.p).collect();
+        let adjusted = holm(&all);
+        let mut adjusted = adjusted.into_iter();
+        let better = compared.map(|c| {
+            let c = c?;
+            let p = adjusted.next()?;
+            Some(p <= mallard_statistics::ALPHA && c.ratio <= 1.0 - WORTH)
+        });
+        // What is not compared with itself counts as better: it is the same.
+        let [to_control, to_default, base] = better;
+        let string = found != default;
+        if string && to_control.unwrap_or(true) && to_default.unwrap_or(true) {
+            match self.beyond(found, control) {
+                None => self.outcome.recommended = Some(found.clone()),
+                Some(reason) => self.outcome.refused = Some(reason),
+            }
+        }
+        if self.outcome.recommended.is_none() && default != control && base == Some(true) {
+            match self.beyond(default, control) {
+                None => self.outcome.recommended = Some(default.clone()),
+                Some(reason) => {
+                    self.outcome.refused.get_or_insert(reason);
+                }
+            }
+        }
+    }
+
+    /// Compares the scores of two settings over the fresh blocks.
+    fn compare(&self, one: &Setting, other: &Setting) -> Option<Comparison> {
+        compare(&self.outcome.confirmation, one, other, |figures| {
+            self.goal.score(figures)
+        })
+    }
+
+    /// The limit that a setting breaks, if there is one.
+    fn beyond(&self, setting: &Setting, control: &Setting) -> Option<String> {
+        self.goal.within.iter().find_map(|(name, limit)| {
+            let log = |figures: &Figures| Some(super::objective::positive(figures, name)?.ln());
+            let c = compare(&self.outcome.confirmation, setting, control, log)?;
+            let broken = if *limit < 0.0 {
+                c.ratio.ln() < *limit
+            } else {
+                c.ratio.ln() > *limit
+            };
+            let change = |ratio: f64| (ratio - 1.0) * 100.0;
+            broken.then(|| {
+                format!(
+                    "{} would change {name} by {:+.1} %, and the limit is {:+.1} %",
+                    setting.shown(),
+                    change(c.ratio),
+                    change(limit.exp())
+                )
+            })
+        })
+    }
+}
+
+/// Drops values of an option that are behind, and gives the best number its neighbours. Returns
+/// whether more runs could change the choice.
+fn narrow(
+    knob: &mut Knob,
+    fit: &Fit,
+    alive: &mut BTreeMap<String, Vec<String>>,
+    round: usize,
+) -> bool {
+    let values = alive.get_mut(&knob.key).expect("every option has values");
+    let Some(best) = fit.best(knob, values).map(str::to_owned) else {
+        return true;
+    };
+    let mut fine = true;
+    values.retain(|value| match fit.gain(knob, &best, value) {
+        Some((gain, error)) => {
+            let stays = *value == best || gain <= BEHIND * error;
+            fine &= !stays || *value == best || error < FINE;
+            stays
+        }
+        None => true,
+    });
+    if round == 2 && knob.is_number {
+        for value in space::neighbours(&best) {
+            if !knob.values.contains(&value) {
+                knob.values.push(value.clone());
+                values.push(value);
+                fine = false;
+            }
+        }
+    }
+    values.len() > 1 && !fine
+}
+
+/// Compares a logarithm of two settings over blocks that have both.
+pub fn compare(
+    blocks: &[Block],
+    one: &Setting,
+    other: &Setting,
+    log: impl Fn(&Figures) -> Option<f64>,
+) -> Option<Comparison> {
+    let of = |block: &Block, wanted: &Setting| {
+        let (_, figures) = block.iter().find(|(setting, _)| setting == wanted)?;
+        log(figures)
+    };
+    let logs = blocks
+        .iter()
+        .filter_map(|block| Some(of(block, one)? - of(block, other)?));
+    paired::compare_logs(logs)
+}
+
+fn name_knob() -> Knob {
+    Knob {
+        key: "name".to_owned(),
+        values: vec![String::new()],
+        is_number: false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,220 @@
+//! Baselines: saved figures, and checks that fail only where something became worse.
+
+use std::fs;
+
+use crate::place::{Place, outcome};
+
+/// A program whose figure is in the file `own` on mallard, and in the file `anchor` on glibc. Its
+/// figures do not vary, so every outcome is certain.
+const PROGRAM: &str = r#"#!/bin/sh
+case "$LD_PRELOAD" in
+  *mallard*) figure=$(cat own) ;;
+  *) figure=$(cat anchor) ;;
+esac
+# `A/B` takes turns.
+case "$figure" in
+  */*)
+    turn=$(cat turn 2>/dev/null)
+    if [ "$turn" = b ]; then echo a > turn; figure=${figure#*/}; else echo b > turn; figure=${figure%/*}; fi ;;
+esac
+echo "p99 $figure ms"
+"#;
+
+const METRIC: [&str; 2] = ["--metric", "p99=regex:p99 ([0-9.]+) (ms)"];
+
+fn place() -> Place {
+    let place = Place::new();
+    for (name, text) in [("job", PROGRAM), ("own", "9"), ("anchor", "10")] {
+        fs::write(place.path().join(name), text).unwrap();
+    }
+    place
+}
+
+fn set(place: &Place, name: &str, figure: &str) {
+    fs::write(place.path().join(name), figure).unwrap();
+}
+
+fn run(place: &Place, words: &[&str]) -> (Option<i32>, String, String) {
+    outcome(&mut place.mallard(&[&["baseline"], words].concat()))
+}
+
+fn saved() -> Place {
+    let place = place();
+    let words = [
+        &["save", "job", "--fail-if", "p99>+5%"],
+        &METRIC[..],
+        &["--", "sh", "job"],
+    ]
+    .concat();
+    let (code, stdout, stderr) = run(&place, &words);
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(stdout.contains("8 blocks beside glibc"), "{stdout}");
+    assert!(stdout.contains("fails if p99>+5%"), "{stdout}");
+    place
+}
+
+#[test]
+fn a_check_fails_only_where_the_change_is_beyond_the_limit() {
+    let place = saved();
+    let check = |words: &[&str]| run(&place, &[&["check", "job"], words].concat());
+    let (code, stdout, stderr) = check(&[]);
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(stdout.contains("9.00 ms → 9.00 ms   +0.0 %"), "{stdout}");
+
+    // A machine at half the speed: the anchor cancels it.
+    set(&place, "own", "18");
+    set(&place, "anchor", "20");
+    let (code, stdout, stderr) = check(&[]);
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(
+        stderr.contains("The anchor, glibc, against then: p99 +100.0 %"),
+        "{stderr}"
+    );
+
+    // The subject alone.
+    set(&place, "own", "19.44");
+    let (code, stdout, _) = check(&["--junit", "report.xml", "--annotations"]);
+    assert_eq!(code, Some(1), "{stdout}");
+    assert!(
+        stdout.contains("9.00 ms → 9.72 ms   +8.0 %") && stdout.contains("WORSE"),
+        "{stdout}"
+    );
+    let junit = place.text("report.xml");
+    assert!(
+        junit.contains("failures=\"1\"") && junit.contains("<failure message="),
+        "{junit}"
+    );
+    let (code, ..) = check(&["--fail-if", "p99>+10%"]);
+    assert_eq!(code, Some(0));
+
+    // Sometimes as before, sometimes 5.6 % worse.
+    set(&place, "own", "18/19");
+    let (code, stdout, stderr) = check(&["--annotations"]);
+    assert_eq!(code, Some(3), "{stdout}{stderr}");
+    assert!(
+        stdout.contains("cannot tell") && stdout.contains("blocks would tell"),
+        "{stdout}"
+    );
+    assert!(
+        stderr.contains("::warning title=mallard baseline job"),
+        "{stderr}"
+    );
+    assert_eq!(check(&["--inconclusive", "pass"]).0, Some(0));
+    assert_eq!(check(&["--inconclusive", "fail"]).0, Some(1));
+
+    let (code, stdout, _) = check(&["--json"]);
+    assert_eq!(code, Some(3));
+    let json: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(json["gates"][0]["limit"], "p99>+5%");
+}
+
+#[test]
+fn baselines_are_listed_and_shown_over_time() {
+    let place = saved();
+    set(&place, "own", "9.9");
+    let words = [
+        &["save", "job", "--fail-if", "p99>+5%"],
+        &METRIC[..],
+        &["--", "sh", "job"],
+    ]
+    .concat();
+    assert_eq!(run(&place, &words).0, Some(0));
+    let (code, listed, _) = run(&place, &["list"]);
+    assert_eq!(code, Some(0));
+    assert!(
+        listed.contains("job") && listed.contains("-- sh job") && listed.contains("p99>+5%"),
+        "{listed}"
+    );
+    let (code, shown, _) = run(&place, &["show", "job"]);
+    assert_eq!(code, Some(0));
+    assert!(
+        shown.contains("Over 2 saves") && shown.contains("▁█  +10.0 % since the first"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn a_program_that_fails_is_named_with_its_last_lines() {
+    let place = saved();
+    fs::write(place.path().join("job"), "echo the last words >&2; exit 7").unwrap();
+    let (code, _, stderr) = run(&place, &["check", "job"]);
+    assert_eq!(code, Some(1));
+    assert!(
+        stderr.contains("it exits with code 7") && stderr.contains("| the last words"),
+        "{stderr}"
+    );
+    // A metric that does not match, too.
+    fs::write(place.path().join("job"), "echo p99 is 9").unwrap();
+    let (code, _, stderr) = run(&place, &["check", "job"]);
+    assert_eq!(code, Some(1));
+    assert!(
+        stderr.contains("the line that was read: p99 is 9"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn two_builds_are_compared_in_one_sitting() {
+    let place = Place::new();
+    for (name, text) in [("before", "echo p99 10 ms"), ("after", "echo p99 11 ms")] {
+        let path = place.path().join(name);
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let ab = |one: &str, other: &str| {
+        let words = [
+            "ab",
+            "--against",
+            one,
+            "--fail-if",
+            "p99>+5%",
+            "-a",
+            "glibc",
+        ];
+        run(&place, &[&words[..], &METRIC[..], &["--", other]].concat())
+    };
+    let (code, stdout, stderr) = ab("./before", "./after");
+    assert_eq!(code, Some(1), "{stdout}{stderr}");
+    assert!(
+        stdout.contains("./after against ./before") && stdout.contains("+10.0 %"),
+        "{stdout}"
+    );
+    let (code, stdout, stderr) = ab("./after", "./before");
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let words = [
+        "ab",
+        "--variant",
+        "a=mallard",
+        "--variant",
+        "b=mallard:narenas:1",
+    ];
+    let words = [&words[..], &["--fail-if", "rss_peak>+50%", "--", "true"]].concat();
+    let (code, stdout, stderr) = run(&place, &words);
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(stdout.contains("b against a"), "{stdout}");
+}
+
+#[test]
+fn mistakes_are_usage_errors_before_anything_runs() {
+    let place = place();
+    for (words, part) in [
+        (&["check", "web"][..], "there is no baseline `web`"),
+        (&["save", "../web", "--", "true"], "no name for a baseline"),
+        (&["save", "web"], "what to measure is missing"),
+        (
+            &["save", "web", "--fail-if", "p99>5", "--", "true"],
+            "'p99>+5%'",
+        ),
+        (
+            &["save", "web", "--fail-if", "p99>+5%", "--", "true"],
+            "there is no metric `p99`",
+        ),
+        (&["save", "web", "-a", "glibc", "--", "true"], "both glibc"),
+        (&["ab", "-a", "glibc", "--", "true"], "ab takes two"),
+    ] {
+        let (code, _, stderr) = run(&place, words);
+        assert_eq!(code, Some(2), "{stderr}");
+        assert!(stderr.contains(part), "{part}: {stderr}");
+    }
+}

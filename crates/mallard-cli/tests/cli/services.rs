@@ -1,0 +1,295 @@
+//! Services as subjects: every preset is raced for real, and every trouble of a server is named and
+//! leaves no process behind.
+
+use std::fs;
+
+use mallard_report::model::Row;
+
+use crate::place::{Place, lacks, outcome};
+
+/// Compares a service on glibc and mallard in two short rounds, and returns its row.
+fn race(service: &str) -> Row {
+    let place = Place::new();
+    let words = [
+        "compare",
+        "--service",
+        service,
+        "--seconds",
+        "1",
+        "--settle",
+        "200ms",
+    ];
+    let words = [&words[..], &["-r", "2", "-w", "0", "-a", "glibc,mallard"]].concat();
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(stdout.contains("closed loop"), "{stdout}");
+    let text = place.text("mallard-results/latest/compare.json");
+    let mut results = mallard_report::read_json(&mut text.as_bytes()).unwrap();
+    let row = results.experiments.remove(0).rows.remove(0);
+    assert_eq!(row.cells.len(), 2, "{stdout}");
+    for cell in &row.cells {
+        assert_eq!(cell.failure, None, "{}: {stdout}", cell.allocator);
+        assert_eq!(cell.runs.len(), 2, "{stdout}");
+        for run in &cell.runs {
+            for metric in &row.metrics {
+                let figure = run.metric(&metric.name);
+                assert!(
+                    figure.is_some_and(|figure| figure >= 0.0),
+                    "{}",
+                    metric.name
+                );
+            }
+            let of = |name| run.metric(name).unwrap();
+            assert!(of("qps") > 0.0 && of("p50") <= of("p99"), "{run:?}");
+            assert!(of("rss_end") > (1 << 20) as f64 && of("rss_peak") >= of("rss_mean"));
+            assert!(of("cpu") > 0.0 && of("faults") > 0.0, "{run:?}");
+            assert!(!run.curve.is_empty());
+        }
+    }
+    let page = place.text("mallard-results/latest/compare.html");
+    assert!(page.contains("rss_end") && page.contains("closed loop"));
+    row
+}
+
+macro_rules! presets {
+    ($($test:ident: $preset:literal needs $programs:expr;)*) => {$(
+        #[test]
+        fn $test() {
+            if !lacks(stringify!($test), &$programs) {
+                race($preset);
+            }
+        }
+    )*};
+}
+
+presets! {
+    redis_is_raced: "redis" needs ["redis-server", "redis-benchmark", "redis-cli"];
+    nginx_is_raced: "nginx" needs ["/usr/sbin/nginx", "wrk"];
+    postgres_is_raced: "postgres" needs ["pgbench", "pg_isready", "unshare"];
+    memcached_is_raced: "memcached" needs ["memcached", "python3"];
+    java_is_raced: "java" needs ["javac", "wrk"];
+    node_is_raced: "node" needs ["node", "wrk"];
+    python_is_raced: "python" needs ["python3", "wrk"];
+}
+
+#[test]
+fn a_server_under_its_load_is_diagnosed() {
+    if lacks(
+        "a_server_under_its_load_is_diagnosed",
+        &["redis-server", "redis-benchmark", "redis-cli"],
+    ) {
+        return;
+    }
+    let place = Place::new();
+    let words = ["diagnose", "--service", "redis", "--seconds", "1", "--json"];
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
+    assert!(matches!(code, Some(0 | 3)), "{stdout}{stderr}");
+    let found: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    let calls = found.pointer("/figures/calls/mallocs");
+    assert!(
+        calls
+            .and_then(serde_json::Value::as_f64)
+            .is_some_and(|calls| calls > 0.0),
+        "{stdout}"
+    );
+    assert_eq!(found["program"], "--service redis");
+    assert!(stdout.contains("closed loop"), "{stdout}");
+}
+
+/// A description whose server is a shell script; `more` overrides keys.
+fn describe(place: &Place, start: &str, more: &str) {
+    let ready = match more.contains("ready =") {
+        true => "",
+        false => "ready = { log = \"ready\", within = \"10s\" }",
+    };
+    let load = match more.contains("load =") {
+        true => "",
+        false => "load = \"echo 'qps: 5'\"",
+    };
+    let text = format!(
+        "[service]\nstart = '''{start}'''\n{ready}\n{load}\nsettle = \"10ms\"\n{more}\n\
+         [metrics]\nqps = {{ regex = 'qps: (\\d+)' }}\n"
+    );
+    fs::write(place.path().join("web.toml"), text).unwrap();
+}
+
+/// Whether a process has this word in its command line.
+fn runs(word: &str) -> bool {
+    let Ok(all) = fs::read_dir("/proc") else {
+        return false;
+    };
+    let lines = all
+        .flatten()
+        .filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    lines
+        .into_iter()
+        .any(|line| line.windows(word.len()).any(|part| part == word.as_bytes()))
+}
+
+/// Compares the service `web.toml`, which must fail with this reason.
+fn fails(place: &Place, parts: &[&str], marker: &str) {
+    let words = [
+        "compare",
+        "--service",
+        "web.toml",
+        "-r",
+        "1",
+        "-w",
+        "0",
+        "-a",
+        "glibc",
+    ];
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
+    assert_eq!(code, Some(1), "{stdout}{stderr}");
+    for part in parts {
+        assert!(stderr.contains(part), "{part} is not in {stderr}");
+    }
+    assert!(!runs(marker), "a process is left: {marker}");
+}
+
+#[test]
+fn every_trouble_of_a_server_is_named_and_leaves_no_process() {
+    let place = Place::new();
+    let last = "the last words";
+    for (start, more, reason, marker) in [
+        (
+            "echo the last words >&2; exit 3",
+            "",
+            "the server ended before it was ready",
+            "sleep 8001",
+        ),
+        (
+            "echo the last words >&2; exec sleep 8002.5",
+            "ready = { log = \"ready\", within = \"300ms\" }",
+            "the server was not ready within 300ms: its output does not have 'ready'",
+            "8002.5",
+        ),
+        (
+            "echo ready; echo the last words >&2; sleep 0.3; exit 1",
+            "load = \"exec sleep 8003.5\"",
+            "the server ended under its load",
+            "8003.5",
+        ),
+        (
+            "trap '' TERM; echo ready; echo the last words >&2; sleep 8004.5; sleep 8004.5",
+            "stop = { within = \"300ms\" }",
+            "the server did not stop within 300ms of SIGTERM",
+            "8004.5",
+        ),
+        (
+            "setsid sleep 8005.5 & echo ready; echo the last words >&2; trap 'exit 0' TERM; while :; do sleep 0.05; done",
+            "",
+            "the server left processes behind, which were killed: sleep(",
+            "8005.5",
+        ),
+        (
+            "echo ready; exec sleep 8006.5",
+            "load = \"echo the last words; exit 7\"",
+            "ended with code 7",
+            "8006.5",
+        ),
+        (
+            "echo ready; exec sleep 8007.5",
+            "load = \"echo the last words; exec sleep 8007.5\"\nload_within = \"300ms\"",
+            "did not end within 300ms (service.load_within)",
+            "8007.5",
+        ),
+        (
+            "echo ready; exec sleep 8008.5",
+            "load = \"echo the last words, qps 5\"",
+            "the metric `qps` (regex 'qps: (\\d+)') matches nothing; the line that was read: the last words, qps 5",
+            "8008.5",
+        ),
+    ] {
+        describe(&place, start, more);
+        fails(&place, &[reason, last], marker);
+    }
+}
+
+#[test]
+fn a_service_on_the_command_line_is_measured_too() {
+    let place = Place::new();
+    let words = [
+        "compare",
+        "--start",
+        "sh -c 'echo ready; exec sleep 8010.5'",
+        "--ready",
+        "log:ready",
+    ];
+    let words = [
+        &words[..],
+        &["--load", "echo 'qps: 5'", "--metric", "qps=regex:qps: (.*)"],
+    ]
+    .concat();
+    let words = [
+        &words[..],
+        &[
+            "--settle",
+            "10ms",
+            "-r",
+            "1",
+            "-w",
+            "0",
+            "-a",
+            "glibc,mallard",
+        ],
+    ]
+    .concat();
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(stdout.contains("5.00 /s"), "{stdout}");
+    assert!(!runs("8010.5"));
+}
+
+#[test]
+fn mistakes_in_a_description_are_usage_errors() {
+    let place = Place::new();
+    fs::write(place.path().join("web.toml"), "[service]\nstrat = \"x\"\n").unwrap();
+    for (words, part) in [
+        (
+            &["compare", "--service", "web.toml"][..],
+            "web.toml: line 2",
+        ),
+        (&["compare", "--service", "readis"], "did you mean `redis`?"),
+        (
+            &["compare", "--service", "redis", "--", "true"],
+            "cannot be used with",
+        ),
+        (&["compare", "--start", "true"], "--ready"),
+        (
+            &["compare", "--seconds", "2", "--", "true"],
+            "--seconds is for a service",
+        ),
+        (
+            &["diagnose", "--service", "redis", "--for", "2s"],
+            "--input, --for",
+        ),
+    ] {
+        let (code, _, stderr) = outcome(&mut place.mallard(words));
+        assert_eq!(code, Some(2), "{stderr}");
+        assert!(stderr.contains(part), "{part}: {stderr}");
+    }
+}
+
+#[test]
+fn a_preset_is_printed_as_a_file_that_can_be_used() {
+    let place = Place::new();
+    let (code, listed, _) = outcome(&mut place.mallard(&["service"]));
+    assert_eq!(code, Some(0));
+    for name in [
+        "redis",
+        "nginx",
+        "postgres",
+        "memcached",
+        "java",
+        "node",
+        "python",
+    ] {
+        assert!(listed.contains(name), "{listed}");
+    }
+    let (_, text, _) = outcome(&mut place.mallard(&["service", "redis"]));
+    fs::write(place.path().join("mine.toml"), text).unwrap();
+    let (code, said, stderr) = outcome(&mut place.mallard(&["service", "mine.toml"]));
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(said.contains("sound description"), "{said}");
+}

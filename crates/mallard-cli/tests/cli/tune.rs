@@ -1,0 +1,127 @@
+//! `mallard tune` on programs that print figures of their own, which decide every outcome.
+
+use std::fs;
+
+use crate::place::{Place, outcome};
+
+/// Prints a rate by the option string that it finds.
+const PROGRAM: &str = r#"
+case "$MALLOC_CONF $MALLARD_CONF $GLIBC_TUNABLES" in
+  *tcache_max:262144*|*arena_max=4*) echo "qps: 130" ;;
+  *thp:never*) echo the last words >&2; exit 3 ;;
+  *) echo "qps: 100" ;;
+esac
+"#;
+
+fn tune(place: &Place, words: &[&str]) -> (Option<i32>, String, String) {
+    fs::write(place.path().join("job"), PROGRAM).unwrap();
+    let metric = ["tune", "--metric", "qps=regex:qps: (.*)", "-o", "out"];
+    outcome(&mut place.mallard(&[&metric[..], words, &["--", "sh", "job"]].concat()))
+}
+
+#[test]
+fn the_option_that_helps_is_found_alone_and_a_session_can_go_on() {
+    let place = Place::new();
+    let (code, stdout, stderr) = tune(&place, &["--budget", "1h", "-a", "mallard"]);
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(
+        stdout.contains("Use mallard with tcache_max:262144."),
+        "{stdout}"
+    );
+    assert!(
+        stdout.contains("=tcache_max:262144\n") && stdout.contains("LD_PRELOAD="),
+        "{stdout}"
+    );
+    assert!(stdout.contains("qps +30.0 %"), "{stdout}");
+    // The value that fails drops out alone.
+    assert!(
+        stdout.contains("mallard thp:never: it exits with code 3"),
+        "{stdout}"
+    );
+    let json: serde_json::Value = serde_json::from_str(&place.text("out/tune.json")).unwrap();
+    assert!(json["points"].as_array().unwrap().len() > 10);
+    assert!(place.text("out/tune.html").contains("tcache_max:262144"));
+
+    // The first half of the runs, as after Ctrl-C, with a line that was cut.
+    let runs = place.text("out/runs.jsonl");
+    let half: Vec<&str> = runs.lines().take(runs.lines().count() / 2).collect();
+    fs::create_dir(place.path().join("half")).unwrap();
+    fs::write(
+        place.path().join("half/runs.jsonl"),
+        format!("{}\n{{\"alloc", half.join("\n")),
+    )
+    .unwrap();
+    let (code, stdout, stderr) = tune(
+        &place,
+        &["--budget", "1h", "-a", "mallard", "--resume", "half"],
+    );
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(
+        stdout.contains("Use mallard with tcache_max:262144."),
+        "{stdout}"
+    );
+    assert!(
+        place.text("out/runs.jsonl").starts_with(half[0]),
+        "the earlier runs are kept"
+    );
+    assert!(!stderr.contains("another way"), "{stderr}");
+}
+
+#[test]
+fn a_program_that_stays_on_glibc_gets_its_tunables() {
+    let place = Place::new();
+    let (code, stdout, stderr) = tune(&place, &["--budget", "1h", "-a", "glibc"]);
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(
+        stdout.contains("GLIBC_TUNABLES=glibc.malloc.arena_max=4"),
+        "{stdout}"
+    );
+    let (code, stdout, _) = tune(
+        &place,
+        &[
+            "--budget",
+            "1h",
+            "-a",
+            "glibc",
+            "--objective",
+            "memory",
+            "--dry-run",
+        ],
+    );
+    assert_eq!(code, Some(0));
+    assert!(stdout.contains("sh job on glibc: 6 options"), "{stdout}");
+}
+
+#[test]
+fn what_cannot_be_tuned_is_said_at_once() {
+    let place = Place::new();
+    let (code, stdout, stderr) = tune(&place, &["--budget", "1ms"]);
+    assert_eq!(code, Some(3), "{stdout}{stderr}");
+    assert!(
+        stdout.contains("Cannot tell: the budget allows"),
+        "{stdout}"
+    );
+    for (words, code, part) in [
+        (
+            &["tune", "--", "sh", "-c", "echo the last words >&2; exit 3"][..],
+            1,
+            "| the last words",
+        ),
+        (
+            &["tune", "--within", "p99=+5%", "--", "true"],
+            2,
+            "there are rss, time",
+        ),
+        (&["tune", "--within", "rss=5", "--", "true"], 2, "rss=+10%"),
+        (
+            &["tune", "--resume", "nowhere", "--", "true"],
+            1,
+            "nowhere/runs.jsonl",
+        ),
+        (&["tune"], 2, "what to measure is missing"),
+    ] {
+        let (found, _, stderr) = outcome(&mut place.mallard(words));
+        assert_eq!(found, Some(code), "{stderr}");
+        assert!(stderr.contains(part), "{part}: {stderr}");
+    }
+}

@@ -1,0 +1,128 @@
+//! The page of a tuning session: one HTML file that needs no network.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::{Point, Tuning};
+use crate::html::{POLICY, STYLE};
+
+/// More points than this are not told apart.
+const MOST_POINTS: usize = 2000;
+const WIDTH: f64 = 640.0;
+const HEIGHT: f64 = 380.0;
+const MARGIN: f64 = 56.0;
+
+/// The page.
+pub fn page(t: &Tuning) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                meta name="generator" content={"mallard " (env!("CARGO_PKG_VERSION"))};
+                title { "Tuning of " (t.title) " · mallard" }
+                link rel="icon" href="data:,";
+                style { (PreEscaped(STYLE)) (PreEscaped(OWN_STYLE)) }
+            }
+            body {
+                header {
+                    p class="brand" { "mallard tune" }
+                    h1 { (t.sentence) }
+                    p class="machine" { code { (t.title) } " · " (t.machine.cpu) " · " (t.machine.cpus) " CPUs · " (t.machine.kernel) }
+                }
+                main {
+                    section {
+                        @if let Some(typed) = t.typed.as_ref().filter(|typed| !typed.is_empty()) { pre { (typed) } }
+                        dl class="lines" { @for (label, line) in &t.lines { div { dt { (label) } dd { (line) } } } }
+                    }
+                    section {
+                        h2 { "Trade-offs" }
+                        p class="about" { "Every setting that ran: " (t.work) " and " (t.memory) " as multiples of the control's. Filled: no other setting is better in both." }
+                        div class="scroll" { (plot(t)) }
+                    }
+                    section { h2 { "To repeat it" } pre { (t.command.join(" ")) } }
+                }
+                footer { "Written by mallard " (env!("CARGO_PKG_VERSION")) ". Every run is in runs.jsonl beside this page." }
+            }
+        }
+    };
+    page.into_string()
+}
+
+/// The ends of an axis that shows all values and 1, with some room.
+fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let (mut low, mut high) = (1.0f64, 1.0f64);
+    for value in values.filter(|value| value.is_finite()) {
+        low = low.min(value);
+        high = high.max(value);
+    }
+    let room = ((high - low) * 0.08).max(0.01);
+    (low - room, high + room)
+}
+
+fn plot(t: &Tuning) -> Markup {
+    let points: Vec<&Point> = t.points.iter().take(MOST_POINTS).collect();
+    let (left, right) = ends(points.iter().map(|point| point.work));
+    let (bottom, top) = ends(points.iter().map(|point| point.memory));
+    let x = |value: f64| MARGIN + (value - left) / (right - left) * (WIDTH - 2.0 * MARGIN);
+    let y =
+        |value: f64| HEIGHT - MARGIN - (value - bottom) / (top - bottom) * (HEIGHT - 2.0 * MARGIN);
+    let text = |value: f64| format!("{value:.2}");
+    let at = |value: f64| format!("{value:.1}");
+    let mut front: Vec<&&Point> = points.iter().filter(|point| point.front).collect();
+    front.sort_by(|a, b| a.work.total_cmp(&b.work));
+    let line: Vec<String> = front
+        .iter()
+        .map(|p| format!("{:.1},{:.1}", x(p.work), y(p.memory)))
+        .collect();
+    html! {
+        svg class="front" viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="img" aria-label="Work against memory" {
+            line class="axis" x1=(at(MARGIN)) x2=(at(WIDTH - MARGIN)) y1=(at(HEIGHT - MARGIN)) y2=(at(HEIGHT - MARGIN)) {}
+            line class="axis" x1=(at(MARGIN)) x2=(at(MARGIN)) y1=(at(MARGIN)) y2=(at(HEIGHT - MARGIN)) {}
+            line class="one" x1=(at(x(1.0))) x2=(at(x(1.0))) y1=(at(MARGIN)) y2=(at(HEIGHT - MARGIN)) {}
+            line class="one" x1=(at(MARGIN)) x2=(at(WIDTH - MARGIN)) y1=(at(y(1.0))) y2=(at(y(1.0))) {}
+            text x=(at(MARGIN)) y=(at(HEIGHT - MARGIN + 18.0)) { (text(left)) }
+            text x=(at(WIDTH - MARGIN)) y=(at(HEIGHT - MARGIN + 18.0)) text-anchor="end" { (text(right)) }
+            text x=(at(WIDTH / 2.0)) y=(at(HEIGHT - 14.0)) text-anchor="middle" { "× " (t.work) }
+            text x=(at(MARGIN - 6.0)) y=(at(HEIGHT - MARGIN)) text-anchor="end" { (text(bottom)) }
+            text x=(at(MARGIN - 6.0)) y=(at(MARGIN + 4.0)) text-anchor="end" { (text(top)) }
+            text x=(at(MARGIN)) y=(at(MARGIN - 14.0)) { "× " (t.memory) }
+            polyline points=(line.join(" ")) {}
+            @for point in &points {
+                circle class={ @if point.recommended { "best" } @else if point.front { "on" } @else if point.runs == 1 { "once" } @else { "off" } }
+                    cx=(at(x(point.work))) cy=(at(y(point.memory))) r=(if point.front || point.recommended { "6" } else { "4" }) {
+                    title { (point.name) ": " (text(point.work)) " × " (t.work) ", " (text(point.memory)) " × " (t.memory) ", " (point.runs) " runs" }
+                }
+            }
+            @for point in &front {
+                text class="name" x=(at(x(point.work) + 9.0)) y=(at(y(point.memory) - 7.0)) { (shortened(&point.name)) }
+            }
+        }
+    }
+}
+
+fn shortened(name: &str) -> String {
+    match name.chars().count() {
+        ..=36 => name.to_owned(),
+        _ => name.chars().take(35).chain(['…']).collect(),
+    }
+}
+
+const OWN_STYLE: &str = "
+.front { width: 100%; max-width: 52rem; height: auto; min-width: 26rem; }
+.front text { fill: var(--soft); font-size: 12px; }
+.front .axis { stroke: var(--line); }
+.front .one { stroke: var(--line); stroke-dasharray: 3 4; }
+.front polyline { fill: none; stroke: var(--k1); stroke-width: 1.4; }
+.front circle { fill: none; stroke: var(--soft); }
+.front .once { opacity: .35; }
+.front .on { fill: var(--k1); stroke: var(--k1); }
+.front .best { fill: var(--k0); stroke: var(--k0); }
+.front .name { fill: currentColor; }
+.lines div { display: grid; grid-template-columns: 7rem 1fr; gap: .6rem; margin: .25rem 0; }
+.lines dt { color: var(--soft); }
+.lines dd { margin: 0; overflow-wrap: anywhere; }
+@media (max-width: 30rem) { .lines div { grid-template-columns: 1fr; gap: 0; } }
+";

@@ -1,0 +1,207 @@
+//! The processes of a server, and their memory.
+
+use std::fs;
+use std::time::Duration;
+
+/// A process and its descendants, the process first.
+pub fn processes(pid: u32) -> Vec<u32> {
+    let mut found = vec![pid];
+    let mut next = 0;
+    while let Some(&process) = found.get(next) {
+        for child in children(process) {
+            if !found.contains(&child) {
+                found.push(child);
+            }
+        }
+        next += 1;
+    }
+    found
+}
+
+fn children(process: u32) -> Vec<u32> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{process}/task")) else {
+        return Vec::new();
+    };
+    let lists = tasks
+        .flatten()
+        .filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    lists
+        .flat_map(|list| {
+            let ids = list.split_whitespace().filter_map(|id| id.parse().ok());
+            ids.collect::<Vec<u32>>()
+        })
+        .collect()
+}
+
+/// Whether a process runs: neither gone nor ended and waiting for its parent.
+pub fn is_alive(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| !stat.contains(") Z ") && !stat.contains(") X "))
+}
+
+/// The name of a process.
+pub fn name(pid: u32) -> Option<String> {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    Some(name.trim().to_owned())
+}
+
+/// The parent of a process.
+pub fn parent(pid: u32) -> Option<u32> {
+    stat_field(pid, 1)?.try_into().ok()
+}
+
+/// A numeric field of /proc/PID/stat, counted from the state, which is field 0.
+fn stat_field(pid: u32, field: usize) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let rest = stat.rsplit_once(')')?.1;
+    rest.split_ascii_whitespace().nth(field)?.parse().ok()
+}
+
+/// What processes have used of the machine so far, together.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Used {
+    pub cpu_seconds: f64,
+    /// Page faults, minor and major.
+    pub faults: u64,
+}
+
+/// The use of a process and its descendants, including those that have ended and were waited for.
+pub fn used(pid: u32) -> Used {
+    let tick = rustix::param::clock_ticks_per_second() as f64;
+    let mut used = Used::default();
+    for process in processes(pid) {
+        let field = |number| stat_field(process, number).unwrap_or(0);
+        // utime, stime, cutime, cstime; then minflt, cminflt, majflt, cmajflt.
+        let ticks: u64 = (11..=14).map(field).sum();
+        used.cpu_seconds += ticks as f64 / tick;
+        used.faults += (7..=10).map(field).sum::<u64>();
+    }
+    used
+}
+
+/// The resident memory of a server.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Without the pages that the kernel may take at will. Pages that several of the server's
+    /// processes share count once.
+    pub bytes: u64,
+    /// The pages that the kernel may take at will (`MADV_FREE`).
+    pub lazy_free: u64,
+}
+
+/// The resident memory of a process and its descendants. Reads the page tables, which takes
+/// milliseconds for large processes.
+pub fn memory(pid: u32) -> Memory {
+    let all = processes(pid);
+    // The share of each page that belongs to a process; exact for all of them together unless
+    // other programs share pages.
+    let key = if all.len() == 1 { "Rss:" } else { "Pss:" };
+    let mut memory = Memory::default();
+    for process in all {
+        let Ok(text) = fs::read_to_string(format!("/proc/{process}/smaps_rollup")) else {
+            continue;
+        };
+        let field = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            let kib =
+                line.and_then(|line| line.split_ascii_whitespace().next()?.parse::<u64>().ok());
+            kib.unwrap_or(0) * 1024
+        };
+        memory.lazy_free += field("LazyFree:");
+        memory.bytes += field(key).saturating_sub(field("LazyFree:"));
+    }
+    memory
+}
+
+/// The resident memory of a single process, which is read in microseconds.
+fn quick(pid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}
+
+/// RSS over time.
+#[derive(Debug, Default)]
+pub struct Curve {
+    pub points: Vec<(f64, u64)>,
+    /// Some processes share memory, which is read less often.
+    slow: Duration,
+    next: Duration,
+}
+
+/// Ten points a second; one a second where a point takes long.
+const OFTEN: Duration = Duration::from_millis(100);
+const SELDOM: Duration = Duration::from_secs(1);
+/// A point that takes longer than this disturbs what it measures.
+const DEAR: Duration = Duration::from_millis(5);
+
+impl Curve {
+    /// Adds a point if one is due `since` the start.
+    pub fn look(&mut self, pid: u32, since: Duration) {
+        if since < self.next {
+            return;
+        }
+        let several = processes(pid).len() > 1;
+        let begun = std::time::Instant::now();
+        let bytes = match several {
+            false => quick(pid),
+            true => Some(memory(pid).bytes).filter(|bytes| *bytes > 0),
+        };
+        self.slow = begun.elapsed();
+        self.next = since + if self.slow > DEAR { SELDOM } else { OFTEN };
+        self.points
+            .extend(bytes.map(|bytes| (since.as_secs_f64(), bytes)));
+    }
+
+    pub fn peak(&self) -> u64 {
+        self.points
+            .iter()
+            .map(|(_, bytes)| *bytes)
+            .max()
+            .unwrap_or(0)
+    }
+
+    pub fn mean(&self) -> f64 {
+        let sum: f64 = self.points.iter().map(|(_, bytes)| *bytes as f64).sum();
+        sum / self.points.len().max(1) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn descendants_are_found_and_their_memory_is_not_counted_twice() {
+        let script = "sleep 60 & sleep 60 & wait";
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]).stdin(Stdio::null());
+        let mut shell = shell.spawn().unwrap();
+        let begun = std::time::Instant::now();
+        while processes(shell.id()).len() < 3 && begun.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let all = processes(shell.id());
+        assert_eq!(all.len(), 3);
+        assert_eq!(parent(all[1]), Some(shell.id()));
+        let shared = memory(shell.id()).bytes;
+        let each: u64 = all.iter().filter_map(|process| quick(*process)).sum();
+        assert!(shared > 0 && shared < each, "{shared} {each}");
+        for child in &all[1..] {
+            let pid = rustix::process::Pid::from_raw(*child as i32).unwrap();
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        }
+        shell.wait().unwrap();
+        assert!(!is_alive(shell.id()));
+    }
+
+    #[test]
+    fn the_use_of_this_process_grows() {
+        let before = used(std::process::id());
+        let block = vec![1u8; 8 << 20];
+        let after = used(std::process::id());
+        assert!(after.faults > before.faults, "{}", block.len());
+        assert!(after.cpu_seconds >= before.cpu_seconds);
+    }
+}
