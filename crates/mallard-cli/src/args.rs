@@ -63,8 +63,8 @@ pub enum Command {
     Man(extras::Man),
 }
 
-/// The commands by what a person wants. clap cannot group subcommands, so the list is written out; a
-/// test holds it complete.
+/// The commands by what a person wants. clap cannot group subcommands, so the list is written out;
+/// a test holds it complete.
 const TEMPLATE: &str = "\
 {about}
 
@@ -222,9 +222,9 @@ Examples:
 /// Run your own program on every allocator in turn and report the results
 ///
 /// Reports wall, user and system time, peak memory, page faults, exit status, and whether the
-/// program's standard output is the same as under glibc. Of a service (--service): the metrics of its
-/// load, CPU time, memory over time and after the load. The results are compare.csv, compare.json and
-/// compare.html.
+/// program's standard output is the same as under glibc. Of a service (--service): the metrics of
+/// its load, CPU time, memory over time and after the load. The results are compare.csv,
+/// compare.json and compare.html.
 #[derive(Debug, clap::Args)]
 #[command(after_help = COMPARE_EXAMPLES, override_usage = "mallard compare [OPTIONS] -- <PROGRAM> [ARGS]...\n       mallard compare [OPTIONS] --service <NAME|FILE>")]
 pub struct Compare {
@@ -233,7 +233,8 @@ pub struct Compare {
     #[arg(long, value_name = "STRING")]
     pub conf: Option<String>,
 
-    /// Measured runs of the program on each allocator [default: 6, the fewest for intervals of 95 %]
+    /// Measured runs of the program on each allocator [default: 6, the fewest for intervals of 95
+    /// %]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub runs: Option<u32>,
 

@@ -5,9 +5,9 @@
 //! (heap profiles), [`leak`] (what is never freed), [`record`], [`replay`] and [`trace`] (what a
 //! program allocates, in order), [`top`] (processes, live), [`exporter`] (`mallard export`),
 //! [`service`] (servers as subjects), [`tune`] (options), [`baseline`] (limits for changes) and
-//! [`list`] (`mallard allocators`). Each takes its allocators by [`choice`], and ends with a code of
-//! [`exit`]. `bench` and `compare` share the [`race`], the [`folder`] and the [`session`]. In a race,
-//! the allocators take turns on a row of measurements; [`runs`] decides how often. The folder
+//! [`list`] (`mallard allocators`). Each takes its allocators by [`choice`], and ends with a code
+//! of [`exit`]. `bench` and `compare` share the [`race`], the [`folder`] and the [`session`]. In a
+//! race, the allocators take turns on a row of measurements; [`runs`] decides how often. The folder
 //! receives the results. The session prepares allocators, shows progress and stops on a signal.
 //! `mallard_measure` runs and measures a process, `mallard_allocators` finds and builds allocators,
 //! and `mallard_report` shows the results.

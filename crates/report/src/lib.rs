@@ -3,10 +3,10 @@
 //! [`model`] is the data, which the runner fills and [`write_json`] writes unchanged. [`stats`] has
 //! the arithmetic that all forms share, so a median in the terminal is the same as in the report;
 //! [`suite`] has the arithmetic for rows of different work, [`metrics`] that for the figures of
-//! services, and [`closing`] the sentences about the allocator that is ahead. [`terminal`] prints the
-//! end of a session, [`write_csv`] is for spreadsheets, and
-//! [`html`] is one self-contained file that needs no network. Nothing here measures or touches the
-//! file system: the caller opens the outputs.
+//! services, and [`closing`] the sentences about the allocator that is ahead. [`terminal`] prints
+//! the end of a session, [`write_csv`] is for spreadsheets, and [`html`] is one self-contained file
+//! that needs no network. Nothing here measures or touches the file system: the caller opens the
+//! outputs.
 mod analysis;
 mod closing;
 pub mod diagnosis;

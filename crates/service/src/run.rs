@@ -243,7 +243,8 @@ impl<'a> Stage<'a> {
     }
 
     /// Drives the server that was just started as process `pid`: waits, loads, reads, stops. An
-    /// error means that the server must be killed. `check` judges the server when its load has gone.
+    /// error means that the server must be killed. `check` judges the server when its load has
+    /// gone.
     ///
     /// # Errors
     /// The server or its load failed.
@@ -476,8 +477,8 @@ fn free_port() -> Result<u16, String> {
     Ok(address.port())
 }
 
-/// PATH with the folders of a description before it and those of servers behind it. A `*` stands for
-/// one part of a folder's path; of several, the last is taken.
+/// PATH with the folders of a description before it and those of servers behind it. A `*` stands
+/// for one part of a folder's path; of several, the last is taken.
 fn search_path(own: &[String]) -> String {
     let mut folders: Vec<String> = own.iter().filter_map(|folder| newest(folder)).collect();
     folders.extend(std::env::var("PATH"));

@@ -1,9 +1,9 @@
 //! Two independent sets of figures: by how much one is above the other, with an exact interval.
 //!
-//! The estimate is the median of all differences between a figure of the one set and a figure of the
-//! other (Hodges and Lehmann, 1963). The interval is between two of the sorted differences, which
-//! Wilcoxon's rank-sum test chooses. It assumes nothing about the distribution but that both sets
-//! have the same one, moved.
+//! The estimate is the median of all differences between a figure of the one set and a figure of
+//! the other (Hodges and Lehmann, 1963). The interval is between two of the sorted differences,
+//! which Wilcoxon's rank-sum test chooses. It assumes nothing about the distribution but that both
+//! sets have the same one, moved.
 
 use crate::LEAST_BLOCKS;
 use crate::paired::{Comparison, Interval};
@@ -48,8 +48,8 @@ pub fn shift(now: &[f64], then: &[f64], alpha: f64) -> Option<Comparison> {
 /// The probability that the number of differences below zero is at most each value, if there is no
 /// difference between sets of `n` and `m`: 0 to `n m`.
 fn rank_sum(n: usize, m: usize) -> Vec<f64> {
-    // ways[k][s]: the share of draws in which k of the ranks so far are of the first set and s pairs
-    // are in the wrong order.
+    // ways[k][s]: the share of draws in which k of the ranks so far are of the first set and s
+    // pairs are in the wrong order.
     let most = n * m;
     let mut ways = vec![vec![0.0; most + 1]; n + 1];
     ways[0][0] = 1.0;

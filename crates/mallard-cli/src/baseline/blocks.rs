@@ -33,8 +33,8 @@ impl Pair<'_> {
         self.subject.subject.metrics()
     }
 
-    /// Runs each once, and again until `enough` says so, or the time is up; `enough` gets the blocks
-    /// so far and whether they are the last. None if a stop ended it.
+    /// Runs each once, and again until `enough` says so, or the time is up; `enough` gets the
+    /// blocks so far and whether they are the last. None if a stop ended it.
     pub fn run(
         &mut self,
         budget: Option<Duration>,

@@ -1,10 +1,11 @@
 //! `mallard baseline`: figures that a later change must not make worse.
 //!
 //! `save` runs the subject beside an *anchor* (the same on another allocator, or another program),
-//! and keeps every block in a [`file`]. `check` runs both again and compares the ratios of subject to
-//! anchor, so that another day or a slower machine cancels. `ab` compares two variants in one sitting
-//! and needs no file. A [`gate`] fails only where the whole interval of the change is beyond its limit;
-//! [`verdicts`] says so in every form, and [`blocks`] runs the subject and the anchor in turns.
+//! and keeps every block in a [`file`]. `check` runs both again and compares the ratios of subject
+//! to anchor, so that another day or a slower machine cancels. `ab` compares two variants in one
+//! sitting and needs no file. A [`gate`] fails only where the whole interval of the change is
+//! beyond its limit; [`verdicts`] says so in every form, and [`blocks`] runs the subject and the
+//! anchor in turns.
 
 mod blocks;
 mod file;
@@ -244,8 +245,8 @@ fn ab(options: &Ab) -> Result<ExitCode> {
 
 type Find<'a> = dyn Fn(&[Block], &Gate, f64) -> Option<Comparison> + 'a;
 
-/// Runs blocks until every gate is decided, with a few looks that share the risk. None if a stop ended
-/// it.
+/// Runs blocks until every gate is decided, with a few looks that share the risk. None if a stop
+/// ended it.
 fn decide(
     pair: &mut blocks::Pair,
     budget: Option<std::time::Duration>,

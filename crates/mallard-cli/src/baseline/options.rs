@@ -11,8 +11,8 @@ use crate::service::Subject;
 
 /// Keep figures that a later change must not make worse, and check them
 ///
-/// Exit code: 0 within all limits, 1 worse (only where the whole interval of the change is beyond the
-/// limit), 3 where that cannot be told.
+/// Exit code: 0 within all limits, 1 worse (only where the whole interval of the change is beyond
+/// the limit), 3 where that cannot be told.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {
@@ -46,8 +46,8 @@ Files are in .mallard/baselines, for version control. Workflows for GitHub and G
 
 /// Measure a program or a service beside an anchor, and keep every block
 ///
-/// Runs until the interval of every metric with a limit is narrower than half of the limit, at most 30
-/// blocks.
+/// Runs until the interval of every metric with a limit is narrower than half of the limit, at most
+/// 30 blocks.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "mallard baseline save [OPTIONS] <NAME> -- <PROGRAM> [ARGS]...\n       mallard baseline save [OPTIONS] <NAME> --service <NAME|FILE>"
@@ -63,8 +63,9 @@ pub struct Save {
     #[arg(long, value_name = "STRING")]
     pub conf: Option<String>,
 
-    /// What runs beside it and is divided by, so that a slower day or machine cancels: an allocator, or
-    /// the path of another program or service (what you change must not change the anchor)
+    /// What runs beside it and is divided by, so that a slower day or machine cancels: an
+    /// allocator, or the path of another program or service (what you change must not change the
+    /// anchor)
     #[arg(long, value_name = "ALLOCATOR|PATH", default_value = "glibc")]
     pub anchor: String,
 

@@ -99,8 +99,8 @@ fn about(service: &Service) -> String {
     }
 }
 
-/// Runs the first allocator once before the race: a server that does not start, or a metric that does
-/// not match, must not cost a race.
+/// Runs the first allocator once before the race: a server that does not start, or a metric that
+/// does not match, must not cost a race.
 fn try_first(work: &Work, session: &Session, entries: &[Entry]) -> Result<()> {
     let mut runnable = entries.iter().filter_map(|entry| match &entry.start {
         Start::Run(spec) => Some((entry, spec)),

@@ -1,8 +1,8 @@
 //! `mallard tune`: a short option string for a program or a service, or "keep the defaults".
 //!
-//! [`space`] has the options that are worth trying, [`objective`] what is to become better, [`search`]
-//! the way from the one to the other with [`model`], and [`lab`] the runs. [`show`] says what was
-//! found and how sure it is.
+//! [`space`] has the options that are worth trying, [`objective`] what is to become better,
+//! [`search`] the way from the one to the other with [`model`], and [`lab`] the runs. [`show`] says
+//! what was found and how sure it is.
 
 mod lab;
 mod model;

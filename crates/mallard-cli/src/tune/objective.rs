@@ -131,8 +131,8 @@ impl Goal {
         Some(logs.iter().sum::<f64>() / logs.len() as f64)
     }
 
-    /// By how much a run is beyond the limits, against a run of the control, as a logarithm; 0 if it
-    /// is within them.
+    /// By how much a run is beyond the limits, against a run of the control, as a logarithm; 0 if
+    /// it is within them.
     pub fn excess(&self, figures: &Figures, control: &Figures) -> f64 {
         let beyond = self.within.iter().filter_map(|(name, limit)| {
             let change = (positive(figures, name)? / positive(control, name)?).ln();

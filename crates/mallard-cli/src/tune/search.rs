@@ -7,10 +7,10 @@
 //! 4. *Racing*: settings that draw every option at random among its remaining values ([`model`]).
 //!    After each round a value drops out that is worse than the best by more than the noise; the best
 //!    number gets half and twice of it as rivals.
-//! 5. *Pruning*: options that gain little are left out, from the smallest gain on, as long as all that
-//!    is left out together costs at most a percent.
-//! 6. *Confirmation*: control, default and the found string on fresh runs only, so that the luck that
-//!    chose the string cannot speak for it. Nothing is recommended that fails it.
+//! 5. *Pruning*: options that gain little are left out, from the smallest gain on, as long as all
+//!    that is left out together costs at most a percent.
+//! 6. *Confirmation*: control, default and the found string on fresh runs only, so that the luck
+//!    that chose the string cannot speak for it. Nothing is recommended that fails it.
 //!
 //! Given the same outcomes of runs, the search always takes the same way, so a session resumes by
 //! being told the runs that it had.

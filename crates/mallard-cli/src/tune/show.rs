@@ -199,8 +199,8 @@ impl Found<'_> {
         )
     }
 
-    /// Every setting by its work and its memory, against the control, with the front of those that no
-    /// other beats in both.
+    /// Every setting by its work and its memory, against the control, with the front of those that
+    /// no other beats in both.
     fn points(&self) -> Vec<Point> {
         let mut settings: Vec<&Setting> = Vec::new();
         for (setting, _) in self.outcome.blocks.iter().flatten() {
