@@ -48,15 +48,19 @@ for ((i = 0; i < processes; i++)); do
   "$mallard" run --conf export_stats:true -- "$folder/$name" &
   pids+=($!)
 done
-sleep 3
 
 "$mallard" export --listen 127.0.0.1:0 --match "$name" > "$folder/export.log" &
 pids+=($!)
 until grep -q serving "$folder/export.log"; do sleep 0.1; done
 url=$(sed -n 's/^serving //p' "$folder/export.log")
-read_processes=$(curl -sf "$url" | sed -n 's/^mallard_export_processes{state="read"} //p')
-if [ "$read_processes" != "$processes" ]; then
-  echo "$0: $read_processes processes can be read, not $processes" >&2
+# All of them must have published their figures.
+count_read() { curl -sf "$url" | sed -n 's/^mallard_export_processes{state="read"} //p'; }
+for ((i = 0; i < 60; i++)); do
+  if [ "$(count_read)" = "$processes" ]; then break; fi
+  sleep 1
+done
+if [ "$(count_read)" != "$processes" ]; then
+  echo "$0: $(count_read) processes can be read, not $processes" >&2
   exit 1
 fi
 for ((i = 0; i < scrapes; i++)); do
