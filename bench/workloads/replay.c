@@ -125,6 +125,24 @@ static uint64_t slowest(int64_t *live) {
     return least;
 }
 
+/* The place of the slowest thread as it was last seen: places only rise. Threads that wait look at
+ * this alone, and only the slowest thread wakes them. */
+static _Atomic uint64_t floor_us;
+enum { FEW_LANES = 8 };
+static const struct timespec LONG_WAIT = {0, 5000000};
+
+static void raise_floor(int64_t *live) {
+    atomic_thread_fence(memory_order_seq_cst);
+    const uint64_t least = slowest(live);
+    uint64_t known = atomic_load(&floor_us);
+    while (least > known && !atomic_compare_exchange_weak(&floor_us, &known, least)) {
+    }
+    if (least > known && atomic_load(&waiting_for_pace)) {
+        atomic_fetch_add(&pace, 1);
+        futex(&pace, FUTEX_WAKE, INT32_MAX, NULL);
+    }
+}
+
 static uint64_t point(uint64_t index) {
     return head.span_us * (index + 1) / POINTS;
 }
@@ -134,12 +152,10 @@ static uint64_t point(uint64_t index) {
 static int tick(Lane *lane, uint64_t us, int64_t most) {
     int waited = 0;
     int64_t live;
+    const uint64_t before = atomic_load_explicit(&lane->place, memory_order_relaxed);
     atomic_store_explicit(&lane->place, us, memory_order_release);
-    atomic_thread_fence(memory_order_seq_cst);
-    if (atomic_load_explicit(&waiting_for_pace, memory_order_relaxed)) {
-        atomic_fetch_add(&pace, 1);
-        futex(&pace, FUTEX_WAKE, INT32_MAX, NULL);
-    }
+    if (before <= atomic_load(&floor_us))
+        raise_floor(&live);
     if (speed) {
         const uint64_t due = start_ns + us * 100000 / speed;
         if (now_ns() + 50000 < due) {
@@ -149,20 +165,19 @@ static int tick(Lane *lane, uint64_t us, int64_t most) {
             waited = 1;
         }
     }
-    for (int spins = 0;;) {
-        const uint32_t seen = atomic_load(&pace);
-        if (slowest(&live) + window_us >= us)
-            break;
+    for (int spins = head.lanes > FEW_LANES ? SPINS : 0; atomic_load(&floor_us) + window_us < us;) {
         waited = 1;
         if (spins++ < SPINS) {
             __builtin_ia32_pause();
             continue;
         }
+        const uint32_t seen = atomic_load(&pace);
         atomic_fetch_add(&waiting_for_pace, 1);
-        if (slowest(&live) + window_us < us)
-            futex(&pace, FUTEX_WAIT, seen, &SHORT);
+        if (atomic_load(&floor_us) + window_us < us && futex(&pace, FUTEX_WAIT, seen, &LONG_WAIT) != 0)
+            raise_floor(&live);
         atomic_fetch_sub(&waiting_for_pace, 1);
     }
+    slowest(&live);
     const int64_t own = atomic_load_explicit(&lane->live, memory_order_relaxed);
     const int64_t highest = live - own + most;
     int64_t known = atomic_load_explicit(&peak, memory_order_relaxed);
@@ -369,9 +384,8 @@ static void *run_stream(void *argument) {
     atomic_store(&lane->live, 0);
     atomic_fetch_add(&ended_live, (uint64_t)live);
     atomic_store(&lane->place, UINT64_MAX);
+    raise_floor(&live);
     atomic_store_explicit(&lane->running, 0, memory_order_release);
-    atomic_fetch_add(&pace, 1);
-    futex(&pace, FUTEX_WAKE, INT32_MAX, NULL);
     if (atomic_fetch_sub(&running_threads, 1) == 1)
         futex(&running_threads, FUTEX_WAKE, INT32_MAX, NULL);
     return NULL;
