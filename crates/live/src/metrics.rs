@@ -22,14 +22,6 @@ impl Format {
             false => Format::Text,
         }
     }
-
-    /// What HTTP calls it.
-    pub fn content_type(self) -> &'static str {
-        match self {
-            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
-            Format::Text => "text/plain; version=0.0.4; charset=utf-8",
-        }
-    }
 }
 
 impl Figures for Words {

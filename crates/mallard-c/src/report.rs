@@ -53,6 +53,7 @@ extern "C" fn begin() {
             &mut message::say,
         )
     });
+    mallard_http::begin();
 }
 
 extern "C" fn end() {

@@ -20,9 +20,10 @@ use crate::heap::PAGE_HEAPS;
 use crate::prof;
 use crate::space::{meta, segment};
 use crate::stats;
+use crate::sys::errands::{self, Errand};
 use crate::sys::lock::RawLock;
 use crate::sys::published::Published;
-use crate::sys::{mappings, rank};
+use crate::sys::{mappings, rank, sockets};
 
 /// The lock that guards initialisation; none before the first call.
 static STARTING: Published<RawLock> = Published::none();
@@ -86,6 +87,9 @@ extern "C" fn child() {
     free_locks();
     each_lock(&mut RawLock::after_fork);
     prof::after_fork();
+    if sockets::after_fork() {
+        errands::want(Errand::Server);
+    }
     stats::page::after_fork();
     forks::end_fork_in_child();
 }

@@ -18,9 +18,17 @@ use crate::upkeep::probes;
 
 /// The reporter, a `fn()`; null for none.
 static REPORTER: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+/// Starts the server again in the child of a fork, a `fn()`; null for none.
+static RESTART: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 /// The process that is making a report, or 0: allocations of a report itself are not reported. The
 /// child of a fork has another process number, so its parent's report does not block it.
 static BUSY: AtomicU32 = AtomicU32::new(0);
+
+/// Registers `restart` to be called in the child of a fork that had a server's sockets, by a thread
+/// that holds no lock. It may allocate.
+pub fn on_child(restart: fn()) {
+    RESTART.store(restart as *mut (), Ordering::Release);
+}
 
 /// Registers `report` to be called from any thread each time that as many bytes were allocated as
 /// the option `stats_interval` says. It may allocate.
@@ -47,6 +55,13 @@ fn run() {
     }
     if errands::claim(Errand::Probes) {
         follow_tracers();
+    }
+    if errands::claim(Errand::Server) {
+        let restart = RESTART.load(Ordering::Acquire);
+        if !restart.is_null() {
+            // SAFETY: only `on_child` writes it, and only with a `fn()`.
+            unsafe { core::mem::transmute::<*mut (), fn()>(restart)() };
+        }
     }
     if errands::is_wanted(Errand::Report) {
         report();

@@ -23,13 +23,14 @@ pub mod profile;
 mod start;
 pub mod threads;
 
+pub use crate::background::create as create_thread;
 pub use blocks::alloc::{Missed, alloc, alloc_aligned, alloc_cached, alloc_missed, alloc_zeroed};
 pub use blocks::free::{dealloc, dealloc_direct, dealloc_sized, usable_size};
 pub use blocks::resize::realloc;
 pub use controls::{
     background_thread, default_decay, is_decay_time, set_background_thread, set_default_decay,
 };
-pub use errands::on_interval;
+pub use errands::{on_child, on_interval};
 pub use start::{conf_symbols, options, options_if_started, start};
 
 use crate::arena::{self, subrelease};

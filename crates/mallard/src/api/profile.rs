@@ -7,6 +7,7 @@
 use super::start::{expect_profiler, options};
 use crate::class::Class;
 use crate::prof;
+pub use crate::prof::dump::Sink;
 use crate::prof::dump::{self, Reason};
 use crate::prof::history;
 pub(crate) use crate::prof::hooks;
@@ -103,6 +104,13 @@ pub fn reset_peak() {
 pub fn dump(name: Option<&CStr>) -> Result<(), i32> {
     expect_profiler();
     dump::write(Reason::Manual, name)
+}
+
+/// Passes a profile to `out`, in pieces: pprof's, or else jemalloc's text. `ENOMEM` when memory is
+/// out.
+pub fn pass(pprof: bool, out: &mut dyn Sink) -> Result<(), i32> {
+    expect_profiler();
+    dump::pass(pprof, out)
 }
 
 /// Sets the start of the names of files. Returns false, and changes nothing, if it is too long

@@ -60,7 +60,7 @@ fn start() -> bool {
     }
     let _keep = KeepErrno::new();
     company::expect();
-    match STACKS.iter().find_map(|&stack| create(stack)) {
+    match create(run, null_mut()) {
         Some(thread) => {
             keeper::made(thread);
             true
@@ -88,9 +88,18 @@ pub fn stop() {
     }
 }
 
-/// Creates the thread with a stack of `stack` bytes; `None` when the system or the C library
-/// refused.
-fn create(stack: usize) -> Option<libc::pthread_t> {
+/// What a thread of ours runs.
+type Run = extern "C" fn(*mut c_void) -> *mut c_void;
+
+/// Creates a thread that takes no signals; `None` when the system or the C library refused.
+pub fn create(run: Run, argument: *mut c_void) -> Option<libc::pthread_t> {
+    STACKS
+        .iter()
+        .find_map(|&stack| create_with(stack, run, argument))
+}
+
+/// The same, with a stack of `stack` bytes.
+fn create_with(stack: usize, run: Run, argument: *mut c_void) -> Option<libc::pthread_t> {
     let (mut own, mut none) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     let mut attributes = MaybeUninit::uninit();
     let mut thread = MaybeUninit::uninit();
@@ -118,7 +127,7 @@ fn create(stack: usize) -> Option<libc::pthread_t> {
         let mut made = libc::pthread_attr_setstacksize(attributes, stack) == 0
             && libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), own.as_mut_ptr()) == 0;
         if made {
-            made = libc::pthread_create(thread.as_mut_ptr(), attributes, run, null_mut()) == 0;
+            made = libc::pthread_create(thread.as_mut_ptr(), attributes, run, argument) == 0;
             libc::pthread_sigmask(libc::SIG_SETMASK, own.as_ptr(), null_mut());
         }
         libc::pthread_attr_destroy(attributes);

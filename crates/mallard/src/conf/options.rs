@@ -244,7 +244,7 @@ const fn shape_of<T: Kept>(_field: fn(&Options) -> &T) -> Shape {
     T::SHAPE
 }
 
-/// The longest `prof_prefix`, including its closing NUL.
+/// The longest `prof_prefix` and `http`, including their closing NUL.
 const PREFIX: usize = 256;
 /// All letters of `malloc_stats_print`, with room for the closing NUL.
 const LETTERS: usize = 16;
@@ -457,6 +457,12 @@ options! {
             "Letters for that report, as for `malloc_stats_print`.";
         export_stats: ExportStats = ExportStats::Auto, one_of(), Mallard, Now,
             "Keep a page of statistics that `mallard top` and others can read. With `auto`, a process has one in its own memory once it is a second old and holds 8 MiB; readers need the right to debug the process. With `true`, every process has one, in memory that the user's other processes can open by a descriptor of 900 or more, and takes requests by it.";
+    }
+    "Server in the process" {
+        http: Text<PREFIX> = text(""), AnyText, Mallard, Now,
+            "Serve metrics, reports and heap profiles by HTTP at this address: `PORT` on the own machine, `ADDRESS:PORT`, `unix:PATH`, or `@NAME` for an abstract socket; `%p` in names is the number of the process. Empty for no server.";
+        http_control: bool = false, Switch, Mallard, Now,
+            "Let clients of that server start, stop and reset sampling.";
     }
     "Heap profiling" {
         prof: bool = false, Switch, Jemalloc, Now,

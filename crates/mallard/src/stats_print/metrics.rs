@@ -7,12 +7,12 @@ use core::ffi::CStr;
 use core::fmt::Write;
 
 /// Passes the text to `out`, in pieces. `None` when memory is out.
-pub fn print(out: &mut dyn FnMut(&CStr)) -> Option<()> {
+pub fn print(format: Format, out: &mut dyn FnMut(&CStr)) -> Option<()> {
     let words = Words::take()?;
     let mut out = Out::new(out);
     let mut text: &mut dyn Write = &mut out;
     // Writing to the buffer cannot fail.
-    let _ = metrics::process(&mut text, Format::OpenMetrics, &*words);
+    let _ = metrics::process(&mut text, format, &*words);
     out.flush();
     Some(())
 }

@@ -16,6 +16,7 @@ mod write;
 
 use crate::api;
 use crate::cache::inside;
+use crate::stats::metrics::Format;
 use crate::stats::{self, ALL, DESTROYED, Snapshot};
 use crate::sys::page::PAGE;
 use core::ffi::CStr;
@@ -64,14 +65,24 @@ impl Parts {
 pub fn print(letters: &[u8], out: &mut dyn FnMut(&CStr)) {
     api::start();
     let parts = Parts::of(letters);
-    let done = match parts.metrics {
-        true => metrics::print(out),
-        false => print_report(parts, out),
-    };
-    if done.is_none() {
-        out(c"mallard: no memory for a snapshot of the statistics\n");
+    if parts.metrics {
+        return print_metrics(Format::OpenMetrics, out);
+    }
+    if print_report(parts, out).is_none() {
+        out(NO_MEMORY);
     }
 }
+
+/// The same for metrics, in one of their formats.
+pub fn print_metrics(format: Format, out: &mut dyn FnMut(&CStr)) {
+    api::start();
+    if metrics::print(format, out).is_none() {
+        out(NO_MEMORY);
+    }
+}
+
+// A comment in either format of metrics.
+const NO_MEMORY: &CStr = c"# mallard: no memory for a snapshot of the statistics\n";
 
 #[inline(never)]
 fn print_report(parts: Parts, out: &mut dyn FnMut(&CStr)) -> Option<()> {

@@ -26,7 +26,9 @@ mod sync;
 
 use os::futex;
 #[cfg(not(loom))]
-pub use os::{cpu, errno, mappings, mem, memfd, numa, probe, proc, stay, time, tls};
+pub use os::{cpu, descriptor, errno, mappings, mem, memfd, numa, probe, proc, sockets};
+#[cfg(not(loom))]
+pub use os::{stay, time, tls};
 pub use sync::{bell, count, gate, helper, lock, meter, published, rank, seqlock};
 #[cfg(not(loom))]
 pub use sync::{errands, flag};

@@ -45,8 +45,16 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "sys/os",
         &[
-            &["errno", "tls", "time", "mem", "futex", "probe", "memfd"],
-            &["proc", "cpu"],
+            &[
+                "errno",
+                "tls",
+                "time",
+                "mem",
+                "futex",
+                "probe",
+                "descriptor",
+            ],
+            &["proc", "cpu", "memfd", "sockets"],
             &["mappings", "numa", "stay"],
         ],
     ),
@@ -185,7 +193,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
     ),
     (
         "prof/dump",
-        &[&["file", "maps"], &["gzip"], &["heap_v2", "json", "pprof"]],
+        &[&["file", "maps", "text"], &["gzip"], &["heap_v2", "json", "pprof"]],
     ),
     (
         "stats",

@@ -25,6 +25,7 @@ use crate::sys::rank::Rank;
 use core::ffi::CStr;
 use core::fmt::Write;
 use file::File;
+pub use file::Sink;
 use text::ShortText;
 
 /// Bytes of the longest start of names, with its end.
@@ -136,13 +137,8 @@ pub fn write(reason: Reason, name: Option<&CStr>) -> Result<(), i32> {
             made.whole().ok_or(libc::ENAMETOOLONG)?
         }
     };
-    capture::refresh();
     let done = File::create(name).and_then(|mut file| {
-        let accum = ACCUM.load(Ordering::Relaxed);
-        match pprof {
-            true => pprof::write(&mut file, lg_sample())?,
-            false => heap_v2::write(&mut file, lg_sample(), accum),
-        }
+        pass(pprof, &mut file)?;
         file.finish()
     });
     match done {
@@ -150,6 +146,18 @@ pub fn write(reason: Reason, name: Option<&CStr>) -> Result<(), i32> {
         Err(error) => say_failed("heap profile", name, error),
     }
     done
+}
+
+/// Passes a profile to `out`: pprof's, or jemalloc's text. `ENOMEM` when memory is out.
+#[cold]
+#[inline(never)]
+pub fn pass(pprof: bool, out: &mut dyn Sink) -> Result<(), i32> {
+    capture::refresh();
+    match pprof {
+        true => pprof::write(out, lg_sample())?,
+        false => heap_v2::write(out, lg_sample(), ACCUM.load(Ordering::Relaxed)),
+    }
+    Ok(())
 }
 
 /// Ends the log of samples and writes it to its file, or to one whose name begins with the prefix.

@@ -23,6 +23,16 @@ pub enum Format {
     Text,
 }
 
+impl Format {
+    /// What HTTP calls it.
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Format::Text => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Gauge,

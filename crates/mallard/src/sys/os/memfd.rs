@@ -1,19 +1,12 @@
 //! Memory that other processes of the same user can open: a file without a name in any folder.
 //!
-//! The file is sealed, so that it keeps its length, and its descriptor gets a high number and is
-//! closed on `exec`. Programs count on the low numbers, and may close all of them: the mapping
-//! stays.
-//!
-//! These are plain system calls: some of the C library's functions are newer than libraries that we
-//! run on, others are cancellation points, and each that is named costs every process an address to
-//! relocate.
+//! The file is sealed, so that it keeps its length. If the program closes its descriptor, the
+//! mapping stays.
 
+use super::descriptor::{Descriptor, close};
 use crate::sys::errno::KeepErrno;
 use core::ffi::CStr;
-use core::mem::MaybeUninit;
 
-/// The least number of the descriptor, and another for processes that may not have so many.
-const NUMBERS: [i32; 2] = [900, 100];
 /// `MFD_NOEXEC_SEAL`: some systems allow no other files (since Linux 6.3).
 const NOEXEC: u32 = 8;
 
@@ -22,10 +15,8 @@ const NOEXEC: u32 = 8;
 pub struct Shared {
     at: usize,
     len: usize,
-    /// The descriptor; -1 if there is none.
-    file: i32,
-    /// The file's device and number, by which it is known again.
-    identity: (u64, u64),
+    /// [`Descriptor::NONE`] if the system refused a high number.
+    file: Descriptor,
 }
 
 impl Shared {
@@ -48,20 +39,16 @@ impl Shared {
                 ),
                 _ => libc::MAP_FAILED,
             };
-            let made = (at != libc::MAP_FAILED).then(|| {
-                libc::syscall(libc::SYS_fcntl, low, libc::F_ADD_SEALS, seals);
-                let high = |&least: &i32| {
-                    libc::syscall(libc::SYS_fcntl, low, libc::F_DUPFD_CLOEXEC, least) as i32
-                };
-                Shared {
-                    at: at as usize,
-                    len,
-                    file: (NUMBERS.iter().map(high).find(|&file| file >= 0)).unwrap_or(-1),
-                    identity: identity(low).unwrap_or_default(),
-                }
-            });
-            close(low);
-            made
+            if at == libc::MAP_FAILED {
+                close(low);
+                return None;
+            }
+            libc::syscall(libc::SYS_fcntl, low, libc::F_ADD_SEALS, seals);
+            Some(Shared {
+                at: at as usize,
+                len,
+                file: Descriptor::raise(low).unwrap_or(Descriptor::NONE),
+            })
         }
     }
 
@@ -74,9 +61,7 @@ impl Shared {
     /// file's now. Nothing uses the mapping any more.
     pub fn leave(self) {
         let _keep = KeepErrno::new();
-        if self.file >= 0 && identity(self.file) == Some(self.identity) {
-            close(self.file);
-        }
+        self.file.close();
         // SAFETY: the caller's promise; the mapping is ours.
         unsafe { libc::munmap(self.at as *mut _, self.len) };
     }
@@ -94,23 +79,6 @@ fn open(name: &CStr) -> Option<i32> {
         .find(|&file| file >= 0)
 }
 
-fn close(file: i32) {
-    // SAFETY: the descriptor is ours.
-    unsafe { libc::syscall(libc::SYS_close, file) };
-}
-
-fn identity(file: i32) -> Option<(u64, u64)> {
-    let mut status = MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: the kernel fills the record in, if it returns 0.
-    unsafe {
-        if libc::syscall(libc::SYS_fstat, file, status.as_mut_ptr()) != 0 {
-            return None;
-        }
-        let status = status.assume_init_ref();
-        Some((status.st_dev, status.st_ino))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,8 +88,9 @@ mod tests {
     #[test]
     fn the_file_can_be_opened_by_its_descriptor_and_keeps_its_length() {
         let shared = Shared::make(c"mallard-test", 8192).expect("memory");
-        assert!(shared.file >= NUMBERS[1]);
-        let path = format!("/proc/self/fd/{}", shared.file);
+        let number = shared.file.number;
+        assert!(number >= 100);
+        let path = format!("/proc/self/fd/{number}");
         let target = fs::read_link(&path).expect("a link");
         assert_eq!(target.to_str(), Some("/memfd:mallard-test (deleted)"));
         // SAFETY: the mapping is this long, and this test's alone.
@@ -140,14 +109,15 @@ mod tests {
     #[test]
     fn a_descriptor_that_is_another_file_s_now_stays_open() {
         let shared = Shared::make(c"mallard-test", 4096).expect("memory");
+        let number = shared.file.number;
         let null = fs::File::open("/dev/null").expect("a file");
         // SAFETY: the number is the shared file's, and then a copy of the other one's.
         let other = unsafe {
             assert_eq!(
-                libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&null), shared.file),
-                shared.file
+                libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&null), number),
+                number
             );
-            fs::File::from_raw_fd(shared.file)
+            fs::File::from_raw_fd(number)
         };
         shared.leave();
         assert!(other.metadata().is_ok());

@@ -1,13 +1,16 @@
 //! The system calls, and what the C library knows of the process and the calling thread.
 //!
 //! `mem` wraps the memory system calls, `mappings` counts borders of mappings, and `memfd` maps
-//! memory that other processes can open. `futex` waits for a word of memory to change, `time` reads
+//! memory that other processes can open. `sockets` knows the sockets of the server in the process, and
+//! `descriptor` descriptors that the program does not know. `futex` waits for a word of memory to change, `time` reads
 //! the clocks, `numa` and `cpu` tell the NUMA node and the CPU, `tls` finds the calling thread's
 //! cache, `errno` preserves the caller's `errno`, `probe` tells whether memory can be read, `proc`
 //! reads files of `/proc`, and `stay` keeps our object from being unloaded.
 
 #[cfg(not(loom))]
 pub mod cpu;
+#[cfg(not(loom))]
+pub mod descriptor;
 #[cfg(not(loom))]
 pub mod errno;
 pub(super) mod futex;
@@ -23,6 +26,8 @@ pub mod numa;
 pub mod probe;
 #[cfg(not(loom))]
 pub mod proc;
+#[cfg(not(loom))]
+pub mod sockets;
 #[cfg(not(loom))]
 pub mod stay;
 #[cfg(not(loom))]

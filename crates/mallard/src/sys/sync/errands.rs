@@ -15,6 +15,8 @@ pub enum Errand {
     Page = 2,
     /// Sampling, which follows the tracers that are attached to the probes.
     Probes = 4,
+    /// The server, in the child of a fork.
+    Server = 8,
 }
 
 static WANTED: AtomicU8 = AtomicU8::new(0);

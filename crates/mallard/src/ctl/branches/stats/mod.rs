@@ -15,8 +15,9 @@ use locks::{OF_ARENAS, OF_PROCESS};
 pub mod locks;
 mod rows;
 
-use rows::{ARENA, BACKGROUND, TOTALS, bin_names, extent_names, large_names, lextent_names};
-use rows::{lock_names, show, small_names};
+use rows::{ALL_ROWS, arena_rows, background_rows, totals_rows};
+use rows::{bin_names, extent_names, large_names, lextent_names};
+use rows::{lock_names, small_names};
 
 /// The number of classes of free runs in jemalloc's statistics; here no run is longer than a chunk.
 const RUN_CLASSES: usize = LARGE_CLASSES + 3;
@@ -36,7 +37,7 @@ fn has_figures(_: &At<'_>, i: usize) -> bool {
 }
 
 pub(in crate::ctl) fn names(see: See<'_>) {
-    show(&TOTALS, 0, rows::total, see);
+    totals_rows(ALL_ROWS, rows::total, see);
     see(&[
         name(
             "zero_reallocs",
@@ -68,19 +69,18 @@ pub(in crate::ctl) fn approximate_names(see: See<'_>) {
 }
 
 fn background_names(see: See<'_>) {
-    show(&BACKGROUND, 0, rows::background, see);
+    background_rows(ALL_ROWS, rows::background, see);
 }
 
 fn arena_names(see: See<'_>) {
     // As in jemalloc's tree, `dss` comes third.
-    let (first, rest) = ARENA.split_at(2);
-    show(first, 0, rows::arena, see);
+    arena_rows(0..2, rows::arena, see);
     see(&[name(
         "dss",
         Leaf::Text(Access::Read(dss)),
         "Like `arena.<i>.dss`.",
     )]);
-    show(rest, first.len(), rows::arena, see);
+    arena_rows(2..usize::MAX, rows::arena, see);
     see(&[
         branch("small", small_names),
         branch("large", large_names),

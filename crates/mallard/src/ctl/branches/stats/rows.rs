@@ -8,32 +8,26 @@ use super::number;
 use crate::ctl::node::{At, Figure, Leaf, Number, See, branch, name};
 use crate::ctl::{Answer, Error};
 use crate::stats::{self, ArenaFigures, Bin, Blocks, Extent, Large, Reading, Snapshot, Totals};
-use crate::sys::label::Label;
+use core::ops::Range;
 
 /// Reads the figure of a row.
 type Read = fn(&At<'_>, usize) -> Answer<u64>;
 
-/// A row of a table: the name and the C type of a figure.
-pub(super) struct Row {
-    name: Label,
-    number: Number,
-    #[cfg(test)]
-    doc: &'static str,
-}
-
-/// Makes a table of rows, and the function that reads the figure of a row of an object.
+/// Makes a table: a function that shows some of its rows, and one that reads the figure of a row of
+/// an object.
 macro_rules! figures {
     ($table:ident, $read:ident($object:ident: &$of:ty) {
         $($name:ident: $number:ident = $value:expr, $doc:literal;)*
     }) => {
-        pub(super) static $table: [Row; [$(stringify!($name)),*].len()] = [$(
-            Row {
-                name: Label::of(stringify!($name)),
-                number: Number::$number,
-                #[cfg(test)]
-                doc: $doc,
-            },
-        )*];
+        pub(super) fn $table(rows: Range<usize>, read: Read, see: See<'_>) {
+            const NAMES: &str = concat!($(stringify!($name), " "),*);
+            static NUMBERS: [Number; [$(stringify!($name)),*].len()] = [$(Number::$number),*];
+            #[cfg(test)]
+            let docs = &[$($doc),*];
+            #[cfg(not(test))]
+            let docs = &[];
+            show(NAMES, &NUMBERS, docs, rows, read, see);
+        }
 
         #[allow(non_camel_case_types, non_upper_case_globals)]
         fn $read($object: &$of, row: usize) -> u64 {
@@ -47,24 +41,38 @@ macro_rules! figures {
     };
 }
 
-/// Shows rows of a table, of which `first` is the number of the first one.
+/// All rows of any table.
+pub(super) const ALL_ROWS: Range<usize> = 0..usize::MAX;
+
+/// Shows some rows of a table. The names are in one text, each with a space behind it.
 #[inline(never)]
-pub(super) fn show(rows: &'static [Row], first: usize, read: Read, see: See<'_>) {
-    for (row, at) in rows.iter().zip(first..) {
-        let figure = Figure {
-            number: row.number,
-            read,
-            row: at,
+fn show(
+    names: &'static str,
+    numbers: &'static [Number],
+    docs: &'static [&'static str],
+    rows: Range<usize>,
+    read: Read,
+    see: See<'_>,
+) {
+    let mut rest = names;
+    for (row, &number) in numbers.iter().enumerate() {
+        let end = rest.bytes().position(|byte| byte == b' ');
+        let Some((word, behind)) = end.and_then(|end| rest.split_at_checked(end)) else {
+            return;
         };
-        #[cfg(test)]
-        let doc = row.doc;
-        #[cfg(not(test))]
-        let doc = "";
-        see(&[name(row.name.as_str(), Leaf::Figure(figure), doc)]);
+        rest = behind.get(1..).unwrap_or_default();
+        if rows.contains(&row) {
+            let figure = Leaf::Figure(Figure { number, read, row });
+            see(&[name(
+                word,
+                figure,
+                docs.get(row).copied().unwrap_or_default(),
+            )]);
+        }
     }
 }
 
-figures!(TOTALS, of_totals(t: &Totals) {
+figures!(totals_rows, of_totals(t: &Totals) {
     allocated: Size = t.allocated,
         "Bytes of blocks in use.";
     active: Size = t.active,
@@ -85,7 +93,7 @@ figures!(TOTALS, of_totals(t: &Totals) {
         "Bytes of address space that is kept without memory.";
 });
 
-figures!(BACKGROUND, of_background(t: &Totals) {
+figures!(background_rows, of_background(t: &Totals) {
     num_threads: Size = t.background.threads,
         "Background threads.";
     num_runs: U64 = t.background.runs,
@@ -94,7 +102,7 @@ figures!(BACKGROUND, of_background(t: &Totals) {
         "Mean nanoseconds between rounds.";
 });
 
-figures!(ARENA, of_arena(a: &ArenaFigures) {
+figures!(arena_rows, of_arena(a: &ArenaFigures) {
     nthreads: Unsigned = a.threads,
         "Threads in the arena.";
     uptime: U64 = a.uptime_ns,
@@ -147,7 +155,7 @@ figures!(ARENA, of_arena(a: &ArenaFigures) {
         "0: no mapping is abandoned.";
 });
 
-figures!(BLOCKS, of_blocks(b: &Blocks) {
+figures!(blocks_rows, of_blocks(b: &Blocks) {
     allocated: Size = b.allocated,
         "Bytes of blocks in use.";
     nmalloc: U64 = b.made,
@@ -162,7 +170,7 @@ figures!(BLOCKS, of_blocks(b: &Blocks) {
         "Times that a cache returned blocks.";
 });
 
-figures!(BIN, of_bin(b: &Bin) {
+figures!(bin_rows, of_bin(b: &Bin) {
     nmalloc: U64 = b.made,
         "Blocks taken from slabs, and blocks that snapshots found to be taken from caches.";
     ndalloc: U64 = b.freed,
@@ -185,7 +193,7 @@ figures!(BIN, of_bin(b: &Bin) {
         "Slabs with a free block.";
 });
 
-figures!(LARGE, of_large(l: &Large) {
+figures!(large_rows, of_large(l: &Large) {
     nmalloc: U64 = l.made,
         "Blocks taken from pages, and blocks that snapshots found to be taken from caches.";
     ndalloc: U64 = l.freed,
@@ -196,7 +204,7 @@ figures!(LARGE, of_large(l: &Large) {
         "Blocks in use.";
 });
 
-figures!(EXTENT, of_extent(e: &Extent) {
+figures!(extent_rows, of_extent(e: &Extent) {
     ndirty: Size = e.dirty,
         "Runs of dirty pages of this size, up to a chunk.";
     nmuzzy: Size = e.muzzy,
@@ -211,7 +219,7 @@ figures!(EXTENT, of_extent(e: &Extent) {
         "Bytes of those without memory.";
 });
 
-figures!(LOCK, of_lock(r: &Reading) {
+figures!(lock_rows, of_lock(r: &Reading) {
     num_ops: U64 = r.taken,
         "Times that the lock was taken.";
     num_wait: U64 = r.waits,
@@ -297,26 +305,26 @@ fn look(at: &At<'_>, value: &dyn Fn(&ArenaFigures) -> u64) -> Answer<u64> {
 }
 
 pub(super) fn small_names(see: See<'_>) {
-    show(&BLOCKS, 0, small, see);
+    blocks_rows(ALL_ROWS, small, see);
 }
 
 pub(super) fn large_names(see: See<'_>) {
-    show(&BLOCKS, 0, large, see);
+    blocks_rows(ALL_ROWS, large, see);
 }
 
 pub(super) fn bin_names(see: See<'_>) {
-    show(&BIN, 0, bin, see);
+    bin_rows(ALL_ROWS, bin, see);
     see(&[branch("mutex", lock_names)]);
 }
 
 pub(super) fn lextent_names(see: See<'_>) {
-    show(&LARGE, 0, lextent, see);
+    large_rows(ALL_ROWS, lextent, see);
 }
 
 pub(super) fn extent_names(see: See<'_>) {
-    show(&EXTENT, 0, extent, see);
+    extent_rows(ALL_ROWS, extent, see);
 }
 
 pub(super) fn lock_names(see: See<'_>) {
-    show(&LOCK, 0, lock, see);
+    lock_rows(ALL_ROWS, lock, see);
 }

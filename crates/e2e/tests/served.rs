@@ -1,0 +1,371 @@
+//! The server in the process (the option `http`), its clients, and those who mean it ill.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Stdio};
+use std::time::{Duration, Instant};
+
+use mallard_e2e::compiler::Source;
+use mallard_e2e::{Allocator, Library, Sandbox, installed};
+
+/// The longest that anything here takes on a slow machine.
+const LONG: Duration = Duration::from_secs(60);
+
+struct Served {
+    sandbox: Sandbox<'static>,
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Served {
+    /// Starts the program (`programs/watched.c`) with these options, in which `DIR` is a folder.
+    fn start(what: &str, options: &str) -> (Served, String) {
+        let program = Source::new("watched.c")
+            .flags(&["-O1", "-rdynamic"])
+            .compile();
+        let sandbox = Sandbox::temporary(Allocator::Preload(Library::release()));
+        let options = options.replace("DIR", &sandbox.path("").display().to_string());
+        let mut command = sandbox.command(&program);
+        let errors = fs::File::create(sandbox.path("errors")).expect("a file");
+        let mut child = command
+            .arg(what)
+            .env("MALLOC_CONF", options)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(errors)
+            .spawn()
+            .expect("it starts");
+        let output = BufReader::new(child.stdout.take().expect("piped"));
+        let mut served = Served {
+            sandbox,
+            child,
+            output,
+        };
+        let line = served.line();
+        (served, line)
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("text");
+        line.trim_end().to_owned()
+    }
+
+    fn errors(&self) -> String {
+        fs::read_to_string(self.sandbox.path("errors")).expect("text")
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.sandbox.path("socket")
+    }
+
+    fn ask(&self, request: &str) -> Vec<u8> {
+        ask(&self.socket(), request)
+    }
+
+    fn get(&self, path: &str) -> String {
+        let answer = self.ask(&format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"));
+        String::from_utf8(answer).expect("text")
+    }
+
+    /// The entries of a folder of `/proc/PID`.
+    fn count(&self, what: &str) -> usize {
+        let folder = format!("/proc/{}/{what}", self.child.id());
+        fs::read_dir(folder).expect("it lives").count()
+    }
+
+    /// Ends the program, which says that it lives until then.
+    fn end(mut self) {
+        drop(self.child.stdin.take());
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).expect("text");
+        let status = self.child.wait().expect("it ends");
+        assert!(
+            status.success() && rest.ends_with("lives\n"),
+            "{status}: {rest}"
+        );
+    }
+}
+
+fn ask(socket: &std::path::Path, request: &str) -> Vec<u8> {
+    let mut client = UnixStream::connect(socket).expect("it listens");
+    client.set_read_timeout(Some(LONG)).expect("a time");
+    client.write_all(request.as_bytes()).expect("it reads");
+    let mut answer = Vec::new();
+    client
+        .read_to_end(&mut answer)
+        .expect("it answers and closes");
+    answer
+}
+
+fn body(answer: &str) -> &str {
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+    body
+}
+
+#[test]
+fn clients_get_metrics_reports_and_profiles_and_control_nothing() {
+    let options = "http:unix:DIR/socket,prof:true,lg_prof_sample:14,prof_final:false";
+    let (served, _) = Served::start("hold", options);
+    let openmetrics = "GET /metrics HTTP/1.1\r\nAccept: application/openmetrics-text\r\n\r\n";
+    let openmetrics = String::from_utf8(served.ask(openmetrics)).expect("text");
+    assert!(openmetrics.contains("Content-Type: application/openmetrics-text; version=1.0.0"));
+    assert!(
+        body(&openmetrics).ends_with("# EOF\n")
+            && openmetrics.contains("\nmallard_prof_active 1\n")
+    );
+    let text = served.get("/metrics");
+    assert!(text.contains("Content-Type: text/plain; version=0.0.4") && !text.contains("# EOF"));
+    if installed::missing(&["promtool"]).is_empty() {
+        let mut promtool = served.sandbox.plain_command("promtool");
+        promtool.args(["check", "metrics"]);
+        let found = served
+            .sandbox
+            .run_with_input(&mut promtool, body(&text).as_bytes());
+        found.unwrap_or_else(|error| panic!("{error}"));
+    }
+    assert!(body(&served.get("/stats")).starts_with("___ Begin jemalloc statistics ___"));
+    let json: serde_json::Value =
+        serde_json::from_str(body(&served.get("/stats.json"))).expect("JSON");
+    assert!(json["jemalloc"]["stats"]["allocated"].as_u64() > Some(32 << 20));
+    let heap = served.get("/debug/pprof/heap?debug=1");
+    assert!(body(&heap).starts_with("heap_v2/16384\n") && heap.contains("MAPPED_LIBRARIES"));
+    let heap = served.ask("GET /debug/pprof/heap HTTP/1.0\r\n\r\n");
+    let at = heap
+        .windows(4)
+        .position(|four| four == b"\r\n\r\n")
+        .expect("a head")
+        + 4;
+    let profile = mallard_profile::read::profile(&heap[at..]).expect("a profile");
+    let kinds = profile.types.iter();
+    let live = kinds
+        .map(|kind| kind.kind.to_string())
+        .position(|kind| kind == "inuse_space");
+    let live = live.expect("what is in use");
+    let bytes: i64 = profile
+        .samples
+        .iter()
+        .map(|sample| sample.values[live])
+        .sum();
+    assert!(
+        (24 << 20..48 << 20).contains(&bytes),
+        "{bytes} bytes of 32 MiB"
+    );
+    assert!(body(&served.get("/debug/pprof/cmdline")).contains("watched"));
+    assert!(body(&served.get("/")).contains("/metrics\n"));
+
+    for (request, status) in [
+        ("GET /other HTTP/1.1\r\n\r\n", "404"),
+        ("PUT / HTTP/1.1\r\n\r\n", "405"),
+        ("POST /prof/stop HTTP/1.1\r\n\r\n", "403"),
+        (
+            "GET /metrics HTTP/1.1\r\nOrigin: http://evil\r\n\r\n",
+            "403",
+        ),
+        ("no request\r\n\r\n", "400"),
+    ] {
+        let answer = String::from_utf8(served.ask(request)).expect("text");
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{answer}"
+        );
+    }
+    assert!(served.get("/metrics").contains("\nmallard_prof_active 1\n"));
+    served.end();
+}
+
+#[test]
+fn sampling_is_controlled_where_the_options_allow_it() {
+    let (served, _) = Served::start("hold", "http:unix:DIR/socket,http_control:true");
+    for (verb, active) in [("start", 1), ("reset", 1), ("stop", 0)] {
+        let answer = served.ask(&format!("POST /prof/{verb} HTTP/1.1\r\n\r\n"));
+        assert!(answer.ends_with(b"\r\n\r\ndone\n"), "{verb}");
+        let line = format!("\nmallard_prof_active {active}\n");
+        assert!(served.get("/metrics").contains(&line), "{verb}");
+    }
+    served.end();
+}
+
+#[test]
+fn hostile_clients_cost_the_process_no_more_than_their_connections() {
+    let (served, _) = Served::start("hold", "http:unix:DIR/socket");
+    let resident = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", served.child.id())).unwrap();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("RssAnon:"));
+        line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok())
+            .expect("a number")
+    };
+    assert!(served.get("/metrics").contains("mallard_"));
+    let (files, threads, before) = (served.count("fd"), served.count("task"), resident());
+    let connect = || UnixStream::connect(served.socket());
+
+    // Many that say nothing, and some that say it slowly.
+    let mut silent = Vec::new();
+    for i in 0..40 {
+        // The queue of the kernel may be full: others are in it.
+        let Ok(mut client) = connect() else { continue };
+        let _ = client.write_all(&b"GET /metrics HTTP/1.1\r\nX: "[..i % 20]);
+        silent.push(client);
+        if i % 8 == 7 {
+            assert!(
+                served.get("/metrics").contains("mallard_allocated_bytes"),
+                "after {i}"
+            );
+        }
+        assert!(served.count("fd") <= files + 4, "at most four clients");
+    }
+    // Requests that are none, and ones that do not end.
+    let mut seed = 7u64;
+    for length in [1, 10, 100, 4096, 5000, 100_000] {
+        let bytes: Vec<u8> = (0..length)
+            .map(|_| {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (seed >> 33) as u8
+            })
+            .collect();
+        for bytes in [
+            bytes,
+            vec![b'a'; length],
+            b"GET / HTTP/1.1\r\n".repeat(length / 16 + 1),
+        ] {
+            let Ok(mut client) = connect() else { continue };
+            let _ = client.write_all(&bytes);
+            let _ = client.shutdown(std::net::Shutdown::Write);
+            client.set_read_timeout(Some(LONG)).expect("a time");
+            let _ = client.read_to_end(&mut Vec::new());
+        }
+    }
+    // Some ask for much and read nothing.
+    let unread: Vec<_> = (0..3)
+        .filter_map(|_| {
+            let mut client = connect().ok()?;
+            client.write_all(b"GET /stats.json HTTP/1.1\r\n\r\n").ok()?;
+            Some(client)
+        })
+        .collect();
+    let begun = Instant::now();
+    assert!(served.get("/metrics").contains("mallard_allocated_bytes"));
+    assert!(begun.elapsed() < LONG);
+    drop((silent, unread));
+    assert!(served.get("/metrics").contains("mallard_allocated_bytes"));
+    let begun = Instant::now();
+    while served.count("fd") > files && begun.elapsed() < LONG {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!((served.count("fd"), served.count("task")), (files, threads));
+    assert!(
+        resident() < before + 1024,
+        "{before} KiB, then {}",
+        resident()
+    );
+    served.end();
+}
+
+#[test]
+fn a_process_that_did_not_ask_has_no_thread_and_no_descriptor() {
+    let counts = |options: &str| {
+        let (served, _) = Served::start("small", options);
+        let counts = (served.count("task"), served.count("fd"));
+        served.child.kill_and_wait();
+        counts
+    };
+    let (threads, files) = counts("background_thread:false");
+    assert_eq!(threads, 1);
+    let with = counts("background_thread:false,http:unix:DIR/socket");
+    assert_eq!(with, (2, files + 1));
+}
+
+trait KillAndWait {
+    fn kill_and_wait(self);
+}
+
+impl KillAndWait for Child {
+    fn kill_and_wait(mut self) {
+        let _ = self.kill();
+        let _ = self.wait();
+    }
+}
+
+#[test]
+fn what_cannot_be_served_is_one_line_and_the_program_goes_on() {
+    for (address, why) in [
+        (
+            "nowhere",
+            "no address; valid: PORT, ADDRESS:PORT, unix:PATH or @NAME",
+        ),
+        ("1.2.3.4:5", "the system refuses"),
+        ("unix:/no/such/folder/socket", "the system refuses"),
+    ] {
+        let (served, line) = Served::start("hold", &format!("http:{address}"));
+        assert_eq!(line, "ready");
+        assert_eq!(served.errors(), format!("mallard: http:{address}: {why}\n"));
+        served.end();
+    }
+}
+
+#[test]
+fn a_socket_file_is_taken_over_from_a_process_that_has_ended_and_from_no_other() {
+    let (first, _) = Served::start("hold", "http:unix:DIR/socket");
+    let path = first.socket();
+    let options = format!("http:unix:{}", path.display());
+    let (second, _) = Served::start("hold", &options);
+    assert!(
+        second.errors().ends_with(": in use\n"),
+        "{}",
+        second.errors()
+    );
+    second.end();
+    let Served { child, sandbox, .. } = first;
+    child.kill_and_wait();
+    assert!(path.exists(), "it is left");
+    let (third, _) = Served::start("hold", &options);
+    assert_eq!(third.errors(), "");
+    assert!(ask(&path, "GET /metrics HTTP/1.1\r\n\r\n").len() > 1000);
+    third.end();
+    drop(sandbox);
+}
+
+#[test]
+fn a_child_of_a_fork_has_a_server_only_if_the_address_is_its_own() {
+    for (name, has_own) in [("socket", false), ("socket.%p", true)] {
+        let (served, line) = Served::start("fork", &format!("http:unix:DIR/{name}"));
+        let child: u32 = line
+            .strip_prefix("child ")
+            .and_then(|n| n.parse().ok())
+            .expect(&line);
+        let socket = |pid: u32| served.sandbox.path(&name.replace("%p", &pid.to_string()));
+        let own = served.child.id();
+        assert!(ask(&socket(own), "GET /metrics HTTP/1.1\r\n\r\n").len() > 1000);
+        if has_own {
+            let begun = Instant::now();
+            while !socket(child).exists() && begun.elapsed() < LONG {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            let request = "GET /debug/pprof/cmdline HTTP/1.1\r\n\r\n";
+            assert!(!ask(&socket(child), request).is_empty());
+        } else {
+            let sockets = fs::read_dir(format!("/proc/{child}/fd")).expect("it lives");
+            let links = sockets.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+            let sockets = links.filter(|link| link.to_string_lossy().starts_with("socket:"));
+            assert_eq!(sockets.count(), 0, "the parent's are closed");
+        }
+        let Served {
+            mut child, output, ..
+        } = served;
+        drop((child.stdin.take(), output));
+        assert!(child.wait().expect("it ends").success());
+    }
+}
+
+#[test]
+fn a_program_that_closes_all_descriptors_ends_the_server_and_lives() {
+    let (served, line) = Served::start("closes", "http:unix:DIR/socket");
+    assert_eq!(line, "opened 3");
+    let _ = UnixStream::connect(served.socket());
+    served.end();
+}

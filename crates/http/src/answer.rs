@@ -1,0 +1,160 @@
+//! What the server answers. An answer goes out while it is made, so that nothing is kept, and ends
+//! with the connection.
+
+use super::request::{Request, Verb, asks_for};
+use crate::socket::Socket;
+use core::ffi::CStr;
+use mallard::api::{self, profile, profile::Sink};
+use mallard::stats::metrics::Format;
+use mallard::stats_print;
+use mallard::sys::{proc, time};
+
+/// Milliseconds in which a client has to read an answer.
+const PATIENCE_MS: u64 = 5000;
+/// Bytes that are sent at once.
+const ROOM: usize = 4096;
+
+/// What there is, at `/`.
+const INDEX: &str = "\
+/metrics
+/stats
+/stats.json
+/debug/pprof/heap
+/debug/pprof/heap?debug=1
+/debug/pprof/cmdline
+";
+
+const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: ";
+
+pub struct Answer<'a> {
+    client: &'a Socket,
+    text: [u8; ROOM],
+    len: usize,
+    /// When the client must have read all of it.
+    until_ms: u64,
+    is_given_up: bool,
+}
+
+impl<'a> Answer<'a> {
+    pub fn to(client: &'a Socket) -> Answer<'a> {
+        Answer {
+            client,
+            text: [0; ROOM],
+            len: 0,
+            until_ms: time::now_ms_exact() + PATIENCE_MS,
+            is_given_up: false,
+        }
+    }
+
+    pub fn flush(&mut self) {
+        let left = self.until_ms.saturating_sub(time::now_ms_exact());
+        let text = self.text.get(..self.len).unwrap_or(&[]);
+        self.is_given_up = self.is_given_up || !self.client.write(text, left);
+        self.len = 0;
+    }
+
+    /// Writes the head of an answer with this type of contents.
+    fn head(&mut self, content_type: &str) {
+        self.put(HEAD);
+        self.put(content_type.as_bytes());
+        self.put(b"\r\n\r\n");
+    }
+
+    /// Refuses a request, with the status and its meaning.
+    pub fn refuse(&mut self, status: &str) {
+        self.put(b"HTTP/1.1 ");
+        self.put(status.as_bytes());
+        self.put(b"\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\n");
+        self.put(status.as_bytes());
+        self.put(b"\n");
+    }
+
+    /// Answers a request.
+    pub fn give(&mut self, request: &Request<'_>) {
+        if request.is_of_browser {
+            return self.refuse("403 Forbidden");
+        }
+        match request.verb {
+            Verb::Get => self.get(request),
+            Verb::Post => self.post(request.path),
+            Verb::Other => self.refuse("405 Method Not Allowed"),
+        }
+    }
+
+    fn get(&mut self, request: &Request<'_>) {
+        match request.path {
+            b"/" => {
+                self.head("text/plain");
+                self.put(INDEX.as_bytes());
+            }
+            b"/metrics" => {
+                let format = match request.takes_openmetrics {
+                    true => Format::OpenMetrics,
+                    false => Format::Text,
+                };
+                self.print(format.content_type(), Err(format));
+            }
+            b"/stats" => self.print("text/plain", Ok(b"")),
+            b"/stats.json" => self.print("application/json", Ok(b"J")),
+            b"/debug/pprof/heap" | b"/debug/pprof/allocs" => self.profile(request.query),
+            b"/debug/pprof/cmdline" => {
+                self.head("text/plain");
+                let mut room = [0; 256];
+                proc::read(c"/proc/self/cmdline", &mut room, |piece| self.put(piece));
+            }
+            _ => self.refuse("404 Not Found"),
+        }
+    }
+
+    /// Prints the report with these letters, or metrics.
+    fn print(&mut self, content_type: &str, what: Result<&[u8], Format>) {
+        self.head(content_type);
+        // One closure, because each has a table of addresses.
+        let mut out = |text: &CStr| self.put(text.to_bytes());
+        match what {
+            Ok(letters) => stats_print::print(letters, &mut out),
+            Err(format) => stats_print::print_metrics(format, &mut out),
+        }
+    }
+
+    fn profile(&mut self, query: &[u8]) {
+        let is_text = asks_for(query, b"debug=1");
+        self.head(match is_text {
+            true => "text/plain",
+            false => "application/octet-stream",
+        });
+        // Without memory the profile ends early, which its reader notices.
+        let _ = profile::pass(!is_text, self);
+    }
+
+    /// Controls sampling, if the options allow that.
+    fn post(&mut self, path: &[u8]) {
+        if !api::options().http_control {
+            return self.refuse("403 Forbidden: http_control is false");
+        }
+        match path {
+            b"/prof/start" => profile::set_active(true),
+            b"/prof/stop" => profile::set_active(false),
+            b"/prof/reset" => {
+                let _ = profile::reset(profile::lg_sample());
+            }
+            _ => return self.refuse("404 Not Found"),
+        }
+        self.head("text/plain");
+        self.put(b"done\n");
+    }
+}
+
+impl Sink for Answer<'_> {
+    fn put(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            if self.len == ROOM {
+                self.flush();
+            }
+            if let Some(slot) = self.text.get_mut(self.len) {
+                *slot = byte;
+                self.len += 1;
+            }
+        }
+    }
+}

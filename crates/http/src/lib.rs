@@ -1,0 +1,177 @@
+//! The server in the process, which the option `http` asks for: metrics, reports and heap profiles
+//! by HTTP.
+//!
+//! `libmallard.so` starts it. A Rust program that has Mallard as its allocator calls [`begin`] once,
+//! early in `main`.
+//!
+//! One thread listens, reads requests and answers them, one at a time. It never allocates, takes no
+//! signals and has no cache. A client can cost the process no more than its connection: there are
+//! [`CLIENTS`] at most, each has [`REQUEST_MAX`] bytes and [`PATIENCE_MS`] to ask, and as long to
+//! read the answer. When another one comes, the one that was silent for longest has to go.
+//!
+//! - `address` reads the option, `request` what a client asks; `answer` has the answers.
+//! - `socket` has the system calls.
+//!
+//! The server listens on the own machine unless the option is written otherwise, and on sockets in
+//! the file system it serves the own user and root only. Nothing but figures can be had from it,
+//! unless the option `http_control` is on.
+//!
+//! The child of a fork has no server, unless the option gives each process an address of its own. A
+//! program that closes our descriptors ends the server.
+
+#![cfg_attr(not(test), no_std)]
+
+mod address;
+mod answer;
+mod request;
+mod socket;
+
+use answer::Answer;
+use core::ffi::{CStr, c_void};
+use mallard::api;
+use mallard::sys::errno::KeepErrno;
+use mallard::sys::{message, time, tls};
+use request::Parsed;
+use socket::{CLIENTS, Socket};
+
+/// The longest request.
+const REQUEST_MAX: usize = 4096;
+/// Milliseconds in which a client has to send its request.
+const PATIENCE_MS: u64 = 5000;
+
+/// Starts the server if the option `http` asks for it, also in children of forks that have an address
+/// of their own. This may allocate.
+pub fn begin() {
+    if !api::options().http.is_empty() {
+        start();
+        api::on_child(|| {
+            if address::is_of_one_process(api::options().http.as_bytes()) {
+                start();
+            }
+        });
+    }
+}
+
+fn start() {
+    let _keep = KeepErrno::new();
+    let text = api::options().http.as_bytes();
+    // SAFETY: getpid has no preconditions.
+    let Some(address) = address::parse(text, unsafe { libc::getpid() } as u32) else {
+        return say(text, ": no address; valid: ", address::VALID);
+    };
+    match Socket::listen(&address) {
+        Err(libc::EADDRINUSE) => say(text, ": in use", ""),
+        Err(libc::EACCES | libc::EPERM) => say(text, ": not permitted", ""),
+        Err(_) => say(text, ": the system refuses", ""),
+        Ok(listener) => {
+            // The thread's own from here on.
+            let place = listener.into_raw();
+            if api::create_thread(run, place as *mut c_void).is_none() {
+                drop(Socket::from_raw(place));
+                say(text, ": the system refuses", "");
+            }
+        }
+    }
+}
+
+/// Prints `mallard: http:TEXT`, and what is wrong.
+fn say(text: &[u8], what: &str, more: &str) {
+    let (mut line, mut len) = ([0u8; 512], 0);
+    for part in [
+        b"mallard: http:",
+        text,
+        what.as_bytes(),
+        more.as_bytes(),
+        b"\n",
+    ] {
+        for &byte in part {
+            // The last byte stays zero.
+            if len < line.len() - 1 {
+                line[len] = byte;
+                len += 1;
+            }
+        }
+    }
+    message::say(CStr::from_bytes_until_nul(&line).unwrap_or_default());
+}
+
+/// A client that has not asked yet.
+struct Client {
+    socket: Socket,
+    since_ms: u64,
+    len: usize,
+}
+
+extern "C" fn run(listener: *mut c_void) -> *mut c_void {
+    // Blocks that the C library frees when this thread ends then go straight to an arena.
+    tls::set(tls::address_of(&tls::ENDED));
+    // SAFETY: the name is a C string.
+    unsafe { libc::syscall(libc::SYS_prctl, libc::PR_SET_NAME, c"mallard-http".as_ptr()) };
+    let listener = Socket::from_raw(listener.addr());
+    let mut requests = [[0; REQUEST_MAX]; CLIENTS];
+    let mut clients = [const { None }; CLIENTS];
+    // The program may close our descriptors. Others may have their numbers now.
+    while listener.is_ours() {
+        round(&listener, &mut clients, &mut requests);
+    }
+    core::ptr::null_mut()
+}
+
+type Clients = [Option<Client>; CLIENTS];
+
+/// Waits for news, and serves who is ready.
+fn round(listener: &Socket, clients: &mut Clients, requests: &mut [[u8; REQUEST_MAX]; CLIENTS]) {
+    let now = time::now_ms_exact();
+    let due = |client: &Client| client.since_ms + PATIENCE_MS;
+    let first_due = clients.iter().flatten().map(due).min();
+    let sockets = clients.each_ref().map(|c| c.as_ref().map(|c| &c.socket));
+    let news = socket::wait(
+        listener,
+        &sockets,
+        first_due.map(|due| due.saturating_sub(now)),
+    );
+    let [calls, news @ ..] = news;
+    let now = time::now_ms_exact();
+    for ((slot, room), is_news) in clients.iter_mut().zip(requests).zip(news) {
+        let Some(client) = slot else { continue };
+        let is_over = now >= due(client) || !client.socket.is_ours();
+        if is_over || is_news && !serve(client, room) {
+            *slot = None;
+        }
+    }
+    if calls && listener.is_ours() {
+        // Whoever has been silent for longest has to go.
+        let since = |slot: &Option<Client>| slot.as_ref().map_or(0, |client| client.since_ms);
+        let place = (0..CLIENTS).min_by_key(|&i| clients.get(i).map_or(0, since));
+        let Some((place, slot)) = place.and_then(|i| Some((i, clients.get_mut(i)?))) else {
+            return;
+        };
+        *slot = None;
+        *slot = listener.accept(place).map(|socket| Client {
+            socket,
+            since_ms: now,
+            len: 0,
+        });
+    }
+}
+
+/// Reads what a client has sent, and answers it if that is a request. Returns whether the client
+/// may go on.
+fn serve(client: &mut Client, room: &mut [u8; REQUEST_MAX]) -> bool {
+    let free = room.get_mut(client.len..).unwrap_or_default();
+    match client.socket.read(free) {
+        Ok(0) => return false,
+        Ok(n) => client.len += n,
+        Err(error) => return error == libc::EAGAIN || error == libc::EINTR,
+    }
+    let text = room.get(..client.len).unwrap_or(&[]);
+    let mut answer = Answer::to(&client.socket);
+    match request::parse(text) {
+        Parsed::More if client.len < REQUEST_MAX => return true,
+        Parsed::More => answer.refuse("431 Request Header Fields Too Large"),
+        Parsed::Bad => answer.refuse("400 Bad Request"),
+        Parsed::Whole(request) => answer.give(&request),
+    }
+    answer.flush();
+    false
+}
