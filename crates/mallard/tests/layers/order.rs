@@ -193,7 +193,11 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
     ),
     (
         "prof/dump",
-        &[&["file", "maps", "text"], &["gzip"], &["heap_v2", "json", "pprof"]],
+        &[
+            &["file", "maps", "text"],
+            &["gzip"],
+            &["heap_v2", "json", "pprof"],
+        ],
     ),
     (
         "stats",
