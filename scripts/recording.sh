@@ -66,7 +66,7 @@ printf '%s\n' "$z3input" > queens.smt2
 
 # CPU and wall seconds of a command: "cpu wall".
 timed() {
-    bash -c 'TIMEFORMAT="%U %S %R"; time ( eval "$1" ) > /dev/null 2>&1' _ "$1" 2>&1 |
+    bash -c 'TIMEFORMAT="%U %S %R"; time ( eval "$1" > /dev/null 2>&1 )' _ "$1" 2>&1 |
         tail -1 | awk '{ printf "%.3f %.3f", $1 + $2, $3 }'
 }
 
