@@ -1,4 +1,4 @@
-//! The server in the process (the option `http`), its clients, and those who mean it ill.
+//! The server in the process (the option `http`), and clients that are slow, hostile or broken.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -104,6 +104,18 @@ fn body(answer: &str) -> &str {
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
     body
+}
+
+/// Whether something becomes true within a time that no machine needs.
+fn settles(is_true: impl Fn() -> bool) -> bool {
+    let begun = Instant::now();
+    while !is_true() {
+        if begun.elapsed() > LONG {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    true
 }
 
 #[test]
@@ -217,7 +229,11 @@ fn hostile_clients_cost_the_process_no_more_than_their_connections() {
                 "after {i}"
             );
         }
-        assert!(served.count("fd") <= files + 4, "at most four clients");
+        // One more is open for the moment in which the server takes it and closes another.
+        assert!(
+            settles(|| served.count("fd") <= files + 4),
+            "at most four clients"
+        );
     }
     // Requests that are none, and ones that do not end.
     let mut seed = 7u64;
@@ -349,10 +365,14 @@ fn a_child_of_a_fork_has_a_server_only_if_the_address_is_its_own() {
             let request = "GET /debug/pprof/cmdline HTTP/1.1\r\n\r\n";
             assert!(!ask(&socket(child), request).is_empty());
         } else {
-            let sockets = fs::read_dir(format!("/proc/{child}/fd")).expect("it lives");
-            let links = sockets.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
-            let sockets = links.filter(|link| link.to_string_lossy().starts_with("socket:"));
-            assert_eq!(sockets.count(), 0, "the parent's are closed");
+            let sockets = || {
+                let files = fs::read_dir(format!("/proc/{child}/fd")).expect("it lives");
+                let links = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+                let is_socket = |link: &PathBuf| link.to_string_lossy().starts_with("socket:");
+                links.filter(is_socket).count()
+            };
+            // The child closes them after the fork.
+            assert!(settles(|| sockets() == 0), "the parent's are closed");
         }
         let Served {
             mut child, output, ..
