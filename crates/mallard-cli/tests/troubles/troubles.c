@@ -110,6 +110,7 @@ static void kept(int every) {
     static void *blocks[COUNT];
     for (int i = 0; i < COUNT; i++)
         blocks[i] = memset(malloc(1000), 1, 1000);
+    usleep(200000); /* the heap is looked at every 50 ms, and it must be seen at its height */
     for (int i = 0; i < COUNT - 1; i++)
         if (every == 0 || i % every != 0)
             free(blocks[i]);
