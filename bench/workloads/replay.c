@@ -2,8 +2,8 @@
  * compile` made (crates/trace/src/plan). The head of that module describes the file.
  *
  * Each recorded thread is a thread here. A block's address lies in a slot from its allocation to its
- * free. Threads wait for each other only where a block changes hands: who frees a block of another
- * thread waits until its slot is filled. And no thread runs more than a window of recorded time
+ * free. Threads wait for each other only where a block changes hands: a thread that frees a
+ * block of another waits until its slot is filled. And no thread runs more than a window of recorded time
  * ahead of the slowest, because a thread that runs ahead changes what is live together.
  *
  * Nothing here comes from malloc but the blocks of the plan: slots, lanes and buffers are mapped.

@@ -1,6 +1,6 @@
-//! The probes `otel_memory:alloc` and `otel_memory:free`, used as tracers use them. gdb stands for one:
-//! it finds the probes by their notes, raises the semaphores and reads the arguments. (A tracer in
-//! the kernel does the same, but needs rights that tests do not have.)
+//! The probes `otel_memory:alloc` and `otel_memory:free`, used as tracers use them. gdb stands for
+//! one: it finds the probes by their notes, raises the semaphores and reads the arguments. (A
+//! tracer in the kernel does the same, but needs rights that tests do not have.)
 
 use std::collections::BTreeMap;
 

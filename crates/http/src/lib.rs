@@ -119,7 +119,7 @@ extern "C" fn run(listener: *mut c_void) -> *mut c_void {
 
 type Clients = [Option<Client>; CLIENTS];
 
-/// Waits for news, and serves who is ready.
+/// Waits until a connection is ready, and serves those that are.
 fn round(listener: &Socket, clients: &mut Clients, requests: &mut [[u8; REQUEST_MAX]; CLIENTS]) {
     let now = time::now_ms_exact();
     let due = |client: &Client| client.since_ms + PATIENCE_MS;

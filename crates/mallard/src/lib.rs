@@ -21,7 +21,8 @@
 //! top are `api`, the Rust functions that every front end uses; `conf`, the options; `stats`;
 //! `fork`; and `background`, the background thread. Above those are `ctl`, the tree of names
 //! through which programs read and control the allocator, and `stats_print`, the full statistics
-//! report. (The crate `mallard-http` serves all that by a socket.) A test enforces this order, and one inside the folders (`tests/layers`).
+//! report. (The crate `mallard-http` serves all that by a socket.) A test enforces this order, and
+//! one inside the folders (`tests/layers`).
 //!
 //! # `malloc(n)`
 //!

@@ -7,8 +7,9 @@
 //! - for programs that take no probe, and as the finer way where it is permitted, samples of the
 //!   kernel.
 //!
-//! [`recorder`] empties the probe's chunks into a recording. [`Watch`] reads all of them while a program runs and returns [`Findings`]. Nothing here judges:
-//! the lab's `diagnose` does. This crate knows allocators only by their names ([`who`]).
+//! [`recorder`] empties the probe's chunks into a recording. [`Watch`] reads all of them while a
+//! program runs and returns [`Findings`]. Nothing here judges: the lab's `diagnose` does. This
+//! crate knows allocators only by their names ([`who`]).
 
 #[path = "../../probe/src/chunks.rs"]
 pub mod chunks;

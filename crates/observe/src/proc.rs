@@ -16,14 +16,7 @@ pub enum Doing {
 
 /// The state of a thread.
 pub fn doing(pid: i32, thread: u32) -> Doing {
-    let Ok(text) = fs::read_to_string(format!("/proc/{pid}/task/{thread}/stat")) else {
-        return Doing::Gone;
-    };
-    // The name before may contain anything.
-    match text
-        .rsplit_once(") ")
-        .and_then(|(_, rest)| rest.chars().next())
-    {
+    match state(&format!("/proc/{pid}/task/{thread}/stat")) {
         Some('R') => Doing::Running,
         Some('S') => Doing::Sleeping,
         Some('D') => Doing::Blocked,
@@ -33,11 +26,7 @@ pub fn doing(pid: i32, thread: u32) -> Doing {
 
 /// Whether a process exists and has not ended.
 pub fn is_alive(pid: i32) -> bool {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = text
-        .rsplit_once(") ")
-        .and_then(|(_, rest)| rest.chars().next());
-    !matches!(state, None | Some('Z' | 'X'))
+    !matches!(state(&format!("/proc/{pid}/stat")), None | Some('Z' | 'X'))
 }
 
 /// What a thread waits for.
@@ -182,29 +171,41 @@ pub fn mapped_files(pid: i32) -> Vec<String> {
     files
 }
 
-/// User and system time of a process so far, in seconds.
-pub fn cpu_seconds(pid: i32) -> Option<(f64, f64)> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, rest) = text.rsplit_once(") ")?;
-    let mut words = rest.split_whitespace().skip(11);
-    // SAFETY: asks for a constant of the system.
-    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
-    let mut next = || words.next()?.parse::<f64>().ok();
-    Some((next()? / per_second, next()? / per_second))
+/// The text of a `stat` behind the name, which may contain anything. Its first word is the state.
+fn stat(path: &str) -> Option<String> {
+    let mut text = fs::read_to_string(path).ok()?;
+    Some(text.split_off(text.rfind(") ")? + 2))
 }
 
-/// Page faults of a process so far, those that read a file included.
-pub fn faults(pid: i32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, rest) = text.rsplit_once(") ")?;
-    let words: Vec<&str> = rest.split_whitespace().collect();
+fn state(path: &str) -> Option<char> {
+    stat(path)?.chars().next()
+}
+
+/// What a process has used so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Usage {
+    /// User and system time, in seconds.
+    pub user: f64,
+    pub system: f64,
+    /// Page faults, those that read a file included.
+    pub faults: u64,
+}
+
+pub fn usage(pid: i32) -> Option<Usage> {
+    let text = stat(&format!("/proc/{pid}/stat"))?;
+    let words: Vec<&str> = text.split_whitespace().collect();
     let number = |at: usize| words.get(at)?.parse::<u64>().ok();
-    Some(number(7)? + number(9)?)
+    // SAFETY: asks for a constant of the system.
+    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
+    Some(Usage {
+        user: number(11)? as f64 / per_second,
+        system: number(12)? as f64 / per_second,
+        faults: number(7)? + number(9)?,
+    })
 }
 
 /// The process that started a process.
 pub fn parent(pid: i32) -> Option<i32> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, rest) = text.rsplit_once(") ")?;
-    rest.split_whitespace().nth(1)?.parse().ok()
+    let text = stat(&format!("/proc/{pid}/stat"))?;
+    text.split_whitespace().nth(1)?.parse().ok()
 }

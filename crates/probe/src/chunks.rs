@@ -1,13 +1,14 @@
 //! The memory in which the probe records, and which the lab empties. Both compile this file.
 //!
 //! Beside its segment `PID-N`, a process that is recorded has a pool `PID-N.chunks`: a [`Pool`] and
-//! [`CHUNKS`] chunks of 64 KiB, of which it uses as many as the control file permits. A thread takes
-//! a free chunk, writes [`Record`]s into it, marks it full and takes the next one. The lab reads
-//! full chunks, fills them with zeros, and marks them free. So a record whose first word is zero is
-//! one that was not written yet, and what a process that was killed has recorded is all there.
+//! [`CHUNKS`] chunks of 64 KiB, of which it uses as many as the control file permits. A thread
+//! takes a free chunk, writes [`Record`]s into it, marks it full and takes the next one. The lab
+//! reads full chunks, fills them with zeros, and marks them free. So a record whose first word is
+//! zero is one that was not written yet, and what a process that was killed has recorded is all
+//! there.
 //!
-//! The state of a chunk tells whose it is: none (its memory is not reserved yet), free (a thread may take it), taken (its thread's alone; the
-//! lab may read), full (the lab's alone).
+//! The state of a chunk tells whose it is: none (its memory is not reserved yet), free (a thread
+//! may take it), taken (its thread's alone; the lab may read), full (the lab's alone).
 //!
 //! Threads that have no chunk of their own share the common one: those that end, and those beyond
 //! three quarters of the chunks. They write it one at a time, and say which thread goes on.

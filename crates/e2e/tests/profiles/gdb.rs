@@ -23,8 +23,9 @@ pub fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Prints the program counters of the callers at each of the first calls of `malloc` and `operator new`. gdb unwinds
-/// by the tables of debug information where it has some, and else by those of exceptions.
+/// Prints the program counters of the callers at each of the first calls of `malloc` and `operator
+/// new`. gdb unwinds by the tables of debug information where it has some, and else by those of
+/// exceptions.
 const SCRIPT: &str = "
 import gdb
 

@@ -129,7 +129,7 @@ impl FromStr for Gate {
     }
 }
 
-/// The gates of those whom nobody asked: 5 % for what the work is measured by, 10 % for memory.
+/// The gates without `--fail-if`: 5 % for time, throughput and latency, 10 % for memory.
 pub fn usual(metrics: &[Metric]) -> Vec<Gate> {
     let limits = [
         ("qps", false, 0.03),

@@ -85,18 +85,16 @@ pub fn watch(
         started_by: proc::parent(process).unwrap_or(0),
         ..Seen::default()
     };
-    if let Err(refused) = &samples {
+    // A process that has ended is told by having no sample.
+    if let Err(refused) = &samples
+        && !matches!(refused, Refused::Gone)
+    {
         seen.refused = Some(refused.to_string());
-        // A process that has ended is told by having no sample.
-        if matches!(refused, Refused::Gone) {
-            seen.refused = None;
-        }
     }
     let mut code = Code::default();
     let begun = Instant::now();
-    let cpu = proc::cpu_seconds(process).unwrap_or_default();
-    let faults = proc::faults(process).unwrap_or_default();
-    let (mut last_cpu, mut last_faults) = (cpu, faults);
+    let before = proc::usage(process).unwrap_or_default();
+    let mut after = before;
     let mut memory_at = begun;
     let mut next_thread = 0;
     while !enough() && proc::is_alive(process) {
@@ -104,8 +102,7 @@ pub fn watch(
             seen.take(samples, &mut code);
         }
         seen.look(process, &mut code, &mut next_thread);
-        last_cpu = proc::cpu_seconds(process).unwrap_or(last_cpu);
-        last_faults = proc::faults(process).unwrap_or(last_faults);
+        after = proc::usage(process).unwrap_or(after);
         if Instant::now() >= memory_at {
             memory_at += MEMORY_EVERY;
             if let Some(rss) = proc::rss(process).filter(|rss| *rss > 0) {
@@ -125,8 +122,8 @@ pub fn watch(
     seen.settle();
     seen.has_allocator = code.has_allocator();
     seen.seconds = begun.elapsed().as_secs_f64();
-    seen.cpu = (last_cpu.0 - cpu.0, last_cpu.1 - cpu.1);
-    seen.faults = last_faults.saturating_sub(faults);
+    seen.cpu = (after.user - before.user, after.system - before.system);
+    seen.faults = after.faults.saturating_sub(before.faults);
     seen
 }
 

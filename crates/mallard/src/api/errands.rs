@@ -1,7 +1,7 @@
 //! What a thread does after it got memory, when it holds no lock and no operation is in progress:
 //! makes the background thread if wanted, makes the report that the option `stats_interval` asks
-//! for, publishes the page of statistics, carries out what readers of the page ask for, and follows the
-//! tracers that are attached to the probes.
+//! for, publishes the page of statistics, carries out what readers of the page ask for, and follows
+//! the tracers that are attached to the probes.
 
 use super::start::{expect_profiler, options};
 use super::trim;

@@ -31,8 +31,8 @@ pub fn metrics() -> Metrics {
 /// Figures of the process at one moment; see [`metrics`].
 ///
 /// They are those that `mallard top` and `mallard export` show of a process. As text
-/// ([`Display`](fmt::Display)) they are in OpenMetrics 1.0; [`Metrics::write`] also writes the older
-/// text format.
+/// ([`Display`](fmt::Display)) they are in OpenMetrics 1.0; [`Metrics::write`] also writes the
+/// older text format.
 #[derive(Clone)]
 pub struct Metrics(Words);
 
@@ -91,7 +91,8 @@ impl Metrics {
         self.0.word(Section::Totals, Total::IsSampling as usize, 0) != 0
     }
 
-    /// The size classes in use, by size. Blocks above 256 KiB come last and together, with the size 0.
+    /// The size classes in use, by size. Blocks above 256 KiB come last and together, with the size
+    /// 0.
     pub fn classes(&self) -> impl Iterator<Item = ClassMetrics> {
         (0..self.0.rows(Section::Classes)).filter_map(|row| {
             let word = |word: OfClass| self.0.word(Section::Classes, row, word as usize);

@@ -4,11 +4,10 @@
 //! `resize`. `extended` has all three with flags, for jemalloc's `mallocx`, and `arenas` the
 //! program's own arenas. `start` reads the options at the first call, and `extras` has the work
 //! that some of them ask of every call. `controls` change some options at run time. `profile` is
-//! the heap profiler. `threads` is
-//! about the calling thread. `global` is the Rust front end, and `metrics` its figures. All take and return plain pointers;
-//! null means that memory is out. Any thread may call them at any time, including before `main` and
-//! in destructors of thread-specific data, but not from a signal handler that interrupted one of
-//! them.
+//! the heap profiler. `threads` is about the calling thread. `global` is the Rust front end, and
+//! `metrics` its figures. All take and return plain pointers; null means that memory is out. Any
+//! thread may call them at any time, including before `main` and in destructors of thread-specific
+//! data, but not from a signal handler that interrupted one of them.
 
 pub mod arenas;
 mod blocks;

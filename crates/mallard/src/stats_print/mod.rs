@@ -3,9 +3,9 @@
 //!
 //! `write` emits either form into a buffer, `settings` has what does not change (the version,
 //! options, size classes), `totals` the process, `arenas` one or several arenas with the `tables`
-//! of their classes. `metrics` is the form for Prometheus. The figures come from a snapshot that the report takes for itself, so that
-//! they stay consistent. Nothing here allocates, and no lock is held while the callback gets the
-//! text: it may do what it likes.
+//! of their classes. `metrics` is the form for Prometheus. The figures come from a snapshot that
+//! the report takes for itself, so that they stay consistent. Nothing here allocates, and no lock
+//! is held while the callback gets the text: it may do what it likes.
 
 mod arenas;
 mod metrics;

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
+use mallard_live::memory::process::read;
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol};
 
 use super::entries;
@@ -112,7 +113,7 @@ impl Code {
         let mut words = text.split_whitespace().rev();
         let mut hexadecimal = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
         let (ip, sp) = (hexadecimal()?, hexadecimal()?);
-        let stack = read_memory(pid, sp, STACK_BYTES)?;
+        let stack = read_stack(pid, sp)?;
         self.is_inside(pid, Registers { ip, sp, bp: 0 }, &stack)
     }
 
@@ -280,24 +281,14 @@ impl Image {
     }
 }
 
-/// As much of a process' memory from an address as can be read.
-fn read_memory(pid: i32, address: u64, length: usize) -> Option<Vec<u8>> {
-    let mut bytes = vec![0; length];
-    let local = libc::iovec {
-        iov_base: bytes.as_mut_ptr().cast(),
-        iov_len: length,
-    };
-    // Two pieces: the stack may end before the second.
-    let first = (length / 2).min(length);
-    let remote = [(address, first), (address + first as u64, length - first)].map(|(at, size)| {
-        libc::iovec {
-            iov_base: at as *mut libc::c_void,
-            iov_len: size,
-        }
-    });
-    // SAFETY: the local range is that of the vector; the kernel checks the remote ones.
-    let read = unsafe { libc::process_vm_readv(pid, &local, 1, remote.as_ptr(), 2, 0) };
-    let read = usize::try_from(read).ok()?;
-    bytes.truncate(read);
-    Some(bytes)
+/// The stack from an address upwards, or half of it where it ends before.
+fn read_stack(pid: i32, sp: u64) -> Option<Vec<u8>> {
+    let pid = u32::try_from(pid).ok()?;
+    [STACK_BYTES, STACK_BYTES / 2]
+        .into_iter()
+        .find_map(|length| {
+            let mut bytes = vec![0; length];
+            read(pid, sp, &mut bytes).ok()?;
+            Some(bytes)
+        })
 }

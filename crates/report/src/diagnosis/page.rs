@@ -1,10 +1,10 @@
 //! A diagnosis as one HTML file that needs no network.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{DOCTYPE, Markup, html};
 
 use super::text::{lines, percent, shares, title};
 use super::{Answer, Diagnosis, Figures, Moment};
-use crate::html::{POLICY, STYLE};
+use crate::html::page_head;
 use crate::units;
 
 /// The page.
@@ -13,16 +13,7 @@ pub fn page(d: &Diagnosis) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content=(POLICY);
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                meta name="generator" content={"mallard " (env!("CARGO_PKG_VERSION"))};
-                title { "Is it malloc? " (d.program) " · mallard" }
-                link rel="icon" href="data:,";
-                style { (PreEscaped(STYLE)) (PreEscaped(OWN_STYLE)) }
-            }
+            (page_head(&format!("Is it malloc? {}", d.program), OWN_STYLE))
             body {
                 header {
                     p class="brand" { "mallard diagnose" }

@@ -31,14 +31,30 @@ use crate::terminal::{columns, machine_line};
 use crate::units;
 use palette::Palette;
 
-pub(crate) const STYLE: &str = include_str!("style.css");
+const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
-pub(crate) const POLICY: &str =
+const POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
 
 /// Writes the report as one HTML file that needs no network.
 pub fn write_html(r: &Results, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(html(r).as_bytes())
+}
+
+/// The head of a page: its title, what it may load, and the style of all pages followed by its own.
+pub(crate) fn page_head(title: &str, own_style: &str) -> Markup {
+    html! {
+        head {
+            meta charset="utf-8";
+            meta http-equiv="Content-Security-Policy" content=(POLICY);
+            meta name="viewport" content="width=device-width, initial-scale=1";
+            meta name="color-scheme" content="light dark";
+            meta name="generator" content={"mallard " (env!("CARGO_PKG_VERSION"))};
+            title { (title) " · mallard" }
+            link rel="icon" href="data:,";
+            style { (PreEscaped(STYLE)) (PreEscaped(own_style)) }
+        }
+    }
 }
 
 /// The report as one HTML file that needs no network.
@@ -47,16 +63,7 @@ pub fn html(r: &Results) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content=(POLICY);
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                meta name="generator" content={"mallard " (env!("CARGO_PKG_VERSION"))};
-                title { (r.title) " · mallard" }
-                link rel="icon" href="data:,";
-                style { (PreEscaped(STYLE)) }
-            }
+            (page_head(&r.title, ""))
             body {
                 (head(r))
                 main {

@@ -1,9 +1,9 @@
 //! The page of a tuning session: one HTML file that needs no network.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{DOCTYPE, Markup, html};
 
 use super::{Point, Tuning};
-use crate::html::{POLICY, STYLE};
+use crate::html::page_head;
 
 /// More points than this are not told apart.
 const MOST_POINTS: usize = 2000;
@@ -16,16 +16,7 @@ pub fn page(t: &Tuning) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content=(POLICY);
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                meta name="generator" content={"mallard " (env!("CARGO_PKG_VERSION"))};
-                title { "Tuning of " (t.title) " · mallard" }
-                link rel="icon" href="data:,";
-                style { (PreEscaped(STYLE)) (PreEscaped(OWN_STYLE)) }
-            }
+            (page_head(&format!("Tuning of {}", t.title), OWN_STYLE))
             body {
                 header {
                     p class="brand" { "mallard tune" }

@@ -1,7 +1,8 @@
 //! The system calls, and what the C library knows of the process and the calling thread.
 //!
 //! `mem` wraps the memory system calls, `mappings` counts borders of mappings, and `memfd` maps
-//! memory that other processes can open. `sockets` knows the sockets of the server in the process, and
+//! memory that other processes can open. `sockets` knows the sockets of the server in the process,
+//! and
 //! `descriptor` descriptors that the program does not know. `futex` waits for a word of memory to change, `time` reads
 //! the clocks, `numa` and `cpu` tell the NUMA node and the CPU, `tls` finds the calling thread's
 //! cache, `errno` preserves the caller's `errno`, `probe` tells whether memory can be read, `proc`

@@ -1,5 +1,5 @@
-//! The sockets of the server in the process (the crate `mallard-http`), for the child of a fork, which
-//! closes its copies: so the parent's end closes a connection.
+//! The sockets of the server in the process (the crate `mallard-http`), for the child of a fork,
+//! which closes its copies: so the parent's end closes a connection.
 
 use super::descriptor::Descriptor;
 use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
