@@ -4,12 +4,39 @@
 #
 #   scripts/miri.sh              run them (two minutes)
 #   scripts/miri.sh FILTER ...   run the tests with these names instead
+#   scripts/miri.sh --get        only get Miri, where it is missing: exit 1 with the reason if not
 #
 # Needs the nightly toolchain with Miri: rustup component add --toolchain nightly miri rust-src
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-if ! cargo +nightly miri --version >/dev/null 2>&1; then
+has_miri() {
+  cargo +nightly miri --version >/dev/null 2>&1
+}
+
+# Downloads the nightly toolchain with Miri, for at most five minutes. Says why if that fails.
+get_miri() {
+  if ! command -v rustup >/dev/null 2>&1; then
+    echo "rustup is not installed, so the nightly toolchain cannot be downloaded"
+    return 1
+  fi
+  local said
+  if ! said=$(timeout 300 rustup toolchain install nightly --profile minimal \
+    --component miri --component rust-src 2>&1); then
+    echo "rustup could not install it: $(tail -n 1 <<<"$said")"
+    return 1
+  fi
+  has_miri || {
+    echo "rustup installed it, but \`cargo +nightly miri\` does not run"
+    return 1
+  }
+}
+
+if [ "${1:-}" = --get ]; then
+  has_miri || get_miri
+  exit
+fi
+if ! has_miri; then
   echo "miri.sh: Miri is missing: rustup component add --toolchain nightly miri rust-src" >&2
   exit 1
 fi
