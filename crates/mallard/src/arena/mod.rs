@@ -9,6 +9,7 @@
 //! - `choice` decides which arena serves a request or takes a batch back. Its `table` lists the
 //!   arenas and assigns threads to them. An automatic arena is made when its first thread arrives
 //!   and is never freed; those of `manual` are made and destroyed as the program asks.
+//! - `making` is the lock under which arenas and bins are made.
 //! - `figures` has what an arena reports to the statistics, and `inspect` what it knows of a block.
 //!
 //! This file is what thread caches call: filling, flushing, and draining what lies idle.
@@ -22,6 +23,7 @@ mod choice;
 pub mod figures;
 pub mod inspect;
 pub mod large;
+mod making;
 pub mod pages;
 mod small;
 #[cfg(test)]
@@ -38,10 +40,11 @@ use crate::sys::published::Current;
 pub use choice::join::join;
 pub use choice::life::Life;
 pub use choice::table::{
-    ALL, DESTROYED, any, automatic, configure, existing, lock, made, numbered, records,
+    ALL, DESTROYED, any, automatic, configure, existing, made, numbered, records,
 };
 use choice::table::{heap_of, large_counts, record};
 pub use choice::{interval, manual, oversize, percpu, settings};
+pub use making::lock;
 use pages::{Counts, Pages};
 pub use pages::{footprint, large_bytes};
 pub use small::bin::BinCounts;

@@ -6,9 +6,9 @@
 //! that size. A reference to a record therefore stays valid (as memory of that type, if the type is
 //! always the same) for the life of the process.
 
-use crate::space::chunk::CHUNK;
 use crate::sys::atomic::{AtomicU8, Ordering};
 use crate::sys::lock::{Guard, Mutex};
+use crate::sys::page::HUGE_PAGE;
 use crate::sys::rank::Rank;
 use crate::sys::{mappings, mem};
 use core::ops::Range;
@@ -287,7 +287,7 @@ impl Meta {
     /// Huge pages that were asked for and have been touched.
     fn huge_pages(&self) -> usize {
         let untouched = if self.on_huge { self.end - self.at } else { 0 };
-        (self.huge - untouched).div_ceil(CHUNK)
+        (self.huge - untouched).div_ceil(HUGE_PAGE)
     }
 
     fn grow(&mut self, size: usize) -> Option<()> {
@@ -321,7 +321,7 @@ impl Meta {
         }
         // Records are small and many: huge pages would cost a small program two megabytes here. A
         // block shorter than a huge page cannot get any.
-        if len >= crate::space::chunk::CHUNK {
+        if len >= HUGE_PAGE {
             mem::forbid_huge_pages(at + page, len);
         }
         // One guard page on either side.
@@ -336,10 +336,10 @@ impl Meta {
     #[inline(never)]
     fn map_huge(&self, size: usize) -> Option<(usize, usize)> {
         let page = mem::os_page();
-        let len = mem::round_up(self.next_block().max(size), CHUNK);
-        let whole = len + CHUNK + 2 * page;
+        let len = mem::round_up(self.next_block().max(size), HUGE_PAGE);
+        let whole = len + HUGE_PAGE + 2 * page;
         let from = mem::reserve(whole)?;
-        let at = mem::round_up(from + page, CHUNK);
+        let at = mem::round_up(from + page, HUGE_PAGE);
         if !(mem::commit(at, len) && mem::want_huge_pages(at, len)) {
             mem::release(from, whole);
             return None;
@@ -545,7 +545,7 @@ mod tests {
         set_huge_pages(HugePages::Always);
         let (at, huge, flags) = asks();
         assert!(huge, "always: {flags}");
-        assert_eq!(at % CHUNK, 0);
+        assert_eq!(at % HUGE_PAGE, 0);
         set_huge_pages(HugePages::Auto);
         while META.lock().mapped < MANY_BYTES {
             asks();
@@ -567,7 +567,11 @@ mod tests {
         while meta.mapped < MANY_BYTES + LARGEST_BLOCK {
             let before = meta.mapped;
             meta.grow(64).expect("there are addresses");
-            lengths.push((before, meta.end - meta.at, meta.at.is_multiple_of(CHUNK)));
+            lengths.push((
+                before,
+                meta.end - meta.at,
+                meta.at.is_multiple_of(HUGE_PAGE),
+            ));
         }
         set_huge_pages(HugePages::Disabled);
         assert_eq!(lengths[0].1, FIRST_BLOCK, "a small program stays small");

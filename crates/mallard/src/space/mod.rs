@@ -2,14 +2,12 @@
 //!
 //! `segment` holds the address ranges and the maps in front of each one's heap, which record for
 //! every page its size class and the address of its record, and for every part of the range its
-//! page heap. `chunk` is the record of 2 MiB of heap; it points to its segment, whose tables hold
-//! it, so these two know each other. `meta` provides memory for records, apart
+//! page heap. Its file `chunk` is the record of 2 MiB of heap. `meta` provides memory for records, apart
 //! from all user memory. `fallback` serves threads that must not wait. This layer uses `sys` and
 //! the size classes; the page heap above it decides how pages are used.
 
-pub mod chunk;
 pub mod fallback;
 pub mod meta;
 pub mod segment;
 
-pub use segment::{HeapId, Segment};
+pub use segment::{HeapId, Segment, chunk};

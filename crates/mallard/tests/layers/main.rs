@@ -269,7 +269,9 @@ fn a_folder_that_reaches_up_within_its_layer_is_caught() {
             2,
         ),
         ("heap/attic/old.rs", "", 1),
-        ("space/chunk.rs", "use crate::space::segment::Segment;", 0),
+        ("space/meta.rs", "use crate::space::segment::Segment;", 1),
+        ("space/segment/chunk.rs", "use super::growth::lock;", 1),
+        ("space/segment/chunk.rs", "use super::Segment;", 0),
         ("heap/purge/hold.rs", "use super::rounds::Hold;", 1),
         (
             "heap/purge/victims.rs",

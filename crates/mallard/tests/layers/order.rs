@@ -77,14 +77,11 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
         ],
     ),
     ("class", &[&["late"], &["shape", "hidden"], &["tailored"]]),
-    (
-        "space",
-        &[&["chunk"], &["meta"], &["segment"], &["fallback"]],
-    ),
+    ("space", &[&["meta"], &["segment"], &["fallback"]]),
     (
         "space/segment",
         &[
-            &["fast", "words", "record", "slices"],
+            &["chunk", "fast", "words", "record", "slices"],
             &["layout"],
             &["place"],
             &["hooked"],
@@ -125,7 +122,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "arena",
         &[
-            &["pages"],
+            &["making", "pages"],
             &["large"],
             &["small"],
             &["choice"],
@@ -262,10 +259,6 @@ pub const UPWARDS: &[(&str, &str)] = &[
     // The root tells readers outside the process how long the records are that it leads to.
     ("prof/root.rs", "sites"),
     ("prof/root.rs", "samples"),
-    // A chunk's record points to its segment, whose tables hold it.
-    ("space/chunk.rs", "segment"),
-    // A bin is made under the lock of the table of arenas.
-    ("arena/small/bins.rs", "choice"),
 ];
 /// Layers that do not use a lower one, though the order allows it.
 pub const APART_FROM: &[(&str, &str)] = &[("heap", "class")];

@@ -5,8 +5,9 @@ use crate::arena::Arena;
 use crate::arena::choice::life::Life;
 use crate::arena::choice::percpu;
 use crate::arena::choice::table::{
-    MOST_AUTOMATIC_ARENAS, automatic, existing, make_under, making, record, spread, threads,
+    MOST_AUTOMATIC_ARENAS, automatic, existing, make_under, record, spread, threads,
 };
+use crate::arena::making::making;
 use crate::heap::{self, PageHeap, nodes};
 use crate::sys::atomic::Ordering;
 

@@ -10,6 +10,7 @@
 
 use crate::arena::choice::life::Life;
 use crate::arena::choice::table::{self, MOST_ARENAS};
+use crate::arena::making::making;
 use crate::arena::small::slab::Slab;
 use crate::arena::{Arena, large};
 use crate::class::Class;
@@ -62,7 +63,7 @@ pub(in crate::arena) fn create_oversize() -> Option<&'static Arena> {
 
 fn create_for(life: Life) -> Option<&'static Arena> {
     let heaps = heap::making();
-    let arenas = table::making();
+    let arenas = making();
     let same = || table::records().find(|a| a.life() == life);
     if life == Life::Oversize
         && let Some(arena) = same()
@@ -191,7 +192,7 @@ impl Arena {
     /// conditions of [`Arena::reset`] apply. `last` is called before the number can be reused.
     pub fn destroy_then(&self, last: impl FnOnce(&Arena)) -> bool {
         {
-            let _arenas = table::making();
+            let _arenas = making();
             if self.life() != Life::ByHand || self.threads() != 0 {
                 return false;
             }
@@ -215,7 +216,7 @@ impl Arena {
 pub fn enter(index: usize) -> Option<&'static Arena> {
     // Made before the lock is taken, if it is an automatic one.
     let arena = table::numbered(index)?;
-    let _arenas = table::making();
+    let _arenas = making();
     arena.life().is_live().then(|| {
         arena.threads.fetch_add(1, Ordering::Relaxed);
         arena

@@ -7,6 +7,7 @@
 use crate::arena::Arena;
 use crate::arena::choice::life::Life;
 use crate::arena::choice::table::{self, MOST_AUTOMATIC_ARENAS};
+use crate::arena::making::making;
 use crate::heap::{self, nodes};
 use crate::sys::atomic::{AtomicU16, AtomicUsize, Ordering};
 use crate::sys::cpu;
@@ -101,7 +102,7 @@ fn make(index: usize) -> Option<&'static Arena> {
     // Memory of the CPU's node, as for any thread.
     let first = table::existing(0);
     let near = first.and_then(|_| nodes::here());
-    let making = table::making();
+    let making = making();
     table::make_under(
         &making,
         index,

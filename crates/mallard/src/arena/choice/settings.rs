@@ -4,11 +4,9 @@
 //! Decay times and growth belong to the page heap. Automatic arenas share one per memory node, so
 //! setting them for one arena sets them for the others too, unless it has hooks.
 
-use crate::arena::small::subrelease;
-
-use crate::arena::choice::table;
-
 use crate::arena::Arena;
+use crate::arena::making::making;
+use crate::arena::small::subrelease;
 use crate::heap;
 use crate::heap::hooks::ExtentHooks;
 use crate::sys::atomic::{AtomicU8, AtomicU64, Ordering, settle};
@@ -103,7 +101,7 @@ impl Arena {
             bytes: [0; NAME],
             len: 0,
         };
-        let _arenas = table::making();
+        let _arenas = making();
         for (bytes, word) in (name.bytes.as_chunks_mut().0.iter_mut()).zip(&self.settings.name) {
             *bytes = word.load(Ordering::Relaxed).to_ne_bytes();
         }
@@ -125,7 +123,7 @@ impl Arena {
             len: 0,
         };
         name.add(text.to_bytes());
-        let _arenas = table::making();
+        let _arenas = making();
         self.settings.set_name_bytes(&name.bytes);
     }
 
@@ -210,7 +208,7 @@ impl Arena {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arena::choice::manual;
+    use crate::arena::choice::{manual, table};
     use crate::testing::alone;
 
     fn made() -> &'static Arena {

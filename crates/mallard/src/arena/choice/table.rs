@@ -6,13 +6,12 @@
 
 use crate::arena::Arena;
 use crate::arena::choice::life::Life;
+use crate::arena::making::{Making, making};
 use crate::arena::pages::Counts;
 use crate::heap::{self, PageHeap, nodes};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicU32, Ordering};
-use crate::sys::lock::{Guard, Mutex};
 use crate::sys::published::{Count, Published};
-use crate::sys::rank::Rank;
 use crate::sys::{cpu, time};
 
 /// The most automatic arenas.
@@ -33,8 +32,6 @@ static OTHERS: [Published<Arena>; MOST_ARENAS - 1] = [const { Published::none() 
 static END: Count = Count::none();
 /// How many arenas threads are spread over; 0 until it is needed.
 static AUTOMATIC: AtomicU32 = AtomicU32::new(0);
-/// Held while an arena is made or chosen.
-static MAKING: Mutex<()> = Mutex::named(Rank::Arenas, ());
 
 /// Sets the number of arenas, before the first is used; `None` for the default.
 pub fn configure(narenas: Option<usize>) {
@@ -109,19 +106,13 @@ pub(in crate::arena) fn get(index: usize) -> Option<&'static Arena> {
 
 #[cold]
 fn make(index: usize) -> Option<&'static Arena> {
-    let making = MAKING.lock_seldom();
+    let making = making();
     make_under(&making, index, &heap::FIRST_HEAP, Life::Automatic)
-}
-
-/// Takes the lock for making arenas.
-#[inline(never)]
-pub(in crate::arena) fn making() -> Guard<'static, ()> {
-    MAKING.lock_seldom()
 }
 
 /// Makes the arena with this number, unless there is one.
 pub(in crate::arena) fn make_under(
-    _: &Guard<'_, ()>,
+    _: &Making,
     index: usize,
     heap: &'static PageHeap,
     life: Life,
@@ -177,9 +168,4 @@ pub fn numbered(index: usize) -> Option<&'static Arena> {
 /// The arena for a thread without a cache.
 pub fn any() -> Option<&'static Arena> {
     get(0)
-}
-
-/// The lock for making arenas, for `fork`.
-pub fn lock() -> &'static crate::sys::lock::RawLock {
-    MAKING.raw()
 }

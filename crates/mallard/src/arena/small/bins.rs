@@ -2,10 +2,10 @@
 //!
 //! Most programs use a dozen of the sixty classes. A bin is a record of its own, so that the few
 //! bins lie together with other data their threads touch, instead of spread over a table of four
-//! pages. A bin is never freed. It is made under the lock of the arenas (`table`), which a fork
+//! pages. A bin is never freed. It is made under the lock of the arenas (`making`), which a fork
 //! holds, so that the child knows all bins with locks.
 
-use crate::arena::choice::table;
+use crate::arena::making::making;
 use crate::arena::small::bin::Bin;
 use crate::class::{CACHED_CLASSES, Class};
 use crate::space::meta;
@@ -33,7 +33,7 @@ impl Bins {
     #[cold]
     #[inline(never)]
     fn make(&self, class: Class) -> Option<&'static Bin> {
-        let _making = table::making();
+        let _making = making();
         if let Some(bin) = self.get(class) {
             return Some(bin);
         }
@@ -91,7 +91,7 @@ mod tests {
         let _alone = alone();
         let (bins, class) = (Bins::new(), Class(9));
         thread::scope(|scope| {
-            let fork = table::making();
+            let fork = making();
             scope.spawn(|| bins.get_or_make(class));
             // Long enough for a thread that does not wait to make one.
             thread::sleep(Duration::from_millis(50));

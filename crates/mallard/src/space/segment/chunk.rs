@@ -6,14 +6,15 @@
 //! the page heap that owns the chunk, which keeps these invariants; `used` is the number of pages
 //! that are not free, `longest` the length of the longest run of free ones.
 
-use super::segment::{HeapId, Segment};
+use super::{HeapId, Segment};
 use crate::sys::bits::Bits512;
+use crate::sys::page::{HUGE_PAGE, PAGE};
 use core::cell::Cell;
 
 /// Bytes of a chunk.
-pub const CHUNK: usize = 2 * 1024 * 1024;
+pub const CHUNK: usize = HUGE_PAGE;
 /// Pages of a chunk.
-pub const CHUNK_PAGES: usize = CHUNK / crate::sys::page::PAGE;
+pub const CHUNK_PAGES: usize = CHUNK / PAGE;
 
 #[repr(align(64))]
 pub struct Chunk {

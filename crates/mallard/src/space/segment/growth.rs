@@ -8,11 +8,11 @@
 //!
 //! All of this happens under one lock, which belongs to this layer ([`growing`]).
 
+use super::chunk::{CHUNK, Chunk};
 use super::layout::{GroupTable, Layout};
 use super::slices::{Mapped, Slice, Slices};
 use super::{COUNT, FAST, HeapId, PAGES_PER_CHUNK, SEGMENTS, SLICE_CHUNKS, Segment};
 use super::{hooked, place};
-use crate::space::chunk::{CHUNK, Chunk};
 use crate::space::meta::{self, HugePages};
 use crate::sys::atomic::{AtomicUsize, Ordering};
 use crate::sys::lock::{Guard, Mutex, RawLock};

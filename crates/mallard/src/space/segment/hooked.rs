@@ -7,9 +7,9 @@
 //! the last chunk. The directory holds the chunks of all segments except the first, so lookups do
 //! not slow down with the number of segments.
 
+use super::chunk::CHUNK;
 use super::layout::GroupTable;
 use super::{Chunk, HeapId, PAGES_PER_CHUNK, SLICE_CHUNKS, Segment, Slice, place};
-use crate::space::chunk::CHUNK;
 use crate::space::meta;
 use crate::sys::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use crate::sys::published::Published;

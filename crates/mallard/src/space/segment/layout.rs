@@ -3,9 +3,9 @@
 //! Nothing here touches memory; `growth` maps what this lays out, and the segment uses it to find
 //! its parts.
 
+use super::chunk::{CHUNK, Chunk};
 use super::slices::Slice;
 use super::{PAGES_PER_CHUNK, SLICE_CHUNKS};
-use crate::space::chunk::{CHUNK, Chunk};
 use crate::sys::atomic::AtomicU64;
 use crate::sys::mem::{self, round_up};
 use crate::sys::page::PAGE_SHIFT;

@@ -35,6 +35,7 @@
 //! other page can only concern a pointer that was never valid. Threads that look at pages of which
 //! they hold no block keep the records as they are meanwhile (`words`).
 
+pub mod chunk;
 mod fast;
 mod growth;
 pub mod hooked;
@@ -44,11 +45,11 @@ mod record;
 mod slices;
 mod words;
 
-use super::chunk::{CHUNK, Chunk};
 use super::meta::Kept;
 use crate::class::{Class, Place};
 use crate::sys::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering, load_byte};
 use crate::sys::page::{PAGE, PAGE_SHIFT};
+use chunk::{CHUNK, Chunk};
 use core::ptr::NonNull;
 use core::slice;
 use fast::Fast;
