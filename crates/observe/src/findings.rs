@@ -14,8 +14,8 @@ pub struct Findings {
     /// Looks at threads that ran, inside the allocator and outside.
     pub running_inside: u64,
     pub running_outside: u64,
-    /// The same, at threads that had computed for most of the time since the look before: those are
-    /// on a CPU, and do not wait for one.
+    /// The same, at threads that had computed for most of the time since the look before, and on
+    /// another CPU than the watch: those were at work during the look.
     pub computing_inside: u64,
     pub computing_outside: u64,
     /// Looks at threads that waited inside the allocator, by what for.

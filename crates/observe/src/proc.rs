@@ -7,7 +7,10 @@ use std::time::Duration;
 /// What a thread does, as `stat` has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doing {
-    Running,
+    /// It computes on a CPU or waits for it.
+    Running {
+        cpu: u32,
+    },
     Sleeping,
     /// In a wait that no signal ends.
     Blocked,
@@ -16,12 +19,29 @@ pub enum Doing {
 
 /// The state of a thread.
 pub fn doing(pid: i32, thread: u32) -> Doing {
-    match state(&format!("/proc/{pid}/task/{thread}/stat")) {
-        Some('R') => Doing::Running,
+    let Some(text) = stat(&format!("/proc/{pid}/task/{thread}/stat")) else {
+        return Doing::Gone;
+    };
+    match text.chars().next() {
+        Some('R') => Doing::Running {
+            cpu: cpu_of(&text).unwrap_or(u32::MAX),
+        },
         Some('S') => Doing::Sleeping,
         Some('D') => Doing::Blocked,
         _ => Doing::Gone,
     }
+}
+
+/// The CPU on which a thread runs or ran last: field 39 of its `stat`, whose field 3 comes first
+/// here.
+fn cpu_of(stat: &str) -> Option<u32> {
+    stat.split_whitespace().nth(39 - 3)?.parse().ok()
+}
+
+/// The CPU on which the caller runs.
+pub fn own_cpu() -> u32 {
+    // SAFETY: asks for a number. The error, -1, is no CPU's number as an unsigned one.
+    unsafe { libc::sched_getcpu() as u32 }
 }
 
 /// Whether a process exists and has not ended.

@@ -3,6 +3,10 @@
 //! A look reads the thread's cell, then its state from `/proc`, then its cell again. If the cell
 //! says "inside the allocator" and has not changed, the state belongs to that call; if it has
 //! changed, the thread ran. The same word in two looks means one call that lasts.
+//!
+//! A look at a thread on the watch's own CPU says nothing about its CPU time. The kernel lets the
+//! thread go on until its next system call before the watch gets the CPU, and system calls lie
+//! outside the allocator more often than not.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -287,21 +291,24 @@ impl<'a> Watch<'a> {
         self.found.looks += 1;
         let seen = self.threads.entry((pid, thread)).or_default();
         seen.looks += 1;
-        if doing == Doing::Running {
+        if let Doing::Running { cpu } = doing {
             let (now, computed) = (Instant::now(), proc::computed(pid, thread));
             let before = seen.computed.replace((now, computed));
             let on_cpu = before.is_some_and(|(then, before)| {
                 let lasted = now.duration_since(then);
                 lasted < STRETCH && computed.saturating_sub(before) * 2 >= lasted
             });
-            self.found.computing_inside += u64::from(on_cpu && inside);
-            self.found.computing_outside += u64::from(on_cpu && !inside);
+            let seen_at_work = on_cpu && cpu != proc::own_cpu();
+            self.found.computing_inside += u64::from(seen_at_work && inside);
+            self.found.computing_outside += u64::from(seen_at_work && !inside);
         }
         match (inside, wait.filter(|_| !moved_on)) {
             (true, None) => self.found.running_inside += 1,
             (true, Some(wait)) => *self.found.waiting_inside.entry(wait).or_default() += 1,
             (false, Some(wait)) => *seen.waiting.entry(wait).or_default() += 1,
-            (false, None) if doing == Doing::Running => self.found.running_outside += 1,
+            (false, None) if matches!(doing, Doing::Running { .. }) => {
+                self.found.running_outside += 1
+            }
             (false, None) => {}
         }
         if inside && !moved_on {

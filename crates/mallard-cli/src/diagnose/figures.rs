@@ -17,8 +17,11 @@ use super::thresholds::{GROWTH_BYTES, HELD, HELD_BYTES};
 /// What the probe adds to a call at most, and what it is taken to add where that is not measured.
 const PROBE_SECONDS_AT_MOST: f64 = 8e-9;
 const PROBE_SECONDS: f64 = 4e-9;
-/// Samples by signals below which looks are more of them.
-const SIGNALS: f64 = 300.0;
+/// The least number of signals that is enough: looks have a bias where the program has no CPU for
+/// itself, and signals have none.
+const SIGNALS: f64 = 50.0;
+/// Of the signals that the CPU time is worth, the least share that stands for all of it.
+const SIGNALS_SHARE: f64 = 0.5;
 pub const PAGE: u64 = 4096;
 /// What each process touches before it does anything.
 const START_PAGES: u64 = 300;
@@ -165,7 +168,7 @@ fn share(f: &mut Figures, runs: &Runs, counts: &Counts, cpu: f64, asked: Option<
     let way = match asked {
         Some(way) => way,
         // The program has the signal itself, or computes too little for it.
-        None if ((ticks.0 + ticks.1) as f64) < (expected * 0.5).max(SIGNALS)
+        None if ((ticks.0 + ticks.1) as f64) < (expected * SIGNALS_SHARE).max(SIGNALS)
             && looks.0 + looks.1 > ticks.0 + ticks.1 =>
         {
             Way::Proc

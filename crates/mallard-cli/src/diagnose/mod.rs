@@ -219,9 +219,13 @@ fn diagnose(
         notes.push(format!("{}.", pool.advice));
     }
     if d.answer == Answer::CannotTell {
+        let why = if way == Way::Proc && about.cpus == 1 {
+            "looks need a second CPU, from which the lab looks at the program"
+        } else {
+            "the program is too short, or waits too much, to tell"
+        };
         d.sentence = format!(
-            "Only {} samples of CPU time in {} {}: the program is too short, or waits too much, to \
-             tell.",
+            "Only {} samples of CPU time in {} {}: {why}.",
             d.figures.samples,
             d.figures.runs,
             if d.figures.runs == 1 { "run" } else { "runs" }

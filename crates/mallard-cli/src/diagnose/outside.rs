@@ -163,7 +163,7 @@ impl Seen {
         {
             let does = self.each.entry(thread).or_default();
             match proc::doing(process, thread) {
-                Doing::Running => does.running += 1,
+                Doing::Running { .. } => does.running += 1,
                 Doing::Sleeping | Doing::Blocked => {
                     let wait = proc::waiting_for(process, thread);
                     // An allocator waits for nothing else.
