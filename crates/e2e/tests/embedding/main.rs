@@ -2,6 +2,8 @@
 //! and each program in `examples/` is built from there as its own first lines say, and run. Its
 //! output is checked against what it did.
 
+mod deploy;
+mod linked;
 mod profiles;
 
 use std::collections::HashMap;
