@@ -33,6 +33,8 @@ pub enum Kind {
     Peer,
     /// Named by the user as `NAME=/path/lib.so[;VARIABLE=VALUE]...`.
     Custom,
+    /// Whatever the program has: nothing is preloaded, nothing is set.
+    AsIs,
 }
 
 impl Allocator {

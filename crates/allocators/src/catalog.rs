@@ -394,6 +394,7 @@ fn version(allocator: &Allocator, served: Served) -> String {
     let mut version = match allocator.kind {
         Kind::Glibc => served.libc_version,
         Kind::Mallard => env!("CARGO_PKG_VERSION").to_owned(),
+        Kind::AsIs => String::new(),
         Kind::Peer | Kind::Custom => served.library_version.unwrap_or_else(|| {
             // The name of a library's file often ends with its version.
             let real = served.object.canonicalize().unwrap_or(served.object);

@@ -43,6 +43,21 @@ pub fn check(name: &str) -> Result<Program, Error> {
     Ok(Program { path, executable })
 }
 
+/// Finds `name` in `PATH` and checks only that it can be executed: for a program that runs as it is.
+pub fn check_as_is(name: &str) -> Result<Program, Error> {
+    let path = find(name)?;
+    match access(&path, Access::EXEC_OK) {
+        Ok(()) => Ok(Program {
+            executable: path.clone(),
+            path,
+        }),
+        Err(error) => Err(Error::Program {
+            program: path,
+            problem: format!("it cannot be executed: {error}"),
+        }),
+    }
+}
+
 /// Looks `name` up as a shell does.
 fn find(name: &str) -> Result<PathBuf, Error> {
     let not_found = |looked: String| Error::ProgramNotFound {

@@ -194,12 +194,51 @@ pub struct Bench {
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub runs: Option<u32>,
 
+    /// At least so many runs, and more of short ones, until they have taken 3 s
+    #[arg(long, value_name = "N", conflicts_with = "runs", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub min_runs: Option<u32>,
+
+    /// Do again what led to an earlier result: results.json, or the folder with it
+    #[arg(long, value_name = "FILE", conflicts_with_all = FIXED_BY_A_RESULT)]
+    pub from: Option<PathBuf>,
+
+    /// Print what would run and about how long, and run nothing
+    #[arg(long)]
+    pub dry_run: bool,
+
     #[command(flatten)]
     pub work: Options,
 
     #[command(flatten)]
     pub common: Common,
 }
+
+/// What `--from` takes from the result.
+const FIXED_BY_A_RESULT: [&str; 23] = [
+    "rows",
+    "suite",
+    "list",
+    "listed",
+    "contention",
+    "runs",
+    "min_runs",
+    "threads",
+    "quick",
+    "count",
+    "size",
+    "sets",
+    "narenas",
+    "decay",
+    "background_thread",
+    "together",
+    "touch",
+    "names",
+    "added",
+    "variants",
+    "cpus",
+    "timeout",
+    "no_warm",
+];
 
 /// The sets of rows that `bench` can run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -216,6 +255,7 @@ Examples:
   mallard bench full                                  the full set, in forty minutes
   mallard bench larson redis                          some rows of it
   mallard bench list                                  what there is to run
+  mallard bench --from mallard-results/latest         the same race again, to be compared by diff
   mallard bench map --count 1M --add mine=/opt/lib/libmine.so
   mallard bench contention                            waits for locks instead of times";
 
@@ -237,6 +277,14 @@ pub struct Compare {
     /// %]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub runs: Option<u32>,
+
+    /// At least so many runs, and more of a short program, until they have taken 3 s
+    #[arg(long, value_name = "N", conflicts_with = "runs", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub min_runs: Option<u32>,
+
+    /// Print what would run, and run nothing
+    #[arg(long)]
+    pub dry_run: bool,
 
     /// Unmeasured runs on each allocator before the measured ones
     #[arg(short, long, value_name = "N", default_value_t = 1)]
@@ -277,6 +325,7 @@ Examples:
   mallard compare -- sort big.txt
   mallard compare -a glibc,mallard,jemalloc -r 10 -- python3 script.py
   mallard compare --input queries.sql -- sqlite3 data.db
+  mallard compare -a as-is,mallard -- ./server         the malloc that it has anyway, beside Mallard
   mallard compare --service redis                      a server under its load; see `mallard service`
   mallard compare --variant lean=mallard:dirty_decay_ms:0 -a glibc,mallard -- ./test
   mallard compare --add mine=/opt/lib/libmine.so -- ./server --self-test";
@@ -304,6 +353,11 @@ pub struct Common {
     /// Do not warm the machine's memory before each run
     #[arg(long)]
     pub no_warm: bool,
+
+    /// Run the first allocator against itself too, and tell from which difference on the runs show
+    /// one (A/A)
+    #[arg(long)]
+    pub aa: bool,
 
     #[command(flatten)]
     pub exports: Exports,

@@ -15,8 +15,10 @@ use crate::contention;
 use crate::exit::usage;
 use crate::experiments;
 use crate::experiments::plan::{Plan, PlannedRow};
+use crate::outlook::{self, Outlook};
 use crate::progress::Progress;
 use crate::race::{self, Entry, Race, Start};
+use crate::repeat;
 use crate::runs::Runs;
 use crate::say::say;
 use crate::session::{self, Session};
@@ -28,6 +30,9 @@ const RUNS: u32 = 5;
 const QUICK_RUNS: u32 = 3;
 
 pub fn run(options: &Bench) -> Result<ExitCode> {
+    if let Some(file) = &options.from {
+        return repeat::run(options, file);
+    }
     match asked(options)? {
         Asked::List(Some(Suite::Full), names) => suite::list(&names),
         Asked::List(Some(Suite::Basic), names) => list(&names),
@@ -36,6 +41,9 @@ pub fn run(options: &Bench) -> Result<ExitCode> {
             list(&[])?;
             say!("\n{}: these and", console::style("full").bold())?;
             suite::list(&[])
+        }
+        Asked::Contention(_) if options.dry_run => {
+            Err(usage("--dry-run: `contention` counts and has no estimate"))
         }
         Asked::Contention(names) => contention::run(options, &names),
         Asked::Run(Suite::Full, names) => {
@@ -133,6 +141,9 @@ fn run_basic(options: &Bench, names: &[String]) -> Result<ExitCode> {
                 .map_err(usage)?,
         );
     }
+    if options.dry_run {
+        return tell(options, &plans);
+    }
     let session = Session::open("bench", &subject("basic", names), &options.common, None)?;
     choice::check_sets(&session.allocators(), &options.work.sets)?;
     let workloads = Workloads::install(session.launcher.folder())?;
@@ -163,6 +174,26 @@ fn run_basic(options: &Bench, names: &[String]) -> Result<ExitCode> {
     )
 }
 
+/// Prints what would run, with `--dry-run`.
+fn tell(options: &Bench, plans: &[Plan]) -> Result<ExitCode> {
+    let outlook = Outlook::of("bench", &options.common.choice)?;
+    choice::check_sets(&outlook.ready, &options.work.sets)?;
+    let runs = runs(options);
+    let (mut rows, mut seconds) = (Vec::new(), 0.0);
+    for (plan, row) in plans.iter().flat_map(|plan| {
+        let rows = plan.rows.iter();
+        rows.map(move |row| (plan, row))
+    }) {
+        let has_setting = |allocator: &&Allocator| row.setting.environment(allocator).is_some();
+        let twin = outlook.ready.first().filter(|_| options.common.aa);
+        let able = outlook.ready.iter().chain(twin).filter(has_setting).count();
+        let processes = (able + outlook.to_build.len()) * runs.expected(row.weight);
+        seconds += row.weight * processes as f64;
+        rows.push((row_name(plan, row), processes));
+    }
+    outlook.tell(&rows, &runs.each(), &outlook::about(seconds))
+}
+
 /// Prints the experiments and what they do.
 fn list(names: &[String]) -> Result<ExitCode> {
     for experiment in experiments::select(names).map_err(usage)? {
@@ -184,7 +215,10 @@ fn only_for_basic(options: &Bench) -> Result<()> {
 
 fn runs(options: &Bench) -> Runs {
     let default = if options.work.quick { QUICK_RUNS } else { RUNS };
-    Runs::Fixed(options.runs.unwrap_or(default) as usize)
+    match options.min_runs {
+        Some(least) => Runs::AtLeast(least as usize),
+        None => Runs::Fixed(options.runs.unwrap_or(default) as usize),
+    }
 }
 
 fn title(options: &Bench) -> String {

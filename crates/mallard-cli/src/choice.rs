@@ -6,7 +6,7 @@
 //! build that they did not ask for.
 
 use anyhow::{Context, Result, anyhow};
-use mallard_allocators::{Allocator, Catalog, Settings, Standing, conf};
+use mallard_allocators::{Allocator, Catalog, Kind, Settings, Standing, conf};
 use mallard_report::stats;
 use serde::{Deserialize, Serialize};
 
@@ -15,8 +15,8 @@ use crate::exit::usage;
 /// The options by which every command chooses allocators.
 #[derive(Debug, Clone, Default, clap::Args, Serialize, Deserialize)]
 pub struct Choice {
-    /// Allocators to use: names from `mallard allocators`, or `all`, which builds the missing ones
-    /// [default: those that are ready]
+    /// Allocators to use: names from `mallard allocators`; `all`, which builds the missing ones;
+    /// `as-is` for whatever a program has [default: those that are ready]
     #[arg(
         short = 'a',
         long = "allocator",
@@ -54,6 +54,25 @@ pub struct Chosen {
     pub variants: Vec<Variant>,
     /// Whether the user named them, so that missing ones are built.
     pub named: bool,
+    /// Whether the program runs also on whatever allocator it has.
+    pub as_is: bool,
+}
+
+/// The name of whatever allocator a program has.
+pub const AS_IS: &str = "as-is";
+
+/// Whatever allocator a program has: a static one, one that it is linked with, or the C library's.
+pub fn as_is() -> Allocator {
+    Allocator {
+        name: AS_IS.to_owned(),
+        kind: Kind::AsIs,
+        version: "the program's own".to_owned(),
+        file: None,
+        environment: Vec::new(),
+        conf_variable: None,
+        options: None,
+        base: None,
+    }
 }
 
 impl Choice {
@@ -91,6 +110,22 @@ impl Choice {
 
     /// Checks all words. Nothing is built or run.
     pub fn resolve(&self) -> Result<Chosen> {
+        self.resolve_for("this command")
+    }
+
+    /// The same for a command, of which `compare` alone takes `as-is`.
+    pub fn resolve_for(&self, command: &str) -> Result<Chosen> {
+        let chosen = self.resolved()?;
+        if chosen.as_is && command != "compare" {
+            return Err(usage(format!(
+                "-a {AS_IS} is for compare: whatever a program has beside other allocators; \
+                 {command} does not take it"
+            )));
+        }
+        Ok(chosen)
+    }
+
+    fn resolved(&self) -> Result<Chosen> {
         let catalog = self.catalog()?;
         let variants: Vec<Variant> = (self.variants.iter())
             .map(|spec| variant(spec, &catalog))
@@ -107,6 +142,8 @@ impl Choice {
         }
         let (mut words, added) = self.split();
         let named = !words.is_empty();
+        let as_is = words.contains(&AS_IS);
+        words.retain(|word| *word != AS_IS);
         if !named && !variants.is_empty() {
             // What variants are compared with.
             words.push(stats::BASELINE);
@@ -117,6 +154,7 @@ impl Choice {
         words.extend(own.filter_map(|spec| Some(spec.split_once('=')?.0)));
         let names = catalog.select(&words)?;
         Ok(Chosen {
+            as_is,
             catalog,
             names,
             variants,

@@ -7,13 +7,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use mallard_allocators::program::{self, Program};
-use mallard_allocators::{Allocator, environment, probe};
+use mallard_allocators::{Allocator, Error, Kind as AllocatorKind, environment, probe};
 use mallard_measure::{Cpus, End, Measurement, Spec};
 use mallard_report::model::{Exit, Experiment, Failure, Kind, Row, Run};
 use mallard_report::{stats, units};
 
 use crate::args::Compare;
 use crate::hooks::Prepare;
+use crate::outlook::Outlook;
 use crate::progress::Progress;
 use crate::race::{self, Beside, Entry, Race, Start};
 use crate::runs::Runs;
@@ -26,13 +27,27 @@ const MOST_SHOWN_BYTES: usize = 1 << 20;
 const NOT_IN_TIME: &str = "it did not finish within the time limit";
 
 pub fn run(options: &Compare) -> Result<ExitCode> {
+    let runs = match options.min_runs {
+        Some(least) => Runs::AtLeast(least as usize),
+        None => Runs::Fixed(options.runs.unwrap_or(RUNS) as usize),
+    };
     if let Some(service) = options.subject.service()? {
-        return crate::service::compare::run(options, &service, options.runs.unwrap_or(RUNS));
+        if options.dry_run {
+            return tell(options, &service.name, runs);
+        }
+        return crate::service::compare::run(options, &service, runs);
     }
     let [name, arguments @ ..] = &options.program[..] else {
         unreachable!("the command line asks for a program")
     };
-    let program = program::check(&name.to_string_lossy())?;
+    let as_is = options.common.choice.resolve_for("compare")?.as_is;
+    let (program, refused) = match program::check(&name.to_string_lossy()) {
+        Err(Error::Program { problem, .. }) if as_is => {
+            let program = program::check_as_is(&name.to_string_lossy())?;
+            (program, Some(problem))
+        }
+        checked => (checked?, None),
+    };
     if let Some(input) = &options.input {
         std::fs::File::open(input)
             .with_context(|| format!("cannot read {} as standard input", input.display()))?;
@@ -44,17 +59,27 @@ pub fn run(options: &Compare) -> Result<ExitCode> {
             .unwrap_or(name)
             .to_string_lossy(),
     };
+    if options.dry_run {
+        return tell(options, &command_line(&options.program), runs);
+    }
     let session = Session::open("compare", &label, &options.common, options.conf.as_deref())?;
     let entries: Vec<Entry> = session
         .allocators()
         .iter()
-        .map(|allocator| entry(options, &session, &program, arguments, allocator))
+        .map(|allocator| {
+            let verified = match (&refused, allocator.kind) {
+                (_, AllocatorKind::AsIs) => Ok(()),
+                (Some(problem), _) => Err(problem.clone()),
+                (None, _) => probe::verify_in_target(&program, allocator).map(drop),
+            };
+            entry(options, &session, &program, arguments, allocator, verified)
+        })
         .collect();
     let mut race = Race::new(
         &session.launcher,
         &session.stop,
         options.warmup as usize,
-        Runs::Fixed(options.runs.unwrap_or(RUNS) as usize),
+        runs,
         !options.common.no_warm,
     );
     race.progress = Progress::new(race.weight(1.0, &entries));
@@ -111,7 +136,7 @@ pub fn run(options: &Compare) -> Result<ExitCode> {
             cells,
         }],
     };
-    let settings = settings(options, &program);
+    let settings = settings(options, &program, runs);
     session.close(
         &options.common.exports,
         Kind::Compare,
@@ -127,8 +152,13 @@ fn entry(
     program: &Program,
     arguments: &[OsString],
     allocator: &Allocator,
+    verified: Result<(), String>,
 ) -> Entry {
-    let start = match probe::verify_in_target(program, allocator) {
+    let start = match verified {
+        Err(reason) if reason.contains("which no library can replace") => {
+            let advice = "-a as-is measures the program as it is";
+            Start::Impossible(format!("not measured: {reason}; {advice}"))
+        }
         Err(reason) => Start::Impossible(format!("not measured: {reason}")),
         Ok(_) => Start::Run(Box::new(Spec {
             program: program.path.clone().into(),
@@ -215,12 +245,30 @@ fn description(glibc: Option<End>) -> String {
     }
 }
 
-fn settings(options: &Compare, program: &Program) -> Vec<(String, String)> {
+/// Prints what would run, with `--dry-run`. How long a run takes is the program's.
+fn tell(options: &Compare, subject: &str, runs: Runs) -> Result<ExitCode> {
+    let outlook = Outlook::of("compare", &options.common.choice)?;
+    let count = outlook.count() + usize::from(options.common.aa);
+    let least = match runs {
+        Runs::AtLeast(least) => least,
+        runs => runs.most(),
+    };
+    let each = least + options.warmup as usize;
+    let runs = format!(
+        "{} after {}",
+        runs.each(),
+        units::plural(options.warmup as usize, "warm-up run")
+    );
+    let time = format!("{} times the time of one run", each * count);
+    outlook.tell(&[(subject.to_owned(), each * count)], &runs, &time)
+}
+
+fn settings(options: &Compare, program: &Program, runs: Runs) -> Vec<(String, String)> {
     let common = &options.common;
     let cpus = common.cpus.clone().unwrap_or_else(Cpus::allowed);
     let mut settings = vec![
         ("program", program.path.display().to_string()),
-        ("runs", options.runs.unwrap_or(RUNS).to_string()),
+        ("runs", runs.to_string()),
         ("warm-up runs", options.warmup.to_string()),
         (
             "order",

@@ -89,7 +89,7 @@ pub fn run(options: &Diff) -> Result<ExitCode> {
 }
 
 /// Reads a file, or the one in a folder.
-fn read(path: &Path) -> Result<Results> {
+pub fn read(path: &Path) -> Result<Results> {
     let names = ["results.json", "compare.json"];
     let file = match path.is_dir() {
         true => names

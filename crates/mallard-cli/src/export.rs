@@ -12,7 +12,7 @@ use crate::exit::usage;
 use crate::say;
 
 /// Files for the results besides those in the folder; `-` is standard output.
-#[derive(Debug, Default, clap::Args)]
+#[derive(Debug, Clone, Default, clap::Args)]
 pub struct Exports {
     /// Write the results as JSON to a file, or to standard output for `-`
     #[arg(long, value_name = "FILE|-")]

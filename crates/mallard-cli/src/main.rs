@@ -5,8 +5,8 @@
 //! (heap profiles), [`leak`] (what is never freed), [`record`], [`replay`] and [`trace`] (what a
 //! program allocates, in order), [`top`] (processes, live), [`exporter`] (`mallard export`),
 //! [`service`] (servers as subjects), [`tune`] (options), [`baseline`] (limits for changes) and
-//! [`list`] (`mallard allocators`). Each takes its allocators by [`choice`], and ends with a code
-//! of [`exit`]. `bench` and `compare` share the [`race`], the [`folder`] and the [`session`]. In a
+//! [`list`] (`mallard allocators`). Each takes its allocators by [`choice`], options that are not
+//! typed from a project's file ([`defaults`]), and ends with a code of [`exit`]. `bench` and `compare` share the [`race`], the [`folder`] and the [`session`]. In a
 //! race, the allocators take turns on a row of measurements; [`runs`] decides how often. The folder
 //! receives the results. The session prepares allocators, shows progress and stops on a signal.
 //! `mallard_measure` runs and measures a process, `mallard_allocators` finds and builds allocators,
@@ -20,6 +20,7 @@ mod choice;
 mod compare;
 mod conditions;
 mod contention;
+mod defaults;
 mod diagnose;
 mod diff;
 mod exec;
@@ -33,10 +34,13 @@ mod hooks;
 mod leak;
 mod list;
 mod machine;
+mod noise;
+mod outlook;
 mod profile;
 mod progress;
 mod race;
 mod record;
+mod repeat;
 mod replay;
 mod runs;
 mod say;
@@ -57,8 +61,16 @@ use clap::Parser;
 use args::{Args, Command};
 
 fn main() -> ExitCode {
-    let args = Args::parse();
-    let outcome = match args.command {
+    let outcome = defaults::words().and_then(|words| run(Args::parse_from(words).command));
+    outcome.unwrap_or_else(|error| {
+        let prefix = console::style("error:").red().bold().for_stderr();
+        eprintln!("{prefix} {error:#}");
+        ExitCode::from(exit::code_of(&error))
+    })
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
         Command::Bench(options) => bench::run(&options),
         Command::Compare(options) => compare::run(&options),
         Command::Diff(options) => diff::run(&options),
@@ -77,10 +89,5 @@ fn main() -> ExitCode {
         Command::Allocators(options) => list::run(&options),
         Command::Completions(options) => extras::completions(&options),
         Command::Man(options) => extras::man(&options),
-    };
-    outcome.unwrap_or_else(|error| {
-        let prefix = console::style("error:").red().bold().for_stderr();
-        eprintln!("{prefix} {error:#}");
-        ExitCode::from(exit::code_of(&error))
-    })
+    }
 }

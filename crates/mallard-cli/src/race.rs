@@ -258,7 +258,7 @@ impl Race<'_> {
         let run = match counted {
             Some(run) => match self.runs {
                 Runs::Fixed(runs) => format!("run {} of {runs}", run + 1),
-                Runs::ByTime { .. } => format!("run {}", run + 1),
+                Runs::ByTime { .. } | Runs::AtLeast(_) => format!("run {}", run + 1),
             },
             None => "warm-up".to_owned(),
         };

@@ -29,7 +29,14 @@ pub enum Runs {
         /// Another run starts as long as the total time of the runs so far is below this.
         seconds: f64,
     },
+    /// At least so many, and more until they have taken some time in all: `--min-runs`. Nobody
+    /// drops out.
+    AtLeast(usize),
 }
+
+/// Short programs run until this time is up, or until they have had so many runs.
+const ENOUGH_SECONDS: f64 = 3.0;
+const ENOUGH_RUNS: usize = 100;
 
 impl Runs {
     /// The maximum number of runs of an allocator.
@@ -37,6 +44,7 @@ impl Runs {
         match self {
             Runs::Fixed(runs) => runs,
             Runs::ByTime { most, .. } => most,
+            Runs::AtLeast(least) => least.max(ENOUGH_RUNS),
         }
     }
 
@@ -49,6 +57,9 @@ impl Runs {
                 most,
                 seconds: all,
             } => ((all / seconds).ceil() as usize).clamp(least, most),
+            Runs::AtLeast(least) => {
+                ((ENOUGH_SECONDS / seconds).ceil() as usize).clamp(least, self.most())
+            }
         }
     }
 
@@ -65,6 +76,10 @@ impl Runs {
                 let enough = figures.len() >= least && spent >= seconds;
                 enough || figures.len() >= most || out(figures, all)
             }
+            Runs::AtLeast(least) => {
+                let enough = figures.len() >= least && spent >= ENOUGH_SECONDS;
+                enough || figures.len() >= self.most()
+            }
         }
     }
 
@@ -76,6 +91,9 @@ impl Runs {
             Runs::ByTime { least, most, .. } => {
                 let (runs, factor) = LOOKS[0];
                 format!("{least} to {most} runs each, {runs} if over {factor} × the best time")
+            }
+            Runs::AtLeast(least) => {
+                format!("at least {least} runs each, until they have taken {ENOUGH_SECONDS} s")
             }
         }
     }
@@ -112,6 +130,12 @@ impl fmt::Display for Runs {
                     factors.join(", "),
                 )
             }
+            Runs::AtLeast(least) => write!(
+                f,
+                "at least {least}, until they have taken {ENOUGH_SECONDS} s including the warm-up, \
+                 at most {}",
+                self.most()
+            ),
         }
     }
 }
@@ -176,6 +200,17 @@ mod tests {
             assert_eq!(BY_TIME.expected(each), had(BY_TIME, &[1.0], each), "{each}");
         }
         assert_eq!(Runs::Fixed(4).expected(0.01), 4);
+    }
+
+    #[test]
+    fn short_programs_run_more_often_and_nobody_drops_out() {
+        let runs = Runs::AtLeast(6);
+        assert_eq!(had(runs, &[1.0], 0.5), 6);
+        assert_eq!(had(runs, &[1.0], 0.1), 30);
+        assert_eq!(had(runs, &[50.0], 10.0), 6);
+        assert_eq!(had(runs, &[1.0], 0.0001), 100);
+        assert_eq!(had(Runs::AtLeast(200), &[1.0], 0.0001), 200);
+        assert_eq!(runs.expected(0.5), 6);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::{Instant, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use console::style;
-use mallard_allocators::{Allocator, Catalog, State, Unavailable};
+use mallard_allocators::{Allocator, Catalog, Kind as AllocatorKind, State, Unavailable};
 use mallard_measure::{Cpus, Launcher, Stop};
 use mallard_report::model::{AllocatorInfo, Experiment, Kind, Results, SCHEMA};
 use mallard_report::{TerminalOptions, terminal, units};
@@ -16,10 +16,12 @@ use sha2::{Digest, Sha256};
 
 use crate::args::Common;
 use crate::choice::{self, Chosen, Variant};
+use crate::defaults;
 use crate::exit::{INTERRUPTED, Interrupted, usage};
 use crate::export::Exports;
 use crate::folder::Folder;
 use crate::machine;
+use crate::noise;
 use crate::progress::Spinner;
 use crate::say;
 
@@ -32,6 +34,8 @@ pub struct Session {
     pub stop: Stop,
     pub cpus: Option<Cpus>,
     prepared: Vec<Prepared>,
+    /// The first allocator again, to see how much runs of the same differ.
+    twin: Option<Allocator>,
     folder: Folder,
     /// What the user should know before reading the results.
     notices: Vec<String>,
@@ -77,7 +81,7 @@ impl Session {
         conf: Option<&str>,
     ) -> Result<Session> {
         let (started, clock) = (SystemTime::now(), Instant::now());
-        let mut chosen = common.choice.resolve()?;
+        let mut chosen = common.choice.resolve_for(command)?;
         common.exports.check()?;
         let cpus = common.cpus.clone().map(Cpus::usable).transpose();
         let cpus = cpus.map_err(|error| usage(format!("--cpus: {error}")))?;
@@ -87,7 +91,10 @@ impl Session {
         let stop = stop_on_signals()?;
         let launcher = Launcher::new(stop.clone())?;
         let mut notices: Vec<String> = chosen.only_ready()?.into_iter().collect();
-        let prepared = prepare_all(&chosen, &stop)?;
+        let mut prepared = prepare_all(&chosen, &stop)?;
+        if chosen.as_is {
+            prepared.push(Ok(choice::as_is()));
+        }
         let ready: Vec<Allocator> = prepared.iter().flatten().cloned().collect();
         notices.extend(choice::check_options(&ready, conf)?);
         let folder = match named {
@@ -97,7 +104,9 @@ impl Session {
         for notice in &notices {
             eprintln!("{notice}");
         }
+        let twin_of = ready.first().filter(|_| common.aa);
         Ok(Session {
+            twin: twin_of.map(noise::twin),
             launcher,
             stop,
             cpus,
@@ -112,7 +121,15 @@ impl Session {
 
     /// The allocators that can be measured, in table order.
     pub fn allocators(&self) -> Vec<Allocator> {
-        self.prepared.iter().flatten().cloned().collect()
+        let all = self.prepared.iter().flatten().chain(&self.twin);
+        all.cloned().collect()
+    }
+
+    /// Takes the twin out of the results. Returns what it told.
+    fn noise(&self, experiments: &mut [Experiment]) -> Option<String> {
+        let twin = self.twin.as_ref()?;
+        let of = twin.name.trim_end_matches(noise::SUFFIX);
+        Some(noise::take_out(experiments, of))
     }
 
     /// Writes the results so far without any message, so that nothing can lose them.
@@ -121,8 +138,9 @@ impl Session {
         kind: Kind,
         title: String,
         settings: Vec<(String, String)>,
-        experiments: Vec<Experiment>,
+        mut experiments: Vec<Experiment>,
     ) -> Result<()> {
+        self.noise(&mut experiments);
         let results = self.results(kind, title, settings, experiments);
         self.folder.write(&results).map(drop)
     }
@@ -133,9 +151,15 @@ impl Session {
         exports: &Exports,
         kind: Kind,
         title: String,
-        settings: Vec<(String, String)>,
-        experiments: Vec<Experiment>,
+        mut settings: Vec<(String, String)>,
+        mut experiments: Vec<Experiment>,
     ) -> Result<ExitCode> {
+        let noise = self.noise(&mut experiments);
+        settings.extend(
+            noise
+                .iter()
+                .map(|noise| ("noise".to_owned(), noise.clone())),
+        );
         let measured = experiments
             .iter()
             .flat_map(|experiment| &experiment.rows)
@@ -145,7 +169,7 @@ impl Session {
         let files = self.folder.write(&results)?;
         let mut text = terminal(&results, terminal_options());
         text.push('\n');
-        for notice in &self.notices {
+        for notice in noise.iter().chain(&self.notices) {
             text += &format!("{notice}\n");
         }
         text += &files_lines(&files);
@@ -175,7 +199,10 @@ impl Session {
         let mut machine = machine::describe(&cpus);
         machine.facts = machine::facts(&self.load);
         let ready = self.prepared.iter().flatten();
-        if let Some(glibc) = ready.clone().find(|allocator| allocator.file.is_none()) {
+        if let Some(glibc) = ready
+            .clone()
+            .find(|allocator| allocator.kind == AllocatorKind::Glibc)
+        {
             machine.libc = format!("glibc {}", glibc.version);
         }
         Results {
@@ -184,9 +211,7 @@ impl Session {
             title,
             started: humantime::format_rfc3339_seconds(self.started).to_string(),
             elapsed_seconds: self.clock.elapsed().as_secs_f64(),
-            command: std::env::args_os()
-                .map(|word| word.to_string_lossy().into_owned())
-                .collect(),
+            command: defaults::command_line(),
             settings,
             machine,
             allocators: self.prepared.iter().map(info).collect(),
@@ -221,7 +246,7 @@ fn prepare_all(chosen: &Chosen, stop: &Stop) -> Result<Vec<Prepared>> {
         }
         prepared.push(outcome);
     }
-    if prepared.iter().all(Result::is_err) {
+    if !chosen.as_is && prepared.iter().all(Result::is_err) {
         bail!("none of the requested allocators is available here; see `mallard allocators`");
     }
     Ok(prepared)
@@ -253,7 +278,7 @@ pub fn stop_on_signals() -> Result<Stop> {
 }
 
 /// The SHA-256 of a file, if it can be read.
-fn hash_of(file: &Path) -> Option<String> {
+pub fn hash_of(file: &Path) -> Option<String> {
     let digest = Sha256::digest(std::fs::read(file).ok()?);
     Some(digest.iter().map(|byte| format!("{byte:02x}")).collect())
 }

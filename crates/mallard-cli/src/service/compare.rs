@@ -16,7 +16,7 @@ use crate::race::{self, Beside, Entry, Race, Start};
 use crate::runs::Runs;
 use crate::session::Session;
 
-pub fn run(options: &Compare, service: &Service, runs: u32) -> Result<ExitCode> {
+pub fn run(options: &Compare, service: &Service, runs: Runs) -> Result<ExitCode> {
     let label = options.name.as_deref().unwrap_or(&service.name);
     let session = Session::open("compare", label, &options.common, options.conf.as_deref())?;
     options.hooks.set_up()?;
@@ -42,7 +42,7 @@ pub fn run(options: &Compare, service: &Service, runs: u32) -> Result<ExitCode> 
         &session.stop,
         // Every entry has a first run, and the trial was one more.
         options.warmup as usize,
-        Runs::Fixed(runs as usize),
+        runs,
         !options.common.no_warm,
     );
     race.progress = Progress::new(race.weight(1.0, &entries));
@@ -122,7 +122,7 @@ fn try_first(work: &Work, session: &Session, entries: &[Entry]) -> Result<()> {
     tried.map(drop).map_err(|failure| work::failed(&failure))
 }
 
-fn settings(options: &Compare, service: &Service, runs: u32) -> Vec<(String, String)> {
+fn settings(options: &Compare, service: &Service, runs: Runs) -> Vec<(String, String)> {
     let common = &options.common;
     let cpus = common.cpus.clone().unwrap_or_else(Cpus::allowed);
     let mut settings = vec![

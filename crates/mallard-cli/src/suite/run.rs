@@ -18,6 +18,7 @@ use crate::args::Bench;
 use crate::bench;
 use crate::conditions::{self, LIBRARY_PATH, LIMIT_SECONDS};
 use crate::exit::usage;
+use crate::outlook::{self, Outlook};
 use crate::progress::Progress;
 use crate::race::{self, Beside, Entry, Failed, Race, Start};
 use crate::runs::Runs;
@@ -69,6 +70,15 @@ fn chosen(names: &[String]) -> Result<Vec<&'static SuiteRow>> {
 
 pub fn run(options: &Bench, names: &[String]) -> Result<ExitCode> {
     let rows = chosen(names)?;
+    let runs = match (options.runs, options.min_runs) {
+        (Some(runs), _) => Runs::Fixed(runs as usize),
+        (None, Some(least)) => Runs::AtLeast(least as usize),
+        (None, None) if options.work.quick => QUICK_RUNS,
+        (None, None) => RUNS,
+    };
+    if options.dry_run {
+        return tell(options, &rows, runs);
+    }
     let session = Session::open(
         "bench",
         &bench::subject("full", names),
@@ -77,14 +87,9 @@ pub fn run(options: &Bench, names: &[String]) -> Result<ExitCode> {
     )?;
     let workloads = Workloads::install(session.launcher.folder())?;
     let ignored = conditions::foreign_settings();
-    let runs = match options.runs {
-        Some(runs) => Runs::Fixed(runs as usize),
-        None if options.work.quick => QUICK_RUNS,
-        None => RUNS,
-    };
     let suite = Suite {
+        effort: Effort::of(options, runs),
         options,
-        runs,
         session: &session,
         allocators: session.allocators(),
         workloads: &workloads,
@@ -110,9 +115,84 @@ pub fn run(options: &Bench, names: &[String]) -> Result<ExitCode> {
     )
 }
 
-struct Suite<'a> {
-    options: &'a Bench,
+/// How much is run, for the estimates.
+#[derive(Debug, Clone, Copy)]
+struct Effort {
+    quick: bool,
+    no_warm: bool,
     runs: Runs,
+}
+
+impl Effort {
+    fn of(options: &Bench, runs: Runs) -> Effort {
+        Effort {
+            quick: options.work.quick,
+            no_warm: options.common.no_warm,
+            runs,
+        }
+    }
+
+    /// The seconds of all rows on one allocator, if none drops out.
+    fn seconds(self, rows: &[&'static SuiteRow]) -> f64 {
+        let whole = |row: &&SuiteRow| {
+            let weight = self.weight(row);
+            weight * self.runs.expected(weight) as f64 + self.counting(row)
+        };
+        rows.iter().map(whole).sum()
+    }
+
+    /// The part of that time that is usually left.
+    fn left(self) -> f64 {
+        match self.runs {
+            Runs::ByTime { .. } => LEFT_BY_TIME,
+            Runs::Fixed(_) | Runs::AtLeast(_) => 1.0,
+        }
+    }
+
+    /// The seconds that a run of the row takes on one allocator, including the warm-up.
+    fn weight(self, row: &SuiteRow) -> f64 {
+        let size = usize::from(self.quick);
+        let gib = row.peak_bytes[size] as f64 / f64::from(1 << 30);
+        let warming = match self.no_warm {
+            true => 0.0,
+            false => (2.0 * gib).max(1.0 / 16.0) * WARM_SECONDS_PER_GIB,
+        };
+        let others = match self.runs {
+            Runs::Fixed(_) | Runs::AtLeast(_) => OTHERS,
+            Runs::ByTime { .. } => OTHERS_BY_TIME,
+        };
+        row.seconds[size] * others + warming + PROCESS_SECONDS
+    }
+
+    /// The seconds for counting the system calls, in a separate traced run with the `--quick` work.
+    /// `--quick` sessions skip it.
+    fn counting(self, row: &SuiteRow) -> f64 {
+        match self.quick {
+            true => 0.0,
+            false => row.seconds[1] * TRACED + PROCESS_SECONDS,
+        }
+    }
+}
+
+/// Prints what would run, with `--dry-run`.
+fn tell(options: &Bench, rows: &[&'static SuiteRow], runs: Runs) -> Result<ExitCode> {
+    let outlook = Outlook::of("bench", &options.common.choice)?;
+    let effort = Effort::of(options, runs);
+    let count = outlook.count() + usize::from(options.common.aa);
+    let lines: Vec<(String, usize)> = rows
+        .iter()
+        .map(|row| {
+            let runs = runs.expected(effort.weight(row));
+            (row.name.to_owned(), runs * count)
+        })
+        .collect();
+    let seconds = effort.seconds(rows) * effort.left() * count as f64;
+    outlook.tell(&lines, &runs.each(), &outlook::about(seconds))
+}
+
+struct Suite<'a> {
+    effort: Effort,
+    options: &'a Bench,
     session: &'a Session,
     allocators: Vec<Allocator>,
     workloads: &'a Workloads,
@@ -130,25 +210,17 @@ impl Suite<'_> {
             &self.session.launcher,
             &self.session.stop,
             0,
-            self.runs,
+            self.effort.runs,
             !self.options.common.no_warm,
         );
-        let whole = |row: &&SuiteRow| {
-            let weight = self.weight(row);
-            weight * self.runs.expected(weight) as f64 + self.counting(row)
-        };
-        let expected = rows.iter().map(whole).sum::<f64>() * self.allocators.len() as f64;
+        let expected = self.effort.seconds(rows) * self.allocators.len() as f64;
         race.progress = Progress::new(expected);
-        let left = match self.runs {
-            Runs::Fixed(_) => 1.0,
-            Runs::ByTime { .. } => LEFT_BY_TIME,
-        };
         race.progress.say(&format!(
             "{} on {}, {}: about {}",
             units::plural(rows.len(), "row"),
             units::plural(self.allocators.len(), "allocator"),
-            self.runs.each(),
-            units::elapsed(expected * left),
+            self.effort.runs.each(),
+            units::elapsed(expected * self.effort.left()),
         ));
         let mut experiment = Experiment {
             name: "suite".to_owned(),
@@ -173,30 +245,6 @@ impl Suite<'_> {
         Ok(experiment)
     }
 
-    /// The seconds that a run of the row takes on one allocator, including the warm-up.
-    fn weight(&self, row: &SuiteRow) -> f64 {
-        let size = usize::from(self.options.work.quick);
-        let gib = row.peak_bytes[size] as f64 / f64::from(1 << 30);
-        let warming = match self.options.common.no_warm {
-            true => 0.0,
-            false => (2.0 * gib).max(1.0 / 16.0) * WARM_SECONDS_PER_GIB,
-        };
-        let others = match self.runs {
-            Runs::Fixed(_) => OTHERS,
-            Runs::ByTime { .. } => OTHERS_BY_TIME,
-        };
-        row.seconds[size] * others + warming + PROCESS_SECONDS
-    }
-
-    /// The seconds for counting the system calls, in a separate traced run with the `--quick` work.
-    /// `--quick` sessions skip it.
-    fn counting(&self, row: &SuiteRow) -> f64 {
-        match self.options.work.quick {
-            true => 0.0,
-            false => row.seconds[1] * TRACED + PROCESS_SECONDS,
-        }
-    }
-
     fn row(&self, race: &mut Race<'_>, row: &'static SuiteRow) -> Row {
         let (work, mut entries) = match self.prepare(row) {
             Ok(prepared) => prepared,
@@ -209,9 +257,9 @@ impl Suite<'_> {
             what: row.name,
             entries: &entries,
             peak_bytes: row.peak_bytes[usize::from(self.options.work.quick)],
-            weight: self.weight(row),
+            weight: self.effort.weight(row),
             beside: work.as_ref().map(|work| work as &dyn Beside),
-            counting_weight: self.counting(row),
+            counting_weight: self.effort.counting(row),
         };
         let cells = race.row(&race_row, &mut |name, measured| match &work {
             Some(work) => work.judge(measured),

@@ -156,3 +156,76 @@ fn completions_and_manual_pages_are_written_for_every_command() {
     assert!(page.contains(".TH") && page.contains("variant"), "{page}");
     assert!(place.path().join("pages/mallard.1").exists());
 }
+
+#[test]
+fn a_project_s_file_gives_defaults_and_typed_options_win() {
+    let place = Place::new();
+    let file = place.path().join("mallard.toml");
+    std::fs::write(
+        &file,
+        "[defaults]\nallocator = 'glibc'\n[compare]\nruns = 2\nwarmup = 0\n",
+    )
+    .unwrap();
+    let (code, _, stderr) = outcome(&mut place.mallard(&["compare", "-o", "out", "--", "true"]));
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(
+        stderr.starts_with("mallard.toml: ") && stderr.contains(" --allocator=glibc\n"),
+        "{stderr}"
+    );
+    let read = || {
+        let text = place.text("out/compare.json");
+        mallard_report::read_json(&mut text.as_bytes()).unwrap()
+    };
+    let results = read();
+    let cells = &results.experiments[0].rows[0].cells;
+    assert_eq!((cells.len(), cells[0].runs.len()), (1, 2));
+    assert!(
+        results.command.contains(&"--runs=2".to_owned()),
+        "{:?}",
+        results.command
+    );
+    let words = ["compare", "-r", "1", "-o", "out", "--", "true"];
+    let (code, _, stderr) = outcome(&mut place.mallard(&words));
+    assert_eq!(code, Some(0), "{stderr}");
+    assert_eq!(read().experiments[0].rows[0].cells[0].runs.len(), 1);
+    // Without the file, and with a mistake in it.
+    let mut command = place.mallard(&["allocators", "list", "glibc"]);
+    let (code, _, stderr) = outcome(command.env("MALLARD_TOML", ""));
+    assert_eq!((code, stderr.as_str()), (Some(0), ""));
+    std::fs::write(&file, "[compare]\nrusn = 2\n").unwrap();
+    let (code, _, stderr) = outcome(&mut place.mallard(&["allocators", "list", "glibc"]));
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.contains("did you mean `runs`?"), "{stderr}");
+}
+
+#[test]
+fn a_program_runs_on_whatever_allocator_it_has() {
+    let place = Place::new();
+    let source = "#include <stdlib.h>\nint main(void) { free(malloc(9)); return 0; }";
+    let program = place.compile("static", source, &["-static"]);
+    let program = program.to_str().unwrap();
+    let compare = |allocators: &str| {
+        let words = [
+            "compare", "-a", allocators, "-r", "1", "-o", "out", "--", program,
+        ];
+        outcome(&mut place.mallard(&words))
+    };
+    let (code, stdout, stderr) = compare("glibc,as-is");
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let results =
+        mallard_report::read_json(&mut place.text("out/compare.json").as_bytes()).unwrap();
+    let cells = &results.experiments[0].rows[0].cells;
+    assert!(
+        cells[0].failure.as_ref().unwrap().reason.contains("static"),
+        "{cells:?}"
+    );
+    assert_eq!(
+        (cells[1].allocator.as_str(), cells[1].runs.len()),
+        ("as-is", 1)
+    );
+    let (code, _, stderr) = compare("glibc");
+    assert_eq!(code, Some(126), "{stderr}");
+    let (code, _, stderr) = outcome(&mut place.mallard(&["bench", "pairs", "-a", "as-is"]));
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.contains("as-is is for compare"), "{stderr}");
+}

@@ -267,3 +267,118 @@ fn an_interrupt_writes_the_results_so_far() {
             .exists()
     );
 }
+
+#[test]
+fn a_result_is_repeated_with_its_settings_and_its_allocators() {
+    let place = Place::new();
+    let first = [
+        "bench",
+        "pairs",
+        "-t",
+        "1",
+        "--count",
+        "300",
+        "-r",
+        "2",
+        "-a",
+        "glibc,mallard",
+        "-o",
+        "one",
+    ];
+    let (code, _, stderr) = outcome(&mut place.mallard(&first));
+    assert_eq!(code, Some(0), "{stderr}");
+    let words = ["bench", "--from", "one", "--aa"];
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(
+        stderr.contains("again: mallard bench pairs -t 1 --count 300"),
+        "{stderr}"
+    );
+    assert!(
+        stderr.contains("next: mallard diff one mallard-results/latest"),
+        "{stderr}"
+    );
+    let read = |file: &str| mallard_report::read_json(&mut place.text(file).as_bytes()).unwrap();
+    let (one, other) = (
+        read("one/results.json"),
+        read("mallard-results/latest/results.json"),
+    );
+    // The command is the first one's, so the second result can be repeated too.
+    assert_eq!(one.command, other.command);
+    assert_eq!(
+        one.experiments[0].parameters,
+        other.experiments[0].parameters
+    );
+    let names = |r: &mallard_report::model::Results| {
+        let cells = r.experiments[0].rows[0].cells.iter();
+        cells
+            .map(|cell| (cell.allocator.clone(), cell.runs.len()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(&one), names(&other));
+
+    for (words, part) in [
+        (
+            &["bench", "--from", "one", "-r", "3"][..],
+            "cannot be used with",
+        ),
+        (&["bench", "--from", "missing"], "missing"),
+    ] {
+        let (code, _, stderr) = outcome(&mut place.mallard(words));
+        assert!(
+            matches!(code, Some(1 | 2)) && stderr.contains(part),
+            "{stderr}"
+        );
+    }
+}
+
+#[test]
+fn a_dry_run_tells_the_rows_and_writes_nothing() {
+    let place = Place::new();
+    for words in [
+        &[
+            "bench",
+            "pairs",
+            "-t",
+            "1,2",
+            "-r",
+            "3",
+            "-a",
+            "glibc,mallard",
+            "--dry-run",
+        ][..],
+        &[
+            "bench",
+            "full",
+            "larson",
+            "--min-runs",
+            "4",
+            "-a",
+            "mallard",
+            "--dry-run",
+        ],
+        &[
+            "compare",
+            "-a",
+            "glibc,as-is",
+            "-r",
+            "4",
+            "--dry-run",
+            "--",
+            "true",
+        ],
+    ] {
+        let (code, stdout, stderr) = outcome(&mut place.mallard(words));
+        assert_eq!(code, Some(0), "{stdout}{stderr}");
+        assert!(stdout.contains("nothing was run"), "{stdout}");
+        match words[1] {
+            "pairs" => assert!(
+                stdout.contains("12 processes, 3 runs each; about"),
+                "{stdout}"
+            ),
+            "-a" => assert!(stdout.contains("10 times the time of one run"), "{stdout}"),
+            _ => assert!(stdout.contains("at least 4 runs each"), "{stdout}"),
+        }
+    }
+    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
+}

@@ -1,0 +1,338 @@
+//! `mallard.toml`: a project's defaults for the options of the commands.
+//!
+//! The file lies in the folder in which the command runs. Each table is named for a command and
+//! holds its options by their long names; `[defaults]` holds options of every command that has
+//! them. What the user types wins. The tables `[service]` and `[metrics]` describe a service, as in
+//! any file for `--service`, and are no defaults.
+//!
+//! The defaults become words of the command line before it is read, so an option means the same in
+//! both places, and results keep the whole command.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use anyhow::{Context, Result};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory};
+use toml::{Table, Value};
+
+use crate::args::Args;
+use crate::exit::usage;
+
+const FILE: &str = "mallard.toml";
+/// The variable that names another file; empty for none.
+const VARIABLE: &str = "MALLARD_TOML";
+/// The table for all commands.
+const ALL: &str = "defaults";
+/// Tables that describe a service.
+const OF_SERVICE: [&str; 2] = ["service", "metrics"];
+
+/// The command line with the defaults, for the results.
+static WORDS: Mutex<Vec<OsString>> = Mutex::new(Vec::new());
+
+/// The words of the command line, with those of the file.
+pub fn words() -> Result<Vec<OsString>> {
+    let typed: Vec<OsString> = std::env::args_os().collect();
+    let words = match read()? {
+        None => typed,
+        Some((file, tables)) => {
+            check(&file, &tables)?;
+            let (words, added) = with_defaults(&tables, typed);
+            if !added.is_empty() {
+                eprintln!("{}: {}", file.display(), added.join(" "));
+            }
+            words
+        }
+    };
+    keep(words.clone());
+    Ok(words)
+}
+
+/// Notes the command that is run instead of the one that was typed.
+pub fn keep(words: Vec<OsString>) {
+    *WORDS.lock().expect("nothing panics with the lock") = words;
+}
+
+/// The command line that leads to what is being done.
+pub fn command_line() -> Vec<String> {
+    let words = WORDS.lock().expect("nothing panics with the lock");
+    let words = words.iter();
+    words
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect()
+}
+
+fn read() -> Result<Option<(PathBuf, Table)>> {
+    let named = std::env::var_os(VARIABLE).map(PathBuf::from);
+    let file = match &named {
+        Some(named) if named.as_os_str().is_empty() => return Ok(None),
+        Some(named) => named.as_path(),
+        None => Path::new(FILE),
+    };
+    if named.is_none() && !file.exists() {
+        return Ok(None);
+    }
+    let text =
+        std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let tables = text
+        .parse::<Table>()
+        .map_err(|error| usage(format!("{}: {}", file.display(), one_line(&error))))?;
+    Ok(Some((file.to_owned(), tables)))
+}
+
+/// The message of a parser, which draws the place on several lines.
+fn one_line(error: &toml::de::Error) -> String {
+    error.message().replace('\n', " ")
+}
+
+/// Refuses what no command knows.
+fn check(file: &Path, tables: &Table) -> Result<()> {
+    let mut root = Args::command();
+    root.build();
+    let commands = || root.get_subcommands().filter(|c| c.get_name() != "help");
+    let wrong = |what: String| Err(usage(format!("{}: {what}", file.display())));
+    for (name, value) in tables {
+        let Value::Table(table) = value else {
+            return wrong(format!(
+                "`{name}` stands in no table; write it below [{ALL}] or a command such as [compare]"
+            ));
+        };
+        // The command `service` has no options that a project would set.
+        if OF_SERVICE.contains(&name.as_str()) {
+            continue;
+        }
+        if name == ALL {
+            let known: Vec<&str> = commands().flat_map(longs).collect();
+            if let Some(key) = table.keys().find(|key| !known.contains(&key.as_str())) {
+                return wrong(format!(
+                    "[{ALL}]: no command has an option `{key}`{}",
+                    near(key, &known)
+                ));
+            }
+            continue;
+        }
+        let Some(command) = root.find_subcommand(name) else {
+            let known: Vec<&str> = commands().map(Command::get_name).collect();
+            return wrong(format!("[{name}]: no command{}", near(name, &known)));
+        };
+        if let Err(problem) = check_table(name, command, table) {
+            return wrong(problem);
+        }
+    }
+    Ok(())
+}
+
+fn check_table(name: &str, command: &Command, table: &Table) -> Result<(), String> {
+    for (key, value) in table {
+        if let (Value::Table(table), Some(inner)) = (value, command.find_subcommand(key)) {
+            check_table(&format!("{name}.{key}"), inner, table)?;
+            continue;
+        }
+        let known: Vec<&str> = longs(command).collect();
+        if !known.contains(&key.as_str()) {
+            return Err(format!("[{name}]: no option `{key}`{}", near(key, &known)));
+        }
+        if texts(value).is_none() {
+            return Err(format!(
+                "[{name}]: `{key}` takes a text, a number, true, or a list of those"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The long names of a command's options that a file can set.
+fn longs(command: &Command) -> impl Iterator<Item = &str> {
+    let options = command.get_arguments().filter(|arg| settable(arg));
+    options.filter_map(|arg| arg.get_long())
+}
+
+fn settable(arg: &Arg) -> bool {
+    let action = arg.get_action();
+    !matches!(
+        action,
+        ArgAction::Help | ArgAction::HelpShort | ArgAction::HelpLong | ArgAction::Version
+    )
+}
+
+fn near(word: &str, known: &[&str]) -> String {
+    let distance = |known: &&&str| strsim::damerau_levenshtein(word, known);
+    let nearest = known.iter().min_by_key(distance);
+    let near = nearest.filter(|known| distance(known) <= known.len() / 2);
+    near.map_or(String::new(), |near| format!(" (did you mean `{near}`?)"))
+}
+
+/// The texts of a value: several for a list, `true` or `false` for a flag.
+fn texts(value: &Value) -> Option<Vec<String>> {
+    let one = |value: &Value| match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Integer(number) => Some(number.to_string()),
+        Value::Float(number) => Some(number.to_string()),
+        Value::Boolean(flag) => Some(flag.to_string()),
+        _ => None,
+    };
+    match value {
+        Value::Array(all) => all.iter().map(one).collect(),
+        value => Some(vec![one(value)?]),
+    }
+}
+
+/// The typed words with the defaults behind their command's name, and the words that were added.
+fn with_defaults(tables: &Table, typed: Vec<OsString>) -> (Vec<OsString>, Vec<String>) {
+    let mut root = Args::command();
+    root.build();
+    // A wrong command line is read again, and refused, by the caller.
+    let Ok(matches) = root
+        .clone()
+        .ignore_errors(true)
+        .try_get_matches_from(&typed)
+    else {
+        return (typed, Vec::new());
+    };
+    let all = tables.get(ALL).and_then(Value::as_table);
+    let (mut command, mut given, mut table) = (&root, &matches, Some(tables));
+    let (mut words, mut added, mut from) = (typed, Vec::new(), 1);
+    while let Some((name, inner)) = given.subcommand() {
+        let Some(found) = command.find_subcommand(name) else {
+            break;
+        };
+        let Some(place) = words.iter().skip(from).position(|word| word == name) else {
+            break;
+        };
+        from += place + 1;
+        (command, given) = (found, inner);
+        table = table
+            .and_then(|table| table.get(name))
+            .and_then(Value::as_table);
+        let mut own: Vec<String> = Vec::new();
+        for arg in command.get_arguments().filter(|arg| settable(arg)) {
+            let Some(long) = arg.get_long() else { continue };
+            let told = [table, all].into_iter().flatten();
+            let Some(value) = told.filter_map(|table| table.get(long)).next() else {
+                continue;
+            };
+            if !typed_instead(command, arg, given) {
+                own.extend(option(arg, long, value));
+            }
+        }
+        let count = own.len();
+        words.splice(from..from, own.iter().map(OsString::from));
+        from += count;
+        added.extend(own);
+    }
+    (words, added)
+}
+
+/// Whether the user typed this option, or one that excludes it.
+fn typed_instead(command: &Command, arg: &Arg, given: &ArgMatches) -> bool {
+    let typed = |arg: &Arg| {
+        let id = arg.get_id().as_str();
+        given.try_contains_id(id).is_ok()
+            && given.value_source(id) == Some(ValueSource::CommandLine)
+    };
+    let excludes = |one: &Arg, other: &Arg| {
+        let conflicts = command.get_arg_conflicts_with(one);
+        conflicts.iter().any(|arg| arg.get_id() == other.get_id())
+    };
+    let mut others = command.get_arguments().filter(|other| typed(other));
+    others
+        .any(|other| other.get_id() == arg.get_id() || excludes(arg, other) || excludes(other, arg))
+}
+
+/// An option as words.
+fn option(arg: &Arg, long: &str, value: &Value) -> Vec<String> {
+    let texts = texts(value).unwrap_or_default();
+    if arg.get_action().takes_values() {
+        let words = texts.iter().map(|text| format!("--{long}={text}"));
+        return words.collect();
+    }
+    match texts.first().map(String::as_str) {
+        Some("true") => vec![format!("--{long}")],
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn added(file: &str, typed: &[&str]) -> Vec<String> {
+        let tables: Table = file.parse().unwrap();
+        check(Path::new(FILE), &tables).unwrap();
+        let typed = typed.iter().map(OsString::from).collect();
+        let (words, added) = with_defaults(&tables, typed);
+        let words: Vec<_> = words.iter().map(|word| word.to_str().unwrap()).collect();
+        assert!(added.iter().all(|word| words.contains(&word.as_str())));
+        added
+    }
+
+    const TEXT: &str = "
+        [defaults]
+        cpus = '0'
+        allocator = ['glibc', 'mallard']
+        [compare]
+        runs = 9
+        no-warm = true
+        service = 'redis'
+        [baseline.check]
+        fail-if = ['p99>+5%']
+        [service]
+        start = ['x']";
+
+    #[test]
+    fn options_of_the_command_and_of_all_commands_are_added() {
+        let mut of_compare = added(TEXT, &["mallard", "compare", "--", "ls"]);
+        of_compare.sort();
+        assert_eq!(
+            of_compare,
+            [
+                "--allocator=glibc",
+                "--allocator=mallard",
+                "--cpus=0",
+                "--no-warm",
+                "--runs=9"
+            ]
+        );
+        assert!(added(TEXT, &["mallard", "compare"]).contains(&"--service=redis".to_owned()));
+        let of_check = added(TEXT, &["mallard", "baseline", "check", "web"]);
+        assert!(
+            of_check.contains(&"--fail-if=p99>+5%".to_owned()),
+            "{of_check:?}"
+        );
+        assert!(added(TEXT, &["mallard", "completions", "bash"]).is_empty());
+    }
+
+    #[test]
+    fn what_the_user_types_wins() {
+        let typed = [
+            "mallard", "compare", "-a", "jemalloc", "--runs=3", "--", "ls", "-r",
+        ];
+        let added = added(TEXT, &typed);
+        assert!(!added.iter().any(|word| word.starts_with("--allocator")));
+        assert!(!added.iter().any(|word| word.starts_with("--runs")));
+        // Words behind the dashes belong to the program.
+        assert!(added.contains(&"--cpus=0".to_owned()), "{added:?}");
+    }
+
+    #[test]
+    fn what_no_command_knows_is_refused_with_the_nearest() {
+        for (file, part) in [
+            (
+                "[compare]\nrusn = 3",
+                "[compare]: no option `rusn` (did you mean `runs`?)",
+            ),
+            (
+                "[compar]\nruns = 3",
+                "[compar]: no command (did you mean `compare`?)",
+            ),
+            ("[defaults]\ncpu = '0'", "did you mean `cpus`?"),
+            ("runs = 3", "stands in no table"),
+            ("[compare]\nruns = { a = 1 }", "takes a text"),
+        ] {
+            let tables: Table = file.parse().unwrap();
+            let error = check(Path::new(FILE), &tables).unwrap_err().to_string();
+            assert!(error.contains(part), "{file}: {error}");
+        }
+    }
+}
