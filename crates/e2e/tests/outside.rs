@@ -101,6 +101,8 @@ fn a_waiting_and_a_stopped_process_are_read() {
         let outcome = named(&mut reading, Some(running.0.id()));
         has_the_blocks(&reading.profile);
         assert!(reading.notes.is_empty(), "{:?}", reading.notes);
+        // Parca and other databases of profiles sort by it.
+        assert!(reading.profile.time_nanos > 0);
         let held = outcome
             .lacks
             .iter()
@@ -337,6 +339,7 @@ fn a_core_is_read_and_one_that_is_cut_short_is_told() {
     let mut reading = core::open(&file, None).unwrap().expect("it is a core");
     named(&mut reading, None);
     has_the_blocks(&reading.profile);
+    assert!(reading.profile.time_nanos > 0);
     let bytes = fs::read(&file).unwrap();
     let cut = core::read(&bytes[..bytes.len() / 20], None).unwrap_err();
     assert!(

@@ -46,6 +46,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             Some(&before),
             Some(apart),
             options.view.view(),
+            None,
             options,
         );
     }
@@ -59,16 +60,18 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         before.as_ref(),
         None,
         options.view.view(),
+        None,
         options,
     )
 }
 
-/// Gives the answer and writes files.
+/// Gives the answer and writes files, in which the view `first` comes before the one that is shown.
 fn present(
     subject: &Loaded,
     before: Option<&Loaded>,
     apart: Option<Duration>,
     view: View,
+    first: Option<View>,
     options: &Options,
 ) -> Result<ExitCode> {
     let mut names = subject.outcome.clone();
@@ -93,7 +96,11 @@ fn present(
     };
     page.check()?;
     let answer = answer(&page, options)?;
-    let written = write_files(&page, options)?;
+    let in_files = Page {
+        view: first.unwrap_or(view),
+        ..page
+    };
+    let written = write_files(&in_files, options)?;
     say::text(&answer)?;
     if options.form.is_table() && !written.is_empty() {
         say!("wrote {}", written.join(", "))?;

@@ -48,13 +48,16 @@ pub fn profile(options: &Options) -> Result<ExitCode> {
         &mut watch,
         &options.search,
     )?;
+    let mut first = None;
     // At the end of most programs little is left: what was there at the peak is the question.
     if options.view.is_none() && options.form.is_table() {
         let (quiet, named) = (options.without_files(), &ended.loaded);
-        present(named, None, None, View::Peak, &quiet)?;
+        present(named, None, None, View::Peak, None, &quiet)?;
         crate::say::say!("")?;
+        first = Some(View::Peak);
     }
-    present(&ended.loaded, None, None, options.view.view(), options)?;
+    let view = options.view.view();
+    present(&ended.loaded, None, None, view, first, options)?;
     Ok(code_of(ended.status))
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mallard_live::memory::core::{self, Core};
 
-use super::{Error, Reading, assemble, notes, root_of, survey};
+use super::{Error, Reading, assemble, notes, root_of, since_1970, survey};
 use crate::model::Allocated;
 
 /// Reads the profile of a file, if it is a core file, packed by gzip or zstd or not.
@@ -13,10 +13,14 @@ use crate::model::Allocated;
 /// # Errors
 /// As for [`read`]; or the core is packed by another program.
 pub fn open(path: &Path, root: Option<&Path>) -> Result<Option<Reading>, Error> {
-    match core::open(path)? {
-        Some(bytes) => read(&bytes, root).map(Some),
-        None => Ok(None),
-    }
+    let Some(bytes) = core::open(path)? else {
+        return Ok(None);
+    };
+    let mut reading = read(&bytes, root)?;
+    // A copy may have lost the time of the crash, but has a time.
+    let written = path.metadata().and_then(|file| file.modified());
+    reading.profile.time_nanos = written.map_or(0, since_1970);
+    Ok(Some(reading))
 }
 
 /// Reads the profile of a core file. Files of the process are looked for under `root`.

@@ -7,14 +7,14 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use mallard_live::memory::Mapped;
 use mallard_live::memory::process::ProcessMemory;
 use mallard_live::process::now_ns;
 
 use super::records::Root;
-use super::{Error, Reading, assemble, notes, root_of, survey};
+use super::{Error, Reading, assemble, notes, root_of, since_1970, survey};
 use crate::model::{Allocated, Text};
 use crate::read::maps;
 
@@ -87,7 +87,8 @@ impl Process {
                 None => format!("{tid} (ended)").into(),
             }
         };
-        let profile = assemble::profile(&root, &records, counted, code, &thread);
+        let mut profile = assemble::profile(&root, &records, counted, code, &thread);
+        profile.time_nanos = since_1970(SystemTime::now());
         Ok(Reading {
             profile,
             name: self.name.clone(),

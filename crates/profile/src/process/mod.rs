@@ -17,6 +17,8 @@ pub mod core;
 pub mod live;
 mod records;
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use mallard_live::memory::image::{self, Image};
 use mallard_live::memory::{Fault, Mapped, Memory};
 
@@ -151,4 +153,10 @@ fn notes(root: &Root, records: &Records) -> Vec<String> {
         ));
     }
     notes
+}
+
+/// The nanoseconds of a profile's time.
+fn since_1970(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }

@@ -65,9 +65,13 @@ fn word(answer: Answer) -> &'static str {
 }
 
 fn findings(d: &Diagnosis) -> Markup {
+    let has_findings = d.bound.is_some() || d.takes.is_some() || !d.troubles.is_empty();
+    if !has_findings && d.notes.is_empty() && d.next.is_empty() {
+        return html! {};
+    }
     html! {
         section class="summary" {
-            h2 { "What was found" }
+            @if has_findings { h2 { "What was found" } }
             div class="cards" {
                 @if let Some(bound) = &d.bound {
                     div class="card k-subject" {
