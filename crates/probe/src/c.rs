@@ -4,33 +4,24 @@ use core::ffi::c_int;
 use core::ptr::null_mut;
 
 use crate::chunks;
-use crate::count::enter;
+use crate::count::{end_kind, enter, enter_in, plain_kind};
 use crate::layout::State;
 use crate::loader::Pointer;
 use crate::real::{self, call};
+use crate::record;
+use crate::tls::{Thread, thread};
 
 const PAGE: usize = 4096;
 
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc(size: usize) -> Pointer {
-    let Some(call) = enter(State::Malloc) else {
-        return real::malloc(size);
-    };
-    let block = real::malloc(size);
-    call.begin(block, size);
-    call.leave();
-    block
+    begun(State::Malloc, size, 1, || real::malloc(size))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn calloc(count: usize, size: usize) -> Pointer {
-    let Some(call) = enter(State::Calloc) else {
-        return real::calloc(count, size);
-    };
-    let block = real::calloc(count, size);
-    call.begin(block, count.wrapping_mul(size));
-    call.leave();
-    block
+    let bytes = count.wrapping_mul(size);
+    begun(State::Calloc, bytes, 1, || real::calloc(count, size))
 }
 
 /// # Safety
@@ -47,10 +38,24 @@ pub unsafe extern "C" fn cfree(block: Pointer) {
     ended(State::Free, block, || real::free(block));
 }
 
-/// Counts the end of a block, which `free` brings about.
+/// Notes the end of a block, which `free` brings about.
 #[inline(always)]
 pub fn ended(state: State, block: Pointer, free: impl FnOnce()) {
-    let Some(call) = enter(state) else {
+    let thread = thread();
+    let Some(recorder) = record::enter(thread) else {
+        return counted_end(thread, state, block, free);
+    };
+    if !block.is_null() {
+        recorder.end(end_kind(state), block);
+    }
+    free();
+    recorder.leave();
+}
+
+/// Apart, so that the recorder saves fewer registers.
+#[inline(never)]
+fn counted_end(thread: &'static Thread, state: State, block: Pointer, free: impl FnOnce()) {
+    let Some(call) = enter_in(thread, state) else {
         return free();
     };
     if !block.is_null() {
@@ -60,10 +65,29 @@ pub fn ended(state: State, block: Pointer, free: impl FnOnce()) {
     call.leave();
 }
 
-/// Counts a block that `make` makes, with this alignment; 1 if none is asked for.
+/// Notes a block that `make` makes, with this alignment; 1 if none is asked for.
 #[inline(always)]
 pub fn begun(state: State, size: usize, align: usize, make: impl FnOnce() -> Pointer) -> Pointer {
-    let Some(call) = enter(state) else {
+    let thread = thread();
+    let Some(recorder) = record::enter(thread) else {
+        return counted_begin(thread, state, size, align, make);
+    };
+    let block = make();
+    recorder.begin(plain_kind(state), align.max(1).ilog2(), block, size);
+    recorder.leave();
+    block
+}
+
+/// Apart, so that the recorder saves fewer registers.
+#[inline(never)]
+fn counted_begin(
+    thread: &'static Thread,
+    state: State,
+    size: usize,
+    align: usize,
+    make: impl FnOnce() -> Pointer,
+) -> Pointer {
+    let Some(call) = enter_in(thread, state) else {
         return make();
     };
     let call = call.aligned(align);

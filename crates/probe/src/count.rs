@@ -15,13 +15,20 @@ pub struct Call {
     state: State,
     /// The logarithm of the alignment that is asked for; 0 for none.
     align: u32,
+    /// How the call is recorded. A call that is recorded is not counted: the lab counts records.
+    mode: record::Mode,
 }
 
 /// Begins a call. None if it is not to be counted: it comes from inside another one, or so early
 /// that nothing can be counted.
 #[inline(always)]
 pub fn enter(state: State) -> Option<Call> {
-    let thread = thread();
+    enter_in(thread(), state)
+}
+
+/// The same in the calling thread, whose variables are known.
+#[inline(always)]
+pub fn enter_in(thread: &'static Thread, state: State) -> Option<Call> {
     if !segment::is_ready() || thread.slot.get().is_null() {
         if !join::join(thread) {
             return None;
@@ -31,25 +38,36 @@ pub fn enter(state: State) -> Option<Call> {
     }
     // SAFETY: not null, and of this process's segment, or else the thread would have joined anew.
     let slot = unsafe { &*thread.slot.get() };
-    let shared = core::ptr::eq(slot, segment::slot(0));
     thread.busy.set(1);
-    if !shared {
-        let word = slot.cell.word.load(Ordering::Relaxed);
-        let inside = (word & !0xff).wrapping_add(1 << 8) | state as u64;
-        slot.cell.word.store(inside, Ordering::Relaxed);
-    }
-    let call = Call {
+    let mode = record::mode();
+    let mut call = Call {
         thread,
         slot,
-        shared,
+        shared: false,
         state,
         align: 0,
+        mode,
     };
-    call.add(&slot.cell.calls[state as usize - 1], 1);
+    if !mode.is_on() {
+        call.note_entry();
+    }
     Some(call)
 }
 
 impl Call {
+    /// Writes what the thread does into its cell, and counts the call.
+    #[inline(always)]
+    fn note_entry(&mut self) {
+        let cell = &self.slot.cell;
+        self.shared = core::ptr::eq(self.slot, segment::slot(0));
+        if !self.shared {
+            let word = cell.word.load(Ordering::Relaxed);
+            let inside = (word & !0xff).wrapping_add(1 << 8) | self.state as u64;
+            cell.word.store(inside, Ordering::Relaxed);
+        }
+        self.add(&cell.calls[self.state as usize - 1], 1);
+    }
+
     #[inline(always)]
     fn add(&self, counter: &AtomicU64, by: u64) {
         if self.shared {
@@ -63,7 +81,7 @@ impl Call {
     /// Ends the call.
     #[inline(always)]
     pub fn leave(self) {
-        if !self.shared {
+        if !self.mode.is_on() && !self.shared {
             let word = self.slot.cell.word.load(Ordering::Relaxed);
             self.slot
                 .cell
@@ -96,7 +114,7 @@ impl Call {
     /// The life of a block begins.
     #[inline(always)]
     pub fn begin(&self, block: Pointer, size: usize) {
-        if record::is_on() {
+        if self.mode.is_on() {
             return self.record_begin(block, size);
         }
         self.requested(block, size, real::usable_size(block));
@@ -107,24 +125,18 @@ impl Call {
 
     #[inline(always)]
     fn record_begin(&self, block: Pointer, size: usize) {
-        let kind = match self.state {
-            _ if block.is_null() => chunks::FAILED,
-            _ if self.align > PLAIN_ALIGN => chunks::ALIGNED,
-            State::Calloc => chunks::CALLOC,
-            _ => chunks::MALLOC,
-        };
-        record::write(self.thread, kind, u64::from(self.align), block, size);
+        let kind = record::kind_of(plain_kind(self.state), self.align, block);
+        record::note_begin(block, size);
+        let align = u64::from(self.align);
+        record::write(self.thread, self.mode, kind, align, block, size);
     }
 
     /// The life of a block ends.
     #[inline(always)]
     pub fn end(&self, block: Pointer) {
-        if record::is_on() {
-            let kind = match self.state {
-                State::SizedFree => chunks::SIZED_FREE,
-                _ => chunks::FREES,
-            };
-            return record::note_end(self.thread, kind, block);
+        if self.mode.is_on() {
+            let kind = end_kind(self.state);
+            return record::note_end(self.thread, self.mode, kind, block);
         }
         let usable = real::usable_size(block);
         self.add(&self.slot.cell.ended, usable as u64);
@@ -138,8 +150,8 @@ impl Call {
     /// Something else was done, of this kind of record.
     #[inline(always)]
     pub fn did(&self, kind: u64, block: Pointer) {
-        if record::is_on() {
-            record::write(self.thread, kind, 0, block, 0);
+        if self.mode.is_on() {
+            record::write(self.thread, self.mode, kind, 0, block, 0);
         }
     }
 
@@ -147,8 +159,8 @@ impl Call {
     /// belong to another thread as soon as the block has moved.
     #[inline(always)]
     pub fn before_resize(&self, block: Pointer) -> Old {
-        if record::is_on() {
-            record::note_end(self.thread, chunks::REALLOC_BEGIN, block);
+        if self.mode.is_on() {
+            record::note_end(self.thread, self.mode, chunks::REALLOC_BEGIN, block);
             return Old {
                 block,
                 usable: 0,
@@ -165,8 +177,10 @@ impl Call {
     /// A block was resized, or (if the answer is null) freed or left.
     #[inline(always)]
     pub fn resized(&self, old: Old, moved: Pointer, size: usize) {
-        if record::is_on() {
-            return record::write(self.thread, chunks::REALLOC_END, 0, moved, size);
+        if self.mode.is_on() {
+            record::note_begin(moved, size);
+            let kind = chunks::REALLOC_END;
+            return record::write(self.thread, self.mode, kind, 0, moved, size);
         }
         let Old {
             block,
@@ -222,15 +236,30 @@ impl Call {
     }
 }
 
+/// The kind of record of a request without an alignment.
+#[inline(always)]
+pub fn plain_kind(state: State) -> u64 {
+    match state {
+        State::Calloc => chunks::CALLOC,
+        _ => chunks::MALLOC,
+    }
+}
+
+/// The kind of record of a block's end.
+#[inline(always)]
+pub fn end_kind(state: State) -> u64 {
+    match state {
+        State::SizedFree => chunks::SIZED_FREE,
+        _ => chunks::FREES,
+    }
+}
+
 /// What is known of a block before it is resized.
 pub struct Old {
     block: Pointer,
     usable: usize,
     birth: Option<Born>,
 }
-
-/// Every block has this alignment: 16 bytes, as a logarithm.
-const PLAIN_ALIGN: u32 = 4;
 
 /// The thread and the time of a birth.
 struct Born {

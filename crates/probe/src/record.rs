@@ -41,14 +41,33 @@ const LOOK_NS: i64 = 100_000_000;
 /// Blocks from this size on are looked at when they end: the share of their pages that was touched.
 const LARGE_BLOCK: usize = 64 << 10;
 
-#[inline(always)]
-pub fn is_on() -> bool {
-    MODE.load(Ordering::Relaxed) != OFF
+/// What [`MODE`] was when a call began.
+#[derive(Clone, Copy)]
+pub struct Mode(u32);
+
+impl Mode {
+    #[inline(always)]
+    pub fn is_on(self) -> bool {
+        self.0 != OFF
+    }
 }
 
 #[inline(always)]
+pub fn mode() -> Mode {
+    Mode(MODE.load(Ordering::Relaxed))
+}
+
+pub fn is_on() -> bool {
+    mode().is_on()
+}
+
 fn clock() -> u64 {
-    if MODE.load(Ordering::Relaxed) == BY_MONOTONIC {
+    clock_in(mode())
+}
+
+#[inline(always)]
+fn clock_in(mode: Mode) -> u64 {
+    if mode.0 == BY_MONOTONIC {
         return monotonic();
     }
     let mut cpu = 0;
@@ -84,11 +103,74 @@ fn records(index: u32) -> *mut Record {
     head(index).wrapping_add(1).cast::<Record>()
 }
 
+/// A call of a thread that records into its own chunk by the time-stamp counter: nearly all calls of
+/// a recording. The other ones go through [`crate::count::Call`].
+pub struct Recorder {
+    thread: &'static Thread,
+}
+
+/// Begins such a call. None if it is another one.
+#[inline(always)]
+pub fn enter(thread: &'static Thread) -> Option<Recorder> {
+    // A thread with a chunk has joined. In a forked child the segment is not ready: the chunk is
+    // the parent's.
+    let ready = !thread.next.get().is_null()
+        && thread.busy.get() == 0
+        && crate::segment::is_ready()
+        && MODE.load(Ordering::Relaxed) == BY_TSC;
+    if !ready {
+        return None;
+    }
+    thread.busy.set(1);
+    Some(Recorder { thread })
+}
+
+impl Recorder {
+    /// A request was answered with `block`. `plain` is the kind of one without an alignment.
+    #[inline(always)]
+    pub fn begin(&self, plain: u64, align: u32, block: Pointer, size: usize) {
+        note_begin(block, size);
+        let kind = kind_of(plain, align, block);
+        write(
+            self.thread,
+            Mode(BY_TSC),
+            kind,
+            u64::from(align),
+            block,
+            size,
+        );
+    }
+
+    /// A block is about to end.
+    #[inline(always)]
+    pub fn end(&self, kind: u64, block: Pointer) {
+        note_end(self.thread, Mode(BY_TSC), kind, block);
+    }
+
+    #[inline(always)]
+    pub fn leave(self) {
+        self.thread.busy.set(0);
+    }
+}
+
+/// Every block has this alignment: 16 bytes, as a logarithm.
+const PLAIN_ALIGN: u32 = 4;
+
+/// The kind of record of an answered request.
+#[inline(always)]
+pub fn kind_of(plain: u64, align: u32, block: Pointer) -> u64 {
+    match align {
+        _ if block.is_null() => FAILED,
+        _ if align > PLAIN_ALIGN => ALIGNED,
+        _ => plain,
+    }
+}
+
 /// Writes a record.
 #[inline(always)]
-pub fn write(thread: &Thread, kind: u64, align: u64, address: Pointer, size: usize) {
+pub fn write(thread: &Thread, mode: Mode, kind: u64, align: u64, address: Pointer, size: usize) {
     let at = thread.next.get();
-    let passed = clock().wrapping_sub(thread.base.get());
+    let passed = clock_in(mode).wrapping_sub(thread.base.get());
     let size = size as u64;
     let first = address.addr() as u64 & ADDRESS_MASK | kind << KIND_AT | align << ALIGN_AT;
     // A thread without a chunk has null for both.
@@ -159,7 +241,7 @@ pub fn start(thread: &Thread) {
     } else {
         pool.taken.fetch_sub(1, Ordering::Relaxed);
     }
-    write(thread, THREAD_START, 0, null_mut(), 0);
+    write(thread, mode(), THREAD_START, 0, null_mut(), 0);
 }
 
 /// A thread ends: its chunk is the lab's. What it still does goes into the common chunk.
@@ -167,7 +249,7 @@ pub fn end(thread: &Thread) {
     if !is_on() {
         return;
     }
-    write(thread, THREAD_END, 0, null_mut(), 0);
+    write(thread, mode(), THREAD_END, 0, null_mut(), 0);
     if !thread.next.get().is_null() {
         thread.next.set(null_mut());
         thread.end.set(null_mut());
@@ -180,7 +262,7 @@ pub fn end(thread: &Thread) {
 pub fn before_fork(thread: &Thread) {
     if is_on() {
         let before = thread.busy.replace(1);
-        write(thread, FORK, 0, null_mut(), 0);
+        write(thread, mode(), FORK, 0, null_mut(), 0);
         FORKED_AT.store(clock(), Ordering::Relaxed);
         thread.busy.set(before);
     }
@@ -189,14 +271,45 @@ pub fn before_fork(thread: &Thread) {
 /// The pages of a large block that were ever touched, as a record.
 #[cold]
 #[inline(never)]
-pub fn note_touched(thread: &Thread, block: Pointer, usable: usize) {
-    if let Some(share) = touched(block, usable) {
-        write(thread, TOUCHED, 0, null_mut(), share);
+fn note_touched(thread: &Thread, mode: Mode, block: Pointer) {
+    let usable = real::usable_size(block);
+    if usable >= LARGE_BLOCK
+        && let Some(share) = touched(block, usable)
+    {
+        write(thread, mode, TOUCHED, 0, null_mut(), share);
     }
 }
 
-pub fn is_large(usable: usize) -> bool {
-    usable >= LARGE_BLOCK
+/// Where large blocks have begun, so that the end of a small one need not ask the allocator for its
+/// size: a bit for each of some hashes of addresses. A bit stays set; a block that meets another
+/// one's is asked about in vain.
+static LARGE_BEGUN: [AtomicU64; LARGE_BITS / 64] = [const { AtomicU64::new(0) }; LARGE_BITS / 64];
+const LARGE_BITS: usize = 4096;
+
+/// The word and the bit of an address.
+#[inline(always)]
+fn large_bit(block: Pointer) -> (&'static AtomicU64, u64) {
+    const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+    let hash = (block.addr() as u64 >> 4).wrapping_mul(MULTIPLIER);
+    let index = (hash >> (64 - LARGE_BITS.trailing_zeros())) as usize;
+    (&LARGE_BEGUN[index / 64], 1 << (index % 64))
+}
+
+/// A block begins. An allocator may make twice of what was asked for.
+#[inline(always)]
+pub fn note_begin(block: Pointer, size: usize) {
+    if size >= LARGE_BLOCK / 2 {
+        note_large(block);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn note_large(block: Pointer) {
+    let (word, bit) = large_bit(block);
+    if word.load(Ordering::Relaxed) & bit == 0 {
+        word.fetch_or(bit, Ordering::Relaxed);
+    }
 }
 
 /// The share of a block's pages that lie in memory, in 255ths. Of a block of many pages, parts are
@@ -480,12 +593,12 @@ pub fn make(control: &Control, mut path: Text) {
     );
 }
 
-/// The usable size of a block that is about to end, noted if it is large.
+/// A block is about to end. Of a large one, what was touched of it is told first.
 #[inline(always)]
-pub fn note_end(thread: &Thread, kind: u64, block: Pointer) {
-    let usable = real::usable_size(block);
-    if is_large(usable) {
-        note_touched(thread, block, usable);
+pub fn note_end(thread: &Thread, mode: Mode, kind: u64, block: Pointer) {
+    let (word, bit) = large_bit(block);
+    if word.load(Ordering::Relaxed) & bit != 0 {
+        note_touched(thread, mode, block);
     }
-    write(thread, kind, 0, block, 0);
+    write(thread, mode, kind, 0, block, 0);
 }

@@ -118,12 +118,21 @@ impl Frame {
     }
 }
 
+/// What compresses chunks: its memory is used again for the next one.
+pub fn compressor() -> std::io::Result<zstd::bulk::Compressor<'static>> {
+    zstd::bulk::Compressor::new(LEVEL)
+}
+
 /// The bytes of a chunk. `frame` tells what it is; lengths and the sum are filled in.
-pub fn pack(frame: Frame, content: &[u8]) -> Result<Vec<u8>> {
+pub fn pack(
+    frame: Frame,
+    content: &[u8],
+    compressor: &mut zstd::bulk::Compressor<'static>,
+) -> Result<Vec<u8>> {
     if content.len() > MOST_BYTES {
         return Err(Error::Damaged("a chunk is too long to write"));
     }
-    let packed = zstd::bulk::compress(content, LEVEL)?;
+    let packed = compressor.compress(content)?;
     let mut frame = Frame {
         packed: packed.len() as u32,
         unpacked: content.len() as u32,

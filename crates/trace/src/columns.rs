@@ -21,11 +21,47 @@ const MOST_SHIFT: u32 = 4;
 
 /// The columns of events whose times begin at `first`.
 pub fn encode(events: &[Event], first: u64) -> Vec<u8> {
-    let mut columns: [Vec<u8>; COLUMNS] = Default::default();
-    let [kinds, times, sizes, alignments, codes, addresses] = &mut columns;
+    Encoder::default().encode(events, first)
+}
+
+/// Makes columns, in memory that it keeps from chunk to chunk.
+#[derive(Default)]
+pub struct Encoder {
+    columns: [Vec<u8>; COLUMNS],
+    known: Known,
+}
+
+impl Encoder {
+    /// The columns of events whose times begin at `first`.
+    pub fn encode(&mut self, events: &[Event], first: u64) -> Vec<u8> {
+        self.columns.iter_mut().for_each(Vec::clear);
+        self.known.clear();
+        let shift = fill(&mut self.columns, &mut self.known, events, first);
+        let bytes = self.columns.iter().map(Vec::len).sum::<usize>();
+        let mut all = Vec::with_capacity(bytes + (COLUMNS + 2) * varint::LONGEST);
+        varint::write(events.len() as u64, &mut all);
+        all.push(shift as u8);
+        for column in &self.columns {
+            varint::write(column.len() as u64, &mut all);
+        }
+        for column in &self.columns {
+            all.extend(column);
+        }
+        all
+    }
+}
+
+impl std::fmt::Debug for Encoder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Encoder")
+    }
+}
+
+/// Fills the columns, and returns how far addresses are shifted.
+fn fill(columns: &mut [Vec<u8>; COLUMNS], known: &mut Known, events: &[Event], first: u64) -> u32 {
+    let [kinds, times, sizes, alignments, codes, addresses] = columns;
     let shift = shift(events);
     let mut before = first;
-    let mut known = Known::default();
     for event in events {
         kinds.push(event.kind as u8);
         varint::write(event.when.saturating_sub(before), times);
@@ -40,16 +76,7 @@ pub fn encode(events: &[Event], first: u64) -> Vec<u8> {
             known.encode(event.kind, event.address >> shift, codes, addresses);
         }
     }
-    let mut bytes = Vec::new();
-    varint::write(events.len() as u64, &mut bytes);
-    bytes.push(shift as u8);
-    for column in &columns {
-        varint::write(column.len() as u64, &mut bytes);
-    }
-    for column in &columns {
-        bytes.extend(column);
-    }
-    bytes
+    shift
 }
 
 /// The lowest bits that are zero in all addresses.
@@ -146,6 +173,11 @@ struct Side {
 }
 
 impl Side {
+    fn clear(&mut self) {
+        self.addresses.clear();
+        self.places.clear();
+    }
+
     fn push(&mut self, address: u64) {
         self.addresses.push(address);
     }
@@ -163,6 +195,12 @@ impl Side {
 }
 
 impl Known {
+    fn clear(&mut self) {
+        self.begun.clear();
+        self.ended.clear();
+        self.last = Default::default();
+    }
+
     /// Where an event of this kind finds its address, and where it leaves it.
     fn sides(&mut self, kind: Kind) -> (&mut Side, Option<&mut Side>) {
         if kind.begins() {

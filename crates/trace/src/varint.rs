@@ -6,6 +6,7 @@ use crate::{Error, Result};
 /// The longest form of a number.
 pub const LONGEST: usize = 10;
 
+#[inline]
 pub fn write(mut value: u64, out: &mut Vec<u8>) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);

@@ -5,15 +5,16 @@ use std::io::Write;
 use serde::Serialize;
 
 use crate::chunk::{self, Frame};
-use crate::columns;
+use crate::columns::{self, Encoder};
 use crate::description::{End, Process, Sample, Start};
 use crate::event::Event;
 use crate::{HEAD_BYTES, MAGIC, Result, VERSION};
 
 /// Each chunk is written by one call, so that a file that is cut lacks its end and nothing else.
-#[derive(Debug)]
 pub struct Writer<W> {
     out: W,
+    encoder: Encoder,
+    compressor: zstd::bulk::Compressor<'static>,
     written: u64,
     events: u64,
 }
@@ -26,6 +27,8 @@ impl<W: Write> Writer<W> {
         out.write_all(&head)?;
         let mut writer = Writer {
             out,
+            encoder: Encoder::default(),
+            compressor: chunk::compressor()?,
             written: HEAD_BYTES as u64,
             events: 0,
         };
@@ -56,7 +59,8 @@ impl<W: Write> Writer<W> {
                 events: part.len() as u32,
                 ..Frame::default()
             };
-            self.chunk(frame, &columns::encode(part, first))?;
+            let columns = self.encoder.encode(part, first);
+            self.chunk(frame, &columns)?;
             self.events += part.iter().filter(|event| event.kind.is_call()).count() as u64;
         }
         Ok(())
@@ -88,7 +92,7 @@ impl<W: Write> Writer<W> {
     }
 
     fn chunk(&mut self, frame: Frame, content: &[u8]) -> Result<()> {
-        let bytes = chunk::pack(frame, content)?;
+        let bytes = chunk::pack(frame, content, &mut self.compressor)?;
         self.out.write_all(&bytes)?;
         self.written += bytes.len() as u64;
         Ok(())

@@ -45,45 +45,59 @@ impl Threads {
     pub fn events(&mut self, chunk: &Chunk, clock: Clock) -> Vec<(u32, Vec<Event>)> {
         let mut parts: Vec<(u32, Vec<Event>)> = Vec::new();
         let mut thread = chunk.thread;
+        // The number of `thread`, once it is known: nearly all chunks have one thread.
+        let mut number = None;
         let mut base = chunk.base;
         let mut large = None;
+        let mut events = Vec::with_capacity(chunk.records.len());
         for &(first, second) in &chunk.records {
-            let address = first & ADDRESS_MASK;
             let kind = first >> KIND_AT & KIND_MASK;
             match kind {
                 CLOCK => base = second,
                 LARGE => large = Some(second),
-                THREAD => thread = address as u32,
+                THREAD => {
+                    parts.extend(part(number.take(), &mut events));
+                    thread = (first & ADDRESS_MASK) as u32;
+                }
                 _ => {
                     let Some(kind) = Kind::from_number(kind as u8) else {
                         continue;
                     };
+                    if kind == Kind::ThreadStart {
+                        parts.extend(part(number.take(), &mut events));
+                        number = Some(self.begin(thread));
+                    }
+                    number.get_or_insert_with(|| self.number(thread));
                     let when = clock.units(base.saturating_add(second & TICKS_MASK));
                     let size = large.take().unwrap_or(second >> SIZE_AT);
-                    let mut event = Event::new(when, kind, address, 0);
-                    if kind == Kind::Stall {
-                        event.size = clock.length(size << STALL_SHIFT);
-                    } else if kind.has_size() {
-                        event.size = size;
-                    }
-                    if kind == Kind::Aligned {
-                        event.align = (first >> ALIGN_AT & ALIGN_MASK) as u8;
-                    }
-                    let number = match kind {
-                        Kind::ThreadStart => self.begin(thread),
-                        _ => self.number(thread),
-                    };
-                    match parts.last_mut().filter(|part| part.0 == number) {
-                        Some(part) => part.1.push(event),
-                        None => parts.push((number, vec![event])),
-                    }
+                    events.push(event(kind, when, first, size, clock));
                 }
             }
         }
+        parts.extend(part(number, &mut events));
         if chunk.thread != 0 {
             let known = self.known.entry(chunk.thread).or_default();
             known.1 = chunk.serial.wrapping_add(1);
         }
         parts
     }
+}
+
+/// The events of one thread so far; none if there are none.
+fn part(number: Option<u32>, events: &mut Vec<Event>) -> Option<(u32, Vec<Event>)> {
+    let number = number.filter(|_| !events.is_empty())?;
+    Some((number, std::mem::take(events)))
+}
+
+fn event(kind: Kind, when: u64, first: u64, size: u64, clock: Clock) -> Event {
+    let mut event = Event::new(when, kind, first & ADDRESS_MASK, 0);
+    if kind == Kind::Stall {
+        event.size = clock.length(size << STALL_SHIFT);
+    } else if kind.has_size() {
+        event.size = size;
+    }
+    if kind == Kind::Aligned {
+        event.align = (first >> ALIGN_AT & ALIGN_MASK) as u8;
+    }
+    event
 }

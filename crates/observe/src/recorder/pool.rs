@@ -14,6 +14,8 @@ use crate::layout;
 pub struct Pool {
     mapped: *mut chunks::Pool,
     file: PathBuf,
+    /// The chunks that the process may use.
+    chunks: usize,
 }
 
 // SAFETY: all access to the mapping is through atomics.
@@ -58,11 +60,14 @@ impl Pool {
         if mapped == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        let pool = Pool {
+        let mut pool = Pool {
             mapped: mapped.cast(),
             file,
+            chunks: 0,
         };
         let complete = pool.header().magic.load(Ordering::Acquire) == layout::MAGIC;
+        // The process lowers this number when its file system is full, and keeps what it has then.
+        pool.chunks = (pool.header().count.load(Ordering::Relaxed) as usize).min(CHUNKS);
         Ok(complete.then_some(pool))
     }
 
@@ -85,7 +90,7 @@ impl Pool {
 
     /// The numbers of the chunks in one of these states.
     pub fn in_states(&self, states: &[u32]) -> Vec<usize> {
-        let all = self.header().states.iter().enumerate().take(CHUNKS);
+        let all = self.header().states.iter().enumerate().take(self.chunks);
         all.filter(|(_, state)| states.contains(&state.load(Ordering::Acquire)))
             .map(|(index, _)| index)
             .collect()
