@@ -18,7 +18,7 @@ use crate::exporter;
 use crate::extras;
 use crate::hooks::Hooks;
 use crate::service::{self, Subject};
-use crate::{leak, profile, record, replay, top, trace, tune};
+use crate::{leak, profile, record, replay, report, top, trace, tune};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -46,6 +46,7 @@ pub enum Command {
     Bench(Bench),
     Compare(Compare),
     Diff(diff::Diff),
+    Report(report::Options),
     Run(Run),
     Profile(profile::Options),
     Top(top::Options),
@@ -87,6 +88,7 @@ Compare:
 Keep:
   baseline     Keep figures that a later change must not make worse, and check them
   diff         Compare two results of bench or compare row by row
+  report       Show results again: as text, as Markdown, as a web page
 
 Set:
   tune         Find a short option string, or that the defaults are best

@@ -76,9 +76,10 @@ impl Folder {
 
     /// Writes the results in every format and returns the files, the human-readable one first.
     pub fn write(&self, results: &Results) -> Result<Vec<PathBuf>> {
-        let (json, html) = match results.kind {
-            Kind::Bench | Kind::Suite => ("results.json", "report.html"),
-            Kind::Compare => ("compare.json", "compare.html"),
+        let html = page_of(results.kind);
+        let json = match results.kind {
+            Kind::Bench | Kind::Suite => "results.json",
+            Kind::Compare => "compare.json",
         };
         let mut files = vec![
             self.file(html, |out| mallard_report::write_html(results, out))?,
@@ -117,6 +118,30 @@ impl Folder {
         written.with_context(|| format!("cannot write {}", path.display()))?;
         Ok(path)
     }
+}
+
+/// The name of the page of results.
+pub fn page_of(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Bench | Kind::Suite => "report.html",
+        Kind::Compare => "compare.html",
+    }
+}
+
+/// A file in the folder of all sessions.
+pub fn in_results(name: &str) -> PathBuf {
+    Path::new(ALL).join(name)
+}
+
+/// Writes a text, and makes its folder.
+pub fn write(path: &Path, text: &str) -> Result<()> {
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    folder
+        .map_or(Ok(()), fs::create_dir_all)
+        .and_then(|()| fs::write(path, text))
+        .with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// A subject as a part of a file name.

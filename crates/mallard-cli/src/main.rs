@@ -4,9 +4,10 @@
 //! [`contention`]), [`compare`] (the user's own program), [`exec`] (`mallard run`), [`profile`]
 //! (heap profiles), [`leak`] (what is never freed), [`record`], [`replay`] and [`trace`] (what a
 //! program allocates, in order), [`top`] (processes, live), [`exporter`] (`mallard export`),
-//! [`service`] (servers as subjects), [`tune`] (options), [`baseline`] (limits for changes) and
-//! [`list`] (`mallard allocators`). Each takes its allocators by [`choice`], options that are not
-//! typed from a project's file ([`defaults`]), and ends with a code of [`exit`]. `bench` and `compare` share the [`race`], the [`folder`] and the [`session`]. In a
+//! [`service`] (servers as subjects), [`tune`] (options), [`baseline`] (limits for changes),
+//! [`report`] (results, shown again) and [`list`] (`mallard allocators`). Each takes its allocators
+//! by [`choice`], options that are not typed from a project's file ([`defaults`]), and ends with a
+//! code of [`exit`]. `bench` and `compare` share the [`race`], the [`folder`] and the [`session`]. In a
 //! race, the allocators take turns on a row of measurements; [`runs`] decides how often. The folder
 //! receives the results. The session prepares allocators, shows progress and stops on a signal.
 //! `mallard_measure` runs and measures a process, `mallard_allocators` finds and builds allocators,
@@ -42,6 +43,7 @@ mod race;
 mod record;
 mod repeat;
 mod replay;
+mod report;
 mod runs;
 mod say;
 mod service;
@@ -74,6 +76,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Bench(options) => bench::run(&options),
         Command::Compare(options) => compare::run(&options),
         Command::Diff(options) => diff::run(&options),
+        Command::Report(options) => report::run(&options),
         Command::Run(options) => exec::run(&options),
         Command::Profile(options) => profile::run(&options),
         Command::Leak(options) => leak::run(&options),

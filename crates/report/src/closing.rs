@@ -5,7 +5,7 @@
 
 use mallard_statistics::{ALPHA, Comparison, LEAST_BLOCKS, Verdict, holm, paired};
 
-use crate::model::{Cell, Experiment, Results, Row, Run};
+use crate::model::{Cell, Experiment, Kind, Results, Row, Run};
 use crate::stats::{self, BASELINE, Figures};
 use crate::units;
 
@@ -17,6 +17,57 @@ const SHORT_SECONDS: f64 = 0.005;
 pub struct Closing {
     pub sentence: String,
     pub lines: Vec<String>,
+}
+
+/// What a session says, in one sentence; none if nothing was compared.
+pub fn headline(r: &Results) -> Option<String> {
+    if r.kind == Kind::Compare {
+        let mut rows = r.experiments.iter().flat_map(|e| &e.rows);
+        return rows
+            .find_map(closing)
+            .map(|closing| closing.sentence.trim_end_matches(':').to_owned());
+    }
+    if r.kind == Kind::Suite {
+        let means = crate::suite::means(r);
+        let own = |mean: &crate::suite::Mean| Some((mean.allocator.clone(), mean.time?));
+        let mut all: Vec<(String, f64)> = means.iter().filter_map(own).collect();
+        all.sort_by(|a, b| a.1.total_cmp(&b.1));
+        let ((first, time), second) = (all.first()?, all.get(1)?);
+        return Some(format!(
+            "{first} has the lowest geometric mean of times, {} of the best other in each row; {} follows with {}.",
+            units::ratio(*time),
+            second.0,
+            units::ratio(second.1)
+        ));
+    }
+    let ranking = stats::ranking(r);
+    if ranking.allocators.len() < 2 {
+        return None;
+    }
+    let named = |best: fn(&stats::Overall) -> bool| ranking.allocators.iter().find(|o| best(o));
+    let rows = units::plural(ranking.rows, "row");
+    Some(
+        match (named(|o| o.fastest_of_all), named(|o| o.smallest_of_all)) {
+            (Some(fast), Some(small)) if fast.allocator == small.allocator => {
+                format!(
+                    "{} is the fastest and the smallest over {rows}.",
+                    fast.allocator
+                )
+            }
+            (Some(fast), Some(small)) => format!(
+                "{} is the fastest and {} the smallest over {rows}.",
+                fast.allocator, small.allocator
+            ),
+            (Some(fast), None) => format!("{} is the fastest over {rows}.", fast.allocator),
+            (None, Some(small)) => format!(
+                "{} is the smallest over {rows}; none is the fastest by more than the noise.",
+                small.allocator
+            ),
+            (None, None) => {
+                format!("None is ahead of all others by more than the noise, over {rows}.")
+            }
+        },
+    )
 }
 
 /// The closing sentences of a row; none if fewer than two allocators have figures.

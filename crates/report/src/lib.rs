@@ -3,14 +3,18 @@
 //! [`model`] is the data, which the runner fills and [`write_json`] writes unchanged. [`stats`] has
 //! the arithmetic that all forms share, so a median in the terminal is the same as in the report;
 //! [`suite`] has the arithmetic for rows of different work, [`metrics`] that for the figures of
-//! services, and [`closing`] the sentences about the allocator that is ahead. [`terminal`] prints
+//! services, and [`closing`] the sentences about the allocator that is ahead. [`diagnosis`],
+//! [`tuning`] and [`history`] are the results of the commands of their names, and [`beside`] puts
+//! several results of one kind side by side. [`terminal`] prints
 //! the end of a session, [`write_csv`] is for spreadsheets, and [`html`] is one self-contained file
 //! that needs no network. Nothing here measures or touches the file system: the caller opens the
 //! outputs.
 mod analysis;
+pub mod beside;
 mod closing;
 pub mod diagnosis;
 mod export;
+pub mod history;
 mod html;
 mod markdown;
 pub mod metrics;
@@ -21,7 +25,7 @@ mod terminal;
 pub mod tuning;
 pub mod units;
 
-pub use closing::{Closing, closing, notes};
+pub use closing::{Closing, closing, headline, notes};
 pub use export::{read_json, write_csv, write_json};
 pub use html::{html, write_html};
 pub use markdown::write_markdown;

@@ -138,14 +138,18 @@ impl Baseline {
                 return Err(error).with_context(|| format!("cannot read {}", path.display()));
             }
         };
-        let wrong = || format!("{} is no baseline of this lab", path.display());
-        let baseline: Baseline = serde_json::from_str(&text).with_context(wrong)?;
+        Baseline::of(&text).map_err(|reason| anyhow::anyhow!("{}: {reason}", path.display()))
+    }
+
+    /// Reads a baseline from the text of its file.
+    pub fn of(text: &str) -> Result<Baseline, String> {
+        let baseline: Baseline = serde_json::from_str(text)
+            .map_err(|error| format!("it is no baseline of this lab: {error}"))?;
         if baseline.schema > SCHEMA {
-            anyhow::bail!(
-                "{} has version {} of the format, and this lab reads up to {SCHEMA}",
-                path.display(),
+            return Err(format!(
+                "it has version {} of the format, and this lab reads up to {SCHEMA}",
                 baseline.schema
-            );
+            ));
         }
         Ok(baseline)
     }

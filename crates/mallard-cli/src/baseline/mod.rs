@@ -19,6 +19,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use mallard_report::history::History;
 use mallard_report::model::Metric;
 use mallard_statistics::{ALPHA, Comparison, paired, unpaired};
 
@@ -41,6 +42,11 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         Command::List => show::list(),
         Command::Show { name } => show::show(name),
     }
+}
+
+/// A baseline's file as what reports show.
+pub fn history(text: &str) -> Result<History, String> {
+    Baseline::of(text).map(|baseline| show::history(&baseline))
 }
 
 fn save(options: &SaveOptions) -> Result<ExitCode> {

@@ -3,7 +3,9 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
+use mallard_report::history::{History, Save, Series};
 use mallard_report::metrics;
+use mallard_report::model::Metric;
 
 use super::file::{self, Baseline};
 use super::verdicts::percent;
@@ -46,7 +48,9 @@ fn what(baseline: &Baseline) -> String {
 pub fn show(name: &str) -> Result<ExitCode> {
     let baseline = Baseline::read(name)?;
     save(&baseline)?;
+    let picture = format!("`mallard report {}` draws it.", file::path(name)?.display());
     if baseline.saves.len() < 2 {
+        say!("{picture}")?;
         return Ok(ExitCode::SUCCESS);
     }
     say!("Over {} saves, the oldest first:", baseline.saves.len())?;
@@ -65,7 +69,42 @@ pub fn show(name: &str) -> Result<ExitCode> {
             )?;
         }
     }
+    say!("{picture}")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The baseline as reports show it.
+pub fn history(baseline: &Baseline) -> History {
+    let series = |save: &file::Save, metric: &Metric| {
+        let figures = |block: &file::Block| {
+            let own = *block.subject.get(&metric.name)?;
+            match &block.anchor {
+                Some(anchor) => Some((own, *anchor.get(&metric.name)?)),
+                None => Some((own, 1.0)),
+            }
+        };
+        Series {
+            metric: metric.clone(),
+            blocks: save.blocks.iter().filter_map(figures).collect(),
+        }
+    };
+    let save = |save: &file::Save| Save {
+        saved: save.saved.clone(),
+        commit: save.commit.clone(),
+        machine: save.machine.clone(),
+        metrics: save
+            .metrics
+            .iter()
+            .map(|metric| series(save, metric))
+            .collect(),
+    };
+    History {
+        name: baseline.name.clone(),
+        what: what(baseline),
+        anchor: baseline.anchor.clone(),
+        gates: baseline.gates.clone(),
+        saves: baseline.saves.iter().map(save).collect(),
+    }
 }
 
 /// The last save: each metric, beside the anchor's.

@@ -15,6 +15,7 @@ mod programs;
 mod real;
 mod record;
 mod replay;
+mod report;
 mod services;
 mod suite;
 mod top;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::Machine;
 
 pub use page::page;
-pub use text::text;
+pub use text::{lines, markdown, text};
 
 /// The version of the JSON structure.
 pub const SCHEMA: u32 = 1;

@@ -2,9 +2,9 @@
 
 use maud::{DOCTYPE, Markup, html};
 
-use super::text::{lines, percent, shares, title};
+use super::text::{lines, markdown, percent, shares, title};
 use super::{Answer, Diagnosis, Figures, Moment};
-use crate::html::page_head;
+use crate::html::{copy, page_head};
 use crate::units;
 
 /// The page.
@@ -28,7 +28,7 @@ pub fn page(d: &Diagnosis) -> String {
                     @if f.calls.mallocs > 0 { section { h2 { "Sizes and lifetimes" } div class="pair" { (sizes(f)) (lifetimes(f)) } } }
                     @if !f.calls.matrix.is_empty() { section { h2 { "Blocks that another thread frees" } (matrix(&f.calls.matrix)) } }
                     @if !f.syscalls.is_empty() { section { h2 { "System calls" } (syscalls(f)) } }
-                    section { h2 { "How this was measured" } (ways(d)) pre { (d.command.join(" ")) } }
+                    section { h2 { "How this was measured" } (ways(d)) pre { (d.command.join(" ")) } (copy(&markdown(d))) }
                 }
                 footer { "Written by mallard " (env!("CARGO_PKG_VERSION")) ". All figures are also in the JSON file beside this report." }
             }

@@ -61,6 +61,41 @@ pub fn text(d: &Diagnosis, width: usize) -> String {
     out
 }
 
+/// The diagnosis as Markdown, to paste into an issue.
+pub fn markdown(d: &Diagnosis) -> String {
+    let f = &d.figures;
+    let mut out = format!(
+        "**Is malloc the bottleneck of `{}`? {}** {}\n\n",
+        d.program,
+        word(d.answer),
+        d.sentence
+    );
+    out += &format!("{}\n\n| | |\n| --- | --- |\n", title(f));
+    for (name, line) in lines(f) {
+        out += &format!("| {name} | {} |\n", crate::html::cell(&line));
+    }
+    let reasons = d
+        .troubles
+        .iter()
+        .map(|t| ("because", t))
+        .chain(d.takes.iter().map(|t| ("instead", t)));
+    for (label, trouble) in reasons {
+        out += &format!(
+            "| {label} | {} |\n",
+            crate::html::cell(&format!("{} ({})", trouble.what, trouble.because))
+        );
+    }
+    out.push('\n');
+    if !d.next.is_empty() {
+        out += "```sh\n";
+        for next in &d.next {
+            out += &format!("{}  # {}\n", next.command, next.what);
+        }
+        out += "```\n";
+    }
+    out
+}
+
 fn word(answer: Answer) -> &'static str {
     match answer {
         Answer::Yes => "YES,",

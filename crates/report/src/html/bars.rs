@@ -1,13 +1,14 @@
-//! The plot of an experiment with a non-numeric axis: a bar per allocator, grouped by row.
+//! The plot of an experiment with a non-numeric axis: a strip per allocator, grouped by row.
 //!
-//! The bars are horizontal, which leaves room beside them for long names and settings and for the
-//! value. On a logarithmic axis the length of a bar has no meaning, so each value is a point on a
-//! thin stem, which starts at the reference value if there is one.
+//! A strip has a dot for every run, a line for the interval of their middle and a mark at the median:
+//! a reader sees how many runs there were, whether they agree, and outliers, which a bar hides. A
+//! figure that is none of a run (a ratio) is a point on a thin stem that begins at the reference
+//! value. Strips are horizontal, which leaves room for long names and for the value.
 
 use maud::{Markup, html};
 
 use super::chart::{Chart, Point, Series};
-use super::marks::{self, WIDTH, clip, num};
+use super::marks::{self, WIDTH, clip, dots, num};
 use crate::units;
 
 const LEFT: f64 = 92.0;
@@ -93,27 +94,32 @@ fn grid(chart: &Chart, base: f64) -> Markup {
 fn bar(chart: &Chart, series: &Series, point: &Point, top: f64) -> Markup {
     let middle = top + PITCH / 2.0;
     let end = x(chart, point.value);
-    let start = if chart.scale.is_log() {
-        chart.reference.map_or(LEFT, |r| x(chart, r))
-    } else {
-        LEFT
-    };
     let (low, high) = (x(chart, point.low), x(chart, point.high));
+    let furthest = point.runs.last().map_or(high, |run| x(chart, *run));
     html! {
         g class={"series bar " (series.look.class)} data-a=(series.look.name) {
             title { (point.tip) }
             rect class="field" x="0" y=(num(top)) width=(num(WIDTH)) height=(num(PITCH)) {}
             text class="name" x=(num(LEFT - 6.0)) y=(num(middle + 3.5)) text-anchor="end" { (clip(&series.look.name, NAME_LENGTH)) }
-            @if chart.scale.is_log() {
-                line class="stem" x1=(num(start)) x2=(num(end)) y1=(num(middle)) y2=(num(middle)) {}
+            @if point.runs.is_empty() {
+                line class="stem" x1=(num(stem(chart))) x2=(num(end)) y1=(num(middle)) y2=(num(middle)) {}
                 path class="mark" transform=(format!("translate({} {})", num(end), num(middle))) d=(marks::shape(series.look.shape)) {}
             } @else {
-                rect class="body" x=(num(start)) y=(num(middle - THICK / 2.0)) width=(num((end - start).max(0.5))) height=(num(THICK)) rx="1.5" {}
+                path class="dots" d=(dots(point.runs.iter().map(|run| (x(chart, *run), middle)))) {}
+                rect class="mark" x=(num(end - 1.2)) y=(num(middle - THICK / 2.0)) width="2.4" height=(num(THICK)) rx="1" {}
             }
             @if high - low > 1.0 {
                 line class="whisker" x1=(num(low)) x2=(num(high)) y1=(num(middle)) y2=(num(middle)) {}
             }
-            text class="value" x=(num(end.max(high) + 7.0)) y=(num(middle + 3.5)) { ((chart.format)(point.value)) }
+            text class="value" x=(num(end.max(high).max(furthest) + 7.0)) y=(num(middle + 3.5)) { ((chart.format)(point.value)) }
         }
+    }
+}
+
+/// Where the stems of a chart begin.
+fn stem(chart: &Chart) -> f64 {
+    match chart.reference {
+        Some(reference) if chart.scale.is_log() => x(chart, reference),
+        _ => LEFT,
     }
 }

@@ -6,9 +6,13 @@
 
 use super::palette::{Look, Palette};
 use super::scale::Scale;
-use crate::model::{Experiment, Kind, Row};
+use super::thin::MOST_POINTS;
+use crate::model::{Experiment, Kind, Row, Run};
 use crate::stats::{self, Spread, Standing};
 use crate::units::{self, TimeUnit};
+
+/// More runs of a row than this are not told apart in a picture: quantiles stand for them.
+const MOST_RUNS: usize = 60;
 
 /// One plot.
 pub struct Chart<'a> {
@@ -34,13 +38,17 @@ pub struct Series<'a> {
     pub points: Vec<Point>,
 }
 
-/// A figure and the ends of its spread, in the chart's unit.
+/// A figure and the ends of its interval, in the chart's unit.
+#[derive(Default)]
 pub struct Point {
     /// The index of the row.
     pub row: usize,
     pub value: f64,
+    /// The interval if there are runs enough for one, else the range of the runs.
     pub low: f64,
     pub high: f64,
+    /// The single runs, or so many of their quantiles; empty for a figure that is none of a run.
+    pub runs: Vec<f64>,
     /// The text that appears when the pointer is over the point.
     pub tip: String,
 }
@@ -81,6 +89,7 @@ pub fn figures<'a>(
         title: what.to_owned(),
         note: format!("{}, lower is better", unit.symbol()),
         value: |s| Some(s.figures.seconds),
+        run: Some(|run| run.seconds),
         scale: unit.scale(1.0),
         reference: None,
         format: units::significant,
@@ -101,6 +110,7 @@ pub fn figures<'a>(
                 max: high,
             })
         },
+        run: None,
         scale: 1.0,
         reference: Some(1.0),
         format: units::ratio,
@@ -110,6 +120,7 @@ pub fn figures<'a>(
         title: "Peak RSS".to_owned(),
         note: "MiB, lower is better".to_owned(),
         value: |s| Some(s.figures.rss),
+        run: Some(|run| run.peak_rss_bytes as f64),
         scale: 1.0 / units::MIB,
         reference: None,
         format: units::in_mib,
@@ -126,6 +137,8 @@ struct Measure {
     title: String,
     note: String,
     value: fn(&Standing) -> Option<Spread>,
+    /// The same figure of a single run, if it is one of a run.
+    run: Option<fn(&Run) -> f64>,
     /// The factor from the figure to the chart's unit.
     scale: f64,
     reference: Option<f64>,
@@ -142,15 +155,22 @@ impl Measure {
     ) -> Option<Chart<'a>> {
         let standings: Vec<Vec<Standing>> =
             e.rows.iter().map(|row| stats::standings(e, row)).collect();
+        let most = MOST_RUNS.min(MOST_POINTS / e.rows.len().max(1)).max(2);
         let points = |name: &str| -> Vec<Point> {
             let mine = standings.iter().enumerate().filter_map(|(row, all)| {
                 let standing = all.iter().find(|s| s.allocator == name)?;
                 let figure = (self.value)(standing)?;
+                let runs = self.runs(&e.rows[row], name);
+                let (low, high) = interval(&runs).unwrap_or((figure.min, figure.max));
                 Some(Point {
                     row,
                     value: figure.median * self.scale,
-                    low: figure.min * self.scale,
-                    high: figure.max * self.scale,
+                    low: low * self.scale,
+                    high: high * self.scale,
+                    runs: some(runs, most)
+                        .into_iter()
+                        .map(|run| run * self.scale)
+                        .collect(),
                     tip: tip(&e.rows[row], standing),
                 })
             });
@@ -170,7 +190,7 @@ impl Measure {
         let ends = series
             .iter()
             .flat_map(|s| &s.points)
-            .flat_map(|p| [p.low, p.high]);
+            .flat_map(|p| p.runs.iter().copied().chain([p.low, p.high]));
         let scale = Scale::fit(ends.chain(self.reference));
         let note = if scale.is_log() {
             format!("{}, log scale", self.note)
@@ -189,6 +209,43 @@ impl Measure {
             format: self.format,
         })
     }
+}
+
+impl Measure {
+    /// The figure of every run of an allocator in a row, in order of size.
+    fn runs(&self, row: &Row, allocator: &str) -> Vec<f64> {
+        let Some(of) = self.run else {
+            return Vec::new();
+        };
+        let cell = row.cells.iter().find(|cell| cell.allocator == allocator);
+        let mut runs: Vec<f64> = cell.iter().flat_map(|cell| &cell.runs).map(of).collect();
+        runs.sort_by(f64::total_cmp);
+        runs
+    }
+}
+
+/// The 95 % interval of the middle of some sorted runs; none if they are too few.
+fn interval(runs: &[f64]) -> Option<(f64, f64)> {
+    // Beyond this, the exact interval takes long, and that of the median's ranks is as good.
+    const EXACT: usize = 200;
+    if runs.len() > EXACT {
+        let half = 0.98 * (runs.len() as f64).sqrt();
+        let at = |rank: f64| runs[(rank.round().max(0.0) as usize).min(runs.len() - 1)];
+        let middle = (runs.len() - 1) as f64 / 2.0;
+        return Some((at(middle - half), at(middle + half)));
+    }
+    let logs = runs.iter().filter(|run| **run > 0.0).map(|run| run.ln());
+    let found = mallard_statistics::paired::compare_logs(logs)?.interval?;
+    Some((found.low, found.high))
+}
+
+/// All of some sorted values, or as many of their quantiles.
+fn some(sorted: Vec<f64>, most: usize) -> Vec<f64> {
+    if sorted.len() <= most {
+        return sorted;
+    }
+    let at = |index: usize| sorted[index * (sorted.len() - 1) / (most - 1)];
+    (0..most).map(at).collect()
 }
 
 /// All figures of a cell in a few lines.

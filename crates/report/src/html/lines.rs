@@ -3,7 +3,8 @@
 //! Each line has its name at its right end, so that readers need not match nine colours with a
 //! legend. Names that would overlap are moved apart. A row that is not on the numeric axis
 //! (`default`) has its own strip on the left. An allocator with only that row does not have the
-//! axis's setting and gets a horizontal dashed line.
+//! axis's setting and gets a horizontal dashed line. Dots are the single runs, the band is the
+//! interval of their middle.
 
 use maud::{Markup, html};
 
@@ -150,6 +151,9 @@ impl Frame {
                     line class="level" x1=(num(self.x[point.row])) x2=(num(WIDTH - RIGHT)) y1=(y) y2=(y) {}
                 } @else {
                     polyline points=(points(trace)) {}
+                }
+                @for p in series.points.iter().filter(|p| !p.runs.is_empty()) {
+                    path class="dots" d=(marks::dots(p.runs.iter().map(|run| (self.x[p.row], self.y(chart, *run))))) {}
                 }
                 @for p in &series.points {
                     (marks::point(series.look, self.x[p.row], self.y(chart, p.value), &p.tip))

@@ -25,6 +25,15 @@ pub fn points(all: impl IntoIterator<Item = (f64, f64)>) -> String {
     text
 }
 
+/// A dot at each place, as one path of strokes without length, whose round ends are the dots.
+pub fn dots(all: impl IntoIterator<Item = (f64, f64)>) -> String {
+    let mut text = String::new();
+    for (x, y) in all {
+        let _ = write!(text, "M{} {}h0", num(x), num(y));
+    }
+    text
+}
+
 /// The text, cut to at most `length` characters with an ellipsis.
 pub fn clip(text: &str, length: usize) -> String {
     if text.chars().count() <= length {

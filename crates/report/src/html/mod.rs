@@ -12,12 +12,14 @@
 
 mod bars;
 mod chart;
+mod copy;
 mod lines;
 mod marks;
 mod palette;
 mod scale;
 mod suite;
 mod tables;
+mod thin;
 
 use std::io::{self, Write};
 
@@ -30,6 +32,10 @@ use crate::stats::{self, Overall, Ranking, SUBJECT};
 use crate::terminal::{columns, machine_line};
 use crate::units;
 use palette::Palette;
+
+pub(crate) use copy::{cell, copy};
+pub(crate) use marks::dots;
+pub(crate) use thin::MOST_POINTS;
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
@@ -71,6 +77,7 @@ pub fn html(r: &Results) -> String {
                     (legend(r, &palette))
                     @for e in &r.experiments { (experiment(r, e, &palette)) }
                     (setup(r, &palette))
+                    section { (copy(&markdown(r))) }
                 }
                 footer { "Written by mallard " (env!("CARGO_PKG_VERSION")) ". Every run is also in the JSON file beside this report." }
                 script { (PreEscaped(SCRIPT)) }
@@ -85,6 +92,7 @@ fn head(r: &Results) -> Markup {
         header {
             p class="brand" { "mallard " @if r.kind == Kind::Compare { "compare" } @else { "bench" } }
             h1 { (r.title) }
+            @if let Some(sentence) = closing::headline(r) { p class="sentence" { (sentence) } }
             p class="machine" { (machine_line(r)) }
             p class="when" { time datetime=(r.started) { (r.started.replace('T', " ")) } " · took " (units::elapsed(r.elapsed_seconds)) }
             nav {
@@ -93,6 +101,12 @@ fn head(r: &Results) -> Markup {
             }
         }
     }
+}
+
+fn markdown(r: &Results) -> String {
+    let mut text = Vec::new();
+    crate::write_markdown(r, &mut text).expect("memory can be written to");
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 /// An experiment's anchor in the page. The name of a user's experiment may contain any character.
@@ -110,7 +124,6 @@ fn summary(r: &Results, palette: &Palette) -> Markup {
         section class="summary" {
             h2 { "Ranking" }
             @if let Some(closing) = sentence(r) {
-                p class="closing" { b { (closing.sentence) } }
                 ul class="closing" { @for line in &closing.lines { li { (line) } } }
             }
             @for note in closing::notes(r) { p class="about" { (note) } }
@@ -215,7 +228,7 @@ fn experiment(r: &Results, e: &Experiment, palette: &Palette) -> Markup {
                 (tables::experiment(r.kind, e, &names, palette))
             }
             (tables::failures(e, palette))
-            (tables::every_run(e, palette))
+            (tables::every_run(e, r.experiments.len(), palette))
         }
     }
 }

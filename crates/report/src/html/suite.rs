@@ -9,7 +9,7 @@ use maud::{Markup, html};
 use super::chart::{Chart, Point, Series};
 use super::palette::Palette;
 use super::scale::Scale;
-use super::{lines, tables};
+use super::{lines, tables, thin};
 use crate::export::failure_line;
 use crate::model::{Experiment, Results, Row};
 use crate::stats::SUBJECT;
@@ -205,7 +205,7 @@ fn has_curve(row: &Row) -> bool {
 
 /// RSS over time, for each allocator from the run with the median end.
 fn curve(row: &Row, names: &[&str], palette: &Palette) -> Markup {
-    let mut all: Vec<(&str, &[(f64, u64)])> = Vec::new();
+    let mut all: Vec<(&str, Vec<(f64, u64)>)> = Vec::new();
     for name in names {
         let cell = row
             .cells
@@ -218,7 +218,7 @@ fn curve(row: &Row, names: &[&str], palette: &Palette) -> Markup {
             .collect();
         runs.sort_by_key(|run| run.curve.last().map(|point| point.1));
         if let Some(run) = runs.get(runs.len() / 2) {
-            all.push((name, &run.curve));
+            all.push((name, thin::largest_triangles(&run.curve, thin::MOST_POINTS)));
         }
     }
     // The runs sample at the same rate but not at the same instants.
@@ -254,6 +254,7 @@ fn curve(row: &Row, names: &[&str], palette: &Palette) -> Markup {
             value,
             low: value,
             high: value,
+            runs: Vec::new(),
             tip,
         }
     };

@@ -257,14 +257,23 @@ fn output(output: Output, cell: &Cell) -> Markup {
     }
 }
 
-/// Every run of an experiment, collapsed.
-pub fn every_run(e: &Experiment, palette: &Palette) -> Markup {
+/// A page has at most this many lines of single runs; the JSON file has all.
+const MOST_RUNS: usize = 1200;
+
+/// Every run of an experiment, collapsed; the first of them, if there are very many.
+pub fn every_run(e: &Experiment, experiments: usize, palette: &Palette) -> Markup {
+    let most = MOST_RUNS / experiments.max(1);
     let cells = || {
         e.rows
             .iter()
             .flat_map(|row| row.cells.iter().map(move |cell| (row, cell)))
     };
     let count: usize = cells().map(|(_, cell)| cell.runs.len()).sum();
+    let filled = cells().filter(|(_, cell)| !cell.runs.is_empty()).count();
+    let each = match count <= most {
+        true => usize::MAX,
+        false => (most / filled.max(1)).max(1),
+    };
     let hashed = cells()
         .flat_map(|(_, c)| &c.runs)
         .any(|run| run.output_hash.is_some());
@@ -273,7 +282,8 @@ pub fn every_run(e: &Experiment, palette: &Palette) -> Markup {
         .any(|run| run.ops_per_second.is_some());
     html! {
         details {
-            summary { "Every run (" (count) ")" }
+            @if count <= most { summary { "Every run (" (count) ")" } }
+            @else { summary { "Runs (the first " (each) " of each; the JSON file has all " (units::count(count as f64)) ")" } }
             div class="scroll" {
                 table class="runs" {
                     thead {
@@ -287,7 +297,7 @@ pub fn every_run(e: &Experiment, palette: &Palette) -> Markup {
                     }
                     tbody {
                         @for (row, cell) in cells() {
-                            @for (i, run) in cell.runs.iter().enumerate() {
+                            @for (i, run) in cell.runs.iter().take(each).enumerate() {
                                 tr {
                                     th { (row.label) } td class="left" { (name(palette, &cell.allocator)) } td { (i + 1) }
                                     td { (format!("{:.6}", run.seconds)) }

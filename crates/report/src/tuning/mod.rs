@@ -57,6 +57,25 @@ pub fn text(t: &Tuning) -> String {
     text
 }
 
+/// The outcome as Markdown, to paste into an issue.
+pub fn markdown(t: &Tuning) -> String {
+    let mut text = format!("**{}** (`{}`)\n\n", t.sentence, t.title);
+    if let Some(typed) = t.typed.as_ref().filter(|typed| !typed.is_empty()) {
+        let _ = write!(text, "```sh\n{typed}\n```\n\n");
+    }
+    text += "| | |\n| --- | --- |\n";
+    for (label, line) in &t.lines {
+        let _ = writeln!(text, "| {label} | {} |", crate::html::cell(line));
+    }
+    text
+}
+
+impl Tuning {
+    pub fn from_json(text: &str) -> Result<Tuning, String> {
+        serde_json::from_str(text).map_err(|error| error.to_string())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,10 +3,8 @@
 use maud::{DOCTYPE, Markup, html};
 
 use super::{Point, Tuning};
-use crate::html::page_head;
+use crate::html::{MOST_POINTS, copy, page_head};
 
-/// More points than this are not told apart.
-const MOST_POINTS: usize = 2000;
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 380.0;
 const MARGIN: f64 = 56.0;
@@ -33,7 +31,7 @@ pub fn page(t: &Tuning) -> String {
                         p class="about" { "Every setting that ran: " (t.work) " and " (t.memory) " as multiples of the control's. Filled: no other setting is better in both." }
                         div class="scroll" { (plot(t)) }
                     }
-                    section { h2 { "To repeat it" } pre { (t.command.join(" ")) } }
+                    section { h2 { "To repeat it" } pre { (t.command.join(" ")) } (copy(&super::markdown(t))) }
                 }
                 footer { "Written by mallard " (env!("CARGO_PKG_VERSION")) ". Every run is in runs.jsonl beside this page." }
             }
@@ -54,7 +52,7 @@ fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
 }
 
 fn plot(t: &Tuning) -> Markup {
-    let points: Vec<&Point> = t.points.iter().take(MOST_POINTS).collect();
+    let points = shown(&t.points);
     let (left, right) = ends(points.iter().map(|point| point.work));
     let (bottom, top) = ends(points.iter().map(|point| point.memory));
     let x = |value: f64| MARGIN + (value - left) / (right - left) * (WIDTH - 2.0 * MARGIN);
@@ -92,6 +90,16 @@ fn plot(t: &Tuning) -> Markup {
             }
         }
     }
+}
+
+/// The points that a picture can tell apart: those of the front and with the most runs first.
+fn shown(points: &[Point]) -> Vec<&Point> {
+    let mut all: Vec<&Point> = points.iter().collect();
+    if all.len() > MOST_POINTS {
+        all.sort_by_key(|point| std::cmp::Reverse((point.recommended, point.front, point.runs)));
+        all.truncate(MOST_POINTS);
+    }
+    all
 }
 
 fn shortened(name: &str) -> String {

@@ -1,0 +1,272 @@
+//! Several results of one kind side by side: what each says, then their figures in columns.
+//!
+//! Results of different sittings are not paired, so the columns have no significance between them;
+//! `mallard diff` compares two of them properly, and the page says so.
+
+use std::fmt::Write as _;
+
+use mallard_statistics::Comparison;
+use maud::{DOCTYPE, html};
+
+use crate::diagnosis::{self, Diagnosis};
+use crate::history::History;
+use crate::html::{cell, copy, page_head};
+use crate::metrics;
+use crate::model::Results;
+use crate::stats;
+use crate::tuning::Tuning;
+use crate::units;
+
+/// The results and their figures.
+#[derive(Debug, Clone, Default)]
+pub struct Beside {
+    /// The command that wrote them: `compare`, `diagnose`.
+    pub kind: String,
+    /// The name of each file, with its sentence.
+    pub files: Vec<(String, String)>,
+    /// What a line shows, and its figure in each file.
+    pub lines: Vec<(String, Vec<String>)>,
+    /// How to compare them properly.
+    pub note: String,
+}
+
+/// The figure of a file that has none of that line.
+const NONE: &str = "–";
+
+impl Beside {
+    fn new(kind: &str, files: Vec<(String, String)>) -> Beside {
+        Beside {
+            kind: kind.to_owned(),
+            files,
+            ..Beside::default()
+        }
+    }
+
+    /// Puts a file's figure into the line of that name, which is made if there is none.
+    fn put(&mut self, file: usize, line: String, figure: String) {
+        let count = self.files.len();
+        let found = self.lines.iter_mut().find(|(name, _)| *name == line);
+        match found {
+            Some((_, figures)) => figures[file] = figure,
+            None => {
+                let mut figures = vec![NONE.to_owned(); count];
+                figures[file] = figure;
+                self.lines.push((line, figures));
+            }
+        }
+    }
+}
+
+/// Results of bench or compare: medians, and each allocator's ratio to glibc in its own sitting.
+pub fn results(all: &[(String, Results)]) -> Beside {
+    let headline = |r: &Results| crate::headline(r).unwrap_or_else(|| r.title.clone());
+    let files = all.iter().map(|(name, r)| (name.clone(), headline(r)));
+    let mut beside = Beside::new("results", files.collect());
+    for (file, (_, r)) in all.iter().enumerate() {
+        for e in &r.experiments {
+            for row in &e.rows {
+                let place = stats::place(e, row, " ");
+                for s in stats::standings(e, row) {
+                    let known =
+                        |c: &Comparison| c.interval.is_some() && s.allocator != stats::BASELINE;
+                    let to_glibc = s.time_to_glibc.filter(known);
+                    let ratio = to_glibc.map_or(String::new(), |c| {
+                        format!(" ({} × glibc)", units::compared(&c))
+                    });
+                    let time = format!("{}{ratio}", units::seconds(s.figures.seconds.median));
+                    beside.put(file, format!("{place}, {}: time", s.allocator), time);
+                    let memory = units::bytes(s.figures.rss.median);
+                    beside.put(file, format!("{place}, {}: peak RSS", s.allocator), memory);
+                }
+                for metric in &row.metrics {
+                    for line in metrics::lines(e, row, metric) {
+                        if let Some(median) = line.median {
+                            let name = format!("{place}, {}: {}", line.allocator, metric.name);
+                            beside.put(file, name, metrics::figure(metric, median));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    beside.note =
+        "Sittings differ by more than allocators do: `mallard diff BEFORE AFTER` says what \
+                   changed, by ratios to glibc in the same round."
+            .to_owned();
+    beside
+}
+
+/// Diagnoses: the lines of each.
+pub fn diagnoses(all: &[(String, Diagnosis)]) -> Beside {
+    let files = all
+        .iter()
+        .map(|(name, d)| (name.clone(), d.sentence.clone()));
+    let mut beside = Beside::new("diagnose", files.collect());
+    for (file, (_, d)) in all.iter().enumerate() {
+        for (label, line) in diagnosis::lines(&d.figures) {
+            beside.put(file, label.to_owned(), line);
+        }
+        let found: Vec<String> = d
+            .troubles
+            .iter()
+            .chain(&d.takes)
+            .map(|t| t.what.clone())
+            .collect();
+        beside.put(file, "because".to_owned(), found.join("; "));
+    }
+    beside
+}
+
+/// Sessions of tune: the lines of each.
+pub fn tunings(all: &[(String, Tuning)]) -> Beside {
+    let files = all
+        .iter()
+        .map(|(name, t)| (name.clone(), t.sentence.clone()));
+    let mut beside = Beside::new("tune", files.collect());
+    for (file, (_, t)) in all.iter().enumerate() {
+        beside.put(file, "subject".to_owned(), t.title.clone());
+        beside.put(
+            file,
+            "recommended".to_owned(),
+            t.typed.clone().unwrap_or_default(),
+        );
+        for (label, line) in t.lines.iter().filter(|(label, _)| !label.is_empty()) {
+            beside.put(file, label.clone(), line.clone());
+        }
+    }
+    beside
+}
+
+/// Baselines: the last save of each.
+pub fn histories(all: &[(String, History)]) -> Beside {
+    let files = all.iter().map(|(name, h)| (name.clone(), h.sentence()));
+    let mut beside = Beside::new("baseline", files.collect());
+    for (file, (_, h)) in all.iter().enumerate() {
+        for [metric, median, _, ratio, interval, _] in h.lines() {
+            let ratio = match ratio.is_empty() {
+                true => String::new(),
+                false => format!(" (ratio {ratio}, {interval})"),
+            };
+            beside.put(file, metric, format!("{median}{ratio}"));
+        }
+    }
+    beside.note = "`mallard baseline check NAME` compares by blocks beside the anchor.".to_owned();
+    beside
+}
+
+/// As text: one block for each line, because figures are long.
+pub fn text(b: &Beside) -> String {
+    let mut text = String::new();
+    let wide = b
+        .files
+        .iter()
+        .map(|(name, _)| name.chars().count())
+        .max()
+        .unwrap_or(0);
+    for (name, sentence) in &b.files {
+        let _ = writeln!(text, "{name:wide$}  {sentence}");
+    }
+    for (line, figures) in &b.lines {
+        let _ = writeln!(text, "\n{line}");
+        for ((name, _), figure) in b.files.iter().zip(figures) {
+            let _ = writeln!(text, "  {name:wide$}  {figure}");
+        }
+    }
+    if !b.note.is_empty() {
+        let _ = writeln!(text, "\n{}", b.note);
+    }
+    text
+}
+
+/// As Markdown.
+pub fn markdown(b: &Beside) -> String {
+    let mut text = String::new();
+    for (name, sentence) in &b.files {
+        let _ = writeln!(text, "- `{name}`: {sentence}");
+    }
+    let names: Vec<String> = b
+        .files
+        .iter()
+        .map(|(name, _)| format!("`{}`", cell(name)))
+        .collect();
+    let _ = writeln!(text, "\n| | {} |", names.join(" | "));
+    let _ = writeln!(text, "| --- |{}", " --- |".repeat(names.len()));
+    for (line, figures) in &b.lines {
+        let cells: Vec<String> = figures.iter().map(|figure| cell(figure)).collect();
+        let _ = writeln!(text, "| {} | {} |", cell(line), cells.join(" | "));
+    }
+    text
+}
+
+/// Lines that a page shows; all are in the files.
+const MOST_LINES: usize = 1500;
+
+/// As a page.
+pub fn page(b: &Beside) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            (page_head(&format!("{} {} side by side", b.files.len(), b.kind), ""))
+            body {
+                header {
+                    p class="brand" { "mallard report" }
+                    h1 { (b.files.len()) " of " (b.kind) ", side by side" }
+                    @for (name, sentence) in &b.files { p class="sentence" { code { (name) } " " (sentence) } }
+                    @if !b.note.is_empty() { p class="about" { (b.note) } }
+                }
+                main {
+                    section {
+                        div class="scroll" { table class="allocators" {
+                            thead { tr { th {} @for (name, _) in &b.files { th { (name) } } } }
+                            tbody { @for (line, figures) in b.lines.iter().take(MOST_LINES) {
+                                tr { th { (line) } @for figure in figures { td class="left" { (figure) } } }
+                            } }
+                        } }
+                        @if b.lines.len() > MOST_LINES { p class="about" { (b.lines.len() - MOST_LINES) " more lines are in the files." } }
+                    }
+                    section { (copy(&markdown(b))) }
+                }
+                footer { "Written by mallard " (env!("CARGO_PKG_VERSION")) "." }
+            }
+        }
+    };
+    page.into_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_one_file_lacks_is_shown_as_such() {
+        let of = |typed: Option<&str>, label: &str| Tuning {
+            sentence: "Use it.".to_owned(),
+            typed: typed.map(str::to_owned),
+            lines: vec![(label.to_owned(), "a | b".to_owned())],
+            ..Tuning::default()
+        };
+        let all = [
+            ("one".to_owned(), of(Some("X=1"), "left out")),
+            ("two".to_owned(), of(None, "failed")),
+        ];
+        let beside = tunings(&all);
+        let line = |name: &str| {
+            beside
+                .lines
+                .iter()
+                .find(|(line, _)| line == name)
+                .unwrap()
+                .1
+                .clone()
+        };
+        assert_eq!(line("left out"), ["a | b", NONE]);
+        assert_eq!(line("failed"), [NONE, "a | b"]);
+        assert!(text(&beside).contains("  one  a | b"), "{}", text(&beside));
+        assert!(
+            markdown(&beside).contains("| left out | a \\| b | – |"),
+            "{}",
+            markdown(&beside)
+        );
+        assert!(page(&beside).contains("<code>two</code>"));
+    }
+}

@@ -1,0 +1,154 @@
+//! The page of a baseline: for each metric a strip of blocks per save, so that a reader sees what
+//! moved, when, and by how much beside the noise.
+
+use maud::{DOCTYPE, Markup, html};
+
+use super::{History, Save, interval, markdown};
+use crate::html::{copy, page_head};
+
+/// About pixels where two or three pictures share a row, so that text stays legible.
+const WIDTH: f64 = 440.0;
+const HEIGHT: f64 = 150.0;
+const LEFT: f64 = 56.0;
+const BOTTOM: f64 = 34.0;
+/// Blocks of one save that a picture tells apart.
+const MOST_BLOCKS: usize = 100;
+/// Older saves than these are not drawn.
+const MOST_SAVES: usize = 60;
+
+const OWN_STYLE: &str = "
+.series-of { width: 100%; height: auto; }
+.series-of text { fill: var(--soft); font-size: 11.5px; }
+@media (max-width: 640px) { .series-of text { font-size: 14px; } }
+.series-of .axis, .series-of .grid { stroke: var(--line); }
+.series-of .blocks { fill: none; stroke: var(--k1); stroke-width: 4.4; stroke-linecap: round; stroke-opacity: .38; }
+.series-of .span { stroke: var(--ink); stroke-width: 1.4; }
+.series-of .median { fill: var(--k1); }
+.series-of .trend { fill: none; stroke: var(--k1); stroke-width: 1.2; stroke-opacity: .6; }
+.series-of .limit { stroke: var(--bad); stroke-dasharray: 5 4; }
+";
+
+/// The page.
+pub fn page(h: &History) -> String {
+    let last = h.saves.last();
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            (page_head(&format!("Baseline {}", h.name), OWN_STYLE))
+            body {
+                header {
+                    p class="brand" { "mallard baseline" }
+                    h1 { (h.sentence()) }
+                    p class="machine" { code { (h.what) } @if let Some(last) = last { " · " (last.label()) " · " (last.machine.cpu) " · " (last.machine.cpus) " CPUs · " (last.machine.kernel) } }
+                }
+                main {
+                    section { h2 { "The last save" } (table(h)) }
+                    section {
+                        h2 { "From save to save" }
+                        p class="about" {
+                            @if let Some(anchor) = &h.anchor { "The figure of each block as a multiple of " (anchor) "’s in the same block. " }
+                            "Dots are blocks, the line is their 95 % interval, the mark their middle; dashed is the limit, from the last save."
+                        }
+                        @if let Some(last) = last { div class="plots" { @for series in &last.metrics { (strip(h, &series.metric.name)) } } }
+                    }
+                    section { h2 { "To check" } pre { "mallard baseline check " (h.name) } (copy(&markdown(h))) }
+                }
+                footer { "Written by mallard " (env!("CARGO_PKG_VERSION")) ". Every block is in the baseline’s file." }
+            }
+        }
+    };
+    page.into_string()
+}
+
+fn table(h: &History) -> Markup {
+    html! {
+        div class="scroll" { table {
+            thead { tr { @for head in h.heads() { th { (head) } } } }
+            tbody { @for line in h.lines() { tr { th { (line[0]) } @for cell in &line[1..] { td { (cell) } } } } }
+        } }
+    }
+}
+
+/// One metric over all saves.
+fn strip(h: &History, metric: &str) -> Markup {
+    let from = h.saves.len().saturating_sub(MOST_SAVES);
+    let saves: Vec<(&Save, Vec<f64>)> = h.saves[from..]
+        .iter()
+        .filter_map(|save| {
+            let blocks = save.series(metric)?.blocks.iter();
+            let ratios: Vec<f64> = blocks
+                .filter(|(_, anchor)| *anchor > 0.0)
+                .map(|(own, anchor)| own / anchor)
+                .collect();
+            (!ratios.is_empty()).then_some((save, ratios))
+        })
+        .collect();
+    let limit = limit(h, metric);
+    let ends = saves
+        .iter()
+        .flat_map(|(_, ratios)| ratios.iter().copied())
+        .chain(limit);
+    let (low, high) = ends.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), v| {
+        (a.min(v), b.max(v))
+    });
+    let room = ((high - low) * 0.08).max(high.abs() * 0.01).max(1e-9);
+    // Ratios and figures are above zero.
+    let (low, high) = ((low - room).max(0.0), high + room);
+    let y = |value: f64| (HEIGHT - BOTTOM) - (value - low) / (high - low) * (HEIGHT - BOTTOM - 8.0);
+    let step = (WIDTH - LEFT - 8.0) / saves.len().max(1) as f64;
+    let x = |index: usize| LEFT + step * (index as f64 + 0.5);
+    let at = |value: f64| format!("{value:.1}");
+    let middle = |save: &Save| save.series(metric).and_then(|series| series.ratio());
+    let trend: Vec<String> = saves
+        .iter()
+        .enumerate()
+        .filter_map(|(index, (save, _))| {
+            Some(format!("{},{}", at(x(index)), at(y(middle(save)?.ratio))))
+        })
+        .collect();
+    let labelled = saves.len().div_ceil(4).max(1);
+    html! {
+        @if !saves.is_empty() {
+            figure {
+                figcaption { b { (metric) } @if let Some(gate) = h.gate(metric) { " " span { "fails if " (gate) } } }
+                svg class="series-of" viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="img" aria-label=(format!("{metric} from save to save")) {
+                    line class="axis" x1=(at(LEFT)) x2=(at(WIDTH - 8.0)) y1=(at(HEIGHT - BOTTOM)) y2=(at(HEIGHT - BOTTOM)) {}
+                    text x=(at(LEFT - 6.0)) y=(at(y(high) + 10.0)) text-anchor="end" { (crate::units::significant(high)) }
+                    text x=(at(LEFT - 6.0)) y=(at(y(low))) text-anchor="end" { (crate::units::significant(low)) }
+                    @if let Some(limit) = limit { line class="limit" x1=(at(LEFT)) x2=(at(WIDTH - 8.0)) y1=(at(y(limit))) y2=(at(y(limit))) {} }
+                    polyline class="trend" points=(trend.join(" ")) {}
+                    @for (index, (save, ratios)) in saves.iter().enumerate() {
+                        g {
+                            title { (save.label()) @if let Some(c) = middle(save) { ": " (format!("{:.3}", c.ratio)) ", " (interval(&c)) ", " (c.blocks) " blocks" } }
+                            path class="blocks" d=(dots(ratios, x(index), step.min(24.0), &y)) {}
+                            @if let Some(c) = middle(save) {
+                                @if let Some(i) = c.interval { line class="span" x1=(at(x(index))) x2=(at(x(index))) y1=(at(y(i.low))) y2=(at(y(i.high))) {} }
+                                rect class="median" x=(at(x(index) - 7.0)) y=(at(y(c.ratio) - 1.2)) width="14" height="2.4" {}
+                            }
+                        }
+                        @if index % labelled == 0 { text x=(at(x(index))) y=(at(HEIGHT - BOTTOM + 16.0)) text-anchor="middle" { (save.day()) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The blocks side by side in their order, within the width of their save.
+fn dots(ratios: &[f64], x: f64, width: f64, y: &dyn Fn(f64) -> f64) -> String {
+    let stretch = ratios.len().div_ceil(MOST_BLOCKS).max(1);
+    let shown: Vec<f64> = ratios.iter().copied().step_by(stretch).collect();
+    let place = |index: usize| x + width * 0.7 * (index as f64 / shown.len().max(2) as f64 - 0.5);
+    let all = shown
+        .iter()
+        .enumerate()
+        .map(|(index, ratio)| (place(index), y(*ratio)));
+    crate::html::dots(all)
+}
+
+/// The limit of a metric as a multiple of the anchor's figure, from the last save.
+fn limit(h: &History, metric: &str) -> Option<f64> {
+    let gate = h.gate(metric)?.strip_prefix(metric)?;
+    let share: f64 = gate[1..].trim_end_matches('%').parse().ok()?;
+    Some(h.saves.last()?.series(metric)?.ratio()?.ratio * (1.0 + share / 100.0))
+}
