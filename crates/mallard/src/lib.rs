@@ -100,8 +100,7 @@
 //!
 //! - **Sample**: a block whose call stack is known; it stands for others, by its *weight*.
 //! - **Site**: a call stack, with what its samples add up to.
-//! - **Span**: a run of pages for sampled blocks of one class, filed under no class.
-//! - **Proxy**: the ordinary block that a sample keeps, so that the heap has its usual shape.
+//! - **Watched page**: a page of a slab where sampled blocks begin, filed under no class.
 //! - **Hidden place**: what the tables of requests hold while sampling is on.
 //!
 //! Page heap:

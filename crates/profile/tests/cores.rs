@@ -26,6 +26,8 @@ fn the_records_of_a_core_are_found() {
     assert_eq!(total(View::Allocs), (3, 114_912));
     assert_eq!(total(View::Peak).1, 120_000);
     assert_eq!(total(View::Waste).1, 14_712);
+    // Two regions of 112 bytes are free in the page of the two blocks.
+    assert_eq!(total(View::Frag).1, 224);
     let stack = &profile.samples[0].stack;
     let told: Vec<String> = stack
         .iter()

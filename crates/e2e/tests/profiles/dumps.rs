@@ -192,29 +192,19 @@ fn near(what: &str, found: f64, truth: f64, within: f64) -> Result<(), String> {
 }
 
 fn fragmentation() -> Result<(), String> {
-    // Sampled blocks of every block lie in slabs of their own kind, which bins do not count.
-    for (what, lg, n, place) in [
-        ("pinned bytes, every block sampled", 0, "300000", 1),
-        ("pinned bytes, every 128 KiB sampled", 17, "3000000", 0),
+    for (what, lg, n) in [
+        ("pinned bytes, every block sampled", 0, "300000"),
+        ("pinned bytes, every 4 KiB sampled", 12, "300000"),
+        ("pinned bytes, every 128 KiB sampled", 17, "3000000"),
     ] {
         let sandbox = sandbox();
         let conf = format!("prof:true,prof_seed:1,prof_format:pprof,lg_prof_sample:{lg}");
         let outcome = run(&sandbox, &conf, &["frag", "frag.pb.gz", n])?;
-        let free = numbers(&outcome)?[place];
+        let free = numbers(&outcome)?[0];
         let profile = read(&sandbox.path("frag.pb.gz"))?;
         near(what, total(&profile, View::Frag)?.0 as f64, free, 0.1)?;
     }
-    // Blocks that are sampled more often lie neither in slabs nor with their neighbours.
-    let sandbox = sandbox();
-    let conf = "prof:true,prof_format:pprof,lg_prof_sample:12";
-    run(&sandbox, conf, &["frag", "frag.pb.gz", "3000"])?;
-    let unknown = total(&read(&sandbox.path("frag.pb.gz"))?, View::Frag);
-    expect(
-        unknown
-            .as_ref()
-            .is_err_and(|told| told.contains("17 and more")),
-        || format!("{unknown:?}"),
-    )
+    Ok(())
 }
 
 fn lifetimes() -> Result<(), String> {

@@ -252,7 +252,9 @@ fn blocks_of_the_program() -> Result<(), String> {
     let folder = scratch("mallard-blocks")?;
     let library = &Library::release().shared;
     // Every block is sampled: there is no error of sampling.
-    let (_, file) = recorded(folder.path(), library, ",lg_prof_sample:0")?;
+    // Nor are there classes that the heap makes for sizes that it often meets.
+    let options = ",lg_prof_sample:0,tailored_classes:false";
+    let (_, file) = recorded(folder.path(), library, options)?;
     let profile = read(&file)?;
     let blocks = ours(&profile, View::Live, true)?;
     let bytes = ours(&profile, View::Live, false)?;

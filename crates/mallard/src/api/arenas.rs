@@ -264,9 +264,7 @@ pub fn set_oversize(arena: u32, bytes: usize) -> Result<(), i32> {
 /// The number of the arena that owns a block; `None` if it is not a block of ours.
 pub fn lookup(block: *const u8) -> Option<u32> {
     let at = block.addr();
-    arena::owner_of(at)
-        .or_else(|| prof::arena_of(at))
-        .map(u32::from)
+    arena::owner_of(at).map(u32::from)
 }
 
 /// Allocates a block of at least `size` bytes at a multiple of `align`, a power of two, from the

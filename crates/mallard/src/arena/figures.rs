@@ -131,7 +131,9 @@ pub fn owner_hint(p: usize, class: Class) -> Option<u16> {
     let kept = meta::keep();
     let segment = Segment::find(p)?;
     match segment.look_at(&kept, p) {
-        PageRecord::Slab(at) if class.is_slab() => Some(Slab::at(at).arena()),
+        PageRecord::Slab(at) | PageRecord::Watched { slab: at, .. } if class.is_slab() => {
+            Some(Slab::at(at).arena())
+        }
         PageRecord::Large { arena, .. } if !class.is_slab() => Some(arena as u16),
         _ => None,
     }

@@ -472,10 +472,20 @@ pub fn expect_block(class: Class, p: usize) {
 /// The number of the arena that owns the block at `p`, if the page map knows the block.
 pub fn owner_of(p: usize) -> Option<u16> {
     match Segment::find(p)?.record_of(p) {
-        PageRecord::None | PageRecord::Sampled(_) => None,
-        PageRecord::Slab(at) => Some(Slab::at(at).arena()),
+        PageRecord::None => None,
+        PageRecord::Slab(at) | PageRecord::Watched { slab: at, .. } => Some(Slab::at(at).arena()),
         PageRecord::Large { arena, .. } => Some(arena as u16),
     }
+}
+
+/// The class of the slab with this record, from the page map.
+pub fn class_of_slab(record: usize) -> Class {
+    Slab::at(record).class()
+}
+
+/// Enters in the page map that a block of a slab is sampled, or not any more ([`Slab::watch`]).
+pub fn watch(p: usize, is_sampled: bool) {
+    Slab::watch(p, is_sampled);
 }
 
 /// Frees a block into its slab or page heap, past all transfer caches.

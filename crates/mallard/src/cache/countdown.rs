@@ -18,6 +18,8 @@ pub struct Countdown {
     is_sampling: Cell<bool>,
     /// Whether the thread's requests are not sampled, and whether that was decided.
     is_off: Cell<Option<bool>>,
+    /// The first of the pages of the thread's stack that the profiler has read, and the end of them.
+    stack_pages: Cell<[usize; 2]>,
 }
 
 impl Countdown {
@@ -28,6 +30,7 @@ impl Countdown {
             thread: Cell::new(0),
             is_sampling: Cell::new(false),
             is_off: Cell::new(None),
+            stack_pages: Cell::new([0; 2]),
         }
     }
 
@@ -37,6 +40,7 @@ impl Countdown {
         self.epoch.set(0);
         self.is_sampling.set(false);
         self.is_off.set(None);
+        self.stack_pages.set([0; 2]);
     }
 
     /// Counts a request of `size` bytes. Returns false when a sample is due.
@@ -79,6 +83,15 @@ impl Countdown {
         self.is_off.set(Some(off));
         self.epoch.set(0);
         self.set(0);
+    }
+
+    /// The pages of the thread's stack that the profiler has read: the first, and their end.
+    pub fn stack_pages(&self) -> [usize; 2] {
+        self.stack_pages.get()
+    }
+
+    pub fn set_stack_pages(&self, pages: [usize; 2]) {
+        self.stack_pages.set(pages);
     }
 
     /// Begins to take a sample; `None` if the thread is at it already.

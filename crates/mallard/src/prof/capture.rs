@@ -7,6 +7,7 @@ use super::hooks;
 use super::unwind;
 use super::unwind::cache::RowCache;
 use super::unwind::modules::list::ModuleList;
+use crate::cache::{self, Countdown};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use core::ptr::NonNull;
@@ -75,7 +76,12 @@ impl Stack {
     /// when memory is out.
     pub fn take(most: usize) -> Option<Stack> {
         let mut stack = Stack::new()?;
-        stack.len = unwind::capture(stack.room(most)).frames;
+        let countdown = cache::countdown();
+        let mut pages = countdown.map_or([0; 2], Countdown::stack_pages);
+        stack.len = unwind::capture(stack.room(most), &mut pages).frames;
+        if let Some(countdown) = countdown {
+            countdown.set_stack_pages(pages);
+        }
         stack.drop_own();
         Some(stack)
     }

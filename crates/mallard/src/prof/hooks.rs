@@ -52,7 +52,7 @@ unsafe extern "C" fn own_backtrace(frames: *mut *mut c_void, len: *mut c_uint, m
     // SAFETY: the caller has room for so many addresses.
     let room = unsafe { core::slice::from_raw_parts_mut(frames.cast::<usize>(), most as usize) };
     // SAFETY: the caller's number.
-    unsafe { *len = unwind::capture(room).frames as c_uint };
+    unsafe { *len = unwind::capture(room, &mut [0; 2]).frames as c_uint };
 }
 
 /// Whether the program takes call stacks.

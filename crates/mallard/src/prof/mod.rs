@@ -12,9 +12,9 @@
 //! While sampling is off, no path knows of it. Switching it on hides the places of requests
 //! ([`class::hidden`](crate::class::hidden)), so that `malloc` takes an entry that counts bytes;
 //! the other paths that give out blocks ask [`is_on`]. A thread counts down the bytes of its
-//! requests. When none are left, the block that it got is sampled ([`counted`]): a small one is
-//! exchanged for a block of a span, a large one gets a mark. Either way its free takes the slow
-//! path, which comes to [`freed`]. All other frees are as they were.
+//! requests. When none are left, the block that it got is sampled ([`counted`]): the page map files
+//! the page where it begins under no class, so that its free takes the slow path, which finds out by
+//! [`filed`]. Frees of blocks that begin in other pages are as they were.
 //!
 //! Nothing here holds a lock while a stack is captured or a file is written, and functions of
 //! the program (`hooks`) run outside.

@@ -1,8 +1,7 @@
 //! Where a reader outside the process finds the profiler's records, and the page of statistics.
 //!
 //! A note in the file (`.note.mallard`) says where the [`Root`] lies, relative to the note. The root
-//! leads to the page and to three lists: of sites, of spans with sampled blocks, and of large
-//! sampled blocks. A reader copies them with `process_vm_readv`, or from a core file, and so needs
+//! leads to the page and to two lists: of sites, and of sampled blocks. A reader copies them with `process_vm_readv`, or from a core file, and so needs
 //! no help of the process, which may be stopped, hung or dead. Records of these lists are never
 //! freed, and their links never change, so that a reader can follow them while the process runs.
 //! Each record has a [`Version`], by which a reader knows whether it copied the record in the
@@ -12,7 +11,7 @@
 //! changes to what is described here, and to the records ([`Site`](super::sites::Site), and those of
 //! [`samples`](super::samples)).
 
-use super::samples::{Large, Sample, Span};
+use super::samples::Entry;
 use super::sites::Site;
 use crate::arena::inspect::SLAB_RECORD_BYTES;
 use crate::sys::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
@@ -22,7 +21,7 @@ use core::arch::global_asm;
 /// `MALLARD` and a zero, as a little-endian number.
 const MAGIC: u64 = u64::from_le_bytes(*b"MALLARD\0");
 /// The version of the layout.
-const LAYOUT: u32 = 2;
+const LAYOUT: u32 = 3;
 
 /// Counts the changes of a record, for readers outside the process: odd while a change is under way.
 /// A lock guards the record against other writers.
@@ -62,18 +61,15 @@ pub struct Root {
     epoch: AtomicU64,
     /// The number of live samples.
     samples: AtomicUsize,
-    /// The last span made, and the last record of a large block; each leads to the one before.
-    last_span: AtomicPtr<Span>,
-    last_large: AtomicPtr<Large>,
-    /// The bytes of a [`Span`] before its samples, of a [`Sample`], and of a [`Large`].
-    span_bytes: AtomicU32,
+    /// The last record of a sampled block made; each leads to the one before.
+    last_sample: AtomicPtr<Entry>,
+    /// The bytes of an [`Entry`].
     sample_bytes: AtomicU32,
-    large_bytes: AtomicU32,
     /// The number of resets: samples with another one do not count any more.
     resets: AtomicU32,
     /// The bytes of a slab's record before its bitmap.
     slab_bytes: AtomicU32,
-    rest: [AtomicU32; 9],
+    rest: [AtomicU32; 13],
     /// The page of statistics; null if there is none. It is here in every layout.
     page: AtomicPtr<Page>,
 }
@@ -87,14 +83,11 @@ static ROOT: Root = Root {
     first_site: AtomicPtr::new(core::ptr::null_mut()),
     epoch: AtomicU64::new(0),
     samples: AtomicUsize::new(0),
-    last_span: AtomicPtr::new(core::ptr::null_mut()),
-    last_large: AtomicPtr::new(core::ptr::null_mut()),
-    span_bytes: AtomicU32::new(0),
+    last_sample: AtomicPtr::new(core::ptr::null_mut()),
     sample_bytes: AtomicU32::new(0),
-    large_bytes: AtomicU32::new(0),
     resets: AtomicU32::new(0),
     slab_bytes: AtomicU32::new(0),
-    rest: [const { AtomicU32::new(0) }; 9],
+    rest: [const { AtomicU32::new(0) }; 13],
     page: AtomicPtr::new(core::ptr::null_mut()),
 };
 
@@ -118,9 +111,7 @@ pub fn begin(lg_sample: u32) {
     ROOT.layout.store(LAYOUT, Ordering::Relaxed);
     for (field, bytes) in [
         (&ROOT.site_bytes, size_of::<Site>()),
-        (&ROOT.span_bytes, size_of::<Span>()),
-        (&ROOT.sample_bytes, size_of::<Sample>()),
-        (&ROOT.large_bytes, size_of::<Large>()),
+        (&ROOT.sample_bytes, size_of::<Entry>()),
         (&ROOT.slab_bytes, SLAB_RECORD_BYTES),
     ] {
         field.store(bytes as u32, Ordering::Relaxed);
@@ -146,14 +137,9 @@ pub fn set_first_site(site: &'static Site) {
     ROOT.first_site.store(site, Ordering::Release);
 }
 
-pub fn set_last_span(span: &'static Span) {
-    let span = core::ptr::from_ref(span).cast_mut();
-    ROOT.last_span.store(span, Ordering::Release);
-}
-
-pub fn set_last_large(large: &'static Large) {
-    let large = core::ptr::from_ref(large).cast_mut();
-    ROOT.last_large.store(large, Ordering::Release);
+pub fn set_last_sample(entry: &'static Entry) {
+    let entry = core::ptr::from_ref(entry).cast_mut();
+    ROOT.last_sample.store(entry, Ordering::Release);
 }
 
 pub fn set_resets(resets: usize) {
@@ -171,12 +157,13 @@ pub fn set_samples(samples: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::prof::samples::Sample;
     use core::mem::offset_of;
 
     /// A reader of another build relies on this; a change needs another [`LAYOUT`].
     #[test]
     fn the_layout_is_that_of_its_number() {
-        assert_eq!(LAYOUT, 2);
+        assert_eq!(LAYOUT, 3);
         let root = [
             offset_of!(Root, magic),
             offset_of!(Root, layout),
@@ -186,29 +173,20 @@ mod tests {
             offset_of!(Root, first_site),
             offset_of!(Root, epoch),
             offset_of!(Root, samples),
-            offset_of!(Root, last_span),
-            offset_of!(Root, last_large),
-            offset_of!(Root, span_bytes),
+            offset_of!(Root, last_sample),
             offset_of!(Root, sample_bytes),
-            offset_of!(Root, large_bytes),
             offset_of!(Root, resets),
             offset_of!(Root, slab_bytes),
             offset_of!(Root, page),
         ];
-        assert_eq!(
-            root,
-            [
-                0, 8, 12, 16, 20, 24, 32, 40, 48, 56, 64, 68, 72, 76, 80, 120
-            ]
-        );
+        assert_eq!(root, [0, 8, 12, 16, 20, 24, 32, 40, 48, 56, 60, 64, 120]);
         assert_eq!(size_of::<Root>(), 128);
         assert_eq!(Site::OFFSETS, [8, 12, 24, 32, 48, 64, 72, 88, 96, 104]);
         assert_eq!(size_of::<Site>(), 112);
         assert_eq!(Sample::OFFSETS, [0, 8, 16, 24, 32, 40, 48, 56, 60, 62]);
         assert_eq!(size_of::<Sample>(), 64);
-        assert_eq!(Span::OFFSETS, [0, 8, 12, 16, 24, 32]);
-        assert_eq!(Large::OFFSETS, [0, 8, 16, 24]);
-        assert_eq!(size_of::<Large>(), 96);
+        assert_eq!(Entry::OFFSETS, [0, 8, 16, 24]);
+        assert_eq!(size_of::<Entry>(), 96);
     }
 
     #[test]

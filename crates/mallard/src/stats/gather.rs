@@ -12,7 +12,6 @@ use crate::arena::{self, Arena};
 use crate::cache::{Patience, registry};
 use crate::class::Class;
 use crate::heap::{Backing, PAGE_HEAPS, PageHeap};
-use crate::prof;
 use crate::space::{meta, segment};
 use crate::sys::page::PAGE;
 use crate::sys::time;
@@ -269,10 +268,9 @@ fn merge(snapshot: &mut Snapshot) {
     all.bins.fill(Bin::default());
     all.large.fill(Large::default());
     each.for_each(|arena| add(all, arena));
-    all.active += prof::span_pages();
     let (runs, interval_ns) = keeper::runs();
     let totals = Totals {
-        allocated: all.allocated() + prof::unseen_bytes(),
+        allocated: all.allocated(),
         active: all.active_bytes(),
         metadata: all.metadata(),
         slab_records: all.slab_records,

@@ -5,7 +5,6 @@ use crate::arena::{self, pages};
 use crate::cache::{inside, registry};
 use crate::class::Class;
 use crate::heap::PAGE_HEAPS;
-use crate::prof;
 use crate::space::meta;
 use crate::sys::page::PAGE;
 use crate::upkeep::threads;
@@ -60,7 +59,7 @@ pub fn now() -> Stats {
     let purged = heap.dirty_purged.plus(&heap.muzzy_purged);
     let meta = meta::totals();
     Stats {
-        allocated: (regions + pages::large_bytes()).saturating_sub(cached) + prof::unseen_bytes(),
+        allocated: (regions + pages::large_bytes()).saturating_sub(cached),
         cached,
         active: heap.used * PAGE,
         dirty: heap.dirty * PAGE,

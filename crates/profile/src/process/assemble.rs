@@ -32,10 +32,9 @@ pub fn profile(
     mappings: Vec<Mapping>,
     thread: &dyn Fn(u32, bool) -> Text,
 ) -> Profile {
-    let types = TYPES.len() - usize::from(!records.knows_pinned);
     let mut builder = Builder {
         profile: Profile {
-            types: TYPES[..types]
+            types: TYPES
                 .iter()
                 .map(|(kind, unit)| SampleType::new(kind, unit))
                 .collect(),

@@ -11,25 +11,13 @@ pub struct Versioned {
     pub at: u64,
     /// Where in the record the word lies.
     pub version_at: u64,
-    /// Bytes of the record's fixed part.
-    pub head_bytes: usize,
+    pub bytes: usize,
 }
-
-/// A copy of a record.
-#[derive(Debug, Clone, Default)]
-pub struct Copied {
-    pub head: Vec<u8>,
-    /// What the head asked for.
-    pub rest: Vec<u8>,
-}
-
-/// Tells the addresses and lengths of what else belongs to a record with this head.
-pub type More<'a> = dyn Fn(&[u8]) -> Vec<(u64, usize)> + 'a;
 
 /// Copies of some records, and how many of them may be of two moments.
 #[derive(Debug, Default)]
 pub struct Copies {
-    pub records: Vec<Copied>,
+    pub records: Vec<Vec<u8>>,
     pub torn: usize,
 }
 
@@ -40,19 +28,14 @@ const FIRST_PAUSE: Duration = Duration::from_micros(100);
 /// Records that are copied between two looks at their versions.
 const AT_ONCE: usize = 256;
 
-/// Copies records as they were at one moment each. `more` tells the further pieces that belong to a
-/// record with this head. A record that changes at each attempt, or whose owner stopped in the
-/// middle of a change, is copied as it is, and counted.
+/// Copies records as they were at one moment each. A record that changes at each attempt, or whose
+/// owner stopped in the middle of a change, is copied as it is, and counted.
 ///
 /// # Errors
 /// A record cannot be read.
-pub fn stable(
-    memory: &dyn Memory,
-    records: &[Versioned],
-    more: &More<'_>,
-) -> Result<Copies, Fault> {
+pub fn stable(memory: &dyn Memory, records: &[Versioned]) -> Result<Copies, Fault> {
     let mut copies = Copies {
-        records: vec![Copied::default(); records.len()],
+        records: vec![Vec::new(); records.len()],
         torn: 0,
     };
     let mut pending: Vec<usize> = (0..records.len()).collect();
@@ -62,10 +45,9 @@ pub fn stable(
         for part in pending.chunks(AT_ONCE) {
             let before = versions(memory, records, part)?;
             for &i in part {
-                copies.records[i].head.resize(records[i].head_bytes, 0);
+                copies.records[i].resize(records[i].bytes, 0);
             }
-            heads(memory, records, part, &mut copies.records)?;
-            rests(memory, part, &mut copies.records, more)?;
+            copy(memory, records, part, &mut copies.records)?;
             let after = versions(memory, records, part)?;
             for ((&i, before), after) in part.iter().zip(before).zip(after) {
                 if before != after || before % 2 == 1 {
@@ -100,11 +82,11 @@ fn versions(memory: &dyn Memory, records: &[Versioned], part: &[usize]) -> Resul
     Ok(words.into_iter().map(u32::from_le_bytes).collect())
 }
 
-fn heads(
+fn copy(
     memory: &dyn Memory,
     records: &[Versioned],
     part: &[usize],
-    copied: &mut [Copied],
+    copied: &mut [Vec<u8>],
 ) -> Result<(), Fault> {
     // The places in `part` ascend.
     let mut wanted = part.iter().peekable();
@@ -114,35 +96,10 @@ fn heads(
         .filter(|(i, _)| wanted.next_if(|&&next| next == *i).is_some())
         .map(|(i, copied)| Piece {
             at: records[i].at,
-            into: &mut copied.head,
+            into: copied,
         })
         .collect();
     memory.read(&mut pieces)
-}
-
-fn rests(
-    memory: &dyn Memory,
-    part: &[usize],
-    copied: &mut [Copied],
-    more: &More<'_>,
-) -> Result<(), Fault> {
-    for &i in part {
-        let Copied { head, rest } = &mut copied[i];
-        let wanted = more(head);
-        rest.clear();
-        rest.resize(wanted.iter().map(|(_, bytes)| bytes).sum(), 0);
-        let mut room = rest.as_mut_slice();
-        let mut pieces = Vec::new();
-        for (at, bytes) in wanted {
-            let (into, left) = room.split_at_mut(bytes);
-            pieces.push(Piece { at, into });
-            room = left;
-        }
-        if !pieces.is_empty() {
-            memory.read(&mut pieces)?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -192,15 +149,15 @@ mod tests {
         let record = Versioned {
             at: 0,
             version_at: 0,
-            head_bytes: 8,
+            bytes: 8,
         };
-        stable(&memory, &[record], &|_| Vec::new()).unwrap()
+        stable(&memory, &[record]).unwrap()
     }
 
     #[test]
     fn a_record_is_copied_again_until_nobody_writes_meanwhile() {
         let copies = copied(10, 0);
-        let record = Fields(&copies.records[0].head);
+        let record = Fields(&copies.records[0]);
         assert_eq!((record.u32(0), record.u32(4), copies.torn), (10, 20, 0));
     }
 

@@ -11,16 +11,13 @@ use super::copies::{Versioned, stable};
 /// `MALLARD` and a zero, as a little-endian number.
 const MAGIC: u64 = u64::from_le_bytes(*b"MALLARD\0");
 /// The layout that is read.
-pub const LAYOUT: u32 = 2;
+pub const LAYOUT: u32 = 3;
 const ROOT_BYTES: usize = 128;
 /// Records begin at multiples of this.
-const GRAIN: u64 = 64;
-/// Frames of the deepest stack, and regions of the largest span.
+const GRAIN: u64 = 32;
+/// Frames of the deepest stack, and regions of the largest slab.
 const FRAMES_MAX: u32 = 4096;
 const REGIONS_MAX: u32 = 4096;
-/// Mean bytes between samples from which a sampled block keeps its place in a slab (base-2
-/// logarithm).
-const PROXY_LG: u32 = 17;
 /// Fraction bits of weights and of sums of blocks.
 pub const FRACTION_BITS: u32 = 20;
 
@@ -32,11 +29,8 @@ pub struct Root {
     site_bytes: usize,
     first_site: u64,
     epoch_at: u64,
-    last_span: u64,
-    last_large: u64,
-    span_bytes: usize,
+    last_sample: u64,
     sample_bytes: usize,
-    large_bytes: usize,
     resets: u16,
     slab_bytes: u64,
     /// The page of statistics; 0 for none.
@@ -87,8 +81,6 @@ pub struct Group {
 pub struct Records {
     pub sites: Vec<Site>,
     pub samples: BTreeMap<Key, Group>,
-    /// Whether the profiler knows what blocks pin.
-    pub knows_pinned: bool,
     /// Records that may have been copied in the middle of a change.
     pub torn: usize,
 }
@@ -114,21 +106,13 @@ impl Root {
             site_bytes: root.u32(20) as usize,
             first_site: root.u64(24),
             epoch_at: at.wrapping_add(32),
-            last_span: root.u64(48),
-            last_large: root.u64(56),
-            span_bytes: root.u32(64) as usize,
-            sample_bytes: root.u32(68) as usize,
-            large_bytes: root.u32(72) as usize,
-            resets: root.u32(76) as u16,
-            slab_bytes: root.u32(80).into(),
+            last_sample: root.u64(48),
+            sample_bytes: root.u32(56) as usize,
+            resets: root.u32(60) as u16,
+            slab_bytes: root.u32(64).into(),
             page: root.u64(120),
         };
-        let plausible = [
-            (read.site_bytes, 112..=1024),
-            (read.span_bytes, 64..=4096),
-            (read.sample_bytes, 64..=256),
-            (read.large_bytes, 88..=512),
-        ];
+        let plausible = [(read.site_bytes, 112..=1024), (read.sample_bytes, 88..=512)];
         // The block may lead to the page of statistics alone.
         let was_on = read.is_on || read.first_site != 0;
         if plausible.iter().all(|(bytes, range)| range.contains(bytes)) {
@@ -167,16 +151,10 @@ impl Root {
 
     /// Reads all records.
     pub fn records(&self, memory: &dyn Memory, has_ended: &HasEnded<'_>) -> Result<Records, Error> {
-        let mut records = Records {
-            // Without a period, blocks lie in spans alone; with a short one, their slabs are not
-            // known.
-            knows_pinned: self.lg_sample == 0 || self.lg_sample >= PROXY_LG,
-            ..Records::default()
-        };
+        let mut records = Records::default();
         let mut pins = Vec::new();
         // Samples before sites: so the site of each sample is known.
-        self.read_spans(memory, has_ended, &mut records, &mut pins)?;
-        self.read_large(memory, has_ended, &mut records)?;
+        self.read_samples(memory, has_ended, &mut records, &mut pins)?;
         self.read_pins(memory, &pins, &mut records);
         self.read_sites(memory, &mut records)?;
         Ok(records)
@@ -199,20 +177,20 @@ impl Root {
             found.push(Versioned {
                 at,
                 version_at: 12,
-                head_bytes,
+                bytes: head_bytes,
             });
             at = head.u64(24);
         }
-        let copies = stable(memory, &found, &|_| Vec::new())?;
+        let copies = stable(memory, &found)?;
         records.torn += copies.torn;
         // After the copies: a site that has not changed since the last peak has what it had then.
         let mut epoch = [0; 8];
         memory.copy(self.epoch_at, &mut epoch)?;
         let epoch = u64::from_le_bytes(epoch);
         for (site, copied) in found.iter().zip(copies.records) {
-            let record = Fields(&copied.head);
+            let record = Fields(&copied);
             let of_peak = record.u64(88) == epoch;
-            let frames = copied.head[self.site_bytes..].chunks_exact(8);
+            let frames = copied[self.site_bytes..].chunks_exact(8);
             records.sites.push(Site {
                 at: site.at,
                 frames: frames.map(|frame| Fields(frame).u64(0)).collect(),
@@ -226,7 +204,8 @@ impl Root {
         Ok(())
     }
 
-    fn read_spans(
+    /// Reads the samples. What those in slabs pin is found out later.
+    fn read_samples(
         &self,
         memory: &dyn Memory,
         has_ended: &HasEnded<'_>,
@@ -235,90 +214,60 @@ impl Root {
     ) -> Result<(), Error> {
         let mut list = List::new(memory);
         let mut found = Vec::new();
-        let mut at = self.last_span;
-        let mut head = [0; 32];
-        while at != 0 {
-            memory.copy(list.enter(at)?, &mut head)?;
-            let head = Fields(&head);
-            let regions = head.u32(12);
-            if regions > REGIONS_MAX || self.span_bytes < 32 + words(regions) * 8 {
-                return Err(Error::damaged("a span has too many regions"));
-            }
-            list.count(self.span_bytes + regions as usize * self.sample_bytes)?;
-            // Without an address, the record has no span now.
-            if head.u64(0) != 0 {
-                found.push(Versioned {
-                    at,
-                    version_at: 8,
-                    head_bytes: 32 + words(regions) * 8,
-                });
-            }
-            at = head.u64(16);
-        }
-        for span in &found {
-            let more = |head: &[u8]| {
-                let bitmap = Bitmap::of(&head[32..], Fields(head).u32(12), Fields(head).u64(24));
-                let first = span.at.wrapping_add(self.span_bytes as u64);
-                bitmap.runs(first, self.sample_bytes)
-            };
-            let copies = stable(memory, std::slice::from_ref(span), &more)?;
-            records.torn += copies.torn;
-            for copied in &copies.records {
-                let head = Fields(&copied.head);
-                let bitmap = Bitmap::of(&copied.head[32..], head.u32(12), head.u64(24));
-                for sample in copied.rest.chunks_exact(self.sample_bytes) {
-                    self.take(Fields(sample), Some(&bitmap), has_ended, records, pins);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn read_large(
-        &self,
-        memory: &dyn Memory,
-        has_ended: &HasEnded<'_>,
-        records: &mut Records,
-    ) -> Result<(), Error> {
-        let mut list = List::new(memory);
-        let mut found = Vec::new();
-        let mut at = self.last_large;
+        let mut at = self.last_sample;
         let mut head = [0; 24];
+        let mut pages = Pages::new(memory);
         while at != 0 {
-            memory.copy(list.enter(at)?, &mut head)?;
-            list.count(self.large_bytes)?;
+            pages.copy(list.enter(at)?, &mut head)?;
+            list.count(self.sample_bytes)?;
             if Fields(&head).u64(0) != 0 {
                 found.push(Versioned {
                     at,
                     version_at: 8,
-                    head_bytes: self.large_bytes,
+                    bytes: self.sample_bytes,
                 });
             }
             at = Fields(&head).u64(16);
         }
-        let copies = stable(memory, &found, &|_| Vec::new())?;
+        let copies = stable(memory, &found)?;
         records.torn += copies.torn;
         for copied in &copies.records {
             // The block may have been freed meanwhile.
-            if Fields(&copied.head).u64(0) != 0 {
-                let sample = Fields(&copied.head[24..]);
-                self.take(sample, None, has_ended, records, &mut Vec::new());
+            let block = Fields(copied).u64(0);
+            if block == 0 {
+                continue;
+            }
+            let sample = Fields(&copied[24..]);
+            let slab = sample.u64(32);
+            let regions = u32::try_from(sample.u64(40)).unwrap_or(u32::MAX);
+            let Some(key) = self.take(sample, has_ended, records) else {
+                continue;
+            };
+            if slab != 0 {
+                if regions > REGIONS_MAX {
+                    return Err(Error::damaged("a slab has too many regions"));
+                }
+                pins.push(Pin {
+                    key,
+                    block,
+                    slab,
+                    regions,
+                    size: key.usable,
+                });
             }
         }
         Ok(())
     }
 
-    /// Counts a sample. One whose block lies in a slab is put by.
+    /// Counts a sample, if no reset has made it invalid.
     fn take(
         &self,
         sample: Fields<'_>,
-        span: Option<&Bitmap>,
         has_ended: &HasEnded<'_>,
         records: &mut Records,
-        pins: &mut Vec<Pin>,
-    ) {
+    ) -> Option<Key> {
         if sample.u16(62) != self.resets {
-            return;
+            return None;
         }
         let key = Key {
             site: sample.u64(0),
@@ -329,23 +278,8 @@ impl Root {
             is_of_ended: has_ended(sample.u32(56), sample.u64(48)),
             arena: sample.u16(60),
         };
-        let (proxy, slab) = (sample.u64(32), sample.u64(40));
-        let group = records.samples.entry(key).or_default();
-        group.count += 1;
-        let Some(span) = span else {
-            return;
-        };
-        if slab != 0 {
-            pins.push(Pin {
-                key,
-                proxy,
-                slab,
-                regions: span.regions,
-                size: span.size,
-            });
-        } else if self.lg_sample == 0 {
-            group.pinned += span.pinned_by_each();
-        }
+        records.samples.entry(key).or_default().count += 1;
+        Some(key)
     }
 
     /// Adds the free bytes that blocks of slabs keep. A slab that cannot be read adds nothing.
@@ -357,7 +291,7 @@ impl Root {
                 .or_insert_with(|| self.read_slab(memory, pin));
             let bytes = u64::from(pin.regions).saturating_mul(pin.size);
             if let (Some((addr, each)), Some(group)) = (slab, records.samples.get_mut(&pin.key))
-                && pin.proxy.wrapping_sub(addr) < bytes
+                && pin.block.wrapping_sub(addr) < bytes
             {
                 group.pinned += each;
             }
@@ -384,10 +318,51 @@ impl Root {
     }
 }
 
-/// A sampled block that has a place in a slab.
+/// The page that was read last: records that follow each other in a list mostly lie side by side.
+struct Pages<'a> {
+    memory: &'a dyn Memory,
+    at: u64,
+    page: [u8; PAGE as usize],
+}
+
+impl<'a> Pages<'a> {
+    fn new(memory: &'a dyn Memory) -> Pages<'a> {
+        Pages {
+            memory,
+            // No page begins here.
+            at: 1,
+            page: [0; PAGE as usize],
+        }
+    }
+
+    fn copy(&mut self, at: u64, into: &mut [u8]) -> Result<(), Error> {
+        let (page, first) = (at / PAGE * PAGE, (at % PAGE) as usize);
+        let Some(end) = first
+            .checked_add(into.len())
+            .filter(|&end| end <= PAGE as usize)
+        else {
+            return Ok(self.memory.copy(at, into)?);
+        };
+        if page != self.at {
+            self.at = 1;
+            // Of a core that is cut or made by hand, less than a page may be there.
+            if self.memory.copy(page, &mut self.page).is_err() {
+                return Ok(self.memory.copy(at, into)?);
+            }
+            self.at = page;
+        }
+        into.copy_from_slice(&self.page[first..end]);
+        Ok(())
+    }
+}
+
+/// Bytes of a page.
+const PAGE: u64 = 4096;
+
+/// A sampled block in a slab.
 struct Pin {
     key: Key,
-    proxy: u64,
+    block: u64,
     slab: u64,
     regions: u32,
     size: u64,
@@ -397,7 +372,7 @@ fn words(regions: u32) -> usize {
     regions.div_ceil(64) as usize
 }
 
-/// Which regions of a slab or a span are free.
+/// Which regions of a slab are free.
 struct Bitmap {
     free: Vec<u64>,
     regions: u32,
@@ -420,24 +395,8 @@ impl Bitmap {
         word.is_none_or(|word| word >> (region % 64) & 1 != 0)
     }
 
-    /// Adjacent regions in use, as ranges of their samples.
-    fn runs(&self, first: u64, sample_bytes: usize) -> Vec<(u64, usize)> {
-        let mut runs: Vec<(u64, usize)> = Vec::new();
-        for region in (0..self.regions).filter(|&region| !self.is_free(region)) {
-            let at = first.wrapping_add(u64::from(region) * sample_bytes as u64);
-            match runs.last_mut() {
-                Some((start, bytes)) if start.wrapping_add(*bytes as u64) == at => {
-                    *bytes += sample_bytes;
-                }
-                _ => runs.push((at, sample_bytes)),
-            }
-        }
-        runs
-    }
-
     /// The free bytes in pages that hold blocks, for each block.
     fn pinned_by_each(&self) -> f64 {
-        const PAGE: u64 = 4096;
         // No slab is larger; a record that says so is damaged.
         const MOST_BYTES: u64 = 1 << 21;
         let bytes = u64::from(self.regions).saturating_mul(self.size);
@@ -505,8 +464,5 @@ mod tests {
         assert_eq!(full.pinned_by_each(), 0.0);
         let empty = Bitmap::of(&0b1111u64.to_le_bytes(), 4, 2048);
         assert_eq!(empty.pinned_by_each(), 0.0);
-        assert_eq!(empty.runs(0, 64), []);
-        assert_eq!(apart.runs(0x1000, 64), [(0x1000, 64), (0x1080, 64)]);
-        assert_eq!(full.runs(0x1000, 64), [(0x1000, 256)]);
     }
 }

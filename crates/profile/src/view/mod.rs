@@ -98,11 +98,8 @@ impl View {
             View::Allocs => {
                 "files of jemalloc's format have them with prof_accum:true, Mallard's of pprof's format always"
             }
-            View::Peak | View::Waste | View::Lifetime => {
+            View::Peak | View::Waste | View::Lifetime | View::Frag => {
                 "Mallard writes them with prof_format:pprof"
-            }
-            View::Frag => {
-                "Mallard writes them with prof_format:pprof, and lg_prof_sample:0 or 17 and more"
             }
         }
     }

@@ -1,12 +1,13 @@
-//! A core file made by hand: one library with the note, a root block, a site, a span with two
-//! samples and a large sample.
+//! A core file made by hand: one library with the note, a root block, a site, two samples in a slab
+//! and a large one.
 
 /// Where the library, its root block and the records lie in the process.
 const LIBRARY: u64 = 0x1_0000;
 const DATA: u64 = 0x2_0000;
 const SITE: u64 = DATA + 0x100;
-const SPAN: u64 = DATA + 0x200;
-const LARGE: u64 = DATA + 0x400;
+const SAMPLES: u64 = DATA + 0x200;
+const SAMPLE_BYTES: u64 = 96;
+const SLAB: u64 = DATA + 0x400;
 const CODE: u64 = 0x4_0000;
 pub const LAYOUT_AT: usize = DATA_AT + 8;
 pub const SITE_LATER_AT: usize = DATA_AT + 0x100 + 24;
@@ -47,9 +48,15 @@ impl File {
         self.u64s(at + 8, &[offset, address, address, bytes, in_memory]);
     }
 
-    fn sample(&mut self, at: usize, requested: u64, usable: u64) {
-        self.u64s(at, &[SITE, WEIGHT_ONE, requested, usable, 0, 0, 7]);
-        self.u32s(at + 56, &[4711]);
+    /// The record with this number, of a block at this address.
+    fn sample(&mut self, i: u64, block: u64, requested: u64, usable: u64, slab: [u64; 2]) {
+        let at = DATA_AT + (SAMPLES - DATA + i * SAMPLE_BYTES) as usize;
+        let older = i.checked_sub(1).map_or(0, |i| SAMPLES + i * SAMPLE_BYTES);
+        self.u64s(at, &[block, 0, older]);
+        let [slab, regions] = slab;
+        let what = [SITE, WEIGHT_ONE, requested, usable, slab, regions, 7];
+        self.u64s(at + 24, &what);
+        self.u32s(at + 80, &[4711]);
     }
 }
 
@@ -73,9 +80,9 @@ pub fn core() -> Vec<u8> {
     file.u64s(LIBRARY_AT + 0x114, &[DATA - here]);
     // The root.
     file.put(DATA_AT, b"MALLARD\0");
-    file.u32s(DATA_AT + 8, &[2, 0, 1, 112]);
-    file.u64s(DATA_AT + 24, &[SITE, 5, 3, SPAN, LARGE]);
-    file.u32s(DATA_AT + 64, &[128, 64, 96, 0, 64]);
+    file.u32s(DATA_AT + 8, &[3, 0, 1, 112]);
+    file.u64s(DATA_AT + 24, &[SITE, 5, 3, SAMPLES + 2 * SAMPLE_BYTES]);
+    file.u32s(DATA_AT + 56, &[SAMPLE_BYTES as u32, 0, 48]);
     // A site of two frames, which has changed since the peak.
     let (live, bytes) = (3 * WEIGHT_ONE, 114_912);
     file.u64s(DATA_AT + 0x100, &[0]);
@@ -87,15 +94,13 @@ pub fn core() -> Vec<u8> {
         ],
     );
     file.u64s(DATA_AT + 0x170, &[CODE + 0x11, CODE + 0x21]);
-    // A span of four regions, the first two in use.
-    file.u64s(DATA_AT + 0x200, &[0x9000]);
-    file.u32s(DATA_AT + 0x208, &[0, 4]);
-    file.u64s(DATA_AT + 0x210, &[0, 112, 0b1100]);
-    file.sample(DATA_AT + 0x280, 100, 112);
-    file.sample(DATA_AT + 0x2c0, 100, 112);
-    // A large block.
-    file.u64s(DATA_AT + 0x400, &[0x5_0000, 0, 0]);
-    file.sample(DATA_AT + 0x418, 100_000, 114_688);
+    // Two blocks of a slab of four regions, and a large one.
+    let block = 0x9000;
+    file.sample(0, block, 100, 112, [SLAB, 4]);
+    file.sample(1, block + 112, 100, 112, [SLAB, 4]);
+    file.sample(2, 0x5_0000, 100_000, 114_688, [0, 0]);
+    // The slab's record: its address, and its bitmap after 48 bytes.
+    file.u64s(DATA_AT + 0x400, &[block, 0, 0, 0, 0, 0, 0b1100]);
     file.0
 }
 

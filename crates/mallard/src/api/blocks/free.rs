@@ -9,7 +9,7 @@ use crate::arena::{self, large};
 use crate::cache::{self, ThreadCache, counted, current, deferred, inside, life};
 use crate::class::{Class, Place};
 use crate::die;
-use crate::prof::{self, Freed};
+use crate::prof::{self, Filed};
 use crate::space::segment::fast_lookup;
 use crate::space::{Segment, fallback};
 use crate::sys::page::PAGE;
@@ -76,9 +76,13 @@ fn dealloc_non_null(at: usize) {
         return free_outside(at);
     };
     start();
-    let class = segment.class_of(at);
-    if class == Class::NONE && prof::is_sampled(at) {
-        return free_sampled(at);
+    let mut class = segment.class_of(at);
+    if class == Class::NONE {
+        match prof::filed(at) {
+            Filed::Sampled => return free_sampled(at),
+            Filed::Beside(its_class) => class = its_class,
+            Filed::Otherwise => {}
+        }
     }
     if extras() & !XMALLOC != 0 {
         return free_direct(at, class);
@@ -86,9 +90,10 @@ fn dealloc_non_null(at: usize) {
     if class == Class::NONE {
         return free_run(at);
     }
-    // Blocks outside the first segment come here even if their stack has room.
-    let is_outside = fast_lookup(at).is_none();
-    if is_outside && cache::stack_at(Place::of(class)).push(at) {
+    // Blocks outside the first segment, and those beside sampled ones, come here even if their stack
+    // has room.
+    let is_full = fast_lookup(at).is_some_and(|place| !place.is_none());
+    if !is_full && cache::stack_at(Place::of(class)).push(at) {
         return;
     }
     match life::current_or_new() {
@@ -134,13 +139,10 @@ pub(super) fn free_sampled(at: usize) {
         counted::freed(size_at(at));
         return deferred::put_by(at);
     };
-    let freed = prof::freed(at);
+    prof::unsampled(at);
     drop(inside);
-    match freed {
-        Freed::Small(bytes) => counted::freed(bytes),
-        // It goes where it would have gone without a sample.
-        Freed::Ordinary => dealloc_non_null(at),
-    }
+    // It goes where it would have gone without a sample.
+    dealloc_non_null(at);
 }
 
 /// Frees a block of whole pages that no cache takes.
@@ -170,8 +172,12 @@ pub unsafe fn dealloc_direct(p: *mut u8) {
     };
     start();
     let class = segment.class_of(at);
-    if class == Class::NONE && prof::is_sampled(at) {
-        return free_sampled(at);
+    if class == Class::NONE {
+        match prof::filed(at) {
+            Filed::Sampled => return free_sampled(at),
+            Filed::Beside(class) => return free_direct(at, class),
+            Filed::Otherwise => {}
+        }
     }
     free_direct(at, class);
 }
@@ -237,7 +243,7 @@ fn size_at_slow(p: usize) -> usize {
     match class_at(p) {
         Class::NONE => match fallback::size_of(p) {
             Some(size) => size,
-            None => match prof::small_class_of_sampled(p) {
+            None => match prof::small_class(p) {
                 Some(class) => class.size(),
                 None => large::bytes_of(p),
             },

@@ -46,7 +46,7 @@ unsafe fn resize(p: *mut u8, size: usize) -> *mut u8 {
     }
     let was_large = old == Class::NONE || !old.is_slab();
     if old == Class::NONE
-        && let Some(old) = prof::small_class_of_sampled(p.addr())
+        && let Some(old) = prof::small_class(p.addr())
     {
         // SAFETY: the caller's promise.
         return unsafe { resize_sampled(p, old, size) };
@@ -76,7 +76,7 @@ unsafe fn resize_tailored(p: *mut u8, old: Class, size: usize) -> *mut u8 {
     unsafe { copy(p, size) }
 }
 
-/// Resizes a small block that the profiler sampled.
+/// Resizes a small block that is sampled, or begins beside a sampled one.
 #[cold]
 #[inline(never)]
 unsafe fn resize_sampled(p: *mut u8, old: Class, size: usize) -> *mut u8 {

@@ -175,10 +175,11 @@ impl Arena {
         heap.each_page(|segment, at| {
             let pages = match segment.record_of(at) {
                 // Free, on its way to the system, or inside such a block.
-                // Spans of sampled blocks are in the first page heap only.
-                PageRecord::None | PageRecord::Sampled(_) => return PAGE,
+                PageRecord::None => return PAGE,
                 // SAFETY: the page map says that the slab is there, and no bin knows it any more.
-                PageRecord::Slab(record) => unsafe { Slab::discard(record) },
+                PageRecord::Slab(record) | PageRecord::Watched { slab: record, .. } => unsafe {
+                    Slab::discard(record)
+                },
                 PageRecord::Large { line, .. } => large::forget(at + line * LINE).1,
             };
             range.add(segment, at, pages);

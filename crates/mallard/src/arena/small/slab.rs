@@ -11,8 +11,9 @@ use crate::die;
 use crate::heap::{PAGE_HEAPS, Run, nodes};
 use crate::space::chunk::CHUNK;
 use crate::space::meta::Kept;
-use crate::space::segment::PageRecord;
+use crate::space::segment::{Beginning, PageRecord};
 use crate::space::{Segment, meta};
+use crate::sys::atomic::{Ordering, fence};
 use crate::sys::bits::Bits512;
 use crate::sys::hint;
 use crate::sys::mem;
@@ -281,8 +282,8 @@ impl Slab {
     #[cold]
     #[inline(never)]
     fn of_further(p: usize, class: Class) -> &'static Slab {
-        match Segment::find(p).map(|r| r.record_of(p)) {
-            Some(PageRecord::Slab(at)) if Slab::at(at).class == class => Slab::at(at),
+        match Segment::find(p).and_then(|r| r.record_of(p).slab()) {
+            Some(at) if Slab::at(at).class == class => Slab::at(at),
             _ => die!("free of {p:#x}, which is not an allocated block"),
         }
     }
@@ -291,10 +292,33 @@ impl Slab {
     /// kept as they are, and its class and arena never change. All else of it is guarded by the
     /// lock of its bin.
     pub fn seen<'a>(kept: &'a Kept, segment: &Segment, p: usize) -> Option<&'a Slab> {
-        match segment.look_at(kept, p) {
-            PageRecord::Slab(at) => Some(Slab::at(at)),
-            _ => None,
-        }
+        segment.look_at(kept, p).slab().map(Slab::at)
+    }
+
+    /// Enters in the page map that the block at `p`, which lies in a slab, is sampled, or is not any
+    /// more. A page where sampled blocks begin is filed under no class, so that frees of its blocks
+    /// take the slow path. For the holder of the block; one thread at a time.
+    #[inline(never)]
+    pub fn watch(p: usize, is_sampled: bool) {
+        let Some(segment) = Segment::find(p) else {
+            return;
+        };
+        let (slab, before) = match segment.record_of(p) {
+            PageRecord::Slab(slab) => (slab, None),
+            PageRecord::Watched { slab, sampled } => (slab, Some(sampled)),
+            _ => return,
+        };
+        let after = match is_sampled {
+            true => Some(Beginning::with(before, p % PAGE)),
+            false => before.and_then(Beginning::less),
+        };
+        let (class, record) = match after {
+            Some(sampled) => (Class::NONE, PageRecord::Watched { slab, sampled }),
+            None => (Slab::at(slab).class, PageRecord::Slab(slab)),
+        };
+        // A thread that finds the page under no class sees what was written before.
+        fence(Ordering::Release);
+        segment.describe(p, 1, class, record);
     }
 
     /// The address of its record.

@@ -19,6 +19,7 @@ use crate::arena::{Arena, record};
 use crate::class::Class;
 use crate::heap::{PAGE_HEAPS, advice};
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
+use crate::space::segment::PageRecord;
 use crate::space::{Segment, meta};
 use crate::sys::lock::{Mutex, RawLock};
 use crate::sys::page::PAGE;
@@ -272,14 +273,19 @@ impl Site {
     /// The slab at this page of a chunk, if its memory may be returned.
     fn of(chunk: &'static Chunk, page: usize) -> Option<Site> {
         let at = chunk.addr() + page * PAGE;
-        let class = chunk.segment().class_of(at);
-        if class.index() == 0 || !class.is_slab() {
-            return None;
+        let segment = chunk.segment();
+        // Pages in which sampled blocks begin are filed under no class.
+        let is_watched = || matches!(segment.record_of(at), PageRecord::Watched { .. });
+        match segment.class_of(at) {
+            Class::NONE if !is_watched() => return None,
+            class if !class.is_slab() => return None,
+            _ => {}
         }
-        let (slab, arena) = {
+        let (class, slab, arena) = {
             let kept = meta::keep();
-            let slab = Slab::seen(&kept, chunk.segment(), at)?;
-            (slab.record(), record(slab.arena() as usize)?)
+            let slab = Slab::seen(&kept, segment, at)?;
+            let arena = record(slab.arena() as usize)?;
+            (slab.class(), slab.record(), arena)
         };
         let is_ours = !arena.is_by_hand() && !arena.heap().is_hooked();
         is_ours.then_some(Site {

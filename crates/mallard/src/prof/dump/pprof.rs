@@ -10,7 +10,6 @@
 use super::file::Sink;
 use super::gzip::Gzip;
 use super::maps;
-use crate::prof::PROXY_LG;
 use crate::prof::history;
 use crate::prof::samples::{self, Row, Rows};
 use crate::prof::sites::{self, Amount, Site};
@@ -332,11 +331,6 @@ pub fn write(out: &mut dyn Sink, lg_sample: u32) -> Result<(), i32> {
         addresses: Addresses::with(FIRST_ADDRESSES).ok_or(libc::ENOMEM)?,
         rest: 0,
         named: Numbers::new(),
-        // With short periods it is not known what blocks pin.
-        types: match lg_sample {
-            0 | PROXY_LG.. => TYPES.len(),
-            _ => TYPES.len() - 1,
-        },
     };
     // Without memory for rows, what is in use is told by call stack, too.
     let rows = samples::rows(samples::resets());
@@ -384,8 +378,6 @@ struct Writer<'a> {
     rest: u128,
     /// The threads that have names, sorted; the names are strings in this order.
     named: Numbers,
-    /// How many of the sample types the profile has.
-    types: usize,
 }
 
 impl Writer<'_> {
@@ -399,7 +391,7 @@ impl Writer<'_> {
             string(&mut self.out, history::trimmed(&name));
         }
         // The length is hidden from the compiler, which would unroll the loop.
-        for &(name, unit) in core::hint::black_box(&TYPES[..]).iter().take(self.types) {
+        for &(name, unit) in core::hint::black_box(&TYPES[..]).iter() {
             self.message.number(1, name);
             self.message.number(2, unit);
             self.message.end(field::SAMPLE_TYPE, &mut self.out);
@@ -423,7 +415,7 @@ impl Writer<'_> {
         }
         let message = &mut self.message;
         message.numbers(1, frames.iter().map(|&frame| frame as u64));
-        message.numbers(2, values.into_iter().take(self.types));
+        message.numbers(2, values.into_iter());
         if let Some(row) = row {
             message.label(BYTES, row.usable as u64, BYTES);
             message.label(THREAD, row.thread.into(), 0);

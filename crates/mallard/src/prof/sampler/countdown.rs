@@ -68,7 +68,7 @@ pub fn counted(block: usize, size: usize) -> usize {
 #[cold]
 #[inline(never)]
 pub fn grown(block: usize, more: usize, size: usize) {
-    if samples::are_any_large() && large::is_sampled(block) {
+    if samples::count() > 0 && large::is_sampled(block) {
         return;
     }
     // A large block stays where it is.

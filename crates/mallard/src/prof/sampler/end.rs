@@ -1,16 +1,17 @@
 //! Ends samples: blocks that are freed, change their length or place, or are discarded with their
 //! arena.
 
-use super::take::{mark_large, now_ns, put_back, site_of, stack, weight_of};
+use super::take::{mark, now_ns, site_of, stack, weight_of};
 use super::threads::thread_number;
-use crate::arena::large;
+use crate::arena::{self, large};
 use crate::class::Class;
 use crate::prof::gap::lg_sample;
 use crate::prof::history::{self, Moment};
 use crate::prof::samples::{self, Sample};
 use crate::prof::{by_class, hooks, sites};
 use crate::space::Segment;
-use crate::space::segment::PageRecord;
+use crate::space::segment::{Beginning, PageRecord};
+use crate::sys::page::PAGE;
 use crate::upkeep::probes;
 
 /// Tells the program, if it asks, that a sampled block is about to be freed.
@@ -18,94 +19,85 @@ pub fn will_free(p: usize, usable: impl FnOnce() -> usize) {
     hooks::will_free(p, usable);
 }
 
-/// Whether `p`, which the page map files under no class, is a sampled block.
+/// What a block is whose page was found filed under no class.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Filed {
+    /// Sampled.
+    Sampled,
+    /// An ordinary block of this class, in a page with a sampled one.
+    Beside(Class),
+    /// No business of the profiler.
+    Otherwise,
+}
+
+/// What the block at `p` is, whose page was found filed under no class.
 #[inline]
-pub fn is_sampled(p: usize) -> bool {
-    (samples::are_any_small() || samples::are_any_large()) && is_filed_as_sampled(p)
+pub fn filed(p: usize) -> Filed {
+    match samples::were_any() {
+        true => filed_by_record(p),
+        false => Filed::Otherwise,
+    }
 }
 
 #[cold]
 #[inline(never)]
-fn is_filed_as_sampled(p: usize) -> bool {
+fn filed_by_record(p: usize) -> Filed {
     let record = Segment::find(p).map(|segment| segment.record_of(p));
-    matches!(
-        record,
-        Some(PageRecord::Sampled(_) | PageRecord::Large { sampled: true, .. })
-    )
+    match record {
+        Some(PageRecord::Large { sampled: true, .. }) => Filed::Sampled,
+        Some(PageRecord::Watched { slab, sampled }) => match sampled {
+            Beginning::At(offset) if offset == p % PAGE => Filed::Sampled,
+            Beginning::Count(_) if samples::has(p) => Filed::Sampled,
+            _ => Filed::Beside(arena::class_of_slab(slab)),
+        },
+        // The last sample of the page was freed since.
+        Some(PageRecord::Slab(slab)) => Filed::Beside(arena::class_of_slab(slab)),
+        _ => Filed::Otherwise,
+    }
 }
 
-/// The class of a small sampled block; `None` for all other blocks. Ends the process if `p` points
-/// into a span and no block in use begins there.
+/// Whether the block at `p` is sampled.
+#[cfg(test)]
+pub fn is_sampled(p: usize) -> bool {
+    filed(p) == Filed::Sampled
+}
+
+/// The class of a block of a slab whose page was found filed under no class; `None` for all other
+/// blocks.
 #[inline]
-pub fn small_class_of_sampled(p: usize) -> Option<Class> {
-    match samples::are_any_small() {
-        true => class_of(p),
+pub fn small_class(p: usize) -> Option<Class> {
+    match samples::were_any() {
+        true => small_class_by_record(p),
         false => None,
     }
 }
 
 #[cold]
 #[inline(never)]
-fn class_of(p: usize) -> Option<Class> {
-    Some(look_up(p)?.0)
+fn small_class_by_record(p: usize) -> Option<Class> {
+    let slab = Segment::find(p)?.record_of(p).slab();
+    slab.map(arena::class_of_slab)
 }
 
-/// The arena that a small sampled block counts in; `None` for all other blocks.
-pub fn arena_of(p: usize) -> Option<u16> {
-    Some(look_up(p)?.1.arena)
-}
-
-fn look_up(p: usize) -> Option<(Class, Sample)> {
-    match Segment::find(p)?.record_of(p) {
-        PageRecord::Sampled(record) => Some(samples::look_up(record, p)),
-        _ => None,
-    }
-}
-
-/// Takes the sample off the block at `p`, if it is one. A large block is then an ordinary one,
-/// which the caller must free; a small one is freed. Returns whether it did that, and the bytes of
-/// the block.
-///
-/// For a thread that is inside. Ends the process if `p` points into a span and no block in use
-/// begins there.
+/// Takes the sample off the block at `p`, if it has one, because the block is freed. It is then an
+/// ordinary block, which the caller must free. For a thread that is inside.
 #[cold]
 #[inline(never)]
-pub fn freed(p: usize) -> Freed {
-    let record = Segment::find(p).map(|segment| segment.record_of(p));
-    match record {
-        Some(PageRecord::Sampled(record)) => {
-            // First: another thread may get the block at once.
-            probes::free(p);
-            let sample = samples::free(record, p);
-            end(p, &sample);
-            if sample.proxy != 0 {
-                let class = Segment::find(sample.proxy).map(|r| r.class_of(sample.proxy));
-                put_back(class.unwrap_or(Class::NONE), sample.proxy);
-            }
-            Freed::Small(sample.usable)
-        }
-        Some(PageRecord::Large { sampled: true, .. }) => {
-            if let Some(sample) = lift(p) {
-                end(p, &sample);
-            }
-            Freed::Ordinary
-        }
-        _ => Freed::Ordinary,
+pub fn unsampled(p: usize) {
+    if let Some(sample) = lift(p) {
+        end(p, &sample);
     }
 }
 
-/// What [`freed`] found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Freed {
-    /// A small sampled block of so many bytes, which is free now.
-    Small(usize),
-    /// Another block, which is not sampled any more and which the caller must free.
-    Ordinary,
-}
-
-/// Frees a sampled block that was put by while a fork was under way.
+/// Frees a block that was put by while a fork was under way and whose page is filed under no class.
+/// Returns false for a large block, which the caller must free.
 pub fn freed_after_fork(p: usize) -> bool {
-    matches!(freed(p), Freed::Small(_))
+    unsampled(p);
+    let class = small_class(p);
+    if let Some(class) = class {
+        arena::give_to_owner(class, p);
+    }
+    class.is_some()
 }
 
 /// Counts the sample of the block at `p` as freed, and notes when and where, if that is of interest.
@@ -144,12 +136,14 @@ fn forget(sample: &Sample) {
 /// The sample of a large block whose length or place is about to change.
 pub struct Lifted(Sample, usize);
 
-/// Takes the sample off a large block whose length or place is about to change, if it has one.
+/// Takes the sample off a block, if it has one.
 #[inline(never)]
 fn lift(p: usize) -> Option<Sample> {
-    let sample = samples::leave_large(p)?;
+    let sample = samples::leave(p)?;
     probes::free(p);
-    large::set_sampled(p, false);
+    if sample.slab == 0 {
+        large::set_sampled(p, false);
+    }
     Some(sample)
 }
 
@@ -157,7 +151,7 @@ fn lift(p: usize) -> Option<Sample> {
 /// [`put_down`] gives it back.
 #[inline]
 pub fn lifted(p: usize) -> Option<Lifted> {
-    if !samples::are_any_large() {
+    if samples::count() == 0 {
         return None;
     }
     lifted_if_sampled(p)
@@ -185,7 +179,7 @@ pub fn put_down(lifted: Lifted, p: usize, size: Option<usize>) {
         None => old,
     };
     let is_known = old.resets == samples::resets();
-    let entered = mark_large(p, new).is_some();
+    let entered = mark(p, new).is_some();
     if entered {
         probes::alloc(p, new.requested, new.requested_bytes());
     }
@@ -209,7 +203,7 @@ pub fn forget_arena(arena: u16) {
     const AT_ONCE: usize = 32;
     loop {
         let (mut found, mut n) = ([0; AT_ONCE], 0);
-        samples::each(|block, sample| {
+        samples::each(&mut |block, sample| {
             if sample.arena == arena
                 && let Some(place) = found.get_mut(n)
             {
@@ -218,17 +212,7 @@ pub fn forget_arena(arena: u16) {
             }
         });
         for &block in found.iter().take(n) {
-            match Segment::find(block).map(|segment| segment.record_of(block)) {
-                Some(PageRecord::Sampled(record)) => {
-                    probes::free(block);
-                    end(block, &samples::free(record, block));
-                }
-                _ => {
-                    if let Some(sample) = lift(block) {
-                        end(block, &sample);
-                    }
-                }
-            }
+            unsampled(block);
         }
         if n < AT_ONCE {
             return;

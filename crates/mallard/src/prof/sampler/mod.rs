@@ -26,13 +26,13 @@ use crate::upkeep::export::page::Page;
 use core::ffi::CStr;
 
 pub use countdown::{counted, due, grown, is_thread_on, set_thread_on, set_threads_on, threads_on};
+#[cfg(test)]
+pub use end::is_sampled;
 pub use end::{
-    Freed, Lifted, arena_of, forget_arena, freed, is_sampled, lifted, put_down,
-    small_class_of_sampled, will_free,
+    Filed, Lifted, filed, forget_arena, lifted, put_down, small_class, unsampled, will_free,
 };
 pub use files::{dumps_growth, interval, set_dumps_growth};
 pub use hidden::is_on;
-pub use take::PROXY_LG;
 pub use threads::{has_system_names, set_thread_name, thread_name};
 
 /// How the profiler works, from the options.
@@ -176,16 +176,6 @@ pub fn sites_lock() -> &'static RawLock {
 /// For the child of a fork: its thread has another number.
 pub fn after_fork() {
     countdown::begin_epoch();
-}
-
-/// Bytes of sampled blocks in use that no other statistic counts.
-pub fn unseen_bytes() -> usize {
-    samples::unseen_bytes()
-}
-
-/// Pages of sampled blocks that no arena counts.
-pub fn span_pages() -> usize {
-    samples::span_pages()
 }
 
 /// What the profiler itself knows.

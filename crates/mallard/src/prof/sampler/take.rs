@@ -2,21 +2,16 @@
 
 use super::{files, threads};
 use crate::arena::{self, large};
-use crate::cache::{self, current, inside};
+use crate::cache::{self, inside};
 use crate::class::Class;
 use crate::prof::gap::{self, Weight, lg_sample};
 use crate::prof::samples::{self, Sample};
 use crate::prof::{by_class, capture, history, hooks, root, sites};
 use crate::space::Segment;
-use crate::space::segment::PageRecord;
 use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sys::errno::KeepErrno;
 use crate::sys::time;
 use crate::upkeep::probes;
-
-/// Mean bytes between samples from which a sampled block keeps the block that the heap would have
-/// given (base-2 logarithm). Below, that would double the heap.
-pub const PROXY_LG: u32 = 17;
 
 /// The most frames of a stack.
 static MOST_FRAMES: AtomicUsize = AtomicUsize::new(128);
@@ -96,7 +91,6 @@ fn sample_inside(
         // A block of the fallback: a fork is under way.
         return block;
     };
-    let lg = lg_sample();
     let mut inside = inside::enter();
     if inside.is_none() {
         return block;
@@ -112,31 +106,26 @@ fn sample_inside(
         LOST.fetch_add(1, Ordering::Relaxed);
         return block;
     };
-    let (class, slab) = match segment.record_of(block) {
-        PageRecord::Slab(slab) => (segment.class_of(block), slab),
-        _ => (Class::NONE, 0),
+    let (class, slab) = match segment.record_of(block).slab() {
+        Some(slab) => (arena::class_of_slab(slab), slab),
+        None => (Class::NONE, 0),
     };
-    let keeps_shape = lg >= PROXY_LG;
     let sample = Sample {
         site,
-        weight: weight_of(size, lg),
+        weight: weight_of(size, lg_sample()),
         requested: size,
         usable: match class {
             Class::NONE => large::bytes_of(block),
             class => class.size(),
         },
-        proxy: if keeps_shape { block } else { 0 },
-        slab: if keeps_shape { slab } else { 0 },
+        slab,
+        regions: class.shape().regions.into(),
         born_ns: now_ns(),
         thread,
         arena: arena::owner_of(block).unwrap_or(0),
         resets: samples::resets(),
     };
-    let sampled = match class {
-        Class::NONE => mark_large(block, sample),
-        class => exchange(block, class, sample),
-    };
-    let Some(sampled) = sampled else {
+    let Some(sampled) = mark(block, sample) else {
         LOST.fetch_add(1, Ordering::Relaxed);
         return block;
     };
@@ -177,33 +166,13 @@ pub fn now_ns() -> u64 {
     }
 }
 
-/// Marks a large block as sampled.
+/// Marks a block as sampled. `None` when memory is out.
 #[inline(never)]
-pub fn mark_large(block: usize, sample: Sample) -> Option<usize> {
-    let sample = Sample {
-        proxy: 0,
-        slab: 0,
-        ..sample
-    };
-    samples::enter_large(block, sample).then(|| {
-        large::set_sampled(block, true);
+pub fn mark(block: usize, sample: Sample) -> Option<usize> {
+    samples::enter(block, sample).then(|| {
+        if sample.slab == 0 {
+            large::set_sampled(block, true);
+        }
         block
     })
-}
-
-/// Returns a block of a span for one of a slab, which becomes its proxy or is freed.
-fn exchange(block: usize, class: Class, sample: Sample) -> Option<usize> {
-    let sampled = samples::take(class, sample)?;
-    if sample.proxy == 0 {
-        put_back(class, block);
-    }
-    Some(sampled)
-}
-
-/// Frees a block that the program does not know.
-pub fn put_back(class: Class, block: usize) {
-    match current::cache() {
-        Some(cache) => cache.put(class, block),
-        None => arena::give_to_owner(class, block),
-    }
 }

@@ -1,9 +1,8 @@
 //! A copy of the samples in use, for profiles that tell them one by one.
 
-use super::{count, each_of};
+use super::{count, each};
 use crate::arena::inspect;
-use crate::class::SLAB_CLASSES;
-use crate::prof::gap::{Weight, lg_sample, rounded};
+use crate::prof::gap::{Weight, rounded};
 use crate::prof::sites::Site;
 use crate::prof::sort::by_key;
 use crate::space::meta;
@@ -22,14 +21,14 @@ pub struct Row {
     /// The free bytes in pages that these blocks keep from being returned, in units of
     /// 2^-[`PINNED_BITS`].
     pinned: usize,
-    /// The place in a slab of a block whose pinned bytes are not known yet; 0 for none.
-    proxy: usize,
+    /// The address of a block in a slab whose pinned bytes are not known yet; 0 for none.
+    in_slab: usize,
 }
 
 /// Fraction bits of pinned bytes, which are shared out among the blocks of a slab.
 const PINNED_BITS: u32 = 8;
 
-/// What each of the blocks of a slab or a span has of the bytes that they pin.
+/// What each of the blocks of a slab has of the bytes that they pin.
 fn share((bytes, blocks): (usize, usize)) -> usize {
     (bytes << PINNED_BITS) / blocks.max(1)
 }
@@ -51,7 +50,7 @@ pub struct Rows {
 /// The most samples that are copied: with more, a profile would be long and its making slow.
 const ROWS_MAX: usize = 200_000;
 
-/// Copies all samples that were taken after this number of resets, those of one class at a time.
+/// Copies all samples that were taken after this number of resets.
 /// `None` if there are too many, or memory is out.
 pub fn rows(resets: u16) -> Option<Rows> {
     // Some more, for those that come meanwhile.
@@ -65,19 +64,8 @@ pub fn rows(resets: u16) -> Option<Rows> {
         room,
         len: 0,
     };
-    // With a short period, blocks lie neither in slabs nor with their neighbours of the program.
-    let in_spans = lg_sample() == 0;
-    let mut last = (core::ptr::null(), 0);
-    for part in 0..=SLAB_CLASSES + 1 {
-        each_of(part, &mut |_, span, sample| {
-            if sample.resets != resets {
-                return;
-            }
-            if let Some(span) = span.filter(|_| in_spans)
-                && !core::ptr::eq(last.0, span)
-            {
-                last = (span, share(span.pinned()));
-            }
+    each(&mut |block, sample| {
+        if sample.resets == resets {
             rows.push(Row {
                 site: sample.site,
                 weight: sample.weight,
@@ -86,11 +74,11 @@ pub fn rows(resets: u16) -> Option<Rows> {
                 thread: sample.thread,
                 arena: sample.arena,
                 count: 1,
-                pinned: span.map_or(0, |_| last.1),
-                proxy: sample.proxy,
+                pinned: 0,
+                in_slab: if sample.slab != 0 { block } else { 0 },
             });
-        });
-    }
+        }
+    });
     rows.look_at_slabs();
     Some(rows)
 }
@@ -105,7 +93,7 @@ impl Rows {
                 && (last.weight, last.usable, last.requested)
                     == (row.weight, row.usable, row.requested)
                 && (last.thread, last.arena) == (row.thread, row.arena)
-                && (last.proxy, row.proxy) == (0, 0);
+                && (last.in_slab, row.in_slab) == (0, 0);
             if is_same {
                 last.count += row.count;
                 last.pinned += row.pinned;
@@ -126,9 +114,9 @@ impl Rows {
         for i in 0..core::mem::take(&mut self.len) {
             // SAFETY: so many rows are written. Those before take no more room than they did.
             let mut row = unsafe { self.first.add(i).read() };
-            match core::mem::take(&mut row.proxy) {
+            match core::mem::take(&mut row.in_slab) {
                 0 => {}
-                proxy => row.pinned = share(inspect::pinned(proxy)),
+                block => row.pinned = share(inspect::pinned(block)),
             }
             self.push(row);
         }

@@ -15,7 +15,8 @@ pub struct Slot {
     row: AtomicU64,
 }
 
-/// A power of two of slots, each row in the one that its address chooses.
+/// A power of two of slots, each row in the one that its address chooses, or in the one beside it:
+/// two rows that a program always needs may choose the same.
 #[repr(C, align(64))]
 pub struct RowCache<const N: usize = SLOTS>([Slot; N]);
 
@@ -45,28 +46,40 @@ impl<const N: usize> RowCache<N> {
         unsafe { &*memory.cast::<RowCache<N>>() }
     }
 
+    /// The slot that a key chooses, and the one beside it.
     #[inline(always)]
-    fn slot(&self, key: u64) -> &Slot {
+    fn slots(&self, key: u64) -> [&Slot; 2] {
         const { assert!(N.is_power_of_two()) };
         // The upper bits of the product depend on all of the key.
-        &self.0[(key.wrapping_mul(SPREAD) >> 40) as usize % N]
+        let i = (key.wrapping_mul(SPREAD) >> 40) as usize;
+        [&self.0[i % N], &self.0[(i ^ 1) % N]]
     }
 
     /// The row of an address in a module; never 0.
     #[inline(always)]
     pub fn get(&self, at: usize, tag: u64) -> Option<u64> {
         let key = key(at, tag);
-        let slot = self.slot(key);
-        let row = slot.row.load(Ordering::Relaxed);
-        let is_whole = slot.check.load(Ordering::Relaxed) == check(key, row);
-        (row != 0 && is_whole).then_some(row)
+        self.slots(key).into_iter().find_map(|slot| {
+            let row = slot.row.load(Ordering::Relaxed);
+            let is_whole = slot.check.load(Ordering::Relaxed) == check(key, row);
+            (row != 0 && is_whole).then_some(row)
+        })
     }
 
     pub fn put(&self, at: usize, tag: u64, row: u64) {
         let key = key(at, tag);
-        let slot = self.slot(key);
-        slot.row.store(row, Ordering::Relaxed);
-        slot.check.store(check(key, row), Ordering::Relaxed);
+        let [slot, beside] = self.slots(key);
+        // What another thread changes meanwhile fits no address, here or there.
+        let store = |to: &Slot, row, check| {
+            to.row.store(row, Ordering::Relaxed);
+            to.check.store(check, Ordering::Relaxed);
+        };
+        let (old, old_check) = (
+            slot.row.load(Ordering::Relaxed),
+            slot.check.load(Ordering::Relaxed),
+        );
+        store(beside, old, old_check);
+        store(slot, row, check(key, row));
     }
 }
 
@@ -89,6 +102,8 @@ mod tests {
         for at in 0..10_000 {
             cache.put(at, 5, 8);
             assert_eq!(cache.get(at, 5), Some(8));
+            // The last but one stays wherever the last one went.
+            assert!(at == 0 || cache.get(at - 1, 5) == Some(8));
         }
     }
 }

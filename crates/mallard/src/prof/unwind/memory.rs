@@ -10,7 +10,16 @@ const PAGE: usize = 4096;
 /// No multiple of a page.
 pub const NO_PAGE: usize = 1;
 
+/// Bytes between pages of one stack, which large variables of a function take.
+const FARTHEST: usize = 16 * PAGE;
+
+/// Whether the pages from `first` to before `end` can be read.
+fn are_readable(first: usize, end: usize) -> bool {
+    (first..end).step_by(PAGE).all(is_readable)
+}
+
 /// Reads words of this process. Invariant: the pages from `first` to before `end` can be read.
+#[derive(Clone, Copy)]
 pub struct Memory {
     first: usize,
     end: usize,
@@ -21,6 +30,22 @@ impl Memory {
     #[inline(always)]
     pub fn unknown() -> Memory {
         Memory { first: 0, end: 0 }
+    }
+
+    /// The pages in which an earlier walk of the calling thread has read, if the stack pointer is
+    /// still among them: a thread's stack stays while the thread is on it.
+    #[inline(always)]
+    pub fn known([first, end]: [usize; 2], stack_pointer: usize) -> Memory {
+        match (first..end).contains(&stack_pointer) {
+            true => Memory { first, end },
+            false => Memory::unknown(),
+        }
+    }
+
+    /// What [`Memory::known`] takes for a later walk.
+    #[inline(always)]
+    pub fn pages(&self) -> [usize; 2] {
+        [self.first, self.end]
     }
 
     /// The word at an address, if that is a multiple of eight that can be read.
@@ -38,8 +63,8 @@ impl Memory {
         Some(unsafe { core::ptr::with_exposed_provenance::<usize>(at).read_volatile() })
     }
 
-    /// Asks for the page of a word. It joins the known ones if it is right above them, as the next
-    /// page of a stack is; else it takes their place.
+    /// Asks for the page of a word. It joins the known ones if it is near, with those between, as
+    /// pages of a stack are; else it takes their place.
     #[cold]
     #[inline(never)]
     fn learn(&mut self, at: usize) -> bool {
@@ -47,10 +72,17 @@ impl Memory {
             return false;
         }
         let page = at & !(PAGE - 1);
-        if page != self.end {
+        let is_near = |gap: usize| gap <= FARTHEST;
+        if page >= self.end && is_near(page - self.end) && are_readable(self.end, page) {
+            self.end = page + PAGE;
+        } else if page < self.first
+            && is_near(self.first - page)
+            && are_readable(page + PAGE, self.first)
+        {
             self.first = page;
+        } else {
+            (self.first, self.end) = (page, page + PAGE);
         }
-        self.end = page + PAGE;
         true
     }
 
@@ -99,6 +131,14 @@ mod tests {
         assert!(first <= at && at < end && end - first == PAGE);
         assert!(memory.word(end - 8).is_some());
         assert_eq!((memory.first, memory.end), (first, end));
+        // The page below joins, and what is known serves a walk that begins there.
+        if is_readable(first - 8) {
+            assert!(memory.word(first - 8).is_some());
+            assert_eq!(memory.pages(), [first - PAGE, end]);
+        }
+        let again = Memory::known(memory.pages(), at);
+        assert_eq!(again.pages(), memory.pages());
+        assert_eq!(Memory::known(memory.pages(), end).pages(), [0, 0]);
         let text = *b"0123456789abcdef";
         let at = text.as_ptr().expose_provenance();
         for skipped in 0..8 {

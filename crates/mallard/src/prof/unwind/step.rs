@@ -42,8 +42,10 @@ pub struct Walker<'a> {
     /// Whether rip is an instruction that has not run, and not one behind a call.
     is_exact: bool,
     signals: u32,
-    /// The stack, and code, of which other pages are known.
-    stack: Memory,
+    /// The stack, of which pages may be known from earlier walks.
+    pub stack: Memory,
+    /// What a chain of frame pointers or a search leads to, and code, of which this walk knows pages.
+    strayed: Memory,
     code: Memory,
     module: Module,
     /// What rows of the module are filed under.
@@ -58,12 +60,14 @@ impl<'a> Walker<'a> {
         registers: Registers,
         cache: Option<&'a RowCache>,
         modules: &'a Modules,
+        stack: Memory,
     ) -> Walker<'a> {
         Walker {
             registers,
             is_exact: true,
             signals: 0,
-            stack: Memory::unknown(),
+            stack,
+            strayed: Memory::unknown(),
             code: Memory::unknown(),
             module: Module::NONE,
             tag: 0,
@@ -315,9 +319,9 @@ impl<'a> Walker<'a> {
         }
         let cfa = rbp.wrapping_add(2 * WORD);
         self.check_rise(cfa)?;
-        let above = self.stack.word(rbp).ok_or(End::Unreadable)?;
+        let above = self.strayed.word(rbp).ok_or(End::Unreadable)?;
         let rip = self
-            .stack
+            .strayed
             .word(cfa.wrapping_sub(WORD))
             .ok_or(End::Unreadable)?;
         // rbp may be any number, so what it leads to must look like code.
@@ -339,7 +343,7 @@ impl<'a> Walker<'a> {
         let mut below = rbp;
         for i in 0..MOST_SEARCHED {
             let at = rsp.checked_add(i * WORD)?;
-            let word = self.stack.word(at)?;
+            let word = self.strayed.word(at)?;
             let is_near = word.abs_diff(rip) < REACH_OF_CODE;
             if is_near && self.is_behind_call(word) && self.modules.find(word).is_none() {
                 let rbx = self.registers.rbx;

@@ -2,6 +2,7 @@
 
 use super::cache::RowCache;
 use super::frames::{Frames, Walk};
+use super::memory::Memory;
 use super::modules::Modules;
 use super::registers::Registers;
 use super::step::Walker;
@@ -36,27 +37,48 @@ pub fn modules() -> &'static Modules {
 #[cold]
 #[inline(never)]
 pub fn walk(registers: &Registers, out: &mut [usize]) -> Walk {
-    UNWINDER.walk(*registers, out, false)
+    UNWINDER.walk(*registers, out, false, &mut Memory::unknown())
 }
 
-/// The stack of the function that calls this; the first entry is the return address into it.
+/// The stack of the function that calls this; the first entry is the return address into it. The
+/// kernel is not asked again for the thread's `pages` that an earlier walk has read.
 #[cold]
 #[inline(never)]
-pub fn capture(out: &mut [usize]) -> Walk {
-    UNWINDER.walk(Registers::here(), out, true)
+pub fn capture(out: &mut [usize], pages: &mut [usize; 2]) -> Walk {
+    let registers = Registers::here();
+    let mut stack = Memory::known(*pages, registers.rsp);
+    let walk = UNWINDER.walk(registers, out, true, &mut stack);
+    *pages = stack.pages();
+    walk
 }
 
 impl Unwinder {
     #[inline(always)]
-    fn walk(&self, registers: Registers, out: &mut [usize], skips_first: bool) -> Walk {
+    fn walk(
+        &self,
+        registers: Registers,
+        out: &mut [usize],
+        skips_first: bool,
+        stack: &mut Memory,
+    ) -> Walk {
         // SAFETY: null, or a cache that lives for ever.
         let cache = unsafe { self.cache.load(Ordering::Acquire).as_ref() };
-        walk_by(registers, out, skips_first, cache, &self.modules)
+        let mut walker = Walker::new(registers, cache, &self.modules, *stack);
+        let walk = run(&mut walker, out, skips_first);
+        *stack = walker.stack;
+        walk
     }
 }
 
-/// Walks with this cache and these modules; without the registers' own frame if `skips_first`.
 #[inline(always)]
+fn run(walker: &mut Walker<'_>, out: &mut [usize], skips_first: bool) -> Walk {
+    let mut frames = Frames::new(out);
+    let end = walker.run(&mut frames, skips_first);
+    frames.finish(end)
+}
+
+/// Walks with this cache and these modules; without the registers' own frame if `skips_first`.
+#[cfg(test)]
 pub fn walk_by(
     registers: Registers,
     out: &mut [usize],
@@ -64,8 +86,6 @@ pub fn walk_by(
     cache: Option<&RowCache>,
     modules: &Modules,
 ) -> Walk {
-    let mut walker = Walker::new(registers, cache, modules);
-    let mut frames = Frames::new(out);
-    let end = walker.run(&mut frames, skips_first);
-    frames.finish(end)
+    let mut walker = Walker::new(registers, cache, modules, Memory::unknown());
+    run(&mut walker, out, skips_first)
 }

@@ -55,7 +55,7 @@ use core::slice;
 use fast::Fast;
 pub use growth::{Growing, growing, lock};
 use layout::{GROUP, GroupTable};
-pub use record::PageRecord;
+pub use record::{Beginning, PageRecord};
 pub use slices::{ChunkSet, Claimed};
 use slices::{Slice, Slices};
 

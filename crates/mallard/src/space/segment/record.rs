@@ -1,5 +1,7 @@
 //! The words of the record map.
 
+use crate::sys::page::PAGE;
+
 /// What the record map holds for a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PageRecord {
@@ -7,8 +9,8 @@ pub enum PageRecord {
     None,
     /// Part of the slab whose record is at this address.
     Slab(usize),
-    /// Part of a span of sampled blocks whose record is at this address.
-    Sampled(usize),
+    /// The same, in a page where sampled blocks begin.
+    Watched { slab: usize, sampled: Beginning },
     /// The first page of a large block of `pages` pages, which is accounted to `arena` and begins
     /// `line` cache lines into the page.
     Large {
@@ -21,17 +23,76 @@ pub enum PageRecord {
 }
 
 /// Records lie at multiples of more than this: the lowest bits of a word tell the kinds apart.
-const SAMPLED_SPAN: u64 = 2;
+const WATCHED: u64 = 2;
+/// Above the bits of addresses.
+const BEGINNING_SHIFT: u32 = 48;
+/// Blocks begin at multiples of this.
+const WORD: usize = 8;
 /// Above the bits that the page count of any address space needs.
 const SAMPLED_SHIFT: u32 = 55;
 const LINE_SHIFT: u32 = 56;
 
+/// The sampled blocks that begin in a page of a slab.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Beginning {
+    /// One, so many bytes into the page.
+    At(usize),
+    /// This number, somewhere.
+    Count(usize),
+}
+
+impl Beginning {
+    /// Above the words of a page.
+    const COUNTS: u64 = (PAGE / WORD) as u64;
+
+    fn pack(self) -> u64 {
+        match self {
+            Beginning::At(offset) => (offset / WORD) as u64,
+            Beginning::Count(count) => Self::COUNTS + count as u64,
+        }
+    }
+
+    fn unpack(bits: u64) -> Beginning {
+        match bits.checked_sub(Self::COUNTS) {
+            None => Beginning::At(bits as usize * WORD),
+            Some(count) => Beginning::Count(count as usize),
+        }
+    }
+
+    /// With a further one, which begins `offset` bytes into the page.
+    pub fn with(before: Option<Beginning>, offset: usize) -> Beginning {
+        match before {
+            None => Beginning::At(offset),
+            Some(Beginning::At(_)) => Beginning::Count(2),
+            Some(Beginning::Count(count)) => Beginning::Count(count + 1),
+        }
+    }
+
+    /// Without one of them; `None` if no other is left.
+    pub fn less(self) -> Option<Beginning> {
+        match self {
+            Beginning::Count(count) if count > 1 => Some(Beginning::Count(count - 1)),
+            _ => None,
+        }
+    }
+}
+
 impl PageRecord {
+    /// The address of the slab's record, in a page of a slab.
+    pub fn slab(self) -> Option<usize> {
+        match self {
+            PageRecord::Slab(at) | PageRecord::Watched { slab: at, .. } => Some(at),
+            _ => None,
+        }
+    }
+
     pub(super) fn pack(self) -> u64 {
         match self {
             PageRecord::None => 0,
             PageRecord::Slab(at) => at as u64,
-            PageRecord::Sampled(at) => at as u64 | SAMPLED_SPAN,
+            PageRecord::Watched { slab, sampled } => {
+                slab as u64 | WATCHED | sampled.pack() << BEGINNING_SHIFT
+            }
             PageRecord::Large {
                 pages,
                 arena,
@@ -50,7 +111,10 @@ impl PageRecord {
         match word {
             0 => PageRecord::None,
             w if w & 3 == 0 => PageRecord::Slab(w as usize),
-            w if w & 1 == 0 => PageRecord::Sampled((w & !SAMPLED_SPAN) as usize),
+            w if w & 1 == 0 => PageRecord::Watched {
+                slab: (w & ((1 << BEGINNING_SHIFT) - 1) & !WATCHED) as usize,
+                sampled: Beginning::unpack(w >> BEGINNING_SHIFT),
+            },
             w => PageRecord::Large {
                 pages: (w << (64 - SAMPLED_SHIFT) >> (64 - SAMPLED_SHIFT + 16)) as usize,
                 arena: (w >> 1 & 0x7fff) as usize,

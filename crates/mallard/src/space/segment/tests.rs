@@ -48,7 +48,8 @@ proptest! {
         for record in [
             PageRecord::None,
             PageRecord::Slab(at),
-            PageRecord::Sampled(at),
+            PageRecord::Watched { slab: at, sampled: Beginning::At(line * 64) },
+            PageRecord::Watched { slab: at, sampled: Beginning::Count(arena % 513) },
             PageRecord::Large { pages, arena, line, sampled: line % 2 == 1 },
         ] {
             prop_assert_eq!(PageRecord::unpack(record.pack()), record);

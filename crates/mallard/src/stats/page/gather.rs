@@ -156,7 +156,7 @@ impl Gather<'_> {
         *self.larger(OfClass::Allocated) = larger;
         *self.larger(OfClass::Pages) = larger;
         let (taken, given) = (*self.larger(OfClass::Taken), *self.larger(OfClass::Given));
-        self.add(Total::Allocated, larger + prof::unseen_bytes() as u64);
+        self.add(Total::Allocated, larger);
         self.add(Total::Taken, taken);
         self.add(Total::Given, given);
     }

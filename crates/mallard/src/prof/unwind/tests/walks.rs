@@ -77,7 +77,7 @@ extern "C" fn probe() {
         assert_eq!(ours[..walk.frames], expected[1..]);
         SEEN.with_borrow_mut(|seen| seen.push(walk));
     }
-    let walk = capture(&mut ours);
+    let walk = capture(&mut ours, &mut [0; 2]);
     assert_eq!((walk.end, walk.omitted), (End::Complete, 0));
     assert_eq!(ours[1..walk.frames], expected[1..]);
 }
@@ -125,13 +125,13 @@ fn of_a_stack_that_is_too_deep_both_ends_are_kept() {
     static ROOMS: [usize; 7] = [0, 1, 2, 3, 64, 65, 256];
     extern "C" fn probe() {
         let mut all = vec![0; 2000];
-        let whole = capture(&mut all);
+        let whole = capture(&mut all, &mut [0; 2]);
         assert_eq!((whole.end, whole.omitted), (End::Complete, 0));
         assert!(whole.frames > 1000);
         all.truncate(whole.frames);
         for room in ROOMS {
             let mut some = vec![0; room];
-            let walk = capture(&mut some);
+            let walk = capture(&mut some, &mut [0; 2]);
             assert_eq!((walk.frames, walk.end), (room, End::Complete));
             if room < 3 {
                 continue;
@@ -209,7 +209,7 @@ fn a_process_s_own_cache_and_list_are_used_once_they_are_handed_over() {
         let here = walk(&Registers::here(), &mut out);
         assert_eq!(here.end, End::Complete);
         let first = out;
-        let captured = capture(&mut out);
+        let captured = capture(&mut out, &mut [0; 2]);
         assert_eq!(
             (captured.frames, captured.end),
             (here.frames, End::Complete)
