@@ -1,7 +1,7 @@
 //! `mallard compare`: the user's own program on every allocator.
 
 use std::borrow::Cow;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use mallard_allocators::program::{self, Program};
 use mallard_allocators::{Allocator, Error, Kind as AllocatorKind, environment, probe};
 use mallard_measure::{Cpus, End, Measurement, Spec};
-use mallard_report::model::{Exit, Experiment, Failure, Kind, Row, Run};
+use mallard_report::model::{Cell, Exit, Experiment, Failure, Kind, Row, Run};
 use mallard_report::{stats, units};
 
 use crate::args::Compare;
@@ -52,13 +52,7 @@ pub fn run(options: &Compare) -> Result<ExitCode> {
         std::fs::File::open(input)
             .with_context(|| format!("cannot read {} as standard input", input.display()))?;
     }
-    let label = match &options.name {
-        Some(name) => Cow::from(name),
-        None => Path::new(name)
-            .file_name()
-            .unwrap_or(name)
-            .to_string_lossy(),
-    };
+    let label = label(options, name);
     if options.dry_run {
         return tell(options, &command_line(&options.program), runs);
     }
@@ -118,24 +112,12 @@ pub fn run(options: &Compare) -> Result<ExitCode> {
         bail!(reason);
     }
 
-    let experiment = Experiment {
-        name: "compare".to_owned(),
-        title: shown.clone(),
-        description: description(glibc_ended),
-        claim: String::new(),
-        parameters: Vec::new(),
-        axis: "program".to_owned(),
-        rows: vec![Row {
-            label: label.into_owned(),
-            x: None,
-            threads: 1,
-            seconds_are: None,
-            about: None,
-            settings: Vec::new(),
-            metrics: Vec::new(),
-            cells,
-        }],
-    };
+    let experiment = experiment(
+        shown.clone(),
+        label.into_owned(),
+        description(glibc_ended),
+        cells,
+    );
     let settings = settings(options, &program, runs);
     session.close(
         &options.common.exports,
@@ -144,6 +126,39 @@ pub fn run(options: &Compare) -> Result<ExitCode> {
         settings,
         vec![experiment],
     )
+}
+
+/// The name of the program in tables.
+fn label<'a>(options: &'a Compare, program: &'a OsStr) -> Cow<'a, str> {
+    match &options.name {
+        Some(name) => Cow::from(name),
+        None => Path::new(program)
+            .file_name()
+            .unwrap_or(program)
+            .to_string_lossy(),
+    }
+}
+
+/// The results as an experiment of one row.
+fn experiment(title: String, label: String, description: String, cells: Vec<Cell>) -> Experiment {
+    Experiment {
+        name: "compare".to_owned(),
+        title,
+        description,
+        claim: String::new(),
+        parameters: Vec::new(),
+        axis: "program".to_owned(),
+        rows: vec![Row {
+            label,
+            x: None,
+            threads: 1,
+            seconds_are: None,
+            about: None,
+            settings: Vec::new(),
+            metrics: Vec::new(),
+            cells,
+        }],
+    }
 }
 
 fn entry(

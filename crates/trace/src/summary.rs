@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Seek};
 
 use crate::Result;
-use crate::event::{KINDS, Kind};
+use crate::event::{Event, KINDS, Kind};
 use crate::life::{Counts, Lives};
 use crate::recording::Recording;
 
@@ -86,7 +86,7 @@ fn process<R: Read + Seek>(
         last = last.max(thread.last);
         threads += u64::from(key.1 > 0);
     }
-    let mut p = Process {
+    let p = Process {
         threads,
         first,
         last,
@@ -94,76 +94,109 @@ fn process<R: Read + Seek>(
         live_bytes: (blocks.iter()).fold(0, |sum, (_, block)| block.size.saturating_add(sum)),
         ..Process::default()
     };
-    p.peak_bytes = p.live_bytes;
     blocks.counts = Counts::default();
+    let mut life = Life {
+        process: Process {
+            peak_bytes: p.live_bytes,
+            ..p
+        },
+        blocks,
+        resizing: BTreeMap::new(),
+    };
     let mut children = children.iter().peekable();
-    let mut resizing: BTreeMap<u32, (u64, Option<Block>)> = BTreeMap::new();
     let mut merged = recording.merged(number);
     while let Some((thread, event)) = merged.next_event()? {
         while let Some(&&(_, child)) = children.peek().filter(|child| child.0 < event.when) {
-            bequeath(inherited, child, &blocks);
+            bequeath(inherited, child, &life.blocks);
             children.next();
         }
+        let p = &mut life.process;
         let span = (last - first).max(1);
         while p.curve.len() < POINTS && event.when - first >= point(span, p.curve.len()) {
             p.curve.push(p.live_bytes);
         }
-        p.kinds[event.kind as usize - 1] += 1;
-        p.calls += u64::from(event.kind.is_call());
-        let end = |p: &mut Process, block: Block, by: u32| {
-            p.live_bytes = p.live_bytes.saturating_sub(block.size);
-            p.ended += 1;
-            p.freed_elsewhere += u64::from(block.thread != by && block.thread != 0);
-        };
+        life.event(thread, &event);
+    }
+    for (_, child) in children {
+        bequeath(inherited, *child, &life.blocks);
+    }
+    Ok(life.finish())
+}
+
+/// A process while its events are read.
+struct Life {
+    process: Process,
+    blocks: Blocks,
+    /// What each thread's `realloc` that has not ended began with: the address, and the block.
+    resizing: BTreeMap<u32, (u64, Option<Block>)>,
+}
+
+impl Life {
+    fn event(&mut self, thread: u32, event: &Event) {
+        self.process.kinds[event.kind as usize - 1] += 1;
+        self.process.calls += u64::from(event.kind.is_call());
         match event.kind {
             Kind::Free | Kind::SizedFree => {
-                if let Some((block, by)) = blocks.end(event.address, event.when, thread) {
-                    end(&mut p, block, by);
-                }
+                self.end(event.address, event.when, thread);
             }
             Kind::ReallocBegin => {
                 let old = match event.address {
                     0 => None,
-                    address => blocks.end(address, event.when, thread),
+                    address => self.end(address, event.when, thread),
                 };
-                let old = old.map(|(block, by)| {
-                    end(&mut p, block, by);
-                    block
-                });
-                resizing.insert(thread, (event.address, old));
+                self.resizing.insert(thread, (event.address, old));
             }
             Kind::ReallocEnd if event.address == 0 => {
                 // It failed: its block lives on.
-                if let Some((address, Some(old))) = resizing.remove(&thread)
+                if let Some((address, Some(old))) = self.resizing.remove(&thread)
                     && event.size != 0
                 {
+                    let p = &mut self.process;
                     p.live_bytes = p.live_bytes.saturating_add(old.size);
-                    blocks.begin(address, event.when, old);
+                    self.blocks.begin(address, event.when, old);
                 }
             }
-            kind if kind.begins() => {
-                let block = Block {
-                    thread,
-                    size: event.size,
-                };
-                p.requested = p.requested.saturating_add(event.size);
-                p.sizes[(u64::BITS - event.size.leading_zeros()) as usize] += 1;
-                p.live_bytes = p.live_bytes.saturating_add(event.size);
-                p.peak_bytes = p.peak_bytes.max(p.live_bytes);
-                if let Some((block, by)) = blocks.begin(event.address, event.when, block) {
-                    end(&mut p, block, by);
-                }
-            }
+            kind if kind.begins() => self.begin(thread, event),
             _ => {}
         }
     }
-    for (_, child) in children {
-        bequeath(inherited, *child, &blocks);
+
+    fn begin(&mut self, thread: u32, event: &Event) {
+        let p = &mut self.process;
+        p.requested = p.requested.saturating_add(event.size);
+        p.sizes[(u64::BITS - event.size.leading_zeros()) as usize] += 1;
+        p.live_bytes = p.live_bytes.saturating_add(event.size);
+        p.peak_bytes = p.peak_bytes.max(p.live_bytes);
+        let block = Block {
+            thread,
+            size: event.size,
+        };
+        if let Some((block, by)) = self.blocks.begin(event.address, event.when, block) {
+            self.ended(block, by);
+        }
     }
-    p.curve.resize(POINTS, p.live_bytes);
-    p.live_blocks = blocks.len() as u64;
-    p.lives = blocks.finish();
-    Ok(p)
+
+    /// Ends the block at the address, if there is one.
+    fn end(&mut self, address: u64, when: u64, thread: u32) -> Option<Block> {
+        let (block, by) = self.blocks.end(address, when, thread)?;
+        self.ended(block, by);
+        Some(block)
+    }
+
+    fn ended(&mut self, block: Block, by: u32) {
+        let p = &mut self.process;
+        p.live_bytes = p.live_bytes.saturating_sub(block.size);
+        p.ended += 1;
+        p.freed_elsewhere += u64::from(block.thread != by && block.thread != 0);
+    }
+
+    fn finish(mut self) -> Process {
+        let mut p = self.process;
+        p.curve.resize(POINTS, p.live_bytes);
+        p.live_blocks = self.blocks.len() as u64;
+        p.lives = self.blocks.finish();
+        p
+    }
 }
 
 /// The most blocks that children inherit together; more than any machine has had.

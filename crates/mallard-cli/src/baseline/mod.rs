@@ -108,31 +108,8 @@ fn save(options: &SaveOptions) -> Result<ExitCode> {
 fn check(options: &Check) -> Result<ExitCode> {
     let mut baseline = Baseline::read(&options.name)?;
     let saved = baseline.last()?.clone();
-    // What the command line says goes before what was saved.
-    if !options.program.is_empty() || options.subject.is_given() {
-        baseline.program = options
-            .program
-            .iter()
-            .map(|word| word.to_string_lossy().into_owned())
-            .collect();
-        baseline.subject = options.subject.clone();
-    }
-    if options.choice.is_given() {
-        baseline.choice = options.choice.clone();
-    }
-    baseline.conf = options.conf.clone().or(baseline.conf);
-    let gates = match options.fail_if.is_empty() {
-        false => options.fail_if.clone(),
-        true => {
-            let read = |text: &String| text.parse().map_err(anyhow::Error::msg);
-            let gates = baseline
-                .gates
-                .iter()
-                .map(read)
-                .collect::<Result<Vec<Gate>>>();
-            gates.with_context(|| format!("the baseline {}", options.name))?
-        }
-    };
+    prefer_given(&mut baseline, options);
+    let gates = gates(&baseline, options)?;
     gate::check(&gates, &saved.metrics)?;
     let bench = measure::Bench::new(&baseline)?;
     let differences = bench.differences(&saved.machine);
@@ -183,6 +160,34 @@ fn check(options: &Check) -> Result<ExitCode> {
         eprintln!("{text}");
     }
     Ok(ExitCode::from(code))
+}
+
+/// What the command line says goes before what was saved.
+fn prefer_given(baseline: &mut Baseline, options: &Check) {
+    if !options.program.is_empty() || options.subject.is_given() {
+        baseline.program = options
+            .program
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect();
+        baseline.subject = options.subject.clone();
+    }
+    if options.choice.is_given() {
+        baseline.choice = options.choice.clone();
+    }
+    if options.conf.is_some() {
+        baseline.conf.clone_from(&options.conf);
+    }
+}
+
+/// The gates of the command line, or those that were saved.
+fn gates(baseline: &Baseline, options: &Check) -> Result<Vec<Gate>> {
+    if !options.fail_if.is_empty() {
+        return Ok(options.fail_if.clone());
+    }
+    let read = |text: &String| text.parse().map_err(anyhow::Error::msg);
+    let gates: Result<Vec<Gate>> = baseline.gates.iter().map(read).collect();
+    gates.with_context(|| format!("the baseline {}", options.name))
 }
 
 /// How the anchor does now, which is what cancels.

@@ -1,4 +1,12 @@
 //! From figures to verdicts. Nothing here measures: figures in, words out.
+//!
+//! [`time`] finds what the allocator does to the program's time. What it does to memory, how much
+//! faster the program could be, and the answer are here. [`words`] makes the sentence of it, [`next`]
+//! the commands to try.
+
+mod next;
+mod time;
+mod words;
 
 use mallard_observe::who::{Family, Pool};
 use mallard_report::diagnosis::{Answer, Bound, Figures, Next, Trouble};
@@ -32,7 +40,7 @@ pub struct About<'a> {
 
 pub fn judge(f: &Figures, about: About) -> Verdict {
     let bound = bound(f, about.cpus);
-    let mut troubles = time_troubles(f, about.family);
+    let mut troubles = time::troubles(f, about.family);
     let memory = memory_troubles(f, about.pool);
     let fast_enough = bound.is_none_or(|bound| bound.high < limit::BOUND);
     // Nothing about time matters if no allocator makes the program faster; its memory may.
@@ -60,8 +68,8 @@ pub fn judge(f: &Figures, about: About) -> Verdict {
     let takes = (answer == Answer::No || troubles.is_empty())
         .then(|| takes(f, about.pool))
         .flatten();
-    let sentence = sentence(f, answer, bound, &troubles, takes.as_ref());
-    let next = next(&troubles, answer, about);
+    let sentence = words::sentence(f, answer, bound, &troubles, takes.as_ref());
+    let next = next::next(&troubles, answer, about);
     Verdict {
         answer,
         sentence,
@@ -97,7 +105,7 @@ fn bound(f: &Figures, cpus: usize) -> Option<Bound> {
         1.0 / (1.0 - share.min(0.99))
     };
     let middle = (low + high) / 2.0;
-    let grows = heap_grows(f);
+    let grows = time::heap_grows(f);
     let faults = if grows {
         f.fault_share
     } else {
@@ -126,155 +134,6 @@ fn percent(share: f64) -> String {
     } else {
         format!("{percent:.1} %")
     }
-}
-
-/// What the allocator does to the program's time.
-fn time_troubles(f: &Figures, family: Family) -> Vec<Trouble> {
-    let mut found = Vec::new();
-    let inside = f.inside.unwrap_or(0.0);
-    let waiting = f.waiting.unwrap_or(0.0);
-    let by_kind = |name: &str| {
-        f.waits
-            .iter()
-            .find(|(kind, _)| kind == name)
-            .map_or(0.0, |w| w.1)
-    };
-    if waiting >= limit::LOCKS {
-        let kernel = by_kind("madvise") + by_kind("mmap") + by_kind("page fault");
-        let what = if by_kind("futex") >= kernel {
-            "threads wait for the allocator’s locks"
-        } else {
-            "threads wait inside the allocator for the kernel’s lock of the address space"
-        };
-        let because = format!("waits {} ≥ {}", percent(waiting), percent(limit::LOCKS));
-        found.push(trouble("locks", what, because));
-    }
-    if let Some(trouble) = to_and_fro(f) {
-        found.push(trouble);
-    } else if heap_grows(f) {
-        let because = format!(
-            "page faults take {} ≥ {} of CPU time, {} of them for new pages",
-            percent(f.fault_share),
-            percent(limit::FAULTS),
-            percent(1.0 - f.refaults.unwrap_or(0.0))
-        );
-        found.push(trouble("growth", "the heap grows page by page", because));
-    }
-    let slow: u64 = f
-        .long_calls
-        .iter()
-        .filter(|(kind, _)| slow_kind(kind))
-        .map(|(_, n)| n)
-        .sum();
-    let slow_rate = slow as f64 / f.wall_seconds.max(1e-3) / f64::from(f.runs.max(1));
-    if slow >= 3 && slow_rate >= limit::SLOW_FREES {
-        let because = format!(
-            "{slow} frees worked in the kernel longer than 1 ms, the longest {}",
-            units::seconds(f.longest_call_seconds)
-        );
-        found.push(trouble(
-            "slow_purge",
-            "frees wait for memory to be given back",
-            because,
-        ));
-    }
-    let elsewhere = f.calls.freed_elsewhere.unwrap_or(0.0);
-    if elsewhere >= limit::HAND_OFF && inside >= limit::WORK {
-        let because = format!(
-            "{} ≥ {} of blocks are freed by another thread, malloc and free take {}",
-            percent(elsewhere),
-            percent(limit::HAND_OFF),
-            percent(inside)
-        );
-        found.push(trouble(
-            "hand_off",
-            "blocks change threads before they are freed",
-            because,
-        ));
-    }
-    let middle = f.calls.middle_bytes.unwrap_or(0.0);
-    if middle >= limit::MIDDLE
-        && inside >= limit::WORK
-        && found.is_empty()
-        && family != Family::Glibc
-    {
-        let because = format!("{} ≥ {} of bytes", percent(middle), percent(limit::MIDDLE));
-        found.push(trouble(
-            "caches",
-            "requests of 32 to 256 KiB pass the thread caches by",
-            because,
-        ));
-    }
-    if found.is_empty() && inside >= limit::WORK {
-        let because = format!("malloc and free take {} of CPU time", percent(inside));
-        found.push(trouble(
-            "work",
-            "the program calls the allocator very often",
-            because,
-        ));
-    }
-    found
-}
-
-/// Whether page faults of malloc's heap take time because it grows. The start of a program has
-/// faults too, and so has a heap of its own (V8, a mapped file).
-fn heap_grows(f: &Figures) -> bool {
-    let live = f.peak_live.unwrap_or(0).max(0) as u64;
-    f.fault_share >= limit::FAULTS
-        && f.refaults.unwrap_or(0.0) < limit::REFAULTS
-        && f.faults >= limit::FAULTS_COUNT
-        && live >= f.peak_rss / 2
-}
-
-/// Long calls that give memory back.
-fn slow_kind(kind: &str) -> bool {
-    matches!(kind, "free" | "madvise" | "mmap")
-}
-
-/// Memory that goes back to the system and comes again, and how.
-fn to_and_fro(f: &Figures) -> Option<Trouble> {
-    let rate = |name: &str| {
-        f.syscalls
-            .iter()
-            .find(|(kind, _, _)| kind == name)
-            .map_or(0.0, |s| s.1)
-    };
-    let (madvise, munmap, brk) = (rate("madvise"), rate("munmap"), rate("brk"));
-    let giving = madvise + munmap + brk;
-    let refaults = f.refaults.unwrap_or(0.0);
-    let often = refaults >= limit::REFAULTS && f.faults > limit::FAULTS_COUNT;
-    // A heap that only grows calls brk too, and any program makes some calls as it starts.
-    let gives = giving >= limit::GIVING
-        && giving * f.wall_seconds >= limit::GIVING_CALLS
-        && refaults >= limit::GIVING_REFAULTS;
-    if !often && !gives {
-        return None;
-    }
-    let (key, how) = match () {
-        () if giving < 1.0 => ("to_and_fro", ""),
-        () if madvise >= munmap.max(brk) => ("decay", ": pages are given back by madvise"),
-        () if brk >= munmap => (
-            "trim",
-            ": the top of the heap is trimmed and grown again by brk",
-        ),
-        () => ("mmap", ": large blocks are mapped and unmapped one by one"),
-    };
-    let mut because = Vec::new();
-    if often {
-        because.push(format!(
-            "{} ≥ {} of page faults are on pages that had been there before",
-            percent(refaults),
-            percent(limit::REFAULTS)
-        ));
-    }
-    if gives {
-        because.push(format!(
-            "{} calls that give memory back",
-            units::rate(giving)
-        ));
-    }
-    let what = format!("memory goes to the system and comes again{how}");
-    Some(trouble(key, &what, because.join("; ")))
 }
 
 /// What the allocator does to the program's memory.
@@ -363,149 +222,6 @@ fn takes(f: &Figures, pool: Option<Pool>) -> Option<Trouble> {
         );
         trouble("computing", "the program computes", because)
     })
-}
-
-fn sentence(
-    f: &Figures,
-    answer: Answer,
-    bound: Option<Bound>,
-    troubles: &[Trouble],
-    takes: Option<&Trouble>,
-) -> String {
-    let inside = f.inside.unwrap_or(0.0);
-    let most = bound.map_or(1.0, |bound| bound.high.max(1.0));
-    let mut text = match answer {
-        Answer::CannotTell => return String::new(),
-        Answer::No if bound.is_none() => format!(
-            "The program uses {} of one CPU: no allocator makes it faster.",
-            percent((f.user_seconds + f.system_seconds) / f.wall_seconds.max(1e-3))
-        ),
-        Answer::No => format!(
-            "malloc and free take {} of CPU time: no allocator makes this program more than \
-             {most:.2} × as fast.",
-            percent(inside)
-        ),
-        Answer::Yes => {
-            let by = troubles
-                .first()
-                .map_or("work", |trouble| trouble.key.as_str());
-            let by = match by {
-                "locks" => "by locks.",
-                "decay" | "trim" | "mmap" | "to_and_fro" => "by memory that goes to and fro.",
-                "growth" => "by page faults of a growing heap.",
-                "hand_off" => "by blocks that change threads.",
-                "slow_purge" => "by slow frees.",
-                "held_back" => "in memory: the allocator holds it back.",
-                "pinned" => "in memory: blocks pin it.",
-                _ => "by its own work.",
-            };
-            match bound {
-                Some(bound) if bound.high >= limit::BOUND => format!(
-                    "{by} If malloc and free cost nothing: {:.2} to {:.2} × as fast (95 %){}. That is \
-                     the most an allocator can bring, but for what the placing of blocks does to \
-                     caches.",
-                    bound.low,
-                    bound.high,
-                    bound.without_faults.map_or(String::new(), |more| format!(
-                        "; {more:.2} without those page faults either"
-                    ))
-                ),
-                _ if troubles[0].key == "growth" => {
-                    format!("{by} They take {} of CPU time.", percent(f.fault_share))
-                }
-                _ => format!("{by} In time, no allocator makes it more than {most:.2} × as fast."),
-            }
-        }
-    };
-    if answer == Answer::No {
-        if let Some(leak) = troubles.iter().find(|trouble| trouble.key == "leak") {
-            text += &format!(" But {}: {}.", leak.what, leak.because);
-        } else if let Some(takes) = takes.filter(|takes| takes.key == "pool") {
-            text += &format!(" {}.", capital(&takes.what));
-        } else if let Some(takes) = takes {
-            text += &format!(" {}: {}.", capital(&takes.what), takes.because);
-        }
-    }
-    text
-}
-
-fn capital(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or(String::new(), |first| {
-        first.to_uppercase().chain(letters).collect()
-    })
-}
-
-/// The commands to try.
-fn next(troubles: &[Trouble], answer: Answer, about: About) -> Vec<Next> {
-    let mut next = Vec::new();
-    let mut add = |command: String, what: &str| {
-        next.push(Next {
-            command,
-            what: what.to_owned(),
-        });
-    };
-    let typed = about.typed;
-    if answer == Answer::Yes {
-        add(
-            format!("mallard compare {}", about.subject),
-            "all allocators side by side",
-        );
-    }
-    let conf = match about.family {
-        Family::Mallard => Some("MALLARD_CONF"),
-        Family::Jemalloc => Some("MALLOC_CONF"),
-        _ => None,
-    };
-    for trouble in troubles {
-        let glibc = about.family == Family::Glibc;
-        let tunable = |text: &str| format!("GLIBC_TUNABLES={text} {typed}");
-        let (own, what) = match (trouble.key.as_str(), conf) {
-            ("locks", Some(name)) => (
-                format!("{name}=percpu_arena:percpu {typed}"),
-                "an arena for each CPU",
-            ),
-            ("locks", None) if glibc => (tunable("glibc.malloc.arena_max=64"), "more arenas"),
-            ("decay" | "trim" | "mmap" | "to_and_fro", Some(name)) => (
-                format!("{name}=dirty_decay_ms:30000 {typed}"),
-                "keep free pages for half a minute",
-            ),
-            ("decay" | "trim" | "mmap" | "to_and_fro", None) if glibc => (
-                tunable(
-                    "glibc.malloc.trim_threshold=1073741824:glibc.malloc.mmap_threshold=1073741824",
-                ),
-                "keep free memory",
-            ),
-            ("growth", Some(name)) => (format!("{name}=thp:always {typed}"), "huge pages"),
-            ("growth", None) if glibc => (tunable("glibc.malloc.hugetlb=1"), "huge pages"),
-            ("slow_purge", Some(name)) => (
-                format!("{name}=background_thread:true {typed}"),
-                "give memory back elsewhere",
-            ),
-            ("caches", Some(name)) => (
-                format!("{name}=tcache_max:256k {typed}"),
-                "larger thread caches",
-            ),
-            ("held_back", Some(name)) => (
-                format!("{name}=dirty_decay_ms:1000 {typed}"),
-                "give free pages back after a second",
-            ),
-            ("held_back" | "pinned", None) if glibc => (
-                tunable("glibc.malloc.arena_max=2"),
-                "fewer arenas, which keep less",
-            ),
-            ("pinned", Some(name)) => (format!("{name}=narenas:2 {typed}"), "fewer arenas"),
-            _ => continue,
-        };
-        add(own, what);
-    }
-    if troubles.iter().any(|trouble| trouble.key == "leak") {
-        add(
-            format!("MALLARD_CONF=prof:true,prof_final:true mallard run -- {typed}"),
-            "a heap profile: which code keeps the blocks",
-        );
-    }
-    next
 }
 
 #[cfg(test)]

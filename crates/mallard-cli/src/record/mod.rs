@@ -296,6 +296,36 @@ fn report(
         units::bytes(outcome.bytes as f64),
         outcome.bytes as f64 / events as f64,
     );
+    eprintln!(
+        "  {}",
+        facts(options, output, recorded, without)?.join(" · ")
+    );
+    for line in &end.not_recorded {
+        eprintln!("  not recorded: {line}");
+    }
+    match &outcome.ended {
+        Ended::Length => eprintln!("  recording ended at --limit; the program went on"),
+        Ended::Time => eprintln!("  the program was ended after --for"),
+        _ => {}
+    }
+    if let Some(signal) = recorded.status.signal().filter(|_| !recorded.ended_by_us) {
+        eprintln!(
+            "  the program was killed by {}; recorded until then",
+            units::exit(mallard_report::model::Exit::Signal(signal))
+        );
+    }
+    eprintln!("  next: mallard trace info {}", output.display());
+    Ok(())
+}
+
+/// What a reader of the recording should know of how it was made.
+fn facts(
+    options: &Options,
+    output: &Path,
+    recorded: &Recorded,
+    without: &[Duration],
+) -> Result<Vec<String>> {
+    let end = &recorded.outcome.end;
     let mut facts = vec![format!("{} dropped", end.dropped)];
     if !options.no_check && recorded.file.is_some() {
         let spinner = Spinner::new();
@@ -328,23 +358,7 @@ fn report(
             counted(without.len() as u64, "run", "runs")
         ));
     }
-    eprintln!("  {}", facts.join(" · "));
-    for line in &end.not_recorded {
-        eprintln!("  not recorded: {line}");
-    }
-    match &outcome.ended {
-        Ended::Length => eprintln!("  recording ended at --limit; the program went on"),
-        Ended::Time => eprintln!("  the program was ended after --for"),
-        _ => {}
-    }
-    if let Some(signal) = recorded.status.signal().filter(|_| !recorded.ended_by_us) {
-        eprintln!(
-            "  the program was killed by {}; recorded until then",
-            units::exit(mallard_report::model::Exit::Signal(signal))
-        );
-    }
-    eprintln!("  next: mallard trace info {}", output.display());
-    Ok(())
+    Ok(facts)
 }
 
 fn counted(number: u64, one: &str, more: &str) -> String {

@@ -15,7 +15,7 @@ mod space;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::process::ExitCode;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use mallard_allocators::{Allocator, Kind, conf};
@@ -60,23 +60,12 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let control = &allocators[0];
     let each = match earlier.front() {
         Some(run) => run.seconds,
-        None => match first(&mut subject, control)? {
-            Some(seconds) => seconds,
-            None => return Err(exit::Interrupted.into()),
-        },
+        None => first(&mut subject, control)?.ok_or(exit::Interrupted)?,
     };
     let budget = options.budget.as_secs_f64();
     say::text(&plan(&target, &bases, budget, each))?;
     if budget / each < LEAST_RUNS {
-        say!(
-            "Cannot tell: the budget allows {:.0} runs, and {LEAST_RUNS} are the least. Give a --budget of {} or \
-             more, or a shorter load.",
-            budget / each,
-            humantime::format_duration(std::time::Duration::from_secs(
-                (each * LEAST_RUNS * 2.0) as u64 + 1
-            ))
-        )?;
-        return Ok(ExitCode::from(exit::CANNOT_TELL));
+        return too_little(budget, each);
     }
     if options.dry_run {
         return Ok(ExitCode::SUCCESS);
@@ -123,6 +112,18 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         true => ExitCode::from(exit::CANNOT_TELL),
         false => ExitCode::SUCCESS,
     })
+}
+
+/// Ends with what budget would do, for runs that take so many seconds each.
+fn too_little(budget: f64, each: f64) -> Result<ExitCode> {
+    let enough = Duration::from_secs((each * LEAST_RUNS * 2.0) as u64 + 1);
+    say!(
+        "Cannot tell: the budget allows {:.0} runs, and {LEAST_RUNS} are the least. Give a --budget of {} or \
+         more, or a shorter load.",
+        budget / each,
+        humantime::format_duration(enough)
+    )?;
+    Ok(ExitCode::from(exit::CANNOT_TELL))
 }
 
 /// The allocators that take part, the control first.

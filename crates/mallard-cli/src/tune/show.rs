@@ -44,24 +44,29 @@ impl Found<'_> {
 
     fn tuning(&self) -> Tuning {
         let outcome = self.outcome;
-        let mut lines = Vec::new();
-        let mut line = |label: &str, text: String| lines.push((label.to_owned(), text));
-        if let Some(setting) = &outcome.recommended {
-            line("against", self.changes(setting, &self.control));
-            let default = Setting::default_of(&setting.allocator);
-            if default != self.control && default != *setting {
-                line("", self.changes(setting, &default));
-            }
-        } else if let Some(found) = outcome
-            .found
-            .as_ref()
-            .filter(|found| **found != self.control)
-        {
-            line("best found", found.shown());
-            if !outcome.confirmation.is_empty() {
-                line("against", self.changes(found, &self.control));
-            }
+        let points = self.points();
+        Tuning {
+            schema: tuning::SCHEMA,
+            title: self.target.shown(),
+            sentence: self.sentence(),
+            typed: outcome
+                .recommended
+                .as_ref()
+                .map(|setting| self.typed(setting)),
+            lines: self.lines(&points),
+            work: self.goal.work.clone(),
+            memory: self.goal.memory.clone(),
+            points,
+            command: std::env::args().collect(),
+            machine: machine::describe(&mallard_measure::Cpus::allowed()),
         }
+    }
+
+    /// The lines below the sentence: a label, and what is to be said.
+    fn lines(&self, points: &[Point]) -> Vec<(String, String)> {
+        let outcome = self.outcome;
+        let mut lines = self.against();
+        let mut line = |label: &str, text: String| lines.push((label.to_owned(), text));
         if let Some(reason) = &outcome.refused {
             line("refused", reason.clone());
         }
@@ -80,19 +85,11 @@ impl Found<'_> {
         if !left.is_empty() {
             line("left out", left.join(" · "));
         }
-        let points = self.points();
         for (index, point) in points.iter().filter(|point| point.front).enumerate() {
             let label = if index == 0 { "trade-offs" } else { "" };
-            line(
-                label,
-                format!(
-                    "{}: {} {}, memory {}",
-                    point.name,
-                    self.goal.work,
-                    change(point.work),
-                    change(point.memory)
-                ),
-            );
+            let (work, memory) = (change(point.work), change(point.memory));
+            let text = format!("{}: {} {work}, memory {memory}", point.name, self.goal.work);
+            line(label, text);
         }
         for (setting, reason) in &outcome.failures {
             line("failed", format!("{}: {reason}", setting.shown()));
@@ -107,21 +104,30 @@ impl Found<'_> {
                 outcome.smallest * 100.0
             ),
         );
-        Tuning {
-            schema: tuning::SCHEMA,
-            title: self.target.shown(),
-            sentence: self.sentence(),
-            typed: outcome
-                .recommended
-                .as_ref()
-                .map(|setting| self.typed(setting)),
-            lines,
-            work: self.goal.work.clone(),
-            memory: self.goal.memory.clone(),
-            points,
-            command: std::env::args().collect(),
-            machine: machine::describe(&mallard_measure::Cpus::allowed()),
+        lines
+    }
+
+    /// What was found against the control, and against the defaults of its allocator.
+    fn against(&self) -> Vec<(String, String)> {
+        let outcome = self.outcome;
+        let mut lines = Vec::new();
+        let mut line = |label: &str, text: String| lines.push((label.to_owned(), text));
+        if let Some(setting) = &outcome.recommended {
+            line("against", self.changes(setting, &self.control));
+            let default = Setting::default_of(&setting.allocator);
+            if default != self.control && default != *setting {
+                line("", self.changes(setting, &default));
+            }
+            return lines;
         }
+        let found = outcome.found.as_ref();
+        if let Some(found) = found.filter(|found| **found != self.control) {
+            line("best found", found.shown());
+            if !outcome.confirmation.is_empty() {
+                line("against", self.changes(found, &self.control));
+            }
+        }
+        lines
     }
 
     fn sentence(&self) -> String {

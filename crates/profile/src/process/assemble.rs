@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::records::{FRACTION_BITS, Records, Root};
+use super::records::{FRACTION_BITS, Group, Key, Records, Root, Site};
 use crate::model::{
     Label, LabelValue, Location, LocationIndex, Mapping, MappingIndex, Profile, Sample, SampleType,
     Text,
@@ -51,20 +51,7 @@ pub fn profile(
     for site in &records.sites {
         let stack = builder.stack(&site.frames);
         stacks.insert(site.at, Arc::clone(&stack));
-        let lived = site.lived_ms.saturating_mul(NS_PER_MS);
-        let blocks = site.ever[0] >> FRACTION_BITS;
-        let values = [
-            blocks,
-            site.ever[1],
-            0,
-            0,
-            site.peak_bytes,
-            0,
-            site.freed,
-            lived,
-            0,
-        ];
-        builder.sample(stack, values, Vec::new());
+        builder.sample(stack, of_site(site), Vec::new());
     }
     let mut threads: HashMap<(u32, bool), Text> = HashMap::new();
     // Weights are fractions: what rounding leaves goes to the next row.
@@ -75,20 +62,7 @@ pub fn profile(
         };
         let units = u128::from(key.weight) * u128::from(group.count) + rest;
         rest = units & ((1 << FRACTION_BITS) - 1);
-        let bytes = weighted(key.weight, key.usable).saturating_mul(group.count);
-        let requested = weighted(key.weight, key.requested).saturating_mul(group.count);
-        let weight = key.weight as f64 / f64::from(1u32 << FRACTION_BITS);
-        let values = [
-            0,
-            0,
-            u64::try_from(units >> FRACTION_BITS).unwrap_or(u64::MAX),
-            bytes,
-            0,
-            bytes.saturating_sub(requested),
-            0,
-            0,
-            (group.pinned * weight).round() as u64,
-        ];
+        let blocks = u64::try_from(units >> FRACTION_BITS).unwrap_or(u64::MAX);
         let name = threads
             .entry((key.thread, key.is_of_ended))
             .or_insert_with(|| thread(key.thread, key.is_of_ended));
@@ -100,9 +74,44 @@ pub fn profile(
             },
             number("arena", key.arena.into(), ""),
         ];
-        builder.sample(Arc::clone(stack), values, labels);
+        builder.sample(Arc::clone(stack), of_samples(key, group, blocks), labels);
     }
     builder.profile
+}
+
+/// The values of what was ever allocated at a site.
+fn of_site(site: &Site) -> [u64; TYPES.len()] {
+    let lived = site.lived_ms.saturating_mul(NS_PER_MS);
+    let blocks = site.ever[0] >> FRACTION_BITS;
+    [
+        blocks,
+        site.ever[1],
+        0,
+        0,
+        site.peak_bytes,
+        0,
+        site.freed,
+        lived,
+        0,
+    ]
+}
+
+/// The values of live samples that stand for this many blocks.
+fn of_samples(key: &Key, group: &Group, blocks: u64) -> [u64; TYPES.len()] {
+    let bytes = weighted(key.weight, key.usable).saturating_mul(group.count);
+    let requested = weighted(key.weight, key.requested).saturating_mul(group.count);
+    let weight = key.weight as f64 / f64::from(1u32 << FRACTION_BITS);
+    [
+        0,
+        0,
+        blocks,
+        bytes,
+        0,
+        bytes.saturating_sub(requested),
+        0,
+        0,
+        (group.pinned * weight).round() as u64,
+    ]
 }
 
 /// What a block of this weight stands for.

@@ -1,6 +1,6 @@
 //! A diagnosis on the terminal.
 
-use super::{Answer, Diagnosis, Figures};
+use super::{Answer, Calls, Diagnosis, Figures};
 use crate::units;
 
 const BAR: usize = 40;
@@ -186,61 +186,80 @@ fn bar(f: &Figures) -> String {
 
 /// The lines of figures: a heading and the text.
 pub fn lines(f: &Figures) -> Vec<(&'static str, String)> {
-    let mut lines = Vec::new();
-    let calls = &f.calls;
-    if calls.mallocs > 0 {
-        let mut text = format!(
-            "{} malloc, {} free",
-            units::rate(calls.mallocs_per_second),
-            units::rate(calls.frees_per_second)
+    let lines = [
+        ("calls", calls(&f.calls)),
+        ("waits", waits(f)),
+        ("kernel", Some(kernel(f))),
+        ("memory", Some(memory(f))),
+    ];
+    lines
+        .into_iter()
+        .filter_map(|(heading, text)| Some((heading, text?)))
+        .collect()
+}
+
+fn calls(calls: &Calls) -> Option<String> {
+    if calls.mallocs == 0 {
+        return None;
+    }
+    let mut text = format!(
+        "{} malloc, {} free",
+        units::rate(calls.mallocs_per_second),
+        units::rate(calls.frees_per_second)
+    );
+    let mut more = Vec::new();
+    if let Some(share) = calls.freed_elsewhere {
+        more.push(match share {
+            share if share < 0.005 => "freed where they were allocated".to_owned(),
+            share => format!("{} freed by another thread", percent(share)),
+        });
+    }
+    if let Some(share) = calls.short_lived {
+        more.push(format!("{} live < 1 ms", percent(share)));
+    }
+    if let Some(size) = calls.median_size {
+        more.push(format!("median ≤ {}", units::bytes(size as f64)));
+    }
+    if let Some(share) = calls.large {
+        more.push(format!("{} above 64 KiB", percent(share)));
+    }
+    if !more.is_empty() {
+        text += &format!("   {}", more.join("; "));
+    }
+    Some(text)
+}
+
+fn waits(f: &Figures) -> Option<String> {
+    let mut text = format!(
+        "{} of busy threads’ time inside malloc",
+        percent(f.waiting?)
+    );
+    let kinds = named(&f.waits);
+    if !kinds.is_empty() {
+        text += &format!(": {kinds}");
+    }
+    let long: u64 = f.long_calls.iter().map(|(_, count)| count).sum();
+    if long > 0 {
+        let by: Vec<String> = f
+            .long_calls
+            .iter()
+            .map(|(kind, count)| format!("{count} {kind}"))
+            .collect();
+        text += &format!(
+            " · longest call {}, {long} {} > 1 ms: {}",
+            units::seconds(f.longest_call_seconds),
+            plural(long, "call"),
+            by.join(", ")
         );
-        let mut more = Vec::new();
-        if let Some(share) = calls.freed_elsewhere {
-            more.push(match share {
-                share if share < 0.005 => "freed where they were allocated".to_owned(),
-                share => format!("{} freed by another thread", percent(share)),
-            });
-        }
-        if let Some(share) = calls.short_lived {
-            more.push(format!("{} live < 1 ms", percent(share)));
-        }
-        if let Some(size) = calls.median_size {
-            more.push(format!("median ≤ {}", units::bytes(size as f64)));
-        }
-        if let Some(share) = calls.large {
-            more.push(format!("{} above 64 KiB", percent(share)));
-        }
-        if !more.is_empty() {
-            text += &format!("   {}", more.join("; "));
-        }
-        lines.push(("calls", text));
     }
-    if let Some(waiting) = f.waiting {
-        let mut text = format!("{} of busy threads’ time inside malloc", percent(waiting));
-        let kinds = named(&f.waits);
-        if !kinds.is_empty() {
-            text += &format!(": {kinds}");
-        }
-        let long: u64 = f.long_calls.iter().map(|(_, count)| count).sum();
-        if long > 0 {
-            let by: Vec<String> = f
-                .long_calls
-                .iter()
-                .map(|(kind, count)| format!("{count} {kind}"))
-                .collect();
-            text += &format!(
-                " · longest call {}, {long} {} > 1 ms: {}",
-                units::seconds(f.longest_call_seconds),
-                plural(long, "call"),
-                by.join(", ")
-            );
-        }
-        let outside = named(&f.waits_outside);
-        if !outside.is_empty() {
-            text += &format!(" · outside: {outside} of all thread time");
-        }
-        lines.push(("waits", text));
+    let outside = named(&f.waits_outside);
+    if !outside.is_empty() {
+        text += &format!(" · outside: {outside} of all thread time");
     }
+    Some(text)
+}
+
+fn kernel(f: &Figures) -> String {
     let mut kernel = Vec::new();
     let by_allocator: Vec<String> = f
         .syscalls
@@ -258,9 +277,7 @@ pub fn lines(f: &Figures) -> Vec<(&'static str, String)> {
             percent(share)
         ));
     }
-    lines.push(("kernel", kernel.join("; ")));
-    lines.push(("memory", memory(f)));
-    lines
+    kernel.join("; ")
 }
 
 fn memory(f: &Figures) -> String {

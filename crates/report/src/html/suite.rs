@@ -11,7 +11,7 @@ use super::palette::Palette;
 use super::scale::Scale;
 use super::{lines, tables, thin};
 use crate::export::failure_line;
-use crate::model::{Experiment, Results, Row};
+use crate::model::{Experiment, Results, Row, Run};
 use crate::stats::SUBJECT;
 use crate::suite::{self, Place, Plain, Ratios};
 use crate::units;
@@ -203,24 +203,39 @@ fn has_curve(row: &Row) -> bool {
         .any(|cell| cell.failure.is_none() && cell.runs.iter().any(|run| run.curve.len() > 1))
 }
 
-/// RSS over time, for each allocator from the run with the median end.
-fn curve(row: &Row, names: &[&str], palette: &Palette) -> Markup {
-    let mut all: Vec<(&str, Vec<(f64, u64)>)> = Vec::new();
-    for name in names {
+/// The curves of a row: for each allocator that of the run with the median end.
+fn median_curves<'a>(row: &'a Row, names: &[&'a str]) -> Vec<(&'a str, Vec<(f64, u64)>)> {
+    let median = |name: &'a str| {
         let cell = row
             .cells
             .iter()
-            .find(|cell| cell.allocator == *name && cell.failure.is_none());
-        let mut runs: Vec<_> = cell
-            .iter()
-            .flat_map(|cell| &cell.runs)
-            .filter(|run| !run.curve.is_empty())
-            .collect();
+            .find(|cell| cell.allocator == name && cell.failure.is_none())?;
+        let has_curve = |run: &&Run| !run.curve.is_empty();
+        let mut runs: Vec<_> = cell.runs.iter().filter(has_curve).collect();
         runs.sort_by_key(|run| run.curve.last().map(|point| point.1));
-        if let Some(run) = runs.get(runs.len() / 2) {
-            all.push((name, thin::largest_triangles(&run.curve, thin::MOST_POINTS)));
-        }
+        let run = runs.get(runs.len() / 2)?;
+        Some((name, thin::largest_triangles(&run.curve, thin::MOST_POINTS)))
+    };
+    names.iter().filter_map(|name| median(name)).collect()
+}
+
+/// A row of a chart for a moment of a run.
+fn moment_row(at: f64, threads: u32) -> Row {
+    Row {
+        label: format!("{at}"),
+        x: Some(at),
+        threads,
+        seconds_are: None,
+        about: None,
+        settings: Vec::new(),
+        metrics: Vec::new(),
+        cells: Vec::new(),
     }
+}
+
+/// RSS over time.
+fn curve(row: &Row, names: &[&str], palette: &Palette) -> Markup {
+    let all = median_curves(row, names);
     // The runs sample at the same rate but not at the same instants.
     let moment = |at: f64| (at * POINTS_PER_SECOND).round() as i64;
     let mut moments: BTreeMap<i64, usize> = BTreeMap::new();
@@ -232,19 +247,7 @@ fn curve(row: &Row, names: &[&str], palette: &Palette) -> Markup {
     }
     let rows: Vec<Row> = moments
         .keys()
-        .map(|moment| {
-            let at = *moment as f64 / POINTS_PER_SECOND;
-            Row {
-                label: format!("{at}"),
-                x: Some(at),
-                threads: row.threads,
-                seconds_are: None,
-                about: None,
-                settings: Vec::new(),
-                metrics: Vec::new(),
-                cells: Vec::new(),
-            }
-        })
+        .map(|moment| moment_row(*moment as f64 / POINTS_PER_SECOND, row.threads))
         .collect();
     let point = |name: &str, at: f64, bytes: u64| {
         let value = bytes as f64 / units::MIB;

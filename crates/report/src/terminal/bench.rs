@@ -10,7 +10,7 @@ use super::sheet::{Field, Sheet, Tone};
 use super::{ABSENT, Page, clipped, columns, compared, interval, no_figure, time_unit, tone};
 use mallard_statistics::Comparison;
 
-use crate::model::{Experiment, Results};
+use crate::model::{Experiment, Results, Row};
 use crate::stats::{self, SUBJECT, Standing};
 use crate::units;
 
@@ -79,77 +79,89 @@ enum Ends {
     OwnLine,
 }
 
-fn bench_sheet(e: &Experiment, names: &[&str], widest_label: usize, ends: Ends) -> Sheet {
+/// The lines of one row: its figures, one below the other, with a column for each allocator.
+fn row_lines(
+    e: &Experiment,
+    row: &Row,
+    names: &[&str],
+    widest_label: usize,
+    ends: Ends,
+) -> Vec<Vec<Field>> {
     let unit = time_unit(e);
+    let mut rows = Vec::new();
+    let standings = stats::standings(e, row);
+    let mut line = |label: Field, what: &str, value: &dyn Fn(&Standing) -> Field, first: bool| {
+        let mut fields = vec![label, Field::new(what, Tone::Faint)];
+        fields.extend(names.iter().map(
+            |name| match standings.iter().find(|s| s.allocator == *name) {
+                Some(standing) => value(standing),
+                None => no_figure(row, name, first),
+            },
+        ));
+        rows.push(fields);
+    };
+    let spread = |s: &Standing| {
+        if s.figures.runs > 1 {
+            units::plus_minus(s.figures.seconds.relative())
+        } else {
+            String::new()
+        }
+    };
+    let time = |s: &Standing| {
+        let mut text = unit.number(s.figures.seconds.median);
+        if ends == Ends::Inline && s.figures.runs > 1 {
+            let _ = write!(text, " {:>4}", spread(s));
+        }
+        Field::figure(text, s.fastest)
+    };
+    line(
+        Field::new(clipped(&row.label, widest_label), Tone::Strong),
+        &format!("time {}", unit.symbol()),
+        &time,
+        true,
+    );
+    if ends == Ends::OwnLine {
+        line(
+            Field::plain(""),
+            "spread",
+            &|s| Field::new(spread(s), Tone::Faint),
+            false,
+        );
+    }
+    if standings.iter().any(|s| s.figures.ops_per_second.is_some()) {
+        let rate = |s: &Standing| {
+            let rate = s.figures.ops_per_second.map(|ops| units::rate(ops.median));
+            Field::plain(rate.unwrap_or_default())
+        };
+        line(Field::plain(""), "ops", &rate, false);
+    }
+    line(
+        Field::plain(""),
+        "to glibc",
+        &|s| compared(s, s.time_to_glibc),
+        false,
+    );
+    line(
+        Field::plain(""),
+        "interval",
+        &|s| interval(s, s.time_to_glibc),
+        false,
+    );
+    line(
+        Field::plain(""),
+        "RSS MiB",
+        &|s| Field::figure(units::mib(s.figures.rss.median), s.smallest),
+        false,
+    );
+    rows
+}
+
+fn bench_sheet(e: &Experiment, names: &[&str], widest_label: usize, ends: Ends) -> Sheet {
     let mut header = vec![Field::new(&e.axis, Tone::Strong), Field::plain("")];
     header.extend(names.iter().map(|name| Field::new(*name, Tone::Strong)));
     let mut rows = Vec::new();
     for row in &e.rows {
-        let standings = stats::standings(e, row);
-        let mut line =
-            |label: Field, what: &str, value: &dyn Fn(&Standing) -> Field, first: bool| {
-                let mut fields = vec![label, Field::new(what, Tone::Faint)];
-                fields.extend(names.iter().map(|name| {
-                    match standings.iter().find(|s| s.allocator == *name) {
-                        Some(standing) => value(standing),
-                        None => no_figure(row, name, first),
-                    }
-                }));
-                rows.push(fields);
-            };
-        let spread = |s: &Standing| {
-            if s.figures.runs > 1 {
-                units::plus_minus(s.figures.seconds.relative())
-            } else {
-                String::new()
-            }
-        };
-        let time = |s: &Standing| {
-            let mut text = unit.number(s.figures.seconds.median);
-            if ends == Ends::Inline && s.figures.runs > 1 {
-                let _ = write!(text, " {:>4}", spread(s));
-            }
-            Field::figure(text, s.fastest)
-        };
-        line(
-            Field::new(clipped(&row.label, widest_label), Tone::Strong),
-            &format!("time {}", unit.symbol()),
-            &time,
-            true,
-        );
-        if ends == Ends::OwnLine {
-            line(
-                Field::plain(""),
-                "spread",
-                &|s| Field::new(spread(s), Tone::Faint),
-                false,
-            );
-        }
-        if standings.iter().any(|s| s.figures.ops_per_second.is_some()) {
-            let rate = |s: &Standing| {
-                let rate = s.figures.ops_per_second.map(|ops| units::rate(ops.median));
-                Field::plain(rate.unwrap_or_default())
-            };
-            line(Field::plain(""), "ops", &rate, false);
-        }
-        line(
-            Field::plain(""),
-            "to glibc",
-            &|s| compared(s, s.time_to_glibc),
-            false,
-        );
-        line(
-            Field::plain(""),
-            "interval",
-            &|s| interval(s, s.time_to_glibc),
-            false,
-        );
-        line(
-            Field::plain(""),
-            "RSS MiB",
-            &|s| Field::figure(units::mib(s.figures.rss.median), s.smallest),
-            false,
-        );
+        rows.extend(row_lines(e, row, names, widest_label, ends));
     }
     Sheet {
         leading: 2,

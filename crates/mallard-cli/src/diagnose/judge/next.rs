@@ -1,0 +1,77 @@
+//! The commands to try next.
+
+use mallard_observe::who::Family;
+use mallard_report::diagnosis::{Answer, Next, Trouble};
+
+use super::About;
+
+/// The commands, the likeliest first.
+pub fn next(troubles: &[Trouble], answer: Answer, about: About) -> Vec<Next> {
+    let mut next = Vec::new();
+    let mut add = |command: String, what: &str| {
+        next.push(Next {
+            command,
+            what: what.to_owned(),
+        });
+    };
+    if answer == Answer::Yes {
+        add(
+            format!("mallard compare {}", about.subject),
+            "all allocators side by side",
+        );
+    }
+    for trouble in troubles {
+        if let Some((settings, what)) = settings(&trouble.key, about.family) {
+            add(format!("{settings} {}", about.typed), what);
+        }
+    }
+    if troubles.iter().any(|trouble| trouble.key == "leak") {
+        add(
+            format!(
+                "MALLARD_CONF=prof:true,prof_final:true mallard run -- {}",
+                about.typed
+            ),
+            "a heap profile: which code keeps the blocks",
+        );
+    }
+    next
+}
+
+/// The setting that an allocator has against a trouble, as a variable of the environment, and what
+/// it does.
+fn settings(trouble: &str, family: Family) -> Option<(String, &'static str)> {
+    let name = match family {
+        Family::Mallard => "MALLARD_CONF",
+        Family::Jemalloc => "MALLOC_CONF",
+        Family::Glibc => return tunables(trouble),
+        _ => return None,
+    };
+    let (option, what) = match trouble {
+        "locks" => ("percpu_arena:percpu", "an arena for each CPU"),
+        "decay" | "trim" | "mmap" | "to_and_fro" => {
+            ("dirty_decay_ms:30000", "keep free pages for half a minute")
+        }
+        "growth" => ("thp:always", "huge pages"),
+        "slow_purge" => ("background_thread:true", "give memory back elsewhere"),
+        "caches" => ("tcache_max:256k", "larger thread caches"),
+        "held_back" => ("dirty_decay_ms:1000", "give free pages back after a second"),
+        "pinned" => ("narenas:2", "fewer arenas"),
+        _ => return None,
+    };
+    Some((format!("{name}={option}"), what))
+}
+
+/// The same for glibc.
+fn tunables(trouble: &str) -> Option<(String, &'static str)> {
+    let (tunable, what) = match trouble {
+        "locks" => ("glibc.malloc.arena_max=64", "more arenas"),
+        "decay" | "trim" | "mmap" | "to_and_fro" => (
+            "glibc.malloc.trim_threshold=1073741824:glibc.malloc.mmap_threshold=1073741824",
+            "keep free memory",
+        ),
+        "growth" => ("glibc.malloc.hugetlb=1", "huge pages"),
+        "held_back" | "pinned" => ("glibc.malloc.arena_max=2", "fewer arenas, which keep less"),
+        _ => return None,
+    };
+    Some((format!("GLIBC_TUNABLES={tunable}"), what))
+}

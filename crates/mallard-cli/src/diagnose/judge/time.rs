@@ -1,0 +1,153 @@
+//! What the allocator does to the program's time: one function for each trouble.
+
+use mallard_observe::who::Family;
+use mallard_report::diagnosis::{Figures, Trouble};
+use mallard_report::units;
+
+use super::super::thresholds as limit;
+use super::{percent, trouble};
+
+/// All of them, the worst first.
+pub fn troubles(f: &Figures, family: Family) -> Vec<Trouble> {
+    let memory = || to_and_fro(f).or_else(|| growth(f));
+    let mut found: Vec<Trouble> = [locks(f), memory(), slow_purge(f), hand_off(f)]
+        .into_iter()
+        .flatten()
+        .collect();
+    // These two only explain what none of the others does.
+    if found.is_empty() {
+        found.extend(caches(f, family).or_else(|| work(f)));
+    }
+    found
+}
+
+fn locks(f: &Figures) -> Option<Trouble> {
+    let waiting = f.waiting.filter(|share| *share >= limit::LOCKS)?;
+    let by_kind = |name: &str| {
+        let of = f.waits.iter().find(|(kind, _)| kind == name);
+        of.map_or(0.0, |(_, share)| *share)
+    };
+    let kernel = by_kind("madvise") + by_kind("mmap") + by_kind("page fault");
+    let what = if by_kind("futex") >= kernel {
+        "threads wait for the allocator’s locks"
+    } else {
+        "threads wait inside the allocator for the kernel’s lock of the address space"
+    };
+    let because = format!("waits {} ≥ {}", percent(waiting), percent(limit::LOCKS));
+    Some(trouble("locks", what, because))
+}
+
+fn growth(f: &Figures) -> Option<Trouble> {
+    heap_grows(f).then(|| {
+        let because = format!(
+            "page faults take {} ≥ {} of CPU time, {} of them for new pages",
+            percent(f.fault_share),
+            percent(limit::FAULTS),
+            percent(1.0 - f.refaults.unwrap_or(0.0))
+        );
+        trouble("growth", "the heap grows page by page", because)
+    })
+}
+
+fn slow_purge(f: &Figures) -> Option<Trouble> {
+    let gives_back = |kind: &str| matches!(kind, "free" | "madvise" | "mmap");
+    let long = f.long_calls.iter().filter(|(kind, _)| gives_back(kind));
+    let slow: u64 = long.map(|(_, n)| n).sum();
+    let rate = slow as f64 / f.wall_seconds.max(1e-3) / f64::from(f.runs.max(1));
+    (slow >= 3 && rate >= limit::SLOW_FREES).then(|| {
+        let because = format!(
+            "{slow} frees worked in the kernel longer than 1 ms, the longest {}",
+            units::seconds(f.longest_call_seconds)
+        );
+        let what = "frees wait for memory to be given back";
+        trouble("slow_purge", what, because)
+    })
+}
+
+fn hand_off(f: &Figures) -> Option<Trouble> {
+    let elsewhere = f.calls.freed_elsewhere?;
+    let inside = f.inside?;
+    (elsewhere >= limit::HAND_OFF && inside >= limit::WORK).then(|| {
+        let because = format!(
+            "{} ≥ {} of blocks are freed by another thread, malloc and free take {}",
+            percent(elsewhere),
+            percent(limit::HAND_OFF),
+            percent(inside)
+        );
+        let what = "blocks change threads before they are freed";
+        trouble("hand_off", what, because)
+    })
+}
+
+fn caches(f: &Figures, family: Family) -> Option<Trouble> {
+    let middle = f.calls.middle_bytes?;
+    let works = f.inside? >= limit::WORK;
+    (middle >= limit::MIDDLE && works && family != Family::Glibc).then(|| {
+        let because = format!("{} ≥ {} of bytes", percent(middle), percent(limit::MIDDLE));
+        let what = "requests of 32 to 256 KiB pass the thread caches by";
+        trouble("caches", what, because)
+    })
+}
+
+fn work(f: &Figures) -> Option<Trouble> {
+    let inside = f.inside.filter(|share| *share >= limit::WORK)?;
+    let because = format!("malloc and free take {} of CPU time", percent(inside));
+    let what = "the program calls the allocator very often";
+    Some(trouble("work", what, because))
+}
+
+/// Whether page faults of malloc's heap take time because it grows. The start of a program has
+/// faults too, and so has a heap of its own (V8, a mapped file).
+pub fn heap_grows(f: &Figures) -> bool {
+    let live = f.peak_live.unwrap_or(0).max(0) as u64;
+    f.fault_share >= limit::FAULTS
+        && f.refaults.unwrap_or(0.0) < limit::REFAULTS
+        && f.faults >= limit::FAULTS_COUNT
+        && live >= f.peak_rss / 2
+}
+
+/// Memory that goes back to the system and comes again, and how.
+fn to_and_fro(f: &Figures) -> Option<Trouble> {
+    let rate = |name: &str| {
+        f.syscalls
+            .iter()
+            .find(|(kind, _, _)| kind == name)
+            .map_or(0.0, |s| s.1)
+    };
+    let (madvise, munmap, brk) = (rate("madvise"), rate("munmap"), rate("brk"));
+    let giving = madvise + munmap + brk;
+    let refaults = f.refaults.unwrap_or(0.0);
+    let often = refaults >= limit::REFAULTS && f.faults > limit::FAULTS_COUNT;
+    // A heap that only grows calls brk too, and any program makes some calls as it starts.
+    let gives = giving >= limit::GIVING
+        && giving * f.wall_seconds >= limit::GIVING_CALLS
+        && refaults >= limit::GIVING_REFAULTS;
+    if !often && !gives {
+        return None;
+    }
+    let (key, how) = match () {
+        () if giving < 1.0 => ("to_and_fro", ""),
+        () if madvise >= munmap.max(brk) => ("decay", ": pages are given back by madvise"),
+        () if brk >= munmap => (
+            "trim",
+            ": the top of the heap is trimmed and grown again by brk",
+        ),
+        () => ("mmap", ": large blocks are mapped and unmapped one by one"),
+    };
+    let mut because = Vec::new();
+    if often {
+        because.push(format!(
+            "{} ≥ {} of page faults are on pages that had been there before",
+            percent(refaults),
+            percent(limit::REFAULTS)
+        ));
+    }
+    if gives {
+        because.push(format!(
+            "{} calls that give memory back",
+            units::rate(giving)
+        ));
+    }
+    let what = format!("memory goes to the system and comes again{how}");
+    Some(trouble(key, &what, because.join("; ")))
+}

@@ -1,0 +1,80 @@
+//! The verdict as a sentence.
+
+use mallard_report::diagnosis::{Answer, Bound, Figures, Trouble};
+
+use super::super::thresholds as limit;
+use super::percent;
+
+/// How malloc is the bottleneck, by the first trouble.
+fn how(troubles: &[Trouble]) -> &'static str {
+    let first = troubles.first().map_or("work", |first| first.key.as_str());
+    match first {
+        "locks" => "by locks.",
+        "decay" | "trim" | "mmap" | "to_and_fro" => "by memory that goes to and fro.",
+        "growth" => "by page faults of a growing heap.",
+        "hand_off" => "by blocks that change threads.",
+        "slow_purge" => "by slow frees.",
+        "held_back" => "in memory: the allocator holds it back.",
+        "pinned" => "in memory: blocks pin it.",
+        _ => "by its own work.",
+    }
+}
+
+pub fn sentence(
+    f: &Figures,
+    answer: Answer,
+    bound: Option<Bound>,
+    troubles: &[Trouble],
+    takes: Option<&Trouble>,
+) -> String {
+    let inside = f.inside.unwrap_or(0.0);
+    let most = bound.map_or(1.0, |bound| bound.high.max(1.0));
+    let mut text = match answer {
+        Answer::CannotTell => return String::new(),
+        Answer::No if bound.is_none() => format!(
+            "The program uses {} of one CPU: no allocator makes it faster.",
+            percent((f.user_seconds + f.system_seconds) / f.wall_seconds.max(1e-3))
+        ),
+        Answer::No => format!(
+            "malloc and free take {} of CPU time: no allocator makes this program more than \
+             {most:.2} × as fast.",
+            percent(inside)
+        ),
+        Answer::Yes => {
+            let by = how(troubles);
+            match bound {
+                Some(bound) if bound.high >= limit::BOUND => format!(
+                    "{by} If malloc and free cost nothing: {:.2} to {:.2} × as fast (95 %){}. That is \
+                     the most an allocator can bring, but for what the placing of blocks does to \
+                     caches.",
+                    bound.low,
+                    bound.high,
+                    bound.without_faults.map_or(String::new(), |more| format!(
+                        "; {more:.2} without those page faults either"
+                    ))
+                ),
+                _ if troubles[0].key == "growth" => {
+                    format!("{by} They take {} of CPU time.", percent(f.fault_share))
+                }
+                _ => format!("{by} In time, no allocator makes it more than {most:.2} × as fast."),
+            }
+        }
+    };
+    if answer == Answer::No {
+        if let Some(leak) = troubles.iter().find(|trouble| trouble.key == "leak") {
+            text += &format!(" But {}: {}.", leak.what, leak.because);
+        } else if let Some(takes) = takes.filter(|takes| takes.key == "pool") {
+            text += &format!(" {}.", capital(&takes.what));
+        } else if let Some(takes) = takes {
+            text += &format!(" {}: {}.", capital(&takes.what), takes.because);
+        }
+    }
+    text
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| {
+        first.to_uppercase().chain(letters).collect()
+    })
+}
